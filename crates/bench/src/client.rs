@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use weir_engine::Chain;
+use weir_engine::{Chain, Patience};
 use weir_tls::Wire;
 
 use crate::answer::Reader;
@@ -137,7 +137,7 @@ async fn send(wire: &Wire, call: &Call, times: u64, closes: bool) -> Result<(), 
     let mut chain = Chain::new();
     (1..times).for_each(|_| chain.push(call.kept.clone()));
     chain.push(if closes { call.closing.clone() } else { call.kept.clone() });
-    wire.send(&mut chain).await.map_err(|e| Failure::of_send(&e))
+    wire.send(&mut chain, Patience::Watched).await.map_err(|e| Failure::of_send(&e))
 }
 
 /// An end before the first byte on a connection that has served is told apart.

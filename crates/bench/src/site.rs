@@ -88,8 +88,8 @@ impl Site {
         let connected = Instant::now();
         note(&mut self.tally.borrow_mut().connect, connected - began);
         let Some(client) = &peer.tls else { return Ok(Wire::Plain(stream)) };
-        stream.set_deadline(deadline);
-        let secured = Secured::connect(&stream, client).await.map_err(|error| {
+        let until = began + self.plan.timeout;
+        let secured = Secured::connect(&stream, client, until).await.map_err(|error| {
             let failure = handshake_failure(&error, self.plan.http2.is_some());
             let reason = error.to_string();
             let reason = reason.strip_prefix("upstream SSL ").unwrap_or(&reason);

@@ -64,7 +64,7 @@ pub use ops::join::Lent;
 pub use ops::ready::{Closed, Readable, Writable};
 pub use ops::recv::Recv;
 pub use ops::rest::{Offered, Pause};
-pub use ops::send::Send;
+pub use ops::send::{Patience, Send};
 pub use outside::{Arm, ListenerKey, WatchKey};
 pub use park::{Idle, Joined, Wake};
 pub use remote::Remote;

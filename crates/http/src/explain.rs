@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weir_conf::Pos;
-use weir_engine::{Chain, Driver, Handle, ListenerKey, Loop, Options, Stream, Turn};
+use weir_engine::{Chain, Driver, Handle, ListenerKey, Loop, Options, Patience, Stream, Turn};
 use weir_log::{Level, Log, Memory, Sink};
 use weir_metrics::Registry;
 use weir_metrics::subjects::Cells;
@@ -114,7 +114,8 @@ async fn ask(stream: Stream, secure: Option<&[u8]>, request: Vec<u8>) -> io::Res
     let secured = match secure {
         Some(name) => {
             let client = anyone().map_err(io::Error::other)?.named(name);
-            let secured = Secured::connect(&stream, &client).await;
+            let until = stream.handle().now() + PATIENCE;
+            let secured = Secured::connect(&stream, &client, until).await;
             Some(secured.map_err(|e| io::Error::other(format!("no TLS: {e}")))?)
         }
         None => None,
@@ -122,7 +123,7 @@ async fn ask(stream: Stream, secure: Option<&[u8]>, request: Vec<u8>) -> io::Res
     let wire = Wire::join(stream, secured);
     let mut chain = Chain::new();
     chain.push(Bytes::from(request));
-    wire.send(&mut chain).await?;
+    wire.send(&mut chain, Patience::Idle(PATIENCE)).await?;
     let mut all = Vec::new();
     loop {
         all.reserve(READ);

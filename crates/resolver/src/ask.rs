@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use weir_engine::{Chain, ConnectOptions, Either, Handle, either};
+use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, either};
 use weir_log::{Cause, Level};
 use weir_proto::dns::{self, Data, Kind, Message, Record};
 
@@ -331,7 +331,8 @@ async fn tcp(
     let len = u16::try_from(query.len()).unwrap_or(u16::MAX);
     let mut chain = Chain::new();
     chain.push([&len.to_be_bytes(), query].concat());
-    stream.send(&mut chain).await.map_err(|error| Failed("send()", error))?;
+    let sent = stream.send(&mut chain, Patience::Until(until)).await;
+    sent.map_err(|error| Failed("send()", error))?;
     let mut buf = handle.take_buf(UDP_ANSWER);
     loop {
         if let Some((len, message)) = buf.split_first_chunk::<2>()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_conf::values;
-use weir_engine::{Chain, Datagram, SocketAddrAny, Stream};
+use weir_engine::{Chain, Datagram, Patience, SocketAddrAny, Stream};
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol::{self, Extras};
 use weir_ssl::client::Secure;
@@ -289,8 +289,7 @@ async fn open(
         introduce(s, version, &mut head);
         let mut chain = Chain::new();
         chain.push(head);
-        stream.set_deadline(Some(s.event_loop.handle.now() + proxy.timeout));
-        if let Err(error) = stream.send(&mut chain).await {
+        if let Err(error) = stream.send(&mut chain, Patience::Idle(proxy.timeout)).await {
             let doing = "while sending PROXY protocol to upstream";
             s.log(Level::Error, format_args!("send() failed {} {doing}", Cause(&error)));
             return Err(fault::blame(&error));
@@ -334,8 +333,7 @@ async fn converse(
     if !head.is_empty() {
         let mut chain = Chain::new();
         chain.push(head);
-        server.set_deadline(Some(handle.now() + proxy.timeout));
-        if let Err(error) = server.send(&mut chain).await {
+        if let Err(error) = server.send(&mut chain, Patience::Idle(proxy.timeout)).await {
             s.log(
                 Level::Info,
                 format_args!(

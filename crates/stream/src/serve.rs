@@ -4,8 +4,9 @@
 use std::future::Future;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
-use weir_engine::{Chain, Either, Stream, either};
+use weir_engine::{Chain, Either, Patience, Stream, either};
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
 use weir_proto::proxy_protocol;
@@ -37,6 +38,9 @@ pub const UNAVAILABLE: u16 = 503;
 
 /// A connection that is passed on so often goes round in circles. nginx: NGX_STREAM_PASS_MAX_PASSES.
 const MOST_HANDED: u32 = 10;
+
+/// How long a client may take nothing of what `return` says. nginx: ngx_stream_return_write_handler.
+const RETURNING: Duration = Duration::from_secs(5);
 
 /// What `pass` does, for the log.
 const PASSING: &str = "passing connection to port";
@@ -293,19 +297,22 @@ async fn answer(s: &mut Session, text: &Template) -> u16 {
     s.doing = "returning text";
     let text = text.eval(s).into_owned();
     let length = text.len() as u64;
-    let sent = match s.client.clone() {
-        Client::Sending(place) => !text.is_empty() && place.flow.answer(&text),
+    s.sent += match s.client.clone() {
+        Client::Sending(place) if !text.is_empty() && place.flow.answer(&text) => length,
+        Client::Sending(_) => 0,
         Client::Connected(client) => {
             let mut chain = Chain::new();
             chain.push(text);
-            s.answered = client.send(&mut chain).await.is_ok();
-            s.answered
+            let returned = client.send(&mut chain, Patience::Idle(RETURNING)).await;
+            if returned.as_ref().is_err_and(fault::is_late) {
+                let cause = fault::late();
+                s.log(Level::Info, format_args!("connection timed out {}", Cause(&cause)));
+            }
+            s.answered = returned.is_ok();
+            length - chain.len()
         }
         Client::Gone => return INTERNAL,
     };
-    if sent {
-        s.sent += length;
-    }
     OK
 }
 

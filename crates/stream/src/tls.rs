@@ -1,7 +1,7 @@
 //! TLS of sessions: for their clients (nginx: ngx_stream_ssl_module) and to servers (`proxy_ssl`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Stream;
@@ -166,10 +166,8 @@ pub async fn accept(s: &mut Session) -> Result<(), u16> {
         return admit(s);
     }
     let until = s.event_loop.handle.now() + s.conf().tls.handshake_timeout;
-    client.set_deadline(Some(until));
     let bytes = std::mem::take(&mut s.unread);
-    let done = handshake(s, client.socket(), bytes).await;
-    client.set_deadline(None);
+    let done = handshake(s, client.socket(), bytes, until).await;
     drop(client);
     let (context, secured) = done.map_err(|failure| {
         s.event_loop.metrics.add(Metric::TlsFailed, 1);
@@ -189,8 +187,9 @@ async fn handshake(
     s: &mut Session,
     socket: &Stream,
     bytes: Vec<u8>,
+    until: Instant,
 ) -> Result<(&'static Context, Secured), Failure> {
-    let mut hello = match weir_tls::begin(socket, bytes).await? {
+    let mut hello = match weir_tls::begin(socket, bytes, until).await? {
         Begin::Hello(hello) => hello,
         Begin::Plain(_) => return Err(Failure::Plain),
     };
@@ -199,7 +198,8 @@ async fn handshake(
     let own = s.conf().tls.context.as_deref();
     let (context, hello) = choose(own, default, hello, socket)?;
     let (names, event_loop) = (context.names(s), s.event_loop.clone());
-    let secured = context.accept(hello, socket, names, &event_loop.certificates).await?;
+    let certificates = &event_loop.certificates;
+    let secured = context.accept(hello, socket, names, certificates, until).await?;
     Ok((context, secured))
 }
 
@@ -266,9 +266,8 @@ pub async fn connect(s: &Session, stream: &Stream, secure: &Secure) -> Result<Se
         s.log(Level::Error, format_args!("{text} {DOING}"));
         Blame::Us
     })?;
-    stream.set_deadline(Some(event_loop.handle.now() + s.conf().proxy.connect_timeout));
-    let done = Secured::connect(stream, &client).await;
-    stream.set_deadline(None);
+    let until = event_loop.handle.now() + s.conf().proxy.connect_timeout;
+    let done = Secured::connect(stream, &client, until).await;
     done.map_err(|error| {
         match &error {
             HandshakeError::TimedOut => {

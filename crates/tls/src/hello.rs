@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustls::ServerConfig;
 use rustls::server::Acceptor;
@@ -109,8 +110,13 @@ impl From<rustls::Error> for HandshakeError {
     }
 }
 
-/// Reads the client's first message. `bytes` is what was read of it before.
-pub async fn begin(stream: &Stream, mut bytes: Vec<u8>) -> Result<Begin, HandshakeError> {
+/// Reads the client's first message, until then at the latest. `bytes` is what was read of it before.
+pub async fn begin(
+    stream: &Stream,
+    mut bytes: Vec<u8>,
+    until: Instant,
+) -> Result<Begin, HandshakeError> {
+    stream.set_deadline(Some(until));
     let mut acceptor = Acceptor::default();
     let mut seen = 0;
     loop {
@@ -158,15 +164,16 @@ pub async fn begin(stream: &Stream, mut bytes: Vec<u8>) -> Result<Begin, Handsha
 }
 
 impl Hello {
-    /// Goes through the handshake. With `offload`, the private key's work is done by the file pool's threads, so that the
+    /// Goes through the handshake, until then at the latest. With `offload`, the private key's work is done by the file pool's threads, so that the
     /// loop is free meanwhile.
     pub async fn accept(
         self,
         stream: &Stream,
         config: Arc<ServerConfig>,
         offload: bool,
+        until: Instant,
     ) -> Result<Secured, HandshakeError> {
-        self.halfway(config, offload)?.finish(stream).await
+        self.halfway(config, offload)?.finish(stream, until).await
     }
 
     /// The same, step by step.

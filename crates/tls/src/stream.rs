@@ -3,8 +3,9 @@
 use std::cell::{RefCell, RefMut};
 use std::fmt;
 use std::io;
+use std::time::Instant;
 
-use weir_engine::{Chain, Handle, Segment, Stream, breathe, is_spent, operation, spend};
+use weir_engine::{Chain, Handle, Patience, Segment, Stream, breathe, is_spent, operation, spend};
 
 use crate::client::Client;
 use crate::connection::{Connection, Progress};
@@ -81,8 +82,12 @@ impl Halfway {
         Halfway { state: Box::new(state), effort }
     }
 
-    /// Understands what was read, and answers it.
-    pub async fn advance(self, stream: &Stream) -> Result<Advanced, HandshakeError> {
+    /// Understands what was read, and answers it; the peer takes the answer by `until`.
+    pub async fn advance(
+        self,
+        stream: &Stream,
+        until: Instant,
+    ) -> Result<Advanced, HandshakeError> {
         let Halfway { mut state, mut effort } = self;
         if effort == Effort::Heavy && !state.connection.incoming.is_empty() {
             stream.handle().heavy().await;
@@ -106,7 +111,7 @@ impl Halfway {
             if result.is_err() {
                 let _ = stream.try_send(&mut chain);
             } else {
-                stream.send(&mut chain).await?;
+                stream.send(&mut chain, Patience::Until(until)).await?;
             }
         }
         let progress = match result? {
@@ -128,8 +133,9 @@ impl Halfway {
         }
     }
 
-    /// Waits for the peer's next words.
-    pub async fn receive(&mut self, stream: &Stream) -> Result<(), HandshakeError> {
+    /// Waits for the peer's next words until then.
+    pub async fn receive(&mut self, stream: &Stream, until: Instant) -> Result<(), HandshakeError> {
+        stream.set_deadline(Some(until));
         let mut buf = std::mem::take(&mut self.state.connection.incoming);
         buf.reserve(4096);
         let (result, buf) = stream.recv(buf).await;
@@ -137,15 +143,21 @@ impl Halfway {
         if result? == 0 { Err(HandshakeError::Closed) } else { Ok(()) }
     }
 
-    /// Goes through the rest of it.
-    pub async fn finish(mut self, stream: &Stream) -> Result<Secured, HandshakeError> {
-        loop {
-            self = match self.advance(stream).await? {
-                Advanced::Done(secured) => return Ok(secured),
+    /// Goes through the rest of it, until then at the latest. The stream has no deadline afterwards.
+    pub async fn finish(
+        mut self,
+        stream: &Stream,
+        until: Instant,
+    ) -> Result<Secured, HandshakeError> {
+        let secured = loop {
+            self = match self.advance(stream, until).await? {
+                Advanced::Done(secured) => break secured,
                 Advanced::Waits(halfway) => halfway,
             };
-            self.receive(stream).await?;
-        }
+            self.receive(stream, until).await?;
+        };
+        stream.set_deadline(None);
+        Ok(secured)
     }
 }
 
@@ -162,9 +174,13 @@ impl fmt::Debug for Secured {
 }
 
 impl Secured {
-    /// Opens TLS to a server.
-    pub async fn connect(stream: &Stream, client: &Client) -> Result<Secured, HandshakeError> {
-        Halfway::new(Connection::client(client)?, false).finish(stream).await
+    /// Opens TLS to a server, until then at the latest. The stream has no deadline afterwards.
+    pub async fn connect(
+        stream: &Stream,
+        client: &Client,
+        until: Instant,
+    ) -> Result<Secured, HandshakeError> {
+        Halfway::new(Connection::client(client)?, false).finish(stream, until).await
     }
 
     /// Puts the state on its socket.
@@ -378,17 +394,21 @@ impl TlsStream {
     }
 
     /// Sends all of `chain`, as [`Stream::send`].
-    pub async fn send(&self, chain: &mut Chain) -> io::Result<()> {
+    pub async fn send(&self, chain: &mut Chain, patience: Patience) -> io::Result<()> {
         while !chain.is_empty() {
-            self.send_some(chain).await?;
+            self.send_some(chain, patience).await?;
         }
         Ok(())
     }
 
     /// Sends some of `chain`, as [`Stream::send_some`].
-    pub async fn send_some(&self, chain: &mut Chain) -> io::Result<()> {
+    pub async fn send_some(&self, chain: &mut Chain, patience: Patience) -> io::Result<()> {
         breathe().await;
+        let mut waits = false;
         while self.try_send(chain)?.is_none() {
+            if !std::mem::replace(&mut waits, true) {
+                self.stream.begin_patience(patience);
+            }
             self.stream.writable().await?;
         }
         Ok(())

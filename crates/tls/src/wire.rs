@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Chain, Stream, Wake};
+use weir_engine::{Chain, Patience, Stream, Wake};
 
 use crate::connection::Connection;
 use crate::stream::{Secured, TlsStream};
@@ -112,35 +112,19 @@ impl Wire {
 
     /// As [`Stream::send`]; see [`Wire::try_send`].
     #[inline]
-    pub async fn send(&self, chain: &mut Chain) -> io::Result<()> {
+    pub async fn send(&self, chain: &mut Chain, patience: Patience) -> io::Result<()> {
         match self {
-            Wire::Plain(stream) => stream.send(chain).await,
-            Wire::Tls(tls) => tls.send(chain).await,
-        }
-    }
-
-    /// Sends all of `chain`; fails with [`io::ErrorKind::TimedOut`] when the peer takes nothing for so long. It sets the
-    /// deadline for that.
-    #[inline]
-    pub async fn send_within(&self, chain: &mut Chain, patience: Duration) -> io::Result<()> {
-        match self {
-            Wire::Plain(stream) => stream.send(chain).within(patience).await,
-            Wire::Tls(tls) => {
-                while !chain.is_empty() {
-                    self.set_timeout(Some(patience));
-                    tls.send_some(chain).await?;
-                }
-                Ok(())
-            }
+            Wire::Plain(stream) => stream.send(chain, patience).await,
+            Wire::Tls(tls) => tls.send(chain, patience).await,
         }
     }
 
     /// As [`Stream::send_some`]; see [`Wire::try_send`].
     #[inline]
-    pub async fn send_some(&self, chain: &mut Chain) -> io::Result<()> {
+    pub async fn send_some(&self, chain: &mut Chain, patience: Patience) -> io::Result<()> {
         match self {
-            Wire::Plain(stream) => stream.send_some(chain).await,
-            Wire::Tls(tls) => tls.send_some(chain).await,
+            Wire::Plain(stream) => stream.send_some(chain, patience).await,
+            Wire::Tls(tls) => tls.send_some(chain, patience).await,
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Chain, Either, Handle, Segment, either};
+use weir_engine::{Chain, Either, Handle, Patience, Segment, either};
 use weir_tls::Wire;
 
 use crate::Rate;
@@ -348,7 +348,7 @@ impl Way<'_> {
             let some = match self.patience {
                 None => {
                     self.wait_no_longer_than(ways.timeout);
-                    self.to.send_some(&mut chain).await
+                    self.to.send_some(&mut chain, Patience::Watched).await
                 }
                 Some(patience) => self.send_some(handle, &mut chain, patience).await,
             };
@@ -375,7 +375,8 @@ impl Way<'_> {
         if self.may_be_silent {
             self.to.set_deadline(None);
         }
-        match either(self.to.send_some(chain), self.silence(handle, most)).await {
+        let sending = self.to.send_some(chain, Patience::Watched);
+        match either(sending, self.silence(handle, most)).await {
             Either::Left(sent) => sent,
             Either::Right(()) => Err(io::ErrorKind::TimedOut.into()),
         }

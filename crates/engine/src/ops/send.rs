@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
@@ -26,6 +26,18 @@ const PIECES: usize = 16;
 /// Read at once from a file that is not in memory.
 const COLD_READ: usize = 128 << 10;
 
+/// How long a send waits for a peer that takes nothing. Every send names it, since a peer that never reads would hold
+/// its task for ever otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// So long without a byte taken. The whole may take longer, and reading files costs nothing of it.
+    Idle(Duration),
+    /// Everything is sent by then.
+    Until(Instant),
+    /// The caller bounds the wait itself: it has set the stream's deadline, or it drops the send when its time is over.
+    Watched,
+}
+
 /// See [`Stream::send`] and [`Stream::send_some`].
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Send<'a> {
@@ -36,8 +48,7 @@ pub struct Send<'a> {
     /// So many bytes of the first segment's file are in memory.
     warm: u64,
     cold: Option<Offload<(io::Result<usize>, Vec<u8>)>>,
-    /// How long the peer may take nothing, if the stream's own deadline is not all that counts.
-    patience: Option<Duration>,
+    patience: Patience,
     /// The peer has taken something, or had nothing to take, since it was last waited for.
     moved: bool,
 }
@@ -45,16 +56,26 @@ pub struct Send<'a> {
 impl Stream {
     /// Sends all of `chain`. When it fails, or is dropped before it is ready, the chain holds
     /// what was not sent. A file that is not in memory is read by the file pool, so that no disk
-    /// holds up the loop.
-    pub fn send<'a>(&'a self, chain: &'a mut Chain) -> Send<'a> {
-        Send { stream: self, chain, some: false, warm: 0, cold: None, patience: None, moved: true }
+    /// holds up the loop. It fails with [`io::ErrorKind::TimedOut`] when the peer takes nothing for too long; the
+    /// stream's deadline is set for that.
+    pub fn send<'a>(&'a self, chain: &'a mut Chain, patience: Patience) -> Send<'a> {
+        Send { stream: self, chain, some: false, warm: 0, cold: None, patience, moved: true }
     }
 
     /// As [`Stream::send`], but ready as soon as some of `chain` was sent: for who does something else between two
     /// pieces, such as to set a deadline for each. It is what to wait with after [`Stream::try_send`]: room alone
     /// is not enough where a file has to be read first.
-    pub fn send_some<'a>(&'a self, chain: &'a mut Chain) -> Send<'a> {
-        Send { some: true, ..self.send(chain) }
+    pub fn send_some<'a>(&'a self, chain: &'a mut Chain, patience: Patience) -> Send<'a> {
+        Send { some: true, ..self.send(chain, patience) }
+    }
+
+    /// From now on the stream waits no longer than that.
+    pub fn begin_patience(&self, patience: Patience) {
+        match patience {
+            Patience::Idle(time) => self.set_timeout(Some(time)),
+            Patience::Until(at) => self.set_deadline(Some(at)),
+            Patience::Watched => {}
+        }
     }
 
     /// As [`Stream::try_send`], of bytes that are at hand: how many were sent.
@@ -90,19 +111,12 @@ impl Stream {
 }
 
 impl Send<'_> {
-    /// Fails with [`io::ErrorKind::TimedOut`] when the peer takes nothing for so long; however long all of it takes, and
-    /// whatever time is spent on reading files. The stream's deadline is set for it.
-    pub fn within(self, patience: Duration) -> Self {
-        Send { patience: Some(patience), ..self }
-    }
-
     /// There is no room: the peer's time begins, unless it has begun before.
     fn wait_for_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let registered = &self.stream.0;
-        if std::mem::take(&mut self.moved) && self.patience.is_some() {
-            registered.set_timeout(self.patience);
+        if std::mem::take(&mut self.moved) {
+            self.stream.begin_patience(self.patience);
         }
-        registered.wait_write(cx)
+        self.stream.0.wait_write(cx)
     }
 }
 

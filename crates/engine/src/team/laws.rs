@@ -21,7 +21,7 @@ use crate::backend::{Kind, Token};
 use crate::clock;
 use crate::slots::Key;
 use crate::tests::site::Site;
-use crate::{Chain, Handle, Idle, Remote, Stream, Wake};
+use crate::{Chain, Handle, Idle, Patience, Remote, Stream, Wake};
 
 const LOOPS: usize = 3;
 const CONNECTIONS: usize = 9;
@@ -64,7 +64,7 @@ async fn serve(stream: Stream, kept: Kept) {
         }
         let mut chain = Chain::new();
         chain.push(buf);
-        if stream.send(&mut chain).await.is_err() {
+        if stream.send(&mut chain, Patience::Watched).await.is_err() {
             return;
         }
         match stream.rest_offered(GRACE, Box::new(kept.clone())).await {

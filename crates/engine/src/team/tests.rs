@@ -14,7 +14,7 @@ use super::*;
 use crate::backend::{Kind, Token};
 use crate::slots::Key;
 use crate::tests::site::Site;
-use crate::{Chain, Either, Handle, Idle, Joined, Remote, Stream, Wake, either};
+use crate::{Chain, Either, Handle, Idle, Joined, Patience, Remote, Stream, Wake, either};
 
 /// A connection that answers each request with a byte, and notes who did.
 struct Answering(Arc<Mutex<Vec<ThreadId>>>);
@@ -39,7 +39,7 @@ async fn answer(stream: &Stream, by: &Mutex<Vec<ThreadId>>) -> bool {
     by.lock().unwrap().push(thread::current().id());
     let mut chain = Chain::new();
     chain.push(buf);
-    stream.send(&mut chain).await.is_ok()
+    stream.send(&mut chain, Patience::Watched).await.is_ok()
 }
 
 /// A team of two; the second runs by itself until the value is dropped.

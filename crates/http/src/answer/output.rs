@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Handle, OpenFile, Segment};
+use weir_engine::{Chain, Handle, OpenFile, Patience, Segment};
 use weir_proto::http1::{Method, Version, chunk_end, chunk_head};
 use weir_proto::{Renew, as_new};
 
@@ -59,13 +59,15 @@ pub struct Output {
     body_waits: bool,
     /// Bytes that a body of known length still lacks.
     left: Option<u64>,
+    /// Why nothing more can be sent: a client that was waited for once is not waited for again.
+    failed: Option<io::ErrorKind>,
 }
 
 impl Renew for Output {
     fn renew(&mut self) {
         as_new!(self, Output {
             head, chain, filters;
-            cutter, held, sent, complete, ending, body_waits, left
+            cutter, held, sent, complete, ending, body_waits, left, failed
         });
     }
 }
@@ -282,9 +284,17 @@ impl Request {
             return Ok(());
         }
         self.output.body_waits = false;
-        if let Some(stream) = self.h2.clone() {
-            return self.flush_h2(&stream).await;
+        if let Some(kind) = self.output.failed {
+            return Err(kind.into());
         }
+        let sent = match self.h2.clone() {
+            Some(stream) => self.flush_h2(&stream).await,
+            None => self.flush_http1().await,
+        };
+        sent.inspect_err(|error| self.output.failed = Some(error.kind()))
+    }
+
+    async fn flush_http1(&mut self) -> io::Result<()> {
         let output = &mut self.output;
         if !output.head.is_empty() {
             let head = std::mem::take(&mut output.head);
@@ -333,7 +343,7 @@ impl Request {
         chain.set_file_chunk(Some(core.sendfile_max_chunk));
         let (conn, total, patience) = (self.conn.clone(), chain.len(), core.send_timeout);
         Some(Box::pin(async move {
-            let sent = conn.stream.send_within(&mut chain, patience).await;
+            let sent = conn.stream.send(&mut chain, Patience::Idle(patience)).await;
             (total.saturating_sub(chain.len()), sent)
         }))
     }
@@ -358,7 +368,8 @@ impl Request {
         conn: &crate::connection::Conn,
         chain: &mut Chain,
     ) -> io::Result<()> {
-        let sent = conn.stream.send_within(chain, self.conf().core.send_timeout).await;
+        let patience = Patience::Idle(self.conf().core.send_timeout);
+        let sent = conn.stream.send(chain, patience).await;
         sent.inspect_err(|error| self.log_late(error))
     }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Segment, spend};
+use weir_engine::{Chain, Patience, Segment, spend};
 use weir_log::Level;
 use weir_proto::http1::{BodyError, Version};
 
@@ -101,7 +101,7 @@ impl Request {
     /// Where in the buffer the next piece of the body stands, until the next read.
     pub(super) async fn next_body_span(&mut self) -> Result<Option<Range<usize>>, u16> {
         // Even an empty body may have been announced.
-        self.send_continue().await;
+        self.send_continue().await?;
         while !self.body.done && !self.body.discarding {
             if self.body.at < self.buf.len() {
                 let piece = self.decode()?;
@@ -313,14 +313,25 @@ impl Request {
         status
     }
 
-    /// Tells a client that asked (`Expect: 100-continue`) to send its body.
-    pub async fn send_continue(&mut self) {
+    /// Tells a client that asked (`Expect: 100-continue`) to send its body. A client that does not take that within
+    /// `send_timeout` gets nothing else either.
+    pub async fn send_continue(&mut self) -> Result<(), u16> {
         let asked = std::mem::take(&mut self.body.expects_continue);
-        if asked && self.version == Version::Http11 && !self.response.sent {
-            let conn = self.conn.clone();
-            let mut chain = Chain::default();
-            chain.push(Segment::Bytes(Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n")));
-            let _ = conn.stream.send(&mut chain).await;
+        if !asked || self.version != Version::Http11 || self.response.sent {
+            return Ok(());
         }
+        let (conn, core) = (self.conn.clone(), &self.conf().core);
+        let mut chain = Chain::default();
+        chain.push(Segment::Bytes(Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n")));
+        let Err(error) = conn.stream.send(&mut chain, Patience::Idle(core.send_timeout)).await
+        else {
+            return Ok(());
+        };
+        self.log_late(&error);
+        if error.kind() == io::ErrorKind::TimedOut {
+            conn.timed_out(core);
+        }
+        self.body.left = true;
+        Err(self.give_up(408))
     }
 }

@@ -102,7 +102,9 @@ pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
         if let Err(status) = r.discard_received() {
             return Step::Status(status);
         }
-        r.send_continue().await;
+        if let Err(status) = r.send_continue().await {
+            return Step::Status(status);
+        }
         let conf = &*r.conf().memcached;
         r.set_content_type();
         let target = match pass.to.target(r, By::Configuration) {

@@ -1,6 +1,6 @@
 //! From the header lines of a server's answer to the head that the client sees.
 
-use weir_engine::Chain;
+use weir_engine::{Chain, Patience};
 use weir_log::Level;
 use weir_proto::Span;
 use weir_proto::http1::{Header, HeaderId, Version};
@@ -279,7 +279,7 @@ pub async fn hints(
     let mut chain = Chain::new();
     chain.push(text);
     let conn = r.conn.clone();
-    let sent = conn.stream.send_within(&mut chain, r.conf().core.send_timeout).await;
+    let sent = conn.stream.send(&mut chain, Patience::Idle(r.conf().core.send_timeout)).await;
     sent.map_err(|_| CLIENT_GONE)
 }
 

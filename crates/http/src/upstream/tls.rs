@@ -53,13 +53,12 @@ pub async fn handshake(
         r.log(Level::Error, format_args!("{text} {}", Doing::Connecting.text()));
         Fault::Us(500)
     })?;
-    stream.set_deadline(Some(r.event_loop.handle.now() + passing.connect_timeout));
-    let connecting = pin!(Secured::connect(stream, &client));
+    let until = r.event_loop.handle.now() + passing.connect_timeout;
+    let connecting = pin!(Secured::connect(stream, &client, until));
     let done = match wait(r, passing, connecting, Some(Doing::Securing)).await {
         Waited::Gone => return Err(CLIENT_GONE),
         Waited::For(done) => done,
     };
-    stream.set_deadline(None);
     done.map_err(|error| failed(r, &error, secure.chosen))
 }
 

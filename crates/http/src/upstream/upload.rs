@@ -6,7 +6,7 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use weir_engine::{Chain, Either, either};
+use weir_engine::{Chain, Either, Patience, either};
 use weir_log::{Cause, Level};
 use weir_upstream::Connection;
 
@@ -108,9 +108,9 @@ async fn push_on(
         if rest.piece.is_empty() {
             return Ok(true);
         }
-        stream.set_deadline(Some(r.event_loop.handle.now() + passing.send_timeout));
         let arrived = pin!(stream.arrived());
-        let some = either(stream.send_some(&mut rest.piece), arrived);
+        let patience = Patience::Idle(passing.send_timeout);
+        let some = either(stream.send_some(&mut rest.piece, patience), arrived);
         let waited = wait(r, passing, pin!(some), Some(Doing::Sending)).await;
         stream.set_deadline(None);
         match waited {
@@ -139,7 +139,7 @@ pub async fn beside<P: Protocol>(
     let stream = &connection.stream;
     while rest.next(r, connection).await? || !rest.last {
         if rest.piece.is_empty() {
-            r.send_continue().await;
+            r.send_continue().await.map_err(Fault::Client)?;
             stream.set_deadline(None);
             match race(r.body_readable(), stream.readable()).await {
                 Either::Right(ready) => return Ok(ready),
@@ -149,9 +149,9 @@ pub async fn beside<P: Protocol>(
             continue;
         }
         let before = rest.piece.len();
-        stream.set_deadline(Some(r.event_loop.handle.now() + passing.send_timeout));
         let readable = pin!(stream.readable());
-        let some = either(readable, stream.send_some(&mut rest.piece));
+        let patience = Patience::Idle(passing.send_timeout);
+        let some = either(readable, stream.send_some(&mut rest.piece, patience));
         let waited = wait(r, passing, pin!(some), Some(Doing::Sending)).await;
         stream.set_deadline(None);
         count(r, before, &rest.piece);
@@ -299,7 +299,7 @@ pub async fn stream<P: Protocol>(
         if rest.last {
             return Ok(None);
         }
-        r.send_continue().await;
+        r.send_continue().await.map_err(Fault::Client)?;
         // The server may answer before the client has sent everything.
         let waited = race(r.body_readable(), line.answered(both)).await;
         if matches!(waited, Either::Right(_)) {

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use weir_engine::{Chain, ConnectOptions, Handle, Stream};
+use weir_engine::{Chain, ConnectOptions, Handle, Patience, Stream};
 use weir_log::{Cause, Level, Log};
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::http1::{HeaderId, Progress, ResponseHead, ResponseParser};
@@ -94,7 +94,8 @@ impl Errand<'_> {
         let stream = stream.map_err(|error| Failure::Io("connect()", error))?;
         let mut chain = Chain::new();
         chain.push(head.to_vec());
-        stream.send(&mut chain).await.map_err(|error| Failure::Io("send()", error))?;
+        let sent = stream.send(&mut chain, Patience::Until(self.until)).await;
+        sent.map_err(|error| Failure::Io("send()", error))?;
         receive(&stream).await
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use weir_engine::{Handle, Stream};
 use weir_log::Level;
@@ -156,15 +157,17 @@ impl Context {
         }
     }
 
-    /// Goes through the rest of the handshake. `names`: see [`Context::names`].
+    /// Goes through the rest of the handshake, until then at the latest. `names`: see [`Context::names`].
     pub async fn accept(
         &self,
         hello: Hello,
         socket: &Stream,
         names: FileNames,
         loaded: &Loaded<Arc<ServerConfig>>,
+        until: Instant,
     ) -> Result<Secured, Failure> {
-        Ok(self.halfway(hello, socket.handle(), names, loaded).await?.finish(socket).await?)
+        let halfway = self.halfway(hello, socket.handle(), names, loaded).await?;
+        Ok(halfway.finish(socket, until).await?)
     }
 
     /// The same, step by step.

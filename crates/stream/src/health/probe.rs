@@ -2,8 +2,9 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Instant;
 
-use weir_engine::{Chain, ConnectOptions, Handle, Stream};
+use weir_engine::{Chain, ConnectOptions, Handle, Patience, Stream};
 use weir_proto::proxy_protocol::{self, Extras};
 use weir_tls::{Secured, Wire};
 use weir_upstream::Peer;
@@ -62,38 +63,44 @@ impl Check {
         let (endpoint, options) = (self.line.endpoint(peer), self.options(handle));
         let connected = async { handle.connect(&endpoint.to_any()?, &options).await };
         let stream = connected.await.map_err(|e| Failed::io(CONNECTING, "connect()", &e))?;
-        stream.set_deadline(Some(handle.now() + self.timeout));
+        let until = handle.now() + self.timeout;
         let head = self.introduction();
         if !head.is_empty() {
             let mut chain = Chain::new();
             chain.push(head);
-            let sent = stream.send(&mut chain).await;
+            let sent = stream.send(&mut chain, Patience::Until(until)).await;
             sent.map_err(|e| Failed::io(SENDING, "send()", &e))?;
         }
-        let secured = self.secure(peer, &stream).await?;
+        let secured = self.secure(peer, &stream, until).await?;
         let wire = Wire::join(stream, secured);
         let spoken = match &self.rules {
-            Some(rules) => self.speak(&wire, rules).await,
+            Some(rules) => self.speak(&wire, rules, until).await,
             None => Ok(()),
         };
         wire.close_notify();
         spoken
     }
 
-    async fn secure(&self, peer: &Peer, stream: &Stream) -> Result<Option<Secured>, Failed> {
+    async fn secure(
+        &self,
+        peer: &Peer,
+        stream: &Stream,
+        until: Instant,
+    ) -> Result<Option<Secured>, Failed> {
         let Some(tls) = &self.tls else { return Ok(None) };
         let client = tls.client(peer.server.as_bytes());
         let client = client.ok_or_else(|| Failed::unable("SSL handshaking to upstream"))?;
-        let secured = Secured::connect(stream, &client).await;
+        let secured = Secured::connect(stream, &client, until).await;
         secured.map(Some).map_err(|error| Failed::handshake(&error))
     }
 
     /// Says what is to be said, and hears as much as it takes, or `proxy_buffer_size` has room for.
-    async fn speak(&self, wire: &Wire, rules: &Match) -> Result<(), Failed> {
+    async fn speak(&self, wire: &Wire, rules: &Match, until: Instant) -> Result<(), Failed> {
+        wire.set_deadline(Some(until));
         if !rules.send.is_empty() {
             let mut chain = Chain::new();
             chain.push(rules.send.clone());
-            let sent = wire.send(&mut chain).await;
+            let sent = wire.send(&mut chain, Patience::Until(until)).await;
             sent.map_err(|e| Failed::io(SENDING, "send()", &e))?;
         }
         let most = self.proxy.buffer;

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 
 use super::client;
 use crate::tests::site::Site;
-use crate::{BackendKind, Chain, Segment};
+use crate::{BackendKind, Chain, Patience, Segment};
 
 pub(crate) fn a_file_follows_its_head(kind: BackendKind) {
     let mut file = tempfile();
@@ -28,9 +28,9 @@ pub(crate) fn a_file_follows_its_head(kind: BackendKind) {
             chain.push(&b"head"[..]);
             chain.push(Segment::File { file: file.clone(), offset: 10, len: 2_999_990 });
             chain.push(&b"tail"[..]);
-            stream.send(&mut chain).await.unwrap();
+            stream.send(&mut chain, Patience::Watched).await.unwrap();
             chain.push(Segment::File { file, offset: 3_000_000, len: 5 });
-            let error = stream.send(&mut chain).await.unwrap_err();
+            let error = stream.send(&mut chain, Patience::Watched).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         }
     });
@@ -60,7 +60,7 @@ pub(crate) fn a_cold_file_is_read_elsewhere_and_arrives(kind: BackendKind) {
         chain.push(Segment::File { file: file.clone(), offset: 0, len: 1_000_000 });
         chain.push(Segment::File { file: proc.clone(), offset: 0, len: 5 });
         async move {
-            stream.send(&mut chain).await.unwrap();
+            stream.send(&mut chain, Patience::Watched).await.unwrap();
             assert!(h.files().offloaded() > 0);
         }
     });

@@ -11,12 +11,12 @@ use std::net::TcpStream;
 use std::thread;
 
 use super::site::Site;
-use crate::{Chain, Handle, Segment, Stream};
+use crate::{Chain, Handle, Patience, Segment, Stream};
 
 async fn send(stream: &Stream, bytes: impl Into<Segment>) -> io::Result<()> {
     let mut chain = Chain::new();
     chain.push(bytes);
-    stream.send(&mut chain).await
+    stream.send(&mut chain, Patience::Watched).await
 }
 
 async fn receive(stream: &Stream) -> io::Result<Vec<u8>> {

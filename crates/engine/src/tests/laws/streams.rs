@@ -11,7 +11,7 @@ use std::{io, thread};
 use super::{StopAtEnd, client, receive, send};
 use crate::source::Ready;
 use crate::tests::site::Site;
-use crate::{BackendKind, Chain, ConnectOptions, Either, either};
+use crate::{BackendKind, Chain, ConnectOptions, Either, Patience, either};
 
 pub(crate) fn an_echo_comes_back(kind: BackendKind) {
     let mut site = Site::new(kind);
@@ -132,7 +132,7 @@ pub(crate) fn a_long_answer_arrives_whole(kind: BackendKind) {
         for part in 0..PARTS {
             chain.push(vec![part as u8; PART]);
         }
-        stream.send(&mut chain).await.unwrap();
+        stream.send(&mut chain, Patience::Watched).await.unwrap();
         assert!(chain.is_empty());
     });
     play.join().unwrap();

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Turn};
+use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Patience, Turn};
 use weir_metrics::Registry;
 use weir_metrics::subjects::Cells;
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
@@ -121,7 +121,7 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
         }
         let mut out = weir_engine::Chain::new();
         out.push(link.out.take());
-        link.conn.stream.send(&mut out).await.unwrap();
+        link.conn.stream.send(&mut out, Patience::Watched).await.unwrap();
         let (stream, parked) = part(link, presence, frames).unwrap();
         send.send((stream.into_fd().unwrap(), parked)).unwrap();
         h.stop();

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weir_engine::{Chain, ConnectOptions, FilePool, Handle, Rank};
+use weir_engine::{Chain, ConnectOptions, FilePool, Handle, Patience, Rank};
 use weir_log::Cause;
 use weir_proto::otlp::{self, Partly};
 use weir_tls::{HandshakeError, Secured, Wire};
@@ -90,7 +90,9 @@ impl Collector {
         let mut chain = Chain::new();
         chain.push(head);
         chain.push(spans.clone());
-        wire.send(&mut chain).await.map_err(|e| Refused::io("send() to", &e))?;
+        wire.send(&mut chain, Patience::Until(until))
+            .await
+            .map_err(|e| Refused::io("send() to", &e))?;
         let (answer, reusable) = receive(&wire).await?;
         if reusable {
             wire.set_deadline(None);
@@ -105,16 +107,16 @@ impl Collector {
             let options = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
             let connected = async { self.handle.connect(&address.to_any()?, &options).await };
             match connected.await {
-                Ok(stream) => return self.secure(stream).await,
+                Ok(stream) => return self.secure(stream, until).await,
                 Err(error) => last = Refused::io("connect() to", &error),
             }
         }
         Err(last)
     }
 
-    async fn secure(&self, stream: weir_engine::Stream) -> Result<Wire, Refused> {
+    async fn secure(&self, stream: weir_engine::Stream, until: Instant) -> Result<Wire, Refused> {
         let Some(client) = &self.exporter.tls else { return Ok(Wire::Plain(stream)) };
-        match Secured::connect(&stream, client).await {
+        match Secured::connect(&stream, client, until).await {
             Ok(secured) => Ok(Wire::join(stream, Some(secured))),
             Err(HandshakeError::Io(error)) => Err(Refused::io("TLS handshake with", &error)),
             Err(error) => Err(Refused::later(format!("{error} in the TLS handshake with"))),

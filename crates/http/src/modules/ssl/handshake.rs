@@ -165,7 +165,7 @@ async fn begin(
 ) -> Outcome {
     let (server, chosen, plain) = (default, false, false);
     let mut secure = Secure { server, chosen, plain, shown: Shown::default() };
-    match weir_tls::begin(conn.stream.socket(), bytes).await {
+    match weir_tls::begin(conn.stream.socket(), bytes, until).await {
         Err(error) => Err((Some(conn), error.into())),
         Ok(Begin::Plain(bytes)) => {
             secure.plain = true;
@@ -236,12 +236,11 @@ async fn answer(
     mut spoke: bool,
 ) -> Outcome {
     let Begun { mut halfway, context, until } = begun;
-    conn.stream.set_deadline(Some(until));
     loop {
-        if spoke && let Err(error) = halfway.receive(conn.stream.socket()).await {
+        if spoke && let Err(error) = halfway.receive(conn.stream.socket(), until).await {
             return Err((Some(conn), error.into()));
         }
-        halfway = match halfway.advance(conn.stream.socket()).await {
+        halfway = match halfway.advance(conn.stream.socket(), until).await {
             Err(error) => return Err((Some(conn), error.into())),
             Ok(Advanced::Done(secured)) => {
                 let mut conn = conn.secured(secured);
@@ -256,7 +255,6 @@ async fn answer(
             let waited = offer(&mut conn, presence, event_loop, begun).await;
             let Some((back, begun)) = waited else { return Ok(None) };
             (presence, halfway) = (back, begun.halfway);
-            conn.stream.set_deadline(Some(until));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use weir_cache::{End, Fill};
-use weir_engine::{Boxed, Chain};
+use weir_engine::{Boxed, Chain, Patience};
 use weir_proto::http1::{HeaderId, Method};
 use weir_upstream::balance::Measure;
 use weir_upstream::tunnel::{self, Passed, Ways};
@@ -229,12 +229,18 @@ impl Run {
         up.push(unread);
         let _ = client.stream.socket().nodelay(true);
         let _ = server.socket().nodelay(true);
-        let begun = async {
-            client.stream.send(&mut down).await?;
-            server.send(&mut up).await
-        };
+        let to_client = Patience::Idle(r.conf().core.send_timeout);
+        if let Err(error) = client.stream.send(&mut down, to_client).await {
+            r.log_late(&error);
+            r.output.sent += early_len - down.len();
+            return self.over(r, Step::Abort);
+        }
+        r.output.sent += early_len;
         let handle = r.event_loop.handle.clone();
-        if begun.await.is_ok() {
+        let to_server = Patience::Idle(self.passing.send_timeout);
+        if let Err(error) = server.send(&mut up, to_server).await {
+            operation(r, "send()", &error, Doing::Upgraded);
+        } else {
             let (idle, up) = (self.passing.read_timeout, self.passing.send_timeout);
             let ways = Ways::plain(idle, up, r.conf().core.send_timeout);
             let passed = Arc::new(Passed::default());
@@ -254,7 +260,6 @@ impl Run {
                 attempt.sent += unread_len + up;
             }
         }
-        r.output.sent += early_len;
         self.over(r, Step::Sent)
     }
 }

@@ -346,8 +346,7 @@ fn key(r: &mut Request, key: &Key) -> Vec<u8> {
 pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(), Step> {
     // Nothing is to be waited for where all has come, and what was read can be sent once more.
     if protocol.streams(r) && !r.has_whole_body() {
-        r.send_continue().await;
-        return Ok(());
+        return r.send_continue().await.map_err(Step::Status);
     }
     r.read_body().await.map_err(Step::Status)
 }

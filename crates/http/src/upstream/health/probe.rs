@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_engine::{Chain, ConnectOptions, Handle};
+use weir_engine::{Chain, ConnectOptions, Handle, Patience};
 use weir_tls::{Secured, Wire};
 use weir_upstream::health::{self, Failed};
 use weir_upstream::{Connection, Limits, Peer, Tag};
@@ -122,14 +122,14 @@ async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, 
 async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Failed> {
     const CONNECTING: &str = "connecting to upstream";
     let endpoint = check.line.endpoint(peer);
-    let deadline = Some(handle.now() + check.connect_timeout);
-    let how = ConnectOptions { deadline, ..ConnectOptions::default() };
+    let until = handle.now() + check.connect_timeout;
+    let how = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
     let connected = async { handle.connect(&endpoint.to_any()?, &how).await };
     let stream = connected.await.map_err(|e| failed(CONNECTING, "connect()", &e))?;
     let Some(tls) = &check.tls else { return Ok(Wire::Plain(stream)) };
     let name = peer.server.as_bytes();
     let client = tls.client(name).ok_or_else(|| Failed::unable("SSL handshaking"))?;
-    let secured = Secured::connect(&stream, &client).await;
+    let secured = Secured::connect(&stream, &client, until).await;
     let secured = secured.map_err(|error| Failed::handshake(&error))?;
     Ok(Wire::join(stream, Some(secured)))
 }
@@ -137,11 +137,12 @@ async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Fa
 /// Sends the request and judges the answer. True if the connection may serve another one.
 async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed> {
     const READING: &str = "reading response header from upstream";
-    line.set_deadline(Some(handle.now() + check.read_timeout));
+    let until = handle.now() + check.read_timeout;
+    line.set_deadline(Some(until));
     if let Line::Own(connection) = line {
         let mut chain = Chain::new();
         chain.push(check.request.clone());
-        let sent = connection.stream.send(&mut chain).await;
+        let sent = connection.stream.send(&mut chain, Patience::Until(until)).await;
         sent.map_err(|e| failed("sending request to upstream", "send()", &e))?;
     }
     let unread = |doing, error| match error {

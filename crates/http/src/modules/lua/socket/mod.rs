@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use weir_engine::{Chain, ConnectOptions, Either, Handle, SocketAddrAny, either};
+use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny, either};
 use weir_tls::{Client, Secured, Wire};
 
 use crate::event_loop::LoopState;
@@ -205,7 +205,8 @@ impl Socket {
         let (stream, _) = line.wire.part();
         let limit = self.timeouts.get()[0];
         let shaking = async {
-            let secured = Secured::connect(&stream, client).await;
+            let until = handle.now() + limit;
+            let secured = Secured::connect(&stream, client, until).await;
             secured.map_err(|error| Failed::Other(error.to_string()))
         };
         let secured = within(handle, limit, shaking).await?;
@@ -223,7 +224,9 @@ impl Socket {
         line.torn.set(true);
         let mut sent = Ok(());
         while sent.is_ok() && !chain.is_empty() {
-            let sending = async { line.wire.send_some(&mut chain).await.map_err(Failed::from) };
+            let sending = async {
+                line.wire.send_some(&mut chain, Patience::Watched).await.map_err(Failed::from)
+            };
             sent = within(handle, limit, sending).await;
         }
         line.torn.set(false);
