@@ -11,6 +11,7 @@ mod back;
 mod drawn;
 mod extremes;
 mod families;
+mod lines;
 mod look;
 mod more;
 mod sessions;

@@ -1,30 +1,127 @@
 //! Escaping of text that becomes part of JSON, or of a line of a head.
 
-/// Keeps what stands in `out` from `start` on within its line: CR, LF and NUL, which would end the line and begin
-/// another one, are escaped as in a URL. All values of heads and trailers that a configuration computes go through
-/// here, whoever writes them: a decoded path may have any byte.
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::ops::Range;
+
+/// Bytes that no value of a header may hold: RFC 9110, section 5.5.
+fn ends_line(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n' | 0)
+}
+
+/// Whether a line ends in this text. It looks at all of it, so that many bytes are compared at once: most values are
+/// too short for more.
 #[inline]
-pub fn within_line(out: &mut Vec<u8>, start: usize) {
-    let ends = |byte: u8| matches!(byte, b'\r' | b'\n' | 0);
-    // Without a way out, so that many bytes are compared at once: most values are too short for more.
-    if out.get(start..).unwrap_or_default().iter().fold(false, |any, byte| any | ends(*byte)) {
-        percent(out, start, ends);
+fn has_line_end(text: &[u8]) -> bool {
+    text.iter().fold(false, |any, byte| any | ends_line(*byte))
+}
+
+/// A text of the configuration as one line: each line end becomes a space, together with the blanks around it, and the
+/// outermost blanks go. RFC 9112, section 5.2 has recipients read folded lines so. A text without a line end stays.
+pub fn one_line(text: &[u8]) -> Cow<'_, [u8]> {
+    if !has_line_end(text) {
+        return Cow::Borrowed(text);
     }
+    let mut out = Vec::with_capacity(text.len());
+    fold(text, &mut out);
+    Cow::Owned(out.trim_ascii().to_vec())
+}
+
+fn fold(text: &[u8], out: &mut Vec<u8>) {
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t') || ends_line(*byte);
+    for run in text.chunk_by(|a, b| is_blank(a) == is_blank(b)) {
+        if has_line_end(run) { out.push(b' ') } else { out.extend_from_slice(run) }
+    }
+}
+
+/// Texts of several lines that a configuration gives to its variables (`map`, `set` and kin). Where one of them stands
+/// in a header, its line ends become spaces; all other line ends come from requests, and are escaped.
+#[derive(Debug, Default)]
+pub struct OwnTexts(Vec<Box<[u8]>>);
+
+impl OwnTexts {
+    /// Adds a text, if it has several lines and more than blanks. True if it was added.
+    pub fn add(&mut self, text: &[u8]) -> bool {
+        let is_one = has_line_end(text) && text.iter().any(|byte| *byte > b' ');
+        if is_one && !self.0.iter().any(|known| **known == *text) {
+            self.0.push(text.into());
+        }
+        is_one
+    }
+
+    /// Where such texts stand in a value: in order, none within another. Of several that begin together, the longest.
+    fn find(&self, value: &[u8]) -> Vec<Range<usize>> {
+        let places =
+            self.0.iter().filter(|text| text.len() <= value.len()).flat_map(|text| {
+                memchr::memmem::find_iter(value, text).map(|at| at..at + text.len())
+            });
+        let mut places: Vec<_> = places.collect();
+        places.sort_unstable_by_key(|place| (place.start, Reverse(place.end)));
+        let mut end = 0;
+        places.retain(|place| {
+            let is_free = place.start >= end;
+            end = if is_free { place.end } else { end };
+            is_free
+        });
+        places
+    }
+}
+
+/// Keeps what stands in `out` from `start` on within its line. CR, LF and NUL would end the line and begin another one:
+/// those of the configuration's own texts become spaces, all others are escaped as in a URL. Each value of a header or
+/// trailer that is written goes through here: a decoded path may have any byte.
+#[inline]
+pub fn within_line(out: &mut Vec<u8>, start: usize, own: &OwnTexts) {
+    if out.get(start..).is_some_and(has_line_end) {
+        bring_within_line(out, start, own);
+    }
+}
+
+#[cold]
+fn bring_within_line(out: &mut Vec<u8>, start: usize, own: &OwnTexts) {
+    let value = out.split_off(start);
+    let mut from = 0;
+    for place in own.find(&value) {
+        percent(&value[from..place.start], out, ends_line);
+        from = place.end;
+        let text = &value[place.clone()];
+        let text = if place.start == 0 { text.trim_ascii_start() } else { text };
+        fold(if from == value.len() { text.trim_ascii_end() } else { text }, out);
+    }
+    percent(&value[from..], out, ends_line);
+}
+
+/// The same for the name of a header: what is no character of a token is escaped. RFC 9110, section 5.1.
+pub fn within_name(out: &mut Vec<u8>, start: usize) {
+    if !is_name(out.get(start..).unwrap_or_default()) {
+        let name = out.split_off(start);
+        percent(&name, out, |byte| !is_token(byte));
+    }
+}
+
+/// Whether a header may have this name. The empty one escapes to itself, so its writer leaves the line out.
+pub fn is_name(name: &[u8]) -> bool {
+    name.iter().all(|byte| is_token(*byte))
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// As [`within_line`], for a word of a request line (method, target): spaces and other control characters would end
 /// it, too.
 pub fn within_word(out: &mut Vec<u8>, start: usize) {
     let ends = |byte: u8| byte <= b' ' || byte == 0x7f;
-    // Without a way out, so that many bytes are compared at once.
+    // It looks at all of it, so that many bytes are compared at once.
     if out.get(start..).unwrap_or_default().iter().fold(false, |any, byte| any | ends(*byte)) {
-        percent(out, start, ends);
+        let word = out.split_off(start);
+        percent(&word, out, ends);
     }
 }
 
 #[cold]
-fn percent(out: &mut Vec<u8>, start: usize, escapes: impl Fn(u8) -> bool) {
-    for byte in out.split_off(start) {
+fn percent(text: &[u8], out: &mut Vec<u8>, escapes: impl Fn(u8) -> bool) {
+    for &byte in text {
         if escapes(byte) {
             out.push(b'%');
             out.extend_from_slice(&hex(byte));
@@ -83,14 +180,58 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn a_text_of_several_lines_becomes_one() {
+        for (text, line) in [
+            (
+                "\n    default-src 'self';\r\n\tscript-src 'self';\n  ",
+                "default-src 'self'; script-src 'self';",
+            ),
+            ("a  b\t", "a  b\t"),
+            ("a \t \n\n b  c", "a b  c"),
+            ("a\0b", "a b"),
+            ("\n", ""),
+        ] {
+            assert_eq!(one_line(text.as_bytes()), line.as_bytes());
+        }
+    }
+
+    #[test]
+    fn texts_of_the_configuration_are_known_within_values() {
+        let mut own = OwnTexts::default();
+        assert!(own.add(b"a;\n  b;\n") && own.add(b"a;\n"));
+        assert!(!own.add(b"one line") && !own.add(b"\n"));
+        for (value, line) in [
+            ("a;\n  b;\n", "a; b;"),
+            ("x a;\n  b;\ny\n", "x a; b; y%0A"),
+            ("a;\na;\n  b;\r", "a; a;%0A  b;%0D"),
+            ("a;\n  b;\na;\n", "a; b; a;"),
+        ] {
+            let mut out = b"before ".to_vec();
+            out.extend_from_slice(value.as_bytes());
+            within_line(&mut out, 7, &own);
+            assert_eq!(String::from_utf8_lossy(&out), format!("before {line}"));
+        }
+    }
+
     proptest! {
         #[test]
         fn nothing_leaves_its_line_or_its_word(
             before in any::<Vec<u8>>(),
             text in prop::collection::vec(prop_oneof![any::<u8>(), 0u8..33], 0..40),
+            own in prop::collection::vec((0usize..40, 0usize..40), 0..4),
         ) {
+            // Some parts of the text are the configuration's.
+            let mut texts = OwnTexts::default();
+            for (from, to) in own {
+                texts.add(text.get(from..to).unwrap_or_default());
+            }
             let mut line = [before.clone(), text.clone()].concat();
-            within_line(&mut line, before.len());
+            within_line(&mut line, before.len(), &texts);
+            let mut name = text.clone();
+            within_name(&mut name, 0);
+            prop_assert!(is_name(&name));
+            prop_assert!(!one_line(&text).iter().any(|b| ends_line(*b)));
             let mut word = [before.clone(), text.clone()].concat();
             within_word(&mut word, before.len());
             prop_assert_eq!(&line[..before.len()], &before[..]);

@@ -1,6 +1,6 @@
 //! Variables whose values depend on other values, by a table. nginx: ngx_http_map_module.
 
-use weir_conf::{Directive as Line, Error};
+use weir_conf::{Directive as Line, Error, Spot};
 
 use crate::reading::Reading;
 use crate::subject::Subject;
@@ -68,7 +68,9 @@ pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line) -> Result<(), Error> {
             (b"hostnames", []) => map.hostnames = true,
             (b"volatile", []) => volatile = true,
             (_, [value]) => {
+                let at = Spot::new(line, value);
                 let value = s.template(line, value)?;
+                s.variables.own_texts_of(name.as_bytes(), value.texts(), at);
                 entry(s, &mut map, line, value)?;
             }
             _ => return Err(line.error("invalid number of the map parameters")),

@@ -1,6 +1,6 @@
 //! Variables that give each of several values to a share of clients. nginx: ngx_http_split_clients_module.
 
-use weir_conf::{Directive as Line, Error};
+use weir_conf::{Directive as Line, Error, Spot};
 
 use crate::reading::Reading;
 use crate::subject::Subject;
@@ -22,6 +22,10 @@ pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line) -> Result<(), Error> {
     let (Some(source), Some(variable)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
     let source = s.template(d, source)?;
     let name = s.new_variable(d, variable)?;
+    for (line, value) in d.block().iter().filter_map(|line| Some((line, line.arg(0)?))) {
+        let text = std::iter::once(value.bytes.as_slice());
+        s.variables.own_texts_of(name.as_bytes(), text, Spot::new(line, value));
+    }
     let parts = parts(d)?;
     s.variables.define_changeable(&name, true, move |r, out| {
         value(&source, &parts, r, out);

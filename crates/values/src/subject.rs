@@ -10,6 +10,7 @@ use weir_log::Level;
 use weir_proto::proxy_protocol::Header;
 
 use crate::address::Address;
+use crate::escape;
 use crate::regex::Captures;
 use crate::variables::{Get, Kept, NotStored, Values, VariableId, Variables};
 
@@ -96,6 +97,12 @@ pub trait Subject: Sized + 'static {
         } else if let Some(slot) = variable.slot {
             keep(self, slot, Kept::Value(value));
         }
+    }
+
+    /// Keeps what stands in `out` from `start` on within the line of a header. See [`escape::within_line`].
+    #[inline]
+    fn within_line(&self, out: &mut Vec<u8>, start: usize) {
+        escape::within_line(out, start, self.variables().own_texts());
     }
 
     /// The value of a variable by its name, for modules that look at one by its fixed name.

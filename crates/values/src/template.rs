@@ -77,6 +77,18 @@ impl Template {
         }
     }
 
+    /// The texts of the configuration in it.
+    pub fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts
+            .iter()
+            .filter_map(|p| if let Part::Text(text) = p { Some(&**text) } else { None })
+    }
+
+    /// The variables in it.
+    pub fn variables(&self) -> impl Iterator<Item = VariableId> {
+        self.parts.iter().filter_map(|p| if let Part::Variable(id) = p { Some(*id) } else { None })
+    }
+
     /// Whether `$1`... stand in it.
     pub fn has_groups(&self) -> bool {
         self.parts.iter().any(|p| matches!(p, Part::Group(_)))

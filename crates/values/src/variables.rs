@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use weir_conf::Spot;
 use weir_proto::{Renew, as_new};
 
+use crate::escape::OwnTexts;
 use crate::subject::Subject;
 
 /// A variable's place in the site's list.
@@ -31,6 +33,9 @@ pub struct Variables<S> {
     by_name: HashMap<Vec<u8>, VariableId>,
     list: Vec<Variable<S>>,
     slots: u32,
+    own_texts: OwnTexts,
+    /// Where each of them is written, and the variable that it is for.
+    several_lines: Vec<(VariableId, Spot)>,
 }
 
 pub(crate) struct Variable<S> {
@@ -129,7 +134,13 @@ impl<S: Subject> Default for Variables<S> {
 impl<S: Subject> Variables<S> {
     /// The variables that every site has.
     pub fn new() -> Self {
-        let mut this = Variables { by_name: HashMap::new(), list: Vec::new(), slots: 0 };
+        let mut this = Variables {
+            by_name: HashMap::new(),
+            list: Vec::new(),
+            slots: 0,
+            own_texts: OwnTexts::default(),
+            several_lines: Vec::new(),
+        };
         S::define(&mut this);
         this
     }
@@ -202,6 +213,31 @@ impl<S: Subject> Variables<S> {
         let id = self.place(name);
         self.list[id.0 as usize].referred = true;
         id
+    }
+
+    /// A variable may have one of these texts of the configuration as its value, or as a part of it.
+    pub fn own_texts_of<'t>(
+        &mut self,
+        name: &[u8],
+        texts: impl Iterator<Item = &'t [u8]>,
+        written: Spot,
+    ) {
+        let added = texts.filter(|text| self.own_texts.add(text)).count();
+        if added > 0 {
+            let id = self.place(name);
+            self.several_lines.push((id, written));
+        }
+    }
+
+    /// The configuration's own texts of several lines.
+    #[inline]
+    pub fn own_texts(&self) -> &OwnTexts {
+        &self.own_texts
+    }
+
+    /// Variables that may have several lines by the configuration's own words, and where those are written.
+    pub fn several_lines(&self) -> impl Iterator<Item = &(VariableId, Spot)> {
+        self.several_lines.iter()
     }
 
     /// The names of all that are there, in lower case.

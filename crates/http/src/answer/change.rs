@@ -1,9 +1,13 @@
 //! Headers that a configuration or a script changes by their names, whoever wrote them.
 
+use std::borrow::Cow;
+
 use weir_proto::Span;
 use weir_proto::http1::{Header, HeaderId};
 
+use crate::escape::{is_name, within_name};
 use crate::request::Request;
+use weir_values::Subject;
 
 /// Lines of an answer with a field of their own in [`Response`](crate::answer::response::Response).
 pub const WITH_A_FIELD: &[&str] = &[
@@ -22,8 +26,21 @@ pub const WITH_A_FIELD: &[&str] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoLength;
 
-/// Replaces all lines of this name in the answer; without a value there are none then.
-pub fn set_answer(r: &mut Request, name: &[u8], values: &[Vec<u8>]) -> Result<(), NoLength> {
+/// A name as a script or the configuration says it, so that it stays a name.
+fn checked(name: &[u8]) -> Cow<'_, [u8]> {
+    if is_name(name) {
+        return Cow::Borrowed(name);
+    }
+    let mut name = name.to_vec();
+    within_name(&mut name, 0);
+    Cow::Owned(name)
+}
+
+/// Replaces all lines of this name in the answer; without a value there are none then. Scripts may read a line back, so
+/// its values are brought within the line at once.
+pub fn set_answer(r: &mut Request, name: &[u8], values: &mut [Vec<u8>]) -> Result<(), NoLength> {
+    let name = &*checked(name);
+    values.iter_mut().for_each(|value| r.within_line(value, 0));
     let last = values.last().filter(|value| !value.is_empty()).cloned();
     let response = &mut r.response;
     match name.to_ascii_lowercase().as_slice() {
@@ -46,7 +63,7 @@ pub fn set_answer(r: &mut Request, name: &[u8], values: &[Vec<u8>]) -> Result<()
             }
         }
         // How the end of the body is told, only the body's writer can say.
-        b"transfer-encoding" => {}
+        b"transfer-encoding" | b"" => {}
         _ => {
             response.headers.remove(name);
             for value in values.iter().filter(|value| !value.is_empty()) {
@@ -57,30 +74,45 @@ pub fn set_answer(r: &mut Request, name: &[u8], values: &[Vec<u8>]) -> Result<()
     Ok(())
 }
 
-/// Replaces all lines of this name in the request, as if the client had sent them so.
+/// Replaces all lines of this name in the request, as if the client had sent them so. Nothing else adds lines to a
+/// request, and what is passed on is not looked at again.
+#[expect(clippy::disallowed_methods, reason = "what it adds is within its line")]
 pub fn set_request(r: &mut Request, name: &[u8], values: &[Vec<u8>]) {
+    let name = &*checked(name);
+    if name.is_empty() {
+        return;
+    }
+    let is_host = name.eq_ignore_ascii_case(b"host");
+    if is_host {
+        r.host.clear();
+    }
     let buf = std::mem::take(&mut r.buf);
     let head = r.parser.head_mut();
     head.headers.retain(|header| !header.name.of(&buf).eq_ignore_ascii_case(name));
     r.buf = buf;
     for value in values {
         let at = r.parser.head().end as usize;
-        let line = [name, value.as_slice()].concat();
+        let mut line = [name, value].concat();
+        r.within_line(&mut line, name.len());
+        let whole = at + line.len();
         // Behind the head, and before what was read of the body.
         if at > r.buf.len() {
             return;
         }
+        if is_host {
+            r.host.clear();
+            r.host.extend_from_slice(line.get(name.len()..).unwrap_or_default());
+        }
         r.body.shift(line.len());
         r.buf.splice(at..at, line);
         let end = at + name.len();
-        let (name, value) = (Span::new(at, end), Span::new(end, end + value.len()));
+        let (name, value) = (Span::new(at, end), Span::new(end, whole));
         let id = HeaderId::from_name(name.of(&r.buf));
         let head = r.parser.head_mut();
         head.add_header(Header { name, value, id });
         head.end = value.end;
     }
-    if name.eq_ignore_ascii_case(b"host") {
-        r.host = values.last().cloned().unwrap_or_default();
+    if is_host {
         let end = r.host.iter().position(|b| *b == b':').unwrap_or(r.host.len());
         r.host.truncate(end);
         r.host.make_ascii_lowercase();

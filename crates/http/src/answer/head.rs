@@ -6,36 +6,49 @@ use weir_proto::http2::hpack;
 
 use crate::answer::output::write_number;
 use crate::answer::response::reason;
-use crate::escape::within_line;
+use crate::escape::{OwnTexts, within_line};
 use crate::http2::Stream;
 use crate::request::Request;
+use weir_values::Subject;
 
 /// Writes fields one after another.
 trait Fields {
     /// A field, whose value `write` appends.
     fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>));
 
+    /// See [`within_line`].
+    fn own_texts(&self) -> &'static OwnTexts;
+
     /// A field whose value is not of the server's own making: it stays within its line, whatever it is.
     #[inline]
     fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        let texts = self.own_texts();
         self.own(name, |out| {
             let start = out.len();
             write(out);
-            within_line(out, start);
+            within_line(out, start, texts);
         });
     }
 }
 
 /// Lines of HTTP/1, each begun by the end of the line before.
-struct Lines<'a>(&'a mut Vec<u8>);
+struct Lines<'a> {
+    out: &'a mut Vec<u8>,
+    own_texts: &'static OwnTexts,
+}
 
 impl Fields for Lines<'_> {
     #[inline]
     fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
-        self.0.extend_from_slice(b"\r\n");
-        self.0.extend_from_slice(name);
-        self.0.extend_from_slice(b": ");
-        write(self.0);
+        self.out.extend_from_slice(b"\r\n");
+        self.out.extend_from_slice(name);
+        self.out.extend_from_slice(b": ");
+        write(self.out);
+    }
+
+    #[inline]
+    fn own_texts(&self) -> &'static OwnTexts {
+        self.own_texts
     }
 }
 
@@ -48,6 +61,7 @@ const OF_A_CONNECTION: [&[u8]; 4] =
 struct Block<'a> {
     out: &'a mut Vec<u8>,
     value: Vec<u8>,
+    own_texts: &'static OwnTexts,
 }
 
 impl Fields for Block<'_> {
@@ -59,6 +73,11 @@ impl Fields for Block<'_> {
         self.value.clear();
         write(&mut self.value);
         hpack::field(name, &self.value, self.out);
+    }
+
+    #[inline]
+    fn own_texts(&self) -> &'static OwnTexts {
+        self.own_texts
     }
 }
 
@@ -72,11 +91,12 @@ impl Request {
             Some(line) => {
                 let start = out.len();
                 out.extend_from_slice(line);
-                within_line(out, start);
+                self.within_line(out, start);
             }
             None => write_status(response.status, out),
         }
-        self.write_fields(&mut Lines(out));
+        let own_texts = self.site.variables.own_texts();
+        self.write_fields(&mut Lines { out, own_texts });
         out.extend_from_slice(b"\r\n\r\n");
     }
 
@@ -89,7 +109,8 @@ impl Request {
             hpack::empty_table(out);
         }
         hpack::status(self.response.status, out);
-        let mut block = Block { out, value: link.take_room() };
+        let own_texts = self.site.variables.own_texts();
+        let mut block = Block { out, value: link.take_room(), own_texts };
         self.write_fields(&mut block);
         link.give_room(block.value);
         frame::finish_headers(out, begin, stream.id, 0, link.frame_size());

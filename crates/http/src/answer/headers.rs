@@ -1,6 +1,7 @@
 //! A list of header lines in one piece of memory.
 
 use weir_proto::{Renew, as_new};
+use weir_values::escape::within_name;
 
 /// Names and values, in order, without an allocation for each.
 #[derive(Debug, Default, Clone)]
@@ -19,10 +20,16 @@ struct Line {
 impl Headers {
     /// Adds a line behind the others.
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
-        let start = self.text.len() as u32;
+        let start = self.text.len();
         self.text.extend_from_slice(name);
+        // Servers may use names that are no tokens; none ends the name, or the line. Values are looked at as they are written.
+        if name.iter().fold(false, |any, byte| any | ends_name(*byte)) {
+            within_name(&mut self.text, start);
+        }
+        let name = self.text.len() - start;
         self.text.extend_from_slice(value);
-        self.lines.push(Line { start, name: name.len() as u32, value: value.len() as u32 });
+        let (start, name, value) = (start as u32, name as u32, value.len() as u32);
+        self.lines.push(Line { start, name, value });
     }
 
     /// Replaces all lines of this name by one; an empty value only removes.
@@ -67,6 +74,10 @@ impl Renew for Headers {
     fn renew(&mut self) {
         as_new!(self, Headers { text, lines; });
     }
+}
+
+fn ends_name(byte: u8) -> bool {
+    byte <= b' ' || byte == b':' || byte == 0x7f
 }
 
 fn name_of<'a>(text: &'a [u8], line: &Line) -> &'a [u8] {

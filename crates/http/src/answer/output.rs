@@ -253,12 +253,13 @@ impl Request {
             output.put_framing(chunk_end);
         }
         if chunked && last {
+            let own_texts = self.site.variables.own_texts();
             output.put_framing(|to| {
                 to.extend_from_slice(b"0\r\n");
                 for (name, value) in self.response.trailers.iter() {
                     let from = to.len();
                     to.extend_from_slice(&[name, b": ", value].concat());
-                    within_line(to, from);
+                    within_line(to, from, own_texts);
                     to.extend_from_slice(b"\r\n");
                 }
                 to.extend_from_slice(b"\r\n");

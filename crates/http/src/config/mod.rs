@@ -7,6 +7,8 @@ pub mod site;
 pub mod table;
 pub mod types;
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,9 +26,10 @@ use crate::regex::Regex;
 use crate::request::Request;
 use crate::upstream::health::{self, Check};
 use crate::upstream::{Block, Drafts, Match};
-use crate::variables::Variables;
+use crate::variables::{VariableId, Variables};
 use weir_upstream::config::Around;
 pub use weir_values::Inputs;
+use weir_values::escape::{is_name, one_line};
 use weir_values::{Reading, Template};
 use weir_zone::Declarations;
 
@@ -65,6 +68,8 @@ pub struct Setup<'a> {
     pub otel: crate::modules::otel::Reading,
     temp_paths: Vec<Arc<TempPath>>,
     file_caches: u32,
+    /// Variables in values of headers.
+    in_lines: HashSet<VariableId>,
     /// `server_names_hash_bucket_size`, where it was set.
     pub names_bucket: Option<u64>,
 }
@@ -91,6 +96,7 @@ impl<'a> Setup<'a> {
             otel: Default::default(),
             temp_paths: Vec::new(),
             file_caches: 0,
+            in_lines: HashSet::new(),
             names_bucket: None,
         }
     }
@@ -140,6 +146,42 @@ impl<'a> Setup<'a> {
         text: &[u8],
     ) -> Result<Template, Error> {
         self.reading().template_of(d, word, text)
+    }
+
+    /// A value that becomes a line of a head. See [`Setup::line_text`].
+    pub fn line(&mut self, d: &Directive, word: &Word) -> Result<Template, Error> {
+        self.line_of(d, word, &word.bytes)
+    }
+
+    /// The same for a part of the word, or what is made of it.
+    pub fn line_of(&mut self, d: &Directive, word: &Word, text: &[u8]) -> Result<Template, Error> {
+        let text = self.line_text(d, word, text);
+        let template = self.template_of(d, word, &text)?;
+        self.in_lines.extend(template.variables());
+        Ok(template)
+    }
+
+    /// A text of a word that becomes (a part of) a line of a head: several lines become one, and the configuration's
+    /// author is told. What writes a head escapes line ends, since it cannot know that they are not a client's.
+    pub fn line_text<'t>(&mut self, d: &Directive, word: &Word, text: &'t [u8]) -> Cow<'t, [u8]> {
+        let line = one_line(text);
+        if matches!(line, Cow::Owned(_)) {
+            let name = d.name.lossy();
+            let text = format!("line ends in the value of \"{name}\" become spaces in the header");
+            self.warnings.push(d.warning(text).mark(word.pos));
+        }
+        line
+    }
+
+    /// The name of a header; none, with a warning, where no header may have it: clients and servers refuse such a
+    /// line, some all of the head.
+    pub fn line_name(&mut self, d: &Directive, word: &Word, name: &[u8]) -> Option<Vec<u8>> {
+        if !name.is_empty() && is_name(name) {
+            return Some(name.to_vec());
+        }
+        let text = format!("\"{}\" is no name of a header, ignored", name.escape_ascii());
+        self.warnings.push(d.warning(text).mark(word.pos));
+        None
     }
 
     /// A regular expression in a word; errors point at the word.
@@ -227,6 +269,13 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
     crate::modules::charset_filter::check(&main.charset_filter)?;
     setup.variables.check().map_err(Error::emerg)?;
     let Setup { mut warnings, .. } = setup;
+    for (id, written) in setup.variables.several_lines() {
+        if setup.in_lines.contains(id) {
+            warnings.push(written.warning(
+                "line ends in this value become spaces where its variable is used in a header",
+            ));
+        }
+    }
     let locations: Option<Vec<Location>> = setup.locations.into_iter().collect();
     let around = Around {
         resolver: main.core.resolver.clone(),

@@ -9,9 +9,9 @@ use weir_proto::http2::hpack;
 
 use super::stream::Stream;
 use crate::answer::output::Sending;
-use crate::escape::within_line;
 use crate::modules::core;
 use crate::request::Request;
+use weir_values::Subject;
 
 impl Request {
     /// Sends all that waits of an answer over HTTP/2.
@@ -96,7 +96,7 @@ impl Request {
         for (name, value) in self.response.trailers.iter() {
             text.clear();
             text.extend_from_slice(value);
-            within_line(&mut text, 0);
+            self.within_line(&mut text, 0);
             hpack::field(name, &text, &mut frames);
         }
         let most = stream.link.frame_size();

@@ -1,6 +1,6 @@
 //! Access by the answer to a subrequest. nginx: ngx_http_auth_request_module.
 
-use weir_conf::{Directive as Line, Error};
+use weir_conf::{Directive as Line, Error, Spot};
 use weir_engine::Boxed;
 use weir_log::Level;
 
@@ -53,6 +53,8 @@ fn auth_request_set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let name = s.new_variable(d, variable)?;
     let id = s.setup.variables.stored(name.as_bytes());
     let template = s.setup.template(d, value)?;
+    let written = Spot::new(d, value);
+    s.setup.variables.own_texts_of(name.as_bytes(), template.texts(), written);
     if s.first(d) {
         Scope::change(&mut s.location.auth_request).variables.clear();
     }

@@ -199,12 +199,13 @@ fn add(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
             return Err(d.invalid("parameter", word));
         }
     };
-    let value = s.setup.template(d, value)?;
+    let value = s.setup.line(d, value)?;
+    let Some(line_name) = s.setup.line_name(d, name, &name.bytes) else { return Ok(()) };
     let trailer = d.name.is("add_trailer");
     let kind = if trailer { Kind::Plain } else { kind(name) };
     let conf = Scope::change(&mut s.location.headers_filter);
     let list = if trailer { &mut conf.trailers } else { &mut conf.headers };
-    list.lines.push(Line { name: name.bytes.clone(), value, kind, always });
+    list.lines.push(Line { name: line_name, value, kind, always });
     Ok(())
 }
 

@@ -8,7 +8,8 @@ use crate::config::types;
 use crate::modules::{LocationConf, Module, Settings, rewrite};
 use crate::phases::Step;
 use crate::request::Request;
-use weir_values::Template;
+use weir_values::escape::is_name;
+use weir_values::{Subject, Template};
 
 /// Settings. Those of a block follow those of the blocks around it.
 #[derive(Debug, Clone, Default)]
@@ -129,21 +130,22 @@ impl Line {
     }
 
     fn change_answer(&self, r: &mut Request, how: How) {
-        let value = self.value.eval(r).into_owned();
+        let mut value = self.value.eval(r).into_owned();
         if how == How::Add && !value.is_empty() {
+            r.within_line(&mut value, 0);
             r.response.headers.add(&self.name, &value);
             return;
         }
         if !self.begins {
             // A length that is no number is none.
-            let _ = set_answer(r, &self.name, &[value]);
+            let _ = set_answer(r, &self.name, &mut [value]);
             return;
         }
         let others = r.response.headers.iter().map(|(name, _)| name.to_vec());
         let known = WITH_A_FIELD.iter().map(|name| name.as_bytes().to_vec());
         let meant: Vec<_> = others.chain(known).filter(|name| self.is_meant(name)).collect();
         for name in meant {
-            let _ = set_answer(r, &name, &[]);
+            let _ = set_answer(r, &name, &mut []);
         }
     }
 
@@ -215,11 +217,11 @@ fn line(
     let name = name.trim_ascii();
     let begins = clears && name.ends_with(b"*");
     let name = if begins { &name[..name.len() - 1] } else { name };
-    if name.is_empty() && !begins || !name.iter().all(u8::is_ascii_graphic) {
+    if name.is_empty() && !begins || !is_name(name) {
         return Err(d.invalid("header name in", word));
     }
     let value = match value.strip_prefix(b":") {
-        Some(value) if !clears => s.setup.template_of(d, word, value.trim_ascii_start())?,
+        Some(value) if !clears => s.setup.line_of(d, word, value.trim_ascii_start())?,
         _ => Template::EMPTY,
     };
     Ok(Line { name: name.to_vec(), begins, value })

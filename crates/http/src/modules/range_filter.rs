@@ -11,6 +11,7 @@ use weir_proto::range::{self, ByteRange, Ranges};
 use crate::answer::output::write_number;
 use crate::phases::Step;
 use crate::request::Request;
+use weir_values::Subject;
 
 /// Cuts the ranges that were asked for out of a body on its way out.
 #[derive(Debug)]
@@ -118,7 +119,9 @@ impl Multipart {
         let mut content_type = Vec::new();
         if !r.response.content_type.is_empty() {
             content_type.extend_from_slice(b"Content-Type: ");
+            let start = content_type.len();
             r.response.write_content_type(&mut content_type);
+            r.within_line(&mut content_type, start);
             content_type.extend_from_slice(b"\r\n");
         }
         r.response.content_type.clear();

@@ -96,21 +96,20 @@ const DIRECTIVES: &[Directive] = &[
         set: Set::Simple(mode),
     },
     setting!("userid_service", userid_filter.service, service, "The number of this server."),
-    setting!("userid_name", userid_filter.name, text, "The cookie's name."),
-    setting!(
-        "userid_domain",
-        userid_filter.domain,
-        |d| attribute(d, "; domain="),
-        "The domain of the cookie."
-    ),
-    setting!("userid_path", userid_filter.path, |d| attribute(d, "; path="), "Its path."),
+    Directive { name: "userid_name", help: "The cookie's name.", set: Set::Simple(text) },
+    Directive { name: "userid_domain", help: "The domain of the cookie.", set: Set::Simple(text) },
+    Directive { name: "userid_path", help: "Its path.", set: Set::Simple(text) },
     setting!("userid_expires", userid_filter.expires, expires, "How long it is kept."),
     Directive {
         name: "userid_flags",
         help: "Its flags: secure, httponly, samesite=strict|lax|none, off.",
         set: Set::Simple(flags),
     },
-    setting!("userid_p3p", userid_filter.p3p, none_or_text, "A `P3P` header beside the cookie."),
+    Directive {
+        name: "userid_p3p",
+        help: "A `P3P` header beside the cookie.",
+        set: Set::Simple(text),
+    },
     setting!("userid_mark", userid_filter.mark, mark, "A letter that marks the cookie as renewed."),
 ];
 
@@ -317,20 +316,22 @@ fn service(d: &Line) -> Result<Option<u32>, Error> {
     Ok(Some(d.number()? as u32))
 }
 
-fn text(d: &Line) -> Result<Vec<u8>, Error> {
-    Ok(d.arg(0).map(|word| word.bytes.clone()).unwrap_or_default())
-}
-
-fn none_or_text(d: &Line) -> Result<Vec<u8>, Error> {
-    text(d).map(|text| if text == b"none" { Vec::new() } else { text })
-}
-
-fn attribute(d: &Line, name: &str) -> Result<Vec<u8>, Error> {
-    let text = text(d)?;
-    if name == "; domain=" && text == b"none" {
-        return Ok(Vec::new());
+/// `userid_name`, `userid_domain`, `userid_path`, `userid_p3p`
+fn text(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let text = s.setup.line_text(d, word, &word.bytes);
+    let none = &*text == b"none";
+    let conf = Scope::change(&mut s.location.userid_filter);
+    match d.name.bytes.as_slice() {
+        b"userid_name" => conf.name = text.into_owned(),
+        b"userid_path" => conf.path = [b"; path=", &*text].concat(),
+        b"userid_p3p" if none => conf.p3p.clear(),
+        b"userid_p3p" => conf.p3p = text.into_owned(),
+        _ if none => conf.domain.clear(),
+        _ => conf.domain = [b"; domain=", &*text].concat(),
     }
-    Ok([name.as_bytes(), &text].concat())
+    Ok(())
 }
 
 fn expires(d: &Line) -> Result<Expires, Error> {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weir_conf::{Directive as Line, Error, Word};
+use weir_conf::{Directive as Line, Error, Spot, Word};
 
 use crate::address::Address;
 use crate::cidr::{self, Cidr};
@@ -87,10 +87,14 @@ pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line, proxies: bool) -> Resu
                 let cidr = network(s.warnings, line, net)?;
                 geo.proxies.push(cidr);
             }
-            (_, [value]) => match &mut geo.table {
-                Table::Networks(networks) => networks.line(s.warnings, line, value)?,
-                Table::Ranges(ranges) => ranges.line(s.warnings, line, value)?,
-            },
+            (_, [value]) => {
+                let text = std::iter::once(value.bytes.as_slice());
+                s.variables.own_texts_of(name.as_bytes(), text, Spot::new(line, value));
+                match &mut geo.table {
+                    Table::Networks(networks) => networks.line(s.warnings, line, value)?,
+                    Table::Ranges(ranges) => ranges.line(s.warnings, line, value)?,
+                }
+            }
             _ => return Err(line.error("invalid number of the geo parameters")),
         }
     }

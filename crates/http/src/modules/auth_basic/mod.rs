@@ -158,7 +158,7 @@ fn ask(r: &mut Request, realm: &[u8]) -> Step {
 fn realm(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };
-    let value = s.setup.template(d, word)?;
+    let value = s.setup.line(d, word)?;
     Scope::change(&mut s.location.auth_basic).realm = Some(value);
     Ok(())
 }

@@ -109,10 +109,11 @@ fn charset(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let is_source = d.name.bytes == b"source_charset";
     let charset = match word.bytes.as_slice() {
         b"off" if !is_source => Charset::Off,
-        [b'$', ..] => Charset::Variable(s.setup.template(d, word)?),
+        [b'$', ..] => Charset::Variable(s.setup.line(d, word)?),
         name => {
-            s.location.charset_filter.write().add(name);
-            Charset::Name(name.to_vec())
+            let name = s.setup.line_text(d, word, name);
+            s.location.charset_filter.write().add(&name);
+            Charset::Name(name.into_owned())
         }
     };
     let conf = Scope::change(&mut s.location.charset_filter);

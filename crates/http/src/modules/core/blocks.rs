@@ -149,9 +149,10 @@ fn check_nesting(
 pub fn types(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let mut map = if s.first(d) { HashMap::new() } else { (*s.location.core.types).clone() };
     for line in d.block() {
+        let kind = s.setup.line_text(line, &line.name, &line.name.bytes);
         for extension in &line.args {
             let key = extension.bytes.to_ascii_lowercase();
-            let old = map.insert(key, line.name.bytes.clone());
+            let old = map.insert(key, kind.to_vec());
             if let Some(old) = old {
                 s.setup.warnings.push(line.warning(format!(
                     "duplicate extension \"{}\", content type: \"{}\", previous content type: \"{}\"",

@@ -44,8 +44,11 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
             code => Tell::This(number(code).ok_or_else(|| invalid(last))?),
         });
     }
-    let page = Template::new(&mut s.setup.variables, &page_word.bytes)
-        .map_err(|text| d.error_at(page_word, text))?;
+    let page = match page_word.bytes.first() {
+        Some(b'/' | b'@') => s.setup.template(d, page_word)?,
+        // A URL becomes a `Location`.
+        _ => s.setup.line(d, page_word)?,
+    };
     for word in codes {
         let status = values::number(&word.bytes).filter(|n| *n != 499);
         let status = status.ok_or_else(|| invalid(word))?;

@@ -78,7 +78,8 @@ pub fn internal(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
 
 /// `default_type`
 pub fn default_type(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let text = d.arg(0).map_or(Vec::new(), |w| w.bytes.clone());
+    let Some(word) = d.arg(0) else { return Ok(()) };
+    let text = s.setup.line_text(d, word, &word.bytes).into_owned();
     Scope::change(&mut s.location.core).default_type = text;
     Ok(())
 }

@@ -46,13 +46,14 @@ const OWN: &[Directive] = &[
         help: "A header of requests to servers; an empty value leaves it out.",
         set: Set::Simple(|s, d| {
             let [name, value] = d.args.as_slice() else { return Ok(()) };
-            let value = s.setup.template(d, value)?;
+            let value = s.setup.line(d, value)?;
+            let name = s.setup.line_name(d, name, &name.bytes);
             let first = s.first(d);
             let lines = &mut Scope::change(&mut s.location.grpc).set_headers;
             if first {
                 lines.clear();
             }
-            lines.push((Bytes::copy_from_slice(&name.bytes), value));
+            lines.extend(name.map(|name| (Bytes::from(name), value)));
             Ok(())
         }),
     },

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use weir_conf::{Directive as Line, Error, Word};
 use weir_proto::http1::Version;
 
@@ -125,11 +124,13 @@ fn set_body(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 fn set_header(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let [name, value] = d.args.as_slice() else { return Ok(()) };
-    let value = s.setup.template(d, value)?;
+    let value = s.setup.line(d, value)?;
     if s.first(d) {
         conf(s).set_headers.clear();
     }
-    conf(s).set_headers.push((Bytes::copy_from_slice(&name.bytes), value));
+    if let Some(name) = s.setup.line_name(d, name, &name.bytes) {
+        conf(s).set_headers.push((name.into(), value));
+    }
     Ok(())
 }
 
@@ -154,7 +155,7 @@ fn redirect(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         [word] => return Err(d.invalid("parameter", word)),
         [pattern, replacement] => {
             let pattern = prefix_or_regex(s, d, pattern)?;
-            let replacement = s.setup.template(d, replacement)?;
+            let replacement = s.setup.line(d, replacement)?;
             rules.push(Rewrite { pattern, replacement });
         }
         _ => {}
@@ -216,11 +217,11 @@ fn cookie_domain(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let rule = match pattern.bytes.strip_prefix(b"~") {
         Some(text) => Rewrite {
             pattern: Pattern::Regex(s.setup.regex(d, pattern, text, true)?),
-            replacement: s.setup.template(d, replacement)?,
+            replacement: s.setup.line(d, replacement)?,
         },
         None => Rewrite {
             pattern: Pattern::Domain(s.setup.template_of(d, pattern, &undotted(&pattern.bytes))?),
-            replacement: s.setup.template_of(d, replacement, &undotted(&replacement.bytes))?,
+            replacement: s.setup.line_of(d, replacement, &undotted(&replacement.bytes))?,
         },
     };
     conf(s).cookie_domains.push(rule);
@@ -237,7 +238,7 @@ fn cookie_path(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     }
     let [pattern, replacement] = d.args.as_slice() else { return Ok(()) };
     let pattern = prefix_or_regex(s, d, pattern)?;
-    let replacement = s.setup.template(d, replacement)?;
+    let replacement = s.setup.line(d, replacement)?;
     conf(s).cookie_paths.push(Rewrite { pattern, replacement });
     Ok(())
 }

@@ -6,10 +6,11 @@ use weir_proto::http1::Version;
 
 use super::conf::{Conf, Pass};
 use crate::answer::output::write_number;
-use crate::escape::{within_line, within_word};
+use crate::escape::within_word;
 use crate::request::Request;
 use crate::upstream::Outgoing;
 use crate::upstream::http::{SetHeaders, To, uri};
+use weir_values::Subject;
 
 /// How the body's length is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,15 +128,15 @@ fn write_host(r: &mut Request, conf: &Conf, headers: &SetHeaders, out: &mut Vec<
     if out.len() == start && computed {
         out.extend_from_slice(r.contexts.upstream.vars.as_ref().map_or(b"", |v| &v.host));
     }
-    end_line(mark, start, out);
+    end_line(r, mark, start, out);
 }
 
 /// Ends the line that began at `mark`, and whose value stands from `start` on: an empty one is none.
-fn end_line(mark: usize, start: usize, out: &mut Vec<u8>) {
+fn end_line(r: &Request, mark: usize, start: usize, out: &mut Vec<u8>) {
     if out.len() == start {
         return out.truncate(mark);
     }
-    within_line(out, start);
+    r.within_line(out, start);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -147,7 +148,7 @@ fn write_set(r: &mut Request, headers: &SetHeaders, length: Length, out: &mut Ve
         out.extend_from_slice(b": ");
         let start = out.len();
         value.eval_into(r, out);
-        end_line(mark, start, out);
+        end_line(r, mark, start, out);
     }
     match length {
         Length::Known(n) if headers.length => {

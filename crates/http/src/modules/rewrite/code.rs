@@ -6,6 +6,11 @@ use crate::regex::Regex;
 use crate::variables::VariableId;
 use weir_values::Template;
 
+/// Statuses whose text is a `Location`.
+pub fn is_redirect(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
+}
+
 /// One step.
 #[derive(Debug, Clone)]
 pub enum Op {

@@ -1,9 +1,12 @@
 //! Directives into steps. An `if`'s own lines stand in the code of the block around it, in order.
 
-use weir_conf::{Context, Directive, Error, values};
+use std::borrow::Cow;
 
-use super::code::{Op, Rewrite, Test, Then};
+use weir_conf::{Context, Directive, Error, Spot, values};
+
+use super::code::{Op, Rewrite, Test, Then, is_redirect};
 use super::condition;
+use crate::config::Setup;
 use crate::config::location::{Kind, Place};
 use crate::config::scope::Scope;
 use crate::modules::core::open_reserved;
@@ -77,7 +80,10 @@ fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
     };
     let name = s.new_variable(d, name)?;
     let variable = uninitialized(s, name.as_bytes());
-    Ok(Op::Set { variable, value: s.setup.template(d, word)? })
+    let value = s.setup.template(d, word)?;
+    let written = Spot::new(d, word);
+    s.setup.variables.own_texts_of(name.as_bytes(), value.texts(), written);
+    Ok(Op::Set { variable, value })
 }
 
 /// `set_by_lua $name SCRIPT [ARG ...]`
@@ -120,7 +126,8 @@ fn ret(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Op, Error> {
             return Err(d.invalid("return code", first));
         }
     };
-    let text = text.map(|word| s.setup.template(d, word)).transpose()?;
+    let read = if is_redirect(status) { Setup::line } else { Setup::template };
+    let text = text.map(|word| read(s.setup, d, word)).transpose()?;
     Ok(Op::Return { status, text })
 }
 
@@ -146,9 +153,13 @@ fn rewrite(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Rewrite, Error> {
             }
         };
     }
-    let (text, keep_args) = match to.bytes.strip_suffix(b"?") {
+    let text = match then {
+        Then::Redirect(_) => s.setup.line_text(d, to, &to.bytes),
+        Then::Go | Then::Last | Then::Break => Cow::Borrowed(to.bytes.as_slice()),
+    };
+    let (text, keep_args) = match text.strip_suffix(b"?") {
         Some(text) => (text, false),
-        None => (to.bytes.as_slice(), true),
+        None => (&*text, true),
     };
     let query = memchr::memchr(b'?', text);
     let (path, args) = match (query, then) {

@@ -6,7 +6,7 @@ use weir_log::Level;
 use weir_proto::uri::{Unescape, unescape};
 
 use super::Conf;
-use super::code::{FileTest, Op, Rewrite, Test, Then};
+use super::code::{FileTest, Op, Rewrite, Test, Then, is_redirect};
 use crate::files::{self, realpath};
 use crate::modules::lua;
 use crate::phases::Step;
@@ -254,7 +254,7 @@ fn answer(r: &mut Request, status: u16, text: Option<&Template>) -> Step {
         return Step::Status(status);
     }
     let text = text.unwrap_or(&NOTHING);
-    if matches!(status, 301 | 302 | 303 | 307 | 308) {
+    if is_redirect(status) {
         r.invite();
         r.response.location = Some(text.eval(r).into_owned());
         return Step::Status(status);

@@ -10,6 +10,7 @@ use weir_upstream::health;
 
 use super::{Check, Match};
 use crate::config::scope::Scope;
+use crate::escape::within_word;
 use crate::modules::proxy;
 
 /// A line, until the location's other settings are known.
@@ -26,7 +27,10 @@ impl Line {
         let (mut uri, mut kept) = (b"/".to_vec(), Duration::ZERO);
         let line = health::Line::read(d, |name, value| {
             match (name, value?) {
-                (b"uri", value) if value.first() == Some(&b'/') => uri = value.to_vec(),
+                (b"uri", value) if value.first() == Some(&b'/') => {
+                    uri = value.to_vec();
+                    within_word(&mut uri, 0);
+                }
                 (b"type", b"http") => {}
                 (b"keepalive_time", value) => kept = health::time(value)?,
                 _ => return None,

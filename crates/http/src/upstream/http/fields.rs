@@ -5,8 +5,8 @@ use weir_proto::http2::hpack;
 
 use super::SetHeaders;
 use crate::answer::output::write_number;
-use crate::escape::within_line;
 use crate::request::Request;
+use weir_values::Subject;
 
 /// What a request's head says beside the headers.
 pub struct Line<'a> {
@@ -104,7 +104,7 @@ fn write_authority(r: &mut Request, headers: &SetHeaders, value: &mut Vec<u8>, o
     if value.is_empty() {
         value.extend_from_slice(r.contexts.upstream.vars.as_ref().map_or(b"", |v| &v.host));
     }
-    within_line(value, 0);
+    r.within_line(value, 0);
     hpack::with_name_of(AUTHORITY, value, out);
 }
 
@@ -119,7 +119,7 @@ fn write_set(
     for (name, template) in &headers.lines {
         value.clear();
         template.eval_into(r, value);
-        within_line(value, 0);
+        r.within_line(value, 0);
         if !value.is_empty() && may_pass(name, value) {
             hpack::field(name, value, out);
         }

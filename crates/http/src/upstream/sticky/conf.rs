@@ -34,7 +34,8 @@ fn unknown(d: &Directive, word: &Word) -> Error {
 fn cookie(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Sticky, Error> {
     let name = d.args.get(1).filter(|name| !name.bytes.is_empty());
     let name = name.ok_or_else(|| d.problem("empty cookie name"))?;
-    let mut cookie = Cookie { name: name.bytes.clone(), ..Cookie::default() };
+    let text = s.setup.line_text(d, name, &name.bytes).into_owned();
+    let mut cookie = Cookie { name: text, ..Cookie::default() };
     for word in d.args.iter().skip(2) {
         attribute(s, d, word, &mut cookie)?;
     }
@@ -59,10 +60,13 @@ fn attribute(
         (b"secure", None) => (!std::mem::replace(&mut cookie.secure, true), "secure"),
         (b"domain", Some(b"")) => return Err(d.problem("no value for \"domain\"")),
         (b"domain", Some(value)) => {
-            let new = s.setup.template_of(d, word, value)?;
+            let new = s.setup.line_of(d, word, value)?;
             (cookie.domain.replace(new).is_none(), "domain")
         }
-        (b"path", Some(value)) => (cookie.path.replace(value.to_vec()).is_none(), "path"),
+        (b"path", Some(value)) => {
+            let new = s.setup.line_text(d, word, value).into_owned();
+            (cookie.path.replace(new).is_none(), "path")
+        }
         (b"expires", Some(value)) => {
             let wrong = || d.problem("invalid \"expires\" parameter value");
             let new = match value {

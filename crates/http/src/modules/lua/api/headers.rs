@@ -18,10 +18,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         })
     })?;
     natives.add_refusing("set_header", |lua, (name, value): (mlua::String, Value)| {
-        set(&name.as_bytes(), &values(lua, &value)?)
+        set(&name.as_bytes(), &mut values(lua, &value)?)
     })?;
     natives.add("set_header_text", |_, (name, value): (BString, BString)| {
-        set(&name, &[escaped(value.into())]).err().map(|refusal| refusal.to_string())
+        set(&name, &mut [value.into()]).err().map(|refusal| refusal.to_string())
     })?;
     natives.add("answer_headers", |lua, (most, raw): (Option<usize>, Option<bool>)| {
         let all = with(|r| answer_headers(r));
@@ -37,14 +37,14 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_refusing("set_request_header", |lua, (name, value): (mlua::String, Value)| {
         let values = values(lua, &value)?;
-        with(|r| set_request(r, &escaped(name.as_bytes().to_vec()), &values))
+        with(|r| set_request(r, &name.as_bytes(), &values))
     })
 }
 
 /// Sets a line of the answer, while it can be set.
-fn set(name: &[u8], values: &[Vec<u8>]) -> Result<(), Refusal> {
+fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), Refusal> {
     with(|r| {
-        let name = dashed(r, escaped(name.to_vec()));
+        let name = dashed(r, name.to_vec());
         if !r.response.sent {
             return set_answer(r, &name, values)
                 .map_err(|NoLength| "invalid Content-Length".into());
@@ -71,7 +71,7 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
             Value::Boolean(value) => Some(value.to_string().into_bytes()),
             value => super::bytes(lua, value),
         };
-        text.map(escaped).ok_or_else(|| "invalid header value".into())
+        text.ok_or_else(|| "invalid header value".into())
     };
     match value {
         Value::Nil => Ok(Vec::new()),
@@ -81,12 +81,6 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
         }
         value => Ok(vec![one(value)?]),
     }
-}
-
-/// What scripts set may be read back, so it is escaped at once.
-fn escaped(mut text: Vec<u8>) -> Vec<u8> {
-    crate::escape::within_line(&mut text, 0);
-    text
 }
 
 /// Lines by their names, in lower case unless `raw`, and a word on it if there were more than `most` (as a rule 100,
