@@ -20,12 +20,14 @@ pub struct Broken {
     pub code: ErrorCode,
     /// What the log is told.
     pub text: String,
+    /// The stream whose frame it was, if it was of one.
+    pub stream: Option<u32>,
 }
 
 impl Broken {
     /// With the words for the log.
     pub fn new<T>(code: ErrorCode, text: impl Into<String>) -> Read<T> {
-        Err(Broken { code, text: text.into() })
+        Err(Broken { code, text: text.into(), stream: None })
     }
 }
 
@@ -291,7 +293,7 @@ impl<E: End> Frames<E> {
 
     /// What can be said of a frame before it is there.
     fn check(&self, head: FrameHead) -> Read {
-        let wrong = |wrong| Err(self.end.wrong(head, wrong));
+        let wrong = |wrong| self.wrong(head, wrong);
         let in_block = head.kind == Kind::Continuation;
         let most = match head.kind {
             Kind::Data | Kind::Headers | Kind::Continuation | Kind::Unknown(_) => E::LARGEST,
@@ -346,7 +348,8 @@ impl<E: End> Frames<E> {
     }
 
     fn wrong<T>(&self, head: FrameHead, wrong: Wrong) -> Read<T> {
-        Err(self.end.wrong(head, wrong))
+        let stream = Some(head.stream).filter(|id| *id != 0);
+        Err(Broken { stream, ..self.end.wrong(head, wrong) })
     }
 }
 

@@ -70,7 +70,7 @@ impl End for Listener {
     }
 
     fn wrong(&self, head: FrameHead, wrong: Wrong) -> Broken {
-        Broken { code: ErrorCode::Protocol, text: format!("{head:?} {wrong:?}") }
+        Broken { code: ErrorCode::Protocol, text: format!("{head:?} {wrong:?}"), stream: None }
     }
 
     fn stream(&self, head: FrameHead) -> Read<Option<Rc<Asked>>> {

@@ -43,6 +43,8 @@ pub struct Link<S> {
     peer: Peer,
     /// The largest frame of a body: a turn of a stream that waits.
     chunk: usize,
+    /// The largest window that the connection has had: all of it, when nothing is unread.
+    widest: Cell<i64>,
     /// Those that live, by their numbers.
     streams: RefCell<Vec<Rc<S>>>,
     /// Those that wait for the connection.
@@ -55,6 +57,7 @@ impl<S: Stream> Link<S> {
     /// A connection without streams, whose bodies go in frames of at most `chunk` bytes.
     pub fn new(handle: Handle, peer: Peer, chunk: usize) -> Link<S> {
         Link {
+            widest: peer.window.clone(),
             out: Outbox::default(),
             handle,
             peer,
@@ -114,8 +117,34 @@ impl<S: Stream> Link<S> {
     pub fn extend(&self, by: u32) -> bool {
         let window = self.peer.window.get() + i64::from(by);
         self.peer.window.set(window);
+        self.widest.set(self.widest.get().max(window));
         self.admit();
         window <= i64::from(frame::MAX_WINDOW)
+    }
+
+    /// Whether a new stream could send a body of so many bytes though the other end reads no other stream from now on.
+    /// Bodies that are unread never take more than half of the connection's window from the next one: an end may
+    /// give no credit before half of its window was read.
+    pub fn has_window_for(&self, body: u64) -> bool {
+        if body == 0 {
+            return true;
+        }
+        let free = self.window() - self.widest.get() / 2;
+        let stream = self.initial_window();
+        // It leaves at once, before any other body takes the window.
+        let at_once = !self.is_contested() && !self.out.is_full();
+        if at_once && i64::try_from(body).is_ok_and(|body| body <= free.min(stream)) {
+            return true;
+        }
+        let unsent = self.unsent_windows();
+        free > 0 && (unsent == 0 || unsent + stream <= free)
+    }
+
+    /// What streams whose bodies are not sent may send without more credit of their own.
+    fn unsent_windows(&self) -> i64 {
+        let streams = self.streams.borrow();
+        let unsent = streams.iter().map(|stream| stream.way()).filter(|way| !way.is_closed());
+        unsent.map(|way| way.window().max(1)).sum()
     }
 
     /// The window of a new stream.

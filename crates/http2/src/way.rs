@@ -64,6 +64,11 @@ impl Way {
         }
     }
 
+    /// What may be sent now.
+    pub(crate) fn window(&self) -> i64 {
+        self.window.get()
+    }
+
     /// All was sent.
     pub fn is_closed(&self) -> bool {
         self.closed.get()

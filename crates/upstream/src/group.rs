@@ -97,6 +97,13 @@ impl Choice {
     pub fn new(key: Vec<u8>) -> Choice {
         Choice { key, ..Choice::default() }
     }
+
+    /// The peer may be chosen again: it was not tried, only a connection to it was.
+    pub fn forgive(&mut self, picked: &Picked) {
+        if self.generation == picked.generation && self.backup == picked.backup {
+            self.tried.remove(picked.at);
+        }
+    }
 }
 
 /// Making one.

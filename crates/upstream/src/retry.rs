@@ -14,6 +14,12 @@ pub enum Failure {
     Timeout,
     /// It said that it has not looked at the request, and will not.
     Refused,
+    /// The connection that the request shared with others ended, or the server wants fewer requests on it. Nobody knows for
+    /// which of them.
+    Lost {
+        /// It counts against the peer: that is so for one of those requests.
+        counts: bool,
+    },
     /// It sent something that is no answer.
     InvalidHeader,
     /// It answered with this status.
@@ -81,7 +87,9 @@ impl Failure {
     /// The set with this failure alone; `None` for a status that is no failure to anybody.
     pub fn set(self) -> Option<Failures> {
         match self {
-            Failure::Error | Failure::Unreachable | Failure::Refused => Some(Failures::ERROR),
+            Failure::Error | Failure::Unreachable | Failure::Refused | Failure::Lost { .. } => {
+                Some(Failures::ERROR)
+            }
             Failure::Timeout => Some(Failures::TIMEOUT),
             Failure::InvalidHeader => Some(Failures::INVALID_HEADER),
             Failure::Status(status) => Failures::status(status),
@@ -92,16 +100,24 @@ impl Failure {
     pub fn response(self) -> u16 {
         match self {
             Failure::Timeout => 504,
-            Failure::Error | Failure::Unreachable | Failure::Refused => 502,
-            Failure::InvalidHeader => 502,
             Failure::Status(status) => status,
+            _ => 502,
         }
     }
 
     /// It counts against the peer; 403 and 404 are the business of the request, who takes no more requests on one
     /// connection may take them on another, and what is missing here is not missing there.
     pub fn counts(self) -> bool {
-        !matches!(self, Failure::Status(403 | 404) | Failure::Refused | Failure::Unreachable)
+        match self {
+            Failure::Status(403 | 404) | Failure::Refused | Failure::Unreachable => false,
+            Failure::Lost { counts } => counts,
+            _ => true,
+        }
+    }
+
+    /// It is of a connection, and says nothing of the request: on another connection the same server may serve it.
+    pub fn is_of_connection(self) -> bool {
+        matches!(self, Failure::Refused | Failure::Lost { .. })
     }
 }
 

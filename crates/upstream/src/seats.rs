@@ -30,6 +30,15 @@ impl Tried {
         }
     }
 
+    /// Takes an index out.
+    pub fn remove(&mut self, i: usize) {
+        if i < 64 {
+            self.low &= !(1 << i);
+        } else if let Some(bits) = self.high.get_mut(i / 64 - 1) {
+            *bits &= !(1 << (i % 64));
+        }
+    }
+
     /// Whether the index is in it.
     pub fn contains(&self, i: usize) -> bool {
         if i < 64 {

@@ -169,6 +169,32 @@ fn a_call_goes_through() {
     assert_eq!(peer.opened(), 1);
 }
 
+/// Calls with one message each, as most are.
+#[test]
+fn calls_share_a_connection() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let peer = Peer::new(move |_, talk| {
+        talk.settings(&[]);
+        loop {
+            if let Event::Data(id, _, true) = talk.next()? {
+                tell.lock().unwrap().send(id).unwrap();
+            }
+        }
+    });
+    let server = start(&peer, "", "");
+    let mut client = Talk::client(server.port());
+    // None is answered.
+    for id in (1..80).step_by(2) {
+        client.at_once(|client| {
+            call(client, id, "/a.B/C", &[]);
+            client.data(id, b"message", true);
+        });
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(id), "{}", server.log());
+    }
+    assert_eq!(peer.opened(), 1);
+}
+
 #[test]
 fn the_example_of_the_docs_serves() {
     let page = include_str!("../../../docs/grpc.md");

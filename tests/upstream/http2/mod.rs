@@ -1,5 +1,6 @@
 //! HTTP/2 to servers.
 
+mod beside;
 mod checks;
 mod foreign;
 mod hostile;

@@ -159,6 +159,11 @@ impl Body {
         }
     }
 
+    /// All that was read of it is still there: what was sent of it can be sent again.
+    pub fn is_kept(&self) -> bool {
+        self.len() == self.received
+    }
+
     /// Appends the whole body. It stays, too, for another attempt.
     pub fn append_to(&self, chain: &mut Chain) {
         match &self.file {

@@ -190,7 +190,11 @@ impl Task {
                     // Who has said nothing has broken nothing.
                     return Err(End::Idle);
                 }
-                Err(End::Broken(Broken { code: ErrorCode::Protocol, text: String::new() }))
+                Err(End::Broken(Broken {
+                    code: ErrorCode::Protocol,
+                    text: String::new(),
+                    stream: None,
+                }))
             }
             Err(_) => Err(End::Lost),
         }

@@ -236,6 +236,10 @@ fn retries_follow_the_configuration() {
     assert!(retry.again(Failure::Refused, post));
     assert!(!retry.again(Failure::Refused, Sent { streamed: true, ..post }));
     assert!(!Failure::Refused.counts() && Failure::Error.counts());
+    // A connection that ended says nothing of each request on it.
+    let (counted, lost) = (Failure::Lost { counts: true }, Failure::Lost { counts: false });
+    assert!(retry.again(lost, sent) && !retry.again(lost, post));
+    assert!(counted.counts() && !lost.counts() && lost.response() == 502);
     let hasty = Retry { timeout: Duration::from_secs(1), ..Retry::default() };
     assert!(!hasty.again(Failure::Error, Sent { elapsed: Duration::from_secs(1), ..sent }));
     let all = Failures::word(b"http_503").unwrap().and(Failures::NON_IDEMPOTENT);

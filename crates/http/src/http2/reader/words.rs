@@ -48,7 +48,7 @@ pub fn wrong(head: FrameHead, wrong: Wrong) -> Broken {
             (ErrorCode::FlowControl, text)
         }
     };
-    Broken { code, text }
+    Broken { code, text, stream: None }
 }
 
 fn name(kind: Kind) -> &'static str {

@@ -101,15 +101,20 @@ impl Run {
         peer: &Arc<Peer>,
         tag: Tag,
     ) -> Result<Stream, Fault> {
-        let shared = self.links.as_ref().map(|(links, limits)| (links, limits));
-        let (secure, fresh) = (self.secure.as_ref(), self.excused >= EXCUSES);
-        let (link, pooled) = http2::open(r, self.passing, peer, secure, tag, shared, fresh).await?;
+        let shared = self.links.as_ref().filter(|_| self.excused < EXCUSES);
+        let (secure, shared) =
+            (self.secure.as_ref(), shared.map(|(links, limits)| (links, limits)));
+        let body = match protocol.sends_body() {
+            true if self.streams => u64::MAX,
+            true => r.body.len(),
+            false => 0,
+        };
+        let body = body.saturating_add(self.outgoing.body.len() as u64);
+        let (link, pooled) = http2::open(r, self.passing, peer, secure, tag, body, shared).await?;
         self.pooled = pooled;
         self.asked.iter().for_each(|asked| asked.over(pooled));
-        let own_body = !self.outgoing.body.is_empty();
-        let body = own_body || protocol.sends_body() && (self.streams || r.body.len() > 0);
         self.started = true;
-        Ok(link.open(&self.outgoing.bytes, !body, Room::of(self.passing)))
+        Ok(link.open(&self.outgoing.bytes, body == 0, Room::of(self.passing)))
     }
 
     /// Chooses a server; where none is free, waits for one if the configuration says so.
@@ -141,6 +146,8 @@ impl Run {
             Line::Own(connection) => connection,
             Line::Stream(stream) => {
                 if self.streams {
+                    // What went out on a connection that ended before the server looked at it.
+                    r.body.append_to(&mut chain);
                     return Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await;
                 }
                 chain.push(self.outgoing.body.clone());

@@ -151,7 +151,7 @@ struct Run {
     place: Option<Box<cache::State>>,
 }
 
-/// After so many, a new connection is opened; one more counts as an attempt.
+/// After so many, a connection is opened that no other request uses; one more counts as an attempt.
 const EXCUSES: u32 = 2;
 
 impl Run {
@@ -221,16 +221,17 @@ impl Run {
             return None;
         }
         let failure = Failure::Status(answer.status);
-        let again = self.passing.retry.again(failure, self.sent(r, self.left));
+        let again = self.passing.retry.again(failure, self.sent(r, failure));
         again.then_some(Fault::Peer(failure))
     }
 
-    fn sent(&self, r: &Request, left: u32) -> Sent {
+    fn sent(&self, r: &Request, failure: Failure) -> Sent {
         Sent {
             started: self.started,
             non_idempotent: matches!(r.method, Method::Post | Method::Lock | Method::Patch),
-            streamed: self.streams,
-            left,
+            // As with nginx a server's failure is the end of such a request; a connection's need not be.
+            streamed: self.streams && !(failure.is_of_connection() && r.body.is_kept()),
+            left: self.left,
             elapsed: r.event_loop.handle.now().saturating_duration_since(self.began),
         }
     }
@@ -249,10 +250,10 @@ impl Run {
             Fault::Nobody => return Some(Step::Status(502)),
             Fault::Peer(failure) => failure,
         };
-        self.end(r, Ended::by(failure));
         let excuse = match failure {
             Failure::Error => self.pooled,
             Failure::Refused => self.pooled && self.excused < EXCUSES,
+            Failure::Lost { .. } => self.excused < EXCUSES,
             _ => false,
         };
         if excuse {
@@ -260,11 +261,19 @@ impl Run {
             self.left += 1;
             self.excused += 1;
         }
+        if let (true, true, Some(picked)) = (excuse, failure.is_of_connection(), &self.picked) {
+            self.choice.forgive(picked);
+        }
+        if matches!(failure, Failure::Lost { .. }) {
+            // It may be this request that ends connections: the next one is for it alone.
+            self.excused = EXCUSES;
+        }
+        self.end(r, Ended::by(failure));
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.status = failure.response();
         }
         let asked = self.asked.take();
-        if self.passing.retry.again(failure, self.sent(r, self.left)) {
+        if self.passing.retry.again(failure, self.sent(r, failure)) {
             asked.iter().for_each(Asked::again);
             return None;
         }

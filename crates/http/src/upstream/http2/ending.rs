@@ -4,6 +4,7 @@ use std::io;
 
 use weir_log::Cause;
 use weir_upstream::Failure;
+use weir_upstream::fault::late;
 
 use crate::upstream::fault::Complaint;
 
@@ -27,6 +28,18 @@ impl Ending {
     /// The connection came to its end, and nothing was wrong before.
     pub fn is_of_connection(&self) -> bool {
         !matches!(self, Ending::Said(_, Failure::InvalidHeader | Failure::Refused))
+    }
+
+    /// As it is for a stream that only shares the connection with what went wrong.
+    pub fn shared(&self, counts: bool) -> Ending {
+        let text = match self {
+            Ending::Said(text, _) => text.clone(),
+            Ending::Code(code) => {
+                format!("recv() failed {}", Cause(&io::Error::from_raw_os_error(*code)))
+            }
+            Ending::TimedOut => format!("upstream timed out {}", Cause(&late())),
+        };
+        Ending::Said(text, Failure::Lost { counts })
     }
 
     /// As who reads from a socket gets it.

@@ -18,6 +18,11 @@ use super::stream::{Room, State, Stream};
 const MOST: u32 = 100;
 /// A connection whose streams have used up this many numbers takes no new ones.
 const LAST: u32 = frame::MAX_WINDOW - 2;
+/// After so many resets a connection takes no new streams. Servers close connections with too many: h2 from 20 at once,
+/// Jetty from 128 in a second, Netty from 200 in half a minute, Envoy from 500.
+const RESETS: u64 = 16;
+/// After so many, if half of its streams were reset: Tomcat closes a connection whose fourth request in a row is reset.
+const RESETS_IN_A_ROW: u64 = 3;
 
 /// A connection, as its streams see it.
 pub struct Link {
@@ -33,6 +38,10 @@ pub struct Link {
     last: Cell<u32>,
     /// Streams so far.
     opened: Cell<u64>,
+    /// Those of them that were reset from here.
+    resets: Cell<u64>,
+    /// The server has said that it will close the connection.
+    is_announced: Cell<bool>,
     /// Since when there have been none.
     idle_since: Cell<Instant>,
     /// Others wait until the server has said how it wants to be spoken to.
@@ -59,6 +68,8 @@ impl Link {
             most: Cell::new(MOST),
             last: Cell::new(0),
             opened: Cell::new(0),
+            resets: Cell::new(0),
+            is_announced: Cell::new(false),
             idle_since: Cell::new(now),
             opening: RefCell::new(opening),
         };
@@ -86,10 +97,12 @@ impl Link {
         }
     }
 
-    /// Another stream may be opened, as far as the server and the configuration say.
-    pub fn has_room(&self, limits: &Limits, now: Instant) -> bool {
+    /// Another stream may be opened for a request with so much of a body: as far as the server and the configuration
+    /// say, and as the bodies of others leave room for it.
+    pub fn has_room(&self, body: u64, limits: &Limits, now: Instant) -> bool {
         let greeted = self.opening.borrow().is_none();
-        greeted && !self.is_spent(limits, now) && self.streams() < self.most.get() as usize
+        let streams = greeted && self.streams() < self.most.get() as usize;
+        streams && !self.is_spent(limits, now) && self.has_window_for(body)
     }
 
     /// No more streams: as the server wants it, or the configuration.
@@ -106,6 +119,11 @@ impl Link {
     /// Since when there have been no streams; none if there are.
     pub fn idle_since(&self) -> Option<Instant> {
         (self.streams() == 0).then(|| self.idle_since.get())
+    }
+
+    /// There has been more than one stream.
+    pub fn was_shared(&self) -> bool {
+        self.opened.get() > 1
     }
 
     /// Opens a stream with the block of fields `head`; `ended`: no body follows.
@@ -147,26 +165,43 @@ impl Link {
         let last = self.remove(id);
         if let Some(code) = reset {
             self.write(|out| frame::write_reset(id, code, out));
+            self.count_reset();
         }
         if last {
             self.idle_since.set(self.handle().now());
         }
     }
 
+    /// Lets the connection end before the server takes its resets for an attack, and ends it for all.
+    fn count_reset(&self) {
+        let (resets, opened) = (self.resets.get() + 1, self.opened.get());
+        self.resets.set(resets);
+        if resets >= RESETS || (resets >= RESETS_IN_A_ROW && 2 * resets >= opened) {
+            self.leave();
+        }
+    }
+
     /// Streams above `last` were not looked at by the server, and will not be.
     pub fn refuse(&self, last: u32, why: &Ending) {
+        self.is_announced.set(true);
         self.leave();
         for stream in self.all().iter().filter(|stream| stream.id > last) {
             stream.fail(why.clone());
         }
     }
 
-    /// The connection is no more: all its streams end.
-    pub fn fail(&self, why: &Ending) {
+    /// The connection is no more: all its streams end. The end is the failure of stream `of`, if it is known to be, or of the
+    /// only one that there ever was. The others share it without a fault of theirs: it counts once, or not at all if
+    /// the server has announced it.
+    pub fn fail(&self, why: &Ending, of: Option<u32>) {
         self.leave();
         self.opening.take();
+        let of = of.filter(|id| self.stream(*id).is_some());
+        let mut counts = !self.is_announced.get() && of.is_none();
         for stream in self.all() {
-            stream.fail(why.clone());
+            let own = !self.was_shared() || of == Some(stream.id);
+            stream.fail(if own { why.clone() } else { why.shared(counts) });
+            counts = false;
         }
     }
 }

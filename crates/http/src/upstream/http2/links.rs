@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
+use weir_proto::http2::frame;
 use weir_upstream::{Limits, Peer, Tag};
 
 use super::link::Link;
@@ -34,6 +35,8 @@ struct Dial {
     tag: Tag,
     /// It came to something, or to nothing.
     open: Cell<Option<bool>>,
+    /// Bytes of bodies that wait for it.
+    bodies: Cell<u64>,
     waiting: RefCell<Vec<Waker>>,
 }
 
@@ -47,11 +50,13 @@ pub struct Opening {
 pub struct Coming(Rc<Dial>);
 
 impl Links {
-    /// A connection to a peer, of the kind that `tag` tells. Without `shared` a new one, whatever there is.
+    /// A connection to a peer, of the kind that `tag` tells, for a request with so much of a body. Without `shared` a new
+    /// one, whatever there is.
     pub fn find(
         self: &Rc<Self>,
         peer: &std::sync::Arc<Peer>,
         tag: Tag,
+        body: u64,
         limits: &Limits,
         now: Instant,
         shared: bool,
@@ -62,19 +67,22 @@ impl Links {
                 let connection = &link.connection;
                 connection.tag == tag
                     && connection.peer.endpoint == peer.endpoint
-                    && link.has_room(limits, now)
+                    && link.has_room(body, limits, now)
             };
             if let Some(link) = list.iter().find(fits) {
                 return Found::Link(link.clone());
             }
             let dials = self.dials.borrow();
-            let fits = |dial: &&Rc<Dial>| dial.tag == tag && dial.peer.endpoint == peer.endpoint;
+            let fits = |dial: &&Rc<Dial>| {
+                dial.tag == tag && dial.peer.endpoint == peer.endpoint && dial.takes(body)
+            };
             if let Some(dial) = dials.iter().find(fits) {
                 return Found::Coming(Coming(dial.clone()));
             }
         }
         let (open, waiting) = Default::default();
-        let dial = Rc::new(Dial { peer: peer.clone(), tag, open, waiting });
+        let dial =
+            Rc::new(Dial { peer: peer.clone(), tag, open, bodies: Cell::new(body), waiting });
         self.dials.borrow_mut().push(dial.clone());
         Found::None(Opening { dial, links: Rc::downgrade(self) })
     }
@@ -105,6 +113,19 @@ impl Links {
         for link in self.list.borrow().iter() {
             link.leave();
         }
+    }
+}
+
+impl Dial {
+    /// Whether a request with so much of a body may wait for it, and counts that then.
+    fn takes(&self, body: u64) -> bool {
+        let before = self.bodies.get();
+        let bodies = before.saturating_add(body);
+        let takes = body == 0 || before == 0 || bodies <= u64::from(frame::DEFAULT_WINDOW) / 2;
+        if takes {
+            self.bodies.set(bodies);
+        }
+        takes
     }
 }
 

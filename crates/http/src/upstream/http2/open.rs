@@ -26,16 +26,16 @@ pub fn start(connection: Box<Connection>, limits: Limits, window: u32) -> Rc<Lin
     link
 }
 
-/// A connection to a peer, and whether it served others before. `shared` are those of the loop, where the group keeps
-/// any; with `fresh` none of them will do.
+/// A connection to a peer for a request with so much of a body, and whether it served others before. `shared` are those of the
+/// loop; without them nobody else uses it.
 pub async fn open(
     r: &mut Request,
     passing: &'static Passing,
     peer: &Arc<Peer>,
     secure: Option<&Secure>,
     tag: Tag,
+    body: u64,
     shared: Option<(&Rc<Links>, &Limits)>,
-    fresh: bool,
 ) -> Result<(Rc<Link>, bool), Fault> {
     let window = Room::of(passing).body;
     let Some((links, limits)) = shared else {
@@ -44,10 +44,10 @@ pub async fn open(
         link.leave();
         return Ok((link, false));
     };
-    let mut sharing = !fresh;
+    let mut sharing = true;
     let opening = loop {
         let now = r.event_loop.handle.now();
-        match links.find(peer, tag, limits, now, sharing) {
+        match links.find(peer, tag, body, limits, now, sharing) {
             Found::Link(link) => return Ok((link, true)),
             Found::None(opening) => break opening,
             Found::Coming(coming) => {

@@ -16,7 +16,8 @@ use super::stream::State;
 const BLOCK: usize = 64 * 1024;
 /// No name and no value is longer, whoever asks for it.
 const FIELDS: FieldLimits = FieldLimits { field: 1 << 20, block: usize::MAX };
-/// So many settings, and so many pings, may come without anything of an answer between them.
+/// So many settings, and so many pings, may come without anything of an answer between them while the server takes
+/// nothing that it is sent.
 const IDLE_TALK: u32 = 1000;
 
 /// The table of fields that an end has unless it says otherwise.
@@ -25,7 +26,7 @@ const USUAL_TABLE: u32 = 4096;
 /// What a server's frames come to.
 pub struct Reader {
     link: Rc<Link>,
-    /// Settings and pings since the last frame of an answer.
+    /// Settings and pings since the server was last of use.
     settings: u32,
     pings: u32,
 }
@@ -36,8 +37,9 @@ impl Reader {
         Reader { link, settings: 0, pings: 0 }
     }
 
-    /// Something of an answer came.
-    fn is_answered(&mut self) {
+    /// Something of an answer came, or the server took something that it was sent: a server may send pings as long as
+    /// a request lasts.
+    pub fn is_of_use(&mut self) {
         (self.settings, self.pings) = (0, 0);
     }
 }
@@ -96,7 +98,7 @@ impl End for Reader {
             let text = "upstream sent unexpected http2 frame: 0";
             stream.fail(Ending::invalid(text));
         } else {
-            self.is_answered();
+            self.is_of_use();
             return Ok(true);
         }
         Ok(false)
@@ -123,7 +125,7 @@ impl End for Reader {
         bytes: &[u8],
         decoder: &mut Decoder,
     ) -> Result<(), BlockError> {
-        self.is_answered();
+        self.is_of_use();
         let stream = self.link.stream(block.stream);
         let mut message = match &stream {
             Some(stream) if !stream.has_head() => Message::head(stream.room.head),
@@ -235,10 +237,10 @@ fn told(head: FrameHead, wrong: Wrong) -> Broken {
         Wrong::Window(window) => {
             let text = "upstream violated connection flow control, received";
             let text = format!("{text} {len} {name} frame with window {window}");
-            return Broken { code: ErrorCode::FlowControl, text };
+            return Broken { code: ErrorCode::FlowControl, text, stream: None };
         }
     };
-    Broken { code, text: format!("upstream sent {what}") }
+    Broken { code, text: format!("upstream sent {what}"), stream: None }
 }
 
 fn name(kind: Kind) -> &'static str {

@@ -20,6 +20,10 @@ use crate::answer::headers::Headers;
 use crate::upstream::passing::Passing;
 use crate::upstream::pieces;
 
+/// What servers reset streams with that they have not looked at.
+const REFUSED: u32 = ErrorCode::RefusedStream as u32;
+/// And with where a connection has had more requests, or more resets, than they like.
+const CALM: u32 = ErrorCode::EnhanceYourCalm as u32;
 /// The largest window of a stream, however much its request has room for.
 const LARGEST_WINDOW: u32 = 1 << 30;
 
@@ -204,11 +208,16 @@ impl State {
             }
             code => {
                 let text = format!("upstream rejected request with error {code}");
-                let refused = code == ErrorCode::RefusedStream as u32;
-                match refused && !self.has_head.get() {
-                    true => Ending::Said(text, Failure::Refused),
-                    false => Ending::invalid(text),
-                }
+                let failure = match code {
+                    _ if self.has_head.get() => Failure::InvalidHeader,
+                    REFUSED => Failure::Refused,
+                    CALM if self.link.was_shared() => {
+                        self.link.leave();
+                        Failure::Lost { counts: false }
+                    }
+                    _ => Failure::InvalidHeader,
+                };
+                Ending::Said(text, failure)
             }
         };
         // Nothing is to be reset any more.

@@ -81,12 +81,12 @@ impl Task {
         if let Some(links) = self.links.as_ref().and_then(Weak::upgrade) {
             links.remove(&self.link);
         }
-        let why = match end {
-            End::Broken(broken) => Ending::invalid(broken.text),
-            End::Lost(ending) => ending,
-            End::Done => closed(),
+        let (why, of) = match end {
+            End::Broken(broken) => (Ending::invalid(broken.text), broken.stream),
+            End::Lost(ending) => (ending, None),
+            End::Done => (closed(), None),
         };
-        self.link.fail(&why);
+        self.link.fail(&why, of);
     }
 
     /// Sends what waits.
@@ -97,6 +97,10 @@ impl Task {
                 Err(error) if has_closed(&error) => {
                     self.deaf = true;
                     link.leave();
+                }
+                Ok(true) => {
+                    self.frames.end.is_of_use();
+                    return Ok(());
                 }
                 done => return done.map(drop),
             }
