@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+mod kept;
 mod library;
 mod settings;
 mod waiting;

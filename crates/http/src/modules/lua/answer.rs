@@ -1,11 +1,12 @@
 //! What scripts write to the client: gathered, and sent when they wait or end.
 
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
 use weir_engine::Chain;
 use weir_proto::http1::Version;
 
+use super::anchors::Anchor;
 use super::socket::Socket;
 use crate::phases::Step;
 use crate::request::Request;
@@ -14,9 +15,9 @@ use crate::request::Request;
 #[derive(Default)]
 pub struct Context {
     /// `ngx.ctx`
-    pub ctx: Option<mlua::Table>,
+    pub ctx: Option<Anchor>,
     /// `ngx.on_abort`
-    pub on_abort: Option<mlua::Function>,
+    pub on_abort: Option<Anchor>,
     /// Written and not sent yet.
     pending: Vec<u8>,
     /// All of the answer is kept back, so that its length can be told to a client of HTTP/1.0.
@@ -26,7 +27,7 @@ pub struct Context {
     /// The head was refused by a filter: this is what the request comes to.
     refused: Option<Step>,
     /// Connections that close with the request, unless they are kept.
-    pub sockets: Vec<Weak<Socket>>,
+    sockets: Vec<Weak<Socket>>,
     /// A header filter's script has ended the request once: it is not asked for the page of that.
     pub filter_exited: bool,
 }
@@ -41,6 +42,16 @@ impl Drop for Context {
 }
 
 impl Context {
+    /// A connection that closes with the request.
+    pub fn add_socket(&mut self, socket: &Rc<Socket>) {
+        if self.sockets.len() == self.sockets.capacity() {
+            // A script that opens one after the other does not pile them up.
+            self.sockets.retain(|socket| socket.strong_count() > 0);
+            self.sockets.reserve(self.sockets.len() + 1);
+        }
+        self.sockets.push(Rc::downgrade(socket));
+    }
+
     /// All that was written was taken back: another page is the answer.
     pub fn forget_output(&mut self) {
         self.pending.clear();

@@ -79,8 +79,8 @@ fn at_once(
 ) -> Result<Result<MultiValue, Exit>, ()> {
     let vm = r.event_loop.lua.get().cloned();
     let done = vm.ok_or_else(|| "there is no Lua VM".to_owned()).and_then(|vm| {
-        let function = vm.function(r, script)?;
-        run::at_once(&vm, r, phase, function, args)
+        let code = vm.code(r, script)?;
+        run::at_once(&vm, r, phase, &code, args)
     });
     done.map_err(|text| {
         let name = phase.directive();

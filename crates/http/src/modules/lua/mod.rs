@@ -11,6 +11,7 @@ use std::rc::Rc;
 use crate::event_loop::LoopState;
 use crate::modules::{self, LocationConf, Module, Settings};
 
+mod anchors;
 mod answer;
 mod api;
 mod current;

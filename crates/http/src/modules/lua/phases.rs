@@ -1,12 +1,11 @@
 //! The phases in which a script may answer: rewrite, access, content.
 
-use mlua::MultiValue;
 use weir_engine::Boxed;
 use weir_log::Level;
 
 use super::answer;
 use super::current::Phase;
-use super::run::{self, Exit, Outcome};
+use super::run::{self, Exit, Outcome, Start};
 use super::script::Script;
 use super::vm::Unloaded;
 use crate::phases::{Answer, Later, Step};
@@ -65,8 +64,8 @@ async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Outco
     if r.conf().lua.need_request_body {
         Box::pin(r.read_body()).await.map_err(Step::Status)?;
     }
-    let function = match vm.load(r, script).await {
-        Ok(function) => function,
+    let code = match vm.load(r, script).await {
+        Ok(code) => code,
         Err(Unloaded::Missing(text)) => {
             r.log(Level::Error, format_args!("failed to load external Lua file: {text}"));
             return Err(Step::Status(if phase == Phase::Content { 404 } else { 500 }));
@@ -76,7 +75,7 @@ async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Outco
             return Err(Step::Status(500));
         }
     };
-    Ok(run::drive(&vm, Some(r), phase, function, MultiValue::new()).await)
+    Ok(run::drive(&vm, Some(r), phase, Start::Script(&code)).await)
 }
 
 /// What the request comes to.

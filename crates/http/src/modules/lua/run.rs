@@ -6,6 +6,7 @@
 //! one after another.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -13,6 +14,7 @@ use mlua::{Error, Function, LightUserData, Lua, MultiValue, Thread, ThreadStatus
 use weir_engine::{Either, either};
 use weir_log::Level;
 
+use super::anchors::{Anchor, Packed};
 use super::current::{self, Phase};
 use super::{answer, vm::Vm};
 use crate::request::Request;
@@ -38,9 +40,20 @@ pub enum Wish {
     /// `ngx.thread.spawn`: a light thread that begins at once.
     Spawn(Thread, MultiValue),
     /// `ngx.thread.wait`: the first of these to end.
-    Join(Vec<Thread>),
+    Join(Vec<ThreadId>),
     /// `ngx.thread.kill`
-    Kill(Thread),
+    Kill(ThreadId),
+}
+
+/// A coroutine, as long as it is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadId(usize);
+
+impl ThreadId {
+    /// The one that a value is.
+    pub fn of(value: &Value) -> Option<ThreadId> {
+        matches!(value, Value::Thread(_)).then(|| ThreadId(value.to_pointer().addr()))
+    }
 }
 
 /// How a script ended its run, other than by its end.
@@ -67,19 +80,35 @@ pub enum Outcome {
     Abandoned,
 }
 
+/// What a run begins with.
+#[derive(Clone, Copy)]
+pub enum Start<'a> {
+    /// A script of the configuration.
+    Script(&'a Anchor),
+    /// A timer's function and its arguments.
+    Timer {
+        /// The loop ends before the timer's time has come.
+        premature: bool,
+        /// The function first.
+        call: &'a Packed,
+    },
+}
+
 /// One coroutine of a run; the first is the script itself.
 struct Routine {
-    thread: Thread,
+    thread: Anchor,
+    /// By which others wait for it.
+    id: Option<ThreadId>,
     state: State,
-    /// Whoever waited for it has its values.
-    joined: bool,
 }
 
 enum State {
-    Ready(MultiValue),
+    Ready(Reply),
+    /// In its step, or waiting for what needs the request.
+    Busy,
     Waiting(Wait),
-    Joining(Vec<Thread>),
-    Ended(bool, MultiValue),
+    Joining(Vec<ThreadId>),
+    Ended(bool, Packed),
 }
 
 /// A script at work.
@@ -92,34 +121,79 @@ struct Run<'r> {
     watching: bool,
 }
 
+/// What a step of a coroutine has come to.
+enum Step {
+    /// Its end, with these values.
+    Ended(MultiValue),
+    /// A wait.
+    Wished(Wish),
+    /// A plain `coroutine.yield`, with these values.
+    Yielded,
+    Failed(Error),
+}
+
 /// Runs a script that may wait, with a request or (a timer) without one.
 pub async fn drive(
     vm: &Vm,
     mut request: Option<&mut Request>,
     phase: Phase,
-    function: Function,
-    args: MultiValue,
+    start: Start<'_>,
 ) -> Outcome {
-    // What a timer's script keeps by its coroutine (`ngx.ctx`) is its own.
-    let is_kept = request.is_some();
-    let thread = if is_kept { vm.coroutine(function) } else { vm.lua.create_thread(function) };
-    let thread = match thread {
+    let (thread, step) = match begin(vm, request.as_deref_mut(), phase, start) {
+        Ok((_, Step::Failed(error))) | Err(error) => {
+            return failed(request.as_deref(), vm, &error);
+        }
+        Ok((thread, Step::Ended(_))) => {
+            // Most scripts do not wait for anything.
+            if matches!(start, Start::Script(_)) {
+                vm.keep(thread);
+            }
+            return Outcome::Finished;
+        }
+        Ok((_, Step::Wished(Wish::Exit(exit)))) => return Outcome::Exit(exit),
+        Ok(waits) => waits,
+    };
+    let id = ThreadId::of(&Value::Thread(thread.clone()));
+    let thread = match vm.anchors.keep(thread) {
         Ok(thread) => thread,
         Err(error) => return failed(request.as_deref(), vm, &error),
     };
-    let (result, wish) = resume(request.as_deref_mut(), phase, &thread, args);
-    if result.is_ok() && wish.is_none() && thread.status() != ThreadStatus::Resumable {
-        // Most scripts do not wait for anything.
-        if is_kept {
-            vm.keep(thread);
-        }
-        return Outcome::Finished;
-    }
-    let entry = Routine { thread, state: State::Ready(MultiValue::new()), joined: false };
     let watching = request.as_ref().is_some_and(|r| r.conf().lua.check_client_abort);
-    let run = Run { vm, request, phase, routines: vec![entry], watching };
+    let routines = vec![Routine { thread, id, state: State::Busy }];
+    let run = Run { vm, request, phase, routines, watching };
     // Large, and seldom needed: no request pays for its room but one that waits.
-    Box::pin(run.go_on((result, wish), is_kept)).await
+    Box::pin(run.go_on(step, matches!(start, Start::Script(_)))).await
+}
+
+/// The first step.
+fn begin(
+    vm: &Vm,
+    r: Option<&mut Request>,
+    phase: Phase,
+    start: Start<'_>,
+) -> mlua::Result<(Thread, Step)> {
+    let mut thread = None;
+    let step = step(r, phase, || match start {
+        Start::Script(code) => {
+            let thread = thread.insert(vm.coroutine()?);
+            Ok((thread.resume(code.number())?, thread.status()))
+        }
+        Start::Timer { premature, call } => {
+            let mut call = call.unpack()?;
+            let Some(Value::Function(function)) = call.pop_front() else {
+                return Err(Error::runtime("a timer without a function"));
+            };
+            // What it keeps by its coroutine (`ngx.ctx`) is its own.
+            let thread = thread.insert(vm.lua.create_thread(function)?);
+            call.push_front(Value::Boolean(premature));
+            Ok((thread.resume(call)?, thread.status()))
+        }
+    });
+    match (thread, step) {
+        (Some(thread), step) => Ok((thread, step)),
+        (None, Step::Failed(error)) => Err(error),
+        (None, _) => Err(Error::CoroutineUnresumable),
+    }
 }
 
 /// Runs a script that may not wait; its values.
@@ -127,40 +201,68 @@ pub fn at_once(
     vm: &Vm,
     r: &mut Request,
     phase: Phase,
-    function: Function,
+    code: &Anchor,
     args: MultiValue,
 ) -> Result<Result<MultiValue, Exit>, String> {
-    let thread = vm.coroutine(function).map_err(|error| text_of(&error))?;
-    let (values, wish) = resume(Some(r), phase, &thread, args);
-    let values = values.map_err(|error| text_of(&error))?;
-    match wish.filter(|_| is_wait(&values)) {
-        Some(Wish::Exit(exit)) => Ok(Err(exit)),
-        None if thread.status() != ThreadStatus::Resumable => {
-            vm.keep(thread);
+    let mut thread = None;
+    let step = step(Some(r), phase, || {
+        let thread = thread.insert(vm.coroutine()?);
+        Ok((thread.resume((code.number(), args))?, thread.status()))
+    });
+    match step {
+        Step::Ended(values) => {
+            if let Some(thread) = thread {
+                vm.keep(thread);
+            }
             Ok(Ok(values))
         }
+        Step::Wished(Wish::Exit(exit)) => Ok(Err(exit)),
+        Step::Failed(error) => Err(text_of(&error)),
         _ => Err(format!("attempt to yield in the context of {}", phase.directive())),
     }
 }
 
-/// What a coroutine has yielded or returned, and what it waits for.
-type Stepped = (mlua::Result<MultiValue>, Option<Wish>);
+/// A step of a coroutine, which answers its values and where it stands after them.
+fn step(
+    r: Option<&mut Request>,
+    phase: Phase,
+    work: impl FnOnce() -> mlua::Result<(MultiValue, ThreadStatus)>,
+) -> Step {
+    // mlua panics where handles run out, as they may within a step: a call can have thousands of arguments.
+    let caught =
+        || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(fault(&*panic)));
+    let done = current::enter(r, phase, caught);
+    let wish = current::take_wish();
+    match done {
+        Err(error) => Step::Failed(error),
+        Ok((values, ThreadStatus::Resumable)) => match wish.filter(|_| is_wait(&values)) {
+            Some(wish) => Step::Wished(wish),
+            None => Step::Yielded,
+        },
+        Ok((values, _)) => Step::Ended(values),
+    }
+}
 
-fn resume(r: Option<&mut Request>, phase: Phase, thread: &Thread, args: MultiValue) -> Stepped {
-    let result = current::enter(r, phase, || thread.resume::<MultiValue>(args));
-    (result, current::take_wish())
+/// What a panic said, as an error of the script.
+fn fault(panic: &(dyn std::any::Any + Send)) -> Error {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    Error::runtime(text.unwrap_or("a function of ngx failed"))
 }
 
 impl Run<'_> {
     /// All that follows the first step of the script.
-    async fn go_on(mut self, first: Stepped, is_kept: bool) -> Outcome {
+    async fn go_on(mut self, first: Step, is_script: bool) -> Outcome {
         if let Some(outcome) = self.stepped(0, first).await {
             return outcome;
         }
         loop {
             if let Some(outcome) = self.step_all().await {
-                if let (Outcome::Finished, [_], true) = (&outcome, &self.routines[..], is_kept) {
-                    self.routines.into_iter().for_each(|routine| self.vm.keep(routine.thread));
+                if let (Outcome::Finished, [entry], true) =
+                    (&outcome, &self.routines[..], is_script)
+                    && let Ok(thread) = entry.thread.get()
+                {
+                    self.vm.keep(thread);
                 }
                 return outcome;
             }
@@ -173,7 +275,8 @@ impl Run<'_> {
     /// Runs what can run, until all wait or the run is over.
     async fn step_all(&mut self) -> Option<Outcome> {
         while let Some(i) = self.first_ready() {
-            if let Some(outcome) = self.step(i).await {
+            let step = self.step(i);
+            if let Some(outcome) = self.stepped(i, step).await {
                 return Some(outcome);
             }
         }
@@ -187,55 +290,48 @@ impl Run<'_> {
     }
 
     /// One step of a coroutine: up to its next wish, or its end.
-    async fn step(&mut self, i: usize) -> Option<Outcome> {
-        let routine = self.routines.get_mut(i)?;
-        let State::Ready(args) = &mut routine.state else { return None };
-        let args = std::mem::take(args);
-        let step = resume(self.request.as_deref_mut(), self.phase, &routine.thread, args);
-        self.stepped(i, step).await
+    fn step(&mut self, i: usize) -> Step {
+        let Run { vm, request, phase, routines, .. } = self;
+        let Some(routine) = routines.get_mut(i) else { return Step::Yielded };
+        let state = std::mem::replace(&mut routine.state, State::Busy);
+        let State::Ready(reply) = state else { return Step::Yielded };
+        step(request.as_deref_mut(), *phase, || {
+            let thread: Thread = routine.thread.get()?;
+            let args = reply(&vm.lua).unwrap_or_else(|e| failure(&vm.lua, &e.to_string()));
+            Ok((thread.resume(args)?, thread.status()))
+        })
     }
 
     /// Does what a coroutine's step has come to.
-    async fn stepped(&mut self, i: usize, (result, wish): Stepped) -> Option<Outcome> {
-        let values = match result {
-            Ok(values) => values,
-            Err(error) => return self.broke(i, &error),
+    async fn stepped(&mut self, i: usize, step: Step) -> Option<Outcome> {
+        let wish = match step {
+            Step::Wished(wish) => wish,
+            Step::Failed(error) => return self.broke(i, &error),
+            Step::Ended(values) => return self.ended(i, true, values),
+            // It goes on when others had their turn.
+            Step::Yielded => Wish::Wait(Box::pin(turn())),
         };
-        if self.routines.get(i)?.thread.status() != ThreadStatus::Resumable {
-            self.ended(i, true, values);
-            return None;
-        }
-        match wish.filter(|_| is_wait(&values)) {
-            // A plain `coroutine.yield`: it goes on when others had their turn.
-            None => self.set(i, State::Waiting(Box::pin(turn()))),
-            Some(Wish::Exit(exit)) => return Some(Outcome::Exit(exit)),
-            Some(Wish::Wait(wait)) => self.set(i, State::Waiting(wait)),
-            Some(Wish::Spawn(thread, args)) => {
-                let value = Value::Thread(thread.clone());
-                self.set(i, State::Ready(MultiValue::from_vec(vec![value])));
-                let state = State::Ready(args);
-                self.routines.push(Routine { thread, state, joined: false });
-            }
-            Some(Wish::Join(threads)) => self.join(i, threads),
-            Some(Wish::Kill(thread)) => {
-                let values = self.kill(&thread);
-                self.set(i, State::Ready(values));
-            }
-            Some(Wish::ReadBody) => {
+        match wish {
+            Wish::Exit(exit) => return Some(Outcome::Exit(exit)),
+            Wish::Wait(wait) => self.set(i, State::Waiting(wait)),
+            Wish::Spawn(thread, args) => return self.spawn(i, thread, args),
+            Wish::Join(ids) => self.join(i, ids),
+            Wish::Kill(id) => self.kill(i, id),
+            Wish::ReadBody => {
                 let r = self.request.as_deref_mut()?;
                 if let Err(status) = r.read_body().await {
                     // Too large, broken, too slow: no script can make good for that.
                     return Some(Outcome::Exit(Exit::Status(i32::from(status))));
                 }
-                self.set(i, State::Ready(MultiValue::new()));
+                self.set(i, ready(|_| Ok(MultiValue::new())));
             }
-            Some(Wish::Flush) => {
-                let values = self.send(false).await;
-                self.set(i, State::Ready(values));
+            Wish::Flush => {
+                let state = self.send(false).await;
+                self.set(i, state);
             }
-            Some(Wish::Eof) => {
-                let values = self.send(true).await;
-                self.set(i, State::Ready(values));
+            Wish::Eof => {
+                let state = self.send(true).await;
+                self.set(i, state);
             }
         }
         None
@@ -248,12 +344,13 @@ impl Run<'_> {
     }
 
     /// Sends what was written, and with `last` the end of the answer.
-    async fn send(&mut self, last: bool) -> MultiValue {
-        let Some(r) = self.request.as_deref_mut() else { return MultiValue::new() };
-        let sent = if last { answer::eof(r).await } else { answer::flush(r).await };
-        match sent {
-            Ok(()) => MultiValue::from_vec(vec![Value::Integer(1)]),
-            Err(text) => failure(&self.vm.lua, text),
+    async fn send(&mut self, last: bool) -> State {
+        let Some(r) = self.request.as_deref_mut() else {
+            return ready(|_| Ok(MultiValue::new()));
+        };
+        match if last { answer::eof(r).await } else { answer::flush(r).await } {
+            Ok(()) => well(),
+            Err(text) => refused(text),
         }
     }
 
@@ -267,52 +364,100 @@ impl Run<'_> {
         log(self.request.as_deref(), self.vm, shown);
         let first = text.split("\nstack traceback:").next().unwrap_or_default();
         let value = self.vm.lua.create_string(first).map_or(Value::Nil, Value::String);
-        self.ended(i, false, MultiValue::from_vec(vec![value]));
+        self.ended(i, false, MultiValue::from_vec(vec![value]))
+    }
+
+    /// Notes how a coroutine ended, and wakes what waits for it.
+    fn ended(&mut self, i: usize, well: bool, values: MultiValue) -> Option<Outcome> {
+        let values = match self.vm.anchors.pack(values) {
+            Ok(values) => values,
+            Err(error) => return Some(failed(self.request.as_deref(), self.vm, &error)),
+        };
+        self.set(i, State::Ended(well, values));
+        if let Some(id) = self.routines.get(i)?.id {
+            self.rejoin(id);
+        }
         None
     }
 
-    /// Notes how a coroutine ended, and wakes who waits for it.
-    fn ended(&mut self, i: usize, well: bool, values: MultiValue) {
-        self.set(i, State::Ended(well, values));
-        for waiting in 0..self.routines.len() {
-            let state = self.routines.get_mut(waiting).map(|routine| &mut routine.state);
-            let Some(State::Joining(threads)) = state else { continue };
-            let threads = std::mem::take(threads);
-            self.join(waiting, threads);
+    /// A light thread begins, before the one that has spawned it goes on.
+    fn spawn(&mut self, i: usize, thread: Thread, args: MultiValue) -> Option<Outcome> {
+        self.set(i, ready(|_| Ok(MultiValue::new())));
+        let id = ThreadId::of(&Value::Thread(thread.clone()));
+        let anchors = &self.vm.anchors;
+        match anchors.keep(thread).and_then(|thread| Ok((thread, anchors.pack(args)?))) {
+            Ok((thread, args)) => {
+                let state = ready(move |_| args.unpack());
+                self.routines.push(Routine { thread, id, state });
+                None
+            }
+            Err(error) => self.broke(0, &error),
         }
     }
 
-    fn join(&mut self, i: usize, threads: Vec<Thread>) {
-        let mut known = false;
-        for routine in &mut self.routines {
-            if !threads.contains(&routine.thread) || routine.joined {
-                continue;
+    /// Waits for the first of these to end; whichever has ended is waited for once.
+    fn join(&mut self, i: usize, mut ids: Vec<ThreadId>) {
+        ids.retain(|id| self.routines.iter().any(|routine| routine.id == Some(*id)));
+        let over = self.routines.iter().position(|routine| {
+            let is_asked = routine.id.is_some_and(|id| ids.contains(&id));
+            is_asked && matches!(routine.state, State::Ended(..))
+        });
+        let state = match over {
+            Some(over) => self.take_values(over),
+            None if ids.is_empty() => refused("already waited or killed"),
+            None => return self.set(i, State::Joining(ids)),
+        };
+        // Who has the values has no more need of the routine. The script's own is the first as long as the run lasts.
+        let at = match over {
+            Some(over) if over > 0 => {
+                self.routines.remove(over);
+                if over < i { i - 1 } else { i }
             }
-            known = true;
-            let State::Ended(well, values) = &mut routine.state else { continue };
-            let (well, values) = (*well, std::mem::take(values));
-            routine.joined = true;
-            let values = std::iter::once(Value::Boolean(well)).chain(values).collect();
-            return self.set(i, State::Ready(values));
-        }
-        if known {
-            self.set(i, State::Joining(threads));
-        } else {
-            let values = failure(&self.vm.lua, "already waited or killed");
-            self.set(i, State::Ready(values));
+            _ => i,
+        };
+        self.set(at, state);
+    }
+
+    /// The values of a coroutine that has ended, for the one that waits for it.
+    fn take_values(&mut self, over: usize) -> State {
+        let Some(routine) = self.routines.get_mut(over) else { return well() };
+        routine.id = None;
+        let State::Ended(well, values) = &mut routine.state else { return self::well() };
+        let (well, values) = (*well, std::mem::take(values));
+        ready(move |_| {
+            let mut values = values.unpack()?;
+            values.push_front(Value::Boolean(well));
+            Ok(values)
+        })
+    }
+
+    /// Those that wait for a coroutine look again.
+    fn rejoin(&mut self, id: ThreadId) {
+        let waits =
+            |routine: &Routine| matches!(&routine.state, State::Joining(ids) if ids.contains(&id));
+        while let Some(i) = self.routines.iter().position(waits) {
+            let Some(routine) = self.routines.get_mut(i) else { return };
+            let state = std::mem::replace(&mut routine.state, State::Busy);
+            if let State::Joining(ids) = state {
+                self.join(i, ids);
+            }
         }
     }
 
-    fn kill(&mut self, thread: &Thread) -> MultiValue {
-        let routine = self.routines.iter_mut().skip(1).find(|routine| routine.thread == *thread);
-        match routine {
-            Some(routine) if !routine.joined && !matches!(routine.state, State::Ended(..)) => {
-                (routine.state, routine.joined) = (State::Ended(false, MultiValue::new()), true);
-                MultiValue::from_vec(vec![Value::Integer(1)])
-            }
-            Some(_) => failure(&self.vm.lua, "already waited or killed"),
-            None => failure(&self.vm.lua, "not a light thread of this request"),
+    fn kill(&mut self, i: usize, id: ThreadId) {
+        let at = self.routines.iter().position(|routine| routine.id == Some(id));
+        let runs = |at: &usize| {
+            self.routines.get(*at).is_some_and(|routine| !matches!(routine.state, State::Ended(..)))
+        };
+        let Some(at) = at.filter(runs) else {
+            return self.set(i, refused("already waited or killed"));
+        };
+        if at == 0 || at == i {
+            return self.set(i, refused("not a light thread of this one"));
         }
+        self.set(i, well());
+        self.routines.remove(at);
+        self.rejoin(id);
     }
 
     /// Waits until some coroutine can go on.
@@ -335,9 +480,7 @@ impl Run<'_> {
             for routine in routines.iter_mut() {
                 let State::Waiting(wait) = &mut routine.state else { continue };
                 if let Poll::Ready(reply) = wait.as_mut().poll(cx) {
-                    let values =
-                        reply(&vm.lua).unwrap_or_else(|e| failure(&vm.lua, &e.to_string()));
-                    routine.state = State::Ready(values);
+                    routine.state = State::Ready(reply);
                     any = true;
                 }
             }
@@ -364,15 +507,31 @@ impl Run<'_> {
             return Some(Outcome::Abandoned);
         };
         self.watching = false;
-        match self.vm.lua.create_thread(function) {
+        let thread = function.get::<Function>().and_then(|f| self.vm.lua.create_thread(f));
+        match thread.and_then(|thread| self.vm.anchors.keep(thread)) {
             Ok(thread) => {
-                let state = State::Ready(MultiValue::new());
-                self.routines.push(Routine { thread, state, joined: true });
+                let state = ready(|_| Ok(MultiValue::new()));
+                self.routines.push(Routine { thread, id: None, state });
                 None
             }
             Err(error) => Some(failed(self.request.as_deref(), self.vm, &error)),
         }
     }
+}
+
+/// It goes on with these values, made when it does.
+fn ready(values: impl FnOnce(&Lua) -> mlua::Result<MultiValue> + 'static) -> State {
+    State::Ready(Box::new(values))
+}
+
+/// It goes on: all is well.
+fn well() -> State {
+    ready(|_| Ok(MultiValue::from_vec(vec![Value::Integer(1)])))
+}
+
+/// It goes on: this did not succeed.
+fn refused(text: &'static str) -> State {
+    ready(move |lua| Ok(failure(lua, text)))
 }
 
 /// The other tasks of the loop go first.

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use mlua::{Function, MultiValue, Value};
+use mlua::MultiValue;
 use weir_engine::{Either, either};
 use weir_log::Level;
 
+use super::anchors::Packed;
 use super::current::Phase;
-use super::run;
+use super::run::{self, Start};
 use super::script::Scripts;
 use super::vm::Vm;
 use crate::event_loop::LoopState;
@@ -76,12 +77,12 @@ impl Timers {
     }
 }
 
-/// Sets a timer; `every` calls again and again.
+/// Sets a timer for a function and its arguments; `every` calls again and again.
 pub fn set(
     event_loop: &Rc<LoopState>,
     delay: Duration,
     every: bool,
-    (function, args): (Function, MultiValue),
+    what: MultiValue,
 ) -> Result<(), &'static str> {
     let vm = event_loop.lua.get().cloned().ok_or("no Lua VM")?;
     let timers = &vm.timers;
@@ -91,6 +92,7 @@ pub fn set(
     if timers.pending.get() >= timers.most_pending {
         return Err("too many pending timers");
     }
+    let packed = vm.anchors.pack(what).map_err(|_| "no memory")?;
     timers.pending.set(timers.pending.get() + 1);
     timers.count.set(timers.count.get() + 1);
     let number = timers.count.get();
@@ -105,7 +107,7 @@ pub fn set(
             if every && !premature {
                 timers.pending.set(timers.pending.get() + 1);
             }
-            call(&vm, premature, &function, &args).await;
+            call(&vm, premature, &packed).await;
             if !every || premature {
                 break;
             }
@@ -114,7 +116,7 @@ pub fn set(
     Ok(())
 }
 
-async fn call(vm: &Vm, premature: bool, function: &Function, args: &MultiValue) {
+async fn call(vm: &Vm, premature: bool, call: &Packed) {
     let timers = &vm.timers;
     if timers.running.get() >= timers.most_running {
         let most = timers.most_running;
@@ -122,8 +124,7 @@ async fn call(vm: &Vm, premature: bool, function: &Function, args: &MultiValue) 
         return;
     }
     timers.running.set(timers.running.get() + 1);
-    let args = std::iter::once(Value::Boolean(premature)).chain(args.iter().cloned()).collect();
     // What went wrong was logged; there is nobody else to tell.
-    let _ = run::drive(vm, None, Phase::Timer, function.clone(), args).await;
+    let _ = run::drive(vm, None, Phase::Timer, Start::Timer { premature, call }).await;
     timers.running.set(timers.running.get().saturating_sub(1));
 }

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use mlua::{Function, Lua, Table, Thread, ThreadStatus};
+use mlua::{Lua, Table, Thread, ThreadStatus};
 use weir_log::Level;
 
+use super::anchors::{Anchor, Anchors};
 use super::current::{self, Phase};
 use super::run;
 use super::script::{Script, ScriptId, without_shebang};
@@ -25,13 +26,18 @@ const FILES: usize = 1024;
 /// Coroutines that are kept for the next scripts.
 const COROUTINES: usize = 64;
 
+/// A compiled script: a function that is kept.
+pub type Code = Rc<Anchor>;
+
 /// A loop's machine.
 pub struct Vm {
     /// Lua itself.
     pub lua: Lua,
     site: &'static Site,
-    scripts: RefCell<Vec<Option<Function>>>,
-    files: RefCell<HashMap<PathBuf, Function>>,
+    /// What outlives a step of a script.
+    pub anchors: Rc<Anchors>,
+    scripts: RefCell<Vec<Option<Code>>>,
+    files: RefCell<HashMap<PathBuf, Code>>,
     /// Coroutines whose script has ended: to make one and to throw it away is much of what a short script costs.
     ended: RefCell<Vec<Thread>>,
     /// `init_by_lua` failed: no script can rely on what it did not do.
@@ -49,7 +55,16 @@ pub fn start(event_loop: &Rc<LoopState>) -> Option<Rc<Vm>> {
         return None;
     }
     let lua = weir_sys::lua::machine();
+    let anchors = match Anchors::new(&lua) {
+        Ok(anchors) => anchors,
+        Err(error) => {
+            let text = format_args!("failed to init Lua VM: {error}");
+            site.main.core.error_log.write(Level::Emerg, None, text);
+            return None;
+        }
+    };
     let vm = Rc::new(Vm {
+        anchors,
         scripts: RefCell::new(vec![None; site.lua.len()]),
         files: RefCell::default(),
         ended: RefCell::default(),
@@ -83,11 +98,12 @@ impl Vm {
         self.site.main.core.error_log.write(level, None, text);
     }
 
-    /// A coroutine for a script.
-    pub fn coroutine(&self, function: Function) -> mlua::Result<Thread> {
+    /// A coroutine for a script: its first arguments are the number of the script's function and what that is called with.
+    pub fn coroutine(&self) -> mlua::Result<Thread> {
+        let call = self.anchors.call();
         match self.ended.borrow_mut().pop() {
-            Some(thread) => thread.reset(function).map(|()| thread),
-            None => self.lua.create_thread(function),
+            Some(thread) => thread.reset(call).map(|()| thread),
+            None => self.lua.create_thread(call),
         }
     }
 
@@ -101,8 +117,10 @@ impl Vm {
 
     fn at_start(&self, phase: Phase, script: Option<ScriptId>) {
         let Some(script) = script else { return };
-        let done = self.known(script).and_then(|function| {
-            current::enter(None, phase, || function.call::<()>(())).map_err(|e| run::text_of(&e))
+        let done = self.known(script).and_then(|code| {
+            let call = self.anchors.call();
+            let done = current::enter(None, phase, || call.call::<()>(code.number()));
+            done.map_err(|error| run::text_of(&error))
         });
         if let Err(text) = done {
             let name = phase.directive().trim_end_matches('*');
@@ -124,34 +142,35 @@ impl Vm {
             let path = with_defaults(path, &default.as_bytes());
             package.set(key, self.lua.create_string(path)?)?;
         }
-        api::install(&self.lua, event_loop)
+        api::install(&self.lua, &self.anchors, event_loop)
     }
 
     /// The function of a script of the configuration; the error is what the log is told.
-    fn known(&self, id: ScriptId) -> Result<Function, String> {
+    fn known(&self, id: ScriptId) -> Result<Code, String> {
         if self.broken.get() {
             return Err("init_by_lua failed before".to_owned());
         }
         let at = id.0 as usize;
-        if let Some(Some(function)) = self.scripts.borrow().get(at) {
-            return Ok(function.clone());
+        if let Some(Some(code)) = self.scripts.borrow().get(at) {
+            return Ok(code.clone());
         }
         let source = self.site.lua.get(id).ok_or("there is no such script")?;
-        let function = self.compile(&source.name, &source.text)?;
+        let code = self.compile(&source.name, &source.text)?;
         if let Some(place) = self.scripts.borrow_mut().get_mut(at) {
-            *place = Some(function.clone());
+            *place = Some(code.clone());
         }
-        Ok(function)
+        Ok(code)
     }
 
-    fn compile(&self, name: &str, text: &[u8]) -> Result<Function, String> {
+    fn compile(&self, name: &str, text: &[u8]) -> Result<Code, String> {
         let chunk = self.lua.load(without_shebang(text)).set_name(name);
-        let chunk = chunk.set_mode(mlua::ChunkMode::Text);
-        chunk.into_function().map_err(|error| run::text_of(&error))
+        let function = chunk.set_mode(mlua::ChunkMode::Text).into_function();
+        let code = function.and_then(|function| self.anchors.keep(function));
+        code.map(Rc::new).map_err(|error| run::text_of(&error))
     }
 
-    /// The function of a phase, where it can be had without waiting.
-    pub fn function(&self, r: &mut Request, script: &Script) -> Result<Function, String> {
+    /// The script of a phase, where it can be had without waiting.
+    pub fn code(&self, r: &mut Request, script: &Script) -> Result<Code, String> {
         match script {
             Script::Known(id) => self.known(*id),
             Script::Named(template) => {
@@ -163,9 +182,9 @@ impl Vm {
     }
 
     /// The same, reading the file if need be.
-    pub async fn load(&self, r: &mut Request, script: &Script) -> Result<Function, Unloaded> {
+    pub async fn load(&self, r: &mut Request, script: &Script) -> Result<Code, Unloaded> {
         let Script::Named(template) = script else {
-            return self.function(r, script).map_err(Unloaded::Broken);
+            return self.code(r, script).map_err(Unloaded::Broken);
         };
         let name = template.eval(r).into_owned();
         let path = path_of(&name);
@@ -182,13 +201,13 @@ impl Vm {
             Unloaded::Missing(format!("cannot open {}: {error}", path.display()))
         })?;
         let name = format!("@{}", path.display());
-        let function = self.compile(&name, &text).map_err(Unloaded::Broken)?;
+        let code = self.compile(&name, &text).map_err(Unloaded::Broken)?;
         let mut files = self.files.borrow_mut();
         if files.len() >= FILES {
             files.clear();
         }
-        files.insert(path, function.clone());
-        Ok(function)
+        files.insert(path, code.clone());
+        Ok(code)
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::Poll;
 use mlua::{Lua, Table, Value};
 use weir_proto::http1::Method;
 
-use super::{Natives, encode, headers};
+use super::{Natives, encode, failed, headers, keep};
 use crate::answer::change;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with};
@@ -17,9 +17,11 @@ use crate::subrequest::Capture;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_waiting("capture", |lua, list: Vec<Table>| {
-        let prepared: Result<Vec<Capture>, Refusal> =
-            list.iter().map(|asked| with(|r| prepare(lua, r, asked))?).collect();
+    natives.add_waiting("capture", |lua, list: Table| {
+        let prepared: Result<Vec<Capture>, Refusal> = list
+            .sequence_values::<Table>()
+            .map(|asked| with(|r| prepare(lua, r, &asked.map_err(failed)?))?)
+            .collect();
         let captures = prepared?.into_iter().map(|capture| -> Running { Box::pin(capture.run()) });
         let all = join(captures.collect());
         Ok(Wish::Wait(Box::pin(async move {
@@ -90,7 +92,7 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal
         }
     }
     if let Ok(Some(ctx)) = asked.raw_get::<Option<Table>>("ctx") {
-        answer::context(sr).ctx = Some(ctx);
+        answer::context(sr).ctx = Some(keep(ctx)?);
     }
     if let Ok(Some(vars)) = asked.raw_get::<Option<Table>>("vars") {
         for (name, value) in vars.pairs::<mlua::String, Value>().flatten() {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use mlua::{Function, MultiValue, Thread, Value};
 
-use super::{Done, Natives, done, encode};
+use super::{Done, Natives, done, encode, keep};
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{self, Refusal, phase, with, with_answer};
-use crate::modules::lua::run::{Exit, Wish, reply};
+use crate::modules::lua::run::{Exit, ThreadId, Wish, reply};
 use crate::modules::lua::timers;
 use crate::request::Request;
 
@@ -31,6 +31,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         })))
     })?;
     natives.add_refusing("on_abort", |_, function: Function| {
+        let function = keep(function)?;
         with_answer(|r| {
             if !r.conf().lua.check_client_abort {
                 return done(Err("lua_check_client_abort is off"));
@@ -53,21 +54,17 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 }
 
 fn threads(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_waiting("spawn", |lua, mut arguments: MultiValue| {
-        let Some(Value::Function(function)) = arguments.pop_front() else {
-            return Err("bad argument #1 to 'spawn' (function expected)".into());
-        };
-        let thread = lua.create_thread(function).map_err(|error| error.to_string())?;
+    natives.add_waiting("spawn", |_, (thread, arguments): (Thread, MultiValue)| {
         Ok(Wish::Spawn(thread, arguments))
     })?;
     natives.add_waiting("join", |_, threads: MultiValue| {
-        let threads: Option<Vec<Thread>> = threads
-            .into_iter()
-            .map(|value| if let Value::Thread(thread) = value { Some(thread) } else { None })
-            .collect();
-        threads.map(Wish::Join).ok_or_else(|| "attempt to wait on a non-thread".into())
+        let ids: Option<Vec<ThreadId>> = threads.iter().map(ThreadId::of).collect();
+        ids.map(Wish::Join).ok_or_else(|| "attempt to wait on a non-thread".into())
     })?;
-    natives.add_waiting("kill", |_, thread: Thread| Ok(Wish::Kill(thread)))
+    natives.add_waiting("kill", |_, thread: Value| {
+        let id = ThreadId::of(&thread).ok_or("attempt to kill a non-thread")?;
+        Ok(Wish::Kill(id))
+    })
 }
 
 fn exit(status: i64) -> Result<(), Refusal> {
@@ -140,10 +137,9 @@ fn set_timer(mut arguments: MultiValue) -> Result<Done, Refusal> {
     };
     let delay = seconds_of(delay)?;
     let every = matches!(arguments.pop_front(), Some(Value::Boolean(true)));
-    let Some(Value::Function(function)) = arguments.pop_front() else {
+    if !matches!(arguments.front(), Some(Value::Function(_))) {
         return Err("bad argument #2 (function expected)".into());
-    };
+    }
     let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
-    let what: (Function, MultiValue) = (function, arguments);
-    Ok(done(timers::set(&event_loop, delay, every, what)))
+    Ok(done(timers::set(&event_loop, delay, every, arguments)))
 }

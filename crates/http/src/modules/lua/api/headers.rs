@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use mlua::{BString, Lua, Table, Value};
 
-use super::{Natives, failed, named};
+use super::{Natives, borrowed, failed, named};
 use crate::answer::change::{NoLength, WITH_A_FIELD, set_answer, set_request};
 use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
@@ -129,9 +129,8 @@ fn answer_header(lua: &Lua, r: &Request, name: &[u8]) -> mlua::Result<Value> {
         [] => Ok(Value::Nil),
         [one] => lua.create_string(one).map(Value::String),
         several => {
-            let strings: mlua::Result<Vec<_>> =
-                several.iter().map(|value| lua.create_string(value)).collect();
-            lua.create_sequence_from(strings?).map(Value::Table)
+            let several = several.iter().map(|value| borrowed(value));
+            lua.create_sequence_from(several).map(Value::Table)
         }
     }
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use mlua::{BString, Either, FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
 
+use super::anchors::{Anchor, Anchors};
 use super::current::{self, Refusal};
 use super::run::{self, Wish};
 use crate::event_loop::LoopState;
@@ -82,9 +83,10 @@ impl Natives<'_> {
 }
 
 /// Puts `ngx` into a machine.
-pub fn install(lua: &Lua, event_loop: &Rc<LoopState>) -> mlua::Result<()> {
+pub fn install(lua: &Lua, anchors: &Anchors, event_loop: &Rc<LoopState>) -> mlua::Result<()> {
     let natives = Natives { lua, table: lua.create_table()? };
     natives.constant("WAIT", run::mark())?;
+    natives.constant("kept", anchors.table())?;
     capture::install(&natives)?;
     control::install(&natives)?;
     digest::install(&natives)?;
@@ -132,6 +134,13 @@ fn one<R>(answer: Result<R, Refusal>) -> (Option<String>, Option<R>) {
         Ok(value) => (None, Some(value)),
         Err(refusal) => (Some(refusal.to_string()), None),
     }
+}
+
+/// Keeps a value beyond this step.
+fn keep(value: impl IntoLua) -> Result<Anchor, Refusal> {
+    let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+    let vm = event_loop.lua.get().ok_or("no Lua VM")?;
+    vm.anchors.keep(value).map_err(failed)
 }
 
 /// There is no memory for it.

@@ -3,7 +3,7 @@
 use mlua::{BString, Either, Lua, MultiValue, Value};
 use weir_zone::ZoneRef;
 
-use super::{Natives, Text, text};
+use super::{Natives, Text, borrowed, text};
 use crate::event_loop::LoopState;
 use crate::modules::lua::dict::{self, Dict, How, Refused, Value as Stored};
 use crate::modules::lua::run;
@@ -143,8 +143,7 @@ fn whole(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add("dict_keys", |lua, (at, most): (usize, Option<usize>)| {
         let keys = open(at, |dict| dict.keys(most.unwrap_or(1024))).unwrap_or_default();
-        let keys: mlua::Result<Vec<_>> = keys.iter().map(|key| lua.create_string(key)).collect();
-        keys
+        lua.create_sequence_from(keys.iter().map(|key| borrowed(key)))
     })?;
     natives.add("dict_flush_all", |_, at: usize| {
         open(at, |dict| dict.clear());

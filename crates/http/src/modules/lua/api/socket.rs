@@ -29,7 +29,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let limits = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
         let socket = Rc::new(Socket::new(limits));
         // A timer's has no such end; it closes when nobody holds it.
-        let _ = with(|r| answer::context(r).sockets.push(Rc::downgrade(&socket)));
+        let _ = with(|r| answer::context(r).add_socket(&socket));
         lua.create_userdata(Handed(socket)).map_err(|error| error.to_string().into())
     })?;
     natives.add("socket_timeouts", |_, (socket, times): (Held, (f64, f64, f64))| {

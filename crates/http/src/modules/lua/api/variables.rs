@@ -3,8 +3,9 @@
 use mlua::{BString, Lua, Value};
 use weir_log::Level;
 
-use super::{Natives, Text, failed, one, text};
+use super::{Natives, Text, failed, keep, one, text};
 use crate::event_loop::LoopState;
+use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
@@ -30,20 +31,17 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         };
         with(|r| store(r, &name.as_bytes(), value))?
     })?;
-    natives.add_refusing("get_ctx", |lua, ()| {
-        with(|r| {
-            let context = answer::context(r);
-            match &context.ctx {
-                Some(table) => Ok(table.clone()),
-                None => {
-                    let table = lua.create_table().map_err(|error| error.to_string())?;
-                    context.ctx = Some(table.clone());
-                    Ok(table)
-                }
-            }
-        })?
+    // The number under which it is kept; nil where there is none yet, and false without a request.
+    natives.add("ctx_number", |_, ()| {
+        let number = |r: &mut Request| r.contexts.lua.as_ref()?.ctx.as_ref().map(Anchor::number);
+        match with(number) {
+            Ok(Some(number)) => Value::Integer(number as i64),
+            Ok(None) => Value::Nil,
+            Err(_) => Value::Boolean(false),
+        }
     })?;
     natives.add_refusing("set_ctx", |_, table: mlua::Table| {
+        let table = keep(table)?;
         with(|r| answer::context(r).ctx = Some(table))
     })?;
     natives.add_refusing("get_status", |_, ()| {

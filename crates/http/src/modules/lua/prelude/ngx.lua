@@ -11,6 +11,9 @@ local yield, resume, create = coroutine.yield, coroutine.resume, coroutine.creat
 -- What a coroutine of a script yields to whoever runs the script, not to the script's own resume.
 local WAIT = native.WAIT
 
+-- Values that requests keep, by number.
+local kept = native.kept
+
 local function check(refusal, ...)
     if refusal then error(refusal, 2) end
     return ...
@@ -302,7 +305,14 @@ ngx.timer = {
 -- Light threads.
 
 ngx.thread = {
-    spawn = function(...) return wait(native.spawn(...)) end,
+    spawn = function(f, ...)
+        if type(f) ~= "function" then
+            error("bad argument #1 to 'spawn' (function expected, got " .. type(f) .. ")", 2)
+        end
+        local thread = create(f)
+        wait(native.spawn(thread, ...))
+        return thread
+    end,
     wait = function(...) return wait(native.join(...)) end,
     kill = function(thread) return wait(native.kill(thread)) end,
 }
@@ -345,8 +355,12 @@ local getters = {
     headers_sent = function() return check(native.headers_sent()) end,
     is_subrequest = function() return check(native.is_subrequest()) end,
     ctx = function()
-        if native.has_request() then return check(native.get_ctx()) end
-        return loose_ctx()
+        local number = native.ctx_number()
+        if number then return kept[number] end
+        if number == false then return loose_ctx() end
+        local ctx = {}
+        check(native.set_ctx(ctx))
+        return ctx
     end,
 }
 

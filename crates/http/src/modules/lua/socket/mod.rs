@@ -314,11 +314,14 @@ impl Socket {
         let until = (!time.is_zero()).then(|| now + time);
         let idle = Idle { wire: line.wire, reused: self.reused.get(), until };
         vm.pools.put(self.pool.take(), idle, most, now);
-        if !time.is_zero() {
+        if let Some(mut until) = until.filter(|until| vm.pools.wants_look(*until)) {
             let (vm, handle) = (vm.clone(), event_loop.handle.clone());
             event_loop.handle.spawn(async move {
-                handle.sleep(time).await;
-                vm.pools.purge(handle.now());
+                loop {
+                    handle.sleep(until.saturating_duration_since(handle.now())).await;
+                    let Some(next) = vm.pools.look(until, handle.now()) else { break };
+                    until = next;
+                }
             });
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Connections that scripts have left for others.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -24,12 +24,16 @@ impl Idle {
 
 /// A loop's idle connections, by the names of their pools.
 #[derive(Default)]
-pub struct Pools(RefCell<HashMap<Vec<u8>, Vec<Idle>>>);
+pub struct Pools {
+    pools: RefCell<HashMap<Vec<u8>, Vec<Idle>>>,
+    /// When they are looked through for those whose time is over.
+    next: Cell<Option<Instant>>,
+}
 
 impl Pools {
     /// The connection that was left last.
     pub fn take(&self, name: &[u8], now: Instant) -> Option<(Wire, u64)> {
-        let mut pools = self.0.borrow_mut();
+        let mut pools = self.pools.borrow_mut();
         let pool = pools.get_mut(name)?;
         while let Some(idle) = pool.pop() {
             if idle.is_good(now) {
@@ -42,7 +46,7 @@ impl Pools {
 
     /// Leaves one; the one that has waited longest makes room.
     pub fn put(&self, name: Vec<u8>, idle: Idle, most: usize, now: Instant) {
-        let mut pools = self.0.borrow_mut();
+        let mut pools = self.pools.borrow_mut();
         let pool = pools.entry(name).or_default();
         pool.retain(|idle| idle.is_good(now));
         if pool.len() >= most.max(1) {
@@ -51,16 +55,33 @@ impl Pools {
         pool.push(idle);
     }
 
-    /// Closes those whose time is over.
-    pub fn purge(&self, now: Instant) {
-        self.0.borrow_mut().retain(|_, pool| {
+    /// Whether a look at this time has to be arranged: none comes before it. So there is no look for each connection.
+    pub fn wants_look(&self, until: Instant) -> bool {
+        let wants = self.next.get().is_none_or(|next| until < next);
+        if wants {
+            self.next.set(Some(until));
+        }
+        wants
+    }
+
+    /// Closes those whose time is over, in the look that was arranged for this time. When to look again; not where
+    /// another look was arranged since.
+    pub fn look(&self, arranged: Instant, now: Instant) -> Option<Instant> {
+        if self.next.get() != Some(arranged) {
+            return None;
+        }
+        let mut pools = self.pools.borrow_mut();
+        pools.retain(|_, pool| {
             pool.retain(|idle| idle.is_good(now));
             !pool.is_empty()
         });
+        let next = pools.values().flatten().filter_map(|idle| idle.until).min();
+        self.next.set(next);
+        next
     }
 
     /// Closes all.
     pub fn clear(&self) {
-        self.0.borrow_mut().clear();
+        self.pools.borrow_mut().clear();
     }
 }

@@ -1,0 +1,150 @@
+//! Lua values that outlive a step of a script.
+//!
+//! mlua keeps the value behind each of its handles in a slot of one stack, which has room for about 8,000, and panics
+//! when it is full. So no handle outlives a step: what a request, a timer or a suspended script keeps stands in a Lua
+//! table, and an [`Anchor`] is its place there.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use mlua::{FromLua, Function, IntoLua, Lua, MultiValue, Table, Value};
+
+/// A machine's table of values that are kept.
+pub struct Anchors {
+    /// The machine lives as long as anything that is kept in it.
+    lua: Lua,
+    table: Table,
+    /// Calls a function that is kept, by its number: without a handle to the function.
+    call: Function,
+    free: RefCell<Vec<usize>>,
+    /// How many places were ever in use at once.
+    most: Cell<usize>,
+}
+
+/// A value that is kept as long as this.
+pub struct Anchor {
+    anchors: Rc<Anchors>,
+    number: usize,
+}
+
+/// Several values that are kept as long as this.
+pub struct Packed {
+    values: Option<Anchor>,
+    len: usize,
+}
+
+impl Anchors {
+    /// None yet.
+    pub fn new(lua: &Lua) -> mlua::Result<Rc<Anchors>> {
+        let table = lua.create_table()?;
+        let call = "local kept = ... return function(number, ...) return kept[number](...) end";
+        let call = lua.load(call).set_name("=kept").call(&table)?;
+        let (free, most) = Default::default();
+        Ok(Rc::new(Anchors { lua: lua.clone(), table, call, free, most }))
+    }
+
+    /// The table, in which numbers of anchors are keys.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// A Lua function that calls a kept function: its number, and the arguments.
+    pub fn call(&self) -> Function {
+        self.call.clone()
+    }
+
+    /// Keeps a value.
+    pub fn keep(self: &Rc<Self>, value: impl IntoLua) -> mlua::Result<Anchor> {
+        let free = self.free.borrow_mut().pop();
+        let number = free.unwrap_or_else(|| {
+            self.most.set(self.most.get() + 1);
+            self.most.get()
+        });
+        // Where this fails, the place is given back.
+        let anchor = Anchor { anchors: self.clone(), number };
+        self.table.raw_set(number, value)?;
+        Ok(anchor)
+    }
+
+    /// Keeps several.
+    pub fn pack(self: &Rc<Self>, values: MultiValue) -> mlua::Result<Packed> {
+        let len = values.len();
+        if len == 0 {
+            return Ok(Packed::default());
+        }
+        let table = self.lua.create_table_with_capacity(len, 0)?;
+        for (i, value) in values.into_iter().enumerate() {
+            table.raw_set(i + 1, value)?;
+        }
+        Ok(Packed { values: Some(self.keep(table)?), len })
+    }
+}
+
+impl Anchor {
+    /// The value.
+    pub fn get<T: FromLua>(&self) -> mlua::Result<T> {
+        self.anchors.table.raw_get(self.number)
+    }
+
+    /// Its key in the table.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+}
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        // The place was there before, so that the table need not grow for this.
+        let _ = self.anchors.table.raw_set(self.number, Value::Nil);
+        self.anchors.free.borrow_mut().push(self.number);
+    }
+}
+
+impl Default for Packed {
+    /// No value.
+    fn default() -> Self {
+        Packed { values: None, len: 0 }
+    }
+}
+
+impl Packed {
+    /// The values.
+    pub fn unpack(&self) -> mlua::Result<MultiValue> {
+        let Some(values) = &self.values else { return Ok(MultiValue::new()) };
+        let table: Table = values.get()?;
+        (1..=self.len).map(|i| table.raw_get::<Value>(i)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_hold_nothing_meanwhile() {
+        let lua = Lua::new();
+        let anchors = Anchors::new(&lua).unwrap();
+        for _ in 0..3 {
+            // mlua has room for fewer handles.
+            let all: Vec<Anchor> = (0..20_000).map(|n| anchors.keep(n).unwrap()).collect();
+            assert!(all.iter().enumerate().all(|(n, anchor)| anchor.get::<usize>().unwrap() == n));
+            drop(all);
+            assert_eq!(anchors.most.get(), 20_000);
+            assert!(anchors.table.is_empty());
+        }
+        let function = lua.load("return function(a, b) return b, a, nil end").eval::<Value>();
+        let function = anchors.keep(function.unwrap()).unwrap();
+        let values: MultiValue = anchors.call().call((function.number(), 1, "b")).unwrap();
+        let packed = anchors.pack(values).unwrap();
+        assert_eq!((packed.len, packed.unpack().unwrap().len()), (3, 3));
+        assert_eq!(packed.unpack().unwrap().front().unwrap().to_string().unwrap(), "b");
+    }
+
+    #[test]
+    fn what_is_kept_keeps_its_machine() {
+        let lua = Lua::new();
+        let anchor = Anchors::new(&lua).unwrap().keep("text").unwrap();
+        drop(lua);
+        assert_eq!(anchor.get::<String>().unwrap(), "text");
+    }
+}
