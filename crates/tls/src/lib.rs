@@ -17,6 +17,7 @@ mod schemes;
 mod server;
 mod session;
 mod stream;
+mod ticket;
 mod verifier;
 mod wire;
 pub mod x509;
@@ -31,8 +32,9 @@ pub use pem::write as write_pem;
 pub use rustls::ServerConfig;
 pub use schemes::scheme;
 pub use server::{Identity, ServerSettings, Staple, What, certificates, revocation_lists};
-pub use session::{SessionCache, TicketSecret};
+pub use session::SessionCache;
 pub use stream::{Advanced, Halfway, Secured, TlsStream};
+pub use ticket::{TicketSecret, turn_ticket_keys};
 pub use verifier::{Authorities, machine_store, sha1};
 pub use wire::Wire;
 

@@ -15,7 +15,8 @@ use rustls::{DistinguishedName, ServerConfig, SignatureAlgorithm, SignatureSchem
 use crate::names::{Ciphers, Curves, Versions, provider};
 use crate::notes;
 use crate::pem;
-use crate::session::{CacheView, SessionCache, TicketSecret, Tickets};
+use crate::session::{CacheView, SessionCache};
+use crate::ticket::{TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
 use crate::x509::{Certificate, Kind};
 
@@ -253,7 +254,7 @@ impl ServerSettings {
     fn resumption(&self, config: &mut ServerConfig) {
         let context = self.session_context();
         if let Some(secret) = &self.tickets {
-            let tickets = Tickets::new(secret.clone(), &context, self.session_timeout);
+            let tickets = Tickets::new(secret, &context, self.session_timeout);
             config.ticketer = Arc::new(tickets);
         }
         config.session_storage = match &self.cache {

@@ -120,7 +120,7 @@ fn server() -> ServerSettings {
         curves: Curves::default(),
         prefer_server_ciphers: false,
         ask_client: None,
-        tickets: TicketSecret::process(),
+        tickets: TicketSecret::rotating(Duration::from_secs(300)),
         cache: None,
         session_timeout: Duration::from_secs(300),
         buffer_size: 16 * 1024,
@@ -178,7 +178,8 @@ impl Pair {
 fn bytes_go_both_ways_and_sessions_are_resumed() {
     for versions in [Versions { tls12: true, tls13: false }, Versions::default()] {
         for cache in [None, Some(SessionCache::own(4096))] {
-            let tickets = cache.is_none().then(TicketSecret::process).flatten();
+            let tickets =
+                cache.is_none().then(|| TicketSecret::rotating(Duration::from_secs(300))).flatten();
             let server = ServerSettings { versions, cache, tickets, ..server() }.build().unwrap();
             let client = client().build().unwrap().named(b"www.example.org");
             let mut given = None;

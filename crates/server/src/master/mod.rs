@@ -242,7 +242,8 @@ impl Master {
         }))
     }
 
-    /// Sleeps until a signal, a report of a worker, or a time.
+    /// Sleeps until a signal, a report of a worker, or a time. The keys of tickets turn here as in the workers, which begin
+    /// as copies of this process.
     fn wait(&self) {
         let speaking = self.children.iter().filter(|child| !child.silent);
         let mut fds = vec![PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
@@ -251,7 +252,8 @@ impl Master {
             Some(Ending::Terminate { next, .. }) => Some(next),
             _ => None,
         };
-        let next = [self.restarts.next(), reminder].into_iter().flatten().min();
+        let keys = weir_ssl::turn_ticket_keys().map(|left| Instant::now() + left);
+        let next = [self.restarts.next(), reminder, keys].into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }

@@ -59,6 +59,12 @@ impl Control {
         let arrivals = Descriptor::new(&signals::set())?;
         let control = Rc::clone(self);
         self.handle.add_watch(arrivals.shared(), move |_| control.take_signals(&arrivals))?;
+        let handle = self.handle.clone();
+        self.handle.spawn(async move {
+            while let Some(left) = weir_ssl::turn_ticket_keys() {
+                handle.sleep(left).await;
+            }
+        });
         match self.channel.clone() {
             Some(channel) => self.listen_to(channel),
             None => Ok(()),

@@ -68,7 +68,7 @@ pub fn tickets(conf: &Conf, files: &mut Files) -> Result<Option<TicketSecret>, E
         return Ok(None);
     }
     if conf.ticket_keys.is_empty() {
-        let secret = TicketSecret::process();
+        let secret = TicketSecret::rotating(conf.session_timeout);
         let none = || Error::emerg("there are no random bytes for the keys of session tickets");
         return secret.map(Some).ok_or_else(none);
     }

@@ -1,0 +1,457 @@
+//! Tickets: sessions that clients keep, sealed with keys that every worker has.
+//!
+//! Keys live for a period, and are accepted for one more. Those of the next period come from a secret by a function that
+//! has no way back, and so does the secret itself (a ratchet): whoever reads the memory of a process opens tickets of two
+//! periods, and none that were sealed before. All processes of a server count periods by the same clock, each with its
+//! own copy of the secret, so they agree without a word. Each one turns its copy in time, whether or not clients come
+//! ([`turn_ticket_keys`]), and wipes what it had.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::hkdf;
+use rustls::pki_types::UnixTime;
+use rustls::server::ProducesTickets;
+use weir_sys::beginning::beginning;
+use zeroize::Zeroizing;
+
+use crate::notes;
+
+/// Key name, nonce, tag, and the time of sealing in front of the session.
+const NAME: usize = 16;
+const NONCE: usize = 12;
+const TAG: usize = 16;
+const TIME: usize = 8;
+/// A key of AES-256, behind its name.
+const KEY: usize = 32;
+/// What a period's keys are derived from.
+const SECRET: usize = 32;
+
+/// The shortest period: a server whose sessions last for less turns its keys no more often.
+const SHORTEST: u64 = 60;
+
+/// Bytes that are wiped before their memory is used for something else. They do not move: a copy on a stack would stay.
+type Wiped = Zeroizing<Vec<u8>>;
+
+/// What tickets are sealed with.
+#[derive(Clone)]
+pub enum TicketSecret {
+    /// Random, of this process and those that it forks.
+    Rotating(Arc<Ratchet>),
+    /// From files (`ssl_session_ticket_key`): the first seals, all open.
+    Fixed(Vec<Vec<u8>>),
+}
+
+impl fmt::Debug for TicketSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TicketSecret")
+    }
+}
+
+impl TicketSecret {
+    /// The keys of this process for sessions that last so long: the same after a reload. None where there is no
+    /// randomness for them.
+    pub fn rotating(lifetime: Duration) -> Option<TicketSecret> {
+        let period = lifetime.as_secs().max(SHORTEST);
+        let mut known = lock(&RATCHETS);
+        known.retain(|ratchet| ratchet.strong_count() > 0);
+        let same = known.iter().filter_map(Weak::upgrade).find(|ratchet| ratchet.period == period);
+        let ratchet = match same {
+            Some(ratchet) => ratchet,
+            None => {
+                let fill = |bytes: &mut [u8]| aws_lc_rs::rand::fill(bytes).is_ok();
+                let ratchet = Arc::new(Ratchet::new(period, random(SECRET, fill)?, steady())?);
+                known.push(Arc::downgrade(&ratchet));
+                ratchet
+            }
+        };
+        Some(TicketSecret::Rotating(ratchet))
+    }
+}
+
+/// The ratchets of this process, one for each period.
+static RATCHETS: Mutex<Vec<Weak<Ratchet>>> = Mutex::new(Vec::new());
+
+/// Turns all keys whose period is over, and says how long the others last; none where there are no such keys.
+pub fn turn_ticket_keys() -> Option<Duration> {
+    let now = steady();
+    let known = lock(&RATCHETS);
+    let ratchets = known.iter().filter_map(Weak::upgrade);
+    let next = ratchets.map(|ratchet| {
+        drop(ratchet.turned(now));
+        ratchet.period - now % ratchet.period
+    });
+    next.min().map(Duration::from_secs)
+}
+
+/// Seconds that all processes of a server count alike. Nobody sets this clock back or forward.
+fn steady() -> u64 {
+    Instant::now().saturating_duration_since(beginning()).as_secs()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Random bytes, if the source gives any: never what the room for them held before.
+fn random(length: usize, source: impl FnOnce(&mut [u8]) -> bool) -> Option<Wiped> {
+    let mut bytes = Zeroizing::new(vec![0; length]);
+    source(&mut bytes).then_some(bytes)
+}
+
+/// Keys that follow one another, a period each.
+pub struct Ratchet {
+    /// In seconds.
+    period: u64,
+    turn: Mutex<Turn>,
+}
+
+/// What a process has during a period.
+struct Turn {
+    /// How many periods came before it.
+    number: u64,
+    /// What the next period's keys and secret come from.
+    secret: Wiped,
+    /// Seals and opens.
+    key: Wiped,
+    /// Opens: the key of the period before.
+    before: Option<Wiped>,
+}
+
+impl Ratchet {
+    fn new(period: u64, secret: Wiped, now: u64) -> Option<Ratchet> {
+        let (key, secret) =
+            (derive(&secret, b"key", NAME + KEY)?, derive(&secret, b"next", SECRET)?);
+        let turn = Turn { number: now / period, secret, key, before: None };
+        Some(Ratchet { period, turn: Mutex::new(turn) })
+    }
+
+    /// The keys of this time.
+    fn turned(&self, now: u64) -> MutexGuard<'_, Turn> {
+        let mut turn = lock(&self.turn);
+        turn.advance(now / self.period);
+        turn
+    }
+}
+
+impl Turn {
+    fn advance(&mut self, number: u64) {
+        while self.number < number {
+            let key = derive(&self.secret, b"key", NAME + KEY);
+            let next = derive(&self.secret, b"next", SECRET);
+            // Neither fails with lengths like these.
+            let (Some(key), Some(next)) = (key, next) else { return };
+            self.before = Some(std::mem::replace(&mut self.key, key));
+            self.secret = next;
+            self.number += 1;
+        }
+    }
+
+    /// The key of that name.
+    fn find(&self, name: &[u8]) -> Option<LessSafeKey> {
+        let mut keys = [Some(&self.key), self.before.as_ref()].into_iter().flatten();
+        keys.find(|key| key.starts_with(name)).and_then(|key| ready(key))
+    }
+}
+
+/// As many bytes as asked for, from a secret, for what the label says.
+fn derive(secret: &[u8], label: &[u8], length: usize) -> Option<Wiped> {
+    struct Length(usize);
+    impl hkdf::KeyType for Length {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+    let base = hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir tickets").extract(secret);
+    let mut bytes = Zeroizing::new(vec![0; length]);
+    base.expand(&[label], Length(length)).and_then(|okm| okm.fill(&mut bytes)).ok()?;
+    Some(bytes)
+}
+
+/// The key behind its name, for use. AWS-LC wipes its copy.
+fn ready(key: &[u8]) -> Option<LessSafeKey> {
+    Some(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.get(NAME..)?).ok()?))
+}
+
+/// Seals sessions into tickets.
+pub struct Tickets {
+    keys: Keys,
+    /// What a ticket is good for: other servers' tickets do not open.
+    context: Vec<u8>,
+    lifetime: u64,
+}
+
+enum Keys {
+    Rotating(Arc<Ratchet>),
+    Fixed(Vec<Wiped>),
+}
+
+/// A moment by both clocks: tickets say by the first when they were sealed, since keys from files outlive a server.
+#[derive(Clone, Copy)]
+struct Now {
+    unix: u64,
+    steady: u64,
+}
+
+impl Now {
+    fn read() -> Now {
+        Now { unix: UnixTime::now().as_secs(), steady: steady() }
+    }
+}
+
+impl Tickets {
+    /// Tickets for one context, which a client may use for `lifetime`.
+    pub fn new(secret: &TicketSecret, context: &[u8], lifetime: Duration) -> Tickets {
+        let keys = match secret {
+            TicketSecret::Rotating(ratchet) => Keys::Rotating(ratchet.clone()),
+            TicketSecret::Fixed(files) => {
+                let keys = files.iter().filter_map(|file| derive(file, b"file", NAME + KEY));
+                Keys::Fixed(keys.collect())
+            }
+        };
+        Tickets { keys, context: context.to_vec(), lifetime: lifetime.as_secs().max(1) }
+    }
+
+    /// The key that seals, with its name in front of `ticket`.
+    fn sealing_key(&self, now: Now, ticket: &mut Vec<u8>) -> Option<LessSafeKey> {
+        let mut take = |key: &[u8]| {
+            ticket.extend_from_slice(key.get(..NAME)?);
+            ready(key)
+        };
+        match &self.keys {
+            Keys::Rotating(ratchet) => take(&ratchet.turned(now.steady).key),
+            Keys::Fixed(keys) => take(keys.first()?),
+        }
+    }
+
+    fn seal(&self, plain: &[u8], now: Now) -> Option<Vec<u8>> {
+        let mut ticket = Vec::with_capacity(NAME + NONCE + TIME + plain.len() + TAG);
+        let key = self.sealing_key(now, &mut ticket)?;
+        let mut nonce = [0; NONCE];
+        aws_lc_rs::rand::fill(&mut nonce).ok()?;
+        ticket.extend_from_slice(&nonce);
+        let mut body = Vec::with_capacity(TIME + plain.len() + TAG);
+        body.extend_from_slice(&now.unix.to_be_bytes());
+        body.extend_from_slice(plain);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        key.seal_in_place_append_tag(nonce, Aad::from(&self.context), &mut body).ok()?;
+        ticket.append(&mut body);
+        Some(ticket)
+    }
+
+    fn open(&self, ticket: &[u8], now: Now) -> Option<Vec<u8>> {
+        let (name, rest) = ticket.split_at_checked(NAME)?;
+        let (nonce, body) = rest.split_at_checked(NONCE)?;
+        let key = match &self.keys {
+            Keys::Rotating(ratchet) => ratchet.turned(now.steady).find(name),
+            Keys::Fixed(keys) => {
+                keys.iter().find(|key| key.starts_with(name)).and_then(|key| ready(key))
+            }
+        }?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let mut body = body.to_vec();
+        let plain = key.open_in_place(nonce, Aad::from(&self.context), &mut body).ok()?;
+        let (sealed, session) = plain.split_first_chunk::<TIME>()?;
+        let age = now.unix.saturating_sub(u64::from_be_bytes(*sealed));
+        (age <= self.lifetime).then(|| session.to_vec())
+    }
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        u32::try_from(self.lifetime).unwrap_or(u32::MAX)
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let ticket = self.seal(plain, Now::read())?;
+        notes::session(&ticket);
+        Some(ticket)
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        let session = self.open(ticket, Now::read())?;
+        notes::session(ticket);
+        Some(session)
+    }
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tickets")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufRead;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    const HOUR: u64 = 3600;
+    const LIFETIME: Duration = Duration::from_secs(HOUR);
+
+    fn at(seconds: u64) -> Now {
+        Now { unix: 1_000_000 + seconds, steady: seconds }
+    }
+
+    fn bytes(of: u8) -> Wiped {
+        Zeroizing::new(vec![of; SECRET])
+    }
+
+    /// The same keys as in another process that was forked with them.
+    fn process(secret: Wiped) -> TicketSecret {
+        TicketSecret::Rotating(Arc::new(Ratchet::new(HOUR, secret, 0).unwrap()))
+    }
+
+    fn tickets() -> Tickets {
+        Tickets::new(&process(bytes(7)), b"", LIFETIME)
+    }
+
+    #[test]
+    fn a_source_of_randomness_that_fails_gives_nothing() {
+        assert!(random(SECRET, |_| false).is_none());
+        assert!(random(4, |bytes| bytes.iter().all(|b| *b == 0)).is_some());
+    }
+
+    #[test]
+    fn a_ticket_opens_for_its_context_until_its_time() {
+        let of = |context: &[u8]| Tickets::new(&process(bytes(7)), context, LIFETIME);
+        let ticket = of(b"a").seal(b"session", at(10_000)).unwrap();
+        assert_eq!(of(b"a").open(&ticket, at(10_000 + HOUR)).unwrap(), b"session");
+        assert_eq!(of(b"b").open(&ticket, at(10_000)), None);
+        assert_eq!(of(b"a").open(&ticket, at(10_000 + HOUR + 1)), None);
+    }
+
+    #[test]
+    fn the_first_file_seals_and_all_open() {
+        let of = |files: &[&[u8]]| {
+            let files = files.iter().map(|f| f.to_vec()).collect();
+            Tickets::new(&TicketSecret::Fixed(files), b"", LIFETIME)
+        };
+        let ticket = of(&[b"old"]).seal(b"session", at(0)).unwrap();
+        assert!(of(&[b"new", b"old"]).open(&ticket, at(9)).is_some());
+        assert!(of(&[b"new"]).open(&ticket, at(9)).is_none());
+    }
+
+    #[test]
+    fn damaged_tickets_do_not_open() {
+        let tickets = tickets();
+        let ticket = tickets.seal(b"session", at(0)).unwrap();
+        for place in 0..ticket.len() {
+            let mut damaged = ticket.clone();
+            damaged[place] ^= 1;
+            assert_eq!(tickets.open(&damaged, at(0)), None, "byte {place}");
+            assert_eq!(tickets.open(&ticket[..place], at(0)), None, "length {place}");
+        }
+    }
+
+    /// All that a process has then, and all that can be derived from it, is of no use for the ticket.
+    #[test]
+    fn what_a_process_has_after_two_turns_opens_no_earlier_ticket() {
+        let secret = process(bytes(7));
+        let tickets = Tickets::new(&secret, b"", LIFETIME);
+        let first = tickets.seal(b"session", at(HOUR - 1)).unwrap();
+        assert!(tickets.open(&first, at(HOUR)).is_some());
+        tickets.seal(b"session", at(2 * HOUR)).unwrap();
+        // The clock of whoever reads the memory is no matter.
+        for later in [0, HOUR - 1, 2 * HOUR, 3 * HOUR, 1000 * HOUR] {
+            assert_eq!(tickets.open(&first, Now { unix: 1_000_000 + HOUR, steady: later }), None);
+        }
+        let Keys::Rotating(ratchet) = &tickets.keys else { unreachable!() };
+        let mut turn = ratchet.turned(0);
+        for _ in 0..100 {
+            let number = turn.number + 1;
+            turn.advance(number);
+            assert!(turn.find(&first[..NAME]).is_none());
+        }
+    }
+
+    /// Where bytes stand in the memory of this process; `hidden` are their complement, so that they are no find.
+    fn finds(hidden: &[u8]) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let memory = std::fs::File::open("/proc/self/mem").unwrap();
+        let written = maps.lines().filter(|line| line.contains(" rw"));
+        let ranges = written.filter_map(|line| line.split(' ').next()?.split_once('-'));
+        let mut found = 0;
+        let mut part = vec![0; 1 << 20];
+        for (from, to) in ranges {
+            let hex = |text| u64::from_str_radix(text, 16).unwrap();
+            let (mut place, end) = (hex(from), hex(to));
+            while place < end {
+                let most = part.len().min((end - place) as usize);
+                let Ok(n @ 1..) = memory.read_at(&mut part[..most], place) else { break };
+                let mut rest = &part[..n];
+                // The library looks for a byte faster than a build without optimization does.
+                while rest.skip_until(!hidden[0]).is_ok_and(|n| n > 0) {
+                    let window = rest.iter().zip(&hidden[1..]);
+                    found += usize::from(
+                        rest.len() >= hidden.len() && window.clone().all(|(a, b)| *a == !*b),
+                    );
+                }
+                place += n as u64;
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn old_keys_and_secrets_are_wiped_from_memory() {
+        let fill = |bytes: &mut [u8]| aws_lc_rs::rand::fill(bytes).is_ok();
+        let seed = random(SECRET, fill).unwrap();
+        let hide = |bytes: &[u8]| bytes.iter().map(|byte| !byte).collect::<Vec<u8>>();
+        let hidden_seed = hide(&seed);
+        let tickets = Tickets::new(&process(seed), b"", LIFETIME);
+        tickets.seal(b"session", at(0)).unwrap();
+        let Keys::Rotating(ratchet) = &tickets.keys else { unreachable!() };
+        let (hidden_key, hidden_secret) = {
+            let turn = ratchet.turned(0);
+            (hide(&turn.key[NAME..]), hide(&turn.secret))
+        };
+        assert!(finds(&hidden_key) > 0, "it finds what is there");
+        for now in [HOUR, 2 * HOUR] {
+            tickets.seal(b"session", at(now)).unwrap();
+        }
+        for (what, hidden) in
+            [("the seed", hidden_seed), ("a key", hidden_key), ("a secret", hidden_secret)]
+        {
+            assert_eq!(finds(&hidden), 0, "{what}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Processes that have clients at other times, and turn their keys at other times, open each other's tickets.
+        #[test]
+        fn processes_agree_at_any_moment(
+            steps in proptest::collection::vec((0..3usize, 0..3usize, 0..HOUR, 0..=HOUR), 1..40),
+        ) {
+            let all: Vec<Tickets> = (0..3).map(|_| tickets()).collect();
+            let mut now = 0;
+            for (one, other, pause, age) in steps {
+                now += pause;
+                let ticket = all[one].seal(b"session", at(now)).unwrap();
+                now += age;
+                proptest::prop_assert!(all[other].open(&ticket, at(now)).is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn a_reload_finds_the_keys_of_its_process() {
+        let of = |seconds| TicketSecret::rotating(Duration::from_secs(seconds)).unwrap();
+        let (old, other) = (of(7_777), of(7_778));
+        let ticket = Tickets::new(&old, b"", LIFETIME).seal(b"session", Now::read()).unwrap();
+        let opens = |secret: &TicketSecret| {
+            Tickets::new(secret, b"", LIFETIME).open(&ticket, Now::read()).is_some()
+        };
+        assert!(opens(&of(7_777)));
+        assert!(!opens(&other));
+        assert!(turn_ticket_keys().is_some_and(|rest| rest <= Duration::from_secs(7_777)));
+    }
+}
