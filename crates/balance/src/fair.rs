@@ -13,7 +13,8 @@
 //! open connections, which stay and bring more work; then, among loops with no more than their
 //! share of them, its requests in process. Compared the other way round, a loop with four idle
 //! connections would take a fifth whenever another one works, and keep it for minutes. From a mean of
-//! 16 on, a sixteenth more is no more.
+//! 16 on, a sixteenth more is no more. Requests come and go in every turn, so they alone move no loop out of the list: a listed
+//! loop compares them only after an accept, its own or that of the loop that woke it.
 //!
 //! - While the others work, that time is [`STEP`] for each connection more, [`LONGEST`] at most: the
 //!   others have it to come back. An accept adds a connection, so who stands in leaves again for a
@@ -39,8 +40,8 @@ const STEP: Duration = Duration::from_micros(150);
 const LONGEST: Duration = Duration::from_millis(5);
 /// It looks after those that sleep in the list so often; beside stopped ones a connection may wait for two rounds.
 const ROUND: Duration = Duration::from_millis(20);
-/// A loop in the list with as many connections as before compares again after this long: rows are in the caches of those
-/// who write them, and where loops are many, reading them all in each turn would cost more than most requests.
+/// A loop that carries as much as before compares again after this long. Each row is in the cache of the loop that writes it:
+/// where loops are many, reading all rows in each turn would cost more than most requests.
 const FRESH: Duration = Duration::from_millis(1);
 
 pub(crate) struct Fair {
@@ -49,8 +50,9 @@ pub(crate) struct Fair {
     /// sockets leaving and coming back costs many calls.
     slack: u64,
     place: Place,
-    /// What all carried when it compared last.
-    means: Means,
+    compared: Compared,
+    /// A loop that slept in the list when this one looked last.
+    sleeper: usize,
     /// It has accepted since it last decided.
     accepted: bool,
     /// Another loop asks it to compare anew.
@@ -60,37 +62,83 @@ pub(crate) struct Fair {
 /// Where a loop stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// In the list: it compared then, and carried so much.
-    Listed(Instant, Load),
+    /// In the list.
+    Listed,
     /// Out of it: those that sleep in it are told of what comes. It looks after them then; all loops together had
     /// accepted so many when it left.
     Behind(Instant, u64),
     /// Out of it until then, though nobody sleeps in it: those that work go first.
     GivesWay(Instant),
-    /// In the list though it carries more: the others had their time.
-    StandsIn,
+    /// In the list though it carries more: the others had their time. All loops together had accepted so many by then.
+    StandsIn(u64),
+}
+
+/// When a loop compared what it carries with the mean.
+#[derive(Clone, Copy, Debug)]
+struct Compared {
+    at: Option<Instant>,
+    /// What it carried then; no requests if these made no difference.
+    load: Load,
 }
 
 impl Fair {
     pub(crate) fn new(setup: Setup) -> Fair {
-        let slack = setup.sockets as u64 / 16;
-        let (place, means) = (Place::StandsIn, Means::ALONE);
-        Fair { me: setup.me, slack, place, means, accepted: false, woken: true }
+        Fair {
+            me: setup.me,
+            slack: setup.sockets as u64 / 16,
+            place: Place::Listed,
+            compared: Compared { at: None, load: Load::default() },
+            sleeper: setup.me,
+            accepted: false,
+            woken: true,
+        }
+    }
+
+    /// Whether the last comparison still holds for a loop that carries this.
+    fn is_fresh(&self, now: Instant, own: Load) -> bool {
+        let Compared { at, load } = self.compared;
+        let is_as_before = own.open == load.open && own.inflight >= load.inflight;
+        is_as_before && at.is_some_and(|at| now.saturating_duration_since(at) < FRESH)
+    }
+
+    /// Whether a loop whose comparison still holds stays where it is. It does what the place asks for before a sleep.
+    fn stays(&mut self, now: Instant, loops: &LoadTable<'_>) -> bool {
+        if let Place::Behind(..) | Place::StandsIn(_) = self.place {
+            loops.mark_heavy(self.me);
+        }
+        match self.place {
+            Place::Listed | Place::StandsIn(_) => true,
+            Place::Behind(until, _) => now < until && self.others_sleep(now, loops),
+            Place::GivesWay(until) => now < until,
+        }
+    }
+
+    /// Whether another loop sleeps in the list.
+    fn others_sleep(&mut self, now: Instant, loops: &LoadTable<'_>) -> bool {
+        if self.sleeper == self.me || !is_armed(now, loops, self.sleeper) {
+            let found = armed_sleepers(now, loops, self.me).next();
+            self.sleeper = found.map_or(self.me, |(i, _)| i);
+        }
+        self.sleeper != self.me
     }
 
     /// The place of a loop that carries `more` than the mean. The mark comes before the look, so that of a loop that
     /// leaves and one in the list that wakes up at least one sees the other.
-    fn yield_to(&self, now: Instant, loops: &LoadTable<'_>, more: u64) -> Place {
+    fn yield_to(&mut self, now: Instant, loops: &LoadTable<'_>, more: u64) -> Place {
         loops.mark_heavy(self.me);
-        let others_sleep = armed_sleepers(now, loops, self.me).next().is_some();
+        let others_sleep = self.others_sleep(now, loops);
         match self.place {
-            Place::StandsIn if !self.accepted && !self.woken => Place::StandsIn,
             Place::Behind(until, _) if others_sleep && now < until => self.place,
+            // Without an accept nothing asks a loop that stands in to leave, however often it is woken.
             place if others_sleep => match (place, accepted(loops)) {
-                (Place::Behind(_, before), accepted) if before == accepted => Place::StandsIn,
+                (Place::StandsIn(before), accepted) if before == accepted => place,
+                (Place::Behind(_, before), accepted) if before == accepted => {
+                    Place::StandsIn(accepted)
+                }
                 (_, accepted) => Place::Behind(now + ROUND, accepted),
             },
-            Place::GivesWay(until) if now >= until => Place::StandsIn,
+            Place::StandsIn(_) if !self.accepted => self.place,
+            Place::GivesWay(until) if now >= until => Place::StandsIn(accepted(loops)),
             place => {
                 // It knows, and needs nobody to wake it.
                 loops.unmark_heavy(self.me);
@@ -105,10 +153,10 @@ impl Fair {
         let accepted = std::mem::take(&mut self.accepted);
         self.woken = false;
         match self.place {
-            Place::Listed(..) | Place::StandsIn if accepted => {
+            Place::Listed | Place::StandsIn(_) if accepted => {
                 Wait { stance: Stance::ArmedLast, ..Wait::ARMED }
             }
-            Place::Listed(..) | Place::StandsIn => Wait::ARMED,
+            Place::Listed | Place::StandsIn(_) => Wait::ARMED,
             Place::Behind(until, _) | Place::GivesWay(until) => {
                 Wait { at_most: Some(until.saturating_duration_since(now)), ..Wait::DISARMED }
             }
@@ -122,25 +170,31 @@ impl Policy for Fair {
             return Wait::ARMED;
         }
         let own = loops.row(self.me).load();
-        let listed = match self.place {
-            Place::Listed(at, load) => {
-                let as_before = own.open == load.open && !self.accepted && !self.woken;
-                if as_before && now - at < FRESH && self.means.excess(own) == 0 {
-                    return self.wait(now);
-                }
-                true
-            }
-            _ => false,
-        };
-        let means = Means::of(now, loops, self.me, if listed { self.slack } else { 0 });
+        let came_or_went = own.open != self.compared.load.open;
+        let connections_came = self.accepted || self.woken || came_or_went;
+        if !connections_came && self.is_fresh(now, own) && self.stays(now, loops) {
+            return self.wait(now);
+        }
+        let listed = self.place == Place::Listed;
+        let slack = if listed { self.slack } else { 0 };
+        let mut means = Means::of_connections(now, loops, self.me, slack);
+        if connections_came || !listed {
+            means.weigh_requests(now, loops, self.me);
+        }
         let more = means.excess(own);
-        self.means = means;
+        let inflight = if means.is_of_requests(own) { own.inflight } else { 0 };
+        self.compared = Compared { at: Some(now), load: Load { inflight, ..own } };
         if more > 0 {
             self.place = self.yield_to(now, loops, more);
             return self.wait(now);
         }
-        self.place = Place::Listed(now, own);
-        let heavier = means.heavier(now, loops, self.me);
+        self.place = Place::Listed;
+        // A loop that merely comes back wakes none because of their requests, and one where nothing changed wakes none.
+        if !connections_came {
+            means.inflight = None;
+        }
+        let changed = connections_came || !listed;
+        let heavier = changed.then(|| means.heavier(now, loops, self.me)).flatten();
         let wake = heavier.filter(|&i| loops.row(i).wake(loops.stamp(now)));
         Wait { wake, ..self.wait(now) }
     }
@@ -160,7 +214,7 @@ impl Policy for Fair {
         }
         let (me, stamp) = (self.me, loops.stamp(now));
         let wake = |&i: &usize| loops.row(i).wake(stamp);
-        let stood_in = self.accepted && self.place == Place::StandsIn;
+        let stood_in = self.accepted && matches!(self.place, Place::StandsIn(_));
         if stood_in && let Some(first) = longest_armed(now, loops, me) {
             // It was told though this one sleeps before it.
             return Some(first).filter(wake);
@@ -171,7 +225,9 @@ impl Policy for Fair {
         heavy.peek()?;
         let mut asleep = armed_sleepers(now, loops, me).map(|(i, _)| loops.is_heavy(i)).peekable();
         if asleep.peek().is_none() {
-            let out = heavy.filter(|&i| state(i) == State::Disarmed);
+            // A marked loop that is not armed has left the list, or is about to leave it: it is marked before it looks who
+            // else is listed, and says that it is disarmed only afterwards.
+            let out = heavy.filter(|&i| state(i) != State::Armed);
             return out.min_by_key(|&i| (loops.row(i).load().open, i)).filter(wake);
         }
         // This loop goes behind one that stands in, as others did that sleep: so it leaves.
@@ -186,41 +242,43 @@ fn accepted(loops: &LoadTable<'_>) -> u64 {
 }
 
 /// What loops carry on average, of those that count.
-#[derive(Clone, Copy)]
 struct Means {
     open: Mean,
-    /// Of those with no more than their share of connections.
-    inflight: Mean,
+    /// Of those with no more than their share of connections, if requests are weighed.
+    inflight: Option<Mean>,
     slack: u64,
 }
 
 impl Means {
-    /// Of one loop, which carries nothing.
-    const ALONE: Means =
-        Means { open: Mean { sum: 0, n: 1 }, inflight: Mean { sum: 0, n: 1 }, slack: 0 };
+    fn of_connections(now: Instant, loops: &LoadTable<'_>, me: usize, slack: u64) -> Means {
+        let mut open = Mean { sum: loops.row(me).load().open, n: 1 };
+        others(now, loops, me).for_each(|row| open.add(row.load().open));
+        Means { open, inflight: None, slack }
+    }
 
-    fn of(now: Instant, loops: &LoadTable<'_>, me: usize, slack: u64) -> Means {
-        let (stamp, own) = (loops.stamp(now), loops.row(me).load());
-        let others = || loops.rows().filter(|&(i, row)| i != me && loops.counts(row, stamp));
-        let mut open = Mean { sum: own.open, n: 1 };
-        others().for_each(|(_, row)| open.add(row.load().open));
-        let mut inflight = Mean { sum: own.inflight, n: 1 };
-        for (_, row) in others().filter(|(_, row)| open.admits(row.load().open, slack)) {
+    fn weigh_requests(&mut self, now: Instant, loops: &LoadTable<'_>, me: usize) {
+        let mut inflight = Mean { sum: loops.row(me).load().inflight, n: 1 };
+        for row in
+            others(now, loops, me).filter(|row| self.open.admits(row.load().open, self.slack))
+        {
             let busy = u64::from(row.state() == State::Awake);
             inflight.add(row.load().inflight.max(busy));
         }
-        Means { open, inflight, slack }
+        self.inflight = Some(inflight);
     }
 
     /// How much more that is: of connections or, if these are no more, of requests.
     fn excess(&self, load: Load) -> u64 {
-        if !self.open.admits(load.open, self.slack) {
-            return self.open.excess(load.open);
+        match self.inflight {
+            _ if !self.open.admits(load.open, self.slack) => self.open.excess(load.open),
+            Some(mean) if !mean.admits(load.inflight, self.slack) => mean.excess(load.inflight),
+            _ => 0,
         }
-        match self.inflight.admits(load.inflight, self.slack) {
-            true => 0,
-            false => self.inflight.excess(load.inflight),
-        }
+    }
+
+    /// Whether that is more because of its requests alone.
+    fn is_of_requests(&self, load: Load) -> bool {
+        self.open.admits(load.open, self.slack) && self.excess(load) > 0
     }
 
     /// A loop that sleeps in the list and carries more.
@@ -255,16 +313,29 @@ impl Mean {
     }
 }
 
+/// The rows of the others that count.
+fn others<'a>(
+    now: Instant,
+    loops: &LoadTable<'a>,
+    me: usize,
+) -> impl Iterator<Item = Row<'a>> + use<'a> {
+    let (stamp, loops) = (loops.stamp(now), *loops);
+    loops.rows().filter(move |&(i, row)| i != me && loops.counts(row, stamp)).map(|(_, row)| row)
+}
+
 /// The others that sleep in the list, as far as one can tell.
 fn armed_sleepers<'a>(
     now: Instant,
     loops: &LoadTable<'a>,
     me: usize,
 ) -> impl Iterator<Item = (usize, Row<'a>)> + use<'a> {
-    let (stamp, loops) = (loops.stamp(now), *loops);
-    loops
-        .rows()
-        .filter(move |&(i, row)| i != me && row.state() == State::Armed && loops.counts(row, stamp))
+    let loops = *loops;
+    loops.rows().filter(move |&(i, _)| i != me && is_armed(now, &loops, i))
+}
+
+fn is_armed(now: Instant, loops: &LoadTable<'_>, i: usize) -> bool {
+    let row = loops.row(i);
+    row.state() == State::Armed && loops.counts(row, loops.stamp(now))
 }
 
 /// The one of them that has slept longest, and so stands first in the kernel's list.
@@ -297,7 +368,9 @@ mod tests {
     }
 
     fn excess(now: Instant, table: &LoadTable<'_>, i: usize, slack: u64) -> u64 {
-        Means::of(now, table, i, slack).excess(table.row(i).load())
+        let mut means = Means::of_connections(now, table, i, slack);
+        means.weigh_requests(now, table, i);
+        means.excess(table.row(i).load())
     }
 
     fn load() -> impl Strategy<Value = Load> {
@@ -348,6 +421,23 @@ mod tests {
         });
     }
 
+    /// The same for a loop out of the list, which must see in each turn that another one is in it.
+    #[test]
+    fn a_loop_out_of_the_list_compares_once_a_millisecond() {
+        let loads = [5, 2, 2].map(|open| Load { inflight: 0, open });
+        with_loads(&loads, |now, table| {
+            let mut fair = Fair::new(setup(0, 1));
+            let mut stance = |after| fair.before_wait(now + after, table).stance;
+            assert_eq!(stance(Duration::ZERO), Stance::Disarmed);
+            (1..3).for_each(|i| table.row(i).set_load(loads[0]));
+            assert_eq!(stance(FRESH / 2), Stance::Disarmed);
+            table.row(1).set_state(State::Awake, table.stamp(now));
+            assert_eq!(stance(FRESH / 2), Stance::Disarmed, "another one is listed");
+            table.row(2).set_state(State::Awake, table.stamp(now));
+            assert_eq!(stance(FRESH / 2), Stance::Armed, "no other one is listed");
+        });
+    }
+
     /// Leaving and coming back costs a call for each socket, so a loop with many leaves later.
     #[test]
     fn with_many_sockets_a_loop_leaves_later() {
@@ -355,7 +445,7 @@ mod tests {
         let stance = |sockets| {
             with_loads(&loads, |now, table| {
                 let mut fair = Fair::new(setup(0, sockets));
-                fair.place = Place::Listed(now - FRESH, loads[0]);
+                fair.place = Place::Listed;
                 fair.woken = false;
                 fair.before_wait(now, table).stance
             })
@@ -412,6 +502,41 @@ mod tests {
             assert_eq!(fair.before_wait(now, table).wake, None);
             let _ = fair.on_accepted(now, table, 1);
             assert_eq!(fair.before_wait(now, table).wake, Some(1));
+        });
+    }
+
+    /// Requests on kept connections come and go in each turn, and no connection with them.
+    #[test]
+    fn requests_alone_move_no_loop_out_of_the_list_and_wake_none() {
+        let loads = [0, 0, 9].map(|inflight| Load { inflight, open: 9 });
+        with_loads(&loads, |now, table| {
+            let mut fair = Fair::new(setup(0, 1));
+            assert_eq!(fair.before_wait(now, table).wake, Some(2), "it has just begun");
+            table.row(2).stir();
+            for turn in 1..100 {
+                let load = Load { inflight: 9 * (turn % 2), open: 9 };
+                table.row(0).set_load(load);
+                let wait = fair.before_wait(now + FRESH * turn as u32, table);
+                assert_eq!(wait, Wait::ARMED, "turn {turn}");
+            }
+            let later = now + FRESH * 100;
+            let _ = fair.on_accepted(later, table, 1);
+            assert_eq!(fair.before_wait(later, table).stance, Stance::Disarmed);
+        });
+    }
+
+    /// Loop 0 leaves the list, and loop 1, the last one in it, wakes between the look of loop 0 and its word that it is
+    /// disarmed: loop 1 wakes loop 0, which would sleep for a round while no loop is listed.
+    #[test]
+    fn a_loop_that_is_about_to_leave_is_woken_by_the_last_one_in_the_list() {
+        let loads = [1, 0].map(|open| Load { inflight: 0, open });
+        with_loads(&loads, |now, table| {
+            let (mut leaves, mut last) = (Fair::new(setup(0, 1)), Fair::new(setup(1, 1)));
+            table.row(0).set_state(State::Awake, 1);
+            assert_eq!(leaves.before_wait(now, table).stance, Stance::Disarmed);
+            table.row(1).set_state(State::Awake, table.stamp(now));
+            assert_eq!(last.whom_to_wake(now, table), Some(0));
+            assert_eq!(last.whom_to_wake(now, table), None, "once");
         });
     }
 
