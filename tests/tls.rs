@@ -273,6 +273,21 @@ fn a_clients_certificate_is_judged_over_http() {
 }
 
 #[test]
+fn a_clients_certificate_is_one_line_of_a_header() {
+    let inside = "ssl_verify_client on; ssl_client_certificate root.pem;
+        add_header X-Cert $ssl_client_cert; add_header X-Raw \"[$ssl_client_raw_cert]\";
+        return 200 $ssl_client_raw_cert;";
+    let server = start("", inside);
+    let good = showing("client.pem", "client.key");
+    let (head, page) = Tls::connect(&server, &good, NAME).get("/", NAME);
+    let page = String::from_utf8_lossy(&page);
+    let one = page.trim().replace('\n', " ");
+    assert!(one.starts_with("-----BEGIN CERTIFICATE----- MII"), "{one}");
+    assert!(head.contains(&format!("\r\nX-Cert: {one}\r\n")), "{head}");
+    assert!(head.contains(&format!("\r\nX-Raw: [{one} ]\r\n")), "{head}");
+}
+
+#[test]
 fn who_was_asked_for_one_host_does_not_get_another() {
     let other = "server { listen 127.0.0.1:%%PORT%% ssl; server_name self;
         ssl_certificate self.pem; ssl_certificate_key self.key; ssl_verify_client optional_no_ca; }";

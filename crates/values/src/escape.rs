@@ -55,7 +55,7 @@ impl OwnTexts {
             self.0.iter().filter(|text| text.len() <= value.len()).flat_map(|text| {
                 memchr::memmem::find_iter(value, text).map(|at| at..at + text.len())
             });
-        let mut places: Vec<_> = places.collect();
+        let mut places: Vec<_> = places.chain(certificates(value)).collect();
         places.sort_unstable_by_key(|place| (place.start, Reverse(place.end)));
         let mut end = 0;
         places.retain(|place| {
@@ -67,8 +67,23 @@ impl OwnTexts {
     }
 }
 
+/// Where certificates stand in a value, as `$ssl_client_cert` and `$ssl_client_raw_cert` show them. The server writes
+/// these texts itself, and servers behind know such a header: Apache sends one with spaces, too.
+fn certificates(value: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    const END: &[u8] = b"-----END CERTIFICATE-----";
+    memchr::memmem::find_iter(value, BEGIN).filter_map(|start| {
+        let rest = &value[start + BEGIN.len()..];
+        let text = &rest[..memchr::memmem::find(rest, END)?];
+        let is_own = |b: &u8| b.is_ascii_alphanumeric() || b"+/=\n\t".contains(b);
+        let mut end = start + BEGIN.len() + text.len() + END.len();
+        end += usize::from(value.get(end) == Some(&b'\n'));
+        text.iter().all(is_own).then_some(start..end)
+    })
+}
+
 /// Keeps what stands in `out` from `start` on within its line. CR, LF and NUL would end the line and begin another one:
-/// those of the configuration's own texts become spaces, all others are escaped as in a URL. Each value of a header or
+/// those of the configuration's own texts and of certificates become spaces, all others are escaped as in a URL. Each value of a header or
 /// trailer that is written goes through here: a decoded path may have any byte.
 #[inline]
 pub fn within_line(out: &mut Vec<u8>, start: usize, own: &OwnTexts) {
@@ -204,7 +219,7 @@ mod tests {
         for (value, line) in [
             ("a;\n  b;\n", "a; b;"),
             ("x a;\n  b;\ny\n", "x a; b; y%0A"),
-            ("a;\na;\n  b;\r", "a; a;%0A  b;%0D"),
+            ("a;\na;\n  b;\r", "a; a;   b;%0D"),
             ("a;\n  b;\na;\n", "a; b; a;"),
         ] {
             let mut out = b"before ".to_vec();
@@ -212,6 +227,26 @@ mod tests {
             within_line(&mut out, 7, &own);
             assert_eq!(String::from_utf8_lossy(&out), format!("before {line}"));
         }
+    }
+
+    #[test]
+    fn a_certificate_is_one_line() {
+        let own = OwnTexts::default();
+        let line = |value: &str| {
+            let mut out = value.as_bytes().to_vec();
+            within_line(&mut out, 0, &own);
+            String::from_utf8(out).unwrap()
+        };
+        let one = "-----BEGIN CERTIFICATE----- MIIB+/ ab== -----END CERTIFICATE-----";
+        for end in ["\n", "\n\t"] {
+            let pem = one.replace("- M", &format!("-{end}M"));
+            let pem = pem.replace("/ a", &format!("/{end}a")).replace("= -", &format!("={end}-"));
+            assert_eq!(line(&pem), one);
+            assert_eq!(line(&format!("{pem}\n")), one);
+            assert_eq!(line(&format!("x {pem}\nX: y")), format!("x {one} X: y"));
+        }
+        let other = "-----BEGIN CERTIFICATE-----\nX-Evil: y\n-----END CERTIFICATE-----";
+        assert_eq!(line(other), other.replace('\n', "%0A"));
     }
 
     proptest! {

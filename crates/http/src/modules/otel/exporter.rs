@@ -10,6 +10,7 @@ use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Curves, Versions};
 use weir_upstream::config::Url;
 
 use crate::config::Setup;
+use crate::escape::is_name;
 
 /// Where spans go, and in which portions.
 #[derive(Debug)]
@@ -233,8 +234,7 @@ const OWN: [&[u8]; 6] = [
 ];
 
 fn header(d: &Directive, name: &Word, value: Option<&Word>) -> Result<(Vec<u8>, Vec<u8>), Error> {
-    let is_token = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b);
-    if name.bytes.is_empty() || !name.bytes.iter().all(is_token) {
+    if name.bytes.is_empty() || !is_name(&name.bytes) {
         return Err(d.error_at(name, "\"header\" has invalid header name"));
     }
     if OWN.iter().any(|own| name.bytes.eq_ignore_ascii_case(own)) {
