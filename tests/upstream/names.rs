@@ -1,6 +1,7 @@
 //! Servers known by name: what a reload keeps of them, and how soon a name server that was away is asked again.
 
-use std::net::Ipv4Addr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -137,4 +138,128 @@ fn an_address_without_a_port_is_refused_where_no_port_is_usual() {
         assert!(good, "{pass}: {said}");
     }
     assert!(tested("location / { proxy_pass http://127.0.0.1; }").0);
+}
+
+/// A name server that answers each question with these messages; how many questions came.
+fn answering(
+    answers: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static,
+) -> (UdpSocket, Arc<AtomicUsize>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (own, asked) = (socket.try_clone().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let count = asked.clone();
+    std::thread::spawn(move || {
+        let mut buf = [0; 512];
+        while let Ok((n, from)) = own.recv_from(&mut buf) {
+            for answer in answers(&buf[..n]) {
+                let _ = own.send_to(&answer, from);
+            }
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    (socket, asked)
+}
+
+/// An answer to a question, which says that its name is at this address.
+fn address(question: &[u8], ip: [u8; 4]) -> Vec<u8> {
+    let mut answer = question.to_vec();
+    answer[2..4].copy_from_slice(&[0x81, 0x80]);
+    answer[7] = 1;
+    answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+    answer.extend_from_slice(&ip);
+    answer
+}
+
+fn passing_to_names(port: u16, names: u16) -> Server {
+    let conf = format!(
+        "worker_processes 1; events {{ }}
+         http {{ resolver 127.0.0.1:{names} ipv6=off; resolver_timeout 2s; proxy_connect_timeout 1s;
+             server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://$arg_h:{port}; }} }} }}"
+    );
+    Server::start(WEIR, &conf)
+}
+
+/// An answer counts for the question that it repeats, and for no other one, though its number be right.
+#[test]
+fn an_answer_to_another_question_is_ignored() {
+    let port = serve(|_| Some(String::new()));
+    let (names, _) = answering(|question| {
+        // Nobody listens there.
+        let wrong = [127, 0, 0, 99];
+        let mut other_name = question.to_vec();
+        other_name[13] ^= 1;
+        let (mut other_kind, mut other_class, end) =
+            (question.to_vec(), question.to_vec(), question.len());
+        other_kind[end - 3] = 28;
+        other_class[end - 1] = 3;
+        let mut other_number = question.to_vec();
+        other_number[0] ^= 1;
+        let mut upper = question.to_vec();
+        upper[13].make_ascii_uppercase();
+        let forged = [other_name, other_kind, other_class, other_number];
+        let mut all: Vec<_> = forged.iter().map(|question| address(question, wrong)).collect();
+        all.push(b"no message".to_vec());
+        all.push(address(&upper, [127, 0, 0, 1]));
+        all
+    });
+    let server = passing_to_names(port, names.local_addr().unwrap().port());
+    assert_eq!(server.get("/?h=up.test").status, 200, "{}", server.log());
+}
+
+/// Over TCP as well, where the answer does not fit in a datagram.
+#[test]
+fn an_answer_to_another_question_is_ignored_over_tcp() {
+    let port = serve(|_| Some(String::new()));
+    let (names, _) = answering(|question| {
+        let mut short = question.to_vec();
+        short[2..4].copy_from_slice(&[0x83, 0x80]);
+        vec![short]
+    });
+    let at = names.local_addr().unwrap();
+    // Hardly ever has somebody else the same port of TCP.
+    let Ok(listener) = TcpListener::bind(at) else { return };
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let mut length = [0; 2];
+            let _ = socket.read_exact(&mut length);
+            let mut question = vec![0; usize::from(u16::from_be_bytes(length))];
+            let _ = socket.read_exact(&mut question);
+            if question.get(13) == Some(&b'f') {
+                question[13] = b'g';
+            }
+            let answer = address(&question, [127, 0, 0, 1]);
+            let _ = socket.write_all(&(answer.len() as u16).to_be_bytes());
+            let _ = socket.write_all(&answer);
+        }
+    });
+    let server = passing_to_names(port, at.port());
+    assert_eq!(server.get("/?h=right.test").status, 200, "{}", server.log());
+    assert_eq!(server.get("/?h=forged.test").status, 502, "{}", server.log());
+}
+
+/// A name server says nothing, and clients ask for ever new names. They share a socket, which is gone when they are.
+#[test]
+fn names_of_a_silent_name_server_hold_no_descriptors() {
+    const NAMES: usize = 60;
+    let (names, asked) = answering(|_| Vec::new());
+    let server = passing_to_names(1, names.local_addr().unwrap().port());
+    let worker = server.workers()[0];
+    let open = || {
+        let all = std::fs::read_dir(format!("/proc/{worker}/fd")).unwrap();
+        let links = all.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+    };
+    let before = open();
+    let clients: Vec<_> = (0..NAMES)
+        .map(|n| {
+            let mut client = server.connect();
+            client.send(format!("GET /?h=n{n}.test HTTP/1.1\r\nHost: a\r\n\r\n"));
+            client
+        })
+        .collect();
+    assert!(weir_testkit::ask_until(|| asked.load(Ordering::SeqCst) >= NAMES));
+    let most = before + NAMES + 2;
+    assert!(open() <= most, "{} sockets, {before} before", open());
+    drop(clients);
+    assert!(weir_testkit::ask_until(|| open() <= before), "{} sockets", open());
 }

@@ -125,7 +125,9 @@ pub fn parse(message: &[u8]) -> Result<Message, Malformed> {
     }
     let name = reader.name()?;
     let kind = reader.word()?;
-    let _class = reader.word()?;
+    if reader.word()? != CLASS_IN {
+        return Err(Malformed);
+    }
     let mut records = Vec::new();
     for _ in 0..answers {
         match reader.record() {

@@ -9,20 +9,20 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, either};
 use weir_log::{Cause, Level};
 use weir_proto::dns::{self, Data, Kind, Message, Record};
 
-use super::{Found, Outcome, Question, Resolver, Resolvers, Service, Services, Unresolved};
+use super::socket::{Query, UDP_ANSWER};
+use super::{Found, Outcome, Resolver, Resolvers, Service, Services, Unresolved};
 use weir_values::Address;
 
 /// How long one server is waited for before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many names may stand for one another in a row.
 const ALIASES: usize = 50;
-/// Larger answers come over TCP.
-const UDP_ANSWER: usize = 4096;
+/// So many connections of TCP at once; another answer that does not fit is asked for again a little later.
+const CONNECTIONS: u32 = 8;
 /// Before the only server is asked again, when it refused.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Before the next server is asked, when one refused.
@@ -38,17 +38,12 @@ struct Told {
     alias: Option<String>,
 }
 
-/// Asks as long as somebody waits, and follows aliases to addresses.
-pub async fn ask(
-    resolver: &Resolver,
-    handle: &Handle,
-    name: &str,
-    question: &Rc<Question>,
-) -> Outcome {
+/// Asks until a server answers, and follows aliases to addresses.
+pub async fn ask(resolver: &Resolver, handle: &Handle, name: &str) -> Outcome {
     let mut name = name.to_owned();
     let mut ttl = u32::MAX;
     for _ in 0..ALIASES {
-        let told = servers(resolver, handle, &name, question).await?;
+        let told = servers(resolver, handle, &name).await?;
         ttl = ttl.min(told.ttl.unwrap_or(u32::MAX));
         match told.alias {
             _ if !told.addresses.is_empty() => {
@@ -82,19 +77,25 @@ pub async fn services(
     Err(Unresolved::NO_SUCH_NAME)
 }
 
+/// A name that cannot be asked for does not exist.
+fn query(name: &str, kind: Kind) -> Result<Rc<Query>, Unresolved> {
+    Query::new(name, kind).map(Rc::new).map_err(|_| Unresolved::NO_SUCH_NAME)
+}
+
 fn is_service(record: &Record) -> bool {
     matches!(record.data, Data::Srv { .. })
 }
 
 async fn service(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Message, Unresolved> {
+    let query = query(name, Kind::Srv)?;
     loop {
         let server = resolver.server()?;
         let until = handle.now() + PATIENCE;
-        match server_says(handle, server, name, Kind::Srv, &Question::default(), until).await {
+        match server_says(resolver, handle, server, &query, until).await {
             Ok(message) if message.code != 0 => return Err(Unresolved::Code(message.code)),
             Ok(message) => return Ok(message),
             Err(error) => {
-                next_server(handle, server, &error, resolver.conf.servers.len(), until).await?;
+                next_server(handle, server, &error, resolver.conf.servers.len(), until).await;
             }
         }
     }
@@ -128,27 +129,25 @@ impl<E: Into<io::Error>> From<E> for Failed {
     }
 }
 
-/// What a failure to ask means: an end, or a pause before the next server.
+/// Says why a server could not be asked, and pauses before the next one.
 async fn next_server(
     handle: &Handle,
     server: SocketAddr,
     Failed(what, error): &Failed,
     servers: usize,
     until: Instant,
-) -> Result<(), Unresolved> {
+) {
     if let (Some(_), Some(log)) = (error.raw_os_error(), Resolvers::of_loop().log.get()) {
         let cause = Cause(error);
         let text = format_args!("{what} failed {cause} while resolving, resolver: {server}");
         log.write(Level::Error, None, text);
     }
     match error.kind() {
-        io::ErrorKind::InvalidInput => return Err(Unresolved::NO_SUCH_NAME),
         io::ErrorKind::TimedOut => {}
         // A server that refuses at once must not be asked in a tight circle.
         _ if servers < 2 => handle.sleep_until(until.min(handle.now() + AGAIN)).await,
         _ => handle.sleep(PAUSE).await,
     }
-    Ok(())
 }
 
 impl Resolver {
@@ -211,23 +210,19 @@ async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
     .await
 }
 
-/// Asks the servers in turn until one answers, or nobody waits any more.
-async fn servers(
-    resolver: &Resolver,
-    handle: &Handle,
-    name: &str,
-    question: &Rc<Question>,
-) -> Result<Told, Unresolved> {
+/// Asks the servers in turn until one answers.
+async fn servers(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Told, Unresolved> {
     let conf = &resolver.conf;
-    // Two hold the question when nobody waits any more: the table and the task.
-    while Rc::strong_count(question) > 2 {
+    let wanted = |wanted: bool, kind| wanted.then(|| query(name, kind)).transpose();
+    let (v4, v6) = (wanted(conf.ipv4, Kind::A)?, wanted(conf.ipv6, Kind::Aaaa)?);
+    loop {
         let server = resolver.server()?;
         let until = handle.now() + PATIENCE;
-        let one = async |wanted: bool, kind| match wanted {
-            true => Some(server_says(handle, server, name, kind, question, until).await),
-            false => None,
+        let one = async |query: &Option<Rc<Query>>| match query {
+            Some(query) => Some(server_says(resolver, handle, server, query, until).await),
+            None => None,
         };
-        let (v4, v6) = both(one(conf.ipv4, Kind::A), one(conf.ipv6, Kind::Aaaa)).await;
+        let (v4, v6) = both(one(&v4), one(&v6)).await;
         let answers: Result<Vec<Message>, Failed> = [v4, v6].into_iter().flatten().collect();
         match answers {
             Ok(answers) => {
@@ -243,94 +238,79 @@ async fn servers(
                 }
                 return Ok(told);
             }
-            Err(error) => next_server(handle, server, &error, conf.servers.len(), until).await?,
+            Err(error) => next_server(handle, server, &error, conf.servers.len(), until).await,
         }
     }
-    Err(Unresolved::TimedOut)
 }
 
 /// What one server says of one type of address. It is no answer that the server did not understand.
 async fn server_says(
+    resolver: &Resolver,
     handle: &Handle,
     server: SocketAddr,
-    name: &str,
-    kind: Kind,
-    question: &Question,
+    query: &Rc<Query>,
     until: Instant,
 ) -> Result<Message, Failed> {
     const FORMAT_ERROR: u8 = 1;
-    let mut query = Vec::new();
-    let id = number()?;
-    dns::query(id, name, kind, &mut query).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut message = udp(handle, server, &query, id, kind, question, until).await?;
+    let mut message = udp(resolver, handle, server, query, until).await?;
     if message.truncated {
-        message = tcp(handle, server, &query, id, until).await?;
+        message = tcp(resolver, handle, server, query, message.id, until).await?;
     }
     if message.code == FORMAT_ERROR { Err(io::ErrorKind::InvalidData.into()) } else { Ok(message) }
 }
 
-/// A query's number that others cannot guess; without one, nothing is asked.
-fn number() -> io::Result<u16> {
-    let mut bytes = [0; 2];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u16::from_ne_bytes(bytes))
-}
-
 async fn udp(
+    resolver: &Resolver,
     handle: &Handle,
     server: SocketAddr,
-    query: &[u8],
-    id: u16,
-    kind: Kind,
-    question: &Question,
+    query: &Rc<Query>,
     until: Instant,
 ) -> Result<Message, Failed> {
-    let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    // A socket, and so a port, for each query: one more thing that a forger would have to guess.
-    let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    rustix::net::connect(&fd, &server).map_err(|error| Failed("connect()", error.into()))?;
-    let socket = handle.datagram(fd)?;
-    socket.set_deadline(Some(until));
-    let mut seen = question.revived.get();
-    socket.send_to(query, None).await.map_err(|error| Failed("send()", error))?;
-    let mut buf = handle.take_buf(UDP_ANSWER);
-    loop {
-        buf.clear();
-        let received = either(socket.recv_from(buf), pin!(question.revived(seen))).await;
-        let Either::Left((received, back)) = received else {
-            // On the same socket, so that a late answer to the first is one, too.
-            seen = question.revived.get();
-            socket.send_to(query, None).await.map_err(|error| Failed("send()", error))?;
-            buf = handle.take_buf(UDP_ANSWER);
-            continue;
-        };
-        buf = back;
-        received?;
-        // Anything else is not what was asked for; the answer may still come.
-        if let Ok(message) = dns::parse(&buf)
-            && message.id == id
-            && message.kind == kind as u16
-        {
-            handle.give_buf(buf);
-            return Ok(message);
+    let socket = resolver.sockets.borrow_mut().entry(server).or_default().get(handle, server);
+    let socket = socket.map_err(|error| Failed("connect()", error))?;
+    let asked = socket.ask(query).map_err(|error| Failed("send()", error))?;
+    match either(asked.answer(), handle.sleep_until(until)).await {
+        Either::Left(answer) => Ok(answer?),
+        Either::Right(()) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// One of the connections that a resolver may have.
+struct Connecting<'r>(&'r Resolver);
+
+impl<'r> Connecting<'r> {
+    fn begin(resolver: &'r Resolver) -> io::Result<Connecting<'r>> {
+        let connections = resolver.connections.get();
+        if connections >= CONNECTIONS {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
+        resolver.connections.set(connections + 1);
+        Ok(Connecting(resolver))
+    }
+}
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get() - 1);
     }
 }
 
 async fn tcp(
+    resolver: &Resolver,
     handle: &Handle,
     server: SocketAddr,
-    query: &[u8],
+    query: &Query,
     id: u16,
     until: Instant,
 ) -> Result<Message, Failed> {
+    let _connection = Connecting::begin(resolver)?;
     let how = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
     let stream = handle.connect(&server.into(), &how).await;
     let stream = stream.map_err(|error| Failed("connect()", error))?;
-    let len = u16::try_from(query.len()).unwrap_or(u16::MAX);
+    let query_bytes = query.numbered(id);
+    let len = u16::try_from(query_bytes.len()).unwrap_or(u16::MAX);
     let mut chain = Chain::new();
-    chain.push([&len.to_be_bytes(), query].concat());
+    chain.push([&len.to_be_bytes(), query_bytes.as_slice()].concat());
     let sent = stream.send(&mut chain, Patience::Until(until)).await;
     sent.map_err(|error| Failed("send()", error))?;
     let mut buf = handle.take_buf(UDP_ANSWER);
@@ -338,9 +318,9 @@ async fn tcp(
         if let Some((len, message)) = buf.split_first_chunk::<2>()
             && let Some(message) = message.get(..usize::from(u16::from_be_bytes(*len)))
         {
-            let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-            let message = dns::parse(message).map_err(|_| invalid())?;
-            return if message.id == id { Ok(message) } else { Err(invalid().into()) };
+            let message = dns::parse(message).ok();
+            let answer = message.filter(|message| query.is_answered_by(message, id));
+            return answer.ok_or_else(|| io::ErrorKind::InvalidData.into());
         }
         if buf.len() == buf.capacity() {
             buf.reserve(UDP_ANSWER);

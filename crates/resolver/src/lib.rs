@@ -1,12 +1,14 @@
 //! Finds the addresses of names while requests are served, without blocking the loop. nginx: ngx_resolver.c.
 //!
 //! Each loop keeps what it was told, for as long as the answers say or `valid=` does, and asks once for all
-//! requests that wait for a name.
+//! requests that wait for a name. Clients may choose the names, so all of it is bounded: names that are kept, questions
+//! that wait, sockets and connections.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -17,19 +19,28 @@ use weir_log::Log;
 
 mod ask;
 mod conf;
+mod known;
+mod socket;
+#[cfg(test)]
+mod tests;
 
 pub use conf::Conf;
 
-/// Names kept at most; beyond that, those whose time is over make room.
-const NAMES: usize = 4096;
+use known::Known;
+use socket::Sockets;
 
-/// Why a name has no addresses: a code of DNS, or that nobody answered in time.
+/// So many names are asked for at once. Another one takes the place of the oldest.
+const ASKED: usize = 1024;
+
+/// Why a name has no addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unresolved {
     /// A name server's answer.
     Code(u8),
     /// No answer in time.
     TimedOut,
+    /// Too many other names were asked for.
+    Crowded,
 }
 
 impl Unresolved {
@@ -42,6 +53,7 @@ impl fmt::Display for Unresolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (code, text) = match self {
             Unresolved::TimedOut => (110, "Operation timed out"),
+            Unresolved::Crowded => (11, "Too many names are asked for"),
             Unresolved::Code(1) => (1, "Format error"),
             Unresolved::Code(2) => (2, "Server failure"),
             Unresolved::Code(3) => (3, "Host not found"),
@@ -125,66 +137,120 @@ impl Resolvers {
 /// What one `resolver` line knows.
 pub struct Resolver {
     conf: Arc<Conf>,
-    names: RefCell<HashMap<String, Name>>,
+    known: RefCell<Known>,
+    /// The names that are being asked for.
+    asked: RefCell<HashMap<String, Rc<Question>>>,
+    /// How many questions there have been.
+    questions: Cell<u64>,
+    sockets: RefCell<HashMap<SocketAddr, Sockets>>,
+    /// Connections of TCP to name servers.
+    connections: Cell<u32>,
     /// Which server is asked next, so that all of them are in turn.
     next: Cell<usize>,
     rotation: Cell<usize>,
 }
 
-enum Name {
-    Known(Found),
-    Asked(Rc<Question>),
-}
-
-/// A name that is being asked for, and who waits for the answer.
-#[derive(Default)]
+/// A name that is being asked for. Its task asks as long as requests wait for the answer.
 struct Question {
+    /// Older ones have lower numbers.
+    number: u64,
     outcome: RefCell<Option<Outcome>>,
-    waiting: RefCell<Vec<Waker>>,
-    /// How many wait.
+    waiting: RefCell<HashMap<u64, Waker>>,
+    /// How many requests wait, and how many have come.
     waiters: Cell<u32>,
-    /// How often somebody came to it after all others had left.
-    revived: Cell<u32>,
-    asker: RefCell<Option<Waker>>,
+    came: Cell<u64>,
+    task: Cell<Option<Waker>>,
 }
 
-/// One who waits for an answer.
-struct Waiter<'q>(&'q Question);
+/// A request that waits for an answer.
+struct Waiter {
+    question: Rc<Question>,
+    number: u64,
+}
 
 impl Question {
-    /// Whoever comes when nobody waits any more has it asked again at once: the server may be back.
-    fn join(&self) -> Waiter<'_> {
-        if self.waiters.replace(self.waiters.get() + 1) == 0 {
-            self.revived.set(self.revived.get() + 1);
-            if let Some(asker) = self.asker.take() {
-                asker.wake();
-            }
+    fn new(number: u64) -> Question {
+        Question {
+            number,
+            outcome: RefCell::default(),
+            waiting: RefCell::default(),
+            waiters: Cell::new(0),
+            came: Cell::new(0),
+            task: Cell::default(),
         }
-        Waiter(self)
     }
 
-    /// Waits until it has been revived more often than so.
-    async fn revived(&self, seen: u32) {
-        std::future::poll_fn(|cx| {
-            if self.revived.get() != seen {
+    fn join(self: Rc<Self>) -> Waiter {
+        let number = self.came.get();
+        self.came.set(number + 1);
+        self.waiters.set(self.waiters.get() + 1);
+        Waiter { question: self, number }
+    }
+
+    fn answer(&self, outcome: Outcome) {
+        *self.outcome.borrow_mut() = Some(outcome);
+        for (_, waker) in self.waiting.take() {
+            waker.wake();
+        }
+        self.wake_task();
+    }
+
+    fn wake_task(&self) {
+        if let Some(task) = self.task.take() {
+            task.wake();
+        }
+    }
+
+    /// For its task: waits until no request waits any more, or it was answered otherwise.
+    async fn over(&self) {
+        poll_fn(|cx| {
+            if self.waiters.get() == 0 || self.outcome.borrow().is_some() {
                 return Poll::Ready(());
             }
-            *self.asker.borrow_mut() = Some(cx.waker().clone());
+            self.task.set(Some(cx.waker().clone()));
             Poll::Pending
         })
-        .await;
+        .await
     }
 }
 
-impl Drop for Waiter<'_> {
+impl Waiter {
+    async fn answer(&self) -> Outcome {
+        let question = &self.question;
+        poll_fn(|cx| {
+            if let Some(outcome) = &*question.outcome.borrow() {
+                return Poll::Ready(outcome.clone());
+            }
+            question.waiting.borrow_mut().insert(self.number, cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for Waiter {
     fn drop(&mut self) {
-        self.0.waiters.set(self.0.waiters.get().saturating_sub(1));
+        let question = &self.question;
+        question.waiting.borrow_mut().remove(&self.number);
+        question.waiters.set(question.waiters.get().saturating_sub(1));
+        if question.waiters.get() == 0 {
+            question.wake_task();
+        }
     }
 }
 
 impl Resolver {
     fn new(conf: Arc<Conf>) -> Resolver {
-        Resolver { conf, names: RefCell::default(), next: Cell::new(0), rotation: Cell::new(1) }
+        Resolver {
+            conf,
+            known: RefCell::default(),
+            asked: RefCell::default(),
+            questions: Cell::new(0),
+            sockets: RefCell::default(),
+            connections: Cell::new(0),
+            next: Cell::new(0),
+            rotation: Cell::new(1),
+        }
     }
 
     /// The addresses of a name.
@@ -195,22 +261,12 @@ impl Resolver {
         timeout: Duration,
     ) -> Outcome {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-        if let Some(found) = self.known(&name, handle.now()) {
+        let known = self.known.borrow_mut().find(&name, handle.now());
+        if let Some(found) = known {
             return Ok(self.rotated(found));
         }
-        let question = self.question(handle, name);
-        let _waiter = question.join();
-        let answered = std::future::poll_fn(|cx| {
-            if let Some(outcome) = &*question.outcome.borrow() {
-                return Poll::Ready(outcome.clone());
-            }
-            let mut waiting = question.waiting.borrow_mut();
-            if !waiting.iter().any(|w| w.will_wake(cx.waker())) {
-                waiting.push(cx.waker().clone());
-            }
-            Poll::Pending
-        });
-        match either(answered, up(handle, timeout)).await {
+        let waiter = self.question(handle, name).join();
+        match either(waiter.answer(), up(handle, timeout)).await {
             // What was just told has the order of the answer, as in nginx.
             Either::Left(outcome) => outcome,
             Either::Right(()) => Err(Unresolved::TimedOut),
@@ -230,13 +286,6 @@ impl Resolver {
         }
     }
 
-    fn known(&self, name: &str, now: Instant) -> Option<Found> {
-        match self.names.borrow().get(name)? {
-            Name::Known(found) if found.until > now => Some(found.clone()),
-            _ => None,
-        }
-    }
-
     /// Connections spread over the addresses of a name.
     fn rotated(&self, mut found: Found) -> Found {
         let n = self.rotation.get();
@@ -246,45 +295,50 @@ impl Resolver {
         found
     }
 
+    /// The question for a name, whose task is started if there was none. The caller joins it at once.
     fn question(self: &Rc<Self>, handle: &Handle, name: String) -> Rc<Question> {
-        if let Some(Name::Asked(question)) = self.names.borrow().get(&name) {
+        if let Some(question) = self.asked.borrow().get(&name) {
             return question.clone();
         }
-        self.make_room(handle.now());
-        let question = Rc::new(Question::default());
-        self.names.borrow_mut().insert(name.clone(), Name::Asked(question.clone()));
+        self.make_room();
+        let number = self.questions.get();
+        self.questions.set(number + 1);
+        let question = Rc::new(Question::new(number));
+        self.asked.borrow_mut().insert(name.clone(), question.clone());
         let (this, asked, loop_handle) = (self.clone(), question.clone(), handle.clone());
         handle.spawn(async move {
-            let outcome = ask::ask(&this, &loop_handle, &name, &asked).await;
-            this.answered(name, outcome, &asked);
+            let answer = either(ask::ask(&this, &loop_handle, &name), asked.over()).await;
+            this.forget(&name, &asked);
+            if let Either::Left(outcome) = answer {
+                // Failures are not kept: the next request asks again.
+                if let Ok(found) = &outcome {
+                    this.known.borrow_mut().keep(name, found.clone());
+                }
+                asked.answer(outcome);
+            }
         });
         question
     }
 
-    fn answered(&self, name: String, outcome: Outcome, question: &Question) {
-        let mut names = self.names.borrow_mut();
-        match &outcome {
-            Ok(found) => drop(names.insert(name, Name::Known(found.clone()))),
-            // Failures are not kept: the next request asks again.
-            Err(_) => drop(names.remove(&name)),
-        }
-        drop(names);
-        *question.outcome.borrow_mut() = Some(outcome);
-        for waker in question.waiting.take() {
-            waker.wake();
+    fn forget(&self, name: &str, question: &Rc<Question>) {
+        let mut asked = self.asked.borrow_mut();
+        if asked.get(name).is_some_and(|other| Rc::ptr_eq(other, question)) {
+            asked.remove(name);
         }
     }
 
-    fn make_room(&self, now: Instant) {
-        let mut names = self.names.borrow_mut();
-        if names.len() >= NAMES {
-            names.retain(|_, name| match name {
-                Name::Known(found) => found.until > now,
-                Name::Asked(_) => true,
-            });
+    /// Gives up the oldest question, where there are too many. A server that answers has answered it long ago.
+    fn make_room(&self) {
+        let mut asked = self.asked.borrow_mut();
+        if asked.len() < ASKED {
+            return;
         }
-        if names.len() >= NAMES {
-            names.retain(|_, name| matches!(name, Name::Asked(_)));
+        let oldest = asked.iter().min_by_key(|(_, question)| question.number);
+        let Some(name) = oldest.map(|(name, _)| name.clone()) else { return };
+        let question = asked.remove(&name);
+        drop(asked);
+        if let Some(question) = question {
+            question.answer(Err(Unresolved::Crowded));
         }
     }
 }

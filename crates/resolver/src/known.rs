@@ -1,0 +1,104 @@
+//! The addresses of names that a loop knows, within a bound.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use super::Found;
+
+/// Names and addresses that a generation has room for.
+const NAMES: usize = 2048;
+const ADDRESSES: usize = 64 * 1024;
+
+/// Two generations of names. A name that is asked for moves to the young one. When that is full it becomes the old one,
+/// and what nobody has asked for meanwhile is forgotten.
+#[derive(Default)]
+pub struct Known {
+    young: Generation,
+    old: Generation,
+}
+
+#[derive(Default)]
+struct Generation {
+    names: HashMap<String, Found>,
+    /// How many addresses they have.
+    addresses: usize,
+}
+
+impl Generation {
+    fn remove(&mut self, name: &str) -> Option<(String, Found)> {
+        let (name, found) = self.names.remove_entry(name)?;
+        self.addresses -= found.addresses.len();
+        Some((name, found))
+    }
+
+    fn insert(&mut self, name: String, found: Found) {
+        self.addresses += found.addresses.len();
+        self.names.insert(name, found);
+    }
+}
+
+impl Known {
+    /// The addresses of a name that hold now.
+    pub fn find(&mut self, name: &str, now: Instant) -> Option<Found> {
+        if let Some(found) = self.young.names.get(name) {
+            return (found.until > now).then(|| found.clone());
+        }
+        let (name, found) = self.old.remove(name).filter(|(_, found)| found.until > now)?;
+        self.keep(name, found.clone());
+        Some(found)
+    }
+
+    /// Keeps the addresses of a name.
+    pub fn keep(&mut self, name: String, found: Found) {
+        self.young.remove(&name);
+        self.old.remove(&name);
+        let young = &self.young;
+        if young.names.len() >= NAMES || young.addresses + found.addresses.len() > ADDRESSES {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(name, found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn found(addresses: usize, until: Instant) -> Found {
+        Found { addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST); addresses], until }
+    }
+
+    fn size(known: &Known) -> (usize, usize) {
+        let all = [&known.young, &known.old];
+        (all.iter().map(|g| g.names.len()).sum(), all.iter().map(|g| g.addresses).sum())
+    }
+
+    #[test]
+    fn a_flood_of_names_is_bounded_and_leaves_those_in_use() {
+        let (mut known, now) = (Known::default(), Instant::now());
+        let until = now + Duration::from_secs(60);
+        known.keep("used".to_owned(), found(1, until));
+        for n in 0..5 * NAMES {
+            known.keep(format!("n{n}"), found(1 + n % 3, until));
+            assert!(known.find("used", now).is_some(), "{n}");
+            assert!(size(&known).0 <= 2 * NAMES);
+        }
+        assert_eq!(known.find("n1", now), None);
+    }
+
+    #[test]
+    fn names_with_many_addresses_are_fewer() {
+        let (mut known, now) = (Known::default(), Instant::now());
+        let until = now + Duration::from_secs(60);
+        for n in 0..100 {
+            known.keep(format!("n{n}"), found(8000, until));
+            assert!(size(&known).1 <= 2 * ADDRESSES);
+        }
+        known.keep("n99".to_owned(), found(1, until));
+        assert_eq!(known.find("n99", now).unwrap().addresses.len(), 1);
+        assert_eq!(known.find("n99", until), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! The sockets to a name server. All questions to it share one.
+//!
+//! A forger of answers has to guess a question's number, the port that it was sent from, and its name and kind, all at
+//! once. Numbers are random, and the kernel chooses the port. A socket lives as long as questions wait on it, and for a
+//! limited number of questions and time in any case, so that a port is not in use for long.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use weir_engine::{ConnectOptions, Datagram, Handle};
+use weir_proto::dns::{self, BadName, Kind, Message};
+
+/// Larger answers come over TCP.
+pub const UDP_ANSWER: usize = 4096;
+/// A socket takes so many questions, for so long. Then one with another port takes its place.
+const MOST: u32 = 256;
+const TIME: Duration = Duration::from_secs(10);
+
+/// A question for a name server.
+pub struct Query {
+    name: String,
+    kind: Kind,
+    /// As it goes out, but for its number.
+    bytes: Vec<u8>,
+}
+
+impl Query {
+    /// Asks for what is known of a name.
+    pub fn new(name: &str, kind: Kind) -> Result<Query, BadName> {
+        let mut bytes = Vec::new();
+        dns::query(0, name, kind, &mut bytes)?;
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        Ok(Query { name, kind, bytes })
+    }
+
+    /// As it goes out with this number.
+    pub fn numbered(&self, id: u16) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        bytes.splice(..2, id.to_be_bytes());
+        bytes
+    }
+
+    /// Whether a message answers this question, which went out with this number.
+    pub fn is_answered_by(&self, message: &Message, id: u16) -> bool {
+        message.id == id && message.kind == self.kind as u16 && message.name == self.name
+    }
+}
+
+/// The sockets to one server: the one that takes questions, and the one before it while its last questions wait.
+#[derive(Default)]
+pub struct Sockets {
+    current: Weak<Shared>,
+    last: Weak<Shared>,
+}
+
+impl Sockets {
+    /// A socket that takes another question.
+    pub fn get(&mut self, handle: &Handle, server: SocketAddr) -> io::Result<Rc<Shared>> {
+        let current = self.current.upgrade().filter(|socket| !socket.closed.get());
+        if let Some(current) = current {
+            // Never more than two.
+            if !current.is_worn(handle.now()) || self.last.strong_count() > 0 {
+                return Ok(current);
+            }
+            self.last = Rc::downgrade(&current);
+        }
+        let socket = Shared::open(handle, server)?;
+        self.current = Rc::downgrade(&socket);
+        Ok(socket)
+    }
+}
+
+#[cfg(test)]
+impl Sockets {
+    /// How many are open.
+    pub fn open(&self) -> usize {
+        self.current.strong_count().min(1) + self.last.strong_count().min(1)
+    }
+}
+
+/// A socket that many questions share, until none of them waits.
+pub struct Shared {
+    socket: Datagram,
+    opened: Instant,
+    /// How many questions it took.
+    taken: Cell<u32>,
+    /// Those that wait, by their numbers.
+    waiting: RefCell<HashMap<u16, Waiting>>,
+    /// The task that receives.
+    receiver: Cell<Option<Waker>>,
+    /// It has no task any more.
+    closed: Cell<bool>,
+}
+
+struct Waiting {
+    query: Rc<Query>,
+    answer: Option<io::Result<Message>>,
+    waker: Option<Waker>,
+}
+
+/// A question that went out. It waits no more when this is dropped.
+pub struct Asked {
+    socket: Rc<Shared>,
+    /// Its number.
+    pub id: u16,
+}
+
+impl Shared {
+    fn open(handle: &Handle, server: SocketAddr) -> io::Result<Rc<Shared>> {
+        let socket = handle.connect_datagrams(&server.into(), &ConnectOptions::default())?;
+        let shared = Rc::new(Shared {
+            socket,
+            opened: handle.now(),
+            taken: Cell::new(0),
+            waiting: RefCell::default(),
+            receiver: Cell::default(),
+            closed: Cell::new(false),
+        });
+        handle.spawn(shared.clone().receive(handle.clone()));
+        Ok(shared)
+    }
+
+    fn is_worn(&self, now: Instant) -> bool {
+        self.taken.get() >= MOST || now.saturating_duration_since(self.opened) >= TIME
+    }
+
+    /// Asks.
+    pub fn ask(self: &Rc<Self>, query: &Rc<Query>) -> io::Result<Asked> {
+        let id = self.number()?;
+        let waiting = Waiting { query: query.clone(), answer: None, waker: None };
+        self.waiting.borrow_mut().insert(id, waiting);
+        self.taken.set(self.taken.get().saturating_add(1));
+        let asked = Asked { socket: self.clone(), id };
+        match self.socket.try_send_to(&query.numbered(id), None)? {
+            Some(_) => Ok(asked),
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// A number that no other question has, and that others cannot guess. Without one, nothing is asked.
+    fn number(&self) -> io::Result<u16> {
+        let waiting = self.waiting.borrow();
+        if waiting.len() > usize::from(u16::MAX) / 2 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        loop {
+            let mut bytes = [0; 2];
+            rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+            let id = u16::from_ne_bytes(bytes);
+            if !waiting.contains_key(&id) {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// The socket's task: gives answers to the questions that they are for.
+    async fn receive(self: Rc<Self>, handle: Handle) {
+        loop {
+            let readable = poll_fn(|cx| {
+                if self.waiting.borrow().is_empty() {
+                    return Poll::Ready(None);
+                }
+                self.receiver.set(Some(cx.waker().clone()));
+                self.socket.poll_readable(cx).map(Some)
+            });
+            if readable.await.is_none() {
+                break;
+            }
+            let mut buf = handle.take_buf(UDP_ANSWER);
+            while !weir_engine::is_spent() {
+                buf.clear();
+                match self.socket.try_recv(&mut buf) {
+                    Ok(None) => break,
+                    Ok(Some(_)) => self.came(&buf),
+                    Err(error) => self.fail(&error),
+                }
+            }
+            handle.give_buf(buf);
+        }
+        self.closed.set(true);
+    }
+
+    /// A message. What is for no question, or for another one, is left aside: the answer may still come.
+    fn came(&self, message: &[u8]) {
+        let Some(id) = message.first_chunk().map(|id| u16::from_be_bytes(*id)) else { return };
+        let mut waiting = self.waiting.borrow_mut();
+        let Some(waiting) = waiting.get_mut(&id) else { return };
+        if let Ok(message) = dns::parse(message)
+            && waiting.query.is_answered_by(&message, id)
+        {
+            waiting.answer(Ok(message));
+        }
+    }
+
+    /// The server cannot be reached, which all questions hear.
+    fn fail(&self, error: &io::Error) {
+        for waiting in self.waiting.borrow_mut().values_mut() {
+            let same = error.raw_os_error().map(io::Error::from_raw_os_error);
+            waiting.answer(Err(same.unwrap_or_else(|| error.kind().into())));
+        }
+    }
+}
+
+impl Waiting {
+    fn answer(&mut self, answer: io::Result<Message>) {
+        self.answer.get_or_insert(answer);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Asked {
+    /// Waits for the answer.
+    pub async fn answer(&self) -> io::Result<Message> {
+        poll_fn(|cx| {
+            let mut all = self.socket.waiting.borrow_mut();
+            let Some(waiting) = all.get_mut(&self.id) else { return Poll::Pending };
+            if let Some(answer) = waiting.answer.take() {
+                return Poll::Ready(answer);
+            }
+            waiting.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let mut waiting = self.socket.waiting.borrow_mut();
+        waiting.remove(&self.id);
+        if waiting.is_empty()
+            && let Some(receiver) = self.socket.receiver.take()
+        {
+            receiver.wake();
+        }
+    }
+}
