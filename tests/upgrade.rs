@@ -8,6 +8,7 @@ use weir_testkit::{Client, Dir, ask_until, free_port, run, until, wait_end};
 #[path = "tls/anybody.rs"]
 mod anybody;
 #[path = "doors/ask.rs"]
+#[expect(dead_code, reason = "HTTP/1.0 and HTTP/2 in the clear are for the doors")]
 mod ask;
 #[path = "upgrade/behind.rs"]
 mod behind;

@@ -27,17 +27,24 @@ pub type Answer = (u16, String);
 
 /// A client over one protocol, whose connection is kept.
 pub enum Client {
+    /// HTTP/1.0
+    Old(u16),
     Plain(u16, Option<weir_testkit::Client>),
     Tls(u16),
+    /// Over TLS.
     Http2(u16, Option<Box<Http2>>),
+    /// Without TLS, by a client that knows that it is spoken.
+    Known(u16, Option<Box<Http2>>),
 }
 
 impl Client {
     pub fn name(&self) -> &'static str {
         match self {
+            Client::Old(_) => "HTTP/1.0",
             Client::Plain(..) => "HTTP/1.1",
             Client::Tls(_) => "TLS",
             Client::Http2(..) => "HTTP/2",
+            Client::Known(..) => "HTTP/2 in the clear",
         }
     }
 
@@ -45,6 +52,10 @@ impl Client {
     pub fn ask(&mut self, ask: &Ask) -> io::Result<Answer> {
         match self {
             _ if ask.method == "CONNECT" => self.through(ask),
+            Client::Old(port) => {
+                let text = http1(ask, "").replacen(" HTTP/1.1", " HTTP/1.0", 1);
+                answer(&to_end(&mut socket(*port), &text))
+            }
             Client::Plain(port, kept) => {
                 let client = kept.take().unwrap_or_else(|| weir_testkit::Client::connect(*port));
                 plain(client, kept, ask)
@@ -53,15 +64,8 @@ impl Client {
                 let text = http1(ask, "Connection: close\r\n");
                 answer(&to_end(&mut tls(*port, b"http/1.1"), &text))
             }
-            Client::Http2(port, kept) => {
-                let mut client = match kept.take() {
-                    Some(client) => client,
-                    None => Box::new(Http2::connect(*port)?),
-                };
-                let said = client.ask(ask)?;
-                *kept = Some(client);
-                Ok(said)
-            }
+            Client::Http2(port, kept) => streamed(kept, ask, || tls(*port, b"h2")),
+            Client::Known(port, kept) => streamed(kept, ask, || socket(*port)),
         }
     }
 
@@ -69,7 +73,9 @@ impl Client {
     fn through(&mut self, ask: &Ask) -> io::Result<Answer> {
         let text = http1(ask, "") + "GET /hit/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
         match self {
-            Client::Plain(port, _) => answer(&to_end(&mut socket(*port), &text)),
+            Client::Old(port) | Client::Plain(port, _) | Client::Known(port, _) => {
+                answer(&to_end(&mut socket(*port), &text))
+            }
             Client::Tls(port) | Client::Http2(port, _) => {
                 answer(&to_end(&mut tls(*port, b"http/1.1"), &text))
             }
@@ -88,6 +94,21 @@ fn plain(
         *kept = Some(client);
     }
     Ok((said.status, said.body()))
+}
+
+/// Over HTTP/2, on the connection that is kept or on one that begins.
+fn streamed<W: Wire + 'static>(
+    kept: &mut Option<Box<Http2>>,
+    ask: &Ask,
+    connect: impl FnOnce() -> W,
+) -> io::Result<Answer> {
+    let mut client = match kept.take() {
+        Some(client) => client,
+        None => Box::new(Http2::over(Box::new(connect()))?),
+    };
+    let said = client.ask(ask)?;
+    *kept = Some(client);
+    Ok(said)
 }
 
 fn http1(ask: &Ask, more: &str) -> String {
@@ -144,16 +165,20 @@ fn tls(port: u16, protocol: &[u8]) -> Tls {
     StreamOwned::new(connection, socket(port))
 }
 
+/// A connection with TLS or without.
+trait Wire: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Wire for T {}
+
 /// A connection over HTTP/2, one request at a time.
 pub struct Http2 {
-    stream: Tls,
+    stream: Box<dyn Wire>,
     decoder: Decoder,
     last: u32,
 }
 
 impl Http2 {
-    fn connect(port: u16) -> io::Result<Http2> {
-        let mut stream = tls(port, b"h2");
+    fn over(mut stream: Box<dyn Wire>) -> io::Result<Http2> {
         let mut bytes = frame::PREFACE.to_vec();
         frame::write_settings(&[], &mut bytes);
         stream.write_all(&bytes)?;

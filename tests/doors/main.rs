@@ -5,6 +5,7 @@
 #[path = "../tls/anybody.rs"]
 mod anybody;
 mod ask;
+mod blocks;
 mod entries;
 mod found;
 mod rules;
@@ -121,6 +122,11 @@ fn conf(cells: &[Cell]) -> String {
             );
         }
     }
+    conf_with("%%DIR%%/none", &inside, &servers)
+}
+
+/// A server with these locations, whose files are in `root`, and with these servers beside it.
+fn conf_with(root: &str, inside: &str, servers: &str) -> String {
     format!(
         "user root; worker_processes 1; events {{ }}
          http {{
@@ -133,7 +139,8 @@ fn conf(cells: &[Cell]) -> String {
              set_real_ip_from 127.0.0.1; keepalive_requests 100000; lingering_timeout 1s;
              server {{
                  listen 127.0.0.1:%%PORT%% default_server; listen 127.0.0.1:%%PORT2%% ssl http2 default_server;
-                 root %%DIR%%/none; client_body_timeout 600s;
+                 listen 127.0.0.1:%%PORT3%% http2 default_server;
+                 root {root}; client_body_timeout 600s;
                  location = /asked {{ if ($http_x_ok = '') {{ return 403; }} return 204; }}
                  location = /hold {{ limit_conn held 1; proxy_pass http://127.0.0.1:%%PORT1%%; }}
                  {inside}
@@ -142,6 +149,7 @@ fn conf(cells: &[Cell]) -> String {
              server {{
                  listen 127.0.0.1:%%PORT1%%;
                  location /hit/ {{ access_log %%DIR%%/hits hit; return 200 SECRET; }}
+                 location / {{ access_log %%DIR%%/hits hit; return 200 SECRET; }}
                  location /418 {{ return 418; }}
                  location ~ ^/accel(/.*)$ {{ add_header X-Accel-Redirect $1; return 200; }}
                  location ~ ^/named/(.*)$ {{ add_header X-Accel-Redirect @$1; return 200; }}
@@ -166,6 +174,16 @@ type Outcomes = BTreeMap<String, Told>;
 
 fn start(program: &str, cells: &[Cell]) -> Server {
     let dir = Dir::new();
+    lay(&dir);
+    furnish(&dir, "data");
+    for cell in cells {
+        cell.furnish(&dir);
+    }
+    Server::start_in(dir, program, &conf(cells))
+}
+
+/// What `conf_with` and the rules refer to.
+fn lay(dir: &Dir) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
     for file in ["leaf.pem", "leaf.key"] {
         dir.write(file, std::fs::read(data.join(file)).expect("a certificate"));
@@ -174,20 +192,21 @@ fn start(program: &str, cells: &[Cell]) -> Server {
         dir.write(file, "SECRET");
     }
     dir.write("users", "u:{PLAIN}p\n");
-    furnish(&dir, "data");
-    for cell in cells {
-        cell.furnish(&dir);
-    }
-    Server::start_in(dir, program, &conf(cells))
+}
+
+/// A request that is not over: it has the one place of its key in `limit_conn`.
+fn hold(program: &str, server: &Server) -> Http1 {
+    let mut held = Http1::connect(server.port());
+    held.send("POST /hold HTTP/1.1\r\nHost: a\r\nX-C: held\r\nContent-Length: 9\r\n\r\nx");
+    let full = || server.ask("GET /hold", "X-C: held\r\n", "").status == 503;
+    assert!(ask_until(full), "{program}: nobody is held");
+    held
 }
 
 /// Asks at every door.
 fn knock(program: &str, cells: &[Cell]) -> Outcomes {
     let mut server = start(program, cells);
-    let mut held = Http1::connect(server.port());
-    held.send("POST /hold HTTP/1.1\r\nHost: a\r\nX-C: held\r\nContent-Length: 9\r\n\r\nx");
-    let full = || server.ask("GET /hold", "X-C: held\r\n", "").status == 503;
-    assert!(ask_until(full), "{program}: nobody is held");
+    let held = hold(program, &server);
     let mut clients = [
         Client::Plain(server.port(), None),
         Client::Tls(server.port_at(2)),

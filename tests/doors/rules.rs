@@ -37,10 +37,10 @@ pub struct Who {
     pub file: &'static str,
 }
 
-const ANYBODY: Who =
+pub const ANYBODY: Who =
     Who { headers: &[], body: "", chunked: false, again: false, file: "secret.txt" };
 
-const fn with(headers: &'static [(&'static str, &'static str)]) -> Who {
+pub const fn with(headers: &'static [(&'static str, &'static str)]) -> Who {
     Who { headers, ..ANYBODY }
 }
 
