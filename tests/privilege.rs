@@ -365,7 +365,7 @@ fn nothing_that_others_plant_leads_the_master_elsewhere() {
         return;
     }
     let mut dice = Dice::salted(seed(), "plants");
-    for _ in 0..number("WEIR_CASES").unwrap_or(12) {
+    for _ in 0..number("WEIR_CASES").unwrap_or(30) {
         let case = Case::draw(&mut dice);
         println!("{case:?}");
         case.run();

@@ -70,6 +70,7 @@ impl fmt::Display for Unread {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "files of a test")]
 mod tests {
     use super::*;
 

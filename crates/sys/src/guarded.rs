@@ -52,7 +52,7 @@ pub fn open(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
         let fd = openat(dir, name, flags | follow, mode)?;
         let found = fstat(&fd)?;
         let is_plain = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-        if !(is_plain && found.st_nlink == 1 || is_root_s(&found, dir)?) {
+        if !(is_plain && found.st_nlink == 1 || is_from_root(&found, dir)?) {
             return Err(refused(if is_plain { "a hard link" } else { "no plain file" }));
         }
         if !is_plain {
@@ -94,7 +94,7 @@ pub fn directory(
         let found = fstat(&fd)?;
         if found.st_uid != owner {
             call = "chown()";
-            if !made && !is_root_s(&found, dir)? {
+            if !made && !is_from_root(&found, dir)? {
                 return Err(refused("a directory"));
             }
             fchown(&fd, Some(Uid::from_raw(owner)), None::<Gid>)?;
@@ -193,7 +193,7 @@ fn link(at: &OwnedFd, name: &OsStr, error: io::Error) -> io::Result<Option<Vec<u
         return Err(error);
     }
     let text = readlinkat(&link, "", Vec::new())?.into_bytes();
-    if !STANDARD.contains(&text.as_slice()) && !is_root_s(&found, at)? {
+    if !STANDARD.contains(&text.as_slice()) && !is_from_root(&found, at)? {
         return Err(refused("a link"));
     }
     let is_proc = fstatfs(at)?.f_type as u64 == PROC_SUPER_MAGIC as u64;
@@ -202,7 +202,7 @@ fn link(at: &OwnedFd, name: &OsStr, error: io::Error) -> io::Result<Option<Vec<u
 
 /// Whether no user but root can have put `entry` into the directory. A process that is not root has no more rights than
 /// its user, so it need not ask.
-fn is_root_s(entry: &Stat, dir: &OwnedFd) -> io::Result<bool> {
+fn is_from_root(entry: &Stat, dir: &OwnedFd) -> io::Result<bool> {
     if !geteuid().is_root() {
         return Ok(true);
     }

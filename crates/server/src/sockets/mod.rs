@@ -12,6 +12,7 @@ mod lists;
 mod open;
 mod options;
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "files of a test")]
 mod tests;
 
 use std::ops::Range;
