@@ -3,8 +3,8 @@
 //! A loop has one machine (`vm`). A phase with a script enters by `phases` (those that may answer) or
 //! `filters` (those that may not wait), which lend the request to the script (`current`) and run it step by
 //! step (`run`). `api` holds what `ngx` offers, a file for each part: functions in Rust, which `prelude` wraps
-//! in Lua where they may raise an error or wait, since only Lua can do that to its caller. What a script writes
-//! passes `answer` on its way out. docs/lua.md says what there is and what is not.
+//! in Lua where they may raise an error or wait, since only Lua can do that to its caller. Values of Lua that outlive a
+//! step stand in `anchors`. What a script writes passes `answer` on its way out. docs/lua.md says what there is and what is not.
 
 use std::rc::Rc;
 

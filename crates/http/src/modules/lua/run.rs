@@ -367,7 +367,7 @@ impl Run<'_> {
         self.ended(i, false, MultiValue::from_vec(vec![value]))
     }
 
-    /// Notes how a coroutine ended, and wakes what waits for it.
+    /// Notes how a coroutine ended, and wakes the one that waits for it.
     fn ended(&mut self, i: usize, well: bool, values: MultiValue) -> Option<Outcome> {
         let values = match self.vm.anchors.pack(values) {
             Ok(values) => values,
@@ -395,7 +395,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for the first of these to end; whichever has ended is waited for once.
+    /// Waits for the first of these to end. A coroutine that has ended can be waited for once.
     fn join(&mut self, i: usize, mut ids: Vec<ThreadId>) {
         ids.retain(|id| self.routines.iter().any(|routine| routine.id == Some(*id)));
         let over = self.routines.iter().position(|routine| {
@@ -407,7 +407,8 @@ impl Run<'_> {
             None if ids.is_empty() => refused("already waited or killed"),
             None => return self.set(i, State::Joining(ids)),
         };
-        // Who has the values has no more need of the routine. The script's own is the first as long as the run lasts.
+        // The values are handed over, so the routine is not needed any more. The script's own stays the first as long
+        // as the run lasts.
         let at = match over {
             Some(over) if over > 0 => {
                 self.routines.remove(over);
@@ -431,7 +432,7 @@ impl Run<'_> {
         })
     }
 
-    /// Those that wait for a coroutine look again.
+    /// Has the coroutines that wait for this one look again.
     fn rejoin(&mut self, id: ThreadId) {
         let waits =
             |routine: &Routine| matches!(&routine.state, State::Joining(ids) if ids.contains(&id));

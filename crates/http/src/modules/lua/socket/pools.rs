@@ -55,7 +55,8 @@ impl Pools {
         pool.push(idle);
     }
 
-    /// Whether a look at this time has to be arranged: none comes before it. So there is no look for each connection.
+    /// Whether the caller has to arrange a look at this time, since none comes before it. A task for each connection
+    /// that is kept would pile up.
     pub fn wants_look(&self, until: Instant) -> bool {
         let wants = self.next.get().is_none_or(|next| until < next);
         if wants {
@@ -64,8 +65,8 @@ impl Pools {
         wants
     }
 
-    /// Closes those whose time is over, in the look that was arranged for this time. When to look again; not where
-    /// another look was arranged since.
+    /// Closes those whose time is over, and answers when the next look is due. A look that an earlier one has replaced
+    /// does nothing, and is the last of its task.
     pub fn look(&self, arranged: Instant, now: Instant) -> Option<Instant> {
         if self.next.get() != Some(arranged) {
             return None;
@@ -83,5 +84,27 @@ impl Pools {
     /// Closes all.
     pub fn clear(&self) {
         self.pools.borrow_mut().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn one_task_looks_after_all_connections() {
+        let (pools, start) = (Pools::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(pools.wants_look(at(60)));
+        assert!((60..1_000).all(|seconds| !pools.wants_look(at(seconds))));
+        // An earlier look replaces the one that was arranged.
+        assert!(pools.wants_look(at(10)));
+        assert_eq!(pools.look(at(60), at(60)), None);
+        assert_eq!(pools.next.get(), Some(at(10)));
+        // Nothing is left to look after.
+        assert_eq!(pools.look(at(10), at(10)), None);
+        assert!(pools.wants_look(at(70)));
     }
 }
