@@ -438,3 +438,70 @@ d\"; }
     assert_eq!(answer.header("X-Frame-Options"), None);
     assert_eq!(answer.body(), "c\nd");
 }
+
+/// Words in the names of directives that write lines of heads.
+const WORDS: &[&str] = &[
+    "add_header",
+    "add_trailer",
+    "set_header",
+    "more_set",
+    "cookie",
+    "userid_",
+    "charset",
+    "redirect",
+    "auth_basic",
+    "default_type",
+    "error_page",
+    "sticky",
+];
+
+/// Directives with such a name that write no text of theirs into a head, or that have a test of their own.
+const NO_WRITERS: &[&str] = &[
+    "absolute_redirect",
+    "add_header_inherit",
+    "add_trailer_inherit",
+    "auth_basic_user_file",
+    "charset_map",
+    "charset_types",
+    "lua_use_default_type",
+    "override_charset",
+    "port_in_redirect",
+    "proxy_cookie_flags",
+    "recursive_error_pages",
+    "server_name_in_redirect",
+    "source_charset",
+    "sticky",
+    "userid_expires",
+    "userid_flags",
+    "userid_mark",
+    "userid_service",
+];
+
+#[test]
+fn every_directive_that_sounds_like_a_writer_of_lines_is_drawn() {
+    let text: String = WRITERS.iter().map(|(text, _, _)| format!(" {text}")).collect();
+    let built = crate::witness::built();
+    let sounding = built.iter().filter(|name| WORDS.iter().any(|word| name.contains(word)));
+    let missing: Vec<_> = sounding
+        .filter(|name| !NO_WRITERS.contains(name) && !text.contains(&format!(" {name} ")))
+        .collect();
+    assert!(missing.is_empty(), "not drawn here: {missing:?}");
+}
+
+#[test]
+fn a_cookie_that_binds_is_on_one_line() {
+    let back = Back::start();
+    let conf = format!(
+        "events {{ }}
+         http {{
+             upstream u {{ server {}; sticky cookie id \"domain=a;\n  b\" \"path=/c\n\td\n\"; }}
+             server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://u; }} }}
+         }}",
+        back.address
+    );
+    let server = Server::start_in(files(), WEIR, &conf);
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let text = client.rest();
+    assert!(text.contains("; domain=a; b; path=/c d\r\n"), "{text}");
+}

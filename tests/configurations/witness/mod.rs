@@ -52,7 +52,7 @@ fn rows() -> impl Iterator<Item = &'static Row> {
 const COMING: &[&str] = &["fastcgi_", "uwsgi_", "scgi_", "memcached_", "grpc_"];
 
 /// Directives, where they are built and not merely accepted.
-fn built() -> BTreeSet<&'static str> {
+pub fn built() -> BTreeSet<&'static str> {
     all_known()
         .filter(|known| !COMING.iter().any(|prefix| known.name.starts_with(prefix)))
         .filter(|known| !known.module.starts_with("ngx_stream"))

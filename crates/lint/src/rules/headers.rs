@@ -58,6 +58,7 @@ pub(super) fn decoded_uri<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> 
     let redirects = d.name.is("return") && text(d.arg(0)).starts_with('3')
         || d.name.is("add_header")
         || d.name.is("more_set_headers")
+        || d.name.is("more_set_input_headers")
         || d.name.is("rewrite")
             && d.args.iter().any(|word| word.is("permanent") || word.is("redirect"));
     let passed = d.name.is("proxy_pass");
