@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use weir_testkit::Dice;
 
+use crate::PIECES;
 use crate::origin::Origins;
-use crate::{PIECES, Seen};
 
 /// How the client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,9 @@ pub enum Out {
     Uwsgi,
     Scgi,
     Grpc,
+    Memcached,
+    /// CONNECT.
+    Connect,
     Stream,
 }
 
@@ -60,8 +63,21 @@ pub enum Way {
     Up,
     /// The request's body, in chunks or frames.
     UpChunked,
+    /// Both at once: each piece of the body is answered by one of the answer.
+    Turns,
     /// Both, by turns, after an upgrade.
     Tunnel,
+}
+
+/// What one end does before it waits for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// An answer 103.
+    Hints,
+    /// The head, of the request or the answer.
+    Head,
+    /// A piece, from 0 on.
+    Piece(usize),
 }
 
 /// Whose part the answer is.
@@ -108,9 +124,10 @@ pub enum Setting {
     Cache,
     CacheLocked,
     IgnoreAbort,
+    EarlyHints,
 }
 
-const SETTINGS: [Setting; 21] = [
+const SETTINGS: [Setting; 22] = [
     Setting::Gzip,
     Setting::Sub,
     Setting::Ssi,
@@ -132,6 +149,7 @@ const SETTINGS: [Setting; 21] = [
     Setting::Cache,
     Setting::CacheLocked,
     Setting::IgnoreAbort,
+    Setting::EarlyHints,
 ];
 
 /// One request, and all that it goes through.
@@ -144,6 +162,10 @@ pub struct Case {
     pub place: Place,
     pub buffering: Buffering,
     pub settings: Vec<Setting>,
+    /// `..._request_buffering off`.
+    pub streams: bool,
+    /// The server behind is spoken to within TLS.
+    pub secured: bool,
     /// The head comes before the first piece, not with it.
     pub head_alone: bool,
     /// Bytes of a piece.
@@ -164,13 +186,15 @@ impl Case {
             Out::Uwsgi,
             Out::Scgi,
             Out::Grpc,
+            Out::Memcached,
+            Out::Connect,
             Out::Stream,
         ]);
         let mut wire = dice.pick(&[Http10, Http11, Kept, Tls, Http2, Http2Tls]);
         let mut framing =
             dice.pick(&[Framing::Pieces, Framing::Pieces, Framing::Length, Framing::Close]);
         let mut way =
-            dice.pick(&[Way::Down, Way::Down, Way::Down, Way::Up, Way::UpChunked, Way::Tunnel]);
+            dice.pick(&[Way::Down, Way::Down, Way::Up, Way::UpChunked, Way::Turns, Way::Tunnel]);
         let mut place = dice.pick(&[Place::Itself, Place::Itself, Place::Included, Place::Added]);
         let mut buffering =
             dice.pick(&[Buffering::On, Buffering::On, Buffering::Off, Buffering::ByServer]);
@@ -187,7 +211,11 @@ impl Case {
                 (framing, place, buffering) = (Framing::Pieces, Place::Itself, Buffering::Off);
                 settings.retain(|s| !s.is_about_storing() && *s != Setting::UpstreamRate);
             }
-            Out::Stream => {
+            Out::Memcached => {
+                (framing, way, buffering) = (Framing::Length, Way::Down, Buffering::Off);
+                settings.retain(|s| !s.is_of_passing());
+            }
+            Out::Connect | Out::Stream => {
                 wire = dice.pick(&[Http11, Tls]);
                 (framing, place, way) = (Framing::Close, Place::Itself, Way::Tunnel);
                 settings.clear();
@@ -197,23 +225,28 @@ impl Case {
             Out::Uwsgi | Out::Scgi if framing == Framing::Pieces => framing = Framing::Close,
             _ => {}
         }
+        if settings.contains(&Setting::Gunzip) {
+            // The parts of an answer would be compressed one by one.
+            settings.retain(|s| *s != Setting::Gzip);
+        }
         let is_proxy1 = matches!(out, Out::Proxy10 | Out::Proxy11);
-        if way == Way::Tunnel
-            && out != Out::Stream
-            && (wire.is_http2() || wire == Wire::Http10 || !is_proxy1)
-        {
-            way = Way::Down;
-        }
-        if way == Way::UpChunked && wire == Wire::Http10 {
-            way = Way::Up;
-        }
+        way = match way {
+            Way::Tunnel if matches!(out, Out::Connect | Out::Stream) => way,
+            Way::Tunnel if wire.is_http2() || wire == Wire::Http10 || !is_proxy1 => Way::Down,
+            Way::UpChunked if wire == Wire::Http10 => Way::Up,
+            // A server of HTTP/1 has all of the body before it answers.
+            Way::Turns if !matches!(out, Out::Grpc | Out::Proxy2) => Way::Down,
+            Way::Turns if !wire.is_http2() => Way::Up,
+            way => way,
+        };
         if way != Way::Down {
             place = Place::Itself;
-            settings.retain(|s| !s.is_about_storing() && *s != Setting::Mirror);
-            if buffering == Buffering::ByServer {
-                buffering = Buffering::Off;
-            }
+            settings.retain(|s| {
+                let is_of_answers = [Setting::Mirror, Setting::EarlyHints].contains(s);
+                !s.is_about_storing() && !is_of_answers
+            });
         }
+        let can_be_secured = is_proxy1 || matches!(out, Out::Proxy2 | Out::Grpc | Out::Uwsgi);
         Case {
             wire,
             out,
@@ -222,7 +255,10 @@ impl Case {
             place,
             buffering,
             settings,
-            head_alone: out != Out::Stream && dice.one_in(2),
+            streams: way == Way::Turns || dice.one_in(2),
+            secured: can_be_secured && dice.one_in(4),
+            head_alone: !matches!(out, Out::Connect | Out::Stream | Out::Memcached)
+                && dice.one_in(2),
             size: dice.pick(&[10, 10, 300, 1000]),
         }
     }
@@ -231,20 +267,54 @@ impl Case {
         self.settings.contains(&setting)
     }
 
-    /// What must be passed on before more comes.
-    pub fn promise(&self) -> Seen {
-        let (head, pieces, last) = match self.way {
-            Way::Tunnel => (self.head_alone, true, true),
-            Way::Down => {
-                // The last piece ends a body of known length; of FastCGI, a record behind it.
-                let ends = self.framing == Framing::Length && self.out != Out::Fastcgi;
-                (self.passes_head(), self.passes_pieces(), ends)
+    /// Whether the client sends a body.
+    pub fn has_body(&self) -> bool {
+        matches!(self.way, Way::Up | Way::UpChunked | Way::Turns)
+    }
+
+    /// Whether the pieces are those of the request alone.
+    pub fn is_up(&self) -> bool {
+        matches!(self.way, Way::Up | Way::UpChunked)
+    }
+
+    /// Whether the server's body is compressed.
+    pub fn is_coded(&self) -> bool {
+        self.has(Setting::Gunzip) && self.way == Way::Down && self.out != Out::Memcached
+    }
+
+    /// A second client asks for what is about to be stored.
+    pub fn is_followed(&self) -> bool {
+        self.has(Setting::CacheLocked)
+    }
+
+    /// What is done in turns, in order.
+    pub fn steps(&self) -> Vec<Step> {
+        let can_hint = matches!(self.out, Out::Proxy10 | Out::Proxy11 | Out::Proxy2 | Out::Grpc);
+        let hints = self.has(Setting::EarlyHints) && can_hint && self.way == Way::Down;
+        let head = self.is_up() || self.head_alone && self.way != Way::Turns;
+        let mut steps = Vec::new();
+        steps.extend(hints.then_some(Step::Hints));
+        steps.extend(head.then_some(Step::Head));
+        steps.extend((0..PIECES).map(Step::Piece));
+        steps
+    }
+
+    /// Whether a step must be passed on before more comes.
+    pub fn passes(&self, step: Step) -> bool {
+        match (self.way, step) {
+            (Way::Tunnel, _) => true,
+            (Way::Turns, _) => self.passes_pieces(),
+            (Way::Down, Step::Hints) => self.wire != Wire::Http10 && self.place == Place::Itself,
+            (Way::Down, Step::Head) => self.passes_head(),
+            (Way::Down, Step::Piece(n)) => {
+                // The last piece ends a body of known length; of FastCGI and HTTP/2, a record or frame behind it.
+                let is_end = n + 1 == PIECES && self.framing == Framing::Length;
+                let ends_by_record = matches!(self.out, Out::Fastcgi | Out::Proxy2);
+                self.passes_pieces() || is_end && !ends_by_record
             }
-            Way::Up | Way::UpChunked => (self.passes_body(), self.passes_body(), true),
-        };
-        let mut promise = Seen { head, pieces: [pieces; PIECES] };
-        promise.pieces[PIECES - 1] |= last;
-        promise
+            (_, Step::Piece(n)) if n + 1 == PIECES => true,
+            _ => self.passes_body(),
+        }
     }
 
     /// The rule: pieces that the server made, chunks or frames of HTTP/2, go on as they come; of other bodies only where
@@ -267,7 +337,8 @@ impl Case {
     /// A body goes on as it comes where it is not gathered, and where its length is known or need not be.
     fn passes_body(&self) -> bool {
         let needs_length = matches!(self.out, Out::Proxy10 | Out::Uwsgi | Out::Scgi);
-        self.is_unbuffered() && !(self.way == Way::UpChunked && needs_length)
+        let streams = self.out == Out::Grpc || self.streams;
+        streams && !(self.way == Way::UpChunked && needs_length)
     }
 
     /// A head without a body waits for the first of it, but where nothing is gathered, and over HTTP/2.
@@ -278,7 +349,7 @@ impl Case {
     }
 
     pub fn is_unbuffered(&self) -> bool {
-        self.out == Out::Grpc || self.buffering != Buffering::On
+        matches!(self.out, Out::Grpc | Out::Memcached) || self.buffering != Buffering::On
     }
 
     /// What stands in the location that passes on.
@@ -288,10 +359,16 @@ impl Case {
             Out::Uwsgi => "uwsgi",
             Out::Scgi => "scgi",
             Out::Grpc => "grpc",
+            Out::Memcached => "memcached",
             _ => "proxy",
         };
         let mut out = String::new();
-        let port = origins.port(self.out);
+        let (tls, port) = match (self.secured, self.out) {
+            (false, out) => ("", origins.port(out).to_string()),
+            (true, Out::Uwsgi) => ("s", "%%PORT8%%".to_owned()),
+            (true, Out::Proxy2 | Out::Grpc) => ("s", "%%PORT7%%".to_owned()),
+            (true, _) => ("s", "%%PORT6%%".to_owned()),
+        };
         let _ = match pass {
             "proxy" => {
                 let version = match self.out {
@@ -302,19 +379,33 @@ impl Case {
                 write!(
                     out,
                     "proxy_http_version {version}; proxy_set_header X-Run $request_uri;
-                     proxy_pass http://127.0.0.1:{port};"
+                     proxy_pass http{tls}://127.0.0.1:{port};"
                 )
             }
             "grpc" => {
-                write!(out, "grpc_set_header X-Run $request_uri; grpc_pass 127.0.0.1:{port};")
+                write!(
+                    out,
+                    "grpc_set_header X-Run $request_uri; grpc_pass grpc{tls}://127.0.0.1:{port};"
+                )
+            }
+            "uwsgi" => write!(
+                out,
+                "uwsgi_param RUN $request_uri; uwsgi_pass {tls}uwsgi://127.0.0.1:{port};"
+            ),
+            "memcached" => {
+                write!(out, "set $memcached_key $request_uri; memcached_pass 127.0.0.1:{port};")
             }
             _ => write!(out, "{pass}_param RUN $request_uri; {pass}_pass 127.0.0.1:{port};"),
         };
         if self.way == Way::Tunnel {
             out += " proxy_set_header Connection upgrade; proxy_set_header Upgrade x;";
         }
-        if pass != "grpc" && self.buffering == Buffering::Off {
-            let _ = write!(out, " {pass}_buffering off; {pass}_request_buffering off;");
+        let has_buffers = !matches!(pass, "grpc" | "memcached");
+        if has_buffers && self.buffering == Buffering::Off {
+            let _ = write!(out, " {pass}_buffering off;");
+        }
+        if has_buffers && self.streams {
+            let _ = write!(out, " {pass}_request_buffering off;");
         }
         for setting in &self.settings {
             out.push(' ');
@@ -333,6 +424,12 @@ fn excludes(one: Setting, other: Setting) -> bool {
 impl Setting {
     fn is_about_storing(self) -> bool {
         matches!(self, Setting::Store | Setting::Cache | Setting::CacheLocked)
+    }
+
+    /// It has a prefix that not all protocols have.
+    fn is_of_passing(self) -> bool {
+        let others = [Setting::ForceRanges, Setting::UpstreamRate, Setting::IgnoreAbort];
+        self.is_about_storing() || others.contains(&self)
     }
 
     fn is_about_postponing(self) -> bool {
@@ -367,6 +464,7 @@ impl Setting {
             Setting::Store => format!("{pass}_store %%DIR%%/stored/$request_id;"),
             Setting::Cache => cache,
             Setting::CacheLocked => format!("{cache} {pass}_cache_lock on;"),
+            Setting::EarlyHints => "early_hints 1;".to_owned(),
             Setting::IgnoreAbort if pass == "grpc" => String::new(),
             Setting::IgnoreAbort => format!("{pass}_ignore_client_abort on;"),
         }
@@ -376,7 +474,8 @@ impl Setting {
 /// A server of all cases: case N is `/N`.
 pub fn conf(cases: &[Case], origins: &Origins) -> String {
     let mut locations = String::new();
-    for (n, case) in cases.iter().enumerate().filter(|(_, case)| case.out != Out::Stream) {
+    let is_raw = |case: &Case| matches!(case.out, Out::Connect | Out::Stream);
+    for (n, case) in cases.iter().enumerate().filter(|(_, case)| !is_raw(case)) {
         let text = case.text(origins);
         let _ = match case.place {
             Place::Itself => writeln!(locations, "location = /{n} {{ {text} }}"),
@@ -398,6 +497,8 @@ pub fn conf(cases: &[Case], origins: &Origins) -> String {
     }
     let tls = "ssl_certificate %%DIR%%/chain.pem; ssl_certificate_key %%DIR%%/leaf.key;";
     let behind = origins.port(Out::Stream);
+    let [http1, http2, uwsgi] =
+        [Out::Proxy11, Out::Proxy2, Out::Uwsgi].map(|out| origins.port(out));
     format!(
         "worker_processes 1;
          events {{ worker_connections 1024; }}
@@ -411,11 +512,18 @@ pub fn conf(cases: &[Case], origins: &Origins) -> String {
                  location = /page {{ return 200 page; }}
                  {locations}
              }}
+             server {{
+                 listen 127.0.0.1:%%PORT4%%; listen 127.0.0.1:%%PORT5%% ssl;
+                 tunnel_pass 127.0.0.1:{behind};
+             }}
          }}
          stream {{
              {tls}
              server {{ listen 127.0.0.1:%%PORT2%%; proxy_pass 127.0.0.1:{behind}; }}
              server {{ listen 127.0.0.1:%%PORT3%% ssl; proxy_pass 127.0.0.1:{behind}; }}
+             server {{ listen 127.0.0.1:%%PORT6%% ssl; proxy_pass 127.0.0.1:{http1}; }}
+             server {{ listen 127.0.0.1:%%PORT7%% ssl; ssl_alpn h2; proxy_pass 127.0.0.1:{http2}; }}
+             server {{ listen 127.0.0.1:%%PORT8%% ssl; proxy_pass 127.0.0.1:{uwsgi}; }}
          }}"
     )
 }

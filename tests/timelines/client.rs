@@ -12,10 +12,10 @@ use weir_proto::http2::frame::{self, FrameHead, Kind};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{PATIENCE, Server};
 
+use crate::PIECES;
 use crate::anybody::Anybody;
-use crate::case::{Case, Out, Setting, Way, Wire};
+use crate::case::{Case, Out, Setting, Step, Way, Wire};
 use crate::origin::{Origins, holds, mark, piece};
-use crate::{PIECES, Seen};
 
 trait Socket: Read + Write {}
 impl<T: Read + Write> Socket for T {}
@@ -25,9 +25,9 @@ struct Conn {
     raw: TcpStream,
     socket: Box<dyn Socket>,
     is_http2: bool,
-    is_tunnel: bool,
     /// What has come and was not understood yet.
     got: Vec<u8>,
+    has_hints: bool,
     has_head: bool,
     chunked: bool,
     left: Option<usize>,
@@ -38,7 +38,7 @@ struct Conn {
     ended: bool,
 }
 
-/// Performs a case. `patience` says of each step whether it is waited for, and how long: of the head, then of each piece. If
+/// Performs a case: which steps came before more was sent. `patience` says of each whether it is waited for, and how long. If
 /// `strict`, one that was waited for must come.
 pub fn talk(
     n: usize,
@@ -47,51 +47,49 @@ pub fn talk(
     server: &Server,
     strict: bool,
     patience: &dyn Fn(usize) -> Option<Duration>,
-) -> Result<Seen, String> {
-    let run = origins.begin(case);
-    let mut conn = Conn::open(case, server).map_err(|e| format!("connecting: {e}"))?;
-    let uri = format!("/{n}?run={};", run.token);
-    conn.ask(case, &uri).map_err(|e| format!("asking: {e}"))?;
-    let mut seen = Seen::NOTHING;
-    for step in 0..=PIECES {
-        let is_up = matches!(case.way, Way::Up | Way::UpChunked);
-        if step == 0 && !case.head_alone && !is_up {
-            continue;
+) -> Result<Vec<bool>, String> {
+    let run = origins.begin(n, case);
+    let mut conn = Conn::ask(case, server, &run.uri).map_err(|e| format!("asking: {e}"))?;
+    let mut follower = None;
+    let mut seen = Vec::new();
+    for (i, step) in case.steps().into_iter().enumerate() {
+        if let (Step::Piece(n), true) = (step, case.has_body()) {
+            conn.send_piece(case, n).map_err(|e| format!("sending {step:?}: {e}"))?;
         }
-        if is_up && step > 0 {
-            conn.send_piece(case, step - 1).map_err(|e| format!("sending piece {step}: {e}"))?;
-        }
-        let came = match patience(step) {
+        let came = match patience(i) {
             None => false,
-            Some(patience) if is_up => run.has_arrived(step + 1, patience),
+            Some(patience) if case.is_up() => run.has_arrived(i + 1, patience),
             Some(patience) => match step {
-                0 => conn.until(patience, |conn| conn.has_head),
-                step => conn.until(patience, |conn| holds(&conn.body, &mark(step - 1))),
+                Step::Hints => conn.until(patience, |conn| conn.has_hints),
+                Step::Head => conn.until(patience, |conn| conn.has_head),
+                Step::Piece(n) => conn.until(patience, |conn| holds(&conn.body, &mark(n))),
             }
-            .map_err(|e| format!("reading step {step}: {e}; {conn:?}"))?,
+            .map_err(|e| format!("reading {step:?}: {e}; {conn:?}"))?,
         };
-        if strict && !came && patience(step).is_some() {
-            let what = if step == 0 { "the head".to_owned() } else { format!("piece {step}") };
-            return Err(format!("{what} is held back; {conn:?}"));
+        if strict && !came && patience(i).is_some() {
+            return Err(format!("{step:?} is held back; {conn:?}"));
         }
-        if case.way == Way::Tunnel && step > 0 {
-            let back = piece(step - 1, case.size);
+        if let (Step::Piece(n), Way::Tunnel) = (step, case.way) {
+            let back = piece(n, case.size);
             conn.socket.write_all(&back).map_err(|e| format!("sending back: {e}"))?;
         }
-        run.allow(step + 1);
-        match step {
-            0 => seen.head = came,
-            step => seen.pieces[step - 1] = came,
+        if came && case.is_followed() && follower.is_none() {
+            follower =
+                Some(Conn::ask(case, server, &run.uri).map_err(|e| format!("following: {e}"))?);
         }
+        run.allow(i + 1);
+        seen.push(came);
     }
-    let ended = conn.until(PATIENCE, |conn| conn.ended);
-    let ended = ended.map_err(|e| format!("reading to the end: {e}; {conn:?}"))?;
-    let whole = match case.way {
-        Way::Down | Way::Tunnel => (0..PIECES).all(|n| holds(&conn.body, &piece(n, case.size))),
-        Way::Up | Way::UpChunked => conn.body == b"taken" || holds(&conn.body, b"taken"),
-    };
-    if !ended || !whole {
-        return Err(format!("not whole; {conn:?}"));
+    for mut conn in [Some(conn), follower].into_iter().flatten() {
+        let ended = conn.until(PATIENCE, |conn| conn.ended);
+        let ended = ended.map_err(|e| format!("reading to the end: {e}; {conn:?}"))?;
+        let whole = match case.is_up() {
+            true => holds(&conn.body, b"taken"),
+            false => (0..PIECES).all(|n| holds(&conn.body, &piece(n, case.size))),
+        };
+        if !ended || !whole {
+            return Err(format!("not whole; {conn:?}"));
+        }
     }
     Ok(seen)
 }
@@ -108,7 +106,12 @@ impl std::fmt::Debug for Conn {
 impl Conn {
     fn open(case: &Case, server: &Server) -> io::Result<Conn> {
         let is_stream = case.out == Out::Stream;
-        let port = usize::from(case.wire.is_tls()) + 2 * usize::from(is_stream);
+        let first = match case.out {
+            Out::Stream => 2,
+            Out::Connect => 4,
+            _ => 0,
+        };
+        let port = first + usize::from(case.wire.is_tls());
         let raw = TcpStream::connect(("127.0.0.1", server.port_at(port)))?;
         raw.set_nodelay(true)?;
         raw.set_read_timeout(Some(PATIENCE))?;
@@ -121,8 +124,8 @@ impl Conn {
             raw,
             socket,
             is_http2: case.wire.is_http2(),
-            is_tunnel: is_stream,
             got: Vec::new(),
+            has_hints: false,
             has_head: is_stream,
             chunked: false,
             left: None,
@@ -144,14 +147,25 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Sends the head of the request, and of a body nothing.
-    fn ask(&mut self, case: &Case, uri: &str) -> io::Result<()> {
-        if case.out == Out::Stream {
-            return self.socket.write_all(uri.as_bytes());
+    /// Opens a connection, and asks.
+    fn ask(case: &Case, server: &Server, uri: &str) -> io::Result<Conn> {
+        let mut conn = Conn::open(case, server)?;
+        if case.out == Out::Connect {
+            conn.socket.write_all(b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n")?;
+            conn.until(PATIENCE, |conn| conn.has_head)?;
         }
+        match case.out {
+            Out::Connect | Out::Stream => conn.socket.write_all(uri.as_bytes())?,
+            _ => conn.send_head(case, uri)?,
+        }
+        Ok(conn)
+    }
+
+    /// Sends the head of the request, and of a body nothing.
+    fn send_head(&mut self, case: &Case, uri: &str) -> io::Result<()> {
         let (method, length) = match case.way {
             Way::Up => ("POST", Some((case.size * PIECES).to_string())),
-            Way::UpChunked => ("POST", None),
+            Way::UpChunked | Way::Turns => ("POST", None),
             _ => ("GET", None),
         };
         let mut fields: Vec<(&str, &str)> = Vec::new();
@@ -171,8 +185,7 @@ impl Conn {
             for (name, value) in pseudo.into_iter().chain(fields) {
                 hpack::field(name.as_bytes(), value.as_bytes(), &mut out);
             }
-            let ends = matches!(case.way, Way::Down | Way::Tunnel);
-            let flags = if ends { frame::END_STREAM } else { 0 };
+            let flags = if case.has_body() { 0 } else { frame::END_STREAM };
             frame::finish_headers(&mut out, begin, 1, flags, frame::MAX_PAYLOAD);
             return self.socket.write_all(&out);
         }
@@ -248,7 +261,7 @@ impl Conn {
         if self.is_http2 {
             return self.frames();
         }
-        if !self.has_head {
+        while !self.has_head {
             let Some(at) = self.got.windows(4).position(|w| w == b"\r\n\r\n") else {
                 return Ok(());
             };
@@ -257,9 +270,12 @@ impl Conn {
             let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
             let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
             self.status = head.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0);
+            if self.status == 103 {
+                self.has_hints = true;
+                continue;
+            }
             self.chunked = field("transfer-encoding: chunked").is_some();
             self.left = field("content-length: ").and_then(|length| length.parse().ok());
-            self.is_tunnel = self.status == 101;
             self.begin(field("content-encoding: gzip").is_some());
         }
         loop {
@@ -332,7 +348,8 @@ impl Conn {
                     };
                     let decoded = self.decoder.decode(&payload, limits, found);
                     decoded.map_err(|_| io::Error::other("a block of fields"))?;
-                    if !self.has_head {
+                    self.has_hints |= status == 103;
+                    if !self.has_head && status != 103 {
                         self.status = status;
                         self.begin(gzip);
                     }

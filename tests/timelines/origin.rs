@@ -7,32 +7,34 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use weir_proto::http2::frame::{self, FrameHead, Kind};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{PATIENCE, fastcgi, listen};
 
 use crate::PIECES;
-use crate::case::{Buffering, Case, Framing, Out, Way};
+use crate::case::{Buffering, Case, Framing, Out, Step, Way};
 
 /// One request of a case: how far its two ends may go, and have gone.
 pub struct Run {
     pub case: Case,
-    /// The name by which the server behind finds it.
-    pub token: String,
+    /// What is asked for. It has the number by which the server behind finds the run.
+    pub uri: String,
     steps: Mutex<Steps>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Steps {
-    /// So many steps of the server's are allowed: its head is the first.
+    /// So many steps of the server's the client has had, or waits for no longer.
     allowed: usize,
     /// So many of the client's have reached the server.
     arrived: usize,
 }
 
 impl Run {
-    /// The server may take its next step, the `n`th.
+    /// The server may go on behind its step `n`, counted from 1.
     pub fn allow(&self, n: usize) {
         self.change(|steps| steps.allowed = steps.allowed.max(n));
     }
@@ -60,28 +62,61 @@ impl Run {
     /// Says the whole answer, each piece when it may.
     fn answer(&self, speech: &mut impl Speech) -> io::Result<()> {
         let mut out = Vec::new();
-        speech.head(self, &mut out);
-        if self.case.way != Way::Down {
+        if self.case.is_up() {
+            speech.head(self, &mut out);
             speech.piece(b"taken", &mut out);
-        } else {
-            if self.case.head_alone {
-                speech.say(&std::mem::take(&mut out))?;
-                self.wait(2 * PATIENCE, |steps| steps.allowed >= 1);
+            speech.end(&mut out);
+            return speech.say(&out);
+        }
+        let (pieces, mut has_head) = (self.pieces(), false);
+        for (i, step) in self.case.steps().into_iter().enumerate() {
+            match step {
+                Step::Hints => speech.hints(&mut out),
+                Step::Head => {
+                    has_head = true;
+                    speech.head(self, &mut out);
+                }
+                Step::Piece(n) => {
+                    if !std::mem::replace(&mut has_head, true) {
+                        speech.head(self, &mut out);
+                    }
+                    if self.case.way == Way::Turns {
+                        self.wait(2 * PATIENCE, |steps| steps.arrived >= n + 2);
+                    }
+                    speech.piece(&pieces[n], &mut out);
+                }
             }
-            for n in 0..PIECES {
-                speech.piece(&piece(n, self.case.size), &mut out);
-                speech.say(&std::mem::take(&mut out))?;
-                self.wait(2 * PATIENCE, |steps| steps.allowed >= n + 2);
+            speech.say(&std::mem::take(&mut out))?;
+            if self.case.way == Way::Down {
+                self.wait(2 * PATIENCE, |steps| steps.allowed > i);
             }
         }
         speech.end(&mut out);
         speech.say(&out)
     }
 
+    /// The pieces of the answer as the server sends them.
+    fn pieces(&self) -> Vec<Vec<u8>> {
+        let plain = (0..PIECES).map(|n| piece(n, self.case.size));
+        if !self.case.is_coded() {
+            return plain.collect();
+        }
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        let mut code = |(n, plain): (usize, Vec<u8>)| {
+            gzip.write_all(&plain).expect("memory takes all");
+            match n + 1 == PIECES {
+                true => gzip.try_finish().expect("memory takes all"),
+                false => gzip.flush().expect("memory takes all"),
+            }
+            std::mem::take(gzip.get_mut())
+        };
+        plain.enumerate().map(&mut code).collect()
+    }
+
     fn length(&self) -> usize {
-        match self.case.way {
-            Way::Down => PIECES * self.case.size,
-            _ => b"taken".len(),
+        match self.case.is_up() {
+            true => b"taken".len(),
+            false => self.pieces().iter().map(Vec::len).sum(),
         }
     }
 
@@ -115,6 +150,8 @@ pub fn holds(text: &[u8], part: &[u8]) -> bool {
 
 /// How an answer is said in a protocol.
 trait Speech {
+    /// An answer 103.
+    fn hints(&mut self, _out: &mut Vec<u8>) {}
     fn head(&mut self, run: &Run, out: &mut Vec<u8>);
     fn piece(&mut self, text: &[u8], out: &mut Vec<u8>);
     fn end(&mut self, out: &mut Vec<u8>);
@@ -130,6 +167,7 @@ pub struct Origins {
     fastcgi: u16,
     uwsgi: u16,
     scgi: u16,
+    memcached: u16,
     stream: u16,
 }
 
@@ -151,6 +189,7 @@ impl Origins {
             fastcgi: serve(records),
             uwsgi: serve(plain),
             scgi: serve(plain),
+            memcached: serve(memcached),
             stream: serve(tunnel),
             runs,
         }
@@ -163,17 +202,18 @@ impl Origins {
             Out::Fastcgi => self.fastcgi,
             Out::Uwsgi => self.uwsgi,
             Out::Scgi => self.scgi,
-            Out::Stream => self.stream,
+            Out::Memcached => self.memcached,
+            Out::Connect | Out::Stream => self.stream,
         }
     }
 
-    /// A new request of a case.
-    pub fn begin(&self, case: &Case) -> Arc<Run> {
+    /// A new request of case `n`.
+    pub fn begin(&self, n: usize, case: &Case) -> Arc<Run> {
         let mut runs = self.runs.lock().unwrap();
         let token = runs.len().to_string();
         let run = Arc::new(Run {
             case: case.clone(),
-            token: token.clone(),
+            uri: format!("/{n}?run={token};"),
             steps: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -224,10 +264,7 @@ fn request(runs: &Runs, stream: &mut TcpStream) -> io::Result<Arc<Run>> {
     read_until(stream, &mut got, |got| {
         run = run.take().or_else(|| find(runs, got));
         let Some(run) = &run else { return false };
-        match run.case.way {
-            Way::Up | Way::UpChunked => run.look(got),
-            _ => true,
-        }
+        !run.case.is_up() || run.look(got)
     })?;
     run.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
@@ -240,6 +277,10 @@ struct Text {
 }
 
 impl Speech for Text {
+    fn hints(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+    }
+
     fn head(&mut self, run: &Run, out: &mut Vec<u8>) {
         self.chunked = run.case.framing == Framing::Pieces;
         out.extend_from_slice(self.status.as_bytes());
@@ -283,6 +324,9 @@ fn fields(run: &Run) -> String {
     if run.case.buffering == Buffering::ByServer {
         fields += "X-Accel-Buffering: no\r\n";
     }
+    if run.case.is_coded() {
+        fields += "Content-Encoding: gzip\r\n";
+    }
     fields
 }
 
@@ -325,6 +369,34 @@ fn talk(run: &Run, mut stream: TcpStream, head: &[u8]) -> io::Result<()> {
     close(stream)
 }
 
+/// memcached.
+struct Value(TcpStream);
+
+impl Speech for Value {
+    fn head(&mut self, run: &Run, out: &mut Vec<u8>) {
+        out.extend_from_slice(format!("VALUE {} 0 {}\r\n", run.uri, run.length()).as_bytes());
+    }
+
+    fn piece(&mut self, text: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(text);
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"\r\nEND\r\n");
+    }
+
+    fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+}
+
+fn memcached(runs: &Runs, mut stream: TcpStream) -> io::Result<()> {
+    let run = request(runs, &mut stream)?;
+    let mut value = Value(stream);
+    run.answer(&mut value)?;
+    close(value.0)
+}
+
 /// FastCGI.
 struct Records(TcpStream);
 
@@ -362,6 +434,13 @@ struct Frames {
 }
 
 impl Speech for Frames {
+    fn hints(&mut self, out: &mut Vec<u8>) {
+        let begin = frame::leave_head(out);
+        hpack::field(b":status", b"103", out);
+        hpack::field(b"link", b"</a>", out);
+        frame::finish_headers(out, begin, self.id, 0, frame::MAX_PAYLOAD);
+    }
+
     fn head(&mut self, run: &Run, out: &mut Vec<u8>) {
         let length = run.length().to_string();
         let begin = frame::leave_head(out);
@@ -373,6 +452,9 @@ impl Speech for Frames {
         }
         if run.case.buffering == Buffering::ByServer {
             hpack::field(b"x-accel-buffering", b"no", out);
+        }
+        if run.case.is_coded() {
+            hpack::field(b"content-encoding", b"gzip", out);
         }
         frame::finish_headers(out, begin, self.id, 0, frame::MAX_PAYLOAD);
     }
@@ -422,10 +504,11 @@ fn http2(runs: &Runs, mut reads: TcpStream) -> io::Result<()> {
                 };
                 decoder.decode(&payload, limits, found).map_err(|_| io::ErrorKind::InvalidData)?;
                 let Some(run) = find(runs, &name) else { continue };
-                if matches!(run.case.way, Way::Up | Way::UpChunked) {
+                if run.case.has_body() {
                     run.arrive(1);
-                    bodies.insert(id, (run, Vec::new()));
-                } else {
+                    bodies.insert(id, (run.clone(), Vec::new()));
+                }
+                if !run.case.is_up() {
                     respond(run, Frames { stream: writes.clone(), id });
                 }
             }
@@ -435,6 +518,7 @@ fn http2(runs: &Runs, mut reads: TcpStream) -> io::Result<()> {
                 if run.look(got)
                     && head.has(frame::END_STREAM)
                     && let Some((run, _)) = bodies.remove(&id)
+                    && run.case.is_up()
                 {
                     respond(run, Frames { stream: writes.clone(), id });
                 }

@@ -52,6 +52,13 @@ impl Exchange {
         }
         let body = self.body.go_on(r, passing, &self.to);
         let next = match &mut self.sending {
+            // What was read ahead while a piece was sent in its own time goes next.
+            None if !source.is_empty() || source.done => {
+                match either(body, std::future::ready(())).await {
+                    Either::Left(went) => Either::Right(went),
+                    Either::Right(()) => return Ok(true),
+                }
+            }
             None => match either(source.wait(), body).await {
                 Either::Left(()) => return Ok(true),
                 Either::Right(went) => Either::Right(went),
@@ -87,9 +94,7 @@ impl Exchange {
     ) -> io::Result<()> {
         // What has a rate is sent in its own time.
         r.output.held = core::rate(r).is_none();
-        if source.is_empty() {
-            r.pause_body(source.comes_in_pieces()).await?;
-        } else {
+        if !source.is_empty() {
             let piece = source.take_piece();
             if buffering {
                 source.ahead_of(pin!(r.send_body_on(piece))).await?;
@@ -97,6 +102,10 @@ impl Exchange {
                 r.send_body(piece, false).await?;
                 r.flush_body().await?;
             }
+        }
+        if source.is_empty() {
+            let pieces = source.comes_in_pieces();
+            ahead_of(buffering, source, pin!(r.pause_body(pieces))).await?;
         }
         if r.output.held {
             self.sending = r.send_held();
