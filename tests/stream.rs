@@ -153,6 +153,19 @@ fn a_server_that_is_not_there_is_passed_over() {
 }
 
 #[test]
+fn a_session_to_itself_ends_at_worker_connections() {
+    let conf = "events { worker_connections 32; } stream {
+         server { listen 127.0.0.1:%%PORT1%%; proxy_pass 127.0.0.1:%%PORT1%%; }
+         server { listen 127.0.0.1:%%PORT2%%; return ok; } }";
+    let s = Server::start(env!("CARGO_BIN_EXE_weir"), conf);
+    for _ in 0..2 {
+        assert_eq!(heard(s.port_at(1), b""), b"");
+        assert_eq!(heard(s.port_at(2), b""), b"ok");
+    }
+    s.wait_log("32 worker_connections are not enough while connecting to upstream, client: ", 2);
+}
+
+#[test]
 fn texts_rules_and_variables() {
     let s = stream(
         "map $server_port $which { ~5$ five; default other; }

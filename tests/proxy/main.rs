@@ -22,23 +22,54 @@ fn start(http: &str, locations: &str) -> Server {
     Server::with_locations(Dir::new(), WEIR, http, locations)
 }
 
+/// A loop that has all connections it may have would wait for its own answer, as long as `proxy_read_timeout`.
 #[test]
-fn connections_to_servers_take_no_clients_place() {
-    let port = echo();
+fn a_proxy_to_itself_ends_at_worker_connections() {
     let server = Server::start(
-        env!("CARGO_BIN_EXE_weir"),
+        WEIR,
+        "events { worker_connections 32; } http {
+             upstream itself { server 127.0.0.1:%%PORT%% max_fails=1; }
+             server { listen 127.0.0.1:%%PORT%%; location = /ok { return 200; }
+                 location / { proxy_pass http://itself; } location = /via { proxy_pass http://itself/ok; } } }",
+    );
+    for _ in 0..3 {
+        // As in nginx: what this process lacks is its own failure, and is passed on from hop to hop.
+        assert_eq!(server.get("/round").status, 500);
+        assert_eq!(server.get("/via").status, 200, "the server is not to blame");
+    }
+    let text = "32 worker_connections are not enough while connecting to upstream, client: ";
+    server.wait_log(text, 3);
+}
+
+#[test]
+fn idle_connections_to_servers_give_their_places_to_clients() {
+    let ports = [echo(), echo(), echo()];
+    let group = |(n, port)| format!("upstream back{n} {{ server 127.0.0.1:{port}; keepalive 8; }}");
+    let groups: String = ports.iter().enumerate().map(group).collect();
+    let server = Server::start(
+        WEIR,
         &format!(
-            "worker_threads 1; events {{ worker_connections 8; }} http {{
-                 upstream back {{ server 127.0.0.1:{port}; keepalive 8; }}
-                 server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://back; }} }} }}"
+            "events {{ worker_connections 8; }} http {{ {groups}
+                 server {{ listen 127.0.0.1:%%PORT%%; location = /ok {{ return 200; }}
+                     location / {{ proxy_pass http://back$arg_n; }} }} }}"
         ),
     );
-    // With one to the server for each they would be twice as many as there may be.
-    let mut clients: Vec<_> = (0..6).map(|_| server.connect()).collect();
-    for _ in 0..2 {
-        assert!(clients.iter_mut().all(|client| client.get("/").status == 200));
+    for n in 0..ports.len() {
+        assert_eq!(server.get(&format!("/?n={n}")).status, 200);
     }
-    assert_eq!(server.logged("worker_connections are not enough"), 0);
+    // None of them is idle: it has begun to ask.
+    let clients: Vec<_> = (0..7)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send("GET /ok HTTP/1.1\r\nHost: ");
+            client
+        })
+        .collect();
+    assert_eq!(server.get("/ok").status, 200);
+    for mut client in clients {
+        assert_eq!(client.send("a\r\n\r\n").response().status, 200);
+    }
+    server.wait_log("8 worker_connections are not enough, reusing connections", 1);
 }
 
 #[test]

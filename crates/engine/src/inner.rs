@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::executor::Executor;
 use crate::heavy;
 use crate::lap::Laps;
+use crate::limit::SocketLimit;
 use crate::outside::{Listener, Watch};
 use crate::park::Parked;
 use crate::remote::{Mail, Mailbox, News};
@@ -60,6 +61,7 @@ pub(crate) struct Inner {
     pub(crate) stopping: Cell<bool>,
     pub(crate) laps: Laps,
     pub(crate) heavy: heavy::Queue,
+    pub(crate) limit: RefCell<SocketLimit>,
     /// Among the loops that relieve each other; none if there are no others.
     pub(crate) team: Option<Seat>,
 }
@@ -100,6 +102,7 @@ impl Inner {
             panic_hook: RefCell::new(None),
             stopping: Cell::new(false),
             heavy: heavy::Queue::default(),
+            limit: RefCell::default(),
             team,
         })
     }

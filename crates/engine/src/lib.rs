@@ -25,6 +25,7 @@ mod handle;
 mod heavy;
 mod inner;
 mod lap;
+mod limit;
 mod operation;
 mod ops;
 mod outside;
@@ -57,6 +58,7 @@ pub use files::{
 pub use handle::Handle;
 pub use heavy::Heavy;
 pub use lap::Timekeeper;
+pub use limit::NoSlot;
 pub use operation::{block, coarse_nanos, longest_operation, operation};
 pub use ops::connect::{ConnectOptions, Unbound};
 pub use ops::datagram::{Answering, Datagram, Received};

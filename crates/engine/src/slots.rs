@@ -25,6 +25,11 @@ impl<T> Slots<T> {
         Slots { entries: Vec::new(), free: Vec::new() }
     }
 
+    /// How many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
     /// The key that the next [`Slots::insert`] will give.
     fn vacant(&mut self) -> Key {
         let index = self.free.last().copied().unwrap_or_else(|| {
@@ -76,10 +81,6 @@ impl<T> Slots<T> {
         entry.generation = (entry.generation + 1) % GENERATIONS;
         self.free.push(key.index);
         Some(value)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
     }
 
     /// Takes everything out, for the end of the loop.

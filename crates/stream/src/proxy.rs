@@ -307,6 +307,8 @@ fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Blame {
     } else if let Some(unbound) = fault::unbound(error) {
         let (local, cause) = (&unbound.local, unbound.errno.into());
         s.log(Level::Crit, format_args!("bind({local}) failed {} {doing}", Cause(&cause)));
+    } else if let Some(no_slot) = fault::no_slot(error) {
+        s.log(Level::Alert, format_args!("{no_slot} {doing}"));
     } else if blame == Blame::Us {
         s.log(Level::Alert, format_args!("socket() failed {} {doing}", Cause(error)));
     } else {

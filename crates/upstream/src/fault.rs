@@ -6,7 +6,7 @@
 use std::io;
 
 use rustix::io::Errno;
-use weir_engine::Unbound;
+use weir_engine::{NoSlot, Unbound};
 use weir_tls::HandshakeError;
 
 use crate::Failure;
@@ -52,7 +52,7 @@ pub fn blame_handshake(error: &HandshakeError, chosen: bool) -> Blame {
 /// This process or its system lacks something, descriptors, memory or watches, or the address that it is to speak from; or
 /// what the client sent is too long for a datagram. Asking another server takes the same.
 fn is_ours(error: &io::Error) -> bool {
-    if unbound(error).is_some() {
+    if unbound(error).is_some() || no_slot(error).is_some() {
         return true;
     }
     let lacking = [
@@ -75,6 +75,11 @@ fn is_without_way(error: &io::Error) -> bool {
 
 /// The address that was to be spoken from, where that cannot be had.
 pub fn unbound(error: &io::Error) -> Option<&Unbound> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// `worker_connections`, where they are not enough for a connection to a server.
+pub fn no_slot(error: &io::Error) -> Option<&NoSlot> {
     error.get_ref()?.downcast_ref()
 }
 

@@ -27,7 +27,7 @@ pub use changes::{Changes, Duty, MOST_WEIGHT};
 pub use group::{Choice, Ended, Group, Picked};
 pub use health::{Health, Record, Thresholds, Verdict};
 pub use peer::{Endpoint, Options, Peer};
-pub use pool::{Connection, Limits, Pool, SharedPool, Tag};
+pub use pool::{Connection, Limits, Pool, SharedPool, Tag, close_idle};
 pub use queue::Queue;
 pub use rate::Rate;
 pub use retry::{Failure, Failures, Retry, Sent};

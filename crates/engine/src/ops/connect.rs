@@ -62,7 +62,7 @@ impl fmt::Display for Unbound {
 impl std::error::Error for Unbound {}
 
 impl Handle {
-    /// Connects to a TCP or Unix-domain address.
+    /// Connects to a TCP or Unix-domain address. Fails with [`crate::NoSlot`] where the loop may have no socket more.
     pub async fn connect(&self, to: &SocketAddrAny, how: &ConnectOptions) -> io::Result<Stream> {
         let (stream, connected) = self.start_connect(to, how)?;
         stream.set_deadline(how.deadline);
@@ -79,6 +79,7 @@ impl Handle {
         to: &SocketAddrAny,
         how: &ConnectOptions,
     ) -> io::Result<(Stream, bool)> {
+        self.take_slot()?;
         let fd = socket(to, SocketType::STREAM, how)?;
         seam::connected(&fd);
         let connected = match rustix::net::connect(&fd, to) {

@@ -42,6 +42,7 @@ impl Handle {
         to: &SocketAddrAny,
         how: &ConnectOptions,
     ) -> io::Result<Datagram> {
+        self.take_slot()?;
         let fd = connect::socket(to, SocketType::DGRAM, how)?;
         rustix::net::connect(&fd, to)?;
         Ok(Datagram(self.0.enter(self, fd, Ready::WRITE)?))

@@ -5,7 +5,7 @@ use std::io;
 
 use weir_log::{Cause, Level};
 use weir_upstream::Failure;
-use weir_upstream::fault::{Blame, blame, is_late, late, unbound};
+use weir_upstream::fault::{Blame, blame, is_late, late, no_slot, unbound};
 
 use crate::request::Request;
 
@@ -116,6 +116,10 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
         let (local, cause) = (&unbound.local, unbound.errno.into());
         let text = format_args!("bind({local}) failed {} {}", Cause(&cause), doing.text());
         r.log(Level::Crit, text);
+        return Fault::Us(500);
+    }
+    if let Some(no_slot) = no_slot(error) {
+        r.log(Level::Alert, format_args!("{no_slot} {}", doing.text()));
         return Fault::Us(500);
     }
     let fault = blame(error).into();

@@ -1,5 +1,6 @@
 //! The listening sockets and connections of one loop, as its [`Porter`](weir_balance::Porter) sees them.
 
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use weir_engine::{Handle, Wake};
 use weir_log::{Cause, Log, log};
 use weir_metrics::Metric;
 use weir_sys::beginning::beginning;
+use weir_upstream::close_idle;
 use weir_values::Address;
 
 use super::acceptor::Accepted;
@@ -32,21 +34,22 @@ pub(super) struct Gate {
     commons: Arc<Commons>,
     log: Arc<Log>,
     row: usize,
-    connections: usize,
-    said_full: Option<Instant>,
+    room: Rc<Room>,
 }
 
 impl Gate {
     pub(super) fn new(cycle: &Cycle, place: Place, service: Rc<Service>) -> Gate {
         let events = &cycle.config.events;
+        let room = Rc::new(Room::new(events.connections, &cycle.log));
+        let making = Rc::clone(&room);
+        service.handle.limit_sockets(events.connections, Rc::new(move |h| _ = making.make(h)));
         Gate {
             doors: Doors::new(&service.handle, cycle, place, events.balance.shape()),
             service,
             commons: Arc::clone(&cycle.load),
             log: Arc::clone(&cycle.log),
             row: place.row,
-            connections: events.connections,
-            said_full: None,
+            room,
         }
     }
 
@@ -66,6 +69,49 @@ impl Gate {
     }
 }
 
+/// `worker_connections`: connections to servers count as those of clients do.
+struct Room {
+    most: usize,
+    log: Arc<Log>,
+    said: Cell<Option<Instant>>,
+}
+
+impl Room {
+    fn new(most: usize, log: &Arc<Log>) -> Room {
+        Room { most, log: Arc::clone(log), said: Cell::new(None) }
+    }
+
+    /// Ends some idle connections, the longest idle first: those of clients, then those to servers, of which one is closed
+    /// at once. False if there are none.
+    fn make(&self, h: &Handle) -> bool {
+        let parked = h.parked();
+        let mut ended = h.unpark_oldest((parked / EVICT_PART).clamp(1, EVICT_MOST), Wake::Evicted);
+        if h.sockets() >= self.most || ended == 0 {
+            ended += close_idle(1);
+        }
+        if ended > 0 && self.says_again(h) {
+            let text = "worker_connections are not enough, reusing connections";
+            log!(self.log, Warn, None, "{} {text}", self.most);
+        }
+        ended > 0
+    }
+
+    fn say_full(&self, h: &Handle) {
+        if self.says_again(h) {
+            log!(self.log, Alert, None, "{} worker_connections are not enough", self.most);
+        }
+    }
+
+    fn says_again(&self, h: &Handle) -> bool {
+        let now = h.now();
+        let again = self.said.get().is_none_or(|at| now >= at + SAY_AGAIN);
+        if again {
+            self.said.set(Some(now));
+        }
+        again
+    }
+}
+
 impl Entrance for Gate {
     type Door = Door;
 
@@ -82,7 +128,7 @@ impl Entrance for Gate {
     }
 
     fn has_room(&self) -> bool {
-        self.service.connections() < self.connections
+        self.h().sockets() < self.room.most
     }
 
     fn is_full(&mut self) -> bool {
@@ -90,24 +136,13 @@ impl Entrance for Gate {
         if full {
             self.make_room();
         }
-        full
+        full && !self.has_room()
     }
 
-    /// Says so, or that it cannot.
     fn make_room(&mut self) {
-        let (h, now) = (self.h(), self.now());
-        let evicted = (h.parked() / EVICT_PART).clamp(1, EVICT_MOST).min(h.parked());
-        if self.said_full.is_none_or(|at| now >= at + SAY_AGAIN) {
-            self.said_full = Some(now);
-            let n = self.connections;
-            if evicted > 0 {
-                let text = "worker_connections are not enough, reusing connections";
-                log!(self.log, Warn, None, "{n} {text}");
-            } else {
-                log!(self.log, Alert, None, "{n} worker_connections are not enough");
-            }
+        if !self.room.make(self.h()) {
+            self.room.say_full(self.h());
         }
-        self.h().unpark_oldest(evicted, Wake::Evicted);
     }
 
     fn shared(&self) -> Vec<Door> {

@@ -17,8 +17,10 @@ use weir_tls::Wire;
 
 use crate::Peer;
 
+mod kept;
 mod shared;
 
+pub use kept::close_idle;
 pub use shared::SharedPool;
 use shared::{Offer, Part};
 
@@ -191,10 +193,9 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         let shared = self.shared.is_shared();
         if idle.len() >= limits.idle && !(shared && self.shared.has_room(limits.idle)) {
-            let oldest = idle.remove(0);
-            if oldest.offered {
-                self.withdraw(oldest.id, &oldest.connection);
-            }
+            drop(idle);
+            self.close_oldest();
+            idle = self.idle.borrow_mut();
         }
         let id = self.last.get() + 1;
         self.last.set(id);
@@ -202,6 +203,7 @@ impl Pool {
         idle.push(Idle { id, connection, until: now + limits.timeout, offered });
         drop(idle);
         if !self.tended.replace(true) {
+            kept::enter(self);
             handle.spawn(Tending { pool: self.clone(), handle: handle.clone(), sleep: None });
         } else if new {
             self.part.wake();
@@ -216,6 +218,23 @@ impl Pool {
         let peer = connection.peer.clone();
         self.part.offer(Offer { id, fd, secured, tag, peer, requests, started });
         true
+    }
+
+    /// When the oldest would have been closed.
+    fn oldest(&self) -> Option<Instant> {
+        self.idle.borrow().first().map(|idle| idle.until)
+    }
+
+    /// Closes the oldest.
+    fn close_oldest(&self) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.is_empty() {
+            return;
+        }
+        let oldest = idle.remove(0);
+        if oldest.offered {
+            self.withdraw(oldest.id, &oldest.connection);
+        }
     }
 
     /// Closes all: the loop is about to end.
