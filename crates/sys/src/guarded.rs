@@ -3,8 +3,8 @@
 //!
 //! A user who can write to a directory can put a link into it, and root who follows the link opens, makes or gives away
 //! a file elsewhere. The rule here: root follows a link, and takes what is no plain file, only where no other user can
-//! have put it. Links to the standard output and error of the process are harmless, and always followed. Each
-//! directory on the way is opened before the next name is looked up in it, so nothing changes between a look and its
+//! have put it. Links to the standard output and error of the process are followed in any case, unless these are plain
+//! files, which would be given away. Each directory on the way is opened before the next name is looked up in it, so nothing changes between a look and its
 //! use. For a process that is not root there is nothing to guard.
 
 use std::ffi::{OsStr, OsString};
@@ -48,10 +48,13 @@ pub fn open(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
         return Err(Errno::ISDIR.into());
     }
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    resolve(path, |dir, name, follow| {
-        let fd = openat(dir, name, flags | follow, mode)?;
+    resolve(path, |dir, name, way| {
+        let fd = openat(dir, name, flags | way.follow, mode)?;
         let found = fstat(&fd)?;
         let is_plain = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        if way.planted && is_plain {
+            return Err(refused("a link"));
+        }
         if !(is_plain && found.st_nlink == 1 || is_from_root(&found, dir)?) {
             return Err(refused(if is_plain { "a hard link" } else { "no plain file" }));
         }
@@ -74,7 +77,7 @@ pub fn directory(
     owner: Option<u32>,
 ) -> Result<(), (&'static str, io::Error)> {
     let mut call = "mkdir()";
-    resolve(path, |dir, name, follow| {
+    resolve(path, |dir, name, way| {
         call = "mkdir()";
         let made = match mkdirat(dir, name, Mode::from_raw_mode(mode)) {
             Err(Errno::EXIST) => false,
@@ -85,7 +88,7 @@ pub fn directory(
         }
         call = "open()";
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = openat(dir, name, flags | follow, Mode::empty())?;
+        let fd = openat(dir, name, flags | way.follow, Mode::empty())?;
         if made {
             call = "chmod()";
             fchmod(&fd, Mode::from_raw_mode(mode))?;
@@ -136,19 +139,28 @@ pub fn set_socket_mode(path: &Path, mode: Mode) -> io::Result<()> {
     })
 }
 
-/// Walks to the last directory of `path`, and has `last` do its work there with the last name. `last` gets the flag
-/// with which it is to open: whether a link is followed.
+/// How the last name of a path was come to.
+#[derive(Clone, Copy)]
+struct Way {
+    /// To open with: whether a link is followed.
+    follow: OFlags,
+    /// Over a link of another user, to the standard output or error.
+    planted: bool,
+}
+
+/// Walks to the last directory of `path`, and has `last` do its work there with the last name.
 fn resolve<T>(
     path: &Path,
-    mut last: impl FnMut(&OwnedFd, &OsStr, OFlags) -> io::Result<T>,
+    mut last: impl FnMut(&OwnedFd, &OsStr, Way) -> io::Result<T>,
 ) -> io::Result<T> {
     let whole = path.as_os_str().as_bytes();
     let mut at = start_of(whole)?;
     let mut rest = names(whole);
+    let mut way = Way { follow: OFlags::NOFOLLOW, planted: false };
     let mut links = 0;
     while let Some(name) = rest.pop() {
         let found = match rest.is_empty() {
-            true => last(&at, &name, OFlags::NOFOLLOW).map(Ok),
+            true => last(&at, &name, way).map(Ok),
             false => into(&at, &name, OFlags::NOFOLLOW).map(Err),
         };
         let error = match found {
@@ -159,10 +171,12 @@ fn resolve<T>(
             }
             Err(e) => e,
         };
-        let Some(text) = link(&at, &name, error)? else {
+        let (text, planted) = link(&at, &name, error)?;
+        way.planted |= planted;
+        let Some(text) = text else {
             // What a link of procfs leads to has no name to walk to.
             match rest.is_empty() {
-                true => return last(&at, &name, OFlags::empty()),
+                true => return last(&at, &name, Way { follow: OFlags::empty(), ..way }),
                 false => at = into(&at, &name, OFlags::empty())?,
             }
             continue;
@@ -179,9 +193,9 @@ fn resolve<T>(
     Err(Errno::ISDIR.into())
 }
 
-/// The text of the link that made a step fail with `error`, if root may follow it; none for a link of procfs, which the
-/// kernel follows.
-fn link(at: &OwnedFd, name: &OsStr, error: io::Error) -> io::Result<Option<Vec<u8>>> {
+/// The text of the link that made a step fail with `error`, if root may follow it, and whether another user can have put
+/// it there; no text for a link of procfs, which the kernel follows.
+fn link(at: &OwnedFd, name: &OsStr, error: io::Error) -> io::Result<(Option<Vec<u8>>, bool)> {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     if !matches!(code, Some(Errno::LOOP | Errno::NOTDIR)) {
         return Err(error);
@@ -193,11 +207,12 @@ fn link(at: &OwnedFd, name: &OsStr, error: io::Error) -> io::Result<Option<Vec<u
         return Err(error);
     }
     let text = readlinkat(&link, "", Vec::new())?.into_bytes();
-    if !STANDARD.contains(&text.as_slice()) && !is_from_root(&found, at)? {
+    let planted = !is_from_root(&found, at)?;
+    if planted && !STANDARD.contains(&text.as_slice()) {
         return Err(refused("a link"));
     }
     let is_proc = fstatfs(at)?.f_type as u64 == PROC_SUPER_MAGIC as u64;
-    Ok((!is_proc).then_some(text))
+    Ok(((!is_proc).then_some(text), planted))
 }
 
 /// Whether no user but root can have put `entry` into the directory. A process that is not root has no more rights than
