@@ -152,7 +152,9 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed
     let mut reply = Reply::read(line).await.map_err(|e| unread(READING, e))?;
     let wants_body = check.rules.as_ref().is_some_and(|rules| rules.wants_body());
     let mut body = Body::default();
-    if wants_body || reply.keeps() && !check.kept.is_zero() {
+    // A stream that is dropped before its end is reset, and a connection with many resets is not kept.
+    let is_read = reply.keeps() || matches!(line, Line::Stream(_));
+    if wants_body || is_read && !check.kept.is_zero() {
         let read = reply.body(line, BODY).await;
         body = read.map_err(|e| unread("reading upstream", e))?;
     }
