@@ -4,6 +4,7 @@ mod beside;
 mod checks;
 mod foreign;
 mod hostile;
+mod innocent;
 pub mod peer;
 mod streams;
 

@@ -61,6 +61,8 @@ pub struct Talk {
     decoder: Decoder,
     /// What is written together.
     held: Option<Vec<u8>>,
+    /// The window that the other end gives to new streams.
+    pub window: u32,
 }
 
 /// A request's head.
@@ -95,14 +97,18 @@ impl Talk {
         let mut preface = [0; 24];
         stream.read_exact(&mut preface).ok()?;
         assert_eq!(&preface, frame::PREFACE);
-        Some(Talk { stream, decoder: Decoder::default(), held: None })
+        Some(Talk::over(stream))
+    }
+
+    fn over(stream: TcpStream) -> Talk {
+        Talk { stream, decoder: Decoder::default(), held: None, window: frame::DEFAULT_WINDOW }
     }
 
     /// The other end: a client.
     pub fn client(port: u16) -> Talk {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut talk = Talk { stream, decoder: Decoder::default(), held: None };
+        let mut talk = Talk::over(stream);
         talk.write(|out| {
             out.extend_from_slice(frame::PREFACE);
             frame::write_settings(&[], out);
@@ -154,6 +160,14 @@ impl Talk {
             Kind::WindowUpdate => Event::Window(head.stream, word(0)),
             Kind::Goaway => Event::Goaway(word(4)),
             Kind::Ping if head.has(frame::ACK) => Event::Pong,
+            Kind::Settings => {
+                for setting in frame::settings(&payload) {
+                    if let Setting::InitialWindowSize(window) = setting {
+                        self.window = window;
+                    }
+                }
+                Event::Other
+            }
             _ => Event::Other,
         })
     }

@@ -15,7 +15,7 @@ use super::links::Opening;
 use super::stream::{Room, State, Stream};
 
 /// Until the server says how many streams it serves, no more: RFC 9113 section 6.5.2 asks servers for that many.
-const MOST: u32 = 100;
+pub const MOST: u32 = 100;
 /// A connection whose streams have used up this many numbers takes no new ones.
 const LAST: u32 = frame::MAX_WINDOW - 2;
 /// After so many resets a connection takes no new streams. Servers close connections with too many: h2 from 20 at once,
@@ -112,6 +112,11 @@ impl Link {
     }
 
     /// How many streams the server serves at once.
+    pub fn most(&self) -> u32 {
+        self.most.get()
+    }
+
+    /// The server says how many.
     pub fn set_most(&self, most: u32) {
         self.most.set(most);
     }

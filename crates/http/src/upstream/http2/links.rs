@@ -9,7 +9,7 @@ use std::time::Instant;
 use weir_proto::http2::frame;
 use weir_upstream::{Limits, Peer, Tag};
 
-use super::link::Link;
+use super::link::{Link, MOST};
 
 /// The connections of one loop.
 #[derive(Default)]
@@ -35,7 +35,9 @@ struct Dial {
     tag: Tag,
     /// It came to something, or to nothing.
     open: Cell<Option<bool>>,
-    /// Bytes of bodies that wait for it.
+    /// Requests for it.
+    streams: Cell<u32>,
+    /// Bytes of their bodies.
     bodies: Cell<u64>,
     waiting: RefCell<Vec<Waker>>,
 }
@@ -72,17 +74,20 @@ impl Links {
             if let Some(link) = list.iter().find(fits) {
                 return Found::Link(link.clone());
             }
+            // What the server says on one connection it will say on the next.
+            let same = list.iter().filter(|link| link.connection.peer.endpoint == peer.endpoint);
+            let most = same.map(|link| link.most()).min().unwrap_or(MOST);
             let dials = self.dials.borrow();
             let fits = |dial: &&Rc<Dial>| {
-                dial.tag == tag && dial.peer.endpoint == peer.endpoint && dial.takes(body)
+                dial.tag == tag && dial.peer.endpoint == peer.endpoint && dial.takes(body, most)
             };
             if let Some(dial) = dials.iter().find(fits) {
                 return Found::Coming(Coming(dial.clone()));
             }
         }
         let (open, waiting) = Default::default();
-        let dial =
-            Rc::new(Dial { peer: peer.clone(), tag, open, bodies: Cell::new(body), waiting });
+        let (streams, bodies) = (Cell::new(1), Cell::new(body));
+        let dial = Rc::new(Dial { peer: peer.clone(), tag, open, streams, bodies, waiting });
         self.dials.borrow_mut().push(dial.clone());
         Found::None(Opening { dial, links: Rc::downgrade(self) })
     }
@@ -117,13 +122,15 @@ impl Links {
 }
 
 impl Dial {
-    /// Whether a request with so much of a body may wait for it, and counts that then.
-    fn takes(&self, body: u64) -> bool {
+    /// Whether a request with so much of a body may wait for it, as one of at most so many, and counts that then.
+    fn takes(&self, body: u64, most: u32) -> bool {
         let before = self.bodies.get();
         let bodies = before.saturating_add(body);
-        let takes = body == 0 || before == 0 || bodies <= u64::from(frame::DEFAULT_WINDOW) / 2;
+        let fits = body == 0 || before == 0 || bodies <= u64::from(frame::DEFAULT_WINDOW) / 2;
+        let takes = fits && self.streams.get() < most;
         if takes {
             self.bodies.set(bodies);
+            self.streams.set(self.streams.get() + 1);
         }
         takes
     }
