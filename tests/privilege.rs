@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::net::{SendFlags, SocketType, send, sockopt};
+use rustix::net::{SendFlags, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use weir_testkit::{
     Client, Dice, Dir, PATIENCE, Process, Server, ask_until, free_port, number, run, seed, until,
@@ -33,6 +33,12 @@ fn is_root() -> bool {
         println!("not run: only root can give workers another user");
     }
     root
+}
+
+/// Sends a worker's message to the master.
+#[expect(clippy::disallowed_methods, reason = "the test has no loop")]
+fn say(line: &OwnedFd, message: &[u8]) -> rustix::io::Result<usize> {
+    rustix::net::send(line, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
 }
 
 /// A directory in the test's that belongs to the workers' user.
@@ -117,7 +123,7 @@ fn a_worker_has_the_master_do_nothing_without_an_api() {
         let all = (0..=255).map(|byte| [byte]);
         for message in std::iter::once(first.to_vec()).chain(all.map(|byte| byte.to_vec())) {
             // The master may have stopped reading.
-            let _ = send(&line, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            let _ = say(&line, &message);
         }
     }
     for worker in workers {
@@ -140,7 +146,7 @@ fn a_worker_with_an_api_opens_no_log_outside() {
     let before = state(&outside);
     let line = line_of(server.workers()[0]);
     for _ in 0..8 {
-        send(&line, b"o", SendFlags::NOSIGNAL | SendFlags::DONTWAIT).unwrap();
+        say(&line, b"o").unwrap();
     }
     let master = server.pid();
     let refused = |name: &str| {

@@ -268,6 +268,7 @@ fn echo(server: &Server, path: &str, messages: usize) -> Result<(), String> {
     say("0\r\n\r\n".to_owned(), "\r\n0\r\n\r\n")
 }
 
+#[expect(clippy::disallowed_methods, reason = "a client that leaves some time later")]
 fn misbehave(server: &Server, wrong: Wrong, dice: &mut Dice, over: &AtomicBool) {
     let mut held = Vec::new();
     while !over.load(Ordering::Relaxed) {
