@@ -41,6 +41,26 @@ fn a_proxy_to_itself_ends_at_worker_connections() {
     server.wait_log(text, 3);
 }
 
+/// In absolute form a path may be missing (RFC 9112, section 3.2.2); in origin form it may not.
+#[test]
+fn a_target_without_a_path_is_passed_on_with_one() {
+    let locations = format!(
+        "location / {{ proxy_pass http://127.0.0.1:{0}; }}
+         location /from/ {{ proxy_pass http://127.0.0.1:{0}/to/; }}",
+        echo()
+    );
+    let server = start("", &locations);
+    for (target, asked) in [
+        ("http://a?b=/c", "/?b=/c"),
+        ("http://a", "/"),
+        ("http://a/?b", "/?b"),
+        ("http://a/from/?b", "/to/?b"),
+    ] {
+        let answer = server.ask(&format!("GET {target}"), "", "").body();
+        assert!(answer.contains(&format!("\nGET {asked} HTTP/1.")), "{target}: {answer}");
+    }
+}
+
 #[test]
 fn idle_connections_to_servers_give_their_places_to_clients() {
     let ports = [echo(), echo(), echo()];

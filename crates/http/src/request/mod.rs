@@ -275,6 +275,13 @@ impl Request {
         self.parser.head()
     }
 
+    /// Path and query as the client sent them, if nothing has changed them. `http://a?b` has none: its path is empty, and a
+    /// server is asked for `/?b`.
+    pub fn target_as_sent(&self) -> Option<&[u8]> {
+        let head = self.head();
+        (self.unchanged_path && !head.empty_path).then(|| head.target.of(&self.buf))
+    }
+
     /// Bytes of the head.
     pub fn text(&self, span: Span) -> &[u8] {
         span.of(&self.buf)

@@ -109,7 +109,7 @@ fn parts<'r>(r: &'r Request, pass: &'r Pass) -> uri::Parts<'r> {
         computed: matches!(pass.to, To::Computed(_)),
         location: &pass.location,
         location_holds: !r.rewritten_in_place,
-        as_sent: r.unchanged_path.then(|| head.target.of(&r.buf)),
+        as_sent: r.target_as_sent(),
         path: &r.path,
         escapes: head.quoted || r.internal,
         args: &r.args,

@@ -33,7 +33,7 @@ impl<'a> Parts<'a> {
             computed: false,
             location: b"",
             location_holds: false,
-            as_sent: r.unchanged_path.then(|| r.head().target.of(&r.buf)),
+            as_sent: r.target_as_sent(),
             path: &r.path,
             escapes: true,
             args: &r.args,
