@@ -123,3 +123,73 @@ fn modules_in_c_find_lua_in_the_program() {
     let server = Server::start_in(dir, WEIR, conf);
     assert_eq!(server.get("/").body(), "42\n");
 }
+
+/// What functions return, by type. A caller may pass all values on, so one nil more is another call. The lists are those of
+/// lua-nginx-module 0.10.23 with lua-resty-core 0.1.25.
+#[test]
+fn functions_return_as_many_values_as_openresty() {
+    const RETURNED: &[(&str, &str)] = &[
+        (r#"d:get("s")"#, "string"),
+        (r#"d:get("f")"#, "string number"),
+        (r#"d:get("none")"#, "nil"),
+        (r#"d:get("")"#, "nil string"),
+        (r#"d:get_stale("s")"#, "string nil boolean"),
+        (r#"d:set("a", 1)"#, "boolean nil boolean"),
+        (r#"d:set("", 1)"#, "nil string"),
+        (r#"d:set("a", {})"#, "nil string"),
+        (r#"d:add("s", 1)"#, "boolean string boolean"),
+        (r#"d:replace("none", 1)"#, "boolean string boolean"),
+        (r#"d:delete("s")"#, "boolean nil boolean"),
+        (r#"d:delete(nil)"#, "nil string"),
+        (r#"d:incr("n", 1)"#, "number"),
+        (r#"d:incr("n", 1, 0)"#, "number nil boolean"),
+        (r#"d:incr("none", 1)"#, "nil string"),
+        (r#"d:lpush("l", 1)"#, "number"),
+        (r#"d:rpush("l", 1)"#, "number"),
+        (r#"d:lpush("s", 1)"#, "nil string"),
+        (r#"d:lpop("l")"#, "number"),
+        (r#"d:llen("l")"#, "number"),
+        (r#"d:ttl("s")"#, "number"),
+        (r#"d:ttl("none")"#, "nil string"),
+        (r#"d:expire("s", 9)"#, "boolean"),
+        (r#"d:expire("none", 9)"#, "nil string"),
+        ("ngx.req.get_headers()", "table"),
+        ("ngx.req.get_headers(1)", "table string"),
+        ("ngx.resp.get_headers()", "table"),
+        (r#"ngx.re.find("abc", "b")"#, "number number"),
+        (r#"ngx.re.find("abc", "x")"#, "nil"),
+        (r#"ngx.re.find("abc", "(")"#, "nil nil string"),
+        (r#"ngx.re.match("abc", "x")"#, "nil"),
+        (r#"ngx.re.sub("abc", "b", "x")"#, "string number"),
+        ("coroutine.resume(coroutine.create(function() end))", "boolean"),
+        ("coroutine.resume(coroutine.create(function() return nil, 1 end))", "boolean nil number"),
+        ("coroutine.wrap(function() end)()", ""),
+        ("ngx.socket.tcp():settimeout({})", ""),
+    ];
+    let mut script = String::from(
+        "local function types(...)
+             local all = {}
+             for i = 1, select('#', ...) do all[i] = type((select(i, ...))) end
+             return table.concat(all, ' ')
+         end
+         local d = ngx.shared.d\n",
+    );
+    for (call, _) in RETURNED {
+        script.push_str(
+            "d:flush_all() d:set('s', 'v') d:set('f', 'v', 0, 5) d:set('n', 1) d:lpush('l', 1)\n",
+        );
+        script.push_str(&format!("ngx.say(types({call}))\n"));
+    }
+    // A lexer's context needs no position to begin with.
+    script.push_str("local ctx = {} ngx.re.match('ab', 'a', 'jo', ctx) ngx.say(ctx.pos)\n");
+    let conf = format!(
+        "events {{}} http {{ lua_shared_dict d 1m; server {{ listen 127.0.0.1:%%PORT%%;
+             location / {{ content_by_lua_block {{ {script} }} }} }} }}"
+    );
+    let answer = Server::start(WEIR, &conf).get("/").body();
+    let returned: Vec<&str> = answer.lines().collect();
+    for ((call, expected), returned) in RETURNED.iter().zip(&returned) {
+        assert_eq!(returned, expected, "{call}");
+    }
+    assert_eq!(returned.last(), Some(&"2"), "{answer}");
+}

@@ -70,13 +70,6 @@ fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
             },
         )?;
     }
-    natives.add("dict_delete", |_, (at, key): (usize, Key)| {
-        let done = with(at, &key, |dict, key| {
-            dict.remove(key);
-            Ok(())
-        });
-        (done.is_ok(), done.err())
-    })?;
     natives.add(
         "dict_incr",
         |_, (at, key, by, init, ttl): (usize, Key, f64, Option<f64>, Option<f64>)| {

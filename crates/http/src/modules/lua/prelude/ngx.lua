@@ -27,9 +27,9 @@ end
 native.check, native.wait = check, wait
 
 -- A script's own coroutines may wait, too: their waits pass through its resume.
-local function passed(co, ok, mark, ...)
-    if ok and mark == WAIT then return passed(co, resume(co, yield(WAIT))) end
-    return ok, mark, ...
+local function passed(co, ok, ...)
+    if ok and (...) == WAIT then return passed(co, resume(co, yield(WAIT))) end
+    return ok, ...
 end
 
 local function unwrapped(ok, ...)
@@ -230,10 +230,11 @@ local spelled = {
     end
 }
 
-function native.headers(raw, all, list, truncated)
-    if not all then all = gathered(list) end
+function native.headers(raw, ...)
+    local all, truncated = named(...)
     if not raw then setmetatable(all, spelled) end
-    return all, truncated
+    if truncated then return all, truncated end
+    return all
 end
 
 ngx.resp = {

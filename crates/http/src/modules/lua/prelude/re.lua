@@ -12,7 +12,7 @@ function re.match(subject, pattern, options, ctx, into)
     local err, found, _, to = re_match(tostring(subject), pattern, options, start)
     if err then return nil, err end
     if not found then return nil end
-    if ctx and ctx.pos then ctx.pos = to + 1 end
+    if ctx then ctx.pos = to + 1 end
     if into then
         for name, value in pairs(found) do into[name] = value end
         return into
@@ -24,7 +24,8 @@ function re.find(subject, pattern, options, ctx, nth)
     local start = ctx and ctx.pos or 1
     local err, from, to, whole = re_span(tostring(subject), pattern, options, start, nth)
     if err then return nil, nil, err end
-    if ctx and ctx.pos and whole then ctx.pos = whole + 1 end
+    if not whole then return nil end
+    if ctx then ctx.pos = whole + 1 end
     return from, to
 end
 

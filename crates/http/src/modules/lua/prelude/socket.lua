@@ -51,7 +51,11 @@ function methods:receiveuntil(mark, options)
     end
 end
 
-function methods:settimeout(ms) native.socket_timeouts(self.socket, ms, ms, ms) end
+-- What is no number is 0, which leaves the times of the configuration.
+function methods:settimeout(ms)
+    ms = tonumber(ms) or 0
+    native.socket_timeouts(self.socket, ms, ms, ms)
+end
 
 function methods:settimeouts(connect, send, read)
     native.socket_timeouts(self.socket, connect or 0, send or 0, read or 0)
