@@ -184,8 +184,10 @@ impl Course {
         self.look_what_is_left();
         self.rest_for(SHORT);
         let after = (self.descriptors(), self.world.held(self.fate.loops));
+        // The first loop of a worker has a task that turns the keys of tickets. A reload may bring such keys, and more workers.
+        let turns_keys = usize::from(!self.fate.reloads.is_empty());
         let more = |((task, socket), (tasks, sockets)): (&(usize, usize), &(usize, usize))| {
-            tasks > task || sockets > socket
+            *tasks > task + turns_keys || sockets > socket
         };
         let changed = self.killed == 0 && before.1.iter().zip(&after.1).any(more);
         if after.0 != before.0 && !takes_along || changed {
