@@ -138,6 +138,8 @@ impl Course {
         let before = (self.descriptors(), self.world.held(self.fate.loops));
         // A worker's process takes along what its configuration holds open; here it stays, such as its log's file.
         let takes_along = !self.fate.reloads.is_empty() || !self.fate.kills.is_empty();
+        // The first loop of a worker has a task that turns the keys of tickets. A reload may bring such keys, and more workers.
+        let turns_keys = usize::from(!self.fate.reloads.is_empty());
         self.after(0, What::Comes);
         if self.fate.stops {
             self.after(1_000_000, What::Stop);
@@ -184,8 +186,6 @@ impl Course {
         self.look_what_is_left();
         self.rest_for(SHORT);
         let after = (self.descriptors(), self.world.held(self.fate.loops));
-        // The first loop of a worker has a task that turns the keys of tickets. A reload may bring such keys, and more workers.
-        let turns_keys = usize::from(!self.fate.reloads.is_empty());
         let more = |((task, socket), (tasks, sockets)): (&(usize, usize), &(usize, usize))| {
             *tasks > task + turns_keys || sockets > socket
         };
