@@ -94,11 +94,11 @@ impl Fair {
         }
     }
 
-    /// Whether the last comparison still holds for a loop that carries this.
-    fn is_fresh(&self, now: Instant, own: Load) -> bool {
+    /// Whether the last comparison still holds for a loop that has as many connections as then, and so many requests.
+    fn is_fresh(&self, now: Instant, inflight: u64) -> bool {
         let Compared { at, load } = self.compared;
-        let is_as_before = own.open == load.open && own.inflight >= load.inflight;
-        is_as_before && at.is_some_and(|at| now.saturating_duration_since(at) < FRESH)
+        let is_recent = at.is_some_and(|at| now.saturating_duration_since(at) < FRESH);
+        is_recent && inflight >= load.inflight
     }
 
     /// Whether a loop whose comparison still holds stays where it is. It does what the place asks for before a sleep.
@@ -172,7 +172,7 @@ impl Policy for Fair {
         let own = loops.row(self.me).load();
         let came_or_went = own.open != self.compared.load.open;
         let connections_came = self.accepted || self.woken || came_or_went;
-        if !connections_came && self.is_fresh(now, own) && self.stays(now, loops) {
+        if !connections_came && self.is_fresh(now, own.inflight) && self.stays(now, loops) {
             return self.wait(now);
         }
         let listed = self.place == Place::Listed;
@@ -189,6 +189,8 @@ impl Policy for Fair {
             return self.wait(now);
         }
         self.place = Place::Listed;
+        // The look before a sleep out of the list marked it.
+        loops.unmark_heavy(self.me);
         // A loop that merely comes back wakes none because of their requests, and one where nothing changed wakes none.
         if !connections_came {
             means.inflight = None;
@@ -225,8 +227,8 @@ impl Policy for Fair {
         heavy.peek()?;
         let mut asleep = armed_sleepers(now, loops, me).map(|(i, _)| loops.is_heavy(i)).peekable();
         if asleep.peek().is_none() {
-            // A marked loop that is not armed has left the list, or is about to leave it: it is marked before it looks who
-            // else is listed, and says that it is disarmed only afterwards.
+            // A marked loop that is not armed has left the list, or is about to leave it: it is marked before it looks at the
+            // list, and says that it is disarmed only afterwards.
             let out = heavy.filter(|&i| state(i) != State::Armed);
             return out.min_by_key(|&i| (loops.row(i).load().open, i)).filter(wake);
         }
@@ -429,12 +431,14 @@ mod tests {
             let mut fair = Fair::new(setup(0, 1));
             let mut stance = |after| fair.before_wait(now + after, table).stance;
             assert_eq!(stance(Duration::ZERO), Stance::Disarmed);
+            assert!(table.is_heavy(0));
             (1..3).for_each(|i| table.row(i).set_load(loads[0]));
             assert_eq!(stance(FRESH / 2), Stance::Disarmed);
             table.row(1).set_state(State::Awake, table.stamp(now));
             assert_eq!(stance(FRESH / 2), Stance::Disarmed, "another one is listed");
             table.row(2).set_state(State::Awake, table.stamp(now));
             assert_eq!(stance(FRESH / 2), Stance::Armed, "no other one is listed");
+            assert!(!table.is_heavy(0), "it carries no more than the others");
         });
     }
 

@@ -274,89 +274,12 @@ mod tests {
     use super::*;
     use crate::{Kind, Setup};
 
-    /// A shared socket in which one waits, while descriptors last or not.
-    struct Street {
-        now: Instant,
-        waits: bool,
-        short: bool,
-        room: bool,
-    }
-
-    impl Entrance for Street {
-        type Door = ();
-
-        fn now(&self) -> Instant {
-            self.now
-        }
-
-        fn load(&self) -> Load {
-            Load::default()
-        }
-
-        fn has_room(&self) -> bool {
-            self.room
-        }
-
-        fn shared(&self) -> Vec<()> {
-            vec![()]
-        }
-
-        fn is_shared(&self, (): ()) -> bool {
-            true
-        }
-
-        fn accept(&mut self, (): ()) -> Taken {
-            match (self.short, std::mem::take(&mut self.waits)) {
-                (true, waits) => {
-                    self.waits = waits;
-                    Taken::Shortage
-                }
-                (_, true) => Taken::One,
-                _ => Taken::Nobody,
-            }
-        }
-
-        fn take_handed(&mut self) -> Taken {
-            Taken::Nobody
-        }
-
-        fn arm(&mut self, _: Stance, _: bool) -> bool {
-            true
-        }
-
-        fn readd(&mut self, (): ()) {}
-
-        fn ring(&mut self, _: usize) {}
-    }
-
-    #[test]
-    fn a_loop_that_could_not_accept_knows_when_it_can_again() {
-        let words: Vec<_> = (0..LoadTable::words(1)).map(|_| AtomicU64::new(0)).collect();
-        let now = Instant::now();
-        let table = LoadTable::over(&words, now);
-        let mutex_delay = SHORTAGE;
-        let setup = Setup { me: 0, sockets: 1, connections: 9, mutex_delay };
-        let seat = Seat::take(Kind::Fair, setup, now, &table);
-        let mut porter = Porter::new(seat, false);
-        let mut street = Street { now, waits: true, short: false, room: true };
-        assert_eq!(porter.owes_until(&street), None);
-        street.room = false;
-        assert_eq!(porter.owes_until(&street), Some(now + SHORTAGE));
-        (street.room, street.short) = (true, true);
-        porter.accept(&mut street, &table, ());
-        assert_eq!(porter.owes_until(&street), Some(now + SHORTAGE));
-        street.now += SHORTAGE;
-        assert!(!porter.drain(&mut street, ()));
-        assert_eq!(porter.owes_until(&street), Some(now + SHORTAGE + SHORTAGE));
-        street.short = false;
-        assert!(porter.drain(&mut street, ()) && !street.waits);
-    }
-
-    /// A shared socket with a queue, before several loops.
+    /// A shared socket with a queue, before one loop or several, while descriptors last or not.
     struct Rush {
         now: Instant,
         queue: usize,
         room: bool,
+        short: bool,
         rings: Vec<usize>,
     }
 
@@ -384,9 +307,14 @@ mod tests {
         }
 
         fn accept(&mut self, (): ()) -> Taken {
-            let taken = if self.queue > 0 { Taken::One } else { Taken::Nobody };
-            self.queue = self.queue.saturating_sub(1);
-            taken
+            match (self.short, self.queue) {
+                (true, _) => Taken::Shortage,
+                (_, 0) => Taken::Nobody,
+                _ => {
+                    self.queue -= 1;
+                    Taken::One
+                }
+            }
         }
 
         fn take_handed(&mut self) -> Taken {
@@ -404,6 +332,34 @@ mod tests {
         }
     }
 
+    impl Rush {
+        fn new(now: Instant, queue: usize) -> Rush {
+            Rush { now, queue, room: true, short: false, rings: Vec::new() }
+        }
+    }
+
+    #[test]
+    fn a_loop_that_could_not_accept_knows_when_it_can_again() {
+        let (words, now) = (words(1), Instant::now());
+        let table = LoadTable::over(&words, now);
+        let mutex_delay = SHORTAGE;
+        let setup = Setup { me: 0, sockets: 1, connections: 9, mutex_delay };
+        let seat = Seat::take(Kind::Fair, setup, now, &table);
+        let mut porter = Porter::new(seat, false);
+        let mut rush = Rush::new(now, 1);
+        assert_eq!(porter.owes_until(&rush), None);
+        rush.room = false;
+        assert_eq!(porter.owes_until(&rush), Some(now + SHORTAGE));
+        (rush.room, rush.short) = (true, true);
+        porter.accept(&mut rush, &table, ());
+        assert_eq!(porter.owes_until(&rush), Some(now + SHORTAGE));
+        rush.now += SHORTAGE;
+        assert!(!porter.drain(&mut rush, ()));
+        assert_eq!(porter.owes_until(&rush), Some(now + SHORTAGE + SHORTAGE));
+        rush.short = false;
+        assert!(porter.drain(&mut rush, ()) && rush.queue == 0);
+    }
+
     /// Loops of one table and one queue.
     struct Loops<'a> {
         table: LoadTable<'a>,
@@ -418,7 +374,7 @@ mod tests {
             let setup = |me| Setup { me, sockets: 1, connections: 9, mutex_delay: SHORTAGE };
             let seat = |me| Seat::take(Kind::Fair, setup(me), now, &table);
             let porters = (0..loops).map(|me| Porter::new(seat(me), false)).collect();
-            Loops { table, porters, rush: Rush { now, queue, room: true, rings: Vec::new() } }
+            Loops { table, porters, rush: Rush::new(now, queue) }
         }
 
         /// A turn of loop `i`, in which the kernel reports the socket; the longest sleep before it.
