@@ -60,8 +60,8 @@ pub async fn relay<P: Protocol>(
         let sent = r.send_body(Chain::new(), true).await;
         step = Some(sent.map_or(Step::Abort, |()| Step::Sent));
     }
-    if step.is_none() && !buffering && !source.done && source.is_empty() {
-        step = r.send_on(Then::Flush).await.err().map(|_| Step::Abort);
+    if step.is_none() && !buffering {
+        step = send_head_on(r, &source).await;
     }
     while step.is_none() {
         let Some(both) = &mut exchange else {
@@ -85,6 +85,14 @@ pub async fn relay<P: Protocol>(
         attempt.length = 0;
     }
     relayed
+}
+
+/// Sends a head on that no part of the body has come with; a step if that fails.
+pub async fn send_head_on<P: Protocol>(r: &mut Request, source: &Source<'_, P>) -> Option<Step> {
+    if source.done || !source.is_empty() {
+        return None;
+    }
+    r.send_on(Then::Flush).await.err().map(|_| Step::Abort)
 }
 
 /// Reads and sends once; a step when it is over.

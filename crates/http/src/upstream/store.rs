@@ -13,7 +13,6 @@ use super::passing::Passing;
 use super::protocol::Protocol;
 use super::relay::{self, Relayed};
 use super::source::{Ahead, Source};
-use crate::answer::filters::Then;
 use crate::answer::filters::into_bytes;
 use crate::answer::headers::Headers;
 use crate::config::scope::Scope;
@@ -64,8 +63,8 @@ pub async fn relay<P: Protocol>(
     source.begin(begun);
     let mut target = Target::open(r, passing, store).await;
     let mut step = r.send_head().err();
-    if step.is_none() && !buffering && !source.done && source.is_empty() {
-        step = r.send_on(Then::Flush).await.err().map(|_| Step::Abort);
+    if step.is_none() && !buffering {
+        step = relay::send_head_on(r, &source).await;
     }
     loop {
         source.read_now();
