@@ -14,6 +14,8 @@ mod families;
 mod lines;
 mod look;
 mod more;
+#[path = "../tls/secured.rs"]
+mod secured;
 mod sessions;
 mod sweep;
 mod times;

@@ -2,16 +2,13 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::{Arc, LazyLock};
 
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use weir_proto::http2::frame::{self, FrameHead, Kind};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::PATIENCE;
 
-use crate::anybody::Anybody;
 use crate::ask::{Ask, Framing, Wire};
+use crate::secured::secured;
 
 /// What came: a status, the lines of the head, the body, the trailers, and how it ended where it ended badly.
 #[derive(Debug, Default)]
@@ -48,8 +45,8 @@ pub fn connect(wire: Wire, address: &str, ports: [u16; 3]) -> std::io::Result<Bo
     socket.set_read_timeout(Some(PATIENCE))?;
     Ok(match wire {
         Wire::Plain | Wire::Http2 => Box::new(socket),
-        Wire::Tls => Box::new(secured(socket, false)?),
-        Wire::Http2Tls => Box::new(secured(socket, true)?),
+        Wire::Tls => Box::new(secured(socket, "s1.example", false)?),
+        Wire::Http2Tls => Box::new(secured(socket, "s1.example", true)?),
     })
 }
 
@@ -285,35 +282,4 @@ pub fn http2_frame(
         }
         _ => Ok(false),
     }
-}
-
-/// A connection whose handshake is done.
-pub fn secured(
-    socket: TcpStream,
-    is_http2: bool,
-) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let config = if is_http2 { &HTTP2 } else { &HTTP1 };
-    let name = ServerName::try_from("s1.example").map_err(std::io::Error::other)?;
-    let connection =
-        ClientConnection::new(Arc::clone(config), name).map_err(std::io::Error::other)?;
-    let mut stream = StreamOwned::new(connection, socket);
-    while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock)?;
-    }
-    Ok(stream)
-}
-
-static HTTP1: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| config(b"http/1.1"));
-static HTTP2: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| config(b"h2"));
-
-fn config(protocol: &[u8]) -> Arc<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(rustls::ALL_VERSIONS)
-        .expect("versions of TLS")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody::default()))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![protocol.to_vec()];
-    Arc::new(config)
 }

@@ -2,20 +2,17 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use flate2::write::GzDecoder;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use weir_proto::http2::frame::{self, FrameHead, Kind};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{PATIENCE, Server};
 
 use crate::PIECES;
-use crate::anybody::Anybody;
 use crate::case::{Case, Out, Setting, Step, Way, Wire};
 use crate::origin::{Origins, holds, mark, piece};
+use crate::secured::secured;
 
 trait Socket: Read + Write {}
 impl<T: Read + Write> Socket for T {}
@@ -117,7 +114,7 @@ impl Conn {
         raw.set_read_timeout(Some(PATIENCE))?;
         raw.set_write_timeout(Some(PATIENCE))?;
         let socket: Box<dyn Socket> = match case.wire.is_tls() {
-            true => Box::new(secured(raw.try_clone()?, case.wire.is_http2())?),
+            true => Box::new(secured(raw.try_clone()?, "www.example.org", case.wire.is_http2())?),
             false => Box::new(raw.try_clone()?),
         };
         let mut conn = Conn {
@@ -365,34 +362,4 @@ impl Conn {
         }
         Ok(())
     }
-}
-
-/// A connection whose handshake is done.
-fn secured(
-    socket: TcpStream,
-    is_http2: bool,
-) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let config = if is_http2 { &HTTP2 } else { &HTTP1 };
-    let name = ServerName::try_from("www.example.org").map_err(io::Error::other)?;
-    let connection = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
-    let mut stream = StreamOwned::new(connection, socket);
-    while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock)?;
-    }
-    Ok(stream)
-}
-
-static HTTP1: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| config(b"http/1.1"));
-static HTTP2: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| config(b"h2"));
-
-fn config(protocol: &[u8]) -> Arc<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(rustls::ALL_VERSIONS)
-        .expect("versions of TLS")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody::default()))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![protocol.to_vec()];
-    Arc::new(config)
 }

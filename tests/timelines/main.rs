@@ -9,6 +9,8 @@ mod anybody;
 mod case;
 mod client;
 mod origin;
+#[path = "../tls/secured.rs"]
+mod secured;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -46,7 +46,7 @@ impl Handle {
     }
 
     /// The loop may have so many sockets. Where they become scarce, connecting has `make_room` end idle connections first,
-    /// and then fails with [`NoSlot`]. Whoever accepts asks [`Handle::sockets`].
+    /// and then fails with [`NoSlot`]. Code that accepts asks [`Handle::sockets`].
     pub fn limit_sockets(&self, most: usize, make_room: Rc<dyn Fn(&Handle)>) {
         *self.0.limit.borrow_mut() = SocketLimit { most, make_room: Some(make_room) };
     }

@@ -10,7 +10,7 @@ const NAMES: usize = 2048;
 const ADDRESSES: usize = 64 * 1024;
 
 /// Two generations of names. A name that is asked for moves to the young one. When that is full it becomes the old one,
-/// and what nobody has asked for meanwhile is forgotten.
+/// and names that were not asked for meanwhile are forgotten.
 #[derive(Default)]
 pub struct Known {
     young: Generation,

@@ -43,7 +43,7 @@ fn server(ports: &Arc<Mutex<HashSet<u16>>>) -> u16 {
     // What does not fit is lost, and asked for again after five seconds. Only root may have that much room.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20);
     std::thread::spawn(move || {
-        // Nobody is answered here either.
+        // No question is answered here either.
         for mut stream in listener.incoming().flatten() {
             std::thread::spawn(move || stream.read_to_end(&mut Vec::new()));
         }

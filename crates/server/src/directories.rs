@@ -1,4 +1,4 @@
-//! The directories for temporary files: made before anybody serves, given to the workers' user. And those of logs, which
+//! The directories for temporary files: made before a worker serves, given to the workers' user. And those of logs, which
 //! must not be theirs.
 //! nginx: ngx_create_paths.
 

@@ -8,7 +8,8 @@ use weir_proto::http2::frame::{self, FrameHead, Kind, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 
 use crate::ask::Wire;
-use crate::wire::{Socket, secured};
+use crate::secured::secured;
+use crate::wire::Socket;
 
 /// Far longer than the short times of the configurations, and far shorter than the long ones.
 pub const PAUSE: Duration = Duration::from_millis(250);
@@ -81,7 +82,7 @@ impl Talk {
         let _ = self.raw.set_read_timeout(Some(self.silence.max(Duration::from_secs(5))));
         let Ok(raw) = self.raw.try_clone() else { return };
         let socket: std::io::Result<Box<dyn Socket>> = match self.is_secured() {
-            true => secured(raw, self.is_http2()).map(|socket| Box::new(socket) as _),
+            true => secured(raw, "s1.example", self.is_http2()).map(|socket| Box::new(socket) as _),
             false => Ok(Box::new(raw)),
         };
         match socket {

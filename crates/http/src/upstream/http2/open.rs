@@ -27,7 +27,7 @@ pub fn start(connection: Box<Connection>, limits: Limits, window: u32) -> Rc<Lin
 }
 
 /// A connection to a peer for a request with so much of a body, and whether it served others before. `shared` are those of the
-/// loop; without them nobody else uses it.
+/// loop; without them no other request uses it.
 pub async fn open(
     r: &mut Request,
     passing: &'static Passing,
