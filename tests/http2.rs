@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
@@ -532,4 +534,49 @@ fn who_is_not_kept_gets_one_answer() {
     client.closed();
     let server = start("keepalive_timeout 0; client_header_timeout 1s; return 200;");
     hostile::greeted(&server).closed();
+}
+
+/// Frames that begin no request do not keep a connection, neither before the first request nor after one.
+#[test]
+fn frames_without_a_request_do_not_prolong_an_idle_connection() {
+    let timeouts = [
+        ("keepalive_timeout 800ms; client_header_timeout 1h;", true),
+        ("keepalive_timeout 1h; client_header_timeout 800ms;", false),
+    ];
+    let frames: [fn(&mut Vec<u8>); 4] = [
+        |out| {
+            FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+            out.extend_from_slice(&[0; 8]);
+        },
+        |out| frame::write_settings(&[], out),
+        |out| frame::write_window_update(0, 1, out),
+        |out| FrameHead { len: 0, kind: Kind::Unknown(0xee), flags: 0, stream: 0 }.write(out),
+    ];
+    let all: Vec<_> = frames.into_iter().flat_map(|f| timeouts.map(|t| (f, t))).collect();
+    std::thread::scope(|scope| {
+        for (write, (timeouts, asks)) in all {
+            scope.spawn(move || {
+                let server = start(&format!("{timeouts} return 200;"));
+                let mut client = hostile::greeted(&server);
+                if asks {
+                    let id = client.get("/");
+                    client.answer(id);
+                }
+                let mut writing = client.stream.try_clone().unwrap();
+                let ended = std::sync::mpsc::channel::<()>();
+                // Much more often than the time-out, until the server closes, for a quarter of a minute at most.
+                let talking = std::thread::spawn(move || {
+                    let mut out = Vec::new();
+                    write(&mut out);
+                    (0..150).all(|_| {
+                        let goes_on = ended.1.recv_timeout(Duration::from_millis(100));
+                        goes_on == Err(RecvTimeoutError::Timeout) && writing.write_all(&out).is_ok()
+                    })
+                });
+                assert_eq!(client.goaway(), ErrorCode::NoError as u32);
+                drop(ended.0);
+                assert!(!talking.join().unwrap(), "{timeouts}: frames kept the connection");
+            });
+        }
+    });
 }

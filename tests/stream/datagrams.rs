@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -354,7 +355,7 @@ fn a_flood_from_many_addresses_stays_within_bounds() {
 /// Answers to what was asked before a reload arrive, and what is asked after it is answered by the new configuration.
 #[test]
 fn datagrams_outlive_a_reload() {
-    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let (hold, held) = channel::<()>();
     let to = server(move |heard, _| {
         if heard == b"slow" {
             let _ = held.recv();
@@ -388,6 +389,64 @@ fn datagrams_outlive_a_reload() {
     before.into_iter().for_each(|pid| s.wait_gone(pid));
     s.signal(Signal::QUIT);
     s.wait();
+}
+
+/// A server that goes on sending to each that it has heard, until the sender is dropped.
+fn talker() -> (u16, Sender<()>) {
+    let (stop, stopped) = channel();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut heard = BTreeSet::new();
+        while stopped.try_recv() == Err(TryRecvError::Empty) {
+            heard.extend(socket.recv_from(&mut [0; 16]).map(|(_, from)| from));
+            for to in &heard {
+                let _ = socket.send_to(b"tick", to);
+            }
+        }
+    });
+    (port, stop)
+}
+
+/// A server that goes on sending does not keep an old worker: not at a reload, not where the new configuration leaves
+/// the port, and not at QUIT. Nor is it marked as failed for answers that it had no time to send.
+#[test]
+fn a_server_that_goes_on_sending_keeps_no_old_worker() {
+    let ends = |expected: &str, end: &str| {
+        let (to, _stop) = talker();
+        let conf = |lines: &str| configuration(lines, "events { }");
+        let udp = format!(
+            "server {{ listen 127.0.0.1:%%PORT1%% udp; proxy_pass 127.0.0.1:{to}; {expected} }}"
+        );
+        let mut s = Server::start(env!("CARGO_BIN_EXE_weir"), &conf(&udp));
+        let client = client(s.port_at(1));
+        assert_eq!(asked(&client, "?"), "tick");
+        let old = s.workers();
+        match end {
+            "reload" => s.reload(),
+            "left" => {
+                s.configure(&conf("server { listen 127.0.0.1:%%PORT2%% udp; return x; }"));
+                s.reload();
+            }
+            _ => s.signal(Signal::QUIT),
+        }
+        old.into_iter().for_each(|pid| s.wait_gone(pid));
+        let log = s.log();
+        assert!(log.contains("disconnected on shutdown"), "{expected} {end}: {log}");
+        assert!(!log.contains("[error]") && !log.contains("[warn]"), "{expected} {end}: {log}");
+        if end == "quit" {
+            s.wait();
+        }
+    };
+    std::thread::scope(|scope| {
+        // Any number of answers, and more than ever come.
+        for expected in ["proxy_timeout 1h;", "proxy_timeout 1s; proxy_responses 1000000;"] {
+            for end in ["reload", "left", "quit"] {
+                scope.spawn(move || ends(expected, end));
+            }
+        }
+    });
 }
 
 /// The same sessions over weir and nginx leave the same lines.

@@ -259,14 +259,15 @@ impl Task {
         self.is_between() && Rc::strong_count(link) == 2 && Rc::strong_count(&link.conn) == 1
     }
 
-    /// How long the client may be silent: at first as long as one of HTTP/1 may, then as one that is kept.
-    fn patience(&self) -> Duration {
-        let link = &self.link;
-        if self.frames.end.has_seen_requests() {
-            return link.conf().core.keepalive_timeout;
-        }
-        let end = link.conn.started + link.server.conf.client_header_timeout;
-        end.saturating_duration_since(link.event_loop.handle.now())
+    /// For how long the client may go on without a request: at first as long as one of HTTP/1 may, then as one that is
+    /// kept. nginx: ngx_http_v2_handle_connection, which starts the timer once.
+    fn patience(&mut self) -> Duration {
+        let (link, now) = (&self.link, self.link.event_loop.handle.now());
+        let end = match self.frames.end.has_seen_requests() {
+            true => self.frames.end.idle_since(now) + link.conf().core.keepalive_timeout,
+            false => link.conn.started + link.server.conf.client_header_timeout,
+        };
+        end.saturating_duration_since(now)
     }
 
     /// Nothing is to be done: waits without holding buffers, and after a while without a task, as a connection of
@@ -275,9 +276,12 @@ impl Task {
         if std::mem::take(&mut self.told) {
             return self.receive();
         }
+        let timeout = self.patience();
+        if timeout.is_zero() {
+            return Err(End::Idle);
+        }
         let Link { event_loop, conn, .. } = &*self.link;
         self.pipe.give_room(&event_loop.handle);
-        let timeout = self.patience();
         let place = self.is_free().then(|| event_loop.pausing(PAUSING));
         let grace = if place.is_some() { timeout.min(GRACE) } else { timeout };
         let (woken, waited) = match &place {

@@ -14,9 +14,13 @@ use weir_upstream::Rate;
 use weir_upstream::tunnel::Passed;
 use weir_values::Address;
 
+use super::Leaving;
 use super::table::Id;
 use crate::config::Proxy;
 use crate::site::Server;
+
+/// For how long answers are waited for when nobody receives from a port any more.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Whom a session is with, and from where it is answered.
 pub struct Ends {
@@ -62,6 +66,10 @@ pub struct Flow {
     early: RefCell<VecDeque<Vec<u8>>>,
     way: OnceCell<Way>,
     assured: Cell<bool>,
+    /// The client has sent something since the last answer.
+    asked: Cell<bool>,
+    /// Its loop has left the port: when it ends at the latest.
+    leaves_by: Cell<Option<Instant>>,
     over: Cell<Option<Over>>,
     /// Why its server does not take what was sent.
     broken: Cell<Option<io::Error>>,
@@ -134,6 +142,8 @@ impl Flow {
             early: RefCell::default(),
             way: OnceCell::new(),
             assured: Cell::new(false),
+            asked: Cell::new(true),
+            leaves_by: Cell::new(None),
             over: Cell::new(None),
             broken: Cell::new(None),
             waker: RefCell::default(),
@@ -169,7 +179,7 @@ impl Flow {
                     return Delivered::Here;
                 }
                 self.count(bytes);
-                self.send(way, bytes);
+                self.send(way, bytes, handle.now());
                 if way.expected.is_done(self.requests.get(), self.answers.get()) {
                     self.wake();
                 }
@@ -189,23 +199,30 @@ impl Flow {
 
     fn count(&self, bytes: &[u8]) {
         self.requests.set(self.requests.get() + 1);
+        self.asked.set(true);
         self.passed.up.add(bytes.len() as u64);
     }
 
     /// Datagrams go there from now on, beginning with those that have come meanwhile.
     pub fn connect(&self, handle: &Handle, socket: Rc<Datagram>, rate: u64) {
         let proxy = &self.server.conf.proxy;
-        let (expected, timeout) = (Expected::of(proxy), proxy.timeout);
-        let rate = Rate::new(rate, handle.now());
-        socket.set_timeout(Some(timeout));
+        let (expected, timeout, now) = (Expected::of(proxy), proxy.timeout, handle.now());
+        let rate = Rate::new(rate, now);
         let way = Way { socket, timeout, expected, rate, resumes: Cell::new(None) };
         let way = self.way.get_or_init(|| way);
+        self.be_patient(way, now);
         for datagram in std::mem::take(&mut *self.early.borrow_mut()) {
-            self.send(way, &datagram);
+            self.send(way, &datagram, now);
         }
     }
 
-    fn send(&self, way: &Way, bytes: &[u8]) {
+    /// The server may be silent for `proxy_timeout` from now on, but not beyond the time at which the session must end.
+    fn be_patient(&self, way: &Way, now: Instant) {
+        let left = self.leaves_by.get().map(|by| by.saturating_duration_since(now));
+        way.socket.set_timeout(Some(left.map_or(way.timeout, |left| left.min(way.timeout))));
+    }
+
+    fn send(&self, way: &Way, bytes: &[u8], now: Instant) {
         match way.socket.try_send_to(bytes, None) {
             Ok(Some(n)) => self.passed.up_sent.add(n as u64),
             // There is no room: a datagram is lost, as on any way.
@@ -215,7 +232,7 @@ impl Flow {
                 self.end(Over::Broken);
             }
         }
-        way.socket.set_timeout(Some(way.timeout));
+        self.be_patient(way, now);
     }
 
     /// Sends to the client; false if there was no room for it, or no way.
@@ -230,22 +247,40 @@ impl Flow {
         let passed = &self.passed;
         passed.down.add(bytes);
         let first = passed.first.set(now).is_ok();
-        if let Some(way) = self.way.get() {
-            way.socket.set_timeout(Some(way.timeout));
-        }
         self.answers.set(self.answers.get() + 1);
+        self.asked.set(false);
+        if let Some(way) = self.way.get() {
+            self.be_patient(way, now);
+            if self.leaves_by.get().is_some() && !self.awaits_answer(way) {
+                self.end(Over::Shutdown);
+            }
+        }
         first
     }
 
-    /// It is to end. Answers that were asked for by number and have not come may take a moment yet, if it is not urgent.
-    pub fn leave(&self, grace: Duration) {
-        let waits = self.way.get().filter(|way| {
-            let (requests, answers) = (self.requests.get(), self.answers.get());
-            way.expected.responses.is_some() && !way.expected.answered(requests, answers)
-        });
-        match waits {
-            Some(way) => way.socket.set_timeout(Some(grace.min(way.timeout))),
-            None => self.end(Over::Shutdown),
+    /// Its loop leaves the port. It ends when the answers are there that its client waits for, and after a fixed time at
+    /// the latest, however much its server sends: an old worker must come to its end.
+    pub fn leave(&self, now: Instant, how: Leaving) {
+        let timeout = self.server.conf.proxy.timeout;
+        let limit = if how == Leaving::ForGood { timeout.min(GRACE) } else { timeout };
+        self.leaves_by.set(now.checked_add(limit));
+        match self.way.get() {
+            Some(way) if self.awaits_answer(way) => self.be_patient(way, now),
+            None if how == Leaving::ToOthers => {}
+            _ => self.end(Over::Shutdown),
+        }
+    }
+
+    /// Whether the time is over that [`Flow::leave`] has left it.
+    pub fn has_left(&self, now: Instant) -> bool {
+        self.leaves_by.get().is_some_and(|by| by <= now)
+    }
+
+    /// Whether an answer is due: one that `proxy_responses` counts, or else one to what the client has sent last.
+    fn awaits_answer(&self, way: &Way) -> bool {
+        match way.expected.responses {
+            Some(_) => !way.expected.answered(self.requests.get(), self.answers.get()),
+            None => self.asked.get(),
         }
     }
 

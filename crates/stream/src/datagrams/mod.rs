@@ -10,8 +10,8 @@
 //! arrives before it is connected comes to the wrong socket, and kernels up to 6.13 find the sockets of one port by
 //! looking at them one by one.
 //!
-//! Before a reload the loops stop receiving at once: what comes waits for the new ones, in the same sockets. Sessions
-//! that have begun are answered until they end, with the old configuration.
+//! At a reload the loops stop receiving at once: what comes waits for the new ones, in the same sockets. Sessions that
+//! have begun still get the answers that their clients wait for, within `proxy_timeout`, and end.
 
 mod flow;
 mod pass;
@@ -42,8 +42,6 @@ use crate::serve;
 const LONGEST: usize = 65_535;
 /// So many datagrams that wait are taken when a port is left: more keep coming for ever.
 const REST: usize = 1024;
-/// For how long answers that were asked for are waited for when a port is left.
-const GRACE: Duration = Duration::from_secs(1);
 /// How often a loop says that it has no room.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -90,7 +88,7 @@ impl Drop for Place {
 /// How a loop leaves a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
-    /// Others receive from it: only what has begun here goes on.
+    /// Others receive from it.
     ToOthers,
     /// Nobody does: what waits there is taken, and the port is to be free soon.
     ForGood,
@@ -142,12 +140,12 @@ impl LoopState {
         if let Some(waker) = door.waker.take() {
             waker.wake();
         }
-        if how == Leaving::ToOthers {
-            return;
+        if how == Leaving::ForGood {
+            self.take_rest(&door, &socket);
         }
-        self.take_rest(&door, &socket);
+        let now = self.handle.now();
         for flow in self.datagrams.table.borrow().iter().filter(|flow| flow.listen() == listen) {
-            flow.leave(GRACE);
+            flow.leave(now, how);
         }
     }
 }

@@ -74,9 +74,10 @@ async fn exchange(
                 say(s, flow, "udp session makes room for another");
                 return Passed { status: OK, failed };
             }
-            Event::Over(Over::Shutdown) => {
-                s.log_bare(Level::Info, format_args!("disconnected on shutdown"));
-                return Passed { status: OK, failed };
+            Event::Over(Over::Shutdown) => return disconnected(s, failed),
+            // The server had less time than `proxy_timeout`: it is not late.
+            Event::Readable(Err(_)) if flow.has_left(handle.now()) => {
+                return disconnected(s, failed);
             }
             Event::Readable(Err(_)) => return late(s, flow, expected, failed),
             Event::Readable(Ok(())) => match down {
@@ -154,6 +155,12 @@ async fn pause(s: &Session, flow: &Flow, rate: Rate, before: u64) {
     if !time.is_zero() {
         let _ = either(handle.sleep(time), std::pin::pin!(flow.over())).await;
     }
+}
+
+/// The worker ends.
+fn disconnected(s: &Session, failed: bool) -> Passed {
+    s.log_bare(Level::Info, format_args!("disconnected on shutdown"));
+    Passed { status: OK, failed }
 }
 
 /// Nobody has sent anything for long.

@@ -4,6 +4,7 @@ mod control;
 mod words;
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use weir_engine::spend;
 use weir_http2::{Block, Broken, End, Piece, Read, Wrong};
@@ -48,6 +49,8 @@ pub struct History {
     last: u32,
     /// A stream that ended before its head was there.
     late: u32,
+    /// Since when there is no stream; none from the moment that one begins.
+    idle: Option<Instant>,
     /// Requests on this connection.
     requests: u64,
     refused: u64,
@@ -82,6 +85,11 @@ impl Reader {
     /// The client has asked for something, if only so slowly that it got no answer.
     pub fn has_seen_requests(&self) -> bool {
         self.history.last > 0
+    }
+
+    /// Since when there is no stream. Frames that begin none do not change it: they must not keep the connection.
+    pub fn idle_since(&mut self, now: Instant) -> Instant {
+        *self.history.idle.get_or_insert(now)
     }
 
     /// Takes leave: no new streams from now on.
@@ -322,7 +330,7 @@ impl Reader {
             // Behind GOAWAY, which told the client to ask elsewhere.
             return Ok(BlockKind::Refused);
         }
-        self.history.last = id;
+        (self.history.last, self.history.idle) = (id, None);
         if id == self.history.late {
             return Ok(BlockKind::Refused);
         }
