@@ -275,6 +275,59 @@ fn what_cannot_be_is_refused_with_a_reason() {
     assert_eq!(listed["resources"], json!(["upstreams", "stream/upstreams", "caches", "logs"]));
 }
 
+/// What browsers send for a page of another site: its name as the host after DNS rebinding, its origin otherwise.
+#[test]
+fn pages_of_other_sites_reach_nothing() {
+    let token = "data:0123456789abcdef";
+    let local = "allow 127.0.0.1; deny all;";
+    let conf = format!(
+        "events {{ }} http {{
+         server {{ listen 127.0.0.1:%%PORT%%; server_name weir.example *.in.example www.* ~^any;
+             location /api {{ weir_api; {local} }}
+             location /locked {{ weir_api token={token}; }}
+             location /panel {{ weir_dashboard; {local} }} }}
+         server {{ listen unix:%%DIR%%/socket; location /api {{ weir_api; }} }} }}"
+    );
+    let server = Server::start(WEIR, &conf);
+    let port = server.port();
+    let own = format!("127.0.0.1:{port}");
+    let ask = |method: &str, path: &str, host: &str, more: &str| {
+        let length = "Content-Type: application/json\r\nContent-Length: 2";
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{length}\r\n{more}\r\n{{}}");
+        server.connect().send(&request).response().status
+    };
+    for host in [&own, "localhost", "app.localhost:1", "[::1]", "WEIR.example:80", "a.in.example"] {
+        assert_eq!(ask("GET", "/api", host, ""), 200, "{host}");
+        assert_eq!(ask("POST", "/api/logs/reopen", host, ""), 200, "{host}");
+        assert_eq!(ask("GET", "/panel", host, ""), 200, "{host}");
+        let origin = format!("Origin: http://{host}\r\n");
+        assert_eq!(ask("POST", "/api/logs/reopen", host, &origin), 200, "{host}");
+    }
+    // DNS rebinding.
+    for host in ["evil.example", "www.evil.example", "any.evil.example", "127.0.0.1.evil.example"] {
+        let origin = format!("Origin: http://{host}\r\n");
+        assert_eq!(ask("GET", "/api", host, ""), 403, "{host}");
+        assert_eq!(ask("GET", "/panel", host, ""), 403, "{host}");
+        assert_eq!(ask("POST", "/api/logs/reopen", host, &origin), 403, "{host}");
+    }
+    // Forgery.
+    for origin in ["null", "http://evil.example", "http://127.0.0.1", "https://weir.example"] {
+        let origin = format!("Origin: {origin}\r\n");
+        assert_eq!(ask("POST", "/api/logs/reopen", &own, &origin), 403, "{origin}");
+        assert_eq!(ask("DELETE", "/api/logs/level", &own, &origin), 403, "{origin}");
+    }
+    assert!(server.logged("weir_api refused a request: the host \"evil.example\"") > 0);
+    assert!(server.logged("weir_dashboard refused a request: the host \"evil.example\"") > 0);
+    // A page of another site has no token, and opens no Unix-domain socket.
+    let shown = "Authorization: Bearer 0123456789abcdef\r\nOrigin: http://evil.example\r\n";
+    assert_eq!(ask("POST", "/locked/logs/reopen", "evil.example", shown), 200);
+    assert_eq!(ask("POST", "/locked/logs/reopen", "evil.example", ""), 401);
+    let socket = server.dir().file("socket");
+    let socket = socket.to_str().unwrap();
+    assert_eq!(curl(&["--unix-socket", socket, "http://evil.example/api"]).0, 200);
+}
+
 #[test]
 fn caches_are_purged() {
     let a = behind("kept");

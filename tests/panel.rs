@@ -33,7 +33,7 @@ fn a_page_a_snapshot_and_nothing_for_who_would_change_something() {
 /// Reads events from a stream that was begun.
 fn begin(server: &Server) -> Client {
     let mut client = server.connect();
-    client.send("GET /panel HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n");
+    client.send("GET /panel HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n");
     client
 }
 

@@ -1,6 +1,7 @@
 //! One request: what was asked, where it stands among the settings, what is being answered.
 
 pub mod meaning;
+pub mod origin;
 pub mod user_agent;
 
 use std::mem::take;

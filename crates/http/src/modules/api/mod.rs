@@ -1,12 +1,14 @@
 //! `weir_api`: what an operator changes while the server runs, as JSON over HTTP. weir's own, nothing in nginx.
 //!
-//! Who may is for the location's other settings to say; one that anybody may reach is refused at the start. What changes
-//! something must say that it brings JSON: no page of another site can have a browser say that unasked.
+//! Who may is for the location's other settings to say; one that anybody may reach is refused at the start. Requests that a
+//! page of another site could have sent are refused (`request::origin`), and what changes something must say that it
+//! brings JSON.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use weir_conf::{Error, Spot};
 use weir_engine::Boxed;
+use weir_log::Level;
 use weir_proto::http1::{HeaderId, Method};
 use weir_values::Address;
 
@@ -15,7 +17,7 @@ use crate::config::types;
 use crate::content::Content;
 use crate::modules::{LocationConf, Module, Settings, access, auth_basic, auth_request};
 use crate::phases::{Later, Step};
-use crate::request::Request;
+use crate::request::{Request, origin};
 use crate::secret::is_same;
 
 mod caches;
@@ -173,11 +175,15 @@ pub fn handler<'a>(r: &'a mut Request, api: &'static Api) -> Later<'a> {
 
 async fn answer(r: &mut Request, api: &Api) -> Answer {
     if let Some(token) = &api.token {
+        // No page of another site has the token, so a request that shows it comes from none.
         let shown = r.header(HeaderId::Authorization).unwrap_or_default();
         let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
         if !is_same(shown.trim_ascii(), token) {
             return Err(Refused::unknown());
         }
+    } else if let Some(why) = origin::refuse(r) {
+        r.log(Level::Error, format_args!("weir_api refused a request: {why}"));
+        return Err(Refused::new(403, why));
     }
     let body = match r.method {
         Method::Get | Method::Head => Value::Null,

@@ -10,6 +10,7 @@ use aws_lc_rs::digest;
 use bytes::Bytes;
 use weir_conf::Error;
 use weir_engine::{Boxed, Chain};
+use weir_log::Level;
 use weir_metrics::Page as Figures;
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::http1::{HeaderId, Method};
@@ -20,7 +21,7 @@ use crate::config::scope::{Directive, Scope, Set};
 use crate::content::Content;
 use crate::modules::{Module, Settings};
 use crate::phases::{Later, Step};
-use crate::request::Request;
+use crate::request::{Request, origin};
 
 /// Settings: none, the directive names a handler.
 #[derive(Debug, Clone, Default)]
@@ -59,6 +60,10 @@ pub fn handler<'a>(r: &'a mut Request, page: &'static Page) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
             return Step::Status(405);
+        }
+        if let Some(why) = origin::refuse(r) {
+            r.log(Level::Error, format_args!("weir_dashboard refused a request: {why}"));
+            return Step::Status(403);
         }
         r.response.headers.add(b"Cache-Control", b"no-store");
         r.response.headers.add(b"Vary", b"Accept");
