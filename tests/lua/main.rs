@@ -4,6 +4,8 @@ mod access;
 mod answers;
 mod kept;
 mod library;
+mod life;
+mod locations;
 mod settings;
 mod waiting;
 
@@ -121,8 +123,7 @@ fn a_script_leads_elsewhere() {
     assert_eq!(server.get("/exec").body(), "/to a=1&b=2\n");
     assert_eq!(server.get("/named").body(), "named nil\n");
     let moved = server.get("/r");
-    let location = format!("http://localhost:{}/x?y", server.port());
-    assert_eq!((moved.status, moved.header("Location")), (302, Some(location.as_str())));
+    assert_eq!((moved.status, moved.header("Location")), (302, Some("/x?y")));
     assert_eq!(server.get("/r8").header("Location"), Some("http://b.b/"));
     assert_eq!(server.get("/jump").body(), "/to c=3\n");
     assert_eq!(server.get("/set").body(), "/changed\n");
@@ -196,6 +197,35 @@ fn files_are_scripts_and_modules() {
     assert_eq!(server.get("/named?n=b").body(), "b of b\n");
     assert_eq!(server.get("/named?n=b").body(), "b of b\n");
     assert_eq!(server.get("/named?n=none").status, 404);
+}
+
+#[test]
+fn modules_are_found_in_the_prefix_and_where_distributions_have_them() {
+    let dir = Dir::new();
+    dir.write("mine.lua", "return 'mine'");
+    let conf = "events {}
+        http {
+            lua_package_path '$prefix/?.lua;${prefix}more/?.lua;;/last/?.lua'; lua_package_cpath '$prefix/?.so;;';
+            server { listen 127.0.0.1:%%PORT%%; location / { content_by_lua_block {
+                ngx.say(require 'mine') ngx.say(package.path) ngx.say(package.cpath)
+            } } }
+        }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let prefix = format!("{}/", server.dir().path().display());
+    let said = server.get("/").body();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], "mine");
+    let begin = format!("{prefix}/?.lua;{prefix}more/?.lua;./?.lua;");
+    assert!(lines[1].starts_with(&begin), "{said}");
+    assert!(lines[1].contains(";/usr/local/share/lua/5.1/?/init.lua;/usr/share/luajit-2.1/?.lua;"));
+    assert!(
+        lines[1].ends_with(";/usr/share/lua/5.1/?.lua;/usr/share/lua/5.1/?/init.lua;/last/?.lua")
+    );
+    assert!(
+        lines[2]
+            .starts_with(&format!("{prefix}/?.so;./?.so;/usr/local/lib/lua/5.1/?.so;/usr/lib/"))
+    );
+    assert!(lines[2].contains("-linux-gnu/lua/5.1/?.so;"), "{said}");
 }
 
 #[test]

@@ -136,6 +136,34 @@ impl LoopState {
         metrics: Rc<Tally>,
         cells: Rc<Cells>,
     ) -> Rc<LoopState> {
+        let event_loop = LoopState::made(handle, site, identity, metrics, cells);
+        event_loop.start_helpers();
+        lua::start(&event_loop);
+        event_loop
+    }
+
+    /// Runs the site's `init_by_lua` as a loop would that serves it, and does nothing else; the error is what the log is told.
+    ///
+    /// # Errors
+    ///
+    /// When the script fails.
+    pub fn try_out(
+        handle: Handle,
+        site: &'static Site,
+        identity: Identity,
+        metrics: Rc<Tally>,
+        cells: Rc<Cells>,
+    ) -> Result<(), String> {
+        lua::try_out(&LoopState::made(handle, site, identity, metrics, cells))
+    }
+
+    fn made(
+        handle: Handle,
+        site: &'static Site,
+        identity: Identity,
+        metrics: Rc<Tally>,
+        cells: Rc<Cells>,
+    ) -> Rc<LoopState> {
         let registry = cells.registry();
         let counts = Counts::new(site, cells);
         let log = &site.main.core.error_log;
@@ -176,27 +204,32 @@ impl LoopState {
             upstream_certificates: Loaded::default(),
         });
         CURRENT.with(|c| *c.borrow_mut() = Some(event_loop.clone()));
-        if identity.index == 0 {
-            let told = Rc::downgrade(&event_loop);
-            let looker = Looker {
-                handle: event_loop.handle.clone(),
-                resolvers: event_loop.resolvers.clone(),
-                log: site.main.core.error_log.clone(),
-                retiring: Box::new(move || {
-                    told.upgrade().is_none_or(|event_loop| event_loop.retiring())
-                }),
-            };
-            dynamic::start(&site.upstreams, &Rc::new(looker));
-            let told = Rc::downgrade(&event_loop);
-            let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
-            weir_ssl::ocsp::staple::start(&event_loop.handle, &site.staplings, retiring);
-            if identity.worker == 0 {
-                crate::upstream::cache::start(&event_loop);
-                crate::upstream::start_checks(&event_loop);
-            }
-        }
-        lua::start(&event_loop);
         event_loop
+    }
+
+    /// Starts what one loop of a worker, or of all workers, does for the others.
+    fn start_helpers(self: &Rc<Self>) {
+        let (site, identity) = (self.site, self.identity);
+        if identity.index != 0 {
+            return;
+        }
+        let told = Rc::downgrade(self);
+        let looker = Looker {
+            handle: self.handle.clone(),
+            resolvers: self.resolvers.clone(),
+            log: site.main.core.error_log.clone(),
+            retiring: Box::new(move || {
+                told.upgrade().is_none_or(|event_loop| event_loop.retiring())
+            }),
+        };
+        dynamic::start(&site.upstreams, &Rc::new(looker));
+        let told = Rc::downgrade(self);
+        let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
+        weir_ssl::ocsp::staple::start(&self.handle, &site.staplings, retiring);
+        if identity.worker == 0 {
+            crate::upstream::cache::start(self);
+            crate::upstream::start_checks(self);
+        }
     }
 
     /// The worker of this thread.
@@ -254,9 +287,9 @@ impl LoopState {
         self.logs.finish();
     }
 
-    /// The loop has nothing else to do any more: whether it has sent what it had to tell, or given up.
+    /// No connection is left: whether its scripts' timers have run to their end, and it has sent what it had to tell, or given up.
     pub fn is_flushed(&self) -> bool {
-        self.spans.as_ref().is_none_or(|spans| spans.finish())
+        lua::is_done(self) && self.spans.as_ref().is_none_or(|spans| spans.finish())
     }
 
     /// Whether answers must announce the connection's end.

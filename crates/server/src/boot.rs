@@ -17,7 +17,7 @@ use crate::daemon::Side;
 use crate::master::{Master, Role};
 use crate::paths::Paths;
 use crate::sockets::{Failed, Purpose, Sockets};
-use crate::{daemon, embedded, inherit, pidfile, signals, single, version, worker};
+use crate::{daemon, embedded, inherit, pidfile, signals, single, trial, version, worker};
 
 /// Runs the server as the command line says; returns the exit code.
 pub fn run(args: Vec<OsString>) -> i32 {
@@ -123,6 +123,7 @@ fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Failed>
     let left = left.unwrap_or_default();
     let cycle = origin.read(&first)?.open(&left, &Zones::default(), Purpose::Serve, &first)?;
     drop(left);
+    trial::run(&cycle, &first)?;
     describe(&cycle, &cycle.log);
     if origin.paths.conf.is_none() {
         let _ = std::io::stdout().write_all(embedded::greeting(cycle.config.loops()).as_bytes());

@@ -26,6 +26,7 @@ mod signals;
 mod single;
 mod sockets;
 mod status;
+mod trial;
 mod version;
 mod worker;
 

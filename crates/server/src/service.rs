@@ -43,6 +43,11 @@ impl Sites {
         self.http.iter().any(|site| site.takes_commands())
     }
 
+    /// Whether a script runs before anything is served, and may fail.
+    pub fn has_init_script(&self) -> bool {
+        self.http.iter().any(|site| site.has_init_script())
+    }
+
     /// Directories for temporary files, to be created before anything is served.
     pub fn temp_paths(&self) -> impl Iterator<Item = &Path> {
         let paths = self.http.iter().flat_map(|site| site.temp_paths());
@@ -122,6 +127,19 @@ impl Service {
             }));
         }
         Some(service)
+    }
+
+    /// Runs the scripts that run before anything is served, and nothing else; the error is what the log is told.
+    pub fn try_scripts(
+        handle: &Handle,
+        served: Served,
+        identity: Identity,
+        metrics: Tally,
+        registry: Registry,
+    ) -> Result<(), String> {
+        let Some(site) = served.http else { return Ok(()) };
+        let cells = Rc::new(Cells::new(registry, metrics.index()));
+        weir_http::LoopState::try_out(handle.clone(), site, identity, Rc::new(metrics), cells)
     }
 
     /// The status pages show this, too; the loop's tally is said to be its own.

@@ -50,7 +50,10 @@ pub fn set_answer(r: &mut Request, name: &[u8], values: &mut [Vec<u8>]) -> Resul
                 last.as_deref().map(|text| weir_conf::values::number(text).ok_or(NoLength));
             response.content_length = number.transpose()?;
         }
-        b"location" => response.location = last,
+        b"location" => {
+            response.headers.remove(name);
+            response.location = last;
+        }
         b"etag" => response.etag = last,
         // An empty one shows none, not even weir's own.
         b"server" => response.server = Some(last.unwrap_or_default()),
@@ -72,6 +75,27 @@ pub fn set_answer(r: &mut Request, name: &[u8], values: &mut [Vec<u8>]) -> Resul
         }
     }
     Ok(())
+}
+
+/// Replaces all `Location` lines of the answer by those of a script. A path stays a path: a script that runs behind a TLS
+/// terminator must not send the client to this server's own port. nginx: the lua module leaves such a line out of
+/// `headers_out.location`, the only one that becomes a URL.
+pub fn set_location_as_said(r: &mut Request, values: &mut [Vec<u8>]) {
+    const NAME: &[u8] = b"Location";
+    values.iter_mut().for_each(|value| r.within_line(value, 0));
+    let response = &mut r.response;
+    response.headers.remove(NAME);
+    response.location = None;
+    match values {
+        [one] if !one.is_empty() && !one.starts_with(b"/") => {
+            response.location = Some(std::mem::take(one));
+        }
+        several => {
+            for value in several.iter().filter(|value| !value.is_empty()) {
+                response.headers.add(NAME, value);
+            }
+        }
+    }
 }
 
 /// Replaces all lines of this name in the request, as if the client had sent them so. Nothing else adds lines to a

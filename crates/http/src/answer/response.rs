@@ -31,7 +31,8 @@ pub struct Response {
     pub last_modified: Option<i64>,
     /// `ETag`, with its quotes.
     pub etag: Option<Vec<u8>>,
-    /// `Location`; a value that begins with a slash may be made absolute.
+    /// `Location`; a value that begins with a slash becomes a URL (`absolute_redirect`). A path that is to stay one is
+    /// among `headers`.
     pub location: Option<Vec<u8>>,
     /// An upstream's or handler's own `Server`; `None` shows weir's, and an empty one shows none.
     pub server: Option<Vec<u8>>,

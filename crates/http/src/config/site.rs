@@ -169,6 +169,11 @@ impl Site {
         &self.temp_paths
     }
 
+    /// Whether there is an `init_by_lua`, which may fail.
+    pub fn has_init_script(&self) -> bool {
+        self.lua.init.is_some()
+    }
+
     /// The sockets to open; connections are handed over with an index into this list.
     pub fn listens(&self) -> &[Listen] {
         &self.sockets

@@ -41,7 +41,7 @@ use crate::signals::{self, Wish};
 use crate::sockets::Sockets;
 
 /// The tally that is the master's own.
-const OWN_TALLY: usize = 0;
+pub const OWN_TALLY: usize = 0;
 
 /// After TERM, how long workers have before they are reminded, doubled each time.
 const PATIENCE: Duration = Duration::from_millis(50);

@@ -17,6 +17,7 @@ use crate::channel::Order;
 use crate::cycle::Cycle;
 use crate::pidfile;
 use crate::sockets::{Failed, Purpose};
+use crate::trial;
 
 /// The workers of so many older configurations wait for their idle clients; those of still older ones close what is
 /// idle, as when the server quits, so that reloads one after another do not leave ever more processes.
@@ -36,6 +37,7 @@ impl Master {
         let log = &self.cycle.log;
         let plan = self.origin.read(log)?;
         let cycle = plan.open(&self.cycle.sockets, &self.cycle.zones, Purpose::Serve, log)?;
+        trial::run(&cycle, log)?;
         if let (Some(path), true) = (&cycle.config.pid, cycle.config.pid != self.cycle.config.pid) {
             pidfile::write(path).map_err(|e| {
                 log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));

@@ -5,7 +5,7 @@
 
 mod control;
 mod evenness;
-mod identity;
+pub mod identity;
 mod turns;
 
 use std::io;

@@ -18,6 +18,7 @@ mod current;
 mod dict;
 mod directives;
 mod filters;
+mod package;
 mod phases;
 mod run;
 mod script;
@@ -113,6 +114,16 @@ pub fn start(event_loop: &Rc<LoopState>) {
     if event_loop.lua.set(vm.clone()).is_ok() {
         vm.started();
     }
+}
+
+/// Runs `init_by_lua` as a loop would, in a machine of its own; the error is what the log is told.
+pub fn try_out(event_loop: &LoopState) -> Result<(), String> {
+    vm::try_out(event_loop)
+}
+
+/// Whether all timers have run to their end: a loop that retires waits for them.
+pub fn is_done(event_loop: &LoopState) -> bool {
+    event_loop.lua.get().is_none_or(|vm| vm.timers.are_done())
 }
 
 /// The loop takes no new requests: its timers come before their time.

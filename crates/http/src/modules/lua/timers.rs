@@ -59,6 +59,11 @@ impl Timers {
         self.running.get()
     }
 
+    /// None waits for its time or is at work.
+    pub fn are_done(&self) -> bool {
+        self.pending.get() == 0 && self.running.get() == 0
+    }
+
     /// Calls all timers before their time, and sets no more.
     pub fn hurry(&self) {
         self.premature.set(true);
@@ -86,7 +91,9 @@ pub fn set(
 ) -> Result<(), &'static str> {
     let vm = event_loop.lua.get().cloned().ok_or("no Lua VM")?;
     let timers = &vm.timers;
-    if timers.premature.get() && !delay.is_zero() {
+    // What a loop that ends is asked to do at once is not premature: it comes at its time.
+    let late = timers.premature.get();
+    if late && !delay.is_zero() {
         return Err("process exiting");
     }
     if timers.pending.get() >= timers.most_pending {
@@ -100,15 +107,21 @@ pub fn set(
     event_loop.handle.spawn(async move {
         loop {
             let timers = &vm.timers;
-            let waited = either(handle.sleep(delay), timers.hurried(number)).await;
-            timers.waiting.borrow_mut().remove(&number);
+            let premature = if late {
+                handle.sleep(delay).await;
+                false
+            } else {
+                let waited = either(handle.sleep(delay), timers.hurried(number)).await;
+                timers.waiting.borrow_mut().remove(&number);
+                matches!(waited, Either::Right(())) || timers.premature.get()
+            };
             timers.pending.set(timers.pending.get().saturating_sub(1));
-            let premature = matches!(waited, Either::Right(())) || timers.premature.get();
-            if every && !premature {
+            let again = every && !premature && !late;
+            if again {
                 timers.pending.set(timers.pending.get() + 1);
             }
             call(&vm, premature, &packed).await;
-            if !every || premature {
+            if !again {
                 break;
             }
         }

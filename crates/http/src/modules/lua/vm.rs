@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use mlua::{Lua, Table, Thread, ThreadStatus};
+use mlua::{Lua, Thread, ThreadStatus};
 use weir_log::Level;
 
 use super::anchors::{Anchor, Anchors};
 use super::current::{self, Phase};
 use super::run;
 use super::script::{Script, ScriptId, without_shebang};
-use super::{api, socket, timers};
+use super::{api, package, socket, timers};
 use crate::config::site::Site;
 use crate::event_loop::LoopState;
 use crate::files;
@@ -49,48 +49,60 @@ pub struct Vm {
 }
 
 /// Makes a loop's machine and runs what belongs to its start; nothing where the site has no scripts.
-pub fn start(event_loop: &Rc<LoopState>) -> Option<Rc<Vm>> {
+pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
     let site = event_loop.site;
     if site.lua.is_empty() {
         return None;
     }
-    let lua = weir_sys::lua::machine();
-    let anchors = match Anchors::new(&lua) {
-        Ok(anchors) => anchors,
-        Err(error) => {
-            let text = format_args!("failed to init Lua VM: {error}");
-            site.main.core.error_log.write(Level::Emerg, None, text);
-            return None;
-        }
-    };
-    let vm = Rc::new(Vm {
-        anchors,
-        scripts: RefCell::new(vec![None; site.lua.len()]),
-        files: RefCell::default(),
-        ended: RefCell::default(),
-        broken: Cell::new(false),
-        pools: socket::Pools::default(),
-        timers: timers::Timers::new(&site.lua),
-        lua,
-        site,
-    });
-    if let Err(error) = vm.furnish(event_loop) {
-        vm.log(Level::Emerg, format_args!("failed to init Lua VM: {error}"));
+    let tell =
+        |text: String| site.main.core.error_log.write(Level::Emerg, None, format_args!("{text}"));
+    let vm = Vm::new(site).map_err(tell).ok()?;
+    if let Err(text) = vm.begin(event_loop) {
+        tell(text);
         vm.broken.set(true);
     }
-    vm.at_start(Phase::Init, site.lua.init);
-    Some(vm)
+    Some(Rc::new(vm))
+}
+
+/// Runs `init_by_lua` in a machine that serves nothing; the error is what the log is told.
+pub fn try_out(event_loop: &LoopState) -> Result<(), String> {
+    Vm::new(event_loop.site)?.begin(event_loop)
 }
 
 impl Vm {
+    fn new(site: &'static Site) -> Result<Vm, String> {
+        let lua = weir_sys::lua::machine();
+        let anchors = Anchors::new(&lua).map_err(|error| not_made(&error))?;
+        Ok(Vm {
+            anchors,
+            scripts: RefCell::new(vec![None; site.lua.len()]),
+            files: RefCell::default(),
+            ended: RefCell::default(),
+            broken: Cell::new(false),
+            pools: socket::Pools::default(),
+            timers: timers::Timers::new(&site.lua),
+            lua,
+            site,
+        })
+    }
+
+    /// Puts `ngx` into the machine and runs `init_by_lua`.
+    fn begin(&self, event_loop: &LoopState) -> Result<(), String> {
+        let prefix = prefix(self.site);
+        package::furnish(&self.lua, &self.site.lua, &prefix)
+            .and_then(|()| api::install(&self.lua, &self.anchors, &prefix, event_loop.identity))
+            .map_err(|error| not_made(&error))?;
+        self.run(Phase::Init, self.site.lua.init)
+    }
+
     /// `init_worker_by_lua`: when the loop knows its machine.
     pub fn started(&self) {
-        self.at_start(Phase::InitWorker, self.site.lua.init_worker);
+        self.run_and_tell(Phase::InitWorker, self.site.lua.init_worker);
     }
 
     /// `exit_worker_by_lua`
     pub fn ending(&self) {
-        self.at_start(Phase::ExitWorker, self.site.lua.exit_worker);
+        self.run_and_tell(Phase::ExitWorker, self.site.lua.exit_worker);
     }
 
     /// Writes to the error log of the whole site.
@@ -115,34 +127,22 @@ impl Vm {
         }
     }
 
-    fn at_start(&self, phase: Phase, script: Option<ScriptId>) {
-        let Some(script) = script else { return };
+    fn run_and_tell(&self, phase: Phase, script: Option<ScriptId>) {
+        if let Err(text) = self.run(phase, script) {
+            self.log(Level::Emerg, format_args!("{text}"));
+        }
+    }
+
+    /// Runs a script of the loop's own; the error is what the log is told.
+    fn run(&self, phase: Phase, script: Option<ScriptId>) -> Result<(), String> {
+        let Some(script) = script else { return Ok(()) };
         let done = self.known(script).and_then(|code| {
             let call = self.anchors.call();
             let done = current::enter(None, phase, || call.call::<()>(code.number()));
             done.map_err(|error| run::text_of(&error))
         });
-        if let Err(text) = done {
-            let name = phase.directive().trim_end_matches('*');
-            let text = format_args!("{name} error: {text}");
-            self.log(Level::Emerg, text);
-            if phase == Phase::Init {
-                self.broken.set(true);
-            }
-        }
-    }
-
-    fn furnish(&self, event_loop: &Rc<LoopState>) -> mlua::Result<()> {
-        let package: Table = self.lua.globals().get("package")?;
-        for (key, path) in
-            [("path", &self.site.lua.package_path), ("cpath", &self.site.lua.package_cpath)]
-        {
-            let Some(path) = path else { continue };
-            let default = package.get::<mlua::String>(key)?;
-            let path = with_defaults(path, &default.as_bytes());
-            package.set(key, self.lua.create_string(path)?)?;
-        }
-        api::install(&self.lua, &self.anchors, event_loop)
+        let name = phase.directive().trim_end_matches('*');
+        done.map_err(|text| format!("{name} error: {text}"))
     }
 
     /// The function of a script of the configuration; the error is what the log is told.
@@ -239,23 +239,15 @@ fn path_of(name: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(name))
 }
 
-/// `;;` stands for the machine's own path.
-fn with_defaults(path: &[u8], default: &[u8]) -> Vec<u8> {
-    let Some(at) = path.windows(2).position(|pair| pair == b";;") else { return path.to_vec() };
-    let (before, after) = (&path[..at], &path[at + 2..]);
-    let parts = [before, default, after];
-    let parts: Vec<&[u8]> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join(&b';')
+fn not_made(error: &mlua::Error) -> String {
+    format!("failed to init Lua VM: {error}")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::with_defaults;
-
-    #[test]
-    fn two_semicolons_stand_for_the_default_path() {
-        assert_eq!(with_defaults(b"/a/?.lua;;", b"./?.lua"), b"/a/?.lua;./?.lua");
-        assert_eq!(with_defaults(b";;/a/?.lua", b"./?.lua"), b"./?.lua;/a/?.lua");
-        assert_eq!(with_defaults(b"/a/?.lua", b"./?.lua"), b"/a/?.lua");
+/// The server's prefix, with a slash at its end.
+fn prefix(site: &Site) -> Vec<u8> {
+    let mut prefix = site.prefix.clone();
+    if prefix.last() != Some(&b'/') {
+        prefix.push(b'/');
     }
+    prefix
 }

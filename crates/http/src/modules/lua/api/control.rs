@@ -5,6 +5,7 @@ use std::time::Duration;
 use mlua::{Function, MultiValue, Thread, Value};
 
 use super::{Done, Natives, done, encode, keep};
+use crate::answer::change::set_location_as_said;
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{self, Refusal, phase, with, with_answer};
@@ -120,7 +121,7 @@ fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, Refusal> {
     if uri.iter().any(|b| *b < b' ' || *b == 0x7f) {
         return Err("unsafe byte in redirect uri".into());
     }
-    r.response.location = Some(uri.to_vec());
+    set_location_as_said(r, &mut [uri.to_vec()]);
     Ok(Wish::Exit(Exit::Status(status as i32)))
 }
 

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use mlua::{BString, Lua, Table, Value};
 
 use super::{Natives, borrowed, failed, named};
-use crate::answer::change::{NoLength, WITH_A_FIELD, set_answer, set_request};
+use crate::answer::change::{
+    NoLength, WITH_A_FIELD, set_answer, set_location_as_said, set_request,
+};
 use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
 
@@ -45,6 +47,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), Refusal> {
     with(|r| {
         let name = dashed(r, name.to_vec());
+        if !r.response.sent && name.eq_ignore_ascii_case(b"location") {
+            set_location_as_said(r, values);
+            return Ok(());
+        }
         if !r.response.sent {
             return set_answer(r, &name, values)
                 .map_err(|NoLength| "invalid Content-Length".into());

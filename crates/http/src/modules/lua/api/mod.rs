@@ -1,7 +1,6 @@
 //! What scripts find in `ngx`: functions in Rust, one file for each part.
 
 use std::borrow::Cow;
-use std::rc::Rc;
 
 use mlua::{BString, Either, FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
 
@@ -9,6 +8,7 @@ use super::anchors::{Anchor, Anchors};
 use super::current::{self, Refusal};
 use super::run::{self, Wish};
 use crate::event_loop::LoopState;
+use weir_values::Identity;
 
 mod capture;
 mod control;
@@ -83,7 +83,12 @@ impl Natives<'_> {
 }
 
 /// Puts `ngx` into a machine.
-pub fn install(lua: &Lua, anchors: &Anchors, event_loop: &Rc<LoopState>) -> mlua::Result<()> {
+pub fn install(
+    lua: &Lua,
+    anchors: &Anchors,
+    prefix: &[u8],
+    identity: Identity,
+) -> mlua::Result<()> {
     let natives = Natives { lua, table: lua.create_table()? };
     natives.constant("WAIT", run::mark())?;
     natives.constant("kept", anchors.table())?;
@@ -100,7 +105,7 @@ pub fn install(lua: &Lua, anchors: &Anchors, event_loop: &Rc<LoopState>) -> mlua
     socket::install(&natives)?;
     time::install(&natives)?;
     variables::install(&natives)?;
-    workers::install(&natives, event_loop)?;
+    workers::install(&natives, prefix, identity)?;
     for (name, text) in PRELUDE {
         lua.load(*text).set_name(*name).call::<()>(&natives.table)?;
     }

@@ -1,0 +1,122 @@
+//! Runs `init_by_lua` once before a configuration is taken into use, so that one whose script fails is refused: at the start the
+//! server does not start, at a reload the old configuration stays.
+//!
+//! Workers run the script in each loop, as the workers' user. So the trial has a process of its own with the same
+//! identity: what the script opens, it opens with the same rights, and what it does to its process the master never sees.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Timespec;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use weir_engine::{FilePool, Loop, Options};
+use weir_log::{Cause, Log, log};
+use weir_sys::process::{Fork, fork};
+use weir_values::Identity;
+
+use crate::cycle::Cycle;
+use crate::master::{OWN_TALLY, registry};
+use crate::service::Service;
+use crate::sockets::Failed;
+use crate::worker::identity;
+
+/// How long the script may take. The master does nothing else meanwhile.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The longest error that is read.
+const LONGEST: usize = 64 * 1024;
+
+/// What the trial says when all is well; anything else is what went wrong.
+const WELL: &[u8] = b"\0";
+
+/// Tries the scripts of a configuration whose sockets and zones are open.
+pub fn run(cycle: &Cycle, log: &Log) -> Result<(), Failed> {
+    if !cycle.sites.has_init_script() {
+        return Ok(());
+    }
+    let tried =
+        pipe_with(PipeFlags::CLOEXEC).map_err(Into::into).and_then(|(said, own)| match fork()? {
+            Fork::Child => attempt(cycle, own),
+            Fork::Parent(pid) => {
+                drop(own);
+                hear(pid, said)
+            }
+        });
+    let text = match tried {
+        Ok(said) if said == WELL => return Ok(()),
+        Ok(said) if said.is_empty() => "init_by_lua error: it has ended its process".to_owned(),
+        Ok(said) => String::from_utf8_lossy(&said).into_owned(),
+        Err(e) => format!("init_by_lua could not be tried {}", Cause(&e)),
+    };
+    log!(log, Emerg, None, "{text}");
+    Err(Failed)
+}
+
+/// All that the trial says before it ends, which it has to do in time.
+fn hear(pid: Pid, said: OwnedFd) -> std::io::Result<Vec<u8>> {
+    let end = Instant::now() + PATIENCE;
+    let mut said = std::fs::File::from(said);
+    let mut text = Vec::new();
+    let heard = loop {
+        let left = Timespec::try_from(end.saturating_duration_since(Instant::now()));
+        let mut fds = [PollFd::new(&said, PollFlags::IN)];
+        match poll(&mut fds, left.ok().as_ref()) {
+            Ok(0) => break Err(std::io::ErrorKind::TimedOut.into()),
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(e) => break Err(e.into()),
+            Ok(_) => {}
+        }
+        let mut piece = [0; 4096];
+        match said.read(&mut piece) {
+            Ok(0) => break Ok(text),
+            Ok(_) if text.len() > LONGEST => break Err(std::io::ErrorKind::InvalidData.into()),
+            Ok(n) => text.extend_from_slice(piece.get(..n).unwrap_or_default()),
+            Err(e) => break Err(e),
+        }
+    };
+    if heard.is_err() {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    while let Err(rustix::io::Errno::INTR) = waitpid(Some(pid), WaitOptions::empty()) {}
+    heard
+}
+
+/// The process of the trial: says how it went, and ends.
+fn attempt(cycle: &Cycle, own: OwnedFd) -> ! {
+    // A panic must not lead back into the master's code.
+    let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scripts(cycle)));
+    let text = match tried {
+        Ok(Ok(())) => WELL.to_vec(),
+        Ok(Err(text)) => text.into_bytes(),
+        Err(_) => Vec::new(),
+    };
+    let _ = std::fs::File::from(own).write_all(&text);
+    weir_log::flush();
+    std::process::exit(i32::from(text != WELL));
+}
+
+fn scripts(cycle: &Cycle) -> Result<(), String> {
+    let config = &cycle.config;
+    if config.master {
+        identity::take(config, &cycle.log).map_err(|_| "init_by_lua could not be tried")?;
+    }
+    let failed = |e: std::io::Error| format!("init_by_lua could not be tried {}", Cause(&e));
+    let own = Loop::new(&Options {
+        backend: config.events.backend.kind(),
+        timer_resolution: config.timer_resolution,
+        events: config.events.at_once,
+        files: FilePool::new(config.files.threads, config.files.queue),
+        pools: Vec::new(),
+        team: None,
+        bell: None,
+    })
+    .map_err(failed)?;
+    let registry = registry().map_err(failed)?;
+    let tally = registry.tally(OWN_TALLY).ok_or("init_by_lua could not be tried")?;
+    let identity =
+        Identity { pid: std::process::id(), worker: 0, workers: config.processes as u32, index: 0 };
+    Service::try_scripts(&own.handle(), cycle.sites.leak(), identity, tally, registry)
+}

@@ -1,0 +1,151 @@
+//! Scripts at the start, at a reload and at the end of a loop: `init_by_lua` that fails, and timers that are not done.
+
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+use weir_testkit::Server;
+
+use super::{WEIR, server_with};
+
+/// A configuration whose answer is `says`, on the port of this name.
+fn conf(http: &str, port: &str, says: &str) -> String {
+    format!(
+        "events {{ }}
+         http {{ {http}
+             server {{ listen 127.0.0.1:{port}; location / {{ content_by_lua_block {{ ngx.print('{says}') }} }} }}
+         }}"
+    )
+}
+
+/// Scripts for `init_by_lua` that fail, each in another way, and what the log says of it.
+const FAILING: [(&str, &str); 6] = [
+    ("init_by_lua_block { error('no init') }", "no init"),
+    ("lua_shared_dict d 1m; init_by_lua 'ngx.shared.d:set(1, 2) error(\"no init\")';", "no init"),
+    ("init_by_lua_block { require 'no.such.module' }", "module 'no.such.module' not found"),
+    ("init_by_lua_block { ngx.sleep(1) }", "init_by_lua error: "),
+    ("init_by_lua_block { os.exit(0) }", "it has ended its process"),
+    ("init_by_lua_block { os.exit(3) }", "it has ended its process"),
+];
+
+#[test]
+fn a_reload_whose_init_script_fails_keeps_the_old_configuration() {
+    let server = Server::start(WEIR, &conf("", "%%PORT%%", "old"));
+    let workers = server.workers();
+    for (n, (http, cause)) in FAILING.into_iter().enumerate() {
+        server.configure(&conf(http, "%%PORT%%", "new"));
+        server.signal(Signal::HUP);
+        server.wait_log("init_by_lua error: ", n + 1);
+        assert!(server.log().contains(cause), "{http}");
+        assert_eq!(server.get("/").body(), "old", "{http}");
+    }
+    assert_eq!(server.workers(), workers);
+    let fine = "lua_shared_dict d 1m; init_by_lua_block { ngx.shared.d:set('a', 1) }";
+    server.configure(&conf(fine, "%%PORT%%", "new"));
+    server.reload();
+    assert_eq!(server.get("/").body(), "new");
+}
+
+#[test]
+fn a_server_whose_init_script_fails_does_not_start() {
+    let server = Server::start(WEIR, &conf("", "%%PORT%%", "old"));
+    for (http, cause) in FAILING {
+        for more in ["", "master_process off; "] {
+            server.configure(&format!("{more}{}", conf(http, "%%PORT1%%", "new")));
+            let out = started_in_vain(&server);
+            let text = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.status.code(), Some(1), "{http} {text}");
+            assert!(text.contains(cause), "{http} {text}");
+        }
+        // As with nginx, a test of the configuration runs no script.
+        assert!(server.command(&["-t"]).status.success(), "{http}");
+    }
+    assert_eq!(server.get("/").body(), "old");
+}
+
+/// What the program says that is to refuse the server's configuration; one that starts after all is ended.
+fn started_in_vain(server: &Server) -> Output {
+    let dir = server.dir().path().display().to_string();
+    let globals = format!("daemon off; pid {dir}/vain.pid;");
+    let mut command = Command::new("timeout");
+    command.args(["20", WEIR, "-p", &dir, "-c", "nginx.conf", "-e", "vain.log", "-g", &globals]);
+    command.output().unwrap()
+}
+
+/// Timers that run and wait as the server ends: one that waits comes at once with `premature`, and may wait for something
+/// itself, also in a light thread.
+const TIMERS: &str = r#"
+    location /set { content_by_lua_block {
+        local log = function(...) ngx.log(ngx.WARN, ...) end
+        ngx.timer.at(0, function() ngx.sleep(0.4) log("the running one is done") end)
+        ngx.timer.at(100, function(premature, word)
+            ngx.sleep(0.1)
+            log("the waiting one is done, premature: ", premature, " ", word)
+        end, "word")
+        ngx.timer.every(100, function(premature)
+            local thread = ngx.thread.spawn(function() ngx.sleep(0.1) return "thread" end)
+            log("the recurring one is done, premature: ", premature, " ", select(2, ngx.thread.wait(thread)))
+        end)
+        ngx.timer.at(100, function()
+            local late, why = ngx.timer.at(1, print)
+            ngx.timer.at(0, function(premature)
+                ngx.sleep(0.1)
+                log("the late one is done, premature: ", premature)
+            end)
+            log("no more timers: ", late, " ", why)
+        end)
+        ngx.print("set")
+    } }"#;
+
+fn all_timers_are_done(server: &Server) {
+    for text in [
+        "the running one is done",
+        "the waiting one is done, premature: true word",
+        "the recurring one is done, premature: true thread",
+        "no more timers: nil process exiting",
+        "the late one is done, premature: false",
+    ] {
+        assert_eq!(server.logged(text), 1, "{text}\n{}", server.log());
+    }
+}
+
+#[test]
+fn timers_are_waited_for_when_the_server_quits() {
+    for http in ["", "exit_worker_by_lua_block { ngx.log(ngx.WARN, 'the loop has ended') }"] {
+        let mut server = server_with(http, TIMERS);
+        assert_eq!(server.get("/set").body(), "set");
+        assert!(server.stop().success());
+        all_timers_are_done(&server);
+        let log = server.log();
+        let at = |text: &str| log.find(text).unwrap_or_default();
+        assert!(http.is_empty() || at("the loop has ended") > at("the running one is done"));
+    }
+}
+
+#[test]
+fn timers_are_waited_for_when_the_configuration_is_replaced() {
+    let server = server_with("", TIMERS);
+    assert_eq!(server.get("/set").body(), "set");
+    let old = server.workers();
+    server.reload();
+    old.iter().for_each(|pid| server.wait_gone(*pid));
+    all_timers_are_done(&server);
+}
+
+#[test]
+fn timers_without_an_end_are_waited_for_as_long_as_is_said() {
+    let mut server = Server::start(
+        WEIR,
+        "worker_shutdown_timeout 200ms; events { }
+         http { server { listen 127.0.0.1:%%PORT%%; location / { content_by_lua_block {
+             ngx.timer.at(0, function() while true do ngx.sleep(0.05) end end) ngx.print('set')
+         } } } }",
+    );
+    assert_eq!(server.get("/").body(), "set");
+    assert!(server.stop().success());
+    // To terminate waits for nothing.
+    let mut server = server_with("", TIMERS);
+    assert_eq!(server.get("/set").body(), "set");
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    assert_eq!(server.logged("the running one is done"), 0);
+}
