@@ -45,7 +45,8 @@ fn git_pushes_and_clones() {
     dir.write("users", "me:{PLAIN}secret\n");
     dir.write("fastcgi_params", FASTCGI_PARAMS);
     let socket = format!("unix:{}", home.join("fcgiwrap.sock").display());
-    let _cgi = start(Command::new(wrap).args(["-c", "2", "-s", &socket]), &dir, "fcgiwrap.log");
+    // One process: it would leave others behind when it is killed.
+    let _cgi = start(Command::new(wrap).args(["-c", "1", "-s", &socket]), &dir, "fcgiwrap.log");
     assert!(until(&home, || home.join("fcgiwrap.sock").exists()), "fcgiwrap does not start");
     let site = SITE.replace("BACKEND", &backend.display().to_string());
     let server = weir(dir, HTTP, &site);
