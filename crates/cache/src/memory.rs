@@ -2,7 +2,7 @@
 //! file.
 
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -18,6 +18,8 @@ const OVERHEAD: u64 = 512;
 const OPEN_LIMIT: u64 = 1 << 20;
 /// So many are, so that the room of those that were removed is soon free.
 const OPEN_FILES: usize = 128;
+/// A purge looks at so many while it holds the lock.
+const AT_ONCE: usize = 256;
 
 /// Answers of a cache that are at hand. There is no room until somebody asks for some.
 #[derive(Debug)]
@@ -30,9 +32,12 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct Kept {
-    by_key: HashMap<Key, Arc<Object>>,
-    /// In the order in which they came; who was used since gets another round.
-    order: VecDeque<Key>,
+    /// With the number under which it stands in the order.
+    by_key: HashMap<Key, (u64, Arc<Object>)>,
+    /// In the order in which they came; what was used since gets another round.
+    order: BTreeMap<u64, Key>,
+    /// The next number.
+    next: u64,
     size: u64,
     files: usize,
 }
@@ -146,7 +151,7 @@ impl Memory {
         if self.limit() == 0 {
             return None;
         }
-        let object = self.lock().by_key.get(key).cloned()?;
+        let object = self.lock().get(key).cloned()?;
         object.used.store(true, Ordering::Relaxed);
         (object.generation == generation && object.entry.key == text).then_some(object)
     }
@@ -157,11 +162,7 @@ impl Memory {
             return self.remove(&key);
         }
         let mut kept = self.lock();
-        kept.count(&object);
-        match kept.by_key.insert(key, Arc::new(object)) {
-            Some(old) => kept.discount(&old),
-            None => kept.order.push_back(key),
-        }
+        kept.insert(key, Arc::new(object));
         kept.shrink(self.limit(), self.files);
     }
 
@@ -169,7 +170,7 @@ impl Memory {
     /// version by that.
     pub fn renew(&self, key: &Key, entry: &Entry, generation: Option<u32>) {
         let mut kept = self.lock();
-        let Some(old) = kept.by_key.get(key).cloned() else { return };
+        let Some(old) = kept.get(key).cloned() else { return };
         let same = (&old.entry.head, &old.entry.key, old.entry.variant)
             == (&entry.head, &entry.key, entry.variant);
         if !same {
@@ -179,9 +180,7 @@ impl Memory {
         let (entry, generation) = (Arc::new(entry.clone()), generation.unwrap_or(old.generation));
         let new = Object::new(entry, old.body.clone(), generation, old.inode, checked);
         new.used.store(true, Ordering::Relaxed);
-        kept.count(&new);
-        kept.discount(&old);
-        kept.by_key.insert(*key, Arc::new(new));
+        kept.insert(*key, Arc::new(new));
     }
 
     /// Forgets an answer.
@@ -189,19 +188,31 @@ impl Memory {
         self.lock().remove(key);
     }
 
-    /// Forgets all answers whose keys' texts are `wanted`. Their keys.
+    /// Forgets all answers whose keys' texts are `wanted`. Their keys. Other threads wait for a few at once, and not for
+    /// all.
     pub(crate) fn purge(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Key> {
-        let mut kept = self.lock();
-        let all = kept.by_key.iter().filter(|(_, object)| wanted(&object.entry.key));
-        let purged: Vec<Key> = all.map(|(key, _)| *key).collect();
-        purged.iter().for_each(|key| kept.remove(key));
-        purged
+        let (mut purged, mut from) = (Vec::new(), 0);
+        loop {
+            let mut kept = self.lock();
+            let some: Vec<(u64, Key)> =
+                kept.order.range(from..).take(AT_ONCE).map(|(n, key)| (*n, *key)).collect();
+            let Some((last, _)) = some.last() else { return purged };
+            from = last + 1;
+            for (_, key) in some {
+                if kept.get(&key).is_some_and(|object| wanted(&object.entry.key)) {
+                    kept.remove(&key);
+                    purged.push(key);
+                }
+            }
+            drop(kept);
+            std::thread::yield_now();
+        }
     }
 
     /// Forgets an answer, unless another one has taken its place.
     pub fn remove_this(&self, key: &Key, object: &Arc<Object>) {
         let mut kept = self.lock();
-        if kept.by_key.get(key).is_some_and(|known| Arc::ptr_eq(known, object)) {
+        if kept.get(key).is_some_and(|known| Arc::ptr_eq(known, object)) {
             kept.remove(key);
         }
     }
@@ -218,23 +229,49 @@ impl Kept {
         self.files -= object.body.files();
     }
 
+    fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+        self.by_key.get(key).map(|(_, object)| object)
+    }
+
+    /// At the end of the order, or in the place of the one that has the key.
+    fn insert(&mut self, key: Key, object: Arc<Object>) {
+        self.count(&object);
+        match self.by_key.get_mut(&key) {
+            Some((_, known)) => {
+                let old = std::mem::replace(known, object);
+                self.discount(&old);
+            }
+            None => {
+                let number = self.queue(key);
+                self.by_key.insert(key, (number, object));
+            }
+        }
+    }
+
+    fn queue(&mut self, key: Key) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.order.insert(number, key);
+        number
+    }
+
     fn remove(&mut self, key: &Key) {
-        if let Some(old) = self.by_key.remove(key) {
+        if let Some((number, old)) = self.by_key.remove(key) {
             self.discount(&old);
-            self.order.retain(|k| k != key);
+            self.order.remove(&number);
         }
     }
 
     fn shrink(&mut self, limit: u64, files: usize) {
         while self.size > limit || self.files > files {
-            let Some(key) = self.order.pop_front() else { return };
-            let Some(object) = self.by_key.get(&key).cloned() else { continue };
+            let Some((_, key)) = self.order.pop_first() else { return };
+            let Some((_, object)) = self.by_key.remove(&key) else { continue };
             if object.used.swap(false, Ordering::Relaxed) {
-                self.order.push_back(key);
-                continue;
+                let number = self.queue(key);
+                self.by_key.insert(key, (number, object));
+            } else {
+                self.discount(&object);
             }
-            self.discount(&object);
-            self.by_key.remove(&key);
         }
     }
 }

@@ -28,41 +28,54 @@ impl Which {
 }
 
 /// Removes answers, and says how many. One that is coming in still reaches those who wait for it, but nobody else;
-/// another process's is stored when it is whole.
+/// another process's is stored when it is whole. All of the work is the file pool's: there may be very many answers.
 ///
 /// # Errors
 ///
 /// Where the directory cannot be read.
 pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Result<usize> {
-    let wanted = |text: &[u8]| which.takes(text);
-    let mut purged = cache.purge_fills(wanted);
-    // Of what is at hand, the file may be gone already.
-    for at_hand in [&cache.memory, &cache.open] {
-        purged.extend(at_hand.purge(wanted));
-    }
-    let this = cache.clone();
-    purged.extend(files.write(move || remove(&this, &which)).await??);
-    purged.sort_unstable();
-    purged.dedup();
-    for key in &purged {
-        cache.index.forget(key);
-        cache.let_go(key);
-    }
-    Ok(purged.len())
+    let cache = cache.clone();
+    files.write(move || take_out(&cache, &which)).await?
 }
 
-/// Removes files. Their keys. Variants have keys of their own, which only their requests' headers tell, but they lie
-/// beside the main answer's file, whether that is there or not.
+fn take_out(cache: &Cache, which: &Which) -> io::Result<usize> {
+    let wanted = |text: &[u8]| which.takes(text);
+    // Of what is at hand, the file may be gone already.
+    let mut at_hand = cache.purge_fills(wanted);
+    for memory in [&cache.memory, &cache.open] {
+        at_hand.extend(memory.purge(wanted));
+    }
+    let mut removed = remove(cache, which)?;
+    removed.sort_unstable();
+    removed.dedup();
+    at_hand.retain(|key| removed.binary_search(key).is_err());
+    at_hand.sort_unstable();
+    at_hand.dedup();
+    at_hand.iter().for_each(|key| forget(cache, key));
+    Ok(removed.len() + at_hand.len())
+}
+
+fn forget(cache: &Cache, key: &Key) {
+    cache.index.forget(key);
+    cache.let_go(key);
+}
+
+/// Removes files, and forgets each at once: the next answer of its key may come before the last file is gone. Their
+/// keys. Variants have keys of their own, which only their requests' headers tell, but they lie beside the main answer's
+/// file, whether that is there or not.
 fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<Key>> {
     let place = &cache.settings.place;
-    let mut purged = Vec::new();
+    let mut removed = Vec::new();
     let main = match which {
         Which::Key(text) => Some(Key::of(text)),
         Which::Prefix(_) => None,
     };
     let mut take = |key: Key, path: &Path| {
-        if Some(key) == main || read_entry(path).is_some_and(|entry| which.takes(&entry.key)) {
-            purged.extend(remove_file(cache, key, path));
+        let wanted =
+            Some(key) == main || read_entry(path).is_some_and(|entry| which.takes(&entry.key));
+        if wanted && remove_file(cache, key, path) {
+            forget(cache, &key);
+            removed.push(key);
         }
     };
     match main {
@@ -76,18 +89,26 @@ fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<Key>> {
             })?;
         }
     }
-    Ok(purged)
+    Ok(removed)
 }
 
 /// Removes a file, but not between a look whether it is wanted and its getting a name.
-fn remove_file(cache: &Cache, key: Key, path: &Path) -> Option<Key> {
+fn remove_file(cache: &Cache, key: Key, path: &Path) -> bool {
     let _turn = cache.turn(&key);
-    std::fs::remove_file(path).is_ok().then_some(key)
+    std::fs::remove_file(path).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+    use std::time::{Duration, Instant};
+
+    use bytes::Bytes;
+    use weir_engine::{FilePool, Loop, Options};
+
     use super::*;
+    use crate::{Body, Entry, Object};
 
     #[test]
     fn a_prefix_takes_more_than_a_key() {
@@ -112,5 +133,44 @@ mod tests {
         let place = &trial.cache.settings.place;
         assert!(place.path(&other).exists() && !place.path(&one).exists());
         assert_eq!(remove(&trial.cache, &Which::Key(b"/b".to_vec())).unwrap(), [other]);
+    }
+
+    /// The loop hands the work over and hears of its end. Other requests of the loop do not wait, however many answers go.
+    #[test]
+    fn a_purge_leaves_its_loop_alone() {
+        const ANSWERS: u32 = 100;
+        let trial = crate::tests::Trial::new("pooled");
+        let cache = &trial.cache;
+        cache.memory.provide(1 << 20);
+        let text = |n: u32| format!("/{n}").into_bytes();
+        for n in 0..ANSWERS {
+            let key = trial.store(&text(n));
+            let generation = cache.index.stored(&key, 1, 0, &mut Vec::new());
+            let entry = Arc::new(Entry { key: text(n), ..Entry::default() });
+            let body = Body::Bytes(Bytes::from_static(b"x"));
+            cache.memory.put(key, Object::new(entry, body, generation, 1, 0));
+        }
+        let at_hand = || {
+            let versions = 1..=ANSWERS;
+            let found = (0..ANSWERS).zip(versions).filter(|(n, version)| {
+                cache.memory.get(&Key::of(&text(*n)), &text(*n), *version).is_some()
+            });
+            found.count() as u32
+        };
+        let files = FilePool::new(1, 10);
+        let event_loop = Loop::new(&Options { files, ..Options::default() }).unwrap();
+        let handle = event_loop.handle();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let _busy = handle.files().run(move || held.recv());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut purging = pin!(purge(cache, Which::Prefix(Vec::new()), handle.files()));
+        assert!(purging.as_mut().poll(&mut cx).is_pending());
+        assert_eq!((at_hand(), cache.index.fill().1), (ANSWERS, u64::from(ANSWERS)));
+        drop(release);
+        let began = Instant::now();
+        while (at_hand(), cache.index.fill().1) != (0, 0) {
+            assert!(began.elapsed() < Duration::from_secs(60), "the purge waits for its loop");
+            std::thread::yield_now();
+        }
     }
 }
