@@ -1,8 +1,9 @@
 //! An answer while it comes in: one puts pieces in, any number of readers take them out, a writer brings them
 //! into a file. All may be on different loops.
 //!
-//! Pieces stay in memory up to a limit. Beyond it, those go that are in the file; if there is none, those that
-//! every reader has had. So a slow reader holds nobody up, unless the disk fails.
+//! Pieces stay in memory up to a limit. Beyond it, those go that are in the file. If the disk takes no more, the answer
+//! belongs to the request that fetches it: its own client sets the pace. Every other reader is on its own then, and asks
+//! the server itself for the [`Rest`]. So no reader waits for another one, and memory stays bounded.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use weir_engine::{OpenFile, Segment};
+use weir_engine::{Files, OpenFile, Segment};
 
 use crate::entry::Entry;
 
@@ -51,8 +52,12 @@ struct State {
     /// It is not to be stored: a newer one is, or somebody wanted it gone.
     superseded: bool,
     end: Option<End>,
-    /// Where each reader is.
-    readers: Vec<Option<u64>>,
+    /// Where the reader of the request is that fetches it; none: its client has left.
+    own: Option<u64>,
+    /// How many others read it.
+    joined: usize,
+    /// Where those were when the disk took no more: what had come, and is not in the file.
+    tail: Vec<Bytes>,
     waiting: Vec<Waker>,
 }
 
@@ -72,6 +77,8 @@ pub enum Piece {
     Data(Segment),
     /// There are no more.
     End(End),
+    /// The rest is to be asked for: see [`Reader::rest`].
+    Alone,
 }
 
 impl Fill {
@@ -149,7 +156,7 @@ impl Fill {
     pub async fn room(&self) -> bool {
         let limit = self.limit;
         self.until(|s| {
-            let nobody = s.storeless && s.readers.iter().all(Option::is_none);
+            let nobody = s.storeless && s.own.is_none();
             (nobody || !s.is_full(limit)).then_some(!nobody)
         })
         .await
@@ -186,7 +193,11 @@ impl Fill {
 
     /// It cannot be written any further.
     pub fn store_failed(&self) {
-        self.change(|s| s.storeless = true);
+        self.change(|s| {
+            if !std::mem::replace(&mut s.storeless, true) && s.joined > 0 {
+                s.tail = s.from(s.written);
+            }
+        });
     }
 
     /// All of the body, where it still is in memory.
@@ -248,21 +259,20 @@ impl Fill {
         self.lock().end == Some(End::Whole)
     }
 
-    /// A reader from the beginning; `None` where the beginning is gone.
+    /// The reader of the request that fetches it.
+    pub fn own_reader(self: &Arc<Self>) -> Reader {
+        self.lock().own = Some(0);
+        Reader { fill: self.clone(), own: true, at: 0 }
+    }
+
+    /// A reader of another request, from the beginning; `None` where it would not come to the end.
     pub fn reader(self: &Arc<Self>) -> Option<Reader> {
         let mut state = self.lock();
-        if state.end == Some(End::Broken) || (state.start > 0 && state.file.is_none()) {
+        if state.end == Some(End::Broken) || state.storeless {
             return None;
         }
-        let free = state.readers.iter().position(Option::is_none);
-        let slot = free.unwrap_or_else(|| {
-            state.readers.push(None);
-            state.readers.len() - 1
-        });
-        if let Some(place) = state.readers.get_mut(slot) {
-            *place = Some(0);
-        }
-        Some(Reader { fill: self.clone(), slot, at: 0 })
+        state.joined += 1;
+        Some(Reader { fill: self.clone(), own: false, at: 0 })
     }
 }
 
@@ -270,35 +280,32 @@ impl Fill {
 #[derive(Debug)]
 pub struct Reader {
     fill: Arc<Fill>,
-    slot: usize,
+    /// It is that of the request that fetches the answer.
+    own: bool,
     at: u64,
 }
 
 impl Reader {
     /// Waits for the next piece.
     pub async fn next(&mut self) -> Piece {
-        let at = self.at;
-        let piece = self.fill.until(|s| s.piece(at)).await;
+        let (at, own) = (self.at, self.own);
+        let piece = self.fill.until(|s| s.piece(at, own)).await;
         self.passed(&piece);
         piece
     }
 
     /// The next piece, if it is there.
     pub fn next_now(&mut self) -> Option<Piece> {
-        let piece = self.fill.lock().piece(self.at)?;
+        let piece = self.fill.lock().piece(self.at, self.own)?;
         self.passed(&piece);
         Some(piece)
     }
 
     fn passed(&mut self, piece: &Piece) {
-        if let Piece::Data(segment) = piece {
-            self.at += segment.len();
-            let (slot, at) = (self.slot, self.at);
-            self.fill.change(|s| {
-                if let Some(place) = s.readers.get_mut(slot) {
-                    *place = Some(at);
-                }
-            });
+        let Piece::Data(segment) = piece else { return };
+        self.at += segment.len();
+        if self.own {
+            self.fill.change(|s| s.own = Some(self.at));
         }
     }
 
@@ -307,15 +314,76 @@ impl Reader {
         let state = self.fill.lock();
         state.end == Some(End::Whole) && state.received == self.at
     }
+
+    /// Whether it has had as many bytes as the answer was said to have.
+    pub fn has_announced(&self) -> bool {
+        match &self.fill.lock().head {
+            Head::Known(_, length) => *length == Some(self.at),
+            _ => false,
+        }
+    }
+
+    /// Behind [`Piece::Alone`], what is to be asked for.
+    pub fn rest(self) -> Option<Rest> {
+        let state = self.fill.lock();
+        let Head::Known(entry, length) = &state.head else { return None };
+        Some(Rest {
+            at: self.at,
+            entry: entry.clone(),
+            length: *length,
+            file: state.file.clone(),
+            written: state.written,
+            tail: state.tail.clone(),
+        })
+    }
 }
+
+/// What a reader lacks of an answer that the disk did not take. The server is asked once more: what its client has of the
+/// first answer must be the beginning of the second one.
+#[derive(Debug)]
+pub struct Rest {
+    /// So much of the body the client has.
+    pub at: u64,
+    /// What is known of the answer.
+    pub entry: Arc<Entry>,
+    /// Its length, if that was told.
+    pub length: Option<u64>,
+    file: Option<(Arc<OpenFile>, u64)>,
+    written: u64,
+    tail: Vec<Bytes>,
+}
+
+impl Rest {
+    /// Whether the body that the client has begun to get has these bytes at this place.
+    pub async fn has(&self, files: &Files, mut at: u64, mut bytes: &[u8]) -> bool {
+        while at < self.written && !bytes.is_empty() {
+            let Some((file, body)) = &self.file else { return false };
+            let most = usize::try_from(self.written - at).unwrap_or(usize::MAX);
+            let room = Vec::with_capacity(bytes.len().min(most).min(COMPARED));
+            let (read, mut known) = files.read_at(file, room, body + at).await;
+            known.truncate(bytes.len().min(most));
+            if !matches!(read, Ok(1..)) || !bytes.starts_with(&known) {
+                return false;
+            }
+            at += known.len() as u64;
+            bytes = bytes.get(known.len()..).unwrap_or_default();
+        }
+        let Some(behind) = at.checked_sub(self.written).filter(|_| !bytes.is_empty()) else {
+            return bytes.is_empty();
+        };
+        let known = self.tail.iter().flatten().skip(usize::try_from(behind).unwrap_or(usize::MAX));
+        known.take(bytes.len()).eq(bytes)
+    }
+}
+
+/// So much of a file is compared at once.
+const COMPARED: usize = 64 * 1024;
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let slot = self.slot;
-        self.fill.change(|s| {
-            if let Some(place) = s.readers.get_mut(slot) {
-                *place = None;
-            }
+        self.fill.change(|s| match self.own {
+            true => s.own = None,
+            false => s.joined = s.joined.saturating_sub(1),
         });
     }
 }
@@ -326,14 +394,13 @@ impl State {
         self.received - self.start >= limit.max(1)
     }
 
-    /// Lets pieces go that nobody needs in memory.
+    /// Lets pieces go that nobody needs in memory. Once all has come there is no need for room.
     fn trim(&mut self, limit: u64) {
-        while self.is_full(limit) {
+        while self.end.is_none() && self.is_full(limit) {
             let Some(front) = self.pieces.front() else { return };
             let end = self.start + front.len() as u64;
-            let slowest = self.readers.iter().flatten().min().copied().unwrap_or(self.received);
-            let free = self.written.max(if self.storeless { slowest } else { 0 });
-            if end > free {
+            let had = if self.storeless { self.own.unwrap_or(self.received) } else { 0 };
+            if end > self.written.max(had) {
                 return;
             }
             self.start = end;
@@ -355,10 +422,14 @@ impl State {
         out
     }
 
-    fn piece(&self, at: u64) -> Option<Piece> {
+    fn piece(&self, at: u64, own: bool) -> Option<Piece> {
+        let alone = self.storeless && !own;
+        if alone && self.end.is_none() {
+            return Some(Piece::Alone);
+        }
         if at < self.start {
             let Some((file, body)) = self.file.as_ref().filter(|_| at < self.written) else {
-                return Some(Piece::End(End::Broken));
+                return Some(if alone { Piece::Alone } else { Piece::End(End::Broken) });
             };
             let len = self.written.min(self.start) - at;
             let segment = Segment::File { file: file.clone(), offset: body + at, len };

@@ -22,7 +22,7 @@ pub mod writer;
 
 pub use body::{Body, Range, is_short};
 pub use entry::{Entry, Stored, Times, Unusable};
-pub use fill::{End, Fill, Piece, Reader};
+pub use fill::{End, Fill, Piece, Reader, Rest};
 pub use index::{Found, Index, Ticket};
 pub use key::{Key, Variant};
 pub use memory::{Look, Memory, Object};

@@ -1,9 +1,13 @@
+use std::cell::RefCell;
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use weir_engine::{Driver, Handle, ListenerKey, Loop, Options};
 
 use super::*;
 
@@ -43,6 +47,32 @@ fn bytes(segment: &Segment) -> Vec<u8> {
     }
 }
 
+struct Nothing;
+
+impl Driver for Nothing {
+    fn before_wait(&mut self, _: &Handle, _: Instant) -> Option<Duration> {
+        None
+    }
+
+    fn acceptable(&mut self, _: &Handle, _: ListenerKey) {}
+}
+
+/// Which of these bytes a reader's client has had.
+fn all_known(rest: Rest, asked: Vec<(u64, Vec<u8>)>) -> Vec<bool> {
+    let mut event_loop = Loop::new(&Options::default()).unwrap();
+    let (handle, known) = (event_loop.handle(), Rc::new(RefCell::new(Vec::new())));
+    let found = known.clone();
+    event_loop.handle().spawn(async move {
+        for (at, bytes) in asked {
+            let has = rest.has(handle.files(), at, &bytes).await;
+            found.borrow_mut().push(has);
+        }
+        handle.stop();
+    });
+    event_loop.run(&mut Nothing).unwrap();
+    known.take()
+}
+
 #[test]
 fn who_waits_is_woken() {
     let fill = Fill::new(10);
@@ -68,35 +98,43 @@ fn what_is_withdrawn_is_not_read() {
 }
 
 #[test]
-fn without_a_file_the_slowest_reader_sets_the_pace() {
+fn without_a_disk_each_reader_is_on_its_own() {
     let fill = Fill::new(4);
-    let mut reader = fill.reader().unwrap();
+    fill.set_head(Arc::default(), None);
+    let (mut own, mut other) = (fill.own_reader(), fill.reader().unwrap());
     fill.push(Bytes::from_static(b"abcd"));
+    assert!(matches!(now(other.next()), Some(Piece::Data(s)) if bytes(&s) == b"abcd"));
     fill.push(Bytes::from_static(b"ef"));
     assert_eq!(now(fill.room()), None);
     fill.store_failed();
-    assert_eq!(now(fill.room()), None);
-    assert!(matches!(now(reader.next()), Some(Piece::Data(s)) if bytes(&s) == b"abcd"));
-    assert_eq!(now(fill.room()), Some(true));
-    // The beginning is gone: nobody can join any more.
+    assert!(matches!(now(other.next()), Some(Piece::Alone)));
+    assert_eq!(other.rest().unwrap().at, 4);
+    // Nobody can join any more.
     assert!(fill.reader().is_none());
-    drop(reader);
+    // The client of the request that fetches it sets the pace.
+    assert_eq!(now(fill.room()), None);
+    assert!(matches!(now(own.next()), Some(Piece::Data(s)) if bytes(&s) == b"abcd"));
+    assert_eq!(now(fill.room()), Some(true));
+    drop(own);
     assert_eq!(now(fill.room()), Some(false));
 }
 
 proptest! {
-    /// Whatever the order of pushing, writing and reading, every reader gets every byte.
+    /// Whatever the order of pushing, writing and reading, every reader gets every byte. If the disk fails, the others
+    /// than the request's own have what they had, and know the beginning that the client has.
     #[test]
     fn readers_get_everything(
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..30), 1..20),
         limit in 0u64..60,
         steps in prop::collection::vec(0u8..4, 0..80),
         disk_fails in any::<bool>(),
+        differs_at in any::<prop::sample::Index>(),
     ) {
         let whole = pieces.concat();
         let fill = Fill::new(limit);
+        fill.set_head(Arc::default(), None);
         let file = temp_file();
-        let (mut first, mut second) = (fill.reader().unwrap(), fill.reader().unwrap());
+        let (mut first, mut second) = (fill.own_reader(), fill.reader().unwrap());
         let (mut a, mut b) = (Vec::new(), Vec::new());
         let mut pieces = pieces.into_iter();
         let mut failed = false;
@@ -107,19 +145,22 @@ proptest! {
                 fill.written(&file, 0, at + data.len() as u64);
             }
         };
-        let read = |reader: &mut Reader, out: &mut Vec<u8>| {
-            if let Some(Piece::Data(segment)) = now(reader.next()) {
+        let read = |reader: &mut Reader, out: &mut Vec<u8>| match now(reader.next()) {
+            Some(Piece::Data(segment)) => {
                 out.extend(bytes(&segment));
+                true
             }
+            other => !matches!(other, Some(Piece::Alone)),
         };
+        let (mut all, mut shared) = (true, true);
         for step in steps {
             match step {
                 0 if now(fill.room()) == Some(true) => match pieces.next() {
                     Some(piece) => fill.push(piece.into()),
                     None => fill.finish(End::Whole),
                 },
-                1 => read(&mut first, &mut a),
-                2 => read(&mut second, &mut b),
+                1 => all &= read(&mut first, &mut a),
+                2 => shared = shared && read(&mut second, &mut b),
                 3 if disk_fails => {
                     fill.store_failed();
                     failed = true;
@@ -132,13 +173,29 @@ proptest! {
             fill.push(piece.into());
         }
         fill.finish(End::Whole);
-        while !first.is_done() || !second.is_done() {
-            read(&mut first, &mut a);
-            read(&mut second, &mut b);
+        while !first.is_done() || shared && !second.is_done() {
+            all &= read(&mut first, &mut a);
+            shared = shared && read(&mut second, &mut b);
         }
+        prop_assert!(all && (shared || failed));
         prop_assert_eq!(&a, &whole);
-        prop_assert_eq!(&b, &whole);
         prop_assert!(matches!(now(first.next()), Some(Piece::End(End::Whole))));
+        prop_assert_eq!(&b, &whole[..b.len()]);
+        if shared {
+            prop_assert_eq!(&b, &whole);
+            return Ok(());
+        }
+        let rest = second.rest().unwrap();
+        prop_assert_eq!(rest.at, b.len() as u64);
+        let middle = differs_at.index(b.len() + 1);
+        let mut asked = vec![(0, b[..middle].to_vec()), (middle as u64, b[middle..].to_vec())];
+        let mut expected = vec![true, true];
+        if middle < b.len() {
+            b[middle] ^= 1;
+            asked.push((0, b));
+            expected.push(false);
+        }
+        prop_assert_eq!(all_known(rest, asked), expected);
     }
 }
 

@@ -127,3 +127,7 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
     r.log(level, format_args!("{call} failed {} {}", Cause(error), doing.text()));
     fault
 }
+
+/// The server was asked once more for an answer that a client has begun to get.
+pub const OTHER: &str =
+    "upstream sent another answer than the one that the client has begun to get";

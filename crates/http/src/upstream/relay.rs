@@ -87,6 +87,22 @@ pub async fn relay<P: Protocol>(
     relayed
 }
 
+/// Sends what is left of a body whose head is sent, unless this has come to an end.
+pub async fn send_rest<P: Protocol>(
+    r: &mut Request,
+    passing: &Passing,
+    mut source: Source<'_, P>,
+    mut step: Option<Step>,
+) -> Relayed {
+    let step = loop {
+        match step {
+            Some(step) => break step,
+            None => step = turn(r, passing, true, &mut source).await,
+        }
+    };
+    finish(r, source, step)
+}
+
 /// Sends a head on that no part of the body has come with; a step if that fails.
 pub async fn send_head_on<P: Protocol>(r: &mut Request, source: &Source<'_, P>) -> Option<Step> {
     if source.done || !source.is_empty() {
@@ -98,7 +114,7 @@ pub async fn send_head_on<P: Protocol>(r: &mut Request, source: &Source<'_, P>) 
 /// Reads and sends once; a step when it is over.
 async fn turn<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &Passing,
     buffering: bool,
     source: &mut Source<'_, P>,
 ) -> Option<Step> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_cache::{Body, End, Entry, Object, Opened, Piece, Reader, is_short};
+use weir_cache::{Body, End, Entry, Object, Opened, Piece, Reader, Rest, is_short};
 use weir_engine::{Chain, Files, OpenFile, Segment};
 use weir_log::Level;
 use weir_proto::http1::Method;
@@ -36,9 +36,14 @@ pub enum Part {
     Coming(Reader, Option<u64>),
 }
 
-/// It could not be read after all.
+/// Why it was not sent, or not all of it.
 #[derive(Debug)]
-pub struct Unusable;
+pub enum Unsent {
+    /// It could not be read after all; nothing was sent.
+    Unusable,
+    /// The disk does not take what comes in: the server is to be asked for the rest.
+    Rest(Option<Box<Rest>>),
+}
 
 impl Kept {
     /// What is at hand; `None` if its file is another one by now.
@@ -90,14 +95,14 @@ pub async fn send<P: Protocol>(
     passing: &'static Passing,
     protocol: &mut P,
     kept: Kept,
-) -> Result<Step, Unusable> {
+) -> Result<Step, Unsent> {
     fill_head(r, passing, protocol, &kept)?;
     if let Err(step) = r.send_head() {
         return Ok(step);
     }
     let segment = match kept.part {
         Part::Coming(reader, length) => {
-            return Ok(read_on(r, reader, length.is_none(), |_| {}).await);
+            return read_on(r, reader, length.is_none(), |_| {}).await.map_err(Unsent::Rest);
         }
         Part::Memory(bytes) => Segment::Bytes(bytes),
         Part::File(file, offset, len) => Segment::File { file, offset, len },
@@ -116,7 +121,7 @@ fn fill_head<P: Protocol>(
     passing: &Passing,
     protocol: &mut P,
     kept: &Kept,
-) -> Result<(), Unusable> {
+) -> Result<(), Unsent> {
     let mut buf = kept.entry.head.clone();
     let mut answer = understand(r, protocol, kept, &mut buf)?;
     let announced = answer.length.filter(|n| *n > 0);
@@ -147,7 +152,7 @@ fn understand<P: Protocol>(
     protocol: &mut P,
     kept: &Kept,
     buf: &mut Vec<u8>,
-) -> Result<Answer, Unusable> {
+) -> Result<Answer, Unsent> {
     let known = kept.object.as_ref().and_then(|object| object.made::<Answer>());
     if let Some(answer) = known {
         return Ok(answer.clone());
@@ -164,24 +169,27 @@ fn understand<P: Protocol>(
         _ => {
             let key = String::from_utf8_lossy(&kept.entry.key);
             r.log(Level::Crit, format_args!("cache entry \"{key}\" contains invalid header"));
-            Err(Unusable)
+            Err(Unsent::Unusable)
         }
     }
 }
 
 /// Sends a body as it comes in; `end` is called before the last piece goes. `pieces`: see
-/// [`comes_in_pieces`](crate::upstream::protocol::Reader::comes_in_pieces).
+/// [`comes_in_pieces`](crate::upstream::protocol::Reader::comes_in_pieces). The error is what is still to be sent.
+///
+/// The client sees the end when the cache has the answer, and not before: it may ask again at once. So the piece that
+/// completes an announced length waits for the end of the server's answer, which a FastCGI server tells later.
 pub async fn read_on(
     r: &mut Request,
     mut reader: Reader,
     pieces: bool,
     end: impl Fn(&mut Request),
-) -> Step {
+) -> Result<Step, Option<Box<Rest>>> {
+    let mut chain = Chain::new();
     loop {
-        let mut chain = Chain::new();
         let next = match reader.next_now() {
             Some(next) => next,
-            None if r.pause_body(pieces).await.is_err() => return Step::Abort,
+            None if r.pause_body(pieces).await.is_err() => return Ok(Step::Abort),
             None => reader.next().await,
         };
         match next {
@@ -189,19 +197,31 @@ pub async fn read_on(
             Piece::End(End::Whole) => {}
             Piece::End(End::Broken) => {
                 r.keepalive = false;
-                let _ = r.flush().await;
-                return Step::Abort;
+                if r.send_body(chain, false).await.is_ok() {
+                    let _ = r.flush().await;
+                }
+                return Ok(Step::Abort);
+            }
+            Piece::Alone if reader.has_announced() => {
+                let sent = r.send_body(chain, true).await;
+                return Ok(sent.map_or(Step::Abort, |()| Step::Sent));
+            }
+            Piece::Alone => {
+                let sent = r.send_body(chain, false).await;
+                return sent.map_or(Ok(Step::Abort), |()| Err(reader.rest().map(Box::new)));
             }
         }
         let last = reader.is_done();
         if last {
             end(r);
+        } else if reader.has_announced() {
+            continue;
         }
-        if r.send_body(chain, last).await.is_err() {
-            return Step::Abort;
+        if r.send_body(std::mem::take(&mut chain), last).await.is_err() {
+            return Ok(Step::Abort);
         }
         if last {
-            return Step::Sent;
+            return Ok(Step::Sent);
         }
     }
 }

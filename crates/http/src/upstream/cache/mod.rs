@@ -20,7 +20,7 @@ pub(crate) use conf::cache_directives;
 pub use conf::{Caching, Zone, methods, predicates, valid, zone};
 pub use hit::Kept;
 pub use path::set_path;
-pub use relay::relay;
+pub use relay::{go_on, relay};
 pub use tasks::start;
 pub use variables::define;
 
@@ -28,7 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_cache::{Cache, Entry, Fill, Key, Ticket, Times};
+use weir_cache::{Cache, Entry, Fill, Key, Rest, Ticket, Times};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http1::Method;
@@ -129,6 +129,8 @@ pub struct State {
     stale_error: bool,
     /// It updates the key for another request, which has its answer already.
     background: bool,
+    /// The client has the beginning of an answer, and the server is asked for this.
+    rest: Option<Box<Rest>>,
 }
 
 impl Drop for State {
@@ -152,6 +154,7 @@ impl State {
             revalidate: caching.revalidate,
             stale_error: false,
             background: false,
+            rest: None,
         }
     }
 
@@ -169,6 +172,7 @@ impl State {
             revalidate: self.revalidate,
             stale_error: false,
             background: true,
+            rest: None,
         }
     }
 
@@ -190,6 +194,21 @@ impl State {
     fn give_up(&mut self) {
         self.shown.cacheable.set(false);
         self.give_back();
+    }
+
+    /// The client has the beginning of an answer.
+    pub fn has_begun(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// What is to be sent of an answer whose beginning the client has, if this one is the same, as far as its head tells.
+    pub fn rest(&mut self, r: &Request, passing: &Passing, answer: &Answer) -> Option<Box<Rest>> {
+        let (rest, said) = (self.rest.take()?, judge::judge(r, passing));
+        let entry = &rest.entry;
+        let same = (answer.status, answer.length) == (entry.status, rest.length)
+            && said.last_modified == entry.last_modified
+            && said.etag == entry.etag;
+        same.then_some(rest)
     }
 
     /// All of the answer is in the fill.
@@ -258,7 +277,13 @@ pub async fn look<P: Protocol>(
     }
     match hit::send(r, passing, protocol, kept).await {
         Ok(step) => Looked::Done(step),
-        Err(hit::Unusable) => {
+        Err(hit::Unsent::Rest(None)) => Looked::Done(Step::Abort),
+        Err(hit::Unsent::Rest(Some(rest))) => {
+            state.give_back();
+            state.rest = Some(rest);
+            Looked::Ask(Some(Box::new(state)))
+        }
+        Err(hit::Unsent::Unusable) => {
             // It would be in the way of a better one.
             state.cache.index.lost(&state.key);
             state.cache.let_go(&state.key);
@@ -376,6 +401,9 @@ pub async fn instead<P: Protocol>(
 ) -> Step {
     let caching = &*passing.caching;
     let (Some(failure), Some(mut state)) = (failure, state) else { return step };
+    if state.has_begun() {
+        return step;
+    }
     let may = state.shown.status.get() == Status::Expired && state.old.is_some();
     let by_head = state.stale_error && !matches!(failure, Failure::Status(_));
     if may && (by_head || listed(caching, failure)) {

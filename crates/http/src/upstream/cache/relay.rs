@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
-use weir_cache::{End, Fill};
+use weir_cache::{End, Fill, Rest};
 use weir_engine::Chain;
 use weir_proto::http1::Method;
 
@@ -15,6 +15,8 @@ use crate::answer::filters::into_bytes;
 use crate::answer::headers::Headers;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::upstream::client::{Waited, wait};
+use crate::upstream::fault::{self, Doing};
 use crate::upstream::line::Line;
 use crate::upstream::passing::Passing;
 use crate::upstream::protocol::Protocol;
@@ -41,7 +43,7 @@ pub async fn relay<P: Protocol>(
     let ahead = Ahead { file: false, rate };
     let mut source = Source::new(line, protocol, handle, passing, ahead);
     source.begin(begun);
-    let (reader, pieces) = (fill.reader(), source.comes_in_pieces());
+    let (reader, pieces) = (fill.own_reader(), source.comes_in_pieces());
     let unfinished = Unfinished(fill);
     // They are not kept: who finds the answer in the cache has none.
     let trailers = Cell::default();
@@ -79,7 +81,7 @@ impl Drop for Unfinished<'_> {
 
 async fn send(
     r: &mut Request,
-    reader: Option<weir_cache::Reader>,
+    reader: weir_cache::Reader,
     pieces: bool,
     end: impl Fn(&mut Request),
 ) -> Step {
@@ -91,10 +93,8 @@ async fn send(
         let sent = r.send_body(Chain::new(), true).await;
         return sent.map_or(Step::Abort, |()| Step::Sent);
     }
-    match reader {
-        Some(reader) => read_on(r, reader, pieces, end).await,
-        None => Step::Abort,
-    }
+    // Its own client always gets the rest.
+    read_on(r, reader, pieces, end).await.unwrap_or(Step::Abort)
 }
 
 /// Moves the body from the server into the fill.
@@ -117,6 +117,49 @@ async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill, trailer
         }
         source.wait().await;
     }
+}
+
+/// Sends the rest of a body whose beginning the client has: `begun` is what came with the head of the second answer. What
+/// the client has must be the beginning of that one.
+pub async fn go_on<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    line: Line,
+    protocol: &mut P,
+    begun: Vec<u8>,
+    rest: &Rest,
+) -> Relayed {
+    let handle = r.event_loop.handle.clone();
+    let ahead = Ahead { file: false, rate: None };
+    let mut source = Source::new(line, protocol, handle.clone(), passing, ahead);
+    source.begin(begun);
+    let mut at = 0;
+    let step = loop {
+        source.read_now();
+        let mut new = source.take();
+        let mut known = new.split_to(rest.at - at);
+        while let Some(segment) = known.pop() {
+            let bytes = into_bytes(segment);
+            if !rest.has(handle.files(), at, &bytes).await {
+                fault::complain(r, fault::OTHER, Doing::ReadingBody);
+                return finish(r, source, Step::Abort);
+            }
+            at += bytes.len() as u64;
+        }
+        if at == rest.at {
+            let sent = r.send_body(new, false).await;
+            break sent.err().map(|_| Step::Abort);
+        }
+        if source.done {
+            source.broken().into_iter().for_each(|broken| relay::complain(r, broken));
+            break Some(Step::Abort);
+        }
+        match wait(r, passing, pin!(source.wait()), Some(Doing::ReadingBody)).await {
+            Waited::For(()) => {}
+            Waited::Gone => break Some(Step::Abort),
+        }
+    };
+    relay::send_rest(r, passing, source, step).await
 }
 
 /// Runs both to their ends.

@@ -4,7 +4,7 @@ use weir_cache::Stored;
 use weir_log::{Cause, Level};
 use weir_proto::http1::HeaderId;
 
-use super::hit::{self, Kept, Part};
+use super::hit::{self, Kept, Part, Unsent};
 use super::judge::{self, Verdict};
 use super::{State, Status};
 use crate::modules::slice_filter;
@@ -37,7 +37,21 @@ pub async fn send<P: Protocol>(
     let old = state.old.take()?;
     state.shown.status.set(Status::Stale);
     state.give_up();
-    hit::send(r, passing, protocol, old).await.ok()
+    send_kept(r, passing, protocol, old).await
+}
+
+/// None if nothing was sent.
+async fn send_kept<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    protocol: &mut P,
+    kept: Kept,
+) -> Option<Step> {
+    match hit::send(r, passing, protocol, kept).await {
+        Ok(step) => Some(step),
+        Err(Unsent::Unusable) => None,
+        Err(Unsent::Rest(_)) => Some(Step::Abort),
+    }
 }
 
 /// The server says that the old answer stands: it does for longer now.
@@ -67,7 +81,7 @@ pub async fn renew_and_send<P: Protocol>(
         let stored = Stored { body: entry.size() as u64, entry, length };
         renew(r, &mut state, stored);
     }
-    hit::send(r, passing, protocol, kept).await.ok()
+    send_kept(r, passing, protocol, kept).await
 }
 
 /// Writes the new times, beside the request.

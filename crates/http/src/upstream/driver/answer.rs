@@ -14,7 +14,7 @@ use crate::connection::presence::Guest;
 use crate::modules::core;
 use crate::phases::Step;
 use crate::request::Request;
-use crate::upstream::fault::{Doing, complain, operation};
+use crate::upstream::fault::{Doing, OTHER, complain, operation};
 use crate::upstream::line::Line;
 use crate::upstream::protocol::{Answer, Protocol, Reader};
 use crate::upstream::{cache, relay, seen, store};
@@ -36,6 +36,9 @@ impl Run {
         let passing = self.passing;
         talk.line.count(r);
         self.bind(r);
+        if self.place.as_ref().is_some_and(|place| place.has_begun()) {
+            return Box::pin(self.go_on(r, protocol, talk, &answer)).await;
+        }
         if let Some(place) = self.place.take_if(|place| place.stands_in(passing, answer.status)) {
             self.leave(r, talk, &answer, protocol);
             let step = Box::pin(cache::send_old(r, place, passing, protocol, answer.status)).await;
@@ -163,18 +166,7 @@ impl Run {
         buffering: bool,
     ) -> Step {
         let (passing, store) = (self.passing, self.store(r, answer));
-        // The head stays: variables of the answer's own head may ask for it.
-        let head = &mut r.contexts.upstream.head;
-        let mut begun = Vec::new();
-        if let Some(body) = head.get(answer.end..).filter(|body| !body.is_empty()) {
-            begun = r.event_loop.handle.take_buf(body.len());
-            begun.extend_from_slice(body);
-            head.truncate(answer.end);
-        }
-        let framing = protocol.reader().framing_behind(answer.end) as u64;
-        if let Some(attempt) = r.contexts.upstream.attempt() {
-            attempt.length = framing;
-        }
+        let begun = begun(r, protocol, answer);
         let Talk { line, rest } = talk;
         let complete = rest.is_none();
         let relayed = match (self.place.as_deref().zip(fill), store) {
@@ -192,6 +184,26 @@ impl Run {
         {
             self.keep(r, Line::Own(connection));
         }
+        self.over(r, relayed.step)
+    }
+
+    /// The client has the head and the beginning of an answer, and gets the rest of this one if it is the same.
+    async fn go_on<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &mut P,
+        talk: Talk,
+        answer: &Answer,
+    ) -> Step {
+        let passing = self.passing;
+        let rest = self.place.as_mut().and_then(|place| place.rest(r, passing, answer));
+        let Some(rest) = rest.filter(|_| protocol.reader().has_body(r, answer)) else {
+            complain(r, OTHER, Doing::ReadingHead);
+            self.leave(r, talk, answer, protocol);
+            return self.over(r, Step::Abort);
+        };
+        let begun = begun(r, protocol, answer);
+        let relayed = cache::go_on(r, passing, talk.line, protocol, begun, &rest).await;
         self.over(r, relayed.step)
     }
 
@@ -262,6 +274,22 @@ impl Run {
         }
         self.over(r, Step::Sent)
     }
+}
+
+/// Takes what came of the body with the head. The head stays: variables of the answer's own head may ask for it.
+fn begun<P: Protocol>(r: &mut Request, protocol: &mut P, answer: &Answer) -> Vec<u8> {
+    let head = &mut r.contexts.upstream.head;
+    let mut begun = Vec::new();
+    if let Some(body) = head.get(answer.end..).filter(|body| !body.is_empty()) {
+        begun = r.event_loop.handle.take_buf(body.len());
+        begun.extend_from_slice(body);
+        head.truncate(answer.end);
+    }
+    let framing = protocol.reader().framing_behind(answer.end) as u64;
+    if let Some(attempt) = r.contexts.upstream.attempt() {
+        attempt.length = framing;
+    }
+    begun
 }
 
 /// Nothing but a tunnel follows, and only if the client asked for one.

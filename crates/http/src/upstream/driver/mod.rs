@@ -59,6 +59,24 @@ pub async fn serve<P: Protocol>(
         }
         protocol.reader().restart();
     }
+    if place.as_ref().is_some_and(|place| place.has_begun()) {
+        // No other answer can follow on the head that was sent.
+        return match Box::pin(ask(r, passing, target, protocol, place)).await {
+            Step::Sent => Step::Sent,
+            _ => Step::Abort,
+        };
+    }
+    ask(r, passing, target, protocol, place).await
+}
+
+/// Asks a server. `place`: where the answer belongs in a cache.
+async fn ask<P: Protocol>(
+    r: &mut Request,
+    passing: &'static Passing,
+    target: Target,
+    protocol: &mut P,
+    place: Option<Box<cache::State>>,
+) -> Step {
     let target = match target {
         Target::Url(url, port) => match Box::pin(destination::target(r, passing, &url, port)).await
         {
