@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use weir_testkit::{Server, examples, listen};
+use weir_testkit::{Server, ask_until, examples, listen};
 
 #[path = "stream/datagrams.rs"]
 mod datagrams;
@@ -216,6 +216,75 @@ fn a_balancer_in_front_is_believed_and_servers_are_told() {
     assert_eq!(heard(s.port_at(2), head), b"192.0.2.7:1234 127.0.0.1 80");
     assert_eq!(heard(s.port_at(2), b"GET / HTTP/1.0\r\n\r\n"), b"");
     s.wait_log("broken header: \"GET / HTTP/1.0", 1);
+}
+
+/// A session may last for hours. The server that it has reached is back for others at once.
+#[test]
+fn a_recovered_server_is_used_though_its_first_session_lasts() {
+    let say = |name: &'static [u8]| {
+        move |mut socket: TcpStream| {
+            let _ = socket.write_all(name);
+            let _ = socket.read(&mut [0]);
+        }
+    };
+    let recovering = weir_testkit::free_port();
+    let steady = listen(say(b"b"));
+    let s = stream(&format!(
+        "upstream u {{ server 127.0.0.1:{recovering} fail_timeout=1s; server 127.0.0.1:{steady}; }}
+         server {{ listen 127.0.0.1:%%PORT1%%; proxy_pass u; }}"
+    ));
+    let ask = || {
+        let mut client = connect(s.port_at(1));
+        let mut name = [0];
+        client.read_exact(&mut name).unwrap();
+        (client, name[0])
+    };
+    // One of these fails at the server that is down.
+    let before: Vec<_> = (0..2).map(|_| ask()).collect();
+    assert!(before.iter().all(|(_, name)| *name == b'b'));
+    let listener = std::net::TcpListener::bind(("127.0.0.1", recovering)).unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            std::thread::spawn(move || say(b"a")(socket));
+        }
+    });
+    let mut first = None;
+    assert!(ask_until(|| {
+        let (client, name) = ask();
+        first = Some(client);
+        name == b'a'
+    }));
+    let after: Vec<_> = (0..6).map(|_| ask()).collect();
+    let (first, back) = (first.unwrap(), after.iter().filter(|(_, name)| *name == b'a').count());
+    assert!(back > 0, "none of six sessions reached the server that is back");
+    drop(first);
+}
+
+/// As in nginx, though the rest is waited for: nginx refuses a header that does not come at once.
+#[test]
+fn a_part_of_a_proxy_header_is_a_bad_request() {
+    let s = stream(
+        "log_format l '[$status]'; access_log %%DIR%%/seen l; proxy_protocol_timeout 100ms;
+         server { listen 127.0.0.1:%%PORT1%% proxy_protocol; return ok; }",
+    );
+    let port = s.port_at(1);
+    let parts: [&[u8]; 3] = [b"P", b"PROXY TCP4 192.0.2.7", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"];
+    for (i, part) in parts.iter().enumerate() {
+        assert_eq!(heard(port, part), b"", "late");
+        s.wait_file("seen", "[400]\n", 3 * i + 1);
+        let mut client = connect(port);
+        client.write_all(part).unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        s.wait_file("seen", "[400]\n", 3 * i + 2);
+        let mut client = connect(port);
+        client.write_all(part).unwrap();
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+        drop(client);
+        s.wait_file("seen", "[400]\n", 3 * i + 3);
+    }
+    // Nothing came, so nothing was wrong.
+    assert_eq!(heard(port, b""), b"");
+    s.wait_file("seen", "[200]\n", 1);
 }
 
 #[test]

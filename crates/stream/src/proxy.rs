@@ -169,6 +169,13 @@ impl Held<'_> {
         }
     }
 
+    /// A connection is there. Datagrams say so only when the server answers.
+    fn connected(&self, now: Instant) {
+        if let Some(picked) = &mut *self.picked.borrow_mut() {
+            self.group.connected(picked, now);
+        }
+    }
+
     fn ended(self, s: &Session, how: Ended) {
         let Some(picked) = self.picked.take() else { return };
         if let (Some(asked), Some(attempt)) = (self.asked, s.attempts.last()) {
@@ -329,6 +336,7 @@ async fn converse(
     server: Wire,
 ) -> u16 {
     let handle = s.event_loop.handle.clone();
+    held.connected(handle.now());
     connected(s, held, || server.socket().local_addr());
     let head = head(s, proxy.proxy_protocol.filter(|_| !server.is_tls()));
     let sent = head.len() as u64;

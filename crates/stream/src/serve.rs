@@ -201,7 +201,8 @@ async fn balancer(s: &mut Session) -> Option<u16> {
             Ok(_) => {}
             Err(error) => {
                 complain(s, &error, "reading PROXY protocol");
-                break Some(OK);
+                // A part of a header is a broken one. Without a byte there was none.
+                break Some(if bytes.is_empty() { OK } else { BAD_REQUEST });
             }
         }
     };

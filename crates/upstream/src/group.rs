@@ -71,6 +71,8 @@ pub struct Picked {
     place: Option<Place>,
     /// The method counts it among the requests in flight.
     counted: bool,
+    /// Its failures count, so this request is its trial.
+    on_trial: bool,
     since: Instant,
 }
 
@@ -196,6 +198,14 @@ impl Group {
                 seat.inflight.end(took, now);
             }
         });
+    }
+
+    /// A session has its connection. The peer has passed its trial, however long the session lasts.
+    pub fn connected(&self, picked: &mut Picked, now: Instant) {
+        if std::mem::take(&mut picked.on_trial) {
+            self.with_seat(picked, Done(false), now, |seat, _| seat.served(now));
+            self.queue.call();
+        }
     }
 
     /// The request is done with a peer. True if a failure made it unavailable.
@@ -427,7 +437,8 @@ impl Tables {
             choice.tried.insert(at);
         }
         let (generation, place) = (tier.seats.generation, tier.places.get(at));
-        Some(Picked { peer: seat.peer.clone(), at, backup, generation, place, counted, since: now })
+        let (peer, on_trial) = (seat.peer.clone(), seat.fails > 0);
+        Some(Picked { peer, at, backup, generation, place, counted, on_trial, since: now })
     }
 
     fn read(&mut self, board: &mut Option<Board<'_>>, group: &str, now: Instant) {
