@@ -1,6 +1,6 @@
 //! The rewrite module, from request to answer.
 
-use weir_testkit::Server;
+use weir_testkit::{Oracle, Server, free_port};
 
 fn server(locations: &str) -> Server {
     let conf = format!(
@@ -153,4 +153,88 @@ fn a_pattern_that_takes_too_many_steps_is_an_error() {
     assert_eq!(s.get("/own?a=aaaaaaaaabx").status, 500);
     assert_eq!(s.get("/if?a=aaaa").body(), "yes");
     assert_eq!(s.get("/if?a=b").body(), "no");
+}
+
+/// Behind several `if`s that hold, the last one that names a handler decides which it is, the last one of all which
+/// settings it has.
+#[test]
+fn several_ifs_share_the_handler_and_its_settings_as_in_nginx() {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Handler {
+        Files,
+        A,
+        B,
+        Gif,
+        Grpc,
+    }
+    use Handler::*;
+    let all = [Files, A, B, Grpc, Gif];
+    // `empty_gif` is not for `if`.
+    let inside = [Files, A, B, Grpc];
+    let closed = free_port();
+    let text = |handler| match handler {
+        Files => String::new(),
+        A => "proxy_pass http://127.0.0.1:%%PORT1%%;".to_owned(),
+        B => "proxy_pass http://127.0.0.1:%%PORT2%%;".to_owned(),
+        Gif => "empty_gif;".to_owned(),
+        Grpc => format!("grpc_pass 127.0.0.1:{closed};"),
+    };
+    let kind = |handler| if handler == B { A } else { handler };
+    let mut cases = Vec::new();
+    let mut locations = String::new();
+    for (i, outer) in all.into_iter().enumerate() {
+        for (j, first) in inside.into_iter().enumerate() {
+            for (k, second) in inside.into_iter().enumerate() {
+                let path = format!("/{i}{j}{k}");
+                let ([outer_text, first_text], second_text) =
+                    ([outer, first].map(text), text(second));
+                locations += &format!(
+                    "location {path} {{ if ($arg_1) {{ {first_text} }} {outer_text} \
+                     if ($arg_2) {{ set $x 1; {second_text} }} }}\n"
+                );
+                for (args, blocks) in [
+                    ("", vec![]),
+                    ("1=1", vec![first]),
+                    ("2=1", vec![second]),
+                    ("1=1&2=1", vec![first, second]),
+                ] {
+                    let last = *blocks.last().unwrap_or(&Files);
+                    let settings = if last == Files { outer } else { last };
+                    let named = blocks.iter().rev().find(|block| **block != Files);
+                    let named = named.map_or(kind(outer), |named| kind(*named));
+                    let answers = if kind(settings) == named { Some(settings) } else { None };
+                    let wanted = match answers {
+                        Some(Files) => (200, "files"),
+                        Some(A) => (200, "a"),
+                        Some(B) => (200, "b"),
+                        Some(Grpc) => (502, ""),
+                        Some(Gif) => (200, "GIF"),
+                        None => (500, ""),
+                    };
+                    cases.push((format!("{path}/f?{args}"), wanted));
+                }
+            }
+        }
+    }
+    let conf = format!(
+        "events {{ }} http {{ access_log off;
+         server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%/root; {locations} }}
+         server {{ listen 127.0.0.1:%%PORT1%%; return 200 a; }}
+         server {{ listen 127.0.0.1:%%PORT2%%; return 200 b; }} }}"
+    );
+    let mut servers = vec![env!("CARGO_BIN_EXE_weir").to_owned()];
+    servers.extend(Oracle::find().map(|nginx| nginx.path));
+    for server in &servers {
+        let s = Server::start(server, &conf);
+        for (target, _) in &cases {
+            let (path, _) = target.split_once('?').unwrap();
+            s.dir().write(&format!("root{path}"), "files");
+        }
+        for (target, (status, body)) in &cases {
+            let answer = s.get(target);
+            let shown = answer.body();
+            let fits = answer.status == *status && (*status != 200 || shown.starts_with(body));
+            assert!(fits, "{server} {target}: {} {shown}, not {status} {body}", answer.status);
+        }
+    }
 }

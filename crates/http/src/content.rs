@@ -4,6 +4,8 @@
 //! the settings of a block that did not name it. What holds for other handlers too (timeouts, `proxy_set_header`) is
 //! inherited as settings of the modules.
 
+use std::mem::discriminant;
+
 use crate::config::location::Kind;
 use crate::modules::{
     api, cache_purge, dashboard, echo, empty_gif, fastcgi, flv, grpc, lua, memcached, mp4, proxy,
@@ -13,6 +15,10 @@ use crate::phases::Answer;
 use crate::request::Request;
 use crate::upstream::http::To;
 use crate::upstream::pass::Pass;
+
+/// The settings that are in force do not name the handler that is to answer.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LacksSettings;
 
 /// A content handler that a directive names.
 #[derive(Debug, Clone)]
@@ -83,6 +89,23 @@ impl Content {
             Kind::Server | Kind::Exact | Kind::Prefix { .. } | Kind::Regex(_) | Kind::Named => {
                 false
             }
+        }
+    }
+
+    /// What answers behind several `if`s that hold. As in nginx, the last one that names a handler decides which it is,
+    /// and the last one of all, whose handler is `own`, which settings it has. So a handler answers only where both
+    /// name the same directive. `echo` and Lua leave the request to the files without an act or a script.
+    pub fn after_ifs<'a>(
+        chosen: Option<&'a Content>,
+        own: Option<&'a Content>,
+    ) -> Result<Option<&'a Content>, LacksSettings> {
+        let Some(chosen) = chosen else { return Ok(own) };
+        if own.is_some_and(|own| discriminant(own) == discriminant(chosen)) {
+            return Ok(own);
+        }
+        match chosen {
+            Content::Echo(_) | Content::Lua(_) => Ok(None),
+            _ => Err(LacksSettings),
         }
     }
 

@@ -337,7 +337,14 @@ async fn content(r: &mut Request) -> Step {
     if r.site.asks_realpath {
         Box::pin(crate::files::realpath::prepare(r)).await;
     }
-    if let Some(content) = &r.conf().core.content {
+    let Ok(content) = Content::after_ifs(r.chosen_content, r.conf().core.content.as_ref()) else {
+        r.log(
+            Level::Error,
+            format_args!("no upstream configuration: a later \"if\" names no handler"),
+        );
+        return Step::Status(500);
+    };
+    if let Some(content) = content {
         match answer_by(r, content).await {
             // Not for this path: a directory of videos has an index like others.
             Step::Next => {}

@@ -125,7 +125,8 @@ impl<'s, 'a> Scope<'s, 'a> {
 
     /// The block's content handler, in place of one that it has taken from the block around it.
     pub fn answer_with(&mut self, content: Content) {
-        Scope::change(&mut self.location.core).content = Some(content);
+        let core = Scope::change(&mut self.location.core);
+        (core.content, core.names_content) = (Some(content), true);
     }
 
     /// The settings of one module, to be changed: copied first if a parent shares them.

@@ -162,7 +162,7 @@ fn add(s: &mut Scope<'_, '_>, act: Act) {
     let first = s.first_of("acts of echo");
     match &mut Scope::change(&mut s.location.core).content {
         Some(Content::Echo(Acts(acts))) if !first => acts.push(act),
-        content => *content = Some(Content::Echo(Acts(vec![act]))),
+        _ => s.answer_with(Content::Echo(Acts(vec![act]))),
     }
 }
 

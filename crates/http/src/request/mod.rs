@@ -18,6 +18,7 @@ use crate::body::Body;
 use crate::config::location::Location;
 use crate::config::site::{Server, Site};
 use crate::connection::Conn;
+use crate::content::Content;
 use crate::counts::Processing;
 use crate::event_loop::LoopState;
 use crate::http2::Stream;
@@ -40,6 +41,8 @@ pub struct Request {
     pub server: &'static Server,
     /// The location that the path selected; the server's own settings before that.
     pub location: &'static Location,
+    /// The handler of the last `if` that holds and names one.
+    pub chosen_content: Option<&'static Content>,
 
     /// Bytes read: the head, and behind it what has been read of the body or of the next request.
     pub buf: Vec<u8>,
@@ -142,6 +145,7 @@ impl Request {
             site,
             server,
             location: site.location(server.location),
+            chosen_content: None,
             buf: take(&mut room.buf),
             parser: take(&mut room.parser),
             method: Method::Get,
@@ -189,6 +193,7 @@ impl Request {
             site: _,
             server: _,
             location: _,
+            chosen_content,
             started: _,
             spare: _,
             h2,
@@ -224,6 +229,7 @@ impl Request {
         } = self;
         drain(buf, read);
         renew_room(parser, [path, args, host], captures, values, response, output);
+        *chosen_content = None;
         (*method, *version) = (Method::Get, Version::Http11);
         (*unchanged_path, *rewritten_in_place, *internal) = (true, false, false);
         (*path_changed, *path_below_alias) = (false, false);

@@ -26,6 +26,8 @@ use weir_values::Template;
 pub struct Conf {
     /// What answers, where a directive such as `proxy_pass` says so.
     pub content: Option<Content>,
+    /// The block's own directive says so, not that of a block around it.
+    pub names_content: bool,
     /// `root` or `alias`
     pub root: Root,
     /// `types`: file name extension to type.
@@ -249,6 +251,7 @@ impl Default for Conf {
     fn default() -> Self {
         Conf {
             content: None,
+            names_content: false,
             root: Root::default(),
             types: Arc::new(default_types()),
             default_type: b"text/plain".to_vec(),
@@ -325,6 +328,7 @@ impl Settings for Conf {
         let this = Arc::make_mut(conf);
         this.content.take_if(|content| !content.is_kept_in(block));
         (this.try_files, this.limit_except, this.root.set) = (None, None, false);
+        this.names_content = false;
     }
 
     fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {

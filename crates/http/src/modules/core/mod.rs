@@ -42,10 +42,16 @@ pub fn enter_location(r: &mut Request) -> Option<Step> {
     if r.conf().core.internal && !r.internal {
         return Some(Step::Status(404));
     }
+    entered(r);
+    check_body_size(r)
+}
+
+/// Another location serves the request, from its rewrite phase on.
+fn entered(r: &mut Request) {
+    r.chosen_content = None;
     counts::at(r);
     limit_except::enter(r);
     settings_changed(r);
-    check_body_size(r)
 }
 
 /// `client_max_body_size`, as far as the size is known: from the head, or because the body was read elsewhere.
@@ -63,9 +69,7 @@ pub fn check_body_size(r: &mut Request) -> Option<Step> {
 /// Goes on in a named location, whatever its path may be.
 pub fn enter_named(r: &mut Request, id: LocationId) {
     r.location = r.site.location(id);
-    counts::at(r);
-    limit_except::enter(r);
-    settings_changed(r);
+    entered(r);
 }
 
 /// Other settings are in force (a location, an `if` in it): what they say of the connection holds.

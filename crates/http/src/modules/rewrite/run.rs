@@ -125,6 +125,9 @@ impl Run {
         }
         if let Some(Op::If { block: Some(id), .. }) = self.conf.code.get(self.at - 1) {
             r.location = r.site.location(*id);
+            if r.conf().core.names_content {
+                r.chosen_content = r.conf().core.content.as_ref();
+            }
             crate::modules::core::settings_changed(r);
         }
     }
