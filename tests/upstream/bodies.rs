@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, channel};
 
 use weir_proto::http2::frame;
-use weir_testkit::{Dir, PATIENCE, Server, listen};
+use weir_testkit::{Dir, Oracle, PATIENCE, Server, listen};
 
 use super::origin::forgetful;
 use super::{WEIR, start};
@@ -219,5 +219,35 @@ fn put_over_http2(server: &Server, body: &[u8]) -> bool {
         if head[3] == 1 {
             return payload.contains(&0x88);
         }
+    }
+}
+
+/// `client_body_in_file_only` and `client_body_buffer_size` are about bodies that are read before a server is asked.
+#[test]
+fn a_body_that_is_not_buffered_goes_into_no_file_as_with_nginx() {
+    let conf = "user root; events { } http { access_log off;
+         server { listen 127.0.0.1:%%PORT%%; proxy_request_buffering off; client_body_temp_path %%DIR%%/bodies;
+             proxy_set_header X-File $request_body_file; client_body_in_file_only on;
+             location / { proxy_pass http://127.0.0.1:%%PORT1%%; }
+             location /small { client_body_in_file_only off; client_body_buffer_size 1k; proxy_pass http://127.0.0.1:%%PORT1%%; }
+             location /buffered { proxy_request_buffering on; proxy_pass http://127.0.0.1:%%PORT1%%; } }
+         server { listen 127.0.0.1:%%PORT1%%; return 200 [$http_x_file]; } }";
+    let mut servers = vec![WEIR.to_owned()];
+    servers.extend(Oracle::find().map(|nginx| nginx.path));
+    for server in &servers {
+        let s = Server::start(server, conf);
+        let long = "y".repeat(5000);
+        for (path, body) in [("/", "x"), ("/", &long), ("/small", &long)] {
+            let length = format!("Content-Length: {}\r\n", body.len());
+            let chunked = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+            for (headers, body) in
+                [(length.as_str(), body), ("Transfer-Encoding: chunked\r\n", &chunked)]
+            {
+                let answer = s.connect().ask(&format!("POST {path}"), headers, body);
+                assert_eq!(answer.body(), "[]", "{server} {path} {headers}");
+            }
+        }
+        let answer = s.connect().ask("POST /buffered", "Content-Length: 1\r\n", "x");
+        assert_ne!(answer.body(), "[]", "{server}");
     }
 }

@@ -11,11 +11,22 @@ use crate::request::Request;
 impl Request {
     /// Reads all of the body, within the limits that the location sets. It stays for who asks again.
     pub async fn read_body(&mut self) -> Result<(), u16> {
+        self.gather_body(true).await
+    }
+
+    /// The same for a body that has come already ([`Request::has_whole_body`]) and is not to be buffered. It stays in
+    /// memory, which it takes anyway: `client_body_in_file_only` and `client_body_buffer_size` are about buffered bodies.
+    pub async fn take_body(&mut self) -> Result<(), u16> {
+        self.gather_body(false).await
+    }
+
+    async fn gather_body(&mut self, buffered: bool) -> Result<(), u16> {
         if self.body.whole {
             return Ok(());
         }
         let core = &self.conf().core;
-        let in_file = self.body.for_keeps || core.client_body_in_file_only != BodyInFile::Off;
+        let file_only = buffered && core.client_body_in_file_only != BodyInFile::Off;
+        let in_file = self.body.for_keeps || file_only;
         let room = usize::try_from(core.client_body_buffer_size).unwrap_or(usize::MAX);
         let known = self.body.length.and_then(|n| usize::try_from(n).ok());
         let mut gathered = Vec::with_capacity(known.unwrap_or(0).min(room));
@@ -23,6 +34,7 @@ impl Request {
         let limit = if self.h2.is_some() { room } else { room + room / 4 };
         let mut beside_head = !in_file && self.is_beside_head(known);
         let fits = known.is_some_and(|length| length <= limit && !in_file || beside_head);
+        let fits = fits || !buffered && !in_file;
         while let Some(piece) = self.next_body_span().await? {
             gathered.extend_from_slice(self.buf.get(piece).unwrap_or_default());
             // Once more is read, it is beside the head no more.

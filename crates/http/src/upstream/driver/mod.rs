@@ -371,9 +371,13 @@ fn key(r: &mut Request, key: &Key) -> Vec<u8> {
 
 /// Reads the client's body before anybody is asked. The error is the request's end.
 pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(), Step> {
-    // Nothing is to be waited for where all has come, and what was read can be sent once more.
-    if protocol.streams(r) && !r.has_whole_body() {
-        return r.send_continue().await.map_err(Step::Status);
-    }
-    r.read_body().await.map_err(Step::Status)
+    let read = if !protocol.streams(r) {
+        r.read_body().await
+    } else if r.has_whole_body() {
+        // Nothing is to be waited for, and what was read can be sent once more.
+        r.take_body().await
+    } else {
+        r.send_continue().await
+    };
+    read.map_err(Step::Status)
 }
