@@ -8,10 +8,17 @@ pub(crate) fn directive(name: &[u8], context: Context) -> Option<&'static str> {
     let limit = (name.len() / 3).clamp(1, 3);
     all_known()
         .filter(|known| known.name.len().abs_diff(name.len()) <= limit)
+        .filter(|known| distance(family(name), family(known.name.as_bytes())) <= limit.min(2))
         .map(|known| (distance(name, known.name.as_bytes()), known))
         .filter(|(far, _)| *far <= limit)
         .min_by_key(|(far, known)| (!known.contexts.meets(context), *far))
         .map(|(_, known)| known.name)
+}
+
+/// The first word of a name, which says what the directive is about. One that is misspelt is still recognised; another word
+/// makes it another directive, however alike the rest is.
+fn family(name: &[u8]) -> &[u8] {
+    name.split(|byte| *byte == b'_').next().unwrap_or(name)
 }
 
 /// How many single changes turn one name into the other: a letter put in, left out, replaced, or
@@ -59,5 +66,7 @@ mod tests {
             Some("worker_rlimit_nofile")
         );
         assert_eq!(directive(b"frobnicate", Context::HTTP), None);
+        assert_eq!(directive(b"sasl_service_name", Context::HTTP), None);
+        assert_eq!(directive(b"worcker_processes", Context::MAIN), Some("worker_processes"));
     }
 }

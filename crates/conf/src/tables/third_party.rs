@@ -111,22 +111,22 @@ modules! {
         "dav_ext_lock",      HSL,  ONE,                     ONCE, UNLESS_OFF;
     }
     "ngx_http_fancyindex_module" {
-        "fancyindex",                   HSL_IF, FLAG,          ONCE, UNLESS_OFF;
-        "fancyindex_case_sensitive",    HSL_IF, FLAG,          ONCE, Warn;
-        "fancyindex_css_href",          HSL_IF, ONE,           ONCE, Warn;
-        "fancyindex_default_sort",      HSL_IF, ONE,           ONCE, Warn;
-        "fancyindex_directories_first", HSL_IF, FLAG,          ONCE, Warn;
-        "fancyindex_exact_size",        HSL_IF, FLAG,          ONCE, Warn;
-        "fancyindex_footer",            HSL_IF, args(1, 2),    ONCE, Warn;
-        "fancyindex_header",            HSL_IF, args(1, 2),    ONCE, Warn;
-        "fancyindex_hide_parent_dir",   HSL_IF, FLAG,          ONCE, Warn;
-        "fancyindex_hide_symlinks",     HSL_IF, FLAG,          ONCE, Warn;
-        "fancyindex_ignore",            HSL_IF, args(1, MORE), MANY, Emerg;
-        "fancyindex_localtime",         HSL_IF, FLAG,          ONCE, Warn;
-        "fancyindex_name_length",       HSL_IF, NUMBER,        ONCE, Warn;
-        "fancyindex_show_dotfiles",     HSL_IF, FLAG,          ONCE, Warn;
-        "fancyindex_show_path",         HSL_IF, FLAG,          ONCE, Warn;
-        "fancyindex_time_format",       HSL_IF, ONE,           ONCE, Warn;
+        "fancyindex",                   HSL, FLAG,          ONCE, UNLESS_OFF;
+        "fancyindex_case_sensitive",    HSL, FLAG,          ONCE, Warn;
+        "fancyindex_css_href",          HSL, ONE,           ONCE, Warn;
+        "fancyindex_default_sort",      HSL, ONE,           ONCE, Warn;
+        "fancyindex_directories_first", HSL, FLAG,          ONCE, Warn;
+        "fancyindex_exact_size",        HSL, FLAG,          ONCE, Warn;
+        "fancyindex_footer",            HSL, args(1, 2),    ONCE, Warn;
+        "fancyindex_header",            HSL, args(1, 2),    ONCE, Warn;
+        "fancyindex_hide_parent_dir",   HSL, FLAG,          ONCE, Warn;
+        "fancyindex_hide_symlinks",     HSL, FLAG,          ONCE, Warn;
+        "fancyindex_ignore",            HSL, args(1, MORE), MANY, Emerg;
+        "fancyindex_localtime",         HSL, FLAG,          ONCE, Warn;
+        "fancyindex_name_length",       HSL, NUMBER,        ONCE, Warn;
+        "fancyindex_show_dotfiles",     HSL, FLAG,          ONCE, Warn;
+        "fancyindex_show_path",         HSL, FLAG,          ONCE, Warn;
+        "fancyindex_time_format",       HSL, ONE,           ONCE, Warn;
     }
     "ngx_http_echo_module" {
         "echo",                   LOCATION_IF, args(0, MORE), MANY, Emerg;
@@ -145,8 +145,8 @@ modules! {
         "echo_end",               LOCATION_IF, NO_ARGS,       MANY, Emerg;
         "echo_exec",              LOCATION_IF, args(1, 2),    MANY, Emerg;
         "echo_status",            LOCATION_IF, ONE,           ONCE, Emerg;
-        "echo_before_body",       HSL_IF,      args(0, MORE), MANY, Emerg;
-        "echo_after_body",        HSL_IF,      args(0, MORE), MANY, Emerg;
+        "echo_before_body",       LOCATION_IF, args(0, MORE), MANY, Emerg;
+        "echo_after_body",        LOCATION_IF, args(0, MORE), MANY, Emerg;
     }
     "ngx_http_headers_more_filter_module" {
         "more_set_headers",         HSL_IF, args(1, MORE), MANY, Emerg;
