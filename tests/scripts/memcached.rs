@@ -158,3 +158,31 @@ fn each_key_has_its_server_and_only_those_of_one_that_is_gone_move() {
     }
     assert!(count.iter().all(|n| *n > 40), "{count:?}");
 }
+
+#[test]
+fn a_connection_is_kept_after_head() {
+    static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+    let port = listen(|stream| {
+        CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        while stream.read_line(&mut line).is_ok_and(|n| n > 0) {
+            let key = line.trim_end().strip_prefix("get ").expect("a get");
+            let said = format!("VALUE {key} 0 2\r\nok\r\nEND\r\n");
+            let _ = stream.get_mut().write_all(said.as_bytes());
+            line.clear();
+        }
+    });
+    let server = start(
+        &format!("upstream m {{ server 127.0.0.1:{port}; keepalive 1; }}"),
+        "set $memcached_key $uri; location / { memcached_pass m; }",
+    );
+    for _ in 0..3 {
+        let mut client = server.connect();
+        client.send("HEAD /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = client.try_response_to("HEAD").unwrap();
+        assert_eq!((answer.status, answer.header("Content-Length")), (200, Some("2")));
+        assert_eq!(server.get("/a").body(), "ok");
+    }
+    assert_eq!(CONNECTIONS.load(Ordering::Relaxed), 1);
+}
