@@ -20,6 +20,8 @@ mod bad_input;
 mod clients;
 #[path = "tls/early_data.rs"]
 mod early_data;
+#[path = "tls/extensions.rs"]
+mod extensions;
 #[path = "tls/faults.rs"]
 mod faults;
 #[path = "tls/ocsp.rs"]

@@ -1,6 +1,7 @@
 //! One certificate, read as far as checking and showing it needs.
 
 use super::der::{self, Reader, Value};
+use super::name::same as same_name;
 
 /// A certificate's fields; each borrows from its bytes.
 #[derive(Debug, Clone)]
@@ -40,29 +41,84 @@ pub struct PublicKey<'a> {
     pub key: &'a [u8],
 }
 
-/// The extensions that have a say in who is trusted.
+/// The extensions that decide what a certificate is trusted for.
 #[derive(Debug, Clone, Default)]
 pub struct Extensions<'a> {
     /// Basic constraints: whether it is an authority, and how many may stand below it.
     pub constraints: Option<(bool, Option<u32>)>,
-    /// Key usage, the first byte of the bits.
-    pub usage: Option<u8>,
+    /// Key usage: the first byte of the bits, and the second one above it.
+    pub usage: Option<u16>,
     /// Extended key usage: the list of purposes.
     pub purposes: Option<Reader<'a>>,
+    /// Netscape's type of certificate, the first byte of the bits.
+    pub netscape: Option<u8>,
     /// Other names of the subject.
     pub alt_names: Option<Reader<'a>>,
+    /// What the subject's key is called.
+    pub key_id: Option<&'a [u8]>,
+    /// Which key of which issuer signed.
+    pub issuer_key: Option<IssuerKey<'a>>,
     /// Name constraints are there.
     pub name_constraints: bool,
+    /// It is a proxy certificate (RFC 3820), which stands below a certificate that is no authority.
+    pub proxy: bool,
+    /// Addresses or autonomous systems that belong to the subject (RFC 3779).
+    pub resources: bool,
     /// A critical extension that is not understood here.
     pub unknown_critical: bool,
+    /// One of the extensions above is malformed, or stands there twice: the certificate is never trusted.
+    pub invalid: bool,
     /// Where an OCSP responder is said to be.
     pub ocsp: Option<&'a [u8]>,
 }
 
-/// `keyCertSign`
-pub const SIGNS_CERTIFICATES: u8 = 0x04;
-/// `cRLSign`
-pub const SIGNS_LISTS: u8 = 0x02;
+/// What an authority key identifier says of the issuer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IssuerKey<'a> {
+    /// What its key is called.
+    id: Option<&'a [u8]>,
+    /// The issuer of its certificate.
+    name: Option<&'a [u8]>,
+    /// The serial number of its certificate.
+    serial: Option<&'a [u8]>,
+}
+
+/// What a certificate's key may do (`keyUsage`).
+pub mod usage {
+    /// `digitalSignature`
+    pub const SIGNS: u16 = 0x80;
+    /// `keyEncipherment`
+    pub const ENCIPHERS_KEYS: u16 = 0x20;
+    /// `keyAgreement`
+    pub const AGREES: u16 = 0x08;
+    /// `keyCertSign`
+    pub const SIGNS_CERTIFICATES: u16 = 0x04;
+    /// `cRLSign`
+    pub const SIGNS_LISTS: u16 = 0x02;
+}
+
+/// Bits of `nsCertType`.
+pub mod netscape {
+    /// A client of TLS.
+    pub const CLIENT: u8 = 0x80;
+    /// A server of TLS.
+    pub const SERVER: u8 = 0x40;
+    /// An authority for TLS.
+    pub const TLS_AUTHORITY: u8 = 0x04;
+    /// An authority for anything.
+    pub const ANY_AUTHORITY: u8 = 0x07;
+}
+
+/// Why a certificate counts as an authority's; OpenSSL's `check_ca`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authority {
+    /// Its basic constraints say so.
+    Said,
+    /// It has none, but is a root of version 1, or its key may sign certificates: enough for the last of a chain.
+    Old,
+    /// The same, by `nsCertType` alone.
+    Netscape,
+}
 
 impl<'a> Certificate<'a> {
     /// Reads a certificate.
@@ -75,7 +131,7 @@ impl<'a> Certificate<'a> {
         let mut fields = tbs.inner();
         let version = match fields.optional(0xa0) {
             None => 1,
-            Some(v) => v.inner().expect(der::INTEGER)?.body.first()? + 1,
+            Some(v) => v.inner().expect(der::INTEGER)?.body.first()?.checked_add(1)?,
         };
         let serial = fields.expect(der::INTEGER)?.body;
         if fields.expect(der::SEQUENCE)?.body != algorithm {
@@ -111,24 +167,60 @@ impl<'a> Certificate<'a> {
 
     /// Issuer and subject are one.
     pub fn self_issued(&self) -> bool {
-        self.issuer == self.subject
+        same_name(self.issuer, self.subject)
     }
 
-    /// Whether it may issue others, by OpenSSL's rules: a root of version 1 may, too.
-    pub fn is_authority(&self) -> bool {
-        let may_sign = self.extensions.usage.is_none_or(|bits| bits & SIGNS_CERTIFICATES != 0);
-        may_sign
-            && match self.extensions.constraints {
-                Some((authority, _)) => authority,
-                None => self.version == 1 && self.self_issued(),
+    /// Issuer and subject are one, and nothing says that the key of another signed.
+    pub fn self_signed(&self) -> bool {
+        self.self_issued() && self.may_have_issued(self)
+    }
+
+    /// Whether this is the issuer that the other certificate means, by names and key identifiers.
+    pub fn may_have_issued(&self, other: &Certificate<'_>) -> bool {
+        let differs = |said: Option<&[u8]>, is: Option<&[u8]>| {
+            said.zip(is).is_some_and(|(said, is)| said != is)
+        };
+        let key = other.extensions.issuer_key.unwrap_or_default();
+        !self.extensions.invalid
+            && !other.extensions.invalid
+            && same_name(self.subject, other.issuer)
+            && !differs(key.id, self.extensions.key_id)
+            && !differs(key.serial, Some(self.serial))
+            && key.name.is_none_or(|name| same_name(name, self.issuer))
+    }
+
+    /// Whether its key may be used for one of these.
+    pub fn may(&self, uses: u16) -> bool {
+        self.extensions.usage.is_none_or(|bits| bits & uses != 0)
+    }
+
+    /// Whether `nsCertType`, where it is there, has one of these bits.
+    pub fn is_netscape(&self, kinds: u8) -> bool {
+        self.extensions.netscape.is_none_or(|bits| bits & kinds != 0)
+    }
+
+    /// Whether it may issue others, by OpenSSL's rules, and why.
+    pub fn authority(&self) -> Option<Authority> {
+        let extensions = &self.extensions;
+        if extensions.invalid || !self.may(usage::SIGNS_CERTIFICATES) {
+            return None;
+        }
+        match extensions.constraints {
+            Some((authority, _)) => authority.then_some(Authority::Said),
+            None if self.version == 1 && self.self_signed() => Some(Authority::Old),
+            None if extensions.usage.is_some() => Some(Authority::Old),
+            None => {
+                let bits = extensions.netscape.unwrap_or(0);
+                (bits & netscape::ANY_AUTHORITY != 0).then_some(Authority::Netscape)
             }
+        }
     }
 
-    /// Whether it may be used for this purpose, as far as it says.
-    pub fn serves(&self, purpose: &[u8]) -> bool {
-        const ANY: &[u8] = &[0x55, 0x1d, 0x25, 0];
+    /// Whether it may be used for one of these purposes, as far as it says. OpenSSL does not count
+    /// `anyExtendedKeyUsage` for TLS.
+    pub fn serves(&self, purposes: &[&[u8]]) -> bool {
         let Some(mut list) = self.extensions.purposes else { return true };
-        list.any(|p| p.body == purpose || p.body == ANY)
+        list.any(|p| purposes.contains(&p.body))
     }
 
     /// Names of hosts among the other names of the subject.
@@ -157,52 +249,155 @@ impl<'a> PublicKey<'a> {
 
 impl<'a> Extensions<'a> {
     fn read(&mut self, list: Reader<'a>) -> Option<()> {
+        let mut seen = Vec::new();
         for extension in list {
             let mut parts = extension.inner();
             let oid = parts.expect(der::OID)?.body;
             let critical = parts.optional(0x01).is_some_and(|v| v.body != [0]);
             let value = Reader::new(parts.expect(der::OCTET_STRING)?.body);
-            self.one(oid, critical, value)?;
+            match self.one(oid, value) {
+                Known::Yes if seen.contains(&oid) => self.invalid = true,
+                Known::Yes => seen.push(oid),
+                Known::Unchecked => {}
+                Known::Malformed => self.invalid = true,
+                Known::No => self.unknown_critical |= critical,
+            }
         }
         Some(())
     }
 
-    fn one(&mut self, oid: &[u8], critical: bool, mut value: Reader<'a>) -> Option<()> {
-        const OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1];
-        match oid {
-            [0x55, 0x1d, 19] => {
-                let mut inner = value.expect(der::SEQUENCE)?.inner();
-                let authority = inner.optional(0x01).is_some_and(|v| v.body != [0]);
-                let length =
-                    match inner.optional(der::INTEGER) {
-                        Some(v) => Some(v.body.iter().try_fold(0u32, |n, b| {
-                            n.checked_mul(256).map(|n| n | u32::from(*b))
-                        })?),
-                        None => None,
-                    };
-                self.constraints = Some((authority, length));
+    fn one(&mut self, oid: &[u8], value: Reader<'a>) -> Known {
+        // These must be well formed.
+        let read = match oid {
+            [0x55, 0x1d, 15] => usage_bits(value).map(|bits| self.usage = Some(bits)),
+            [0x55, 0x1d, 17] => alt_names(value).map(|names| self.alt_names = Some(names)),
+            [0x55, 0x1d, 19] => constraints(value).map(|found| self.constraints = Some(found)),
+            [0x55, 0x1d, 31] => places_of_lists(value),
+            [0x55, 0x1d, 37] => purposes(value).map(|list| self.purposes = Some(list)),
+            [0x60, 0x86, 0x48, 0x01, 0x86, 0xf8, 0x42, 1, 1] => {
+                bits(value).map(|[first, _]| self.netscape = Some(first))
             }
-            [0x55, 0x1d, 15] => {
-                let bits = value.expect(der::BIT_STRING)?.body;
-                self.usage = Some(bits.get(1).copied().unwrap_or(0));
-            }
-            [0x55, 0x1d, 37] => self.purposes = Some(value.expect(der::SEQUENCE)?.inner()),
-            [0x55, 0x1d, 17] => self.alt_names = Some(value.expect(der::SEQUENCE)?.inner()),
-            [0x55, 0x1d, 30] => self.name_constraints = true,
-            // Policies do not decide, unless somebody asks for them.
-            [0x55, 0x1d, 32 | 33 | 36 | 54] => {}
-            [0x2b, 6, 1, 5, 5, 7, 1, 1] => {
-                let mut list = value.expect(der::SEQUENCE)?.inner();
-                while let Some(mut one) = list.next().map(|v| v.inner()) {
-                    let method = one.expect(der::OID)?.body;
-                    let place = one.next()?;
-                    if method == OCSP && place.tag == 0x86 && self.ocsp.is_none() {
-                        self.ocsp = Some(place.body);
-                    }
-                }
-            }
-            _ => self.unknown_critical |= critical,
-        }
-        Some(())
+            [0x55, 0x1d, 30] => sequence(value).map(|_| self.name_constraints = true),
+            [0x2b, 6, 1, 5, 5, 7, 1, 14] => sequence(value).map(|_| self.proxy = true),
+            [0x2b, 6, 1, 5, 5, 7, 1, 7 | 8] => sequence(value).map(|_| self.resources = true),
+            // Policies decide only where a configuration asks for them, which none can.
+            [0x55, 0x1d, 32 | 33 | 36 | 54] => return Known::Unchecked,
+            // `id-pkix-ocsp-nocheck`
+            [0x2b, 6, 1, 5, 5, 7, 0x30, 1, 5] => return Known::Unchecked,
+            _ => return self.uncritical(oid, value),
+        };
+        if read.is_some() { Known::Yes } else { Known::Malformed }
     }
+
+    /// Extensions that OpenSSL reads, and yet does not let be critical.
+    fn uncritical(&mut self, oid: &[u8], mut value: Reader<'a>) -> Known {
+        match oid {
+            [0x55, 0x1d, 14] => match value.expect(der::OCTET_STRING) {
+                Some(id) if self.key_id.is_none() => self.key_id = Some(id.body),
+                _ => self.invalid = true,
+            },
+            [0x55, 0x1d, 35] => match issuer_key(value) {
+                Some(key) if self.issuer_key.is_none() => self.issuer_key = Some(key),
+                _ => self.invalid = true,
+            },
+            [0x2b, 6, 1, 5, 5, 7, 1, 1] if self.ocsp.is_none() => self.ocsp = responder(value),
+            _ => {}
+        }
+        Known::No
+    }
+}
+
+/// What became of an extension.
+enum Known {
+    /// It was read.
+    Yes,
+    /// It has no effect, whatever it says.
+    Unchecked,
+    /// It was not read, though it is one that decides.
+    Malformed,
+    /// The certificate is refused if it is critical.
+    No,
+}
+
+fn sequence(mut value: Reader<'_>) -> Option<Reader<'_>> {
+    Some(value.expect(der::SEQUENCE)?.inner())
+}
+
+/// The first two bytes of a string of bits; those that are not used are zero.
+fn bits(mut value: Reader<'_>) -> Option<[u8; 2]> {
+    let (unused, bytes) = value.expect(der::BIT_STRING)?.body.split_first()?;
+    let mask = 0xffu8.checked_shl(u32::from(*unused)).filter(|_| *unused < 8)?;
+    let at = |n: usize| match bytes.get(n) {
+        Some(byte) if n + 1 == bytes.len() => byte & mask,
+        byte => byte.copied().unwrap_or(0),
+    };
+    Some([at(0), at(1)])
+}
+
+/// A key that may do nothing is a malformed extension.
+fn usage_bits(value: Reader<'_>) -> Option<u16> {
+    bits(value).map(u16::from_le_bytes).filter(|bits| *bits != 0)
+}
+
+fn constraints(value: Reader<'_>) -> Option<(bool, Option<u32>)> {
+    let mut inner = sequence(value)?;
+    let authority = inner.optional(0x01).is_some_and(|v| v.body != [0]);
+    let length = match inner.optional(der::INTEGER) {
+        Some(v) if v.body.first()? & 0x80 != 0 => return None,
+        // More than 32 bits are no limit.
+        Some(v) => {
+            v.body.iter().try_fold(0u32, |n, b| n.checked_mul(256).map(|n| n | u32::from(*b)))
+        }
+        None => None,
+    };
+    inner.is_empty().then_some((authority, length))
+}
+
+/// The list, if all of it fits.
+fn list_of<'a>(value: Reader<'a>, fits: impl Fn(&Value<'a>) -> bool) -> Option<Reader<'a>> {
+    let list = sequence(value)?;
+    let mut rest = list;
+    for one in rest.by_ref() {
+        if !fits(&one) {
+            return None;
+        }
+    }
+    rest.is_empty().then_some(list)
+}
+
+fn purposes(value: Reader<'_>) -> Option<Reader<'_>> {
+    list_of(value, |one| one.tag == der::OID)
+}
+
+fn alt_names(value: Reader<'_>) -> Option<Reader<'_>> {
+    list_of(value, |one| matches!(one.tag, 0xa0 | 0x81 | 0x82 | 0xa3..=0xa5 | 0x86..=0x88))
+}
+
+/// Each place has a name, or an issuer of its own. Lists come from files alone, so nothing else is of use.
+fn places_of_lists(value: Reader<'_>) -> Option<()> {
+    let named = |one: &Value<'_>| one.inner().any(|part| matches!(part.tag, 0xa0 | 0xa2));
+    list_of(value, |one| one.tag == der::SEQUENCE && named(one)).map(drop)
+}
+
+fn issuer_key(value: Reader<'_>) -> Option<IssuerKey<'_>> {
+    let mut inner = sequence(value)?;
+    let id = inner.optional(0x80).map(|v| v.body);
+    // Of the issuer's names, the first one of a directory counts.
+    let name = inner.optional(0xa1).and_then(|names| names.inner().find(|name| name.tag == 0xa4));
+    let name = match name {
+        Some(name) => Some(name.inner().expect(der::SEQUENCE)?.body),
+        None => None,
+    };
+    let serial = inner.optional(0x82).map(|v| v.body);
+    inner.is_empty().then_some(IssuerKey { id, name, serial })
+}
+
+/// Where a responder is, as the authority's information says.
+fn responder(value: Reader<'_>) -> Option<&[u8]> {
+    const OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1];
+    sequence(value)?.find_map(|one| {
+        let mut one = one.inner();
+        let method = one.expect(der::OID)?.body;
+        one.next().filter(|place| method == OCSP && place.tag == 0x86).map(|place| place.body)
+    })
 }

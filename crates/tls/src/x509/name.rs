@@ -58,6 +58,43 @@ pub fn common_names(name: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
+/// Whether two names are one, whichever types of strings they are written in: case and the number of spaces do not
+/// count. OpenSSL: X509_NAME_cmp.
+pub fn same(a: &[u8], b: &[u8]) -> bool {
+    a == b || all_same(Reader::new(a), Reader::new(b), |a, b| all_same(a, b, same_attribute))
+}
+
+/// Whether two lists have as many parts, and each of the one is like that of the other.
+fn all_same<'a>(
+    mut a: Reader<'a>,
+    mut b: Reader<'a>,
+    same: impl Fn(Reader<'a>, Reader<'a>) -> bool,
+) -> bool {
+    loop {
+        match (a.next(), b.next()) {
+            (Some(one), Some(other)) if same(one.inner(), other.inner()) => {}
+            (None, None) => return a.is_empty() && b.is_empty(),
+            _ => return false,
+        }
+    }
+}
+
+fn same_attribute(a: Reader<'_>, b: Reader<'_>) -> bool {
+    // UTF8String, PrintableString, TeletexString, IA5String, VisibleString, BMPString
+    let is_text = |tag| matches!(tag, 0x0c | 0x13 | 0x14 | 0x16 | 0x1a | 0x1e);
+    let (Some(a), Some(b)) = (attribute(a), attribute(b)) else { return false };
+    let ((oid, tag, value), (other_oid, other_tag, other)) = (a, b);
+    let same_text = || folded(&utf8(tag, value)) == folded(&utf8(other_tag, other));
+    oid == other_oid
+        && ((tag, value) == (other_tag, other) || is_text(tag) && is_text(other_tag) && same_text())
+}
+
+/// In lower case, with single spaces between words and none around them.
+fn folded(text: &[u8]) -> Vec<u8> {
+    let words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(&b' ').to_ascii_lowercase()
+}
+
 fn attribute(mut inner: Reader<'_>) -> Option<(&[u8], u8, &[u8])> {
     let oid = inner.expect(der::OID)?;
     let value = inner.next()?;
@@ -179,6 +216,17 @@ mod tests {
         assert_eq!(rfc2253(&name), r"CN=w\C3\A9,O=A\, B");
         assert_eq!(oneline(&name), r"/O=A, B/CN=w\xC3\xA9");
         assert_eq!(common_names(&name), ["w\u{e9}".as_bytes()]);
+    }
+
+    #[test]
+    fn names_are_compared_as_texts() {
+        let name = [part(10, b"A B"), part(3, "w\u{e9}".as_bytes())].concat();
+        let mut printable = [part(10, b" a  b "), part(3, "W\u{e9}".as_bytes())].concat();
+        printable[9] = 0x13;
+        assert!(same(&name, &printable));
+        assert!(!same(&name, &part(10, b"A B")));
+        assert!(!same(&part(10, b"A B"), &part(10, b"AB")));
+        assert!(!same(&part(10, b"A B"), &part(3, b"A B")));
     }
 
     #[test]

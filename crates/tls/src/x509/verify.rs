@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::cert::{Certificate, SIGNS_LISTS};
+use super::cert::{Authority, Certificate, netscape, usage};
 use super::crl::RevocationList;
+use super::name::same as same_name;
 use super::signature;
 
 /// What a certificate is presented for.
@@ -63,8 +64,11 @@ impl Fault {
         NO_AUTHORITY = 79, "invalid CA certificate";
         PATH_LENGTH = 25, "path length constraint exceeded";
         PURPOSE = 26, "unsuitable certificate purpose";
+        NO_CERTIFICATES = 32, "key usage does not include certificate signing";
         CRITICAL = 34, "unhandled critical extension";
         LIST_CRITICAL = 36, "unhandled critical CRL extension";
+        PROXY = 40, "proxy certificates not allowed, please set the appropriate flag";
+        RESOURCES = 46, "RFC 3779 resource not subset of parent's resources";
         NAME_CONSTRAINTS = 51, "unsupported name constraint type";
         REJECTED = 28, "certificate rejected";
         STATUS_FAILED = 0, "certificate status request failed";
@@ -125,6 +129,9 @@ pub fn path<'a>(
     if path.iter().skip(1).any(|certificate| certificate.extensions.name_constraints) {
         faults.add(Fault::NAME_CONSTRAINTS);
     }
+    if path.iter().any(|certificate| certificate.extensions.resources) {
+        faults.add(Fault::RESOURCES);
+    }
     match faults.0 {
         Some(fault) => Err(fault),
         None => Ok(path.iter().map(|certificate| certificate.der).collect()),
@@ -156,7 +163,7 @@ fn build<'c, 'a>(
     let mut current = leaf;
     loop {
         let path = &mut built.path;
-        if current.self_issued() && issued(current, current) {
+        if current.self_signed() && issued(current, current) {
             match path.len() {
                 _ if is_trusted(current) => {}
                 1 => faults.add(Fault::SELF_SIGNED),
@@ -166,8 +173,10 @@ fn build<'c, 'a>(
             return built;
         }
         let unused = |c: &&Certificate<'_>| path.iter().all(|p| p.der != c.der);
+        // What the peer sent does not stand above what is trusted.
+        let others = if is_trusted(current) { &[] } else { others };
         let candidates = anchors.iter().chain(others).filter(unused);
-        let named: Vec<_> = candidates.filter(|c| c.subject == current.issuer).collect();
+        let named: Vec<_> = candidates.filter(|c| c.may_have_issued(current)).collect();
         let signer = named.iter().find(|c| issued(c, current));
         // One that trust does not reach to is as good as none.
         let issuer = signer.or(named.first()).filter(|_| path.len() < longest);
@@ -191,42 +200,74 @@ pub fn issued(issuer: &Certificate<'_>, certificate: &Certificate<'_>) -> bool {
 
 /// What each certificate of the path may do.
 fn check_rights(path: &Path<'_, '_>, purpose: Purpose, faults: &mut Faults) {
-    const SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
-    const CLIENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
-    let wanted = match purpose {
-        Purpose::Server => Some(SERVER),
-        Purpose::Client => Some(CLIENT),
-        Purpose::Responder => None,
-    };
+    let mut between = 0;
     for (below, certificate) in path.iter().enumerate() {
-        if certificate.extensions.unknown_critical {
+        let extensions = &certificate.extensions;
+        if extensions.unknown_critical {
             faults.add(Fault::CRITICAL);
         }
-        let may_stand_here = below == 0 || certificate.is_authority();
-        if !may_stand_here {
-            faults.add(Fault::NO_AUTHORITY);
+        if extensions.proxy {
+            faults.add(Fault::PROXY);
         }
-        if wanted.is_some_and(|wanted| !may_stand_here || !certificate.serves(wanted)) {
+        if below > 0 {
+            let last = below + 1 == path.len();
+            if !certificate.authority().is_some_and(|why| last || why == Authority::Said) {
+                faults.add(Fault::NO_AUTHORITY);
+            }
+        }
+        if !is_for(certificate, purpose, below > 0) {
             faults.add(Fault::PURPOSE);
         }
-        let most = certificate.extensions.constraints.and_then(|(_, length)| length);
-        let between = path.get(1..below).unwrap_or_default();
-        let counted = between.iter().filter(|c| !c.self_issued()).count();
-        if below > 0 && most.is_some_and(|most| counted > most as usize) {
+        let most = extensions.constraints.and_then(|(_, length)| length);
+        if below > 1 && most.is_some_and(|most| between > most) {
             faults.add(Fault::PATH_LENGTH);
         }
+        between += u32::from(below > 0 && !certificate.self_issued());
     }
+}
+
+/// Whether a certificate may be used for this, as an authority or as the one that is shown.
+fn is_for(certificate: &Certificate<'_>, purpose: Purpose, issues: bool) -> bool {
+    const SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
+    const CLIENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
+    /// Netscape's and Microsoft's step-up, from the days of weak ciphers.
+    const STEP_UP: [&[u8]; 2] = [
+        &[0x60, 0x86, 0x48, 0x01, 0x86, 0xf8, 0x42, 4, 1],
+        &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 10, 3, 3],
+    ];
+    let (purposes, uses, kind): (&[&[u8]], _, _) = match purpose {
+        Purpose::Server => (
+            &[SERVER, STEP_UP[0], STEP_UP[1]],
+            usage::SIGNS | usage::ENCIPHERS_KEYS | usage::AGREES,
+            netscape::SERVER,
+        ),
+        Purpose::Client => (&[CLIENT], usage::SIGNS | usage::AGREES, netscape::CLIENT),
+        // The response's reader looks at the one that is shown.
+        Purpose::Responder => return !issues || certificate.authority().is_some(),
+    };
+    let fits = match issues {
+        false => certificate.may(uses) && certificate.is_netscape(kind),
+        true => certificate.authority().is_some_and(|why| {
+            why != Authority::Netscape || certificate.is_netscape(netscape::TLS_AUTHORITY)
+        }),
+    };
+    fits && certificate.serves(purposes)
 }
 
 /// Every certificate is signed by the one above it, and of this day; from the root down.
 fn check_signatures_and_times(built: &Built<'_, '_>, now: i64, faults: &mut Faults) {
-    let alone = built.path.len() == 1 && !built.to_root;
-    for (at, certificate) in built.path.iter().enumerate().rev() {
+    let path = &built.path;
+    if path.len() == 1 && !built.to_root {
+        faults.add(Fault::LEAF);
+    }
+    // The day of an end that is no root does not count: the chain is not trusted anyway.
+    let judged = if built.to_root { path.len() } else { path.len().saturating_sub(1).max(1) };
+    for (at, certificate) in path.iter().enumerate().take(judged).rev() {
+        if path.get(at + 1).is_some_and(|issuer| !issuer.may(usage::SIGNS_CERTIFICATES)) {
+            faults.add(Fault::NO_CERTIFICATES);
+        }
         if built.forged.contains(&at) {
             faults.add(Fault::SIGNATURE);
-        }
-        if alone {
-            faults.add(Fault::LEAF);
         }
         if now < certificate.not_before {
             faults.add(Fault::NOT_YET);
@@ -254,11 +295,11 @@ fn listed(
     lists: &[RevocationList<'_>],
     now: i64,
 ) -> Result<(), Fault> {
-    let mut own = lists.iter().filter(|l| l.issuer == certificate.issuer).peekable();
+    let mut own = lists.iter().filter(|l| same_name(l.issuer, certificate.issuer)).peekable();
     if own.peek().is_none() {
         return Err(Fault::NO_LIST);
     }
-    if issuer.extensions.usage.is_some_and(|bits| bits & SIGNS_LISTS == 0) {
+    if !issuer.may(usage::SIGNS_LISTS) {
         return Err(Fault::NO_LIST);
     }
     let mut covered = Err(Fault::LIST_SIGNATURE);
