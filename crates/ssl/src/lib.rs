@@ -22,4 +22,4 @@ pub use handed::Handed;
 pub use kept::Loaded;
 pub use read::{ciphers, file, named, passwords};
 pub use reader::{Named, Reader, Row, Said, Set};
-pub use weir_tls::turn_ticket_keys;
+pub use weir_tls::{seed_random, turn_ticket_keys};

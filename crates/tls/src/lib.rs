@@ -27,7 +27,7 @@ pub use connection::{Connection, Progress};
 pub use hello::{Begin, HandshakeError, Hello, begin};
 pub use inquiry::{Believe, Inquiry, is_response, issuer, responder};
 pub use key::passwords;
-pub use names::{BadCurve, Chosen, Ciphers, Curves, Versions, cipher, curve};
+pub use names::{BadCurve, Chosen, Ciphers, Curves, Versions, cipher, curve, seed_random};
 pub use pem::write as write_pem;
 pub use rustls::ServerConfig;
 pub use schemes::scheme;

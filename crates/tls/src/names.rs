@@ -8,8 +8,18 @@ use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 
 /// The cryptography behind all of it.
 pub fn provider() -> &'static CryptoProvider {
-    static PROVIDER: OnceLock<CryptoProvider> = OnceLock::new();
     PROVIDER.get_or_init(aws_lc_rs::default_provider)
+}
+
+static PROVIDER: OnceLock<CryptoProvider> = OnceLock::new();
+
+/// Has this thread's source of random numbers collect its first entropy, where a configuration has TLS. AWS-LC takes tens of
+/// milliseconds for it in each process, also after a fork, and would take them in the first handshake.
+pub fn seed_random() {
+    if PROVIDER.get().is_some() {
+        // A source that fails here fails the handshake that needs it.
+        let _ = ::aws_lc_rs::rand::fill(&mut [0; 32]);
+    }
 }
 
 /// Which versions of TLS are spoken.

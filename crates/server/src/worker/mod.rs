@@ -229,6 +229,7 @@ impl Shared {
         {
             log!(self.log(), Alert, None, "sched_setaffinity() failed {}", Cause(&e.into()));
         }
+        weir_ssl::seed_random();
         Loop::new(&Options {
             backend: config.events.backend.kind(),
             timer_resolution: config.timer_resolution,
