@@ -24,8 +24,12 @@ mod early_data;
 mod extensions;
 #[path = "tls/faults.rs"]
 mod faults;
+#[path = "tls/names.rs"]
+mod names;
 #[path = "tls/ocsp.rs"]
 mod ocsp;
+#[path = "tls/refused.rs"]
+mod refused;
 #[path = "tls/rush.rs"]
 mod rush;
 
@@ -183,6 +187,29 @@ fn the_name_in_the_handshake_chooses_server_and_certificate() {
     let error = refused.send("GET / HTTP/1.1\r\n\r\n").unwrap_err().to_string();
     assert!(error.contains("UnrecognisedName"), "{error}");
     server.wait_log("handshake rejected while SSL handshaking, client: 127.0.0.1", 1);
+}
+
+/// nginx takes a file for unchanged whose time and inode are.
+#[test]
+fn a_reload_reads_certificates_and_keys_anew() {
+    let server = start("", "return 200 ok;");
+    let mut open = builder(rustls::ALL_VERSIONS).with_no_client_auth();
+    open.dangerous().set_certificate_verifier(Arc::new(anybody::Anybody::default()));
+    let open = Arc::new(open);
+    let shown = || {
+        let mut tls = Tls::connect(&server, &open, "self");
+        assert_eq!(tls.text("/"), "ok");
+        tls.0.get_ref().conn.peer_certificates().map(|chain| chain[0].clone())
+    };
+    assert_ne!(shown(), Some(certificates("self.pem").remove(0)));
+    for (file, other) in [("chain.pem", "self.pem"), ("leaf.key", "self.key")] {
+        let changed = std::fs::metadata(server.dir().file(file)).unwrap().modified().unwrap();
+        let path = server.dir().write(file, server.dir().read(other));
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(changed).unwrap();
+    }
+    server.reload();
+    assert_eq!(shown(), Some(certificates("self.pem").remove(0)));
 }
 
 #[test]

@@ -556,7 +556,7 @@ impl ResolvesServerCert for ByHost {
 }
 
 /// A server that answers each connection once; its port.
-fn backend(config: ServerConfig) -> u16 {
+pub fn backend(config: ServerConfig) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let config = Arc::new(config);

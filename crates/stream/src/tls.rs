@@ -206,10 +206,10 @@ async fn handshake(
 /// The server that the client names.
 fn find(s: &mut Session, hello: &mut Hello) -> Result<(), Failure> {
     let shown = Shown::take(hello);
-    let host = shown.host().map(<[u8]>::to_vec);
+    let host = shown.host();
     s.shown = Some(Box::new(shown));
     match host {
-        Some(host) => preread::choose(s, &host).map_err(Failure::NameUndecided),
+        Some(host) => preread::choose(s, host.as_bytes()).map_err(Failure::NameUndecided),
         None => Ok(()),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use rustls::ServerConfig;
 use rustls::server::Acceptor;
 use weir_engine::{Chain, Stream};
+use weir_proto::client_hello::{self, Progress};
 
 use crate::connection::Connection;
 use crate::stream::{Halfway, Secured};
@@ -27,7 +28,7 @@ pub enum Begin {
 /// A client's first message.
 #[derive(Debug)]
 pub struct Hello {
-    /// The host that it wants (SNI), in lower case.
+    /// The host that it wants (SNI), as it wrote it; an address too, though RFC 6066 has none.
     pub server_name: Option<String>,
     /// Its ciphers, by number.
     pub ciphers: Vec<u16>,
@@ -140,12 +141,11 @@ pub async fn begin(
                 Ok(None) => {}
                 Ok(Some(accepted)) => {
                     let hello = accepted.client_hello();
-                    let name = hello.server_name().map(str::to_ascii_lowercase);
                     let ciphers = hello.cipher_suites().iter().map(|id| u16::from(*id));
                     let curves = hello.named_groups().unwrap_or_default();
                     let schemes = hello.signature_schemes();
                     return Ok(Begin::Hello(Hello {
-                        server_name: name,
+                        server_name: server_name(&bytes),
                         ciphers: ciphers.collect(),
                         curves: curves.iter().map(|id| u16::from(*id)).collect(),
                         schemes: schemes.iter().map(|id| u16::from(*id)).collect(),
@@ -161,6 +161,12 @@ pub async fn begin(
             }
         }
     }
+}
+
+/// The name in a client's first message. rustls shows it in lower case only, and no addresses.
+fn server_name(bytes: &[u8]) -> Option<String> {
+    let Progress::Hello(hello) = client_hello::parse(bytes) else { return None };
+    String::from_utf8(hello.server_name).ok().filter(|name| !name.is_empty())
 }
 
 impl Hello {

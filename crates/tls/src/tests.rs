@@ -354,6 +354,21 @@ fn new_keys_are_asked_for_in_the_midst_of_data() {
 }
 
 #[test]
+fn new_keys_that_nothing_follows_end_the_connection() {
+    let server = server().build().unwrap();
+    let mut pair = Pair::new(&server, &client().build().unwrap().named(b"www.example.org"));
+    pair.run().unwrap();
+    for _ in 0..32 {
+        pair.ends[0].refresh_keys().unwrap();
+        pair.ends[0].encrypt(b"", &mut pair.wires[1]).unwrap();
+        pair.run().unwrap();
+    }
+    pair.ends[0].refresh_keys().unwrap();
+    pair.ends[0].encrypt(b"", &mut pair.wires[1]).unwrap();
+    assert!(pair.run().is_err());
+}
+
+#[test]
 fn a_connection_at_rest_goes_on_in_another_thread() {
     let server = server().build().unwrap();
     let client = client().build().unwrap().named(b"www.example.org");

@@ -19,7 +19,7 @@ use crate::ocsp::Waiting;
 /// What the handshake has shown, for as long as the connection lives.
 #[derive(Debug, Default)]
 pub struct Shown {
-    /// The name that the client gave.
+    /// The name that the client gave, as it wrote it.
     pub server_name: Option<Box<str>>,
     /// By whose settings the handshake went, and the client's certificate was judged.
     pub context: Option<&'static Context>,
@@ -45,10 +45,10 @@ impl Shown {
         }
     }
 
-    /// The name as servers have it.
-    pub fn host(&self) -> Option<&[u8]> {
-        let name = self.server_name.as_deref()?;
-        Some(name.strip_suffix('.').unwrap_or(name).as_bytes())
+    /// The name as servers have it: in lower case, without a last dot. What can be no name of a server is none.
+    pub fn host(&self) -> Option<String> {
+        let name = self.server_name.as_deref().filter(|name| !name.contains(':'))?;
+        Some(name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase())
     }
 }
 

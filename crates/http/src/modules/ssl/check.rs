@@ -40,6 +40,6 @@ fn is_misdirected(r: &Request, context: &Context, shown: bool) -> bool {
     let Some(tls) = r.conn.tls.as_deref() else { return false };
     let named_another = tls.chosen
         && !r.host.is_empty()
-        && tls.shown.server_name.as_deref().is_some_and(|name| name.as_bytes() != r.host);
+        && tls.shown.host().is_some_and(|name| name.as_bytes() != r.host);
     named_another || shown && tls.shown.context.is_some_and(|judge| !judge.judges_like(context))
 }

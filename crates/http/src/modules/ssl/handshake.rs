@@ -187,7 +187,7 @@ async fn begin(
 /// Finds the server that the client names.
 fn find(conn: &Conn, event_loop: &LoopState, secure: &mut Secure) -> Result<(), GaveUp> {
     let Some(host) = secure.shown.host() else { return Ok(()) };
-    if let Some(server) = event_loop.site.server_named(conn, host)? {
+    if let Some(server) = event_loop.site.server_named(conn, host.as_bytes())? {
         (secure.server, secure.chosen) = (server, true);
     }
     Ok(())

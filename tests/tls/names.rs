@@ -1,0 +1,58 @@
+//! Names in the handshake (SNI), byte by byte as nginx sees them, where there is one to compare with.
+
+use weir_testkit::{Server, s_client};
+
+use super::clients::programs;
+use super::dir;
+
+const CONF: &str = "events { } http { access_log off; ssl_certificate %%DIR%%/chain.pem;
+    ssl_certificate_key %%DIR%%/leaf.key; ssl_verify_client optional_no_ca;
+    ssl_client_certificate %%DIR%%/root.pem;
+    server { listen 127.0.0.1:%%PORT%% ssl; return 200 \"<$ssl_server_name default>\"; }
+    server { listen 127.0.0.1:%%PORT%% ssl; server_name www.example.org; return 200 \"<$ssl_server_name www>\"; }
+    server { listen 127.0.0.1:%%PORT%% ssl; server_name 127.0.0.1; return 200 \"<$ssl_server_name address>\"; }
+    server { listen 127.0.0.1:%%PORT%% ssl; server_name ::1; return 200 \"<$ssl_server_name never>\"; } }";
+
+/// What a server says to a client that gives this name in the handshake, and this host over HTTP.
+fn said(server: &Server, name: &str, host: &str) -> Option<String> {
+    let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    let args = ["-quiet", "-servername", name];
+    s_client(server.dir().path(), server.port(), &args, &request)
+}
+
+#[test]
+fn a_name_in_the_handshake_is_shown_as_the_client_wrote_it() {
+    for program in programs() {
+        let server = Server::start_in(dir(), &program, CONF);
+        for (name, host, expected) in [
+            ("www.example.org", "www.example.org", "www"),
+            ("WWW.Example.ORG", "www.example.org", "www"),
+            ("www.example.org.", "www.Example.org", "www"),
+            ("Under_Score.test", "nobody", "default"),
+            ("127.0.0.1", "127.0.0.1", "address"),
+            ("127.0.0.2", "nobody", "default"),
+            ("::1", "nobody", "default"),
+            ("Nobody", "127.0.0.1", "address"),
+        ] {
+            let Some(said) = said(&server, name, host) else { return };
+            let expected = format!("<{name} {expected}>");
+            assert!(said.contains(&expected), "{program}: {name} {host}: {said}");
+        }
+        // The name chose a server, and its certificate is not good for another one.
+        for name in ["WWW.example.org", "127.0.0.1"] {
+            let Some(said) = said(&server, name, "nobody") else { return };
+            assert!(said.contains("421 Misdirected"), "{program}: {name}: {said}");
+        }
+    }
+}
+
+/// rustls reads no such names; nginx goes on with the default server.
+#[test]
+fn a_name_that_no_host_can_have_is_refused_with_an_alert() {
+    let server = Server::start_in(dir(), super::WEIR, CONF);
+    for name in ["*.a", "foo-.a", "x..y", "a b", "www.example.org:443"] {
+        let Some(said) = said(&server, name, "nobody") else { return };
+        assert!(said.contains("alert illegal parameter"), "{name}: {said}");
+    }
+    server.wait_log("while SSL handshaking", 5);
+}
