@@ -193,3 +193,34 @@ fn functions_return_as_many_values_as_openresty() {
     }
     assert_eq!(returned.last(), Some(&"2"), "{answer}");
 }
+
+#[test]
+fn searches_go_on_where_a_context_says() {
+    let script = r#"
+        local function all(search, subject, pattern, options)
+            local ctx, found = { pos = 1 }, {}
+            while #found < 9 do
+                local one = search(subject, pattern, options, ctx)
+                if not one then break end
+                table.insert(found, (type(one) == "table" and one[0] or one) .. ":" .. ctx.pos)
+            end
+            ngx.say(table.concat(found, " "))
+        end
+        all(ngx.re.match, "12 + 34", [[\s*(\d+|\+)]], "ajo")
+        all(ngx.re.find, "12 + 34", [[\s*(\d+|\+)]], "ajo")
+        all(ngx.re.match, "abcabc", "b", "")
+        all(ngx.re.find, "abcabc", "b", "jo")
+        all(ngx.re.match, "abab", "a", "a")
+        all(ngx.re.find, "abab", "a", "a")
+        local ctx = {} ngx.re.find("abc", "b", "", ctx) ngx.say(ctx.pos)
+        ctx = { pos = 2 } ngx.say(ngx.re.match("abc", "z", "", ctx), ngx.re.find("abc", "z", "", ctx), ctx.pos)
+        ctx = { pos = -1 } ngx.say(ngx.re.match("abc", "a", "", ctx)[0], ctx.pos)
+        ctx = { pos = 9 } ngx.say(ngx.re.match("abc", "", "", ctx), ctx.pos)
+        local found = {}
+        for m in ngx.re.gmatch("aabaa", "a", "a") do table.insert(found, m[0]) end
+        ngx.say(table.concat(found), " ", (ngx.re.gsub("aabaa", "a", "x", "a")), " ", (ngx.re.sub("baa", "a", "x", "a")))
+        local _, _, err = ngx.re.find("abc", "(a)", "", nil, 5) ngx.say(err)"#;
+    let expected = "12:3  +:5  34:8\n1:3 3:5 5:8\nb:3 b:6\n2:3 5:6\na:2\n1:2\n3\nnilnil2\na2\nnil9\n\
+        aa xxbaa baa\nnth out of bound\n";
+    assert_eq!(said(script), expected);
+}

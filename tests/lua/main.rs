@@ -2,6 +2,7 @@
 
 mod access;
 mod answers;
+mod flow;
 mod kept;
 mod library;
 mod life;

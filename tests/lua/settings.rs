@@ -106,10 +106,17 @@ fn scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said() {
         }
         dir
     };
-    for (settings, trusted) in [
-        ("lua_ssl_trusted_certificate root.pem;", true),
-        ("lua_ssl_trusted_certificate self.pem;", false),
-        ("lua_ssl_trusted_certificate root.pem; lua_ssl_verify_depth 0;", false),
+    let of_root = "lua_ssl_trusted_certificate root.pem;";
+    for (settings, name, trusted) in [
+        (of_root, "'www.example.org'", true),
+        // Without a name the certificate may be for any.
+        (of_root, "nil", true),
+        (of_root, "''", true),
+        (of_root, "'www.example.com'", false),
+        ("lua_ssl_trusted_certificate self.pem;", "'www.example.org'", false),
+        ("lua_ssl_trusted_certificate self.pem;", "nil", false),
+        ("lua_ssl_trusted_certificate root.pem; lua_ssl_verify_depth 0;", "nil", false),
+        ("", "nil", false),
     ] {
         let conf = format!(
             "events {{ }}
@@ -117,14 +124,15 @@ fn scripts_judge_servers_by_the_authorities_and_the_depth_that_are_said() {
                  server {{ listen 127.0.0.1:%%PORT%%; {settings} location / {{ content_by_lua_block {{
                      local sock = ngx.socket.tcp()
                      assert(sock:connect('127.0.0.1', %%PORT1%%))
-                     ngx.print(tostring((sock:sslhandshake(nil, 'www.example.org', true))))
+                     ngx.print(tostring((sock:sslhandshake(nil, {name}, true))))
                  }} }} }}
                  server {{ listen 127.0.0.1:%%PORT1%% ssl; ssl_certificate chain.pem;
                      ssl_certificate_key leaf.key; return 200 ok; }}
              }}"
         );
         let said = Server::start_in(dir(), WEIR, &conf).get("/").body();
-        assert_eq!(said != "nil" && said != "false", trusted, "{settings} {said}");
+        assert_eq!(said == "true", trusted, "{settings} {name} {said}");
+        assert!(trusted || matches!(said.as_str(), "nil" | "false"), "{settings} {name} {said}");
     }
 }
 

@@ -46,10 +46,18 @@ pub struct Client {
 impl ClientSettings {
     /// Puts it together, without a name yet.
     pub fn build(&self) -> Result<Client, String> {
+        self.build_with(CheckServer { authorities: self.authorities.clone(), any_name: false })
+    }
+
+    /// The same for servers whose certificate may be for any name: the caller knows none.
+    pub fn build_for_any_name(&self) -> Result<Client, String> {
+        self.build_with(CheckServer { authorities: self.authorities.clone(), any_name: true })
+    }
+
+    fn build_with(&self, verifier: CheckServer) -> Result<Client, String> {
         let mut with = provider().clone();
         with.cipher_suites = self.ciphers.suites(self.versions);
         with.kx_groups = self.curves.groups();
-        let verifier = CheckServer { authorities: self.authorities.clone() };
         let builder = ClientConfig::builder_with_provider(Arc::new(with))
             .with_protocol_versions(&self.versions.list())
             .map_err(|error| error.to_string())?

@@ -48,6 +48,14 @@ pub const TESTS: &[(&str, &str)] = &[
     ("log_by_lua_file", "each_script_may_stand_in_a_file"),
     ("rewrite_by_lua_file", "each_script_may_stand_in_a_file"),
     ("set_by_lua_file", "each_script_may_stand_in_a_file"),
+    (
+        "rewrite_by_lua_no_postpone",
+        "scripts_that_are_not_postponed_run_before_the_directives_of_their_phase",
+    ),
+    (
+        "access_by_lua_no_postpone",
+        "scripts_that_are_not_postponed_run_before_the_directives_of_their_phase",
+    ),
     ("lua_need_request_body", "what_scripts_find_and_leave_is_as_the_configuration_says"),
     (
         "lua_transform_underscores_in_response_headers",

@@ -319,6 +319,7 @@ pub static PHASES: Phases = Phases {
     rewrite: &[
         now("otel", otel::wanted, otel::handler),
         now("work", work::wanted, work::handler),
+        either("lua", lua::wants_early_rewrite, lua::rewrite),
         either("rewrite", rewrite::wanted, rewrite::location),
     ],
     rewritten: &[
@@ -335,6 +336,7 @@ pub static PHASES: Phases = Phases {
         now("limit_conn", limit_conn::wanted, limit_conn::handler),
     ],
     access: &[
+        either("lua", lua::wants_early_access, lua::access),
         now("access", access::wanted, access::handler),
         either("auth_basic", auth_basic::wanted, auth_basic::handler),
         either("auth_request", auth_request::wanted, auth_request::handler),

@@ -151,6 +151,18 @@ const SETTINGS: &[Directive] = &[
         set: Set::Simple(code_cache),
     },
     setting!(
+        "rewrite_by_lua_no_postpone",
+        lua.early_rewrite,
+        Line::flag,
+        "`rewrite_by_lua` runs before `set`, `if` and kin instead of after them."
+    ),
+    setting!(
+        "access_by_lua_no_postpone",
+        lua.early_access,
+        Line::flag,
+        "`access_by_lua` runs before `allow`, `auth_basic` and kin instead of after them."
+    ),
+    setting!(
         "lua_need_request_body",
         lua.need_request_body,
         Line::flag,

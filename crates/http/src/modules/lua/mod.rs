@@ -43,6 +43,10 @@ pub struct Conf {
     header_filter: Option<Script>,
     body_filter: Option<Script>,
     log: Option<Script>,
+    /// `rewrite_by_lua_no_postpone`
+    early_rewrite: bool,
+    /// `access_by_lua_no_postpone`
+    early_access: bool,
     need_request_body: bool,
     http10_buffering: bool,
     check_client_abort: bool,
@@ -66,6 +70,8 @@ impl Default for Conf {
             header_filter: None,
             body_filter: None,
             log: None,
+            early_rewrite: false,
+            early_access: false,
             need_request_body: false,
             http10_buffering: true,
             check_client_abort: false,
@@ -88,14 +94,24 @@ impl Settings for Conf {}
 pub const MODULE: Module =
     Module { name: "http_lua", directives: directives::DIRECTIVES, init: |_| {} };
 
-/// Whether a location has a script for the rewrite phase.
-pub fn wants_rewrite(conf: &LocationConf) -> bool {
-    conf.lua.rewrite.is_some() || modules::rewrite::has_blocks(conf)
+/// Whether a location has a script before the other directives of the rewrite phase.
+pub fn wants_early_rewrite(conf: &LocationConf) -> bool {
+    conf.lua.rewrite.is_some() && conf.lua.early_rewrite
 }
 
-/// Whether a location has a script for the access phase.
+/// Whether a location has a script at the end of the rewrite phase.
+pub fn wants_rewrite(conf: &LocationConf) -> bool {
+    !conf.lua.early_rewrite && (conf.lua.rewrite.is_some() || modules::rewrite::has_blocks(conf))
+}
+
+/// Whether a location has a script before the other handlers of the access phase.
+pub fn wants_early_access(conf: &LocationConf) -> bool {
+    conf.lua.access.is_some() && conf.lua.early_access
+}
+
+/// Whether a location has a script at the end of the access phase.
 pub fn wants_access(conf: &LocationConf) -> bool {
-    conf.lua.access.is_some()
+    conf.lua.access.is_some() && !conf.lua.early_access
 }
 
 /// Whether a location has a script for the log phase.

@@ -11,6 +11,12 @@ use super::vm::Unloaded;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 
+/// `ngx.ERROR`
+const ERROR: i32 = -1;
+
+/// `ngx.DECLINED`: the script has no say, and the next handler of the phase is asked.
+const DECLINED: i32 = -5;
+
 /// `rewrite_by_lua`
 pub fn rewrite(r: &mut Request) -> Answer<'_> {
     match &r.conf().lua.rewrite {
@@ -42,9 +48,12 @@ pub fn content<'a>(r: &'a mut Request, script: &'static Script) -> Later<'a> {
 async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent: Step) -> Step {
     match perform(r, phase, script).await {
         Err(step) => step,
-        Ok(Outcome::Finished | Outcome::Exit(Exit::Status(0) | Exit::Jump))
-            if !answer::is_begun(r) =>
-        {
+        Ok(outcome) if answer::is_begun(r) => end(r, outcome).await,
+        Ok(Outcome::Finished | Outcome::Exit(Exit::Status(0))) => consent,
+        Ok(Outcome::Exit(Exit::Status(DECLINED))) => Step::Next,
+        Ok(Outcome::Exit(Exit::Jump)) => {
+            // What follows is another request to scripts.
+            answer::context(r).ctx = None;
             consent
         }
         Ok(outcome) => end(r, outcome).await,
@@ -54,6 +63,7 @@ async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent:
 async fn in_content(r: &mut Request, script: &Script) -> Step {
     match perform(r, Phase::Content, script).await {
         Err(step) => step,
+        Ok(Outcome::Exit(Exit::Status(DECLINED))) if !answer::is_begun(r) => Step::Next,
         Ok(outcome) => end(r, outcome).await,
     }
 }
@@ -95,7 +105,10 @@ async fn end(r: &mut Request, outcome: Outcome) -> Step {
 /// `ngx.exit(status)`
 async fn exit(r: &mut Request, status: i32) -> Step {
     let status = match status {
-        // ngx.ERROR
+        // The client is told nothing more, as in nginx.
+        ERROR => return Step::Abort,
+        // Too late for another handler.
+        DECLINED => 0,
         ..0 => 500,
         status => u16::try_from(status).unwrap_or(500),
     };

@@ -24,15 +24,14 @@ impl Default for Tls {
 }
 
 impl Tls {
-    /// How to speak TLS to a server, whose certificate must be for this name if it is to be verified.
+    /// How to speak TLS to a server. If it is to be verified, its certificate must lead to an authority that is trusted,
+    /// and be for this name; without a name it may be for any, as in the lua module of nginx.
     pub fn client(&self, name: Option<Vec<u8>>, verify: bool) -> Result<Client, String> {
-        let trusted = self.trusted.as_ref().filter(|_| verify);
-        if verify && trusted.is_none() {
-            return Err("no lua_ssl_trusted_certificate for a handshake that verifies".to_owned());
-        }
-        let authorities = trusted.map(|trusted| {
+        let authorities = verify.then(|| {
             let depth = u32::try_from(self.depth).unwrap_or(u32::MAX - 2);
-            Arc::new(Authorities { anchors: trusted.to_vec(), lists: Vec::new(), depth })
+            // Without `lua_ssl_trusted_certificate` there is none that could vouch for a server.
+            let anchors = self.trusted.as_deref().cloned().unwrap_or_default();
+            Arc::new(Authorities { anchors, lists: Vec::new(), depth })
         });
         let settings = ClientSettings {
             versions: Versions::default(),
@@ -44,8 +43,10 @@ impl Tls {
             reuse: false,
             alpn: Vec::new(),
         };
-        let client = settings.build()?;
-        Ok(client.named(&name.unwrap_or_default()))
+        match name {
+            Some(name) => settings.build().map(|client| client.named(&name)),
+            None => settings.build_for_any_name(),
+        }
     }
 }
 

@@ -91,16 +91,28 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal
             change::set_request(sr, b"Content-Length", &[]);
         }
     }
+    if let Some(headers) = option(asked, "headers")? {
+        for (name, value) in headers.pairs::<mlua::String, Value>().flatten() {
+            let value = super::bytes(lua, &value).ok_or("attempt to use bad header value")?;
+            let values = if value.is_empty() { Vec::new() } else { vec![value] };
+            change::set_request(sr, &name.as_bytes(), &values);
+        }
+    }
     if let Ok(Some(ctx)) = asked.raw_get::<Option<Table>>("ctx") {
         answer::context(sr).ctx = Some(keep(ctx)?);
     }
-    if let Ok(Some(vars)) = asked.raw_get::<Option<Table>>("vars") {
+    if let Some(vars) = option(asked, "vars")? {
         for (name, value) in vars.pairs::<mlua::String, Value>().flatten() {
             let value = super::bytes(lua, &value).ok_or("attempt to use bad variable value")?;
             super::variables::store(sr, &name.as_bytes(), value)?;
         }
     }
     Ok(capture)
+}
+
+/// An option that is a table, if it is there.
+fn option(asked: &Table, name: &str) -> Result<Option<Table>, Refusal> {
+    asked.raw_get(name).map_err(|_| format!("Bad {name} option value").into())
 }
 
 /// What the script sees of an answer.

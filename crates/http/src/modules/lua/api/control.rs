@@ -97,15 +97,13 @@ fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, Refusal> {
     if uri.first() == Some(&b'@') {
         return Ok(Wish::Exit(Exit::Exec(uri.to_vec(), Vec::new())));
     }
-    let (path, mut query) = match memchr::memchr(b'?', uri) {
-        Some(at) => (&uri[..at], encode::query(&uri[at + 1..])),
-        None => (uri, Vec::new()),
-    };
+    let safe = weir_proto::uri::is_unsafe(uri).map_err(|_| "unsafe uri")?;
+    let mut query = encode::query(&safe.args.unwrap_or_default());
     if !query.is_empty() && !args.is_empty() {
         query.push(b'&');
     }
     query.extend_from_slice(&encode::query(args));
-    Ok(Wish::Exit(Exit::Exec(path.to_vec(), query)))
+    Ok(Wish::Exit(Exit::Exec(safe.path, query)))
 }
 
 fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, Refusal> {

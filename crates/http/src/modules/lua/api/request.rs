@@ -36,9 +36,15 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("set_args", |_, text: mlua::String| {
         with(|r| r.args = encode::query(&text.as_bytes()))
     })?;
-    natives.add_refusing("set_uri", |_, uri: mlua::String| {
+    natives.add_refusing("set_uri", |_, (uri, binary): (mlua::String, bool)| {
         if uri.as_bytes().is_empty() {
             return Err("attempt to use zero-length uri".into());
+        }
+        let odd = |byte: &&u8| **byte < b' ' || **byte == 0x7f;
+        if let Some(byte) = uri.as_bytes().iter().find(odd).filter(|_| !binary) {
+            let uri = uri.as_bytes().escape_ascii().to_string();
+            let text = format!("unsafe byte \"0x{byte:02x}\" in uri \"{uri}\"");
+            return Err((text + " (maybe you want to set the 'binary' argument?)").into());
         }
         with(|r| {
             r.set_path(&uri.as_bytes());

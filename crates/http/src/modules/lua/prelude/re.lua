@@ -7,8 +7,13 @@ local re_match, re_span = native.re_match, native.re_span
 local re = {}
 ngx.re = re
 
+local function from_of(ctx)
+    local pos = ctx and ctx.pos or 1
+    return pos < 1 and 1 or pos
+end
+
 function re.match(subject, pattern, options, ctx, into)
-    local start = ctx and ctx.pos or 1
+    local start = from_of(ctx)
     local err, found, _, to = re_match(tostring(subject), pattern, options, start)
     if err then return nil, err end
     if not found then return nil end
@@ -21,7 +26,7 @@ function re.match(subject, pattern, options, ctx, into)
 end
 
 function re.find(subject, pattern, options, ctx, nth)
-    local start = ctx and ctx.pos or 1
+    local start = from_of(ctx)
     local err, from, to, whole = re_span(tostring(subject), pattern, options, start, nth)
     if err then return nil, nil, err end
     if not whole then return nil end

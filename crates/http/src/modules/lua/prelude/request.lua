@@ -59,8 +59,8 @@ function req.set_uri_args(args)
     return check(native.set_args(tostring(args)))
 end
 
-function req.set_uri(uri, jump)
-    check(native.set_uri(uri))
+function req.set_uri(uri, jump, binary)
+    check(native.set_uri(uri, binary == true))
     if jump then return wait(native.jump()) end
 end
 

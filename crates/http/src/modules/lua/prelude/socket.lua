@@ -18,6 +18,8 @@ end
 
 -- Sessions are not handed out: `true` stands for one.
 function methods:sslhandshake(_, name, verify)
+    -- An empty name is none.
+    if name == "" then name = nil end
     return wait(native.socket_secure(self.socket, name, verify == true))
 end
 
