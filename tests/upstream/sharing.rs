@@ -1,7 +1,8 @@
 //! `zone`, `max_conns`, `queue`: state that is shared.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use weir_testkit::{Client, Dir, Server, ask_until};
@@ -141,12 +142,56 @@ fn loops_share_what_they_keep() {
     let main = "worker_processes 1; worker_threads 4;";
     let server =
         start(main, &http.replace("upstream", "log_format l $loop; access_log loops l; upstream"));
-    for _ in 0..40 {
-        assert_eq!(ask(&server).response().status, 200);
-    }
+    asks_two_loops(&server, |client| assert_eq!(client.response().status, 200));
     assert_eq!(opened.load(std::sync::atomic::Ordering::SeqCst), 1);
-    let loops: HashSet<String> = server.dir().read("loops").lines().map(str::to_owned).collect();
-    assert!(loops.len() > 1, "{loops:?}");
+}
+
+/// Asks until requests have come to two loops, at intervals after which a loop may take another one's connection.
+#[allow(clippy::disallowed_methods, reason = "a connection is unused once time has passed")]
+fn asks_two_loops(server: &Server, mut answered: impl FnMut(&mut Client)) {
+    let loops = || server.dir().read("loops").lines().collect::<HashSet<_>>().len();
+    let asked = (0..10).any(|n| {
+        if n > 0 {
+            std::thread::sleep(UNUSED);
+        }
+        answered(&mut ask(server));
+        loops() > 1
+    });
+    assert!(asked, "all requests came to one loop");
+}
+
+/// A loop may take a connection that another one has not used for half a second.
+const UNUSED: Duration = Duration::from_millis(550);
+
+/// Each of them takes two calls of epoll_ctl and wakes a loop.
+#[test]
+fn loops_in_traffic_keep_their_connections() {
+    const CLIENTS: usize = 8;
+    const REQUESTS: usize = 200;
+    let origin = Server::start(
+        super::WEIR,
+        "events { } http { server {
+             listen 127.0.0.1:%%PORT%%; add_header X-Connection $connection; return 204;
+         } }",
+    );
+    let http = format!(
+        "log_format l '$loop $upstream_http_x_connection'; access_log uses l;
+         upstream u {{ server 127.0.0.1:{}; keepalive 16; }}",
+        origin.port()
+    );
+    let server = start("worker_processes 1; worker_threads 4;", &http);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    for n in 0..REQUESTS {
+        let client = &mut clients[n % CLIENTS];
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().status, 204);
+    }
+    let (log, mut used, mut moves) = (server.dir().read("uses"), HashMap::new(), 0);
+    for (user, connection) in log.lines().filter_map(|line| line.split_once(' ')) {
+        let before = used.insert(connection, user);
+        moves += usize::from(before.is_some_and(|before| before != user));
+    }
+    assert!(!used.is_empty() && moves < REQUESTS / 20, "{moves} moves");
 }
 
 #[test]
@@ -195,13 +240,12 @@ fn loops_share_connections_in_tls() {
         );
         let server = Server::start_in(super::bodies::certified(), super::WEIR, &conf);
         // Without a body, a connection is free before the client has the answer.
-        let asked = |_| ask(&server).response().header("X-Connection").map(str::to_owned);
-        let answers: HashSet<String> = (0..60).filter_map(asked).collect();
+        let mut answers = HashSet::new();
+        asks_two_loops(&server, |client| {
+            answers.extend(client.response().header("X-Connection").map(str::to_owned));
+        });
         assert_eq!(answers.len(), 1, "{answers:?}");
         assert!(answers.iter().all(|answer| answer.ends_with(version)), "{answers:?}");
-        let log = server.dir().read("loops");
-        let loops: HashSet<&str> = log.lines().collect();
-        assert!(loops.len() > 1, "{loops:?}");
     }
 }
 

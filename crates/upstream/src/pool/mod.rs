@@ -1,5 +1,5 @@
 //! Connections to peers that wait for their next request. A loop keeps its own and watches them; where it has none
-//! that fits, it takes one from another loop of the process ([`SharedPool`]), with the state of its TLS.
+//! that fits, it takes one that another loop of the process does not use ([`SharedPool`]), with the state of its TLS.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -23,6 +23,10 @@ mod shared;
 pub use kept::close_idle;
 pub use shared::SharedPool;
 use shared::{Offer, Part};
+
+/// A connection that has been idle for so long in one loop may go to another one. A loop in traffic uses its connections again
+/// sooner. If others took them it would take others' in turn, and each move costs two calls of epoll_ctl and a wake-up.
+const UNUSED: Duration = Duration::from_millis(500);
 
 /// How many connections are kept, and how long. nginx: `keepalive` and kin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +123,7 @@ impl Pool {
         Pool { idle, tended, last, shared, part }
     }
 
-    /// Takes the newest connection to a peer that still seems good: an own one, or another loop's.
+    /// Takes the newest connection to a peer that still seems good: an own one, or one that another loop does not use.
     pub fn take(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
         let own = self.take_own(peer, tag);
         if own.is_none() && self.shared.is_shared() {
@@ -156,7 +160,11 @@ impl Pool {
 
     #[allow(clippy::disallowed_methods, reason = "one byte, and only a look at it")]
     fn take_others(&self, handle: &Handle, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
-        let fits = |offer: &Offer| offer.tag == tag && offer.peer.endpoint == peer.endpoint;
+        let now = handle.now();
+        let is_unused = |offer: &Offer| now.saturating_duration_since(offer.since) >= UNUSED;
+        let fits = |offer: &Offer| {
+            offer.tag == tag && offer.peer.endpoint == peer.endpoint && is_unused(offer)
+        };
         loop {
             let offer = self.shared.take(&self.part, fits)?;
             // Its own loop may not have heard yet that something came.
@@ -199,7 +207,7 @@ impl Pool {
         }
         let id = self.last.get() + 1;
         self.last.set(id);
-        let offered = shared && self.offer(id, &connection);
+        let offered = shared && self.offer(id, &connection, now);
         idle.push(Idle { id, connection, until: now + limits.timeout, offered });
         drop(idle);
         if !self.tended.replace(true) {
@@ -211,12 +219,12 @@ impl Pool {
     }
 
     /// Shows the connection to the other loops, if it can go there.
-    fn offer(&self, id: u64, connection: &Connection) -> bool {
+    fn offer(&self, id: u64, connection: &Connection, since: Instant) -> bool {
         let Some(fd) = connection.stream.socket().shared() else { return false };
         let Some(secured) = connection.stream.lend() else { return false };
         let &Connection { tag, requests, started, .. } = connection;
         let peer = connection.peer.clone();
-        self.part.offer(Offer { id, fd, secured, tag, peer, requests, started });
+        self.part.offer(Offer { id, fd, secured, tag, peer, requests, started, since });
         true
     }
 

@@ -56,6 +56,8 @@ pub struct Offer {
     pub requests: u64,
     /// When it was opened.
     pub started: Instant,
+    /// When its last request ended.
+    pub since: Instant,
 }
 
 impl SharedPool {
@@ -182,6 +184,7 @@ mod tests {
             peer,
             requests: 1,
             started: Instant::now(),
+            since: Instant::now(),
         }
     }
 
