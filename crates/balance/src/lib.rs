@@ -22,6 +22,8 @@ mod mutex;
 mod porter;
 #[cfg(test)]
 mod processes;
+#[cfg(test)]
+mod races;
 mod reuseport;
 mod reuseport_load;
 mod rotate;

@@ -1,17 +1,22 @@
-//! Where the table meets the processes that use it: each change of a word comes by here, so that a model of several
-//! processes may stop or kill one between any two. Outside of this room's own tests nothing of it is compiled.
+//! Where the table meets the processes that use it: each access to a word comes by here, so that a model of several
+//! processes may stop or kill one between any two. Outside of tests, of this room and of those above it that ask for
+//! `processes`, nothing of it is compiled.
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "processes")))]
 pub(crate) use real::*;
 
-#[cfg(test)]
-pub(crate) use weir_testkit::processes::seam::step;
+#[cfg(any(test, feature = "processes"))]
+pub(crate) use weir_testkit::processes::seam::{free_step as step, look};
 
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "processes")))]
 mod real {
-    /// A word is about to change: false if whoever wants that is dead.
+    /// A word is about to change: false if the process that wants that is dead.
     #[inline(always)]
     pub(crate) fn step() -> bool {
         true
     }
+
+    /// A word is about to be read.
+    #[inline(always)]
+    pub(crate) fn look() {}
 }

@@ -57,12 +57,10 @@ impl Seat {
         let row = loops.row(self.setup.me);
         row.set_load(load);
         if row.stir() {
-            // Woken in its turn: the bell may have been silenced with an earlier one.
             self.policy.on_woken();
         }
         let wait = self.fall_asleep(now, loops, able);
-        // The baton may have come since `after_wait`, and its bell may have been silenced with an earlier one.
-        if row.has_baton() { Wait { at_most: Some(Duration::ZERO), ..wait } } else { wait }
+        if row.sleep() { wait } else { Wait { at_most: Some(Duration::ZERO), ..wait } }
     }
 
     fn fall_asleep(&mut self, now: Instant, loops: &LoadTable<'_>, able: bool) -> Wait {
@@ -83,6 +81,7 @@ impl Seat {
     /// Back from the wait.
     pub fn after_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Probe {
         let row = loops.row(self.setup.me);
+        row.awake();
         if row.stir() {
             self.policy.on_woken();
         }
@@ -206,7 +205,7 @@ mod tests {
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
         let mut seat = Seat::take(Kind::Fair, setup(0), now, &table);
-        assert!(table.row(0).wake(table.stamp(now)));
+        assert!(!table.row(0).wake(table.stamp(now)), "it is awake, and needs no bell");
         let _ = seat.before_wait(now, &table, Load::default(), true);
         let later = now + Duration::from_secs(1);
         assert!(table.counts(table.row(0), table.stamp(later)));

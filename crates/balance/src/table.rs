@@ -6,8 +6,11 @@
 //! does not answer when it is woken stops counting, and the row of a dead worker is cleared.
 
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
+
+use weir_slumber::{Slumber, Word};
 
 use crate::seam;
 
@@ -88,7 +91,14 @@ pub const TAKEN: usize = 5;
 pub const WOKEN: usize = 8;
 /// Connections that it was given.
 pub const HANDED: usize = 9;
-const BATON: usize = 10;
+/// Why the loop is called, and whether it sleeps: see [`Slumber`].
+const CALLS: usize = 10;
+
+// Reasons to call a loop.
+/// To compare anew.
+const WAKE: u64 = 1;
+/// To look for a connection of which it was not told.
+const BATON: u64 = 2;
 
 /// How many bits a state has.
 pub const STATE_BITS: u32 = 3;
@@ -148,7 +158,7 @@ impl<'a> LoadTable<'a> {
         }
         self.unmark_heavy(i);
         self.unlock(i);
-        if self.head[HANDS].load(SeqCst) >> 32 == i as u64 + 1 {
+        if get(&self.head[HANDS]) >> 32 == i as u64 + 1 {
             put(&self.head[HANDS], 0, SeqCst);
         }
     }
@@ -164,7 +174,7 @@ impl<'a> LoadTable<'a> {
     /// Whether an acceptor is about to hand a connection to loop `i`, or died when it was and its row is not cleared yet.
     #[must_use]
     pub fn hands_to(&self, i: usize) -> bool {
-        self.head[HANDS].load(SeqCst) & u64::from(u32::MAX) == i as u64 + 1
+        get(&self.head[HANDS]) & u64::from(u32::MAX) == i as u64 + 1
     }
 
     /// The acceptor of loop `me` is about to hand a connection to loop `i`. It is counted before it is on its way, so one
@@ -245,7 +255,7 @@ impl<'a> LoadTable<'a> {
     /// The opposite; costs no write when there is no mark.
     pub(crate) fn unmark_heavy(&self, me: usize) {
         if let Some((word, bit)) = self.heavy_bit(me)
-            && word.load(SeqCst) & bit != 0
+            && get(word) & bit != 0
         {
             change(|| word.fetch_and(!bit, SeqCst));
         }
@@ -253,7 +263,7 @@ impl<'a> LoadTable<'a> {
 
     /// Whether loop `i` has said so.
     pub(crate) fn is_heavy(&self, i: usize) -> bool {
-        self.heavy_bit(i).is_some_and(|(word, bit)| word.load(SeqCst) & bit != 0)
+        self.heavy_bit(i).is_some_and(|(word, bit)| get(word) & bit != 0)
     }
 
     /// The loops that sleep and carry more than the mean.
@@ -261,7 +271,7 @@ impl<'a> LoadTable<'a> {
         let len = self.len();
         let words = self.head.iter().skip(HEAVY).take(BITMAP_WORDS).enumerate();
         words
-            .flat_map(|(w, word)| Bits(word.load(SeqCst)).map(move |bit| w * 64 + bit))
+            .flat_map(|(w, word)| Bits(get(word)).map(move |bit| w * 64 + bit))
             .filter(move |&i| i < len)
     }
 
@@ -278,7 +288,7 @@ impl<'a> LoadTable<'a> {
     /// Gives the accept lock back, if loop `me` holds it.
     pub(crate) fn unlock(&self, me: usize) {
         let mine = me as u64 + 1;
-        if self.head[LOCK].load(SeqCst) == mine {
+        if get(&self.head[LOCK]) == mine {
             put(&self.head[LOCK], 0, SeqCst);
         }
     }
@@ -298,22 +308,22 @@ impl Row<'_> {
     /// What the loop carried when it last said so.
     #[must_use]
     pub fn load(&self) -> Load {
-        Load { inflight: self.0[INFLIGHT].load(Relaxed), open: self.0[OPEN].load(Relaxed) }
+        Load { inflight: get_in(&self.0[INFLIGHT], Relaxed), open: get_in(&self.0[OPEN], Relaxed) }
     }
 
     /// Connections that this loop has taken since it started.
     #[must_use]
     pub fn accepted(&self) -> u64 {
-        self.0[ACCEPTED].load(Relaxed)
+        get_in(&self.0[ACCEPTED], Relaxed)
     }
 
     /// Connections that were handed to this loop, and that it has taken or given up.
     pub(crate) fn taken(&self) -> u64 {
-        self.0[TAKEN].load(SeqCst)
+        get(&self.0[TAKEN])
     }
 
     pub(crate) fn handed(&self) -> u64 {
-        self.0[HANDED].load(SeqCst)
+        get(&self.0[HANDED])
     }
 
     /// Of so much that was handed to it, nothing waits any more.
@@ -326,11 +336,11 @@ impl Row<'_> {
     /// Connections that an acceptor handed to this loop and that it has not taken yet.
     #[must_use]
     pub fn pending(&self) -> u64 {
-        self.0[HANDED].load(SeqCst).saturating_sub(self.0[TAKEN].load(SeqCst))
+        get(&self.0[HANDED]).saturating_sub(get(&self.0[TAKEN]))
     }
 
     pub(crate) fn state_since(&self) -> (State, u64) {
-        let word = self.0[STATE].load(SeqCst);
+        let word = get(&self.0[STATE]);
         let state = match word & ((1 << STATE_BITS) - 1) {
             1 => State::Awake,
             2 => State::Armed,
@@ -361,7 +371,7 @@ impl Row<'_> {
 
     /// What was counted as handed over and as taken.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.0[HANDED].load(SeqCst), self.0[TAKEN].load(SeqCst))
+        (get(&self.0[HANDED]), get(&self.0[TAKEN]))
     }
 
     /// All that was handed over by then has been taken, or never came.
@@ -378,36 +388,63 @@ impl Row<'_> {
         }
     }
 
-    /// Notes that the loop is being woken; false when somebody did so before and it has not stirred.
+    /// Calls the loop, so that it compares anew. True if the caller has to ring its bell.
     pub(crate) fn wake(&self, stamp: u64) -> bool {
-        change(|| self.0[WOKEN].compare_exchange(0, stamp, SeqCst, SeqCst))
-            .is_some_and(|changed| changed.is_ok())
+        self.call(WAKE, stamp)
     }
 
-    /// The loop stirs: it answers whoever woke it. False if nobody did.
+    /// The loop stirs: it answers its callers. False if it was not called.
     pub(crate) fn stir(&self) -> bool {
-        self.0[WOKEN].load(SeqCst) != 0
-            && change(|| self.0[WOKEN].swap(0, SeqCst)).is_some_and(|before| before != 0)
+        if get(&self.0[WOKEN]) != 0 {
+            put(&self.0[WOKEN], 0, SeqCst);
+        }
+        self.calls().take(WAKE)
     }
 
+    /// Whoever gives it rings in any case: another caller may have been killed before it rang.
     fn give_baton(&self, stamp: u64) {
-        put(&self.0[BATON], 1, SeqCst);
-        self.wake(stamp);
+        self.call(WAKE | BATON, stamp);
     }
 
-    /// Takes the baton; false if nobody passed it. To be asked after [`Row::stir`]: who passes it notes it first.
+    /// Takes the baton; false if it was not passed to this loop.
     pub(crate) fn take_baton(&self) -> bool {
-        self.has_baton()
-            && change(|| self.0[BATON].swap(0, SeqCst)).is_some_and(|before| before != 0)
+        self.calls().take(BATON)
     }
 
     /// Whether a baton waits for this loop.
     pub(crate) fn has_baton(&self) -> bool {
-        self.0[BATON].load(SeqCst) != 0
+        self.calls().has(BATON)
+    }
+
+    /// The loop is about to sleep; false if it must not, since it was called.
+    pub(crate) fn sleep(&self) -> bool {
+        self.calls().sleep()
+    }
+
+    /// The loop is awake.
+    pub(crate) fn awake(&self) {
+        self.calls().wake();
+    }
+
+    /// Whether the loop was called and has not answered.
+    #[cfg(test)]
+    pub(crate) fn is_called(&self) -> bool {
+        self.calls().has(WAKE | BATON)
+    }
+
+    fn call(&self, reasons: u64, stamp: u64) -> bool {
+        if get(&self.0[WOKEN]) == 0 {
+            change(|| self.0[WOKEN].compare_exchange(0, stamp, SeqCst, SeqCst));
+        }
+        self.calls().call(reasons)
+    }
+
+    fn calls(&self) -> Slumber<Shared<'_>> {
+        Slumber::over(Shared(&self.0[CALLS]))
     }
 
     pub(crate) fn is_silent(&self, stamp: u64) -> bool {
-        let woken = self.0[WOKEN].load(SeqCst);
+        let woken = get(&self.0[WOKEN]);
         woken != 0 && stamp.saturating_sub(woken) >= micros(SILENT)
     }
 }
@@ -419,8 +456,41 @@ fn change<T>(how: impl FnOnce() -> T) -> Option<T> {
 }
 
 #[inline(always)]
-fn put(word: &AtomicU64, value: u64, order: std::sync::atomic::Ordering) {
+fn put(word: &AtomicU64, value: u64, order: Ordering) {
     change(|| word.store(value, order));
+}
+
+#[inline(always)]
+fn get(word: &AtomicU64) -> u64 {
+    get_in(word, SeqCst)
+}
+
+#[inline(always)]
+fn get_in(word: &AtomicU64, order: Ordering) -> u64 {
+    seam::look();
+    word.load(order)
+}
+
+/// A word of a row, as the protocol of calls wants it. Of a dead process nothing is left to be done.
+struct Shared<'a>(&'a AtomicU64);
+
+impl Word for Shared<'_> {
+    fn get(&self) -> u64 {
+        get(self.0)
+    }
+
+    fn raise(&self, bits: u64) -> u64 {
+        change(|| self.0.fetch_or(bits, SeqCst)).unwrap_or(0)
+    }
+
+    fn lower(&self, bits: u64) -> u64 {
+        change(|| self.0.fetch_and(!bits, SeqCst)).unwrap_or(0)
+    }
+
+    fn change(&self, from: u64, to: u64) -> bool {
+        let changed = change(|| self.0.compare_exchange(from, to, SeqCst, SeqCst));
+        changed.is_none_or(|changed| changed.is_ok())
+    }
 }
 
 /// The positions of the bits that are set.
@@ -482,7 +552,7 @@ mod tests {
         assert!(table.counts(row, 1000) && !table.counts(row, 1000 + micros(STUCK)));
         row.set_state(State::Armed, 1000);
         assert!(table.counts(row, u64::MAX >> STATE_BITS), "a loop may sleep for days");
-        assert!(row.wake(2000) && !row.wake(3000));
+        assert!(row.sleep() && row.wake(2000) && !row.wake(3000));
         assert!(table.counts(row, 2001) && !table.counts(row, 2000 + micros(SILENT)));
         row.stir();
         assert!(table.counts(row, 2000 + micros(SILENT)));

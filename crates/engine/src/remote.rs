@@ -1,17 +1,18 @@
 //! Work and wake-ups for a loop from other threads.
 
-mod slumber;
-
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
+use weir_slumber::Slumber;
 
 use crate::Handle;
 use crate::backend::Token;
 use crate::source::Ready;
-use slumber::Slumber;
+
+/// Why others call the loop.
+const MAIL: u64 = 1;
 
 /// A closure that another thread sends to the loop.
 pub(crate) type Post = Box<dyn FnOnce(&Handle) + Send>;
@@ -56,7 +57,7 @@ pub(crate) struct Mail {
 /// [`Slumber`].
 pub(crate) struct Mailbox {
     letters: Mutex<Letters>,
-    slumber: Slumber<AtomicU8>,
+    slumber: Slumber<AtomicU64>,
     bell: Arc<OwnedFd>,
 }
 
@@ -89,7 +90,7 @@ impl Mailbox {
         }
         write(&mut letters.mail);
         drop(letters);
-        if self.slumber.posted() {
+        if self.slumber.call(MAIL) {
             // It fails only when the counter is full, and then the loop is woken all the same.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
@@ -97,11 +98,11 @@ impl Mailbox {
 
     /// The loop is about to sleep; false when it must not.
     pub(crate) fn may_sleep(&self) -> bool {
-        self.slumber.may_sleep()
+        self.slumber.sleep()
     }
 
     pub(crate) fn awake(&self) {
-        self.slumber.awake();
+        self.slumber.wake();
     }
 
     pub(crate) fn silence_bell(&self) {
@@ -111,7 +112,7 @@ impl Mailbox {
 
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
-        self.slumber.has_mail()
+        self.slumber.has(MAIL)
     }
 
     /// The loop ends: what has come and what comes yet is dropped.
@@ -125,7 +126,7 @@ impl Mailbox {
 
     /// Everything that has come; the emptied lists go back to the senders.
     pub(crate) fn collect(&self, mail: &mut Mail) {
-        self.slumber.collecting();
+        self.slumber.take(MAIL);
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut letters.mail, mail);
     }

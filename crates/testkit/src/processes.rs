@@ -53,7 +53,7 @@ pub mod seam {
     /// Process ids from here on are no process's: those of processes that are threads.
     const FIRST: u64 = 4_100_000;
     static DEAD: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-    static ON_STEP: OnceLock<fn()> = OnceLock::new();
+    static ON_STEP: OnceLock<fn(Holding)> = OnceLock::new();
 
     fn owner_of(number: usize) -> u64 {
         (FIRST + number as u64) << 32 | 1
@@ -71,8 +71,17 @@ pub mod seam {
         DEAD.lock().unwrap_or_else(PoisonError::into_inner).push(owner_of(number) >> 32);
     }
 
+    /// What a process may hold where it takes a step.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Holding {
+        /// A lock that others wait for: no other process may go on before it.
+        Lock,
+        /// No lock.
+        Nothing,
+    }
+
     /// From now on steps of processes that are threads come by here.
-    pub fn on_step(hook: fn()) {
+    pub fn on_step(hook: fn(Holding)) {
         let _ = ON_STEP.set(hook);
     }
 
@@ -86,12 +95,27 @@ pub mod seam {
         ME.with_borrow(Clone::clone)
     }
 
-    /// A word is about to change: false if whoever wants that is dead.
+    /// A word is about to change: false if the process that wants that is dead.
     pub fn step() -> bool {
-        if let (Some(hook), 1..) = (ON_STEP.get(), OWNER.get()) {
-            hook();
-        }
+        hook(Holding::Lock);
         me().is_none_or(|me| me.world.step(&me))
+    }
+
+    /// The same for a process that holds no lock.
+    pub fn free_step() -> bool {
+        hook(Holding::Nothing);
+        me().is_none_or(|me| me.world.step(&me))
+    }
+
+    /// A process that holds no lock is about to read a word.
+    pub fn look() {
+        hook(Holding::Nothing);
+    }
+
+    fn hook(holding: Holding) {
+        if let (Some(hook), 1..) = (ON_STEP.get(), OWNER.get()) {
+            hook(holding);
+        }
     }
 
     /// This process, if it is a model's.

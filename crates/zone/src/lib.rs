@@ -18,7 +18,7 @@ mod table;
 
 /// Processes that are threads, for tests.
 #[cfg(any(test, feature = "processes"))]
-pub use weir_testkit::processes::seam::{dies, live_as, on_step};
+pub use weir_testkit::processes::seam::{Holding, dies, live_as, on_step};
 
 pub use declare::{Declarations, Use, ZoneRef, Zones};
 pub use lock::on_stall;

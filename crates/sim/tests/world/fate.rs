@@ -23,6 +23,8 @@ pub struct Faults {
     pub slow_disk: u64,
     /// Other loops go on before a system call.
     pub others: usize,
+    /// Other loops go on before a word of the load table is read or changed.
+    pub words: usize,
     /// What is reported is in order.
     pub orderly: bool,
 }
@@ -198,7 +200,7 @@ impl Fate {
 
     fn of_all(seed: u64, home: &str, mut dice: Dice) -> Fate {
         let d = &mut dice;
-        let mut faults = Faults::default();
+        let mut faults = Faults { words: words(seed), ..Faults::default() };
         if d.one_in(2) {
             faults.holds = d.pick(&[2, 10, 50]);
         }
@@ -252,7 +254,7 @@ impl Fate {
     /// Many clients with short requests, some of which hold their loops up.
     fn of_accepts(seed: u64, home: &str, mut dice: Dice) -> Fate {
         let d = &mut dice;
-        let mut faults = Faults { orderly: true, ..Faults::default() };
+        let mut faults = Faults { orderly: true, words: words(seed), ..Faults::default() };
         if d.one_in(4) {
             faults.accept = d.pick(&[3, 10, 50]);
             faults.watch = d.pick(&[0, 0, 20]);
@@ -309,6 +311,12 @@ struct Same<'a> {
     http2_behind: bool,
     extras: Extras,
     limits: Option<Limits>,
+}
+
+/// Once in so many words others go on; in half of the courses never.
+fn words(seed: u64) -> usize {
+    let mut dice = Dice::salted(seed, "words");
+    if dice.one_in(2) { dice.pick(&[2, 10, 100]) } else { 0 }
 }
 
 /// When workers are killed.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use weir_engine::sim::Job;
 use weir_testkit::Dice;
+use weir_zone::Holding;
 
 use crate::door::{Doors, Seen};
 use crate::fate::{Fate, Faults};
@@ -146,7 +147,18 @@ impl World {
         core
     }
 
-    /// Who is doomed dies here, if it has made its last step.
+    /// A word that processes share is about to be read or changed. If no lock is held, others may go on before.
+    fn at_word(&self, me: usize, holding: Holding) {
+        self.step(self.core(), me);
+        let mut core = self.core();
+        let often = core.faults.words;
+        let may = core.running == Some(me) && holding == Holding::Nothing && often > 0;
+        if may && core.dice.one_in(often) {
+            self.give_back(core, me, Then::Run);
+        }
+    }
+
+    /// A doomed loop dies here, if it has made its last step.
     pub fn step(&self, mut core: MutexGuard<'_, Core>, me: usize) {
         let runs = core.running == Some(me);
         let Some((rows, left)) =
@@ -384,9 +396,9 @@ impl World {
 pub fn on_step(world: &Arc<World>) {
     static WORLD: OnceLock<Arc<World>> = OnceLock::new();
     let _ = WORLD.set(Arc::clone(world));
-    weir_zone::on_step(|| {
+    weir_zone::on_step(|holding| {
         if let Some(world) = WORLD.get() {
-            world.step(world.core(), ME.get());
+            world.at_word(ME.get(), holding);
         }
     });
 }

@@ -1,0 +1,94 @@
+//! Two loops in threads of their own, at one table: a loop leaves the list while the last one in it wakes up.
+//!
+//! `WEIR_CASES` decisions instead of the usual number.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
+
+use weir_testkit::{Dice, number};
+
+use crate::{Kind, Load, LoadTable, Seat, Setup, Stance, State};
+
+/// How often the loop with a connection falls asleep.
+const DECISIONS: u64 = 100_000;
+/// A loop that gives way sleeps for less, and a loop that relies on others in the list for more.
+const RELIES: Duration = Duration::from_millis(6);
+/// What a handler takes.
+const HANDLER: Duration = Duration::from_micros(5);
+
+struct Two<'a> {
+    table: LoadTable<'a>,
+    /// The loop without a connection has looked whom to wake, and is in a handler.
+    handles: AtomicBool,
+    over: AtomicBool,
+}
+
+impl<'a> Two<'a> {
+    /// Of so many loops, of which all others are in long turns.
+    fn among(words: &'a [AtomicU64]) -> Two<'a> {
+        let table = LoadTable::over(words, Instant::now() - Duration::from_secs(1));
+        let later = table.stamp(Instant::now() + Duration::from_secs(100));
+        (2..table.len()).for_each(|i| table.row(i).set_state(State::Awake, later));
+        Two { table, handles: AtomicBool::new(false), over: AtomicBool::new(false) }
+    }
+
+    fn sit(&self, me: usize) -> Seat {
+        let mutex_delay = Duration::from_millis(500);
+        let setup = Setup { me, sockets: 1, connections: 9, mutex_delay };
+        Seat::take(Kind::Fair, setup, Instant::now(), &self.table)
+    }
+
+    /// A loop that sleeps in the list for drawn times, accepts, and has handlers.
+    fn accept(&self, mut dice: Dice) {
+        let (mut seat, table) = (self.sit(0), &self.table);
+        while !self.over.load(SeqCst) {
+            let _ = seat.before_wait(Instant::now(), table, Load::default(), true);
+            (0..dice.below(256)).for_each(|_| std::hint::spin_loop());
+            let woke = Instant::now();
+            let _ = seat.after_wait(woke, table);
+            let _ = seat.accepted(woke, table, Load::default(), 1);
+            while seat.next_to_wake(woke, table).is_some() {}
+            self.handles.store(true, SeqCst);
+            while woke.elapsed() < HANDLER {
+                std::hint::spin_loop();
+            }
+            self.handles.store(false, SeqCst);
+        }
+    }
+
+    /// A loop with a connection, which leaves the list to the other one; how often it relied on it, and how often nothing
+    /// would have woken it while the other one was in a handler.
+    fn leave(&self, decisions: u64) -> (u64, u64) {
+        let (mut seat, table) = (self.sit(1), &self.table);
+        let (mut relied, mut lost) = (0, 0);
+        for _ in 0..decisions {
+            let load = Load { inflight: 0, open: 1 };
+            let wait = seat.before_wait(Instant::now(), table, load, true);
+            let relies = wait.at_most.is_some_and(|time| time > RELIES);
+            if relies && wait.stance == Stance::Disarmed {
+                relied += 1;
+                lost += u64::from(self.handles.load(SeqCst) && !table.row(1).is_called());
+            }
+            let _ = seat.after_wait(Instant::now(), table);
+        }
+        self.over.store(true, SeqCst);
+        (relied, lost)
+    }
+}
+
+#[test]
+fn no_loop_leaves_the_list_unseen_by_the_last_one_in_it() {
+    for loops in [2, 64] {
+        let words: Vec<_> = (0..LoadTable::words(loops)).map(|_| AtomicU64::new(0)).collect();
+        let two = Two::among(&words);
+        let decisions = number("WEIR_CASES").unwrap_or(DECISIONS);
+        let (relied, lost) = std::thread::scope(|scope| {
+            scope.spawn(|| two.accept(Dice::new(1)));
+            two.leave(decisions)
+        });
+        println!("{loops} loops: {decisions} decisions, {relied} relied on the other loop");
+        assert_eq!(lost, 0, "of {relied}");
+        assert!(relied > 0);
+    }
+}

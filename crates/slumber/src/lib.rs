@@ -1,0 +1,102 @@
+//! How a loop falls asleep without missing a call: one word between a loop and its callers.
+//!
+//! A loop sleeps until its bell rings, an event descriptor. Ringing costs a system call, so a caller rings only a loop
+//! that sleeps. Mail of other threads, a wake-up by an accept policy and the baton of a connection that waits go by the
+//! same protocol, each with a reason of its own:
+//!
+//! | a caller | the loop |
+//! |---|---|
+//! | puts down what it has to say | silences its bell while it is awake |
+//! | notes its reason: [`call`](Slumber::call) | reads each reason and acts: [`take`](Slumber::take) |
+//! | rings if `call` says so | publishes that it sleeps and reads again, in one step: [`sleep`](Slumber::sleep) |
+//! | | waits, and is awake again: [`wake`](Slumber::wake) |
+//!
+//! The word holds the reasons and whether the loop sleeps, and one word has one order of changes. So a reason comes
+//! either before the loop publishes, and the loop does not sleep, or after it, and its caller rings.
+
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// The loop sleeps, or is about to. All other bits are reasons.
+const ASLEEP: u64 = 1 << 63;
+
+/// A word that threads or processes share. A trait, so that models of both run the same code.
+pub trait Word {
+    /// What stands there.
+    fn get(&self) -> u64;
+    /// Sets `bits`; what stood there before.
+    fn raise(&self, bits: u64) -> u64;
+    /// Clears `bits`; what stood there before.
+    fn lower(&self, bits: u64) -> u64;
+    /// From `from` to `to`; false if something else stood there.
+    fn change(&self, from: u64, to: u64) -> bool;
+}
+
+/// The operations of [`Word`] on a type that has those of [`AtomicU64`].
+macro_rules! word {
+    ($word:ty) => {
+        impl Word for $word {
+            fn get(&self) -> u64 {
+                self.load(SeqCst)
+            }
+
+            fn raise(&self, bits: u64) -> u64 {
+                self.fetch_or(bits, SeqCst)
+            }
+
+            fn lower(&self, bits: u64) -> u64 {
+                self.fetch_and(!bits, SeqCst)
+            }
+
+            fn change(&self, from: u64, to: u64) -> bool {
+                self.compare_exchange(from, to, SeqCst, SeqCst).is_ok()
+            }
+        }
+    };
+}
+
+word!(AtomicU64);
+
+/// A loop's word. It begins as 0: awake, and without a reason.
+#[derive(Debug, Default)]
+pub struct Slumber<W>(W);
+
+impl<W: Word> Slumber<W> {
+    /// Over this word.
+    pub fn over(word: W) -> Self {
+        Slumber(word)
+    }
+
+    /// Notes a reason. True if the caller has to ring: the loop sleeps, and no one has called it for this reason yet.
+    pub fn call(&self, reason: u64) -> bool {
+        self.0.raise(reason) & (ASLEEP | reason) == ASLEEP
+    }
+
+    /// Whether one of these reasons is noted.
+    #[inline]
+    pub fn has(&self, reasons: u64) -> bool {
+        self.0.get() & reasons != 0
+    }
+
+    /// Takes these reasons; false if none of them was noted. The loop acts on them afterwards, since a caller puts down
+    /// what it has to say before it calls.
+    pub fn take(&self, reasons: u64) -> bool {
+        self.has(reasons) && self.0.lower(reasons) & reasons != 0
+    }
+
+    /// The loop is about to sleep; false if it must not, since it was called.
+    pub fn sleep(&self) -> bool {
+        self.0.change(0, ASLEEP)
+    }
+
+    /// The loop is awake: its callers need not ring.
+    pub fn wake(&self) {
+        if self.has(ASLEEP) {
+            self.0.lower(ASLEEP);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
