@@ -58,6 +58,19 @@ fn events_go_on_until_the_worker_ends() {
     assert!(server.wait().success());
 }
 
+/// All viewers of a loop get the same event, which says when it was made: it is made once, however many look on.
+#[test]
+fn viewers_of_a_loop_share_each_event() {
+    let server = Server::start(WEIR, CONF);
+    let mut viewers = [(); 4].map(|()| begin(&server));
+    let seen = viewers.each_mut().map(|viewer| [(); 3].map(|()| event(viewer)));
+    // The first event of one may be an older one than that of the next.
+    for other in &seen[1..] {
+        let common = seen[0].iter().filter(|event| other.contains(event)).count();
+        assert!(common > 0, "no event in common");
+    }
+}
+
 #[test]
 fn only_so_many_look_on_and_who_leaves_makes_room() {
     let server = Server::start(WEIR, CONF);

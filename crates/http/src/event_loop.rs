@@ -20,6 +20,7 @@ use crate::connection::presence::Gone;
 use crate::counts::Counts;
 use crate::files::{Caches, TurnFiles};
 use crate::http2::{self, Link};
+use crate::modules::dashboard;
 use crate::modules::log::Writers;
 use crate::modules::lua;
 use crate::modules::otel::Spans;
@@ -65,6 +66,8 @@ pub struct LoopState {
     pub status_zones: OnceCell<&'static [Arc<StatusZone>]>,
     /// Servers that sessions are passed to, for whoever changes something of them.
     pub stream_groups: OnceCell<Vec<Arc<Group>>>,
+    /// What viewers of the panel share.
+    pub(crate) panel: dashboard::Viewers,
     /// Lines of access logs on their way.
     pub(crate) logs: Writers,
     /// Idle connections to upstream servers.
@@ -180,6 +183,7 @@ impl LoopState {
             commands: OnceCell::new(),
             status_zones: OnceCell::new(),
             stream_groups: OnceCell::new(),
+            panel: dashboard::Viewers::default(),
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),
             upstreams: Pools::new(&site.upstreams, identity.index),
             resolvers: Resolvers::telling(log),

@@ -3,8 +3,10 @@
 //! The page asks its own address for server-sent events: one is what `weir_status json` answers. All that is shown is made from
 //! it by the page, so nothing is counted, kept or sent while nobody looks.
 
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
@@ -103,11 +105,13 @@ async fn stream(r: &mut Request) -> Step {
     if let Err(end) = r.send_head() {
         return end;
     }
-    let handle = r.event_loop.handle.clone();
+    let (handle, newest) = (r.event_loop.handle.clone(), r.event_loop.panel.join());
     loop {
         let last = r.event_loop.retiring();
+        let make = || event(&stub_status::json_text(r, Figures::json_with_steps));
+        let (event, due) = newest.at(handle.now(), make);
         let mut chain = Chain::new();
-        chain.push(event(&stub_status::json_text(r, Figures::json_with_steps)));
+        chain.push(event);
         let sent = match r.send_body(chain, last).await {
             Ok(()) if !last => r.flush_body().await,
             sent => sent,
@@ -118,7 +122,7 @@ async fn stream(r: &mut Request) -> Step {
         if last {
             return Step::Sent;
         }
-        handle.sleep(PAUSE).await;
+        handle.sleep_until(due).await;
     }
 }
 
@@ -158,6 +162,36 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
+/// The newest event of a loop, as long as somebody looks on there. It is made once for all viewers: with many zones that
+/// takes milliseconds.
+#[derive(Default)]
+pub struct Newest(RefCell<Option<(Instant, Bytes)>>);
+
+impl Newest {
+    /// The event, and when the next one is due.
+    fn at(&self, now: Instant, make: impl FnOnce() -> Bytes) -> (Bytes, Instant) {
+        let mut newest = self.0.borrow_mut();
+        newest.take_if(|(due, _)| *due <= now);
+        let (due, event) = newest.get_or_insert_with(|| (now + PAUSE, make()));
+        (event.clone(), *due)
+    }
+}
+
+/// Where a loop's viewers find it.
+#[derive(Default)]
+pub struct Viewers(RefCell<Weak<Newest>>);
+
+impl Viewers {
+    fn join(&self) -> Rc<Newest> {
+        let known = self.0.borrow().upgrade();
+        known.unwrap_or_else(|| {
+            let newest = Rc::default();
+            self.0.replace(Rc::downgrade(&newest));
+            newest
+        })
+    }
+}
+
 /// One of those who look on, in this process.
 struct Place;
 
@@ -175,7 +209,7 @@ impl Drop for Place {
 }
 
 static LOOKING: AtomicUsize = AtomicUsize::new(0);
-/// So many may look on at a time, for each worker process: every event is made for one of them.
+/// So many may look on at a time, for each worker process: every event is sent to each of them.
 const VIEWERS: usize = 32;
 /// Between two events.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -206,6 +240,27 @@ mod tests {
         // Nothing that a policy without 'unsafe-inline' would refuse.
         assert!(!text.contains(" style=") && !text.contains(" onclick="));
         assert!(!text.contains("innerHTML") && !text.contains("http://127"));
+    }
+
+    #[test]
+    fn an_event_is_made_once_for_all_viewers() {
+        let (viewers, made, began) = (Viewers::default(), std::cell::Cell::new(0), Instant::now());
+        let make = || {
+            made.set(made.get() + 1);
+            Bytes::from(made.get().to_string())
+        };
+        let all = [(); 3].map(|()| viewers.join());
+        for turn in 0..4 {
+            let now = began + PAUSE * turn;
+            let seen = all.each_ref().map(|newest| newest.at(now, make));
+            let expected = (Bytes::from((turn + 1).to_string()), now + PAUSE);
+            assert_eq!(seen, [(); 3].map(|()| expected.clone()));
+            // One that comes between two events waits for the same as the others.
+            assert_eq!(viewers.join().at(now + PAUSE / 2, make), expected);
+        }
+        // Nothing is kept while nobody looks on.
+        drop(all);
+        assert_eq!(viewers.join().at(began + PAUSE * 3, make).0, "5");
     }
 
     #[test]
