@@ -96,7 +96,8 @@ fn what_is_wrong_with_locks_is_said() {
 }
 
 const LOCKING: &str = "client_body_temp_path %%DIR%%/bodies;
-    dav_methods PUT DELETE MKCOL COPY MOVE; dav_ext_methods PROPFIND OPTIONS LOCK UNLOCK;
+    dav_methods PUT DELETE MKCOL COPY MOVE;
+    dav_ext_methods PROPFIND PROPPATCH OPTIONS LOCK UNLOCK;
     dav_ext_lock zone=l;";
 const WISH: &str = "<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope>\
     <locktype><write/></locktype></lockinfo>";
@@ -223,7 +224,6 @@ fn locks_that_cannot_be_had_are_refused() {
         s.ask("LOCK /list/sub/x", &format!("Content-Length: {}\r\n", body.len()), body).status
     };
     assert_eq!(ask("no XML"), 400);
-    assert_eq!(ask(&WISH.replace("exclusive", "shared")), 403);
     assert_eq!(ask(&"<a/>".repeat(20_000)), 413);
     let mut client = s.connect();
     let headers = format!("Content-Length: {}\r\n", WISH.len());
@@ -234,6 +234,134 @@ fn locks_that_cannot_be_had_are_refused() {
     let none = server_in(with_files(), "", "dav_ext_methods LOCK UNLOCK;");
     assert_eq!(none.ask("LOCK /list/sub/x", "", "").status, 405);
     assert_eq!(none.ask("UNLOCK /list/sub/x", "", "").status, 405);
+}
+
+/// A lock of a body.
+fn lock_with(s: &Server, path: &str, headers: &str, body: &str) -> Response {
+    let headers = format!("{headers}Content-Length: {}\r\n", body.len());
+    s.ask(&format!("LOCK {path}"), &headers, body)
+}
+
+#[test]
+fn shared_locks_stand_beside_each_other_and_keep_others_out() {
+    let s = locking("1m");
+    let wish = |owner: &str| {
+        let owner = format!("</lockscope><owner><b xmlns='u'>{owner}</b></owner>");
+        WISH.replace("exclusive", "shared").replace("</lockscope>", &owner)
+    };
+    let take = |owner: &str| {
+        let said = lock_with(&s, "/list/sub/x", "", &wish(owner));
+        assert_eq!(said.status, 200, "{}", said.body());
+        said.header("Lock-Token").unwrap().to_owned()
+    };
+    let (one, two) = (take("me &amp; you"), take("two"));
+    assert_ne!(one, two);
+    let told = find(&s, "/list/sub/x", "0", "").body();
+    assert_eq!(told.matches("<D:lockscope><D:shared/></D:lockscope>\n<D:depth>").count(), 2);
+    for owner in ["me &amp; you", "two"] {
+        let owner = format!("<D:owner><n:b xmlns:n=\"u\">{owner}</n:b></D:owner>");
+        assert!(told.contains(&owner), "{told}");
+    }
+    assert_eq!(ask_for_lock(&s, "/list/sub/x", "").status, 423);
+    assert_eq!(ask_for_lock(&s, "/list/", "Depth: infinity\r\n").status, 423);
+    assert_eq!(change(&s, "PUT /list/sub/x", "", ""), 423);
+    assert_eq!(change(&s, "DELETE /list/sub/", "", ""), 423);
+    for token in [&one, &two] {
+        assert_eq!(change(&s, "PUT /list/sub/x", &format!("If: ({token})\r\n"), "1"), 204);
+    }
+    let ends =
+        |token: &str| change(&s, "UNLOCK /list/sub/x", &format!("Lock-Token: {token}\r\n"), "");
+    assert_eq!((ends(&one), ends(&one)), (204, 409));
+    assert_eq!(change(&s, "PUT /list/sub/x", "", ""), 423);
+    assert_eq!(ends(&two), 204);
+    let alone = lock(&s, "/list/sub/x", "");
+    assert_eq!(lock_with(&s, "/list/sub/x", "", &wish("late")).status, 423);
+    assert_eq!(ends(&alone), 204);
+}
+
+/// Whether the directory of tests keeps extended attributes, in which properties are stored.
+fn keeps_attributes(dir: &Dir) -> bool {
+    let none = rustix::fs::XattrFlags::empty();
+    let set = rustix::fs::setxattr(dir.path(), "user.weir.test", b"1", none);
+    set.inspect_err(|error| eprintln!("skipped: no extended attributes ({error})")).is_ok()
+}
+
+/// PROPPATCH with these parts of its body.
+fn patch(s: &Server, path: &str, parts: &str) -> Response {
+    let body = format!("<D:propertyupdate xmlns:D='DAV:' xmlns:u='u'>{parts}</D:propertyupdate>");
+    let headers = format!("Content-Length: {}\r\n", body.len());
+    s.ask(&format!("PROPPATCH {path}"), &headers, &body)
+}
+
+fn set(properties: &str) -> String {
+    format!("<D:set><D:prop>{properties}</D:prop></D:set>")
+}
+
+#[test]
+fn properties_are_kept_with_their_files() {
+    let dir = with_files();
+    if !keeps_attributes(&dir) {
+        return;
+    }
+    let s = writing(dir, "dav_ext_lock_zone zone=l:1m;", LOCKING);
+    let said =
+        patch(&s, "/list/sub/x", &set("<u:a xml:lang='de'>1 &lt; <b xmlns=''/></u:a><u:c/>"));
+    let statuses = |said: &Response| {
+        let text = said.body();
+        let all: Vec<_> = all(&text, "status").into_iter().map(str::to_owned).collect();
+        (said.status, all)
+    };
+    assert_eq!(statuses(&said), (207, vec!["HTTP/1.1 200 OK".to_owned()]), "{}", said.body());
+    let a = "<n:a xmlns:n=\"u\" xml:lang=\"de\">1 &lt; <b></b></n:a>";
+    let has = |path: &str| {
+        let text = find(&s, path, "0", "").body();
+        (text.contains(a), text.contains("<n:c xmlns:n=\"u\">"))
+    };
+    assert_eq!(has("/list/sub/x"), (true, true));
+    // A new content, a copy, another name: the properties stay.
+    assert_eq!(change(&s, "PUT /list/sub/x", "", "new"), 204);
+    assert_eq!(change(&s, "COPY /list/sub/x", "Destination: /list/y\r\n", ""), 204);
+    assert_eq!(change(&s, "MOVE /list/y", "Destination: /list/z\r\n", ""), 204);
+    patch(&s, "/list/sub/", &set("<u:a xml:lang='de'>1 &lt; <b xmlns=''/></u:a>"));
+    assert_eq!(change(&s, "COPY /list/sub/", "Destination: /list/copy/\r\n", ""), 201);
+    for path in ["/list/sub/x", "/list/z", "/list/copy/x"] {
+        assert_eq!(has(path), (true, true), "{path}");
+    }
+    assert_eq!(has("/list/copy/"), (true, false));
+    assert_eq!(find(&s, "/list/", "1", "").body().matches(a).count(), 3);
+    let names = "<propfind xmlns='DAV:'><propname/></propfind>";
+    let names = find(&s, "/list/z", "0", names).body();
+    assert!(names.contains("<n:a xmlns:n=\"u\"/>") && !names.contains("1 &lt;"), "{names}");
+    patch(&s, "/list/z", "<D:remove><D:prop><u:a/><u:none/></D:prop></D:remove>");
+    assert_eq!(has("/list/z"), (false, true));
+    let ask = "<propfind xmlns='DAV:' xmlns:u='u'><prop><u:a/><u:c/></prop></propfind>";
+    let (told, text) = (find(&s, "/list/z", "0", ask), find(&s, "/list/z", "0", ask).body());
+    let not_found = "HTTP/1.1 404 Not Found".to_owned();
+    assert_eq!(statuses(&told), (207, vec!["HTTP/1.1 200 OK".to_owned(), not_found]), "{text}");
+    assert!(text.contains("<n:c xmlns:n=\"u\"></n:c></D:prop>"), "{text}");
+}
+
+#[test]
+fn properties_that_cannot_be_changed_change_nothing() {
+    let dir = with_files();
+    if !keeps_attributes(&dir) {
+        return;
+    }
+    let s = writing(dir, "dav_ext_lock_zone zone=l:1m;", LOCKING);
+    let said = patch(&s, "/list/sub/x", &set("<u:a>1</u:a><D:getetag>x</D:getetag>"));
+    let text = said.body();
+    let expected = ["HTTP/1.1 403 Forbidden", "HTTP/1.1 424 Failed Dependency"];
+    assert_eq!((said.status, all(&text, "status")), (207, expected.to_vec()), "{text}");
+    assert!(text.contains("<D:cannot-modify-protected-property/>"), "{text}");
+    assert!(!find(&s, "/list/sub/x", "0", "").body().contains("<n:a"));
+    let long = set(&format!("<u:a>{}</u:a>", "x".repeat(20_000)));
+    let text = patch(&s, "/list/sub/x", &long).body();
+    assert_eq!(all(&text, "status"), ["HTTP/1.1 507 Insufficient Storage"], "{text}");
+    s.wait_log("dav_ext: cannot change the properties of", 1);
+    assert_eq!(patch(&s, "/list/none", &set("<u:a/>")).status, 404);
+    assert_eq!(patch(&s, "/list/sub/x", "").status, 400);
+    lock(&s, "/list/sub/x", "");
+    assert_eq!(patch(&s, "/list/sub/x", &set("<u:a/>")).status, 423);
 }
 
 #[test]

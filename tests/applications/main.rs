@@ -6,6 +6,7 @@
 mod etcd;
 mod git;
 mod grpc;
+mod litmus;
 mod node;
 mod registry;
 mod wordpress;

@@ -5,7 +5,8 @@ pub(super) const BROWSERS: &[&str] = &["none", "msie6", "safari"];
 pub(super) const CACHE_METHODS: &[&str] = &["GET", "HEAD", "POST"];
 pub(super) const COOKIE_FLAGS: &[&str] =
     &["off", "secure", "httponly", "samesite=strict", "samesite=lax", "samesite=none"];
-pub(super) const DAV_EXT_METHODS: &[&str] = &["off", "propfind", "options", "lock", "unlock"];
+pub(super) const DAV_EXT_METHODS: &[&str] =
+    &["off", "propfind", "proppatch", "options", "lock", "unlock"];
 pub(super) const DAV_METHODS: &[&str] = &["off", "put", "delete", "mkcol", "copy", "move"];
 pub(super) const DEBUG_POINTS: &[&str] = &["stop", "abort"];
 pub(super) const DEGRADE: &[&str] = &["204", "444"];

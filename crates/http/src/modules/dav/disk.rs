@@ -17,13 +17,15 @@ use rustix::io::Errno;
 use weir_log::{Cause, Level};
 
 use super::Depth;
+use crate::modules::dav_ext;
 
 /// What came of it, or the status to answer with.
 pub type Outcome<T> = Result<T, u16>;
 
 /// One request's work on the disk, with what is to be logged of it.
-#[derive(Default)]
 pub struct Disk {
+    /// Files have properties that clients gave them.
+    pub properties: bool,
     /// Lines for the error log.
     pub notes: Vec<(Level, String)>,
 }
@@ -151,7 +153,17 @@ impl Disk {
         let mut target = target.map_err(|e| self.broken(Level::Crit, "open()", to, &e))?;
         io::copy(&mut source, &mut target)
             .map_err(|e| self.broken(Level::Alert, "write()", to, &e))?;
+        self.carry_properties(from, to);
         set_time(&target, time).map_err(|e| self.broken(Level::Alert, "futimes()", to, &e))
+    }
+
+    /// Gives a file or directory the properties of another. It is there without them where that fails.
+    fn carry_properties(&mut self, from: &Path, to: &Path) {
+        if self.properties
+            && let Err(error) = dav_ext::carry(from, to)
+        {
+            self.note(Level::Error, dav_ext::told("copy", from, error));
+        }
     }
 
     /// Copies what is in one directory into another that is there.
@@ -167,6 +179,7 @@ impl Disk {
                 // It may be there; what is in it is copied all the same.
                 let mode = directory_access(info.mode() & 0o777);
                 let _ = self.make_directory(&target, mode, 0);
+                self.carry_properties(&entry, &target);
                 let _ = self.copy_tree(&entry, &target);
                 let timed = File::open(&target).and_then(|dir| set_time(&dir, modified(&info)));
                 if let Err(e) = timed {
@@ -197,6 +210,9 @@ impl Disk {
             let file = File::options().write(true).open(&put.from);
             file.and_then(|file| set_time(&file, time))
                 .map_err(|e| self.broken(Level::Crit, "futimes()", &put.from, &e))?;
+        }
+        if existed {
+            self.carry_properties(&put.to, &put.from);
         }
         self.rename(&put.from, &put.to, put.access, put.create_path)?;
         Ok(!existed)
@@ -295,6 +311,7 @@ impl Disk {
             return Ok(201);
         }
         self.make_directory(&t.to, info.mode() & 0o777, 404)?;
+        self.carry_properties(&t.from, &t.to);
         self.copy_tree(&t.from, &t.to)?;
         if t.moves {
             self.remove_tree(&t.from)?;

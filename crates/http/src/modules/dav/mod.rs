@@ -20,8 +20,8 @@ mod copy;
 mod disk;
 
 pub(crate) use copy::own_path;
-use disk::{Disk, Outcome};
-pub(crate) use disk::{Put, path as disk_path};
+use disk::Outcome;
+pub(crate) use disk::{Disk, Put, path as disk_path};
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -192,8 +192,9 @@ pub(crate) async fn on_disk<T: Send + 'static>(
     r: &mut Request,
     work: impl FnOnce(&mut Disk) -> Outcome<T> + Send + 'static,
 ) -> Outcome<T> {
+    let properties = dav_ext::has_properties(r.conf());
     let done = r.event_loop.handle.files().write(move || {
-        let mut disk = Disk::default();
+        let mut disk = Disk { properties, notes: Vec::new() };
         let outcome = work(&mut disk);
         (outcome, disk.notes)
     });

@@ -7,19 +7,19 @@ use weir_proto::http1::Method;
 use weir_proto::uri::{Escape, escape, escape_html};
 
 use super::condition::{self, List, State};
-use super::locks::{Lock, Locks, Table, key};
-use super::{body, document, file_of};
+use super::locks::{Lock, Locks, Table, Wish, key};
+use super::{body, file_of, respond, xml};
 use crate::files;
 use crate::modules::dav::{self, Depth, depth_header};
 use crate::modules::static_;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 
-/// The handler before the content's: whoever changes what is locked must hold the lock.
+/// The handler before the content's: a client that changes what is locked must hold the lock.
 pub fn check(r: &mut Request) -> Answer<'_> {
     use Method::*;
     match r.method {
-        Put | Delete | Mkcol | Copy | Move => Answer::Later(Boxed::new(|| async {
+        Put | Delete | Mkcol | Copy | Move | Proppatch => Answer::Later(Boxed::new(|| async {
             match bound(r).await {
                 Ok(true) => Step::Status(423),
                 Ok(false) => Step::Next,
@@ -46,7 +46,8 @@ async fn bound(r: &mut Request) -> Result<bool, Step> {
     let Some(table) = open(r, locks) else { return Ok(false) };
     Ok(changed.iter().any(|(path, with_all)| {
         let below = if *with_all { table.below(path) } else { Vec::new() };
-        table.over(path).iter().chain(&below).any(|lock| !held.has(lock))
+        let mut of_each = below.chunk_by(|one, other| one.root == other.root);
+        !held.suffices(&table.over(path)) || !of_each.all(|locks| held.suffices(locks))
     }))
 }
 
@@ -90,6 +91,13 @@ impl Held {
     fn has(&self, lock: &Lock) -> bool {
         self.0.contains(&lock.token)
     }
+
+    /// Whether a client may write where these locks are: it needs each exclusive one, and of the shared ones one.
+    fn suffices(&self, locks: &[Lock]) -> bool {
+        let (shared, alone): (Vec<_>, Vec<_>) = locks.iter().partition(|lock| lock.wish.shared);
+        alone.into_iter().all(|lock| self.has(lock))
+            && (shared.is_empty() || shared.into_iter().any(|lock| self.has(lock)))
+    }
 }
 
 async fn any_holds(r: &mut Request, locks: &Locks, lists: &[List<'_>]) -> Result<bool, Step> {
@@ -129,8 +137,11 @@ pub async fn lock(r: &mut Request) -> Step {
     let Some(locks) = &r.conf().dav_ext.locks else { return Step::Status(405) };
     match locked(r, locks).await {
         Ok((status, lock, is_new)) => {
-            answer(r, status, &lock, is_new);
-            Step::Respond(Bytes::from(told(&lock)))
+            if is_new {
+                let token = format!("<{}>", condition::write(lock.token));
+                r.response.headers.set(b"Lock-Token", token.as_bytes());
+            }
+            respond(r, status, Bytes::from(told(&lock)))
         }
         Err(step) => step,
     }
@@ -151,63 +162,62 @@ async fn locked(r: &mut Request, locks: &Locks) -> Result<(u16, Lock, bool), Ste
         table.refresh(&mut lock);
         return Ok((200, lock, false));
     }
-    match is_shared(&body) {
-        None => {
-            r.log(Level::Error, format_args!("dav_ext: the body of LOCK is no XML"));
-            return Err(Step::Status(400));
-        }
-        Some(true) => return Err(Step::Status(403)),
-        Some(false) => {}
-    }
+    let Some(wish) = wish(&body, deep) else {
+        r.log(Level::Error, format_args!("dav_ext: the body of LOCK is no XML"));
+        return Err(Step::Status(400));
+    };
     let file = file_of(r).await?;
     let there = files::stat(r, &file).await.is_ok();
-    let lock = add(r, locks, &held, deep, there)?;
+    let lock = add(r, locks, &held, wish, there)?;
     if there {
         return Ok((200, lock, true));
     }
     match dav::create(r, &file).await {
         Ok(()) => Ok((201, lock, true)),
         Err(status) => {
-            open(r, locks).into_iter().for_each(|mut table| table.remove(&lock.root));
+            open(r, locks).into_iter().for_each(|mut table| table.remove(&lock));
             Err(Step::Status(status))
         }
     }
 }
 
-/// A new lock, unless there is one already. Where nothing is yet, it needs a new name in its directory.
-fn add(r: &Request, locks: &Locks, held: &Held, deep: bool, there: bool) -> Result<Lock, Step> {
+/// A new lock, unless another stands in the way; only shared ones stand beside each other. Where nothing is yet, it needs
+/// a new name in its directory.
+fn add(r: &Request, locks: &Locks, held: &Held, wish: Wish, there: bool) -> Result<Lock, Step> {
     let mut table = open(r, locks).ok_or(Step::Status(500))?;
     let own = key(&r.path);
-    let stands = |lock: &Lock| match lock.deep || lock.root == own {
-        true => true,
-        false => !there && !held.has(lock),
-    };
-    if table.over(&r.path).iter().any(stands) || deep && !table.below(&r.path).is_empty() {
+    let (binding, of_directory): (Vec<_>, Vec<_>) =
+        table.over(&r.path).into_iter().partition(|lock| lock.wish.deep || lock.root == own);
+    let below = if wish.deep { table.below(&r.path) } else { Vec::new() };
+    let stands = |lock: &Lock| !(lock.wish.shared && wish.shared);
+    if binding.iter().chain(&below).any(stands) || !there && !held.suffices(&of_directory) {
         return Err(Step::Status(423));
     }
     let token = u128::from_ne_bytes(r.event_loop.random_id());
-    table.add(&r.path, token, deep).ok_or_else(|| {
+    table.add(&r.path, token, wish).ok_or_else(|| {
         let name = locks.zone.name();
         r.log(Level::Error, format_args!("could not allocate a lock in dav_ext zone \"{name}\""));
         Step::Status(507)
     })
 }
 
-/// Whether a lock is wanted that others may have, too; `None` for what is no XML.
-fn is_shared(body: &[u8]) -> Option<bool> {
-    let document = document(body)?;
-    let mut scopes = document.descendants().filter(|n| n.has_tag_name(("DAV:", "lockscope")));
-    Some(scopes.any(|scope| scope.children().any(|n| n.has_tag_name(("DAV:", "shared")))))
-}
+/// A client that says more of itself is not told of.
+const LONGEST_OWNER: usize = 1024;
 
-fn answer(r: &mut Request, status: u16, lock: &Lock, is_new: bool) {
-    r.response.status = status;
-    r.response.content_type = b"text/xml".to_vec();
-    r.response.charset = b"utf-8".to_vec();
-    if is_new {
-        let token = format!("<{}>", condition::write(lock.token));
-        r.response.headers.set(b"Lock-Token", token.as_bytes());
+/// The lock that a body asks for; `None` for what is no XML.
+fn wish(body: &[u8], deep: bool) -> Option<Wish> {
+    let document = xml::document(body)?;
+    let named = |name: &'static str| {
+        document.descendants().filter(move |node| node.has_tag_name(("DAV:", name)))
+    };
+    let is_shared = |node: roxmltree::Node<'_, '_>| node.has_tag_name(("DAV:", "shared"));
+    let shared = named("lockscope").any(|scope| scope.children().any(is_shared));
+    let mut owner = Vec::new();
+    named("owner").take(1).for_each(|element| xml::write_inside(element, &mut owner));
+    if owner.len() > LONGEST_OWNER {
+        owner.clear();
     }
+    Some(Wish { deep, shared, owner })
 }
 
 fn told(lock: &Lock) -> Vec<u8> {
@@ -221,11 +231,20 @@ fn told(lock: &Lock) -> Vec<u8> {
 
 /// One that is in force.
 pub fn describe(lock: &Lock, out: &mut Vec<u8>) {
-    let depth = if lock.deep { "infinity" } else { "0" };
+    let depth = if lock.wish.deep { "infinity" } else { "0" };
+    let scope = if lock.wish.shared { "shared" } else { "exclusive" };
     let text = format!(
         "<D:activelock>\n<D:locktype><D:write/></D:locktype>\n\
-         <D:lockscope><D:exclusive/></D:lockscope>\n<D:depth>{depth}</D:depth>\n\
-         <D:timeout>Second-{}</D:timeout>\n<D:locktoken><D:href>{}</D:href></D:locktoken>\n\
+         <D:lockscope><D:{scope}/></D:lockscope>\n<D:depth>{depth}</D:depth>\n"
+    );
+    out.extend_from_slice(text.as_bytes());
+    if !lock.wish.owner.is_empty() {
+        out.extend_from_slice(b"<D:owner>");
+        out.extend_from_slice(&lock.wish.owner);
+        out.extend_from_slice(b"</D:owner>\n");
+    }
+    let text = format!(
+        "<D:timeout>Second-{}</D:timeout>\n<D:locktoken><D:href>{}</D:href></D:locktoken>\n\
          <D:lockroot><D:href>",
         lock.left,
         condition::write(lock.token)
@@ -252,6 +271,6 @@ pub fn unlock(r: &mut Request) -> Step {
     let own = table.over(&r.path).into_iter().find(|lock| Some(lock.token) == token);
     // Only one who has it may end it, and by a path that it binds.
     let Some(lock) = own else { return Step::Status(409) };
-    table.remove(&lock.root);
+    table.remove(&lock);
     Step::Status(204)
 }

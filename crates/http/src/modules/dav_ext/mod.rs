@@ -1,11 +1,10 @@
-//! PROPFIND, OPTIONS, LOCK and UNLOCK, for programs that look at a tree of files over WebDAV (RFC 4918) and change it. The
-//! directives are those of the module nginx-dav-ext.
+//! PROPFIND, PROPPATCH, OPTIONS, LOCK and UNLOCK, for programs that look at a tree of files over WebDAV (RFC 4918) and
+//! change it. The directives are those of the module nginx-dav-ext, which has no PROPPATCH.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use roxmltree::{Document, Node, ParsingOptions};
 use weir_conf::{Directive as Line, Error, values};
 use weir_engine::Boxed;
 use weir_log::Level;
@@ -17,18 +16,23 @@ use weir_zone::Use;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
-use crate::files::directory::{self, Which};
+use crate::files::directory::{self, Entry, Which};
 use crate::modules::dav::{self, Depth, depth_header};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::{LocationConf, Module, Settings, static_};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 
 mod condition;
 mod lock;
 mod locks;
+mod properties;
+mod xml;
 
 pub use lock::{check, gone};
 use locks::{Lock, Locks};
+use properties::Property;
+pub use properties::{carry, told};
+use xml::Name;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +59,7 @@ impl Settings for Conf {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "dav_ext_methods",
-        help: "The methods that tell of files and lock them: PROPFIND, OPTIONS, LOCK, UNLOCK.",
+        help: "The methods that tell of files and lock them: PROPFIND, PROPPATCH, OPTIONS, LOCK, UNLOCK.",
         set: Set::Simple(methods),
     },
     Directive {
@@ -82,9 +86,11 @@ fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mut methods = Vec::new();
     for word in &d.args {
         match Method::from_name(&word.bytes.to_ascii_uppercase()) {
-            method @ (Method::Propfind | Method::Options | Method::Lock | Method::Unlock) => {
-                methods.push(method);
-            }
+            method @ (Method::Propfind
+            | Method::Proppatch
+            | Method::Options
+            | Method::Lock
+            | Method::Unlock) => methods.push(method),
             _ if word.is("off") => {}
             _ => return Err(d.invalid("value", word)),
         }
@@ -137,6 +143,11 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !conf.dav_ext.methods.is_empty()
 }
 
+/// Whether files have properties that clients gave them.
+pub fn has_properties(conf: &LocationConf) -> bool {
+    conf.dav_ext.methods.contains(&Method::Proppatch)
+}
+
 /// Whether a location has locks.
 pub fn has_locks(conf: &LocationConf) -> bool {
     conf.dav_ext.locks.is_some()
@@ -151,6 +162,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         Method::Options => Answer::Now(options(r)),
         Method::Lock => Answer::Later(Boxed::new(move || lock::lock(r))),
         Method::Unlock => Answer::Now(lock::unlock(r)),
+        Method::Proppatch => Answer::Later(Boxed::new(move || properties::change(r))),
         _ => Answer::Later(Boxed::new(move || find(r))),
     }
 }
@@ -168,10 +180,11 @@ fn options(r: &mut Request) -> Step {
     Step::Respond(Bytes::new())
 }
 
-/// What is asked about, by its name in `DAV:`.
-const NAMES: [&str; 6] = [
+/// What the server itself tells of a file, by its name in `DAV:`.
+const NAMES: [&str; 7] = [
     "displayname",
     "getcontentlength",
+    "getetag",
     "getlastmodified",
     "resourcetype",
     "lockdiscovery",
@@ -186,12 +199,11 @@ enum Asked {
     /// The names of what there is.
     Names,
     /// These.
-    Some(Vec<&'static str>),
+    Some(Vec<Name>),
 }
 
-/// The most bytes of a question, and elements in it.
+/// The most bytes of a question.
 const LONGEST: u64 = 64 * 1024;
-const MOST: u32 = 4096;
 
 impl Asked {
     /// `None` for what is no XML.
@@ -199,7 +211,7 @@ impl Asked {
         if body.is_empty() {
             return Some(Asked::All);
         }
-        let document = document(body)?;
+        let document = xml::document(body)?;
         let root = document.root_element();
         let named = |name: &str| root.children().find(|node| node.has_tag_name(("DAV:", name)));
         if !root.has_tag_name(("DAV:", "propfind")) || named("allprop").is_some() {
@@ -209,20 +221,25 @@ impl Asked {
             return Some(Asked::Names);
         }
         let Some(prop) = named("prop") else { return Some(Asked::All) };
-        let of = |name: &&str| prop.children().any(|node| node.has_tag_name(("DAV:", *name)));
-        Some(Asked::Some(NAMES.into_iter().filter(of).collect()))
+        let elements = prop.children().filter(|node| node.is_element());
+        Some(Asked::Some(elements.map(Name::of).collect()))
     }
-}
 
-/// A request's body; `None` for what is no XML. A prefix that is given an empty name is not: "Namespaces in XML 1.0",
-/// section 2.2, which the parser lets pass.
-fn document(body: &[u8]) -> Option<Document<'_>> {
-    let options = ParsingOptions { nodes_limit: MOST, ..Default::default() };
-    let document = Document::parse_with_options(std::str::from_utf8(body).ok()?, options).ok()?;
-    let nameless = |node: Node<'_, '_>| {
-        node.namespaces().any(|named| named.name().is_some() && named.uri().is_empty())
-    };
-    (!document.descendants().any(nameless)).then_some(document)
+    /// Whether a property of this name is asked for.
+    fn wants(&self, name: &Name) -> bool {
+        match self {
+            Asked::All | Asked::Names => true,
+            Asked::Some(names) => names.contains(name),
+        }
+    }
+
+    /// Whether more is asked for than the server itself tells.
+    fn wants_properties(&self) -> bool {
+        match self {
+            Asked::All | Asked::Names => true,
+            Asked::Some(names) => names.iter().any(|name| name.of_dav().is_none()),
+        }
+    }
 }
 
 /// The body of a request that asks something.
@@ -276,32 +293,77 @@ async fn find(r: &mut Request) -> Step {
             return Step::Status(status);
         }
     };
-    let mut out =
-        b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:multistatus xmlns:D=\"DAV:\">\n".to_vec();
     let own = r.path.clone();
     let name = own.trim_ascii_end().strip_suffix(b"/").unwrap_or(&own);
-    let name = name.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    let locks = Told::of(r, &own);
-    response((&own, name), &stat.0, stat.is_directory(), &asked, &locks, &mut out);
+    let name = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
+    let mut all = vec![(own.clone(), Entry { name, info: stat.0 })];
     if children && stat.is_directory() {
         let mut entries = match directory::entries(r, &path, Which::USUAL).await {
             Ok(entries) => entries,
             Err(end) => return end,
         };
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        for entry in entries.iter().filter(|entry| entry.is_directory() || entry.is_file()) {
-            let between: &[u8] = if own.ends_with(b"/") { b"" } else { b"/" };
+        let between: &[u8] = if own.ends_with(b"/") { b"" } else { b"/" };
+        for entry in entries.into_iter().filter(|entry| entry.is_directory() || entry.is_file()) {
             let behind: &[u8] = if entry.is_directory() { b"/" } else { b"" };
-            let href = [&own, between, &entry.name, behind].concat();
-            let (of, locks) = ((&href[..], &entry.name[..]), Told::of(r, &href));
-            response(of, &entry.info, entry.is_directory(), &asked, &locks, &mut out);
+            all.push(([&own, between, &entry.name, behind].concat(), entry));
         }
     }
+    let mut given = Vec::new();
+    if asked.wants_properties() && has_properties(r.conf()) {
+        let below = all.iter().skip(1).map(|(_, entry)| [&path, &b"/"[..], &entry.name].concat());
+        let paths: Vec<_> = [path.clone()].into_iter().chain(below).collect();
+        given = match dav::on_disk(r, move |disk| Ok(properties_of(&paths, disk))).await {
+            Ok(given) => given,
+            Err(status) => return Step::Status(status),
+        };
+    }
+    let mut out = begin_multistatus();
+    let mut given = given.into_iter();
+    let tagged = r.conf().core.etag;
+    for (href, entry) in &all {
+        let (locks, properties) = (Told::of(r, href), given.next().unwrap_or_default());
+        let told = Resource { href, entry, locks, properties, tagged };
+        told.write(&asked, &mut out);
+    }
+    end_multistatus(&mut out);
+    respond(r, 207, Bytes::from(out))
+}
+
+/// The properties that clients gave to each of these files. Blocks.
+fn properties_of(paths: &[Vec<u8>], disk: &mut dav::Disk) -> Vec<Vec<Property>> {
+    let read = |path: &Vec<u8>| {
+        let path = dav::disk_path(path);
+        properties::read(&path).unwrap_or_else(|error| {
+            disk.notes.push((Level::Error, properties::told("read", &path, error)));
+            Vec::new()
+        })
+    };
+    paths.iter().map(read).collect()
+}
+
+fn begin_multistatus() -> Vec<u8> {
+    b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:multistatus xmlns:D=\"DAV:\">\n".to_vec()
+}
+
+fn end_multistatus(out: &mut Vec<u8>) {
     out.extend_from_slice(b"</D:multistatus>\n");
-    r.response.status = 207;
+}
+
+/// An answer in XML.
+fn respond(r: &mut Request, status: u16, text: Bytes) -> Step {
+    r.response.status = status;
     r.response.content_type = b"text/xml".to_vec();
     r.response.charset = b"utf-8".to_vec();
-    Step::Respond(Bytes::from(out))
+    Step::Respond(text)
+}
+
+fn write_href(path: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"<D:href>");
+    let mut escaped = Vec::new();
+    escape(Escape::Uri, path, &mut escaped);
+    escape_html(&escaped, out);
+    out.extend_from_slice(b"</D:href>");
 }
 
 /// What is told of locks.
@@ -321,51 +383,95 @@ impl Told {
     }
 }
 
-const SUPPORTED: &[u8] = b"<D:lockentry>\n<D:lockscope><D:exclusive/></D:lockscope>\n\
-    <D:locktype><D:write/></D:locktype>\n</D:lockentry>\n";
+/// The kinds of locks, as `supportedlock` tells them.
+fn write_supported(out: &mut Vec<u8>) {
+    for scope in ["exclusive", "shared"] {
+        let text = format!(
+            "<D:lockentry>\n<D:lockscope><D:{scope}/></D:lockscope>\n\
+             <D:locktype><D:write/></D:locktype>\n</D:lockentry>\n"
+        );
+        out.extend_from_slice(text.as_bytes());
+    }
+}
 
-/// What is told of one file or directory.
-fn response(
-    (href, name): (&[u8], &[u8]),
-    info: &weir_engine::FileInfo,
-    directory: bool,
-    asked: &Asked,
-    told: &Told,
-    out: &mut Vec<u8>,
-) {
-    out.extend_from_slice(b"<D:response>\n<D:href>");
-    let mut escaped = Vec::new();
-    escape(Escape::Uri, href, &mut escaped);
-    escape_html(&escaped, out);
-    out.extend_from_slice(b"</D:href>\n<D:propstat>\n<D:prop>\n");
-    for property in NAMES {
-        let wanted = match asked {
-            Asked::All | Asked::Names => true,
-            Asked::Some(list) => list.contains(&property),
+/// A file or directory that is told of.
+struct Resource<'r> {
+    href: &'r [u8],
+    entry: &'r Entry,
+    locks: Told,
+    /// Those that clients gave it.
+    properties: Vec<Property>,
+    /// Answers have an entity tag.
+    tagged: bool,
+}
+
+impl Resource<'_> {
+    fn write(&self, asked: &Asked, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"<D:response>\n");
+        write_href(self.href, out);
+        let (mut found, mut there) = (Vec::new(), Vec::new());
+        for property in NAMES {
+            let name = Name { namespace: "DAV:".to_owned(), local: property.to_owned() };
+            if !asked.wants(&name) || !self.has(property) {
+                continue;
+            }
+            there.push(name);
+            if *asked == Asked::Names {
+                found.extend_from_slice(format!("<D:{property}/>\n").as_bytes());
+                continue;
+            }
+            found.extend_from_slice(format!("<D:{property}>").as_bytes());
+            self.write_value(property, &mut found);
+            found.extend_from_slice(format!("</D:{property}>\n").as_bytes());
+        }
+        for property in self.properties.iter().filter(|property| asked.wants(&property.name)) {
+            there.push(property.name.clone());
+            match asked {
+                Asked::Names => property.name.write(&mut found),
+                _ => found.extend_from_slice(&property.element),
+            }
+        }
+        let missing: Vec<Name> = match asked {
+            Asked::Some(names) => {
+                names.iter().filter(|name| !there.contains(name)).cloned().collect()
+            }
+            _ => Vec::new(),
         };
-        if !wanted || directory && property == "getcontentlength" {
-            continue;
+        if !there.is_empty() || missing.is_empty() {
+            out.extend_from_slice(b"\n<D:propstat>\n<D:prop>\n");
+            out.extend_from_slice(&found);
+            out.extend_from_slice(
+                b"</D:prop>\n<D:status>HTTP/1.1 200 OK</D:status>\n</D:propstat>\n",
+            );
         }
-        out.extend_from_slice(format!("<D:{property}").as_bytes());
-        if *asked == Asked::Names {
-            out.extend_from_slice(b"/>\n");
-            continue;
-        }
-        out.push(b'>');
+        properties::write_status(&missing, 404, "", out);
+        out.extend_from_slice(b"</D:response>\n");
+    }
+
+    /// Whether it has one of [`NAMES`].
+    fn has(&self, property: &str) -> bool {
         match property {
-            "displayname" => escape_html(name, out),
+            "getcontentlength" => !self.entry.is_directory(),
+            "getetag" => self.tagged && !self.entry.is_directory(),
+            _ => true,
+        }
+    }
+
+    fn write_value(&self, property: &str, out: &mut Vec<u8>) {
+        let info = &self.entry.info;
+        match property {
+            "displayname" => escape_html(&self.entry.name, out),
             "getcontentlength" => out.extend_from_slice(info.len.to_string().as_bytes()),
+            "getetag" => escape_html(&static_::etag(info.modified, info.len), out),
             "getlastmodified" => out.extend_from_slice(&imf_fixdate(info.modified)),
-            "lockdiscovery" => told.locks.iter().for_each(|l| lock::describe(l, out)),
-            "supportedlock" if told.supported => out.extend_from_slice(SUPPORTED),
-            "resourcetype" if directory => out.extend_from_slice(b"<D:collection/>"),
+            "lockdiscovery" => self.locks.locks.iter().for_each(|l| lock::describe(l, out)),
+            "supportedlock" if self.locks.supported => write_supported(out),
+            "resourcetype" if self.entry.is_directory() => {
+                out.extend_from_slice(b"<D:collection/>");
+            }
             _ => {}
         }
-        out.extend_from_slice(format!("</D:{property}>\n").as_bytes());
     }
-    out.extend_from_slice(
-        b"</D:prop>\n<D:status>HTTP/1.1 200 OK</D:status>\n</D:propstat>\n</D:response>\n",
-    );
 }
 
 #[cfg(test)]
@@ -380,7 +486,12 @@ mod tests {
         assert_eq!(of("<propfind xmlns='DAV:'><propname/></propfind>"), Some(Asked::Names));
         let some = "<a:propfind xmlns:a='DAV:' xmlns:b='b'><a:prop><b:displayname/>\
                     <a:resourcetype/></a:prop></a:propfind>";
-        assert_eq!(of(some), Some(Asked::Some(vec!["resourcetype"])));
+        let name = |namespace: &str, local: &str| Name {
+            namespace: namespace.into(),
+            local: local.into(),
+        };
+        let names = vec![name("b", "displayname"), name("DAV:", "resourcetype")];
+        assert_eq!(of(some), Some(Asked::Some(names)));
         assert_eq!(of("<a>"), None);
     }
 
@@ -388,7 +499,7 @@ mod tests {
     fn question() {
         bolero::check!().for_each(|bytes: &[u8]| {
             if let Some(Asked::Some(names)) = Asked::read(bytes) {
-                assert!(names.iter().all(|name| NAMES.contains(name)));
+                assert!(names.iter().all(|name| !name.local.is_empty()));
             }
         });
     }

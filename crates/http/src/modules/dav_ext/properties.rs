@@ -1,0 +1,267 @@
+//! PROPPATCH: properties that clients give to files (RFC 4918, section 9.2).
+//!
+//! An extended attribute of the file has all of them, so that a change is made whole or not at all, and a file that is
+//! renamed keeps them.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::io::Errno;
+use weir_log::{Cause, Level};
+
+use super::xml::{self, Name};
+use super::{begin_multistatus, body, end_multistatus, file_of, respond, write_href};
+use crate::files;
+use crate::modules::dav::{disk_path, on_disk};
+use crate::phases::Step;
+use crate::request::Request;
+
+/// The extended attribute.
+const ATTRIBUTE: &str = "user.weir.dav";
+/// The most bytes of it.
+const LARGEST: usize = 16 * 1024;
+
+/// A property, with its element as it is stored and sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Property {
+    /// Its name.
+    pub name: Name,
+    /// Its element.
+    pub element: Vec<u8>,
+}
+
+/// What is asked of one property.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    Set(Property),
+    Remove(Name),
+}
+
+impl Change {
+    fn name(&self) -> &Name {
+        match self {
+            Change::Set(property) => &property.name,
+            Change::Remove(name) => name,
+        }
+    }
+
+    /// The changes of a body, in its order; `None` if it asks for none.
+    fn read(body: &[u8]) -> Option<Vec<Change>> {
+        let document = xml::document(body)?;
+        let root = document.root_element();
+        let mut changes = Vec::new();
+        for part in root.children().filter(|_| root.has_tag_name(("DAV:", "propertyupdate"))) {
+            let sets = part.has_tag_name(("DAV:", "set"));
+            if !sets && !part.has_tag_name(("DAV:", "remove")) {
+                continue;
+            }
+            let props = part.children().filter(|node| node.has_tag_name(("DAV:", "prop")));
+            for element in props.flat_map(|prop| prop.children()).filter(|n| n.is_element()) {
+                let name = Name::of(element);
+                changes.push(if sets {
+                    let mut text = Vec::new();
+                    xml::write(element, &mut text);
+                    Change::Set(Property { name, element: text })
+                } else {
+                    Change::Remove(name)
+                });
+            }
+        }
+        (!changes.is_empty()).then_some(changes)
+    }
+}
+
+/// The handler of PROPPATCH.
+pub async fn change(r: &mut Request) -> Step {
+    match changed(r).await {
+        Ok(answer) => respond(r, 207, Bytes::from(answer)),
+        Err(step) => step,
+    }
+}
+
+async fn changed(r: &mut Request) -> Result<Vec<u8>, Step> {
+    let body = body(r).await?;
+    let Some(changes) = Change::read(&body) else {
+        r.log(Level::Error, format_args!("dav_ext: the body of PROPPATCH asks for no change"));
+        return Err(Step::Status(400));
+    };
+    let path = file_of(r).await?;
+    if let Err(error) = files::stat(r, &path).await {
+        error.log(r, Level::Error, &path);
+        return Err(Step::Status(if error.is_absent() { 404 } else { 403 }));
+    }
+    // All of WebDAV's own properties are the server's.
+    let (own, others): (Vec<Name>, Vec<Name>) =
+        changes.iter().map(|change| change.name().clone()).partition(|n| n.of_dav().is_some());
+    let mut out = begin_multistatus();
+    out.extend_from_slice(b"<D:response>\n");
+    write_href(&r.path, &mut out);
+    if own.is_empty() {
+        let file = disk_path(&path);
+        let done = on_disk(r, move |disk| {
+            apply(&file, &changes).map_err(|error| {
+                disk.notes.push((Level::Error, told("change", &file, error)));
+                status_of(error)
+            })
+        });
+        let status = done.await.map_or_else(|status| status, |()| 200);
+        write_status(&others, status, "", &mut out);
+    } else {
+        let why = "<D:error><D:cannot-modify-protected-property/></D:error>\n";
+        write_status(&own, 403, why, &mut out);
+        write_status(&others, 424, "", &mut out);
+    }
+    out.extend_from_slice(b"</D:response>\n");
+    end_multistatus(&mut out);
+    Ok(out)
+}
+
+/// The status of these properties.
+pub fn write_status(names: &[Name], status: u16, why: &str, out: &mut Vec<u8>) {
+    if names.is_empty() {
+        return;
+    }
+    out.extend_from_slice(b"<D:propstat>\n<D:prop>");
+    names.iter().for_each(|name| name.write(out));
+    let text = match status {
+        200 => "OK",
+        403 => "Forbidden",
+        404 => "Not Found",
+        424 => "Failed Dependency",
+        507 => "Insufficient Storage",
+        _ => "Internal Server Error",
+    };
+    let end =
+        format!("</D:prop>\n<D:status>HTTP/1.1 {status} {text}</D:status>\n{why}</D:propstat>\n");
+    out.extend_from_slice(end.as_bytes());
+}
+
+/// The status for a property that could not be changed.
+fn status_of(error: Errno) -> u16 {
+    match error {
+        Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG | Errno::RANGE => 507,
+        Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP => 403,
+        _ => 500,
+    }
+}
+
+fn apply(path: &Path, changes: &[Change]) -> Result<(), Errno> {
+    let mut all = read(path)?;
+    for change in changes {
+        all.retain(|property| property.name != *change.name());
+        if let Change::Set(property) = change {
+            all.push(property.clone());
+        }
+    }
+    let text: Vec<u8> = all.into_iter().flat_map(|property| property.element).collect();
+    match text.len() {
+        0 => absent(removexattr(path, ATTRIBUTE)).map(|_| ()),
+        1..=LARGEST => setxattr(path, ATTRIBUTE, &text, XattrFlags::empty()),
+        _ => Err(Errno::TOOBIG),
+    }
+}
+
+/// The properties of a file. Blocks.
+pub fn read(path: &Path) -> Result<Vec<Property>, Errno> {
+    Ok(stored(path)?.map_or_else(Vec::new, |text| parse(&text)))
+}
+
+/// Gives a file the properties of another, as they are stored. Blocks.
+pub fn carry(from: &Path, to: &Path) -> Result<(), Errno> {
+    match stored(from)? {
+        Some(text) => setxattr(to, ATTRIBUTE, &text, XattrFlags::empty()),
+        None => Ok(()),
+    }
+}
+
+fn stored(path: &Path) -> Result<Option<Vec<u8>>, Errno> {
+    let mut text = vec![0; LARGEST];
+    let length = match absent(getxattr(path, ATTRIBUTE, &mut text[..])) {
+        // The file system has no extended attributes.
+        Err(Errno::OPNOTSUPP) => None,
+        found => found?,
+    };
+    Ok(length.map(|length| {
+        text.truncate(length);
+        text
+    }))
+}
+
+/// A file without the attribute is no failure.
+fn absent<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
+    match found {
+        Err(Errno::NODATA) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// The properties of a stored text. One that another program has spoilt has none.
+fn parse(text: &[u8]) -> Vec<Property> {
+    let text = [b"<p>", text, b"</p>"].concat();
+    let Some(document) = xml::document(&text) else { return Vec::new() };
+    let elements = document.root_element().children().filter(|node| node.is_element());
+    let property = |element| {
+        let mut text = Vec::new();
+        xml::write(element, &mut text);
+        Property { name: Name::of(element), element: text }
+    };
+    elements.map(property).collect()
+}
+
+/// The log line of a failure.
+pub fn told(what: &str, path: &Path, error: Errno) -> String {
+    let error = std::io::Error::from(error);
+    format!("dav_ext: cannot {what} the properties of \"{}\" {}", path.display(), Cause(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(namespace: &str, local: &str) -> Name {
+        Name { namespace: namespace.to_owned(), local: local.to_owned() }
+    }
+
+    #[test]
+    fn changes_are_read_in_their_order() {
+        let text = "<D:propertyupdate xmlns:D='DAV:' xmlns='u'><D:set><D:prop><a>1</a></D:prop></D:set>\
+                    <D:remove><D:prop><b/></D:prop></D:remove><D:set><D:prop xml:lang='de'><c/></D:prop></D:set>\
+                    </D:propertyupdate>";
+        let set = |local: &str, element: &str| {
+            Change::Set(Property { name: name("u", local), element: element.as_bytes().to_vec() })
+        };
+        let expected = [
+            set("a", "<n:a xmlns:n=\"u\">1</n:a>"),
+            Change::Remove(name("u", "b")),
+            set("c", "<n:c xmlns:n=\"u\" xml:lang=\"de\"></n:c>"),
+        ];
+        assert_eq!(Change::read(text.as_bytes()).as_deref(), Some(&expected[..]));
+        for none in ["", "<a>", "<a/>", "<propertyupdate xmlns='DAV:'><set/></propertyupdate>"] {
+            assert_eq!(Change::read(none.as_bytes()), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let stored = b"<n:a xmlns:n=\"u\">1 &lt; 2</n:a><b></b>";
+        let all = parse(stored);
+        assert_eq!(
+            all.iter().map(|p| &p.name).collect::<Vec<_>>(),
+            [&name("u", "a"), &name("", "b")]
+        );
+        assert_eq!(all.into_iter().flat_map(|p| p.element).collect::<Vec<_>>(), stored);
+        assert!(parse(b"no <XML").is_empty());
+    }
+
+    #[test]
+    fn update() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            for change in Change::read(bytes).into_iter().flatten() {
+                if let Change::Set(property) = change {
+                    assert_eq!(parse(&property.element), [property]);
+                }
+            }
+        });
+    }
+}
