@@ -126,3 +126,80 @@ fn without_an_answer_it_is_sending_that_failed() {
         assert!(log.contains(failed), "{log}");
     }
 }
+
+/// A server that answers at once, and then sends back each byte that comes.
+fn echo(mut stream: TcpStream, head: &str) {
+    let (mut asked, mut buf) = (Vec::new(), [0; 65536]);
+    let end = loop {
+        match stream.read(&mut buf) {
+            Ok(n @ 1..) => asked.extend_from_slice(&buf[..n]),
+            _ => return,
+        }
+        if let Some(at) = asked.windows(4).position(|end| end == b"\r\n\r\n") {
+            break at + 4;
+        }
+    };
+    let mut came = asked.split_off(end);
+    let mut sent = stream.write_all(head.as_bytes());
+    while sent.is_ok() {
+        if !came.is_empty() && head.contains("chunked") {
+            let length = format!("{:x}\r\n", came.len());
+            came = [length.as_bytes(), &came, b"\r\n"].concat();
+        }
+        sent = stream.write_all(&came);
+        match stream.read(&mut buf) {
+            Ok(n @ 1..) => came = buf[..n].to_vec(),
+            _ => return,
+        }
+    }
+}
+
+/// As a source of icecast does, which has its answer before it sends anything.
+#[test]
+fn a_body_that_streams_goes_on_behind_an_answer_that_has_begun() {
+    for head in [
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nContent-Type: audio/mpeg\r\n\r\n",
+    ] {
+        let port = listen(move |stream| echo(stream, head));
+        let conf = format!(
+            "worker_processes 1; events {{ }}
+             http {{
+                 client_max_body_size 0; proxy_request_buffering off; proxy_http_version 1.1;
+                 server {{
+                     listen 127.0.0.1:%%PORT%%;
+                     location / {{ proxy_pass http://127.0.0.1:{port}; }}
+                     location /direct/ {{ proxy_pass http://127.0.0.1:{port}; proxy_buffering off; }}
+                 }}
+             }}"
+        );
+        let server = Server::start(WEIR, &conf);
+        for path in ["/", "/direct/"] {
+            let mut client = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let ask =
+                format!("PUT {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+            client.write_all(ask.as_bytes()).unwrap();
+            let (mut got, mut buf) = (String::new(), vec![0; 65536]);
+            // A piece is sent when the one before has come back; the last is longer than a socket's buffer.
+            for n in 0..6 {
+                let piece =
+                    if n < 5 { format!("piece{n}") } else { "long".repeat(500_000) + "end" };
+                let mut sends = client.try_clone().unwrap();
+                let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+                let sending = thread::spawn(move || sends.write_all(chunk.as_bytes()));
+                let expected = if n < 5 { piece.as_str() } else { "end" };
+                while !got.contains(expected) {
+                    let n = client.read(&mut buf).unwrap_or(0);
+                    assert!(
+                        n > 0,
+                        "{head} {path}: no {expected:?} behind {:?}",
+                        &got[..got.len().min(500)]
+                    );
+                    got.push_str(&String::from_utf8_lossy(&buf[..n]));
+                }
+                sending.join().unwrap().unwrap();
+            }
+        }
+    }
+}

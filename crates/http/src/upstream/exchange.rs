@@ -2,26 +2,39 @@
 //! way to the server. Neither waits for the other, or a client that writes all before it reads would wait for ever
 //! for a server that answers as it reads.
 
+use std::future::pending;
 use std::io;
 use std::pin::{Pin, pin};
 
 use weir_engine::{Either, either};
 
 use super::http2::Sender;
+use super::line::Line;
 use super::passing::Passing;
 use super::protocol::Protocol;
 use super::relay::tell;
 use super::source::Source;
-use super::upload::{Rest, Went};
+use super::upload::{Rest, Way, Went};
 use crate::answer::output::Sending;
 use crate::modules::core;
 use crate::phases::Step;
 use crate::request::Request;
 
+/// What an exchange waited for.
+enum Next {
+    /// A piece of the answer went out, or failed to.
+    Sent((u64, io::Result<()>)),
+    /// More of the answer came.
+    Came(io::Result<()>),
+    /// What became of the body.
+    Went(io::Result<Went>),
+}
+
 /// A request whose body is not complete, and whose answer has begun.
 pub struct Exchange {
     body: Box<Rest>,
-    to: Sender,
+    /// The stream; without one the connection is the answer's alone.
+    to: Option<Sender>,
     /// A piece of the answer.
     sending: Option<Sending>,
     /// All of the body went out, or nobody wants the rest.
@@ -29,9 +42,10 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Sends the rest of a body beside the answer.
-    pub fn new(body: Box<Rest>, to: Sender) -> Exchange {
-        Exchange { body, to, sending: None, over: false }
+    /// Sends the rest of a body beside the answer. As in nginx, a body that was read before is not sent on over HTTP/1.
+    pub fn new(body: Box<Rest>, to: Option<Sender>) -> Option<Exchange> {
+        let goes_on = to.is_some() || body.goes_on();
+        goes_on.then_some(Exchange { body, to, sending: None, over: false })
     }
 
     /// Sends a piece of the answer and of the body, or waits for one. False if only the answer goes on.
@@ -50,39 +64,71 @@ impl Exchange {
         if self.sending.is_none() {
             self.send_piece(r, buffering, source).await.map_err(|_| Step::Abort)?;
         }
-        let body = self.body.go_on(r, passing, &self.to);
-        let next = match &mut self.sending {
-            // What was read ahead while a piece was sent in its own time goes next.
-            None if !source.is_empty() || source.done => {
-                match either(body, std::future::ready(())).await {
-                    Either::Left(went) => Either::Right(went),
-                    Either::Right(()) => return Ok(true),
-                }
-            }
-            None => match either(source.wait(), body).await {
-                Either::Left(()) => return Ok(true),
-                Either::Right(went) => Either::Right(went),
-            },
-            Some(sending) => {
-                r.expect_reading();
-                ahead_of(buffering, source, pin!(either(sending, body))).await
-            }
-        };
+        let before = self.body.unsent();
+        let next = self.next(r, passing, buffering, source).await;
+        if let (None, Some(attempt)) = (&self.to, r.contexts.upstream.attempt()) {
+            attempt.sent += before - self.body.unsent();
+        }
         tell(r, source);
         match next {
-            Either::Left(sent) => self.sent(r, sent)?,
-            Either::Right(Ok(Went::More)) => {
+            Next::Sent(sent) => self.sent(r, sent)?,
+            Next::Came(ready) => source.heard(ready),
+            Next::Went(Ok(Went::More)) => {
                 let more = r.more_body().await;
                 if more.and_then(|()| self.body.fill(r, source.protocol())).is_err() {
                     r.keepalive = false;
                     return Err(Step::Abort);
                 }
             }
-            Either::Right(Ok(Went::Out)) => self.over = self.body.is_last(),
-            // What became of the stream is found where it is read.
-            Either::Right(Err(_)) => self.over = true,
+            Next::Went(Ok(Went::Out)) => self.over = self.body.is_over(),
+            // What became of the connection is found where it is read.
+            Next::Went(Err(_)) => self.over = true,
         }
         Ok(true)
+    }
+
+    /// Waits until a piece of the answer or of the body went out, or more of either came.
+    async fn next<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        passing: &'static Passing,
+        buffering: bool,
+        source: &mut Source<'_, P>,
+    ) -> Next {
+        if self.sending.is_some() {
+            r.expect_reading();
+        }
+        if let (Some(sending), Some(to)) = (&mut self.sending, &self.to) {
+            let body = self.body.go_on(r, passing, Way::Stream(to));
+            return match ahead_of(buffering, source, pin!(either(sending, body))).await {
+                Either::Left(sent) => Next::Sent(sent),
+                Either::Right(went) => Next::Went(went),
+            };
+        }
+        let way = match (&self.to, &source.line) {
+            (Some(to), _) => Way::Stream(to),
+            (None, Line::Own(connection)) => Way::Own(connection),
+            // Every stream has a sender.
+            (None, Line::Stream(_)) => return Next::Went(Err(io::ErrorKind::NotConnected.into())),
+        };
+        let body = self.body.go_on(r, passing, way);
+        let Some(sending) = &mut self.sending else {
+            // What was read ahead while a piece was sent in its own time goes next.
+            let waits = source.is_empty() && !source.done;
+            let came = async { if waits { source.ready().await } else { Ok(()) } };
+            return match either(body, came).await {
+                Either::Left(went) => Next::Went(went),
+                Either::Right(ready) => Next::Came(ready),
+            };
+        };
+        // A connection that is both read and written is read here, not in `ahead_of`.
+        let reads = buffering && source.has_room();
+        let came = async { if reads { source.ready().await } else { pending().await } };
+        match either(sending, either(came, body)).await {
+            Either::Left(sent) => Next::Sent(sent),
+            Either::Right(Either::Left(ready)) => Next::Came(ready),
+            Either::Right(Either::Right(went)) => Next::Went(went),
+        }
     }
 
     /// Takes a piece of the answer, no more than may wait in memory for the client.

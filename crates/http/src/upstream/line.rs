@@ -62,9 +62,9 @@ impl Line {
         }
     }
 
-    /// Waits until the server begins to answer. Over HTTP/1 it wants no more of the request then, since who has not
-    /// read all of it may close; of a stream both directions are independent, and who cannot do `both` at once
-    /// waits for the answer's end. It waits without a deadline: as long as the client sends, the client's times count.
+    /// Waits until the server begins to answer. Over HTTP/1 the answer is looked at before more is sent, since a server
+    /// that has not read all of the request may close. Both directions of a stream are independent, and a request that
+    /// cannot do `both` at once waits for the answer's end. It waits without a deadline: as long as the client sends, the client's times count.
     pub async fn answered(&self, both: bool) {
         match self {
             Line::Own(connection) => {

@@ -39,7 +39,7 @@ pub async fn relay<P: Protocol>(
     begun: Vec<u8>,
     rest: Option<Box<Rest>>,
 ) -> Relayed {
-    let mut exchange = rest.and_then(|rest| Some(Exchange::new(rest, line.sender()?)));
+    let mut exchange = rest.and_then(|rest| Exchange::new(rest, line.sender()));
     let rate = match (&passing.limit_rate, buffering) {
         (Some(rate), true) => weir_conf::values::size(&rate.eval(r)).filter(|n| *n > 0),
         _ => None,

@@ -195,7 +195,7 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     /// Reads what is there without waiting, up to the room in memory.
     pub fn read_now(&mut self) {
-        while !self.done && self.in_memory < self.passing.memory() && self.allowed().is_none() {
+        while !self.done && self.has_room() && self.allowed().is_none() {
             let mut buf = match self.rate {
                 // Exactly what the rate allows.
                 Some(_) => Vec::with_capacity(READ.min(self.room_of_rate())),
@@ -214,14 +214,30 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     /// Waits until there is something to read, or until the rate allows it.
     pub async fn wait(&mut self) {
+        let ready = self.ready().await;
+        self.heard(ready);
+    }
+
+    /// The waiting alone, beside which something may be sent on the same line. [`Source::heard`] takes what came of it.
+    pub async fn ready(&self) -> io::Result<()> {
         if let Some(pause) = self.allowed() {
             self.handle.sleep(pause).await;
-            return;
+            return Ok(());
         }
         self.line.set_deadline(Some(self.handle.now() + self.passing.read_timeout));
-        if let Err(error) = self.line.readable().await {
+        self.line.readable().await
+    }
+
+    /// What came of waiting.
+    pub fn heard(&mut self, ready: io::Result<()>) {
+        if let Err(error) = ready {
             self.fail(Broken::Io(error));
         }
+    }
+
+    /// There is room in memory for more.
+    pub fn has_room(&self) -> bool {
+        self.in_memory < self.passing.memory()
     }
 
     /// Runs `sending`, and reads ahead while it waits for the client.
@@ -247,7 +263,7 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     async fn fill(&mut self, stop: &Cell<bool>, writing: &Cell<bool>) {
         while !self.done && !stop.get() {
-            if self.in_memory < self.passing.memory() {
+            if self.has_room() {
                 self.wait().await;
                 self.read_now();
                 continue;

@@ -190,6 +190,8 @@ pub struct Rest {
     pending: Chain,
     /// Nothing follows `pending`.
     last: bool,
+    /// It comes from the client meanwhile.
+    streams: bool,
     /// The server takes no more.
     refused: bool,
 }
@@ -262,19 +264,56 @@ impl Rest {
     }
 
     /// Sends what is there, or waits for more. Given up, it can be called again.
-    pub async fn go_on(&mut self, r: &Request, passing: &Passing, to: &Sender) -> io::Result<Went> {
-        if self.last || !self.pending.is_empty() {
-            to.send(&mut self.pending, self.last, passing.send_timeout).await?;
-            return Ok(Went::Out);
+    pub async fn go_on(
+        &mut self,
+        r: &Request,
+        passing: &Passing,
+        way: Way<'_>,
+    ) -> io::Result<Went> {
+        match way {
+            Way::Stream(to) if self.last || !self.pending.is_empty() => {
+                to.send(&mut self.pending, self.last, passing.send_timeout).await?;
+                return Ok(Went::Out);
+            }
+            Way::Own(connection) if self.last || self.unsent() > 0 => {
+                let next = self.next(r, connection).await;
+                next.map_err(|_| io::Error::from(io::ErrorKind::Other))?;
+                while !self.piece.is_empty() {
+                    let patience = Patience::Idle(passing.send_timeout);
+                    let sent = connection.stream.send_some(&mut self.piece, patience).await;
+                    connection.stream.set_deadline(None);
+                    if let Err(error) = sent {
+                        // See `has_answered`.
+                        let reset = Errno::from_io_error(&error) == Some(Errno::CONNRESET);
+                        connection.is_broken.set(reset);
+                        return Err(error);
+                    }
+                }
+                return Ok(Went::Out);
+            }
+            _ => {}
         }
         r.body_readable().await;
         Ok(Went::More)
     }
 
-    /// After [`Went::Out`]: whether that was the end of the body.
-    pub fn is_last(&self) -> bool {
-        self.last
+    /// Bytes that are there and did not go out.
+    pub fn unsent(&self) -> u64 {
+        self.piece.len() + self.pending.len()
     }
+
+    /// The client sends it while it goes to the server, and the server takes more of it.
+    pub fn goes_on(&self) -> bool {
+        self.streams && !self.refused
+    }
+}
+
+/// Where a body goes while its answer comes.
+pub enum Way<'w> {
+    /// On a stream of a connection.
+    Stream(&'w Sender),
+    /// On a connection of its own.
+    Own(&'w Connection),
 }
 
 /// Sends the request, and the body behind it as it comes in; what is left when the server begins to answer.
@@ -286,7 +325,7 @@ pub async fn stream<P: Protocol>(
     chain: Chain,
 ) -> Result<Option<Box<Rest>>, Fault> {
     let both = passing.store.is_none() && !r.is_cacheable();
-    let mut rest = Box::new(Rest { pending: chain, ..Rest::default() });
+    let mut rest = Box::new(Rest { pending: chain, streams: true, ..Rest::default() });
     loop {
         rest.fill(r, protocol).map_err(Fault::Client)?;
         let sent = match line {
