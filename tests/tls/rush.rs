@@ -8,7 +8,7 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use weir_testkit::Client;
 
-use super::{NAME, config, start};
+use super::{NAME, Tls, config, start};
 
 const RUSH: usize = 200;
 
@@ -40,4 +40,31 @@ fn a_rush_of_handshakes_lets_others_go_first() {
     });
     let answered = answered.count();
     assert!(answered < RUSH / 2, "{answered} handshakes went first");
+}
+
+/// The time that a process has had a processor for, in nanoseconds.
+fn worked(pid: i32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let time = |task: std::fs::DirEntry| {
+        let said = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        said.split(' ').next().and_then(|time| time.parse::<u64>().ok()).unwrap_or(0)
+    };
+    tasks.map(time).sum()
+}
+
+/// Entropy is collected before the first client comes.
+#[test]
+fn the_first_handshake_of_a_worker_costs_what_the_others_cost() {
+    let server = start("", "return 200 ok;");
+    let worker = server.workers()[0];
+    let mut costs = Vec::new();
+    for _ in 0..6 {
+        server.wait_asleep(worker);
+        let before = worked(worker);
+        assert_eq!(Tls::connect(&server, &config(), NAME).text("/"), "ok");
+        server.wait_asleep(worker);
+        costs.push(worked(worker) - before);
+    }
+    let most = costs[1..].iter().max().unwrap();
+    assert!(costs[0] < 4 * most, "in nanoseconds: {costs:?}");
 }
