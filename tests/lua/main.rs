@@ -167,6 +167,11 @@ fn wrong_scripts_are_refused_at_the_start() {
     let (fine, text) = refused("content_by_lua_block { ngx.say( }");
     assert!(!fine && text.contains("[emerg]"), "{text}");
     assert!(text.contains("failed to load inlined Lua code: content_by_lua("), "{text}");
+    let (fine, text) = refused("content_by_lua_block {\n# nginx's comment\n}");
+    assert!(!fine && text.contains("unexpected symbol near '#'"), "{text}");
+    let (fine, text) =
+        refused("content_by_lua_block # {\n{ -- it's }\nlocal n = #{1} --[=[ ]] } ]=] }");
+    assert!(fine, "{text}");
     let (fine, text) = refused("content_by_lua_file nosuch.lua;");
     assert!(!fine && text.contains("failed to load external Lua file"), "{text}");
     let (fine, text) = refused("access_by_lua ' '; access_by_lua_block { }");
