@@ -119,7 +119,7 @@ fn light_threads_wait_and_leave_nothing_when_they_were_waited_for() {
         ngx.say(select(3, ngx.thread.wait(one)), ", ", select(3, ngx.thread.wait(two)))
         ngx.say(ngx.thread.kill(coroutine.running()))"#;
     let expected = "40504500\n-159505500\n\
-        already waited or killed, already waited or killed\nnilnot a light thread of this one\n";
+        already waited or killed, already waited or killed\nnilnot user thread\n";
     assert_eq!(said(script), expected);
 }
 
@@ -176,6 +176,9 @@ fn a_script_that_uses_up_the_handles_fails_alone() {
                  return ''
              end })
              ngx.log(ngx.ERR, within, unpack(list))
+             local deep = {}
+             for i = 1, 100000 do deep = { deep } end
+             ngx.say(deep)
          } }
          location = /wait { content_by_lua_block { ngx.log(ngx.ERR, 'waits') while not open do ngx.sleep(0.01) end ngx.print('well') } }
          location = /open { content_by_lua_block { open = true } }",

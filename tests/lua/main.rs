@@ -7,6 +7,7 @@ mod kept;
 mod library;
 mod life;
 mod locations;
+mod returns;
 mod settings;
 mod waiting;
 

@@ -52,9 +52,10 @@ fn coroutines_and_light_threads_wait() {
 fn threads_that_wait_for_each_other_are_ended() {
     let server = server(
         "location / { content_by_lua_block {
-             local me = coroutine.running()
-             local t = ngx.thread.spawn(function() ngx.sleep(0.001) ngx.thread.wait(me) end)
-             ngx.thread.wait(t)
+             local two
+             local one = ngx.thread.spawn(function() ngx.sleep(0.001) ngx.thread.wait(two) end)
+             two = ngx.thread.spawn(function() ngx.thread.wait(one) end)
+             ngx.thread.wait(one)
          } }",
     );
     assert_eq!(server.get("/").status, 500);

@@ -98,7 +98,7 @@ impl<'z> Dict<'z> {
         if let Some(entry) = entry {
             self.table.remove(entry);
         }
-        let expires = if ttl == 0 { 0 } else { self.now + ttl };
+        let expires = if ttl == 0 { 0 } else { self.now.saturating_add(ttl) };
         self.write(key, value, flags, expires, force)
     }
 
@@ -178,7 +178,7 @@ impl<'z> Dict<'z> {
         let Some(entry) = self.find(key).filter(|entry| !self.is_stale(*entry)) else {
             return false;
         };
-        let expires = if ttl == 0 { 0 } else { self.now + ttl };
+        let expires = if ttl == 0 { 0 } else { self.now.saturating_add(ttl) };
         let (head, last) = (self.table.value(entry, 0), self.table.value(entry, 2));
         self.table.set_values(entry, [head, expires, last]);
         true

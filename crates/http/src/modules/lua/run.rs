@@ -307,7 +307,7 @@ impl Run<'_> {
         let wish = match step {
             Step::Wished(wish) => wish,
             Step::Failed(error) => return self.broke(i, &error),
-            Step::Ended(values) => return self.ended(i, true, values),
+            Step::Ended(values) => return self.returned(i, values),
             // It goes on when others had their turn.
             Step::Yielded => Wish::Wait(Box::pin(turn())),
         };
@@ -365,6 +365,22 @@ impl Run<'_> {
         let first = text.split("\nstack traceback:").next().unwrap_or_default();
         let value = self.vm.lua.create_string(first).map_or(Value::Nil, Value::String);
         self.ended(i, false, MultiValue::from_vec(vec![value]))
+    }
+
+    /// A coroutine's function has returned. That of a light thread returns what the script's own function raised, too.
+    fn returned(&mut self, i: usize, mut values: MultiValue) -> Option<Outcome> {
+        match values.front() {
+            Some(Value::LightUserData(mark)) if mark.0.addr() == FAILED => {}
+            _ => return self.ended(i, true, values),
+        }
+        values.pop_front();
+        if let Some(Value::String(text)) = values.pop_front() {
+            let error = Error::RuntimeError(text.to_string_lossy());
+            let text = text_of(&error);
+            let shown = format_args!("lua user thread aborted: runtime error: {text}");
+            log(self.request.as_deref(), self.vm, shown);
+        }
+        self.ended(i, false, values)
     }
 
     /// Notes how a coroutine ended, and wakes the one that waits for it.
@@ -552,8 +568,14 @@ fn is_wait(values: &MultiValue) -> bool {
     matches!(values.front(), Some(Value::LightUserData(mark)) if mark.0.addr() == MARK)
 }
 
-/// An address at which nothing is.
+/// What the prelude puts in front of a light thread's error, as a text for the log and as it was raised.
+pub fn failed_mark() -> Value {
+    Value::LightUserData(LightUserData(std::ptr::without_provenance_mut(FAILED)))
+}
+
+/// Addresses at which nothing is.
 const MARK: usize = 16;
+const FAILED: usize = 24;
 
 /// `nil, "what failed"`
 pub fn failure(lua: &Lua, text: &str) -> MultiValue {

@@ -61,7 +61,8 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal
     let uri = text("uri").ok_or("no uri is given")?;
     let args = text("args").map(|args| args.as_bytes().to_vec()).unwrap_or_default();
     let uri = uri.as_bytes();
-    let safe = weir_proto::uri::is_unsafe(&uri).map_err(|_| "unsafe uri in argument #1")?;
+    let safe = weir_proto::uri::is_unsafe(&uri)
+        .map_err(|_| format!("unsafe uri in argument #1: {}", String::from_utf8_lossy(&uri)))?;
     let mut query = encode::query(&safe.args.unwrap_or_default());
     if !query.is_empty() && !args.is_empty() {
         query.push(b'&');
@@ -103,7 +104,9 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal
     }
     if let Some(vars) = option(asked, "vars")? {
         for (name, value) in vars.pairs::<mlua::String, Value>().flatten() {
-            let value = super::bytes(lua, &value).ok_or("attempt to use bad variable value")?;
+            let value = super::bytes(lua, &value).ok_or_else(|| {
+                format!("attempt to use bad variable value type {}", value.type_name())
+            })?;
             super::variables::store(sr, &name.as_bytes(), value)?;
         }
     }
@@ -123,6 +126,12 @@ fn table(lua: &Lua, sr: &Request) -> mlua::Result<Table> {
     table.raw_set("status", sr.response.status)?;
     table.raw_set("body", lua.create_string(sr.captured_body())?)?;
     for (name, value) in headers::answer_headers(sr) {
+        // A number, as in lua-nginx-module.
+        let length = std::str::from_utf8(&value).ok().and_then(|text| text.parse::<u64>().ok());
+        if let (b"Content-Length", Some(length)) = (name.as_slice(), length) {
+            headers.raw_set("Content-Length", length)?;
+            continue;
+        }
         let (name, value) = (lua.create_string(name)?, lua.create_string(value)?);
         let known: Value = headers.raw_get(&name)?;
         match known {

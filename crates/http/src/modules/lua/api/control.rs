@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mlua::{Function, MultiValue, Thread, Value};
+use mlua::{MultiValue, Thread, Value};
 
 use super::{Done, Natives, done, encode, keep};
 use crate::answer::change::set_location_as_said;
@@ -15,7 +15,7 @@ use crate::request::Request;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_refusing("exit", |_, status: i64| exit(status))?;
+    natives.add_refusing("exit", |_, status: f64| exit(status as i64))?;
     natives.add_waiting("exec", |_, (uri, args): (mlua::String, mlua::String)| {
         with_answer(|r| exec(r, &uri.as_bytes(), &args.as_bytes()))?
     })?;
@@ -31,16 +31,18 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             reply(|_| Ok(MultiValue::new()))
         })))
     })?;
-    natives.add_refusing("on_abort", |_, function: Function| {
+    natives.add_refusing("on_abort", |_, function: Value| {
+        if !with_answer(|r| r.conf().lua.check_client_abort)? {
+            return Ok(done(Err("lua_check_client_abort is off")));
+        }
+        if !function.is_function() {
+            let text = "bad argument #1 to 'on_abort' (Lua function expected)";
+            return Err(text.into());
+        }
         let function = keep(function)?;
-        with_answer(|r| {
-            if !r.conf().lua.check_client_abort {
-                return done(Err("lua_check_client_abort is off"));
-            }
-            match answer::context(r).on_abort.replace(function) {
-                None => done(Ok(())),
-                Some(_) => done(Err("duplicate call")),
-            }
+        with_answer(|r| match answer::context(r).on_abort.replace(function) {
+            None => done(Ok(())),
+            Some(_) => done(Err("duplicate call")),
         })
     })?;
     natives.add("get_phase", |_, ()| phase().name())?;

@@ -150,7 +150,7 @@ pub fn answer_headers(r: &Request) -> Vec<(Vec<u8>, Vec<u8>)> {
             all.push((name.as_bytes().to_vec(), value));
         }
     }
-    if r.response.sent {
+    if r.is_main() {
         let how: &[u8] = if r.keepalive { b"keep-alive" } else { b"close" };
         all.push((b"Connection".to_vec(), how.to_vec()));
     }

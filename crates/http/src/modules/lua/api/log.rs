@@ -14,8 +14,12 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             Some(Value::Integer(n)) => level(n),
             _ => Level::Error,
         };
-        write(lua, level, 1, &values);
+        write(lua, level, &values);
     })?;
+    natives.add("raw_log", |_, (n, text): (i64, mlua::String)| {
+        to_log(level(n), &text.to_string_lossy());
+    })?;
+    natives.add("is_logged", |_, n: i64| is_logged(level(n)))?;
     natives.add("global_written", |lua, name: mlua::String| {
         // The start is the place to make globals.
         if matches!(current::phase(), Phase::Init | Phase::InitWorker) {
@@ -27,9 +31,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             name.to_string_lossy()
         );
         let text = lua.create_string(text).map_or(Value::Nil, Value::String);
-        write(lua, Level::Warn, 2, &MultiValue::from_vec(vec![text]));
+        write(lua, Level::Warn, &MultiValue::from_vec(vec![text]));
     })?;
-    natives.add("print_log", |lua, values: MultiValue| write(lua, Level::Notice, 1, &values))
+    Ok(())
 }
 
 /// `ngx.STDERR` is 0, `ngx.DEBUG` 8.
@@ -46,12 +50,16 @@ fn level(n: i64) -> Level {
     }
 }
 
-fn write(lua: &Lua, level: Level, depth: usize, values: &MultiValue) {
-    let enabled = current::with(|r| r.conf().core.error_log.enabled(level));
-    if enabled == Ok(false) {
+/// Whether the log of the request takes this. That of the site judges by itself.
+fn is_logged(level: Level) -> bool {
+    current::with(|r| r.conf().core.error_log.enabled(level)).unwrap_or(true)
+}
+
+fn write(lua: &Lua, level: Level, values: &MultiValue) {
+    if !is_logged(level) {
         return;
     }
-    let mut line = place(lua, depth);
+    let mut line = place(lua);
     for value in values {
         match value {
             Value::String(text) => line.push_str(&text.to_string_lossy()),
@@ -65,6 +73,11 @@ fn write(lua: &Lua, level: Level, depth: usize, values: &MultiValue) {
             }
         }
     }
+    to_log(level, &line);
+}
+
+/// To the log of the request, or of the site.
+fn to_log(level: Level, line: &str) {
     if current::with(|r| r.log(level, format_args!("{line}"))).is_err()
         && let Some(event_loop) = LoopState::current()
     {
@@ -72,18 +85,28 @@ fn write(lua: &Lua, level: Level, depth: usize, values: &MultiValue) {
     }
 }
 
-/// `[lua] FILE:LINE: FUNCTION(): ` of who called, so many calls up.
-fn place(lua: &Lua, depth: usize) -> String {
-    let found = lua.inspect_stack(depth, |caller| {
-        let source = caller.source();
-        let name = source.source.unwrap_or_default();
-        let name = name.trim_start_matches(['@', '=']);
-        let name = name.rsplit('/').next().unwrap_or_default();
-        let line = caller.current_line().unwrap_or_default();
-        match caller.names().name {
-            Some(function) => format!("[lua] {name}:{line}: {function}(): "),
-            None => format!("[lua] {name}:{line}: "),
+/// `[lua] FILE:LINE: FUNCTION(): ` of the part of the script that has called into the prelude.
+fn place(lua: &Lua) -> String {
+    for depth in 1.. {
+        let found = lua.inspect_stack(depth, |caller| {
+            let source = caller.source();
+            let name = source.source.unwrap_or_default();
+            if source.what == "C" || super::PRELUDE.iter().any(|(ours, _)| *ours == name) {
+                return None;
+            }
+            let name = name.trim_start_matches(['@', '=']);
+            let name = name.rsplit('/').next().unwrap_or_default();
+            let line = caller.current_line().unwrap_or_default();
+            Some(match caller.names().name {
+                Some(function) => format!("[lua] {name}:{line}: {function}(): "),
+                None => format!("[lua] {name}:{line}: "),
+            })
+        });
+        match found {
+            Some(Some(place)) => return place,
+            Some(None) => {}
+            None => break,
         }
-    });
-    found.unwrap_or_else(|| "[lua] ".to_owned())
+    }
+    "[lua] ".to_owned()
 }

@@ -92,6 +92,9 @@ pub fn install(
     let natives = Natives { lua, table: lua.create_table()? };
     natives.constant("WAIT", run::mark())?;
     natives.constant("kept", anchors.table())?;
+    natives.constant("FAILED", run::failed_mark())?;
+    let chunks: Vec<&str> = PRELUDE.iter().map(|(name, _)| *name).collect();
+    natives.constant("prelude", chunks)?;
     capture::install(&natives)?;
     control::install(&natives)?;
     digest::install(&natives)?;
@@ -112,7 +115,9 @@ pub fn install(
     Ok(())
 }
 
-const PRELUDE: &[(&str, &str)] = &[
+/// Its parts by the names of their chunks, in their order.
+pub const PRELUDE: &[(&str, &str)] = &[
+    ("=errors", include_str!("../prelude/errors.lua")),
     ("=tables", include_str!("../prelude/tables.lua")),
     ("=ngx", include_str!("../prelude/ngx.lua")),
     ("=ngx.req", include_str!("../prelude/request.lua")),
@@ -120,6 +125,7 @@ const PRELUDE: &[(&str, &str)] = &[
     ("=ngx.re", include_str!("../prelude/re.lua")),
     ("=ngx.shared", include_str!("../prelude/shared.lua")),
     ("=ngx.socket", include_str!("../prelude/socket.lua")),
+    ("=modules", include_str!("../prelude/modules.lua")),
 ];
 
 /// A text on its way to Lua. Where it is UTF-8, as nearly all are, no reference to it is held in between, and
@@ -202,15 +208,26 @@ fn done(result: Result<(), &str>) -> Done {
     Done(result.map_err(str::to_owned))
 }
 
+/// Tables that may stand within each other: more would use up the stack.
+const DEEPEST: usize = 500;
+
 /// Appends a value as `ngx.print` writes it.
 fn write(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> Result<(), String> {
+    write_at(lua, value, 0, out)
+}
+
+/// The same for a value that so many tables stand around.
+fn write_at(lua: &Lua, value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), String> {
     match value {
         Value::String(text) => out.extend_from_slice(&text.as_bytes()),
-        Value::Table(table) => write_table(lua, table, out)?,
+        Value::Table(table) => write_table(lua, table, depth, out)?,
         Value::Nil => out.extend_from_slice(b"nil"),
         Value::LightUserData(pointer) if pointer.0.is_null() => out.extend_from_slice(b"null"),
         value if !write_plain(lua, value, out) => {
             let kind = value.type_name();
+            if depth > 0 {
+                return Err(format!("bad data type {kind} found"));
+            }
             return Err(format!(
                 "string, number, boolean, nil, ngx.null, or array table expected, but got {kind}"
             ));
@@ -246,7 +263,10 @@ fn write_plain(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> bool {
     }
 }
 
-fn write_table(lua: &Lua, table: &Table, out: &mut Vec<u8>) -> Result<(), String> {
+fn write_table(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), String> {
+    if depth == DEEPEST {
+        return Err(format!("more than {DEEPEST} tables within each other"));
+    }
     let length = table.raw_len();
     let keys = table.pairs::<Value, Value>().flatten().map(|(key, _)| key);
     for key in keys {
@@ -256,7 +276,7 @@ fn write_table(lua: &Lua, table: &Table, out: &mut Vec<u8>) -> Result<(), String
     }
     for i in 1..=length {
         let value = table.raw_get::<Value>(i).map_err(|error| error.to_string())?;
-        write(lua, &value, out)?;
+        write_at(lua, &value, depth + 1, out)?;
     }
     Ok(())
 }

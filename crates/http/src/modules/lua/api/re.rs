@@ -45,7 +45,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             mlua::String,
             Option<mlua::String>,
             usize,
-            Option<usize>,
+            usize,
         )| {
             match search(&subject.as_bytes(), &pattern, options.as_ref(), start) {
                 Ok(Some((_, groups))) if nth.is_some_and(|nth| nth >= groups.len()) => {
@@ -53,11 +53,11 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
                 }
                 Ok(Some((_, groups))) => {
                     let whole = groups.get(0).map(|(_, to)| to);
-                    let span = groups.get(nth.unwrap_or(0));
-                    (None, span.map(|(from, _)| from + 1), span.map(|(_, to)| to), whole)
+                    let (from, to) = groups.get(nth).map(|(from, to)| (from + 1, to)).unzip();
+                    (None, from, to, whole, groups.len())
                 }
-                Ok(None) => (None, None, None, None),
-                Err(text) => (Some(text), None, None, None),
+                Ok(None) => (None, None, None, None, 0),
+                Err(text) => (Some(text), None, None, None, 0),
             }
         },
     )

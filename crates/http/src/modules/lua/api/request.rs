@@ -51,10 +51,11 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             (r.internal, r.unchanged_path) = (true, false);
         })
     })?;
+    natives.add_refusing("may_jump", |_, ()| match phase() {
+        Phase::Rewrite => Ok(()),
+        phase => Err(Refusal::Disabled(phase)),
+    })?;
     natives.add_waiting("jump", |_, ()| {
-        if phase() != Phase::Rewrite {
-            return Err(Refusal::Disabled(phase()));
-        }
         with(|r| {
             r.path_changed = true;
             Wish::Exit(Exit::Jump)
@@ -67,10 +68,13 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("read_body", |_, ()| with(|_| Wish::ReadBody))?;
     natives.add_refusing("discard_body", |_, ()| {
         with(|r| {
-            // What is left is thrown away after the answer; what was read is not kept.
-            r.body.memory.clear();
+            // What is left is thrown away after the answer. A body that was read stays.
+            if !r.body.is_whole() {
+                r.body.memory.clear();
+            }
         })
     })?;
+    natives.add_refusing("body_is_read", |_, ()| with(|r| r.body.is_whole()))?;
     natives.add_refusing("body_data", |lua, ()| with(|r| body_data(lua, r)))?;
     natives.add_refusing("body_file", |_, ()| with(|r| body_file(r)))?;
     natives.add_refusing("set_body_data", |_, data: mlua::String| {

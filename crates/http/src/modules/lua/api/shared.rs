@@ -58,7 +58,7 @@ fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
                         dict.remove(key);
                         Ok(false)
                     }
-                    None => Err("attempt to store a nil value"),
+                    None => Err("attempt to add or replace nil values"),
                     Some(value) => {
                         dict.store(key, (&value, flags.unwrap_or(0)), millis(ttl), (how, force))
                     }
@@ -211,7 +211,7 @@ fn values<const N: usize>(lua: &Lua, value: &Stored, more: [Value; N]) -> mlua::
 
 /// No flags are nil.
 fn flags(flags: u32) -> Value {
-    if flags == 0 { Value::Nil } else { Value::Integer(flags.into()) }
+    if flags == 0 { Value::Nil } else { Value::Integer((flags as i32).into()) }
 }
 
 fn stored(value: &Value) -> Result<Option<Stored>, Refused> {

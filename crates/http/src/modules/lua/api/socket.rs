@@ -68,6 +68,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("socket_close", |_, socket: Held| {
         done(if socket.0.close() { Ok(()) } else { Err("closed") })
     })?;
+    natives.add("socket_is_open", |_, socket: Held| socket.0.is_open())?;
     natives.add("socket_reused", |_, socket: Held| socket.0.reused())?;
     natives.add_refusing(
         "socket_keep",
@@ -92,7 +93,8 @@ type Securing = (Held, Option<mlua::String>, bool);
 fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("socket_send", |lua, (socket, data): (Held, Value)| {
         let mut bytes = Vec::new();
-        super::write(lua, &data, &mut bytes)?;
+        super::write(lua, &data, &mut bytes)
+            .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
         let (socket, handle) = (socket.0.clone(), handle()?);
         Ok(waiting(async move {
             let sent = bytes.len() as i64;

@@ -40,14 +40,14 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             Err(_) => Value::Boolean(false),
         }
     })?;
-    natives.add_refusing("set_ctx", |_, table: mlua::Table| {
-        let table = keep(table)?;
-        with(|r| answer::context(r).ctx = Some(table))
+    natives.add_refusing("set_ctx", |_, value: Value| {
+        let value = if value.is_nil() { None } else { Some(keep(value)?) };
+        with(|r| answer::context(r).ctx = value)
     })?;
     natives.add_refusing("get_status", |_, ()| {
         with(|r| if r.error_status > 0 { r.error_status } else { r.response.status })
     })?;
-    natives.add_refusing("set_status", |_, status: i64| with(|r| set_status(r, status)))?;
+    natives.add_refusing("set_status", |_, status: f64| with(|r| set_status(r, status)))?;
     natives.add_refusing("headers_sent", |_, ()| with(|r| r.response.sent))?;
     natives.add_refusing("is_subrequest", |_, ()| with(|r| !r.is_main()))?;
     natives.add("has_request", |_, ()| with(|_| ()).is_ok())
@@ -83,13 +83,13 @@ pub fn store(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), Refusal
     })
 }
 
-fn set_status(r: &mut Request, status: i64) {
+fn set_status(r: &mut Request, status: f64) {
     if r.response.sent {
         let text = "attempt to set ngx.status after sending out response headers";
         r.log(Level::Error, format_args!("{text}"));
         return;
     }
-    r.response.status = u16::try_from(status).unwrap_or(500);
+    r.response.status = u16::try_from(status as i64).unwrap_or(500);
     r.response.status_line = None;
     r.error_status = 0;
 }

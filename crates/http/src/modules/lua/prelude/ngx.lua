@@ -1,12 +1,16 @@
--- What `ngx` is made of. The functions of `native` do the work; a function here raises their errors in its
--- caller, and yields where they have to wait: both can only be done in Lua.
+-- What `ngx` is made of. The functions of `native` do the work; a function here checks arguments, raises errors in
+-- its caller, and yields where it has to wait: the last two can only be done in Lua.
 
 local native = ...
 
-local error, type, pairs, ipairs, tostring = error, type, pairs, ipairs, tostring
+local error, type, pairs, ipairs, tostring, tonumber = error, type, pairs, ipairs, tostring, tonumber
 local setmetatable, rawset, rawget, select = setmetatable, rawset, rawget, select
 local concat, insert = table.concat, table.insert
 local yield, resume, create = coroutine.yield, coroutine.resume, coroutine.create
+local getinfo, traceback, xpcall, unpack = debug.getinfo, debug.traceback, xpcall, unpack
+local getmetatable = getmetatable
+local raise, refuse, counted = native.raise, native.refuse, native.counted
+local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
 
 -- What a coroutine of a script yields to whoever runs the script, not to the script's own resume.
 local WAIT = native.WAIT
@@ -15,12 +19,12 @@ local WAIT = native.WAIT
 local kept = native.kept
 
 local function check(refusal, ...)
-    if refusal then error(refusal, 2) end
+    if refusal then raise(refusal) end
     return ...
 end
 
 local function wait(refusal)
-    if refusal then error(refusal, 2) end
+    if refusal then raise(refusal) end
     return yield(WAIT)
 end
 
@@ -38,11 +42,20 @@ local function unwrapped(ok, ...)
 end
 
 function coroutine.resume(co, ...)
+    if type(co) ~= "thread" then refuse(1, "coroutine expected") end
     return passed(co, resume(co, ...))
 end
 
+-- A function of Lua itself, not of a library in C or Rust.
+local function a_script(i, f)
+    if type(f) ~= "function" or getinfo(f, "S").what == "C" then refuse(i, "Lua function expected") end
+    return f
+end
+
+function coroutine.create(f) return create(a_script(1, f)) end
+
 function coroutine.wrap(f)
-    local co = create(f)
+    local co = create(a_script(1, f))
     return function(...) return unwrapped(passed(co, resume(co, ...))) end
 end
 
@@ -63,27 +76,111 @@ ngx = {
     HTTP_NOT_ALLOWED = 405, HTTP_NOT_ACCEPTABLE = 406, HTTP_REQUEST_TIMEOUT = 408,
     HTTP_CONFLICT = 409, HTTP_GONE = 410, HTTP_UPGRADE_REQUIRED = 426,
     HTTP_TOO_MANY_REQUESTS = 429, HTTP_CLOSE = 444, HTTP_ILLEGAL = 451,
-    HTTP_INTERNAL_SERVER_ERROR = 500, HTTP_METHOD_NOT_IMPLEMENTED = 501, HTTP_BAD_GATEWAY = 502,
+    HTTP_INTERNAL_SERVER_ERROR = 500, HTTP_METHOD_NOT_IMPLEMENTED = 501, HTTP_NOT_IMPLEMENTED = 501,
+    HTTP_BAD_GATEWAY = 502,
     HTTP_SERVICE_UNAVAILABLE = 503, HTTP_GATEWAY_TIMEOUT = 504, HTTP_VERSION_NOT_SUPPORTED = 505,
     HTTP_INSUFFICIENT_STORAGE = 507,
 
-    log = native.log,
     get_phase = native.get_phase,
     now = native.now, time = native.time, update_time = native.update_time,
     today = native.today, localtime = native.localtime, utctime = native.utctime,
-    http_time = native.http_time, cookie_time = native.cookie_time,
-    parse_http_time = native.parse_http_time,
-    encode_base64 = function(s, plain) return native.encode_base64(tostring(s), plain) end,
-    decode_base64 = native.decode_base64,
-    md5 = native.md5, md5_bin = native.md5_bin, sha1_bin = native.sha1_bin,
-    hmac_sha1 = native.hmac_sha1, crc32_short = native.crc32, crc32_long = native.crc32,
-    quote_sql_str = native.quote_sql,
-    escape_uri = function(s, kind) return native.escape_uri(tostring(s), kind) end,
-    unescape_uri = function(s) return native.unescape_uri(tostring(s)) end,
 }
 
-print = native.print_log
+-- Texts. These take any value, and nothing as an empty text.
 
+local function shown(value)
+    if type(value) == "string" then return value end
+    return value and tostring(value) or ""
+end
+
+function ngx.escape_uri(s, kind)
+    if kind == nil then return native.escape_uri(shown(s)) end
+    if type(kind) ~= "number" then raise('"type" is not a number') end
+    if kind < 0 or kind > 6 then raise('"type" ' .. kind .. " out of range") end
+    return native.escape_uri(shown(s), kind - kind % 1)
+end
+
+function ngx.unescape_uri(s) return native.unescape_uri(shown(s)) end
+
+function ngx.encode_base64(s, plain)
+    if plain ~= nil and type(plain) ~= "boolean" then
+        raise("bad no_padding: boolean expected, got " .. type(plain))
+    end
+    return native.encode_base64(shown(s), plain)
+end
+
+for name, f in pairs { md5 = native.md5, md5_bin = native.md5_bin, sha1_bin = native.sha1_bin } do
+    ngx[name] = function(s) return f(shown(s)) end
+end
+
+function ngx.crc32_short(s) return native.crc32(shown(s)) end
+ngx.crc32_long = ngx.crc32_short
+
+-- These take what they are for, and nothing else.
+
+for name, kind in pairs {
+    decode_base64 = "string", parse_http_time = "string", http_time = "number", cookie_time = "number",
+} do
+    local f = native[name]
+    ngx[name] = function(value)
+        if type(value) ~= kind then raise(kind .. " argument only") end
+        return f(value)
+    end
+end
+
+function ngx.hmac_sha1(...)
+    counted(select("#", ...), 2, 2, "expecting 2 arguments, but got %d")
+    local key, text = ...
+    return native.hmac_sha1(a_string(1, key), a_string(2, text))
+end
+
+function ngx.quote_sql_str(...)
+    counted(select("#", ...), 1, 1, "expecting one argument")
+    return native.quote_sql(a_string(1, (...)))
+end
+
+-- The log.
+
+local write_log = native.log
+
+local function loggable(i, value)
+    local kind = type(value)
+    if kind == "table" then
+        local meta = getmetatable(value)
+        local text = type(meta) == "table" and rawget(meta, "__tostring")
+        if not text then refuse(i, "expected table to have __tostring metamethod") end
+        return text(value)
+    end
+    if kind == "function" or kind == "thread" or kind == "cdata" or kind == "userdata" and value ~= ngx.null then
+        refuse(i, "string, number, boolean, or nil expected, got " .. kind)
+    end
+    return value
+end
+
+local function log_at(level, ...)
+    local n, first = select("#", ...), ...
+    if n == 1 and type(first) == "string" then return write_log(level, first) end
+    local all = { ... }
+    for i = 1, n do
+        if type(all[i]) ~= "string" then all[i] = loggable(i, all[i]) end
+    end
+    return write_log(level, unpack(all, 1, n))
+end
+
+function ngx.log(...)
+    local n, level = select("#", ...), ...
+    if n == 0 then refuse(1, "number expected, got no value") end
+    level = a_number(1, level)
+    level = level - level % 1
+    if not (level >= 0 and level <= 8) then refuse(1, ("bad log level: %d"):format(level)) end
+    if not native.is_logged(level) then return end
+    return log_at(level, select(2, ...))
+end
+
+function print(...)
+    if not native.is_logged(ngx.NOTICE) then return end
+    return log_at(ngx.NOTICE, ...)
+end
 
 -- What consists of plain values is put together here; tables and ngx.null are left to `native`.
 
@@ -124,7 +221,7 @@ local function text_of(...)
 end
 
 local function printed(refusal, ok, why)
-    if refusal then error(refusal, 2) end
+    if refusal then raise(refusal) end
     if ok then return ok end
     return nil, why
 end
@@ -142,15 +239,53 @@ function ngx.print(...)
 end
 
 function ngx.send_headers() return check(native.send_headers()) end
-function ngx.flush() return wait(native.flush()) end
-function ngx.eof() return wait(native.eof()) end
-function ngx.exit(status) return wait(native.exit(status)) end
-function ngx.redirect(uri, status) return wait(native.redirect(uri, status)) end
-function ngx.on_abort(f) return check(native.on_abort(f)) end
-function ngx.sleep(seconds) return wait(native.sleep(seconds)) end
 
-function ngx.exec(uri, args)
-    if type(args) == "table" then args = ngx.encode_args(args) end
+function ngx.flush(...)
+    local n, sync = select("#", ...), ...
+    counted(n, 0, 1, "attempt to pass %d arguments, but accepted 0 or 1")
+    if n == 1 then a_kind(1, "boolean", sync) end
+    return wait(native.flush())
+end
+
+function ngx.eof(...)
+    counted(select("#", ...), 0, 0, "no argument is expected")
+    return wait(native.eof())
+end
+
+function ngx.exit(status)
+    return wait(native.exit(a_kind(1, "number", status)))
+end
+
+function ngx.redirect(...)
+    local n, uri, status = select("#", ...), ...
+    counted(n, 1, 2, "expecting one or two arguments")
+    uri = a_string(1, uri)
+    if n == 2 then
+        status = a_number(2, status)
+        status = status > 0 and status < 1000 and status - status % 1 or 0
+    end
+    return wait(native.redirect(uri, status))
+end
+
+function ngx.on_abort(f) return check(native.on_abort(f)) end
+
+function ngx.sleep(...)
+    counted(select("#", ...), 1, 1, "attempt to pass %d arguments, but accepted 1")
+    local seconds = a_number(1, (...))
+    if seconds < 0 then raise(('invalid sleep duration "%d"'):format(seconds * 1000)) end
+    return wait(native.sleep(seconds))
+end
+
+function ngx.exec(...)
+    local n, uri, args = select("#", ...), ...
+    counted(n, 1, 2, "expecting one or two arguments, but got %d")
+    uri = a_string(1, uri)
+    local kind = type(args)
+    if kind == "table" then
+        args = ngx.encode_args(args)
+    elseif kind ~= "string" and kind ~= "number" and kind ~= "nil" then
+        refuse(2, "string, number, or table expected, but got " .. kind)
+    end
     return wait(native.exec(uri, args or ""))
 end
 
@@ -162,14 +297,18 @@ local function add_arg(list, name, value)
     elseif type(value) == "string" or type(value) == "number" then
         insert(list, name .. "=" .. native.escape_uri(tostring(value)))
     elseif value ~= false then
-        error("attempt to use " .. type(value) .. " as query arg value", 3)
+        raise("attempt to use " .. type(value) .. " as query arg value")
     end
 end
 
-function ngx.encode_args(args)
+function ngx.encode_args(...)
+    counted(select("#", ...), 1, 1, "expecting 1 argument but seen %d")
     local list = {}
-    for name, value in pairs(args) do
-        name = native.escape_uri(tostring(name))
+    for name, value in pairs(a_kind(1, "table", (...))) do
+        if type(name) ~= "string" then
+            raise('attempt to use a non-string key in the "args" option table')
+        end
+        name = native.escape_uri(name)
         if type(value) == "table" then
             for _, one in ipairs(value) do add_arg(list, name, one) end
         else
@@ -205,8 +344,11 @@ local function named(all, list, truncated)
 end
 native.named = named
 
-function ngx.decode_args(text, most)
-    return named(native.decode_args(text, most))
+function ngx.decode_args(...)
+    local n, text, most = select("#", ...), ...
+    counted(n, 1, 2, "expecting 1 or 2 arguments but seen %d")
+    text = a_string(1, text)
+    return named(native.decode_args(text, n == 2 and a_count(2, most) or nil))
 end
 
 -- Header lines: names in lower case, and a metatable that finds them in any spelling.
@@ -225,7 +367,7 @@ end
 
 local spelled = {
     __index = function(t, name)
-        if type(name) ~= "string" then return nil end
+        if type(name) ~= "string" then return rawget(t, a_string(1, name)) end
         return rawget(t, spelling(name))
     end
 }
@@ -238,20 +380,36 @@ function native.headers(raw, ...)
 end
 
 ngx.resp = {
-    get_headers = function(most, raw) return native.headers(raw, check(native.answer_headers(most, raw and true))) end,
+    get_headers = function(most, raw)
+        if most ~= nil then most = a_count(1, most) end
+        raw = raw and true
+        return native.headers(raw, check(native.answer_headers(most, raw)))
+    end,
 }
 
+-- Values of header lines are texts, whatever they were.
+local function lines(value)
+    if type(value) ~= "table" then return tostring(value) end
+    local all = {}
+    for i, one in ipairs(value) do all[i] = tostring(one) end
+    return all
+end
+native.lines = lines
+
 ngx.header = setmetatable({}, {
-    __index = function(_, name) return check(native.get_header(name)) end,
+    __index = function(_, name) return check(native.get_header(tostring(name))) end,
     __newindex = function(_, name, value)
         if type(value) == "string" and type(name) == "string" then
             return check(native.set_header_text(name, value))
         end
-        return check(native.set_header(name, value))
+        if value ~= nil then value = lines(value) end
+        return check(native.set_header(tostring(name), value))
     end,
 })
 
 function ngx.resp.add_header(name, value)
+    if value == nil then raise("invalid header value") end
+    name, value = tostring(name), lines(value)
     local old = check(native.get_header(name))
     if old == nil then return check(native.set_header(name, value)) end
     local all = type(old) == "table" and old or { old }
@@ -278,44 +436,90 @@ local function get_var(_, name)
         return check(native.get_var(name))
     end
     if kind == "number" then return check(native.get_group(name)) end
-    error("bad variable name", 2)
+    raise("bad variable name")
 end
 
 ngx.var = setmetatable({}, {
     __index = get_var,
-    __newindex = function(_, name, value) return check(native.set_var(name, value)) end,
+    __newindex = function(_, name, value)
+        if type(name) ~= "string" then raise("bad variable name") end
+        if value ~= nil and type(value) ~= "string" then value = tostring(value) end
+        return check(native.set_var(name, value))
+    end,
 })
 
 ngx.arg = setmetatable({}, {
-    __index = function(_, index) return check(native.get_arg(index)) end,
-    __newindex = function(_, index, value) return check(native.set_arg(index, value)) end,
+    __index = function(_, index) return check(native.get_arg(a_number(2, index))) end,
+    __newindex = function(_, index, value) return check(native.set_arg(a_number(2, index), value)) end,
 })
 
 -- Timers.
 
+-- Longer than any server runs, so that it is a time.
+local EVER = 10 ^ 9
+
+local function timer(every, ...)
+    counted(select("#", ...), 2, math.huge, "expecting at least 2 arguments but got %d")
+    local delay = a_number(1, (...))
+    if every and delay < 0.001 and delay > -0.001 then raise("delay cannot be zero") end
+    a_script(2, (select(2, ...)))
+    delay = delay >= 0 and delay < EVER and delay or EVER
+    return check(native.set_timer(delay, every, select(2, ...)))
+end
+
 ngx.timer = {
-    at = function(delay, f, ...) return check(native.set_timer(delay, false, f, ...)) end,
-    every = function(delay, f, ...)
-        if delay <= 0 then error("delay cannot be less than or equal to zero", 2) end
-        return check(native.set_timer(delay, true, f, ...))
-    end,
+    at = function(...) return timer(false, ...) end,
+    every = function(...) return timer(true, ...) end,
     pending_count = native.timers_pending,
     running_count = native.timers_running,
 }
 
 -- Light threads.
 
+local light = setmetatable({}, { __mode = "k" })
+
+local function a_thread(i, thread)
+    if type(thread) ~= "thread" then refuse(i, "lua thread expected") end
+    return thread
+end
+
+-- What a light thread raises may be any value. So the thread ends with the value, behind a mark and the log's text.
+local function failing(raised)
+    local text = type(raised) == "string" and raised or "unknown reason"
+    return { raised, traceback(text, 2) }
+end
+
+local function ended(ok, ...)
+    if ok then return ... end
+    local failure = ...
+    if type(failure) ~= "table" then failure = { failure, tostring(failure) } end
+    return native.FAILED, failure[2], failure[1]
+end
+
+local function whole(f)
+    return function(...) return ended(xpcall(f, failing, ...)) end
+end
+
 ngx.thread = {
     spawn = function(f, ...)
-        if type(f) ~= "function" then
-            error("bad argument #1 to 'spawn' (function expected, got " .. type(f) .. ")", 2)
-        end
-        local thread = create(f)
+        local thread = create(whole(a_script(1, f)))
+        light[thread] = true
         wait(native.spawn(thread, ...))
         return thread
     end,
-    wait = function(...) return wait(native.join(...)) end,
-    kill = function(thread) return wait(native.kill(thread)) end,
+    wait = function(...)
+        if select("#", ...) == 0 then raise("at least one coroutine should be specified") end
+        for i = 1, select("#", ...) do
+            if not light[a_thread(i, (select(i, ...)))] then
+                raise("attempt to wait on a coroutine that is not a user thread")
+            end
+        end
+        return wait(native.join(...))
+    end,
+    kill = function(thread)
+        if not light[a_thread(1, thread)] then return nil, "not user thread" end
+        return wait(native.kill(thread))
+    end,
 }
 
 -- The server.
@@ -366,7 +570,7 @@ local getters = {
 }
 
 local setters = {
-    status = function(value) return check(native.set_status(value)) end,
+    status = function(value) return check(native.set_status(a_number(1, value))) end,
     ctx = function(value)
         if native.has_request() then return check(native.set_ctx(value)) end
         without_request[coroutine.running() or WAIT] = value
@@ -386,9 +590,6 @@ setmetatable(ngx, {
 })
 
 package.loaded.ngx = ngx
-
--- What `lua-resty-core` adds is built in.
-package.preload["resty.core"] = function() return { version = "0.1.31" } end
 
 -- Globals are shared by all requests of a loop.
 setmetatable(_G, {

@@ -1,20 +1,38 @@
 -- `ngx.re`. Replacing is done here, so that a function that makes replacements may wait.
 
 local native = ...
-local type, tostring, concat, insert, error = type, tostring, table.concat, table.insert, error
+local type, tostring, concat, insert = type, tostring, table.concat, table.insert
+local tonumber, ipairs, pairs, select, setmetatable = tonumber, ipairs, pairs, select, setmetatable
 local re_match, re_span = native.re_match, native.re_span
+local raise, a_kind, a_number = native.raise, native.a_kind, native.a_number
 
 local re = {}
 ngx.re = re
 
-local function from_of(ctx)
-    local pos = ctx and ctx.pos or 1
-    return pos < 1 and 1 or pos
+-- Options that were seen to be right; there are only so many of them.
+local right = {}
+
+local function options_of(i, options)
+    if not options or right[options] then return options or nil end
+    local odd = a_kind(i, "string", options):match("[^imsxuUajodDJ]")
+    if odd then raise(('unknown flag "%s" (flags "%s")'):format(odd, options)) end
+    if #options < 8 then right[options] = true end
+    return options
+end
+
+-- Where a search begins.
+local function start_of(ctx)
+    local pos = ctx and ctx.pos
+    if not pos then return 1 end
+    pos = a_number(4, pos)
+    return pos > 1 and pos < 2 ^ 53 and pos - pos % 1 or 1
 end
 
 function re.match(subject, pattern, options, ctx, into)
-    local start = from_of(ctx)
-    local err, found, _, to = re_match(tostring(subject), pattern, options, start)
+    subject, pattern, options = tostring(subject), a_kind(2, "string", pattern), options_of(3, options)
+    if ctx then a_kind(4, "table", ctx) end
+    if into then a_kind(5, "table", into) end
+    local err, found, _, to = re_match(subject, pattern, options, start_of(ctx))
     if err then return nil, err end
     if not found then return nil end
     if ctx then ctx.pos = to + 1 end
@@ -26,11 +44,17 @@ function re.match(subject, pattern, options, ctx, into)
 end
 
 function re.find(subject, pattern, options, ctx, nth)
-    local start = from_of(ctx)
-    local err, from, to, whole = re_span(tostring(subject), pattern, options, start, nth)
+    subject, pattern, options = tostring(subject), a_kind(2, "string", pattern), options_of(3, options)
+    if ctx then a_kind(4, "table", ctx) end
+    if nth then
+        nth = a_kind(5, "number", nth)
+        nth = nth > 0 and (nth < 2 ^ 31 and nth - nth % 1 or 2 ^ 31) or 0
+    end
+    local err, from, to, whole, groups = re_span(subject, pattern, options, start_of(ctx), nth or 0)
     if err then return nil, nil, err end
     if not whole then return nil end
     if ctx then ctx.pos = whole + 1 end
+    if nth and nth >= groups then return nil, nil, "nth out of bound" end
     return from, to
 end
 
@@ -39,25 +63,27 @@ local function after(from, to)
     return to < from and to + 2 or to + 1
 end
 
-function re.gmatch(subject, pattern, options)
-    subject = tostring(subject)
-    local pos = 1
-    local err = re_match("", pattern, options, 1)
-    if err then return nil, err end
-    return function()
-        if pos > #subject + 1 then return nil end
-        local failed, found, from, to = re_match(subject, pattern, options, pos)
-        if failed then
-            pos = #subject + 2
-            return nil, failed
-        end
-        if not found then
-            pos = #subject + 2
+local matches = {
+    __call = function(self)
+        local pos, subject = self._pos, self._subj
+        if not pos or pos > #subject + 1 then return nil end
+        local failed, found, from, to = re_match(subject, self._pattern, self._options, pos)
+        if failed or not found then
+            self._pos = nil
+            if failed then return nil, failed end
             return nil
         end
-        pos = after(from, to)
+        self._pos = after(from, to)
         return found
     end
+}
+
+-- The iterator is a table that can be called.
+function re.gmatch(subject, pattern, options)
+    subject, pattern, options = tostring(subject), a_kind(2, "string", pattern), options_of(3, options)
+    local err = re_match("", pattern, options, 1)
+    if err then return nil, err end
+    return setmetatable({ _subj = subject, _pattern = pattern, _options = options, _pos = 1 }, matches)
 end
 
 -- A replacement with `$1`, `${1}` and `$$` as a function of the groups.
@@ -78,7 +104,7 @@ local function template(text)
         elseif rest:sub(1, 1) == "$" then
             number, length = "$", 1
         else
-            return nil, 'the replacement "' .. text .. '" holds an invalid variable'
+            return nil, "failed to compile the replacement template"
         end
         insert(parts, number == "$" and number or tonumber(number))
         if number == "$" then parts[#parts] = "$" end
@@ -93,8 +119,13 @@ local function template(text)
     end
 end
 
+local function text_of(...)
+    if select("#", ...) == 0 then raise("bad argument #1 to 'tostring' (value expected)") end
+    return tostring((...))
+end
+
 local function replace(subject, pattern, replacement, options, all)
-    subject = tostring(subject)
+    subject, pattern, options = tostring(subject), a_kind(2, "string", pattern), options_of(4, options)
     local make = replacement
     if type(replacement) ~= "function" then
         local err
@@ -107,7 +138,7 @@ local function replace(subject, pattern, replacement, options, all)
         if err then return nil, nil, err end
         if not found then break end
         insert(out, subject:sub(last, from - 1))
-        insert(out, tostring(make(found)))
+        insert(out, text_of(make(found)))
         count = count + 1
         last, pos = to + 1, after(from, to)
         if not all then break end

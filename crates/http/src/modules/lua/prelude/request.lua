@@ -1,8 +1,11 @@
 -- `ngx.req`.
 
 local native = ...
-local check, wait, gathered = native.check, native.wait, native.gathered
-local type, tostring, concat, insert = type, tostring, table.concat, table.insert
+local check, wait, lines = native.check, native.wait, native.lines
+local raise, refuse, counted = native.raise, native.refuse, native.counted
+local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
+local type, tostring, select, ipairs = type, tostring, select, ipairs
+local concat, insert = table.concat, table.insert
 
 local METHODS = {
     [2] = "GET", [4] = "HEAD", [8] = "POST", [16] = "PUT", [32] = "DELETE", [64] = "MKCOL",
@@ -14,59 +17,120 @@ native.METHODS = METHODS
 local req = {}
 ngx.req = req
 
+-- True is 1 and false 0, as for a number in C.
+local function most_of(i, most)
+    if most == nil or most == false then return nil end
+    if most == true then return 1 end
+    return a_count(i, a_kind(i, "number", most))
+end
+
+local function none(...)
+    return counted(select("#", ...), 0, 0, "expecting 0 arguments but seen %d")
+end
+
 function req.get_method() return check(native.method()) end
 function req.http_version() return check(native.http_version()) end
-function req.raw_header(no_line) return check(native.raw_header(no_line)) end
+function req.raw_header(no_line) return check(native.raw_header(no_line and true)) end
 function req.start_time() return check(native.start_time()) end
 function req.is_internal() return check(native.is_internal()) end
-function req.read_body() wait(native.read_body()) end
-function req.discard_body() return check(native.discard_body()) end
-function req.get_body_file() return check(native.body_file()) end
-function req.set_body_data(data) return check(native.set_body_data(data)) end
+function req.read_body(...) none(...) wait(native.read_body()) end
+function req.discard_body(...) none(...) return check(native.discard_body()) end
+function req.get_body_file(...) none(...) return check(native.body_file()) end
 
-function req.get_body_data(most)
+function req.set_body_data(...)
+    counted(select("#", ...), 1, 1, "expecting 1 arguments but seen %d")
+    return check(native.set_body_data(a_string(1, (...))))
+end
+
+function req.get_body_data(...)
+    local n, most = select("#", ...), ...
+    counted(n, 0, 1, "expecting 0 or 1 arguments but seen %d")
+    most = n == 1 and a_count(1, most) or 0
     local data = check(native.body_data())
-    if data and most and most > 0 then return data:sub(1, most) end
+    if data and most > 0 then return data:sub(1, most) end
     return data
 end
 
 function req.set_method(method)
+    if type(method) ~= "number" then raise("bad method number") end
     local name = METHODS[method]
-    if not name then error("unsupported HTTP method: " .. tostring(method), 2) end
+    if not name then raise("unsupported HTTP method: " .. method) end
     return check(native.set_method(name))
 end
 
 function req.get_headers(most, raw)
-    return native.headers(raw, check(native.request_headers(most, raw and true)))
+    raw = raw and true
+    return native.headers(raw, check(native.request_headers(most_of(1, most), raw)))
 end
 
-function req.set_header(name, value) return check(native.set_request_header(tostring(name), value)) end
+local function header_name(name)
+    if name == nil then raise("bad 'name' argument: string expected, got nil") end
+    return tostring(name)
+end
+
+function req.set_header(name, value)
+    name = header_name(name)
+    if value ~= nil then value = lines(value) end
+    return check(native.set_request_header(name, value))
+end
+
 function req.clear_header(name) return check(native.set_request_header(tostring(name), nil)) end
 
 function req.add_header(name, value)
+    name = header_name(name)
+    if value == nil then raise("bad 'value' argument: string or table expected, got nil") end
+    if type(value) == "table" and #value == 0 then raise("bad 'value' argument: non-empty table expected") end
     local old = req.get_headers(0)[name]
     local all = type(old) == "table" and old or { old }
+    value = lines(value)
     for _, one in ipairs(type(value) == "table" and value or { value }) do insert(all, one) end
     return check(native.set_request_header(name, all))
 end
 
-function req.get_uri_args(most)
-    return native.named(check(native.uri_args(most)))
+-- The second argument is a table that is used again.
+function req.get_uri_args(most, into)
+    local all, truncated = native.named(check(native.uri_args(most_of(1, most))))
+    if into then
+        for name in pairs(a_kind(2, "table", into)) do into[name] = nil end
+        for name, value in pairs(all) do into[name] = value end
+        all = into
+    end
+    if truncated then return all, truncated end
+    return all
 end
 
-function req.set_uri_args(args)
-    if type(args) == "table" then args = ngx.encode_args(args) end
-    return check(native.set_args(tostring(args)))
+function req.set_uri_args(...)
+    counted(select("#", ...), 1, 1, "expecting 1 argument but seen %d")
+    local args = ...
+    local kind = type(args)
+    if kind == "table" then
+        args = ngx.encode_args(args)
+    elseif kind ~= "string" and kind ~= "number" then
+        refuse(1, "string, number, or table expected, but got " .. kind)
+    end
+    return check(native.set_args(args))
 end
 
-function req.set_uri(uri, jump, binary)
-    check(native.set_uri(uri, binary == true))
+function req.set_uri(...)
+    local n, uri, jump = select("#", ...), ...
+    counted(n, 1, 3, "expecting 1, 2 or 3 arguments but seen %d")
+    uri = a_string(1, uri)
+    if n == 3 then a_kind(3, "boolean", (select(3, ...))) end
+    if n >= 2 then a_kind(2, "boolean", jump) end
+    if jump then check(native.may_jump()) end
+    check(native.set_uri(uri, select(3, ...) == true))
     if jump then return wait(native.jump()) end
 end
 
-function req.get_post_args(most)
+function req.get_post_args(...)
+    local n, most = select("#", ...), ...
+    counted(n, 0, 1, "expecting 0 or 1 arguments but seen %d")
+    most = n == 1 and a_count(1, most) or nil
+    if not check(native.body_is_read()) then
+        raise("no request body found; maybe you should turn on lua_need_request_body?")
+    end
     local data = check(native.body_data())
-    if data then return ngx.decode_args(data, most) end
+    if data then return native.named(native.decode_args(data, most)) end
     if check(native.body_file()) then return nil, "request body in temp file not supported" end
     return {}
 end
@@ -74,11 +138,29 @@ end
 -- A body that is put together piece by piece.
 local pieces = setmetatable({}, { __mode = "k" })
 
-function req.init_body() pieces[ngx.ctx] = {} end
-function req.append_body(data) insert(pieces[ngx.ctx], data) end
+local function begun()
+    local all = pieces[ngx.ctx]
+    if not all then raise("request_body not initialized") end
+    return all
+end
 
-function req.finish_body()
-    local data = concat(pieces[ngx.ctx])
+function req.init_body(...)
+    local n, size = select("#", ...), ...
+    counted(n, 0, 1, "expecting 0 or 1 argument but seen %d")
+    if n == 1 and a_number(1, size) < 0 then raise(("bad size argument: %d"):format(size)) end
+    if not check(native.body_is_read()) then raise("request body not read yet") end
+    pieces[ngx.ctx] = {}
+end
+
+function req.append_body(...)
+    counted(select("#", ...), 1, 1, "expecting 1 arguments but seen %d")
+    local data = a_string(1, (...))
+    insert(begun(), data)
+end
+
+function req.finish_body(...)
+    counted(select("#", ...), 0, 0, "expecting 0 argument but seen %d")
+    local data = concat(begun())
     pieces[ngx.ctx] = nil
     return check(native.set_body_data(data))
 end

@@ -1,16 +1,12 @@
 -- `ngx.shared`: dictionaries are tables that hold their number.
 
 local native = ...
-local setmetatable = setmetatable
+local setmetatable, type, select, ipairs, tonumber, tostring =
+    setmetatable, type, select, ipairs, tonumber, tostring
+local raise, counted = native.raise, native.counted
+local a_string, a_number, a_kind = native.a_string, native.a_number, native.a_kind
 
 local methods = {}
-
-for _, name in ipairs {
-    "get_stale", "lpop", "rpop", "flush_all", "flush_expired", "capacity", "free_space",
-} do
-    local f = native["dict_" .. name]
-    methods[name] = function(self, ...) return f(self[1], ...) end
-end
 
 -- A caller may pass all values on, so each function has as many as in lua-nginx-module, no nil more.
 
@@ -19,15 +15,37 @@ local function one(value, err)
     return nil, err
 end
 
-for _, name in ipairs { "lpush", "rpush", "llen", "ttl", "expire" } do
-    local f = native["dict_" .. name]
-    methods[name] = function(self, ...) return one(f(self[1], ...)) end
+local function number_of(dict)
+    local at = type(dict) == "table" and dict[1]
+    if type(at) ~= "number" then raise('bad "zone" argument') end
+    return at
+end
+
+-- A key is a text, or whatever has one.
+local function key_of(key)
+    if type(key) == "string" or key == nil then return key end
+    return tostring(key)
+end
+
+-- A time in seconds; what is too long or no number at all has no end.
+local function seconds(value)
+    return value < 2 ^ 31 and value or 0
+end
+
+-- Flags that are no number are looked at last, when there are a key and a value.
+local function flags_of(flags, key, value)
+    if not flags then return 0 end
+    if flags == true then return 1 end
+    local kind = type(value)
+    local is_stored = kind == "nil" or kind == "boolean" or kind == "number" or kind == "string"
+    if type(flags) ~= "number" and (key == nil or not is_stored) then return 0 end
+    return a_kind(5, "number", flags) % 2 ^ 32
 end
 
 -- What the dictionary says of a value that it could hold. The other refusals are about the arguments.
 local of_the_dictionary = {
     ["exists"] = true, ["not found"] = true, ["no memory"] = true,
-    ["attempt to store a nil value"] = true,
+    ["attempt to add or replace nil values"] = true,
 }
 
 local function stored(done, err, forcible)
@@ -37,28 +55,106 @@ end
 
 for _, name in ipairs { "set", "safe_set", "add", "safe_add", "replace" } do
     local f = native["dict_" .. name]
-    methods[name] = function(self, ...) return stored(f(self[1], ...)) end
+    methods[name] = function(self, key, value, ttl, flags)
+        local at = number_of(self)
+        if ttl then
+            if a_kind(4, "number", ttl) < 0 then raise('bad "exptime" argument') end
+            ttl = seconds(ttl)
+        end
+        return stored(f(at, key_of(key), value, ttl or 0, flags_of(flags, key, value)))
+    end
 end
 
-function methods:delete(key) return self:set(key, nil) end
+local set = methods.set
+function methods:delete(key) return set(self, key, nil) end
 
 local dict_get, dict_incr = native.dict_get, native.dict_incr
 
 function methods:get(key)
-    local value, flags = dict_get(self[1], key)
+    local value, flags = dict_get(number_of(self), key_of(key))
     if flags == nil then return value end
     return value, flags
 end
 
+function methods:get_stale(key) return native.dict_get_stale(number_of(self), key_of(key)) end
+function methods:ttl(key) return one(native.dict_ttl(number_of(self), key_of(key))) end
+function methods:flush_all() return native.dict_flush_all(number_of(self)) end
+function methods:capacity() return native.dict_capacity(number_of(self)) end
+function methods:free_space() return native.dict_free_space(number_of(self)) end
+
+function methods:expire(key, ttl)
+    local at = number_of(self)
+    if not ttl then raise('bad "exptime" argument') end
+    if key == nil then return nil, "nil key" end
+    if key == "" then return nil, "empty key" end
+    return one(native.dict_expire(at, key_of(key), seconds(a_number(3, ttl))))
+end
+
+-- A number, or a text that is one.
+local function number_from(name, value)
+    return tonumber(value) or raise(("bad %s arg: number expected, got %s"):format(name, type(value)))
+end
+
 function methods:incr(key, by, init, ttl)
-    local sum, err, forcible = dict_incr(self[1], key, by, init, ttl)
+    local at = number_of(self)
+    key = key_of(key)
+    if key == nil then return nil, "nil key" end
+    if key == "" then return nil, "empty key" end
+    by = a_number(3, by)
+    if init then init = number_from("init", init) end
+    if ttl ~= nil then
+        ttl = number_from("init_ttl", ttl)
+        if ttl < 0 then raise('bad "init_ttl" argument') end
+        if not init then raise('must provide "init" when providing "init_ttl"') end
+        ttl = seconds(ttl)
+    end
+    local sum, err, forcible = dict_incr(at, key, by, init or nil, ttl)
     if not sum then return nil, err end
-    if init == nil then return sum end
+    if not init then return sum end
     return sum, nil, forcible
 end
 
+-- The functions below count their arguments.
+
+for _, name in ipairs { "lpush", "rpush" } do
+    local f = native["dict_" .. name]
+    methods[name] = function(...)
+        counted(select("#", ...), 3, 3, "expecting 3 arguments, but only seen %d")
+        local self, key, value = ...
+        local at = number_of(self)
+        if key ~= nil then key = a_string(2, key) end
+        return one(f(at, key, value))
+    end
+end
+
+for _, name in ipairs { "lpop", "rpop", "llen" } do
+    local f = native["dict_" .. name]
+    methods[name] = function(...)
+        counted(select("#", ...), 2, 2, "expecting 2 arguments, but only seen %d")
+        local self, key = ...
+        local at = number_of(self)
+        if key ~= nil then key = a_string(2, key) end
+        return one(f(at, key))
+    end
+end
+
+local function most_of(n, self, most)
+    counted(n, 1, 2, "expecting 1 or 2 argument(s), but saw %d")
+    a_kind(1, "table", self)
+    if n == 2 then most = a_number(2, most) end
+    return most and (most > 0 and most < 2 ^ 31 and most - most % 1 or 0)
+end
+
+function methods.flush_expired(...)
+    local most = most_of(select("#", ...), ...)
+    return native.dict_flush_expired(number_of((...)), most)
+end
+
 -- An empty list of keys is a table, too.
-function methods:get_keys(most) return native.dict_keys(self[1], most) or {} end
+function methods.get_keys(...)
+    local most = most_of(select("#", ...), ...)
+    return native.dict_keys(number_of((...)), most) or {}
+end
 
 local class = { __index = methods }
 

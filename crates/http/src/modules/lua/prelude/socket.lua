@@ -2,18 +2,57 @@
 
 local native = ...
 local check, wait = native.check, native.wait
-local setmetatable, type, tostring = setmetatable, type, tostring
+local raise, refuse, counted = native.raise, native.refuse, native.counted
+local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
+local setmetatable, type, tostring, tonumber, select = setmetatable, type, tostring, tonumber, select
 
 local methods = {}
 local class = { __index = methods }
 
-function methods:connect(host, port, options)
-    if type(port) == "table" then port, options = nil, port end
-    return wait(native.socket_connect(self.socket, host, tonumber(port), options and options.pool))
+-- The native one of a socket, where it is connected.
+local function connected(self)
+    local socket = a_kind(1, "table", self).socket
+    return socket and native.socket_is_open(socket) and socket
 end
 
-function methods:send(data)
-    return wait(native.socket_send(self.socket, data))
+-- The arguments behind the host: a port unless the host is a path, and a table of options.
+local function destination(n, port, options)
+    if type(port) == "table" or n == 2 then return nil, port end
+    local number = tonumber(port)
+    if not number then return nil, options end
+    if not (number >= 0 and number <= 65535) then
+        return nil, nil, "bad port number: " .. tostring(port)
+    end
+    return number - number % 1, options
+end
+
+function methods.connect(...)
+    local n, self, host, port, options = select("#", ...), ...
+    counted(n, 2, 4, "ngx.socket connect: expecting 2, 3, or 4 arguments (including the object), but seen %d")
+    a_kind(1, "table", self)
+    host = a_string(2, host)
+    local wrong
+    port, options, wrong = destination(n, port, options)
+    if wrong then return nil, wrong end
+    if not port and host:sub(1, 5) ~= "unix:" then return nil, "missing the port number" end
+    if host == "" then return nil, 'failed to parse host name "": no host' end
+    local pool = type(options) == "table" and options.pool or nil
+    if pool ~= nil and type(pool) ~= "string" and type(pool) ~= "number" then
+        refuse(n, 'bad "pool" option type: ' .. type(pool))
+    end
+    return wait(native.socket_connect(self.socket, host, port, pool))
+end
+
+function methods.send(...)
+    local n, self, data = select("#", ...), ...
+    counted(n, 2, 2, "expecting 2 arguments (including the object), but got %d")
+    local socket = connected(self)
+    if not socket then return nil, "closed" end
+    local kind = type(data)
+    if kind == "function" or kind == "thread" or kind == "userdata" or kind == "cdata" then
+        refuse(2, "string, number, boolean, nil, or array table expected, got " .. kind)
+    end
+    return wait(native.socket_send(socket, data))
 end
 
 -- Sessions are not handed out: `true` stands for one.
@@ -29,56 +68,139 @@ local function first(data, err, part)
     return nil, err, part
 end
 
-function methods:receive(pattern)
-    if type(pattern) == "string" and tonumber(pattern) then pattern = tonumber(pattern) end
-    return first(wait(native.socket_receive(self.socket, pattern)))
+-- A line, all there is, or so many bytes.
+local function pattern_of(n, pattern)
+    if n == 1 then return nil end
+    local number = type(pattern) == "number" and pattern or type(pattern) == "string" and tonumber(pattern)
+    if number then
+        if not (number >= 0 and number < 2 ^ 53) then refuse(2, "bad pattern argument") end
+        return number - number % 1
+    end
+    if type(pattern) ~= "string" then refuse(2, "bad pattern argument") end
+    if #pattern ~= 2 or pattern:sub(1, 1) ~= "*" then refuse(2, "bad pattern argument: " .. pattern) end
+    if pattern ~= "*l" and pattern ~= "*a" then refuse(2, "bad pattern argument") end
+    return pattern
 end
 
-function methods:receiveany(most)
-    return first(wait(native.socket_receive_any(self.socket, tonumber(most))))
+function methods.receive(...)
+    local n, self, pattern = select("#", ...), ...
+    counted(n, 1, 2, "expecting 1 or 2 arguments (including the object), but got %d")
+    local socket = connected(self)
+    if not socket then return nil, "closed" end
+    return first(wait(native.socket_receive(socket, pattern_of(n, pattern))))
 end
 
-function methods:receiveuntil(mark, options)
-    local inclusive = options ~= nil and options.inclusive == true
+function methods.receiveany(...)
+    local n, self, most = select("#", ...), ...
+    counted(n, 2, 2, "expecting 2 arguments (including the object), but got %d")
+    local socket = connected(self)
+    if not socket then return nil, "closed" end
+    most = tonumber(most)
+    if not (most and most >= 1 and most < 2 ^ 53) then refuse(2, "bad max argument") end
+    return first(wait(native.socket_receive_any(socket, most - most % 1)))
+end
+
+function methods.receiveuntil(...)
+    local n, self, mark, options = select("#", ...), ...
+    counted(n, 2, 3, "expecting 2 or 3 arguments (including the object), but got %d")
+    local inclusive = false
+    if n == 3 then
+        inclusive = a_kind(3, "table", options).inclusive or false
+        if type(inclusive) ~= "boolean" then
+            raise('bad "inclusive" option value type: ' .. type(inclusive))
+        end
+    end
+    a_kind(1, "table", self)
+    mark = a_string(2, mark)
+    if mark == "" then return nil, "pattern is empty" end
     local over = false
-    return function(most)
+    return function(...)
+        counted(select("#", ...), 0, 1, "expecting 0 or 1 argument, but seen %d")
+        local most = select("#", ...) == 1 and a_count(1, (...)) or nil
         if most and over then
             over = false
             return nil
         end
-        local data, err, part, reached = wait(native.socket_until(self.socket, mark, inclusive, most))
+        local socket = connected(self)
+        if not socket then return nil, "closed" end
+        local data, err, part, reached = wait(native.socket_until(socket, mark, inclusive, most))
         if not data then return nil, err, part end
         over = reached
         return data
     end
 end
 
--- What is no number is 0, which leaves the times of the configuration.
-function methods:settimeout(ms)
-    ms = tonumber(ms) or 0
-    native.socket_timeouts(self.socket, ms, ms, ms)
+-- Milliseconds; what is no number is 0, which leaves the time of the configuration.
+local function time_of(value)
+    value = tonumber(value) or 0
+    if not (value >= 0 and value < 2 ^ 31) then raise("bad timeout value") end
+    return value
 end
 
-function methods:settimeouts(connect, send, read)
-    native.socket_timeouts(self.socket, connect or 0, send or 0, read or 0)
+function methods.settimeout(...)
+    local n, self, ms = select("#", ...), ...
+    counted(n, 2, 2, "ngx.socket settimeout: expecting 2 arguments (including the object) but seen %d")
+    ms = time_of(ms)
+    native.socket_timeouts(a_kind(1, "table", self).socket, ms, ms, ms)
 end
 
-function methods:setkeepalive(ms, most) return check(native.socket_keep(self.socket, ms, most)) end
-function methods:close() return native.socket_close(self.socket) end
-function methods:getreusedtimes() return native.socket_reused(self.socket) end
-function methods:setoption() return 1 end
+function methods.settimeouts(...)
+    local n, self, connect, send, read = select("#", ...), ...
+    counted(n, 4, 4, "ngx.socket settimeouts: expecting 4 arguments (including the object) but seen %d")
+    connect, send, read = time_of(connect), time_of(send), time_of(read)
+    native.socket_timeouts(a_kind(1, "table", self).socket, connect, send, read)
+end
+
+function methods.setkeepalive(...)
+    local n, self, ms, most = select("#", ...), ...
+    counted(n, 1, 3, "expecting 1 to 3 arguments (including the object), but got %d")
+    local socket = connected(self)
+    if not socket then return nil, "closed" end
+    ms = ms ~= nil and a_count(2, ms) or nil
+    if type(most) ~= "nil" then most = a_count(3, tonumber(most) or 1) or 0 end
+    if most == 0 then refuse(3, 'bad "pool_size" option value: 0') end
+    return check(native.socket_keep(socket, ms, most))
+end
+
+function methods.close(...)
+    local n, self = select("#", ...), ...
+    counted(n, 1, 1, "expecting 1 argument (including the object) but seen %d")
+    if not connected(self) then return nil, "closed" end
+    return native.socket_close(self.socket)
+end
+
+function methods.getreusedtimes(...)
+    local n, self = select("#", ...), ...
+    counted(n, 1, 1, "expecting 1 argument (including the object), but got %d")
+    local socket = connected(self)
+    if not socket then return nil, "closed" end
+    return native.socket_reused(socket)
+end
+
+local known = { keepalive = true, reuseaddr = true, ["tcp-nodelay"] = true, sndbuf = true, rcvbuf = true }
+
+function methods:setoption(option, value)
+    if not connected(self) then raise("socket is never created nor connected") end
+    if option == nil then return nil, 'missing the "option" argument' end
+    if value == nil then return nil, 'missing the "value" argument' end
+    if not known[option] then return nil, "unsupported option " .. tostring(option) end
+    return true
+end
 
 ngx.socket = {}
 
-function ngx.socket.tcp()
+function ngx.socket.tcp(...)
+    counted(select("#", ...), 0, 0, "expecting zero arguments, but got %d")
     return setmetatable({ socket = check(native.socket_new()) }, class)
 end
 
 ngx.socket.stream = ngx.socket.tcp
 
-function ngx.socket.connect(host, port, options)
+function ngx.socket.connect(...)
     local socket = ngx.socket.tcp()
-    local ok, err = socket:connect(host, port, options)
+    local n = select("#", ...)
+    if n >= 1 and n <= 3 then a_string(1, (...)) end
+    local ok, err = socket:connect(...)
     if not ok then return nil, err end
     return socket
 end

@@ -278,6 +278,11 @@ impl Socket {
         }
     }
 
+    /// Whether there is a connection.
+    pub fn is_open(&self) -> bool {
+        self.line.borrow().is_some()
+    }
+
     /// Ends the connection; false if there was none. A receiver that is at it keeps what came.
     pub fn close(&self) -> bool {
         match self.line.take() {

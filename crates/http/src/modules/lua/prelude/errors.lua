@@ -1,0 +1,98 @@
+-- Errors. All errors of `ngx` are raised here, as strings, at the place in the script that has called `ngx`.
+
+local native = ...
+local error, pcall, type, tostring, tonumber = error, pcall, type, tostring, tonumber
+local pairs, ipairs = pairs, ipairs
+local getinfo = debug.getinfo
+
+local ours = {}
+for _, name in ipairs(native.prelude) do ours[name] = true end
+
+-- The level, for `error` in the function that asks, of the function that has called into the prelude.
+local function outside()
+    local level = 3
+    local info = getinfo(level, "S")
+    while info and ours[info.source] do
+        level = level + 1
+        info = getinfo(level, "S")
+    end
+    return level - 1
+end
+
+local function raise(text)
+    error(text, outside())
+end
+
+-- An argument is wrong. The script's own name for the function is told, and a method's object is not counted.
+local function refuse(i, text)
+    local level = outside()
+    local called = getinfo(level - 1, "n")
+    local name = called and called.name or "?"
+    if called and called.namewhat == "method" then i = i - 1 end
+    text = i == 0 and ("calling '%s' on bad self (%s)"):format(name, text)
+        or ("bad argument #%d to '%s' (%s)"):format(i, name, text)
+    error(text, level)
+end
+
+local function mismatch(i, wanted, value)
+    return refuse(i, wanted .. " expected, got " .. type(value))
+end
+
+-- The functions below check an argument by its number, with the conversions of Lua's own library.
+
+local function a_string(i, value)
+    if type(value) == "string" then return value end
+    if type(value) == "number" then return tostring(value) end
+    return mismatch(i, "string", value)
+end
+
+local function a_number(i, value)
+    local number = type(value) == "number" and value or type(value) == "string" and tonumber(value)
+    return number or mismatch(i, "number", value)
+end
+
+local function a_kind(i, kind, value)
+    if type(value) ~= kind then mismatch(i, kind, value) end
+    return value
+end
+
+-- A count; what is below 0, or no number of things at all, is none.
+local function a_count(i, value)
+    local number = a_number(i, value)
+    if number < 0 or number ~= number then return nil end
+    return number < 2 ^ 31 and number - number % 1 or 0
+end
+
+-- Between so many arguments and so many. The text tells how many there were.
+local function counted(n, least, most, text)
+    if n < least or n > most then raise(text:format(n)) end
+end
+
+-- What a function in Rust raises is a userdata. Where it takes no such value, its word for the type is Rust's.
+local words = {
+    String = "string", BString = "string", str = "string", i64 = "number", f64 = "number", u16 = "number",
+    u32 = "number", usize = "number", table = "table", Table = "table", bool = "boolean",
+    ["function"] = "function", thread = "thread", userdata = "socket",
+}
+
+local function reworded(raised)
+    if type(raised) ~= "userdata" then return error(raised, 0) end
+    local text = tostring(raised):match("^[^\n]*")
+    local i, got, wanted = text:match("^bad argument #(%d+): error converting Lua (%S+) to (%S+)")
+    if not i then return raise(text) end
+    return refuse(tonumber(i), (words[wanted] or wanted) .. " expected, got " .. got)
+end
+
+local function returned(ok, ...)
+    if ok then return ... end
+    return reworded((...))
+end
+
+for name, f in pairs(native) do
+    if type(f) == "function" then
+        native[name] = function(...) return returned(pcall(f, ...)) end
+    end
+end
+
+native.raise, native.refuse, native.counted = raise, refuse, counted
+native.a_string, native.a_number, native.a_kind, native.a_count = a_string, a_number, a_kind, a_count

@@ -1,0 +1,156 @@
+-- The modules of lua-resty-core, which libraries require. What they do is built in. So none of them is loaded from a
+-- package path: they call functions of nginx through ffi, and put themselves in the place of functions of `ngx`.
+
+local native = ...
+local preload, error, type, tostring, ipairs = package.preload, error, type, tostring, ipairs
+local raise, a_kind, re_match = native.raise, native.a_kind, native.re_match
+
+local VERSION = "0.1.31"
+
+local function provide(name, module)
+    module.version = VERSION
+    preload[name] = function() return module end
+    return module
+end
+
+provide("resty.core", {})
+
+for _, name in ipairs {
+    "base64", "coroutine", "exit", "hash", "misc", "ndk", "param", "phase", "regex", "shdict", "socket", "socket.tcp",
+    "time", "uri", "var", "worker",
+} do
+    provide("resty.core." .. name, {})
+end
+
+provide("resty.core.base", {
+    FFI_OK = 0, FFI_ERROR = -1, FFI_AGAIN = -2, FFI_BUSY = -3, FFI_DONE = -4, FFI_DECLINED = -5,
+    FFI_NO_REQ_CTX = -100, FFI_BAD_CONTEXT = -101,
+    new_tab = require "table.new", clear_tab = require "table.clear",
+    allows_subsystem = function(...)
+        for _, name in ipairs { ... } do
+            if name == "http" then return end
+        end
+        error("unsupported subsystem: http", 2)
+    end,
+    get_request = function() return native.has_request() and ngx.req or nil end,
+})
+
+provide("resty.core.ctx", {
+    get_ctx_table = function(ctx)
+        if ctx then ngx.ctx = ctx end
+        return ngx.ctx
+    end,
+    set_ctx_table = function(ctx) ngx.ctx = ctx end,
+})
+
+provide("resty.core.request", {
+    set_req_header = function(name, value, override)
+        return ngx.req[override and "set_header" or "add_header"](name, value)
+    end,
+})
+
+provide("resty.core.response", {
+    set_resp_header = function(_, name, value, add)
+        if add then return ngx.resp.add_header(name, value) end
+        ngx.header[name] = value
+    end,
+})
+
+provide("resty.core.utils", {
+    str_replace_char = function(text, find, replace)
+        return (text:gsub(find:sub(1, 1):gsub("%W", "%%%0"), (replace:sub(1, 1):gsub("%%", "%%%%"))))
+    end,
+})
+
+provide("ngx.req", { add_header = ngx.req.add_header })
+provide("ngx.resp", { add_header = ngx.resp.add_header })
+
+local base64 = provide("ngx.base64", {})
+
+function base64.encode_base64url(text)
+    if type(text) ~= "string" then return nil, "must provide a string" end
+    return (ngx.encode_base64(text, true):gsub("[+/]", { ["+"] = "-", ["/"] = "_" }))
+end
+
+function base64.decode_base64url(text)
+    if type(text) ~= "string" then return nil, "must provide a string" end
+    local plain = text:gsub("=*$", "")
+    if plain:find("[^%w_-]") then return nil, "invalid input" end
+    plain = plain:gsub("[-_]", { ["-"] = "+", ["_"] = "/" })
+    local decoded = ngx.decode_base64(plain .. ("="):rep(-#plain % 4))
+    if not decoded then return nil, "invalid input" end
+    return decoded
+end
+
+local re = provide("ngx.re", {})
+
+-- Pieces between matches, with each match's first group behind its piece. An empty match parts two characters.
+-- Empty pieces at the end are left out, unless there is a limit to the number of pieces.
+function re.split(subject, pattern, options, ctx, most, into)
+    subject, pattern = tostring(subject), a_kind(2, "string", pattern)
+    most = most or 0
+    if into and type(into) ~= "table" then raise("res is not a table") end
+    local pieces, n = into or {}, 0
+    local from, pos = ctx and ctx.pos or 1, ctx and ctx.pos or 1
+    if from > #subject then
+        pieces[1] = nil
+        return pieces
+    end
+    local count = 1
+    while most <= 0 or count < most do
+        local err, found, first, last = re_match(subject, pattern, options or nil, pos)
+        if err then return nil, err end
+        if not found then break end
+        pos = last < first and last + 2 or last + 1
+        if last >= first or first > from then
+            count, n = count + 1, n + 1
+            pieces[n] = subject:sub(from, first - 1)
+            if found[1] then
+                n = n + 1
+                pieces[n] = found[1]
+            end
+            from = last + 1
+            if from > #subject then break end
+        end
+    end
+    if ctx then ctx.pos = pos end
+    if most > 0 or from <= #subject then
+        n = n + 1
+        pieces[n] = subject:sub(from)
+    else
+        while n > 0 and pieces[n] == "" do
+            pieces[n] = nil
+            n = n - 1
+        end
+    end
+    pieces[n + 1] = nil
+    return pieces
+end
+
+-- The machine that PCRE compiles for has a stack that grows by itself.
+function re.opt(option)
+    if option ~= "jit_stack_size" then raise("unrecognized option name") end
+end
+
+local errlog = provide("ngx.errlog", {})
+
+function errlog.raw_log(level, text)
+    if type(level) ~= "number" then raise("bad argument #1 to 'raw_log' (must be a number)") end
+    if type(text) ~= "string" then raise("bad argument #2 to 'raw_log' (must be a string)") end
+    if level < 0 or level > 8 then raise("bad log level") end
+    native.raw_log(level, text)
+end
+
+function errlog.get_sys_filter_level()
+    for level = ngx.DEBUG, ngx.STDERR, -1 do
+        if native.is_logged(level) then return level end
+    end
+end
+
+-- Those that are not there are missing in their own words, rather than found somewhere and broken.
+for _, name in ipairs {
+    "ngx.balancer", "ngx.ocsp", "ngx.pipe", "ngx.process", "ngx.semaphore", "ngx.ssl", "ngx.ssl.clienthello",
+    "ngx.ssl.session", "ngx.ssl.proxysslverify",
+} do
+    preload[name] = function() error("module '" .. name .. "' is not provided", 3) end
+end
