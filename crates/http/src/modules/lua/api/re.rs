@@ -48,9 +48,6 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             usize,
         )| {
             match search(&subject.as_bytes(), &pattern, options.as_ref(), start) {
-                Ok(Some((_, groups))) if nth.is_some_and(|nth| nth >= groups.len()) => {
-                    (Some("nth out of bound".to_owned()), None, None, None)
-                }
                 Ok(Some((_, groups))) => {
                     let whole = groups.get(0).map(|(_, to)| to);
                     let (from, to) = groups.get(nth).map(|(from, to)| (from + 1, to)).unzip();
