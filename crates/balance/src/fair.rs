@@ -40,8 +40,8 @@ const STEP: Duration = Duration::from_micros(150);
 const LONGEST: Duration = Duration::from_millis(5);
 /// It looks after those that sleep in the list so often; beside stopped ones a connection may wait for two rounds.
 const ROUND: Duration = Duration::from_millis(20);
-/// A loop that carries as much as before compares again after this long. Each row is in the cache of the loop that writes it:
-/// where loops are many, reading all rows in each turn would cost more than most requests.
+/// A loop that carries as much as before compares again after this long, since rows are in the caches of the loops that
+/// write them.
 const FRESH: Duration = Duration::from_millis(1);
 
 pub(crate) struct Fair {
@@ -57,6 +57,8 @@ pub(crate) struct Fair {
     accepted: bool,
     /// Another loop asks it to compare anew.
     woken: bool,
+    /// Which rows it compares with next.
+    window: usize,
 }
 
 /// Where a loop stands.
@@ -91,6 +93,7 @@ impl Fair {
             sleeper: setup.me,
             accepted: false,
             woken: true,
+            window: setup.me,
         }
     }
 
@@ -130,7 +133,7 @@ impl Fair {
         match self.place {
             Place::Behind(until, _) if others_sleep && now < until => self.place,
             // Without an accept nothing asks a loop that stands in to leave, however often it is woken.
-            place if others_sleep => match (place, accepted(loops)) {
+            place if others_sleep => match (place, loops.accepts()) {
                 (Place::StandsIn(before), accepted) if before == accepted => place,
                 (Place::Behind(_, before), accepted) if before == accepted => {
                     Place::StandsIn(accepted)
@@ -138,7 +141,7 @@ impl Fair {
                 (_, accepted) => Place::Behind(now + ROUND, accepted),
             },
             Place::StandsIn(_) if !self.accepted => self.place,
-            Place::GivesWay(until) if now >= until => Place::StandsIn(accepted(loops)),
+            Place::GivesWay(until) if now >= until => Place::StandsIn(loops.accepts()),
             place => {
                 // It knows, and needs nobody to wake it.
                 loops.unmark_heavy(self.me);
@@ -177,7 +180,8 @@ impl Policy for Fair {
         }
         let listed = self.place == Place::Listed;
         let slack = if listed { self.slack } else { 0 };
-        let mut means = Means::of_connections(now, loops, self.me, slack);
+        self.window = self.window.wrapping_add(1);
+        let mut means = Means::of_connections(now, loops, self.me, self.window, slack);
         if connections_came || !listed {
             means.weigh_requests(now, loops, self.me);
         }
@@ -234,35 +238,36 @@ impl Policy for Fair {
         }
         // This loop goes behind one that stands in, as others did that sleep: so it leaves.
         let leaves = self.accepted && asleep.any(|heavy| !heavy);
-        heavy.find(|&i| leaves && state(i) == State::Armed).filter(wake)
+        if leaves { heavy.find(|&i| state(i) == State::Armed).filter(wake) } else { None }
     }
 }
 
-/// Connections that all loops together have accepted.
-fn accepted(loops: &LoadTable<'_>) -> u64 {
-    loops.rows().map(|(_, row)| row.accepted()).sum()
-}
-
-/// What loops carry on average, of those that count.
+/// What loops carry on average, of those that are compared and count.
 struct Means {
     open: Mean,
     /// Of those with no more than their share of connections, if requests are weighed.
     inflight: Option<Mean>,
     slack: u64,
+    window: usize,
 }
 
 impl Means {
-    fn of_connections(now: Instant, loops: &LoadTable<'_>, me: usize, slack: u64) -> Means {
+    fn of_connections(
+        now: Instant,
+        loops: &LoadTable<'_>,
+        me: usize,
+        window: usize,
+        slack: u64,
+    ) -> Means {
         let mut open = Mean { sum: loops.row(me).load().open, n: 1 };
-        others(now, loops, me).for_each(|row| open.add(row.load().open));
-        Means { open, inflight: None, slack }
+        others(now, loops, me, window).for_each(|(_, row)| open.add(row.load().open));
+        Means { open, inflight: None, slack, window }
     }
 
     fn weigh_requests(&mut self, now: Instant, loops: &LoadTable<'_>, me: usize) {
         let mut inflight = Mean { sum: loops.row(me).load().inflight, n: 1 };
-        for row in
-            others(now, loops, me).filter(|row| self.open.admits(row.load().open, self.slack))
-        {
+        let others = others(now, loops, me, self.window).map(|(_, row)| row);
+        for row in others.filter(|row| self.open.admits(row.load().open, self.slack)) {
             let busy = u64::from(row.state() == State::Awake);
             inflight.add(row.load().inflight.max(busy));
         }
@@ -285,8 +290,9 @@ impl Means {
 
     /// A loop that sleeps in the list and carries more.
     fn heavier(&self, now: Instant, loops: &LoadTable<'_>, me: usize) -> Option<usize> {
-        let mut listed = armed_sleepers(now, loops, me);
-        listed.find(|(_, row)| self.excess(row.load()) > 0).map(|(i, _)| i)
+        let mut others = others(now, loops, me, self.window);
+        let is_heavier = |row: Row<'_>| row.state() == State::Armed && self.excess(row.load()) > 0;
+        others.find(|&(_, row)| is_heavier(row)).map(|(i, _)| i)
     }
 }
 
@@ -315,14 +321,15 @@ impl Mean {
     }
 }
 
-/// The rows of the others that count.
+/// The rows of the others that are compared and count.
 fn others<'a>(
     now: Instant,
     loops: &LoadTable<'a>,
     me: usize,
-) -> impl Iterator<Item = Row<'a>> + use<'a> {
+    window: usize,
+) -> impl Iterator<Item = (usize, Row<'a>)> + use<'a> {
     let (stamp, loops) = (loops.stamp(now), *loops);
-    loops.rows().filter(move |&(i, row)| i != me && loops.counts(row, stamp)).map(|(_, row)| row)
+    loops.compared(window).filter(move |&(i, row)| i != me && loops.counts(row, stamp))
 }
 
 /// The others that sleep in the list, as far as one can tell.
@@ -371,7 +378,7 @@ mod tests {
     }
 
     fn excess(now: Instant, table: &LoadTable<'_>, i: usize, slack: u64) -> u64 {
-        let mut means = Means::of_connections(now, table, i, slack);
+        let mut means = Means::of_connections(now, table, i, 0, slack);
         means.weigh_requests(now, table, i);
         means.excess(table.row(i).load())
     }

@@ -99,7 +99,7 @@ impl Seat {
     pub fn accepted(&mut self, now: Instant, loops: &LoadTable<'_>, load: Load, n: u32) -> After {
         let row = loops.row(self.setup.me);
         row.set_load(load);
-        row.count_accepted(n);
+        loops.count_accepted(self.setup.me, n);
         self.policy.on_accepted(now, loops, n)
     }
 
@@ -107,7 +107,7 @@ impl Seat {
     pub fn taken(&mut self, loops: &LoadTable<'_>, load: Load) {
         let row = loops.row(self.setup.me);
         row.set_load(load);
-        row.count_accepted(1);
+        loops.count_accepted(self.setup.me, 1);
         row.count_taken();
     }
 
@@ -156,7 +156,7 @@ impl Seat {
     pub fn relieved(&mut self, loops: &LoadTable<'_>, load: Load, n: u32) {
         let row = loops.row(self.setup.me);
         row.set_load(load);
-        row.count_accepted(n);
+        loops.count_accepted(self.setup.me, n);
     }
 
     /// Whether the loop takes nothing new any more.

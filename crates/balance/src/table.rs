@@ -17,6 +17,9 @@ use crate::seam;
 /// Words of the head, and per row: two cache lines of 64 bytes, which processors fetch in pairs. The loop writes
 /// the first line, others the second.
 pub const ROW: usize = 16;
+/// A comparison reads so many rows. Each is in the cache of the loop that writes it, so reading all would cost more than most
+/// requests where loops are many.
+const COMPARED: usize = 16;
 /// Bits for the sleeping loops that carry more than the mean, so that nobody scans rows when there are none. Loops
 /// beyond them are never woken by another; they look again by themselves.
 const BITMAP_WORDS: usize = 8;
@@ -73,6 +76,8 @@ pub mod words {
 const LOCK: usize = 0;
 const HEAVY: usize = 1;
 const HANDS: usize = 9;
+/// Connections that all loops together have accepted, those that have ended included.
+const ACCEPTS: usize = 10;
 /// Nanoseconds of the kernel's clock at the table's base, for programs, which know no [`Instant`]s. Whoever makes the table
 /// writes them.
 pub const BASE: usize = 15;
@@ -148,6 +153,28 @@ impl<'a> LoadTable<'a> {
     /// All rows, by loop.
     pub fn rows(&self) -> impl Iterator<Item = (usize, Row<'a>)> + use<'a> {
         self.rows.iter().map(Row).enumerate()
+    }
+
+    /// The rows for one comparison: all, or so many of them that a comparison costs as much among hundreds of loops. The next
+    /// `window` has others.
+    pub(crate) fn compared(
+        &self,
+        window: usize,
+    ) -> impl Iterator<Item = (usize, Row<'a>)> + use<'a> {
+        let (rows, n) = (self.rows, self.len());
+        let first = if n > COMPARED { window * COMPARED % n } else { 0 };
+        (first..first + n.min(COMPARED)).map(move |i| (i % n, Row(&rows[i % n])))
+    }
+
+    /// Connections that all loops together have accepted.
+    pub(crate) fn accepts(&self) -> u64 {
+        get_in(&self.head[ACCEPTS], Relaxed)
+    }
+
+    /// Loop `i` has accepted `n` connections.
+    pub(crate) fn count_accepted(&self, i: usize, n: u32) {
+        self.row(i).count_accepted(n);
+        change(|| self.head[ACCEPTS].fetch_add(u64::from(n), Relaxed));
     }
 
     /// Empties a row, and takes back what its loop held: to be called for a worker that died, and
@@ -361,7 +388,7 @@ impl Row<'_> {
         put(&self.0[OPEN], load.open, Relaxed);
     }
 
-    pub(crate) fn count_accepted(&self, n: u32) {
+    fn count_accepted(&self, n: u32) {
         change(|| self.0[ACCEPTED].fetch_add(u64::from(n), Relaxed));
     }
 
@@ -582,6 +609,21 @@ mod tests {
         assert_eq!(pass(base, 0..1), [2]);
         assert_eq!(pass(base + 2 * STUCK, 0..1), [1, 2, 3, 5]);
         assert_eq!(pass(base, 0..6), [], "who is full");
+    }
+
+    #[test]
+    fn a_comparison_reads_few_rows_and_the_next_ones_the_others() {
+        for n in [1, 5, COMPARED, COMPARED + 1, 100, 512] {
+            let (words, base) = (words(n), Instant::now());
+            let table = LoadTable::over(&words, base);
+            let rows = |window| table.compared(window).map(|(i, _)| i).collect::<Vec<_>>();
+            let windows: Vec<_> = (0..n.div_ceil(COMPARED)).map(rows).collect();
+            assert!(windows.iter().all(|rows| rows.len() == n.min(COMPARED)));
+            let mut all = windows.concat();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), n, "{n} loops");
+        }
     }
 
     #[test]
