@@ -48,30 +48,35 @@ fn values_are_answers() {
     assert_eq!(kept.ask("POST /a.txt", "Content-Length: 0\r\n", "").status, 405);
 }
 
-#[test]
-fn a_connection_is_kept_and_lies_are_told() {
-    static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
-    let port = listen(|stream| {
-        CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+/// A memcached that says this of a key, and counts connections. It says nothing behind an endless line.
+fn saying(connections: &'static AtomicUsize, said: fn(&str) -> String) -> u16 {
+    listen(move |stream| {
+        connections.fetch_add(1, Ordering::Relaxed);
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
         while stream.read_line(&mut line).is_ok_and(|n| n > 0) {
-            let key = line.trim_end().strip_prefix("get ").expect("a get").to_owned();
-            let said = match key.as_str() {
-                "/missing" => "END\r\n".to_owned(),
-                "/key" => "VALUE /other 0 1\r\nx\r\nEND\r\n".to_owned(),
-                "/length" => "VALUE /length 0 many\r\n".to_owned(),
-                "/error" => "SERVER_ERROR out of memory\r\n".to_owned(),
-                "/line" => "x".repeat(100_000),
-                "/trailer" => "VALUE /trailer 0 3\r\nyes no end at all".to_owned(),
-                _ => format!("VALUE {key} 0 2\r\nok\r\nEND\r\n"),
-            };
+            let key = line.trim_end().strip_prefix("get ").expect("a get");
+            let said = said(key);
             let _ = stream.get_mut().write_all(said.as_bytes());
-            if key == "/line" {
+            if !said.contains('\n') {
                 let _ = stream.read(&mut [0]);
             }
             line.clear();
         }
+    })
+}
+
+#[test]
+fn a_connection_is_kept_and_lies_are_told() {
+    static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+    let port = saying(&CONNECTIONS, |key| match key {
+        "/missing" => "END\r\n".to_owned(),
+        "/key" => "VALUE /other 0 1\r\nx\r\nEND\r\n".to_owned(),
+        "/length" => "VALUE /length 0 many\r\n".to_owned(),
+        "/error" => "SERVER_ERROR out of memory\r\n".to_owned(),
+        "/line" => "x".repeat(100_000),
+        "/trailer" => "VALUE /trailer 0 3\r\nyes no end at all".to_owned(),
+        _ => format!("VALUE {key} 0 2\r\nok\r\nEND\r\n"),
     });
     let server = start(
         &format!("upstream m {{ server 127.0.0.1:{port}; keepalive 1; }}"),
@@ -162,17 +167,7 @@ fn each_key_has_its_server_and_only_those_of_one_that_is_gone_move() {
 #[test]
 fn a_connection_is_kept_after_head() {
     static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
-    let port = listen(|stream| {
-        CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        let mut stream = BufReader::new(stream);
-        let mut line = String::new();
-        while stream.read_line(&mut line).is_ok_and(|n| n > 0) {
-            let key = line.trim_end().strip_prefix("get ").expect("a get");
-            let said = format!("VALUE {key} 0 2\r\nok\r\nEND\r\n");
-            let _ = stream.get_mut().write_all(said.as_bytes());
-            line.clear();
-        }
-    });
+    let port = saying(&CONNECTIONS, |key| format!("VALUE {key} 0 2\r\nok\r\nEND\r\n"));
     let server = start(
         &format!("upstream m {{ server 127.0.0.1:{port}; keepalive 1; }}"),
         "set $memcached_key $uri; location / { memcached_pass m; }",
