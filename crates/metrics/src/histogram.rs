@@ -55,19 +55,19 @@ impl Times {
     pub(crate) fn add(&mut self, words: &[AtomicU64]) {
         let at = |i: usize| words.get(i).map_or(0, |word| word.load(Relaxed));
         for (i, bucket) in self.buckets.iter_mut().enumerate() {
-            *bucket += at(i);
+            *bucket = bucket.saturating_add(at(i));
         }
-        self.count += at(COUNT);
-        self.sum += at(SUM);
+        self.count = self.count.saturating_add(at(COUNT));
+        self.sum = self.sum.wrapping_add(at(SUM));
     }
 
     /// A time in microseconds that this share of the values does not exceed, to the bucket's end; 0 without values.
     pub fn quantile(&self, share: f64) -> u64 {
-        let total: u64 = self.buckets.iter().sum();
+        let total = total(&self.buckets);
         let rank = ((total as f64 * share).ceil() as u64).max(1);
-        let mut seen = 0;
+        let mut seen = 0u64;
         for (i, n) in self.buckets.iter().enumerate() {
-            seen += n;
+            seen = seen.saturating_add(*n);
             if seen >= rank {
                 return end(i) - 1;
             }
@@ -77,22 +77,27 @@ impl Times {
 
     /// The last time of each bucket that has values, and how many values are no longer.
     pub fn ends(&self) -> impl Iterator<Item = (u64, u64)> {
-        let mut seen = 0;
+        let mut seen = 0u64;
         let held = self.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
         held.map(move |(i, n)| {
-            seen += n;
+            seen = seen.saturating_add(*n);
             (end(i) - 1, seen)
         })
     }
 
     /// Values below each power of two of microseconds, for readers that want steps: (end, values so far).
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
-        let mut seen = 0;
+        let mut seen = 0u64;
         self.buckets.chunks(4).enumerate().map(move |(i, four)| {
-            seen += four.iter().sum::<u64>();
+            seen = seen.saturating_add(total(four));
             (end(4 * i + 3), seen)
         })
     }
+}
+
+/// Other processes may have written any numbers.
+fn total(buckets: &[u64]) -> u64 {
+    buckets.iter().fold(0, |sum, n| sum.saturating_add(*n))
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ pub(crate) fn busy_lately(words: &[AtomicU64], busy: u64, now: u64) -> f64 {
         at => now.saturating_sub(at),
     };
     let window = now.saturating_sub(from * SECOND).max(1);
-    ((counted + going_on) as f64 / window as f64).min(1.0)
+    (counted.saturating_add(going_on) as f64 / window as f64).min(1.0)
 }
 
 #[cfg(test)]

@@ -80,7 +80,8 @@ fn shown(column: &Column, value: &Value, steps: bool) -> String {
             let words = column.by.map_or(&[][..], |(_, words)| words);
             let members: Vec<_> =
                 words.iter().zip(each).map(|(word, n)| member(word, &n.to_string())).collect();
-            let total = member("total", &each.iter().sum::<u64>().to_string());
+            let total =
+                member("total", &each.iter().fold(0u64, |sum, n| sum.wrapping_add(*n)).to_string());
             format!("{{{},{total}}}", members.join(","))
         }
         Value::Word(word) => quoted(word),

@@ -16,6 +16,13 @@ use crate::seats::Seats;
 /// Values of a row.
 pub const VALUES: usize = 17;
 
+/// Counts, times and debts beyond these mean nothing; within them sums do not overflow.
+const MOST: u64 = 1 << 24;
+const MOST_MICROS: u64 = 1 << 48;
+const MOST_OWED: i64 = 1 << 48;
+/// Milliseconds.
+const TURN: u64 = 60_000;
+
 /// Where a group's peers stand in a zone.
 #[derive(Debug, Default)]
 pub struct Places {
@@ -101,12 +108,12 @@ impl<'z> Board<'z> {
 
     fn read_one(&mut self, seat: &mut Seat, place: &mut Place, now: Instant) {
         if let Some(row) = place.row.filter(|row| self.rows.is(*row, place.name)) {
-            return self.load(seat, row);
+            return self.load(seat, row, now);
         }
         let claimed = self.rows.claim(place.name, self.zone.msec(now));
         place.row = claimed.map(|claimed| match claimed {
             Claimed::Known(row) => {
-                self.load(seat, row);
+                self.load(seat, row, now);
                 row
             }
             Claimed::New(row) => {
@@ -141,25 +148,30 @@ impl<'z> Board<'z> {
         }
     }
 
-    fn load(&self, seat: &mut Seat, row: Row) {
+    /// Takes what the words can mean: a process that an attacker has taken over may write any.
+    fn load(&self, seat: &mut Seat, row: Row, now: Instant) {
         let word = |i| self.rows.value(row, i);
-        let instant = |i| Some(word(i)).filter(|w| *w > 0).map(|w| self.zone.instant(w));
-        let duration = |i| Duration::from_micros(word(i));
-        seat.conns = self.rows.held(row) as u32;
-        seat.fails = word(0) as u32;
-        seat.current = word(1) as i64;
+        let count = |word: u64| word.min(MOST) as u32;
+        // An instant that is still to come was written by no process; clocks of loops differ by a turn.
+        let latest = self.zone.msec(now) + TURN;
+        let instant =
+            |i| Some(word(i)).filter(|w| (1..=latest).contains(w)).map(|w| self.zone.instant(w));
+        let duration = |i| Duration::from_micros(word(i).min(MOST_MICROS));
+        seat.conns = count(self.rows.held(row));
+        seat.fails = count(word(0));
+        seat.current = (word(1) as i64).clamp(-MOST_OWED, MOST_OWED);
         // Another configuration may have given it another weight.
         seat.changes = Changes::from_word(word(15));
-        seat.effective = (word(2) as i64).min(seat.weight().into());
+        seat.effective = (word(2) as i64).clamp(0, seat.weight().into());
         seat.accessed = instant(3);
         seat.checked = instant(4);
         seat.risen = instant(5);
         seat.times = Times { connect: duration(14), first: duration(6), last: duration(7) };
-        let against = word(9) as u32;
+        let against = count(word(9));
         let health = Health::from_word(word(8));
         seat.health = Record { health, against, asked: instant(16) };
         // Of a process that was killed nobody tells the method.
-        let count = (word(10) as u32).min(seat.conns);
+        let count = count(word(10)).min(seat.conns);
         let (sum, since, average) = (duration(11), instant(12), duration(13));
         seat.inflight = Inflight { count, sum, since, average };
     }

@@ -61,7 +61,7 @@ impl StatusZone {
     pub fn begin(self: &Arc<Self>) -> Counting {
         self.change(|rows, row| {
             rows.hold(row);
-            rows.set_value(row, CONNECTIONS, rows.value(row, CONNECTIONS) + 1);
+            rows.set_value(row, CONNECTIONS, rows.value(row, CONNECTIONS).wrapping_add(1));
         });
         Counting(self.clone())
     }

@@ -46,9 +46,9 @@ impl<'z> Journal<'z> {
 
     /// Changes a word, for now: until [`Journal::commit`] it can be undone.
     pub fn set(&self, at: usize, value: u64) {
-        let n = self.get(self.at) as usize;
-        debug_assert!(n < NOTES, "a change takes more than {NOTES} writes");
-        let note = self.at + 1 + 2 * n.min(NOTES - 1);
+        // A change takes fewer writes; only a word that was spoilt says otherwise.
+        let n = (self.get(self.at) as usize).min(NOTES - 1);
+        let note = self.at + 1 + 2 * n;
         self.fill(note, at as u64);
         self.fill(note + 1, self.get(at));
         self.fill(self.at, n as u64 + 1);
@@ -60,13 +60,22 @@ impl<'z> Journal<'z> {
         self.fill(self.at, 0);
     }
 
+    /// A change is under way, or was when its writer ended.
+    pub fn is_open(&self) -> bool {
+        self.get(self.at) != 0
+    }
+
     /// Puts back what was changed since the last commit. Killed in between, it is simply done again.
     pub fn undo(&self) {
         let mut n = (self.get(self.at) as usize).min(NOTES);
         while n > 0 {
             n -= 1;
             let note = self.at + 1 + 2 * n;
-            self.fill(self.get(note) as usize, self.get(note + 1));
+            let (at, before) = (self.get(note) as usize, self.get(note + 1));
+            // The lock and the journal itself are never noted.
+            if at >= self.at + WORDS {
+                self.fill(at, before);
+            }
             self.fill(self.at, n as u64);
         }
     }

@@ -14,6 +14,7 @@ mod owner;
 mod processes;
 mod rows;
 mod seam;
+mod spoilt;
 mod table;
 
 /// Processes that are threads, for tests.
@@ -24,6 +25,7 @@ pub use declare::{Declarations, Use, ZoneRef, Zones};
 pub use lock::on_stall;
 pub use owner::{process, runs};
 pub use rows::{Claimed, Row, Rows, capacity};
+pub use spoilt::on_spoilt;
 pub use table::{Entry, Locked, RecordName};
 
 use std::sync::atomic::AtomicU64;
@@ -83,21 +85,30 @@ impl Zone {
 
     /// The instant of [`Zone::msec`].
     pub fn instant(&self, msec: u64) -> Instant {
-        beginning() + Duration::from_millis(msec).saturating_sub(BEGIN)
+        let since = Duration::from_millis(msec).saturating_sub(BEGIN);
+        beginning().checked_add(since).unwrap_or_else(beginning)
     }
 
     /// The zone as rows of `values` words each, for this thread alone until the guard is dropped. A zone is used
     /// as rows or as a table, never as both: its [`Use::tag`] says which.
     pub fn rows(&self, values: usize) -> Rows<'_> {
-        let mut rows = Rows::new(&self.words, values);
+        let mut rows = Rows::new(&self.words, values, &self.name);
         if seam::enters(&self.entered, owner::this()) {
             rows.enter();
         }
         rows
     }
 
+    /// Writes a word of its memory, as a process that an attacker has taken over may.
+    #[cfg(any(test, feature = "processes"))]
+    pub fn spoil(&self, at: usize, value: u64) {
+        if let Some(word) = self.words.get(at) {
+            word.store(value, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
     /// The table, for this thread alone until the guard is dropped. Waits where another has it.
     pub fn lock(&self) -> Locked<'_> {
-        Locked::new(&self.words, &self.shape)
+        Locked::new(&self.words, &self.shape, &self.name)
     }
 }

@@ -22,6 +22,8 @@ const FIRST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// Pauses after which somebody is told, once for each wait: about a second.
 const TELL: u32 = 200;
+/// Pauses after which no running process still holds a lock: about ten seconds.
+const FORGED: u32 = if cfg!(test) { 3 * TELL } else { 10 * TELL };
 
 /// Hears of a process that holds a lock and does not go on.
 type Listener = Box<dyn Fn(u32) + Send + Sync>;
@@ -39,14 +41,14 @@ pub fn on_stall(listener: impl Fn(u32) + Send + Sync + 'static) {
 pub enum Taken {
     /// It was free.
     Free,
-    /// From a holder that ended without giving it back: what it was at is half done.
+    /// From a holder that ended without giving it back, or never was one: what it was at is half done.
     FromDead,
 }
 
 /// Takes the lock for this thread.
 pub fn acquire(word: &AtomicU64) -> Taken {
     let me = owner::this();
-    let (mut pauses, mut pause) = (0u32, FIRST_PAUSE);
+    let (mut pauses, mut pause, mut held_by) = (0u32, FIRST_PAUSE, 0);
     // A model's processes take turns.
     let yields = if seam::this().is_some() { 1 } else { YIELDS };
     loop {
@@ -60,7 +62,9 @@ pub fn acquire(word: &AtomicU64) -> Taken {
             std::thread::yield_now();
         }
         let holder = word.load(Ordering::Relaxed);
-        if holder != 0 && !owner::is_alive(holder) && take(word, holder, me) {
+        (pauses, held_by) = if holder == held_by { (pauses, holder) } else { (0, holder) };
+        let is_over = || !owner::is_alive(holder) || pauses >= FORGED && !owner::is_stopped(holder);
+        if holder != 0 && is_over() && take(word, holder, me) {
             return Taken::FromDead;
         }
         sleep(pause);

@@ -19,7 +19,7 @@ pub fn this() -> u64 {
         return known;
     }
     let start = match look(pid) {
-        Seen::Runs(start) => start,
+        Seen::Runs(start) | Seen::Stopped(start) => start,
         Seen::Ended | Seen::Unknown => 0,
     };
     let this = u64::from(pid) << 32 | u64::from(start);
@@ -49,16 +49,23 @@ pub fn is_alive(owner: u64) -> bool {
     }
     let (pid, started) = ((owner >> 32) as u32, owner as u32);
     match look(pid) {
-        Seen::Runs(start) => start == started || started == 0,
+        Seen::Runs(start) | Seen::Stopped(start) => start == started || started == 0,
         Seen::Ended => false,
         Seen::Unknown => exists(pid),
     }
+}
+
+/// Whether the process was stopped, by a signal or a debugger, and may go on.
+pub fn is_stopped(owner: u64) -> bool {
+    matches!(look(pid(owner)), Seen::Stopped(_))
 }
 
 /// What /proc says of a process.
 enum Seen {
     /// It runs, since this many clock ticks after boot (the low half of the number).
     Runs(u32),
+    /// The same, but it was stopped.
+    Stopped(u32),
     /// It has ended, and waits for its parent to notice.
     Ended,
     /// Nothing: there is none, or it may not be seen, or there is no /proc.
@@ -75,11 +82,14 @@ fn parse(stat: &[u8]) -> Option<Seen> {
     // The name, in parentheses, may itself hold any byte.
     let after = stat.iter().rposition(|b| *b == b')')?;
     let mut fields = stat.get(after + 1..)?.split(|b| *b == b' ').filter(|f| !f.is_empty());
-    if matches!(fields.next()?, b"Z" | b"X") {
-        return Some(Seen::Ended);
-    }
+    let state = fields.next()?;
     let start = std::str::from_utf8(fields.nth(18)?).ok()?;
-    start.trim().parse::<u64>().ok().map(|ticks| Seen::Runs(ticks as u32))
+    let start = start.trim().parse::<u64>().ok()? as u32;
+    Some(match state {
+        b"Z" | b"X" => Seen::Ended,
+        b"T" | b"t" => Seen::Stopped(start),
+        _ => Seen::Runs(start),
+    })
 }
 
 /// Whether the kernel would deliver a signal, or only refuses it to us.

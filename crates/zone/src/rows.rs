@@ -9,6 +9,8 @@
 //! that ended are taken back. No journal is needed: what all hold is the sum of what each holds, so who takes the
 //! lock from the dead adds up anew; and a row has no name while it passes from one to the next.
 //!
+//! Each word may have any value, as in a table. A number of rows that has no room spoils them all.
+//!
 //! ```text
 //! lock | rows in use | owners...    rows: name (2) | last use | held by all | held by each owner... | values...
 //! ```
@@ -17,7 +19,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, compiler_fence};
 
 use crate::lock::{self, Taken};
-use crate::{owner, seam};
+use crate::{owner, seam, spoilt};
 
 /// Processes whose holdings are told apart; those beyond share the last count, which nobody takes back.
 const OWNERS: usize = 64;
@@ -37,6 +39,10 @@ const VALUES: usize = SHARE + OWNERS;
 pub struct Rows<'z> {
     words: &'z [AtomicU64],
     values: usize,
+    /// The zone's name.
+    name: &'z str,
+    /// Words were found that cannot be together.
+    spoilt: bool,
 }
 
 /// The place of a row.
@@ -57,6 +63,9 @@ impl Drop for Rows<'_> {
         if let Some(lock) = self.words.get(LOCK) {
             lock::release(lock);
         }
+        if self.spoilt {
+            spoilt::tell(self.name);
+        }
     }
 }
 
@@ -67,35 +76,61 @@ pub fn capacity(bytes: u64, values: usize) -> usize {
 }
 
 impl<'z> Rows<'z> {
-    pub(crate) fn new(words: &'z [AtomicU64], values: usize) -> Rows<'z> {
+    pub(crate) fn new(words: &'z [AtomicU64], values: usize, name: &'z str) -> Rows<'z> {
+        let mut rows = Rows { words, values, name, spoilt: false };
         if let Some(lock) = words.get(LOCK) {
-            let mut rows = Rows { words, values };
-            if lock::acquire(lock) == Taken::FromDead {
+            let taken = lock::acquire(lock);
+            if rows.get(USED) > rows.capacity() as u64 {
+                rows.empty();
+            } else if taken == Taken::FromDead {
                 rows.add_up();
             }
-            return rows;
         }
-        Rows { words, values }
+        rows
     }
 
     /// Makes whole what one that was killed may have left between two words.
     fn add_up(&mut self) {
-        for i in 0..self.get(USED) as usize {
-            let row = self.row(i);
-            let held = (0..OWNERS).map(|owner| self.get(row.0 + SHARE + owner)).sum();
-            self.set(row.0 + HELD, held);
+        for i in 0..self.used() {
+            self.add_up_row(self.row(i));
         }
+    }
+
+    /// What all hold of a row is the sum of what each holds.
+    fn add_up_row(&mut self, row: Row) {
+        let shares = (0..OWNERS).map(|owner| self.get(row.0 + SHARE + owner));
+        let held = shares.fold(0, u64::saturating_add);
+        self.set(row.0 + HELD, held);
+    }
+
+    /// Makes them rows that nobody has used. Killed in between, it is done again.
+    #[cold]
+    fn empty(&mut self) {
+        self.spoilt = true;
+        for at in (LOCK + 1..self.words.len()).filter(|at| *at != USED) {
+            self.set(at, 0);
+        }
+        self.set(USED, 0);
+    }
+
+    fn capacity(&self) -> usize {
+        self.words.len().saturating_sub(FIRST) / self.width()
+    }
+
+    /// Rows in use: another process may write any number while this one holds them.
+    fn used(&self) -> usize {
+        self.capacity().min(self.get(USED) as usize)
     }
 
     /// The row of a name; `now` only orders the last uses. `None`: all rows are in use.
     pub fn claim(&mut self, name: u128, now: u64) -> Option<Claimed> {
-        let used = self.get(USED) as usize;
+        let used = self.used();
         let known = (0..used).map(|i| self.row(i)).find(|row| self.is(*row, name));
         if let Some(row) = known {
             self.set(row.0 + LAST_USE, now);
             return Some(Claimed::Known(row));
         }
-        let row = match used < self.words.len().saturating_sub(FIRST) / self.width() {
+        let row = match used < self.capacity() {
             true => {
                 self.set(USED, used as u64 + 1);
                 self.row(used)
@@ -146,8 +181,8 @@ impl<'z> Rows<'z> {
     /// This process holds one more of a row.
     pub fn hold(&mut self, row: Row) {
         let share = row.0 + SHARE + self.owner();
-        self.set(share, self.get(share) + 1);
-        self.set(row.0 + HELD, self.held(row) + 1);
+        self.set(share, self.get(share).saturating_add(1));
+        self.set(row.0 + HELD, self.held(row).saturating_add(1));
     }
 
     /// This process gives one back.
@@ -184,11 +219,10 @@ impl<'z> Rows<'z> {
     }
 
     fn bury(&mut self, owner: usize) {
-        for i in 0..self.get(USED) as usize {
+        for i in 0..self.used() {
             let row = self.row(i);
-            let share = row.0 + SHARE + owner;
-            self.set(row.0 + HELD, self.held(row).saturating_sub(self.get(share)));
-            self.set(share, 0);
+            self.set(row.0 + SHARE + owner, 0);
+            self.add_up_row(row);
         }
         self.set(OWNER + owner, 0);
     }
@@ -227,7 +261,7 @@ impl<'z> Rows<'z> {
 #[cfg(test)]
 impl Rows<'_> {
     pub(crate) fn all(&self) -> impl Iterator<Item = Row> {
-        (0..self.get(USED) as usize).map(|i| self.row(i))
+        (0..self.used()).map(|i| self.row(i))
     }
 
     pub(crate) fn shares(&self, row: Row) -> impl Iterator<Item = (u64, u64)> {
@@ -267,12 +301,12 @@ mod tests {
     fn a_row_is_found_again_by_its_name() {
         let words = three();
         let row = {
-            let mut rows = Rows::new(&words, 2);
+            let mut rows = Rows::new(&words, 2, "rows");
             let row = new(&mut rows, 1 << 90, 1);
             rows.set_value(row, 1, 7);
             row
         };
-        let mut rows = Rows::new(&words, 2);
+        let mut rows = Rows::new(&words, 2, "rows");
         assert_eq!(rows.claim(1 << 90, 2), Some(Claimed::Known(row)));
         assert_eq!(rows.value(row, 1), 7);
         assert!(!rows.is(row, 1));
@@ -281,7 +315,7 @@ mod tests {
     #[test]
     fn the_idlest_row_that_nobody_holds_makes_room() {
         let words = three();
-        let mut rows = Rows::new(&words, 2);
+        let mut rows = Rows::new(&words, 2, "rows");
         let [a, b, c] = [1, 2, 3].map(|name| new(&mut rows, name, name as u64));
         rows.hold(a);
         rows.touch(b, 9);
@@ -305,13 +339,13 @@ mod tests {
         for writes in 0.. {
             let words = three();
             for name in 1..4 {
-                let mut rows = Rows::new(&words, 2);
+                let mut rows = Rows::new(&words, 2, "rows");
                 let row = new(&mut rows, name, name as u64);
                 rows.set_value(row, 0, 7);
             }
             crate::journal::fault::after(writes);
             let killed = std::panic::catch_unwind(|| {
-                let mut rows = std::mem::ManuallyDrop::new(Rows::new(&words, 2));
+                let mut rows = std::mem::ManuallyDrop::new(Rows::new(&words, 2, "rows"));
                 let Some(Claimed::New(row)) = rows.claim(9 << 64 | 9, 9) else { return };
                 rows.hold(row);
                 rows.hold(row);
@@ -319,7 +353,7 @@ mod tests {
             });
             let whole = crate::journal::fault::off();
             words[LOCK].store(dead, Relaxed);
-            let rows = Rows::new(&words, 2);
+            let rows = Rows::new(&words, 2, "rows");
             for i in 0..3 {
                 let row = rows.row(i);
                 let shares: u64 = (0..OWNERS).map(|o| rows.get(row.0 + SHARE + o)).sum();
@@ -338,7 +372,7 @@ mod tests {
     #[test]
     fn what_the_dead_held_is_taken_back() {
         let words = three();
-        let mut rows = Rows::new(&words, 2);
+        let mut rows = Rows::new(&words, 2, "rows");
         let row = new(&mut rows, 1, 1);
         // A pid above the kernel's limit cannot live.
         let dead = u64::from(u32::MAX >> 1) << 32 | 7;

@@ -111,6 +111,11 @@ impl Shared {
             let text = "holds a shared memory zone for a second, is it stopped?";
             log!(log, Alert, None, "process {pid} {text}");
         });
+        let log = assignment.cycle.log.clone();
+        weir_zone::on_spoilt(move |zone| {
+            let text = "holds what no process writes there, it was emptied";
+            log!(log, Alert, None, "shared memory zone \"{zone}\" {text}");
+        });
         let named =
             |(name, of): &(String, FileThreads)| FilePool::named(name, of.threads, of.queue);
         let pools: Vec<FilePool> = config.pools.iter().map(named).collect();

@@ -74,6 +74,35 @@ macro_rules! laws {
                     }
                     prop_assert_eq!(count, n as u32 * most);
                 }
+
+                /// Any words may stand in a zone: a group chooses and counts, and none of its sums overflows.
+                #[test]
+                fn bears_any_words(
+                    spoilt in prop::collection::vec((0usize..700, sharing::word()), 1..60),
+                    ends in prop::collection::vec(0u8..4, 1..60),
+                ) {
+                    let zone = sharing::zone();
+                    let options = Options { slow_start: Duration::from_secs(9), ..Options::default() };
+                    let list = (0..3).map(|i| peer(8000 + i, options.clone())).collect();
+                    let group = Group::new("g", list, Box::new($balance), 7);
+                    let group = group.shared_in(Some(zone.clone()));
+                    let (mut now, mut open) = (Instant::now(), Vec::new());
+                    let mut spoilt = spoilt.into_iter().cycle();
+                    for end in ends {
+                        if let Some((at, word)) = spoilt.next() {
+                            zone.get().unwrap().spoil(66 + at, word);
+                        }
+                        now += Duration::from_millis(500);
+                        open.extend(group.pick(&mut key("k"), now));
+                        let some = Times { connect: Some(Duration::from_millis(3)), ..Times::default() };
+                        match end {
+                            0 => {}
+                            1 => _ = open.pop().map(|p| group.ended(&p, Ended::Failed, now)),
+                            2 => _ = open.pop().map(|p| group.ended(&p, Ended::Well(some), now)),
+                            _ => _ = open.pop().map(|p| group.ended(&p, Ended::Next, now)),
+                        }
+                    }
+                }
             }
 
             /// A peer that failed is left alone until its time has passed.

@@ -13,6 +13,12 @@ pub fn zone() -> ZoneRef {
     zone
 }
 
+/// What a process that an attacker has taken over may write.
+pub fn word() -> impl Strategy<Value = u64> {
+    let ends = [0, 1, u64::MAX, i64::MAX as u64, i64::MIN as u64, u64::from(u32::MAX)];
+    prop_oneof![prop::sample::select(ends.to_vec()), any::<u64>(), 0..100_000_000u64]
+}
+
 pub fn limited(most: u32) -> Vec<Arc<Peer>> {
     let options = Options { max_conns: most, ..Options::default() };
     (0..3).map(|i| peer(8000 + i, options.clone())).collect()

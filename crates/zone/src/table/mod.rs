@@ -10,12 +10,18 @@
 //! ```
 //!
 //! A record is an entry that is found by the first bytes of its key; what follows them is its contents.
+//!
+//! Each word may have any value: a process that an attacker has taken over may write any. A walk takes no more steps than
+//! the table has cells, and no link leads out of the table. A guard that finds words that cannot be together shows a
+//! table without entries and without room from then on, and leaves an empty one behind.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::AtomicU64;
 
 use crate::journal::{self, Journal};
 use crate::lock::{self, Taken};
+use crate::spoilt;
 
 /// Words of a cell.
 const CELL: usize = 8;
@@ -84,24 +90,43 @@ pub struct Locked<'z> {
     lock: &'z AtomicU64,
     words: Journal<'z>,
     shape: &'z Shape,
+    /// The zone's name.
+    name: &'z str,
+    /// Words were found that cannot be together.
+    spoilt: Cell<bool>,
+    /// Entries that this guard has removed: no more than there can be.
+    removed: u32,
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // Whole changes leave nothing to undo; a panic may have interrupted one.
-        self.words.undo();
+        if self.spoilt.get() {
+            self.empty();
+        } else {
+            // Whole changes leave nothing to undo; a panic may have interrupted one.
+            self.words.undo();
+        }
         lock::release(self.lock);
+        if self.spoilt.get() {
+            spoilt::tell(self.name);
+        }
     }
 }
 
 impl<'z> Locked<'z> {
-    pub(crate) fn new(words: &'z [AtomicU64], shape: &'z Shape) -> Self {
+    pub(crate) fn new(words: &'z [AtomicU64], shape: &'z Shape, name: &'z str) -> Self {
         let journal = Journal::new(words, JOURNAL);
         let lock = &words[LOCK];
         if lock::acquire(lock) == Taken::FromDead {
             journal.undo();
         }
-        Locked { lock, words: journal, shape }
+        let spoilt = Cell::new(false);
+        let table = Locked { lock, words: journal, shape, name, spoilt, removed: 0 };
+        // A living holder leaves whole changes; one that was killed while it emptied the table leaves no number.
+        if journal.is_open() || table.len() > u64::from(shape.cells) {
+            table.spoil();
+        }
+        table
     }
 
     /// Number of entries.
@@ -126,17 +151,12 @@ impl<'z> Locked<'z> {
 
     fn search(&self, key: &[u8], fits: impl Fn(usize) -> bool) -> Option<Entry> {
         let hash = hash(key);
-        let mut cell = low(self.words.get(self.bucket(hash)));
-        while cell != 0 {
-            let same = high(self.word(cell, 0)) == hash
-                && fits(high(self.word(cell, 1)) as usize)
-                && self.begins_with(cell, key);
-            if same {
-                return Some(Entry(cell));
-            }
-            cell = low(self.word(cell, 1));
-        }
-        None
+        let mut bucket = self.entries_from(low(self.words.get(self.bucket(hash))), next_in_bucket);
+        bucket.find(|entry| {
+            high(self.word(entry.0, 0)) == hash
+                && fits(high(self.word(entry.0, 1)) as usize)
+                && self.begins_with(entry.0, key)
+        })
     }
 
     /// A new entry, the newest, for a key that the table does not have; its values are 0. `None` without room:
@@ -152,7 +172,13 @@ impl<'z> Locked<'z> {
 
     fn add_hashed(&mut self, hash: u32, key: &[u8]) -> Option<Entry> {
         let count = self.shape.cells_of(key.len());
-        let cell = self.first_free(count)?;
+        let Some(cell) = self.first_free(count) else {
+            if self.is_empty() && count <= self.shape.cells as usize {
+                // Cells are lost: no entry has them.
+                self.spoil();
+            }
+            return None;
+        };
         let bucket = self.bucket(hash);
         // All of this is in cells that nobody sees yet, but for the link that makes them a list.
         self.fill(cell, 0, pair(hash, low(self.word(cell, 0))));
@@ -160,26 +186,29 @@ impl<'z> Locked<'z> {
         for i in 0..self.shape.values {
             self.fill(cell, HEAD + i, 0);
         }
-        let last = self.write_key(cell, key);
+        let last = self.write_key(cell, key)?;
 
         self.take(cell, last, count);
         self.link_newest(cell);
         self.words.set(bucket, pair(0, cell));
-        self.words.set(LEN, self.len() + 1);
+        self.words.set(LEN, self.len().saturating_add(1));
         self.words.commit();
-        Some(Entry(cell))
+        (!self.spoilt.get()).then_some(Entry(cell))
     }
 
     /// The entry that was used least recently.
     pub fn oldest(&self) -> Option<Entry> {
-        let oldest = low(self.words.get(ENDS));
-        (oldest != 0).then_some(Entry(oldest))
+        let oldest = self.link(low(self.words.get(ENDS)));
+        if (oldest == 0) != self.is_empty() {
+            self.spoil();
+        }
+        (oldest != 0 && !self.spoilt.get()).then_some(Entry(oldest))
     }
 
-    /// The entry that was used next after this one.
-    pub fn newer(&self, entry: Entry) -> Option<Entry> {
-        let newer = high(self.word(entry.0, 2));
-        (newer != 0).then_some(Entry(newer))
+    /// All entries, the one that was used least recently first.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+        let newer = |table: &Self, cell| high(table.word(cell, 2));
+        self.entries_from(low(self.words.get(ENDS)), newer)
     }
 
     /// Whether a record with so many bytes fits when all others are gone.
@@ -205,17 +234,24 @@ impl<'z> Locked<'z> {
     /// Takes the entry out of the table.
     pub fn remove(&mut self, entry: Entry) {
         let cell = entry.0;
+        self.removed = self.removed.saturating_add(1);
+        if self.is_empty() || self.removed > self.shape.cells {
+            return self.spoil();
+        }
         self.unlink(cell);
         let bucket = self.bucket(high(self.word(cell, 0)));
-        let (next, mut before) = (low(self.word(cell, 1)), low(self.words.get(bucket)));
-        if before == cell {
+        let (next, first) = (low(self.word(cell, 1)), low(self.words.get(bucket)));
+        if first == cell {
             self.words.set(bucket, pair(0, next));
         } else {
-            while before != 0 && low(self.word(before, 1)) != cell {
-                before = low(self.word(before, 1));
+            let mut chain = self.entries_from(first, next_in_bucket);
+            match chain.find(|before| low(self.word(before.0, 1)) == cell) {
+                Some(Entry(before)) => {
+                    let key_len = high(self.word(before, 1));
+                    self.set(before, 1, pair(key_len, next));
+                }
+                None => self.spoil(),
             }
-            let key_len = high(self.word(before, 1));
-            self.set(before, 1, pair(key_len, next));
         }
         self.give_back(cell);
         self.words.set(LEN, self.len().saturating_sub(1));
@@ -255,6 +291,9 @@ impl<'z> Locked<'z> {
     /// Appends an entry's key.
     pub fn key(&self, entry: Entry, out: &mut Vec<u8>) {
         let mut left = high(self.word(entry.0, 1)) as usize;
+        if self.shape.cells_of(left) > self.shape.cells as usize {
+            return self.spoil();
+        }
         for at in self.key_words(entry.0) {
             let bytes = self.words.get(at).to_le_bytes();
             let n = left.min(8);
@@ -264,6 +303,56 @@ impl<'z> Locked<'z> {
                 break;
             }
         }
+    }
+}
+
+/// What words that cannot be together lead to.
+impl Locked<'_> {
+    /// The table is empty and has no room, until it is made anew.
+    #[cold]
+    fn spoil(&self) {
+        self.spoilt.set(true);
+    }
+
+    /// A link as a word has it: 0 leads nowhere, and so does one out of the table.
+    fn link(&self, to: u32) -> u32 {
+        if to > self.shape.cells {
+            self.spoil();
+        }
+        if self.spoilt.get() { 0 } else { to }
+    }
+
+    /// The entries that links lead to, of which there are no more than the table has.
+    fn entries_from(
+        &self,
+        first: u32,
+        next: impl Fn(&Self, u32) -> u32,
+    ) -> impl Iterator<Item = Entry> {
+        let (mut at, mut left) = (self.link(first), self.len());
+        std::iter::from_fn(move || {
+            if at == 0 || left == 0 {
+                // More than there are, or a ring.
+                if at != 0 {
+                    self.spoil();
+                }
+                return None;
+            }
+            left -= 1;
+            let found = Entry(at);
+            at = self.link(next(self, at));
+            Some(found)
+        })
+    }
+
+    /// Makes it an empty table. Killed in between, it is done again.
+    #[cold]
+    fn empty(&self) {
+        self.words.commit();
+        self.words.fill(LEN, u64::MAX);
+        for at in [FREE, USED, ENDS].into_iter().chain(BUCKETS..BUCKETS + self.shape.buckets) {
+            self.words.fill(at, 0);
+        }
+        self.words.fill(LEN, 0);
     }
 }
 
@@ -289,7 +378,10 @@ impl Locked<'_> {
 
     /// The first of `count` chained cells that are free; they stay so until [`Locked::take`].
     fn first_free(&self, count: usize) -> Option<u32> {
-        let used = self.words.get(USED) as u32;
+        let used = self.link(u32::try_from(self.words.get(USED)).unwrap_or(u32::MAX));
+        if high(self.words.get(FREE)) > used {
+            self.spoil();
+        }
         let unused = self.shape.cells - used;
         if (high(self.words.get(FREE)) as usize) < count && unused > 0 {
             // Cells that were never used join the free ones: as many as are asked for, or all.
@@ -299,32 +391,51 @@ impl Locked<'_> {
                 self.fill(cell, 0, pair(0, cell + 1));
             }
             self.fill(used + more, 0, pair(0, low(free)));
-            self.words.set(FREE, pair(high(free) + more, used + 1));
+            self.words.set(FREE, pair(high(free).saturating_add(more), used + 1));
             self.words.set(USED, u64::from(used + more));
             self.words.commit();
         }
         let free = self.words.get(FREE);
-        (high(free) as usize >= count).then_some(low(free))
+        let first = self.link(low(free));
+        if first == 0 && high(free) > 0 {
+            self.spoil();
+        }
+        (first != 0 && high(free) as usize >= count).then_some(first)
     }
 
     /// Takes the chain from `first` to `last`, with which the free list begins, out of it.
     fn take(&self, first: u32, last: u32, count: usize) {
         let free = self.words.get(FREE);
         let (hash, rest) = (high(self.word(last, 0)), low(self.word(last, 0)));
-        debug_assert_eq!(low(free), first);
-        self.words.set(FREE, pair(high(free) - count as u32, rest));
+        if low(free) != first {
+            self.spoil();
+        }
+        self.words.set(FREE, pair(high(free).saturating_sub(count as u32), rest));
         self.set(last, 0, pair(hash, 0));
     }
 
     fn give_back(&self, first: u32) {
-        let (mut last, mut count) = (first, 1);
-        while low(self.word(last, 0)) != 0 {
-            last = low(self.word(last, 0));
-            count += 1;
-        }
+        let count = self.shape.cells_of(high(self.word(first, 1)) as usize);
+        let Some(last) = self.last_of(first, count) else { return };
         let free = self.words.get(FREE);
+        if low(self.word(last, 0)) != 0 {
+            self.spoil();
+        }
         self.set(last, 0, pair(high(self.word(last, 0)), low(free)));
-        self.words.set(FREE, pair(high(free) + count, first));
+        self.words.set(FREE, pair(high(free).saturating_add(count as u32), first));
+    }
+
+    /// The last of so many chained cells; `None` where there are fewer.
+    fn last_of(&self, first: u32, count: usize) -> Option<u32> {
+        if count > self.shape.cells as usize {
+            self.spoil();
+            return None;
+        }
+        let last = (1..count).fold(self.link(first), |cell, _| self.link(low(self.word(cell, 0))));
+        if last == 0 {
+            self.spoil();
+        }
+        (last != 0).then_some(last)
     }
 }
 
@@ -346,27 +457,33 @@ impl<'z> Locked<'z> {
         })
     }
 
-    /// Writes a key into chained cells; the last one that it takes.
-    fn write_key(&self, first: u32, key: &[u8]) -> u32 {
+    /// Writes a key into chained cells; the last one that it takes, `None` where they do not suffice.
+    fn write_key(&self, first: u32, key: &[u8]) -> Option<u32> {
+        let last = self.last_of(first, self.shape.cells_of(key.len()))?;
         for (at, bytes) in self.key_words(first).zip(key.chunks(8)) {
             self.words.fill(at, word_of(bytes));
         }
-        let more = self.shape.cells_of(key.len()) - 1;
-        (0..more).fold(first, |cell, _| low(self.word(cell, 0)))
+        Some(last)
     }
 
     /// What is compared are whole words, the last one filled up with zeros.
     fn begins_with(&self, cell: u32, key: &[u8]) -> bool {
-        let words = self.key_words(cell).zip(key.chunks(8));
-        words.into_iter().all(|(at, b)| self.words.get(at) == word_of(b))
+        let mut words = self.key_words(cell).map(|at| self.words.get(at));
+        key.chunks(8).all(|bytes| words.next() == Some(word_of(bytes)))
     }
 }
 
 /// The order of use.
 impl Locked<'_> {
     fn unlink(&self, cell: u32) {
-        let (newer, older) = both(self.word(cell, 2));
-        let (newest, oldest) = both(self.words.get(ENDS));
+        let (newer, older) = self.links(self.word(cell, 2));
+        let (newest, oldest) = self.links(self.words.get(ENDS));
+        // Both neighbours know of it, or the ends do.
+        let from_newer = if newer == 0 { newest } else { low(self.word(newer, 2)) };
+        let from_older = if older == 0 { oldest } else { high(self.word(older, 2)) };
+        if (from_newer, from_older) != (cell, cell) {
+            self.spoil();
+        }
         self.set(newer, 2, pair(high(self.word(newer, 2)), older));
         self.set(older, 2, pair(newer, low(self.word(older, 2))));
         let newest = if newest == cell { older } else { newest };
@@ -375,11 +492,23 @@ impl Locked<'_> {
     }
 
     fn link_newest(&self, cell: u32) {
-        let (newest, oldest) = both(self.words.get(ENDS));
+        let (newest, oldest) = self.links(self.words.get(ENDS));
+        if (newest == 0) != (oldest == 0) {
+            self.spoil();
+        }
         self.set(cell, 2, pair(0, newest));
         self.set(newest, 2, pair(cell, low(self.word(newest, 2))));
         self.words.set(ENDS, pair(cell, if oldest == 0 { cell } else { oldest }));
     }
+
+    fn links(&self, word: u64) -> (u32, u32) {
+        let (first, second) = both(word);
+        (self.link(first), self.link(second))
+    }
+}
+
+fn next_in_bucket(table: &Locked<'_>, cell: u32) -> u32 {
+    low(table.word(cell, 1))
 }
 
 fn hash(key: &[u8]) -> u32 {

@@ -256,10 +256,25 @@ fn entries_are_walked_in_the_order_of_their_use() {
     assert!(t.could_hold(1000) && !t.could_hold(65536));
     let added: Vec<Entry> = (0u8..5).filter_map(|n| t.add_record(&[n; 32], &[n; 100])).collect();
     t.touch(added[1]);
-    let walk: Vec<Entry> = std::iter::successors(t.oldest(), |entry| t.newer(*entry)).collect();
+    let walk: Vec<Entry> = t.entries().collect();
     assert_eq!(walk, [added[0], added[2], added[3], added[4], added[1]]);
     // 132 bytes: 24 in the first cell, 56 in each further one.
     assert_eq!(free - t.free(), 5 * 3 * 64);
     added.into_iter().for_each(|entry| t.remove(entry));
     assert_eq!(t.free(), free);
+}
+
+#[test]
+fn a_zone_whose_entries_lead_in_a_ring_is_emptied() {
+    let zone = small(16);
+    let mut t = zone.lock();
+    t.add(b"a").unwrap();
+    for bucket in BUCKETS..BUCKETS + t.shape.buckets {
+        t.words.fill(bucket, pair(0, 1));
+    }
+    t.fill(1, 1, pair(1, 1));
+    drop(t);
+    assert_eq!(zone.lock().find(b"b"), None);
+    assert!(zone.lock().is_empty());
+    assert!(zone.lock().add(b"b").is_some());
 }

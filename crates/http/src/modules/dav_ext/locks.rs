@@ -103,9 +103,7 @@ impl Table<'_> {
     }
 
     fn each_below(&self, key: &[u8], mut f: impl FnMut(&Self, Entry)) {
-        let mut at = self.locked.oldest();
-        while let Some(entry) = at {
-            at = self.locked.newer(entry);
+        for entry in self.locked.entries() {
             let contents = self.locked.contents(entry);
             let root = read(&contents).map(|(root, _)| root).unwrap_or_default();
             if root.len() > key.len() && root.starts_with(key) {

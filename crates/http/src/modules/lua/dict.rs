@@ -186,7 +186,7 @@ impl<'z> Dict<'z> {
 
     /// Keys of valid values, the last used first, so many at the most; 0 is all.
     pub fn keys(&self, most: usize) -> Vec<Vec<u8>> {
-        let mut entries: Vec<Entry> = self.entries();
+        let mut entries = self.entries();
         entries.retain(|entry| !self.is_stale(*entry));
         entries.reverse();
         entries.truncate(if most == 0 { usize::MAX } else { most });
@@ -217,7 +217,7 @@ impl<'z> Dict<'z> {
     }
 
     fn entries(&self) -> Vec<Entry> {
-        std::iter::successors(self.table.oldest(), |entry| self.table.newer(*entry)).collect()
+        self.table.entries().collect()
     }
 
     fn is_stale(&self, entry: Entry) -> bool {

@@ -213,7 +213,8 @@ impl Sessions {
     }
 
     fn is_over(&self, table: &Locked<'_>, entry: Entry, now: u64) -> bool {
-        table.value(entry, VALUES - 1) + self.timeout.as_millis() as u64 <= now
+        let used = table.value(entry, VALUES - 1);
+        used.saturating_add(self.timeout.as_millis() as u64) <= now
     }
 
     fn now(&self, r: &Request) -> u64 {

@@ -1,0 +1,184 @@
+//! Zones whose words cannot be together: an attacker in a worker may write any value to any word.
+//!
+//! Such a zone is emptied, once, by the process that finds it so. Its users go on with an empty one.
+
+use std::sync::OnceLock;
+
+/// Hears the name of a zone that was emptied.
+type Listener = Box<dyn Fn(&str) + Send + Sync>;
+
+static LISTENER: OnceLock<Listener> = OnceLock::new();
+
+/// `listener` hears the name of each zone that this process had to empty; of several, the first one said is heard.
+pub fn on_spoilt(listener: impl Fn(&str) + Send + Sync + 'static) {
+    // The first one stays.
+    let _ = LISTENER.set(Box::new(listener));
+}
+
+/// A zone was emptied.
+pub(crate) fn tell(zone: &str) {
+    if let Some(listener) = LISTENER.get() {
+        listener(zone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Each case writes values of any kind to words of a zone while it is used. No use panics or goes on for ever, and
+    //! once the writing ends, the zone serves as a new one does.
+    //!
+    //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
+
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::sync::mpsc::channel;
+
+    use weir_testkit::{Dice, PATIENCE, number, seed};
+
+    use crate::{Claimed, Use, Zone};
+
+    const VALUES: usize = 2;
+
+    fn zone(words: u64) -> Zone {
+        let purpose = Use { tag: "trial", values: VALUES, key: String::new() };
+        Zone::new("trial", words * 8, purpose).unwrap()
+    }
+
+    /// Writes to one word: often a small number or two, which may be links, or what another word has.
+    fn spoil(zone: &Zone, dice: &mut Dice) {
+        let words = &*zone.words;
+        let small = |dice: &mut Dice| dice.below(40) as u64;
+        let value = match dice.below(6) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => dice.any(),
+            3 => small(dice),
+            4 => small(dice) << 32 | small(dice),
+            _ => words[dice.below(words.len())].load(Relaxed),
+        };
+        // Heads and buckets stand in the front; the lock has a test of its own.
+        let most = if dice.one_in(2) { words.len().min(90) } else { words.len() };
+        words[1 + dice.below(most - 1)].store(value, Relaxed);
+    }
+
+    fn key(dice: &mut Dice) -> Vec<u8> {
+        let name = dice.below(8);
+        [b'a' + name as u8].repeat([3, 90, 300][name % 3])
+    }
+
+    /// Uses a table, as a module would: with every operation, and loops that end when the table has no more.
+    fn use_table(zone: &Zone, dice: &mut Dice, may_spoil: bool) {
+        let mut table = zone.lock();
+        for _ in 0..dice.below(6) {
+            if may_spoil && dice.one_in(3) {
+                spoil(zone, dice);
+            }
+            let key = key(dice);
+            match dice.below(8) {
+                0 => {
+                    while let Some(oldest) = table.oldest() {
+                        table.remove(oldest);
+                    }
+                }
+                1 => {
+                    for entry in table.entries() {
+                        let mut all = table.contents(entry);
+                        table.key(entry, &mut all);
+                    }
+                }
+                2 => {
+                    let _ = table.find_record(&[7; 32]).map(|record| table.contents(record));
+                    let _ = (table.len(), table.free());
+                }
+                3 => {
+                    if let Some(entry) = table.find(&key) {
+                        table.remove(entry);
+                    }
+                }
+                _ => {
+                    let entry = loop {
+                        match table.find(&key).or_else(|| table.add(&key)) {
+                            Some(entry) => break entry,
+                            None => match table.oldest() {
+                                Some(oldest) => table.remove(oldest),
+                                None => return,
+                            },
+                        }
+                    };
+                    table.touch(entry);
+                    table.set_values(entry, [dice.any(), table.value(entry, 0)]);
+                }
+            }
+        }
+    }
+
+    fn table_case(seed: u64) {
+        let (zone, mut dice) = (zone(300), Dice::salted(seed, "tables"));
+        for _ in 0..40 {
+            use_table(&zone, &mut dice, true);
+        }
+        // What was spoilt may be found only now; soon all words fit together, whatever is done.
+        for _ in 0..200 {
+            use_table(&zone, &mut dice, false);
+        }
+        let made = (0..100).find_map(|_| {
+            let mut table = zone.lock();
+            let entry = table.find(b"new").or_else(|| table.add(b"new"));
+            match entry {
+                Some(entry) => table.set_values(entry, [5, 6]),
+                None => table.oldest().into_iter().for_each(|oldest| table.remove(oldest)),
+            }
+            entry
+        });
+        let table = zone.lock();
+        let found = table.find(b"new");
+        assert!(made.is_some() && found == made, "no room for a new entry");
+        assert_eq!(found.map(|entry| [table.value(entry, 0), table.value(entry, 1)]), Some([5, 6]));
+    }
+
+    fn rows_case(seed: u64) {
+        let (zone, mut dice) = (zone(400), Dice::salted(seed, "rows"));
+        for step in 0..80 {
+            let mut rows = zone.rows(VALUES);
+            if step < 60 {
+                spoil(&zone, &mut dice);
+            }
+            let claimed = rows.claim(dice.below(6) as u128, dice.any());
+            if let Some(Claimed::Known(row) | Claimed::New(row)) = claimed {
+                rows.hold(row);
+                rows.set_value(row, 1, dice.any());
+                let _ = (rows.held(row), rows.value(row, 0));
+                rows.release(row);
+            }
+        }
+    }
+
+    fn draw(case: fn(u64)) {
+        let first = seed();
+        for seed in first..first + number("WEIR_CASES").unwrap_or(300) {
+            let (tell, ended) = channel();
+            std::thread::spawn(move || {
+                case(seed);
+                let _ = tell.send(());
+            });
+            assert!(ended.recv_timeout(PATIENCE).is_ok(), "WEIR_SEED={seed}: a panic, or no end");
+        }
+    }
+
+    #[test]
+    fn tables_bear_any_word() {
+        draw(table_case);
+    }
+
+    #[test]
+    fn rows_bear_any_word() {
+        draw(rows_case);
+    }
+
+    /// A lock that says that a living process has it, which does not.
+    #[test]
+    fn a_forged_lock_is_taken_after_a_while() {
+        let zone = zone(300);
+        zone.words[0].store(crate::owner::this(), Relaxed);
+        assert!(zone.lock().add(b"a").is_some());
+    }
+}
