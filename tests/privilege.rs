@@ -5,9 +5,11 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -80,12 +82,17 @@ fn state(dir: &Path) -> Vec<(PathBuf, u32, u32, u32, Vec<u8>)> {
 /// A worker's end of the line to its master, taken as any process of its user can take it.
 fn line_of(worker: i32) -> OwnedFd {
     let process = pidfd_open(Pid::from_raw(worker).unwrap(), PidfdFlags::empty()).unwrap();
-    let entries = fs::read_dir(format!("/proc/{worker}/fd")).unwrap();
-    let numbers = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
-    let mut copies =
-        numbers.filter_map(|n| pidfd_getfd(&process, n, PidfdGetfdFlags::empty()).ok());
-    let is_line = |fd: &OwnedFd| sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET);
-    copies.find(is_line).expect("a line to the master")
+    let lines = || -> Vec<OwnedFd> {
+        let entries = fs::read_dir(format!("/proc/{worker}/fd")).unwrap();
+        let numbers = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
+        let copies =
+            numbers.filter_map(|n| pidfd_getfd(&process, n, PidfdGetfdFlags::empty()).ok());
+        let is_line = |fd: &OwnedFd| sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET);
+        copies.filter(is_line).collect()
+    };
+    // A worker that has just been made has those of others as well.
+    assert!(ask_until(|| lines().len() == 1), "no line to the master, or several");
+    lines().remove(0)
 }
 
 /// A server whose workers are `daemon` and whose logs stand in a directory of that user, where links now lead outside.
@@ -161,6 +168,87 @@ fn a_worker_with_an_api_opens_no_log_outside() {
     assert!(server.stop().success());
 }
 
+/// What the kernel says of each thread of a process: the values after one of the names in its status.
+fn statuses(process: i32, name: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let line = |task: fs::DirEntry| -> Option<String> {
+        let status = fs::read_to_string(task.path().join("status")).ok()?;
+        let line = status.lines().find(|line| line.split(':').next() == Some(name))?;
+        Some(line[name.len() + 1..].trim().to_owned())
+    };
+    tasks.filter_map(|task| line(task.ok()?)).collect()
+}
+
+#[test]
+fn workers_have_no_capability_and_cannot_get_one() {
+    if !is_root() {
+        return;
+    }
+    let server = Server::start(
+        WEIR,
+        "user daemon; worker_processes 1; worker_threads 2; events { }
+         http { server { listen 127.0.0.1:%%PORT%%; location / { return 200 $pid; } } }",
+    );
+    assert_eq!(server.get("/").status, 200);
+    let worker = server.workers()[0];
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        let found = statuses(worker, set);
+        assert!(found.len() > 1, "the threads are to be looked at, too");
+        assert!(found.iter().all(|bits| bits.trim_matches('0').is_empty()), "{set}: {found:?}");
+    }
+    let found = statuses(worker, "NoNewPrivs");
+    assert!(found.iter().all(|is| is == "1"), "{found:?}");
+    let ids = statuses(worker, "Uid");
+    assert!(ids.iter().all(|ids| *ids == "1\t1\t1\t1"), "{ids:?}");
+    // The master may have to start a new binary with the rights that are its file's.
+    assert_eq!(statuses(server.pid(), "NoNewPrivs"), ["0"]);
+}
+
+/// weir under strace, which changes what the kernel does as `inject` says; nothing where that cannot be.
+fn strace(dir: &Dir, call: &str, inject: &str) -> Option<Command> {
+    let start = format!(
+        "#!/bin/sh\nexec strace -D -f -q -o /dev/null -e trace={call} -e inject={call}:{inject} {WEIR} \"$@\"\n"
+    );
+    let script = dir.write("weir", start);
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    if !run(script.to_str().unwrap(), ["-v"]).status.success() {
+        println!("not run: strace is missing, or may not trace");
+        return None;
+    }
+    let mut command = Command::new(&script);
+    command.arg("-p").arg(dir.path()).arg("-e").arg(dir.file("error.log")).stderr(Stdio::null());
+    Some(command)
+}
+
+/// Without the groups of its user a worker would have root's.
+#[test]
+fn a_worker_that_cannot_take_its_groups_does_not_serve() {
+    if !is_root() {
+        return;
+    }
+    let dir = Dir::new();
+    let Some(mut command) = strace(&dir, "setgroups", "error=EPERM") else { return };
+    let conf = format!("daemon off; user daemon; pid {0}/pid; events {{ }}", dir.path().display());
+    let file = dir.write("nginx.conf", conf);
+    let _server = Process::start(command.arg("-c").arg(&file));
+    let ended = || dir.read("error.log").contains("fatal code 2 and cannot be respawned");
+    assert!(until(dir.path(), ended), "{}", dir.read("error.log"));
+    assert!(dir.read("error.log").contains("initgroups(daemon, 1) failed (1: "));
+}
+
+/// The memory of a worker, and where in it is what it shares with others.
+fn shared_memory(worker: i32) -> (File, Vec<Range<u64>>) {
+    let maps = fs::read_to_string(format!("/proc/{worker}/maps")).unwrap();
+    let shared = maps.lines().filter(|line| line.contains(" rw-s ") && line.contains("/dev/zero"));
+    let range = |line: &str| {
+        let (from, to) = line.split(' ').next()?.split_once('-')?;
+        let at = |hex: &str| u64::from_str_radix(hex, 16).unwrap();
+        Some(at(from)..at(to))
+    };
+    let memory = File::options().read(true).write(true).open(format!("/proc/{worker}/mem"));
+    (memory.unwrap(), shared.filter_map(range).collect())
+}
+
 /// Numbers that a worker writes into the memory that it shares with the master cost the workers what they will, and
 /// the master nothing.
 #[test]
@@ -175,7 +263,7 @@ fn a_worker_that_overwrites_shared_memory_does_not_stop_the_master() {
         WEIR,
         "user daemon; worker_processes 2; events { }
          http { limit_req_zone $binary_remote_addr zone=rate:64k rate=9r/s; upstream group { zone group 64k; server 127.0.0.1:1; }
-                server { listen 127.0.0.1:%%PORT%%; location / { return 200 $pid; } location /group { proxy_pass http://group; }
+                server { listen 127.0.0.1:%%PORT%%; location / { return 200 $pid; } location /group { proxy_pass http://group/; }
                          status_zone all; } }",
     );
     let before = state(&outside);
@@ -183,15 +271,10 @@ fn a_worker_that_overwrites_shared_memory_does_not_stop_the_master() {
     let mut dice = Dice::salted(seed(), "shared memory");
     for round in 0..3 {
         let worker = *server.workers().last().unwrap();
-        let Ok(maps) = fs::read_to_string(format!("/proc/{worker}/maps")) else { continue };
-        let memory = File::options().write(true).open(format!("/proc/{worker}/mem")).unwrap();
-        let shared =
-            maps.lines().filter(|line| line.contains(" rw-s ") && line.contains("/dev/zero"));
+        let (memory, shared) = shared_memory(worker);
         let mut written = 0;
-        for range in shared.filter_map(|line| line.split(' ').next()?.split_once('-')) {
-            let at = |hex: &str| u64::from_str_radix(hex, 16).unwrap();
-            let (from, to) = (at(range.0), at(range.1));
-            for word in (from..to.min(from + (256 << 10))).step_by(8) {
+        for range in shared {
+            for word in (range.start..range.end.min(range.start + (256 << 10))).step_by(8) {
                 let value = match round {
                     0 => u64::MAX,
                     1 => dice.any(),
@@ -200,7 +283,7 @@ fn a_worker_that_overwrites_shared_memory_does_not_stop_the_master() {
                 written += usize::from(memory.write_all_at(&value.to_ne_bytes(), word).is_ok());
             }
         }
-        assert!(written > 0, "no shared memory:\n{maps}");
+        assert!(written > 0, "no shared memory");
         server.signal_worker(worker, Signal::KILL);
         server.wait_log(&format!("worker process {worker} exited"), 1);
         let started = server.logged("start worker processes");
@@ -378,6 +461,47 @@ fn nothing_that_others_plant_leads_the_master_elsewhere() {
     }
 }
 
+/// Has a server make something in a directory of another user's, who puts what is root's there as soon as it stands. The
+/// owner and mode that this comes to.
+fn swapped(call: &str, line: &str, root_s: &str) -> Option<(u32, u32)> {
+    let dir = Dir::new();
+    let theirs = theirs(&dir, "theirs");
+    let mut command = strace(&dir, call, "delay_exit=300000")?;
+    fs::create_dir(theirs.join("directory")).unwrap();
+    fs::write(theirs.join("directory/file"), "secret").unwrap();
+    fs::set_permissions(theirs.join("directory"), Permissions::from_mode(0o700)).unwrap();
+    let _listens = UnixListener::bind(theirs.join("socket")).unwrap();
+    fs::set_permissions(theirs.join("socket"), Permissions::from_mode(0o600)).unwrap();
+    let line = line.replace("PATH", theirs.join("made").to_str().unwrap());
+    let conf = format!(
+        "daemon off; user daemon; pid {0}/pid; error_log {0}/error.log notice; events {{ }}
+         http {{ access_log off; {line} }}",
+        dir.path().display()
+    );
+    let file = dir.write("nginx.conf", conf);
+    let mut server = Process::start(command.arg("-c").arg(&file));
+    assert!(ask_until(|| theirs.join("made").exists()));
+    fs::rename(theirs.join("made"), theirs.join("away")).unwrap();
+    fs::rename(theirs.join(root_s), theirs.join("made")).unwrap();
+    let goes_on = || dir.read("error.log").contains("start worker process ");
+    assert!(ask_until(|| goes_on() || !server.is_running()));
+    let found = fs::symlink_metadata(theirs.join("made")).unwrap();
+    Some((found.uid(), found.mode() & 0o7777))
+}
+
+/// Whoever may change a directory can put something else there as soon as root has made what it makes.
+#[test]
+fn what_is_swapped_as_soon_as_it_is_made_keeps_its_owner_and_mode() {
+    if !is_root() {
+        return;
+    }
+    let Some(directory) = swapped("mkdirat", "client_body_temp_path PATH;", "directory") else {
+        return;
+    };
+    assert_eq!(directory, (0, 0o700));
+    assert_eq!(swapped("bind", "server { listen unix:PATH; }", "socket"), Some((0, 0o600)));
+}
+
 #[test]
 fn links_pipes_and_devices_that_root_has_put_are_logs() {
     if !is_root() {
@@ -442,6 +566,28 @@ fn links_pipes_and_devices_that_root_has_put_are_logs() {
 }
 
 #[test]
+fn a_pipe_without_a_reader_does_not_stop_the_start() {
+    let dir = Dir::new();
+    let pipe = dir.file("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::empty(), 0).unwrap();
+    fs::set_permissions(&pipe, Permissions::from_mode(0o666)).unwrap();
+    let server = Server::start_in(
+        dir,
+        WEIR,
+        "error_log %%DIR%%/error.log notice; events { }
+         http { log_format f '$uri'; access_log %%DIR%%/pipe f; server { listen 127.0.0.1:%%PORT%%; return 200 x; } }",
+    );
+    assert_eq!(server.get("/dropped").status, 200);
+    server.wait_log("has no reader, its lines are dropped until the logs are reopened", 1);
+    // Both ends, so that the open does not wait.
+    let reader = File::options().read(true).write(true).open(&pipe).unwrap();
+    server.signal(Signal::USR1);
+    server.wait_log(": reopening logs", 2);
+    assert_eq!(server.get("/kept").status, 200);
+    assert_eq!(BufReader::new(reader).lines().next().unwrap().unwrap(), "/kept");
+}
+
+#[test]
 fn directories_are_made_for_their_owner_alone_whatever_the_umask() {
     if !is_root() {
         return;
@@ -497,6 +643,87 @@ fn directories_are_made_for_their_owner_alone_whatever_the_umask() {
         }
     }
     drop(server);
+}
+
+/// Whether a shell command of this user succeeds.
+fn may(user: u32, command: &str) -> bool {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).uid(user).gid(user).current_dir("/");
+    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell.status().unwrap().success()
+}
+
+/// A process of the workers' user has nothing of the master's or of the configuration's; one of another user nothing of the
+/// workers' either.
+#[test]
+fn users_of_the_machine_reach_nothing_of_the_masters() {
+    /// The user `bin`, which these workers do not have.
+    const OTHER: u32 = 2;
+    if !is_root() {
+        return;
+    }
+    let dir = Dir::new();
+    theirs(&dir, "theirs");
+    let secret = dir.write("key.pem", "secret");
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let server = Server::start_in(
+        dir,
+        WEIR,
+        "user daemon; worker_processes 1; events { }
+         http { proxy_cache_path %%DIR%%/theirs/cache keys_zone=zone:64k; client_body_temp_path %%DIR%%/bodies;
+                server { listen 127.0.0.1:%%PORT%% reuseport; client_body_in_file_only on;
+                         location / { proxy_pass http://127.0.0.1:%%PORT%%/in; proxy_cache zone; proxy_cache_valid 1h; }
+                         location /in { return 200 $pid; } } }",
+    );
+    assert_eq!(server.get("/").status, 200);
+    let (master, worker) = (server.pid(), server.workers()[0]);
+    let (path, port) = (server.dir().path().display(), server.port());
+    let steal = |user| {
+        let socket = "import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)";
+        may(user, &format!("python3 -c '{socket}; s.bind((\"127.0.0.1\", {port})); s.listen()'"))
+    };
+    for user in [DAEMON, OTHER] {
+        assert!(may(user, &format!("test -x {path} && test -r /proc/{master}/status")), "{user}");
+        for command in [
+            format!("cat {path}/key.pem"),
+            format!("echo >> {path}/nginx.conf"),
+            format!("echo >> {path}/nginx.pid"),
+            format!("rm -f {path}/nginx.pid"),
+            format!("kill -TERM {master}"),
+            format!("cat /proc/{master}/maps"),
+            format!("cat /proc/{master}/environ"),
+            format!("ls /proc/{master}/fd/"),
+            format!("head -c 1 /proc/{master}/mem"),
+            format!("{WEIR} -s stop -c {path}/nginx.conf"),
+        ] {
+            assert!(!may(user, &command), "user {user} may: {command}");
+        }
+        assert!(!steal(user), "user {user} takes connections of the port");
+    }
+    for command in [
+        format!("kill -TERM {worker}"),
+        format!("cat /proc/{worker}/maps"),
+        format!("ls /proc/{worker}/fd/"),
+        format!("ls {path}/theirs/cache"),
+        format!("ls {path}/bodies"),
+        format!("echo >> {path}/error.log"),
+    ] {
+        assert!(!may(OTHER, &command), "another user may: {command}");
+    }
+    // What a worker has open is what an attacker in it has: of files nothing but logs, which cannot be read.
+    for entry in fs::read_dir(format!("/proc/{worker}/fd")).unwrap().flatten() {
+        let Ok(file) = fs::metadata(entry.path()) else { continue };
+        let (name, target) = (entry.file_name(), fs::read_link(entry.path()).unwrap_or_default());
+        let about = fs::read_to_string(format!("/proc/{worker}/fdinfo/{}", name.display()));
+        let about = about.unwrap_or_default();
+        let flags = about.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or("0");
+        let flags = u32::from_str_radix(flags.trim(), 8).unwrap();
+        let is_kernels = target.starts_with("/proc") || target.starts_with("/sys");
+        let is_file = file.is_file() && !is_kernels;
+        assert!(!is_file || flags & 3 == 1, "{} can be read", target.display());
+    }
+    assert_eq!(server.get("/in").body(), worker.to_string());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use weir_sys::{descriptor, guarded};
 
 use crate::later::{self, Output, Queue};
@@ -66,7 +67,7 @@ impl LogFile {
         while !rest.is_empty() {
             let (now, later) = rest.split_at(lines_within(rest, piece));
             if let Err(error) = (&self.file).write_all(now) {
-                if error.raw_os_error() == Some(rustix::io::Errno::NOSPC.raw_os_error()) {
+                if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) {
                     self.full.store(second(), Ordering::Relaxed);
                 }
                 return Err(error);
@@ -85,6 +86,14 @@ impl LogFile {
                 give(&fresh, uid)?;
             }
             descriptor::replace(self.file.as_fd(), fresh.into())
+        })
+    }
+
+    /// Drops all lines until the path is opened anew.
+    fn drop_lines(&self) -> io::Result<()> {
+        self.queue.alone(self, || {
+            let nowhere = File::options().append(true).open("/dev/null")?;
+            descriptor::replace(self.file.as_fd(), nowhere.into())
         })
     }
 
@@ -201,13 +210,25 @@ impl OpenLogs {
         Ok(file)
     }
 
-    /// Opens what waits for it; the first that cannot be opened is returned with the reason.
-    pub fn open_waiting(&self) -> Result<(), (PathBuf, io::Error)> {
+    /// Opens what waits for it, and returns the pipes without a reader: their lines are dropped until they are opened anew.
+    ///
+    /// # Errors
+    ///
+    /// The first that cannot be opened, with the reason.
+    pub fn open_waiting(&self) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
         let waiting = std::mem::take(&mut *self.waiting());
+        let mut unread = Vec::new();
         for file in waiting.iter().filter_map(Weak::upgrade) {
-            file.reopen(None).map_err(|e| (file.path.clone(), e))?;
+            let opened = match file.reopen(None) {
+                Err(e) if e.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                    unread.push(file.path.clone());
+                    file.drop_lines()
+                }
+                other => other,
+            };
+            opened.map_err(|e| (file.path.clone(), e))?;
         }
-        Ok(())
+        Ok(unread)
     }
 
     /// The paths of all files.

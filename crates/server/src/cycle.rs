@@ -72,12 +72,16 @@ impl Origin {
     /// whoever is told of one that cannot be opened has no other mistake.
     pub fn read(&self, log: &Log) -> Result<Plan, Failed> {
         let plan = self.judge(log)?;
-        self.logs.open_waiting().map_err(|(path, e)| {
+        let unread = self.logs.open_waiting().map_err(|(path, e)| {
             // nginx, which has names that end at a zero, does not find them.
             let e = if e.kind() == InvalidInput { std::io::Error::from_raw_os_error(2) } else { e };
             log!(log, Emerg, None, "{}", open_failed(&path, &e));
             Failed
         })?;
+        for path in unread {
+            let text = "has no reader, its lines are dropped until the logs are reopened";
+            log!(log, Warn, None, "the pipe \"{}\" {text}", path.display());
+        }
         directories::warn_of_logs(&self.logs, plan.config.user.as_ref(), log);
         Ok(plan)
     }

@@ -7,7 +7,7 @@
 //! files, which would be given away. Each directory on the way is opened before the next name is looked up in it, so nothing changes between a look and its
 //! use. For a process that is not root there is nothing to guard.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,9 +15,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, PROC_SUPER_MAGIC, Stat, Uid, fchmod, fchown, fcntl_getfl,
-    fcntl_setfl, fstat, fstatfs, mkdirat, open as open_path, openat, readlinkat, renameat,
-    unlinkat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, PROC_SUPER_MAGIC, Stat, Uid, fchmod, fchown,
+    fcntl_getfl, fcntl_setfl, fstat, fstatfs, mkdirat, open as open_path, openat, readlinkat,
+    renameat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -37,8 +37,8 @@ const STICKY: u32 = 0o1000;
 /// All that an owner may do with a directory.
 const OWNER: u32 = 0o700;
 
-/// Opens a file, made with `mode` if `flags` has CREATE. Never waits for the other end of a pipe: without a reader
-/// there is ENXIO.
+/// Opens a file, made with `mode` if `flags` has CREATE. Never waits for the other end of a pipe: one of root's without a
+/// reader is ENXIO.
 ///
 /// # Errors
 ///
@@ -49,7 +49,19 @@ pub fn open(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
     }
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     resolve(path, |dir, name, way| {
-        let fd = openat(dir, name, flags | way.follow, mode)?;
+        let fd = openat(dir, name, flags | way.follow, mode);
+        if fd.as_ref().is_err_and(|e| *e == Errno::NXIO) {
+            let path = OFlags::PATH | OFlags::CLOEXEC | way.follow;
+            let found = fstat(openat(dir, name, path, Mode::empty())?)?;
+            let is_pipe = FileType::from_raw_mode(found.st_mode) == FileType::Fifo;
+            if !is_pipe {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            if !is_from_root(&found, dir)? {
+                return Err(refused("no plain file"));
+            }
+        }
+        let fd = fd?;
         let found = fstat(&fd)?;
         let is_plain = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
         if way.planted && is_plain {
@@ -90,6 +102,10 @@ pub fn directory(
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(dir, name, flags | way.follow, Mode::empty())?;
         if made {
+            // A user who may change the directory above can have put another one there meanwhile.
+            if !is_empty(&fd)? {
+                return Err(refused("a directory"));
+            }
             call = "chmod()";
             fchmod(&fd, Mode::from_raw_mode(mode))?;
         }
@@ -126,12 +142,28 @@ pub fn check(path: &Path) -> io::Result<()> {
     resolve(path, |_, _, _| Ok(()))
 }
 
-/// Sets the mode of the unix socket that was bound to `path`.
-pub fn set_socket_mode(path: &Path, mode: Mode) -> io::Result<()> {
+/// Has the file of a unix socket be made without any rights, by which [`open_socket`] knows it.
+pub fn mark_socket(socket: &OwnedFd) {
+    // A kernel that cannot do that makes one that is known by its directory alone.
+    let _ = fchmod(socket, Mode::empty());
+}
+
+/// Sets the mode of the unix socket that was marked and bound to `path`.
+///
+/// # Errors
+///
+/// What the system calls answer; `PermissionDenied` with a text where another user may have put another socket there.
+pub fn open_socket(path: &Path, mode: Mode) -> io::Result<()> {
     resolve(path, |dir, name, _| {
         let fd = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)?;
-        if FileType::from_raw_mode(fstat(&fd)?.st_mode) != FileType::Socket {
+        let found = fstat(&fd)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
             return Err(Errno::NOTSOCK.into());
+        }
+        let is_marked = found.st_mode & 0o7777 == 0 && found.st_nlink == 1;
+        let is_own = found.st_uid == geteuid().as_raw();
+        if !(is_marked && is_own || is_from_root(&found, dir)?) {
+            return Err(refused("a socket"));
         }
         // A descriptor of a path alone has no fchmod(2).
         let by_number = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -230,6 +262,12 @@ fn is_from_root(entry: &Stat, dir: &OwnedFd) -> io::Result<bool> {
         && (kind == FileType::Directory || entry.st_nlink == 1);
     let is_own = entry.st_uid == 0 && (is_closed || is_kept);
     Ok(dir.st_uid == 0 && (is_own || is_closed && kind != FileType::Symlink))
+}
+
+fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
+    let is_other = |name: &CStr| !matches!(name.to_bytes(), b"." | b"..");
+    let mut entries = Dir::read_from(directory)?;
+    Ok(!entries.any(|entry| entry.is_ok_and(|entry| is_other(entry.file_name()))))
 }
 
 fn refused(what: &str) -> io::Error {

@@ -55,12 +55,16 @@ pub fn open(
         }
         Ok(None)
     };
-    // The kernel walks to the directory once more; what can be swapped until then is where a socket is made, nothing else.
+    // The kernel walks to the directory once more; what can be swapped until then is where a socket is made that nobody
+    // may connect to, nothing else.
     if let Address::Unix(path) = address
         && let Err(e) = guarded::check(path)
     {
         log!(log, Emerg, None, "bind() to {address} failed {}", Cause(&e));
         return Err(Failed);
+    }
+    if matches!(address, Address::Unix(_)) {
+        guarded::mark_socket(&fd);
     }
     if let Err(e) = bind(&fd, address, number) {
         return busy(format_args!("bind() to {address}"), e);
@@ -106,7 +110,7 @@ fn bind(fd: &OwnedFd, address: &Address, number: usize) -> rustix::io::Result<()
 
 /// A unix socket's file is open to all, as nginx leaves it; a test leaves none.
 fn settle(path: &Path, purpose: Purpose, log: &Log) {
-    if let Err(e) = guarded::set_socket_mode(path, Mode::from_raw_mode(0o666)) {
+    if let Err(e) = guarded::open_socket(path, Mode::from_raw_mode(0o666)) {
         log!(log, Emerg, None, "chmod() \"{}\" failed {}", path.display(), Cause(&e));
     }
     if purpose == Purpose::Test {

@@ -3,7 +3,12 @@
 use std::ffi::OsString;
 use std::io;
 
+use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capability_is_in_bounding_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
 use weir_log::{Cause, Log, log};
 use weir_sys::{environment, user};
 
@@ -22,6 +27,8 @@ pub fn take(config: &Config, log: &Log) -> Result<(), Failed> {
     }
     limits(config, log);
     become_user(config, log)?;
+    // What a script starts, a program with the set-user-ID bit among it, gets no more rights than the worker has.
+    tell(log, "prctl(PR_SET_NO_NEW_PRIVS)", || set_no_new_privs(true).map_err(Into::into));
     // A change of user forbids core files; the administrator may want them all the same.
     tell(log, "prctl(PR_SET_DUMPABLE)", || {
         rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).map_err(Into::into)
@@ -69,11 +76,39 @@ fn become_user(config: &Config, log: &Log) -> Result<(), Failed> {
         log!(log, Emerg, None, "{what} failed {}", Cause(&e));
         Failed
     };
-    user::set_group(user.gid).map_err(|e| fatal(format!("setgid({})", user.gid), e))?;
-    if let Err(e) = user::set_groups_of(&user.name, user.gid) {
-        fatal(format!("initgroups({}, {})", user.name.to_string_lossy(), user.gid), e);
+    // After setuid() the process may not change it any more.
+    if user.uid != 0 {
+        forget_capabilities().map_err(|e| fatal("prctl(PR_CAPBSET_DROP)".into(), e.into()))?;
     }
-    user::set_user(user.uid).map_err(|e| fatal(format!("setuid({})", user.uid), e))
+    let name = user.name.to_string_lossy();
+    user::set_group(user.gid).map_err(|e| fatal(format!("setgid({})", user.gid), e))?;
+    // nginx goes on with root's groups.
+    user::set_groups_of(&user.name, user.gid)
+        .map_err(|e| fatal(format!("initgroups({name}, {})", user.gid), e))?;
+    user::set_user(user.uid).map_err(|e| fatal(format!("setuid({})", user.uid), e))?;
+    if user.uid != 0 {
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        set_capabilities(None, sets).map_err(|e| fatal("capset()".into(), e.into()))?;
+    }
+    Ok(())
+}
+
+/// Empties the bounding set: no program that this process runs can have a capability. A service manager that keeps
+/// CAP_SETPCAP from weir decides on the set by itself.
+fn forget_capabilities() -> Result<(), Errno> {
+    for capability in (0..u64::BITS).map(|n| CapabilitySet::from_bits_retain(1 << n)) {
+        match capability_is_in_bounding_set(capability) {
+            Ok(true) => match remove_capability_from_bounding_set(capability) {
+                Err(Errno::PERM) => return Ok(()),
+                other => other?,
+            },
+            Ok(false) => {}
+            // The kernel knows no more of them.
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
 }
 
 /// The environment of a worker: what `env` lines name or give, and the time zone.
