@@ -262,6 +262,189 @@ fn the_unit_is_one_that_systemd_understands() {
     assert!(said.status.success() && !text.contains("weir.service"), "{text}");
 }
 
+/// The system calls of a set of systemd's, and of the sets in it.
+fn calls_of(set: &str, all: &str) -> Vec<String> {
+    let after = all.split('\n').skip_while(|line| *line != set).skip(1);
+    let names = after.take_while(|line| line.starts_with(' ')).map(str::trim);
+    let of = |name: &str| match name {
+        set if set.starts_with('@') => calls_of(set, all),
+        name => vec![name.to_owned()],
+    };
+    names.filter(|name| !name.starts_with('#')).flat_map(of).collect()
+}
+
+/// A server under strace, which writes down the calls that the unit's filter refuses: none.
+#[test]
+fn a_server_calls_nothing_that_the_units_filter_refuses() {
+    let unit = read("packaging/debian/weir.service");
+    let filter = unit.lines().find_map(|line| line.strip_prefix("SystemCallFilter=")).unwrap();
+    let known = run("sh", ["-c", "systemd-analyze syscall-filter 2>/dev/null"]);
+    let all = String::from_utf8_lossy(&known.stdout).into_owned();
+    if all.is_empty() || !run("sh", ["-c", "strace -V"]).status.success() {
+        return println!("not run: it needs systemd-analyze and strace");
+    }
+    let mut calls: Vec<String> = filter
+        .split(' ')
+        .flat_map(
+            |word| if word.starts_with('@') { calls_of(word, &all) } else { vec![word.into()] },
+        )
+        .collect();
+    assert!(calls.len() > 300 && calls.iter().any(|call| call == "epoll_wait"), "{calls:?}");
+    // What this strace does not know is none of its mistakes.
+    calls.iter_mut().for_each(|call| call.insert(0, '?'));
+    for method in ["epoll", "io_uring"] {
+        let dir = Dir::new();
+        let refused = dir.file("refused");
+        let traced = format!(
+            "#!/bin/sh\nexec strace -D -f --seccomp-bpf -qq -e signal=none -e trace='!{}' -o {} {WEIR} \"$@\"\n",
+            calls.join(","),
+            refused.display()
+        );
+        let script = dir.write("weir", traced);
+        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        if !run(script.to_str().unwrap(), ["-v"]).status.success() {
+            return println!("not run: strace may not trace");
+        }
+        fs::create_dir(dir.file("put")).unwrap();
+        fs::set_permissions(dir.file("put"), Permissions::from_mode(0o777)).unwrap();
+        let mut server = Server::start_in(
+            dir,
+            script.to_str().unwrap(),
+            &format!(
+                "worker_processes 2; worker_threads 2; worker_cpu_affinity auto; worker_rlimit_nofile 1000;
+                 events {{ use {method}; accept_balance reuseport_load; }} thread_pool extra threads=2;
+                 http {{ access_log %%DIR%%/access.log; proxy_cache_path %%DIR%%/cache keys_zone=cache:1m;
+                         server {{ listen 127.0.0.1:%%PORT%%; listen unix:%%DIR%%/socket;
+                                   location / {{ proxy_pass http://unix:%%DIR%%/socket:/in; proxy_cache cache; proxy_cache_valid 1h; }}
+                                   location /in {{ return 200 x; }}
+                                   location /lua {{ content_by_lua_block {{
+                                       local p = io.popen('id'); ngx.say(p:read('*a')); p:close(); ngx.sleep(0.001) }} }}
+                                   location /put/ {{ root %%DIR%%; dav_methods PUT DELETE MOVE MKCOL; }}
+                                   location /file/ {{ aio threads=extra; sendfile on; alias %%DIR%%/; }} }} }}"
+            ),
+        );
+        for path in ["/", "/", "/lua", "/file/nginx.conf"] {
+            assert_eq!(server.get(path).status, 200, "{path}");
+        }
+        assert_eq!(server.ask("PUT /put/a", "Content-Length: 1\r\n", "x").status, 201);
+        assert_eq!(server.ask("DELETE /put/a", "", "").status, 204);
+        server.reload();
+        server.signal(rustix::process::Signal::USR1);
+        server.wait_log(": reopening logs", 3);
+        assert_eq!(server.get("/file/nginx.conf").status, 200);
+        assert!(server.stop().success());
+        assert_eq!(server.dir().read("refused"), "", "{method}");
+    }
+}
+
+#[test]
+fn images_are_built_on_exact_versions() {
+    let file = read("packaging/container/Containerfile");
+    let images: Vec<&str> = file.lines().filter_map(|line| line.strip_prefix("FROM ")).collect();
+    for image in &images {
+        let tag = image.split(' ').next().and_then(|image| image.split_once(':'));
+        let version = tag.and_then(|(_, tag)| tag.split('-').next());
+        assert!(version.is_some_and(|version| version.contains('.')), "{image}");
+    }
+    assert_eq!(images.len(), 2);
+}
+
+/// An SPDX expression, or an older one with slashes, that holds with these licences.
+fn holds(expression: &str, allowed: &[&str]) -> bool {
+    fn any(words: &mut std::iter::Peekable<std::slice::Iter<'_, &str>>, allowed: &[&str]) -> bool {
+        let mut holds = all(words, allowed);
+        while words.next_if(|word| matches!(**word, "OR" | "/")).is_some() {
+            holds |= all(words, allowed);
+        }
+        holds
+    }
+    fn all(words: &mut std::iter::Peekable<std::slice::Iter<'_, &str>>, allowed: &[&str]) -> bool {
+        let mut holds = one(words, allowed);
+        while words.next_if(|word| **word == "AND").is_some() {
+            holds &= one(words, allowed);
+        }
+        holds
+    }
+    fn one(words: &mut std::iter::Peekable<std::slice::Iter<'_, &str>>, allowed: &[&str]) -> bool {
+        match words.next() {
+            Some(&"(") => {
+                let holds = any(words, allowed);
+                words.next_if(|word| **word == ")").is_some() && holds
+            }
+            Some(licence) if words.next_if(|word| **word == "WITH").is_some() => {
+                let exception = words.next().copied().unwrap_or_default();
+                allowed.contains(&format!("{licence} WITH {exception}").as_str())
+            }
+            Some(licence) => allowed.contains(licence),
+            None => false,
+        }
+    }
+    let apart = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " / ");
+    let words: Vec<&str> = apart.split_whitespace().collect();
+    let mut words = words.iter().peekable();
+    any(&mut words, allowed) && words.next().is_none()
+}
+
+/// What `deny.toml` says of licences, sources and banned crates, without cargo-deny and a network.
+#[test]
+fn what_weir_is_built_from_may_be() {
+    let allowed = ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception"];
+    let cases = [
+        ("MIT OR GPL-3.0", true),
+        ("MIT/Apache-2.0", true),
+        ("GPL-3.0 AND MIT", false),
+        ("(GPL-3.0 OR MIT) AND Apache-2.0", true),
+        ("MIT AND (GPL-3.0 OR AGPL-3.0)", false),
+        ("Apache-2.0 WITH LLVM-exception", true),
+        ("GPL-3.0 WITH GCC-exception", false),
+        ("MIT Apache-2.0", false),
+        ("", false),
+    ];
+    for (expression, does) in cases {
+        assert_eq!(holds(expression, &allowed), does, "{expression}");
+    }
+    let deny = read("deny.toml");
+    let list = |name: &str| -> Vec<String> {
+        let list = deny.split(&format!("\n{name} = [")).nth(1).expect("a list");
+        let quoted = list.split(']').next().unwrap().split('"');
+        quoted.skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let (allowed, banned) = (list("allow"), list("deny"));
+    let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
+    assert!(allowed.contains(&"MIT") && banned.contains(&"openssl-sys".to_owned()));
+    let options =
+        ["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform"];
+    let mut seen = 0;
+    for target in list("targets") {
+        let manifest = root().join("Cargo.toml");
+        let args = options.into_iter().chain([
+            target.as_str(),
+            "--manifest-path",
+            manifest.to_str().unwrap(),
+        ]);
+        let out = run(env!("CARGO"), args);
+        if !out.status.success() {
+            // Another machine's crates need not be here.
+            println!("not looked at for {target}: {}", String::from_utf8_lossy(&out.stderr));
+            continue;
+        }
+        let all: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        for package in all["packages"].as_array().unwrap() {
+            let name = package["name"].as_str().unwrap();
+            let licence = package["license"].as_str().unwrap_or_default();
+            assert!(holds(licence, &allowed), "{name} has the licence {licence:?}");
+            assert!(!banned.iter().any(|banned| banned == name), "{name} is banned");
+            let source = package["source"].as_str();
+            let is_known = source.is_none_or(|source| {
+                source == "registry+https://github.com/rust-lang/crates.io-index"
+            });
+            assert!(is_known, "{name} comes from {source:?}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 100, "{seen}");
+}
+
 /// What the package's installation does with a directory, run as it is written there.
 fn installed(function: &str, dir: &Path) -> bool {
     let script = read("packaging/debian/postinst");
