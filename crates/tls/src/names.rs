@@ -1,6 +1,7 @@
 //! OpenSSL's names of protocols, ciphers and curves, and what rustls has for them.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
@@ -13,10 +14,21 @@ pub fn provider() -> &'static CryptoProvider {
 
 static PROVIDER: OnceLock<CryptoProvider> = OnceLock::new();
 
-/// Has this thread's source of random numbers collect its first entropy, where a configuration has TLS. AWS-LC takes tens of
+/// Whether a configuration has a server that speaks TLS.
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// The same for a server.
+pub fn servers_provider() -> &'static CryptoProvider {
+    SERVES.store(true, Ordering::Relaxed);
+    provider()
+}
+
+/// Has this thread's source of random numbers collect its first entropy, where a server speaks TLS. AWS-LC takes tens of
 /// milliseconds for it in each process, also after a fork, and would take them in the first handshake.
+///
+/// Without such a server nothing is done: the first worker that is ready would accept alone meanwhile.
 pub fn seed_random() {
-    if PROVIDER.get().is_some() {
+    if SERVES.load(Ordering::Relaxed) {
         // A source that fails here fails the handshake that needs it.
         let _ = ::aws_lc_rs::rand::fill(&mut [0; 32]);
     }
