@@ -146,7 +146,7 @@ mod tests {
                 (spent() - before, began.elapsed())
             });
             // Bounded, so that one who is never told of fails here.
-            for _ in 0..20 * TELL {
+            for _ in 0..200 * TELL {
                 if TOLD.load(Ordering::SeqCst) != 0 {
                     break;
                 }
