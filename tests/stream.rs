@@ -9,6 +9,8 @@ use weir_testkit::{Server, ask_until, examples, listen};
 
 #[path = "stream/datagrams.rs"]
 mod datagrams;
+#[path = "stream/ends.rs"]
+mod ends;
 #[path = "stream/groups.rs"]
 mod groups;
 #[path = "stream/health.rs"]

@@ -171,6 +171,13 @@ impl Course {
         self.judge_law();
         self.world.calm();
         self.rest_for(QUIET);
+        // A cache goes on to fetch without its clients, also from a server that sends byte by byte.
+        while !self.world.are_gone_but(self.fate.loops)
+            && self.peers.values().any(|peer| matches!(peer, Peer::Server(_) | Peer::Origin(_)))
+            && self.world.now() < MOST
+        {
+            self.rest_for(QUIET);
+        }
         if !self.world.are_gone_but(self.fate.loops) {
             self.book.find("an older configuration's worker does not end".to_owned());
         }
