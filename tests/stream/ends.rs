@@ -109,6 +109,12 @@ impl Session {
     }
 }
 
+/// The time from one piece to the next of a server that never stops.
+#[expect(clippy::disallowed_methods, reason = "a server of the test, on a thread of its own")]
+fn pace() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
 /// A server that never comes to the end of what it says, over HTTP or without.
 fn endless() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -125,7 +131,7 @@ fn endless() -> u16 {
                 };
                 let _ = stream.write_all(head);
                 while stream.write_all(b"more\n").is_ok() {
-                    std::thread::sleep(Duration::from_millis(20));
+                    pace();
                 }
             });
         }
@@ -144,7 +150,7 @@ fn talker() -> u16 {
                 // For a minute at most: it is not told that the session is over.
                 for _ in 0..3000 {
                     let _ = socket.send_to(b"more", from);
-                    std::thread::sleep(Duration::from_millis(20));
+                    pace();
                 }
             });
         }
