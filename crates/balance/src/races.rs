@@ -19,7 +19,7 @@ const HANDLER: Duration = Duration::from_micros(5);
 
 struct Two<'a> {
     table: LoadTable<'a>,
-    /// The loop without a connection has looked whom to wake, and is in a handler.
+    /// The loop without a connection has looked which loop to wake, and is in a handler.
     handles: AtomicBool,
     over: AtomicBool,
 }

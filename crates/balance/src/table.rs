@@ -428,7 +428,7 @@ impl Row<'_> {
         self.calls().take(WAKE)
     }
 
-    /// Whoever gives it rings in any case: another caller may have been killed before it rang.
+    /// The caller rings in any case: another one may have been killed before it rang.
     fn give_baton(&self, stamp: u64) {
         self.call(WAKE | BATON, stamp);
     }

@@ -394,7 +394,7 @@ impl State {
         self.received - self.start >= limit.max(1)
     }
 
-    /// Lets pieces go that nobody needs in memory. Once all has come there is no need for room.
+    /// Lets pieces go that are not needed in memory. Once all has come there is no need for room.
     fn trim(&mut self, limit: u64) {
         while self.end.is_none() && self.is_full(limit) {
             let Some(front) = self.pieces.front() else { return };

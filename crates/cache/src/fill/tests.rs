@@ -109,7 +109,7 @@ fn without_a_disk_each_reader_is_on_its_own() {
     fill.store_failed();
     assert!(matches!(now(other.next()), Some(Piece::Alone)));
     assert_eq!(other.rest().unwrap().at, 4);
-    // Nobody can join any more.
+    // No reader can join any more.
     assert!(fill.reader().is_none());
     // The client of the request that fetches it sets the pace.
     assert_eq!(now(fill.room()), None);

@@ -55,8 +55,8 @@ pub fn open(
         }
         Ok(None)
     };
-    // The kernel walks to the directory once more; what can be swapped until then is where a socket is made that nobody
-    // may connect to, nothing else.
+    // The kernel walks to the directory once more; what can be swapped until then is where a socket without rights
+    // is made, nothing else.
     if let Address::Unix(path) = address
         && let Err(e) = guarded::check(path)
     {

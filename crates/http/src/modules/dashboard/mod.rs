@@ -162,7 +162,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The newest event of a loop, as long as somebody looks on there. It is made once for all viewers: with many zones that
+/// The newest event of a loop, as long as it has viewers. It is made once for all viewers: with many zones that
 /// takes milliseconds.
 #[derive(Default)]
 pub struct Newest(RefCell<Option<(Instant, Bytes)>>);
@@ -258,7 +258,7 @@ mod tests {
             // One that comes between two events waits for the same as the others.
             assert_eq!(viewers.join().at(now + PAUSE / 2, make), expected);
         }
-        // Nothing is kept while nobody looks on.
+        // Nothing is kept without viewers.
         drop(all);
         assert_eq!(viewers.join().at(began + PAUSE * 3, make).0, "5");
     }
