@@ -5,6 +5,17 @@
 //! way: `connection` reads bytes and parks idle sockets, `request` is what is known of one request,
 //! `phases` carries it through the handlers that `modules/mod.rs` lists, `answer` is what they answer and sends
 //! it, and `upstream` asks other servers. `config` is what the `http` block becomes.
+//!
+//! # The order of the folders
+//!
+//! A folder may name those of its own level and of lower ones. `tests/architecture` counts what still runs up.
+//!
+//! 1. What a request is: `request`, `variables`, `body`, `answer`, `subrequest`, `files`, `counts`, `secret`
+//! 2. How it is carried: `connection`, `http2`
+//! 3. Phases and configuration: `phases`, `config`, `content`, `doing`, `event_loop`
+//! 4. Other servers, and the cache: `upstream`
+//! 5. Modules, which only the list in `modules/mod.rs` names: `modules`
+//! 6. What looks at a site from outside: `explain`
 
 mod answer;
 mod body;

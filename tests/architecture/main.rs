@@ -1,0 +1,166 @@
+//! The order of the rooms, read from the imports of the product's files.
+//!
+//! `ARCHITECTURE.md` orders the crates and `crates/http/src/lib.rs` the folders of `http`. An arrow is a file that
+//! names something of another file. `WEIR_ARROWS=1 cargo test -p weir-testkit --test architecture -- --nocapture`
+//! prints the table, each arrow up and the files of the largest circles.
+
+mod graph;
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::graph::{Graph, Id};
+
+/// The most files in one circle of imports where nothing else is said.
+const CIRCLE: usize = 12;
+
+/// Crates with a larger circle, and how large it may be. These numbers only go down.
+const CIRCLES: &[(&str, usize)] = &[("engine", 33), ("http", 247), ("lab", 25), ("stream", 16)];
+
+/// Arrows that run up between folders of `http`. The number only goes down.
+const UP: usize = 122;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn workspace() -> Graph {
+    Graph::read(&root().join("crates"))
+}
+
+fn wanted() -> bool {
+    std::env::var_os("WEIR_ARROWS").is_some()
+}
+
+/// The levels of the crates, from the table in `ARCHITECTURE.md`; crates for tests have none.
+fn crate_levels() -> BTreeMap<String, Option<u32>> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let rows = text.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let (level, room) = (cells.next()?, cells.next()?);
+        let room = room.strip_prefix('`')?.strip_suffix('`')?;
+        Some((room.to_owned(), level.parse().ok()))
+    });
+    rows.collect()
+}
+
+/// The levels of http's folders, from the list in its `lib.rs`: `//! 2. words: `a`, `b``
+fn folder_levels() -> BTreeMap<String, u32> {
+    let text = fs::read_to_string(root().join("crates/http/src/lib.rs")).unwrap();
+    let mut levels = BTreeMap::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("//! ")) {
+        let Some((level, folders)) = line.split_once(". ") else { continue };
+        let Ok(level) = level.parse() else { continue };
+        for folder in folders.split('`').skip(1).step_by(2) {
+            levels.insert(folder.to_owned(), level);
+        }
+    }
+    levels
+}
+
+/// Arrows between folders of `http`: all of them, and those that run up.
+fn between_folders(graph: &Graph) -> (usize, Vec<(Id, Id)>) {
+    let levels = folder_levels();
+    let (mut all, mut up) = (0, Vec::new());
+    for from in graph.of("http") {
+        let Some(room) = graph.files[from].room() else { continue };
+        let level = levels.get(room);
+        assert!(level.is_some(), "crates/http/src/lib.rs gives {room} no level");
+        for &to in &graph.arrows[from] {
+            let target = &graph.files[to];
+            let Some(other) = target.room().filter(|_| target.crate_name == "http") else {
+                continue;
+            };
+            if other != room && !target.test_only {
+                all += 1;
+                if levels.get(other) > level {
+                    up.push((from, to));
+                }
+            }
+        }
+    }
+    (all, up)
+}
+
+#[test]
+fn crates_name_lower_ones_only() {
+    let (graph, levels) = (workspace(), crate_levels());
+    let mut wrong = BTreeSet::new();
+    for name in graph.crate_names() {
+        let Some(level) = levels.get(name) else {
+            panic!("ARCHITECTURE.md gives the crate {name} no level");
+        };
+        for id in graph.of(name) {
+            for other in &graph.crates[id] {
+                let fits = match (level, levels[other.as_str()]) {
+                    (Some(level), Some(lower)) => lower < *level,
+                    (None, _) => true,
+                    (Some(_), None) => false,
+                };
+                if !fits {
+                    let path = &graph.files[id].path;
+                    wrong.insert(format!("crates/{name}/src/{path} names weir_{other}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn product_files_name_none_that_only_tests_have() {
+    let graph = workspace();
+    let mut wrong = Vec::new();
+    for name in graph.crate_names() {
+        for id in graph.of(name) {
+            for &to in graph.arrows[id].iter().filter(|to| graph.files[**to].test_only) {
+                let (file, test) = (&graph.files[id], &graph.files[to]);
+                wrong.push(format!("crates/{name}/src/{} names {}", file.path, test.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn folders_of_http_name_lower_ones_only() {
+    let graph = workspace();
+    let (all, up) = between_folders(&graph);
+    if wanted() {
+        for (from, to) in &up {
+            println!("up: {} -> {}", graph.files[*from].path, graph.files[*to].path);
+        }
+    }
+    println!("http: {} of {all} arrows between folders run up", up.len());
+    assert!(up.len() <= UP, "{} arrows run up between folders of http, at most {UP} may", up.len());
+}
+
+#[test]
+fn circles_of_imports_are_small() {
+    let graph = workspace();
+    let mut table = String::new();
+    let mut wrong = Vec::new();
+    for name in graph.crate_names() {
+        let circle = graph.largest_circle(name);
+        let files: Vec<_> = graph.of(name).map(|id| &graph.files[id]).collect();
+        let lines: usize = files.iter().map(|file| file.lines).sum();
+        let rooms: BTreeSet<_> = files.iter().filter_map(|file| file.room()).collect();
+        let (rooms, files, circle_size) = (rooms.len(), files.len(), circle.len());
+        let _ = writeln!(table, "| {name} | {rooms} | {files} | {lines} | {circle_size} |");
+        if circle_size > CIRCLE && wanted() {
+            let paths: Vec<_> = circle.iter().map(|id| graph.files[*id].path.as_str()).collect();
+            println!("circle in {name}: {}", paths.join(" "));
+        }
+        let limit = CIRCLES.iter().find(|(other, _)| *other == name).map_or(CIRCLE, |(_, n)| *n);
+        if circle_size > limit {
+            wrong.push(format!("{name}: {circle_size} files in one circle, the limit is {limit}"));
+        } else if limit > CIRCLE && circle_size < limit {
+            println!("the limit of {name} may be lowered to {circle_size}");
+        }
+    }
+    println!("| crate | rooms | files | lines | largest circle |\n|---|---|---|---|---|\n{table}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
