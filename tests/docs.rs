@@ -2,8 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "the pages are written where that is asked for")]
 
+use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Set to anything, it writes the pages instead of comparing them.
 const WRITE: &str = "WEIR_WRITE_DOCS";
@@ -46,90 +47,109 @@ fn the_page_of_metrics_names_them_all() {
 }
 
 #[test]
-fn tests_that_pages_name_are_there() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut code = String::new();
-    for directory in ["tests", "crates"] {
-        read_code(&root.join(directory), &mut code);
-    }
-    for page in ["docs/reliability.md", "docs/differences.md", "SECURITY.md"] {
-        let text = fs::read_to_string(root.join(page)).unwrap();
-        // The last column of each row.
-        for row in text.lines().filter(|line| line.starts_with('|')) {
+fn tests_in_the_last_column_of_a_row_exist() {
+    let functions = functions();
+    for page in ["docs/reliability-tests.md", "docs/differences.md", "SECURITY.md"] {
+        for row in rows(&read(page)) {
             let column = row.trim_end_matches(['|', ' ']).rsplit("| ").next().unwrap_or_default();
-            let head = row.starts_with("|---") || row.starts_with("| what | nginx ");
             assert!(
-                head || page != "docs/differences.md" || column.contains('`'),
+                page != "docs/differences.md" || column.contains('`'),
                 "{page}: no test shows {row}"
             );
             for name in column.split('`').skip(1).step_by(2) {
-                assert!(code.contains(&format!("fn {name}(")), "{page}: no test `{name}`");
+                assert!(functions.contains(name), "{page}: no test `{name}`");
             }
         }
     }
 }
 
+/// A paragraph, an item or a table of a page names its tests in a comment that readers do not see.
 #[test]
-fn what_the_page_of_claims_names_is_there() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+fn tests_in_the_comments_of_pages_exist() {
+    let functions = functions();
+    let (mut claims, mut names) = (0, 0);
+    for page in pages() {
+        let text = read(&page);
+        for comment in text.split("<!-- ").skip(1).filter_map(|rest| rest.split("-->").next()) {
+            let Some((_, list)) = comment.split_once("tests: ") else { continue };
+            claims += 1;
+            for name in list.split(',').map(str::trim) {
+                assert!(functions.contains(name), "{page}: no test {name:?}");
+                names += 1;
+            }
+        }
+    }
+    assert!(claims > 300 && names > 700, "{claims} claims name {names} tests");
+}
+
+/// docs/reliability.md lists the promises; docs/reliability-tests.md has a row for each, in the same words.
+#[test]
+fn each_promise_has_a_row_of_tests() {
+    let promises = read("docs/reliability.md");
+    let promises = promises.split("\n## What is not promised").next().unwrap_or_default();
+    let tested = read("docs/reliability-tests.md");
+    let tested: Vec<&str> = rows(&tested).filter_map(|row| row[2..].split(" | ").next()).collect();
+    let items = promises.lines().filter_map(|line| line.strip_prefix("- "));
+    let things = rows(promises).filter_map(|row| row[2..].split(" | ").next());
+    let promises: Vec<&str> = items.chain(things).collect();
+    for promise in &promises {
+        assert!(tested.contains(promise), "docs/reliability-tests.md: no row for {promise:?}");
+    }
+    assert!(promises.len() > 20, "{}", promises.len());
+}
+
+/// A longer line is a cell that cannot be read in a table, or a paragraph that should be several.
+#[test]
+fn no_line_of_a_page_is_longer_than_600_characters() {
+    for page in pages() {
+        for (number, line) in read(&page).lines().enumerate() {
+            let length = line.chars().count();
+            assert!(length <= 600, "{page}:{}: {length} characters", number + 1);
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(page: &str) -> String {
+    fs::read_to_string(root().join(page)).unwrap()
+}
+
+/// The pages for readers: those of docs/, and those at the root.
+fn pages() -> Vec<String> {
+    let mut pages = Vec::new();
+    for directory in ["", "docs/"] {
+        for entry in fs::read_dir(root().join(directory)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.ends_with(".md") {
+                pages.push(format!("{directory}{name}"));
+            }
+        }
+    }
+    assert!(pages.len() > 30, "{pages:?}");
+    pages
+}
+
+/// The rows of all tables of a page, without their heads.
+fn rows(page: &str) -> impl Iterator<Item = &str> {
+    let lines = page.lines().zip(page.lines().skip(1).chain([""]));
+    lines
+        .filter(|(line, next)| {
+            line.starts_with("| ") && !next.starts_with("|---") && !line.starts_with("|---")
+        })
+        .map(|(line, _)| line)
+}
+
+/// The names of all functions of the workspace and its tests.
+fn functions() -> HashSet<String> {
     let mut code = String::new();
     for directory in ["tests", "crates"] {
-        read_code(&root.join(directory), &mut code);
+        read_code(&root().join(directory), &mut code);
     }
-    let text = fs::read_to_string(root.join("docs/claims.md")).unwrap();
-    let (mut without, mut rows) = (0, 0);
-    for part in text.split("\n## ").skip(1) {
-        let page = part.lines().next().unwrap_or_default();
-        let begins = claims_of(&fs::read_to_string(root.join("docs").join(page)).unwrap());
-        let mut rest = begins.iter();
-        let of_page = part.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
-        for row in of_page.filter(|row| !row.is_empty()) {
-            let cells = row.trim_matches(['|', ' ']).split_once(" | ");
-            let (claim, held) = cells.unwrap_or_else(|| panic!("docs/claims.md: {row}"));
-            let is_there = !claim.is_empty() && rest.any(|begin| begin.starts_with(claim));
-            assert!(
-                is_there,
-                "docs/{page} has nothing that begins with {claim:?}, or it stands earlier"
-            );
-            rows += 1;
-            if held.starts_with("no test: ") {
-                continue;
-            }
-            let mut tests = held.split('`').skip(1).step_by(2).peekable();
-            assert!(tests.peek().is_some(), "docs/claims.md: no test holds {claim:?}");
-            for name in tests {
-                assert!(code.contains(&format!("fn {name}(")), "docs/claims.md: no test `{name}`");
-            }
-        }
-        without += begins.len();
-    }
-    println!("{rows} of {without} claims have rows");
-    assert!(rows > 200, "{rows}");
-}
-
-/// How the paragraphs, items of lists and tables of a page begin, without their marks.
-fn claims_of(page: &str) -> Vec<String> {
-    let (mut claims, mut in_example, mut within) = (Vec::new(), false, false);
-    for line in page.lines() {
-        let fence = line.trim_start().starts_with("```");
-        in_example ^= fence;
-        let item = line.strip_prefix("- ").or_else(|| {
-            let number = line.split_once(". ")?;
-            number.0.bytes().all(|byte| byte.is_ascii_digit()).then_some(number.1)
-        });
-        let is_text =
-            !line.trim().is_empty() && !line.starts_with(['#']) && !line.starts_with("    ");
-        if fence || in_example || !is_text {
-            within = false;
-            continue;
-        }
-        if !within || item.is_some() {
-            let plain = item.unwrap_or(line).replace(['`', '*', '|'], "");
-            claims.push(plain.split_whitespace().collect::<Vec<_>>().join(" "));
-        }
-        within = true;
-    }
-    claims
+    let behind = code.split("fn ").skip(1);
+    behind.filter_map(|rest| rest.split_once('(').map(|(name, _)| name.to_owned())).collect()
 }
 
 #[test]
