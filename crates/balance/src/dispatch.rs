@@ -45,7 +45,8 @@ impl Policy for Dispatch {
 fn weight((_, row): &(usize, Row<'_>)) -> (u64, u64, u64) {
     let (load, pending) = (row.load(), row.pending());
     let awake = u64::from(row.state() == State::Awake);
-    (load.open + pending, load.inflight.max(awake) + pending, row.accepted() + pending)
+    let with_pending = |n: u64| n.saturating_add(pending);
+    (with_pending(load.open), with_pending(load.inflight.max(awake)), with_pending(row.accepted()))
 }
 
 fn is_there(row: Row<'_>) -> bool {

@@ -304,7 +304,8 @@ struct Mean {
 
 impl Mean {
     fn add(&mut self, value: u64) {
-        self.sum += value;
+        // A word in shared memory may have any value.
+        self.sum = self.sum.saturating_add(value);
         self.n += 1;
     }
 
@@ -317,7 +318,8 @@ impl Mean {
     /// sixteenth more does not matter and would make loops come and go.
     fn admits(&self, value: u64, slack: u64) -> bool {
         let mean = self.sum / self.n;
-        value.saturating_mul(self.n) <= self.sum || value <= mean + (mean / 16).max(slack)
+        value.saturating_mul(self.n) <= self.sum
+            || value <= mean.saturating_add((mean / 16).max(slack))
     }
 }
 

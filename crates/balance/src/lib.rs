@@ -31,6 +31,8 @@ mod seam;
 mod seat;
 mod shared_epoll;
 mod single;
+#[cfg(test)]
+mod spoilt;
 mod table;
 
 use std::time::{Duration, Instant};

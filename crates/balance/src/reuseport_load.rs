@@ -40,7 +40,7 @@ pub(crate) fn choose(now: Instant, loops: &LoadTable<'_>, hash: usize) -> Option
     let fit = candidates.filter(|&i| is_fit(loops.row(i), stamp));
     let i = fit.min_by_key(|&i| {
         let Load { open, inflight } = loops.row(i).load();
-        (open + loops.row(i).pending(), inflight, loops.row(i).handed())
+        (open.saturating_add(loops.row(i).pending()), inflight, loops.row(i).handed())
     })?;
     loops.row(i).count_handed();
     Some(i)

@@ -165,6 +165,12 @@ impl Seat {
         self.retired
     }
 
+    /// Where its policy would hand a connection.
+    #[cfg(test)]
+    pub(crate) fn policy_places(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
+        self.policy.place(now, loops)
+    }
+
     /// From now on this loop takes nothing new. To be called while it is awake; returns the loops
     /// to wake, since one of them may have relied on this one.
     pub fn retire(&mut self, now: Instant, loops: &LoadTable<'_>) -> Vec<usize> {

@@ -302,13 +302,17 @@ impl<'a> LoadTable<'a> {
             .filter(move |&i| i < len)
     }
 
-    /// Takes the accept lock for loop `me`; true when it holds the lock now.
+    /// Takes the accept lock for loop `me`; true when it holds the lock now. A lock that no loop of the table can hold is
+    /// free.
     pub(crate) fn try_lock(&self, me: usize) -> bool {
         let mine = me as u64 + 1;
-        match change(|| self.head[LOCK].compare_exchange(0, mine, SeqCst, SeqCst)) {
-            Some(Ok(_)) => true,
+        let take = |from| change(|| self.head[LOCK].compare_exchange(from, mine, SeqCst, SeqCst));
+        match take(0) {
+            Some(Err(holder)) if holder > self.len() as u64 => {
+                take(holder).is_some_and(|t| t.is_ok())
+            }
             Some(Err(holder)) => holder == mine,
-            None => false,
+            taken => taken.is_some(),
         }
     }
 
@@ -445,7 +449,11 @@ impl Row<'_> {
 
     /// The loop is about to sleep; false if it must not, since it was called.
     pub(crate) fn sleep(&self) -> bool {
-        self.calls().sleep()
+        let sleeps = self.calls().sleep();
+        if !sleeps {
+            self.calls().keep_only(WAKE | BATON);
+        }
+        sleeps
     }
 
     /// The loop is awake.

@@ -90,6 +90,12 @@ impl<W: Word> Slumber<W> {
         self.0.change(0, ASLEEP)
     }
 
+    /// Clears reasons that are none of these: a word in shared memory may have any value, and a reason that no one takes
+    /// would keep the loop awake for ever.
+    pub fn keep_only(&self, reasons: u64) {
+        self.take(!(reasons | ASLEEP));
+    }
+
     /// The loop is awake: its callers need not ring.
     pub fn wake(&self) {
         if self.has(ASLEEP) {

@@ -35,6 +35,9 @@ use crate::sockets::Socket;
 
 /// An acceptor that dies with a connection in its hands tells nobody: who ends looks again after this time.
 const LAST: Duration = Duration::from_millis(5);
+/// A loop that ends waits no longer for a connection that an acceptor is about to hand to it: the word that says so may be
+/// spoilt.
+const LONGEST_LAST: Duration = Duration::from_secs(10);
 
 /// Where a loop stands among all loops of the server.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +58,8 @@ pub struct Listening {
     acceptor: Option<Acceptor>,
     /// The sockets that datagrams come to: their numbers, and which of theirs are this loop's.
     datagrams: Vec<(usize, usize)>,
+    /// When it took the last new connection, if it ends.
+    retired: Option<Instant>,
 }
 
 impl Listening {
@@ -80,8 +85,8 @@ impl Listening {
         };
         let seat = Seat::take(kind, setup, h.now(), &commons.table());
         let porter = Porter::new(seat, events.multi_accept);
-        let datagrams = Vec::new();
-        let mut listening = Listening { porter, gate, commons, acceptor: None, datagrams };
+        let (acceptor, datagrams, retired) = (None, Vec::new(), None);
+        let mut listening = Listening { porter, gate, commons, acceptor, datagrams, retired };
         listening.start_acceptor(cycle, place, kind, setup)?;
         listening.receive(cycle, place);
         Ok(listening)
@@ -101,6 +106,7 @@ impl Listening {
 
     /// Takes nothing new from now on, but what waits in queues that nobody else will see.
     pub fn retire(&mut self, h: &Handle, how: Retire) {
+        self.retired = Some(h.now());
         self.porter.retire(&mut self.gate, &self.commons.table());
         let mut owes = self.porter.owes_until(&self.gate);
         if let Some(acceptor) = self.acceptor.take() {
@@ -133,7 +139,12 @@ impl Listening {
 
     /// Whether it ends, and an acceptor is about to hand one more connection to it.
     fn is_handed_its_last(&self) -> bool {
-        self.gate.doors.is_empty() && self.commons.table().hands_to(self.porter.me())
+        let (me, now) = (self.porter.me(), weir_balance::Entrance::now(&self.gate));
+        let is_soon = |at: Instant| now.saturating_duration_since(at) < LONGEST_LAST;
+        self.gate.doors.is_empty()
+            && self.commons.line(me).is_some()
+            && self.retired.is_some_and(is_soon)
+            && self.commons.table().hands_to(me)
     }
 
     fn start_acceptor(
