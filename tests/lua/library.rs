@@ -31,6 +31,36 @@ fn the_machine_is_all_of_luajit() {
     assert_eq!(said(script), "3 2 jit function\n2truetrue0\ntrue0falsehttp\n");
 }
 
+/// As `resty.string`, `resty.random` and `resty.sha256` call them. A machine without OpenSSL is only asked for nginx's.
+#[test]
+fn libraries_find_functions_of_nginx_and_openssl_in_ffi() {
+    let script = r#"
+        local ffi = require "ffi"
+        ffi.cdef [[
+            unsigned char *ngx_hex_dump(unsigned char *dst, const unsigned char *src, size_t len);
+            intptr_t ngx_atoi(const unsigned char *line, size_t n);
+            unsigned char *SHA256(const unsigned char *d, size_t n, unsigned char *md);
+            int RAND_bytes(unsigned char *buf, int num);
+        ]]
+        local function hex(s, n)
+            local out = ffi.new("unsigned char[?]", 2 * n)
+            local last = ffi.C.ngx_hex_dump(out, s, n)
+            return ffi.string(out, last - out)
+        end
+        ngx.say(hex("\0az\255", 4), " ", hex("", 0))
+        for _, text in ipairs { "0", "407", "", "-1", "4x", "9223372036854775807", "9223372036854775808" } do
+            ngx.say(tostring(ffi.C.ngx_atoi(text, #text)))
+        end
+        if not pcall(ffi.load, "libcrypto.so.3") and not pcall(ffi.load, "crypto") then return ngx.say("none") end
+        local out = ffi.new("unsigned char[?]", 32)
+        ffi.C.SHA256("abc", 3, out)
+        ngx.say(hex(out, 32):sub(1, 16), " ", ffi.C.RAND_bytes(out, 32))"#;
+    let answer = said(script);
+    let numbers = "0LL\n407LL\n-1LL\n-1LL\n-1LL\n9223372036854775807LL\n-1LL\n";
+    let rest = answer.strip_prefix(&format!("00617aff \n{numbers}")).expect(&answer);
+    assert!(matches!(rest, "ba7816bf8f01cfea 1\n" | "none\n"), "{answer}");
+}
+
 #[test]
 fn dictionaries_are_shared_by_all_workers_and_outlive_a_reload() {
     let conf = r#"worker_processes 2;

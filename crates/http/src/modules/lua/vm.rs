@@ -1,7 +1,5 @@
 //! A loop's Lua machine: its libraries, and the compiled scripts.
 
-#![expect(clippy::disallowed_methods, reason = "scripts are the configuration's")]
-
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -70,8 +68,9 @@ pub fn try_out(event_loop: &LoopState) -> Result<(), String> {
 }
 
 impl Vm {
+    #[expect(clippy::disallowed_methods, reason = "all scripts of a site are its configuration's")]
     fn new(site: &'static Site) -> Result<Vm, String> {
-        let lua = weir_sys::lua::machine();
+        let lua = weir_sys::lua::vm_without_restrictions();
         let anchors = Anchors::new(&lua).map_err(|error| not_made(&error))?;
         Ok(Vm {
             anchors,
@@ -219,6 +218,7 @@ pub enum Unloaded {
     Broken(String),
 }
 
+#[expect(clippy::disallowed_methods, reason = "the configuration names the file")]
 async fn read(r: &Request, path: &Path) -> std::io::Result<Vec<u8>> {
     let handle = r.event_loop.handle.clone();
     let (file, _) = handle.files().open(path, &weir_engine::OpenHow::read()).await?;

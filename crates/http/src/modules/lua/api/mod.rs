@@ -118,6 +118,7 @@ pub fn install(
 /// Its parts by the names of their chunks, in their order.
 pub const PRELUDE: &[(&str, &str)] = &[
     ("=errors", include_str!("../prelude/errors.lua")),
+    ("=ffi", include_str!("../prelude/ffi.lua")),
     ("=tables", include_str!("../prelude/tables.lua")),
     ("=ngx", include_str!("../prelude/ngx.lua")),
     ("=ngx.req", include_str!("../prelude/request.lua")),

@@ -1,0 +1,19 @@
+-- Libraries such as `resty.sha256` take functions of OpenSSL from `ffi.C`, since nginx is linked with it. weir is not, so
+-- the first `require "ffi"` loads OpenSSL for all. Where there is none, such a function is an undefined symbol.
+
+local ffi, pcall = require "ffi", pcall
+local openssl
+
+package.loaded.ffi = nil
+
+function package.preload.ffi()
+    for _, name in ipairs { "libcrypto.so.3", "libcrypto.so.1.1", "crypto" } do
+        local ok, library = pcall(ffi.load, name, true)
+        if ok then
+            -- The library stays as long as this variable.
+            openssl = library
+            break
+        end
+    end
+    return ffi
+end
