@@ -1,4 +1,7 @@
 //! What the command line says of itself: versions, options, tools, the manual, and what shells complete.
+//!
+//! A server alone has tests of its own here: `cargo test -p weir --no-default-features --test command_line`, also with
+//! `--features manual`.
 
 use std::process::Output;
 
@@ -16,9 +19,15 @@ fn versions_are_for_people_and_for_tools() {
     assert!(text.starts_with("weir version: weir/") && text.contains("\nnginx version: nginx/1."));
     let text = stderr(&run(WEIR, ["-V"]));
     assert!(text.contains("\nconfigure arguments: "));
+    let tools = match cfg!(feature = "manual") {
+        true => tools().join(" "),
+        false => "none".to_owned(),
+    };
+    assert!(text.ends_with(&format!("\ntools: {tools}\n")), "{text}");
     for word in ["-h", "-?", "--help", "help"] {
         let text = stderr(&run(WEIR, [word]));
-        assert!(text.contains("Usage: weir ") && text.contains("\n  weir bench "), "{text}");
+        assert!(text.contains("Usage: weir "), "{text}");
+        assert_eq!(text.contains("\n  weir bench "), cfg!(feature = "tools"), "{text}");
     }
     assert!(stderr(&run(WEIR, ["--version"])).starts_with("weir version: weir/"));
     let out = run(WEIR, ["-x"]);
@@ -33,11 +42,27 @@ fn tools() -> Vec<String> {
     named.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
 }
 
+/// A script or a habit that calls a tool learns where it is, and not that its name is no option.
+#[cfg(not(feature = "tools"))]
+#[test]
+fn a_server_alone_says_where_its_tools_are() {
+    assert_eq!(tools().is_empty(), !cfg!(feature = "manual"));
+    for tool in ["balance", "bench", "explain", "histogram", "inspect", "lab", "lint", "top"] {
+        let out = run(WEIR, [tool, "--help"]);
+        assert_eq!(out.status.code(), Some(1), "{tool}");
+        let text = stderr(&out);
+        let names = text.starts_with("weir: this weir was built without its tools; ");
+        assert!(names && text.contains(&format!("\"weir {tool}\"")), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}
+
+#[cfg(feature = "manual")]
 #[test]
 fn each_tool_tells_its_options_and_has_a_page_of_the_manual() {
     let said = |args: &[&str]| String::from_utf8(run(WEIR, args).stdout).unwrap();
     let tools = tools();
-    assert!(tools.len() >= 8, "{tools:?}");
+    assert!(tools.len() >= if cfg!(feature = "tools") { 8 } else { 2 }, "{tools:?}");
     for tool in &tools {
         let text = said(&[tool, "--help"]);
         assert!(text.contains(&format!("Usage: weir {tool}")), "{text}");
@@ -54,6 +79,7 @@ fn each_tool_tells_its_options_and_has_a_page_of_the_manual() {
     assert!(stderr(&none).contains("no tool \"nothing\""));
 }
 
+#[cfg(feature = "manual")]
 #[test]
 fn a_shell_completes_options_and_tools() {
     let script = run(WEIR, ["completions", "bash"]).stdout;
@@ -70,6 +96,8 @@ fn a_shell_completes_options_and_tools() {
     for tool in tools() {
         assert!(all.split_whitespace().any(|word| word == tool), "{tool}: {all}");
     }
-    assert_eq!(complete("weir ben", 1), "bench\n");
-    assert_eq!(complete("weir bench --conne", 2), "--connections --connect-first\n");
+    if cfg!(feature = "tools") {
+        assert_eq!(complete("weir ben", 1), "bench\n");
+        assert_eq!(complete("weir bench --conne", 2), "--connections --connect-first\n");
+    }
 }

@@ -74,10 +74,24 @@ fn the_container_serves_a_site_and_tells_its_platform() {
     assert_eq!(at(server.port_at(1), "/healthz").body(), "ok\n");
     assert!(at(server.port_at(1), "/metrics").body().contains("# HELP weir_"));
     assert_eq!(at(server.port_at(1), "/").status, 404);
+    // The image's health check needs none of the tools. It fails where nothing listens.
+    assert!(is_healthy(server.port_at(1)) && !is_healthy(weir_testkit::free_port()));
     // All else of the root may be read-only.
     let names = fs::read_dir(server.dir().path()).unwrap().map(|entry| entry.unwrap().file_name());
     let made: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with("_temp")).collect();
     assert!(made.is_empty(), "{made:?}");
+}
+
+/// What the image's health check says of a server at another port.
+fn is_healthy(port: u16) -> bool {
+    let image = read("packaging/container/Containerfile");
+    let check =
+        image.lines().find(|line| line.starts_with("HEALTHCHECK ")).expect("a health check");
+    let words = check.split_once(" CMD ").expect("a command").1;
+    let words: Vec<String> = serde_json::from_str(words).expect("a list in JSON");
+    let words: Vec<String> =
+        words.iter().map(|word| word.replace("8081", &port.to_string())).collect();
+    run(&words[0], &words[1..]).status.success()
 }
 
 #[test]

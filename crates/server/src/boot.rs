@@ -19,8 +19,9 @@ use crate::paths::Paths;
 use crate::sockets::{Failed, Purpose, Sockets};
 use crate::{daemon, embedded, inherit, pidfile, signals, single, trial, version, worker};
 
-/// Runs the server as the command line says; returns the exit code.
-pub fn run(args: Vec<OsString>) -> i32 {
+/// Runs the server as the command line says; returns the exit code. `-h` and `-V` name the `tools` that the program contains
+/// beside the server: the name of each, and what it does.
+pub fn run(args: Vec<OsString>, tools: &[(&str, &str)]) -> i32 {
     let options = match cli::parse(args.get(1..).unwrap_or_default()) {
         Ok(options) => options,
         Err(text) => {
@@ -30,7 +31,7 @@ pub fn run(args: Vec<OsString>) -> i32 {
     };
     let paths = Paths::new(&options, Path::exists);
     if options.version {
-        show(&options, &paths);
+        show(&options, &paths, tools);
         if !options.test {
             return 0;
         }
@@ -48,14 +49,15 @@ pub fn run(args: Vec<OsString>) -> i32 {
     done.unwrap_or(1)
 }
 
-fn show(options: &Options, paths: &Paths) {
+fn show(options: &Options, paths: &Paths, tools: &[(&str, &str)]) {
     let mut text = version::version();
     if options.help {
-        text += &version::help(paths);
+        text += &version::help(paths, tools);
     }
     if options.configure {
         let modules: Vec<_> = crate::modules::names().collect();
         text += &version::configure(&modules);
+        text += &version::built_tools(tools);
     }
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -100,6 +100,15 @@ pub fn configure(built: &[&str]) -> String {
     format!("built by rustc, edition 2024\n{tls}configure arguments: --with-threads{words}\n")
 }
 
+/// The line of `-V` about the tools that the program contains beside the server.
+pub fn built_tools(tools: &[(&str, &str)]) -> String {
+    let names: Vec<&str> = tools.iter().map(|(name, _)| *name).collect();
+    match names.is_empty() {
+        true => "tools: none\n".to_owned(),
+        false => format!("tools: {}\n", names.join(" ")),
+    }
+}
+
 /// The name that a module has for weir: `http_gzip_module` is `http_gzip`.
 fn bare(word: &str) -> String {
     word.strip_suffix("_module").unwrap_or(word).replace('-', "_")
@@ -136,7 +145,7 @@ const fn flag(letters: &'static [char], value: Option<&'static str>, about: &'st
 }
 
 /// The text of `-h`.
-pub fn help(paths: &Paths) -> String {
+pub fn help(paths: &Paths, tools: &[(&str, &str)]) -> String {
     let mut text = String::from(
         "Usage: weir [-?hvVtTq] [-s signal] [-p prefix]
             [-e filename] [-c filename] [-g directives]
@@ -155,7 +164,15 @@ Options:
         };
         text += &format!("  {name:<14}: {about}{default}\n");
     }
-    text + "\n"
+    text += "\n";
+    text += match tools.is_empty() {
+        true => "This weir was built without its tools.\n",
+        false => "Tools, each with --help of its own:\n",
+    };
+    for (name, about) in tools {
+        text += &format!("  weir {name:<12}: {about}\n");
+    }
+    text
 }
 
 fn shown(path: Option<&Path>, or: &str) -> String {

@@ -1,5 +1,6 @@
 //! The weir binary: see `weir -h` and docs/operating.md.
 
+#[cfg(feature = "manual")]
 mod manual;
 mod tools;
 
@@ -17,21 +18,24 @@ fn main() {
     let mut args: Vec<OsString> = std::env::args_os().collect();
     let word = args.get(1).and_then(|word| OsStr::to_str(word)).unwrap_or_default().to_owned();
     if let Some(tool) = tools::ALL.iter().find(|tool| tool.name == word) {
+        let Some(built) = &tool.built else {
+            eprintln!(
+                "weir: this weir was built without its tools; \"weir {word}\" is in the Debian package \"weir\" and in a \
+                 build with default features"
+            );
+            exit(1);
+        };
         allow_huge_pages();
-        exit((tool.run)(args.get(1..).unwrap_or_default()));
+        exit((built.run)(args.get(1..).unwrap_or_default()));
     }
-    // What other programs call them.
-    let helps = ["-h", "-?", "--help", "help"].contains(&word.as_str());
-    let shows_version = ["--version", "version"].contains(&word.as_str());
-    if let Some(word) = args.get_mut(1).filter(|_| helps || shows_version) {
-        *word = if helps { "-h" } else { "-v" }.into();
-    }
-    let code = weir_server::run(args);
-    if helps {
-        eprintln!("Tools, each with --help of its own:");
-        for tool in tools::ALL {
-            eprintln!("  weir {:<12}: {}", tool.name, tool.about);
+    // The words for help and version that other programs have.
+    if let Some(first) = args.get_mut(1) {
+        match word.as_str() {
+            "--help" | "help" => *first = "-h".into(),
+            "--version" | "version" => *first = "-v".into(),
+            _ => {}
         }
     }
-    exit(code);
+    let tools: Vec<_> = tools::built().map(|(tool, _)| (tool.name, tool.about)).collect();
+    exit(weir_server::run(args, &tools));
 }

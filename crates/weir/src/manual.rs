@@ -30,7 +30,7 @@ const ABOUT: &str = "A web server, reverse proxy and cache that reads nginx.conf
 const LONG: &str = "weir takes nginx's place: the same configuration, command line and signals. Without -c or -p it serves \
     /etc/nginx/nginx.conf, or /etc/weir/nginx.conf where that is not there, or else a page of its own on 127.0.0.1:8080.
 
-A word in place of options is a tool, each with a page of its own, as weir-bench(1).";
+A word in place of options is a tool, each with a page of its own, as weir-manual(1).";
 
 const SIGNALS: &str = "\
     TERM, INT: end at once.  QUIT: answer what is in progress, then end.  HUP: take the configuration anew.  USR1: open the \
@@ -41,9 +41,9 @@ pub fn manual(options: Manual) -> i32 {
     let mut page = Vec::new();
     let rendered = match options.tool {
         None => server_page(&mut page),
-        Some(name) => match tools::ALL.iter().find(|tool| tool.name == name) {
-            Some(tool) => {
-                let command = (tool.command)().name(format!("weir-{name}"));
+        Some(name) => match tools::built().find(|(tool, _)| tool.name == name) {
+            Some((_, built)) => {
+                let command = (built.command)().name(format!("weir-{name}"));
                 Man::new(command.bin_name(format!("weir {name}"))).render(&mut page)
             }
             None => {
@@ -57,8 +57,8 @@ pub fn manual(options: Manual) -> i32 {
 
 /// `weir completions`: the exit status.
 pub fn completions(options: Completions) -> i32 {
-    let mut command = server().subcommands(tools::ALL.iter().map(|tool| {
-        let all = (tool.command)().name(tool.name).bin_name(format!("weir {}", tool.name));
+    let mut command = server().subcommands(tools::built().map(|(tool, built)| {
+        let all = (built.command)().name(tool.name).bin_name(format!("weir {}", tool.name));
         all.about(tool.about)
     }));
     let mut text = Vec::new();
@@ -67,7 +67,8 @@ pub fn completions(options: Completions) -> i32 {
 }
 
 fn server_page(page: &mut Vec<u8>) -> io::Result<()> {
-    let tools = tools::ALL.iter().map(|tool| format!("weir-{}(1): {}", tool.name, tool.about));
+    let tools = tools::built();
+    let tools = tools.map(|(tool, _)| format!("weir-{}(1): {}", tool.name, tool.about));
     let tools: Vec<String> = tools.collect();
     let command = server().after_long_help(format!(
         "Signals to the master process: {SIGNALS}\n\n{}",

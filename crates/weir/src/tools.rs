@@ -1,9 +1,14 @@
 //! The tools: words behind `weir`, each with options of its own. Whatever begins with a dash is the server's, as in nginx.
+//!
+//! The features `tools` and `manual` decide which of them are built. The others keep their names, so that a server alone can
+//! say where they are.
 
 use std::ffi::OsString;
 
+#[cfg(feature = "manual")]
 use clap::{Command, CommandFactory, Parser};
 
+#[cfg(feature = "manual")]
 use crate::manual;
 
 /// A tool.
@@ -12,10 +17,28 @@ pub struct Tool {
     pub name: &'static str,
     /// What it does, in a line.
     pub about: &'static str,
+    /// The tool itself. `None`: this binary was built without it.
+    pub built: Option<Built>,
+}
+
+/// A tool that this binary contains.
+pub struct Built {
     /// Its options.
+    #[cfg(feature = "manual")]
     pub command: fn() -> Command,
     /// Runs it: the exit status. Its arguments begin with its name.
     pub run: fn(&[OsString]) -> i32,
+}
+
+/// What is built with a feature: a tool's options, and the function that runs it.
+macro_rules! built {
+    ($feature:literal, $options:ty, $run:path) => {{
+        #[cfg(feature = $feature)]
+        let built = Some(Built { command: <$options>::command, run: |args| parsed(args, $run) });
+        #[cfg(not(feature = $feature))]
+        let built = None;
+        built
+    }};
 }
 
 /// All of them.
@@ -23,66 +46,62 @@ pub const ALL: &[Tool] = &[
     Tool {
         name: "balance",
         about: "steer the reuseport queues of another server to workers that have time",
-        command: weir_steer::Options::command,
-        run: |args| parsed(args, weir_steer::balance),
+        built: built!("tools", weir_steer::Options, weir_steer::balance),
     },
     Tool {
         name: "bench",
         about: "load a web server and say what its clients see",
-        command: weir_bench::Options::command,
-        run: |args| parsed(args, weir_bench::bench),
+        built: built!("tools", weir_bench::Options, weir_bench::bench),
     },
     Tool {
         name: "completions",
         about: "print what a shell needs to complete this command line",
-        command: manual::Completions::command,
-        run: |args| parsed(args, manual::completions),
+        built: built!("manual", manual::Completions, manual::completions),
     },
     Tool {
         name: "explain",
         about: "tell which server and location serve a request, and what is in force there",
-        command: weir_explain::Options::command,
-        run: |args| parsed(args, weir_explain::explain),
+        built: built!("tools", weir_explain::Options, weir_explain::explain),
     },
     Tool {
         name: "histogram",
         about: "show latencies of bench, or of logs, as a picture",
-        command: weir_bench::HistogramOptions::command,
-        run: |args| parsed(args, weir_bench::histogram),
+        built: built!("tools", weir_bench::HistogramOptions, weir_bench::histogram),
     },
     Tool {
         name: "inspect",
         about: "look into any server on this machine: who has which connections, and what helps",
-        command: weir_inspect::Options::command,
-        run: |args| parsed(args, weir_inspect::inspect),
+        built: built!("tools", weir_inspect::Options, weir_inspect::inspect),
     },
     Tool {
         name: "lab",
         about: "repeat the published experiments on accept queues; advise on a configuration",
-        command: weir_lab::Options::command,
-        run: |args| parsed(args, weir_lab::lab),
+        built: built!("tools", weir_lab::Options, weir_lab::lab),
     },
     Tool {
         name: "lint",
         about: "find mistakes in an nginx.conf that are no errors",
-        command: weir_lint::Options::command,
-        run: |args| parsed(args, weir_lint::lint),
+        built: built!("tools", weir_lint::Options, weir_lint::lint),
     },
     Tool {
         name: "manual",
         about: "print a page of the manual: weir manual | man -l -",
-        command: manual::Manual::command,
-        run: |args| parsed(args, manual::manual),
+        built: built!("manual", manual::Manual, manual::manual),
     },
     Tool {
         name: "top",
         about: "show a running weir, live: how even it is, and what holds it up",
-        command: weir_top::Options::command,
-        run: |args| parsed(args, weir_top::top),
+        built: built!("tools", weir_top::Options, weir_top::top),
     },
 ];
 
+/// The tools that this binary contains.
+pub fn built() -> impl Iterator<Item = (&'static Tool, &'static Built)> {
+    ALL.iter().filter_map(|tool| Some((tool, tool.built.as_ref()?)))
+}
+
 /// Reads the options, or says what is wrong with them.
+#[cfg(feature = "manual")]
 fn parsed<O: Parser>(args: &[OsString], run: fn(O) -> i32) -> i32 {
     match O::try_parse_from(args) {
         Ok(options) => run(options),
