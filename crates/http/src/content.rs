@@ -6,13 +6,13 @@
 
 use std::mem::discriminant;
 
-use crate::config::location::Kind;
 use crate::modules::{
     api, cache_purge, dashboard, echo, empty_gif, fastcgi, flv, grpc, lua, memcached, mp4, proxy,
     scgi, stub_status, tunnel, uwsgi,
 };
 use crate::phases::Answer;
 use crate::request::Request;
+use crate::site::location::Kind;
 use crate::upstream::http::To;
 use crate::upstream::pass::Pass;
 

@@ -12,8 +12,8 @@ use weir_metrics::{CACHE_STATES, CACHES, CLASSES, Metric, Page, UPSTREAMS, Value
 use weir_upstream::counts::{self, Counts as Peers};
 use weir_upstream::{Group, Peer};
 
-use crate::config::site::Site;
 use crate::request::Request;
+use crate::site::Site;
 use crate::upstream::Attempt;
 
 /// Numbers of cells: first one for each class of statuses, or for each state of a cache.

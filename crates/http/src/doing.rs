@@ -5,14 +5,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use weir_engine::Handle;
 use weir_log::Log;
 use weir_values::doing::{self, Blamed};
 
 pub use weir_values::doing::noting;
 
-use crate::config::location::Location;
-use crate::event_loop::LoopState;
 use crate::request::Request;
+use crate::site::location::Location;
 
 impl Blamed for Location {
     fn name(&self) -> (&'static str, Cow<'_, str>) {
@@ -36,12 +36,12 @@ pub fn note(phase: &'static str, module: &'static str, r: &Request) {
 
 /// Runs a future; also says how long, at worst, the event that it waited for waited for it.
 pub async fn blocked<T>(
-    event_loop: &LoopState,
+    handle: &Handle,
     mut future: Pin<&mut impl Future<Output = T>>,
 ) -> (T, Duration) {
     let mut worst = Duration::ZERO;
     let out = std::future::poll_fn(|cx| {
-        worst = worst.max(event_loop.handle.blocked());
+        worst = worst.max(handle.blocked());
         future.as_mut().poll(cx)
     })
     .await;

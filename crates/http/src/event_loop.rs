@@ -14,7 +14,6 @@ use weir_values::status::StatusZone;
 use weir_values::{Command, Identity, Offset, Retire};
 
 use crate::address::Address;
-use crate::config::site::Site;
 use crate::connection;
 use crate::connection::presence::Gone;
 use crate::counts::Counts;
@@ -25,6 +24,7 @@ use crate::modules::log::Writers;
 use crate::modules::lua;
 use crate::modules::otel::Spans;
 use crate::request::Scratch;
+use crate::site::Site;
 use crate::upstream::Pools;
 use weir_resolver::Resolvers;
 use weir_ssl::Loaded;

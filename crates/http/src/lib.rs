@@ -4,15 +4,16 @@
 //! [`LoopState::accepted`], which gives an accepted socket to the site. Everything between is one request's
 //! way: `connection` reads bytes and parks idle sockets, `request` is what is known of one request,
 //! `phases` carries it through the handlers that `modules/mod.rs` lists, `answer` is what they answer and sends
-//! it, and `upstream` asks other servers. `config` is what the `http` block becomes.
+//! it, and `upstream` asks other servers. `config` reads the `http` block, `site` is what it becomes.
 //!
 //! # The order of the folders
 //!
 //! A folder may name those of its own level and of lower ones. `tests/architecture` counts what still runs up.
 //!
-//! 1. What a request is: `request`, `variables`, `body`, `answer`, `subrequest`, `files`, `counts`, `secret`
-//! 2. How it is carried: `connection`, `http2`
-//! 3. Phases and configuration: `phases`, `config`, `content`, `doing`, `event_loop`
+//! 1. What a request is, and the site that it is served by: `request`, `site`, `variables`, `body`, `answer`,
+//!    `subrequest`, `files`, `counts`, `doing`, `secret`
+//! 2. How it is carried: `connection`, `http2`, `event_loop`
+//! 3. Phases and configuration: `phases`, `core`, `config`, `content`
 //! 4. Other servers, and the cache: `upstream`
 //! 5. Modules, which only the list in `modules/mod.rs` names: `modules`
 //! 6. What looks at a site from outside: `explain`
@@ -22,6 +23,7 @@ mod body;
 mod config;
 mod connection;
 mod content;
+mod core;
 mod counts;
 mod doing;
 mod event_loop;
@@ -34,6 +36,7 @@ pub mod modules;
 mod phases;
 mod request;
 mod secret;
+mod site;
 mod subrequest;
 #[cfg(test)]
 mod trial;
@@ -42,9 +45,9 @@ mod variables;
 
 use weir_values::{address, cidr, escape, forwarded, listen, names, regex, zones};
 
-pub use config::site::Site;
 pub use config::{Inputs, configure, variables};
 pub use files::temp_file::TempPath;
+pub use site::Site;
 
 pub use event_loop::LoopState;
 pub use modules::built;

@@ -1,67 +1,19 @@
 //! Carries a request through the phases of `modules/mod.rs`, through internal redirects and error pages.
 
-use bytes::Bytes;
-use weir_engine::Boxed;
 use weir_log::Level;
 
 use crate::answer::output::SENDING;
 use crate::answer::special;
-use crate::config::location::{self, Found, LocationId};
 use crate::content::Content;
 use crate::counts;
 use crate::doing;
 use crate::modules::Named;
 use crate::request::Request;
+use crate::request::redirect::count_change;
+pub use crate::request::step::{Answer, From, Handler, Later, Step};
+use crate::site::location::{self, Found};
 use weir_proto::uri::Escape;
 use weir_values::Template;
-
-/// What a handler answers.
-#[derive(Debug)]
-pub enum Step {
-    /// Not mine: the next handler (nginx: NGX_DECLINED).
-    Next,
-    /// This phase is done; in the access phase: allowed (nginx: NGX_OK).
-    Done,
-    /// End the request with this status; error pages and weir's own pages apply.
-    Status(u16),
-    /// The head is filled in; send it with this body.
-    Respond(Bytes),
-    /// The answer was sent.
-    Sent,
-    /// The path was changed from within: go through the phases again from this place.
-    Redirect(From),
-    /// End the connection without another byte (444, or the client has gone).
-    Abort,
-}
-
-/// Where an internal redirect enters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
-    /// A new path: from the server's rewrite phase.
-    Server,
-    /// A named location: from the location's rewrite phase.
-    Location(LocationId),
-}
-
-/// A handler's answer that may take time.
-pub type Later<'a> = Boxed<'a, Step>;
-
-/// The answer of a handler that only sometimes takes time.
-pub enum Answer<'a> {
-    /// At once.
-    Now(Step),
-    /// After waiting.
-    Later(Later<'a>),
-}
-
-/// A handler of a phase.
-#[derive(Clone, Copy)]
-pub enum Handler {
-    /// Answers at once.
-    Now(fn(&mut Request) -> Step),
-    /// Waits for some requests, and costs the others nothing.
-    Either(for<'a> fn(&'a mut Request) -> Answer<'a>),
-}
 
 impl Named<Handler> {
     /// Calls the handler; `phase` is what it is blamed as when it holds the loop up.
@@ -75,15 +27,6 @@ impl Named<Handler> {
                 Answer::Later(future) => doing::noting(phase, module, location, future).await,
             },
         }
-    }
-}
-
-impl std::fmt::Debug for Handler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Handler::Now(_) => "Now",
-            Handler::Either(_) => "Either",
-        })
     }
 }
 
@@ -133,7 +76,7 @@ async fn read_early(r: &mut Request) -> Option<Step> {
     if !Template::any_is_true(&r.server.conf.early_read, r) {
         return None;
     }
-    if let Some(end) = crate::modules::core::check_body_size(r) {
+    if let Some(end) = crate::core::check_body_size(r) {
         return Some(end);
     }
     r.read_body().await.err().map(Step::Status)
@@ -176,7 +119,7 @@ async fn run(r: &mut Request, from: From) -> Step {
                     return end;
                 }
             }
-            From::Location(id) => crate::modules::core::enter_named(r, id),
+            From::Location(id) => crate::core::enter_named(r, id),
         }
         r.path_changed = false;
         if let Some(end) = each(r, "the rewrite phase", &r.location.plan.rewrite).await {
@@ -205,16 +148,6 @@ async fn run(r: &mut Request, from: From) -> Step {
         return end;
     }
     content(r).await
-}
-
-/// One more change of the path from within; a cycle of them ends with 500, as in nginx.
-pub fn count_change(r: &mut Request, doing: std::fmt::Arguments<'_>) -> Option<Step> {
-    r.path_changes_left = r.path_changes_left.saturating_sub(1);
-    if r.path_changes_left > 0 {
-        return None;
-    }
-    r.log(Level::Error, format_args!("rewrite or internal redirection cycle {doing}"));
-    Some(Step::Status(500))
 }
 
 /// Runs the handlers of a phase; `None`: go on with the next phase.
@@ -254,7 +187,7 @@ fn find_location(r: &mut Request) -> Option<Step> {
         Found::Undecided => return Some(Step::Status(500)),
     };
     r.location = r.site.location(id);
-    if let Some(end) = crate::modules::core::enter_location(r) {
+    if let Some(end) = crate::core::enter_location(r) {
         return Some(end);
     }
     if !redirect {

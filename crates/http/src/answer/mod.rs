@@ -2,12 +2,15 @@
 //! filters and [`change`] change it, [`head`] writes it, bodies go through [`filters`] and codings, and [`output`] sends.
 
 pub mod change;
+mod content_type;
 pub mod encoding;
+pub mod errors;
 pub mod filters;
 pub mod head;
 pub mod headers;
 pub mod output;
 pub mod post_action;
 pub mod precompressed;
+pub mod rate;
 pub mod response;
 pub mod special;

@@ -313,8 +313,8 @@ impl Request {
             self.conn.set_nodelay(core);
         }
         let conn = self.conn.clone();
-        if let Some(limit) = crate::modules::core::rate(self) {
-            return crate::modules::core::send_limited(self, &mut chain, limit).await;
+        if let Some(limit) = crate::answer::rate::rate(self) {
+            return crate::answer::rate::send_limited(self, &mut chain, limit).await;
         }
         // The usual case is one buffer and one send, without a look at the clock.
         let sent = match conn.stream.try_send(&mut chain) {

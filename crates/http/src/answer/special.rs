@@ -32,7 +32,7 @@ pub fn finalize(r: &mut Request, status: u16) -> Step {
     let core = &r.conf().core;
     if !r.error_page && !core.error_pages.is_empty() && r.path_changes_left > 0 {
         r.error_page = !core.recursive_error_pages;
-        if let Some(step) = crate::modules::core::error_page(r, status) {
+        if let Some(step) = crate::answer::errors::error_page(r, status) {
             return step;
         }
     }

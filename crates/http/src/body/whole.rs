@@ -5,8 +5,8 @@ use weir_log::{Cause, Level};
 
 use super::BodyFile;
 use crate::files::temp_file::{Keep, TempFile};
-use crate::modules::core::BodyInFile;
 use crate::request::Request;
+use crate::site::core::BodyInFile;
 
 impl Request {
     /// Reads all of the body, within the limits that the location sets. It stays for who asks again.

@@ -1,9 +1,6 @@
 //! What a configuration becomes: the `http` block is read here, by the tables of the modules, into a [`Site`].
 
-pub mod location;
-pub mod plan;
 pub mod scope;
-pub mod site;
 pub mod table;
 pub mod types;
 
@@ -15,15 +12,16 @@ use std::sync::Arc;
 use weir_conf::{Body, Context, Directive, Error, Word};
 use weir_log::{Log, OpenLogs};
 
-use crate::config::location::{Kind, Location, LocationId, Place};
 use crate::config::scope::Scope;
-use crate::config::site::{Parts, Server, Site};
 use crate::files::temp_file::TempPath;
 use crate::listen::ListenLine;
-use crate::modules::core::{Root, ServerConf};
 use crate::modules::{LocationConf, MODULES};
 use crate::regex::Regex;
 use crate::request::Request;
+use crate::site::core::Root;
+use crate::site::location::{Kind, Location, LocationId, Place};
+use crate::site::server::ServerConf;
+use crate::site::{Parts, Server, Site};
 use crate::upstream::health::{self, Check};
 use crate::upstream::{Block, Drafts, Match};
 use crate::variables::{VariableId, Variables};

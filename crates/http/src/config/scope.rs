@@ -7,10 +7,10 @@ pub use weir_conf::Spot;
 use weir_conf::{Context, Error, Pos, Word};
 
 use crate::config::Setup;
-use crate::config::location::LocationId;
 use crate::content::Content;
 use crate::modules::LocationConf;
-use crate::modules::core::ServerConf;
+use crate::site::location::LocationId;
+use crate::site::server::ServerConf;
 use crate::variables::VariableId;
 
 /// A directive of the `http` family that weir gives a meaning to. Its contexts and argument counts stand in
@@ -50,7 +50,7 @@ pub struct Scope<'s, 'a> {
     /// Settings of the location, or of the blocks around it.
     pub location: LocationConf,
     /// Kind and children of the location that this block becomes; `None` at `http`.
-    pub place: crate::config::location::Place,
+    pub place: crate::site::location::Place,
     /// Blocks of `if` whose code was read, to be filled with their settings: where each stands.
     pub conditional_blocks: Vec<(Pos, LocationId)>,
     seen: HashSet<&'static str>,
@@ -63,7 +63,7 @@ impl<'s, 'a> Scope<'s, 'a> {
         context: Context,
         server: ServerConf,
         location: LocationConf,
-        place: crate::config::location::Place,
+        place: crate::site::location::Place,
     ) -> Self {
         let (conditional_blocks, seen) = (Vec::new(), HashSet::new());
         Scope { setup, context, server, location, place, conditional_blocks, seen }

@@ -12,8 +12,8 @@ use weir_ssl::server::Shown;
 use weir_tls::{Secured, Wire};
 
 use crate::address::Address;
-use crate::modules::core::Conf;
 use crate::modules::ssl::Secure;
+use crate::site::core::Conf;
 use weir_ssl::Handed;
 
 /// At the most this much is thrown away of what a client still sends when its answer is done.

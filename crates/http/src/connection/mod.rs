@@ -32,10 +32,10 @@ use crate::counts;
 use crate::doing;
 use crate::event_loop::LoopState;
 use crate::http2;
-use crate::modules::core::Conf;
 use crate::modules::ssl;
 use crate::phases;
 use crate::request::{Request, Scratch};
+use crate::site::core::Conf;
 
 /// What the log says of a client that took too long.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
@@ -430,7 +430,7 @@ async fn request(r: &mut Request) -> After {
                         },
                     }
                 });
-                doing::blocked(&event_loop, serving).await
+                doing::blocked(&event_loop.handle, serving).await
             };
             begun.0.blocked = blocked;
             in_order

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use super::{FileError, Opened};
-use crate::modules::core::{FileCache, OpenFiles};
+use crate::site::core::{FileCache, OpenFiles};
 
 /// The caches of one loop, by their number.
 #[derive(Debug, Default)]

@@ -18,20 +18,23 @@ use rustix::io::Errno;
 use weir_engine::{Doer, FileInfo, FileKind, OpenFile, OpenHow};
 use weir_log::{Cause, Level};
 
-use crate::modules::core::{Aio, Refuse};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::core::Aio;
 
 mod cache;
 mod climb;
 pub mod directory;
+mod path;
 pub mod realpath;
+pub mod symlinks;
 pub mod temp_file;
 mod turn;
 mod walk;
 
 pub use cache::Caches;
 pub use climb::refused as climbs;
+use symlinks::Refuse;
 pub use turn::TurnFiles;
 
 /// An open file, and what it is.

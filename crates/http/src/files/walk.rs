@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use weir_engine::{FileInfo, Rank};
 
 use super::{FileError, Opened};
-use crate::modules::core::Refuse;
+use crate::files::symlinks::Refuse;
 use crate::request::Request;
 
 /// Opens a file unless a symbolic link leads to it. Off the loop: every name asks the disk.

@@ -9,7 +9,7 @@ use weir_proto::http2::hpack;
 
 use super::stream::Stream;
 use crate::answer::output::Sending;
-use crate::modules::core;
+use crate::answer::rate;
 use crate::request::Request;
 use weir_values::Subject;
 
@@ -28,8 +28,8 @@ impl Request {
             stream.send_head(&head, whole)?;
             self.event_loop.handle.give_buf(head);
         }
-        match core::rate(self).filter(|_| !chain.is_empty()) {
-            Some(limit) => core::send_limited(self, &mut chain, limit).await?,
+        match rate::rate(self).filter(|_| !chain.is_empty()) {
+            Some(limit) => rate::send_limited(self, &mut chain, limit).await?,
             None if chain.is_empty() => {}
             None => self.send_h2_body(stream, &mut chain, ends_here).await?,
         }

@@ -9,10 +9,10 @@ use weir_http2::Peer;
 use weir_proto::http2::frame;
 
 use super::stream::{Stream, WrongLength, still_announced};
-use crate::config::site::Server;
 use crate::connection::Conn;
 use crate::event_loop::LoopState;
 use crate::modules::v2;
+use crate::site::Server;
 
 /// Of the streams that this end has given up, so many are remembered.
 const RESETS: usize = 128;

@@ -73,7 +73,7 @@ async fn serve(running: Running, fields: Fields) {
                 None => phases::serve(r).await,
             }
         });
-        doing::blocked(&event_loop, serving).await
+        doing::blocked(&event_loop.handle, serving).await
     };
     begun.0.blocked = blocked;
     drop(begun);

@@ -63,7 +63,7 @@ enum Kind {
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>, _: &crate::config::location::Kind) {
+    fn enter(conf: &mut Arc<Self>, _: &crate::site::location::Kind) {
         if conf.headers.is_empty() && conf.trailers.is_empty() {
             return;
         }

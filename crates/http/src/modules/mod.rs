@@ -3,10 +3,11 @@
 //! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It bears nginx's
 //! name without `ngx_http_` and `_module`. Who adds one writes the file and its lines here.
 
-use crate::config::location::Kind;
 use crate::config::scope::{Directive, Scope};
+use crate::core;
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
+use crate::site::location::Kind;
 
 pub mod access;
 pub mod addition_filter;
@@ -19,7 +20,6 @@ pub mod brotli_static;
 pub mod browser;
 pub mod cache_purge;
 pub mod charset_filter;
-pub mod core;
 pub mod dashboard;
 pub mod dav;
 pub mod dav_ext;

@@ -31,7 +31,7 @@ struct Own {
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut std::sync::Arc<Self>, _: &crate::config::location::Kind) {
+    fn enter(conf: &mut std::sync::Arc<Self>, _: &crate::site::location::Kind) {
         if conf.own.link || conf.own.secret {
             Scope::change(conf).own = Own::default();
         }

@@ -2,6 +2,8 @@
 
 pub mod meaning;
 pub mod origin;
+pub mod redirect;
+pub mod step;
 pub mod user_agent;
 
 use std::mem::take;
@@ -15,8 +17,6 @@ use crate::address::Address;
 use crate::answer::output::Output;
 use crate::answer::response::Response;
 use crate::body::Body;
-use crate::config::location::Location;
-use crate::config::site::{Server, Site};
 use crate::connection::Conn;
 use crate::content::Content;
 use crate::counts::Processing;
@@ -24,6 +24,8 @@ use crate::event_loop::LoopState;
 use crate::http2::Stream;
 use crate::modules::{Contexts, LocationConf};
 use crate::regex::Captures;
+use crate::site::location::Location;
+use crate::site::{Server, Site};
 use crate::subrequest::{Family, Sub};
 use crate::variables::Values;
 

@@ -16,7 +16,6 @@ use super::relay::tell;
 use super::source::Source;
 use super::upload::{Rest, Way, Went};
 use crate::answer::output::Sending;
-use crate::modules::core;
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -139,7 +138,7 @@ impl Exchange {
         source: &mut Source<'_, P>,
     ) -> io::Result<()> {
         // What has a rate is sent in its own time.
-        r.output.held = core::rate(r).is_none();
+        r.output.held = crate::answer::rate::rate(r).is_none();
         if !source.is_empty() {
             let piece = source.take_piece();
             if buffering {

@@ -6,10 +6,10 @@ use weir_proto::uri;
 
 use super::disk::{self, Transfer};
 use super::{Depth, depth_header, has_body, map_path, on_disk, refuse, status};
-use crate::modules::core::StandsFor;
 use crate::modules::dav_ext;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::core::StandsFor;
 
 /// The whole of COPY or MOVE.
 pub async fn handler(r: &mut Request) -> Step {

@@ -13,10 +13,10 @@ use super::current::{self, Phase};
 use super::run;
 use super::script::{Script, ScriptId, without_shebang};
 use super::{api, package, socket, timers};
-use crate::config::site::Site;
 use crate::event_loop::LoopState;
 use crate::files;
 use crate::request::Request;
+use crate::site::Site;
 
 /// Files with variables in their names that are kept compiled.
 const FILES: usize = 1024;

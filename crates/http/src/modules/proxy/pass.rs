@@ -3,9 +3,9 @@
 use weir_conf::{Directive, Error};
 
 use super::conf::Pass;
-use crate::config::location::Kind;
 use crate::config::scope::Scope;
 use crate::content::Content;
+use crate::site::location::Kind;
 use crate::upstream::http::{To, Vars};
 use crate::upstream::pass::handle;
 use crate::upstream::url::{Host, Url};

@@ -1,8 +1,8 @@
 //! What the directives of the module become.
 
-use crate::config::location::LocationId;
 use crate::modules::lua::Script;
 use crate::regex::Regex;
+use crate::site::location::LocationId;
 use crate::variables::VariableId;
 use weir_values::Template;
 

@@ -7,10 +7,10 @@ use weir_conf::{Context, Directive, Error, Spot, values};
 use super::code::{Op, Rewrite, Test, Then, is_redirect};
 use super::condition;
 use crate::config::Setup;
-use crate::config::location::{Kind, Place};
 use crate::config::scope::Scope;
-use crate::modules::core::open_reserved;
+use crate::core::open_reserved;
 use crate::modules::lua;
+use crate::site::location::{Kind, Place};
 use crate::variables::{VariableId, prefixed};
 
 /// A line of a server or location: its steps are put behind those that are there.

@@ -40,7 +40,7 @@ impl Default for Conf {
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut std::sync::Arc<Self>, _: &crate::config::location::Kind) {
+    fn enter(conf: &mut std::sync::Arc<Self>, _: &crate::site::location::Kind) {
         if !conf.code.is_empty() {
             let (log, warn) = (conf.log, conf.warn);
             *conf = Conf { log, warn, ..Conf::default() }.into();

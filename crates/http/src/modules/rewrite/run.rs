@@ -128,7 +128,7 @@ impl Run {
             if r.conf().core.names_content {
                 r.chosen_content = r.conf().core.content.as_ref();
             }
-            crate::modules::core::settings_changed(r);
+            crate::core::settings_changed(r);
         }
     }
 

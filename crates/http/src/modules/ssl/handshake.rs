@@ -14,12 +14,12 @@ use weir_ssl::ocsp::Waiting;
 use weir_ssl::server::{Context, Failure as Refused, FileNames, Shown, choose};
 use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello};
 
-use crate::config::site::Server;
 use crate::connection::presence::Presence;
 use crate::connection::{self, Conn, Resting};
 use crate::event_loop::LoopState;
 use crate::regex::GaveUp;
 use crate::request::{Request, Scratch};
+use crate::site::Server;
 
 /// What is known of a connection to a port that wants TLS.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ pub struct Conf {
 }
 
 impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>, _: &crate::config::location::Kind) {
+    fn enter(conf: &mut Arc<Self>, _: &crate::site::location::Kind) {
         if !conf.checks.is_empty() {
             Arc::make_mut(conf).checks.clear();
         }

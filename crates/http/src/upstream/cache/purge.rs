@@ -11,11 +11,11 @@ use weir_proto::uri::escape_html;
 use weir_values::{Cidr, Template};
 
 use super::{Caching, predicates};
-use crate::config::location::Kind;
 use crate::config::scope::Scope;
 use crate::modules::cache_purge;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::location::Kind;
 use crate::upstream::protocol::Protocol;
 
 /// Which requests remove something.

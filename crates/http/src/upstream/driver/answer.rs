@@ -11,7 +11,6 @@ use weir_upstream::tunnel::{self, Passed, Ways};
 
 use super::{Run, Talk};
 use crate::connection::presence::Guest;
-use crate::modules::core;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::fault::{Doing, OTHER, complain, operation};
@@ -91,7 +90,8 @@ impl Run {
     fn is_intercepted<P: Protocol>(&self, r: &Request, answer: &Answer, protocol: &P) -> bool {
         self.passing.intercept_errors
             && answer.status >= 300
-            && (protocol.is_missing(answer.status) || core::has_error_page(r, answer.status))
+            && (protocol.is_missing(answer.status)
+                || crate::answer::errors::has_error_page(r, answer.status))
     }
 
     fn intercept(&mut self, r: &mut Request, status: u16) {

@@ -13,7 +13,7 @@ use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny
 use weir_tls::{Client, Secured, Wire};
 
 use crate::event_loop::LoopState;
-use crate::modules::core;
+use crate::site::core;
 
 mod pattern;
 mod pools;

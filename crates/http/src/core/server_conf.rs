@@ -1,59 +1,9 @@
-//! Settings of `core` that belong to a server as a whole, and the directives that set them.
-
-use std::time::Duration;
+//! The directives of a server as a whole.
 
 use weir_conf::{Directive as Line, Error};
-use weir_proto::http1::HeadLimits;
 
 use crate::config::scope::Scope;
-use crate::listen::ListenLine;
-use crate::names::ServerName;
 use weir_values::Template;
-
-/// Settings of a server.
-#[derive(Debug, Clone)]
-pub struct ServerConf {
-    /// `client_header_buffer_size`, `large_client_header_buffers`, `merge_slashes` and kin.
-    pub head_limits: HeadLimits,
-    /// `client_header_timeout`
-    pub client_header_timeout: Duration,
-    /// `client_body_early_read`: the body is read before the phases if one of these says so.
-    pub early_read: Vec<Template>,
-    /// `listen`, so far.
-    pub listens: Vec<ListenLine>,
-    /// `server_name`, so far.
-    pub names: Vec<ServerName>,
-    /// The server's TLS.
-    pub ssl: Option<std::sync::Arc<weir_ssl::server::Context>>,
-    connection_pool: u64,
-}
-
-impl Default for ServerConf {
-    fn default() -> Self {
-        ServerConf {
-            head_limits: HeadLimits::default(),
-            client_header_timeout: Duration::from_secs(60),
-            early_read: Vec::new(),
-            listens: Vec::new(),
-            names: Vec::new(),
-            ssl: None,
-            connection_pool: 512,
-        }
-    }
-}
-
-impl ServerConf {
-    /// What only the whole block shows.
-    pub fn check(&self) -> Result<(), Error> {
-        if (self.head_limits.line as u64) < self.connection_pool {
-            return Err(Error::emerg(
-                "the \"large_client_header_buffers\" size must be equal to or greater than \
-                 \"connection_pool_size\"",
-            ));
-        }
-        Ok(())
-    }
-}
 
 /// `listen`
 pub fn listen(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

@@ -3,10 +3,10 @@
 use weir_conf::Directive as Line;
 use weir_proto::conditional::ModifiedSince;
 
-use super::conf::BodyInFile;
 use super::{blocks, errors, limit_except, server_conf, set, symlinks, try_files};
 use crate::body::Linger;
 use crate::config::scope::{Directive, Set, setting};
+use crate::site::core::BodyInFile;
 
 /// `if_modified_since`
 const MODIFIED_SINCE: &[(&str, ModifiedSince)] = &[

@@ -1,30 +1,10 @@
-//! `disable_symlinks`: whether symbolic links may stand in a file's path.
+//! Reads `disable_symlinks`.
 
 use weir_conf::{Directive as Line, Error};
 
 use crate::config::scope::Scope;
+use crate::files::symlinks::{Refuse, Symlinks};
 use weir_values::Template;
-
-/// The setting.
-#[derive(Debug, Clone, Default)]
-pub struct Symlinks {
-    /// What is refused.
-    pub refuse: Refuse,
-    /// `from=`: links in this first part of the path are not looked at.
-    pub from: Option<Template>,
-}
-
-/// Which symbolic links end the way to a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Refuse {
-    /// None.
-    #[default]
-    Nothing,
-    /// Those that belong to somebody else than the file that they lead to.
-    NotOwner,
-    /// All.
-    All,
-}
 
 /// `disable_symlinks off | on | if_not_owner [from=PART]`
 pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

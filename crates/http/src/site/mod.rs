@@ -1,22 +1,27 @@
 //! A whole `http` block, ready to serve: servers, locations, and which server an address and a name select.
 
+pub mod core;
+pub mod location;
+pub mod plan;
+pub mod server;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::Error;
 
-use crate::config::location::{Location, LocationId};
 use crate::config::scope::Spot;
 use crate::connection::Conn;
 use crate::files::temp_file::TempPath;
 use crate::listen::{Listen, ListenLine, Protocols};
 use crate::modules::api;
-use crate::modules::core::ServerConf;
 use crate::names::{Hosts, ServerId, ServerName};
 use crate::regex::GaveUp;
 use crate::request::Request;
 use crate::variables::Variables;
+use location::{Location, LocationId};
+use server::ServerConf;
 use weir_values::doing::Usual;
 use weir_values::endpoints::{Bound, Group, bind, gather};
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use weir_conf::{Body, Context, Directive, Error, Word};
 
-use crate::config::location::{Key, Kind, LocationId, Place};
 use crate::config::scope::{Scope, Spot};
-use crate::config::site::Server;
 use crate::listen::ListenLine;
+use crate::site::Server;
+use crate::site::location::{Key, Kind, LocationId, Place};
 
 /// `server { }`
 pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {

@@ -4,17 +4,10 @@ use weir_conf::{Context, Directive as Line, Error};
 use weir_proto::http1::Method;
 
 use super::blocks;
-use crate::config::location::{Kind, LocationId, Place};
 use crate::config::scope::Scope;
 use crate::request::Request;
-
-/// The block of a location.
-#[derive(Debug, Clone)]
-pub struct LimitExcept {
-    allowed: Vec<Method>,
-    /// The settings for the others.
-    location: LocationId,
-}
+use crate::site::core::LimitExcept;
+use crate::site::location::{Kind, Place};
 
 /// `limit_except METHOD ... { }`
 pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use weir_conf::{Directive as Line, Error, Word, values};
 use weir_engine::Touches;
 
-use super::conf::{Aio, FileCache, NoKeepalive, Root, StandsFor, Tokens};
-use crate::config::location::Kind;
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
+use crate::site::core::{Aio, FileCache, NoKeepalive, Root, StandsFor, Tokens};
+use crate::site::location::Kind;
 use weir_values::Template;
 
 /// For directives that tune what weir does not have: the tables of directives judge their values.

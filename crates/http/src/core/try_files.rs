@@ -8,32 +8,9 @@ use weir_engine::Boxed;
 use crate::config::scope::Scope;
 use crate::files;
 use crate::modules::LocationConf;
-use crate::modules::core::{Root, StandsFor};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use weir_values::Template;
-
-/// What to look for, and what to do when nothing is there.
-#[derive(Debug, Clone)]
-pub struct TryFiles {
-    names: Vec<Candidate>,
-    fallback: Fallback,
-}
-
-/// A path below the root.
-#[derive(Debug, Clone)]
-struct Candidate {
-    name: Template,
-    directory: bool,
-}
-
-/// The last parameter.
-#[derive(Debug, Clone)]
-enum Fallback {
-    Status(u16),
-    /// A path or a named location.
-    Path(Template),
-}
+use crate::site::core::{Candidate, Fallback, Root, StandsFor, TryFiles};
 
 /// `try_files file ... uri | =code`
 pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

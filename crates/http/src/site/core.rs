@@ -4,20 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_conf::Context;
 use weir_engine::Touches;
 use weir_log::Log;
 use weir_proto::conditional::ModifiedSince;
+use weir_proto::http1::Method;
 
-use super::limit_except::LimitExcept;
-use super::symlinks::Symlinks;
-use super::try_files::TryFiles;
+use crate::answer::errors::ErrorPage;
 use crate::body::Linger;
-use crate::config::location::Kind;
-use crate::config::scope::Scope;
 use crate::content::Content;
+use crate::files::symlinks::Symlinks;
 use crate::files::temp_file::TempPath;
-use crate::modules::Settings;
+use crate::site::location::LocationId;
 use weir_resolver::Conf as Resolver;
 use weir_values::Template;
 
@@ -35,7 +32,7 @@ pub struct Conf {
     /// `default_type`
     pub default_type: Vec<u8>,
     /// `error_page`
-    pub error_pages: Vec<super::errors::ErrorPage>,
+    pub error_pages: Vec<ErrorPage>,
     /// `try_files`
     pub try_files: Option<Arc<TryFiles>>,
     /// `internal`
@@ -136,6 +133,42 @@ pub struct Conf {
     pub resolver_timeout: Duration,
     /// `early_hints`: an upstream's 103 is passed on if one of these is neither empty nor `0`.
     pub early_hints: Vec<Template>,
+}
+
+/// `try_files`: what to look for, and what to do when nothing is there.
+#[derive(Debug, Clone)]
+pub struct TryFiles {
+    /// The paths, in order.
+    pub names: Vec<Candidate>,
+    /// What else is done.
+    pub fallback: Fallback,
+}
+
+/// A path below the root.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// What follows the root.
+    pub name: Template,
+    /// It ends with a slash: a directory is wanted.
+    pub directory: bool,
+}
+
+/// The last parameter.
+#[derive(Debug, Clone)]
+pub enum Fallback {
+    /// `=CODE`
+    Status(u16),
+    /// A path or a named location.
+    Path(Template),
+}
+
+/// `limit_except`
+#[derive(Debug, Clone)]
+pub struct LimitExcept {
+    /// The methods that it excepts.
+    pub allowed: Vec<Method>,
+    /// The settings for the others.
+    pub location: LocationId,
 }
 
 /// Where a path's files are.
@@ -321,24 +354,4 @@ fn default_types() -> HashMap<Vec<u8>, Vec<u8>> {
     [("html", "text/html"), ("gif", "image/gif"), ("jpg", "image/jpeg")]
         .map(|(extension, kind)| (extension.as_bytes().to_vec(), kind.as_bytes().to_vec()))
         .into()
-}
-
-impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>, block: &Kind) {
-        let this = Arc::make_mut(conf);
-        this.content.take_if(|content| !content.is_kept_in(block));
-        (this.try_files, this.limit_except, this.root.set) = (None, None, false);
-        this.names_content = false;
-    }
-
-    fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
-        let core = &scope.location.core;
-        if scope.context == Context::HTTP
-            && core.client_body_temp_path.directory.as_os_str().is_empty()
-        {
-            let path = TempPath::default_in(scope.setup, "client_body_temp");
-            Scope::change(&mut scope.location.core).client_body_temp_path = path;
-        }
-        Ok(())
-    }
 }

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use rustc_hash::FxBuildHasher;
 use weir_conf::{Error, Pos};
 
-use crate::config::plan::Plan;
 use crate::modules::LocationConf;
 use crate::regex::{Matched, Regex};
 use crate::request::Request;
+use crate::site::plan::Plan;
 
 /// A location's place in [`crate::Site`]'s list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

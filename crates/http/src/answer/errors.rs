@@ -1,0 +1,74 @@
+//! `error_page`: which page of the configuration stands for a status.
+
+use weir_proto::http1::Method;
+
+use crate::phases::Step;
+use crate::request::Request;
+use weir_values::Template;
+
+/// One status of an `error_page` line.
+#[derive(Debug, Clone)]
+pub struct ErrorPage {
+    /// The status that it stands for.
+    pub status: u16,
+    /// What the client is told: the status itself, another one, or what the page answers.
+    pub tell: Tell,
+    /// A path, a named location or a URL.
+    pub page: Template,
+}
+
+/// The status of an answer for which a page stands.
+#[derive(Debug, Clone, Copy)]
+pub enum Tell {
+    /// The one that the page stands for.
+    Same,
+    /// `=CODE`
+    This(u16),
+    /// `=`: the page's own.
+    Page,
+}
+
+/// Where the configuration sends a request that failed with this status, if it says so.
+pub fn error_page(r: &mut Request, status: u16) -> Option<Step> {
+    let pages = &r.conf().core.error_pages;
+    let found = pages.iter().find(|p| p.status == status)?;
+    match found.tell {
+        Tell::Same => {}
+        Tell::This(code) => r.error_status = code,
+        Tell::Page => r.error_status = 0,
+    }
+    if !matches!(found.tell, Tell::Page | Tell::This(200)) {
+        // The client's body is not what the page is about.
+        r.body.expects_continue = false;
+    }
+    let target = found.page.eval(r).into_owned();
+    Some(match target.first() {
+        Some(b'/') => {
+            if r.method != Method::Head {
+                r.method = Method::Get;
+            }
+            r.response.forget_body();
+            r.redirect_to(&target)
+        }
+        Some(b'@') => {
+            r.response.forget_body();
+            r.redirect_to_named(&target)
+        }
+        _ => elsewhere(r, found.tell, target),
+    })
+}
+
+/// Whether the location names a page for this status.
+pub fn has_error_page(r: &Request, status: u16) -> bool {
+    r.conf().core.error_pages.iter().any(|p| p.status == status)
+}
+
+/// A page elsewhere: the client is sent there.
+fn elsewhere(r: &mut Request, tell: Tell, target: Vec<u8>) -> Step {
+    let code = match tell {
+        Tell::This(code @ (301 | 302 | 303 | 307 | 308)) => code,
+        _ => 302,
+    };
+    r.response.location = Some(target);
+    crate::answer::special::own_page(r, code)
+}
