@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use crate::{LoadTable, Policy, Row, Setup, State, Wait};
+use crate::{LoadTable, LoopSetup, LoopState, Policy, Row, Wait};
 
 pub(crate) struct Dispatch {
     /// The loop that the acceptor belongs to.
@@ -14,7 +14,7 @@ pub(crate) struct Dispatch {
 }
 
 impl Dispatch {
-    pub(crate) fn new(setup: Setup) -> Dispatch {
+    pub(crate) fn new(setup: LoopSetup) -> Dispatch {
         Dispatch { me: setup.me }
     }
 }
@@ -44,13 +44,13 @@ impl Policy for Dispatch {
 /// What decides; of equals, the one that was given least so far.
 fn weight((_, row): &(usize, Row<'_>)) -> (u64, u64, u64) {
     let (load, pending) = (row.load(), row.pending());
-    let awake = u64::from(row.state() == State::Awake);
+    let awake = u64::from(row.state() == LoopState::Awake);
     let with_pending = |n: u64| n.saturating_add(pending);
     (with_pending(load.open), with_pending(load.inflight.max(awake)), with_pending(row.accepted()))
 }
 
 fn is_there(row: Row<'_>) -> bool {
-    matches!(row.state(), State::Awake | State::Armed | State::Disarmed)
+    matches!(row.state(), LoopState::Awake | LoopState::Armed | LoopState::Disarmed)
 }
 
 #[cfg(test)]
@@ -69,12 +69,12 @@ mod tests {
         let mut dispatch = Dispatch { me: 0 };
         assert_eq!(dispatch.place(now, &table), None, "nobody is there");
         for i in 0..3 {
-            table.row(i).set_state(State::Disarmed, 1);
+            table.row(i).set_state(LoopState::Disarmed, 1);
         }
         table.row(0).set_load(Load { inflight: 0, open: 1 });
         let placed: Vec<_> = (0..3).filter_map(|_| dispatch.place(now, &table)).collect();
         assert_eq!(placed, [1, 2, 0]);
-        table.row(0).stir();
+        table.row(0).acknowledge_wake();
         let later = now + Duration::from_millis(20);
         assert_eq!(dispatch.place(later, &table), Some(0), "1 and 2 have not stirred");
     }

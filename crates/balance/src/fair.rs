@@ -31,7 +31,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, Load, LoadTable, Policy, Row, Setup, Stance, State, Wait};
+use crate::{After, Load, LoadTable, LoopSetup, LoopState, Policy, Row, Stance, Wait};
 
 /// For each connection that it carries more, a loop leaves the place to those that work for so long: what an accept
 /// and the first look at a request take them.
@@ -68,11 +68,11 @@ enum Place {
     Listed,
     /// Out of it: those that sleep in it are told of what comes. It looks after them then; all loops together had
     /// accepted so many when it left.
-    Behind(Instant, u64),
+    Deferring(Instant, u64),
     /// Out of it until then, though nobody sleeps in it: those that work go first.
-    GivesWay(Instant),
+    BackingOff(Instant),
     /// In the list though it carries more: the others had their time. All loops together had accepted so many by then.
-    StandsIn(u64),
+    Standby(u64),
 }
 
 /// When a loop compared what it carries with the mean.
@@ -84,7 +84,7 @@ struct Compared {
 }
 
 impl Fair {
-    pub(crate) fn new(setup: Setup) -> Fair {
+    pub(crate) fn new(setup: LoopSetup) -> Fair {
         Fair {
             me: setup.me,
             slack: setup.sockets as u64 / 16,
@@ -106,13 +106,13 @@ impl Fair {
 
     /// Whether a loop whose comparison still holds stays where it is. It does what the place asks for before a sleep.
     fn stays(&mut self, now: Instant, loops: &LoadTable<'_>) -> bool {
-        if let Place::Behind(..) | Place::StandsIn(_) = self.place {
-            loops.mark_heavy(self.me);
+        if let Place::Deferring(..) | Place::Standby(_) = self.place {
+            loops.mark_above_mean(self.me);
         }
         match self.place {
-            Place::Listed | Place::StandsIn(_) => true,
-            Place::Behind(until, _) => now < until && self.others_sleep(now, loops),
-            Place::GivesWay(until) => now < until,
+            Place::Listed | Place::Standby(_) => true,
+            Place::Deferring(until, _) => now < until && self.others_sleep(now, loops),
+            Place::BackingOff(until) => now < until,
         }
     }
 
@@ -128,26 +128,26 @@ impl Fair {
     /// The place of a loop that carries `more` than the mean. The mark comes before the look, so that of a loop that
     /// leaves and one in the list that wakes up at least one sees the other.
     fn yield_to(&mut self, now: Instant, loops: &LoadTable<'_>, more: u64) -> Place {
-        loops.mark_heavy(self.me);
+        loops.mark_above_mean(self.me);
         let others_sleep = self.others_sleep(now, loops);
         match self.place {
-            Place::Behind(until, _) if others_sleep && now < until => self.place,
+            Place::Deferring(until, _) if others_sleep && now < until => self.place,
             // Without an accept nothing asks a loop that stands in to leave, however often it is woken.
             place if others_sleep => match (place, loops.accepts()) {
-                (Place::StandsIn(before), accepted) if before == accepted => place,
-                (Place::Behind(_, before), accepted) if before == accepted => {
-                    Place::StandsIn(accepted)
+                (Place::Standby(before), accepted) if before == accepted => place,
+                (Place::Deferring(_, before), accepted) if before == accepted => {
+                    Place::Standby(accepted)
                 }
-                (_, accepted) => Place::Behind(now + ROUND, accepted),
+                (_, accepted) => Place::Deferring(now + ROUND, accepted),
             },
-            Place::StandsIn(_) if !self.accepted => self.place,
-            Place::GivesWay(until) if now >= until => Place::StandsIn(loops.accepts()),
+            Place::Standby(_) if !self.accepted => self.place,
+            Place::BackingOff(until) if now >= until => Place::Standby(loops.accepts()),
             place => {
                 // It knows, and needs nobody to wake it.
-                loops.unmark_heavy(self.me);
+                loops.unmark_above_mean(self.me);
                 let steps = u32::try_from(more).unwrap_or(u32::MAX);
                 let until = now + STEP.saturating_mul(steps).min(LONGEST);
-                if let Place::GivesWay(_) = place { place } else { Place::GivesWay(until) }
+                if let Place::BackingOff(_) = place { place } else { Place::BackingOff(until) }
             }
         }
     }
@@ -156,11 +156,11 @@ impl Fair {
         let accepted = std::mem::take(&mut self.accepted);
         self.woken = false;
         match self.place {
-            Place::Listed | Place::StandsIn(_) if accepted => {
+            Place::Listed | Place::Standby(_) if accepted => {
                 Wait { stance: Stance::ArmedLast, ..Wait::ARMED }
             }
-            Place::Listed | Place::StandsIn(_) => Wait::ARMED,
-            Place::Behind(until, _) | Place::GivesWay(until) => {
+            Place::Listed | Place::Standby(_) => Wait::ARMED,
+            Place::Deferring(until, _) | Place::BackingOff(until) => {
                 Wait { at_most: Some(until.saturating_duration_since(now)), ..Wait::DISARMED }
             }
         }
@@ -194,7 +194,7 @@ impl Policy for Fair {
         }
         self.place = Place::Listed;
         // The look before a sleep out of the list marked it.
-        loops.unmark_heavy(self.me);
+        loops.unmark_above_mean(self.me);
         // A loop that merely comes back wakes none because of their requests, and one where nothing changed wakes none.
         if !connections_came {
             means.inflight = None;
@@ -220,25 +220,26 @@ impl Policy for Fair {
         }
         let (me, stamp) = (self.me, loops.stamp(now));
         let wake = |&i: &usize| loops.row(i).wake(stamp);
-        let stood_in = self.accepted && matches!(self.place, Place::StandsIn(_));
+        let stood_in = self.accepted && matches!(self.place, Place::Standby(_));
         if stood_in && let Some(first) = longest_armed(now, loops, me) {
             // It was told though this one sleeps before it.
             return Some(first).filter(wake);
         }
         let counts = |&i: &usize| i != me && loops.counts(loops.row(i), stamp);
         let state = |i: usize| loops.row(i).state();
-        let mut heavy = loops.heavy().filter(counts).peekable();
+        let mut heavy = loops.above_mean().filter(counts).peekable();
         heavy.peek()?;
-        let mut asleep = armed_sleepers(now, loops, me).map(|(i, _)| loops.is_heavy(i)).peekable();
+        let mut asleep =
+            armed_sleepers(now, loops, me).map(|(i, _)| loops.is_above_mean(i)).peekable();
         if asleep.peek().is_none() {
             // A marked loop that is not armed has left the list, or is about to leave it: it is marked before it looks at the
             // list, and says that it is disarmed only afterwards.
-            let out = heavy.filter(|&i| state(i) != State::Armed);
+            let out = heavy.filter(|&i| state(i) != LoopState::Armed);
             return out.min_by_key(|&i| (loops.row(i).load().open, i)).filter(wake);
         }
         // This loop goes behind one that stands in, as others did that sleep: so it leaves.
         let leaves = self.accepted && asleep.any(|heavy| !heavy);
-        if leaves { heavy.find(|&i| state(i) == State::Armed).filter(wake) } else { None }
+        if leaves { heavy.find(|&i| state(i) == LoopState::Armed).filter(wake) } else { None }
     }
 }
 
@@ -268,7 +269,7 @@ impl Means {
         let mut inflight = Mean { sum: loops.row(me).load().inflight, n: 1 };
         let others = others(now, loops, me, self.window).map(|(_, row)| row);
         for row in others.filter(|row| self.open.admits(row.load().open, self.slack)) {
-            let busy = u64::from(row.state() == State::Awake);
+            let busy = u64::from(row.state() == LoopState::Awake);
             inflight.add(row.load().inflight.max(busy));
         }
         self.inflight = Some(inflight);
@@ -291,7 +292,8 @@ impl Means {
     /// A loop that sleeps in the list and carries more.
     fn heavier(&self, now: Instant, loops: &LoadTable<'_>, me: usize) -> Option<usize> {
         let mut others = others(now, loops, me, self.window);
-        let is_heavier = |row: Row<'_>| row.state() == State::Armed && self.excess(row.load()) > 0;
+        let is_heavier =
+            |row: Row<'_>| row.state() == LoopState::Armed && self.excess(row.load()) > 0;
         others.find(|&(_, row)| is_heavier(row)).map(|(i, _)| i)
     }
 }
@@ -346,7 +348,7 @@ fn armed_sleepers<'a>(
 
 fn is_armed(now: Instant, loops: &LoadTable<'_>, i: usize) -> bool {
     let row = loops.row(i);
-    row.state() == State::Armed && loops.counts(row, loops.stamp(now))
+    row.state() == LoopState::Armed && loops.counts(row, loops.stamp(now))
 }
 
 /// The one of them that has slept longest, and so stands first in the kernel's list.
@@ -363,8 +365,8 @@ mod tests {
     use super::*;
     use crate::Wait;
 
-    fn setup(me: usize, sockets: usize) -> Setup {
-        Setup { me, sockets, connections: 1000, mutex_delay: Duration::from_millis(500) }
+    fn setup(me: usize, sockets: usize) -> LoopSetup {
+        LoopSetup { me, sockets, connections: 1000, mutex_delay: Duration::from_millis(500) }
     }
 
     fn with_loads<T>(loads: &[Load], look: impl FnOnce(Instant, &LoadTable<'_>) -> T) -> T {
@@ -372,7 +374,7 @@ mod tests {
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
         for (i, load) in loads.iter().enumerate() {
-            table.row(i).set_state(State::Armed, 1);
+            table.row(i).set_state(LoopState::Armed, 1);
             assert!(table.row(i).sleep());
             table.row(i).set_load(*load);
         }
@@ -441,14 +443,14 @@ mod tests {
             let mut fair = Fair::new(setup(0, 1));
             let mut stance = |after| fair.before_wait(now + after, table).stance;
             assert_eq!(stance(Duration::ZERO), Stance::Disarmed);
-            assert!(table.is_heavy(0));
+            assert!(table.is_above_mean(0));
             (1..3).for_each(|i| table.row(i).set_load(loads[0]));
             assert_eq!(stance(FRESH / 2), Stance::Disarmed);
-            table.row(1).set_state(State::Awake, table.stamp(now));
+            table.row(1).set_state(LoopState::Awake, table.stamp(now));
             assert_eq!(stance(FRESH / 2), Stance::Disarmed, "another one is listed");
-            table.row(2).set_state(State::Awake, table.stamp(now));
+            table.row(2).set_state(LoopState::Awake, table.stamp(now));
             assert_eq!(stance(FRESH / 2), Stance::Armed, "no other one is listed");
-            assert!(!table.is_heavy(0), "it carries no more than the others");
+            assert!(!table.is_above_mean(0), "it carries no more than the others");
         });
     }
 
@@ -474,7 +476,7 @@ mod tests {
         let time = |own: u64| {
             let loads = [own, 0].map(|open| Load { inflight: 0, open });
             with_loads(&loads, |now, table| {
-                table.row(1).set_state(State::Awake, 1);
+                table.row(1).set_state(LoopState::Awake, 1);
                 let mut fair = Fair::new(setup(0, 1));
                 let first = fair.before_wait(now, table);
                 let time = first.at_most.unwrap();
@@ -512,7 +514,7 @@ mod tests {
         with_loads(&loads, |now, table| {
             let mut fair = Fair::new(setup(0, 1));
             assert_eq!(fair.before_wait(now, table).wake, Some(1));
-            table.row(1).stir();
+            table.row(1).acknowledge_wake();
             assert_eq!(fair.before_wait(now, table).wake, None);
             let _ = fair.on_accepted(now, table, 1);
             assert_eq!(fair.before_wait(now, table).wake, Some(1));
@@ -526,7 +528,7 @@ mod tests {
         with_loads(&loads, |now, table| {
             let mut fair = Fair::new(setup(0, 1));
             assert_eq!(fair.before_wait(now, table).wake, Some(2), "it has just begun");
-            table.row(2).stir();
+            table.row(2).acknowledge_wake();
             for turn in 1..100 {
                 let load = Load { inflight: 9 * (turn % 2), open: 9 };
                 table.row(0).set_load(load);
@@ -547,12 +549,12 @@ mod tests {
         let loads = [1, 0].map(|open| Load { inflight: 0, open });
         with_loads(&loads, |now, table| {
             let (mut leaves, mut last) = (Fair::new(setup(0, 1)), Fair::new(setup(1, 1)));
-            table.row(0).set_state(State::Awake, 1);
+            table.row(0).set_state(LoopState::Awake, 1);
             table.row(0).awake();
             assert_eq!(leaves.before_wait(now, table).stance, Stance::Disarmed);
-            table.row(1).set_state(State::Awake, table.stamp(now));
+            table.row(1).set_state(LoopState::Awake, table.stamp(now));
             assert_eq!(last.whom_to_wake(now, table), None);
-            assert!(!table.row(0).sleep() && table.row(0).stir());
+            assert!(!table.row(0).sleep() && table.row(0).acknowledge_wake());
         });
     }
 

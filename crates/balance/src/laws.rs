@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use crate::Kind;
+use crate::AcceptPolicy;
 use crate::model::{Client, Machine, Witness, World};
 
 const MS: Duration = Duration::from_millis(1);
@@ -15,7 +15,7 @@ const PROMPT: Duration = Duration::from_micros(200);
 
 /// What a policy promises. `None`: nothing.
 struct Promise {
-    kind: Kind,
+    kind: AcceptPolicy,
     /// Six connections one after another to three idle loops.
     six: fn(&mut [u64]) -> bool,
     /// The longest wait of a connection beside a sleeping loop, whatever happens to other loops.
@@ -40,7 +40,7 @@ fn whatever(spread: &mut [u64]) -> bool {
 }
 
 /// The request comes with the connection, or some time after the loop has accepted it.
-fn six_one_after_another(kind: Kind, gap: Duration) -> Vec<u64> {
+fn six_one_after_another(kind: AcceptPolicy, gap: Duration) -> Vec<u64> {
     let mut world = World::new(kind, 3, Instant::now());
     for i in 1..=6 {
         world.client(MS * 20 * i, Client { gap, ..Client::once(Duration::ZERO) });
@@ -90,7 +90,7 @@ fn troubled() -> impl Strategy<Value = (usize, Schedule)> {
     })
 }
 
-fn play(kind: Kind, loops: usize, schedule: &Schedule) -> World {
+fn play(kind: AcceptPolicy, loops: usize, schedule: &Schedule) -> World {
     play_in(World::new(kind, loops, Instant::now()), schedule)
 }
 
@@ -143,7 +143,7 @@ fn nothing_is_lost(
 
 /// Every request is answered, once, however few CPUs there are.
 fn nothing_is_lost_on_two_cpus(
-    kind: Kind,
+    kind: AcceptPolicy,
     loops: usize,
     schedule: &Schedule,
 ) -> Result<(), TestCaseError> {
@@ -220,60 +220,60 @@ macro_rules! laws {
 laws! {
     // One loop does the work, however many sleep; when it is stopped, nobody does.
     single: Promise {
-        kind: Kind::Single, six: one_takes_all, wait: None, calm_wait: None, unarmed: None,
+        kind: AcceptPolicy::Single, six: one_takes_all, wait: None, calm_wait: None, unarmed: None,
     };
     // A thread in accept(2) may belong to a loop that works: the connection is out of the queue.
     blocking: Promise {
-        kind: Kind::Blocking, six: two_each, wait: Some(PROMPT), calm_wait: Some(PROMPT),
+        kind: AcceptPolicy::Blocking, six: two_each, wait: Some(PROMPT), calm_wait: Some(PROMPT),
         unarmed: Some(Duration::ZERO),
     };
     herd: Promise {
-        kind: Kind::Herd, six: one_takes_all, wait: Some(PROMPT), calm_wait: Some(PROMPT),
+        kind: AcceptPolicy::Herd, six: one_takes_all, wait: Some(PROMPT), calm_wait: Some(PROMPT),
         unarmed: Some(Duration::ZERO),
     };
     shared_epoll: Promise {
-        kind: Kind::SharedEpoll, six: one_takes_all, wait: Some(PROMPT), calm_wait: Some(PROMPT),
+        kind: AcceptPolicy::SharedEpoll, six: one_takes_all, wait: Some(PROMPT), calm_wait: Some(PROMPT),
         unarmed: Some(Duration::ZERO),
     };
     // A loop that was told and is stopped or killed before it accepts takes the wake-up with it.
     exclusive: Promise {
-        kind: Kind::Exclusive, six: one_takes_all, wait: None, calm_wait: Some(PROMPT),
+        kind: AcceptPolicy::Exclusive, six: one_takes_all, wait: None, calm_wait: Some(PROMPT),
         unarmed: Some(Duration::ZERO),
     };
     rotate: Promise {
-        kind: Kind::Rotate(16), six: whatever, wait: None, calm_wait: Some(PROMPT),
+        kind: AcceptPolicy::Rotate(16), six: whatever, wait: None, calm_wait: Some(PROMPT),
         unarmed: Some(Duration::ZERO),
     };
     rotate_each: Promise {
-        kind: Kind::Rotate(1), six: two_each, wait: None, calm_wait: Some(PROMPT),
+        kind: AcceptPolicy::Rotate(1), six: two_each, wait: None, calm_wait: Some(PROMPT),
         unarmed: Some(Duration::ZERO),
     };
     // Nobody listens while the holder works and the others wait for their delay.
     mutex: Promise {
-        kind: Kind::Mutex, six: whatever, wait: None, calm_wait: Some(Duration::from_millis(501)),
+        kind: AcceptPolicy::Mutex, six: whatever, wait: None, calm_wait: Some(Duration::from_millis(501)),
         unarmed: Some(Duration::from_millis(501)),
     };
     // A queue per loop: who sleeps cannot help.
     reuseport: Promise {
-        kind: Kind::Reuseport, six: whatever, wait: None, calm_wait: None,
+        kind: AcceptPolicy::Reuseport, six: whatever, wait: None, calm_wait: None,
         unarmed: Some(Duration::ZERO),
     };
     // A queue per loop, but a shorter one, and others come to the help of who does not come to it.
     reuseport_load: Promise {
-        kind: Kind::ReuseportLoad, six: two_each, wait: None, calm_wait: None,
+        kind: AcceptPolicy::ReuseportLoad, six: two_each, wait: None, calm_wait: None,
         unarmed: Some(Duration::ZERO),
     };
     dispatch: Promise {
-        kind: Kind::Dispatch, six: two_each, wait: None, calm_wait: Some(PROMPT), unarmed: None,
+        kind: AcceptPolicy::Dispatch, six: two_each, wait: None, calm_wait: Some(PROMPT), unarmed: None,
     };
     // Who carries more leaves the place to those that work for 5 ms at most, to those that sleep for two rounds of 20.
     fair: Promise {
-        kind: Kind::Fair, six: two_each, wait: Some(Duration::from_millis(45)),
+        kind: AcceptPolicy::Fair, six: two_each, wait: Some(Duration::from_millis(45)),
         calm_wait: Some(Duration::from_millis(6)), unarmed: Some(Duration::from_millis(6)),
     };
 }
 
-fn load(kind: Kind, loops: usize, clients: usize, client: Client) -> World {
+fn load(kind: AcceptPolicy, loops: usize, clients: usize, client: Client) -> World {
     let mut world = World::new(kind, loops, Instant::now());
     for i in 0..clients {
         world.client(MS + Duration::from_micros(7) * i as u32, client);
@@ -284,7 +284,7 @@ fn load(kind: Kind, loops: usize, clients: usize, client: Client) -> World {
 
 /// Four clients on twelve loops. A request follows its connect after a while, so that a loop that
 /// sleeps meanwhile can be given a second connection.
-fn light(kind: Kind) -> World {
+fn light(kind: AcceptPolicy) -> World {
     let mut world = World::new(kind, 12, Instant::now());
     for i in 0..4 {
         let client = Client { gap: Duration::from_micros(90 + 11 * i), ..Client::closing(WORK) };
@@ -295,7 +295,7 @@ fn light(kind: Kind) -> World {
 }
 
 /// 36 kept connections, which come before their first requests.
-fn kept(kind: Kind) -> World {
+fn kept(kind: AcceptPolicy) -> World {
     let mut world = World::new(kind, 12, Instant::now());
     for i in 0..36 {
         let client = Client { gap: MS * 4, ..Client::keeping(WORK) };
@@ -313,9 +313,9 @@ fn seen(mut world: World) -> (f64, f64) {
 /// The figures of the table that compares the policies; milliseconds and spread.
 #[test]
 fn fair_has_the_tail_of_one_queue_and_is_even() {
-    let fair = Kind::Fair;
+    let fair = AcceptPolicy::Fair;
     let (overload, spread) = seen(load(fair, 12, 200, Client::closing(WORK)));
-    let (other, _) = seen(load(Kind::Blocking, 12, 200, Client::closing(WORK)));
+    let (other, _) = seen(load(AcceptPolicy::Blocking, 12, 200, Client::closing(WORK)));
     assert!(overload <= other * 1.05 && spread <= 0.01, "{overload} {other} {spread}");
     let (light, spread) = seen(light(fair));
     assert!(light <= 2.5 && spread <= 0.01, "{light} {spread}");
@@ -325,18 +325,18 @@ fn fair_has_the_tail_of_one_queue_and_is_even() {
 
 #[test]
 fn the_others_pay_as_measured() {
-    let (hashed, _) = seen(load(Kind::Reuseport, 12, 200, Client::closing(WORK)));
-    let (one_queue, _) = seen(load(Kind::Fair, 12, 200, Client::closing(WORK)));
+    let (hashed, _) = seen(load(AcceptPolicy::Reuseport, 12, 200, Client::closing(WORK)));
+    let (one_queue, _) = seen(load(AcceptPolicy::Fair, 12, 200, Client::closing(WORK)));
     assert!(hashed > 2.0 * one_queue, "{hashed} {one_queue}");
-    let (light, spread) = seen(light(Kind::Exclusive));
+    let (light, spread) = seen(light(AcceptPolicy::Exclusive));
     assert!(light > 4.0 && spread > 1.0, "{light} {spread}");
-    let kept = kept(Kind::Exclusive).open();
+    let kept = kept(AcceptPolicy::Exclusive).open();
     assert_eq!(kept.iter().max(), Some(&36), "{kept:?}");
 }
 
 /// Two loops, of which the first holds some idle connections.
 fn uneven(idle: usize) -> World {
-    let mut world = World::new(Kind::Fair, 2, Instant::now());
+    let mut world = World::new(AcceptPolicy::Fair, 2, Instant::now());
     world.stop(Duration::ZERO, 1);
     for _ in 0..idle {
         let think = Duration::from_secs(60);
@@ -387,7 +387,7 @@ fn fair_leaves_others_their_part_of_a_burst() {
 /// One of four loops is stopped: the others work on, and nobody is lost.
 #[test]
 fn fair_forgets_a_stopped_loop() {
-    let mut world = World::new(Kind::Fair, 4, Instant::now());
+    let mut world = World::new(AcceptPolicy::Fair, 4, Instant::now());
     world.stop(Duration::ZERO, 1);
     for i in 0..20 {
         world.client(MS + Duration::from_micros(7) * i, Client::closing(WORK));
@@ -405,7 +405,7 @@ fn fair_forgets_a_stopped_loop() {
 #[test]
 fn fair_spares_a_loop_with_handshakes() {
     const EACH: u64 = 6;
-    let mut world = World::new(Kind::Fair, 2, Instant::now());
+    let mut world = World::new(AcceptPolicy::Fair, 2, Instant::now());
     world.stop(Duration::ZERO, 0);
     for _ in 0..EACH {
         world.client(MS, Client { gap: MS * 60_000, ..Client::once(Duration::ZERO) });
@@ -424,7 +424,7 @@ fn fair_spares_a_loop_with_handshakes() {
 /// The one that carries more is woken by its own work again and again, and idle all the same: it stands in.
 #[test]
 fn fair_stands_in_though_it_has_a_little_to_do() {
-    let mut world = World::new(Kind::Fair, 2, Instant::now());
+    let mut world = World::new(AcceptPolicy::Fair, 2, Instant::now());
     world.stop(Duration::ZERO, 1);
     for think in [MS / 2, MS * 60_000, MS * 60_000] {
         world.client(MS, Client { think, ..Client::keeping(Duration::ZERO) });
@@ -440,7 +440,7 @@ fn fair_stands_in_though_it_has_a_little_to_do() {
 /// The loop that the kernel tells of a connection is stopped or killed before it takes it, and all the others sleep.
 #[test]
 fn who_is_told_and_stopped_takes_nothing_with_it() {
-    for kind in [Kind::Fair, Kind::Exclusive, Kind::Rotate(1)] {
+    for kind in [AcceptPolicy::Fair, AcceptPolicy::Exclusive, AcceptPolicy::Rotate(1)] {
         for killed in [false, true] {
             let mut world = World::new(kind, 3, Instant::now());
             let told = world.waiters(0)[0].0;
@@ -460,7 +460,7 @@ fn who_is_told_and_stopped_takes_nothing_with_it() {
 /// The loop that the kernel tells of a connection has no room for it.
 #[test]
 fn who_is_told_and_has_no_room_passes_it_on() {
-    for kind in [Kind::Fair, Kind::Exclusive, Kind::Rotate(1)] {
+    for kind in [AcceptPolicy::Fair, AcceptPolicy::Exclusive, AcceptPolicy::Rotate(1)] {
         let mut world = World::new(kind, 3, Instant::now());
         let told = world.waiters(0)[0].0;
         world.room(told, 0);
@@ -488,7 +488,7 @@ fn fair_steps_back_after_standing_in() {
 /// Loops with kept connections that have nothing to do sleep, those that carry more than the others as well.
 #[test]
 fn fair_wakes_nobody_while_nothing_happens() {
-    let mut world = World::new(Kind::Fair, 8, Instant::now());
+    let mut world = World::new(AcceptPolicy::Fair, 8, Instant::now());
     for i in 0..11 {
         let think = Duration::from_secs(60);
         world.client(MS * i, Client { think, ..Client::keeping(Duration::ZERO) });

@@ -4,22 +4,23 @@
 //! A policy makes no system call and asks no clock: it is told what happened and answers what to
 //! do, so that the server, the laboratory and the simulator run the same lines. What the loops
 //! know of each other goes through the [`LoadTable`], a few words per loop in memory that they
-//! share. A [`Seat`] is a loop's place at that table: it keeps the row and asks the policy.
+//! share. A [`LoopPolicy`] is a loop's place at that table: it keeps the row and asks the policy.
 //!
-//! What a policy needs of the sockets (one shared socket, one each, an acceptor) is its [`Shape`];
-//! [`Kind`] lists the policies by the names that `accept_balance` takes.
+//! What a policy needs of the sockets (one shared socket, one each, an acceptor) is its [`SocketLayout`];
+//! [`AcceptPolicy`] lists the policies by the names that `accept_balance` takes.
 
+mod accept_driver;
+mod accept_policy;
 mod blocking;
 mod dispatch;
 mod exclusive;
 mod fair;
 mod herd;
-mod kind;
 #[cfg(test)]
 mod laws;
+mod loop_policy;
 pub mod model;
 mod mutex;
-mod porter;
 #[cfg(test)]
 mod processes;
 #[cfg(test)]
@@ -28,7 +29,6 @@ mod reuseport;
 mod reuseport_load;
 mod rotate;
 mod seam;
-mod seat;
 mod shared_epoll;
 mod single;
 #[cfg(test)]
@@ -37,11 +37,11 @@ mod table;
 
 use std::time::{Duration, Instant};
 
-pub use kind::{Kind, Shape, UnknownPolicy};
-pub use porter::{Entrance, Porter, Taken};
+pub use accept_driver::{AcceptDriver, AcceptOutcome, ListenerSet};
+pub use accept_policy::{AcceptPolicy, SocketLayout, UnknownPolicy};
+pub use loop_policy::{LoopPolicy, LoopSetup};
 pub use reuseport_load::Fit;
-pub use seat::{Seat, Setup};
-pub use table::{Load, LoadTable, Row, State, words};
+pub use table::{Load, LoadTable, LoopState, Row, words};
 
 /// How new connections are spread over the loops. Each loop has its own value.
 pub trait Policy: Send {

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, LoadTable, Policy, Setup, Wait};
+use crate::{After, LoadTable, LoopSetup, Policy, Wait};
 
 pub(crate) struct Mutex {
     me: usize,
@@ -19,8 +19,8 @@ pub(crate) struct Mutex {
 }
 
 impl Mutex {
-    pub(crate) fn new(setup: Setup) -> Mutex {
-        let Setup { me, connections, mutex_delay, .. } = setup;
+    pub(crate) fn new(setup: LoopSetup) -> Mutex {
+        let LoopSetup { me, connections, mutex_delay, .. } = setup;
         Mutex { me, connections, delay: mutex_delay, refrain: 0 }
     }
 }
@@ -59,8 +59,12 @@ mod tests {
         let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
-        let setup =
-            |me| Setup { me, sockets: 1, connections: 80, mutex_delay: Duration::from_millis(500) };
+        let setup = |me| LoopSetup {
+            me,
+            sockets: 1,
+            connections: 80,
+            mutex_delay: Duration::from_millis(500),
+        };
         let (mut a, mut b) = (Mutex::new(setup(0)), Mutex::new(setup(1)));
         let refused = Wait { at_most: Some(Duration::from_millis(500)), ..Wait::DISARMED };
         assert_eq!(a.before_wait(now, &table), Wait::ARMED);

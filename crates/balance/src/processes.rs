@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 use weir_testkit::processes::{Me, PLACES, World};
 use weir_testkit::{Dice, number, seed};
 
-use crate::{Entrance, Kind, Load, LoadTable, Porter, Seat, Setup, Stance, Taken};
+use crate::{
+    AcceptDriver, AcceptOutcome, AcceptPolicy, ListenerSet, Load, LoadTable, LoopPolicy, LoopSetup,
+    Stance,
+};
 
 /// Turns of a loop's life.
 const TURNS: usize = 30;
@@ -25,27 +28,27 @@ const STEP: Duration = Duration::from_micros(100);
 const ROUNDS: u32 = 60;
 const FIRST: u32 = 20;
 
-const KINDS: &[Kind] = &[
-    Kind::Mutex,
-    Kind::Mutex,
-    Kind::Fair,
-    Kind::Fair,
-    Kind::Exclusive,
-    Kind::Rotate(1),
-    Kind::Herd,
+const KINDS: &[AcceptPolicy] = &[
+    AcceptPolicy::Mutex,
+    AcceptPolicy::Mutex,
+    AcceptPolicy::Fair,
+    AcceptPolicy::Fair,
+    AcceptPolicy::Exclusive,
+    AcceptPolicy::Rotate(1),
+    AcceptPolicy::Herd,
 ];
 
 struct Case {
     world: Arc<World>,
     words: Vec<AtomicU64>,
     base: Instant,
-    kind: Kind,
+    kind: AcceptPolicy,
     /// Who listens, of those who are to be alone there.
     listening: Mutex<BTreeSet<u64>>,
 }
 
-fn setup(me: usize) -> Setup {
-    Setup { me, sockets: 1, connections: 80, mutex_delay: Duration::from_millis(500) }
+fn setup(me: usize) -> LoopSetup {
+    LoopSetup { me, sockets: 1, connections: 80, mutex_delay: Duration::from_millis(500) }
 }
 
 impl Case {
@@ -71,8 +74,8 @@ impl Case {
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sit(&self, place: usize) -> Seat {
-        Seat::take(self.kind, setup(place), self.now(), &self.table())
+    fn sit(&self, place: usize) -> LoopPolicy {
+        LoopPolicy::take(self.kind, setup(place), self.now(), &self.table())
     }
 
     fn live(&self, Me { place, owner, .. }: Me, mut dice: Dice) {
@@ -80,7 +83,7 @@ impl Case {
         for _ in 0..TURNS {
             let load = Load { inflight: dice.below(3) as u64, open: dice.below(20) as u64 };
             let wait = seat.before_wait(self.now(), &table, load, !dice.one_in(8));
-            if wait.stance != Stance::Disarmed && matches!(self.kind, Kind::Mutex) {
+            if wait.stance != Stance::Disarmed && matches!(self.kind, AcceptPolicy::Mutex) {
                 let mut listening = self.listening();
                 let other = listening.iter().find(|other| self.world.lives(**other));
                 assert!(other.is_none(), "two listen");
@@ -97,7 +100,7 @@ impl Case {
                 assert!(woken < PLACES && n < PLACES * 2, "woken again and again");
             }
             if dice.one_in(8) {
-                seat.pass_baton(self.now(), &table).for_each(drop);
+                seat.pass_recheck(self.now(), &table).for_each(drop);
             }
         }
         if dice.one_in(2) {
@@ -110,11 +113,11 @@ impl Case {
         let table = self.table();
         let living = 1 + dice.below(PLACES);
         (living..PLACES).for_each(|i| table.clear(i));
-        let mut seats: Vec<Seat> = (0..living).map(|i| self.sit(i)).collect();
+        let mut seats: Vec<LoopPolicy> = (0..living).map(|i| self.sit(i)).collect();
         let mut now = self.now();
         for round in 0..ROUNDS {
             let turn =
-                |seat: &mut Seat| seat.before_wait(now, &table, Load::default(), true).stance;
+                |seat: &mut LoopPolicy| seat.before_wait(now, &table, Load::default(), true).stance;
             let listens =
                 seats.iter_mut().map(turn).filter(|stance| *stance != Stance::Disarmed).count();
             assert!(round < FIRST || listens > 0, "nobody listens, {:?}", self.kind);
@@ -149,7 +152,7 @@ const ROOM: usize = 3;
 
 impl Dispatched {
     fn new(seed: u64) -> Dispatched {
-        let case = Case { kind: Kind::Dispatch, ..Case::new(seed) };
+        let case = Case { kind: AcceptPolicy::Dispatch, ..Case::new(seed) };
         Dispatched {
             case,
             lines: Default::default(),
@@ -192,29 +195,29 @@ impl Dispatched {
     fn serve(&self, Me { place, .. }: Me, mut dice: Dice) {
         self.ended().remove(&place);
         let (case, table) = (&self.case, self.case.table());
-        let mut porter = Porter::new(case.sit(place), false);
-        let mut gate = Taker { of: self, place };
+        let mut driver = AcceptDriver::new(case.sit(place), false);
+        let mut listeners = Taker { of: self, place };
         for _ in 0..TURNS {
-            let _ = porter.before_wait(&mut gate, &table);
+            let _ = driver.before_wait(&mut listeners, &table);
             case.world.give_way(place);
-            porter.after_wait(&mut gate, &table);
+            driver.after_wait(&mut listeners, &table);
             // While nobody hands it anything, what is counted is there; what an acceptor that dies at this very moment has
             // counted is for the next look.
             let is_right = (0..2 * PLACES).any(|_| {
-                porter.take_handed(&mut gate, &table);
+                driver.take_handed(&mut listeners, &table);
                 let there = self.line(place).len() as u64;
                 table.hands_to(place) || table.row(place).pending() <= there
             });
             assert!(is_right, "{:?} are counted as handed and taken", table.row(place).counts());
         }
         if dice.one_in(2) {
-            porter.retire(&mut gate, &table);
+            driver.retire(&mut listeners, &table);
             while table.hands_to(place) || !self.line(place).is_empty() {
                 if !case.world.lives(self.acceptor.load(SeqCst)) {
                     return; // nobody is its master here, who would see that
                 }
                 case.world.give_way(place);
-                porter.take_handed(&mut gate, &table);
+                driver.take_handed(&mut listeners, &table);
             }
             self.ended().insert(place);
         }
@@ -227,8 +230,8 @@ struct Taker<'a> {
     place: usize,
 }
 
-impl Entrance for Taker<'_> {
-    type Door = ();
+impl ListenerSet for Taker<'_> {
+    type Listener = ();
 
     fn now(&self) -> Instant {
         self.of.case.now()
@@ -250,12 +253,15 @@ impl Entrance for Taker<'_> {
         false
     }
 
-    fn accept(&mut self, (): ()) -> Taken {
-        Taken::Nobody
+    fn accept(&mut self, (): ()) -> AcceptOutcome {
+        AcceptOutcome::Empty
     }
 
-    fn take_handed(&mut self) -> Taken {
-        self.of.line(self.place).pop_front().map_or(Taken::Nobody, |_| Taken::One)
+    fn take_handed(&mut self) -> AcceptOutcome {
+        self.of
+            .line(self.place)
+            .pop_front()
+            .map_or(AcceptOutcome::Empty, |_| AcceptOutcome::Accepted)
     }
 
     fn arm(&mut self, _: Stance, _: bool) -> bool {
@@ -264,7 +270,7 @@ impl Entrance for Taker<'_> {
 
     fn readd(&mut self, (): ()) {}
 
-    fn ring(&mut self, _: usize) {}
+    fn notify(&mut self, _: usize) {}
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use weir_testkit::{Dice, number};
 
-use crate::{Kind, Load, LoadTable, Seat, Setup, Stance, State};
+use crate::{AcceptPolicy, Load, LoadTable, LoopPolicy, LoopSetup, LoopState, Stance};
 
 /// How often the loop with a connection falls asleep.
 const DECISIONS: u64 = 100_000;
@@ -29,14 +29,14 @@ impl<'a> Two<'a> {
     fn among(words: &'a [AtomicU64]) -> Two<'a> {
         let table = LoadTable::over(words, Instant::now() - Duration::from_secs(1));
         let later = table.stamp(Instant::now() + Duration::from_secs(100));
-        (2..table.len()).for_each(|i| table.row(i).set_state(State::Awake, later));
+        (2..table.len()).for_each(|i| table.row(i).set_state(LoopState::Awake, later));
         Two { table, handles: AtomicBool::new(false), over: AtomicBool::new(false) }
     }
 
-    fn sit(&self, me: usize) -> Seat {
+    fn sit(&self, me: usize) -> LoopPolicy {
         let mutex_delay = Duration::from_millis(500);
-        let setup = Setup { me, sockets: 1, connections: 9, mutex_delay };
-        Seat::take(Kind::Fair, setup, Instant::now(), &self.table)
+        let setup = LoopSetup { me, sockets: 1, connections: 9, mutex_delay };
+        LoopPolicy::take(AcceptPolicy::Fair, setup, Instant::now(), &self.table)
     }
 
     /// A loop that sleeps in the list for drawn times, accepts, and has handlers.

@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use crate::table::SILENT;
-use crate::{After, Load, LoadTable, Policy, Row, State, Wait};
+use crate::{After, Load, LoadTable, LoopState, Policy, Row, Wait};
 
 /// A loop in a turn for so long is given nothing more. Shorter than elsewhere, since who is given to it waits for it.
 const STUCK: Duration = Duration::from_millis(10);
@@ -26,9 +26,9 @@ pub struct Fit;
 
 impl Fit {
     /// The state of a loop that sleeps and takes connections.
-    pub const ASLEEP: u64 = State::Armed as u64;
+    pub const ASLEEP: u64 = LoopState::Armed as u64;
     /// The state of one that is in a turn, and the longest turn in which it takes connections.
-    pub const AWAKE: (u64, Duration) = (State::Awake as u64, STUCK);
+    pub const AWAKE: (u64, Duration) = (LoopState::Awake as u64, STUCK);
     /// For so long it may not stir when it is woken.
     pub const SILENT: Duration = SILENT;
 }
@@ -50,10 +50,10 @@ pub(crate) fn choose(now: Instant, loops: &LoadTable<'_>, hash: usize) -> Option
 fn is_fit(row: Row<'_>, stamp: u64) -> bool {
     let (state, since) = row.state_since();
     match state {
-        State::Awake => {
+        LoopState::Awake => {
             stamp.saturating_sub(since) < STUCK.as_micros() as u64 && !row.is_silent(stamp)
         }
-        State::Armed => !row.is_silent(stamp),
+        LoopState::Armed => !row.is_silent(stamp),
         _ => false,
     }
 }
@@ -73,7 +73,7 @@ pub(crate) struct ReuseportLoad {
 }
 
 /// A loop that had something to accept, and how far it had come.
-type Seen = Option<((State, u64), u64)>;
+type Seen = Option<((LoopState, u64), u64)>;
 
 impl ReuseportLoad {
     pub(crate) fn new(me: usize) -> ReuseportLoad {
@@ -109,7 +109,7 @@ impl ReuseportLoad {
             *seen = Some((row.state_since(), row.taken()));
             if !is_fit(row, stamp) {
                 self.relieves.push(i);
-            } else if row.state() == State::Armed && before == *seen && row.wake(stamp) {
+            } else if row.state() == LoopState::Armed && before == *seen && row.wake(stamp) {
                 self.wakes.push(i);
             }
         }

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use crate::{After, LoadTable, Policy, Setup, Wait};
+use crate::{After, LoadTable, LoopSetup, Policy, Wait};
 
 pub(crate) struct Rotate {
     me: usize,
@@ -20,7 +20,7 @@ impl Rotate {
     /// The number of accepts after which nginx registers anew.
     pub(crate) const NGINX: u32 = 16;
 
-    pub(crate) fn new(setup: Setup, every: u32) -> Rotate {
+    pub(crate) fn new(setup: LoopSetup, every: u32) -> Rotate {
         Rotate { me: setup.me, connections: setup.connections, every: every.max(1), since: 0 }
     }
 }
@@ -51,8 +51,12 @@ mod tests {
         let words: Vec<_> = (0..LoadTable::words(1)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
-        let setup =
-            Setup { me: 0, sockets: 1, connections: 80, mutex_delay: Duration::from_millis(500) };
+        let setup = LoopSetup {
+            me: 0,
+            sockets: 1,
+            connections: 80,
+            mutex_delay: Duration::from_millis(500),
+        };
         let mut rotate = Rotate::new(setup, 4);
         let mut readds = |n: usize| -> Vec<bool> {
             (0..n).map(|_| rotate.on_accepted(now, &table, 1) == After::Readd).collect()

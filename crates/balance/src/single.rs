@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{LoadTable, Policy, Setup, Stance, State, Wait};
+use crate::{LoadTable, LoopSetup, LoopState, Policy, Stance, Wait};
 
 /// How often the others look whether the first one is still there.
 const LOOK: Duration = Duration::from_millis(500);
@@ -15,14 +15,14 @@ pub(crate) struct Single {
 }
 
 impl Single {
-    pub(crate) fn new(setup: Setup) -> Single {
+    pub(crate) fn new(setup: LoopSetup) -> Single {
         Single { me: setup.me }
     }
 }
 
 impl Policy for Single {
     fn before_wait(&mut self, _now: Instant, loops: &LoadTable<'_>) -> Wait {
-        let there = |state| !matches!(state, State::Vacant | State::Retired);
+        let there = |state| !matches!(state, LoopState::Vacant | LoopState::Retired);
         let first = !loops.rows().take(self.me).any(|(_, row)| there(row.state()));
         let stance = if first { Stance::Armed } else { Stance::Disarmed };
         Wait { stance, at_most: (self.me > 0).then_some(LOOK), ..Wait::ARMED }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use weir_testkit::{Dice, number, seed};
 
-use crate::{Kind, Load, LoadTable, Seat, Setup, Stance, Wait};
+use crate::{AcceptPolicy, Load, LoadTable, LoopPolicy, LoopSetup, Stance, Wait};
 
 const LOOPS: usize = 3;
 const TURN: Duration = Duration::from_millis(1);
@@ -20,20 +20,20 @@ struct Case {
     words: Vec<AtomicU64>,
     base: Instant,
     now: Instant,
-    seats: Vec<Seat>,
+    seats: Vec<LoopPolicy>,
     /// How each loop sleeps.
     waits: Vec<Wait>,
     dice: Dice,
 }
 
 impl Case {
-    fn new(kind: Kind, seed: u64) -> Case {
+    fn new(kind: AcceptPolicy, seed: u64) -> Case {
         let words: Vec<_> = (0..LoadTable::words(LOOPS)).map(|_| AtomicU64::new(0)).collect();
         let base = Instant::now();
         let table = LoadTable::over(&words, base);
         let mutex_delay = Duration::from_millis(500);
-        let setup = |me| Setup { me, sockets: 1, connections: 9, mutex_delay };
-        let seats = (0..LOOPS).map(|me| Seat::take(kind, setup(me), base, &table)).collect();
+        let setup = |me| LoopSetup { me, sockets: 1, connections: 9, mutex_delay };
+        let seats = (0..LOOPS).map(|me| LoopPolicy::take(kind, setup(me), base, &table)).collect();
         let (waits, dice) = (vec![Wait::DISARMED; LOOPS], Dice::salted(seed, kind.name()));
         Case { words, base, now: base, seats, waits, dice }
     }
@@ -63,16 +63,16 @@ impl Case {
             let _ = seat.accepted(now, &table, load, 1);
             let _ = seat.policy_places(now, &table);
         }
-        for next in
-            [Seat::next_to_wake, |seat: &mut Seat, _, _: &LoadTable<'_>| seat.next_to_relieve()]
-        {
+        for next in [LoopPolicy::next_to_wake, |seat: &mut LoopPolicy, _, _: &LoadTable<'_>| {
+            seat.next_to_relieve()
+        }] {
             let all = std::iter::from_fn(|| next(seat, now, &table));
             assert!(all.take(99).count() < 99, "it wakes others for ever");
         }
         self.waits[i] = seat.before_wait(now, &table, load, true);
     }
 
-    fn run(mut self, kind: Kind) {
+    fn run(mut self, kind: AcceptPolicy) {
         for _ in 0..60 {
             self.spoil();
             let (i, accepts) = (self.dice.below(LOOPS), self.dice.one_in(2));
@@ -98,8 +98,8 @@ fn policies_bear_any_word() {
     let first = seed();
     for seed in first..first + number("WEIR_CASES").unwrap_or(30) {
         println!("WEIR_SEED={seed}");
-        for name in Kind::NAMES {
-            let kind = Kind::parse(name).expect("a known name");
+        for name in AcceptPolicy::NAMES {
+            let kind = AcceptPolicy::parse(name).expect("a known name");
             Case::new(kind, seed).run(kind);
         }
     }

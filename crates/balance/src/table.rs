@@ -52,7 +52,7 @@ pub struct Load {
 
 /// What a loop is doing, as far as it could say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum LoopState {
     /// No loop has this row, or its worker died.
     Vacant,
     /// In a turn.
@@ -74,7 +74,7 @@ pub mod words {
 
 // Words of the head.
 const LOCK: usize = 0;
-const HEAVY: usize = 1;
+const ABOVE_MEAN: usize = 1;
 const HANDS: usize = 9;
 /// Connections that all loops together have accepted, those that have ended included.
 const ACCEPTS: usize = 10;
@@ -103,7 +103,7 @@ const CALLS: usize = 10;
 /// To compare anew.
 const WAKE: u64 = 1;
 /// To look for a connection of which it was not told.
-const BATON: u64 = 2;
+const RECHECK: u64 = 2;
 
 /// How many bits a state has.
 pub const STATE_BITS: u32 = 3;
@@ -183,7 +183,7 @@ impl<'a> LoadTable<'a> {
         for word in &self.rows[i] {
             put(word, 0, SeqCst);
         }
-        self.unmark_heavy(i);
+        self.unmark_above_mean(i);
         self.unlock(i);
         if get(&self.head[HANDS]) >> 32 == i as u64 + 1 {
             put(&self.head[HANDS], 0, SeqCst);
@@ -211,11 +211,11 @@ impl<'a> LoadTable<'a> {
         self.row(i).count_handed();
     }
 
-    /// The kernel told the loops of `from` alone about a connection that they may not be able to accept. Gives the baton
+    /// The kernel told the loops of `from` alone about a connection that they may not be able to accept. Gives the recheck token
     /// to a loop that sleeps and has none yet. That loop is to be woken. It tries every shared socket, in each turn until none
-    /// has a connection, and passes the baton on if it cannot accept. If no loop sleeps, all others get a baton, since
+    /// has a connection, and passes the recheck token on if it cannot accept. If no loop sleeps, all others get a recheck token, since
     /// nothing says which of them is free first.
-    pub fn pass_baton(
+    pub fn pass_recheck(
         &self,
         now: Instant,
         from: std::ops::Range<usize>,
@@ -223,26 +223,26 @@ impl<'a> LoadTable<'a> {
         let (table, stamp) = (*self, self.stamp(now));
         let comes = |i: &usize| {
             let row = table.row(*i);
-            row.state() != State::Awake && table.counts(row, stamp)
+            row.state() != LoopState::Awake && table.counts(row, stamp)
         };
         let order = |i: &usize| {
             let row = table.row(*i);
             let (state, since) = row.state_since();
-            (row.has_baton(), state != State::Armed, since, *i)
+            (row.has_recheck(), state != LoopState::Armed, since, *i)
         };
         let one = self.takers(from.clone()).filter(comes).min_by_key(order);
         let all = one.is_none().then(|| self.takers(from)).into_iter().flatten();
-        one.into_iter().chain(all).inspect(move |i| table.row(*i).give_baton(stamp))
+        one.into_iter().chain(all).inspect(move |i| table.row(*i).give_recheck(stamp))
     }
 
     /// The same where who is chosen may be stopped as well: all look.
-    pub fn pass_baton_to_all(
+    pub fn pass_recheck_to_all(
         &self,
         now: Instant,
         from: std::ops::Range<usize>,
     ) -> impl Iterator<Item = usize> + use<'a> {
         let (table, stamp) = (*self, self.stamp(now));
-        self.takers(from).inspect(move |i| table.row(*i).give_baton(stamp))
+        self.takers(from).inspect(move |i| table.row(*i).give_recheck(stamp))
     }
 
     /// These loops may be stopped: unless they stir they count no more. They are to be woken.
@@ -251,8 +251,9 @@ impl<'a> LoadTable<'a> {
     }
 
     fn takers(&self, but: std::ops::Range<usize>) -> impl Iterator<Item = usize> + use<'a> {
-        let takes =
-            |row: Row<'_>| matches!(row.state(), State::Armed | State::Disarmed | State::Awake);
+        let takes = |row: Row<'_>| {
+            matches!(row.state(), LoopState::Armed | LoopState::Disarmed | LoopState::Awake)
+        };
         self.rows().filter(move |(i, row)| !but.contains(i) && takes(*row)).map(|(i, _)| i)
     }
 
@@ -266,22 +267,22 @@ impl<'a> LoadTable<'a> {
     pub(crate) fn counts(&self, row: Row<'_>, stamp: u64) -> bool {
         let (state, since) = row.state_since();
         match state {
-            State::Awake => stamp.saturating_sub(since) < micros(STUCK),
-            State::Armed | State::Disarmed => !row.is_silent(stamp),
-            State::Vacant | State::Full | State::Retired => false,
+            LoopState::Awake => stamp.saturating_sub(since) < micros(STUCK),
+            LoopState::Armed | LoopState::Disarmed => !row.is_silent(stamp),
+            LoopState::Vacant | LoopState::Full | LoopState::Retired => false,
         }
     }
 
     /// Notes that loop `me` sleeps, or is about to, and carries more than the mean.
-    pub(crate) fn mark_heavy(&self, me: usize) {
-        if let Some((word, bit)) = self.heavy_bit(me) {
+    pub(crate) fn mark_above_mean(&self, me: usize) {
+        if let Some((word, bit)) = self.above_mean_bit(me) {
             change(|| word.fetch_or(bit, SeqCst));
         }
     }
 
     /// The opposite; costs no write when there is no mark.
-    pub(crate) fn unmark_heavy(&self, me: usize) {
-        if let Some((word, bit)) = self.heavy_bit(me)
+    pub(crate) fn unmark_above_mean(&self, me: usize) {
+        if let Some((word, bit)) = self.above_mean_bit(me)
             && get(word) & bit != 0
         {
             change(|| word.fetch_and(!bit, SeqCst));
@@ -289,14 +290,14 @@ impl<'a> LoadTable<'a> {
     }
 
     /// Whether loop `i` has said so.
-    pub(crate) fn is_heavy(&self, i: usize) -> bool {
-        self.heavy_bit(i).is_some_and(|(word, bit)| get(word) & bit != 0)
+    pub(crate) fn is_above_mean(&self, i: usize) -> bool {
+        self.above_mean_bit(i).is_some_and(|(word, bit)| get(word) & bit != 0)
     }
 
     /// The loops that sleep and carry more than the mean.
-    pub(crate) fn heavy(&self) -> impl Iterator<Item = usize> + use<'a> {
+    pub(crate) fn above_mean(&self) -> impl Iterator<Item = usize> + use<'a> {
         let len = self.len();
-        let words = self.head.iter().skip(HEAVY).take(BITMAP_WORDS).enumerate();
+        let words = self.head.iter().skip(ABOVE_MEAN).take(BITMAP_WORDS).enumerate();
         words
             .flat_map(|(w, word)| Bits(get(word)).map(move |bit| w * 64 + bit))
             .filter(move |&i| i < len)
@@ -324,15 +325,15 @@ impl<'a> LoadTable<'a> {
         }
     }
 
-    fn heavy_bit(&self, i: usize) -> Option<(&'a AtomicU64, u64)> {
-        (i < BITMAP_WORDS * 64).then(|| (&self.head[HEAVY + i / 64], 1 << (i % 64)))
+    fn above_mean_bit(&self, i: usize) -> Option<(&'a AtomicU64, u64)> {
+        (i < BITMAP_WORDS * 64).then(|| (&self.head[ABOVE_MEAN + i / 64], 1 << (i % 64)))
     }
 }
 
 impl Row<'_> {
     /// What the loop was doing when it last said so.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> LoopState {
         self.state_since().0
     }
 
@@ -370,20 +371,20 @@ impl Row<'_> {
         get(&self.0[HANDED]).saturating_sub(get(&self.0[TAKEN]))
     }
 
-    pub(crate) fn state_since(&self) -> (State, u64) {
+    pub(crate) fn state_since(&self) -> (LoopState, u64) {
         let word = get(&self.0[STATE]);
         let state = match word & ((1 << STATE_BITS) - 1) {
-            1 => State::Awake,
-            2 => State::Armed,
-            3 => State::Disarmed,
-            4 => State::Full,
-            5 => State::Retired,
-            _ => State::Vacant,
+            1 => LoopState::Awake,
+            2 => LoopState::Armed,
+            3 => LoopState::Disarmed,
+            4 => LoopState::Full,
+            5 => LoopState::Retired,
+            _ => LoopState::Vacant,
         };
         (state, word >> STATE_BITS)
     }
 
-    pub(crate) fn set_state(&self, state: State, stamp: u64) {
+    pub(crate) fn set_state(&self, state: LoopState, stamp: u64) {
         put(&self.0[STATE], stamp << STATE_BITS | state as u64, SeqCst);
     }
 
@@ -425,7 +426,7 @@ impl Row<'_> {
     }
 
     /// The loop stirs: it answers its callers. False if it was not called.
-    pub(crate) fn stir(&self) -> bool {
+    pub(crate) fn acknowledge_wake(&self) -> bool {
         if get(&self.0[WOKEN]) != 0 {
             put(&self.0[WOKEN], 0, SeqCst);
         }
@@ -433,25 +434,25 @@ impl Row<'_> {
     }
 
     /// The caller rings in any case: another one may have been killed before it rang.
-    fn give_baton(&self, stamp: u64) {
-        self.call(WAKE | BATON, stamp);
+    fn give_recheck(&self, stamp: u64) {
+        self.call(WAKE | RECHECK, stamp);
     }
 
-    /// Takes the baton; false if it was not passed to this loop.
-    pub(crate) fn take_baton(&self) -> bool {
-        self.calls().take(BATON)
+    /// Takes the recheck token; false if it was not passed to this loop.
+    pub(crate) fn take_recheck(&self) -> bool {
+        self.calls().take(RECHECK)
     }
 
-    /// Whether a baton waits for this loop.
-    pub(crate) fn has_baton(&self) -> bool {
-        self.calls().has(BATON)
+    /// Whether a recheck token waits for this loop.
+    pub(crate) fn has_recheck(&self) -> bool {
+        self.calls().has(RECHECK)
     }
 
     /// The loop is about to sleep; false if it must not, since it was called.
     pub(crate) fn sleep(&self) -> bool {
         let sleeps = self.calls().sleep();
         if !sleeps {
-            self.calls().keep_only(WAKE | BATON);
+            self.calls().keep_only(WAKE | RECHECK);
         }
         sleeps
     }
@@ -464,7 +465,7 @@ impl Row<'_> {
     /// Whether the loop was called and has not answered.
     #[cfg(test)]
     pub(crate) fn is_called(&self) -> bool {
-        self.calls().has(WAKE | BATON)
+        self.calls().has(WAKE | RECHECK)
     }
 
     fn call(&self, reasons: u64, stamp: u64) -> bool {
@@ -557,14 +558,14 @@ mod tests {
     fn a_cleared_row_is_vacant_and_gives_back_lock_and_mark() {
         let (words, base) = (words(3), Instant::now());
         let table = LoadTable::over(&words, base);
-        table.row(1).set_state(State::Awake, 5);
+        table.row(1).set_state(LoopState::Awake, 5);
         table.row(1).set_load(Load { inflight: 2, open: 3 });
-        table.mark_heavy(1);
+        table.mark_above_mean(1);
         assert!(table.try_lock(1) && !table.try_lock(2));
         table.clear(1);
-        assert_eq!(table.row(1).state(), State::Vacant);
+        assert_eq!(table.row(1).state(), LoopState::Vacant);
         assert_eq!(table.row(1).load(), Load::default());
-        assert_eq!(table.heavy().count(), 0);
+        assert_eq!(table.above_mean().count(), 0);
         assert!(table.try_lock(2));
     }
 
@@ -572,7 +573,13 @@ mod tests {
     fn the_state_keeps_its_time() {
         let (words, base) = (words(1), Instant::now());
         let table = LoadTable::over(&words, base);
-        for state in [State::Awake, State::Armed, State::Disarmed, State::Full, State::Retired] {
+        for state in [
+            LoopState::Awake,
+            LoopState::Armed,
+            LoopState::Disarmed,
+            LoopState::Full,
+            LoopState::Retired,
+        ] {
             table.row(0).set_state(state, 1 << 50);
             assert_eq!(table.row(0).state_since(), (state, 1 << 50));
         }
@@ -583,13 +590,13 @@ mod tests {
         let (words, base) = (words(1), Instant::now());
         let table = LoadTable::over(&words, base);
         let row = table.row(0);
-        row.set_state(State::Awake, 1000);
+        row.set_state(LoopState::Awake, 1000);
         assert!(table.counts(row, 1000) && !table.counts(row, 1000 + micros(STUCK)));
-        row.set_state(State::Armed, 1000);
+        row.set_state(LoopState::Armed, 1000);
         assert!(table.counts(row, u64::MAX >> STATE_BITS), "a loop may sleep for days");
         assert!(row.sleep() && row.wake(2000) && !row.wake(3000));
         assert!(table.counts(row, 2001) && !table.counts(row, 2000 + micros(SILENT)));
-        row.stir();
+        row.acknowledge_wake();
         assert!(table.counts(row, 2000 + micros(SILENT)));
     }
 
@@ -597,21 +604,27 @@ mod tests {
     fn the_baton_goes_to_who_sleeps_longest_armed_then_to_others_then_to_all_who_are_awake() {
         let (words, base) = (words(6), Instant::now());
         let table = LoadTable::over(&words, base);
-        let (awake, armed) = (State::Awake, State::Armed);
-        let states = [awake, armed, armed, State::Disarmed, State::Full, awake];
+        let (awake, armed) = (LoopState::Awake, LoopState::Armed);
+        let states = [awake, armed, armed, LoopState::Disarmed, LoopState::Full, awake];
         for (i, state) in states.into_iter().enumerate() {
             table.row(i).set_state(state, 10 - i as u64);
         }
-        let pass = |now, from| table.pass_baton(now, from).collect::<Vec<_>>();
+        let pass = |now, from| table.pass_recheck(now, from).collect::<Vec<_>>();
         assert_eq!(pass(base, 0..1), [2]);
-        assert!(table.row(2).stir() && table.row(2).take_baton() && !table.row(2).take_baton());
+        assert!(
+            table.row(2).acknowledge_wake()
+                && table.row(2).take_recheck()
+                && !table.row(2).take_recheck()
+        );
         assert_eq!(pass(base, 2..3), [1]);
-        assert_eq!(pass(base, 0..1), [2], "one without a baton comes first");
-        assert!(table.row(2).stir() && table.row(2).take_baton());
+        assert_eq!(pass(base, 0..1), [2], "one without a recheck token comes first");
+        assert!(table.row(2).acknowledge_wake() && table.row(2).take_recheck());
         assert_eq!(pass(base, 1..3), [3]);
         // Nobody sleeps: all who are awake look, since nobody knows who is free first, or ever.
         assert_eq!(pass(base, 1..5), [0, 5]);
-        assert!([0, 5].iter().all(|i| table.row(*i).stir() && table.row(*i).take_baton()));
+        assert!(
+            [0, 5].iter().all(|i| table.row(*i).acknowledge_wake() && table.row(*i).take_recheck())
+        );
         assert_eq!(pass(base + 2 * STUCK, 1..5), [0, 5], "though they work for long");
         // Who sleeps and does not answer may have been stopped, or be late.
         assert_eq!(pass(base, 0..1), [2]);
@@ -639,9 +652,9 @@ mod tests {
         let (words, base) = (words(130), Instant::now());
         let table = LoadTable::over(&words, base);
         for i in [0, 63, 64, 129] {
-            table.mark_heavy(i);
+            table.mark_above_mean(i);
         }
-        table.unmark_heavy(64);
-        assert_eq!(table.heavy().collect::<Vec<_>>(), [0, 63, 129]);
+        table.unmark_above_mean(64);
+        assert_eq!(table.above_mean().collect::<Vec<_>>(), [0, 63, 129]);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use weir_balance::Kind;
+use weir_balance::AcceptPolicy;
 use weir_balance::model::{Client, Note, Socket, Visit, What, World};
 
 use crate::finding::wrap;
@@ -51,7 +51,7 @@ const TOLD: &[(&str, &str, &str)] = &[
 pub(crate) fn explain() -> String {
     let mut out = the_list();
     for (title, policy, remark) in TOLD {
-        if let Ok(kind) = Kind::parse(policy) {
+        if let Ok(kind) = AcceptPolicy::parse(policy) {
             let _ =
                 writeln!(out, "\n{title}: {CONNECTIONS} connections, {LOOPS} sleeping workers\n");
             out += &wrap(remark);
@@ -104,7 +104,7 @@ pub(crate) fn the_list() -> String {
 }
 
 /// Connections that come one after another, under a policy.
-fn walk(kind: Kind) -> String {
+fn walk(kind: AcceptPolicy) -> String {
     let mut world = World::new(kind, LOOPS, Instant::now());
     // Starting up is no part of the story.
     world.run(MS);
@@ -209,7 +209,7 @@ mod tests {
         for (title, spread) in
             [("blocking", "2 / 1 / 1"), ("exclusive", "4 / 0 / 0"), ("fair", "1 / 2 / 1")]
         {
-            let kind = Kind::parse(title).unwrap();
+            let kind = AcceptPolicy::parse(title).unwrap();
             assert!(walk(kind).contains(&format!("took {spread}.")), "{title}\n{}", walk(kind));
         }
         assert!(text.contains("was woken for nothing"));

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_balance::{Kind, Shape};
+use weir_balance::{AcceptPolicy, SocketLayout};
 use weir_conf::{Context, Error, Known, Level as Severity, Sources};
 use weir_log::{Level, Log, OpenLogs, Sink, log};
 
@@ -210,14 +210,14 @@ impl Plan {
             directories::create(paths, own, user, log)?;
         }
         let loops = self.config.loops();
-        let each = self.config.events.balance.shape() == Shape::SocketEach;
+        let each = self.config.events.balance.shape() == SocketLayout::SocketEach;
         let each = |listen: &Listen| {
             let may = matches!(listen.address, Address::Inet(_)) || weir_engine::is_simulated();
             (each || listen.reuseport || listen.udp) && may
         };
         let copies = |listen: &Listen| if each(listen) { loops } else { 1 };
         let mut sockets = Sockets::open(&self.sites.listens(), copies, old_sockets, purpose, log)?;
-        if self.config.events.balance == Kind::ReuseportLoad && purpose == Purpose::Serve {
+        if self.config.events.balance == AcceptPolicy::ReuseportLoad && purpose == Purpose::Serve {
             sockets.enlist(log);
         }
         let shape = self.config.events.balance.shape();

@@ -133,7 +133,7 @@ impl Generations {
         let loops = worker.tallies.len();
         let of_table = worker.index * loops..(worker.index + 1) * loops;
         of_table.clone().for_each(|i| worker.load.table().clear(i));
-        worker.load.pass_baton(of_table);
+        worker.load.pass_recheck(of_table);
         if worker.generation < self.generation || self.ends {
             return true;
         }

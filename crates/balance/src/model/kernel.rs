@@ -1,7 +1,7 @@
 //! What the kernel does when a client connects, and what loops ask of it.
 
 use super::queue::Visit;
-use super::{Event, Kind, LoadTable, Note, Shape, Stance, What, World, mixed};
+use super::{AcceptPolicy, Event, LoadTable, Note, SocketLayout, Stance, What, World, mixed};
 use crate::reuseport_load;
 
 impl World {
@@ -9,8 +9,8 @@ impl World {
         let gap = self.clients.connected(client, self.now);
         self.go_on_after(gap, Event::Request(client));
         match self.kind.shape() {
-            Shape::AcceptorOne => return self.hand_over(client),
-            Shape::AcceptorEach => return self.end_blocked_accept(client),
+            SocketLayout::AcceptorOne => return self.hand_over(client),
+            SocketLayout::AcceptorEach => return self.end_blocked_accept(client),
             _ => {}
         }
         let socket = self.socket(client);
@@ -66,7 +66,7 @@ impl World {
     /// Where a connection waits.
     fn socket(&self, client: usize) -> usize {
         let hash = self.hash(client);
-        if self.kind != Kind::ReuseportLoad {
+        if self.kind != AcceptPolicy::ReuseportLoad {
             return hash;
         }
         let (now, table) = (self.base + self.now, LoadTable::over(&self.words, self.base));
@@ -106,10 +106,10 @@ impl World {
 
     pub(super) fn registration(&self, i: usize) -> (usize, bool) {
         match self.kind.shape() {
-            Shape::Shared { exclusive } => (0, exclusive),
-            Shape::SharedEpoll => (0, false),
-            Shape::SocketEach => (i, false),
-            Shape::AcceptorEach | Shape::AcceptorOne => (0, true),
+            SocketLayout::Shared { exclusive } => (0, exclusive),
+            SocketLayout::SharedEpoll => (0, false),
+            SocketLayout::SocketEach => (i, false),
+            SocketLayout::AcceptorEach | SocketLayout::AcceptorOne => (0, true),
         }
     }
 

@@ -191,12 +191,12 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::Kind;
+    use crate::AcceptPolicy;
     use crate::model::{Client, What};
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn shared(kind: Kind, loops: usize) -> World {
+    fn shared(kind: AcceptPolicy, loops: usize) -> World {
         let [wake, accept, connect, request] = [20, 15, 30, 10].map(Duration::from_micros);
         let mut world = World::new(kind, loops, Instant::now());
         world.share(Machine { cpus: 2, wakes: vec![wake], accept, connect, request });
@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn answered(computes: bool) -> u64 {
-        let mut world = shared(Kind::Fair, 12);
+        let mut world = shared(AcceptPolicy::Fair, 12);
         let gap = Duration::ZERO;
         (0..24).for_each(|_| world.client(MS, Client { computes, gap, ..Client::closing(MS) }));
         world.run(MS * 101).answered.iter().sum()
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn who_comes_together_connects_before_the_first_sends() {
-        let mut world = shared(Kind::Exclusive, 3);
+        let mut world = shared(AcceptPolicy::Exclusive, 3);
         world.take_notes();
         (0..20).for_each(|_| world.client(MS, Client { gap: Duration::ZERO, ..Client::once(MS) }));
         world.run(MS * 100);
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn of_all_that_are_woken_the_first_is_not_always_first() {
         let spread = |wakes: [u64; 2]| {
-            let mut world = shared(Kind::Herd, 3);
+            let mut world = shared(AcceptPolicy::Herd, 3);
             if let Some(host) = &mut world.host {
                 host.machine.wakes = wakes.map(Duration::from_micros).to_vec();
             }

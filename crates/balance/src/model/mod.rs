@@ -1,7 +1,7 @@
 //! A small world for policies: loops with blocking handlers, clients, and the kernel's wait queue,
 //! in virtual time.
 //!
-//! It runs the same [`Porter`] as the server. What it models is what decides who gets a connection:
+//! It runs the same [`AcceptDriver`] as the server. What it models is what decides who gets a connection:
 //! the order of registration, exclusive and plain wake-ups, that only sleepers count, the
 //! level-triggered report, the hash of SO_REUSEPORT, and the first-come-first-served order of
 //! blocked accepts. Loops can be stopped, killed, and started again in the middle of anything. Each
@@ -30,7 +30,7 @@ use self::machine::{Host, Task};
 pub use self::notes::{Note, What};
 pub use self::queue::{Socket, Visit};
 pub use self::witness::Witness;
-use crate::{Kind, Load, LoadTable, Porter, Shape, Stance};
+use crate::{AcceptDriver, AcceptPolicy, Load, LoadTable, SocketLayout, Stance};
 
 /// From the wake-up to the first line of a turn.
 const WAKE: Duration = Duration::from_micros(20);
@@ -39,7 +39,7 @@ const TURN: Duration = Duration::from_micros(5);
 
 /// The world.
 pub struct World {
-    kind: Kind,
+    kind: AcceptPolicy,
     base: Instant,
     now: Duration,
     words: Rc<[AtomicU64]>,
@@ -83,7 +83,7 @@ enum Event {
 }
 
 struct Loop {
-    porter: Option<Porter>,
+    driver: Option<AcceptDriver>,
     asleep: bool,
     stopped: bool,
     /// An event came while the loop was stopped.
@@ -104,8 +104,8 @@ struct Loop {
 impl World {
     /// `n` idle loops under a policy. `base` is any instant.
     #[must_use]
-    pub fn new(kind: Kind, n: usize, base: Instant) -> World {
-        let sockets = if kind.shape() == Shape::SocketEach { n } else { 1 };
+    pub fn new(kind: AcceptPolicy, n: usize, base: Instant) -> World {
+        let sockets = if kind.shape() == SocketLayout::SocketEach { n } else { 1 };
         let mut world = World {
             kind,
             base,
@@ -271,7 +271,7 @@ impl World {
             Event::OnCpu(..) => {}
             Event::Stop(i) => {
                 self.loops[i].stopped = true;
-                self.pass_baton(i);
+                self.pass_recheck(i);
             }
             Event::Continue(i) => self.go_on(i),
             Event::Kill(i) => self.die(i),
@@ -285,8 +285,8 @@ impl World {
     }
 
     fn observe(&mut self) {
-        let mut living = self.loops.iter().filter(|l| l.porter.is_some() && !l.stopped);
-        let unarmed = self.kind.shape() != Shape::AcceptorOne
+        let mut living = self.loops.iter().filter(|l| l.driver.is_some() && !l.stopped);
+        let unarmed = self.kind.shape() != SocketLayout::AcceptorOne
             && living.clone().count() > 0
             && living.all(|l| l.asleep && !l.armed);
         if !unarmed {
@@ -345,7 +345,7 @@ fn mixed(seed: u64) -> u64 {
 impl Loop {
     fn new() -> Loop {
         Loop {
-            porter: None,
+            driver: None,
             asleep: false,
             stopped: false,
             held: VecDeque::new(),
@@ -368,7 +368,7 @@ impl Loop {
 
     /// Asleep in the kernel's eyes: a stopped process waits for nothing.
     fn is_sleeping(&self) -> bool {
-        self.asleep && !self.stopped && self.porter.is_some()
+        self.asleep && !self.stopped && self.driver.is_some()
     }
 
     fn load(&self) -> Load {

@@ -1,19 +1,21 @@
-//! What happens in a loop: it wakes, lets its porter accept, answers, and sleeps.
+//! What happens in a loop: it wakes, lets its driver accept, answers, and sleeps.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::{Event, Loop, Shape, TURN, Task, WAKE, What, World, mixed};
-use crate::{Entrance, Load, LoadTable, Porter, Seat, Setup, Stance, Taken};
+use super::{Event, Loop, SocketLayout, TURN, Task, WAKE, What, World, mixed};
+use crate::{
+    AcceptDriver, AcceptOutcome, ListenerSet, Load, LoadTable, LoopPolicy, LoopSetup, Stance,
+};
 
-/// Loop `i` as its porter sees it; a door is a socket's number.
-struct Gate<'a> {
+/// Loop `i` as its driver sees it; a listener is a socket's number.
+struct ModelListeners<'a> {
     world: &'a mut World,
     i: usize,
 }
 
-impl Entrance for Gate<'_> {
-    type Door = usize;
+impl ListenerSet for ModelListeners<'_> {
+    type Listener = usize;
 
     fn now(&self) -> Instant {
         self.world.base + self.world.now
@@ -35,12 +37,12 @@ impl Entrance for Gate<'_> {
         self.world.sockets.len() == 1
     }
 
-    fn accept(&mut self, door: usize) -> Taken {
-        let taken = self.world.sockets[door].accept();
+    fn accept(&mut self, listener: usize) -> AcceptOutcome {
+        let taken = self.world.sockets[listener].accept();
         self.admit(taken)
     }
 
-    fn take_handed(&mut self) -> Taken {
+    fn take_handed(&mut self) -> AcceptOutcome {
         let handed = self.world.loops[self.i].handed.pop_front();
         self.admit(handed)
     }
@@ -54,7 +56,7 @@ impl Entrance for Gate<'_> {
         self.world.readd(self.i);
     }
 
-    fn ring(&mut self, i: usize) {
+    fn notify(&mut self, i: usize) {
         self.world.wake(i);
     }
 
@@ -63,28 +65,29 @@ impl Entrance for Gate<'_> {
     }
 }
 
-impl Gate<'_> {
-    fn admit(&mut self, client: Option<usize>) -> Taken {
-        let Some(client) = client else { return Taken::Nobody };
+impl ModelListeners<'_> {
+    fn admit(&mut self, client: Option<usize>) -> AcceptOutcome {
+        let Some(client) = client else { return AcceptOutcome::Empty };
         self.world.admit(self.i, client);
-        Taken::One
+        AcceptOutcome::Accepted
     }
 }
 
 impl World {
-    pub(super) fn setup(&self, me: usize) -> Setup {
-        Setup { me, sockets: 1, connections: 1 << 20, mutex_delay: Duration::from_millis(500) }
+    pub(super) fn setup(&self, me: usize) -> LoopSetup {
+        LoopSetup { me, sockets: 1, connections: 1 << 20, mutex_delay: Duration::from_millis(500) }
     }
 
     pub(super) fn start(&mut self, i: usize) {
-        if self.loops[i].porter.is_some() {
+        if self.loops[i].driver.is_some() {
             return;
         }
         let (now, setup) = (self.base + self.now, self.setup(i));
-        let seat = Seat::take(self.kind, setup, now, &LoadTable::over(&self.words, self.base));
-        self.loops[i].porter = Some(Porter::new(seat, false));
+        let seat =
+            LoopPolicy::take(self.kind, setup, now, &LoadTable::over(&self.words, self.base));
+        self.loops[i].driver = Some(AcceptDriver::new(seat, false));
         self.before_wait(i);
-        if self.kind.shape() == Shape::AcceptorOne {
+        if self.kind.shape() == SocketLayout::AcceptorOne {
             while let Some(client) = self.sockets[0].accept() {
                 self.hand_over(client);
             }
@@ -92,7 +95,7 @@ impl World {
     }
 
     pub(super) fn die(&mut self, i: usize) {
-        if self.loops[i].porter.take().is_none() {
+        if self.loops[i].driver.take().is_none() {
             return;
         }
         self.forget(Task::Loop(i));
@@ -101,7 +104,7 @@ impl World {
         let Loop { life, sleep, room, .. } = self.loops[i];
         let next = Loop { life: life + 1, sleep, room, ..Loop::new() };
         let dead = std::mem::replace(&mut self.loops[i], next);
-        self.pass_baton(i);
+        self.pass_recheck(i);
         let gone = dead.connections.into_iter().chain(dead.handed);
         for client in gone {
             self.witness.lost += 1;
@@ -134,34 +137,40 @@ impl World {
         }
     }
 
-    /// Lets the porter of loop `i` do something; none if the loop is dead.
-    fn with_porter<T>(
+    /// Lets the driver of loop `i` do something; none if the loop is dead.
+    fn with_driver<T>(
         &mut self,
         i: usize,
-        act: impl FnOnce(&mut Porter, &mut Gate<'_>, &LoadTable<'_>) -> T,
+        act: impl FnOnce(&mut AcceptDriver, &mut ModelListeners<'_>, &LoadTable<'_>) -> T,
     ) -> Option<T> {
-        let mut porter = self.loops[i].porter.take()?;
+        let mut driver = self.loops[i].driver.take()?;
         let (words, base) = (Rc::clone(&self.words), self.base);
-        let out = act(&mut porter, &mut Gate { world: self, i }, &LoadTable::over(&words, base));
-        self.loops[i].porter = Some(porter);
+        let out = act(
+            &mut driver,
+            &mut ModelListeners { world: self, i },
+            &LoadTable::over(&words, base),
+        );
+        self.loops[i].driver = Some(driver);
         Some(out)
     }
 
     pub(super) fn turn(&mut self, i: usize) {
         let (before, shape) = (self.witness.accepted[i], self.kind.shape());
         let reported = self.look(i);
-        let alive = self.with_porter(i, |porter, gate, table| {
-            porter.after_wait(gate, table);
+        let alive = self.with_driver(i, |driver, listeners, table| {
+            driver.after_wait(listeners, table);
             match shape {
-                Shape::AcceptorEach => {
-                    while gate.take_handed() == Taken::One {
-                        porter.was_given(gate, table);
+                SocketLayout::AcceptorEach => {
+                    while listeners.take_handed() == AcceptOutcome::Accepted {
+                        driver.was_given(listeners, table);
                     }
                 }
-                Shape::AcceptorOne => porter.take_handed(gate, table),
-                _ => reported.into_iter().for_each(|door| porter.accept(gate, table, door)),
+                SocketLayout::AcceptorOne => driver.take_handed(listeners, table),
+                _ => reported
+                    .into_iter()
+                    .for_each(|listener| driver.accept(listeners, table, listener)),
             }
-            porter.after_accepts(gate, table);
+            driver.after_accepts(listeners, table);
         });
         if alive.is_none() {
             return;
@@ -190,10 +199,10 @@ impl World {
     }
 
     /// The master's part for a loop that was stopped or killed: everybody looks for what it was told of.
-    pub(super) fn pass_baton(&mut self, i: usize) {
+    pub(super) fn pass_recheck(&mut self, i: usize) {
         let (now, table) = (self.base + self.now, self.table());
         table.suspect(now, i..i + 1);
-        let who: Vec<usize> = table.pass_baton_to_all(now, i..i + 1).collect();
+        let who: Vec<usize> = table.pass_recheck_to_all(now, i..i + 1).collect();
         who.into_iter().for_each(|other| self.wake(other));
     }
 
@@ -245,11 +254,12 @@ impl World {
     }
 
     pub(super) fn before_wait(&mut self, i: usize) {
-        let waits = self.with_porter(i, |porter, gate, table| porter.before_wait(gate, table));
+        let waits =
+            self.with_driver(i, |driver, listeners, table| driver.before_wait(listeners, table));
         let Some((_, at_most)) = waits else { return };
         let socket = if self.sockets.len() > 1 { i } else { 0 };
         let mut reports = self.sockets[socket].reports(i);
-        if self.kind.shape() == Shape::AcceptorEach {
+        if self.kind.shape() == SocketLayout::AcceptorEach {
             if reports {
                 self.sockets[0].remove(i);
                 self.take_over(i);

@@ -1,6 +1,6 @@
 //! The directives of `events`.
 
-use weir_balance::{Kind, UnknownPolicy};
+use weir_balance::{AcceptPolicy, UnknownPolicy};
 use weir_conf::{Directive, Error};
 use weir_engine::BackendKind;
 use weir_log::Cause;
@@ -129,10 +129,10 @@ fn set_balance(said: &mut Said, d: &Directive) -> Result<(), Error> {
     if let Some(more) = d.arg(1) {
         return Err(d.invalid("parameter", more));
     }
-    let kind = Kind::parse(&word).map_err(|e| match e {
+    let kind = AcceptPolicy::parse(&word).map_err(|e| match e {
         UnknownPolicy::Name => d
             .error(format!("unknown accept policy \"{word}\""))
-            .hint(format!("policies are: {}", Kind::NAMES.join(", "))),
+            .hint(format!("policies are: {}", AcceptPolicy::NAMES.join(", "))),
         other => d.error(format!("accept policy \"{word}\": {other}")),
     })?;
     said.balance = Some(kind);

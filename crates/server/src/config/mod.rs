@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CpuSet;
-use weir_balance::Kind;
+use weir_balance::AcceptPolicy;
 use weir_conf::{Context, Directive, Error, Known};
 
 use crate::paths::{Paths, joined};
@@ -125,7 +125,7 @@ struct Said {
     multi_accept: Option<bool>,
     accept_mutex: Option<bool>,
     accept_mutex_delay: Option<Duration>,
-    balance: Option<Kind>,
+    balance: Option<AcceptPolicy>,
     request_balance: Option<bool>,
     warnings: Vec<Error>,
 }
@@ -144,7 +144,7 @@ pub struct Events {
     /// How long a loop that does not hold the accept lock sleeps.
     pub accept_mutex_delay: Duration,
     /// How connections are spread over the loops.
-    pub balance: Kind,
+    pub balance: AcceptPolicy,
     /// Loops of a process take over requests of those that are held up.
     pub request_balance: bool,
 }
@@ -280,8 +280,8 @@ impl Said {
                 multi_accept: self.multi_accept.unwrap_or(false),
                 accept_mutex_delay: self.accept_mutex_delay.unwrap_or(MUTEX_DELAY),
                 balance: self.balance.unwrap_or(match self.accept_mutex {
-                    Some(true) => Kind::Mutex,
-                    _ => Kind::default(),
+                    Some(true) => AcceptPolicy::Mutex,
+                    _ => AcceptPolicy::default(),
                 }),
                 request_balance: self.request_balance.unwrap_or(true),
             },

@@ -29,7 +29,7 @@ fn defaults_are_nginx_s() {
     assert_eq!((c.processes, c.threads, c.loops()), (1, 1, 1));
     assert_eq!(c.events.connections, 512);
     assert_eq!(c.events.backend, Backend::Epoll);
-    assert_eq!(c.events.balance, Kind::Fair);
+    assert_eq!(c.events.balance, AcceptPolicy::Fair);
     assert_eq!(c.pid.as_deref(), Some(Path::new("/p/logs/nginx.pid")));
     assert!(c.shutdown_timeout.is_none());
     assert_eq!(c.user.is_some(), rustix::process::geteuid().is_root());
@@ -96,9 +96,9 @@ fn events_say_how_to_wait_and_spread() {
     let events = |text: &str| read(&format!("events {{ {text} }}")).map(|(c, _)| c.events);
     let e = events("use poll; worker_connections 7; multi_accept on; accept_mutex on;").unwrap();
     assert_eq!((e.backend, e.connections, e.multi_accept), (Backend::Poll, 7, true));
-    assert_eq!(e.balance, Kind::Mutex);
+    assert_eq!(e.balance, AcceptPolicy::Mutex);
     let e = events("accept_mutex on; accept_balance rotate=4;").unwrap();
-    assert_eq!(e.balance, Kind::Rotate(4));
+    assert_eq!(e.balance, AcceptPolicy::Rotate(4));
     assert!(e.request_balance);
     assert!(!events("request_balance off;").unwrap().request_balance);
     let text = |text: &str| events(text).unwrap_err().message;
@@ -107,7 +107,7 @@ fn events_say_how_to_wait_and_spread() {
     assert_eq!(text("worker_connections 0;"), "\"worker_connections\" directive invalid value");
     assert_eq!(text("accept_balance luck;"), "unknown accept policy \"luck\"");
     let e = events("accept_balance reuseport_load;").unwrap();
-    assert_eq!(e.balance, Kind::ReuseportLoad);
+    assert_eq!(e.balance, AcceptPolicy::ReuseportLoad);
 }
 
 #[test]

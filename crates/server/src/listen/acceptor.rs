@@ -1,9 +1,8 @@
 //! Threads that accept for loops: one per loop, or one for all.
 //!
-//! Such a thread stands in the kernel's list of waiters as a blocked accept(2) does: it joins at
-//! the end when it begins to wait and leaves when it is woken. It waits in an epoll instance of
-//! its own, because a thread that is blocked in accept(2) itself could only be told to end by
-//! shutting the socket down, for all processes that share it.
+//! Such a thread has a place in the kernel's wait list as a blocked accept(2) has: it joins at the end when it begins
+//! to wait and leaves when it is woken. It waits in an epoll instance of its own. A thread that is blocked in accept(2)
+//! ends only when the socket is shut down, which ends it for all processes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,12 +23,12 @@ use super::commons::Commons;
 
 /// After accept failed for want of descriptors; nginx: accept_mutex_delay.
 const SHORTAGE: Duration = Duration::from_millis(500);
-/// When no loop can take a connection, or its line is full.
+/// The pause when no loop can take a connection, or its handover socket is full.
 const NOBODY: Duration = Duration::from_millis(5);
-/// The end bell's number; sockets have those of their addresses.
+/// The event number of the end notifier. Sockets have the numbers of their addresses.
 const END: u64 = u64::MAX;
 
-/// An accepted connection, with its address' number.
+/// An accepted connection, with the number of its address.
 pub(super) type Accepted = (OwnedFd, usize);
 
 /// A running acceptor thread.
@@ -40,27 +39,27 @@ pub(super) struct Acceptor {
 
 /// Where a loop and its acceptor meet.
 struct Turnstile {
-    state: Mutex<State>,
+    state: Mutex<AcceptorState>,
     opened: Condvar,
     end: OwnedFd,
 }
 
 #[derive(Default)]
-struct State {
+struct AcceptorState {
     /// The loop sleeps: the thread may wait for a connection.
     open: bool,
     ending: bool,
     ended: bool,
     accepted: VecDeque<Accepted>,
-    /// Somebody waits of whom this thread alone was told, and whom it could not take.
-    owes: bool,
+    /// The kernel woke only this thread for a connection that it could not accept.
+    recheck: bool,
 }
 
 /// What becomes of connections.
 pub(super) enum Duty {
-    /// They are for one loop, and accepted while it sleeps.
+    /// They go to one loop and are accepted while it sleeps.
     ForLoop(usize),
-    /// They are for the loops that the policy places.
+    /// They go to the loops that the policy chooses.
     Place(Box<dyn Policy>),
 }
 
@@ -100,8 +99,7 @@ impl Acceptor {
         Ok(Acceptor { turnstile, thread: Some(thread) })
     }
 
-    /// The loop is about to sleep: the thread may accept for it. Answers whether something was
-    /// accepted before.
+    /// The loop is about to sleep, so the thread may accept for it. True if a connection waits already.
     pub(super) fn open(&self) -> bool {
         let mut state = self.turnstile.lock();
         if !state.open {
@@ -112,7 +110,7 @@ impl Acceptor {
         !state.accepted.is_empty()
     }
 
-    /// The loop is awake: a thread that does not wait yet need not begin.
+    /// The loop is awake. A thread that does not wait yet does not begin to wait.
     pub(super) fn close(&self) {
         self.turnstile.lock().open = false;
     }
@@ -122,8 +120,8 @@ impl Acceptor {
         self.turnstile.lock().accepted.pop_front()
     }
 
-    /// Ends the thread; what it accepted and nobody took is returned, and whether it was told of somebody whom it could not
-    /// take.
+    /// Ends the thread. Returns the connections that no loop has taken, and whether the thread was woken for a connection
+    /// that it could not accept.
     pub(super) fn end(mut self) -> (VecDeque<Accepted>, bool) {
         self.turnstile.lock().ending = true;
         self.turnstile.opened.notify_one();
@@ -136,18 +134,18 @@ impl Acceptor {
             let _ = thread.join();
         }
         let mut state = self.turnstile.lock();
-        (std::mem::take(&mut state.accepted), state.owes)
+        (std::mem::take(&mut state.accepted), state.recheck)
     }
 }
 
 impl Turnstile {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AcceptorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the loop sleeps; false when the thread is to end.
     fn pass(&self) -> bool {
-        let shut = |state: &mut State| !state.open && !state.ending;
+        let shut = |state: &mut AcceptorState| !state.open && !state.ending;
         beside::wait(None, || !shut(&mut self.lock()));
         let state = self.lock();
         let state = self.opened.wait_while(state, shut).unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +181,7 @@ impl Work {
                     Err(e) => self.failed(e),
                 }
                 if matches!(self.duty, Duty::ForLoop(_)) {
-                    break; // the next one is for somebody else
+                    break; // the next connection is for another loop
                 }
             }
         }
@@ -223,11 +221,11 @@ impl Work {
     fn failed(&self, e: Errno) {
         super::accept_failed(&self.log, e);
         if !super::is_the_connections(e) {
-            self.turnstile.lock().owes = true;
+            self.turnstile.lock().recheck = true;
             self.turnstile.pause(SHORTAGE);
             let mut state = self.turnstile.lock();
-            // Whoever ends in its pause has not looked again.
-            state.owes = state.ending;
+            // A thread that ends in its pause has not tried again.
+            state.recheck = state.ending;
         }
     }
 
@@ -238,7 +236,7 @@ impl Work {
                 state.accepted.push_back((connection, number));
                 state.open = false;
                 drop(state);
-                self.commons.ring(*row);
+                self.commons.notify(*row);
             }
             Duty::Place(policy) => {
                 let mut connection = Some(connection);
@@ -259,7 +257,7 @@ impl Work {
 }
 
 impl Commons {
-    /// Hands a connection to the loop that the policy places; false when that is nobody now.
+    /// Hands a connection to the loop that the policy chooses. False when no loop can take it now.
     fn hand(
         &self,
         policy: &mut dyn Policy,
@@ -269,8 +267,8 @@ impl Commons {
     ) -> bool {
         let table = self.table();
         let Some(i) = policy.place(beside::now(), &table) else { return false };
-        let handed = match self.line(i) {
-            Some(line) => line.hand(connection.as_fd(), number),
+        let handed = match self.handover(i) {
+            Some(handover) => handover.hand(connection.as_fd(), number),
             None => Ok(false),
         };
         table.handed(i, matches!(handed, Ok(true)));

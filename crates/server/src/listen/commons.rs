@@ -8,50 +8,50 @@ use std::time::Instant;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
-use weir_balance::{LoadTable, Shape};
+use weir_balance::{LoadTable, SocketLayout};
 use weir_log::Log;
 use weir_sys::beginning::beginning;
 use weir_sys::shared::SharedWords;
 
-use super::line::Line;
+use super::handover::Handover;
 use super::steered::Steered;
 use crate::sockets::Sockets;
 
-/// The load table of a cycle, with the ways in which its loops reach each other.
+/// The load table of a cycle and the descriptors by which its loops reach each other.
 #[derive(Debug)]
 pub struct Commons {
     words: SharedWords,
     base: Instant,
-    /// The programs of the kernel that read the table, if the policy has any.
+    /// The eBPF programs that read the table, if the policy has any.
     steered: Steered,
-    /// A bell per loop: it wakes its loop from any process.
-    bells: Vec<Arc<OwnedFd>>,
-    /// For each address, how many of its sockets later cycles do without; all is none.
+    /// An eventfd per loop. It wakes its loop from any process.
+    notifiers: Vec<Arc<OwnedFd>>,
+    /// By address: one more than the number of sockets that the next cycle keeps; 0 while it keeps all.
     left: SharedWords,
-    /// The epoll instance of the policy that has one for all.
+    /// The shared epoll instance, if the policy has one.
     pool: Option<Arc<OwnedFd>>,
-    /// A line per loop, for the policy whose acceptor hands over.
-    lines: Vec<Line>,
+    /// A handover socket per loop, if the policy has an acceptor that hands over.
+    handovers: Vec<Handover>,
 }
 
 impl Commons {
     /// For `loops` loops that accept from `sockets`.
-    pub fn new(loops: usize, shape: Shape, sockets: &Sockets) -> io::Result<Commons> {
-        let bell = || {
+    pub fn new(loops: usize, shape: SocketLayout, sockets: &Sockets) -> io::Result<Commons> {
+        let notifier = || {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             io::Result::Ok(Arc::new(eventfd(0, flags)?))
         };
-        let pool = (shape == Shape::SharedEpoll).then(|| pool(sockets)).transpose()?;
-        let lines = if shape == Shape::AcceptorOne { loops } else { 0 };
+        let pool = (shape == SocketLayout::SharedEpoll).then(|| pool(sockets)).transpose()?;
+        let handovers = if shape == SocketLayout::AcceptorOne { loops } else { 0 };
         let (words, steered) = Steered::table(loops, sockets)?;
         Ok(Commons {
             words,
             steered,
             base: beginning(),
-            bells: (0..loops).map(|_| bell()).collect::<io::Result<_>>()?,
+            notifiers: (0..loops).map(|_| notifier()).collect::<io::Result<_>>()?,
             left: SharedWords::new(sockets.iter().count().max(1))?,
             pool,
-            lines: (0..lines).map(|_| Line::new()).collect::<io::Result<_>>()?,
+            handovers: (0..handovers).map(|_| Handover::new()).collect::<io::Result<_>>()?,
         })
     }
 
@@ -60,39 +60,39 @@ impl Commons {
         LoadTable::over(&self.words, self.base)
     }
 
-    /// The loops of this table are those that connections come to.
+    /// New connections go to the loops of this table from now on.
     pub fn steer(&self, sockets: &Sockets, log: &Log) {
         self.steered.attach(sockets, log);
     }
 
     /// Wakes loop `i`.
-    pub fn ring(&self, i: usize) {
-        if let Some(bell) = self.bells.get(i) {
-            // It fails only when the counter is full, and then the bell rings already.
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+    pub fn notify(&self, i: usize) {
+        if let Some(notifier) = self.notifiers.get(i) {
+            // It fails only when the counter is full. Then the loop is about to wake up.
+            let _ = rustix::io::write(notifier, &1u64.to_ne_bytes());
         }
     }
 
-    /// The others look for connections that the loops of these rows were told of and may not take.
-    pub fn pass_baton(&self, from: std::ops::Range<usize>) {
+    /// The kernel may have woken only these loops for a connection, and they may not accept it. All others look for it.
+    pub fn pass_recheck(&self, from: std::ops::Range<usize>) {
         let (now, table) = (Instant::now(), self.table());
         table.suspect(now, from.clone());
-        table.pass_baton_to_all(now, from.clone()).chain(from).for_each(|i| self.ring(i));
+        table.pass_recheck_to_all(now, from.clone()).chain(from).for_each(|i| self.notify(i));
     }
 
-    /// The bell of loop `i`, which its loop silences.
-    pub fn bell(&self, i: usize) -> Option<&Arc<OwnedFd>> {
-        self.bells.get(i)
+    /// The notifier of loop `i`. Only its loop reads it.
+    pub fn notifier(&self, i: usize) -> Option<&Arc<OwnedFd>> {
+        self.notifiers.get(i)
     }
 
-    /// The epoll instance for all, if the policy has one.
+    /// The shared epoll instance, if the policy has one.
     pub(super) fn pool(&self) -> Option<&Arc<OwnedFd>> {
         self.pool.as_ref()
     }
 
-    /// The line to loop `i`, if the policy has an acceptor that hands over.
-    pub(super) fn line(&self, i: usize) -> Option<&Line> {
-        self.lines.get(i)
+    /// The handover socket to loop `i`, if the policy has an acceptor that hands over.
+    pub(super) fn handover(&self, i: usize) -> Option<&Handover> {
+        self.handovers.get(i)
     }
 
     /// Notes that only the first `kept` sockets of an address go on in the next cycle.
@@ -102,8 +102,7 @@ impl Commons {
         }
     }
 
-    /// Whether nobody accepts from this socket any more when the cycle's loops have ended, and
-    /// whether others of its address go on.
+    /// Whether the next cycle does without this socket, and whether other sockets of its address go on.
     pub(super) fn is_left(&self, number: usize, copy: usize) -> (bool, bool) {
         match self.left.get(number).map_or(0, |word| word.load(SeqCst)) {
             0 => (false, true),
@@ -131,7 +130,7 @@ mod tests {
     #[test]
     fn sockets_are_left_from_the_end() {
         let sockets = Sockets::default();
-        let commons = Commons::new(2, Shape::SocketEach, &sockets).unwrap();
+        let commons = Commons::new(2, SocketLayout::SocketEach, &sockets).unwrap();
         assert_eq!(commons.is_left(0, 1), (false, true));
         commons.leave(0, 1);
         assert_eq!(commons.is_left(0, 0), (false, true));
@@ -142,17 +141,17 @@ mod tests {
 
     #[test]
     fn who_is_rung_has_a_bell_that_rings() {
-        let commons = Commons::new(1, Shape::SocketEach, &Sockets::default()).unwrap();
-        let bell = commons.bell(0).unwrap();
+        let commons = Commons::new(1, SocketLayout::SocketEach, &Sockets::default()).unwrap();
+        let notifier = commons.notifier(0).unwrap();
         let rings = || {
-            let mut fds = [rustix::event::PollFd::new(bell, rustix::event::PollFlags::IN)];
+            let mut fds = [rustix::event::PollFd::new(notifier, rustix::event::PollFlags::IN)];
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
             rustix::event::poll(&mut fds, Some(&now)).unwrap() == 1
         };
         assert!(!rings());
-        commons.ring(0);
-        commons.ring(0);
+        commons.notify(0);
+        commons.notify(0);
         assert!(rings());
-        commons.ring(7);
+        commons.notify(7);
     }
 }

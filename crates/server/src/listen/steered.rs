@@ -1,4 +1,4 @@
-//! A table that programs of the kernel read, and a program for each address: `accept_balance reuseport_load`.
+//! `accept_balance reuseport_load`: a load table that eBPF programs read, and a program for each address.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use crate::sockets::Sockets;
 pub(super) struct Steered(Vec<(usize, Choice)>);
 
 impl Steered {
-    /// The words of a table for so many loops, of which programs know if the sockets are in lists.
+    /// The words of a table for `loops` loops, and a program for each address whose sockets are in a list.
     pub(super) fn table(loops: usize, sockets: &Sockets) -> io::Result<(SharedWords, Steered)> {
         let lists = sockets.iter().enumerate();
         let mut lists = lists.filter_map(|(n, s)| Some((n, s.choices()?))).peekable();
@@ -31,7 +31,7 @@ impl Steered {
         Ok((words, Steered(choices.collect::<io::Result<_>>()?)))
     }
 
-    /// The kernel goes by this table from now on.
+    /// From now on the kernel chooses sockets by this table.
     pub(super) fn attach(&self, sockets: &Sockets, log: &Log) {
         for (number, choice) in &self.0 {
             let Some(socket) = sockets.iter().nth(*number) else { continue };
@@ -45,7 +45,7 @@ impl Steered {
     }
 }
 
-/// What the table's words mean, for the room that knows no policies.
+/// What the table's words mean, for `sys`, which knows no policies.
 fn layout() -> Layout {
     Layout {
         base: words::BASE,

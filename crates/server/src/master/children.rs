@@ -60,10 +60,10 @@ impl Child {
 
     /// It has died or was stopped, perhaps after the kernel had told its loops of connections and before they took
     /// them: loops of other workers look.
-    pub fn pass_baton(&self) {
+    pub fn pass_recheck(&self) {
         let loops = self.tallies.len();
         let first = self.index * loops;
-        self.load.pass_baton(first..first + loops);
+        self.load.pass_recheck(first..first + loops);
     }
 
     /// Sends it a signal.

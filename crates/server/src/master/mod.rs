@@ -350,7 +350,7 @@ impl Master {
             let at = self.children.iter().position(|child| child.pid == pid);
             if status.stopped() {
                 if let Some(child) = at.and_then(|at| self.children.get(at)) {
-                    child.pass_baton();
+                    child.pass_recheck();
                 }
                 continue;
             }
@@ -393,7 +393,7 @@ impl Master {
         self.tallies.give(&child.tallies);
         let (table, loops) = (child.load.table(), child.tallies.len());
         (0..loops).for_each(|i| table.clear(child.index * loops + i));
-        child.pass_baton();
+        child.pass_recheck();
     }
 
     fn start_due(&mut self) -> ControlFlow<Role> {

@@ -3,7 +3,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::slice::from_ref;
 
-use weir_balance::Shape;
+use weir_balance::SocketLayout;
 use weir_log::{Level, OpenLogs, Sink};
 
 fn any_port() -> SocketAddr {
@@ -57,7 +57,7 @@ fn connections_go_to_the_sockets_that_stay() {
     let one = [listen(Address::Inet(at))];
     let log = Log::default();
     let old = Sockets::open(&one, |_| 4, &Sockets::default(), Purpose::Serve, &log).unwrap();
-    let commons = Commons::new(4, Shape::SocketEach, &old).unwrap();
+    let commons = Commons::new(4, SocketLayout::SocketEach, &old).unwrap();
     let new = Sockets::open(&one, |_| 2, &old, Purpose::Serve, &log).unwrap();
     old.leave_to(&new, &commons, &log);
     let accept = |i: usize| rustix::net::accept(&old.list[0].copies[i]).is_ok();
@@ -102,7 +102,7 @@ fn a_test_minds_no_busy_address_and_leaves_no_file() {
 
     let open = Sockets::open(&listens[1..], |_| 1, &none, Purpose::Serve, &log).unwrap();
     assert!(path.exists());
-    let commons = Commons::new(1, Shape::SocketEach, &open).unwrap();
+    let commons = Commons::new(1, SocketLayout::SocketEach, &open).unwrap();
     open.leave_to(&open, &commons, &log);
     assert!(path.exists());
     open.leave_to(&none, &commons, &log);

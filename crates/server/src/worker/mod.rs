@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use rustix::process::{Signal, getpid, kill_process};
-use weir_balance::Kind;
+use weir_balance::AcceptPolicy;
 use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, Team};
 use weir_log::{Cause, Level, Log, log};
 use weir_metrics::subjects::{self, Cells};
@@ -66,7 +66,7 @@ pub fn serve(mut assignment: Assignment) -> i32 {
     let log = Arc::clone(&assignment.cycle.log);
     let threads = assignment.cycle.config.threads;
     let first = assignment.index * threads;
-    if assignment.cycle.config.events.balance != Kind::ReuseportLoad {
+    if assignment.cycle.config.events.balance != AcceptPolicy::ReuseportLoad {
         assignment.cycle.sockets.keep_own(first..first + threads);
     }
     // Only the loops are to hold the sockets, so that those they leave are closed.
@@ -242,7 +242,7 @@ impl Shared {
             files: self.files.clone(),
             pools: self.pools.clone(),
             team: self.team.as_ref().map(|team| team.of(index)),
-            bell: self.assignment.cycle.load.bell(place.row).cloned(),
+            bell: self.assignment.cycle.load.notifier(place.row).cloned(),
         })
     }
 

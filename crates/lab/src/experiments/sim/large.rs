@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_balance::Kind;
+use weir_balance::AcceptPolicy;
 use weir_balance::model::{Client, World};
 
 use super::{kinds, quantile};
@@ -114,7 +114,7 @@ pub(super) fn explain(finding: &mut Finding) {
 }
 
 /// A world with these clients, who all come within 2 ms.
-fn crowd(kind: Kind, workers: usize, n: usize, client: impl Fn(usize) -> Client) -> World {
+fn crowd(kind: AcceptPolicy, workers: usize, n: usize, client: impl Fn(usize) -> Client) -> World {
     let mut world = World::new(kind, workers, Instant::now());
     let apart = WORK / u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     let at = |i: usize| Duration::from_millis(1) + apart * u32::try_from(i).unwrap_or(u32::MAX);
@@ -123,7 +123,7 @@ fn crowd(kind: Kind, workers: usize, n: usize, client: impl Fn(usize) -> Client)
 }
 
 /// Requests that come at random, of very different length; at the end all are answered.
-fn heavy_tail(kind: Kind, workers: usize, requests: usize) -> World {
+fn heavy_tail(kind: AcceptPolicy, workers: usize, requests: usize) -> World {
     let mut world = World::new(kind, workers, Instant::now());
     world.draw_services(pareto(WORK));
     let apart = WORK.as_secs_f64() / (LOAD * workers as f64);
@@ -167,6 +167,9 @@ mod tests {
     #[test]
     fn one_queue_shields_from_the_tail() {
         let p99 = |kind| quantile(&heavy_tail(kind, 64, 3000), 0.99);
-        assert!(p99(Kind::parse("fair").unwrap()) * 2.0 < p99(Kind::parse("reuseport").unwrap()));
+        assert!(
+            p99(AcceptPolicy::parse("fair").unwrap()) * 2.0
+                < p99(AcceptPolicy::parse("reuseport").unwrap())
+        );
     }
 }

@@ -4,7 +4,7 @@
 mod beside;
 mod large;
 
-use weir_balance::Kind;
+use weir_balance::AcceptPolicy;
 use weir_balance::model::World;
 
 use super::{Experiment, POLICIES};
@@ -37,8 +37,8 @@ pub(crate) fn study(lab: &Lab, sizes: &[usize]) -> Result<Finding, String> {
     Ok(finding)
 }
 
-fn kinds() -> impl Iterator<Item = (&'static str, Kind)> {
-    POLICIES.iter().filter_map(|(label, name)| Some((*label, Kind::parse(name).ok()?)))
+fn kinds() -> impl Iterator<Item = (&'static str, AcceptPolicy)> {
+    POLICIES.iter().filter_map(|(label, name)| Some((*label, AcceptPolicy::parse(name).ok()?)))
 }
 
 /// Milliseconds that this share of the world's requests did not exceed.

@@ -10,7 +10,7 @@ mod workers;
 
 use std::time::{Duration, Instant};
 
-use weir_balance::Kind;
+use weir_balance::AcceptPolicy;
 use weir_balance::model::{Machine, World};
 
 use crate::finding::Finding;
@@ -40,13 +40,13 @@ pub(super) fn tables(lab: &Lab, finding: &mut Finding) -> Result<(), String> {
 }
 
 /// Loops on this machine, as chance number `seed` has it.
-fn world(kind: Kind, loops: usize, machine: &Machine, seed: u64) -> World {
+fn world(kind: AcceptPolicy, loops: usize, machine: &Machine, seed: u64) -> World {
     let mut world = World::new(kind, loops, Instant::now());
     world.seed(seed);
     world.share(machine.clone());
     world
 }
 
-fn kind(policy: &str) -> Result<Kind, String> {
-    Kind::parse(policy).map_err(|_| format!("{policy} is no policy of the model"))
+fn kind(policy: &str) -> Result<AcceptPolicy, String> {
+    AcceptPolicy::parse(policy).map_err(|_| format!("{policy} is no policy of the model"))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_balance::Kind;
+use weir_balance::AcceptPolicy;
 use weir_balance::model::{Client, Machine};
 use weir_bench::{Closing, Outcome};
 
@@ -83,7 +83,7 @@ fn services(lab: &Lab, setup: &Setup) -> Result<Vec<Duration>, String> {
 }
 
 fn overloaded(
-    kind: Kind,
+    kind: AcceptPolicy,
     machine: &Machine,
     services: &[Duration],
     time: Duration,
@@ -111,7 +111,8 @@ mod tests {
         let micros = Duration::from_micros;
         let (accept, connect, request) = (micros(15), micros(30), micros(10));
         let machine = Machine { cpus: 2, wakes: vec![micros(20)], accept, connect, request };
-        let of = |policy| overloaded(Kind::parse(policy).unwrap(), &machine, &[], MS * 3000, 1);
+        let of =
+            |policy| overloaded(AcceptPolicy::parse(policy).unwrap(), &machine, &[], MS * 3000, 1);
         let (one, many, first) = (of("rotate"), of("reuseport"), of("exclusive"));
         assert!(many[2] > 5.0 * one[2] && many[1] > 2.0 * one[1], "{many:?} {one:?}");
         assert!(first[2] > 3.0 * one[2], "{first:?} {one:?}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_balance::Kind;
+use weir_balance::AcceptPolicy;
 use weir_balance::model::{Client, Machine};
 use weir_bench::{Closing, Pace};
 
@@ -52,7 +52,7 @@ pub(super) fn compare(lab: &Lab, machine: &Machine, finding: &mut Finding) -> Re
     Ok(())
 }
 
-fn lightly(kind: Kind, machine: &Machine, time: Duration, seed: u64) -> [f64; 2] {
+fn lightly(kind: AcceptPolicy, machine: &Machine, time: Duration, seed: u64) -> [f64; 2] {
     let mut world = world(kind, WORKERS, machine, seed);
     let apart = Duration::from_secs_f64(1.0 / RATE);
     let count = (time.as_secs_f64() * RATE) as u32;
@@ -78,7 +78,7 @@ mod tests {
         let micros = Duration::from_micros;
         let (accept, connect, request) = (micros(15), micros(30), micros(10));
         let machine = Machine { cpus: 2, wakes: vec![micros(20)], accept, connect, request };
-        let of = |policy| lightly(Kind::parse(policy).unwrap(), &machine, MS * 300, 1)[0];
+        let of = |policy| lightly(AcceptPolicy::parse(policy).unwrap(), &machine, MS * 300, 1)[0];
         assert!((99.9..=100.0).contains(&of("exclusive")), "{}", of("exclusive"));
         assert!(of("fair") < 10.0, "{}", of("fair"));
     }

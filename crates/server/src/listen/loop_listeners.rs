@@ -1,4 +1,4 @@
-//! The listening sockets and connections of one loop, as its [`Porter`](weir_balance::Porter) sees them.
+//! The listening sockets and connections of one loop, as its [`AcceptDriver`](weir_balance::AcceptDriver) uses them.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use weir_balance::{Entrance, Load, Stance, Taken};
+use weir_balance::{AcceptOutcome, ListenerSet, Load, Stance};
 use weir_engine::{Handle, Wake};
 use weir_log::{Cause, Log, log};
 use weir_metrics::Metric;
@@ -16,35 +16,35 @@ use weir_upstream::close_idle;
 use weir_values::Address;
 
 use super::acceptor::Accepted;
-use super::doors::{Door, Doors};
+use super::listeners::{Listener, Listeners};
 use super::{Commons, Place, accept_failed, is_the_connections};
 use crate::cycle::Cycle;
 use crate::service::Service;
 
-/// How often a loop says that it has no room.
+/// A loop logs at most this often that it has no room.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
-/// Of the idle connections, this part is closed when there is no room for new ones, and at most
-/// so many at a time. nginx: ngx_drain_connections.
+/// When there is no room, one in `EVICT_PART` idle connections is closed, `EVICT_MOST` at most.
+/// nginx: ngx_drain_connections.
 const EVICT_PART: usize = 8;
 const EVICT_MOST: usize = 32;
 
-pub(super) struct Gate {
-    pub(super) doors: Doors,
+pub(super) struct LoopListeners {
+    pub(super) sockets: Listeners,
     pub(super) service: Rc<Service>,
     commons: Arc<Commons>,
     log: Arc<Log>,
     row: usize,
-    room: Rc<Room>,
+    room: Rc<ConnectionLimit>,
 }
 
-impl Gate {
-    pub(super) fn new(cycle: &Cycle, place: Place, service: Rc<Service>) -> Gate {
+impl LoopListeners {
+    pub(super) fn new(cycle: &Cycle, place: Place, service: Rc<Service>) -> LoopListeners {
         let events = &cycle.config.events;
-        let room = Rc::new(Room::new(events.connections, &cycle.log));
+        let room = Rc::new(ConnectionLimit::new(events.connections, &cycle.log));
         let making = Rc::clone(&room);
         service.handle.limit_sockets(events.connections, Rc::new(move |h| _ = making.make(h)));
-        Gate {
-            doors: Doors::new(&service.handle, cycle, place, events.balance.shape()),
+        LoopListeners {
+            sockets: Listeners::new(&service.handle, cycle, place, events.balance.shape()),
             service,
             commons: Arc::clone(&cycle.load),
             log: Arc::clone(&cycle.log),
@@ -57,32 +57,32 @@ impl Gate {
         &self.service.handle
     }
 
-    /// A connection that somebody else accepted.
+    /// Begins a connection that an acceptor accepted.
     pub(super) fn admit(&self, (fd, number): Accepted) {
         let peer = rustix::net::getpeername(&fd).ok();
         self.begin(fd, Address::from_any(peer.flatten()), number);
     }
 
-    /// A panic costs the connection, and nothing of what is noted about it.
+    /// A panic ends the connection. The counters stay right.
     fn begin(&self, fd: OwnedFd, peer: Address, number: usize) {
         self.h().guard(|| self.service.accepted(fd, peer, number));
     }
 }
 
-/// `worker_connections`: connections to servers count as those of clients do.
-struct Room {
+/// `worker_connections`. Connections to upstream servers count as those of clients do.
+struct ConnectionLimit {
     most: usize,
     log: Arc<Log>,
     said: Cell<Option<Instant>>,
 }
 
-impl Room {
-    fn new(most: usize, log: &Arc<Log>) -> Room {
-        Room { most, log: Arc::clone(log), said: Cell::new(None) }
+impl ConnectionLimit {
+    fn new(most: usize, log: &Arc<Log>) -> ConnectionLimit {
+        ConnectionLimit { most, log: Arc::clone(log), said: Cell::new(None) }
     }
 
-    /// Ends some idle connections, the longest idle first: those of clients, then those to servers, of which one is closed
-    /// at once. False if there are none.
+    /// Closes idle connections, the longest idle first: clients' connections, then one connection to an upstream server.
+    /// False if none is idle.
     fn make(&self, h: &Handle) -> bool {
         let parked = h.parked();
         let mut ended = h.unpark_oldest((parked / EVICT_PART).clamp(1, EVICT_MOST), Wake::Evicted);
@@ -112,8 +112,8 @@ impl Room {
     }
 }
 
-impl Entrance for Gate {
-    type Door = Door;
+impl ListenerSet for LoopListeners {
+    type Listener = Listener;
 
     fn now(&self) -> Instant {
         self.h().now()
@@ -145,72 +145,72 @@ impl Entrance for Gate {
         }
     }
 
-    fn shared(&self) -> Vec<Door> {
-        self.doors.shared_doors()
+    fn shared(&self) -> Vec<Listener> {
+        self.sockets.shared_listeners()
     }
 
-    fn is_shared(&self, door: Door) -> bool {
-        !door.own
+    fn is_shared(&self, listener: Listener) -> bool {
+        !listener.own
     }
 
-    fn accept(&mut self, door: Door) -> Taken {
+    fn accept(&mut self, listener: Listener) -> AcceptOutcome {
         loop {
-            match self.h().accept(door.key) {
+            match self.h().accept(listener.key) {
                 Ok(Some((fd, peer))) => {
-                    self.doors.accepted(door.key);
-                    self.begin(fd, Address::from_any(Some(peer)), door.number);
-                    return Taken::One;
+                    self.sockets.accepted(listener.key);
+                    self.begin(fd, Address::from_any(Some(peer)), listener.number);
+                    return AcceptOutcome::Accepted;
                 }
-                Ok(None) => return Taken::Nobody,
+                Ok(None) => return AcceptOutcome::Empty,
                 Err(e) => {
                     let e = Errno::from_io_error(&e).unwrap_or(Errno::IO);
                     accept_failed(&self.log, e);
                     if !is_the_connections(e) {
-                        return Taken::Shortage;
+                        return AcceptOutcome::Shortage;
                     }
                 }
             }
         }
     }
 
-    fn found_nobody(&mut self) {
+    fn found_empty(&mut self) {
         self.service.metrics.add(Metric::EmptyAccepts, 1);
     }
 
-    fn take_handed(&mut self) -> Taken {
-        let Some(line) = self.commons.line(self.row) else { return Taken::Nobody };
-        match line.take() {
+    fn take_handed(&mut self) -> AcceptOutcome {
+        let Some(handover) = self.commons.handover(self.row) else { return AcceptOutcome::Empty };
+        match handover.take() {
             Ok(Some(accepted)) => {
                 self.admit(accepted);
-                Taken::One
+                AcceptOutcome::Accepted
             }
-            Ok(None) => Taken::Nobody,
-            // It stays in the line.
+            Ok(None) => AcceptOutcome::Empty,
+            // The connection stays in the handover socket.
             Err(e) => {
                 log!(self.log, Crit, None, "recvmsg() failed {}", Cause(&e));
-                Taken::Shortage
+                AcceptOutcome::Shortage
             }
         }
     }
 
     fn arm(&mut self, stance: Stance, able: bool) -> bool {
-        let heard = self.doors.arm(&self.service.handle, stance, able, &self.log);
-        if let Some(armed) = self.doors.take_told() {
+        let heard = self.sockets.arm(&self.service.handle, stance, able, &self.log);
+        if let Some(armed) = self.sockets.take_change() {
             let since = || self.this_moment().saturating_duration_since(beginning());
             self.service.metrics.arms(armed.then(|| since().as_nanos() as u64));
         }
         heard
     }
 
-    fn readd(&mut self, door: Door) {
-        self.doors.readd(&self.service.handle, door.key, &self.log);
+    fn readd(&mut self, listener: Listener) {
+        self.sockets.readd(&self.service.handle, listener.key, &self.log);
     }
 
-    fn ring(&mut self, i: usize) {
-        self.commons.ring(i);
+    fn notify(&mut self, i: usize) {
+        self.commons.notify(i);
     }
 
-    fn of(&self, i: usize) -> Vec<Door> {
-        self.doors.of(i)
+    fn of(&self, i: usize) -> Vec<Listener> {
+        self.sockets.of(i)
     }
 }

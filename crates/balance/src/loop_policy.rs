@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, Kind, Load, LoadTable, Policy, Probe, Stance, State, Wait};
+use crate::{AcceptPolicy, After, Load, LoadTable, LoopState, Policy, Probe, Stance, Wait};
 
 /// What a policy knows of its loop from the start.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct LoopSetup {
     /// The loop's row.
     pub me: usize,
     /// Listening sockets, since arming and disarming costs a call for each.
@@ -20,23 +20,28 @@ pub struct Setup {
 /// One loop's row and policy. The driver calls it in the order of a turn: [`before_wait`], the
 /// wait, [`after_wait`], [`accepted`] for each accept, and then [`next_to_wake`] until it is `None`.
 ///
-/// [`before_wait`]: Seat::before_wait
-/// [`after_wait`]: Seat::after_wait
-/// [`accepted`]: Seat::accepted
-/// [`next_to_wake`]: Seat::next_to_wake
-pub struct Seat {
-    setup: Setup,
+/// [`before_wait`]: LoopPolicy::before_wait
+/// [`after_wait`]: LoopPolicy::after_wait
+/// [`accepted`]: LoopPolicy::accepted
+/// [`next_to_wake`]: LoopPolicy::next_to_wake
+pub struct LoopPolicy {
+    setup: LoopSetup,
     policy: Box<dyn Policy>,
     retired: bool,
 }
 
-impl Seat {
+impl LoopPolicy {
     /// Takes the row over from whoever had it.
     #[must_use]
-    pub fn take(kind: Kind, setup: Setup, now: Instant, loops: &LoadTable<'_>) -> Seat {
+    pub fn take(
+        kind: AcceptPolicy,
+        setup: LoopSetup,
+        now: Instant,
+        loops: &LoadTable<'_>,
+    ) -> LoopPolicy {
         loops.clear(setup.me);
-        loops.row(setup.me).set_state(State::Awake, loops.stamp(now));
-        Seat { setup, policy: kind.policy(setup), retired: false }
+        loops.row(setup.me).set_state(LoopState::Awake, loops.stamp(now));
+        LoopPolicy { setup, policy: kind.policy(setup), retired: false }
     }
 
     /// The row's number.
@@ -56,7 +61,7 @@ impl Seat {
     ) -> Wait {
         let row = loops.row(self.setup.me);
         row.set_load(load);
-        if row.stir() {
+        if row.acknowledge_wake() {
             self.policy.on_woken();
         }
         let wait = self.fall_asleep(now, loops, able);
@@ -69,11 +74,12 @@ impl Seat {
             return Wait::DISARMED;
         }
         if !able {
-            row.set_state(State::Full, stamp);
+            row.set_state(LoopState::Full, stamp);
             return Wait::DISARMED;
         }
         let wait = self.policy.before_wait(now, loops);
-        let asleep = if wait.stance == Stance::Disarmed { State::Disarmed } else { State::Armed };
+        let asleep =
+            if wait.stance == Stance::Disarmed { LoopState::Disarmed } else { LoopState::Armed };
         row.set_state(asleep, stamp);
         wait
     }
@@ -82,15 +88,15 @@ impl Seat {
     pub fn after_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Probe {
         let row = loops.row(self.setup.me);
         row.awake();
-        if row.stir() {
+        if row.acknowledge_wake() {
             self.policy.on_woken();
         }
-        let probe = if row.take_baton() { Probe::Try } else { Probe::No };
+        let probe = if row.take_recheck() { Probe::Try } else { Probe::No };
         if self.retired {
             return probe;
         }
-        row.set_state(State::Awake, loops.stamp(now));
-        loops.unmark_heavy(self.setup.me);
+        row.set_state(LoopState::Awake, loops.stamp(now));
+        loops.unmark_above_mean(self.setup.me);
         self.policy.after_wait(now, loops);
         probe
     }
@@ -126,20 +132,20 @@ impl Seat {
     }
 
     /// It was to be armed, and could not be: nobody is to rely on it.
-    pub fn deaf(&mut self, now: Instant, loops: &LoadTable<'_>) {
+    pub fn arm_failed(&mut self, now: Instant, loops: &LoadTable<'_>) {
         if !self.retired {
-            loops.row(self.setup.me).set_state(State::Full, loops.stamp(now));
+            loops.row(self.setup.me).set_state(LoopState::Full, loops.stamp(now));
         }
     }
 
     /// A connection may wait that this loop cannot accept, and only this loop was woken for it. The result is the loops to
     /// wake, which look for it.
-    pub fn pass_baton<'a>(
+    pub fn pass_recheck<'a>(
         &self,
         now: Instant,
         loops: &LoadTable<'a>,
     ) -> impl Iterator<Item = usize> + use<'a> {
-        loops.pass_baton(now, self.setup.me..self.setup.me + 1)
+        loops.pass_recheck(now, self.setup.me..self.setup.me + 1)
     }
 
     /// A sleeping loop to wake now, so that it looks again.
@@ -176,8 +182,8 @@ impl Seat {
     pub fn retire(&mut self, now: Instant, loops: &LoadTable<'_>) -> Vec<usize> {
         self.retired = true;
         loops.unlock(self.setup.me);
-        loops.row(self.setup.me).set_state(State::Retired, loops.stamp(now));
-        loops.heavy().filter(|&i| i != self.setup.me).collect()
+        loops.row(self.setup.me).set_state(LoopState::Retired, loops.stamp(now));
+        loops.above_mean().filter(|&i| i != self.setup.me).collect()
     }
 }
 
@@ -187,8 +193,8 @@ mod tests {
 
     use super::*;
 
-    fn setup(me: usize) -> Setup {
-        Setup { me, sockets: 1, connections: 2, mutex_delay: Duration::from_millis(500) }
+    fn setup(me: usize) -> LoopSetup {
+        LoopSetup { me, sockets: 1, connections: 2, mutex_delay: Duration::from_millis(500) }
     }
 
     #[test]
@@ -196,11 +202,12 @@ mod tests {
         let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
-        for name in Kind::NAMES {
-            let mut seat = Seat::take(Kind::parse(name).unwrap(), setup(0), now, &table);
+        for name in AcceptPolicy::NAMES {
+            let mut seat =
+                LoopPolicy::take(AcceptPolicy::parse(name).unwrap(), setup(0), now, &table);
             let full = Load { inflight: 0, open: 2 };
             assert_eq!(seat.before_wait(now, &table, full, false), Wait::DISARMED, "{name}");
-            assert_eq!(table.row(0).state(), State::Full);
+            assert_eq!(table.row(0).state(), LoopState::Full);
             assert_eq!(seat.after_wait(now, &table), Probe::No);
         }
     }
@@ -210,7 +217,7 @@ mod tests {
         let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
-        let mut seat = Seat::take(Kind::Fair, setup(0), now, &table);
+        let mut seat = LoopPolicy::take(AcceptPolicy::Fair, setup(0), now, &table);
         assert!(!table.row(0).wake(table.stamp(now)), "it is awake, and needs no bell");
         let _ = seat.before_wait(now, &table, Load::default(), true);
         let later = now + Duration::from_secs(1);
@@ -222,11 +229,11 @@ mod tests {
         let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
-        let mut seat = Seat::take(Kind::Fair, setup(1), now, &table);
-        table.mark_heavy(0);
+        let mut seat = LoopPolicy::take(AcceptPolicy::Fair, setup(1), now, &table);
+        table.mark_above_mean(0);
         assert_eq!(seat.retire(now, &table), [0]);
         assert_eq!(seat.before_wait(now, &table, Load::default(), true), Wait::DISARMED);
         let _ = seat.after_wait(now, &table);
-        assert_eq!(table.row(1).state(), State::Retired);
+        assert_eq!(table.row(1).state(), LoopState::Retired);
     }
 }

@@ -1,7 +1,7 @@
-//! Handing a connection to a loop of any process: its descriptor travels over a socket pair.
+//! Hands a connection to a loop of any process: its descriptor travels over a socket pair. unix(7), SCM_RIGHTS.
 //!
-//! Both ends are open in the master, so what was sent outlives the worker that was to take it:
-//! its successor does. unix(7), SCM_RIGHTS.
+//! The master keeps both ends open. So a connection that was sent outlives its worker, and the worker's successor
+//! takes it.
 
 #![allow(clippy::disallowed_methods, reason = "one short message, without waiting")]
 
@@ -18,26 +18,26 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 
-/// A line to one loop.
+/// The socket pair over which one loop gets connections.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Handover {
     send: OwnedFd,
     receive: Arc<OwnedFd>,
 }
 
-impl Line {
-    pub(super) fn new() -> io::Result<Line> {
+impl Handover {
+    pub(super) fn new() -> io::Result<Handover> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (send, receive) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        Ok(Line { send, receive: Arc::new(receive) })
+        Ok(Handover { send, receive: Arc::new(receive) })
     }
 
-    /// The end that is readable when a connection has come.
+    /// The end that is readable when a connection has arrived.
     pub(super) fn end(&self) -> &Arc<OwnedFd> {
         &self.receive
     }
 
-    /// Sends a connection of an address; false when the line is full.
+    /// Sends a connection and the number of its address. False when the socket is full.
     pub(super) fn hand(&self, connection: BorrowedFd<'_>, number: usize) -> io::Result<bool> {
         let fds = [connection];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -53,8 +53,8 @@ impl Line {
         }
     }
 
-    /// The next connection that has come, with its address' number. What cannot be taken for want of a descriptor
-    /// stays: the kernel would throw a descriptor away that it cannot give, so it is looked at before it is taken.
+    /// The next connection, with the number of its address. It stays in the socket if descriptors have run out. The
+    /// kernel discards a descriptor that it cannot install, so this peeks before it receives.
     pub(super) fn take(&self) -> io::Result<Option<(OwnedFd, usize)>> {
         loop {
             let Some((fd, number)) = self.look()? else { return Ok(None) };
@@ -109,31 +109,31 @@ mod tests {
     #[test]
     fn connections_arrive_in_order_and_alive() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let line = Line::new().unwrap();
-        assert!(line.take().unwrap().is_none());
+        let handover = Handover::new().unwrap();
+        assert!(handover.take().unwrap().is_none());
         let mut clients = Vec::new();
         for number in [3, 9] {
             clients.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
             let (connection, _) = listener.accept().unwrap();
-            assert!(line.hand(connection.as_fd(), number).unwrap());
+            assert!(handover.hand(connection.as_fd(), number).unwrap());
         }
         for (client, expected) in clients.iter_mut().zip([3, 9]) {
-            let (connection, number) = line.take().unwrap().unwrap();
+            let (connection, number) = handover.take().unwrap().unwrap();
             assert_eq!(number, expected);
             TcpStream::from(connection).write_all(b"hello").unwrap();
             let mut heard = String::new();
             client.read_to_string(&mut heard).unwrap();
             assert_eq!(heard, "hello");
         }
-        assert!(line.take().unwrap().is_none());
+        assert!(handover.take().unwrap().is_none());
     }
 
     #[test]
-    fn a_full_line_says_so() {
-        let line = Line::new().unwrap();
+    fn a_full_handover_says_so() {
+        let handover = Handover::new().unwrap();
         let any = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let sent = (0..100_000).take_while(|n| line.hand(any.as_fd(), *n).unwrap()).count();
+        let sent = (0..100_000).take_while(|n| handover.hand(any.as_fd(), *n).unwrap()).count();
         assert!(sent < 100_000);
-        assert_eq!(line.take().unwrap().map(|(_, number)| number), Some(0));
+        assert_eq!(handover.take().unwrap().map(|(_, number)| number), Some(0));
     }
 }

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use crate::{
-    Policy, Setup, blocking::Blocking, dispatch::Dispatch, exclusive::Exclusive, fair::Fair,
+    LoopSetup, Policy, blocking::Blocking, dispatch::Dispatch, exclusive::Exclusive, fair::Fair,
     herd::Herd, mutex::Mutex, reuseport::Reuseport, reuseport_load::ReuseportLoad, rotate::Rotate,
     shared_epoll::SharedEpoll, single::Single,
 };
 
 /// A policy, as `accept_balance` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Kind {
+pub enum AcceptPolicy {
     /// `single`: one loop takes all.
     Single,
     /// `blocking`: a thread per loop blocks in accept(2); the kernel serves them first come, first
@@ -39,7 +39,7 @@ pub enum Kind {
 
 /// What a policy needs of the sockets and of the loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum SocketLayout {
     /// One socket, registered in every armed loop's own backend.
     Shared {
         /// With EPOLLEXCLUSIVE: a connection wakes one sleeping loop. Otherwise it wakes them all.
@@ -64,7 +64,7 @@ pub enum UnknownPolicy {
     Rotation,
 }
 
-impl Kind {
+impl AcceptPolicy {
     /// Every name that can be chosen, in the order of the documentation.
     pub const NAMES: &'static [&'static str] = &[
         "single",
@@ -85,19 +85,19 @@ impl Kind {
     /// # Errors
     ///
     /// Says why the text names no policy.
-    pub fn parse(text: &str) -> Result<Kind, UnknownPolicy> {
+    pub fn parse(text: &str) -> Result<AcceptPolicy, UnknownPolicy> {
         Ok(match text {
-            "single" => Kind::Single,
-            "blocking" => Kind::Blocking,
-            "herd" => Kind::Herd,
-            "shared_epoll" => Kind::SharedEpoll,
-            "exclusive" => Kind::Exclusive,
-            "rotate" => Kind::Rotate(Rotate::NGINX),
-            "mutex" => Kind::Mutex,
-            "reuseport" => Kind::Reuseport,
-            "reuseport_load" => Kind::ReuseportLoad,
-            "dispatch" => Kind::Dispatch,
-            "fair" => Kind::Fair,
+            "single" => AcceptPolicy::Single,
+            "blocking" => AcceptPolicy::Blocking,
+            "herd" => AcceptPolicy::Herd,
+            "shared_epoll" => AcceptPolicy::SharedEpoll,
+            "exclusive" => AcceptPolicy::Exclusive,
+            "rotate" => AcceptPolicy::Rotate(Rotate::NGINX),
+            "mutex" => AcceptPolicy::Mutex,
+            "reuseport" => AcceptPolicy::Reuseport,
+            "reuseport_load" => AcceptPolicy::ReuseportLoad,
+            "dispatch" => AcceptPolicy::Dispatch,
+            "fair" => AcceptPolicy::Fair,
             _ => return rotation(text),
         })
     }
@@ -106,56 +106,60 @@ impl Kind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Single => "single",
-            Kind::Blocking => "blocking",
-            Kind::Herd => "herd",
-            Kind::SharedEpoll => "shared_epoll",
-            Kind::Exclusive => "exclusive",
-            Kind::Rotate(_) => "rotate",
-            Kind::Mutex => "mutex",
-            Kind::Reuseport => "reuseport",
-            Kind::ReuseportLoad => "reuseport_load",
-            Kind::Dispatch => "dispatch",
-            Kind::Fair => "fair",
+            AcceptPolicy::Single => "single",
+            AcceptPolicy::Blocking => "blocking",
+            AcceptPolicy::Herd => "herd",
+            AcceptPolicy::SharedEpoll => "shared_epoll",
+            AcceptPolicy::Exclusive => "exclusive",
+            AcceptPolicy::Rotate(_) => "rotate",
+            AcceptPolicy::Mutex => "mutex",
+            AcceptPolicy::Reuseport => "reuseport",
+            AcceptPolicy::ReuseportLoad => "reuseport_load",
+            AcceptPolicy::Dispatch => "dispatch",
+            AcceptPolicy::Fair => "fair",
         }
     }
 
     /// What it needs of the sockets.
     #[must_use]
-    pub fn shape(self) -> Shape {
+    pub fn shape(self) -> SocketLayout {
         match self {
-            Kind::Herd | Kind::Mutex | Kind::Single => Shape::Shared { exclusive: false },
-            Kind::Exclusive | Kind::Rotate(_) | Kind::Fair => Shape::Shared { exclusive: true },
-            Kind::SharedEpoll => Shape::SharedEpoll,
-            Kind::Reuseport | Kind::ReuseportLoad => Shape::SocketEach,
-            Kind::Blocking => Shape::AcceptorEach,
-            Kind::Dispatch => Shape::AcceptorOne,
+            AcceptPolicy::Herd | AcceptPolicy::Mutex | AcceptPolicy::Single => {
+                SocketLayout::Shared { exclusive: false }
+            }
+            AcceptPolicy::Exclusive | AcceptPolicy::Rotate(_) | AcceptPolicy::Fair => {
+                SocketLayout::Shared { exclusive: true }
+            }
+            AcceptPolicy::SharedEpoll => SocketLayout::SharedEpoll,
+            AcceptPolicy::Reuseport | AcceptPolicy::ReuseportLoad => SocketLayout::SocketEach,
+            AcceptPolicy::Blocking => SocketLayout::AcceptorEach,
+            AcceptPolicy::Dispatch => SocketLayout::AcceptorOne,
         }
     }
 
     /// The policy's value for one loop.
     #[must_use]
-    pub fn policy(self, setup: Setup) -> Box<dyn Policy> {
+    pub fn policy(self, setup: LoopSetup) -> Box<dyn Policy> {
         match self {
-            Kind::Single => Box::new(Single::new(setup)),
-            Kind::Blocking => Box::new(Blocking),
-            Kind::Herd => Box::new(Herd),
-            Kind::SharedEpoll => Box::new(SharedEpoll),
-            Kind::Exclusive => Box::new(Exclusive),
-            Kind::Rotate(every) => Box::new(Rotate::new(setup, every)),
-            Kind::Mutex => Box::new(Mutex::new(setup)),
-            Kind::Reuseport => Box::new(Reuseport),
-            Kind::ReuseportLoad => Box::new(ReuseportLoad::new(setup.me)),
-            Kind::Dispatch => Box::new(Dispatch::new(setup)),
-            Kind::Fair => Box::new(Fair::new(setup)),
+            AcceptPolicy::Single => Box::new(Single::new(setup)),
+            AcceptPolicy::Blocking => Box::new(Blocking),
+            AcceptPolicy::Herd => Box::new(Herd),
+            AcceptPolicy::SharedEpoll => Box::new(SharedEpoll),
+            AcceptPolicy::Exclusive => Box::new(Exclusive),
+            AcceptPolicy::Rotate(every) => Box::new(Rotate::new(setup, every)),
+            AcceptPolicy::Mutex => Box::new(Mutex::new(setup)),
+            AcceptPolicy::Reuseport => Box::new(Reuseport),
+            AcceptPolicy::ReuseportLoad => Box::new(ReuseportLoad::new(setup.me)),
+            AcceptPolicy::Dispatch => Box::new(Dispatch::new(setup)),
+            AcceptPolicy::Fair => Box::new(Fair::new(setup)),
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for AcceptPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Rotate(n) if *n != Rotate::NGINX => write!(f, "rotate={n}"),
+            AcceptPolicy::Rotate(n) if *n != Rotate::NGINX => write!(f, "rotate={n}"),
             kind => f.write_str(kind.name()),
         }
     }
@@ -164,7 +168,9 @@ impl fmt::Display for Kind {
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            UnknownPolicy::Name => write!(f, "it must be one of {}", Kind::NAMES.join(", ")),
+            UnknownPolicy::Name => {
+                write!(f, "it must be one of {}", AcceptPolicy::NAMES.join(", "))
+            }
             UnknownPolicy::Rotation => f.write_str("\"rotate=\" takes a number of accepts from 1"),
         }
     }
@@ -172,10 +178,12 @@ impl fmt::Display for UnknownPolicy {
 
 impl std::error::Error for UnknownPolicy {}
 
-fn rotation(text: &str) -> Result<Kind, UnknownPolicy> {
+fn rotation(text: &str) -> Result<AcceptPolicy, UnknownPolicy> {
     let number = text.strip_prefix("rotate=").ok_or(UnknownPolicy::Name)?;
     match number.parse() {
-        Ok(n) if n > 0 && number.starts_with(|c: char| c.is_ascii_digit()) => Ok(Kind::Rotate(n)),
+        Ok(n) if n > 0 && number.starts_with(|c: char| c.is_ascii_digit()) => {
+            Ok(AcceptPolicy::Rotate(n))
+        }
         _ => Err(UnknownPolicy::Rotation),
     }
 }
@@ -186,19 +194,19 @@ mod tests {
 
     #[test]
     fn every_name_is_read_back() {
-        for name in Kind::NAMES {
-            assert_eq!(Kind::parse(name).unwrap().to_string(), *name);
+        for name in AcceptPolicy::NAMES {
+            assert_eq!(AcceptPolicy::parse(name).unwrap().to_string(), *name);
         }
-        assert_eq!(Kind::parse("rotate=1").unwrap().to_string(), "rotate=1");
-        assert_eq!(Kind::parse("rotate=16"), Ok(Kind::Rotate(16)));
-        assert_eq!(Kind::default(), Kind::Fair);
+        assert_eq!(AcceptPolicy::parse("rotate=1").unwrap().to_string(), "rotate=1");
+        assert_eq!(AcceptPolicy::parse("rotate=16"), Ok(AcceptPolicy::Rotate(16)));
+        assert_eq!(AcceptPolicy::default(), AcceptPolicy::Fair);
     }
 
     #[test]
     fn what_is_no_policy_says_why() {
         for bad in ["rotate=0", "rotate=", "rotate=x", "rotate=+1", "rotate=-1"] {
-            assert_eq!(Kind::parse(bad), Err(UnknownPolicy::Rotation), "{bad}");
+            assert_eq!(AcceptPolicy::parse(bad), Err(UnknownPolicy::Rotation), "{bad}");
         }
-        assert_eq!(Kind::parse("Fair"), Err(UnknownPolicy::Name));
+        assert_eq!(AcceptPolicy::parse("Fair"), Err(UnknownPolicy::Name));
     }
 }

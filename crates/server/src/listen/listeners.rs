@@ -1,0 +1,355 @@
+//! The listening sockets of one loop and their registration with its backend.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event};
+use weir_balance::{SocketLayout, Stance};
+use weir_engine::{Arm, Handle, ListenerKey};
+use weir_log::{Cause, Log, log};
+
+use super::{Commons, Place};
+use crate::cycle::Cycle;
+
+/// A loop goes on for this long to accept from a socket of its own that has no successor. Handshakes that began before
+/// the others took over end meanwhile.
+const LINGER: Duration = Duration::from_secs(1);
+/// The events that a turn fetches at most from the shared epoll instance.
+const POOLED: usize = 64;
+
+/// A listening socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listener {
+    pub(super) key: ListenerKey,
+    /// The number of its address.
+    pub(super) number: usize,
+    /// The index among the sockets of its address.
+    copy: usize,
+    /// Only this loop accepts from it, so no policy is asked about it.
+    pub(super) own: bool,
+    /// A connection was accepted from it since it was last added.
+    used: bool,
+    /// When it closes, if it has no successor.
+    closes: Option<Instant>,
+}
+
+/// All of a loop's sockets.
+pub(super) struct Listeners {
+    list: Vec<Listener>,
+    /// Sockets of other loops, by their rows, where loops empty each other's queues.
+    others: Vec<(usize, Listener)>,
+    mode: Arm,
+    /// Acceptor threads accept from the shared sockets.
+    by_others: bool,
+    /// The shared epoll instance, which stands for all shared sockets.
+    pool: Option<ListenerKey>,
+    /// The socket over which an acceptor hands connections over.
+    handover: Option<ListenerKey>,
+    /// Whether the backend has the shared sockets, and the loop's own. None if a registration failed.
+    armed: Option<(bool, bool)>,
+    /// A registration has changed since [`Listeners::take_change`].
+    changed: bool,
+}
+
+impl Listeners {
+    pub(super) fn new(h: &Handle, cycle: &Cycle, place: Place, shape: SocketLayout) -> Listeners {
+        let mut list = Vec::new();
+        for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| !s.listen.udp) {
+            let own = socket.is_each_loops_own();
+            let copy = if own { place.row } else { 0 };
+            if let Some(fd) = socket.copy(copy) {
+                let key = h.add_listener(Arc::clone(fd));
+                list.push(Listener { key, number, copy, own, used: false, closes: None });
+            }
+        }
+        let others = others(h, cycle, place);
+        let mode = match shape {
+            SocketLayout::Shared { exclusive: true } => Arm::Exclusive,
+            _ => Arm::Shared,
+        };
+        let pool = cycle.load.pool().map(|fd| h.add_listener(Arc::clone(fd)));
+        let handover = cycle
+            .load
+            .handover(place.row)
+            .map(|handover| h.add_listener(Arc::clone(handover.end())));
+        let by_others = matches!(shape, SocketLayout::AcceptorEach | SocketLayout::AcceptorOne);
+        Listeners { list, others, mode, by_others, pool, handover, armed: None, changed: false }
+    }
+
+    /// The sockets of another loop's own.
+    pub(super) fn of(&self, row: usize) -> Vec<Listener> {
+        let of_row = self.others.iter().filter(|(of, _)| *of == row);
+        of_row.map(|(_, listener)| *listener).collect()
+    }
+
+    /// How many sockets a policy decides about.
+    pub(super) fn shared(&self) -> usize {
+        self.list.iter().filter(|listener| !listener.own).count()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn is_handover(&self, key: ListenerKey) -> bool {
+        self.handover == Some(key)
+    }
+
+    /// The sockets that other loops accept from as well.
+    pub(super) fn shared_listeners(&self) -> Vec<Listener> {
+        self.list.iter().copied().filter(|listener| !listener.own).collect()
+    }
+
+    /// The sockets that an event of the backend stands for.
+    pub(super) fn behind(&self, key: ListenerKey, commons: &Commons) -> Vec<Listener> {
+        match commons.pool().filter(|_| self.pool == Some(key)) {
+            Some(pool) => {
+                let mut space = [MaybeUninit::uninit(); POOLED];
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                let ready: &[Event] = match epoll::wait(pool, &mut space, Some(&now)) {
+                    Ok((ready, _)) => ready,
+                    Err(_) => &[],
+                };
+                let is_ready = |listener: &Listener| {
+                    ready.iter().any(|e| e.data.u64() == listener.number as u64)
+                };
+                self.list.iter().copied().filter(|d| !d.own && is_ready(d)).collect()
+            }
+            None => self.list.iter().copied().filter(|listener| listener.key == key).collect(),
+        }
+    }
+
+    /// Notes that a connection was accepted from this socket.
+    pub(super) fn accepted(&mut self, key: ListenerKey) {
+        if let Some(listener) = self.list.iter_mut().find(|listener| listener.key == key) {
+            listener.used = true;
+        }
+    }
+
+    /// Moves the loop to the end of the socket's wait list.
+    pub(super) fn readd(&mut self, h: &Handle, key: ListenerKey, log: &Log) {
+        if let Some(listener) =
+            self.list.iter_mut().find(|listener| listener.key == key && !listener.own)
+        {
+            listener.used = false;
+            self.changed = true;
+            if !logged(h.rearm(key), log) {
+                self.armed = None;
+            }
+        }
+    }
+
+    /// Registers sockets as the policy decided, and none if the loop is not `able` to accept. False if the kernel
+    /// refused a registration: then the caller asks again.
+    pub(super) fn arm(&mut self, h: &Handle, stance: Stance, able: bool, log: &Log) -> bool {
+        let shared = stance != Stance::Disarmed && able;
+        let last = shared && stance == Stance::ArmedLast;
+        let before = self.armed.replace((shared, able));
+        if before == Some((shared, able)) && !last {
+            return true;
+        }
+        let mut heard = true;
+        self.changed |= before != Some((shared, able));
+        let (mode, pool) = (self.mode, self.pool);
+        let as_one = self.by_others || pool.is_some();
+        for listener in self.list.iter_mut().filter(|listener| listener.own || !as_one) {
+            if listener.own {
+                heard &= set(h, listener.key, able, Arm::Shared, log);
+            } else if last && std::mem::take(&mut listener.used) && h.is_armed(listener.key) {
+                self.changed = true;
+                heard &= logged(h.rearm(listener.key), log);
+            } else {
+                heard &= set(h, listener.key, shared, mode, log);
+            }
+        }
+        if let Some(key) = pool {
+            heard &= set(h, key, shared, Arm::Shared, log);
+        }
+        if let Some(key) = self.handover {
+            heard &= set(h, key, able, Arm::Shared, log);
+        }
+        if !heard {
+            self.armed = None;
+        }
+        heard
+    }
+
+    /// Whether the loop is armed, if its registrations have changed since the last call.
+    pub(super) fn take_change(&mut self) -> Option<bool> {
+        let has_own = self.list.iter().any(|listener| listener.own);
+        let armed = |(shared, able)| shared || able && has_own;
+        std::mem::take(&mut self.changed).then(|| self.armed.is_none_or(armed))
+    }
+
+    /// The loop retires at a reload. Returns the sockets to drain now; sockets that the loop still accepts from stay.
+    /// A shared socket stays until `recheck`, if only this loop was woken for a connection that it could not accept:
+    /// other loops may not see it until the next one arrives.
+    pub(super) fn leave(
+        &mut self,
+        h: &Handle,
+        commons: &Commons,
+        recheck: Option<Instant>,
+    ) -> Vec<Listener> {
+        self.forget_others(h);
+        let mut last = Vec::new();
+        let until = h.now() + LINGER;
+        self.list.retain_mut(|listener| {
+            let (left, others) = commons.is_left(listener.number, listener.copy);
+            if !left && !listener.own && recheck.is_some() {
+                listener.closes = recheck;
+            } else if !left {
+                h.remove_listener(listener.key);
+            } else if listener.own && others {
+                listener.closes = Some(until);
+            } else {
+                last.push(*listener);
+            }
+            listener.closes.is_some()
+        });
+        self.forget_pool(h);
+        // The own ones that stay are armed whatever the policy of a retired loop says.
+        self.armed = None;
+        last
+    }
+
+    /// The server ends.
+    pub(super) fn close(&mut self, h: &Handle) -> Vec<Listener> {
+        for listener in self.list.drain(..) {
+            h.remove_listener(listener.key);
+        }
+        self.forget_others(h);
+        self.forget_pool(h);
+        Vec::new()
+    }
+
+    /// When the next socket without a successor closes.
+    pub(super) fn next_close(&self) -> Option<Instant> {
+        self.list.iter().filter_map(|listener| listener.closes).min()
+    }
+
+    /// Keeps a socket until then, since its connection could not be accepted.
+    pub(super) fn stay(&mut self, listener: Listener, until: Instant) {
+        self.list.push(Listener { closes: Some(until), ..listener });
+    }
+
+    /// Takes out the sockets that close now.
+    pub(super) fn closing(&mut self, now: Instant) -> Vec<Listener> {
+        if self.next_close().is_none_or(|at| now < at) {
+            return Vec::new();
+        }
+        self.list.extract_if(.., |listener| listener.closes.is_some_and(|at| now >= at)).collect()
+    }
+
+    /// A queue must not outlive the loop that accepts from it.
+    fn forget_others(&mut self, h: &Handle) {
+        self.others.drain(..).for_each(|(_, listener)| h.remove_listener(listener.key));
+    }
+
+    fn forget_pool(&mut self, h: &Handle) {
+        if let Some(pool) = self.pool.take() {
+            h.remove_listener(pool);
+        }
+    }
+}
+
+/// The sockets of other loops. They are registered with no backend of this loop.
+fn others(h: &Handle, cycle: &Cycle, place: Place) -> Vec<(usize, Listener)> {
+    let mut others = Vec::new();
+    for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| s.steered) {
+        for (copy, fd) in socket.copies.iter().enumerate().filter(|(copy, _)| *copy != place.row) {
+            let key = h.add_listener(Arc::clone(fd));
+            let listener = Listener { key, number, copy, own: true, used: false, closes: None };
+            others.push((copy, listener));
+        }
+    }
+    others
+}
+
+fn set(h: &Handle, key: ListenerKey, on: bool, mode: Arm, log: &Log) -> bool {
+    if on {
+        return logged(h.arm(key, mode), log);
+    }
+    h.disarm(key);
+    true
+}
+
+fn logged(done: std::io::Result<()>, log: &Log) -> bool {
+    if let Err(e) = &done {
+        log!(log, Alert, None, "a listening socket could not be watched {}", Cause(e));
+    }
+    done.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+
+    use weir_engine::{Loop, Options};
+
+    use super::*;
+    use crate::sockets::Sockets;
+
+    /// One shared listener.
+    fn one(key: ListenerKey) -> Listeners {
+        let listener = Listener { key, number: 0, copy: 0, own: false, used: false, closes: None };
+        let (pool, handover) = (None, None);
+        Listeners {
+            list: vec![listener],
+            others: Vec::new(),
+            mode: Arm::Exclusive,
+            by_others: false,
+            pool,
+            handover,
+            armed: None,
+            changed: false,
+        }
+    }
+
+    fn listener() -> Arc<OwnedFd> {
+        Arc::new(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()))
+    }
+
+    /// The kernel refuses a second registration of the same socket.
+    #[test]
+    fn a_refused_registration_is_retried() {
+        let own = Loop::new(&Options::default()).unwrap();
+        let (h, log) = (own.handle(), Log::new(Vec::new()));
+        let socket = listener();
+        let key = h.add_listener(Arc::clone(&socket));
+        let mut listeners = one(key);
+        let arms = |listeners: &mut Listeners, stance| listeners.arm(&h, stance, true, &log);
+
+        let other = h.add_listener(socket);
+        h.arm(other, Arm::Shared).unwrap();
+        assert!(!arms(&mut listeners, Stance::Armed) && !h.is_armed(key));
+        h.disarm(other);
+        assert!(arms(&mut listeners, Stance::Armed) && h.is_armed(key));
+
+        assert!(arms(&mut listeners, Stance::Disarmed) && !h.is_armed(key));
+    }
+
+    /// The kernel woke only this loop for the connection, so its successors may not see it.
+    #[test]
+    fn a_loop_that_could_not_accept_keeps_its_socket_until_it_has_rechecked() {
+        let own = Loop::new(&Options::default()).unwrap();
+        let (h, log) = (own.handle(), Log::new(Vec::new()));
+        let commons =
+            Commons::new(1, SocketLayout::Shared { exclusive: true }, &Sockets::default()).unwrap();
+        let mut listeners = one(h.add_listener(listener()));
+        assert!(listeners.leave(&h, &commons, None).is_empty() && listeners.is_empty());
+
+        let key = h.add_listener(listener());
+        let (mut listeners, until) = (one(key), h.now() + LINGER);
+        assert!(listeners.arm(&h, Stance::Armed, true, &log) && h.is_armed(key));
+        assert!(listeners.leave(&h, &commons, Some(until)).is_empty() && !listeners.is_empty());
+        assert!(listeners.arm(&h, Stance::Disarmed, true, &log) && !h.is_armed(key));
+        assert!(listeners.closing(h.now()).is_empty() && listeners.next_close() == Some(until));
+        let looks = listeners.closing(until);
+        assert!(looks.len() == 1 && listeners.is_empty());
+        listeners.stay(looks[0], until + LINGER);
+        assert_eq!(listeners.next_close(), Some(until + LINGER));
+    }
+}
