@@ -1,5 +1,6 @@
 //! Calls that are passed to gRPC servers.
 
+mod ends;
 mod foreign;
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};

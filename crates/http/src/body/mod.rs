@@ -21,6 +21,8 @@ pub struct Body {
     pub length: Option<u64>,
     /// `Transfer-Encoding: chunked`
     pub chunked: bool,
+    /// It ends behind the head, in a frame of its own, even if it is empty.
+    ends_apart: bool,
     /// The client waits for `100 Continue`.
     pub expects_continue: bool,
     /// Where in the request's buffer the unread bytes begin.
@@ -120,10 +122,18 @@ impl Body {
         self.file = None;
     }
 
-    /// It comes by a stream of HTTP/2, which tells where it ends. Who reads one that ended before it came finds out.
-    pub fn comes_by_stream(&mut self, ended: bool) {
-        let done = ended && matches!(self.length, None | Some(0));
+    /// It comes by a stream of HTTP/2, which tells where it ends. A reader finds out whether it ended early.
+    /// `drained`: nothing is left to come; `bare`: the frame of the head was the end.
+    pub fn comes_by_stream(&mut self, drained: bool, bare: bool) {
+        let done = drained && matches!(self.length, None | Some(0));
         (self.decoder, self.done, self.expects_continue) = (None, done, false);
+        self.ends_apart = !bare;
+    }
+
+    /// A stream of HTTP/2 ended it in a frame of its own. A server may wait for such a frame: some gRPC servers do not take
+    /// the end of the head's frame for the end of a call's messages.
+    pub fn ends_apart(&self) -> bool {
+        self.ends_apart
     }
 
     /// A body of this framing follows.

@@ -29,6 +29,8 @@ pub struct Fields {
     pub verdict: Result<(), ComposeError>,
     /// Bytes that it took.
     pub len: u64,
+    /// Its frame is the last of the request.
+    pub ended: bool,
 }
 
 /// Starts a stream's request.
@@ -54,10 +56,10 @@ async fn serve(running: Running, fields: Fields) {
     let stream = &running.0;
     let (conn, event_loop) = (stream.link.conn.clone(), stream.link.event_loop.clone());
     conn.requests.set(conn.requests.get() + 1);
-    let Fields { scratch, verdict, len } = fields;
+    let Fields { scratch, verdict, len, ended } = fields;
     let mut r = Request::new(conn, event_loop.clone(), scratch);
     r.h2 = Some(stream.clone());
-    let accepted = accept(&mut r, verdict.as_ref().err(), len);
+    let accepted = accept(&mut r, verdict.as_ref().err(), len, ended);
     let begun = Begun(&mut r);
     event_loop.metrics.add(Metric::Requests, 1);
     let (_, blocked) = {
@@ -93,14 +95,15 @@ fn accept(
     r: &mut Request,
     fault: Option<&ComposeError>,
     len: u64,
+    ended: bool,
 ) -> Result<Option<u16>, Undecided> {
     let selected = meaning::select_server(r);
     meaning::accept(r);
     r.request_length = len;
     // All of a short body may have come with the head.
-    let ended = r.h2.as_ref().is_none_or(|stream| stream.is_drained());
+    let drained = r.h2.as_ref().is_none_or(|stream| stream.is_drained());
     r.body.starts_at(r.buf.len());
-    r.body.comes_by_stream(ended);
+    r.body.comes_by_stream(drained, ended);
     selected?;
     meaning::tell_dropped(r);
     if let Some(fault) = fault {

@@ -425,7 +425,7 @@ impl Reader {
         let announced = draft.parser.head().content_length.filter(|_| verdict.is_ok());
         let stream = Stream::new(link.clone(), id, ended, credit, announced);
         link.add(stream.clone());
-        request::start(stream, Fields { scratch, verdict, len });
+        request::start(stream, Fields { scratch, verdict, len, ended });
         Ok(())
     }
 }

@@ -114,7 +114,8 @@ impl Run {
         self.pooled = pooled;
         self.asked.iter().for_each(|asked| asked.over(pooled));
         self.started = true;
-        Ok(link.open(&self.outgoing.bytes, body == 0, Room::of(self.passing)))
+        let ended = body == 0 && !ends_apart(r, protocol);
+        Ok(link.open(&self.outgoing.bytes, ended, Room::of(self.passing)))
     }
 
     /// Chooses a server; where none is free, waits for one if the configuration says so.
@@ -154,7 +155,7 @@ impl Run {
                 if protocol.sends_body() {
                     r.body.append_to(&mut chain);
                 }
-                if !chain.is_empty() {
+                if !chain.is_empty() || ends_apart(r, protocol) {
                     stream.send_all(chain, self.passing.send_timeout);
                 }
                 return Ok(None);
@@ -171,6 +172,11 @@ impl Run {
         }
         upload::whole(r, self.passing, connection, chain).await
     }
+}
+
+/// The client ended its request behind the head, which the server is told in the same way.
+fn ends_apart<P: Protocol>(r: &Request, protocol: &P) -> bool {
+    protocol.sends_body() && r.body.ends_apart()
 }
 
 /// What another server has answered before is of no interest any more.
