@@ -1,9 +1,8 @@
 //! What a client shows, beside what it should.
 
-/// Whether both are the same; it takes as long wherever they differ.
+/// Whether both are the same. It takes as long wherever they differ.
 pub fn is_same(shown: &[u8], wanted: &[u8]) -> bool {
-    shown.len() == wanted.len()
-        && shown.iter().zip(wanted).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+    aws_lc_rs::constant_time::verify_slices_are_equal(shown, wanted).is_ok()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Upstream servers: groups of peers, how one is chosen, when another is tried, and the connections that are
-//! kept for the next request. Knows no HTTP, so that `stream` can use it, too.
+//! kept for the next request. Knows no HTTP but for [`reply`], so that `stream` can use it, too.
 //!
 //! Everything but [`Pool`] and [`config`] is pure: it makes no system call and asks no clock; `now` is passed in.
 
@@ -9,12 +9,14 @@ mod changes;
 pub mod config;
 pub mod counts;
 pub mod fault;
+pub mod framing;
 mod group;
 pub mod health;
 mod peer;
 mod pool;
 mod queue;
 mod rate;
+pub mod reply;
 mod retry;
 mod seat;
 mod seats;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use weir_upstream::Connection;
+use weir_upstream::reply::Incoming;
 
 use super::http2::{Sender, Stream};
 use crate::answer::headers::Headers;
@@ -96,5 +97,15 @@ impl Line {
             Line::Own(connection) => Some(connection),
             Line::Stream(_) => None,
         }
+    }
+}
+
+impl Incoming for Line {
+    async fn readable(&self) -> io::Result<()> {
+        Line::readable(self).await
+    }
+
+    fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        Line::try_recv(self, buf)
     }
 }

@@ -1,15 +1,16 @@
 //! Asks a responder: one short request over HTTP/1.0, from one address after another.
 
-use std::io;
 use std::time::Instant;
+use std::{fmt, io};
 
-use weir_engine::{Chain, ConnectOptions, Handle, Patience, Stream};
+use weir_engine::{Chain, ConnectOptions, Handle, Patience};
 use weir_log::{Cause, Level, Log};
 use weir_proto::base64::{self, Alphabet};
-use weir_proto::http1::{HeaderId, Progress, ResponseHead, ResponseParser};
 use weir_proto::uri::{Escape, escape};
 use weir_resolver::Resolvers;
+use weir_tls::Wire;
 use weir_upstream::Endpoint;
+use weir_upstream::reply::{BadReply, Reply, Unread};
 
 use super::LookUp;
 use super::responder::Responder;
@@ -30,10 +31,49 @@ pub struct Errand<'a> {
     pub certificate: Option<&'a str>,
 }
 
-/// Why there is no answer, for the log.
+/// Why there is no response. Shown as nginx writes it to the log.
 enum Failure {
+    /// A system call failed.
     Io(&'static str, io::Error),
-    Said(String),
+    /// What came is no response.
+    Reply(BadReply),
+    /// The response is longer than [`LONGEST`].
+    TooLong,
+    /// The response has this type.
+    ContentType(String),
+    /// The response has this status.
+    Status(u16),
+}
+
+impl From<Unread> for Failure {
+    fn from(unread: Unread) -> Failure {
+        match unread {
+            Unread::Io(error) => Failure::Io("recv()", error),
+            Unread::Wrong(reply) => Failure::Reply(reply),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Io(_, error) if error.kind() == io::ErrorKind::TimedOut => {
+                f.write_str("OCSP responder timed out (110: Connection timed out)")
+            }
+            Failure::Io(call, error) => write!(f, "{call} failed {}", Cause(error)),
+            Failure::Reply(BadReply::Closed) => {
+                f.write_str("OCSP responder prematurely closed connection")
+            }
+            Failure::TooLong | Failure::Reply(BadReply::HeadTooBig) => {
+                f.write_str("OCSP responder sent too long response")
+            }
+            Failure::Reply(_) => f.write_str("OCSP responder sent invalid response"),
+            Failure::ContentType(kind) => {
+                write!(f, "OCSP responder sent invalid \"Content-Type\" header: \"{kind}\"")
+            }
+            Failure::Status(status) => write!(f, "OCSP responder sent status {status}"),
+        }
+    }
 }
 
 impl Errand<'_> {
@@ -43,7 +83,9 @@ impl Errand<'_> {
         for address in self.addresses(handle).await? {
             match self.ask(handle, &address, &head).await {
                 Ok(answer) => return Some(answer),
-                Err(failure) => self.failed(&failure, &address),
+                Err(failure) => {
+                    self.say(Level::Error, format_args!("{failure}"), Some(&address));
+                }
             }
         }
         None
@@ -96,21 +138,8 @@ impl Errand<'_> {
         chain.push(head.to_vec());
         let sent = stream.send(&mut chain, Patience::Until(self.until)).await;
         sent.map_err(|error| Failure::Io("send()", error))?;
-        receive(&stream).await
-    }
-
-    fn failed(&self, failure: &Failure, peer: &Endpoint) {
-        match failure {
-            Failure::Io(_, error) if error.kind() == io::ErrorKind::TimedOut => {
-                let text = "OCSP responder timed out (110: Connection timed out)";
-                self.say(Level::Error, format_args!("{text}"), Some(peer));
-            }
-            Failure::Io(call, error) => {
-                let text = format_args!("{call} failed {}", Cause(error));
-                self.say(Level::Error, text, Some(peer));
-            }
-            Failure::Said(text) => self.say(Level::Error, format_args!("{text}"), Some(peer)),
-        }
+        stream.set_deadline(Some(self.until));
+        receive(&Wire::from(stream)).await
     }
 
     /// Writes to the log what stands between the client, or the certificate, and an answer.
@@ -124,48 +153,21 @@ impl Errand<'_> {
     }
 }
 
-async fn receive(stream: &Stream) -> Result<Vec<u8>, Failure> {
-    let (mut buf, mut parser, mut ended) = (Vec::with_capacity(4096), ResponseParser::new(), false);
-    loop {
-        let parsed = parser.parse(&buf);
-        let parsed =
-            parsed.map_err(|_| Failure::Said("OCSP responder sent invalid response".to_owned()))?;
-        if parsed == Progress::Done
-            && let Some(body) = body(parser.head(), &buf, ended)?
-        {
-            return Ok(body.to_vec());
-        }
-        if ended {
-            let text = "OCSP responder prematurely closed connection";
-            return Err(Failure::Said(text.to_owned()));
-        }
-        if buf.len() > LONGEST {
-            return Err(Failure::Said("OCSP responder sent too long response".to_owned()));
-        }
-        buf.reserve(4096);
-        let (result, back) = stream.recv(buf).await;
-        buf = back;
-        ended = result.map_err(|error| Failure::Io("recv()", error))? == 0;
+async fn receive(wire: &Wire) -> Result<Vec<u8>, Failure> {
+    let mut reply = Reply::read(wire).await?;
+    if let Some(kind) = reply.header(b"content-type")
+        && !kind.eq_ignore_ascii_case(b"application/ocsp-response")
+    {
+        let kind = String::from_utf8_lossy(kind).into_owned();
+        return Err(Failure::ContentType(kind));
     }
-}
-
-/// The body, once all of it is there.
-fn body<'b>(head: &ResponseHead, buf: &'b [u8], ended: bool) -> Result<Option<&'b [u8]>, Failure> {
-    if let Some(kind) = head.header(HeaderId::ContentType) {
-        let kind = kind.value.of(buf);
-        if !kind.eq_ignore_ascii_case(b"application/ocsp-response") {
-            let kind = String::from_utf8_lossy(kind);
-            let text = "OCSP responder sent invalid \"Content-Type\" header";
-            return Err(Failure::Said(format!("{text}: \"{kind}\"")));
-        }
+    if reply.status() != 200 {
+        return Err(Failure::Status(reply.status()));
     }
-    if head.status != 200 {
-        return Err(Failure::Said(format!("OCSP responder sent status {}", head.status)));
+    let body = reply.body(wire, LONGEST).await?;
+    match body.is_whole {
+        true if body.bytes.len() <= LONGEST => Ok(body.bytes),
+        _ if body.bytes.len() > LONGEST => Err(Failure::TooLong),
+        _ => Err(Failure::Reply(BadReply::Closed)),
     }
-    let body = buf.get(head.end as usize..).unwrap_or_default();
-    let length = head.content_length(buf).flatten().and_then(|n| usize::try_from(n).ok());
-    Ok(match length {
-        Some(length) => body.get(..length),
-        None => ended.then_some(body),
-    })
 }

@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use super::crc32::Crc32;
+use crc32fast::Hasher;
+
 use super::{Balance, HASH_TRIES};
 use crate::group::Choice;
 use crate::seats::Seats;
@@ -31,9 +32,7 @@ impl Balance for Consistent {
             self.build(seats);
         }
         if choice.rehashed == 0 {
-            let mut crc = Crc32::new();
-            crc.update(&choice.key);
-            let hash = crc.finish();
+            let hash = crc32fast::hash(&choice.key);
             choice.hash = self.points.partition_point(|p| p.hash < hash) as u64;
         }
         while choice.rehashed <= HASH_TRIES && !self.points.is_empty() && !choice.key.is_empty() {
@@ -66,7 +65,7 @@ impl Consistent {
             for _ in 0..seat.weight().saturating_mul(POINTS) {
                 let mut crc = base.clone();
                 crc.update(&previous.to_le_bytes());
-                previous = crc.finish();
+                previous = crc.finalize();
                 self.points.push(Point { hash: previous, server: index });
             }
         }
@@ -76,7 +75,7 @@ impl Consistent {
 }
 
 /// Host, a zero byte, port.
-fn base(server: &str) -> Crc32 {
+fn base(server: &str) -> Hasher {
     let plain = match server.get(..5) {
         Some(prefix) if prefix.eq_ignore_ascii_case("unix:") => server.get(5..).unwrap_or(""),
         _ => server,
@@ -87,7 +86,7 @@ fn base(server: &str) -> Crc32 {
         Some(host) => (host, port),
         None => (plain, ""),
     };
-    let mut crc = Crc32::new();
+    let mut crc = Hasher::new();
     crc.update(host.as_bytes());
     crc.update(&[0]);
     crc.update(port.as_bytes());

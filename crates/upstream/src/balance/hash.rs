@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use super::crc32::Crc32;
+use crc32fast::Hasher;
+
 use super::{Balance, HASH_TRIES};
 use crate::group::Choice;
 use crate::seats::Seats;
@@ -15,12 +16,12 @@ impl Balance for Hash {
     fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
         let usable = !choice.key.is_empty() && seats.list.len() > 1 && seats.total_weight() > 0;
         while usable && choice.rehashed <= HASH_TRIES {
-            let mut crc = Crc32::new();
+            let mut crc = Hasher::new();
             if choice.rehashed > 0 {
                 crc.update(choice.rehashed.to_string().as_bytes());
             }
             crc.update(&choice.key);
-            choice.hash += u64::from(crc.finish() >> 16 & 0x7fff);
+            choice.hash += u64::from(crc.finalize() >> 16 & 0x7fff);
             choice.rehashed += 1;
             let at = seats.at_weight(choice.hash % seats.total_weight());
             if seats.is_free(at, &choice.tried, now) {

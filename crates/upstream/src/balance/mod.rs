@@ -8,7 +8,6 @@ use crate::seat::Seat;
 use crate::seats::Seats;
 
 mod consistent;
-mod crc32;
 mod hash;
 mod ip_hash;
 mod least_conn;

@@ -11,9 +11,9 @@ use weir_log::Cause;
 use weir_proto::otlp::{self, Partly};
 use weir_tls::{HandshakeError, Secured, Wire};
 use weir_upstream::Endpoint;
+use weir_upstream::reply::{Reply, Unread};
 
 use super::exporter::{Exporter, PORT, seconds};
-use crate::upstream::reply::{Reply, Unread};
 
 /// How long one request may take, from its connection to its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);

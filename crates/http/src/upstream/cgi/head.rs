@@ -1,8 +1,8 @@
 //! The head of a script's answer.
 
 use weir_proto::http1::{Header, HeaderId, Progress, ResponseError, ResponseHead, ResponseParser};
+use weir_upstream::framing::Framing;
 
-use crate::upstream::framing::Framing;
 use crate::upstream::protocol::Answer;
 
 /// Reads the head that a script writes.
@@ -43,7 +43,7 @@ impl ScriptHead {
 
 /// All but the lines.
 fn understand(head: &ResponseHead, buf: &[u8]) -> Result<Answer, String> {
-    let framing = Framing::of(&head.headers, buf)?;
+    let framing = Framing::of(&head.headers, buf).map_err(|error| error.to_string())?;
     let (mut status, mut line) = (head.status, head.status_line);
     if status == 0 {
         (status, line) = match head.header(HeaderId::Status) {

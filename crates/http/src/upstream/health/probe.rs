@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weir_engine::{Chain, ConnectOptions, Handle, Patience};
 use weir_tls::{Secured, Wire};
 use weir_upstream::health::{self, Failed};
+use weir_upstream::reply::{Body, HEAD, Reply, Unread};
 use weir_upstream::{Connection, Limits, Peer, Tag};
 
 use super::Check;
@@ -14,7 +15,6 @@ use super::matching::Seen;
 use crate::upstream::fault::Complaint;
 use crate::upstream::http2::{self, Link, Room};
 use crate::upstream::line::Line;
-use crate::upstream::reply::{Body, HEAD, Reply, Unread};
 
 /// No more of a body is looked at.
 const BODY: usize = 256 * 1024;
@@ -147,7 +147,7 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed
     }
     let unread = |doing, error| match error {
         Unread::Io(error) => failed(doing, "recv()", &error),
-        Unread::Wrong(text) => Failed::wrong(doing, text),
+        Unread::Wrong(error) => Failed::wrong(doing, error.to_string()),
     };
     let mut reply = Reply::read(line).await.map_err(|e| unread(READING, e))?;
     let wants_body = check.rules.as_ref().is_some_and(|rules| rules.wants_body());

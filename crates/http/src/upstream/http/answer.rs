@@ -1,12 +1,13 @@
 //! Answers of HTTP servers. One over HTTP/2 comes with its head written as HTTP/1 writes it, and without framing.
 
 use weir_proto::http1::{
-    BodyDecoder, BodyError, Header, Method, Progress, ResponseError, ResponseParser, Version,
+    BodyDecoder, Header, Method, Progress, ResponseError, ResponseParser, Version,
 };
+use weir_upstream::framing::Framing;
+use weir_upstream::reply::BadReply;
 
 use crate::answer::headers::Headers;
 use crate::request::Request;
-use crate::upstream::framing::Framing;
 use crate::upstream::protocol::{Extra, LARGER, TOO_MUCH};
 use crate::upstream::{Answer, Found, Reader, Taken};
 
@@ -82,7 +83,7 @@ impl Reader for Answers {
             let headers = if head.status == 103 { head.headers } else { Vec::new() };
             return Ok(Found::Hints(headers, end));
         }
-        let framing = Framing::of(&head.headers, buf)?;
+        let framing = Framing::of(&head.headers, buf).map_err(|error| error.to_string())?;
         Ok(self.understood(framing))
     }
 
@@ -112,7 +113,7 @@ impl Reader for Answers {
                 Ok(step) => step,
                 Err(error) => {
                     buf.truncate(kept);
-                    return Err(reason(error));
+                    return Err(BadReply::Body(error).to_string());
                 }
             };
             let data = at + step.data.start..at + step.data.end;
@@ -165,18 +166,6 @@ fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, St
 }
 
 const AFTER_CHUNKS: Extra = Extra::warned("upstream sent data after final chunk");
-
-/// What a body that cannot be read is called in logs.
-pub fn reason(error: BodyError) -> String {
-    match error {
-        BodyError::InvalidChunk => "upstream sent invalid chunked response".to_owned(),
-        BodyError::TrailersTooBig => "upstream sent too big trailers".to_owned(),
-        BodyError::FramingTooBig => "upstream sent too big chunk extensions or trailers".to_owned(),
-        BodyError::InvalidTrailer { line, byte } => {
-            format!("upstream sent invalid trailer: \"{line}\\x{byte:02x}...\"")
-        }
-    }
-}
 
 impl Answers {
     /// Something that is no HTTP/1 answer is a body of HTTP/0.9.

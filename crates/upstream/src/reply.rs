@@ -1,16 +1,16 @@
-//! An answer of HTTP/1 to whoever asks for itself and not for a client: a health check, or who tells a collector of
-//! traces. It is read whole, within bounds.
+//! An HTTP/1 response to a request of the server itself: a health check, a batch of spans, a question to an OCSP
+//! responder. It is read whole, within bounds.
 
-use std::io;
+use std::borrow::Cow;
+use std::{fmt, io};
 
-use weir_proto::http1::{BodyDecoder, Progress, ResponseHead, ResponseParser, Version};
+use weir_proto::http1::{BodyDecoder, BodyError, Progress, ResponseHead, ResponseParser, Version};
 use weir_tls::Wire;
 
-use super::framing::Framing;
-use super::http::answer;
-use super::line::Line;
+use crate::framing::{BadFraming, Framing};
 
-/// Where an answer comes from.
+/// Where a response comes from.
+#[expect(async_fn_in_trait, reason = "loops do not share their tasks")]
 pub trait Incoming {
     /// Waits until there is something to receive, the end included.
     async fn readable(&self) -> io::Result<()>;
@@ -30,25 +30,11 @@ pub trait Incoming {
     }
 }
 
-impl Incoming for Line {
-    async fn readable(&self) -> io::Result<()> {
-        Line::readable(self).await
-    }
-
-    fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
-        Line::try_recv(self, buf)
-    }
-}
-
 impl Incoming for Wire {
     async fn readable(&self) -> io::Result<()> {
         Wire::readable(self).await
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a server's bytes, bounded by who reads the reply"
-    )]
     fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         Wire::try_recv(self, buf)
     }
@@ -59,13 +45,50 @@ const PIECE: usize = 4096;
 /// The longest head, and the most that may come before it.
 pub const HEAD: usize = 64 * 1024;
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug)]
 pub enum Unread {
     /// Receiving failed.
     Io(io::Error),
-    /// What came is none; as it is told in logs.
-    Wrong(String),
+    /// What came is none.
+    Wrong(BadReply),
+}
+
+/// What is wrong with a response; shown in nginx's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BadReply {
+    /// The connection ended within the head.
+    Closed,
+    /// The head is longer than [`HEAD`].
+    HeadTooBig,
+    /// More than [`HEAD`] bytes of responses 1xx came before it.
+    TooManyInterim,
+    /// The head is malformed, as its parser says.
+    Head(Cow<'static, str>),
+    /// The head does not say how long the body is.
+    Framing(BadFraming),
+    /// The body is malformed.
+    Body(BodyError),
+}
+
+impl fmt::Display for BadReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadReply::Closed => "upstream prematurely closed connection",
+            BadReply::HeadTooBig => "upstream sent too big header",
+            BadReply::TooManyInterim => "upstream sent too many interim responses",
+            BadReply::Head(reason) => reason,
+            BadReply::Framing(error) => return error.fmt(f),
+            BadReply::Body(BodyError::InvalidChunk) => "upstream sent invalid chunked response",
+            BadReply::Body(BodyError::TrailersTooBig) => "upstream sent too big trailers",
+            BadReply::Body(BodyError::FramingTooBig) => {
+                "upstream sent too big chunk extensions or trailers"
+            }
+            BadReply::Body(BodyError::InvalidTrailer { line, byte }) => {
+                return write!(f, "upstream sent invalid trailer: \"{line}\\x{byte:02x}...\"");
+            }
+        })
+    }
 }
 
 impl From<io::Error> for Unread {
@@ -74,13 +97,13 @@ impl From<io::Error> for Unread {
     }
 }
 
-impl From<&str> for Unread {
-    fn from(what: &str) -> Unread {
-        Unread::Wrong(what.to_owned())
+impl From<BadReply> for Unread {
+    fn from(error: BadReply) -> Unread {
+        Unread::Wrong(error)
     }
 }
 
-/// An answer as far as its head.
+/// A response as far as its head.
 pub struct Reply {
     head: ResponseHead,
     /// The head's bytes.
@@ -97,12 +120,14 @@ pub struct Reply {
 pub struct Body {
     /// Its bytes.
     pub bytes: Vec<u8>,
+    /// That is all of it.
+    pub is_whole: bool,
     /// That is all of it, and its connection may serve another request.
     pub reusable: bool,
 }
 
 impl Reply {
-    /// Reads the head of the answer that counts.
+    /// Reads the head of the final response.
     pub async fn read(from: &impl Incoming) -> Result<Reply, Unread> {
         let (mut text, mut parser, mut before) = (Vec::new(), ResponseParser::new(), 0);
         loop {
@@ -116,19 +141,19 @@ impl Reply {
                     if before <= HEAD {
                         continue;
                     }
-                    return Err("upstream sent too many interim responses".into());
+                    return Err(BadReply::TooManyInterim.into());
                 }
-                Ok(_) if text.len() > HEAD => return Err("upstream sent too big header".into()),
+                Ok(_) if text.len() > HEAD => return Err(BadReply::HeadTooBig.into()),
                 Ok(_) => {}
-                Err(error) => return Err(Unread::Wrong(error.reason(&text).into_owned())),
+                Err(error) => return Err(BadReply::Head(error.reason(&text)).into()),
             }
             if !from.more(&mut text).await? {
-                return Err("upstream prematurely closed connection".into());
+                return Err(BadReply::Closed.into());
             }
         }
         let head = parser.take_head();
         let rest = text.split_off((head.end as usize).min(text.len()));
-        let framing = Framing::of(&head.headers, &text).map_err(Unread::Wrong)?;
+        let framing = Framing::of(&head.headers, &text).map_err(BadReply::Framing)?;
         let decoder = match framing.length {
             _ if matches!(head.status, 204 | 304) => Some(BodyDecoder::length(0)),
             _ if framing.chunked => Some(BodyDecoder::chunked()),
@@ -162,16 +187,18 @@ impl Reply {
     /// Reads the body, but not much more than `most` of it.
     pub async fn body(&mut self, from: &impl Incoming, most: usize) -> Result<Body, Unread> {
         let mut body = Body::default();
+        let ends_with_connection = self.decoder.is_none();
         let mut decoder = self.decoder.take().unwrap_or_else(BodyDecoder::until_close);
         let mut buf = std::mem::take(&mut self.rest);
         loop {
             let mut at = 0;
             loop {
                 let input = buf.get(at..).unwrap_or_default();
-                let step = decoder.decode(input).map_err(|e| Unread::Wrong(answer::reason(e)))?;
+                let step = decoder.decode(input).map_err(BadReply::Body)?;
                 body.bytes.extend_from_slice(input.get(step.data.clone()).unwrap_or_default());
                 at += step.consumed;
                 if step.done {
+                    body.is_whole = true;
                     body.reusable = self.keeps() && at == buf.len();
                     return Ok(body);
                 }
@@ -180,7 +207,11 @@ impl Reply {
                 }
             }
             buf.drain(..at.min(buf.len()));
-            if body.bytes.len() > most || !from.more(&mut buf).await? {
+            if body.bytes.len() > most {
+                return Ok(body);
+            }
+            if !from.more(&mut buf).await? {
+                body.is_whole = ends_with_connection;
                 return Ok(body);
             }
         }
@@ -226,7 +257,7 @@ mod tests {
         };
         read.map_err(|error| match error {
             Unread::Io(error) => error.to_string(),
-            Unread::Wrong(text) => text,
+            Unread::Wrong(error) => error.to_string(),
         })
     }
 
