@@ -19,9 +19,10 @@ use weir_ssl::Handed;
 use weir_tls::{Ciphers, ClientSettings, Curves, Secured, Versions, Wire};
 
 use crate::config::scope::Scope;
-use crate::modules::{LocationConf, Named, rewrite};
+use crate::modules::{LocationConf, rewrite};
 use crate::phases::{Handler, Step};
 use crate::request::Request;
+use crate::site::module::Named;
 use crate::{Address, Identity, LoopState, Site};
 
 /// What a request went through.

@@ -4,14 +4,14 @@ use weir_log::Level;
 
 use crate::answer::output::SENDING;
 use crate::answer::special;
-use crate::content::Content;
 use crate::counts;
 use crate::doing;
-use crate::modules::Named;
 use crate::request::Request;
 use crate::request::redirect::count_change;
 pub use crate::request::step::{Answer, From, Handler, Later, Step};
+use crate::site::content::Content;
 use crate::site::location::{self, Found};
+use crate::site::module::Named;
 use weir_proto::uri::Escape;
 use weir_values::Template;
 

@@ -7,8 +7,8 @@ pub use weir_conf::Spot;
 use weir_conf::{Context, Error, Pos, Word};
 
 use crate::config::Setup;
-use crate::content::Content;
 use crate::modules::LocationConf;
+use crate::site::content::Content;
 use crate::site::location::LocationId;
 use crate::site::server::ServerConf;
 use crate::variables::VariableId;

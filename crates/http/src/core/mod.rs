@@ -9,12 +9,12 @@ use weir_proto::http1::{HeaderId, Method};
 use crate::config::scope::Scope;
 use crate::counts;
 use crate::files::temp_file::TempPath;
-use crate::modules::{Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::request::user_agent::Browser;
 pub use crate::site::core::Conf;
 use crate::site::location::{Kind, LocationId};
+use crate::site::module::{Module, Settings};
 
 mod blocks;
 mod directives;

@@ -5,9 +5,10 @@ use weir_log::Level;
 use weir_values::access::Rules;
 
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

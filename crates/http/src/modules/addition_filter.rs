@@ -8,9 +8,10 @@ use weir_engine::{Boxed, Chain};
 use crate::answer::filters::{BodyFilter, Filtered};
 use crate::config::scope::{Directive, setting};
 use crate::config::types::{Types, types_setting};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -5,9 +5,10 @@ use weir_engine::Boxed;
 use weir_log::Level;
 
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 use crate::variables::VariableId;
 use weir_values::Subject;
 use weir_values::Template;

@@ -10,9 +10,10 @@ use crate::answer::encoding::{
 };
 use crate::config::scope::{Directive, setting};
 use crate::config::table::together;
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// The compressor's own input buffer.
 const BUFFER: usize = 4096;

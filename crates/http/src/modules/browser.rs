@@ -6,8 +6,8 @@ use weir_proto::http1::HeaderId;
 
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{Module, Settings};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone)]

@@ -7,10 +7,10 @@ use weir_proto::http1::Method;
 use weir_values::Template;
 
 use crate::config::scope::{Scope, Spot};
-use crate::content::Content;
-use crate::modules::{Module, Settings};
-use crate::phases::{Later, Step};
+use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 use crate::upstream::cache::{Zone, purge};
 
 /// Settings: none, the directives name a handler.
@@ -29,7 +29,7 @@ pub struct Purge {
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         let core = Scope::change(&mut s.location.core);
-        if let Some(Content::CachePurge(purge)) = &mut core.content {
+        if let Some(purge) = CONTENT.change(&mut core.content) {
             purge.zone.look_up(&s.setup.caches, &purge.prefix)?;
         }
         Ok(())
@@ -50,12 +50,20 @@ pub fn set(
     let key = s.setup.template(d, key)?;
     let zone = Zone::Named(zone.lossy().into_owned(), Spot::new(d, zone));
     let prefix = directive.trim_end_matches("_cache").to_owned();
-    s.answer_with(Content::CachePurge(Purge { zone, key, prefix }));
+    s.answer_with(CONTENT.with(Purge { zone, key, prefix }));
     Ok(())
 }
 
+/// The content handler.
+static CONTENT: ContentHandler<Purge> = ContentHandler {
+    module: "cache_purge",
+    in_limit_except: false,
+    optional: false,
+    run: |r, settings| Answer::Later(handler(r, settings)),
+};
+
 /// The content handler of such a location.
-pub fn handler<'a>(r: &'a mut Request, what: &'static Purge) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, what: &'static Purge) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head | Method::Delete)
             && r.method_name() != b"PURGE"

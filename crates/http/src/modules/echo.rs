@@ -10,10 +10,11 @@ use weir_values::{Subject, Template};
 
 use crate::answer::filters::{BodyFilter, Filtered};
 use crate::config::scope::{Directive, Scope, Set};
-use crate::content::Content;
-use crate::modules::{LocationConf, Module, Settings};
-use crate::phases::{Later, Step};
+use crate::modules::LocationConf;
+use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -160,9 +161,9 @@ pub const MODULE: Module = Module { name: "http_echo", directives: DIRECTIVES, i
 /// One more act of the block; its first takes the place of those of the block around it.
 fn add(s: &mut Scope<'_, '_>, act: Act) {
     let first = s.first_of("acts of echo");
-    match &mut Scope::change(&mut s.location.core).content {
-        Some(Content::Echo(Acts(acts))) if !first => acts.push(act),
-        _ => s.answer_with(Content::Echo(Acts(vec![act]))),
+    match CONTENT.change(&mut Scope::change(&mut s.location.core).content) {
+        Some(Acts(acts)) if !first => acts.push(act),
+        _ => s.answer_with(CONTENT.with(Acts(vec![act]))),
     }
 }
 
@@ -294,8 +295,16 @@ impl Text {
     }
 }
 
+/// The content handler.
+static CONTENT: ContentHandler<Acts> = ContentHandler {
+    module: "echo",
+    in_limit_except: false,
+    optional: true,
+    run: |r, settings| Answer::Later(handler(r, settings)),
+};
+
 /// The content handler of a location with such lines.
-pub fn handler<'a>(r: &'a mut Request, Acts(acts): &'static Acts) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, Acts(acts): &'static Acts) -> Later<'a> {
     Boxed::new(move || async move {
         let mut said = Said { pending: Vec::new() };
         let end = match perform(r, acts, &mut said).await {

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use weir_proto::http1::Method;
 
 use crate::config::scope::{Directive, Set};
-use crate::content::Content;
-use crate::modules::{Module, Settings};
-use crate::phases::Step;
+use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 
 /// Settings: none, the directive names a handler.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +19,7 @@ const DIRECTIVES: &[Directive] = &[Directive {
     name: "empty_gif",
     help: "Answers with a transparent picture of one pixel.",
     set: Set::Simple(|s, _| {
-        s.answer_with(Content::EmptyGif);
+        s.answer_with(CONTENT.with(()));
         Ok(())
     }),
 }];
@@ -34,8 +34,16 @@ const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x01\x00\x00\x00\x00\xff\xff\xff\
 /// Mon, 28 Sep 1970 06:00:00 GMT, as nginx says: the picture never changes.
 const MODIFIED: i64 = 23_349_600;
 
+/// The content handler.
+static CONTENT: ContentHandler<()> = ContentHandler {
+    module: "empty_gif",
+    in_limit_except: false,
+    optional: false,
+    run: |r, ()| Answer::Now(handler(r)),
+};
+
 /// The content handler of a location with `empty_gif`.
-pub fn handler(r: &mut Request) -> Step {
+fn handler(r: &mut Request) -> Step {
     if !matches!(r.method, Method::Get | Method::Head) {
         return Step::Status(405);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{Module, Settings};
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone)]

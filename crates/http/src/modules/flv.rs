@@ -6,11 +6,11 @@ use weir_engine::{Boxed, Chain, Segment};
 use weir_proto::uri;
 
 use crate::config::scope::{Directive, Scope, Set};
-use crate::content::Content;
 use crate::modules::static_;
-use crate::modules::{Module, Settings};
-use crate::phases::{Later, Step};
+use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 
 /// Settings: none but the handler of the location.
 #[derive(Debug, Clone, Default)]
@@ -31,8 +31,16 @@ pub const MODULE: Module = Module { name: "http_flv", directives: DIRECTIVES, in
 /// before.
 const HEADER: &[u8] = b"FLV\x01\x05\0\0\0\x09\0\0\0\0";
 
+/// The content handler.
+static CONTENT: ContentHandler<()> = ContentHandler {
+    module: "flv",
+    in_limit_except: false,
+    optional: false,
+    run: |r, ()| Answer::Later(handler(r)),
+};
+
 /// The location's handler.
-pub fn handler(r: &mut Request) -> Later<'_> {
+fn handler(r: &mut Request) -> Later<'_> {
     Boxed::new(move || send(r))
 }
 
@@ -53,6 +61,6 @@ async fn send(r: &mut Request) -> Step {
 }
 
 fn set(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
-    s.answer_with(Content::Flv);
+    s.answer_with(CONTENT.with(()));
     Ok(())
 }

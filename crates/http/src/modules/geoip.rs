@@ -5,7 +5,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_values::geoip::{self, CITY, COUNTRY, Known, ORGANIZATION, Proxies};
 
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::{Module, Settings};
+use crate::site::module::{Module, Settings};
 
 /// Settings of `http`; locations inherit them.
 #[derive(Debug, Clone, Default)]

@@ -9,9 +9,10 @@ use weir_log::Level;
 
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::config::scope::{Directive, setting};
-use crate::modules::{LocationConf, Module, Settings, gzip_filter};
+use crate::modules::{LocationConf, gzip_filter};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Room for what comes out at once.
 const ROOM: usize = 32 * 1024;

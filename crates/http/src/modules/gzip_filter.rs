@@ -7,11 +7,12 @@ use weir_proto::http1::{HeaderId, Version};
 use crate::answer::encoding::{Coding, Common, accepts, coding_directives, encode, power_of_two};
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::regex::Regex;
 use crate::request::Request;
 use crate::request::user_agent::Browser;
+use crate::site::module::{Module, Settings};
 
 mod deflate;
 mod whole;

@@ -5,9 +5,10 @@ use weir_engine::Boxed;
 
 use crate::answer::precompressed::{self, CHOICE, Precompressed};
 use crate::config::scope::{Directive, setting};
-use crate::modules::{LocationConf, Module, Settings, gzip_filter};
+use crate::modules::{LocationConf, gzip_filter};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use weir_conf::{Error, Word};
 
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 use weir_values::Template;
 
 mod expires;

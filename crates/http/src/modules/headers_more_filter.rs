@@ -5,9 +5,10 @@ use weir_conf::{Error, Word, values};
 use crate::answer::change::{WITH_A_FIELD, set_answer, set_request};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::types;
-use crate::modules::{LocationConf, Module, Settings, rewrite};
+use crate::modules::{LocationConf, rewrite};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 use weir_values::escape::is_name;
 use weir_values::{Subject, Template};
 

@@ -7,9 +7,9 @@ use weir_proto::http1::Method;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files::{self, FileError};
-use crate::modules::{Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 use weir_values::Template;
 
 /// Settings.

@@ -4,10 +4,11 @@ use weir_conf::{Directive as Line, Error};
 use weir_values::limit_conn::{How, Limits};
 
 use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::modules::LocationConf;
 use crate::modules::limit_req::refusal::{self, Refusal};
-use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 pub use weir_values::limit_conn::Held;
 

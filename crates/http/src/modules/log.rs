@@ -10,8 +10,8 @@ use weir_values::log::{self, Cache, Escape, Files, Logs, Named};
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
-use crate::modules::{Module, Settings};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 pub use weir_values::log::{Conf, Target, Writers};
 

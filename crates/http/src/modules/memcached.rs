@@ -11,10 +11,11 @@ use weir_proto::uri::{self, Escape};
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope};
 use crate::config::table::{selected, table, together};
-use crate::content::Content;
-use crate::modules::{Module, Settings};
+use crate::phases;
 use crate::phases::{Later, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 use crate::upstream::driver;
 use crate::upstream::pass::{self, By};
 use crate::upstream::passing::passing_directives;
@@ -73,7 +74,7 @@ const OWN: &[Directive] = table! { "memcached_", settings:
     "pass": once(|s, d| {
         let to = pass::Pass::read(s, d, None)?;
         let key = key(s.setup).map_err(|error| d.error(error))?;
-        pass::handle(s, Content::Memcached(Pass { to, key }));
+        pass::handle(s, CONTENT.with(Pass { to, key }));
         Ok(())
     }), "The memcached server, or group of servers, that has what $memcached_key names.";
     "gzip_flag": value(gzip_flag, Line::number),
@@ -93,8 +94,16 @@ fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
 /// The module.
 pub const MODULE: Module = Module { name: "http_memcached", directives: &DIRECTIVES, init: |_| {} };
 
+/// The content handler.
+static CONTENT: ContentHandler<Pass> = ContentHandler {
+    module: "memcached",
+    in_limit_except: false,
+    optional: false,
+    run: |r, settings| phases::Answer::Later(handler(r, settings)),
+};
+
 /// The content handler of a location with `memcached_pass`.
-pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
             return Step::Status(405);

@@ -4,9 +4,10 @@ use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone)]

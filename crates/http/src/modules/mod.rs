@@ -8,6 +8,7 @@ use crate::core;
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
 use crate::site::location::Kind;
+pub use crate::site::module::{Entry, HeaderFilter, LogHandler, Module, Named, Phases, Settings};
 
 pub mod access;
 pub mod addition_filter;
@@ -73,17 +74,6 @@ pub mod work;
 pub mod zstd_filter;
 pub mod zstd_static;
 
-/// What a module is to the rest of the house.
-#[derive(Debug, Clone, Copy)]
-pub struct Module {
-    /// nginx's name of it, such as `http_rewrite`: the middle of `--with-..._module`.
-    pub name: &'static str,
-    /// The directives that it gives a meaning to.
-    pub directives: &'static [Directive],
-    /// Called once before the `http` block is read: registers variables.
-    pub init: fn(&mut crate::config::Setup<'_>),
-}
-
 /// Declares the modules once: their order, their names, and the settings that each location holds for them.
 macro_rules! modules {
     ($($name:ident),* $(,)?) => {
@@ -111,16 +101,6 @@ macro_rules! modules {
             }
         }
     };
-}
-
-/// What the settings of a module do when blocks nest. Both hooks default to nothing.
-pub trait Settings: Clone + Default {
-    /// A block of this kind begins inside: drop what it does not inherit.
-    fn enter(_conf: &mut std::sync::Arc<Self>, _block: &Kind) {}
-    /// The simple directives of a block were all read.
-    fn finish(_scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
-        Ok(())
-    }
 }
 
 modules! {
@@ -239,45 +219,6 @@ impl Contexts {
     }
 }
 
-/// A handler or filter, and whose it is: a module that holds its loop up is named.
-#[derive(Debug, Clone, Copy)]
-pub struct Named<T> {
-    /// nginx's name of the module, without `ngx_http_` and `_module`; empty for what cannot take long.
-    pub module: &'static str,
-    /// What runs.
-    pub run: T,
-}
-
-/// A handler or filter, and whether a location with such settings needs it. See `Plan`.
-pub struct Entry<T: 'static> {
-    /// What runs.
-    pub named: Named<T>,
-    /// Whether it has anything to do there.
-    pub wanted: fn(&LocationConf) -> bool,
-}
-
-/// The phases, in nginx's order; the handlers of each run in the order written here.
-pub struct Phases {
-    /// A request's head was read: `realip` changes who asked.
-    pub post_read: &'static [Entry<Handler>],
-    /// `rewrite` directives of the server, before a location is looked for.
-    pub server_rewrite: &'static [Entry<Handler>],
-    /// `rewrite` directives of the location.
-    pub rewrite: &'static [Entry<Handler>],
-    /// The rest of the rewrite phase, of the block that those directives have led to: an `if` has settings of its own.
-    pub rewritten: &'static [Entry<Handler>],
-    /// Limits.
-    pub preaccess: &'static [Entry<Handler>],
-    /// Who may; `satisfy` says how their answers add up.
-    pub access: &'static [Entry<Handler>],
-    /// `try_files`, `mirror`.
-    pub precontent: &'static [Entry<Handler>],
-    /// Who answers, where the location names no handler of its own (`proxy_pass`, `stub_status`).
-    pub content: &'static [Entry<Handler>],
-    /// The request is over.
-    pub log: &'static [Entry<LogHandler>],
-}
-
 type Wanted = fn(&LocationConf) -> bool;
 
 /// A handler that answers at once.
@@ -366,12 +307,6 @@ pub static PHASES: Phases = Phases {
         plain("otel", otel::wants_spans, otel::log),
     ],
 };
-
-/// A handler of the log phase: nothing can be changed any more.
-pub type LogHandler = fn(&mut Request);
-
-/// A header filter: sees the response before its head is written, and may put a body filter in its way.
-pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 
 /// Header filters in nginx's order (its module list from the end).
 pub static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[

@@ -6,9 +6,10 @@ use weir_proto::http1::Method;
 
 use crate::config::scope::{Directive, setting};
 use crate::files::directory;
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

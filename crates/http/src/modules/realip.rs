@@ -8,9 +8,10 @@ use crate::address::Address;
 use crate::cidr::Cidr;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::forwarded;
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

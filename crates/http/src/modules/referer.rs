@@ -7,10 +7,10 @@ use weir_proto::http1::HeaderId;
 
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{Module, Settings};
 use crate::names::{Names, ServerName};
 use crate::regex::Regex;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -9,10 +9,11 @@ use weir_proto::scgi::{Headers, netstring};
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::{together, without};
-use crate::content::Content;
-use crate::modules::{Module, Settings};
+use crate::phases;
 use crate::phases::Later;
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 use crate::upstream::Passing;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
@@ -57,7 +58,7 @@ const OWN: &[Directive] = &[Directive {
     set: Set::Simple(|s, d| {
         s.once(d)?;
         let to = Pass::read(s, d, None)?;
-        pass::handle(s, Content::Scgi(to));
+        pass::handle(s, CONTENT.with(to));
         Ok(())
     }),
 }];
@@ -65,8 +66,16 @@ const OWN: &[Directive] = &[Directive {
 /// The module.
 pub const MODULE: Module = Module { name: "http_scgi", directives: &DIRECTIVES, init: |_| {} };
 
+/// The content handler.
+static CONTENT: ContentHandler<Pass> = ContentHandler {
+    module: "scgi",
+    in_limit_except: true,
+    optional: false,
+    run: |r, settings| phases::Answer::Later(handler(r, settings)),
+};
+
 /// The content handler of a location with `scgi_pass`.
-pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = &*r.conf().scgi;
         let target = match pass.target(r, By::Configuration) {

@@ -6,9 +6,9 @@ use weir_proto::base64::{self, Alphabet};
 
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{Module, Settings};
 use crate::request::Request;
 use crate::secret::is_same;
+use crate::site::module::{Module, Settings};
 use weir_values::Template;
 
 /// Settings.

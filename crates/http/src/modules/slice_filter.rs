@@ -12,9 +12,10 @@ use weir_proto::http1::HeaderId;
 
 use crate::answer::filters::{BodyFilter, Filtered};
 use crate::config::scope::{Directive, setting};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -1,7 +1,7 @@
 //! Variables that give each of several values to a share of clients. nginx: ngx_http_split_clients_module.
 
 use crate::config::scope::{Directive, Set};
-use crate::modules::{Module, Settings};
+use crate::site::module::{Module, Settings};
 
 /// Settings: none, each `split_clients` is a variable.
 #[derive(Debug, Clone, Default)]

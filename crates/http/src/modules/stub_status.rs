@@ -11,11 +11,11 @@ use weir_values::status;
 use crate::answer::output::write_number;
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::content::Content;
 use crate::counts;
-use crate::modules::{Module, Settings};
-use crate::phases::Step;
+use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 
 /// Settings: under which `status_zone`s requests are counted, by their numbers in the site. The other directives name
 /// handlers.
@@ -34,7 +34,7 @@ const DIRECTIVES: &[Directive] = &[
         name: "stub_status",
         help: "Answers with nginx's counters as text.",
         set: Set::Simple(|s, _| {
-            s.answer_with(Content::StubStatus);
+            s.answer_with(STUB_STATUS.with(()));
             Ok(())
         }),
     },
@@ -58,6 +58,14 @@ const VARIABLES: &[(&str, Metric)] = &[
     ("connections_waiting", Metric::Waiting),
 ];
 
+/// The content handler.
+static WEIR_STATUS: ContentHandler<Form> = ContentHandler {
+    module: "stub_status",
+    in_limit_except: true,
+    optional: false,
+    run: |r, settings| Answer::Now(settings.answer(r)),
+};
+
 /// The module.
 pub const MODULE: Module = Module { name: "http_stub_status", directives: DIRECTIVES, init };
 
@@ -70,8 +78,16 @@ fn init(setup: &mut Setup<'_>) {
     }
 }
 
+/// The content handler.
+static STUB_STATUS: ContentHandler<()> = ContentHandler {
+    module: "stub_status",
+    in_limit_except: false,
+    optional: false,
+    run: |r, ()| Answer::Now(handler(r)),
+};
+
 /// The content handler of a location with `stub_status`.
-pub fn handler(r: &mut Request) -> Step {
+fn handler(r: &mut Request) -> Step {
     let sum = |metric| r.event_loop.registry.sum(metric);
     let text = format!(
         "Active connections: {} \nserver accepts handled requests\n {} {} {} \n\
@@ -181,7 +197,7 @@ fn set_status(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Err
         Some(b"log") => Form::Log,
         Some(_) => return Err(d.problem("invalid value").hint("it may be: prometheus, json, log")),
     };
-    s.answer_with(Content::WeirStatus(form));
+    s.answer_with(WEIR_STATUS.with(form));
     Ok(())
 }
 

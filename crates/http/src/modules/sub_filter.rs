@@ -7,9 +7,10 @@ use weir_engine::Chain;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::types::{Types, types_setting};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 use weir_values::Template;
 
 /// Texts to look for in one block, at the most.

@@ -6,10 +6,11 @@ use weir_proto::http1::Method;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::{selected, together};
-use crate::content::Content;
-use crate::modules::{Module, Settings};
+use crate::phases;
 use crate::phases::{Later, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 use crate::upstream::driver;
 use crate::upstream::pass::{By, Pass};
 use crate::upstream::passing::passing_directives;
@@ -58,12 +59,20 @@ fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.server.head_limits.allow_connect = true;
     let implied = d.args.is_empty().then_some(b"$host:$request_port".as_slice());
     let pass = Pass::read(s, d, implied)?;
-    s.answer_with(Content::Tunnel(pass));
+    s.answer_with(CONTENT.with(pass));
     Ok(())
 }
 
+/// The content handler.
+static CONTENT: ContentHandler<Pass> = ContentHandler {
+    module: "tunnel",
+    in_limit_except: true,
+    optional: false,
+    run: |r, settings| phases::Answer::Later(handler(r, settings)),
+};
+
 /// Opens a tunnel.
-pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         if r.method != Method::Connect {
             return Step::Status(405);

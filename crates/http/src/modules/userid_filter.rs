@@ -12,9 +12,10 @@ use weir_proto::{date, uri};
 
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 use crate::variables::VariableId;
 use weir_values::Subject;
 

@@ -11,10 +11,10 @@ use weir_values::Template;
 
 use crate::config::scope::{Directive, Scope};
 use crate::config::table::{table, together, without};
-use crate::content::Content;
-use crate::modules::{Module, Settings};
-use crate::phases::{Later, Step};
+use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 use crate::upstream::Passing;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
@@ -62,7 +62,7 @@ impl Settings for Conf {
         let conf = Arc::make_mut(&mut s.location.uwsgi);
         let (passing, params) = (&mut conf.passing, &mut conf.params);
         cgi::finish::<uwsgi::Vars>(s.setup, NAME, passing, params, cgi::HIDDEN)?;
-        if let Some(Content::Uwsgi(to)) = &s.location.core.content
+        if let Some(to) = CONTENT.of(&s.location.core.content)
             && !matches!(to, To::Known(_, PLAIN, _))
         {
             Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), NAME, false)?;
@@ -90,7 +90,7 @@ const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED)
 const OWN: &[Directive] = table! { "uwsgi_", settings:
     "pass": once(|s, d| {
         let to = to(s, d)?;
-        pass::handle(s, Content::Uwsgi(to));
+        pass::handle(s, CONTENT.with(to));
         Ok(())
     }), "The uwsgi server, or group of servers, that requests are passed to; suwsgi:// for TLS.";
     "modifier1": value(modifier1, |d| d.number().map(modifier)),
@@ -136,8 +136,16 @@ fn to(s: &mut Scope<'_, '_>, d: &Line) -> Result<To, Error> {
     Ok(To::Known(Pass::read(s, d, Some(address))?, scheme, address.to_vec()))
 }
 
+/// The content handler.
+static CONTENT: ContentHandler<To> = ContentHandler {
+    module: "uwsgi",
+    in_limit_except: true,
+    optional: false,
+    run: |r, settings| Answer::Later(handler(r, settings)),
+};
+
 /// The content handler of a location with `uwsgi_pass`.
-pub fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = &*r.conf().uwsgi;
         let found = match to {

@@ -4,7 +4,7 @@ use weir_conf::{Directive as Line, Error};
 use weir_proto::http2::frame::MAX_WINDOW;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::{Module, Settings};
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone)]

@@ -6,9 +6,10 @@ use weir_conf::{Error, values};
 use weir_engine::{block, operation};
 
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -8,9 +8,10 @@ use crate::answer::encoding::{
     Coding, Common, Compress, Compressor, accepts, coding_directives, encode,
 };
 use crate::config::scope::Directive;
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 /// RFC 9659: no window above 8 MiB in HTTP.
 const WINDOW_BITS: u32 = 23;

@@ -11,9 +11,9 @@ use weir_proto::http1::Method;
 
 use crate::answer::errors::ErrorPage;
 use crate::body::Linger;
-use crate::content::Content;
 use crate::files::symlinks::Symlinks;
 use crate::files::temp_file::TempPath;
+use crate::site::content::Content;
 use crate::site::location::LocationId;
 use weir_resolver::Conf as Resolver;
 use weir_values::Template;

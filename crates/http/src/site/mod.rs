@@ -1,7 +1,9 @@
 //! A whole `http` block, ready to serve: servers, locations, and which server an address and a name select.
 
+pub mod content;
 pub mod core;
 pub mod location;
+pub mod module;
 pub mod plan;
 pub mod server;
 

@@ -1,9 +1,8 @@
 //! Which handlers and filters a location needs: what is not configured there is not even asked.
 
-use crate::modules::{
-    Entry, HEADER_FILTERS, HeaderFilter, LocationConf, LogHandler, Named, PHASES,
-};
+use crate::modules::{HEADER_FILTERS, LocationConf, PHASES};
 use crate::phases::Handler;
+use crate::site::module::{Entry, HeaderFilter, LogHandler, Named};
 
 /// The handlers of each phase, and the header filters, that a location's settings call for; in the one
 /// order of `modules/mod.rs`.

@@ -9,9 +9,9 @@ use super::passing::Passing;
 use super::protocol::Protocol;
 use super::url::{Host, Url};
 use crate::config::scope::Scope;
-use crate::content::Content;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::content::Content;
 use weir_values::Template;
 
 /// A server, or a group of them.

@@ -14,11 +14,13 @@ use weir_values::Address;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::types;
-use crate::content::Content;
-use crate::modules::{LocationConf, Module, Settings, access, auth_basic, auth_request};
+use crate::modules::{LocationConf, access, auth_basic, auth_request};
+use crate::phases;
 use crate::phases::{Later, Step};
 use crate::request::{Request, origin};
 use crate::secret::is_same;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 
 mod caches;
 mod logs;
@@ -40,7 +42,7 @@ pub struct Api {
 impl Settings for Conf {
     /// Each block that has the handler is judged by the rules that hold in it.
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let Some(Content::Api(api)) = &s.location.core.content else { return Ok(()) };
+        let Some(api) = CONTENT.of(&s.location.core.content) else { return Ok(()) };
         let listens = &s.server.listens;
         let is_local = |address: &Address| matches!(address, Address::Unix(_));
         let inside = !listens.is_empty() && listens.iter().all(|l| is_local(&l.listen.address));
@@ -55,7 +57,7 @@ impl Settings for Conf {
 
 /// Whether requests are answered here, so that a worker may pass on what they ask for.
 pub fn answers(conf: &LocationConf) -> bool {
-    matches!(conf.core.content, Some(Content::Api(_)))
+    CONTENT.of(&conf.core.content).is_some()
 }
 
 /// Whether somebody is kept out.
@@ -104,7 +106,7 @@ fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
         }
     };
     let at = d.arg(0).unwrap_or(&d.name);
-    s.answer_with(Content::Api(Api { at: Spot::new(d, at), token }));
+    s.answer_with(CONTENT.with(Api { at: Spot::new(d, at), token }));
     Ok(())
 }
 
@@ -153,8 +155,16 @@ impl Refused {
     }
 }
 
+/// The content handler.
+static CONTENT: ContentHandler<Api> = ContentHandler {
+    module: "api",
+    in_limit_except: true,
+    optional: false,
+    run: |r, settings| phases::Answer::Later(handler(r, settings)),
+};
+
 /// The content handler of a location with `weir_api`.
-pub fn handler<'a>(r: &'a mut Request, api: &'static Api) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, api: &'static Api) -> Later<'a> {
     Boxed::new(move || async move {
         r.response.headers.add(b"Cache-Control", b"no-store");
         r.response.headers.add(b"X-Content-Type-Options", b"nosniff");

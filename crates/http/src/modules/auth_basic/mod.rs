@@ -14,9 +14,10 @@ use weir_proto::http1::Method;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 use crate::variables::credentials;
 use weir_values::Template;
 

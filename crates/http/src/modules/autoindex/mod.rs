@@ -9,9 +9,10 @@ use weir_proto::uri;
 
 use crate::config::scope::{Directive, setting};
 use crate::files::directory;
-use crate::modules::{LocationConf, Module, Settings, charset_filter};
+use crate::modules::{LocationConf, charset_filter};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 mod page;
 

@@ -9,9 +9,9 @@ use weir_log::Level;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::types::{Types, types_setting};
-use crate::modules::{Module, Settings};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 use weir_values::Template;
 
 mod maps;

@@ -20,10 +20,10 @@ use weir_proto::http1::{HeaderId, Method};
 use super::stub_status;
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::content::Content;
-use crate::modules::{Module, Settings};
-use crate::phases::{Later, Step};
+use crate::phases::{Answer, Later, Step};
 use crate::request::{Request, origin};
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 
 /// Settings: none, the directive names a handler.
 #[derive(Debug, Clone, Default)]
@@ -53,12 +53,20 @@ fn init(_: &mut Setup<'_>) {}
 fn set_dashboard(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     s.once(d)?;
     let note = d.arg(0).map(|word| word.lossy()).unwrap_or_default();
-    s.answer_with(Content::Dashboard(Page::new(&note)));
+    s.answer_with(CONTENT.with(Page::new(&note)));
     Ok(())
 }
 
+/// The content handler.
+static CONTENT: ContentHandler<Page> = ContentHandler {
+    module: "dashboard",
+    in_limit_except: true,
+    optional: false,
+    run: |r, settings| Answer::Later(handler(r, settings)),
+};
+
 /// The page to who asks for a page, events or a single answer to who accepts no other.
-pub fn handler<'a>(r: &'a mut Request, page: &'static Page) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, page: &'static Page) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
             return Step::Status(405);

@@ -11,10 +11,11 @@ use weir_proto::uri::{self, Escape};
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files;
+use crate::modules::LocationConf;
 use crate::modules::dav_ext;
-use crate::modules::{LocationConf, Module, Settings};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 mod copy;
 mod disk;

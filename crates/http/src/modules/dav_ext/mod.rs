@@ -18,9 +18,10 @@ use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
 use crate::files::directory::{self, Entry, Which};
 use crate::modules::dav::{self, Depth, depth_header};
-use crate::modules::{LocationConf, Module, Settings, static_};
+use crate::modules::{LocationConf, static_};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 mod condition;
 mod lock;

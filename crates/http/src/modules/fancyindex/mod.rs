@@ -12,9 +12,10 @@ use weir_values::Regex;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files::directory::{self, Entry, Which};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 mod page;
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use weir_conf::Directive as Line;
 
+use super::CONTENT;
 use super::Conf;
 use super::split::Split;
 use crate::config::scope::{Directive, Scope};
 use crate::config::table::{table, together, without};
-use crate::content::Content;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::cgi::param_directive;
 use crate::upstream::pass::{self, Pass};
@@ -32,7 +32,7 @@ pub const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHA
 const OWN: &[Directive] = table! { "fastcgi_", settings:
     "pass": once(|s, d| {
         let to = Pass::read(s, d, None)?;
-        pass::handle(s, Content::Fastcgi(to));
+        pass::handle(s, CONTENT.with(to));
         Ok(())
     }), "The FastCGI server, or group of servers, that requests are passed to.";
     "index": value(index, |d| Ok(d.args.first().map(|w| w.bytes.clone()).unwrap_or_default())),

@@ -7,9 +7,11 @@ use weir_engine::Boxed;
 use weir_proto::fastcgi;
 
 use crate::config::scope::Scope;
-use crate::modules::{Module, Settings};
+use crate::phases;
 use crate::phases::Later;
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 use crate::upstream::Passing;
 use crate::upstream::cgi::{self, Params};
 use crate::upstream::pass::{self, By, Pass};
@@ -52,8 +54,16 @@ const NAME: &str = "fastcgi";
 pub const MODULE: Module =
     Module { name: "http_fastcgi", directives: &directives::DIRECTIVES, init: split::define };
 
+/// The content handler.
+pub(super) static CONTENT: ContentHandler<Pass> = ContentHandler {
+    module: "fastcgi",
+    in_limit_except: true,
+    optional: false,
+    run: |r, settings| phases::Answer::Later(handler(r, settings)),
+};
+
 /// The content handler of a location with `fastcgi_pass`.
-pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = &*r.conf().fastcgi;
         let target = match pass.target(r, By::Configuration) {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_conf::{Directive, Error};
 
+use super::CONTENT;
 use crate::config::scope::Scope;
-use crate::content::Content;
-use crate::modules::Settings;
+use crate::site::module::Settings;
 use crate::upstream::Passing;
 use crate::upstream::http::{SetHeaders, To, Vars};
 use crate::upstream::pass::{self, NO_PORT};
@@ -63,10 +63,10 @@ impl Settings for Conf {
         let (set, te) = (&conf.set_headers, "$grpc_internal_trailers");
         headers.or(&mut s.setup.variables, set, "TE", te)?;
         conf.headers = Arc::new(headers);
-        let may_be_secure = match &s.location.core.content {
-            Some(Content::Grpc(To::Group(_, vars))) => vars.scheme == "grpcs://",
-            Some(Content::Grpc(To::Computed(_))) => true,
-            _ => false,
+        let may_be_secure = match CONTENT.of(&s.location.core.content) {
+            Some(To::Group(_, vars)) => vars.scheme == "grpcs://",
+            Some(To::Computed(_)) => true,
+            None => false,
         };
         if may_be_secure {
             Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "grpc", true)?;
@@ -91,7 +91,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         let vars = vars(&url, scheme);
         To::Group(s.setup.upstreams.refer(d, word, url, NO_PORT)?, vars)
     };
-    pass::handle(s, Content::Grpc(to));
+    pass::handle(s, CONTENT.with(to));
     Ok(())
 }
 

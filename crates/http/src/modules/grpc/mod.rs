@@ -6,9 +6,10 @@
 use std::borrow::Cow;
 
 use crate::config::Setup;
-use crate::modules::Module;
-use crate::phases::{Later, Step};
+use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::Module;
 use crate::upstream::driver::Target;
 use crate::upstream::http::{To, Vars};
 use crate::upstream::pass::{self, By};
@@ -40,8 +41,16 @@ fn define(setup: &mut Setup<'_>) {
 
 const TRAILERS: &[u8] = b"trailers";
 
+/// The content handler.
+pub(super) static CONTENT: ContentHandler<To> = ContentHandler {
+    module: "grpc",
+    in_limit_except: true,
+    optional: false,
+    run: |r, settings| Answer::Later(handler(r, settings)),
+};
+
 /// The content handler of a location with `grpc_pass`.
-pub fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = &*r.conf().grpc;
         let found = match to {

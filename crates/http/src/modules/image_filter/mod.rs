@@ -12,9 +12,10 @@ use weir_values::Template;
 
 use crate::answer::response::Response;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 mod picture;
 

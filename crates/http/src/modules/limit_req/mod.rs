@@ -9,9 +9,10 @@ use weir_log::Level;
 use weir_zone::Entry;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 use crate::zones::Keyed;
 
 mod bucket;

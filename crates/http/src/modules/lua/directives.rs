@@ -6,10 +6,10 @@ use std::time::Duration;
 use weir_conf::{Directive as Line, Error};
 use weir_zone::Use;
 
+use super::phases::CONTENT;
 use super::script::{ScriptId, read, read_known};
 use super::{Conf, Script, dict, tls};
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::content::Content;
 
 /// A script of a phase, in its three forms.
 macro_rules! scripts {
@@ -291,7 +291,7 @@ const FAMILIES: &[&str] = &[
 
 fn content(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let script = only_script(s, d)?;
-    s.answer_with(Content::Lua(script));
+    s.answer_with(CONTENT.with(script));
     Ok(())
 }
 

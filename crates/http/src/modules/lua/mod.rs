@@ -9,7 +9,8 @@
 use std::rc::Rc;
 
 use crate::event_loop::LoopState;
-use crate::modules::{self, LocationConf, Module, Settings};
+use crate::modules::{self, LocationConf};
+use crate::site::module::{Module, Settings};
 
 mod anchors;
 mod answer;
@@ -29,7 +30,7 @@ mod vm;
 
 pub use answer::Context;
 pub use filters::{header_filter, log, value};
-pub use phases::{access, content, rewrite};
+pub use phases::{access, rewrite};
 pub use script::{Script, Scripts, read};
 pub use vm::Vm;
 

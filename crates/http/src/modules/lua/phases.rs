@@ -10,6 +10,7 @@ use super::script::Script;
 use super::vm::Unloaded;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
 
 /// `ngx.ERROR`
 const ERROR: i32 = -1;
@@ -38,8 +39,16 @@ pub fn access(r: &mut Request) -> Answer<'_> {
     }
 }
 
+/// The content handler.
+pub(super) static CONTENT: ContentHandler<Script> = ContentHandler {
+    module: "lua",
+    in_limit_except: false,
+    optional: true,
+    run: |r, settings| Answer::Later(content(r, settings)),
+};
+
 /// `content_by_lua`
-pub fn content<'a>(r: &'a mut Request, script: &'static Script) -> Later<'a> {
+fn content<'a>(r: &'a mut Request, script: &'static Script) -> Later<'a> {
     Boxed::new(move || in_content(r, script))
 }
 

@@ -8,12 +8,12 @@ use weir_proto::mp4::Wanted;
 use weir_proto::uri;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::content::Content;
 use crate::files::Opened;
 use crate::modules::static_;
-use crate::modules::{Module, Settings};
-use crate::phases::{Later, Step};
+use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::{Module, Settings};
 
 mod file;
 
@@ -65,8 +65,16 @@ const DIRECTIVES: &[Directive] = &[
 /// The module.
 pub const MODULE: Module = Module { name: "http_mp4", directives: DIRECTIVES, init: |_| {} };
 
+/// The content handler.
+static CONTENT: ContentHandler<()> = ContentHandler {
+    module: "mp4",
+    in_limit_except: false,
+    optional: false,
+    run: |r, ()| Answer::Later(handler(r)),
+};
+
 /// The location's handler.
-pub fn handler(r: &mut Request) -> Later<'_> {
+fn handler(r: &mut Request) -> Later<'_> {
     Boxed::new(move || send(r))
 }
 
@@ -144,7 +152,7 @@ fn milliseconds(text: &[u8]) -> Option<u64> {
 }
 
 fn set(s: &mut Scope<'_, '_>, _: &Line) -> Result<(), Error> {
-    s.answer_with(Content::Mp4);
+    s.answer_with(CONTENT.with(()));
     Ok(())
 }
 

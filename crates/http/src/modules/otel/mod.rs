@@ -11,9 +11,10 @@ use weir_values::Template;
 use crate::answer::change::set_request;
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 mod collector;
 mod exporter;

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use weir_conf::Error;
 use weir_proto::http1::Version;
 
+use super::CONTENT;
 use super::rewriting::{CookieFlags, Rewrite};
 use crate::config::scope::Scope;
-use crate::content::Content;
 use crate::files::temp_file::TempPath;
-use crate::modules::Settings;
+use crate::site::module::Settings;
 use crate::upstream::Passing;
 use crate::upstream::http::{SetHeaders, To};
 use weir_values::Template;
@@ -107,7 +107,7 @@ impl Settings for Conf {
             headers.cached(&mut s.setup.variables, &conf.set_headers)?;
             conf.cached_headers = Arc::new(headers);
         }
-        if let Some(Content::Proxy(pass)) = &s.location.core.content
+        if let Some(pass) = CONTENT.of(&s.location.core.content)
             && pass.may_be_secure()
         {
             let http2 = conf.version == Version::Http20;

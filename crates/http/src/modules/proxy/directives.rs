@@ -5,12 +5,12 @@ use std::sync::Arc;
 use weir_conf::{Directive as Line, Error, Word};
 use weir_proto::http1::Version;
 
+use super::CONTENT;
 use super::conf::Conf;
 use super::pass;
 use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::together;
-use crate::content::Content;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::http::To;
 use crate::upstream::passing::passing_directives;
@@ -165,7 +165,7 @@ fn redirect(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 }
 
 fn default_redirect(s: &mut Scope<'_, '_>, d: &Line) -> Result<Rewrite, Error> {
-    let Some(Content::Proxy(pass)) = &s.location.core.content else {
+    let Some(pass) = CONTENT.of(&s.location.core.content) else {
         return Err(d.error(
             "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
         ));

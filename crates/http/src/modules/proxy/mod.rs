@@ -7,10 +7,11 @@ use weir_engine::Boxed;
 use weir_log::Level;
 
 use crate::config::Setup;
-use crate::content::Content;
-use crate::modules::{LocationConf, Module};
-use crate::phases::{Later, Step};
+use crate::modules::LocationConf;
+use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
+use crate::site::content::ContentHandler;
+use crate::site::module::Module;
 use crate::upstream::GroupId;
 use crate::upstream::driver::{self, Target};
 use crate::upstream::http::{To, Vars};
@@ -59,8 +60,8 @@ fn of_vars(r: &mut Request, out: &mut Vec<u8>, field: fn(&Vars) -> &[u8]) -> boo
 
 /// The group that a location passes all its requests to, and the scheme.
 pub fn group(conf: &LocationConf) -> Option<(GroupId, &'static str)> {
-    match &conf.core.content {
-        Some(Content::Proxy(Pass { to: To::Group(id, vars), .. })) => Some((*id, vars.scheme)),
+    match CONTENT.of(&conf.core.content) {
+        Some(Pass { to: To::Group(id, vars), .. }) => Some((*id, vars.scheme)),
         _ => None,
     }
 }
@@ -72,9 +73,17 @@ pub fn constant_headers(conf: &Conf) -> Vec<(Bytes, Bytes)> {
     lines.filter_map(|(name, value)| Some((name.clone(), constant(value)?))).collect()
 }
 
+/// The content handler.
+pub(super) static CONTENT: ContentHandler<Pass> = ContentHandler {
+    module: "proxy",
+    in_limit_except: true,
+    optional: false,
+    run: |r, settings| Answer::Later(handler(r, settings)),
+};
+
 /// The content handler of a location with `proxy_pass`. Its future is moved once as a whole, so what few requests
 /// need stands in boxes of its own, here and in the driver.
-pub fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = &*r.conf().proxy;
         let found = match &pass.to {

@@ -4,9 +4,10 @@
 //! `compile` and `condition` turn directives into the steps of `code`, `run` performs them.
 
 use crate::config::scope::{Directive, Set, setting};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 use weir_engine::Boxed;
 
 mod code;

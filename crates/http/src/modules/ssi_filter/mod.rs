@@ -10,9 +10,10 @@ use weir_log::Level;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::config::scope::{Directive, setting};
 use crate::config::types::{Types, types_setting};
-use crate::modules::{LocationConf, Module, Settings};
+use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 mod commands;
 mod parser;

@@ -10,8 +10,8 @@ use weir_tls::Connection;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
-use crate::modules::{Module, Settings};
 use crate::request::Request;
+use crate::site::module::{Module, Settings};
 
 mod check;
 mod handshake;

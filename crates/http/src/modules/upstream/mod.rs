@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::{Module, Settings};
+use crate::site::module::{Module, Settings};
 use crate::upstream::{cache, health};
 use weir_upstream::config::methods;
 
