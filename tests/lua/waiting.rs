@@ -1,14 +1,17 @@
 //! What scripts wait for: each other, timers, other locations, other servers, their clients.
 
+use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use weir_testkit::PATIENCE;
+use weir_testkit::{Dir, PATIENCE};
 
 use super::{said, server, server_with};
 
@@ -282,6 +285,85 @@ fn who_takes_slowly_is_sent_all_and_who_takes_nothing_is_given_up() {
     got += io::copy(&mut stream, &mut io::sink()).unwrap() as usize;
     assert_eq!(got, LEN);
     assert_eq!(slow.response().body(), format!("{LEN}\n"));
+}
+
+#[test]
+fn datagrams_of_a_script_come_back_and_its_socket_ends_with_the_request() {
+    let dir = Dir::new();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = udp.local_addr().unwrap().port();
+    let unix = UnixDatagram::bind(dir.file("echo")).unwrap();
+    // The workers have a user of their own.
+    fs::set_permissions(dir.file("echo"), fs::Permissions::from_mode(0o777)).unwrap();
+    thread::spawn(move || {
+        let mut bytes = [0; 2_000];
+        while let Ok((n, from)) = udp.recv_from(&mut bytes) {
+            // Two for one: the second waits in the socket.
+            let _ = udp.send_to(&bytes[..n], from);
+            let _ = udp.send_to(from.ip().to_string().as_bytes(), from);
+        }
+    });
+    thread::spawn(move || {
+        let mut bytes = [0; 2_000];
+        while let Ok((n, from)) = unix.recv_from(&mut bytes) {
+            // The name that the kernel gave the script's socket has no path.
+            let _ = unix.send_to_addr(&bytes[..n], &from);
+        }
+    });
+    let server = server(&format!(
+        r#"location = /udp {{ content_by_lua_block {{
+               socket = ngx.socket.udp()
+               assert(socket:bind("127.0.0.7"))
+               assert(socket:setpeername("127.0.0.1", {port}))
+               assert(socket:send({{ "ques", {{ "tion" }} }}))
+               ngx.say(socket:receive(), " ", socket:receive())
+           }} }}
+           location = /later {{ content_by_lua_block {{ ngx.say(socket:send("x")) }} }}
+           location = /unix {{ content_by_lua_block {{
+               local socket = ngx.socket.udp()
+               assert(socket:setpeername("unix:{}"))
+               assert(socket:send("over unix"))
+               ngx.say(socket:receive())
+           }} }}"#,
+        dir.file("echo").display()
+    ));
+    assert_eq!(server.get("/udp").body(), "question 127.0.0.7\n");
+    assert_eq!(server.get("/later").body(), "nilclosed\n");
+    assert_eq!(server.get("/unix").body(), "over unix\n");
+}
+
+#[test]
+fn semaphores_pass_resources_on_between_requests() {
+    let server = server_with(
+        "init_by_lua_block { semaphore, order = require('ngx.semaphore').new(), {} }",
+        r#"location = /take { content_by_lua_block {
+               ngx.log(ngx.ERR, "waits as ", ngx.var.arg_name)
+               local ok, err = semaphore:wait(60)
+               table.insert(order, ngx.var.arg_name)
+               ngx.say(ok, " ", err, " ", table.concat(order, ","))
+           } }
+           location = /give { content_by_lua_block { ngx.say(semaphore:post(), " ", semaphore:count()) } }
+           location = /count { content_by_lua_block { ngx.say(semaphore:count()) } }
+           location = /killed { content_by_lua_block {
+               -- A coroutine that is ended leaves what it got to the next.
+               local thread = ngx.thread.spawn(function() semaphore:wait(60) end)
+               semaphore:post()
+               ngx.thread.kill(thread)
+               ngx.say(semaphore:count(), " ", semaphore:wait(0), " ", semaphore:wait(0.001))
+           } }"#,
+    );
+    let mut clients = ["a", "b"].map(|name| {
+        let mut client = server.connect();
+        client.send(format!("GET /take?name={name} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        server.wait_log(&format!("waits as {name}"), 1);
+        client
+    });
+    assert_eq!(server.get("/count").body(), "-2\n");
+    assert_eq!(server.get("/give").body(), "true -1\n");
+    assert_eq!(clients[0].response().body(), "true nil a\n");
+    assert_eq!(server.get("/give").body(), "true 0\n");
+    assert_eq!(clients[1].response().body(), "true nil a,b\n");
+    assert_eq!(server.get("/killed").body(), "1 true falsetimeout\n");
 }
 
 #[test]

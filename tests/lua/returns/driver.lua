@@ -27,6 +27,6 @@ local d = ngx.shared.d
 local setup, call = line:match("^(.-)%s*;;%s*(.*)$")
 if not call then setup, call = "", line end
 d:flush_all() d:set("s", "v") d:set("f", "v", 0, 5) d:set("n", 1) d:set("t", true) d:lpush("l", 1)
-local chunk, err = loadstring("local d, P, pack = ...\n" .. setup .. " return pack(" .. call .. ")", "=case")
-ngx.print("\nreturned ", chunk and shown(pcall(chunk, d, tonumber(ngx.var.server_port), pack)) or "syntax " .. err)
+local chunk, err = loadstring("local d, P, pack, E = ...\n" .. setup .. " return pack(" .. call .. ")", "=case")
+ngx.print("\nreturned ", chunk and shown(pcall(chunk, d, tonumber(ngx.var.server_port), pack, tonumber(ngx.var.echo))) or "syntax " .. err)
 

@@ -1,13 +1,13 @@
 //! What scripts write to the client: gathered, and sent when they wait or end.
 
-use std::rc::{Rc, Weak};
+use std::rc::Weak;
 
 use bytes::Bytes;
 use weir_engine::Chain;
 use weir_proto::http1::Version;
 
 use super::anchors::Anchor;
-use super::socket::Socket;
+use super::socket::CloseWithRequest;
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -27,29 +27,29 @@ pub struct Context {
     /// The head was refused by a filter: this is what the request comes to.
     refused: Option<Step>,
     /// Connections that close with the request, unless they are kept.
-    sockets: Vec<Weak<Socket>>,
+    sockets: Vec<Weak<dyn CloseWithRequest>>,
     /// A header filter's script has ended the request once: it is not asked for the page of that.
     pub filter_exited: bool,
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Whoever may still hold them: scripts forget to close what they have opened.
-        self.sockets.iter().filter_map(Weak::upgrade).for_each(|socket| {
-            socket.close();
-        });
+        // Scripts forget to close what they have opened, and their values may still hold it.
+        for socket in self.sockets.iter().filter_map(Weak::upgrade) {
+            socket.close_with_request();
+        }
     }
 }
 
 impl Context {
     /// A connection that closes with the request.
-    pub fn add_socket(&mut self, socket: &Rc<Socket>) {
+    pub fn add_socket(&mut self, socket: Weak<dyn CloseWithRequest>) {
         if self.sockets.len() == self.sockets.capacity() {
             // A script that opens one after the other does not pile them up.
             self.sockets.retain(|socket| socket.strong_count() > 0);
             self.sockets.reserve(self.sockets.len() + 1);
         }
-        self.sockets.push(Rc::downgrade(socket));
+        self.sockets.push(socket);
     }
 
     /// All that was written was taken back: another page is the answer.

@@ -23,6 +23,7 @@ mod package;
 mod phases;
 mod run;
 mod script;
+mod semaphore;
 mod socket;
 mod timers;
 mod tls;

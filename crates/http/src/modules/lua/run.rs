@@ -5,7 +5,7 @@
 //! light threads of one script wait side by side; what needs it (reading the body, sending) is done at once,
 //! one after another.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
@@ -313,7 +313,15 @@ impl Run<'_> {
         };
         match wish {
             Wish::Exit(exit) => return Some(Outcome::Exit(exit)),
-            Wish::Wait(wait) => self.set(i, State::Waiting(wait)),
+            Wish::Wait(mut wait) => {
+                // A wait begins at once, in the order of the calls: others find the socket busy.
+                let begun = poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await;
+                let state = match begun {
+                    Poll::Ready(reply) => State::Ready(reply),
+                    Poll::Pending => State::Waiting(wait),
+                };
+                self.set(i, state);
+            }
             Wish::Spawn(thread, args) => return self.spawn(i, thread, args),
             Wish::Join(ids) => self.join(i, ids),
             Wish::Kill(id) => self.kill(i, id),
@@ -492,7 +500,7 @@ impl Run<'_> {
         {
             return self.abandoned();
         }
-        let ready = std::future::poll_fn(|cx| {
+        let ready = poll_fn(|cx| {
             let mut any = false;
             for routine in routines.iter_mut() {
                 let State::Waiting(wait) = &mut routine.state else { continue };

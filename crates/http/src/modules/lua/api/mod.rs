@@ -19,9 +19,11 @@ mod log;
 mod output;
 mod re;
 mod request;
+mod semaphore;
 mod shared;
 mod socket;
 mod time;
+mod udp;
 mod variables;
 mod workers;
 
@@ -104,9 +106,11 @@ pub fn install(
     output::install(&natives)?;
     re::install(&natives)?;
     request::install(&natives)?;
+    semaphore::install(&natives)?;
     shared::install(&natives)?;
     socket::install(&natives)?;
     time::install(&natives)?;
+    udp::install(&natives)?;
     variables::install(&natives)?;
     workers::install(&natives, prefix, identity)?;
     for (name, text) in PRELUDE {
@@ -126,6 +130,8 @@ pub const PRELUDE: &[(&str, &str)] = &[
     ("=ngx.re", include_str!("../prelude/re.lua")),
     ("=ngx.shared", include_str!("../prelude/shared.lua")),
     ("=ngx.socket", include_str!("../prelude/socket.lua")),
+    ("=ngx.socket.udp", include_str!("../prelude/udp.lua")),
+    ("=ngx.semaphore", include_str!("../prelude/semaphore.lua")),
     ("=modules", include_str!("../prelude/modules.lua")),
 ];
 

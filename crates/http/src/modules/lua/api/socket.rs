@@ -1,7 +1,8 @@
 //! `ngx.socket.tcp`: connections to other servers, and what a script does with them.
 
 use std::future::Future;
-use std::rc::Rc;
+use std::net::IpAddr;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use mlua::{Lua, MultiValue, UserDataRef, Value};
@@ -28,8 +29,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let conf = &settings()?.lua;
         let limits = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
         let socket = Rc::new(Socket::new(limits));
-        // A timer's has no such end; it closes when nobody holds it.
-        let _ = with(|r| answer::context(r).add_socket(&socket));
+        // A timer has no request. Its sockets close when the garbage collector finds them.
+        let weak: Weak<Socket> = Rc::downgrade(&socket);
+        let _ = with(|r| answer::context(r).add_socket(weak));
         lua.create_userdata(Handed(socket)).map_err(|error| error.to_string().into())
     })?;
     natives.add("socket_timeouts", |_, (socket, times): (Held, (f64, f64, f64))| {
@@ -54,6 +56,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             }
             connected.map(|()| Value::Integer(1)).map_err(|failed| (failed, None))
         }))
+    })?;
+    natives.add("socket_bind", |_, (socket, address): (Held, mlua::String)| {
+        ip(&address).map(|ip| socket.0.bind(ip)).is_some()
     })?;
     natives.add_waiting("socket_secure", |_, (socket, name, verify): Securing| {
         let conf = &settings()?.lua;
@@ -150,7 +155,9 @@ fn receive(socket: &Held, pattern: Pattern) -> Result<Wish, Refusal> {
 }
 
 /// A wait whose end is one value, or nil, the error, and what there was.
-fn waiting(work: impl Future<Output = Result<Value, (Failed, Option<Vec<u8>>)>> + 'static) -> Wish {
+pub(super) fn waiting(
+    work: impl Future<Output = Result<Value, (Failed, Option<Vec<u8>>)>> + 'static,
+) -> Wish {
     Wish::Wait(Box::pin(async move {
         let done = work.await;
         let told: Reply = reply(move |lua| match done {
@@ -169,12 +176,17 @@ fn fail(lua: &Lua, failed: &Failed, part: Option<&[u8]>) -> mlua::Result<MultiVa
     Ok(values)
 }
 
-fn handle() -> Result<Handle, Refusal> {
+/// An address of this host.
+pub(super) fn ip(address: &mlua::String) -> Option<IpAddr> {
+    std::str::from_utf8(&address.as_bytes()).ok()?.parse().ok()
+}
+
+pub(super) fn handle() -> Result<Handle, Refusal> {
     LoopState::current().map(|event_loop| event_loop.handle.clone()).ok_or(Refusal::NoRequest)
 }
 
 /// Settings of the request's location, or of the site for those who have no request.
-fn settings() -> Result<&'static LocationConf, Refusal> {
+pub(super) fn settings() -> Result<&'static LocationConf, Refusal> {
     let site =
         || LoopState::current().map(|event_loop| &event_loop.site.main).ok_or(Refusal::NoRequest);
     with(|r| r.conf()).or_else(|_| site())

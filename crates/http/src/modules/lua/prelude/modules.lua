@@ -147,9 +147,27 @@ function errlog.get_sys_filter_level()
     end
 end
 
+-- Scripts run in workers only.
+provide("ngx.process", {
+    type = function() return "worker" end,
+    get_master_pid = function() return native.parent_pid end,
+    enable_privileged_agent = function() return nil, "not supported" end,
+    signal_graceful_exit = function() raise("not supported") end,
+})
+
+-- lua-nginx-module hands out the functions of directives here, such as `set_escape_uri` of set-misc-nginx-module.
+ndk = {
+    set_var = setmetatable({}, {
+        __index = function(_, name)
+            raise(('ndk.set_var: directive "%s" not found or does not use ndk_set_var_value'):format(tostring(name)))
+        end,
+        __newindex = function() raise("not allowed") end,
+    }),
+}
+
 -- Those that are not there are missing in their own words, rather than found somewhere and broken.
 for _, name in ipairs {
-    "ngx.balancer", "ngx.ocsp", "ngx.pipe", "ngx.process", "ngx.semaphore", "ngx.ssl", "ngx.ssl.clienthello",
+    "ngx.balancer", "ngx.ocsp", "ngx.pipe", "ngx.ssl", "ngx.ssl.clienthello",
     "ngx.ssl.session", "ngx.ssl.proxysslverify",
 } do
     preload[name] = function() error("module '" .. name .. "' is not provided", 3) end

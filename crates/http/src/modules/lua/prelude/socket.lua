@@ -43,6 +43,13 @@ function methods.connect(...)
     return wait(native.socket_connect(self.socket, host, port, pool))
 end
 
+function methods.bind(...)
+    local n, self, address = select("#", ...), ...
+    counted(n, 2, 2, "expecting 2 arguments, but got %d")
+    if native.socket_bind(a_kind(1, "table", self).socket, a_string(2, address)) then return true end
+    return nil, "bad address"
+end
+
 function methods.send(...)
     local n, self, data = select("#", ...), ...
     counted(n, 2, 2, "expecting 2 arguments (including the object), but got %d")

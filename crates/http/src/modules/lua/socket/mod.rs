@@ -1,4 +1,4 @@
-//! Connections that scripts open, and the pools in which they leave them.
+//! Sockets that scripts open: connections, the pools in which scripts leave them, and datagrams.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -17,10 +17,12 @@ use crate::site::core;
 
 mod pattern;
 mod pools;
+mod udp;
 
 pub use pattern::Pattern;
 use pools::Idle;
 pub use pools::Pools;
+pub use udp::UdpSocket;
 
 /// Why a connection cannot be anything else's now.
 const UNREAD: &str = "unread data in buffer";
@@ -45,6 +47,7 @@ impl fmt::Display for Failed {
         match self {
             Failed::Timeout => f.write_str("timeout"),
             Failed::Closed => f.write_str("closed"),
+            Failed::Busy("") => f.write_str("socket busy"),
             Failed::Busy(doing) => write!(f, "socket busy {doing}"),
             Failed::Other(text) => f.write_str(text),
         }
@@ -56,9 +59,12 @@ impl From<io::Error> for Failed {
         match error.kind() {
             ErrorKind::TimedOut => Failed::Timeout,
             ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => Failed::Closed,
-            ErrorKind::ConnectionRefused => Failed::Other("connection refused".to_owned()),
-            ErrorKind::ConnectionReset => Failed::Other("connection reset by peer".to_owned()),
-            ErrorKind::NotFound => Failed::Other("no such file or directory".to_owned()),
+            _ if error.raw_os_error().is_some() => {
+                // The kernel's words in small letters, as nginx tells them to scripts.
+                let text = error.to_string().to_ascii_lowercase();
+                let words = text.rsplit_once(" (os error").map(|(words, _)| words.to_owned());
+                Failed::Other(words.unwrap_or(text))
+            }
             _ => Failed::Other(error.to_string()),
         }
     }
@@ -129,6 +135,8 @@ pub struct Socket {
     /// For connecting, sending, receiving.
     timeouts: Cell<[Duration; 3]>,
     pool: RefCell<Vec<u8>>,
+    /// The address that it connects from.
+    local: Cell<Option<IpAddr>>,
     reused: Cell<u64>,
     receiving: Cell<bool>,
     sending: Cell<bool>,
@@ -141,6 +149,7 @@ impl Socket {
             line: RefCell::default(),
             timeouts: Cell::new([connect, send, receive]),
             pool: RefCell::default(),
+            local: Cell::default(),
             reused: Cell::new(0),
             receiving: Cell::new(false),
             sending: Cell::new(false),
@@ -154,6 +163,11 @@ impl Socket {
             *place = time.unwrap_or(*place);
         }
         self.timeouts.set(all);
+    }
+
+    /// The address to connect from.
+    pub fn bind(&self, local: IpAddr) {
+        self.local.set(Some(local));
     }
 
     /// How often the connection was used before.
@@ -182,7 +196,12 @@ impl Socket {
         let limit = self.timeouts.get()[0];
         let connecting = async {
             let to = address(event_loop, core, &server).await?;
-            let stream = event_loop.handle.connect(&to, &ConnectOptions::default()).await?;
+            let bind = match &server {
+                Server::Unix(_) => None,
+                Server::Host(..) => self.local.get().map(|ip| SocketAddr::new(ip, 0).into()),
+            };
+            let how = ConnectOptions { bind, ..ConnectOptions::default() };
+            let stream = event_loop.handle.connect(&to, &how).await?;
             Ok(Wire::join(stream, None))
         };
         let wire = within(&event_loop.handle, limit, connecting).await?;
@@ -217,7 +236,7 @@ impl Socket {
     /// Sends all of it; the other side has the time to send for each piece that it takes.
     pub async fn send(&self, handle: &Handle, bytes: Vec<u8>) -> Result<(), Failed> {
         let line = self.line.borrow().clone().ok_or(Failed::Closed)?;
-        let _alone = Alone::new(&self.sending, "writing")?;
+        let _busy = Busy::new(&self.sending, "writing")?;
         let mut chain = Chain::new();
         chain.push(Bytes::from(bytes));
         let limit = self.timeouts.get()[1];
@@ -244,7 +263,7 @@ impl Socket {
     ) -> Result<(Vec<u8>, bool), (Failed, Vec<u8>)> {
         let without = |failed| (failed, Vec::new());
         let line = self.line.borrow().clone().ok_or_else(|| without(Failed::Closed))?;
-        let _alone = Alone::new(&self.receiving, "reading").map_err(without)?;
+        let _busy = Busy::new(&self.receiving, "reading").map_err(without)?;
         loop {
             let found = pattern.found(&line.unread.borrow());
             if let Some((keep, taken, over)) = found {
@@ -333,19 +352,31 @@ impl Socket {
     }
 }
 
-/// Marks that a coroutine is at one direction of a socket.
-struct Alone<'a>(&'a Cell<bool>);
+/// What ends with the request of the script that has opened it.
+pub trait CloseWithRequest {
+    /// The request has ended.
+    fn close_with_request(&self);
+}
 
-impl<'a> Alone<'a> {
-    fn new(busy: &'a Cell<bool>, doing: &'static str) -> Result<Alone<'a>, Failed> {
-        if busy.replace(true) {
-            return Err(Failed::Busy(doing));
-        }
-        Ok(Alone(busy))
+impl CloseWithRequest for Socket {
+    fn close_with_request(&self) {
+        self.close();
     }
 }
 
-impl Drop for Alone<'_> {
+/// Marks that a coroutine uses a socket in one direction.
+struct Busy<'a>(&'a Cell<bool>);
+
+impl<'a> Busy<'a> {
+    fn new(busy: &'a Cell<bool>, doing: &'static str) -> Result<Busy<'a>, Failed> {
+        if busy.replace(true) {
+            return Err(Failed::Busy(doing));
+        }
+        Ok(Busy(busy))
+    }
+}
+
+impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }

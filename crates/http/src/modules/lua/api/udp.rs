@@ -1,0 +1,74 @@
+//! `ngx.socket.udp`: datagrams to other servers.
+
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use mlua::{IntoLua, MultiValue, UserDataRef, Value};
+
+use super::Natives;
+use super::socket::{handle, ip, settings, waiting};
+use crate::event_loop::LoopState;
+use crate::modules::LocationConf;
+use crate::modules::lua::answer;
+use crate::modules::lua::current::{Refusal, with};
+use crate::modules::lua::run::{Wish, failure, reply};
+use crate::modules::lua::socket::{Server, UdpSocket};
+
+/// A socket as scripts hold it.
+struct UdpHandle(Rc<UdpSocket>);
+
+impl mlua::UserData for UdpHandle {}
+
+type Udp = UserDataRef<UdpHandle>;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("udp_new", |lua, ()| {
+        let socket = Rc::new(UdpSocket::new(settings()?.lua.read_timeout));
+        let weak: Weak<UdpSocket> = Rc::downgrade(&socket);
+        let _ = with(|r| answer::context(r).add_socket(weak));
+        lua.create_userdata(UdpHandle(socket)).map_err(|error| error.to_string().into())
+    })?;
+    natives.add("udp_timeout", |_, (socket, ms): (Udp, f64)| {
+        socket.0.set_timeout(Duration::from_millis(ms as u64));
+    })?;
+    natives.add("udp_bind", |_, (socket, address): (Udp, mlua::String)| {
+        ip(&address).map(|ip| socket.0.bind(ip)).is_some()
+    })?;
+    natives.add_waiting("udp_connect", |_, (socket, host, port): (Udp, mlua::String, u16)| {
+        let server = Server::new(&host.as_bytes(), Some(port))?;
+        let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+        let LocationConf { core, .. } = settings()?;
+        let socket = socket.0.clone();
+        Ok(waiting(async move {
+            let connected = socket.connect(&event_loop, core, server).await;
+            connected.map(|()| Value::Integer(1)).map_err(|failed| (failed, None))
+        }))
+    })?;
+    natives.add_waiting("udp_send", |lua, (socket, data): (Udp, Value)| {
+        let mut bytes = Vec::new();
+        super::write(lua, &data, &mut bytes)
+            .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
+        let (socket, handle) = (socket.0.clone(), handle()?);
+        Ok(waiting(async move {
+            let sent = socket.send(&handle, &bytes).await;
+            sent.map(|()| Value::Integer(1)).map_err(|failed| (failed, None))
+        }))
+    })?;
+    natives.add_waiting("udp_receive", |_, (socket, most): (Udp, Option<usize>)| {
+        let (socket, handle) = (socket.0.clone(), handle()?);
+        Ok(Wish::Wait(Box::pin(async move {
+            let received = socket.receive(&handle, most).await;
+            reply(move |lua| match received {
+                Ok(bytes) => {
+                    Ok(MultiValue::from_vec(vec![lua.create_string(bytes)?.into_lua(lua)?]))
+                }
+                Err(failed) => Ok(failure(lua, &failed.to_string())),
+            })
+        })))
+    })?;
+    natives.add("udp_is_open", |_, socket: Udp| socket.0.is_open())?;
+    natives.add("udp_close", |_, socket: Udp| {
+        super::Done(socket.0.close().map_err(|failed| failed.to_string()))
+    })
+}

@@ -1,0 +1,80 @@
+-- `ngx.socket.udp`: a socket is a table that holds its native one.
+
+local native = ...
+local check, wait = native.check, native.wait
+local counted = native.counted
+local a_string, a_number, a_kind = native.a_string, native.a_number, native.a_kind
+local refuse = native.refuse
+local setmetatable, type, tonumber, select = setmetatable, type, tonumber, select
+
+local methods = {}
+local class = { __index = methods }
+
+-- The native one of a socket, where it has a peer.
+local function connected(self)
+    local socket = a_kind(1, "table", self).socket
+    return socket and native.udp_is_open(socket) and socket
+end
+
+function methods.bind(...)
+    local n, self, address = select("#", ...), ...
+    counted(n, 2, 2, "expecting 2 arguments, but got %d")
+    if native.udp_bind(a_kind(1, "table", self).socket, a_string(2, address)) then return 1 end
+    return nil, "bad address"
+end
+
+function methods.setpeername(...)
+    local n, self, host, port = select("#", ...), ...
+    counted(n, 2, 3, "ngx.socket.udp setpeername: expecting 2 or 3 arguments (including the object), but seen %d")
+    a_kind(1, "table", self)
+    host = a_string(2, host)
+    port = n == 3 and a_number(3, port) or 0
+    if not (port >= 0 and port <= 65535) then return nil, ("bad port number: %d"):format(port) end
+    if host == "" then return nil, 'failed to parse host name "": no host' end
+    return wait(native.udp_connect(self.socket, host, port - port % 1))
+end
+
+function methods.send(...)
+    local n, self, data = select("#", ...), ...
+    counted(n, 2, 2, "expecting 2 arguments (including the object), but got %d")
+    local socket = connected(self)
+    if not socket then return nil, "closed" end
+    local kind = type(data)
+    if kind == "function" or kind == "thread" or kind == "userdata" or kind == "cdata" then
+        refuse(2, "string, number, boolean, nil, or array table expected, got " .. kind)
+    end
+    return wait(native.udp_send(socket, data))
+end
+
+function methods.receive(...)
+    local n, self, most = select("#", ...), ...
+    counted(n, 1, 2, "expecting 1 or 2 arguments (including the object), but got %d")
+    local socket = connected(self)
+    if not socket then return nil, "closed" end
+    if most ~= nil then
+        most = a_number(2, most)
+        -- A number below 0 is a large one in C.
+        most = most >= 0 and most < 65536 and most - most % 1 or nil
+    end
+    return wait(native.udp_receive(socket, most))
+end
+
+function methods.close(...)
+    local n, self = select("#", ...), ...
+    counted(n, 1, 1, "expecting 1 argument (including the object) but seen %d")
+    local socket = connected(self)
+    if not socket then return nil, "closed" end
+    return native.udp_close(socket)
+end
+
+function methods.settimeout(...)
+    local n, self, ms = select("#", ...), ...
+    counted(n, 2, 2, "ngx.socket settimeout: expecting at least 2 arguments (including the object) but seen %d")
+    ms = tonumber(ms) or 0
+    if ms >= 1 and ms < 2 ^ 31 then native.udp_timeout(a_kind(1, "table", self).socket, ms) end
+end
+
+function ngx.socket.udp(...)
+    counted(select("#", ...), 0, 0, "expecting zero arguments, but got %d")
+    return setmetatable({ socket = check(native.udp_new()) }, class)
+end
