@@ -164,7 +164,9 @@ impl Registry {
     pub fn bury(&self, index: usize, to: &Tally) {
         let tally = self.tally_words(index).unwrap_or_default();
         let Some(moves) = self.words.get(MOVES) else { return };
-        moves.fetch_add(1, SeqCst);
+        // The master alone moves values. A number that it left even may have been spoilt since.
+        let begun = moves.load(SeqCst) | 1;
+        moves.store(begun, SeqCst);
         for (at, word) in tally.iter().enumerate() {
             let value = word.swap(0, Relaxed);
             let metric = at.checked_sub(VALUES).and_then(|at| METRICS.get(at));
@@ -174,7 +176,7 @@ impl Registry {
             }
         }
         subjects::bury(self, index, to.index);
-        moves.fetch_add(1, SeqCst);
+        moves.store(begun.wrapping_add(1), SeqCst);
     }
 
     /// What was counted under names.

@@ -86,7 +86,7 @@ fn histogram(column: &Column, name: &str, labels: &str, times: &Times, out: &mut
         line(&bucket, &[labels, &le], n, out);
     }
     line(&bucket, &[labels, "le=\"+Inf\""], times.count, out);
-    line(&format!("{name}_sum"), &[labels], seconds(times.sum * 1000), out);
+    line(&format!("{name}_sum"), &[labels], seconds(times.sum.saturating_mul(1000)), out);
     line(&format!("{name}_count"), &[labels], times.count, out);
 }
 

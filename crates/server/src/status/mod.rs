@@ -194,7 +194,7 @@ fn show_loop(tally: &LoopTally, finishing: bool, now: u64, page: &mut Page) {
     let number = |metric| Value::Number(tally.get(metric));
     let nanos = |metric| Value::Nanos(tally.get(metric));
     let times = |histogram| Value::Times(tally.times(histogram));
-    let life = tally.get(Metric::Busy) + tally.get(Metric::Slept);
+    let life = tally.get(Metric::Busy).saturating_add(tally.get(Metric::Slept));
     let armed = tally.get(Metric::Armed) as f64 / life.max(1) as f64;
     let awake_for = tally.awake_since().map_or(0, |since| now.saturating_sub(since));
     let mut values = vec![
