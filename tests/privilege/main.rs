@@ -3,6 +3,8 @@
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
+mod spoilt;
+
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
