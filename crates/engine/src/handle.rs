@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Kind, Token};
+use crate::backend::{Token, TokenKind};
 use crate::inner::Inner;
 use crate::outside::{Listener, Watch};
 use crate::seam::{self, Call};
-use crate::team::Seat;
-use crate::{Arm, Files, ListenerKey, Relief, Remote, Sleep, Timekeeper, Wall, WatchKey};
+use crate::steal::GroupMember;
+use crate::{Arm, Files, ListenerKey, Remote, Sleep, StealCounts, Timekeeper, Wall, WatchKey};
 
 /// A handle of this thread's loop. Cheap to clone.
 #[derive(Clone)]
@@ -93,25 +93,25 @@ impl Handle {
         Remote(Arc::clone(&self.0.mailbox))
     }
 
-    /// Whether other loops of the process may take over connections of this one ([`crate::Options::team`]).
-    pub fn has_team(&self) -> bool {
-        self.0.team.is_some()
+    /// Whether other loops of the process may take over connections of this one ([`crate::Options::steal_group`]).
+    pub fn has_steal_group(&self) -> bool {
+        self.0.steal_group.is_some()
     }
 
     /// A turn of this loop has lasted for long lately, and other loops may take what rests: who has nothing to do had better rest
     /// at once.
-    pub fn needs_relief(&self) -> bool {
-        self.0.team.as_ref().is_some_and(Seat::needs_relief)
+    pub fn has_stalled_lately(&self) -> bool {
+        self.0.steal_group.as_ref().is_some_and(GroupMember::has_stalled_lately)
     }
 
-    /// As [`Handle::needs_relief`], and something is to be handled in this turn before what it accepts.
+    /// As [`Handle::has_stalled_lately`], and something is to be handled in this turn before what it accepts.
     pub fn others_come_first(&self) -> bool {
-        self.0.team.as_ref().is_some_and(Seat::others_come_first)
+        self.0.steal_group.as_ref().is_some_and(GroupMember::others_come_first)
     }
 
-    /// What this loop has done for others of its team.
-    pub fn relief(&self) -> Relief {
-        self.0.team.as_ref().map(Seat::relief).unwrap_or_default()
+    /// What this loop has done for others of its steal group.
+    pub fn steal_counts(&self) -> StealCounts {
+        self.0.steal_group.as_ref().map(GroupMember::steal_counts).unwrap_or_default()
     }
 
     /// Ends [`crate::Loop::run`] after this turn.
@@ -168,7 +168,7 @@ impl Handle {
             return Ok(());
         }
         let mut backend = self.0.backend.borrow_mut();
-        let token = Token::new(Kind::Listener, l.0);
+        let token = Token::new(TokenKind::Listener, l.0);
         if listener.armed.take().is_some() {
             backend.unwatch(&listener.fd, token);
         }
@@ -183,7 +183,7 @@ impl Handle {
         if let Some(listener) = self.0.listeners.borrow_mut().get_mut(l.0)
             && listener.armed.take().is_some()
         {
-            let token = Token::new(Kind::Listener, l.0);
+            let token = Token::new(TokenKind::Listener, l.0);
             self.0.backend.borrow_mut().unwatch(&listener.fd, token);
         }
     }
@@ -220,7 +220,7 @@ impl Handle {
     ) -> io::Result<WatchKey> {
         let watch = Watch { fd: fd.clone(), call: Some(Box::new(call)) };
         let key = self.0.watches.borrow_mut().insert(watch);
-        let token = Token::new(Kind::Watch, key);
+        let token = Token::new(TokenKind::Foreign, key);
         if let Err(e) = self.0.backend.borrow_mut().watch(&fd, token, Arm::Shared) {
             let watch = self.0.watches.borrow_mut().remove(key);
             drop(watch);
@@ -233,7 +233,7 @@ impl Handle {
     pub fn remove_watch(&self, watch: WatchKey) {
         let removed = self.0.watches.borrow_mut().remove(watch.0);
         if let Some(removed) = &removed {
-            let token = Token::new(Kind::Watch, watch.0);
+            let token = Token::new(TokenKind::Foreign, watch.0);
             self.0.backend.borrow_mut().unwatch(&removed.fd, token);
         }
     }

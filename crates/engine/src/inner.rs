@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::net::RecvFlags;
 
-use crate::backend::{self, Backend, BackendKind, Kind, Token};
+use crate::backend::{self, Backend, BackendKind, Token, TokenKind};
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::executor::Executor;
@@ -22,7 +22,7 @@ use crate::remote::{Mail, Mailbox, News};
 use crate::run::Options;
 use crate::slots::{Key, Slots};
 use crate::source::{Fd, Ready, Registered, Rest, Source};
-use crate::team::Seat;
+use crate::steal::GroupMember;
 use crate::timers::Wheel;
 use crate::waiter::{Waiter, Waiters};
 use crate::{Arm, Files, Handle, Wake};
@@ -63,21 +63,20 @@ pub(crate) struct Inner {
     pub(crate) heavy: heavy::Queue,
     pub(crate) limit: RefCell<SocketLimit>,
     /// Among the loops that relieve each other; none if there are no others.
-    pub(crate) team: Option<Seat>,
+    pub(crate) steal_group: Option<GroupMember>,
 }
 
 impl Inner {
     pub(crate) fn new(options: &Options) -> io::Result<Self> {
-        let mailbox = Arc::new(Mailbox::new(options.bell.as_ref())?);
+        let mailbox = Arc::new(Mailbox::new(options.notifier.as_ref())?);
         let mut backend = backend::make(options.backend, options.events)?;
-        backend.watch(mailbox.bell(), Token::BELL, Arm::Shared)?;
-        let team = options
-            .team
-            .as_ref()
-            .zip(backend.instance())
-            .and_then(|(team, instance)| Seat::join(team, instance, Arc::clone(&mailbox)));
-        if let Some(seat) = &team {
-            backend.watch(seat.timer(), Token::WATCH, Arm::Exclusive)?;
+        backend.watch(mailbox.notifier(), Token::NOTIFIER, Arm::Shared)?;
+        let steal_group =
+            options.steal_group.as_ref().zip(backend.instance()).and_then(|(group, instance)| {
+                GroupMember::join(group, instance, Arc::clone(&mailbox))
+            });
+        if let Some(member) = &steal_group {
+            backend.watch(member.timer(), Token::STALL_TIMER, Arm::Exclusive)?;
         }
         let clock = Clock::new(options.timer_resolution);
         Ok(Inner {
@@ -103,7 +102,7 @@ impl Inner {
             stopping: Cell::new(false),
             heavy: heavy::Queue::default(),
             limit: RefCell::default(),
-            team,
+            steal_group,
         })
     }
 
@@ -116,7 +115,7 @@ impl Inner {
     ) -> io::Result<Registered> {
         let (fd, mut made) = (fd.into(), None);
         self.sources.borrow_mut().insert_with(|key| {
-            let source = Rc::new(Source::new(fd, Token::new(Kind::Stream, key), ready));
+            let source = Rc::new(Source::new(fd, Token::new(TokenKind::Stream, key), ready));
             made = Some(Rc::clone(&source));
             source
         });
@@ -230,12 +229,12 @@ impl Inner {
 
     /// What another loop found ready for this one.
     fn hear(&self, h: &Handle, news: News) {
-        let (News::Ready(token, _) | News::Taken(token)) = news;
+        let (News::Ready(token, _) | News::Stolen(token)) = news;
         let Some(source) = self.sources.borrow().get(token.key()).cloned() else { return };
         let rests = source.parked.get() || source.rest.get() == Rest::Yes;
         match news {
-            News::Taken(_) if rests => h.resume(source, Wake::Ready),
-            News::Taken(_) => self.waiters.wake(&source.reader, &self.tasks),
+            News::Stolen(_) if rests => h.resume(source, Wake::Ready),
+            News::Stolen(_) => self.waiters.wake(&source.reader, &self.tasks),
             // What was read meanwhile would be taken for the next request.
             News::Ready(_, ready) if rests && source.is_silent(ready) => {
                 self.deliver(h, token, ready.without(Ready::READ));
@@ -281,8 +280,8 @@ impl Inner {
         drop(watches);
         let listeners = self.listeners.borrow_mut().drain();
         drop(listeners);
-        if let Some(seat) = &self.team {
-            seat.leave();
+        if let Some(member) = &self.steal_group {
+            member.leave();
         }
         self.panic_hook.borrow_mut().take();
         self.laps.set_keeper(None);

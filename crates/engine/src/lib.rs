@@ -37,8 +37,8 @@ mod seam;
 mod sleep;
 mod slots;
 mod source;
+mod steal;
 mod stream;
-mod team;
 mod timers;
 mod waiter;
 
@@ -76,5 +76,5 @@ pub use rustix::net::SocketAddrAny;
 #[cfg(feature = "sim")]
 pub use seam::{Call, sim};
 pub use sleep::Sleep;
+pub use steal::{StealCounts, StealGroup};
 pub use stream::Stream;
-pub use team::{Relief, Team};

@@ -8,7 +8,7 @@ use crate::source::{Ready, Registered, Rest, Source};
 use crate::{Handle, Stream};
 
 /// What a connection is while it is parked. `Send`, since another loop of the process may take it
-/// ([`crate::Options::team`]) and resume it there.
+/// ([`crate::Options::steal_group`]) and resume it there.
 pub trait Idle: Any + Send {
     /// The connection comes back to life. Dropping the stream closes it; its deadline is unset.
     fn resume(self: Box<Self>, h: &Handle, stream: Stream, why: Wake);
@@ -139,7 +139,11 @@ impl Handle {
                 source.idle.set(Some(idle));
                 is
             }
-            None => self.0.team.as_ref().is_some_and(|seat| seat.offers().any(source.token, which)),
+            None => self
+                .0
+                .steal_group
+                .as_ref()
+                .is_some_and(|member| member.stealable().any(source.token, which)),
         }
     }
 

@@ -17,13 +17,13 @@ const MAIL: u64 = 1;
 /// A closure that another thread sends to the loop.
 pub(crate) type Post = Box<dyn FnOnce(&Handle) + Send>;
 
-/// What another loop of the team found in this one's list of what is ready.
+/// What another loop of the group found in this one's list of what is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum News {
     /// It was for this loop alone, and is not reported again.
     Ready(Token, Ready),
     /// A connection was at a boundary, and is the other loop's now.
-    Taken(Token),
+    Stolen(Token),
 }
 
 /// Sends work to a loop from any thread.
@@ -58,21 +58,21 @@ pub(crate) struct Mail {
 pub(crate) struct Mailbox {
     letters: Mutex<Letters>,
     slumber: Slumber<AtomicU64>,
-    bell: Arc<OwnedFd>,
+    notifier: Arc<OwnedFd>,
 }
 
 impl Mailbox {
-    /// With this bell, which others may ring as well, or one of its own.
-    pub(crate) fn new(bell: Option<&Arc<OwnedFd>>) -> std::io::Result<Self> {
-        let bell = match bell {
-            Some(bell) => Arc::clone(bell),
+    /// With this notifier, which others may ring as well, or one of its own.
+    pub(crate) fn new(notifier: Option<&Arc<OwnedFd>>) -> std::io::Result<Self> {
+        let notifier = match notifier {
+            Some(notifier) => Arc::clone(notifier),
             None => Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         };
-        Ok(Mailbox { letters: Mutex::default(), slumber: Slumber::default(), bell })
+        Ok(Mailbox { letters: Mutex::default(), slumber: Slumber::default(), notifier })
     }
 
-    pub(crate) fn bell(&self) -> &Arc<OwnedFd> {
-        &self.bell
+    pub(crate) fn notifier(&self) -> &Arc<OwnedFd> {
+        &self.notifier
     }
 
     pub(crate) fn wake_task(&self, task: u32) {
@@ -92,7 +92,7 @@ impl Mailbox {
         drop(letters);
         if self.slumber.call(MAIL) {
             // It fails only when the counter is full, and then the loop is woken all the same.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.notifier, &1u64.to_ne_bytes());
         }
     }
 
@@ -105,9 +105,9 @@ impl Mailbox {
         self.slumber.wake();
     }
 
-    pub(crate) fn silence_bell(&self) {
+    pub(crate) fn clear_notifier(&self) {
         let mut count = [0u8; 8];
-        let _ = rustix::io::read(&self.bell, &mut count);
+        let _ = rustix::io::read(&self.notifier, &mut count);
     }
 
     #[inline]

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Events, Kind, Token};
+use crate::backend::{Events, Token, TokenKind};
 use crate::clock;
 use crate::inner::{Inner, Target};
 use crate::seam;
-use crate::team::{Seat, Taken, Team};
+use crate::steal::{GroupMember, StealGroup, Stolen};
 use crate::{BackendKind, Driver, FilePool, Handle, ListenerKey, Turn, Wake};
 
 /// How a loop is made.
@@ -27,10 +27,10 @@ pub struct Options {
     /// Further pools, found by their names.
     pub pools: Vec<FilePool>,
     /// The loops of this process that relieve each other; give each of them a clone. Only loops that wait in epoll do.
-    pub team: Option<Team>,
+    pub steal_group: Option<StealGroup>,
     /// What wakes it: an event descriptor that does not block. Whoever else has it, in other processes for instance, wakes the
     /// loop by writing to it. None: one of its own.
-    pub bell: Option<Arc<OwnedFd>>,
+    pub notifier: Option<Arc<OwnedFd>>,
 }
 
 impl Default for Options {
@@ -41,8 +41,8 @@ impl Default for Options {
             events: 512,
             files: FilePool::default(),
             pools: Vec::new(),
-            team: None,
-            bell: None,
+            steal_group: None,
+            notifier: None,
         }
     }
 }
@@ -53,7 +53,7 @@ pub struct Loop {
     events: Events,
     due: Vec<Target>,
     /// A connection of another loop, which begins with the turn.
-    taken: Option<Taken>,
+    taken: Option<Stolen>,
     /// So many events, that one included, came to the last turn.
     handled: usize,
 }
@@ -99,8 +99,8 @@ impl Loop {
         h.0.tasks.begin_turn();
         let events = self.events.len();
         self.handled = events + usize::from(self.taken.is_some());
-        if let Some(seat) = &h.0.team {
-            seat.found(self.events.streams.len());
+        if let Some(member) = &h.0.steal_group {
+            member.found(self.events.streams.len());
         }
         driver.after_wait(&h, woke);
         self.accept_events(&h, driver);
@@ -133,27 +133,27 @@ impl Loop {
         self.events.clear();
         let now = inner.laps.latest();
         let timeout = sleep_time(&inner, allowed, now);
-        if let Some(seat) = &inner.team {
-            inner.backend.borrow_mut().limit(seat.turned(self.handled, now));
-            let looks = timeout != Some(Duration::ZERO) && seat.somebody_is_late(now);
-            if looks && driver.has_room() && self.relieve(&inner, seat, now)? {
+        if let Some(member) = &inner.steal_group {
+            inner.backend.borrow_mut().limit(member.turned(self.handled, now));
+            let looks = timeout != Some(Duration::ZERO) && member.any_is_late(now);
+            if looks && driver.has_room() && self.relieve(&inner, member, now)? {
                 return Ok(());
             }
         }
         self.sleep(&inner, timeout)
     }
 
-    /// Instead of sleeping: takes what has come for this loop or, if nothing has, for one that is held up. False if
+    /// Instead of sleeping: takes what has come for this loop or, if nothing has, for one that is stalled. False if
     /// there was nothing either.
-    fn relieve(&mut self, inner: &Inner, seat: &Seat, now: u64) -> io::Result<bool> {
+    fn relieve(&mut self, inner: &Inner, member: &GroupMember, now: u64) -> io::Result<bool> {
         inner.backend.borrow_mut().wait(Some(Duration::ZERO), &mut self.events)?;
         if self.events.len() == 0 {
-            self.taken = seat.take(now);
+            self.taken = member.take(now);
         }
         let found = self.events.len() > 0 || self.taken.is_some();
         if found {
             inner.clock.refresh();
-            seat.begins(inner.clock.now_nanos());
+            member.begins(inner.clock.now_nanos());
         }
         Ok(found)
     }
@@ -163,8 +163,8 @@ impl Loop {
         if sleeps && !inner.mailbox.may_sleep() {
             timeout = Some(Duration::ZERO);
         }
-        if let Some(seat) = inner.team.as_ref().filter(|_| sleeps) {
-            seat.waits();
+        if let Some(member) = inner.steal_group.as_ref().filter(|_| sleeps) {
+            member.waits();
         }
         seam::holds(|| (inner.tasks.live(), inner.sources.borrow().len()));
         let waited = inner.backend.borrow_mut().wait(timeout, &mut self.events);
@@ -172,8 +172,8 @@ impl Loop {
             inner.mailbox.awake();
         }
         inner.clock.refresh();
-        if let Some(seat) = &inner.team {
-            seat.begins(inner.clock.now_nanos());
+        if let Some(member) = &inner.steal_group {
+            member.begins(inner.clock.now_nanos());
         }
         waited
     }
@@ -181,8 +181,8 @@ impl Loop {
     /// Accept events first: a loop that is awake and has not accepted holds a wake-up that
     /// another one could have used.
     fn accept_events(&mut self, h: &Handle, driver: &mut dyn Driver) {
-        for token in &self.events.doors {
-            if token.kind() == Kind::Listener {
+        for token in &self.events.watched {
+            if token.kind() == TokenKind::Listener {
                 h.0.guard(|| driver.acceptable(h, ListenerKey(token.key())));
                 h.0.laps.lap();
             }
@@ -191,17 +191,17 @@ impl Loop {
 
     /// Foreign descriptors.
     fn call_watches(&mut self, h: &Handle) {
-        for token in &self.events.doors {
+        for token in &self.events.watched {
             match token.kind() {
-                Kind::Watch => {
+                TokenKind::Foreign => {
                     h.0.call_watch(h, token.key());
                     h.0.laps.lap();
                 }
-                Kind::Bell if *token == Token::WATCH => {
-                    h.0.team.iter().for_each(Seat::watch_came);
+                TokenKind::Own if *token == Token::STALL_TIMER => {
+                    h.0.steal_group.iter().for_each(GroupMember::timer_fired);
                 }
-                Kind::Bell => h.0.mailbox.silence_bell(),
-                Kind::Listener | Kind::Stream => {}
+                TokenKind::Own => h.0.mailbox.clear_notifier(),
+                TokenKind::Listener | TokenKind::Stream => {}
             }
         }
     }
@@ -240,14 +240,14 @@ fn before(inner: &Inner) -> Before {
 }
 
 /// What another loop had goes on here; it closes if the loop can take no socket more.
-fn welcome(h: &Handle, taken: Taken) {
+fn welcome(h: &Handle, taken: Stolen) {
     match taken {
-        Taken::Idle(fd, idle) => {
+        Stolen::Idle(fd, idle) => {
             if let Ok(stream) = h.stream(fd) {
                 idle.resume(h, stream, Wake::Ready);
             }
         }
-        Taken::Joined([first, second], joined) => {
+        Stolen::Joined([first, second], joined) => {
             if let (Ok(first), Ok(second)) = (h.stream(first), h.stream(second)) {
                 joined.go_on(h, [first, second]);
             }
@@ -257,12 +257,12 @@ fn welcome(h: &Handle, taken: Taken) {
 
 fn run_tasks(h: &Handle) {
     let inner = &h.0;
-    if let Some(seat) = &inner.team
+    if let Some(member) = &inner.steal_group
         && (inner.tasks.runnable()
             || inner.mailbox.has_mail()
             || !inner.resumable.borrow().is_empty())
     {
-        seat.works();
+        member.works();
     }
     inner.tasks.run(
         || {

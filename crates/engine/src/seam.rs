@@ -14,7 +14,7 @@ pub enum Call {
     Accept,
     /// A new socket for a connection to a server.
     Connect,
-    /// A socket or a door for the backend.
+    /// A stream or a listening socket for the backend.
     Watch,
     /// Bytes from a socket.
     Recv,
@@ -106,7 +106,7 @@ mod real {
     }
 
     #[inline(always)]
-    pub(crate) fn ring_after(_: &Arc<OwnedFd>, _: u64) -> bool {
+    pub(crate) fn notify_after(_: &Arc<OwnedFd>, _: u64) -> bool {
         false
     }
 

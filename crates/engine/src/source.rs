@@ -68,7 +68,7 @@ pub(crate) enum Rest {
     No,
     /// Listed among the parked sources.
     Yes,
-    /// Taken from the list, for this reason.
+    /// Stolen from the list, for this reason.
     Over(Wake),
 }
 
@@ -231,12 +231,14 @@ impl Registered {
         }
     }
 
-    /// Offers the connection to other loops; its value comes back if there are none.
+    /// Stealable the connection to other loops; its value comes back if there are none.
     pub(crate) fn offer(&self, idle: Box<dyn Idle>) -> Option<Box<dyn Idle>> {
         let source = &self.source;
-        let (Some(seat), Fd::Shared(fd)) = (&self.h.0.team, &source.fd) else { return Some(idle) };
+        let (Some(member), Fd::Shared(fd)) = (&self.h.0.steal_group, &source.fd) else {
+            return Some(idle);
+        };
         source.offered.set(true);
-        seat.offers().put(source.token, fd, idle);
+        member.stealable().put(source.token, fd, idle);
         None
     }
 
@@ -290,8 +292,8 @@ impl Source {
 impl Handle {
     /// Takes back what was offered; none if it was not, or if another loop has taken it.
     pub(crate) fn withdraw(&self, source: &Source) -> Option<Box<dyn Idle>> {
-        let seat = self.0.team.as_ref().filter(|_| source.offered.get())?;
-        seat.offers().withdraw(source.token)
+        let member = self.0.steal_group.as_ref().filter(|_| source.offered.get())?;
+        member.stealable().withdraw(source.token)
     }
 }
 
@@ -309,9 +311,9 @@ impl Drop for Registered {
             inner.waiters.forget(place.replace(Waiter::NOBODY));
         }
         if source.offered.get()
-            && let Some(seat) = &inner.team
+            && let Some(member) = &inner.steal_group
         {
-            seat.offers().forget(source.token);
+            member.stealable().forget(source.token);
         }
         let mut backend = inner.backend.borrow_mut();
         match source.fd.has_others() {

@@ -43,7 +43,7 @@ backends! {
         accepts_then_connections_then_timers,
         a_turn_counts_what_it_did,
         a_remote_post_wakes_the_loop,
-        whoever_has_the_bell_wakes_the_loop,
+        any_holder_of_the_notifier_wakes_the_loop,
         a_disarmed_listener_stays_silent,
         a_watch_is_called_while_readable,
         between_heavy_work_others_are_served,

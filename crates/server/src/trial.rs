@@ -110,8 +110,8 @@ fn scripts(cycle: &Cycle) -> Result<(), String> {
         events: config.events.at_once,
         files: FilePool::new(config.files.threads, config.files.queue),
         pools: Vec::new(),
-        team: None,
-        bell: None,
+        steal_group: None,
+        notifier: None,
     })
     .map_err(failed)?;
     let registry = registry().map_err(failed)?;

@@ -92,11 +92,11 @@ pub(crate) fn make(kind: BackendKind, events: usize) -> io::Result<Box<dyn Backe
 
 /// What kind of thing an event is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     Stream = 0,
     Listener = 1,
-    Watch = 2,
-    Bell = 3,
+    Foreign = 2,
+    Own = 3,
 }
 
 /// An event's 64 bits of user data: kind, generation, slot.
@@ -104,26 +104,26 @@ pub(crate) enum Kind {
 pub(crate) struct Token(pub(crate) u64);
 
 impl Token {
-    /// The mailbox's bell.
-    pub(crate) const BELL: Token = Token::bell(0);
-    /// The timer of the loop's team.
-    pub(crate) const WATCH: Token = Token::bell(1);
+    /// The mailbox's notifier.
+    pub(crate) const NOTIFIER: Token = Token::own(0);
+    /// The timer of the loop's steal group.
+    pub(crate) const STALL_TIMER: Token = Token::own(1);
 
-    const fn bell(which: u64) -> Token {
-        Token((Kind::Bell as u64) << 62 | which)
+    const fn own(which: u64) -> Token {
+        Token((TokenKind::Own as u64) << 62 | which)
     }
 
-    pub(crate) fn new(kind: Kind, key: Key) -> Self {
+    pub(crate) fn new(kind: TokenKind, key: Key) -> Self {
         Token((kind as u64) << 62 | u64::from(key.generation) << 32 | u64::from(key.index))
     }
 
     #[inline]
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> TokenKind {
         match self.0 >> 62 {
-            0 => Kind::Stream,
-            1 => Kind::Listener,
-            2 => Kind::Watch,
-            _ => Kind::Bell,
+            0 => TokenKind::Stream,
+            1 => TokenKind::Listener,
+            2 => TokenKind::Foreign,
+            _ => TokenKind::Own,
         }
     }
 
@@ -136,27 +136,27 @@ impl Token {
 /// What one wait reported; accept events and foreign descriptors apart, since they come first.
 #[derive(Default)]
 pub(crate) struct Events {
-    pub(crate) doors: Vec<Token>,
+    pub(crate) watched: Vec<Token>,
     pub(crate) streams: Vec<(Token, Ready)>,
 }
 
 impl Events {
     #[inline]
     pub(crate) fn push(&mut self, token: Token, ready: Ready) {
-        if token.kind() == Kind::Stream {
+        if token.kind() == TokenKind::Stream {
             self.streams.push((token, ready));
         } else {
-            self.doors.push(token);
+            self.watched.push(token);
         }
     }
 
     pub(crate) fn clear(&mut self) {
-        self.doors.clear();
+        self.watched.clear();
         self.streams.clear();
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.doors.len() + self.streams.len()
+        self.watched.len() + self.streams.len()
     }
 }
 

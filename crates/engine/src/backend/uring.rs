@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use weir_sys::ring::Ring;
 
 use super::epoll::Epoll;
-use super::{Backend, Events, Kind, Table, Token};
+use super::{Backend, Events, Table, Token, TokenKind};
 use crate::Arm;
 use crate::slots::Key;
 use crate::source::{Ready, Source};
@@ -34,7 +34,7 @@ const RETRY: Duration = Duration::from_millis(1);
 
 pub(crate) struct Uring {
     ring: Ring,
-    doors: Epoll,
+    listening: Epoll,
     table: Table,
     /// Completions taken at once.
     most: usize,
@@ -45,12 +45,12 @@ pub(crate) struct Uring {
 impl Uring {
     pub(crate) fn new(events: usize) -> io::Result<Self> {
         let completions = u32::try_from(events.saturating_mul(4)).unwrap_or(u32::MAX);
-        let (ring, doors) = (Ring::new(completions)?, Epoll::new(events)?);
+        let (ring, listening) = (Ring::new(completions)?, Epoll::new(events)?);
         // It stands for sockets that are not named: see `wait`.
-        let all = Token::new(Kind::Stream, Key { index: u32::MAX, generation: 0 });
-        doors.watch_fd(ring.as_fd(), all, Arm::Shared)?;
+        let all = Token::new(TokenKind::Stream, Key { index: u32::MAX, generation: 0 });
+        listening.watch_fd(ring.as_fd(), all, Arm::Shared)?;
         let (table, ended) = (Table::default(), Vec::new());
-        Ok(Uring { ring, doors, table, most: events.max(1), ended })
+        Ok(Uring { ring, listening, table, most: events.max(1), ended })
     }
 
     fn ask(&mut self, source: &Source, what: Ready, bit: u64) {
@@ -122,11 +122,11 @@ impl Backend for Uring {
     }
 
     fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()> {
-        self.doors.watch(fd, token, arm)
+        self.listening.watch(fd, token, arm)
     }
 
     fn unwatch(&mut self, fd: &OwnedFd, token: Token) {
-        self.doors.unwatch(fd, token);
+        self.listening.unwatch(fd, token);
     }
 
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()> {
@@ -136,7 +136,7 @@ impl Backend for Uring {
             (false, true) => timeout,
             (false, false) => Some(timeout.map_or(RETRY, |t| t.min(RETRY))),
         };
-        self.doors.wait(timeout, events)?;
+        self.listening.wait(timeout, events)?;
         // That the ring has something is no event of its own.
         events.streams.clear();
         self.collect(events);
@@ -159,7 +159,7 @@ mod tests {
     fn news_that_nobody_took_do_not_end_the_news() {
         let Ok(mut uring) = Uring::new(1) else { return };
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let token = Token::new(Kind::Stream, Key { index: 0, generation: 0 });
+        let token = Token::new(TokenKind::Stream, Key { index: 0, generation: 0 });
         let source = Rc::new(Source::new(Fd::Own(ours.into()), token, Ready::WRITE));
         uring.add(&source).unwrap();
         let mut told = |timeout| {
@@ -188,7 +188,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let theirs = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (ours, _) = listener.accept().unwrap();
-        let token = Token::new(Kind::Stream, Key { index: 0, generation: 0 });
+        let token = Token::new(TokenKind::Stream, Key { index: 0, generation: 0 });
         let source = Rc::new(Source::new(Fd::Own(ours.into()), token, Ready::WRITE));
         uring.add(&source).unwrap();
         uring.wait(Some(Duration::ZERO), &mut Events::default()).unwrap();

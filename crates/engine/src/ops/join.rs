@@ -10,7 +10,7 @@ use crate::source::{Fd, Ready};
 use crate::{Joined, Stream};
 
 impl Stream {
-    /// Other loops of the team ([`crate::Options::team`]) may take this connection and another one, both of which are waited for:
+    /// Other loops of the group ([`crate::Options::steal_group`]) may take this connection and another one, both of which are waited for:
     /// together they are `joined`. It is given back at once if nobody can.
     pub fn offer_with<'a>(
         &'a self,
@@ -18,8 +18,8 @@ impl Stream {
         joined: Box<dyn Joined>,
     ) -> Result<Lent<'a>, Box<dyn Joined>> {
         let (first, second) = (&self.0.source, &other.0.source);
-        let (Some(seat), Fd::Shared(fd), Fd::Shared(with)) =
-            (&self.0.h.0.team, &first.fd, &second.fd)
+        let (Some(member), Fd::Shared(fd), Fd::Shared(with)) =
+            (&self.0.h.0.steal_group, &first.fd, &second.fd)
         else {
             return Err(joined);
         };
@@ -29,7 +29,7 @@ impl Stream {
         }
         first.offered.set(true);
         second.offered.set(true);
-        seat.offers().put_joined([(first.token, fd), (second.token, with)], joined);
+        member.stealable().put_joined([(first.token, fd), (second.token, with)], joined);
         Ok(Lent(self))
     }
 
@@ -57,8 +57,8 @@ impl Lent<'_> {
 
     fn take(&self) -> Option<Box<dyn Joined>> {
         let registered = &self.0.0;
-        let seat = registered.h.0.team.as_ref()?;
-        seat.offers().withdraw_joined(registered.source.token)
+        let member = registered.h.0.steal_group.as_ref()?;
+        member.stealable().withdraw_joined(registered.source.token)
     }
 }
 

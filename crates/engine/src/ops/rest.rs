@@ -68,7 +68,7 @@ impl Drop for Pause<'_> {
     }
 }
 
-/// See [`Stream::rest_offered`].
+/// See [`Stream::rest_stealable`].
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Offered<'a> {
     pause: Pause<'a>,
@@ -77,10 +77,10 @@ pub struct Offered<'a> {
 }
 
 impl Stream {
-    /// As [`Stream::rest`]; meanwhile other loops of the team ([`crate::Options::team`]) may take the connection, which is
+    /// As [`Stream::rest`]; meanwhile other loops of the group ([`crate::Options::steal_group`]) may take the connection, which is
     /// `idle` for them. It comes back with the answer. `None` if another loop has taken it: the stream is of no use
     /// then, and is to be dropped.
-    pub fn rest_offered(&self, grace: Duration, idle: Box<dyn Idle>) -> Offered<'_> {
+    pub fn rest_stealable(&self, grace: Duration, idle: Box<dyn Idle>) -> Offered<'_> {
         Offered { pause: self.rest(grace), idle: Some(idle) }
     }
 }

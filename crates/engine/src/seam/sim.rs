@@ -13,7 +13,7 @@ use rustix::net::sockopt;
 
 use super::Call;
 use crate::Arm;
-use crate::backend::{Backend, Events, Kind, Token};
+use crate::backend::{Backend, Events, Token, TokenKind};
 use crate::source::{Ready, Source};
 
 /// What a thread of the file pool would do.
@@ -174,8 +174,8 @@ pub(crate) mod seam {
     pub(crate) fn backend(real: Box<dyn Backend>) -> Box<dyn Backend> {
         match world() {
             Some(world) => {
-                let (held, doors, found) = (Vec::new(), Vec::new(), Events::default());
-                Box::new(Simulated { world, real, held, doors, found })
+                let (held, listeners, found) = (Vec::new(), Vec::new(), Events::default());
+                Box::new(Simulated { world, real, held, listeners, found })
             }
             None => real,
         }
@@ -206,11 +206,11 @@ pub(crate) mod seam {
         world().map(|world| Duration::from_nanos(world.has_used(number)))
     }
 
-    pub(crate) fn ring_after(bell: &Arc<OwnedFd>, nanos: u64) -> bool {
+    pub(crate) fn notify_after(notifier: &Arc<OwnedFd>, nanos: u64) -> bool {
         let Some(world) = world() else { return false };
-        let bell = Arc::clone(bell);
+        let notifier = Arc::clone(notifier);
         let ring = move || {
-            let _ = rustix::io::write(&bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&notifier, &1u64.to_ne_bytes());
         };
         world.after(nanos, Box::new(ring));
         true
@@ -294,7 +294,7 @@ struct Simulated {
     /// News that are kept back, and until when.
     held: Vec<(u64, Token, Ready)>,
     /// Listening sockets in whose list this loop is, and the lists.
-    doors: Vec<(Token, usize)>,
+    listeners: Vec<(Token, usize)>,
     found: Events,
 }
 
@@ -310,9 +310,9 @@ impl Simulated {
                 None => events.streams.push((token, ready)),
             }
         }
-        events.doors.append(&mut self.found.doors);
-        let told = self.doors.iter().filter(|(_, list)| self.world.is_told(*list));
-        events.doors.extend(told.map(|(token, _)| *token));
+        events.watched.append(&mut self.found.watched);
+        let told = self.listeners.iter().filter(|(_, list)| self.world.is_told(*list));
+        events.watched.extend(told.map(|(token, _)| *token));
         self.held.retain(|(until, token, ready)| {
             let due = *until <= now;
             if due {
@@ -349,17 +349,17 @@ impl Backend for Simulated {
 
     fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()> {
         let list = match token.kind() {
-            Kind::Listener => self.world.enlist(fd.as_fd(), arm),
+            TokenKind::Listener => self.world.enlist(fd.as_fd(), arm),
             _ => None,
         };
         let Some(list) = list else { return self.real.watch(fd, token, arm) };
-        self.doors.push((token, list));
+        self.listeners.push((token, list));
         Ok(())
     }
 
     fn unwatch(&mut self, fd: &OwnedFd, token: Token) {
-        match self.doors.iter().position(|(door, _)| *door == token) {
-            Some(at) => self.world.leave(self.doors.remove(at).1),
+        match self.listeners.iter().position(|(listener, _)| *listener == token) {
+            Some(at) => self.world.leave(self.listeners.remove(at).1),
             None => self.real.unwatch(fd, token),
         }
     }
@@ -388,7 +388,7 @@ impl Backend for Simulated {
             }
         }
         self.shuffle(&mut events.streams);
-        self.shuffle(&mut events.doors);
+        self.shuffle(&mut events.watched);
         Ok(())
     }
 }

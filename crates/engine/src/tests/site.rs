@@ -6,7 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{Arm, BackendKind, Driver, Handle, ListenerKey, Loop, Options, Stream, Team, Turn};
+use crate::{
+    Arm, BackendKind, Driver, Handle, ListenerKey, Loop, Options, StealGroup, Stream, Turn,
+};
 
 /// A test that hangs fails instead.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,9 +25,9 @@ impl Site {
         Site::made(&Options { backend, ..Options::default() })
     }
 
-    /// One of the loops of a team.
-    pub(crate) fn with_team(team: Team) -> Site {
-        Site::made(&Options { team: Some(team), ..Options::default() })
+    /// one of the loops of a steal group.
+    pub(crate) fn with_group(group: StealGroup) -> Site {
+        Site::made(&Options { steal_group: Some(group), ..Options::default() })
     }
 
     pub(crate) fn made(options: &Options) -> Site {

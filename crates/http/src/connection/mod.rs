@@ -326,7 +326,7 @@ async fn pause(
     presence.wait(event_loop);
     let grace = core.keepalive_timeout.min(GRACE);
     // Something of a request that goes on may still hold the connection.
-    let movable = event_loop.handle.has_team() && Rc::strong_count(conn) == HOLDERS;
+    let movable = event_loop.handle.has_steal_group() && Rc::strong_count(conn) == HOLDERS;
     let rested = match movable.then(|| conn.lend()).flatten() {
         None => Some((presence, conn.stream.rest(grace).await)),
         Some(lent) => {
@@ -359,7 +359,7 @@ async fn offer(
 ) -> Option<(Presence, Wake)> {
     let mut offered = place.take().unwrap_or_default();
     offered.0 = Some(parked);
-    let (why, idle) = conn.stream.socket().rest_offered(grace, offered).await?;
+    let (why, idle) = conn.stream.socket().rest_stealable(grace, offered).await?;
     let mut back = (idle as Box<dyn Any>).downcast::<Place>().ok()?;
     let Parked { conn: lent, presence, .. } = back.0.take()?;
     conn.take_back(lent);

@@ -287,7 +287,7 @@ impl Task {
         let (woken, waited) = match &place {
             // Another loop can take it once it has no task.
             Some(place)
-                if (place.is_none() || event_loop.handle.needs_relief())
+                if (place.is_none() || event_loop.handle.has_stalled_lately())
                     && !conn.stream.has_unread() =>
             {
                 (Some(Wake::Deadline), Duration::ZERO)

@@ -43,7 +43,7 @@ pub async fn connect(
     let now = r.event_loop.handle.now();
     let handle = r.event_loop.handle.clone();
     // If a tunnel comes of it, another loop may go on with that.
-    let shared = shared || handle.has_team();
+    let shared = shared || handle.has_steal_group();
     let options = ConnectOptions { shared, ..options(passing, tag.from, now) };
     let connecting = async {
         let to = peer.endpoint.to_any()?;

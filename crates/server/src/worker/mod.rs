@@ -17,7 +17,7 @@ use std::thread;
 
 use rustix::process::{Signal, getpid, kill_process};
 use weir_balance::AcceptPolicy;
-use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, Team};
+use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, StealGroup};
 use weir_log::{Cause, Level, Log, log};
 use weir_metrics::subjects::{self, Cells};
 use weir_metrics::{Metric, Tally};
@@ -46,7 +46,7 @@ struct Shared {
     /// The same, by names.
     pools: Vec<FilePool>,
     /// The loops, where they relieve each other.
-    team: Option<Team>,
+    steal_group: Option<StealGroup>,
 }
 
 /// Serves until told to end; returns the exit code.
@@ -129,8 +129,8 @@ impl Shared {
                 count(pool, assignment.index, &cells);
             }
         }
-        let team = team(config, &assignment.cycle.log);
-        Arc::new(Shared { served, others, files, pools, team, assignment })
+        let steal_group = steal_group(config, &assignment.cycle.log);
+        Arc::new(Shared { served, others, files, pools, steal_group, assignment })
     }
 
     fn config(&self) -> &Config {
@@ -241,8 +241,8 @@ impl Shared {
             events: config.events.at_once,
             files: self.files.clone(),
             pools: self.pools.clone(),
-            team: self.team.as_ref().map(|team| team.of(index)),
-            bell: self.assignment.cycle.load.notifier(place.row).cloned(),
+            steal_group: self.steal_group.as_ref().map(|group| group.of(index)),
+            notifier: self.assignment.cycle.load.notifier(place.row).cloned(),
         })
     }
 
@@ -320,12 +320,12 @@ fn count(pool: &FilePool, worker: usize, cells: &Cells) {
 }
 
 /// A loop that is alone has nobody to relieve.
-fn team(config: &Config, log: &Log) -> Option<Team> {
+fn steal_group(config: &Config, log: &Log) -> Option<StealGroup> {
     if config.threads < 2 || !config.events.request_balance {
         return None;
     }
     let failed = |e: &io::Error| log!(log, Warn, None, "request_balance is off {}", Cause(e));
-    Team::new(config.threads).inspect_err(failed).ok()
+    StealGroup::new(config.threads).inspect_err(failed).ok()
 }
 
 /// Runs a loop, which does not wait for the files that it logs to either.

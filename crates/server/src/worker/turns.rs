@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Driver, Handle, ListenerKey, Relief, Turn};
+use weir_engine::{Driver, Handle, ListenerKey, StealCounts, Turn};
 
 use super::Shared;
 use super::evenness::Evenness;
@@ -62,19 +62,19 @@ struct Serving {
     listening: Listening,
     service: Rc<Service>,
     /// What the loop has done for others, as far as it is counted.
-    relief: Relief,
+    steals: StealCounts,
     /// None if there are no others.
     evenness: Option<Evenness>,
 }
 
 impl Serving {
-    fn relieved(&mut self, relief: Relief) {
-        let before = std::mem::replace(&mut self.relief, relief);
-        if relief != before {
+    fn relieved(&mut self, steals: StealCounts) {
+        let before = std::mem::replace(&mut self.steals, steals);
+        if steals != before {
             let metrics = &self.service.metrics;
-            metrics.add(Metric::TakenOver, relief.taken - before.taken);
-            metrics.add(Metric::PassedOn, relief.passed_on - before.passed_on);
-            metrics.add(Metric::LookedInVain, relief.in_vain - before.in_vain);
+            metrics.add(Metric::TakenOver, steals.taken - before.taken);
+            metrics.add(Metric::PassedOn, steals.passed_on - before.passed_on);
+            metrics.add(Metric::LookedInVain, steals.in_vain - before.in_vain);
         }
     }
 }
@@ -93,7 +93,7 @@ impl Turns {
         evenness: Option<Evenness>,
         others: Option<Arc<Shared>>,
     ) -> Turns {
-        let serving = Serving { listening, service, relief: Relief::default(), evenness };
+        let serving = Serving { listening, service, steals: StealCounts::default(), evenness };
         Turns { serving: Some(serving), told: None, others }
     }
 
@@ -171,7 +171,7 @@ impl Driver for Turns {
                 0 => {}
                 n => serving.service.metrics.add(Metric::LogLeftOut, n),
             }
-            serving.relieved(h.relief());
+            serving.relieved(h.steal_counts());
             serving.service.metrics.carries(serving.service.connections() as u64);
             serving.evenness.iter_mut().for_each(|evenness| evenness.look(turn.woke));
         }

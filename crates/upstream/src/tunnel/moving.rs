@@ -24,7 +24,7 @@ pub async fn run_movable(
     passed: &Arc<Passed>,
     arrive: fn() -> Box<dyn Any>,
 ) -> Option<Result<End, Broke>> {
-    if !handle.has_team() {
+    if !handle.has_steal_group() {
         return Some(run(handle, client, server, ways, passed, || {}).await);
     }
     let letter = Arc::new(Letter::default());

@@ -140,13 +140,14 @@ pub(crate) fn a_remote_post_wakes_the_loop(kind: BackendKind) {
 }
 
 /// As another process does that has the same descriptor: once rung, the loop turns, and goes on to hear of posts.
-pub(crate) fn whoever_has_the_bell_wakes_the_loop(kind: BackendKind) {
-    let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
-    let options = Options { backend: kind, bell: Some(Arc::clone(&bell)), ..Options::default() };
+pub(crate) fn any_holder_of_the_notifier_wakes_the_loop(kind: BackendKind) {
+    let notifier = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
+    let options =
+        Options { backend: kind, notifier: Some(Arc::clone(&notifier)), ..Options::default() };
     let mut site = Site::made(&options);
     let (remote, turns) = (site.h.remote(), record::<usize>());
     let (turned, has_turned) = mpsc::channel();
-    rustix::io::write(&*bell, &3u64.to_ne_bytes()).unwrap();
+    rustix::io::write(&*notifier, &3u64.to_ne_bytes()).unwrap();
     let sender = thread::spawn(move || {
         has_turned.recv().unwrap();
         remote.post(Box::new(Handle::stop));
@@ -161,7 +162,7 @@ pub(crate) fn whoever_has_the_bell_wakes_the_loop(kind: BackendKind) {
     );
     sender.join().unwrap();
     assert_eq!(turns.borrow().first(), Some(&1));
-    assert!(rustix::io::read(&*bell, &mut [0; 8]).is_err(), "it is silent");
+    assert!(rustix::io::read(&*notifier, &mut [0; 8]).is_err(), "it is silent");
 }
 
 pub(crate) fn a_disarmed_listener_stays_silent(kind: BackendKind) {

@@ -250,7 +250,7 @@ async fn answer(
             Ok(Advanced::Waits(halfway)) => halfway,
         };
         spoke = true;
-        if event_loop.handle.has_team() {
+        if event_loop.handle.has_steal_group() {
             let begun = Begun { halfway, context, until };
             let waited = offer(&mut conn, presence, event_loop, begun).await;
             let Some((back, begun)) = waited else { return Ok(None) };
@@ -291,7 +291,7 @@ async fn offer(
     let tls = conn.tls.take();
     // There is no TLS yet in which anything could be pending.
     let waits = Waits { conn: conn.lend()?, tls, presence, begun };
-    let (_, idle) = conn.stream.socket().rest_offered(grace, Box::new(waits)).await?;
+    let (_, idle) = conn.stream.socket().rest_stealable(grace, Box::new(waits)).await?;
     let Waits { conn: lent, tls, presence, begun } = *(idle as Box<dyn Any>).downcast().ok()?;
     conn.take_back(lent);
     conn.tls = tls;

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use weir_engine::Team;
+use weir_engine::StealGroup;
 
 use super::{CONNECTIONS, LONG, LONG_ONES, LOOPS, SHORT};
 
@@ -65,7 +65,7 @@ pub(super) fn run(way: Way, rate: f64, requests: u64) -> Seen {
                 }
             }
             Event::Done(i) => model.done(i),
-            Event::Watch => model.watch_came(),
+            Event::Watch => model.timer_fired(),
         }
     }
     let mut times = model.times;
@@ -136,7 +136,7 @@ impl Model {
             waiting: VecDeque::new(),
             queue: VecDeque::new(),
             watched: false,
-            after: Team::WATCH,
+            after: StealGroup::CHECK,
             times: Vec::new(),
             taken: 0,
         }
@@ -180,7 +180,7 @@ impl Model {
             Way::OneQueue => self.queue.pop_front().into_iter().collect(),
             Way::Pinned | Way::TakenOver => {
                 let ready = &mut self.loops[i].ready;
-                ready.drain(..ready.len().min(Team::LEAST)).collect()
+                ready.drain(..ready.len().min(StealGroup::MIN_EVENTS)).collect()
             }
         };
         self.loops[i].batch = fetched;
@@ -201,9 +201,9 @@ impl Model {
         let mut others = (1..LOOPS).map(|further| (i + further) % LOOPS);
         let from = others.find(|&other| {
             let l = &self.loops[other];
-            l.is_held_up(now) && !l.ready.is_empty()
+            l.is_stalled(now) && !l.ready.is_empty()
         })?;
-        self.after = Team::WATCH;
+        self.after = StealGroup::CHECK;
         let connection = self.loops[from].ready.pop_front()?;
         self.connections[connection].owner = i;
         self.taken += 1;
@@ -235,10 +235,11 @@ impl Model {
     }
 
     /// One sleeper looks; where none sleeps, each looks for itself before it does.
-    fn watch_came(&mut self) {
+    fn timer_fired(&mut self) {
         self.watched = false;
-        let held_up = self.loops.iter().any(|l| l.is_held_up(self.now));
-        self.after = if held_up { Team::WATCH } else { Team::SELDOM.min(2 * self.after) };
+        let stalled = self.loops.iter().any(|l| l.is_stalled(self.now));
+        self.after =
+            if stalled { StealGroup::CHECK } else { StealGroup::RARE_CHECK.min(2 * self.after) };
         if let Some(i) = self.loops.iter().position(|l| l.turn.is_none()) {
             self.turn(i);
         }
@@ -257,8 +258,8 @@ impl Model {
 }
 
 impl Loop {
-    fn is_held_up(&self, now: Duration) -> bool {
-        self.turn.is_some_and(|since| now - since > Team::HELD_UP)
+    fn is_stalled(&self, now: Duration) -> bool {
+        self.turn.is_some_and(|since| now - since > StealGroup::STALLED)
     }
 }
 

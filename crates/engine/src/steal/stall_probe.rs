@@ -1,8 +1,8 @@
-//! Whether a loop whose turn lasts is held up by a handler, or only waits for a processor.
+//! Whether a loop in a long turn is stalled by a handler, or only waits for a processor.
 //!
-//! Where processors are scarce, the turns of all loops last. A loop that waits for one is helped best by whoever sleeps,
-//! and by so giving it its own; who took its connections would use the very processor that it waits for. So only these
-//! are relieved: a loop whose thread is blocked in its turn, and one that has used the processor for [`Team::HELD_UP`] of it.
+//! Where processors are scarce, the turns of all loops are long. A loop that waits for a processor gets one when other
+//! loops sleep. A loop that stole its connections would use the processor that it waits for. So a loop counts as stalled
+//! in two cases only: its thread is blocked, or it has used the processor for [`StealGroup::STALLED`] of its turn.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,36 +11,35 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use weir_sys::thread::ThreadClock;
 
-use super::{Team, nanos};
+use super::{StealGroup, nanos};
 use crate::seam;
 
-/// A loop's thread, and what others have seen of its turn.
-pub(super) struct Suspect {
-    /// In the simulated world, which one it is.
+/// A loop's thread, and what other loops have seen of its turn.
+pub(super) struct StallProbe {
+    /// The loop's number in the simulated world.
     number: usize,
     clock: Option<ThreadClock>,
-    /// proc(5), `/proc/[pid]/stat`; none where that is not to be had.
+    /// `/proc/[pid]/stat` of proc(5). None where it cannot be opened.
     stat: Option<File>,
-    /// The turn in which somebody suspected it last, and the processor's time that it had used by then, in nanoseconds.
+    /// The turn in which it was last probed, and its CPU time at the first probe of that turn, in nanoseconds.
     turn: AtomicU64,
     used: AtomicU64,
 }
 
-impl Suspect {
-    /// The calling thread.
-    pub(super) fn own() -> Suspect {
+impl StallProbe {
+    /// A probe of the calling thread.
+    pub(super) fn own() -> StallProbe {
         let (clock, stat) = (ThreadClock::own().ok(), File::open("/proc/thread-self/stat").ok());
         let (turn, used) = (AtomicU64::new(0), AtomicU64::new(0));
-        Suspect { number: seam::me(), clock, stat, turn, used }
+        StallProbe { number: seam::me(), clock, stat, turn, used }
     }
 
-    /// Whether its turn, known by its beginning, lasts because of what is done in it. Another thread may be right to say
-    /// so of a turn that has ended meanwhile.
-    pub(super) fn is_held_up(&self, turn: u64) -> bool {
+    /// Whether the turn that began at `turn` is long because of its handlers. The turn may have ended meanwhile.
+    pub(super) fn is_stalled(&self, turn: u64) -> bool {
         !self.is_runnable() || self.has_used(turn)
     }
 
-    /// False while it is blocked; unknown counts as that.
+    /// False while the thread is blocked, or if its state is unknown.
     fn is_runnable(&self) -> bool {
         if let Some(is) = seam::is_runnable(self.number) {
             return is;
@@ -51,22 +50,22 @@ impl Suspect {
         state(&line[..n]) == Some(b'R')
     }
 
-    /// Whether it has used the processor for long since it was suspected first.
+    /// Whether it has used the processor for long since the first probe of this turn.
     fn has_used(&self, turn: u64) -> bool {
         let read = || self.clock.and_then(ThreadClock::read);
         let used = seam::has_used(self.number).or_else(read);
         let Some(used) = used.map(nanos) else { return false };
         if self.turn.load(Acquire) != turn {
-            // In this order: who finds the turn finds its time, or a later one.
+            // In this order: a thread that reads the turn reads its time, or a later one.
             self.used.store(used, Relaxed);
             self.turn.store(turn, Release);
             return false;
         }
-        used.saturating_sub(self.used.load(Relaxed)) >= nanos(Team::HELD_UP)
+        used.saturating_sub(self.used.load(Relaxed)) >= nanos(StealGroup::STALLED)
     }
 }
 
-/// The third field; the second is the name in parentheses, which may contain anything.
+/// The third field. The second is the name in parentheses, which may contain any bytes.
 fn state(line: &[u8]) -> Option<u8> {
     let end = line.iter().rposition(|byte| *byte == b')')?;
     line.get(end + 2).copied()
@@ -80,26 +79,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_blocked_is_held_up_at_once_and_who_runs_when_it_has_run_for_long() {
-        let (tell, told) = mpsc::channel();
+    fn a_blocked_thread_is_stalled_at_once_and_a_running_one_after_a_while() {
+        let (tell, received) = mpsc::channel();
         let (release, wait) = mpsc::channel::<()>();
         let done = Arc::new(AtomicBool::new(false));
         let is_done = Arc::clone(&done);
         let thread = std::thread::spawn(move || {
-            tell.send(Suspect::own()).unwrap();
+            tell.send(StallProbe::own()).unwrap();
             let _ = wait.recv();
             while !is_done.load(Relaxed) {
                 std::hint::spin_loop();
             }
         });
-        let suspect = told.recv().unwrap();
+        let probe = received.recv().unwrap();
         let until = |what: &dyn Fn() -> bool| while !what() {};
-        until(&|| suspect.is_held_up(1));
+        until(&|| probe.is_stalled(1));
         drop(release);
-        until(&|| suspect.is_runnable());
-        assert!(!suspect.is_held_up(2), "it may have waited for a processor until now");
-        until(&|| suspect.is_held_up(2));
-        assert!(!suspect.is_held_up(3), "what it used was in another turn");
+        until(&|| probe.is_runnable());
+        assert!(!probe.is_stalled(2), "it may have waited for a processor until now");
+        until(&|| probe.is_stalled(2));
+        assert!(!probe.is_stalled(3), "what it used was in another turn");
         done.store(true, Relaxed);
         thread.join().unwrap();
     }

@@ -1,4 +1,4 @@
-//! Two loops of a team, one of which is held up.
+//! Two loops of a group, one of which is held up.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,12 +11,12 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::*;
-use crate::backend::{Kind, Token};
+use crate::backend::{Token, TokenKind};
 use crate::slots::Key;
 use crate::tests::site::Site;
 use crate::{Chain, Either, Handle, Idle, Joined, Patience, Remote, Stream, Wake, either};
 
-/// A connection that answers each request with a byte, and notes who did.
+/// A connection that answers each request with a byte, and notes the thread.
 struct Answering(Arc<Mutex<Vec<ThreadId>>>);
 
 impl Idle for Answering {
@@ -42,30 +42,30 @@ async fn answer(stream: &Stream, by: &Mutex<Vec<ThreadId>>) -> bool {
     stream.send(&mut chain, Patience::Watched).await.is_ok()
 }
 
-/// A team of two; the second runs by itself until the value is dropped.
+/// A group of two; the second runs by itself until the value is dropped.
 struct Pair {
     site: Site,
-    other: Option<(Remote, thread::JoinHandle<Relief>)>,
+    other: Option<(Remote, thread::JoinHandle<StealCounts>)>,
     other_id: ThreadId,
 }
 
 impl Pair {
     fn new() -> Pair {
-        let team = Team::new(2).unwrap();
-        let site = Site::with_team(team.clone());
-        let (told, remote) = mpsc::channel();
+        let group = StealGroup::new(2).unwrap();
+        let site = Site::with_group(group.clone());
+        let (received, remote) = mpsc::channel();
         let thread = thread::spawn(move || {
-            let mut site = Site::with_team(team);
-            told.send((site.h.remote(), thread::current().id())).unwrap();
+            let mut site = Site::with_group(group);
+            received.send((site.h.remote(), thread::current().id())).unwrap();
             site.run();
-            site.h.relief()
+            site.h.steal_counts()
         });
         let (remote, other_id) = remote.recv().unwrap();
         Pair { site, other: Some((remote, thread)), other_id }
     }
 
     /// Ends the other loop: what it did for this one.
-    fn relief(&mut self) -> Relief {
+    fn steal_counts(&mut self) -> StealCounts {
         let (remote, thread) = self.other.take().unwrap();
         remote.post(Box::new(Handle::stop));
         thread.join().unwrap()
@@ -119,7 +119,7 @@ fn a_parked_connection_of_a_held_loop_is_taken() {
     assert_eq!(*by.lock().unwrap(), [pair.other_id; 3]);
     assert_eq!((pair.site.h.parked(), pair.site.h.panics()), (0, 0));
     assert_eq!(pair.site.h.0.sources.borrow().len(), 0);
-    assert_eq!(pair.relief().taken, 1);
+    assert_eq!(pair.steal_counts().taken, 1);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_task_that_rests_ends_when_its_connection_was_taken() {
                 let _ = held.lock().unwrap().recv();
             });
             let idle = Box::new(Answering(list));
-            let rested = stream.rest_offered(Duration::from_secs(60), idle).await;
+            let rested = stream.rest_stealable(Duration::from_secs(60), idle).await;
             *end.lock().unwrap() = Some(rested.is_none());
         }
     });
@@ -154,7 +154,7 @@ fn a_task_that_rests_ends_when_its_connection_was_taken() {
     assert_eq!(*ended.lock().unwrap(), Some(true), "the task has heard of it");
     assert_eq!(*by.lock().unwrap(), [thread::current().id(), pair.other_id]);
     assert_eq!((pair.site.h.parked(), pair.site.h.panics()), (0, 0));
-    assert_eq!(pair.relief().taken, 1);
+    assert_eq!(pair.steal_counts().taken, 1);
 }
 
 #[test]
@@ -183,9 +183,9 @@ fn what_comes_for_a_request_in_process_is_passed_on() {
         }
     });
     drop(play.join().unwrap());
-    // The loop may have been told to stop before it received.
-    let relief = pair.relief();
-    assert_eq!((relief.taken, relief.passed_on), (0, 1));
+    // The loop may stop before it receives.
+    let steals = pair.steal_counts();
+    assert_eq!((steals.taken, steals.passed_on), (0, 1));
     assert_eq!(*got.lock().unwrap(), b"body");
 }
 
@@ -195,7 +195,7 @@ pub(super) fn wait(time: Duration) {
 }
 
 #[test]
-fn a_rest_that_is_given_up_is_no_offer_any_more() {
+fn a_rest_that_is_given_up_is_no_longer_stealable() {
     let mut pair = Pair::new();
     let by: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
     let _client = pair.site.client();
@@ -203,41 +203,41 @@ fn a_rest_that_is_given_up_is_no_offer_any_more() {
     pair.site.serve(move |h, stream| {
         let idle = Box::new(Answering(Arc::clone(&list)));
         async move {
-            let rest = stream.rest_offered(Duration::from_secs(60), idle);
+            let rest = stream.rest_stealable(Duration::from_secs(60), idle);
             assert!(matches!(either(rest, std::future::ready(())).await, Either::Right(())));
             let idle = Box::new(Answering(Arc::default()));
-            let rested = stream.rest_offered(Duration::from_millis(2), idle).await;
+            let rested = stream.rest_stealable(Duration::from_millis(2), idle).await;
             assert!(matches!(rested, Some((Wake::Deadline, _))));
             h.stop();
         }
     });
-    assert_eq!(Arc::strong_count(&by), 1, "what was offered is gone");
+    assert_eq!(Arc::strong_count(&by), 1, "the stealable value is dropped");
     assert_eq!((pair.site.h.parked(), pair.site.h.panics()), (0, 0));
-    assert_eq!(pair.relief(), Relief::default());
+    assert_eq!(pair.steal_counts(), StealCounts::default());
 }
 
-/// Whoever takes it closes it: the number that is left behind is another file's.
+/// The loop that stole a socket closes it. The old descriptor number belongs to another file.
 #[test]
 fn the_number_that_is_left_does_not_hold_the_socket() {
     let (server, mut client) = UnixStream::pair().unwrap();
     let (fd, number) = (Arc::new(std::os::fd::OwnedFd::from(server)), 0);
-    let token = Token::new(Kind::Stream, Key { index: number, generation: 7 });
+    let token = Token::new(TokenKind::Stream, Key { index: number, generation: 7 });
     let instance = epoll::create(CreateFlags::CLOEXEC).unwrap();
     epoll::add(&instance, fd.as_fd(), EventData::new_u64(token.0), EventFlags::IN).unwrap();
     let dummy = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let offers = Offers::default();
+    let stealable = Stealable::default();
 
-    assert!(offers.take(token, &instance, &dummy).is_none(), "it was not offered");
-    offers.put(token, &fd, Box::new(Answering(Arc::default())));
-    let stale = Token::new(Kind::Stream, Key { index: number, generation: 6 });
-    assert!(offers.take(stale, &instance, &dummy).is_none());
-    assert!(offers.withdraw(token).is_some() && offers.withdraw(token).is_none());
-    assert!(offers.take(token, &instance, &dummy).is_none(), "the owner goes on with it");
-    offers.put(token, &fd, Box::new(Answering(Arc::default())));
+    assert!(stealable.take(token, &instance, &dummy).is_none(), "it is not stealable");
+    stealable.put(token, &fd, Box::new(Answering(Arc::default())));
+    let stale = Token::new(TokenKind::Stream, Key { index: number, generation: 6 });
+    assert!(stealable.take(stale, &instance, &dummy).is_none());
+    assert!(stealable.withdraw(token).is_some() && stealable.withdraw(token).is_none());
+    assert!(stealable.take(token, &instance, &dummy).is_none(), "the owner goes on with it");
+    stealable.put(token, &fd, Box::new(Answering(Arc::default())));
 
     let before = fd.as_raw_fd();
-    let (_, taken) = offers.take(token, &instance, &dummy).unwrap();
-    assert!(offers.withdraw(token).is_none());
+    let (_, taken) = stealable.take(token, &instance, &dummy).unwrap();
+    assert!(stealable.withdraw(token).is_none());
     assert_eq!((fd.as_raw_fd(), Arc::strong_count(&fd)), (before, 1));
     client.write_all(b"a").unwrap();
     assert!(rustix::io::read(&*fd, &mut [0u8; 8]).is_err(), "the number is not the socket's");
@@ -250,7 +250,7 @@ fn the_number_that_is_left_does_not_hold_the_socket() {
     );
 }
 
-/// A tunnel that nobody is to go on with.
+/// A tunnel that no loop goes on with.
 struct Together;
 
 impl Joined for Together {
@@ -259,7 +259,8 @@ impl Joined for Together {
 
 #[test]
 fn two_connections_go_together_whichever_of_them_is_ready() {
-    let tokens = [0, 1].map(|index| Token::new(Kind::Stream, Key { index, generation: 7 + index }));
+    let tokens =
+        [0, 1].map(|index| Token::new(TokenKind::Stream, Key { index, generation: 7 + index }));
     let dummy = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     for ready in tokens {
         let instance = epoll::create(CreateFlags::CLOEXEC).unwrap();
@@ -269,23 +270,23 @@ fn two_connections_go_together_whichever_of_them_is_ready() {
         for (fd, token) in fds.iter().zip(tokens) {
             epoll::add(&instance, fd.as_fd(), EventData::new_u64(token.0), EventFlags::IN).unwrap();
         }
-        let offers = Offers::default();
+        let stealable = Stealable::default();
         let offer = || {
             let both = [(tokens[0], &fds[0]), (tokens[1], &fds[1])];
-            offers.put_joined(both, Box::new(Together));
+            stealable.put_joined(both, Box::new(Together));
         };
         offer();
-        assert!(offers.withdraw_joined(tokens[0]).is_some());
-        assert!(offers.withdraw_joined(tokens[0]).is_none());
-        assert!(offers.take(ready, &instance, &dummy).is_none(), "the owner goes on with both");
+        assert!(stealable.withdraw_joined(tokens[0]).is_some());
+        assert!(stealable.withdraw_joined(tokens[0]).is_none());
+        assert!(stealable.take(ready, &instance, &dummy).is_none(), "the owner goes on with both");
         offer();
-        offers.forget(tokens[1]);
-        assert!(offers.take(ready, &instance, &dummy).is_none(), "one has left");
+        stealable.forget(tokens[1]);
+        assert!(stealable.take(ready, &instance, &dummy).is_none(), "one has left");
         offer();
-        let taken = offers.take(ready, &instance, &dummy);
-        let Some((of, Taken::Joined(taken, _))) = taken else { panic!("nobody took them") };
+        let taken = stealable.take(ready, &instance, &dummy);
+        let Some((of, Stolen::Joined(taken, _))) = taken else { panic!("they were not stolen") };
         assert_eq!(of, tokens[0]);
-        assert!(offers.withdraw_joined(tokens[0]).is_none());
+        assert!(stealable.withdraw_joined(tokens[0]).is_none());
         first.write_all(b"1").unwrap();
         second.write_all(b"2").unwrap();
         for (fd, said) in taken.iter().zip([b"1", b"2"]) {
@@ -296,74 +297,76 @@ fn two_connections_go_together_whichever_of_them_is_ready() {
         assert!(fds.iter().all(|fd| rustix::io::read(fd, &mut [0u8; 8]).is_err()), "dummies");
         let mut room = [std::mem::MaybeUninit::uninit(); 2];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let (told, _) = epoll::wait(&instance, &mut room[..], Some(&now)).unwrap();
-        assert!(told.is_empty(), "they have left the first loop");
+        let (received, _) = epoll::wait(&instance, &mut room[..], Some(&now)).unwrap();
+        assert!(received.is_empty(), "they have left the first loop");
     }
 }
 
-/// Whoever runs tasks is watched, also when the watch has just woken it; who does not needs nobody.
+/// The timer is set while a loop runs tasks, even a loop that the timer has just woken.
 #[test]
-fn somebody_watches_whoever_works() {
-    let team = Team::new(2).unwrap();
+fn the_timer_is_set_while_a_loop_works() {
+    let group = StealGroup::new(2).unwrap();
     let instance = Arc::new(epoll::create(CreateFlags::CLOEXEC).unwrap());
-    let join =
-        || Seat::join(&team, instance.clone(), Arc::new(Mailbox::new(None).unwrap())).unwrap();
-    let (seat, other) = (join(), join());
-    let is_set = || team.0.watch.set.load(SeqCst);
+    let join = || {
+        GroupMember::join(&group, instance.clone(), Arc::new(Mailbox::new(None).unwrap())).unwrap()
+    };
+    let (member, other) = (join(), join());
+    let is_set = || group.0.timer.set.load(SeqCst);
     let comes = || {
-        let mut fds = [rustix::event::PollFd::new(seat.timer(), rustix::event::PollFlags::IN)];
+        let mut fds = [rustix::event::PollFd::new(member.timer(), rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
     };
-    seat.begins(1);
+    member.begins(1);
     assert!(!is_set(), "it has nothing to do");
     for (works, busy) in [(true, false), (false, true), (true, true), (false, false)] {
-        seat.works();
+        member.works();
         assert!(is_set());
         comes();
-        seat.waits();
+        member.waits();
         if busy {
             other.begins(1)
         } else {
             other.waits()
         }
-        seat.begins(2);
-        seat.watch_came();
+        member.begins(2);
+        member.timer_fired();
         assert_eq!(is_set(), busy, "the other is busy: {busy}");
         if works {
-            seat.works();
+            member.works();
         }
         assert_eq!(is_set(), works || busy);
         if is_set() {
             comes();
-            assert!(team.0.watch.came());
+            assert!(group.0.timer.came());
         }
     }
 }
 
-/// A sleeper that is woken for nothing takes a processor from those that work.
+/// A sleeper that is woken for nothing takes a processor from loops that work.
 #[test]
-fn the_watch_comes_seldom_while_nobody_is_held_up() {
-    let watch = Watch::new().unwrap();
-    let after = || watch.after.load(Relaxed);
-    assert_eq!(after(), nanos(Team::WATCH));
-    (0..20).for_each(|_| watch.seen(false));
-    assert_eq!(after(), nanos(Team::SELDOM));
-    watch.seen(true);
-    assert_eq!(after(), nanos(Team::WATCH));
+fn the_timer_fires_rarely_while_no_loop_is_stalled() {
+    let timer = StallTimer::new().unwrap();
+    let after = || timer.after.load(Relaxed);
+    assert_eq!(after(), nanos(StealGroup::CHECK));
+    (0..20).for_each(|_| timer.seen(false));
+    assert_eq!(after(), nanos(StealGroup::RARE_CHECK));
+    timer.seen(true);
+    assert_eq!(after(), nanos(StealGroup::CHECK));
 }
 
-/// More events than a loop handles until others come to its help would be kept from them.
+/// Other loops cannot steal events that a loop has fetched.
 #[test]
 fn a_loop_fetches_fewer_events_the_longer_they_take() {
-    let team = Team::new(1).unwrap();
+    let group = StealGroup::new(1).unwrap();
     let instance = Arc::new(epoll::create(CreateFlags::CLOEXEC).unwrap());
-    let seat = Seat::join(&team, instance.clone(), Arc::new(Mailbox::new(None).unwrap())).unwrap();
-    assert!(Seat::join(&team, instance, Arc::new(Mailbox::new(None).unwrap())).is_none());
+    let member =
+        GroupMember::join(&group, instance.clone(), Arc::new(Mailbox::new(None).unwrap())).unwrap();
+    assert!(GroupMember::join(&group, instance, Arc::new(Mailbox::new(None).unwrap())).is_none());
     let turns = |events: usize, each: u64| {
         let mut most = 0;
         for _ in 0..100 {
-            seat.begins(1_000_000);
-            most = seat.turned(events, 1_000_000 + each * events as u64);
+            member.begins(1_000_000);
+            most = member.turned(events, 1_000_000 + each * events as u64);
         }
         most
     };

@@ -1,6 +1,8 @@
-//! What a team keeps whatever its loops and clients do: each request is answered once and in its order, by the loop that
-//! has the connection then; who is not held up keeps what it has; and nobody waits beside a sleeper for longer than until
-//! the watch comes.
+//! The laws of a steal group, whatever its loops and clients do.
+//!
+//! Each request is answered once and in its order, by the loop that has the connection then. A loop that is not stalled
+//! keeps its connections. No connection of a stalled loop waits beside a sleeping loop for longer than the timer's
+//! interval.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,8 +18,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::tests::wait;
-use super::{Mailbox, Relief, Seat, Team, nanos};
-use crate::backend::{Kind, Token};
+use super::{GroupMember, Mailbox, StealCounts, StealGroup, nanos};
+use crate::backend::{Token, TokenKind};
 use crate::clock;
 use crate::slots::Key;
 use crate::tests::site::Site;
@@ -67,7 +69,7 @@ async fn serve(stream: Stream, kept: Kept) {
         if stream.send(&mut chain, Patience::Watched).await.is_err() {
             return;
         }
-        match stream.rest_offered(GRACE, Box::new(kept.clone())).await {
+        match stream.rest_stealable(GRACE, Box::new(kept.clone())).await {
             Some((Wake::Ready, _)) => {}
             Some((_, idle)) => return stream.handle().clone().park(stream, idle, None),
             None => return,
@@ -76,10 +78,14 @@ async fn serve(stream: Stream, kept: Kept) {
 }
 
 /// A loop that numbers its connections from `first`.
-fn start(team: Team, first: usize, served: Served) -> (SocketAddr, Remote, JoinHandle<Relief>) {
-    let (tell, told) = mpsc::channel();
+fn start(
+    group: StealGroup,
+    first: usize,
+    served: Served,
+) -> (SocketAddr, Remote, JoinHandle<StealCounts>) {
+    let (tell, received) = mpsc::channel();
     let thread = thread::spawn(move || {
-        let mut site = Site::with_team(team);
+        let mut site = Site::with_group(group);
         tell.send((site.address, site.h.remote())).unwrap();
         let next = std::cell::Cell::new(first);
         site.serve(|_, stream| {
@@ -87,9 +93,9 @@ fn start(team: Team, first: usize, served: Served) -> (SocketAddr, Remote, JoinH
             serve(stream, Kept { connection, served: Arc::clone(&served) })
         });
         assert_eq!(site.h.panics(), 0);
-        site.h.relief()
+        site.h.steal_counts()
     });
-    let (address, remote) = told.recv().unwrap();
+    let (address, remote) = received.recv().unwrap();
     (address, remote, thread)
 }
 
@@ -106,10 +112,10 @@ fn requests(bursts: &Bursts) -> Vec<Vec<u8>> {
 
 /// Each client asks, and is answered by the same bytes. What was served then, and how many connections were taken.
 fn play(clients: &[Bursts]) -> (Vec<(usize, u8, ThreadId)>, u64) {
-    let team = Team::new(LOOPS).unwrap();
+    let group = StealGroup::new(LOOPS).unwrap();
     let served = Served::default();
     let each = CONNECTIONS / LOOPS;
-    let start = |i: usize| start(team.clone(), i * each, Arc::clone(&served));
+    let start = |i: usize| start(group.clone(), i * each, Arc::clone(&served));
     let loops: Vec<_> = (0..LOOPS).map(start).collect();
     thread::scope(|scope| {
         for (number, bursts) in clients.iter().enumerate() {
@@ -164,7 +170,7 @@ proptest! {
             let own = served.iter().filter(|one| one.0 == number).map(|one| one.1);
             prop_assert_eq!(own.collect::<Vec<_>>(), requests(bursts).concat());
         }
-        // Who was taken is served by who took it; its end may be taken, too.
+        // A stolen connection is served by the loop that stole it. Its end may be stolen, too.
         prop_assert!(moves(&served) as u64 <= taken);
         // For a request it moves once at most.
         prop_assert!(taken as usize <= clients.iter().map(|bursts| bursts.len() + 1).sum());
@@ -172,31 +178,31 @@ proptest! {
 
     /// However few processors there are.
     #[test]
-    fn who_is_not_held_up_keeps_what_it_has(clients in clients(0.0)) {
+    fn a_loop_that_is_not_stalled_keeps_its_connections(clients in clients(0.0)) {
         let (served, _) = play(&clients);
         let (moves, all) = (moves(&served), served.len());
         prop_assert!(moves * 10 <= all, "{} moves, {} requests", moves, all);
     }
 }
 
-/// A connection that nobody serves.
+/// A connection without a handler.
 struct Waiting;
 
 impl Idle for Waiting {
     fn resume(self: Box<Self>, _: &Handle, _: Stream, _: Wake) {}
 }
 
-/// A team whose first loop is blocked, by the thread that it belongs to, and whose others sleep.
+/// A group whose first loop is blocked by its own thread, while the others sleep.
 struct Beside {
-    team: Team,
+    group: StealGroup,
     instance: Arc<OwnedFd>,
-    held: Seat,
-    sleepers: Vec<Seat>,
+    held: GroupMember,
+    sleepers: Vec<GroupMember>,
     _release: mpsc::Sender<()>,
 }
 
-fn join(team: &Team, instance: Arc<OwnedFd>) -> Seat {
-    Seat::join(team, instance, Arc::new(Mailbox::new(None).unwrap())).unwrap()
+fn join(group: &StealGroup, instance: Arc<OwnedFd>) -> GroupMember {
+    GroupMember::join(group, instance, Arc::new(Mailbox::new(None).unwrap())).unwrap()
 }
 
 fn instance() -> Arc<OwnedFd> {
@@ -205,23 +211,24 @@ fn instance() -> Arc<OwnedFd> {
 
 impl Beside {
     fn new() -> Beside {
-        let (team, instance) = (Team::new(LOOPS).unwrap(), instance());
-        let (tell, told) = mpsc::channel();
+        let (group, instance) = (StealGroup::new(LOOPS).unwrap(), instance());
+        let (tell, received) = mpsc::channel();
         let (release, held) = mpsc::channel::<()>();
-        let (of, at) = (team.clone(), Arc::clone(&instance));
+        let (of, at) = (group.clone(), Arc::clone(&instance));
         thread::spawn(move || {
             tell.send(join(&of, at)).unwrap();
             let _ = held.recv();
         });
-        let held = told.recv().unwrap();
-        let sleepers: Vec<Seat> = (1..LOOPS).map(|_| join(&team, self::instance())).collect();
-        sleepers.iter().for_each(Seat::waits);
+        let held = received.recv().unwrap();
+        let sleepers: Vec<GroupMember> =
+            (1..LOOPS).map(|_| join(&group, self::instance())).collect();
+        sleepers.iter().for_each(GroupMember::waits);
         let is_blocked =
-            || team.0.members[0].place.get().is_some_and(|place| place.thread.is_held_up(1));
+            || group.0.members[0].address.get().is_some_and(|address| address.thread.is_stalled(1));
         while !is_blocked() {
             thread::yield_now();
         }
-        Beside { team, instance, held, sleepers, _release: release }
+        Beside { group, instance, held, sleepers, _release: release }
     }
 
     /// Connections of the first loop that wait at a boundary, and of which something has come.
@@ -229,29 +236,29 @@ impl Beside {
         let one = |index| {
             let (server, mut client) = UnixStream::pair().unwrap();
             let fd = Arc::new(OwnedFd::from(server));
-            let token = Token::new(Kind::Stream, Key { index, generation });
+            let token = Token::new(TokenKind::Stream, Key { index, generation });
             let data = EventData::new_u64(token.0);
             epoll::add(&self.instance, fd.as_fd(), data, EventFlags::IN | EventFlags::ET).unwrap();
-            self.held.offers().put(token, &fd, Box::new(Waiting));
+            self.held.stealable().put(token, &fd, Box::new(Waiting));
             client.write_all(b"a").unwrap();
             (fd, client)
         };
         (0..n).map(one).collect()
     }
 
-    /// The kernel wakes one sleeper, since the watch has come: what it takes before it sleeps again.
-    fn look(&self, who: usize) -> usize {
-        let sleeper = &self.sleepers[who];
+    /// The timer wakes one sleeper. Returns how many connections it steals before it sleeps again.
+    fn look(&self, sleeper: usize) -> usize {
+        let member = &self.sleepers[sleeper];
         let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
-        let mut fds = [PollFd::new(sleeper.timer(), PollFlags::IN)];
-        assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "nobody watches");
-        sleeper.begins(clock::nanos());
-        sleeper.watch_came();
+        let mut fds = [PollFd::new(member.timer(), PollFlags::IN)];
+        assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "the timer is not set");
+        member.begins(clock::nanos());
+        member.timer_fired();
         let mut taken = 0;
-        while sleeper.somebody_is_late(clock::nanos()) && sleeper.take(clock::nanos()).is_some() {
+        while member.any_is_late(clock::nanos()) && member.take(clock::nanos()).is_some() {
             taken += 1;
         }
-        sleeper.waits();
+        member.waits();
         taken
     }
 }
@@ -259,32 +266,32 @@ impl Beside {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever was before: so many turns in which nobody was held up, and who of the sleepers is woken. It is counted in looks
-    /// of the watch, and the time between two of them has a bound.
+    /// Before it come any number of turns without a stalled loop, and the timer wakes any of the sleepers. The wait is
+    /// counted in checks, since the interval of checks has a bound.
     #[test]
-    fn nobody_waits_beside_a_sleeper_for_more_than_one_look(
+    fn no_connection_waits_beside_a_sleeper_for_more_than_one_check(
         rounds in prop::collection::vec((0..4u32, 0..5u32, 0..LOOPS - 1), 1..4),
     ) {
         let beside = Beside::new();
-        let watch = &beside.team.0.watch;
-        for (round, (usual, waiting, who)) in (0..).zip(rounds) {
+        let timer = &beside.group.0.timer;
+        for (round, (usual, waiting, sleeper)) in (0..).zip(rounds) {
             for _ in 0..usual {
                 beside.held.begins(clock::nanos());
                 beside.held.works();
                 beside.held.waits();
-                prop_assert_eq!(beside.look(who), 0, "nobody is held up");
-                prop_assert!(!watch.set.load(SeqCst), "all sleep");
-                prop_assert!(watch.after.load(Relaxed) <= nanos(Team::SELDOM));
+                prop_assert_eq!(beside.look(sleeper), 0, "no loop is stalled");
+                prop_assert!(!timer.set.load(SeqCst), "all sleep");
+                prop_assert!(timer.after.load(Relaxed) <= nanos(StealGroup::RARE_CHECK));
             }
             let _connections = beside.ready(waiting, round);
             beside.held.begins(clock::nanos());
             beside.held.works();
-            prop_assert_eq!(beside.look(who), waiting as usize);
-            prop_assert!(watch.set.load(SeqCst), "the next one is due as long as it is held up,");
-            prop_assert_eq!(watch.after.load(Relaxed), nanos(Team::WATCH), "and soon");
-            prop_assert_eq!(beside.look(LOOPS - 2 - who), 0, "all are taken");
+            prop_assert_eq!(beside.look(sleeper), waiting as usize);
+            prop_assert!(timer.set.load(SeqCst), "the next one is due as long as it is held up,");
+            prop_assert_eq!(timer.after.load(Relaxed), nanos(StealGroup::CHECK), "and soon");
+            prop_assert_eq!(beside.look(LOOPS - 2 - sleeper), 0, "all are taken");
             beside.held.waits();
-            beside.look(who);
+            beside.look(sleeper);
         }
     }
 }
