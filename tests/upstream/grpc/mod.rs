@@ -99,7 +99,7 @@ fn is_refused(client: &mut Talk, id: u32) -> bool {
 const OK: [(&str, &str); 2] = [(":status", "200"), ("content-type", "application/grpc")];
 
 /// Answers what comes, a message for a message.
-fn echo(_: usize, talk: &mut Talk) -> Option<()> {
+pub fn echo(_: usize, talk: &mut Talk) -> Option<()> {
     talk.settings(&[]);
     loop {
         match talk.next()? {

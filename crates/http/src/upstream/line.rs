@@ -64,15 +64,14 @@ impl Line {
     }
 
     /// Waits until the server begins to answer. Over HTTP/1 the answer is looked at before more is sent, since a server
-    /// that has not read all of the request may close. Both directions of a stream are independent, and a request that
-    /// cannot do `both` at once waits for the answer's end. It waits without a deadline: as long as the client sends, the client's times count.
-    pub async fn answered(&self, both: bool) {
+    /// that has not read all of the request may close. It waits without a deadline: as long as the client sends, the
+    /// client's times count.
+    pub async fn answered(&self) {
         match self {
             Line::Own(connection) => {
                 let _ = connection.stream.arrived().await;
             }
-            Line::Stream(stream) if both => stream.answered().await,
-            Line::Stream(stream) => stream.over().await,
+            Line::Stream(stream) => stream.answered().await,
         }
     }
 

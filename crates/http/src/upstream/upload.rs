@@ -324,13 +324,12 @@ pub async fn stream<P: Protocol>(
     protocol: &P,
     chain: Chain,
 ) -> Result<Option<Box<Rest>>, Fault> {
-    let both = passing.store.is_none() && !r.is_cacheable();
     let mut rest = Box::new(Rest { pending: chain, streams: true, ..Rest::default() });
     loop {
         rest.fill(r, protocol).map_err(Fault::Client)?;
         let sent = match line {
             Line::Own(connection) => send(r, passing, connection, &mut rest).await?,
-            Line::Stream(stream) => send_on(r, passing, line, stream, &mut rest, both).await?,
+            Line::Stream(stream) => send_on(r, passing, line, stream, &mut rest).await?,
         };
         if !sent {
             return Ok(Some(rest));
@@ -340,7 +339,7 @@ pub async fn stream<P: Protocol>(
         }
         r.send_continue().await.map_err(Fault::Client)?;
         // The server may answer before the client has sent everything.
-        let waited = race(r.body_readable(), line.answered(both)).await;
+        let waited = race(r.body_readable(), line.answered()).await;
         if matches!(waited, Either::Right(_)) {
             return Ok(Some(rest));
         }
@@ -355,10 +354,9 @@ async fn send_on(
     line: &Line,
     stream: &Stream,
     rest: &mut Rest,
-    both: bool,
 ) -> Result<bool, Fault> {
     let sending = stream.send(&mut rest.pending, rest.last, passing.send_timeout);
-    let sending = pin!(either(sending, line.answered(both)));
+    let sending = pin!(either(sending, line.answered()));
     match wait(r, passing, sending, Some(Doing::Sending)).await {
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Either::Left(Ok(()))) => Ok(true),

@@ -442,18 +442,18 @@ pub fn judged(r: &Request, state: &mut State, passing: &Passing) -> judge::Verdi
     verdict
 }
 
-/// If an answer is to be kept, the fill that it goes into.
+/// If an answer is to be kept, the fill that it goes into; `may`: it is passed on in a way in which it can be.
 pub fn keep(
     r: &mut Request,
     state: &mut State,
     verdict: judge::Verdict,
     passing: &Passing,
     answer: &Answer,
-    buffering: bool,
+    may: bool,
 ) -> Option<Arc<Fill>> {
     let caching = &*passing.caching;
     // What has no head says nothing of itself, not even whether it is whole.
-    let refused = !state.shown.cacheable.get() || !buffering || answer.end == 0;
+    let refused = !state.shown.cacheable.get() || !may || answer.end == 0;
     let refused = refused || answer.status == 101 || Template::any_is_true(&caching.no_cache, r);
     let now = r.event_loop.handle.wall().secs;
     let times = verdict.times(caching, answer.status, now);

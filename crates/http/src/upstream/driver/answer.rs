@@ -64,13 +64,13 @@ impl Run {
             return seen::redirect(r, passing, protocol, &target);
         }
         let buffering = wishes.buffering.unwrap_or(passing.buffering);
+        let keeps = buffering && !talk.goes_both_ways();
         let place = self.place.as_deref_mut();
         let judged = place.map(|place| (cache::judged(r, place, passing), place));
         // Whether conditions and parts are this server's affair depends on what may be kept, not on whether it is.
         seen::fill(r, passing, protocol, &answer);
-        let fill = judged.and_then(|(verdict, place)| {
-            cache::keep(r, place, verdict, passing, &answer, buffering)
-        });
+        let fill = judged
+            .and_then(|(verdict, place)| cache::keep(r, place, verdict, passing, &answer, keeps));
         if is_tunnel(r, &answer, protocol) {
             return Box::pin(self.tunnel(r, talk, &answer)).await;
         }
@@ -165,7 +165,8 @@ impl Run {
         fill: Option<Arc<Fill>>,
         buffering: bool,
     ) -> Step {
-        let (passing, store) = (self.passing, self.store(r, answer));
+        let store = self.store(r, answer).filter(|_| !talk.goes_both_ways());
+        let passing = self.passing;
         let begun = begun(r, protocol, answer);
         let Talk { line, rest } = talk;
         let complete = rest.is_none();

@@ -129,6 +129,14 @@ struct Talk {
     rest: Option<Box<Rest>>,
 }
 
+impl Talk {
+    /// The rest of the client's body comes and goes while the answer does. A cache and a file take no such answer: the
+    /// body of one that they take is read whether the client stays or not.
+    fn goes_both_ways(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.goes_on())
+    }
+}
+
 /// What binds a request to a server.
 struct Binding {
     sticky: &'static Sticky,

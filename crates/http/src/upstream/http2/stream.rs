@@ -328,12 +328,6 @@ impl Stream {
         self.read_until(is_answered).await;
     }
 
-    /// Waits until the server has said all that it will say.
-    pub async fn over(&self) {
-        let is_over = || self.0.ended.get() || self.0.ending.borrow().is_some();
-        self.read_until(is_over).await;
-    }
-
     /// The answer is a head: neither data nor trailers follow it.
     pub fn is_bare(&self) -> bool {
         self.0.is_bare.get()
