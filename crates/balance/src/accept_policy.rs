@@ -32,7 +32,7 @@ pub enum AcceptPolicy {
     ReuseportLoad,
     /// `dispatch`: an acceptor hands each connection to the least loaded loop.
     Dispatch,
-    /// `fair`: whoever was served longest ago and carries no more than the others.
+    /// `fair`: of the loops that are not above the mean load, the one that was served longest ago.
     #[default]
     Fair,
 }

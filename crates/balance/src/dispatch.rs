@@ -1,7 +1,7 @@
 //! `dispatch`: an acceptor takes every connection and hands it to the least loaded loop.
 //!
 //! Loops do not listen at all. Open connections are compared first and requests in process second,
-//! what was handed over and has not arrived counted with both. A loop that does not stir within
+//! what was handed over and has not arrived counted with both. A loop that does not acknowledge within
 //! the table's limits gets nothing more; what it was given waits for it.
 
 use std::time::Instant;
@@ -32,7 +32,7 @@ impl Policy for Dispatch {
         let (i, row) = lightest?;
         loops.hands(self.me, i);
         if !is_there(row) {
-            // It retired meanwhile, and may not have seen that something was to come.
+            // The loop retired meanwhile, and may not have seen that a connection was to come.
             loops.handed(i, false);
             return None;
         }
@@ -41,7 +41,7 @@ impl Policy for Dispatch {
     }
 }
 
-/// What decides; of equals, the one that was given least so far.
+/// The order of choice: the least loaded loop, and of equals the one that was given least so far.
 fn weight((_, row): &(usize, Row<'_>)) -> (u64, u64, u64) {
     let (load, pending) = (row.load(), row.pending());
     let awake = u64::from(row.state() == LoopState::Awake);
@@ -67,7 +67,7 @@ mod tests {
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
         let mut dispatch = Dispatch { me: 0 };
-        assert_eq!(dispatch.place(now, &table), None, "nobody is there");
+        assert_eq!(dispatch.place(now, &table), None, "all rows are vacant");
         for i in 0..3 {
             table.row(i).set_state(LoopState::Disarmed, 1);
         }
@@ -76,6 +76,6 @@ mod tests {
         assert_eq!(placed, [1, 2, 0]);
         table.row(0).acknowledge_wake();
         let later = now + Duration::from_millis(20);
-        assert_eq!(dispatch.place(later, &table), Some(0), "1 and 2 have not stirred");
+        assert_eq!(dispatch.place(later, &table), Some(0), "1 and 2 have not acknowledged");
     }
 }

@@ -1,5 +1,5 @@
-//! The laws, run against every policy in the model of the kernel. Where a policy does not keep one,
-//! its line says so, and the test asserts the difference.
+//! The laws of accept policies, run against each of them in the model of the kernel. Where a policy does not keep a law,
+//! its row of [`LAWS`](crate::promises::LAWS) says so.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ fn whatever(spread: &mut [u64]) -> bool {
     spread.iter().sum::<u64>() == 6
 }
 
-/// The request comes with the connection, or some time after the loop has accepted it.
+/// The request comes with the connection or, after `gap`, when the loop has accepted it.
 fn six_one_after_another(kind: AcceptPolicy, gap: Duration) -> Vec<u64> {
     let mut world = World::new(kind, 3, Instant::now());
     for i in 1..=6 {
@@ -159,7 +159,7 @@ fn nothing_is_lost_on_two_cpus(
     Ok(())
 }
 
-/// What a killed loop held is lost, and nothing else; who waits is served by the others.
+/// Only the connections of a killed loop are lost. The other loops serve those that wait.
 fn trouble_stays_local(
     promise: &Promise,
     loops: usize,
@@ -294,7 +294,7 @@ fn light(kind: AcceptPolicy) -> World {
     world
 }
 
-/// 36 kept connections, which come before their first requests.
+/// 36 kept connections, which are accepted before their first requests come.
 fn kept(kind: AcceptPolicy) -> World {
     let mut world = World::new(kind, 12, Instant::now());
     for i in 0..36 {
@@ -359,19 +359,19 @@ fn beside_a_sleeper_with(idle: usize) -> Duration {
     answers[idle]
 }
 
-/// The last armed sleeper wakes the one that would be next, and an equal takes the place at once.
+/// The last listed sleeper that wakes up wakes a loop that has left the list. An equal comes back at once.
 #[test]
-fn fair_passes_the_baton() {
+fn fair_wakes_a_loop_that_left_when_the_list_empties() {
     assert!(beside_a_sleeper_with(1) < PROMPT);
 }
 
-/// One that carries more leaves the place to others for a moment, not for longer.
+/// A loop above the mean backs off for a moment only.
 #[test]
-fn fair_stands_in_for_loops_that_carry_less() {
+fn fair_goes_on_standby_after_backing_off() {
     assert!(beside_a_sleeper_with(3) < MS * 2);
 }
 
-/// A burst comes while the one that carries less is at work: it finds its part of it when it is back.
+/// A burst comes while the less loaded loop is at work. When that loop is back, it accepts its part of the burst.
 #[test]
 fn fair_leaves_others_their_part_of_a_burst() {
     let mut world = uneven(3);
@@ -384,7 +384,7 @@ fn fair_leaves_others_their_part_of_a_burst() {
     assert!(open.iter().all(|&n| n >= 15), "{open:?}");
 }
 
-/// One of four loops is stopped: the others work on, and nobody is lost.
+/// One of four loops is stopped. The others work on, and no connection is lost.
 #[test]
 fn fair_forgets_a_stopped_loop() {
     let mut world = World::new(AcceptPolicy::Fair, 4, Instant::now());
@@ -400,8 +400,8 @@ fn fair_forgets_a_stopped_loop() {
     assert_eq!(w.answered[1], 0);
 }
 
-/// Of two loops with as many connections, the one whose connections are at work takes none of those that come one
-/// after another: neither while it sleeps as it decided before, nor because the other one has just had one more.
+/// Two loops have as many connections, and those of one are in process. That loop accepts none of the connections that
+/// come one after another: neither by an old decision, nor because the other loop has just accepted one.
 #[test]
 fn fair_spares_a_loop_with_handshakes() {
     const EACH: u64 = 6;
@@ -421,25 +421,25 @@ fn fair_spares_a_loop_with_handshakes() {
     assert_eq!(world.run(MS * 600).accepted, [EACH + 40, EACH]);
 }
 
-/// The one that carries more is woken by its own work again and again, and idle all the same: it stands in.
+/// The more loaded loop is idle, but its own work wakes it again and again. It goes on standby all the same.
 #[test]
-fn fair_stands_in_though_it_has_a_little_to_do() {
+fn fair_goes_on_standby_with_a_little_to_do() {
     let mut world = World::new(AcceptPolicy::Fair, 2, Instant::now());
     world.stop(Duration::ZERO, 1);
     for think in [MS / 2, MS * 60_000, MS * 60_000] {
         world.client(MS, Client { think, ..Client::keeping(Duration::ZERO) });
     }
     world.cont(MS * 200, 1);
-    // The one that carries less is at work for long when the next one comes.
+    // The less loaded loop is in a long handler when the next connection comes.
     world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 40) });
     world.client(MS * 305, Client::once(Duration::ZERO));
     assert_eq!(world.run(MS * 304).accepted, [3, 1]);
     assert_eq!(world.run(MS * 308).accepted, [4, 1]);
 }
 
-/// The loop that the kernel tells of a connection is stopped or killed before it takes it, and all the others sleep.
+/// The kernel wakes a loop for a connection. The loop is stopped or killed before it accepts, while all others sleep.
 #[test]
-fn who_is_told_and_stopped_takes_nothing_with_it() {
+fn a_loop_that_is_woken_and_stopped_delays_no_connection() {
     for kind in [AcceptPolicy::Fair, AcceptPolicy::Exclusive, AcceptPolicy::Rotate(1)] {
         for killed in [false, true] {
             let mut world = World::new(kind, 3, Instant::now());
@@ -457,9 +457,9 @@ fn who_is_told_and_stopped_takes_nothing_with_it() {
     }
 }
 
-/// The loop that the kernel tells of a connection has no room for it.
+/// The kernel wakes a loop that has no room for the connection.
 #[test]
-fn who_is_told_and_has_no_room_passes_it_on() {
+fn a_loop_that_is_woken_and_full_passes_the_recheck_token_on() {
     for kind in [AcceptPolicy::Fair, AcceptPolicy::Exclusive, AcceptPolicy::Rotate(1)] {
         let mut world = World::new(kind, 3, Instant::now());
         let told = world.waiters(0)[0].0;
@@ -473,9 +473,9 @@ fn who_is_told_and_has_no_room_passes_it_on() {
     }
 }
 
-/// When the one that carries less is back, the place is its own again.
+/// When the less loaded loop is back, it accepts again and the loop on standby does not.
 #[test]
-fn fair_steps_back_after_standing_in() {
+fn fair_leaves_standby_when_a_less_loaded_loop_is_back() {
     let mut world = uneven(3);
     world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 100) });
     world.run(MS * 420);
@@ -485,9 +485,9 @@ fn fair_steps_back_after_standing_in() {
     assert_eq!(world.run(MS * 500).accepted, [3, 5]);
 }
 
-/// Loops with kept connections that have nothing to do sleep, those that carry more than the others as well.
+/// Idle loops with kept connections sleep, loops above the mean as well.
 #[test]
-fn fair_wakes_nobody_while_nothing_happens() {
+fn fair_wakes_no_loop_of_an_idle_server() {
     let mut world = World::new(AcceptPolicy::Fair, 8, Instant::now());
     for i in 0..11 {
         let think = Duration::from_secs(60);

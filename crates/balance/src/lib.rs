@@ -1,10 +1,10 @@
 //! Accept policies: which loop takes the next connection. One file each, pure, and the laws that
 //! they are held to.
 //!
-//! A policy makes no system call and asks no clock: it is told what happened and answers what to
-//! do, so that the server, the laboratory and the simulator run the same lines. What the loops
-//! know of each other goes through the [`LoadTable`], a few words per loop in memory that they
-//! share. A [`LoopPolicy`] is a loop's place at that table: it keeps the row and asks the policy.
+//! A policy makes no system call and reads no clock. It gets events and answers with decisions, so the server, the
+//! laboratory and the simulator run the same code. The loops know each other's load from the [`LoadTable`], a few words
+//! per loop in shared memory. A [`LoopPolicy`] keeps a loop's row of the table and asks its policy, and an
+//! [`AcceptDriver`] carries the decisions out.
 //!
 //! What a policy needs of the sockets (one shared socket, one each, an acceptor) is its [`SocketLayout`];
 //! [`AcceptPolicy`] lists the policies by the names that `accept_balance` takes.
@@ -43,7 +43,7 @@ pub use loop_policy::{LoopPolicy, LoopSetup};
 pub use reuseport_load::Fit;
 pub use table::{Load, LoadTable, LoopState, Row, words};
 
-/// How new connections are spread over the loops. Each loop has its own value.
+/// Decides how new connections are spread over the loops. Each loop has its own value.
 pub trait Policy: Send {
     /// About to sleep: should this loop be woken for new connections, and when must it look again?
     fn before_wait(&mut self, now: Instant, loops: &LoadTable<'_>) -> Wait;
@@ -66,8 +66,7 @@ pub trait Policy: Send {
         None
     }
 
-    /// Asked when nobody is left to wake, until it answers `None`: a loop that takes nothing out of a queue of its own,
-    /// which this one empties.
+    /// A stalled loop whose own queue this one empties. Asked when no loop is left to wake, until it answers `None`.
     fn whom_to_relieve(&mut self) -> Option<usize> {
         None
     }

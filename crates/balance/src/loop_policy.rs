@@ -1,4 +1,4 @@
-//! A loop's place at the table: keeps its row, asks its policy.
+//! A loop's row of the load table together with its policy.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ pub struct LoopSetup {
     pub mutex_delay: Duration,
 }
 
-/// One loop's row and policy. The driver calls it in the order of a turn: [`before_wait`], the
-/// wait, [`after_wait`], [`accepted`] for each accept, and then [`next_to_wake`] until it is `None`.
+/// Keeps a loop's row and asks its policy. The [`AcceptDriver`](crate::AcceptDriver) calls it in the order of a turn:
+/// [`before_wait`], the wait, [`after_wait`], [`accepted`] for each accept, then [`next_to_wake`] until it is `None`.
 ///
 /// [`before_wait`]: LoopPolicy::before_wait
 /// [`after_wait`]: LoopPolicy::after_wait
@@ -31,7 +31,7 @@ pub struct LoopPolicy {
 }
 
 impl LoopPolicy {
-    /// Takes the row over from whoever had it.
+    /// Clears the row and takes it over.
     #[must_use]
     pub fn take(
         kind: AcceptPolicy,
@@ -117,21 +117,21 @@ impl LoopPolicy {
         row.count_taken();
     }
 
-    /// What was counted for this loop by now; none while somebody hands something to it. To be asked before it is looked
-    /// whether anything has come.
+    /// How many connections were handed to this loop and taken. None while an acceptor hands one to it. The caller asks
+    /// this before it looks whether a connection has arrived.
     pub(crate) fn counted(&self, loops: &LoadTable<'_>) -> Option<(u64, u64)> {
         let counts = loops.row(self.setup.me).counts();
         (!loops.hands_to(self.setup.me)).then_some(counts)
     }
 
-    /// Nothing was there that had not been taken: what was counted and never came, since its acceptor died, is taken off.
+    /// No connection has arrived. Takes off the count of connections that never arrive because their acceptor died.
     pub(crate) fn nothing_came(&self, loops: &LoadTable<'_>, counted: Option<(u64, u64)>) {
         if let Some(counts) = counted {
             loops.row(self.setup.me).settle(counts);
         }
     }
 
-    /// It was to be armed, and could not be: nobody is to rely on it.
+    /// The loop could not be armed, so the others must not rely on it.
     pub fn arm_failed(&mut self, now: Instant, loops: &LoadTable<'_>) {
         if !self.retired {
             loops.row(self.setup.me).set_state(LoopState::Full, loops.stamp(now));
@@ -203,23 +203,23 @@ mod tests {
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
         for name in AcceptPolicy::NAMES {
-            let mut seat =
+            let mut policy =
                 LoopPolicy::take(AcceptPolicy::parse(name).unwrap(), setup(0), now, &table);
             let full = Load { inflight: 0, open: 2 };
-            assert_eq!(seat.before_wait(now, &table, full, false), Wait::DISARMED, "{name}");
+            assert_eq!(policy.before_wait(now, &table, full, false), Wait::DISARMED, "{name}");
             assert_eq!(table.row(0).state(), LoopState::Full);
-            assert_eq!(seat.after_wait(now, &table), Probe::No);
+            assert_eq!(policy.after_wait(now, &table), Probe::No);
         }
     }
 
     #[test]
-    fn who_is_woken_in_its_turn_has_stirred_when_it_sleeps() {
+    fn a_loop_that_is_woken_in_its_turn_has_acknowledged_before_it_sleeps() {
         let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
-        let mut seat = LoopPolicy::take(AcceptPolicy::Fair, setup(0), now, &table);
-        assert!(!table.row(0).wake(table.stamp(now)), "it is awake, and needs no bell");
-        let _ = seat.before_wait(now, &table, Load::default(), true);
+        let mut policy = LoopPolicy::take(AcceptPolicy::Fair, setup(0), now, &table);
+        assert!(!table.row(0).wake(table.stamp(now)), "it is awake and needs no notifier");
+        let _ = policy.before_wait(now, &table, Load::default(), true);
         let later = now + Duration::from_secs(1);
         assert!(table.counts(table.row(0), table.stamp(later)));
     }
@@ -229,11 +229,11 @@ mod tests {
         let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
-        let mut seat = LoopPolicy::take(AcceptPolicy::Fair, setup(1), now, &table);
+        let mut policy = LoopPolicy::take(AcceptPolicy::Fair, setup(1), now, &table);
         table.mark_above_mean(0);
-        assert_eq!(seat.retire(now, &table), [0]);
-        assert_eq!(seat.before_wait(now, &table, Load::default(), true), Wait::DISARMED);
-        let _ = seat.after_wait(now, &table);
+        assert_eq!(policy.retire(now, &table), [0]);
+        assert_eq!(policy.before_wait(now, &table, Load::default(), true), Wait::DISARMED);
+        let _ = policy.after_wait(now, &table);
         assert_eq!(table.row(1).state(), LoopState::Retired);
     }
 }

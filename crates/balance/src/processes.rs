@@ -1,6 +1,6 @@
-//! Loops of several processes at one table: any of them may be stopped or killed before any change of a word, and whoever
-//! comes in its place takes the row over. Of `mutex` one listens at a time; and once everybody lives who is to live,
-//! somebody listens whenever all sleep.
+//! Loops of several processes share one table. The model stops or kills any of them before any change of a word; a
+//! successor takes the row over. The laws: with `mutex` one loop listens at a time. When all successors have started and
+//! all loops sleep, at least one loop listens.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
@@ -24,7 +24,7 @@ use crate::{
 const TURNS: usize = 30;
 /// What a step takes.
 const STEP: Duration = Duration::from_micros(100);
-/// Turns of all loops at the end, and how many of them it may take until somebody listens.
+/// Turns of all loops at the end of a run, and after how many of them a loop must listen.
 const ROUNDS: u32 = 60;
 const FIRST: u32 = 20;
 
@@ -43,7 +43,7 @@ struct Case {
     words: Vec<AtomicU64>,
     base: Instant,
     kind: AcceptPolicy,
-    /// Who listens, of those who are to be alone there.
+    /// The owners that listen, for policies that let one loop listen at a time.
     listening: Mutex<BTreeSet<u64>>,
 }
 
@@ -79,10 +79,10 @@ impl Case {
     }
 
     fn live(&self, Me { place, owner, .. }: Me, mut dice: Dice) {
-        let (mut seat, table) = (self.sit(place), self.table());
+        let (mut policy, table) = (self.sit(place), self.table());
         for _ in 0..TURNS {
             let load = Load { inflight: dice.below(3) as u64, open: dice.below(20) as u64 };
-            let wait = seat.before_wait(self.now(), &table, load, !dice.one_in(8));
+            let wait = policy.before_wait(self.now(), &table, load, !dice.one_in(8));
             if wait.stance != Stance::Disarmed && matches!(self.kind, AcceptPolicy::Mutex) {
                 let mut listening = self.listening();
                 let other = listening.iter().find(|other| self.world.lives(**other));
@@ -91,39 +91,39 @@ impl Case {
             }
             self.world.give_way(place);
             self.listening().remove(&owner);
-            let _ = seat.after_wait(self.now(), &table);
+            let _ = policy.after_wait(self.now(), &table);
             if dice.one_in(2) {
-                let _ = seat.accepted(self.now(), &table, load, 1);
+                let _ = policy.accepted(self.now(), &table, load, 1);
             }
             for n in 0.. {
-                let Some(woken) = seat.next_to_wake(self.now(), &table) else { break };
+                let Some(woken) = policy.next_to_wake(self.now(), &table) else { break };
                 assert!(woken < PLACES && n < PLACES * 2, "woken again and again");
             }
             if dice.one_in(8) {
-                seat.pass_recheck(self.now(), &table).for_each(drop);
+                policy.pass_recheck(self.now(), &table).for_each(drop);
             }
         }
         if dice.one_in(2) {
-            let _ = seat.retire(self.now(), &table);
+            let _ = policy.retire(self.now(), &table);
         }
     }
 
-    /// Some are at their places anew, and the rows of the others are empty, as when a master has seen them die.
+    /// Some loops start anew. The rows of the others are cleared, as a master does when workers have died.
     fn look_at_the_end(&self, mut dice: Dice) {
         let table = self.table();
         let living = 1 + dice.below(PLACES);
         (living..PLACES).for_each(|i| table.clear(i));
-        let mut seats: Vec<LoopPolicy> = (0..living).map(|i| self.sit(i)).collect();
+        let mut policies: Vec<LoopPolicy> = (0..living).map(|i| self.sit(i)).collect();
         let mut now = self.now();
         for round in 0..ROUNDS {
             let turn =
-                |seat: &mut LoopPolicy| seat.before_wait(now, &table, Load::default(), true).stance;
+                |policy: &mut LoopPolicy| policy.before_wait(now, &table, Load::default(), true).stance;
             let listens =
-                seats.iter_mut().map(turn).filter(|stance| *stance != Stance::Disarmed).count();
-            assert!(round < FIRST || listens > 0, "nobody listens, {:?}", self.kind);
+                policies.iter_mut().map(turn).filter(|stance| *stance != Stance::Disarmed).count();
+            assert!(round < FIRST || listens > 0, "no loop listens, {:?}", self.kind);
             now += Duration::from_millis(50);
-            for seat in &mut seats {
-                let _ = seat.after_wait(now, &table);
+            for policy in &mut policies {
+                let _ = policy.after_wait(now, &table);
             }
         }
         (0..living).for_each(|i| table.clear(i));
@@ -138,16 +138,16 @@ impl Case {
     }
 }
 
-/// `dispatch`: the first place is an acceptor's, and the others are loops', each with a line that outlives it.
+/// `dispatch`: the first place is an acceptor's, the others are loops', each with a handover socket that outlives it.
 struct Dispatched {
     case: Case,
     lines: [Mutex<VecDeque<u64>>; PLACES],
-    /// Whose loop has ended by itself: whatever comes into its line would be lost.
+    /// Loops that have ended by themselves. A connection that is handed to them would be lost.
     ended: Mutex<BTreeSet<usize>>,
     acceptor: AtomicU64,
 }
 
-/// So many wait in a line at most.
+/// The most connections that wait in a handover socket.
 const ROOM: usize = 3;
 
 impl Dispatched {
@@ -170,7 +170,7 @@ impl Dispatched {
     }
 
     fn live(&self, me: Me, dice: Dice) {
-        // Who comes in the place of a dead one finds its row cleared.
+        // A successor of a dead loop finds its row cleared.
         self.case.table().clear(me.place);
         if me.place == 0 { self.accept(me) } else { self.serve(me, dice) }
     }
@@ -201,8 +201,8 @@ impl Dispatched {
             let _ = driver.before_wait(&mut listeners, &table);
             case.world.give_way(place);
             driver.after_wait(&mut listeners, &table);
-            // While nobody hands it anything, what is counted is there; what an acceptor that dies at this very moment has
-            // counted is for the next look.
+            // While no acceptor hands over, what is counted has arrived. If an acceptor dies at this very moment, the next
+            // look takes its count off.
             let is_right = (0..2 * PLACES).any(|_| {
                 driver.take_handed(&mut listeners, &table);
                 let there = self.line(place).len() as u64;
@@ -214,7 +214,7 @@ impl Dispatched {
             driver.retire(&mut listeners, &table);
             while table.hands_to(place) || !self.line(place).is_empty() {
                 if !case.world.lives(self.acceptor.load(SeqCst)) {
-                    return; // nobody is its master here, who would see that
+                    return; // this model has no master that would see it
                 }
                 case.world.give_way(place);
                 driver.take_handed(&mut listeners, &table);
@@ -224,7 +224,7 @@ impl Dispatched {
     }
 }
 
-/// A loop's end of its line.
+/// A loop's end of its handover socket.
 struct Taker<'a> {
     of: &'a Dispatched,
     place: usize,

@@ -1,4 +1,4 @@
-//! Two loops in threads of their own, at one table: a loop leaves the list while the last one in it wakes up.
+//! Two loops in threads of their own share one table: a loop leaves the list while the last one in it wakes up.
 //!
 //! `WEIR_CASES` decisions instead of the usual number.
 
@@ -12,7 +12,7 @@ use crate::{AcceptPolicy, Load, LoadTable, LoopPolicy, LoopSetup, LoopState, Sta
 
 /// How often the loop with a connection falls asleep.
 const DECISIONS: u64 = 100_000;
-/// A loop that gives way sleeps for less, and a loop that relies on others in the list for more.
+/// A loop that backs off sleeps for less than this. A loop that defers to sleepers sleeps for more.
 const RELIES: Duration = Duration::from_millis(6);
 /// What a handler takes.
 const HANDLER: Duration = Duration::from_micros(5);
@@ -41,14 +41,14 @@ impl<'a> Two<'a> {
 
     /// A loop that sleeps in the list for drawn times, accepts, and has handlers.
     fn accept(&self, mut dice: Dice) {
-        let (mut seat, table) = (self.sit(0), &self.table);
+        let (mut policy, table) = (self.sit(0), &self.table);
         while !self.over.load(SeqCst) {
-            let _ = seat.before_wait(Instant::now(), table, Load::default(), true);
+            let _ = policy.before_wait(Instant::now(), table, Load::default(), true);
             (0..dice.below(256)).for_each(|_| std::hint::spin_loop());
             let woke = Instant::now();
-            let _ = seat.after_wait(woke, table);
-            let _ = seat.accepted(woke, table, Load::default(), 1);
-            while seat.next_to_wake(woke, table).is_some() {}
+            let _ = policy.after_wait(woke, table);
+            let _ = policy.accepted(woke, table, Load::default(), 1);
+            while policy.next_to_wake(woke, table).is_some() {}
             self.handles.store(true, SeqCst);
             while woke.elapsed() < HANDLER {
                 std::hint::spin_loop();
@@ -60,17 +60,17 @@ impl<'a> Two<'a> {
     /// A loop with a connection, which leaves the list to the other one; how often it relied on it, and how often nothing
     /// would have woken it while the other one was in a handler.
     fn leave(&self, decisions: u64) -> (u64, u64) {
-        let (mut seat, table) = (self.sit(1), &self.table);
+        let (mut policy, table) = (self.sit(1), &self.table);
         let (mut relied, mut lost) = (0, 0);
         for _ in 0..decisions {
             let load = Load { inflight: 0, open: 1 };
-            let wait = seat.before_wait(Instant::now(), table, load, true);
+            let wait = policy.before_wait(Instant::now(), table, load, true);
             let relies = wait.at_most.is_some_and(|time| time > RELIES);
             if relies && wait.stance == Stance::Disarmed {
                 relied += 1;
                 lost += u64::from(self.handles.load(SeqCst) && !table.row(1).is_called());
             }
-            let _ = seat.after_wait(Instant::now(), table);
+            let _ = policy.after_wait(Instant::now(), table);
         }
         self.over.store(true, SeqCst);
         (relied, lost)

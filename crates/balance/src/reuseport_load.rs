@@ -1,27 +1,27 @@
-//! `reuseport_load`: a socket per loop, of which the kernel chooses the one whose loop carries least of a few that follow
-//! the connection's hash.
+//! `reuseport_load`: a socket per loop. Of a few loops that follow the connection's hash, the kernel chooses the least
+//! loaded.
 //!
-//! Without contention, as with `reuseport`, but even, and nobody waits for a loop that is not fit: a program of the
-//! kernel reads the table's rows and counts in them what it gives (in the model it is [`choose`]). A loop that has been in
-//! a turn for [`STUCK`], has no room, or does not stir when it is woken is given nothing.
+//! There is no contention, as with `reuseport`, but the spread is even and no connection waits for a stalled loop. An
+//! eBPF program reads the table's rows and counts in them what it gives (in the model it is [`choose`]). It gives nothing
+//! to a loop that has been in a turn for [`STUCK`], has no room, or does not acknowledge a wake-up.
 //!
-//! What the program cannot do, loops do for each other, as long as somebody is told of anything: one that sleeps though
-//! it was given a connection some time ago is woken, and shows by stirring that it is fit; what waits for one that is
-//! not is accepted by another.
+//! The program cannot wake loops, so loops that are awake look after the others. A loop that sleeps although it was given
+//! a connection is woken. A connection in the queue of a loop that is not fit is accepted by another loop.
 
 use std::time::{Duration, Instant};
 
 use crate::table::SILENT;
 use crate::{After, Load, LoadTable, LoopState, Policy, Row, Wait};
 
-/// A loop in a turn for so long is given nothing more. Shorter than elsewhere, since who is given to it waits for it.
+/// A loop that has been in a turn for this long is given nothing more. The limit is shorter than elsewhere, since a
+/// connection in its queue waits for this loop alone.
 const STUCK: Duration = Duration::from_millis(10);
-/// A loop looks after the others so often, while any of them has something to accept.
+/// The interval at which a loop looks after the others while any of them has a connection to accept.
 const LOOK: Duration = Duration::from_millis(10);
-/// So many are compared.
+/// How many loops the program compares.
 const COMPARED: usize = 8;
 
-/// Who takes connections, as the kernel's program reads it in a row ([`words`](crate::words)).
+/// Which loops take connections, as the eBPF program reads it in a row ([`words`](crate::words)).
 pub struct Fit;
 
 impl Fit {
@@ -29,7 +29,7 @@ impl Fit {
     pub const ASLEEP: u64 = LoopState::Armed as u64;
     /// The state of one that is in a turn, and the longest turn in which it takes connections.
     pub const AWAKE: (u64, Duration) = (LoopState::Awake as u64, STUCK);
-    /// For so long it may not stir when it is woken.
+    /// How long it may take a loop to acknowledge a wake-up.
     pub const SILENT: Duration = SILENT;
 }
 
@@ -60,19 +60,19 @@ fn is_fit(row: Row<'_>, stamp: u64) -> bool {
 
 pub(crate) struct ReuseportLoad {
     me: usize,
-    /// When it looked after the others last, and what it saw of each.
+    /// When this loop last looked after the others, and what it saw of each.
     looked: Option<Instant>,
     seen: Vec<Seen>,
-    /// Somebody has something to accept.
+    /// Some loop has a connection to accept.
     goes_on: bool,
-    /// What it had been given when the turn began.
+    /// How many connections this loop had been given when the turn began.
     given: u64,
     accepted: bool,
     wakes: Vec<usize>,
     relieves: Vec<usize>,
 }
 
-/// A loop that had something to accept, and how far it had come.
+/// The state and the accepts of a loop that had a connection to accept.
 type Seen = Option<((LoopState, u64), u64)>;
 
 impl ReuseportLoad {
@@ -91,7 +91,7 @@ impl ReuseportLoad {
 
     fn look(&mut self, now: Instant, loops: &LoadTable<'_>) {
         if self.looked.is_some_and(|at| now.saturating_duration_since(at) < LOOK) {
-            // What came to others since then is seen when it is time, though nothing may come here any more.
+            // The next look is due later, even if no connection comes here until then.
             self.goes_on = true;
             return;
         }
@@ -119,7 +119,7 @@ impl ReuseportLoad {
 impl Policy for ReuseportLoad {
     fn before_wait(&mut self, _now: Instant, loops: &LoadTable<'_>) -> Wait {
         if !std::mem::take(&mut self.accepted) {
-            // Nobody waited when the turn began: what it was given before, and did not come to be, is no load.
+            // The queue was empty when the turn began. Connections that were given before and never arrived are no load.
             loops.row(self.me).take_all(self.given);
         }
         Wait { at_most: self.goes_on.then_some(LOOK), ..Wait::ARMED }
@@ -157,13 +157,13 @@ mod tests {
 
     /// A connection that comes to a loop which has stopped, just after the others have looked, and nothing after it.
     #[test]
-    fn who_looked_a_moment_ago_looks_once_more() {
+    fn a_loop_that_looked_a_moment_ago_looks_once_more() {
         let words: Vec<_> = (0..LoadTable::words(2)).map(|_| AtomicU64::new(0)).collect();
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
         let mut policy = ReuseportLoad::new(0);
         policy.whom_to_wake(now, &table);
-        assert_eq!(policy.before_wait(now, &table).at_most, None, "nobody has anything");
+        assert_eq!(policy.before_wait(now, &table).at_most, None, "all queues are empty");
         table.row(1).count_handed();
         policy.whom_to_wake(now + LOOK / 2, &table);
         assert_eq!(policy.before_wait(now, &table).at_most, Some(LOOK));

@@ -1,6 +1,6 @@
 //! `shared_epoll`: the sockets are in one epoll instance, which every loop watches.
 //!
-//! Since nobody waits on that instance directly, a connection wakes every sleeping loop that
+//! Since no loop waits on that instance directly, a connection wakes every sleeping loop that
 //! watches it: a nested epoll gives up exclusivity (fs/eventpoll.c).
 
 use std::time::Instant;

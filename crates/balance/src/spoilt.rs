@@ -20,7 +20,7 @@ struct Case {
     words: Vec<AtomicU64>,
     base: Instant,
     now: Instant,
-    seats: Vec<LoopPolicy>,
+    policies: Vec<LoopPolicy>,
     /// How each loop sleeps.
     waits: Vec<Wait>,
     dice: Dice,
@@ -33,9 +33,9 @@ impl Case {
         let table = LoadTable::over(&words, base);
         let mutex_delay = Duration::from_millis(500);
         let setup = |me| LoopSetup { me, sockets: 1, connections: 9, mutex_delay };
-        let seats = (0..LOOPS).map(|me| LoopPolicy::take(kind, setup(me), base, &table)).collect();
+        let policies = (0..LOOPS).map(|me| LoopPolicy::take(kind, setup(me), base, &table)).collect();
         let (waits, dice) = (vec![Wait::DISARMED; LOOPS], Dice::salted(seed, kind.name()));
-        Case { words, base, now: base, seats, waits, dice }
+        Case { words, base, now: base, policies, waits, dice }
     }
 
     fn spoil(&mut self) {
@@ -56,20 +56,20 @@ impl Case {
     fn turn(&mut self, i: usize, accepts: bool) {
         let table = LoadTable::over(&self.words, self.base);
         self.now += TURN;
-        let (now, seat) = (self.now, &mut self.seats[i]);
+        let (now, policy) = (self.now, &mut self.policies[i]);
         let load = Load { inflight: 1, open: 1 };
-        let _ = seat.after_wait(now, &table);
+        let _ = policy.after_wait(now, &table);
         if accepts {
-            let _ = seat.accepted(now, &table, load, 1);
-            let _ = seat.policy_places(now, &table);
+            let _ = policy.accepted(now, &table, load, 1);
+            let _ = policy.policy_places(now, &table);
         }
-        for next in [LoopPolicy::next_to_wake, |seat: &mut LoopPolicy, _, _: &LoadTable<'_>| {
-            seat.next_to_relieve()
+        for next in [LoopPolicy::next_to_wake, |policy: &mut LoopPolicy, _, _: &LoadTable<'_>| {
+            policy.next_to_relieve()
         }] {
-            let all = std::iter::from_fn(|| next(seat, now, &table));
+            let all = std::iter::from_fn(|| next(policy, now, &table));
             assert!(all.take(99).count() < 99, "it wakes others for ever");
         }
-        self.waits[i] = seat.before_wait(now, &table, load, true);
+        self.waits[i] = policy.before_wait(now, &table, load, true);
     }
 
     fn run(mut self, kind: AcceptPolicy) {
@@ -88,7 +88,7 @@ impl Case {
         }
         let table = LoadTable::over(&self.words, self.base);
         assert!(slept == [true; LOOPS], "a loop does not sleep: {slept:?}");
-        let placed = self.seats[0].policy_places(self.now, &table).is_some();
+        let placed = self.policies[0].policy_places(self.now, &table).is_some();
         assert!(armed || placed, "no loop accepts, by {}", kind.name());
     }
 }

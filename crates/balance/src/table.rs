@@ -1,6 +1,6 @@
-//! What the loops tell each other: a row of words per loop, in memory that all of them share.
+//! The load table: a row of words per loop, in shared memory.
 //!
-//! A row is written by its loop (and cleared by whoever replaces it) and read by all. Readers take
+//! A row is written by its loop, cleared by its successor, and read by all. Readers take
 //! it as it is: a row may be stale, since its loop may be stuck, stopped or dead. Three things
 //! keep a stale row from doing harm: a state carries the time since when it holds, a loop that
 //! does not answer when it is woken stops counting, and the row of a dead worker is cleared.
@@ -20,13 +20,13 @@ pub const ROW: usize = 16;
 /// A comparison reads so many rows. Each is in the cache of the loop that writes it, so reading all would cost more than most
 /// requests where loops are many.
 const COMPARED: usize = 16;
-/// Bits for the sleeping loops that carry more than the mean, so that nobody scans rows when there are none. Loops
+/// Bits for the sleeping loops above the mean, so that loops scan no rows when there are none. Loops
 /// beyond them are never woken by another; they look again by themselves.
 const BITMAP_WORDS: usize = 8;
 
 /// A loop that has been awake for longer is stuck in a handler, and counts no more.
 const STUCK: Duration = Duration::from_millis(50);
-/// A sleeping loop that was woken so long ago and has not stirred is stopped, and counts no more.
+/// A sleeping loop that has not acknowledged a wake-up for this long is stopped, and counts no more.
 pub(crate) const SILENT: Duration = Duration::from_millis(10);
 
 /// The table: a head of `ROW` words, then a row per loop.
@@ -92,7 +92,7 @@ const ACCEPTED: usize = 4;
 /// How many it has taken of the connections that it was given.
 pub const TAKEN: usize = 5;
 // Words of its second line.
-/// The stamp when it was woken and has not stirred since, or 0.
+/// The stamp of a wake-up that the loop has not acknowledged, or 0.
 pub const WOKEN: usize = 8;
 /// Connections that it was given.
 pub const HANDED: usize = 9;
@@ -102,7 +102,7 @@ const CALLS: usize = 10;
 // Reasons to call a loop.
 /// To compare anew.
 const WAKE: u64 = 1;
-/// To look for a connection of which it was not told.
+/// To try all sockets: the recheck token.
 const RECHECK: u64 = 2;
 
 /// How many bits a state has.
@@ -190,7 +190,7 @@ impl<'a> LoadTable<'a> {
         }
     }
 
-    /// What [`Policy::place`](crate::Policy::place) gave to loop `i` was handed over, or could not be.
+    /// The connection that [`Policy::place`](crate::Policy::place) gave to loop `i` was handed over, or could not be.
     pub fn handed(&self, i: usize, done: bool) {
         if !done {
             self.row(i).count_taken();
@@ -204,17 +204,18 @@ impl<'a> LoadTable<'a> {
         get(&self.head[HANDS]) & u64::from(u32::MAX) == i as u64 + 1
     }
 
-    /// The acceptor of loop `me` is about to hand a connection to loop `i`. It is counted before it is on its way, so one
-    /// who dies between leaves a count of what never comes: loops look for that when nobody hands anything to them.
+    /// The acceptor of loop `me` is about to hand a connection to loop `i`. The connection is counted before it is sent.
+    /// An acceptor that dies in between leaves a count too many, which the loop takes off when no acceptor hands over.
     pub(crate) fn hands(&self, me: usize, i: usize) {
         put(&self.head[HANDS], (me as u64 + 1) << 32 | (i as u64 + 1), SeqCst);
         self.row(i).count_handed();
     }
 
-    /// The kernel told the loops of `from` alone about a connection that they may not be able to accept. Gives the recheck token
-    /// to a loop that sleeps and has none yet. That loop is to be woken. It tries every shared socket, in each turn until none
-    /// has a connection, and passes the recheck token on if it cannot accept. If no loop sleeps, all others get a recheck token, since
-    /// nothing says which of them is free first.
+    /// The kernel woke only the loops of `from` for a connection that they may not be able to accept.
+    ///
+    /// Gives the recheck token to a sleeping loop that has none yet; the caller notifies it. That loop tries every shared
+    /// socket, in each turn until all queues are empty. It passes the token on if it cannot accept. If no loop sleeps,
+    /// all others get a token, since any of them may be free first.
     pub fn pass_recheck(
         &self,
         now: Instant,
@@ -235,7 +236,7 @@ impl<'a> LoadTable<'a> {
         one.into_iter().chain(all).inspect(move |i| table.row(*i).give_recheck(stamp))
     }
 
-    /// The same where who is chosen may be stopped as well: all look.
+    /// As [`pass_recheck`](LoadTable::pass_recheck), where any single loop may be stopped as well: all loops look.
     pub fn pass_recheck_to_all(
         &self,
         now: Instant,
@@ -245,7 +246,7 @@ impl<'a> LoadTable<'a> {
         self.takers(from).inspect(move |i| table.row(*i).give_recheck(stamp))
     }
 
-    /// These loops may be stopped: unless they stir they count no more. They are to be woken.
+    /// These loops may be stopped. They count no more unless they acknowledge. The caller notifies them.
     pub fn suspect(&self, now: Instant, of: std::ops::Range<usize>) {
         of.filter_map(|i| self.rows.get(i)).for_each(|row| _ = Row(row).wake(self.stamp(now)));
     }
@@ -420,12 +421,12 @@ impl Row<'_> {
         }
     }
 
-    /// Calls the loop, so that it compares anew. True if the caller has to ring its bell.
+    /// Wakes the loop, so that it compares anew. True if the caller has to write to its notifier.
     pub(crate) fn wake(&self, stamp: u64) -> bool {
         self.call(WAKE, stamp)
     }
 
-    /// The loop stirs: it answers its callers. False if it was not called.
+    /// The loop acknowledges its wake-ups. False if there was none.
     pub(crate) fn acknowledge_wake(&self) -> bool {
         if get(&self.0[WOKEN]) != 0 {
             put(&self.0[WOKEN], 0, SeqCst);
@@ -433,7 +434,7 @@ impl Row<'_> {
         self.calls().take(WAKE)
     }
 
-    /// The caller rings in any case: another one may have been killed before it rang.
+    /// The caller notifies in any case, since an earlier caller may have been killed before it did.
     fn give_recheck(&self, stamp: u64) {
         self.call(WAKE | RECHECK, stamp);
     }
@@ -485,7 +486,7 @@ impl Row<'_> {
     }
 }
 
-/// A change of a word that all see: none if whoever makes it is dead.
+/// Changes a shared word. None if the model has killed this process.
 #[inline(always)]
 fn change<T>(how: impl FnOnce() -> T) -> Option<T> {
     seam::step().then(how)
@@ -507,7 +508,7 @@ fn get_in(word: &AtomicU64, order: Ordering) -> u64 {
     word.load(order)
 }
 
-/// A word of a row, as the protocol of calls wants it. Of a dead process nothing is left to be done.
+/// A word of a row, as the protocol of wake-ups needs it. A dead process changes nothing.
 struct Shared<'a>(&'a AtomicU64);
 
 impl Word for Shared<'_> {
@@ -601,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baton_goes_to_who_sleeps_longest_armed_then_to_others_then_to_all_who_are_awake() {
+    fn a_recheck_token_goes_to_the_longest_armed_sleeper_then_to_others_then_to_all_awake() {
         let (words, base) = (words(6), Instant::now());
         let table = LoadTable::over(&words, base);
         let (awake, armed) = (LoopState::Awake, LoopState::Armed);
@@ -620,16 +621,16 @@ mod tests {
         assert_eq!(pass(base, 0..1), [2], "one without a recheck token comes first");
         assert!(table.row(2).acknowledge_wake() && table.row(2).take_recheck());
         assert_eq!(pass(base, 1..3), [3]);
-        // Nobody sleeps: all who are awake look, since nobody knows who is free first, or ever.
+        // No loop sleeps. All awake loops look, since any of them may be free first.
         assert_eq!(pass(base, 1..5), [0, 5]);
         assert!(
             [0, 5].iter().all(|i| table.row(*i).acknowledge_wake() && table.row(*i).take_recheck())
         );
         assert_eq!(pass(base + 2 * STUCK, 1..5), [0, 5], "though they work for long");
-        // Who sleeps and does not answer may have been stopped, or be late.
+        // A sleeping loop that does not acknowledge may be stopped or late.
         assert_eq!(pass(base, 0..1), [2]);
         assert_eq!(pass(base + 2 * STUCK, 0..1), [1, 2, 3, 5]);
-        assert_eq!(pass(base, 0..6), [], "who is full");
+        assert_eq!(pass(base, 0..6), [], "only full loops are left");
     }
 
     #[test]

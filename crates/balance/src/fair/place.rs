@@ -1,0 +1,146 @@
+//! Where a loop under `fair` stands, and the table of its moves.
+
+use std::time::Instant;
+
+/// A loop's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the wait list.
+    Listed,
+    /// Out of the list, since others sleep in it. At this instant the loop decides anew; all loops together had accepted
+    /// this many connections when it left.
+    Deferring(Instant, u64),
+    /// Out of the list until this instant, so that loops that work can come back first.
+    BackingOff(Instant),
+    /// In the list although the loop is above the mean. All loops together had accepted this many connections by then.
+    Standby(u64),
+}
+
+/// What a loop does about its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Move {
+    /// Keeps its place.
+    Stay,
+    /// Becomes [`Place::Listed`].
+    List,
+    /// Becomes [`Place::Deferring`], for a new round.
+    Defer,
+    /// Becomes [`Place::BackingOff`], for a time that grows with the excess.
+    BackOff,
+    /// Becomes [`Place::Standby`].
+    StandBy,
+}
+
+/// What a decision depends on, beside the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// The loop is above the mean.
+    pub(super) above: bool,
+    /// Another loop sleeps in the list.
+    pub(super) asleep: bool,
+    /// The place's instant has come.
+    pub(super) over: bool,
+    /// Some loop has accepted a connection since the place was taken.
+    pub(super) any: bool,
+    /// This loop has accepted a connection since it last decided.
+    pub(super) own: bool,
+}
+
+impl Place {
+    /// The table of moves.
+    #[rustfmt::skip]
+    pub(super) fn next(self, facts: Facts) -> Move {
+        use Move::{BackOff, Defer, List, StandBy, Stay};
+        use Place::{BackingOff, Deferring, Listed, Standby};
+        let Facts { above, asleep, over, any, own } = facts;
+        match (self, above, asleep, over, any, own) {
+            // place           above  asleep over   any    own
+            (_,                false, _,     _,     _,     _    ) => List,
+            (Listed,           true,  true,  _,     _,     _    ) => Defer,
+            (Listed,           true,  false, _,     _,     _    ) => BackOff,
+            // The kernel wakes the sleepers first. If none was needed in a whole round, the loop stands behind them.
+            (Deferring(..),    true,  true,  false, _,     _    ) => Stay,
+            (Deferring(..),    true,  true,  true,  false, _    ) => StandBy,
+            (Deferring(..),    true,  true,  true,  true,  _    ) => Defer,
+            (Deferring(..),    true,  false, _,     _,     _    ) => BackOff,
+            // The loops that work have had their time.
+            (BackingOff(_),    true,  true,  _,     _,     _    ) => Defer,
+            (BackingOff(_),    true,  false, false, _,     _    ) => Stay,
+            (BackingOff(_),    true,  false, true,  _,     _    ) => StandBy,
+            // Wake-ups without an accept do not move the loop out of the list.
+            (Standby(_),       true,  true,  _,     false, _    ) => Stay,
+            (Standby(_),       true,  true,  _,     true,  _    ) => Defer,
+            (Standby(_),       true,  false, _,     _,     false) => Stay,
+            (Standby(_),       true,  false, _,     _,     true ) => BackOff,
+        }
+    }
+
+    /// Whether the place's instant has come. Places without one never end by time.
+    pub(super) fn is_over(self, now: Instant) -> bool {
+        match self {
+            Place::Deferring(until, _) | Place::BackingOff(until) => now >= until,
+            Place::Listed | Place::Standby(_) => false,
+        }
+    }
+
+    /// Whether some loop has accepted since the place was taken, if all have accepted `accepts` by now.
+    pub(super) fn saw_accepts(self, accepts: u64) -> bool {
+        match self {
+            Place::Deferring(_, before) | Place::Standby(before) => before != accepts,
+            Place::Listed | Place::BackingOff(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: Option<bool> = None;
+    const YES: Option<bool> = Some(true);
+    const NO: Option<bool> = Some(false);
+
+    /// Every combination of facts that fits `row` gives this move. Returns how many there are.
+    fn holds(place: Place, row: [Option<bool>; 5], expected: Move) -> u32 {
+        let mut fitting = 0;
+        for bits in 0..1u32 << 5 {
+            let facts = [0, 1, 2, 3, 4].map(|bit| bits >> bit & 1 == 1);
+            if row.iter().zip(facts).any(|(want, fact)| want.is_some_and(|want| want != fact)) {
+                continue;
+            }
+            let [above, asleep, over, any, own] = facts;
+            let facts = Facts { above, asleep, over, any, own };
+            assert_eq!(place.next(facts), expected, "{place:?} {facts:?}");
+            fitting += 1;
+        }
+        fitting
+    }
+
+    #[test]
+    fn every_row_of_the_table_of_moves() {
+        let now = Instant::now();
+        let [listed, deferring, backing_off, standby] =
+            [Place::Listed, Place::Deferring(now, 7), Place::BackingOff(now), Place::Standby(7)];
+        let rows = [
+            (listed, [NO, ANY, ANY, ANY, ANY], Move::List),
+            (deferring, [NO, ANY, ANY, ANY, ANY], Move::List),
+            (backing_off, [NO, ANY, ANY, ANY, ANY], Move::List),
+            (standby, [NO, ANY, ANY, ANY, ANY], Move::List),
+            (listed, [YES, YES, ANY, ANY, ANY], Move::Defer),
+            (listed, [YES, NO, ANY, ANY, ANY], Move::BackOff),
+            (deferring, [YES, YES, NO, ANY, ANY], Move::Stay),
+            (deferring, [YES, YES, YES, NO, ANY], Move::StandBy),
+            (deferring, [YES, YES, YES, YES, ANY], Move::Defer),
+            (deferring, [YES, NO, ANY, ANY, ANY], Move::BackOff),
+            (backing_off, [YES, YES, ANY, ANY, ANY], Move::Defer),
+            (backing_off, [YES, NO, NO, ANY, ANY], Move::Stay),
+            (backing_off, [YES, NO, YES, ANY, ANY], Move::StandBy),
+            (standby, [YES, YES, ANY, NO, ANY], Move::Stay),
+            (standby, [YES, YES, ANY, YES, ANY], Move::Defer),
+            (standby, [YES, NO, ANY, ANY, NO], Move::Stay),
+            (standby, [YES, NO, ANY, ANY, YES], Move::BackOff),
+        ];
+        let tried: u32 = rows.into_iter().map(|(place, row, next)| holds(place, row, next)).sum();
+        assert_eq!(tried, 4 << 5, "each combination belongs to one row");
+    }
+}
