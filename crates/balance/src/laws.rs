@@ -1,43 +1,17 @@
 //! The laws of accept policies, run against each of them in the model of the kernel. Where a policy does not keep a law,
-//! its row of [`LAWS`](crate::promises::LAWS) says so.
+//! its row of [`PROMISES`](crate::model::PROMISES) says so.
 
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
 use crate::AcceptPolicy;
-use crate::model::{Client, Machine, Witness, World};
+use crate::model::{Bound, Client, Machine, Promise, Witness, World};
 
 const MS: Duration = Duration::from_millis(1);
 const WORK: Duration = Duration::from_millis(2);
 /// A wake-up, an accept, and what a model's turn takes.
 const PROMPT: Duration = Duration::from_micros(200);
-
-/// What a policy promises. `None`: nothing.
-struct Promise {
-    kind: AcceptPolicy,
-    /// Six connections one after another to three idle loops.
-    six: fn(&mut [u64]) -> bool,
-    /// The longest wait of a connection beside a sleeping loop, whatever happens to other loops.
-    wait: Option<Duration>,
-    /// The same while no loop is stopped or killed.
-    calm_wait: Option<Duration>,
-    /// The longest time for which no living loop listens.
-    unarmed: Option<Duration>,
-}
-
-fn one_takes_all(spread: &mut [u64]) -> bool {
-    spread.sort_unstable();
-    *spread == [0, 0, 6]
-}
-
-fn two_each(spread: &mut [u64]) -> bool {
-    *spread == [2, 2, 2]
-}
-
-fn whatever(spread: &mut [u64]) -> bool {
-    spread.iter().sum::<u64>() == 6
-}
 
 /// The request comes with the connection or, after `gap`, when the loop has accepted it.
 fn six_one_after_another(kind: AcceptPolicy, gap: Duration) -> Vec<u64> {
@@ -115,8 +89,8 @@ fn requests(schedule: &Schedule) -> u64 {
     each.sum()
 }
 
-fn within(limit: Option<Duration>, seen: Duration) -> Result<(), TestCaseError> {
-    if let Some(limit) = limit {
+fn within(bound: Bound, seen: Duration) -> Result<(), TestCaseError> {
+    if let Some(limit) = bound.limit(PROMPT) {
         prop_assert!(seen <= limit, "{seen:?} beyond {limit:?}");
     }
     Ok(())
@@ -128,7 +102,7 @@ fn nothing_is_lost(
     loops: usize,
     schedule: &Schedule,
 ) -> Result<(), TestCaseError> {
-    let mut world = play(promise.kind, loops, schedule);
+    let mut world = play(promise.policy, loops, schedule);
     let w = world.run(Duration::from_secs(21));
     prop_assert_eq!(w.answered.iter().sum::<u64>(), requests(schedule));
     prop_assert_eq!(w.lost, 0);
@@ -165,7 +139,7 @@ fn trouble_stays_local(
     loops: usize,
     schedule: &Schedule,
 ) -> Result<(), TestCaseError> {
-    let mut world = play(promise.kind, loops, schedule);
+    let mut world = play(promise.policy, loops, schedule);
     let w = world.run(Duration::from_secs(21));
     let clients = schedule.iter().filter(|(_, h)| matches!(h, Happening::Client(_))).count();
     if w.lost == 0 {
@@ -178,99 +152,72 @@ fn trouble_stays_local(
 }
 
 macro_rules! laws {
-    ($($name:ident: $promise:expr;)*) => { $(
-        mod $name {
-            use super::*;
+    ($($name:ident: $policy:expr;)*) => {
+        $(
+            mod $name {
+                use super::*;
 
-            #[test]
-            fn six_connections_to_three_idle_loops() {
-                let Promise { kind, six, .. } = $promise;
-                for gap in [Duration::ZERO, MS] {
-                    let mut spread = six_one_after_another(kind, gap);
-                    assert!(six(&mut spread), "{kind}: {spread:?}");
+                fn promise() -> Promise {
+                    Promise::of($policy).expect("each policy has a row")
+                }
+
+                #[test]
+                fn six_connections_to_three_idle_loops() {
+                    let Promise { policy, six, .. } = promise();
+                    for gap in [Duration::ZERO, MS] {
+                        let mut spread = six_one_after_another(policy, gap);
+                        spread.sort_unstable();
+                        assert!(six.fits(&spread), "{policy}: {spread:?}");
+                    }
+                }
+
+                proptest! {
+                    #![proptest_config(ProptestConfig {
+                        cases: ProptestConfig::default().cases / 4,
+                        failure_persistence: None,
+                        ..ProptestConfig::default()
+                    })]
+
+                    #[test]
+                    fn in_calm((loops, schedule) in calm()) {
+                        nothing_is_lost(&promise(), loops, &schedule)?;
+                    }
+
+                    #[test]
+                    fn in_trouble((loops, schedule) in troubled()) {
+                        trouble_stays_local(&promise(), loops, &schedule)?;
+                    }
+
+                    #[test]
+                    fn on_two_cpus((loops, schedule) in troubled()) {
+                        nothing_is_lost_on_two_cpus(promise().policy, loops, &schedule)?;
+                    }
                 }
             }
+        )*
 
-            proptest! {
-                #![proptest_config(ProptestConfig {
-                    cases: ProptestConfig::default().cases / 4,
-                    failure_persistence: None,
-                    ..ProptestConfig::default()
-                })]
-
-                #[test]
-                fn in_calm((loops, schedule) in calm()) {
-                    nothing_is_lost(&$promise, loops, &schedule)?;
-                }
-
-                #[test]
-                fn in_trouble((loops, schedule) in troubled()) {
-                    trouble_stays_local(&$promise, loops, &schedule)?;
-                }
-
-                #[test]
-                fn on_two_cpus((loops, schedule) in troubled()) {
-                    nothing_is_lost_on_two_cpus($promise.kind, loops, &schedule)?;
-                }
-            }
+        #[test]
+        fn each_row_of_the_promises_is_tested() {
+            let tested = [$($policy),*];
+            let mut rows = crate::model::PROMISES.iter();
+            assert!(rows.all(|row| tested.contains(&row.policy)));
         }
-    )* };
+    };
 }
 
 laws! {
-    // One loop does the work, however many sleep; when it is stopped, nobody does.
-    single: Promise {
-        kind: AcceptPolicy::Single, six: one_takes_all, wait: None, calm_wait: None, unarmed: None,
-    };
-    // A thread in accept(2) may belong to a loop that works: the connection is out of the queue.
-    blocking: Promise {
-        kind: AcceptPolicy::Blocking, six: two_each, wait: Some(PROMPT), calm_wait: Some(PROMPT),
-        unarmed: Some(Duration::ZERO),
-    };
-    herd: Promise {
-        kind: AcceptPolicy::Herd, six: one_takes_all, wait: Some(PROMPT), calm_wait: Some(PROMPT),
-        unarmed: Some(Duration::ZERO),
-    };
-    shared_epoll: Promise {
-        kind: AcceptPolicy::SharedEpoll, six: one_takes_all, wait: Some(PROMPT), calm_wait: Some(PROMPT),
-        unarmed: Some(Duration::ZERO),
-    };
-    // A loop that was told and is stopped or killed before it accepts takes the wake-up with it.
-    exclusive: Promise {
-        kind: AcceptPolicy::Exclusive, six: one_takes_all, wait: None, calm_wait: Some(PROMPT),
-        unarmed: Some(Duration::ZERO),
-    };
-    rotate: Promise {
-        kind: AcceptPolicy::Rotate(16), six: whatever, wait: None, calm_wait: Some(PROMPT),
-        unarmed: Some(Duration::ZERO),
-    };
-    rotate_each: Promise {
-        kind: AcceptPolicy::Rotate(1), six: two_each, wait: None, calm_wait: Some(PROMPT),
-        unarmed: Some(Duration::ZERO),
-    };
-    // Nobody listens while the holder works and the others wait for their delay.
-    mutex: Promise {
-        kind: AcceptPolicy::Mutex, six: whatever, wait: None, calm_wait: Some(Duration::from_millis(501)),
-        unarmed: Some(Duration::from_millis(501)),
-    };
-    // A queue per loop: who sleeps cannot help.
-    reuseport: Promise {
-        kind: AcceptPolicy::Reuseport, six: whatever, wait: None, calm_wait: None,
-        unarmed: Some(Duration::ZERO),
-    };
-    // A queue per loop, but a shorter one, and others come to the help of who does not come to it.
-    reuseport_load: Promise {
-        kind: AcceptPolicy::ReuseportLoad, six: two_each, wait: None, calm_wait: None,
-        unarmed: Some(Duration::ZERO),
-    };
-    dispatch: Promise {
-        kind: AcceptPolicy::Dispatch, six: two_each, wait: None, calm_wait: Some(PROMPT), unarmed: None,
-    };
-    // Who carries more leaves the place to those that work for 5 ms at most, to those that sleep for two rounds of 20.
-    fair: Promise {
-        kind: AcceptPolicy::Fair, six: two_each, wait: Some(Duration::from_millis(45)),
-        calm_wait: Some(Duration::from_millis(6)), unarmed: Some(Duration::from_millis(6)),
-    };
+    single: AcceptPolicy::Single;
+    blocking: AcceptPolicy::Blocking;
+    herd: AcceptPolicy::Herd;
+    shared_epoll: AcceptPolicy::SharedEpoll;
+    exclusive: AcceptPolicy::Exclusive;
+    rotate: AcceptPolicy::Rotate(16);
+    rotate_each: AcceptPolicy::Rotate(1);
+    mutex: AcceptPolicy::Mutex;
+    reuseport: AcceptPolicy::Reuseport;
+    reuseport_load: AcceptPolicy::ReuseportLoad;
+    dispatch: AcceptPolicy::Dispatch;
+    fair: AcceptPolicy::Fair;
 }
 
 fn load(kind: AcceptPolicy, loops: usize, clients: usize, client: Client) -> World {

@@ -116,8 +116,9 @@ impl Case {
         let mut policies: Vec<LoopPolicy> = (0..living).map(|i| self.sit(i)).collect();
         let mut now = self.now();
         for round in 0..ROUNDS {
-            let turn =
-                |policy: &mut LoopPolicy| policy.before_wait(now, &table, Load::default(), true).stance;
+            let turn = |policy: &mut LoopPolicy| {
+                policy.before_wait(now, &table, Load::default(), true).stance
+            };
             let listens =
                 policies.iter_mut().map(turn).filter(|stance| *stance != Stance::Disarmed).count();
             assert!(round < FIRST || listens > 0, "no loop listens, {:?}", self.kind);

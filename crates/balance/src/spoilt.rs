@@ -33,7 +33,8 @@ impl Case {
         let table = LoadTable::over(&words, base);
         let mutex_delay = Duration::from_millis(500);
         let setup = |me| LoopSetup { me, sockets: 1, connections: 9, mutex_delay };
-        let policies = (0..LOOPS).map(|me| LoopPolicy::take(kind, setup(me), base, &table)).collect();
+        let policies =
+            (0..LOOPS).map(|me| LoopPolicy::take(kind, setup(me), base, &table)).collect();
         let (waits, dice) = (vec![Wait::DISARMED; LOOPS], Dice::salted(seed, kind.name()));
         Case { words, base, now: base, policies, waits, dice }
     }

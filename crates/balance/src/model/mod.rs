@@ -10,9 +10,9 @@
 mod clients;
 mod cpus;
 mod kernel;
-
 mod machine;
 mod notes;
+mod promises;
 mod queue;
 mod turns;
 mod witness;
@@ -28,6 +28,7 @@ use self::clients::Clients;
 pub use self::machine::Machine;
 use self::machine::{Host, Task};
 pub use self::notes::{Note, What};
+pub use self::promises::{Bound, PROMISES, Promise, Spread};
 pub use self::queue::{Socket, Visit};
 pub use self::witness::Witness;
 use crate::{AcceptDriver, AcceptPolicy, Load, LoadTable, SocketLayout, Stance};

@@ -245,7 +245,7 @@ impl Fate {
             crash: None,
             again: false,
             longest: d.pick(&[3_000, 60_000, 400_000, 3_000_000]),
-            config: config(d, law.policy, &same),
+            config: config(d, &law.policy(), &same),
             kills: kills(seed),
             reloads: reloads(seed, &same),
         }
@@ -288,7 +288,7 @@ impl Fate {
             crash: None,
             again: false,
             longest: 100,
-            config: config(d, law.policy, &same),
+            config: config(d, &law.policy(), &same),
             kills: Vec::new(),
             reloads: Vec::new(),
         }
@@ -335,8 +335,8 @@ fn reloads(seed: u64, same: &Same<'_>) -> Vec<(u64, Config)> {
     let count = d.pick(&[0, 0, 1, 3]);
     let one = |_| {
         let after = d.pick(&[1_000_000, 100_000_000, 2_000_000_000, 30_000_000_000]);
-        let policy = law::draw(d).policy;
-        (d.below(after) as u64, config(d, policy, same))
+        let policy = law::draw(d).policy();
+        (d.below(after) as u64, config(d, &policy, same))
     };
     (0..count).map(one).collect()
 }
