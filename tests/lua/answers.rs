@@ -1,6 +1,6 @@
 //! Requests and answers, as scripts see and change them.
 
-use super::{ask, said, server};
+use super::{ask, said, server, server_with};
 
 #[test]
 fn output_is_what_openresty_prints() {
@@ -105,6 +105,90 @@ fn large_bodies_are_files() {
     let body = "x".repeat(100_000);
     let head = format!("POST / HTTP/1.1\r\nContent-Length: {}", body.len());
     assert_eq!(ask(&server, &head, &body).body(), "nil 100000\n");
+}
+
+/// The values are those of lua-nginx-module 0.10.23, which knows no bodies in chunks here.
+#[test]
+fn a_script_receives_the_body_piece_by_piece() {
+    let scripts = [
+        ("line", "for i = 1, 4 do P(s:receive()) end", "one;two;nil|closed|three;nil|closed;"),
+        (
+            "all",
+            "P(s:receive('*a')) P(s:receive('*a')) P(s:receive(1))",
+            "one\r\ntwo\nthree;;nil|closed|;",
+        ),
+        (
+            "size",
+            "P(s:receive(5)) P(s:receive(0)) P(s:receive(50)) P(s:receive(1))",
+            "one\r\n;;nil|closed|two\nthree;nil|closed;",
+        ),
+        ("any", "P(s:receiveany(2)) P(s:receiveany(1))", "on;e;"),
+        (
+            "until",
+            "local r = s:receiveuntil('\\nt') P(r()) P(r()) P(r())",
+            "one\r;wo;nil|closed|hree;",
+        ),
+        (
+            "others",
+            "ngx.req.read_body() P(ngx.req.get_body_data()) P(ngx.req.socket()) P(s.send) P(s:receive(3))",
+            "nil;nil|request body already exists;nil;one;",
+        ),
+    ];
+    let mut locations = String::new();
+    for (name, script, _) in scripts {
+        locations += &format!(
+            "location = /{name} {{ content_by_lua_block {{
+                 local s, err = ngx.req.socket()
+                 if not s then return P(nil, err) end
+                 {script}
+             }} }}"
+        );
+    }
+    locations += "location = /slow { content_by_lua_block {
+                      local s = ngx.req.socket()
+                      s:settimeout(20)
+                      P(s:receive(8))
+                      ngx.flush(true)
+                      s:settimeout(60000)
+                      P(s:receive(4))
+                  } }
+                  location = /raw { content_by_lua_block { P(ngx.req.socket(true)) } }
+                  location = /after { content_by_lua_block { ngx.req.read_body() P(ngx.req.socket()) } }";
+    let server = server_with(
+        "init_by_lua_block {
+             function P(...)
+                 local t = { ... }
+                 for i = 1, select('#', ...) do t[i] = tostring(t[i]) end
+                 ngx.print(table.concat(t, '|'), ';')
+             end
+         }",
+        &locations,
+    );
+    let body = "one\r\ntwo\nthree";
+    for (name, _, expected) in scripts {
+        // What a script leaves of the body is no request.
+        let mut client = server.connect();
+        let length = format!("Content-Length: {}\r\n", body.len());
+        let line = format!("POST /{name}");
+        assert_eq!(client.ask(&line, &length, body).body(), expected, "{name}");
+        let chunks: String = body
+            .split_inclusive('t')
+            .fold(String::new(), |text, piece| format!("{text}{:x}\r\n{piece}\r\n", piece.len()));
+        let answer =
+            client.ask(&line, "Transfer-Encoding: chunked\r\n", &format!("{chunks}0\r\n\r\n"));
+        assert_eq!(answer.body(), expected, "{name} in chunks");
+        assert_eq!(client.ask(&line, "", "").body(), "nil|no body;");
+    }
+    let mut client = server.connect();
+    client.send(
+        "POST /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 9\r\n\r\nfirst",
+    );
+    assert_eq!(client.try_line().unwrap(), "HTTP/1.1 200 OK");
+    client.send("rest");
+    let rest = client.rest();
+    assert!(rest.contains("nil|timeout|first;") && rest.contains("rest;"), "{rest}");
+    assert_eq!(server.get("/raw").body(), "nil|raw request sockets are not supported;");
+    assert_eq!(server.get("/after").body(), "nil|request body already exists;");
 }
 
 #[test]

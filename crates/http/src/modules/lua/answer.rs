@@ -1,13 +1,13 @@
 //! What scripts write to the client: gathered, and sent when they wait or end.
 
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
 use weir_engine::Chain;
 use weir_proto::http1::Version;
 
 use super::anchors::Anchor;
-use super::socket::CloseWithRequest;
+use super::socket::{BodySocket, CloseWithRequest};
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -28,6 +28,8 @@ pub struct Context {
     refused: Option<Step>,
     /// Connections that close with the request, unless they are kept.
     sockets: Vec<Weak<dyn CloseWithRequest>>,
+    /// A script reads the body from this: nothing else does.
+    pub body_socket: Option<Rc<BodySocket>>,
     /// A header filter's script has ended the request once: it is not asked for the page of that.
     pub filter_exited: bool,
 }

@@ -16,6 +16,7 @@ use weir_log::Level;
 
 use super::anchors::{Anchor, Packed};
 use super::current::{self, Phase};
+use super::socket::{Failed, Pattern};
 use super::{answer, vm::Vm};
 use crate::request::Request;
 
@@ -31,6 +32,8 @@ pub enum Wish {
     Wait(Wait),
     /// `ngx.req.read_body`
     ReadBody,
+    /// A receiving method of `ngx.req.socket`
+    ReceiveBody(Pattern),
     /// `ngx.flush`
     Flush,
     /// `ngx.eof`
@@ -327,11 +330,18 @@ impl Run<'_> {
             Wish::Kill(id) => self.kill(i, id),
             Wish::ReadBody => {
                 let r = self.request.as_deref_mut()?;
-                if let Err(status) = r.read_body().await {
+                let is_taken = answer::context(r).body_socket.is_some();
+                if !is_taken && let Err(status) = r.read_body().await {
                     // Too large, broken, too slow: no script can make good for that.
                     return Some(Outcome::Exit(Exit::Status(i32::from(status))));
                 }
                 self.set(i, ready(|_| Ok(MultiValue::new())));
+            }
+            Wish::ReceiveBody(pattern) => {
+                let r = self.request.as_deref_mut()?;
+                let socket = answer::context(r).body_socket.clone()?;
+                let received = socket.receive(r, &pattern).await;
+                self.set(i, State::Ready(received_reply(received)));
             }
             Wish::Flush => {
                 let state = self.send(false).await;
@@ -619,4 +629,20 @@ pub fn text_of(error: &Error) -> String {
 /// A reply that is one or more values known already.
 pub fn reply(values: impl FnOnce(&Lua) -> mlua::Result<MultiValue> + 'static) -> Reply {
     Box::new(values)
+}
+
+/// What a receiving method returns: the bytes and, as the fourth value, whether a mark was reached; or nil, the error, and
+/// what came.
+pub fn received_reply(received: Result<(Vec<u8>, bool), (Failed, Vec<u8>)>) -> Reply {
+    reply(move |lua| match received {
+        Ok((bytes, reached)) => {
+            let text = Value::String(lua.create_string(bytes)?);
+            Ok(MultiValue::from_vec(vec![text, Value::Nil, Value::Nil, Value::Boolean(reached)]))
+        }
+        Err((failed, part)) => {
+            let mut values = failure(lua, &failed.to_string());
+            values.push_back(Value::String(lua.create_string(part)?));
+            Ok(values)
+        }
+    })
 }

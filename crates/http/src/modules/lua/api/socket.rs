@@ -5,16 +5,17 @@ use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use mlua::{Lua, MultiValue, UserDataRef, Value};
+use mlua::{Either, Lua, MultiValue, UserDataRef, Value};
 use weir_engine::Handle;
 
 use super::{Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::LocationConf;
 use crate::modules::lua::answer;
-use crate::modules::lua::current::{Refusal, with};
-use crate::modules::lua::run::{Reply, Wish, failure, reply};
-use crate::modules::lua::socket::{Failed, Pattern, Server, Socket};
+use crate::modules::lua::current::{Refusal, with, with_answer};
+use crate::modules::lua::run::{Reply, Wish, failure, received_reply, reply};
+use crate::modules::lua::socket::{BodySocket, Failed, Pattern, Server, Socket};
+use crate::request::Request;
 
 /// A socket as scripts hold it.
 struct Handed(Rc<Socket>);
@@ -22,6 +23,14 @@ struct Handed(Rc<Socket>);
 impl mlua::UserData for Handed {}
 
 type Held = UserDataRef<Handed>;
+
+/// The request's body as scripts hold it.
+struct BodyHandle(Rc<BodySocket>);
+
+impl mlua::UserData for BodyHandle {}
+
+/// What can be received from.
+type Source = Either<Held, UserDataRef<BodyHandle>>;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -34,10 +43,17 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let _ = with(|r| answer::context(r).add_socket(weak));
         lua.create_userdata(Handed(socket)).map_err(|error| error.to_string().into())
     })?;
-    natives.add("socket_timeouts", |_, (socket, times): (Held, (f64, f64, f64))| {
+    natives.add("socket_timeouts", |_, (socket, times): (Source, (f64, f64, f64))| {
         let time = |ms: f64| (ms > 0.0).then(|| Duration::from_millis(ms as u64));
         let (connect, send, receive) = times;
-        socket.0.set_timeouts([time(connect), time(send), time(receive)]);
+        match socket {
+            Either::Left(socket) => {
+                socket.0.set_timeouts([time(connect), time(send), time(receive)]);
+            }
+            Either::Right(body) => {
+                time(receive).into_iter().for_each(|time| body.0.set_timeout(time))
+            }
+        }
     })?;
     natives.add_waiting("socket_connect", |_, (socket, host, port, pool): Connecting| {
         let server = Server::new(&host.as_bytes(), port)?;
@@ -73,7 +89,15 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("socket_close", |_, socket: Held| {
         done(if socket.0.close() { Ok(()) } else { Err("closed") })
     })?;
-    natives.add("socket_is_open", |_, socket: Held| socket.0.is_open())?;
+    natives.add("socket_is_open", |_, socket: Source| match socket {
+        Either::Left(socket) => socket.0.is_open(),
+        Either::Right(body) => body.0.is_open(),
+    })?;
+    natives.add("body_socket", |lua, ()| match with_answer(body_socket) {
+        Ok(Ok(socket)) => (None, lua.create_userdata(BodyHandle(socket)).ok(), None),
+        Ok(Err(why)) => (None, None, Some(why)),
+        Err(refusal) => (Some(refusal.to_string()), None, None),
+    })?;
     natives.add("socket_reused", |_, socket: Held| socket.0.reused())?;
     natives.add_refusing(
         "socket_keep",
@@ -107,7 +131,7 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
             done.map(|()| Value::Integer(sent)).map_err(|failed| (failed, None))
         }))
     })?;
-    natives.add_waiting("socket_receive", |_, (socket, pattern): (Held, Value)| {
+    natives.add_waiting("socket_receive", |_, (socket, pattern): (Source, Value)| {
         let pattern = match &pattern {
             Value::Nil => Pattern::Line,
             Value::Integer(n) => {
@@ -122,7 +146,7 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
         };
         receive(&socket, pattern)
     })?;
-    natives.add_waiting("socket_receive_any", |_, (socket, most): (Held, usize)| {
+    natives.add_waiting("socket_receive_any", |_, (socket, most): (Source, usize)| {
         if most == 0 {
             return Err("bad argument #2 to 'receiveany' (bad max argument)".into());
         }
@@ -130,7 +154,7 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_waiting(
         "socket_until",
-        |_, (socket, mark, inclusive, most): (Held, mlua::String, bool, Option<usize>)| {
+        |_, (socket, mark, inclusive, most): (Source, mlua::String, bool, Option<usize>)| {
             let mark = mark.as_bytes().to_vec();
             if mark.is_empty() {
                 return Err("pattern is empty".into());
@@ -140,18 +164,35 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
     )
 }
 
-fn receive(socket: &Held, pattern: Pattern) -> Result<Wish, Refusal> {
-    let (socket, handle) = (socket.0.clone(), handle()?);
-    Ok(Wish::Wait(Box::pin(async move {
-        let received = socket.receive(&handle, &pattern).await;
-        reply(move |lua| match received {
-            Ok((bytes, over)) => {
-                let text = Value::String(lua.create_string(bytes)?);
-                Ok(MultiValue::from_vec(vec![text, Value::Nil, Value::Nil, Value::Boolean(over)]))
+fn receive(socket: &Source, pattern: Pattern) -> Result<Wish, Refusal> {
+    match socket {
+        Either::Left(socket) => {
+            let (socket, handle) = (socket.0.clone(), handle()?);
+            Ok(Wish::Wait(Box::pin(async move {
+                received_reply(socket.receive(&handle, &pattern).await)
+            })))
+        }
+        Either::Right(body) => with(|r| {
+            let own = answer::context(r).body_socket.as_ref();
+            match own.is_some_and(|own| Rc::ptr_eq(own, &body.0)) {
+                true => Ok(Wish::ReceiveBody(pattern)),
+                false => Err("bad request".into()),
             }
-            Err((failed, part)) => fail(lua, &failed, Some(&part)),
-        })
-    })))
+        })?,
+    }
+}
+
+/// `ngx.req.socket()`: from now on only this socket reads the body.
+fn body_socket(r: &mut Request) -> Result<Rc<BodySocket>, &'static str> {
+    if r.body.is_whole() || answer::context(r).body_socket.is_some() {
+        return Err("request body already exists");
+    }
+    if r.body.is_read() {
+        return Err("no body");
+    }
+    let socket = Rc::new(BodySocket::new(r.conf().lua.read_timeout));
+    answer::context(r).body_socket = Some(socket.clone());
+    Ok(socket)
 }
 
 /// A wait whose end is one value, or nil, the error, and what there was.

@@ -194,6 +194,23 @@ function methods:setoption(option, value)
     return true
 end
 
+-- The client's body, from which a script only receives.
+
+local body_class = { __index = {} }
+for _, name in ipairs { "receive", "receiveany", "receiveuntil", "settimeout", "settimeouts" } do
+    body_class.__index[name] = methods[name]
+end
+
+function ngx.req.socket(...)
+    local n, raw = select("#", ...), ...
+    counted(n, 0, 1, "expecting 0 or 1 argument, but got %d")
+    if raw then return nil, "raw request sockets are not supported" end
+    if check(native.is_subrequest()) then raise("attempt to read the request body in a subrequest") end
+    local socket, why = check(native.body_socket())
+    if not socket then return nil, why end
+    return setmetatable({ socket = socket }, body_class)
+end
+
 ngx.socket = {}
 
 function ngx.socket.tcp(...)

@@ -15,10 +15,12 @@ use weir_tls::{Client, Secured, Wire};
 use crate::event_loop::LoopState;
 use crate::site::core;
 
+mod body;
 mod pattern;
 mod pools;
 mod udp;
 
+pub use body::BodySocket;
 pub use pattern::Pattern;
 use pools::Idle;
 pub use pools::Pools;
@@ -114,18 +116,6 @@ impl Line {
     fn new(wire: Wire) -> Rc<Line> {
         let (unread, late, torn) = Default::default();
         Rc::new(Line { wire, unread, late, torn })
-    }
-
-    fn cut(&self, pattern: &Pattern, keep: usize, taken: usize) -> Vec<u8> {
-        let mut unread = self.unread.borrow_mut();
-        let taken = taken.min(unread.len());
-        let rest = unread.split_off(taken);
-        let mut found = std::mem::replace(&mut *unread, rest);
-        found.truncate(keep);
-        if *pattern == Pattern::Line {
-            found.retain(|byte| *byte != b'\r');
-        }
-        found
     }
 }
 
@@ -265,10 +255,10 @@ impl Socket {
         let line = self.line.borrow().clone().ok_or_else(|| without(Failed::Closed))?;
         let _busy = Busy::new(&self.receiving, "reading").map_err(without)?;
         loop {
-            let found = pattern.found(&line.unread.borrow());
-            if let Some((keep, taken, over)) = found {
+            let found = pattern.take(&mut line.unread.borrow_mut());
+            if let Some(found) = found {
                 line.late.set(false);
-                return Ok((line.cut(pattern, keep, taken), over));
+                return Ok(found);
             }
             line.late.set(true);
             let limit = self.timeouts.get()[2];

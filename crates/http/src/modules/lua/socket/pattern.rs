@@ -23,8 +23,20 @@ pub enum Pattern {
 }
 
 impl Pattern {
+    /// Takes what it wants out of what has come, if that is enough; and whether a mark was reached.
+    pub fn take(&self, unread: &mut Vec<u8>) -> Option<(Vec<u8>, bool)> {
+        let (keep, taken, reached) = self.found(unread)?;
+        let rest = unread.split_off(taken.min(unread.len()));
+        let mut found = std::mem::replace(unread, rest);
+        found.truncate(keep);
+        if *self == Pattern::Line {
+            found.retain(|byte| *byte != b'\r');
+        }
+        Some((found, reached))
+    }
+
     /// Of what has come: how much is received, how much is taken, and whether a mark was reached.
-    pub fn found(&self, unread: &[u8]) -> Option<(usize, usize, bool)> {
+    fn found(&self, unread: &[u8]) -> Option<(usize, usize, bool)> {
         match self {
             Pattern::Line => {
                 let at = memchr::memchr(b'\n', unread)?;
