@@ -16,23 +16,23 @@ pub(crate) struct Backlog {
 
 /// One that waits.
 #[derive(Debug)]
-pub(crate) struct Place<'b> {
+pub(crate) struct BacklogSlot<'b> {
     backlog: &'b Backlog,
     bytes: u64,
 }
 
 impl Backlog {
     /// A place for an answer, if it need not be the last straw.
-    pub(crate) fn enter(&self, bytes: u64) -> Option<Place<'_>> {
+    pub(crate) fn enter(&self, bytes: u64) -> Option<BacklogSlot<'_>> {
         let answers = self.answers.fetch_add(1, Ordering::Relaxed);
         let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         // Given back when it is dropped, whether it is taken or not.
-        let place = Place { backlog: self, bytes };
+        let place = BacklogSlot { backlog: self, bytes };
         (answers < ANSWERS && waiting < BYTES).then_some(place)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for BacklogSlot<'_> {
     fn drop(&mut self) {
         self.backlog.answers.fetch_sub(1, Ordering::Relaxed);
         self.backlog.bytes.fetch_sub(self.bytes, Ordering::Relaxed);

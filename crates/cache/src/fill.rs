@@ -18,7 +18,7 @@ use crate::entry::Entry;
 /// An answer that comes in.
 #[derive(Debug)]
 pub struct Fill {
-    state: Mutex<State>,
+    state: Mutex<FillState>,
     /// Bytes of the body that stay in memory.
     limit: u64,
 }
@@ -36,7 +36,7 @@ pub enum End {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FillState {
     head: Head,
     pieces: VecDeque<Bytes>,
     /// Where in the body the first piece begins.
@@ -87,12 +87,12 @@ impl Fill {
         Arc::new(Fill { state: Mutex::default(), limit })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FillState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state and tells all who wait.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut FillState) -> T) -> T {
         let mut state = self.lock();
         let out = change(&mut state);
         state.trim(self.limit);
@@ -102,11 +102,11 @@ impl Fill {
         out
     }
 
-    async fn until<T>(&self, ready: impl Fn(&mut State) -> Option<T>) -> T {
+    async fn until<T>(&self, ready: impl Fn(&mut FillState) -> Option<T>) -> T {
         poll_fn(|cx| self.poll(cx, &ready)).await
     }
 
-    fn poll<T>(&self, cx: &Context<'_>, ready: impl Fn(&mut State) -> Option<T>) -> Poll<T> {
+    fn poll<T>(&self, cx: &Context<'_>, ready: impl Fn(&mut FillState) -> Option<T>) -> Poll<T> {
         let mut state = self.lock();
         match ready(&mut state) {
             Some(out) => Poll::Ready(out),
@@ -388,7 +388,7 @@ impl Drop for Reader {
     }
 }
 
-impl State {
+impl FillState {
     /// No more is to stay in memory.
     fn is_full(&self, limit: u64) -> bool {
         self.received - self.start >= limit.max(1)

@@ -30,7 +30,7 @@ pub struct Index {
 
 /// What is known of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum Lookup {
     /// It should be in its file, of this generation: the number changes whenever the file does, and no other file of
     /// the cache has it or had it lately. 0 is no number.
     Stored(u32),
@@ -72,46 +72,46 @@ impl Lock {
 
 /// The state of an entry: flags, 4 bits; an error's status, 12; how often it was asked for, 16; its generation, 32.
 #[derive(Clone, Copy)]
-struct State(u64);
+struct EntryState(u64);
 
 /// The largest number of uses that is counted.
 const MOST_USES: u64 = 0xffff;
 
-impl State {
+impl EntryState {
     fn has(self, flag: u64) -> bool {
         self.0 & flag != 0
     }
 
-    fn with(self, flag: u64) -> State {
-        State(self.0 | flag)
+    fn with(self, flag: u64) -> EntryState {
+        EntryState(self.0 | flag)
     }
 
-    fn without(self, flag: u64) -> State {
-        State(self.0 & !flag)
+    fn without(self, flag: u64) -> EntryState {
+        EntryState(self.0 & !flag)
     }
 
     fn error(self) -> u16 {
         (self.0 >> 4) as u16 & 0xfff
     }
 
-    fn with_error(self, status: u16) -> State {
-        State(self.0 & !0xfff0 | u64::from(status & 0xfff) << 4)
+    fn with_error(self, status: u16) -> EntryState {
+        EntryState(self.0 & !0xfff0 | u64::from(status & 0xfff) << 4)
     }
 
     fn uses(self) -> u64 {
         self.0 >> 16 & MOST_USES
     }
 
-    fn with_uses(self, uses: u64) -> State {
-        State(self.0 & !(MOST_USES << 16) | uses.min(MOST_USES) << 16)
+    fn with_uses(self, uses: u64) -> EntryState {
+        EntryState(self.0 & !(MOST_USES << 16) | uses.min(MOST_USES) << 16)
     }
 
     fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    fn with_generation(self, generation: u32) -> State {
-        State(self.0 & 0xffff_ffff | u64::from(generation) << 32)
+    fn with_generation(self, generation: u32) -> EntryState {
+        EntryState(self.0 & 0xffff_ffff | u64::from(generation) << 32)
     }
 }
 
@@ -137,15 +137,15 @@ impl Index {
 
     /// Somebody asks for a key: `uses` says how often it must be asked for, `wall` is the time of day. An entry that
     /// has to make room is told to `gone`: its file is to be removed.
-    pub fn look(&self, key: &Key, now: u64, wall: i64, uses: u64, gone: &mut Vec<Key>) -> Found {
-        let Some(mut table) = self.lock() else { return Found::NoRoom };
+    pub fn look(&self, key: &Key, now: u64, wall: i64, uses: u64, gone: &mut Vec<Key>) -> Lookup {
+        let Some(mut table) = self.lock() else { return Lookup::NoRoom };
         let Some(entry) = table.find(&key.0) else {
-            let Some(entry) = add(&mut table, key, gone) else { return Found::NoRoom };
-            table.set_values(entry, [State(0).with_uses(1).0, 0, 0, 0, now]);
-            return if uses > 1 { Found::Scarce } else { Found::Absent };
+            let Some(entry) = add(&mut table, key, gone) else { return Lookup::NoRoom };
+            table.set_values(entry, [EntryState(0).with_uses(1).0, 0, 0, 0, now]);
+            return if uses > 1 { Lookup::Scarce } else { Lookup::Absent };
         };
         table.touch(entry);
-        let mut state = State(table.value(entry, STATE));
+        let mut state = EntryState(table.value(entry, STATE));
         state = state.with_uses(state.uses() + 1);
         if state.error() != 0 && (table.value(entry, VALID) as i64) < wall {
             state = state.with_error(0);
@@ -155,10 +155,10 @@ impl Index {
             table.set_value(entry, SEEN, now);
         }
         match state {
-            s if s.error() != 0 => Found::Error(s.error()),
-            s if s.has(EXISTS) => Found::Stored(s.generation()),
-            s if s.uses() >= uses.min(MOST_USES) => Found::Absent,
-            _ => Found::Scarce,
+            s if s.error() != 0 => Lookup::Error(s.error()),
+            s if s.has(EXISTS) => Lookup::Stored(s.generation()),
+            s if s.uses() >= uses.min(MOST_USES) => Lookup::Absent,
+            _ => Lookup::Scarce,
         }
     }
 
@@ -177,8 +177,8 @@ impl Index {
         let lock = Lock::new(now.saturating_add(age.as_millis() as u64)).0;
         let mut ticket = None;
         self.change(&key.0, |values| {
-            if !State(values[STATE]).has(UPDATING) || !Lock(values[LOCK]).holds(now) {
-                values[STATE] = State(values[STATE]).with(UPDATING).0;
+            if !EntryState(values[STATE]).has(UPDATING) || !Lock(values[LOCK]).holds(now) {
+                values[STATE] = EntryState(values[STATE]).with(UPDATING).0;
                 values[LOCK] = lock;
                 ticket = Some(Ticket { key: *key, lock });
             }
@@ -190,7 +190,7 @@ impl Index {
     pub fn is_updating(&self, key: &Key, now: u64) -> bool {
         let Some(table) = self.lock() else { return false };
         table.find(&key.0).is_some_and(|entry| {
-            let state = State(table.value(entry, STATE));
+            let state = EntryState(table.value(entry, STATE));
             state.has(UPDATING) && Lock(table.value(entry, LOCK)).holds(now)
         })
     }
@@ -200,7 +200,7 @@ impl Index {
         let Some(mut table) = self.lock() else { return };
         let Some(entry) = table.find(&ticket.key.0) else { return };
         if table.value(entry, LOCK) == ticket.lock {
-            let state = State(table.value(entry, STATE)).without(UPDATING);
+            let state = EntryState(table.value(entry, STATE)).without(UPDATING);
             table.set_value(entry, STATE, state.0);
         }
     }
@@ -208,7 +208,7 @@ impl Index {
     /// An error stands for the answer of a key until then.
     pub fn set_error(&self, key: &Key, status: u16, until: i64) {
         self.change(&key.0, |values| {
-            values[STATE] = State(values[STATE]).with_error(status).0;
+            values[STATE] = EntryState(values[STATE]).with_error(status).0;
             values[VALID] = until as u64;
         });
     }
@@ -222,7 +222,7 @@ impl Index {
             return 0;
         };
         table.touch(entry);
-        let old = State(table.value(entry, STATE));
+        let old = EntryState(table.value(entry, STATE));
         let before = if old.has(EXISTS) { table.value(entry, SIZE) } else { 0 };
         let state = old.with(EXISTS).with_error(0).with_uses(old.uses().max(1));
         let state = state.with_generation(next_generation(&mut table));
@@ -237,7 +237,7 @@ impl Index {
         let Some(mut table) = self.lock() else { return };
         let found = table.find(&key.0);
         let Some(entry) = found.or_else(|| table.add(&key.0)) else { return };
-        let state = State(table.value(entry, STATE));
+        let state = EntryState(table.value(entry, STATE));
         if !state.has(EXISTS) {
             let state = state.with(EXISTS).with_uses(state.uses().max(1));
             let state = state.with_generation(next_generation(&mut table));
@@ -251,7 +251,7 @@ impl Index {
     pub fn changed(&self, key: &Key) -> Option<u32> {
         let mut table = self.lock()?;
         let entry = table.find(&key.0)?;
-        let state = State(table.value(entry, STATE));
+        let state = EntryState(table.value(entry, STATE));
         state.has(EXISTS).then(|| {
             let state = state.with_generation(next_generation(&mut table));
             table.set_value(entry, STATE, state.0);
@@ -263,7 +263,7 @@ impl Index {
     pub fn lost(&self, key: &Key) {
         let Some(mut table) = self.lock() else { return };
         let Some(entry) = table.find(&key.0) else { return };
-        let state = State(table.value(entry, STATE));
+        let state = EntryState(table.value(entry, STATE));
         if state.has(EXISTS) {
             let size = table.value(entry, SIZE);
             let state = state.without(EXISTS);
@@ -283,7 +283,7 @@ impl Index {
             let entry = table.oldest()?;
             text.clear();
             table.key(entry, &mut text);
-            let state = State(table.value(entry, STATE));
+            let state = EntryState(table.value(entry, STATE));
             let Ok(key) = <[u8; 16]>::try_from(text.as_slice()) else {
                 if table.len() <= 1 {
                     return None;
@@ -324,7 +324,7 @@ impl Index {
         let Some(mut table) = self.lock() else { return false };
         let Some(entry) = table.find(&key.0) else { return false };
         let (exists, size) =
-            (State(table.value(entry, STATE)).has(EXISTS), table.value(entry, SIZE));
+            (EntryState(table.value(entry, STATE)).has(EXISTS), table.value(entry, SIZE));
         table.remove(entry);
         count(&mut table, 0, size);
         exists
@@ -386,7 +386,7 @@ fn add(table: &mut Locked<'_>, key: &Key, gone: &mut Vec<Key>) -> Option<Entry> 
         let oldest = table.oldest()?;
         let mut text = Vec::with_capacity(16);
         table.key(oldest, &mut text);
-        let state = State(table.value(oldest, STATE));
+        let state = EntryState(table.value(oldest, STATE));
         match <[u8; 16]>::try_from(text.as_slice()) {
             Ok(old) if !state.has(UPDATING) => {
                 let size = table.value(oldest, SIZE);

@@ -23,11 +23,11 @@ pub mod writer;
 pub use body::{Body, Range, is_short};
 pub use entry::{Entry, Stored, Times, Unusable};
 pub use fill::{End, Fill, Piece, Reader, Rest};
-pub use index::{Found, Index, Ticket};
+pub use index::{Index, Lookup, Ticket};
 pub use key::{Key, Variant};
 pub use memory::{Look, Memory, Object};
 pub use overdue::{Late, Overdue};
-pub use store::{Opened, Place};
+pub use store::{CacheDirectory, Opened};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -38,7 +38,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Where its files are, and how they are spread over directories.
-    pub place: Place,
+    pub place: CacheDirectory,
     /// New files grow where temporary files are, not in the cache's own directory.
     pub use_temp_path: bool,
     /// What was not used for so long is removed.

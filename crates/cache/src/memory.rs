@@ -27,11 +27,11 @@ pub struct Memory {
     limit: AtomicU64,
     /// The most descriptors that bodies may take.
     files: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<MemoryObjects>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct MemoryObjects {
     /// With the number under which it stands in the order.
     by_key: HashMap<Key, (u64, Arc<Object>)>,
     /// In the order in which they came; what was used since gets another round.
@@ -137,7 +137,7 @@ impl Memory {
         self.limit.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, MemoryObjects> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -218,7 +218,7 @@ impl Memory {
     }
 }
 
-impl Kept {
+impl MemoryObjects {
     fn count(&mut self, object: &Object) {
         self.size += object.size();
         self.files += object.body.files();

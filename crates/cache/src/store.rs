@@ -23,14 +23,14 @@ const LONGEST: usize = 1 << 20;
 
 /// A directory of files, and how they are spread over directories below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct CacheDirectory {
     /// The directory.
     pub directory: PathBuf,
     /// Digits of each level.
     pub levels: Vec<usize>,
 }
 
-impl Place {
+impl CacheDirectory {
     /// A key's file.
     pub fn path(&self, key: &Key) -> PathBuf {
         self.directory.join(key.path(&self.levels))
@@ -254,7 +254,7 @@ pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(Named) -> bool) -> io
 
 /// Goes through the files of a key and of its variants, by their names alone.
 pub(crate) fn beside(
-    place: &Place,
+    place: &CacheDirectory,
     key: &Key,
     found: &mut dyn FnMut(Key, &Path),
 ) -> io::Result<()> {

@@ -22,7 +22,7 @@ impl Trial {
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).unwrap();
         let settings = Settings {
-            place: Place { directory, levels: Vec::new() },
+            place: CacheDirectory { directory, levels: Vec::new() },
             use_temp_path: false,
             inactive: Duration::from_secs(600),
             max_size: None,

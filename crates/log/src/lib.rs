@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flood::{Flood, MOST, Verdict};
-use line::Line;
+use line::LogLine;
 
 /// Where lines of a log go.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Sink {
     }
 
     /// Writes a line; whether to stderr. One that is left out goes to memory alone.
-    fn write(&self, line: &Line, left_out: bool) -> Result<bool, Fault> {
+    fn write(&self, line: &LogLine, left_out: bool) -> Result<bool, Fault> {
         let json;
         let bytes = match self {
             Sink::Json(_) => {
@@ -160,7 +160,7 @@ impl Log {
         if !self.enabled(level) {
             return;
         }
-        let line = Line::new(level, connection, text);
+        let line = LogLine::new(level, connection, text);
         let verdict = self.judge(level, &line);
         let to_terminal = self.deliver(level, &line, verdict.leave_out);
         if let (false, Some(name), true) = (to_terminal, self.echo, self.echoes(level)) {
@@ -169,7 +169,7 @@ impl Log {
     }
 
     /// Whether the line may be written. Tells first how many of an earlier second were not.
-    fn judge(&self, level: Level, line: &Line) -> Verdict {
+    fn judge(&self, level: Level, line: &LogLine) -> Verdict {
         let Some(flood) = &self.flood else { return Verdict::default() };
         let verdict = flood.judge(level, line.text(), line.second());
         if verdict.report > 0 {
@@ -177,14 +177,14 @@ impl Log {
                 "{} messages were left out, more than {MOST} of a kind came within a second",
                 verdict.report
             );
-            self.deliver(Level::Error, &Line::new(Level::Error, None, text), false);
+            self.deliver(Level::Error, &LogLine::new(Level::Error, None, text), false);
         }
         verdict
     }
 
     /// Writes the line to each sink that takes it, if it is one too many only to memory; says
     /// whether one was stderr.
-    fn deliver(&self, level: Level, line: &Line, left_out: bool) -> bool {
+    fn deliver(&self, level: Level, line: &LogLine, left_out: bool) -> bool {
         let mut to_terminal = false;
         for (_, sink) in self.sinks.iter().filter(|(least, _)| takes(*least, level)) {
             match (sink.write(line, left_out), sink) {
@@ -205,7 +205,7 @@ impl Log {
             server.name()
         );
         let level = fault.level();
-        let line = Line::new(level, None, text);
+        let line = LogLine::new(level, None, text);
         let others = |(least, sink): &&(Level, Sink)| {
             takes(*least, level) && !matches!(sink, Sink::Syslog(_))
         };

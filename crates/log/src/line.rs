@@ -19,7 +19,7 @@ pub const LINE_MAX: usize = 2048;
 const STAMP: usize = 19;
 
 /// A finished line, newline included.
-pub(crate) struct Line {
+pub(crate) struct LogLine {
     bytes: [u8; LINE_MAX],
     len: usize,
     /// Where the text begins.
@@ -29,10 +29,10 @@ pub(crate) struct Line {
     connection: Option<u64>,
 }
 
-impl Line {
-    pub(crate) fn new(level: Level, connection: Option<u64>, text: fmt::Arguments<'_>) -> Line {
+impl LogLine {
+    pub(crate) fn new(level: Level, connection: Option<u64>, text: fmt::Arguments<'_>) -> LogLine {
         let (second, stamp) = stamp();
-        let mut line = Line { second, level, connection, ..Line::empty() };
+        let mut line = LogLine { second, level, connection, ..LogLine::empty() };
         line.push(&stamp);
         // The writer below never fails: it cuts.
         let _ = write!(line, " [{level}] {}#{}: ", std::process::id(), gettid().as_raw_nonzero());
@@ -45,9 +45,9 @@ impl Line {
         line
     }
 
-    fn empty() -> Line {
+    fn empty() -> LogLine {
         let (level, connection) = (Level::Error, None);
-        Line { bytes: [0; LINE_MAX], len: 0, text: 0, second: 0, level, connection }
+        LogLine { bytes: [0; LINE_MAX], len: 0, text: 0, second: 0, level, connection }
     }
 
     /// What was said, without what stands before each line.
@@ -126,7 +126,7 @@ impl Line {
     }
 }
 
-impl fmt::Write for Line {
+impl fmt::Write for LogLine {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         // What clients send stands in lines, too: it must neither begin one nor command a terminal.
         let mut rest = s;
@@ -188,7 +188,7 @@ fn stamp_of(unix: i64) -> [u8; STAMP] {
 
 /// Writes `NAME: [level] text` to stderr.
 pub(crate) fn console(name: &str, level: Level, text: fmt::Arguments<'_>) {
-    let mut line = Line::empty();
+    let mut line = LogLine::empty();
     let _ = write!(line, "{name}: [{level}] {text}");
     line.end();
     stderr(line.bytes());
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_line_has_nginx_parts() {
-        let line = Line::new(Level::Crit, Some(7), format_args!("open() \"{}\" failed", "/x"));
+        let line = LogLine::new(Level::Crit, Some(7), format_args!("open() \"{}\" failed", "/x"));
         let text = std::str::from_utf8(line.bytes()).unwrap();
         let (stamp, rest) = text.split_at(STAMP);
         assert_eq!(stamp.as_bytes().get(4), Some(&b'/'));
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_long_line_is_cut_and_still_ends() {
         let long = "x".repeat(5000);
-        let line = Line::new(Level::Error, None, format_args!("{long}"));
+        let line = LogLine::new(Level::Error, None, format_args!("{long}"));
         assert_eq!(line.bytes().len(), LINE_MAX);
         assert!(line.bytes().ends_with(b"x\n"));
     }
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn nothing_that_is_said_begins_another_line() {
         let line =
-            Line::new(Level::Error, None, format_args!("a\nb\r\x1b[2J\0\t\u{9b}c\u{e4}\x7f"));
+            LogLine::new(Level::Error, None, format_args!("a\nb\r\x1b[2J\0\t\u{9b}c\u{e4}\x7f"));
         let text = String::from_utf8_lossy(line.text()).into_owned();
         assert_eq!(text, "a\\x0Ab\\x0D\\x1B[2J\\x00\t\\xC2\\x9Bc\u{e4}\\x7F");
         assert_eq!(line.bytes().iter().filter(|b| **b == b'\n').count(), 1);
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn json_has_the_same_parts() {
         let said = format_args!("open() \"/x\\y\"\t\n failed");
-        let text = Line::new(Level::Crit, Some(7), said).json();
+        let text = LogLine::new(Level::Crit, Some(7), said).json();
         let tid = gettid().as_raw_nonzero();
         let rest = format!(
             "\"level\":\"crit\",\"pid\":{},\"tid\":{tid},\"connection\":7,\"message\":\"open() \\\"/x\\\\y\\\"\\t\\\\x0A failed\"}}\n",

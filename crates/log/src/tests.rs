@@ -26,7 +26,7 @@ proptest::proptest! {
 
     #[test]
     fn a_line_of_any_text_fits_and_ends(text in ".{0,3000}") {
-        let line = line::Line::new(Level::Info, Some(u64::MAX), format_args!("{text}"));
+        let line = line::LogLine::new(Level::Info, Some(u64::MAX), format_args!("{text}"));
         proptest::prop_assert!(line.bytes().len() <= LINE_MAX);
         proptest::prop_assert!(line.bytes().ends_with(b"\n"));
     }

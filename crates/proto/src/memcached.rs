@@ -5,7 +5,7 @@ pub const END: &[u8] = b"\r\nEND\r\n";
 
 /// The first line of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line<'a> {
+pub enum ValueLine<'a> {
     /// There is such a value: its flags as written, and its length.
     Value(&'a [u8], u64),
     /// There is none.
@@ -24,17 +24,17 @@ pub enum LineError {
 }
 
 /// Reads the first line, without its line feed.
-pub fn line<'a>(line: &'a [u8], key: &[u8]) -> Result<Line<'a>, LineError> {
+pub fn line<'a>(line: &'a [u8], key: &[u8]) -> Result<ValueLine<'a>, LineError> {
     let line = line.strip_suffix(b"\r").ok_or(LineError::Invalid)?;
     if line == b"END" {
-        return Ok(Line::Missing);
+        return Ok(ValueLine::Missing);
     }
     let rest = line.strip_prefix(b"VALUE ").ok_or(LineError::Invalid)?;
     let rest = rest.strip_prefix(key).ok_or(LineError::Key)?;
     let rest = rest.strip_prefix(b" ").ok_or(LineError::Invalid)?;
     let at = memchr::memchr(b' ', rest).ok_or(LineError::Invalid)?;
     let length = crate::http1::offset(&rest[at + 1..]).ok_or(LineError::Length)?;
-    Ok(Line::Value(&rest[..at], length))
+    Ok(ValueLine::Value(&rest[..at], length))
 }
 
 /// How much of `bytes`, which follow a value, belongs to its end, of which `seen` bytes have come before. `None`: it is
@@ -53,9 +53,9 @@ mod tests {
 
     #[test]
     fn lines_are_what_servers_send() {
-        assert_eq!(line(b"VALUE /a 0 5\r", b"/a"), Ok(Line::Value(b"0", 5)));
-        assert_eq!(line(b"VALUE k 17 0\r", b"k"), Ok(Line::Value(b"17", 0)));
-        assert_eq!(line(b"END\r", b"k"), Ok(Line::Missing));
+        assert_eq!(line(b"VALUE /a 0 5\r", b"/a"), Ok(ValueLine::Value(b"0", 5)));
+        assert_eq!(line(b"VALUE k 17 0\r", b"k"), Ok(ValueLine::Value(b"17", 0)));
+        assert_eq!(line(b"END\r", b"k"), Ok(ValueLine::Missing));
         let bad: [(&[u8], LineError); 8] = [
             (b"", LineError::Invalid),
             (b"END", LineError::Invalid),

@@ -14,7 +14,7 @@ use weir_log::{Cause, Level};
 use weir_proto::dns::{self, Data, Kind, Message, Record};
 
 use super::socket::{Query, UDP_ANSWER};
-use super::{Found, Outcome, Resolver, Resolvers, Service, Services, Unresolved};
+use super::{Outcome, Resolved, Resolver, Resolvers, Service, Services, Unresolved};
 use weir_values::Address;
 
 /// How long one server is waited for before the next is asked.
@@ -49,7 +49,7 @@ pub async fn ask(resolver: &Resolver, handle: &Handle, name: &str) -> Outcome {
             _ if !told.addresses.is_empty() => {
                 let told_for = Duration::from_secs(ttl.into());
                 let valid = resolver.conf.valid.unwrap_or(told_for).max(LEAST);
-                return Ok(Found { addresses: told.addresses, until: handle.now() + valid });
+                return Ok(Resolved { addresses: told.addresses, until: handle.now() + valid });
             }
             Some(alias) if alias != name => name = alias,
             _ => break,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::Found;
+use super::Resolved;
 
 /// Names and addresses that a generation has room for.
 const NAMES: usize = 2048;
@@ -19,19 +19,19 @@ pub struct Known {
 
 #[derive(Default)]
 struct Generation {
-    names: HashMap<String, Found>,
+    names: HashMap<String, Resolved>,
     /// How many addresses they have.
     addresses: usize,
 }
 
 impl Generation {
-    fn remove(&mut self, name: &str) -> Option<(String, Found)> {
+    fn remove(&mut self, name: &str) -> Option<(String, Resolved)> {
         let (name, found) = self.names.remove_entry(name)?;
         self.addresses -= found.addresses.len();
         Some((name, found))
     }
 
-    fn insert(&mut self, name: String, found: Found) {
+    fn insert(&mut self, name: String, found: Resolved) {
         self.addresses += found.addresses.len();
         self.names.insert(name, found);
     }
@@ -39,7 +39,7 @@ impl Generation {
 
 impl Known {
     /// The addresses of a name that hold now.
-    pub fn find(&mut self, name: &str, now: Instant) -> Option<Found> {
+    pub fn find(&mut self, name: &str, now: Instant) -> Option<Resolved> {
         if let Some(found) = self.young.names.get(name) {
             return (found.until > now).then(|| found.clone());
         }
@@ -49,7 +49,7 @@ impl Known {
     }
 
     /// Keeps the addresses of a name.
-    pub fn keep(&mut self, name: String, found: Found) {
+    pub fn keep(&mut self, name: String, found: Resolved) {
         self.young.remove(&name);
         self.old.remove(&name);
         let young = &self.young;
@@ -67,8 +67,8 @@ mod tests {
 
     use super::*;
 
-    fn found(addresses: usize, until: Instant) -> Found {
-        Found { addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST); addresses], until }
+    fn found(addresses: usize, until: Instant) -> Resolved {
+        Resolved { addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST); addresses], until }
     }
 
     fn size(known: &Known) -> (usize, usize) {

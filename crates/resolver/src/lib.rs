@@ -67,7 +67,7 @@ impl fmt::Display for Unresolved {
 
 /// Addresses, and how long they hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct Resolved {
     /// The addresses, in an order that changes from answer to answer.
     pub addresses: Vec<IpAddr>,
     /// Until when.
@@ -96,7 +96,7 @@ pub struct Services {
     pub until: Instant,
 }
 
-type Outcome = Result<Found, Unresolved>;
+type Outcome = Result<Resolved, Unresolved>;
 
 /// The resolvers of a loop, one for each `resolver` line in use.
 #[derive(Default)]
@@ -287,7 +287,7 @@ impl Resolver {
     }
 
     /// Connections spread over the addresses of a name.
-    fn rotated(&self, mut found: Found) -> Found {
+    fn rotated(&self, mut found: Resolved) -> Resolved {
         let n = self.rotation.get();
         self.rotation.set(n.wrapping_add(1));
         let len = found.addresses.len().max(1);

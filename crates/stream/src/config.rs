@@ -250,7 +250,7 @@ pub struct Scope<'s, 'a> {
     /// `listen`
     pub listens: Vec<ListenLine>,
     /// `health_check`, until all of the server is known.
-    pub checks: Vec<health::Line>,
+    pub checks: Vec<health::HealthCheckDirective>,
     seen: HashSet<String>,
 }
 

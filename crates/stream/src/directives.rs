@@ -294,7 +294,7 @@ static TABLE: &[Directive] = &[
         "health_check",
         "The servers are asked regularly; one that does not answer well gets no sessions.",
         |s, d| {
-            s.checks.push(health::Line::read(d)?);
+            s.checks.push(health::HealthCheckDirective::read(d)?);
             Ok(())
         },
     ),

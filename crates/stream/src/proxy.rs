@@ -241,7 +241,7 @@ enum Server {
 }
 
 /// A socket to a server, before anything is spoken.
-enum Way {
+enum ServerSocket {
     Connected(Stream),
     Sending(Datagram),
 }
@@ -266,13 +266,15 @@ async fn reach(
     let connecting = async {
         let to = peer.endpoint.to_any()?;
         match &s.client {
-            Client::Sending(_) => handle.connect_datagrams(&to, &options).map(Way::Sending),
-            _ => handle.connect(&to, &options).await.map(Way::Connected),
+            Client::Sending(_) => {
+                handle.connect_datagrams(&to, &options).map(ServerSocket::Sending)
+            }
+            _ => handle.connect(&to, &options).await.map(ServerSocket::Connected),
         }
     };
     let stream = match connecting.await.map_err(|error| refused(s, peer, &error))? {
-        Way::Connected(stream) => stream,
-        Way::Sending(server) => return Ok(Server::Datagrams(server)),
+        ServerSocket::Connected(stream) => stream,
+        ServerSocket::Sending(server) => return Ok(Server::Datagrams(server)),
     };
     if s.conf().tcp_nodelay {
         let _ = stream.nodelay(true);

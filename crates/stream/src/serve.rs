@@ -18,7 +18,7 @@ use weir_values::listen::Protocols;
 use weir_values::{Address, Subject, Template, forwarded};
 
 use crate::config::{self, Content};
-use crate::datagrams::Place;
+use crate::datagrams::FlowGuard;
 use crate::event_loop::{LoopState, Presence};
 use crate::session::{Client, Session};
 use crate::{preread, proxy, tls};
@@ -89,7 +89,7 @@ async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
 }
 
 /// Serves a session of datagrams, of which this was the first.
-pub async fn datagrams(place: Place, first: Vec<u8>, peer: Address) {
+pub async fn datagrams(place: FlowGuard, first: Vec<u8>, peer: Address) {
     let event_loop = place.event_loop.clone();
     let presence = Presence::begin(&event_loop);
     let (server, listen) = (place.flow.server, place.flow.listen());

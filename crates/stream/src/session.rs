@@ -19,7 +19,7 @@ use weir_values::status::{Counting, StatusZone};
 use weir_values::{Address, Get, Identity, Subject, Values, Variables};
 
 use crate::config::Conf;
-use crate::datagrams::Place;
+use crate::datagrams::FlowGuard;
 use crate::event_loop::LoopState;
 use crate::site::Server;
 use crate::variables;
@@ -51,7 +51,7 @@ pub enum Client {
     /// It is not this session's any more.
     Gone,
     /// Datagrams.
-    Sending(Rc<Place>),
+    Sending(Rc<FlowGuard>),
 }
 
 /// One session.

@@ -22,10 +22,10 @@ fn now() -> u64 {
 
 /// Sessions that the server keeps (`ssl_session_cache`).
 #[derive(Debug)]
-pub struct SessionCache(Place);
+pub struct SessionCache(SessionStorage);
 
 #[derive(Debug)]
-enum Place {
+enum SessionStorage {
     /// In this process.
     Own(OwnCache),
     /// In shared memory: all workers have it, and those of the next configuration.
@@ -42,25 +42,27 @@ impl SessionCache {
     /// A cache of this process, for so many sessions.
     pub fn own(sessions: u64) -> Arc<SessionCache> {
         let room = usize::try_from(sessions).unwrap_or(usize::MAX).max(1);
-        Arc::new(SessionCache(Place::Own(OwnCache { room, table: Mutex::default() })))
+        Arc::new(SessionCache(SessionStorage::Own(OwnCache { room, table: Mutex::default() })))
     }
 
     /// A cache in a zone that was declared as [`SessionCache::ZONE`].
     pub fn shared(zone: ZoneRef) -> Arc<SessionCache> {
-        Arc::new(SessionCache(Place::Zone(zone)))
+        Arc::new(SessionCache(SessionStorage::Zone(zone)))
     }
 
     fn put(&self, name: &RecordName, value: Vec<u8>, until: u64) -> bool {
         match &self.0 {
-            Place::Own(own) => own.put(name, value, until),
-            Place::Zone(zone) => zone.get().is_some_and(|zone| put(zone, name, &value, until)),
+            SessionStorage::Own(own) => own.put(name, value, until),
+            SessionStorage::Zone(zone) => {
+                zone.get().is_some_and(|zone| put(zone, name, &value, until))
+            }
         }
     }
 
     fn get(&self, name: &RecordName, now: u64, take: bool) -> Option<Vec<u8>> {
         match &self.0 {
-            Place::Own(own) => own.get(name, now, take),
-            Place::Zone(zone) => get(zone.get()?, name, now, take),
+            SessionStorage::Own(own) => own.get(name, now, take),
+            SessionStorage::Zone(zone) => get(zone.get()?, name, now, take),
         }
     }
 }

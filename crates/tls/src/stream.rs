@@ -28,9 +28,9 @@ const BATCH: usize = 64 * 1024;
 
 /// The state of a TLS connection apart from its socket. It is `Send`, so that a connection that rests can move to
 /// another thread, and holds no buffer unless a record came in part or was sent in part.
-pub struct Secured(Box<State>);
+pub struct Secured(Box<SecuredState>);
 
-struct State {
+struct SecuredState {
     connection: Connection,
     /// Records on their way.
     outgoing: Chain,
@@ -46,12 +46,12 @@ struct State {
 pub struct TlsStream {
     stream: Stream,
     /// None while it is lent out: [`TlsStream::lend`].
-    state: RefCell<Option<Box<State>>>,
+    state: RefCell<Option<Box<SecuredState>>>,
 }
 
 /// A handshake between two messages of the peer's: a value that is free to move to another thread.
 pub struct Halfway {
-    state: Box<State>,
+    state: Box<SecuredState>,
     effort: Effort,
 }
 
@@ -77,7 +77,8 @@ pub enum Advanced {
 impl Halfway {
     /// What was read before was fed to the connection.
     pub(crate) fn new(connection: Connection, offload: bool) -> Halfway {
-        let state = State { connection, outgoing: Chain::new(), owed: 0, broken: false, empty: 0 };
+        let state =
+            SecuredState { connection, outgoing: Chain::new(), owed: 0, broken: false, empty: 0 };
         let effort = if offload { Effort::Offloaded } else { Effort::Heavy };
         Halfway { state: Box::new(state), effort }
     }
@@ -217,7 +218,7 @@ impl TlsStream {
         self.state.replace(Some(secured.0));
     }
 
-    fn state(&self) -> io::Result<RefMut<'_, State>> {
+    fn state(&self) -> io::Result<RefMut<'_, SecuredState>> {
         let state = RefMut::filter_map(self.state.borrow_mut(), |state| state.as_deref_mut());
         state.map_err(|_| io::ErrorKind::NotConnected.into())
     }
@@ -434,7 +435,7 @@ impl TlsStream {
     }
 }
 
-impl State {
+impl SecuredState {
     /// Neither end is in the midst of anything, as far as is known here.
     fn is_quiet(&self) -> bool {
         let received = self.connection.incoming.is_empty() && self.connection.early.is_empty();

@@ -10,8 +10,8 @@ use weir_zone::{Claimed, Row, Rows, Zone};
 
 use crate::changes::Changes;
 use crate::health::{Health, Record};
-use crate::seat::{Inflight, Seat, Times};
-use crate::seats::Seats;
+use crate::seat::{Inflight, PeerState, Times};
+use crate::seats::PeerSet;
 
 /// Values of a row.
 pub const VALUES: usize = 17;
@@ -25,27 +25,27 @@ const TURN: u64 = 60_000;
 
 /// Where a group's peers stand in a zone.
 #[derive(Debug, Default)]
-pub struct Places {
-    of: Vec<Place>,
+pub struct PeerSlots {
+    of: Vec<PeerSlot>,
     /// The list of peers that they belong to.
     generation: u64,
 }
 
 /// Where one peer stands.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct PeerSlot {
     name: u128,
     row: Option<Row>,
 }
 
-impl Places {
+impl PeerSlots {
     /// Where the peer of a seat stands.
-    pub fn get(&self, at: usize) -> Option<Place> {
+    pub fn get(&self, at: usize) -> Option<PeerSlot> {
         self.of.get(at).copied()
     }
 
     /// Weights were changed: who has computed something from them computes anew. The peers are the same.
-    pub fn reweighed(&mut self, seats: &mut Seats) {
+    pub fn reweighed(&mut self, seats: &mut PeerSet) {
         let named = self.generation == seats.generation;
         seats.generation += 1;
         if named {
@@ -54,7 +54,7 @@ impl Places {
     }
 
     /// Finds out the names of the peers in the zone, if their list has changed.
-    fn name(&mut self, group: &str, seats: &Seats) {
+    fn name(&mut self, group: &str, seats: &PeerSet) {
         if self.generation == seats.generation && self.of.len() == seats.list.len() {
             return;
         }
@@ -65,7 +65,7 @@ impl Places {
             let name = name(group, seat);
             // The same server may be listed twice.
             let nth = seen.entry(name).or_insert(0u128);
-            self.of.push(Place { name: name.wrapping_add(*nth), row: None });
+            self.of.push(PeerSlot { name: name.wrapping_add(*nth), row: None });
             *nth += 1;
         }
     }
@@ -87,8 +87,8 @@ impl<'z> Board<'z> {
     pub fn read(
         &mut self,
         group: &str,
-        seats: &mut Seats,
-        places: &mut Places,
+        seats: &mut PeerSet,
+        places: &mut PeerSlots,
         only: Option<usize>,
         now: Instant,
     ) {
@@ -106,7 +106,7 @@ impl<'z> Board<'z> {
         }
     }
 
-    fn read_one(&mut self, seat: &mut Seat, place: &mut Place, now: Instant) {
+    fn read_one(&mut self, seat: &mut PeerState, place: &mut PeerSlot, now: Instant) {
         if let Some(row) = place.row.filter(|row| self.rows.is(*row, place.name)) {
             return self.load(seat, row, now);
         }
@@ -125,7 +125,7 @@ impl<'z> Board<'z> {
     }
 
     /// Writes what was changed of one peer, or of any.
-    pub fn write(&mut self, seats: &Seats, places: &Places, only: Option<usize>) {
+    pub fn write(&mut self, seats: &PeerSet, places: &PeerSlots, only: Option<usize>) {
         for (i, (seat, place)) in seats.list.iter().zip(&places.of).enumerate() {
             if let Some(row) = place.row.filter(|_| only.is_none_or(|only| only == i)) {
                 self.store(seat, row);
@@ -134,7 +134,7 @@ impl<'z> Board<'z> {
     }
 
     /// A peer was chosen: its connection counts for this process.
-    pub fn hold(&mut self, place: Place, now: Instant) {
+    pub fn hold(&mut self, place: PeerSlot, now: Instant) {
         if let Some(row) = place.row {
             self.rows.hold(row);
             self.rows.touch(row, self.zone.msec(now));
@@ -142,14 +142,14 @@ impl<'z> Board<'z> {
     }
 
     /// The connection is given back.
-    pub fn release(&mut self, place: Place) {
+    pub fn release(&mut self, place: PeerSlot) {
         if let Some(row) = place.row.filter(|row| self.rows.is(*row, place.name)) {
             self.rows.release(row);
         }
     }
 
     /// Takes what the words can mean: a process that an attacker has taken over may write any.
-    fn load(&self, seat: &mut Seat, row: Row, now: Instant) {
+    fn load(&self, seat: &mut PeerState, row: Row, now: Instant) {
         let word = |i| self.rows.value(row, i);
         let count = |word: u64| word.min(MOST) as u32;
         // An instant that is still to come was written by no process; clocks of loops differ by a turn.
@@ -176,7 +176,7 @@ impl<'z> Board<'z> {
         seat.inflight = Inflight { count, sum, since, average };
     }
 
-    fn store(&mut self, seat: &Seat, row: Row) {
+    fn store(&mut self, seat: &PeerState, row: Row) {
         let msec = |at: Option<Instant>| at.map_or(0, |at| self.zone.msec(at));
         let micros = |d: Duration| d.as_micros() as u64;
         let values: [u64; VALUES] = [
@@ -205,7 +205,7 @@ impl<'z> Board<'z> {
 }
 
 /// A peer's name in the zone.
-fn name(group: &str, seat: &Seat) -> u128 {
+fn name(group: &str, seat: &PeerState) -> u128 {
     // The same in every process: no random keys.
     let hash = BuildHasherDefault::<DefaultHasher>::default();
     let peer = &seat.peer;

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use weir_zone::ZoneRef;
 
 use crate::balance::{Balance, Measure, RoundRobin};
-use crate::board::{Board, Place, Places};
+use crate::board::{Board, PeerSlot, PeerSlots};
 use crate::changes::{Changes, Duty};
 use crate::health::{Health, Thresholds, Verdict};
 use crate::peer::{Endpoint, Options, Peer};
 use crate::queue::Queue;
 use crate::retry::Failure;
-use crate::seat::{Seat, Times};
-use crate::seats::{Seats, Tried};
+use crate::seat::{PeerState, Times};
+use crate::seats::{PeerSet, Tried};
 
 /// Peers, the backups that step in for them, and how one is chosen.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ struct Tables {
 
 #[derive(Debug)]
 struct Tier {
-    seats: Seats,
-    places: Places,
+    seats: PeerSet,
+    places: PeerSlots,
 }
 
 /// What a request remembers of its choices.
@@ -68,7 +68,7 @@ pub struct Picked {
     at: usize,
     backup: bool,
     generation: u64,
-    place: Option<Place>,
+    place: Option<PeerSlot>,
     /// The method counts it among the requests in flight.
     counted: bool,
     /// Its failures count, so this request is its trial.
@@ -118,7 +118,7 @@ impl Group {
         seed: u64,
     ) -> Group {
         let (backup, usual): (Vec<_>, Vec<_>) = peers.into_iter().partition(|p| p.options.backup);
-        let tier = |peers| Tier { seats: Seats::new(peers, seed), places: Places::default() };
+        let tier = |peers| Tier { seats: PeerSet::new(peers, seed), places: PeerSlots::default() };
         Group {
             name: name.into(),
             queue: Queue::default(),
@@ -241,7 +241,7 @@ impl Group {
         picked: &Picked,
         Done(done): Done,
         now: Instant,
-        change: impl FnOnce(&mut Seat, bool) -> T,
+        change: impl FnOnce(&mut PeerState, bool) -> T,
     ) -> Option<T> {
         let mut tables = self.lock();
         let single = tables.is_single();
@@ -280,7 +280,7 @@ impl Group {
     }
 
     /// All peers as they are now, the backups last.
-    pub fn seats(&self, now: Instant) -> Vec<Seat> {
+    pub fn seats(&self, now: Instant) -> Vec<PeerState> {
         let mut tables = self.lock();
         tables.read(&mut self.board(), &self.name, now);
         let all = tables.usual.seats.list.iter().chain(&tables.backup.seats.list);
@@ -290,7 +290,7 @@ impl Group {
     /// Changes some of them, for all who share the zone; without one, for this process alone.
     pub fn change(
         &self,
-        which: impl Fn(&Seat) -> bool,
+        which: impl Fn(&PeerState) -> bool,
         change: &dyn Fn(&mut Changes),
         now: Instant,
     ) {
@@ -483,7 +483,7 @@ impl Tier {
     }
 }
 
-fn lonely(seats: &Seats) -> Option<usize> {
-    let usable = |s: &&Seat| s.duty() == Duty::Up && !s.is_full() && s.health.health.allows();
+fn lonely(seats: &PeerSet) -> Option<usize> {
+    let usable = |s: &&PeerState| s.duty() == Duty::Up && !s.is_full() && s.health.health.allows();
     seats.list.first().filter(usable).map(|_| 0)
 }

@@ -33,8 +33,8 @@ pub use pool::{Connection, Limits, Pool, SharedPool, Tag, close_idle};
 pub use queue::Queue;
 pub use rate::Rate;
 pub use retry::{Failure, Failures, Retry, Sent};
-pub use seat::{Inflight, Seat, Times};
-pub use seats::{Seats, Tried};
+pub use seat::{Inflight, PeerState, Times};
+pub use seats::{PeerSet, Tried};
 
 /// How many peers have room in a zone of so many bytes.
 pub fn room(bytes: u64) -> usize {

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 use std::task::Waker;
 
-/// Those who wait, in the order in which they came, whichever loop they are of.
+/// Requests that wait for a free server, in the order in which they came, of all loops.
 #[derive(Debug, Default)]
-pub struct Queue(Mutex<State>);
+pub struct Queue(Mutex<QueueState>);
 
 #[derive(Debug, Default)]
-struct State {
-    waiting: VecDeque<Place>,
+struct QueueState {
+    waiting: VecDeque<QueuedRequest>,
     last: u64,
 }
 
 #[derive(Debug)]
-struct Place {
+struct QueuedRequest {
     ticket: u64,
     waker: Option<Waker>,
 }
@@ -29,7 +29,7 @@ impl Queue {
         }
         state.last += 1;
         let ticket = state.last;
-        state.waiting.push_back(Place { ticket, waker: None });
+        state.waiting.push_back(QueuedRequest { ticket, waker: None });
         Some(ticket)
     }
 
@@ -62,7 +62,7 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // Each change is one step: what a panic leaves behind is whole.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

@@ -11,10 +11,10 @@ use crate::health::{Health, Record, Verdict};
 /// A weight of 1, in which a slow start can be told in steps.
 pub const UNIT: i64 = 256;
 
-/// A peer at work.
+/// A peer of a group, with what its balancing needs to know. nginx: ngx_http_upstream_rr_peer_t.
 #[derive(Debug, Clone)]
-pub struct Seat {
-    /// Who sits here.
+pub struct PeerState {
+    /// The server.
     pub peer: Arc<Peer>,
     /// What bound requests know it by, where requests are bound.
     pub sid: Option<Box<str>>,
@@ -86,11 +86,11 @@ pub struct Inflight {
     pub average: Duration,
 }
 
-impl Seat {
+impl PeerState {
     /// Nothing is known of the peer yet.
-    pub fn new(peer: Arc<Peer>, guarded: bool) -> Seat {
+    pub fn new(peer: Arc<Peer>, guarded: bool) -> PeerState {
         let effective = i64::from(peer.options.weight);
-        let mut seat = Seat {
+        let mut seat = PeerState {
             peer,
             sid: None,
             conns: 0,

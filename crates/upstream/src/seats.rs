@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::Peer;
 use crate::changes::Duty;
-use crate::seat::{Seat, UNIT};
+use crate::seat::{PeerState, UNIT};
 
 /// Which seats a request has tried: a set of indices.
 #[derive(Debug, Clone, Default)]
@@ -56,9 +56,9 @@ impl Tried {
 
 /// One tier of peers.
 #[derive(Debug, Clone, Default)]
-pub struct Seats {
+pub struct PeerSet {
     /// The peers.
-    pub list: Vec<Seat>,
+    pub list: Vec<PeerState>,
     /// Counts changes of the list.
     pub generation: u64,
     /// Requests may be bound to a peer, so that each needs a name for that.
@@ -68,10 +68,10 @@ pub struct Seats {
     random: u64,
 }
 
-impl Seats {
+impl PeerSet {
     /// Nobody has failed yet.
-    pub fn new(peers: Vec<Arc<Peer>>, seed: u64) -> Seats {
-        let mut seats = Seats { random: seed | 1, ..Seats::default() };
+    pub fn new(peers: Vec<Arc<Peer>>, seed: u64) -> PeerSet {
+        let mut seats = PeerSet { random: seed | 1, ..PeerSet::default() };
         seats.replace(peers);
         seats
     }
@@ -83,7 +83,7 @@ impl Seats {
             let at = old.iter().position(|s| *s.peer == *peer);
             self.list.push(match at {
                 Some(at) => old.swap_remove(at),
-                None => Seat::new(peer, self.guarded),
+                None => PeerState::new(peer, self.guarded),
             });
         }
         self.generation += 1;
@@ -109,7 +109,7 @@ impl Seats {
 
     /// The seat that requests know by this name, if it may serve one that has not tried it.
     pub fn bound_to(&self, sid: &[u8], tried: &Tried, now: Instant) -> Option<usize> {
-        let fits = |s: &Seat| s.sid.as_ref().is_some_and(|own| own.as_bytes() == sid);
+        let fits = |s: &PeerState| s.sid.as_ref().is_some_and(|own| own.as_bytes() == sid);
         let at = self.list.iter().position(fits)?;
         let free = !tried.contains(at) && self.list.get(at)?.takes_bound(now);
         free.then_some(at)
@@ -127,7 +127,7 @@ impl Seats {
 
     /// How many may be tried at all.
     pub fn tries(&self) -> u32 {
-        let wanted = |s: &&Seat| s.duty() == Duty::Up;
+        let wanted = |s: &&PeerState| s.duty() == Duty::Up;
         self.list.iter().filter(wanted).count() as u32
     }
 
@@ -148,7 +148,7 @@ impl Seats {
         &mut self,
         tried: &Tried,
         now: Instant,
-        among: impl Fn(&Seat) -> bool,
+        among: impl Fn(&PeerState) -> bool,
     ) -> Option<usize> {
         let (best, total) = self.weigh(tried, now, among);
         let i = best?;
@@ -177,7 +177,7 @@ impl Seats {
         &mut self,
         tried: &Tried,
         now: Instant,
-        among: impl Fn(&Seat) -> bool,
+        among: impl Fn(&PeerState) -> bool,
     ) -> (Option<usize>, i64) {
         let (mut best, mut total) = (None::<(usize, i64)>, 0);
         for i in 0..self.list.len() {

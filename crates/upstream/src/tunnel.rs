@@ -142,7 +142,7 @@ async fn pass(
 ) -> Option<Result<End, Broke>> {
     let active = &Cell::new(handle.now());
     let waits = [&Cell::new(false), &Cell::new(false)];
-    let up = Way {
+    let up = Direction {
         from: client,
         to: server,
         rate: ways.up_rate,
@@ -151,7 +151,7 @@ async fn pass(
         may_be_silent: false,
         waits: waits[0],
     };
-    let down = Way {
+    let down = Direction {
         from: server,
         to: client,
         rate: ways.down_rate,
@@ -232,7 +232,7 @@ fn sending(error: io::Error) -> Failed {
 }
 
 /// One direction.
-struct Way<'w> {
+struct Direction<'w> {
     from: &'w Wire,
     to: &'w Wire,
     rate: u64,
@@ -245,7 +245,7 @@ struct Way<'w> {
     waits: &'w Cell<bool>,
 }
 
-impl Way<'_> {
+impl Direction<'_> {
     async fn pass(
         self,
         handle: &Handle,
@@ -254,7 +254,7 @@ impl Way<'_> {
         sent: &Bytes,
         heard: impl Fn(),
     ) -> Result<(), Failed> {
-        let Way { from, to, active, .. } = self;
+        let Direction { from, to, active, .. } = self;
         let rate = Rate::new(self.rate, handle.now());
         let mut piece = ways.piece;
         loop {

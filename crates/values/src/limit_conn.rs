@@ -53,7 +53,7 @@ impl Status {
 #[derive(Default)]
 pub struct Held {
     status: Option<Status>,
-    places: Vec<Place>,
+    places: Vec<CountedConnection>,
 }
 
 impl Held {
@@ -64,12 +64,12 @@ impl Held {
 }
 
 /// One place of a key's; given back when dropped.
-struct Place {
+struct CountedConnection {
     zone: &'static Keyed,
     key: Vec<u8>,
 }
 
-impl Drop for Place {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         let Some(mut table) = self.zone.lock() else { return };
         let Some(entry) = table.find(&self.key) else { return };
@@ -80,9 +80,9 @@ impl Drop for Place {
     }
 }
 
-impl Place {
+impl CountedConnection {
     /// Takes a place; `None` if all are taken. An error where the zone is full.
-    fn take(limit: &'static Limit, key: Vec<u8>) -> Result<Option<Place>, ()> {
+    fn take(limit: &'static Limit, key: Vec<u8>) -> Result<Option<CountedConnection>, ()> {
         let zone: &'static Keyed = &limit.zone;
         let mut table = zone.lock().ok_or(())?;
         let entry = table.find(&key).or_else(|| table.add(&key)).ok_or(())?;
@@ -91,7 +91,7 @@ impl Place {
             return Ok(None);
         }
         table.set_values(entry, [taken + 1]);
-        Ok(Some(Place { zone, key }))
+        Ok(Some(CountedConnection { zone, key }))
     }
 }
 
@@ -166,7 +166,7 @@ impl Limits {
         for limit in &self.limits {
             let Some(key) = limit.zone.key(r, LONGEST_KEY) else { continue };
             held.status = Some(Status::Passed);
-            match Place::take(limit, key) {
+            match CountedConnection::take(limit, key) {
                 Ok(Some(place)) => held.places.push(place),
                 Ok(None) => {
                     let dry = if how.dry_run { ", dry run," } else { "" };

@@ -12,7 +12,7 @@ use weir_proto::proxy_protocol::Header;
 use crate::address::Address;
 use crate::escape;
 use crate::regex::Captures;
-use crate::variables::{Get, Kept, NotStored, Values, VariableId, Variables};
+use crate::variables::{CachedValue, Get, NotStored, Values, VariableId, Variables};
 
 /// Which loop serves.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ pub trait Subject: Sized + 'static {
     /// The variables of its configuration.
     fn variables(&self) -> &'static Variables<Self>;
 
-    /// Kept values of variables.
+    /// The values of variables that were computed once.
     fn values(&mut self) -> &mut Values;
 
     /// Groups of the last regular expression.
@@ -84,7 +84,8 @@ pub trait Subject: Sized + 'static {
         }
         let from = out.len();
         let found = variable.get.as_ref().is_some_and(|get| get(self, out));
-        let kept = if found { Kept::Value(out[from..].to_vec()) } else { Kept::Missing };
+        let kept =
+            if found { CachedValue::Value(out[from..].to_vec()) } else { CachedValue::Missing };
         keep(self, slot, kept);
         found
     }
@@ -95,7 +96,7 @@ pub trait Subject: Sized + 'static {
         if let Some(put) = variable.put {
             put(self, &value);
         } else if let Some(slot) = variable.slot {
-            keep(self, slot, Kept::Value(value));
+            keep(self, slot, CachedValue::Value(value));
         }
     }
 
@@ -138,7 +139,7 @@ pub trait Subject: Sized + 'static {
     }
 }
 
-fn keep<S: Subject>(subject: &mut S, slot: u32, kept: Kept) {
+fn keep<S: Subject>(subject: &mut S, slot: u32, kept: CachedValue) {
     let slots = subject.variables().slots();
     subject.values().keep(slot, kept, slots);
 }

@@ -52,12 +52,12 @@ pub(crate) struct Variable<S> {
 /// A request's kept values. Subrequests share those of the request that they are made for.
 #[derive(Debug, Default)]
 pub struct Values {
-    own: Vec<Kept>,
-    shared: Option<Rc<RefCell<Vec<Kept>>>>,
+    own: Vec<CachedValue>,
+    shared: Option<Rc<RefCell<Vec<CachedValue>>>>,
 }
 
 #[derive(Debug, Default, Clone)]
-pub(crate) enum Kept {
+pub(crate) enum CachedValue {
     #[default]
     Unknown,
     Missing,
@@ -97,7 +97,7 @@ impl Values {
     }
 
     #[inline]
-    pub(crate) fn keep(&mut self, slot: u32, kept: Kept, slots: u32) {
+    pub(crate) fn keep(&mut self, slot: u32, kept: CachedValue, slots: u32) {
         match &self.shared {
             None => keep(&mut self.own, slot, kept, slots),
             Some(shared) => keep(&mut shared.borrow_mut(), slot, kept, slots),
@@ -105,20 +105,20 @@ impl Values {
     }
 }
 
-fn read(values: &[Kept], slot: u32, out: &mut Vec<u8>) -> Option<bool> {
+fn read(values: &[CachedValue], slot: u32, out: &mut Vec<u8>) -> Option<bool> {
     match values.get(slot as usize)? {
-        Kept::Value(value) => {
+        CachedValue::Value(value) => {
             out.extend_from_slice(value);
             Some(true)
         }
-        Kept::Missing => Some(false),
-        Kept::Unknown => None,
+        CachedValue::Missing => Some(false),
+        CachedValue::Unknown => None,
     }
 }
 
-fn keep(values: &mut Vec<Kept>, slot: u32, kept: Kept, slots: u32) {
+fn keep(values: &mut Vec<CachedValue>, slot: u32, kept: CachedValue, slots: u32) {
     if values.len() <= slot as usize {
-        values.resize(slots as usize, Kept::Unknown);
+        values.resize(slots as usize, CachedValue::Unknown);
     }
     if let Some(place) = values.get_mut(slot as usize) {
         *place = kept;

@@ -38,7 +38,7 @@ pub fn on_stall(listener: impl Fn(u32) + Send + Sync + 'static) {
 
 /// How the lock was come by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
+pub enum Acquired {
     /// It was free.
     Free,
     /// From a holder that ended without giving it back, or never was one: what it was at is half done.
@@ -46,7 +46,7 @@ pub enum Taken {
 }
 
 /// Takes the lock for this thread.
-pub fn acquire(word: &AtomicU64) -> Taken {
+pub fn acquire(word: &AtomicU64) -> Acquired {
     let me = owner::this();
     let (mut pauses, mut pause, mut held_by) = (0u32, FIRST_PAUSE, 0);
     // A model's processes take turns.
@@ -55,7 +55,7 @@ pub fn acquire(word: &AtomicU64) -> Taken {
         for _ in 0..yields {
             for _ in 0..SPINS {
                 if take(word, 0, me) {
-                    return Taken::Free;
+                    return Acquired::Free;
                 }
                 std::hint::spin_loop();
             }
@@ -65,7 +65,7 @@ pub fn acquire(word: &AtomicU64) -> Taken {
         (pauses, held_by) = if holder == held_by { (pauses, holder) } else { (0, holder) };
         let is_over = || !owner::is_alive(holder) || pauses >= FORGED && !owner::is_stopped(holder);
         if holder != 0 && is_over() && take(word, holder, me) {
-            return Taken::FromDead;
+            return Acquired::FromDead;
         }
         sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -111,7 +111,7 @@ mod tests {
             for _ in 0..4 {
                 s.spawn(|| {
                     for _ in 0..2000 {
-                        assert_eq!(acquire(&lock), Taken::Free);
+                        assert_eq!(acquire(&lock), Acquired::Free);
                         assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
                         // Not atomic on purpose: only the lock keeps the sum right.
                         total.store(total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -142,7 +142,7 @@ mod tests {
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
                 let (began, before) = (std::time::Instant::now(), spent());
-                assert_eq!(acquire(&lock), Taken::Free);
+                assert_eq!(acquire(&lock), Acquired::Free);
                 (spent() - before, began.elapsed())
             });
             // Bounded, so that one who is never told of fails here.
@@ -167,7 +167,7 @@ mod tests {
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| {
-                    if acquire(&lock) == Taken::FromDead {
+                    if acquire(&lock) == Acquired::FromDead {
                         heirs.fetch_add(1, Ordering::Relaxed);
                     }
                     release(&lock);

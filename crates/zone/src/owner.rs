@@ -19,8 +19,8 @@ pub fn this() -> u64 {
         return known;
     }
     let start = match look(pid) {
-        Seen::Runs(start) | Seen::Stopped(start) => start,
-        Seen::Ended | Seen::Unknown => 0,
+        ProcessState::Runs(start) | ProcessState::Stopped(start) => start,
+        ProcessState::Ended | ProcessState::Unknown => 0,
     };
     let this = u64::from(pid) << 32 | u64::from(start);
     THIS.store(this, Ordering::Relaxed);
@@ -49,19 +49,21 @@ pub fn is_alive(owner: u64) -> bool {
     }
     let (pid, started) = ((owner >> 32) as u32, owner as u32);
     match look(pid) {
-        Seen::Runs(start) | Seen::Stopped(start) => start == started || started == 0,
-        Seen::Ended => false,
-        Seen::Unknown => exists(pid),
+        ProcessState::Runs(start) | ProcessState::Stopped(start) => {
+            start == started || started == 0
+        }
+        ProcessState::Ended => false,
+        ProcessState::Unknown => exists(pid),
     }
 }
 
 /// Whether the process was stopped, by a signal or a debugger, and may go on.
 pub fn is_stopped(owner: u64) -> bool {
-    matches!(look(pid(owner)), Seen::Stopped(_))
+    matches!(look(pid(owner)), ProcessState::Stopped(_))
 }
 
 /// What /proc says of a process.
-enum Seen {
+enum ProcessState {
     /// It runs, since this many clock ticks after boot (the low half of the number).
     Runs(u32),
     /// The same, but it was stopped.
@@ -72,13 +74,13 @@ enum Seen {
     Unknown,
 }
 
-fn look(pid: u32) -> Seen {
-    let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return Seen::Unknown };
-    parse(&stat).unwrap_or(Seen::Unknown)
+fn look(pid: u32) -> ProcessState {
+    let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return ProcessState::Unknown };
+    parse(&stat).unwrap_or(ProcessState::Unknown)
 }
 
 /// Reads proc(5)'s line about a process.
-fn parse(stat: &[u8]) -> Option<Seen> {
+fn parse(stat: &[u8]) -> Option<ProcessState> {
     // The name, in parentheses, may itself hold any byte.
     let after = stat.iter().rposition(|b| *b == b')')?;
     let mut fields = stat.get(after + 1..)?.split(|b| *b == b' ').filter(|f| !f.is_empty());
@@ -86,9 +88,9 @@ fn parse(stat: &[u8]) -> Option<Seen> {
     let start = std::str::from_utf8(fields.nth(18)?).ok()?;
     let start = start.trim().parse::<u64>().ok()? as u32;
     Some(match state {
-        b"Z" | b"X" => Seen::Ended,
-        b"T" | b"t" => Seen::Stopped(start),
-        _ => Seen::Runs(start),
+        b"Z" | b"X" => ProcessState::Ended,
+        b"T" | b"t" => ProcessState::Stopped(start),
+        _ => ProcessState::Runs(start),
     })
 }
 
@@ -114,7 +116,9 @@ mod tests {
     #[test]
     fn a_killed_child_is_gone_before_it_is_waited_for() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let Seen::Runs(start) = look(child.id()) else { panic!("a child that does not run") };
+        let ProcessState::Runs(start) = look(child.id()) else {
+            panic!("a child that does not run")
+        };
         let owner = u64::from(child.id()) << 32 | u64::from(start);
         assert!(is_alive(owner));
         child.kill().unwrap();

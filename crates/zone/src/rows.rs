@@ -18,7 +18,7 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, compiler_fence};
 
-use crate::lock::{self, Taken};
+use crate::lock::{self, Acquired};
 use crate::{owner, seam, spoilt};
 
 /// Processes whose holdings are told apart; those beyond share the last count, which nobody takes back.
@@ -82,7 +82,7 @@ impl<'z> Rows<'z> {
             let taken = lock::acquire(lock);
             if rows.get(USED) > rows.capacity() as u64 {
                 rows.empty();
-            } else if taken == Taken::FromDead {
+            } else if taken == Acquired::FromDead {
                 rows.add_up();
             }
         }

@@ -20,10 +20,10 @@ const AGE: Duration = Duration::from_secs(5);
 fn a_key_is_stored_found_and_lost() {
     let (index, _zones) = index(65536);
     let mut gone = Vec::new();
-    assert_eq!(index.look(&key(1), 100, 0, 2, &mut gone), Found::Scarce);
-    assert_eq!(index.look(&key(1), 101, 0, 2, &mut gone), Found::Absent);
+    assert_eq!(index.look(&key(1), 100, 0, 2, &mut gone), Lookup::Scarce);
+    assert_eq!(index.look(&key(1), 101, 0, 2, &mut gone), Lookup::Absent);
     let first = index.stored(&key(1), 700, 102, &mut gone);
-    assert_eq!(index.look(&key(1), 103, 0, 9, &mut gone), Found::Stored(first));
+    assert_eq!(index.look(&key(1), 103, 0, 9, &mut gone), Lookup::Stored(first));
     let second = index.stored(&key(1), 300, 104, &mut gone);
     assert_ne!(first, second);
     assert_eq!(index.size(), 300);
@@ -52,7 +52,7 @@ fn no_file_has_the_number_of_another_one() {
         }
         assert_eq!(index.changed(&key(1)), None);
         index.known(&key(1), 1, n);
-        let Found::Stored(number) = index.look(&key(1), n, 0, 1, &mut gone) else { panic!() };
+        let Lookup::Stored(number) = index.look(&key(1), n, 0, 1, &mut gone) else { panic!() };
         assert!(numbers.insert(number));
     }
     assert!(!numbers.contains(&0));
@@ -60,7 +60,8 @@ fn no_file_has_the_number_of_another_one() {
 
 #[test]
 fn an_entry_s_state_is_several_numbers() {
-    let state = State(0).with(UPDATING).with_error(504).with_uses(70_000).with_generation(u32::MAX);
+    let state =
+        EntryState(0).with(UPDATING).with_error(504).with_uses(70_000).with_generation(u32::MAX);
     let state = state.with(EXISTS).without(UPDATING);
     assert_eq!((state.error(), state.uses(), state.generation()), (504, MOST_USES, u32::MAX));
     assert_eq!(state.with_uses(3).with_error(0).with_generation(7).0, EXISTS | 3 << 16 | 7 << 32);
@@ -82,8 +83,8 @@ fn one_updates_and_the_others_wait() {
     index.release(later);
     index.set_error(&key(1), 502, 77);
     assert!(!index.is_updating(&key(1), 6001));
-    assert_eq!(index.look(&key(1), 6002, 77, 1, &mut gone), Found::Error(502));
-    assert_eq!(index.look(&key(1), 6003, 78, 1, &mut gone), Found::Absent);
+    assert_eq!(index.look(&key(1), 6002, 77, 1, &mut gone), Lookup::Error(502));
+    assert_eq!(index.look(&key(1), 6003, 78, 1, &mut gone), Lookup::Absent);
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn a_full_index_makes_room() {
     let mut gone = Vec::new();
     for n in 0..1000 {
         index.stored(&key(n), 1, n, &mut gone);
-        assert_eq!(index.look(&key(n), n, 0, 1, &mut gone), Found::Stored(n as u32 + 1));
+        assert_eq!(index.look(&key(n), n, 0, 1, &mut gone), Lookup::Stored(n as u32 + 1));
     }
     assert_eq!(index.size() as usize + gone.len(), 1000);
     assert_eq!(gone.first(), Some(&key(0)));

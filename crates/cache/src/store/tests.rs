@@ -9,8 +9,8 @@ impl Dir {
         Dir(path)
     }
 
-    fn place(&self) -> Place {
-        Place { directory: self.0.clone(), levels: vec![1, 2] }
+    fn place(&self) -> CacheDirectory {
+        CacheDirectory { directory: self.0.clone(), levels: vec![1, 2] }
     }
 }
 
@@ -20,7 +20,7 @@ impl Drop for Dir {
     }
 }
 
-fn store(place: &Place, text: &[u8], body: &[u8]) -> (Key, Entry) {
+fn store(place: &CacheDirectory, text: &[u8], body: &[u8]) -> (Key, Entry) {
     let entry =
         Entry { status: 200, key: text.to_vec(), head: b"HTTP".to_vec(), ..Entry::default() };
     let key = Key::of(text);
@@ -30,7 +30,7 @@ fn store(place: &Place, text: &[u8], body: &[u8]) -> (Key, Entry) {
     (key, entry)
 }
 
-fn files(place: &Place) -> Vec<Option<Key>> {
+fn files(place: &CacheDirectory) -> Vec<Option<Key>> {
     let mut all = Vec::new();
     walk(&place.directory, &mut |named| {
         all.push(named.key);

@@ -199,12 +199,12 @@ impl Reader for Memcached {
         };
         let mut answer = Answer { end: end + 1, keepalive: true, ..Answer::default() };
         match memcached::line(&buf[..end], &self.key) {
-            Ok(memcached::Line::Missing) => {
+            Ok(memcached::ValueLine::Missing) => {
                 let key = String::from_utf8_lossy(&self.key);
                 r.log(Level::Info, format_args!("key: \"{key}\" was not found by memcached"));
                 (answer.status, answer.length) = (404, Some(0));
             }
-            Ok(memcached::Line::Value(flags, length)) => {
+            Ok(memcached::ValueLine::Value(flags, length)) => {
                 if self.conf.gzip_flag > 0 {
                     let flags = weir_conf::values::number(flags).ok_or_else(|| text("flags"))?;
                     if flags & self.conf.gzip_flag != 0 {

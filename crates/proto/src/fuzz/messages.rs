@@ -5,7 +5,7 @@ use crate::client_hello;
 use crate::dns::{self, Data, Kind};
 use crate::fastcgi::{Part, RecordError, Records};
 use crate::memcached;
-use crate::mp4::{self, Place, Wanted};
+use crate::mp4::{self, FileLayout, Wanted};
 use crate::otlp;
 use crate::proxy_protocol::{self, Progress};
 
@@ -76,7 +76,7 @@ fn collectors_answer() {
 fn mp4_tables() {
     bolero::check!().for_each(|input: &[u8]| {
         let _ = mp4::header(input, input.len() as u64);
-        let place = Place { end: 5000, before: 24, data: 1000..5000 };
+        let place = FileLayout { end: 5000, before: 24, data: 1000..5000 };
         for (start, length) in [(0, 1000), (1500, 0), (2000, 2000), (u64::MAX, u64::MAX)] {
             for key_frame in [false, true] {
                 let wanted = Wanted { start, length, key_frame };
@@ -154,7 +154,7 @@ fn client_hello() {
 #[test]
 fn memcached_answers() {
     bolero::check!().for_each(|input: &[u8]| {
-        if let Ok(memcached::Line::Value(flags, _)) = memcached::line(input, b"k") {
+        if let Ok(memcached::ValueLine::Value(flags, _)) = memcached::line(input, b"k") {
             assert!(input.starts_with(b"VALUE k ") && input.ends_with(b"\r"));
             assert!(!flags.contains(&b' '));
         }

@@ -16,7 +16,7 @@ const USUAL_FRAMING: u64 = 16;
 /// Reads chunk heads, chunk ends and trailers.
 #[derive(Debug, Default, Clone)]
 pub(super) struct ChunkParser {
-    state: State,
+    state: ChunkState,
     /// Bytes of the current chunk that are to come.
     pub(super) size: u64,
     trailers: Option<Box<Trailers>>,
@@ -25,7 +25,7 @@ pub(super) struct ChunkParser {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     #[default]
     Start,
     Size,
@@ -100,24 +100,24 @@ impl ChunkParser {
     }
 
     pub(super) fn done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkState::Done
     }
 
     /// Whether the next bytes are those of a chunk.
     pub(super) fn in_data(&self) -> bool {
-        self.state == State::Data && self.size > 0
+        self.state == ChunkState::Data && self.size > 0
     }
 
     /// Reads until data or the end, or until the bytes run out. Returns how many were read.
     pub(super) fn parse(&mut self, input: &[u8]) -> Result<usize, BodyError> {
         let mut pos = 0;
-        while !self.in_data() && !matches!(self.state, State::Kept | State::Done) {
+        while !self.in_data() && !matches!(self.state, ChunkState::Kept | ChunkState::Done) {
             let Some(&ch) = input.get(pos) else { break };
             self.step(ch)?;
             pos += 1;
         }
         self.count_framing(pos)?;
-        if self.state == State::Kept {
+        if self.state == ChunkState::Kept {
             pos += self.keep(input.get(pos..).unwrap_or_default())?;
         }
         Ok(pos)
@@ -141,42 +141,49 @@ impl ChunkParser {
         };
         let (taken, done) = trailers.take(input)?;
         if done {
-            self.state = State::Done;
+            self.state = ChunkState::Done;
         }
         Ok(taken)
     }
 
     fn step(&mut self, ch: u8) -> Result<(), BodyError> {
         self.state = match (self.state, ch) {
-            (State::Start, _) => {
+            (ChunkState::Start, _) => {
                 self.size = hex(ch).ok_or(BodyError::InvalidChunk)?;
-                State::Size
+                ChunkState::Size
             }
-            (State::Size, _) => self.size_byte(ch)?,
-            (State::Extension, b'\r') => State::ExtensionEnd,
-            (State::LastExtension, b'\r') => State::LastExtensionEnd,
-            (State::TrailerLine, b'\r') => State::TrailerLineEnd,
+            (ChunkState::Size, _) => self.size_byte(ch)?,
+            (ChunkState::Extension, b'\r') => ChunkState::ExtensionEnd,
+            (ChunkState::LastExtension, b'\r') => ChunkState::LastExtensionEnd,
+            (ChunkState::TrailerLine, b'\r') => ChunkState::TrailerLineEnd,
             (
-                State::Extension | State::LastExtension | State::TrailerLine | State::Trailer,
+                ChunkState::Extension
+                | ChunkState::LastExtension
+                | ChunkState::TrailerLine
+                | ChunkState::Trailer,
                 b'\n',
             ) => {
                 return Err(BodyError::InvalidChunk);
             }
-            (State::Extension | State::LastExtension | State::TrailerLine, _) => self.state,
-            (State::ExtensionEnd, b'\n') => State::Data,
-            (State::Data, b'\r') => State::AfterDataEnd,
-            (State::AfterDataEnd, b'\n') => State::Start,
-            (State::LastExtensionEnd, b'\n') if self.trailers.is_some() => State::Kept,
-            (State::LastExtensionEnd | State::TrailerLineEnd, b'\n') => State::Trailer,
-            (State::Trailer, b'\r') => State::TrailerEnd,
-            (State::Trailer, _) => State::TrailerLine,
-            (State::TrailerEnd, b'\n') => State::Done,
+            (ChunkState::Extension | ChunkState::LastExtension | ChunkState::TrailerLine, _) => {
+                self.state
+            }
+            (ChunkState::ExtensionEnd, b'\n') => ChunkState::Data,
+            (ChunkState::Data, b'\r') => ChunkState::AfterDataEnd,
+            (ChunkState::AfterDataEnd, b'\n') => ChunkState::Start,
+            (ChunkState::LastExtensionEnd, b'\n') if self.trailers.is_some() => ChunkState::Kept,
+            (ChunkState::LastExtensionEnd | ChunkState::TrailerLineEnd, b'\n') => {
+                ChunkState::Trailer
+            }
+            (ChunkState::Trailer, b'\r') => ChunkState::TrailerEnd,
+            (ChunkState::Trailer, _) => ChunkState::TrailerLine,
+            (ChunkState::TrailerEnd, b'\n') => ChunkState::Done,
             _ => return Err(BodyError::InvalidChunk),
         };
         Ok(())
     }
 
-    fn size_byte(&mut self, ch: u8) -> Result<State, BodyError> {
+    fn size_byte(&mut self, ch: u8) -> Result<ChunkState, BodyError> {
         // checked before the byte is looked at, as nginx does: 2^59 and more never pass
         if self.size > i64::MAX as u64 / 16 {
             return Err(BodyError::InvalidChunk);
@@ -186,13 +193,13 @@ impl ChunkParser {
             if self.size > MAX_SIZE {
                 return Err(BodyError::InvalidChunk);
             }
-            return Ok(State::Size);
+            return Ok(ChunkState::Size);
         }
         match (ch, self.size) {
-            (b'\r', 0) => Ok(State::LastExtensionEnd),
-            (b'\r', _) => Ok(State::ExtensionEnd),
-            (b';' | b' ' | b'\t', 0) => Ok(State::LastExtension),
-            (b';' | b' ' | b'\t', _) => Ok(State::Extension),
+            (b'\r', 0) => Ok(ChunkState::LastExtensionEnd),
+            (b'\r', _) => Ok(ChunkState::ExtensionEnd),
+            (b';' | b' ' | b'\t', 0) => Ok(ChunkState::LastExtension),
+            (b';' | b' ' | b'\t', _) => Ok(ChunkState::Extension),
             _ => Err(BodyError::InvalidChunk),
         }
     }
@@ -201,21 +208,22 @@ impl ChunkParser {
     pub(super) fn expected(&self) -> u64 {
         const END_AND_LAST: u64 = 7;
         let least = match self.state {
-            State::Start => 5,
-            State::Size if self.size == 0 => 4,
-            State::Size | State::Extension => 2 + self.size + END_AND_LAST,
-            State::ExtensionEnd => 1 + self.size + END_AND_LAST,
-            State::Data => self.size + END_AND_LAST,
-            State::AfterDataEnd => 6,
-            State::LastExtension | State::TrailerLine => 4,
-            State::LastExtensionEnd | State::TrailerLineEnd => 3,
-            State::Trailer => 2,
+            ChunkState::Start => 5,
+            ChunkState::Size if self.size == 0 => 4,
+            ChunkState::Size | ChunkState::Extension => 2 + self.size + END_AND_LAST,
+            ChunkState::ExtensionEnd => 1 + self.size + END_AND_LAST,
+            ChunkState::Data => self.size + END_AND_LAST,
+            ChunkState::AfterDataEnd => 6,
+            ChunkState::LastExtension | ChunkState::TrailerLine => 4,
+            ChunkState::LastExtensionEnd | ChunkState::TrailerLineEnd => 3,
+            ChunkState::Trailer => 2,
             // The line end may be there in part.
-            State::Kept | State::TrailerEnd => 1,
-            State::Done => 0,
+            ChunkState::Kept | ChunkState::TrailerEnd => 1,
+            ChunkState::Done => 0,
         };
         // Trailers that are kept may end with a bare line feed.
-        match self.trailers.is_some() && !matches!(self.state, State::Kept | State::Done) {
+        match self.trailers.is_some() && !matches!(self.state, ChunkState::Kept | ChunkState::Done)
+        {
             true => least - 1,
             false => least,
         }

@@ -7,7 +7,7 @@ use crate::Span;
 /// Reads header lines up to the empty line that ends them.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
-    state: State,
+    state: FieldState,
     pos: usize,
     name_start: usize,
     name_end: usize,
@@ -44,7 +44,7 @@ pub struct FieldsError {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum FieldState {
     #[default]
     Start,
     Name,
@@ -76,7 +76,7 @@ impl Fields {
 
     /// Where the line that is being read begins, or `None` between lines.
     pub fn line_start(&self) -> Option<usize> {
-        (self.state != State::Start).then_some(self.name_start)
+        (self.state != FieldState::Start).then_some(self.name_start)
     }
 
     /// Where the last line that was begun begins.
@@ -92,7 +92,7 @@ impl Fields {
     /// Reads on to the end of one line. `buf` begins where it began at the first call.
     #[inline]
     pub fn parse(&mut self, buf: &[u8]) -> Result<FieldsProgress, FieldsError> {
-        if self.state == State::Start
+        if self.state == FieldState::Start
             && let Some(progress) = self.usual_line(buf)
         {
             return Ok(progress);
@@ -130,46 +130,46 @@ impl Fields {
     fn any_line(&mut self, buf: &[u8]) -> Result<FieldsProgress, FieldsError> {
         while let Some(&ch) = buf.get(self.pos) {
             match self.state {
-                State::Start => {
+                FieldState::Start => {
                     self.name_start = self.pos;
                     match ch {
                         b'\r' => {
                             self.pos += 1;
-                            self.state = State::EndAlmostDone;
+                            self.state = FieldState::EndAlmostDone;
                         }
                         b'\n' => return Ok(self.end()),
                         b':' => return Err(self.error(self.pos, ch)),
                         _ => {
                             self.invalid = false;
-                            self.state = State::Name;
+                            self.state = FieldState::Name;
                         }
                     }
                 }
-                State::Name => {
+                FieldState::Name => {
                     if let Some(header) = self.name(buf)? {
                         return Ok(header);
                     }
                 }
-                State::BeforeValue => {
+                FieldState::BeforeValue => {
                     if ch == b' ' {
                         self.pos += 1;
                     } else {
                         self.value_start = self.pos;
-                        self.state = State::Value;
+                        self.state = FieldState::Value;
                     }
                 }
-                State::Value => {
+                FieldState::Value => {
                     if let Some(header) = self.value(buf)? {
                         return Ok(header);
                     }
                 }
-                State::Ignored => {
+                FieldState::Ignored => {
                     self.pos += 1;
                     if ch == b'\n' {
-                        self.state = State::Start;
+                        self.state = FieldState::Start;
                     }
                 }
-                State::AlmostDone => match ch {
+                FieldState::AlmostDone => match ch {
                     b'\n' => return Ok(self.line(buf)),
                     b'\r' => self.pos += 1,
                     _ => {
@@ -178,7 +178,7 @@ impl Fields {
                         return Err(self.error(self.value_end, byte));
                     }
                 },
-                State::EndAlmostDone => match ch {
+                FieldState::EndAlmostDone => match ch {
                     b'\n' => return Ok(self.end()),
                     _ => return Err(self.error(self.name_start, b'\r')),
                 },
@@ -199,7 +199,7 @@ impl Fields {
                         let name = Span::new(self.name_start, pos);
                         if name.of(buf) == b"HTTP" {
                             self.pos = pos + 1;
-                            self.state = State::Ignored;
+                            self.state = FieldState::Ignored;
                             return Ok(None);
                         }
                     }
@@ -208,7 +208,7 @@ impl Fields {
                 Class::Colon => {
                     self.name_end = pos;
                     self.pos = pos + 1;
-                    self.state = State::BeforeValue;
+                    self.state = FieldState::BeforeValue;
                     return Ok(None);
                 }
                 Class::End => {
@@ -245,7 +245,7 @@ impl Fields {
             return Some(self.line(buf));
         }
         self.pos += 1;
-        self.state = State::AlmostDone;
+        self.state = FieldState::AlmostDone;
         if buf.get(self.pos) == Some(&b'\n') {
             return Some(self.line(buf));
         }
@@ -255,7 +255,7 @@ impl Fields {
     /// The line feed stands at `self.pos`.
     fn line(&mut self, buf: &[u8]) -> FieldsProgress {
         self.pos += 1;
-        self.state = State::Start;
+        self.state = FieldState::Start;
         let name = Span::new(self.name_start, self.name_end);
         let value = Span::new(self.value_start, self.value_end);
         let id = HeaderId::from_name(name.of(buf));
@@ -264,7 +264,7 @@ impl Fields {
 
     fn end(&mut self) -> FieldsProgress {
         self.pos += 1;
-        self.state = State::Start;
+        self.state = FieldState::Start;
         FieldsProgress::End
     }
 

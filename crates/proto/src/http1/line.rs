@@ -8,7 +8,7 @@ use crate::Span;
 /// Reads one request line, and blank lines before it.
 #[derive(Debug, Default)]
 pub(super) struct LineParser {
-    state: State,
+    state: RequestLineState,
     /// Everything before this offset has been read.
     pub(super) pos: usize,
     /// Where the method begins.
@@ -26,7 +26,7 @@ pub(super) struct LineParser {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum RequestLineState {
     #[default]
     Start,
     Method,
@@ -60,7 +60,7 @@ enum State {
 impl LineParser {
     /// Whether nothing but blank lines has been read.
     pub(super) fn blank(&self) -> bool {
-        self.state == State::Start
+        self.state == RequestLineState::Start
     }
 
     /// Reads on; `true` when the line is complete and `head` describes it.
@@ -68,21 +68,23 @@ impl LineParser {
     pub(super) fn parse(&mut self, buf: &[u8], head: &mut RequestHead) -> Result<bool, HeadError> {
         while let Some(&ch) = buf.get(self.pos) {
             match self.state {
-                State::Start | State::Method => self.method(buf, ch, head)?,
-                State::BeforeTarget => self.before_target(ch)?,
-                State::AfterSlash | State::Path | State::Rest => self.path(buf, head)?,
-                State::AfterTarget => self.after_target(buf, ch, head)?,
-                State::Protocol
-                | State::MajorFirst
-                | State::Major
-                | State::MinorFirst
-                | State::Minor
-                | State::AfterVersion
-                | State::AlmostDone => self.version(ch, head)?,
-                State::Done => break,
+                RequestLineState::Start | RequestLineState::Method => self.method(buf, ch, head)?,
+                RequestLineState::BeforeTarget => self.before_target(ch)?,
+                RequestLineState::AfterSlash | RequestLineState::Path | RequestLineState::Rest => {
+                    self.path(buf, head)?
+                }
+                RequestLineState::AfterTarget => self.after_target(buf, ch, head)?,
+                RequestLineState::Protocol
+                | RequestLineState::MajorFirst
+                | RequestLineState::Major
+                | RequestLineState::MinorFirst
+                | RequestLineState::Minor
+                | RequestLineState::AfterVersion
+                | RequestLineState::AlmostDone => self.version(ch, head)?,
+                RequestLineState::Done => break,
                 _ => self.authority(ch, head)?,
             }
-            if self.state == State::Done {
+            if self.state == RequestLineState::Done {
                 return if head.version == Version::Http09 && head.method != Method::Get {
                     Err(HeadError::InvalidMethod09)
                 } else {
@@ -95,7 +97,7 @@ impl LineParser {
 
     #[inline]
     fn method(&mut self, buf: &[u8], ch: u8, head: &mut RequestHead) -> Result<(), HeadError> {
-        if self.state == State::Start {
+        if self.state == RequestLineState::Start {
             self.start = self.pos;
             if ch == b'\r' || ch == b'\n' {
                 self.pos += 1;
@@ -103,11 +105,11 @@ impl LineParser {
             }
         }
         let rest = buf.get(self.pos..).unwrap_or_default();
-        if self.state == State::Start && rest.starts_with(b"GET ") {
+        if self.state == RequestLineState::Start && rest.starts_with(b"GET ") {
             self.pos += 4;
             head.method_name = Span::new(self.start, self.start + 3);
             head.method = Method::Get;
-            self.state = State::BeforeTarget;
+            self.state = RequestLineState::BeforeTarget;
             return Ok(());
         }
         self.other_method(rest, buf, head)
@@ -119,7 +121,7 @@ impl LineParser {
         buf: &[u8],
         head: &mut RequestHead,
     ) -> Result<(), HeadError> {
-        self.state = State::Method;
+        self.state = RequestLineState::Method;
         let len = rest.iter().take_while(|&&b| is_method_byte(b)).count();
         self.pos += len;
         match rest.get(len) {
@@ -130,8 +132,8 @@ impl LineParser {
         head.method_name = Span::new(self.start, self.pos);
         head.method = Method::from_name(head.method_name.of(buf));
         self.state = match head.method {
-            Method::Connect => State::BeforeHost,
-            _ => State::BeforeTarget,
+            Method::Connect => RequestLineState::BeforeHost,
+            _ => RequestLineState::BeforeTarget,
         };
         self.pos += 1;
         Ok(())
@@ -142,11 +144,11 @@ impl LineParser {
         match ch {
             b'/' => {
                 self.target = self.pos;
-                self.state = State::AfterSlash;
+                self.state = RequestLineState::AfterSlash;
             }
             b'a'..=b'z' | b'A'..=b'Z' => {
                 self.mark = self.pos;
-                self.state = State::Schema;
+                self.state = RequestLineState::Schema;
             }
             b' ' => {}
             _ => return Err(HeadError::InvalidRequest),
@@ -158,33 +160,47 @@ impl LineParser {
     /// Scheme, host and port of an absolute-form or CONNECT target.
     fn authority(&mut self, ch: u8, head: &mut RequestHead) -> Result<(), HeadError> {
         match (self.state, ch) {
-            (State::Schema, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'+' | b'-' | b'.') => {}
-            (State::Schema, b':') => {
+            (
+                RequestLineState::Schema,
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'+' | b'-' | b'.',
+            ) => {}
+            (RequestLineState::Schema, b':') => {
                 head.schema = Some(Span::new(self.mark, self.pos));
                 self.schema_end = self.pos;
-                self.state = State::SchemaSlash;
+                self.state = RequestLineState::SchemaSlash;
             }
-            (State::SchemaSlash, b'/') => self.state = State::SchemaSecondSlash,
-            (State::SchemaSecondSlash, b'/') => self.state = State::HostStart,
-            (State::Schema | State::SchemaSlash | State::SchemaSecondSlash, _) => {
+            (RequestLineState::SchemaSlash, b'/') => {
+                self.state = RequestLineState::SchemaSecondSlash
+            }
+            (RequestLineState::SchemaSecondSlash, b'/') => self.state = RequestLineState::HostStart,
+            (
+                RequestLineState::Schema
+                | RequestLineState::SchemaSlash
+                | RequestLineState::SchemaSecondSlash,
+                _,
+            ) => {
                 return Err(HeadError::InvalidRequest);
             }
-            (State::BeforeHost, b' ') => {}
-            (State::BeforeHost | State::HostStart, _) => {
+            (RequestLineState::BeforeHost, b' ') => {}
+            (RequestLineState::BeforeHost | RequestLineState::HostStart, _) => {
                 self.mark = self.pos;
                 if ch != b'[' {
-                    self.state = State::Host;
+                    self.state = RequestLineState::Host;
                     return Ok(());
                 }
-                self.state = State::HostLiteral;
+                self.state = RequestLineState::HostLiteral;
             }
-            (State::Host, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-') => {}
-            (State::HostLiteral, b']') => self.state = State::HostEnd,
-            (State::HostLiteral, b':') => {}
-            (State::HostLiteral, _) if is_unreserved_or_sub_delim(ch) => {}
-            (State::HostLiteral, _) => return Err(HeadError::InvalidRequest),
-            (State::Host | State::HostEnd, b':') => self.state = State::PortStart,
-            (State::PortStart | State::Port, b'0'..=b'9') => self.state = State::Port,
+            (RequestLineState::Host, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-') => {}
+            (RequestLineState::HostLiteral, b']') => self.state = RequestLineState::HostEnd,
+            (RequestLineState::HostLiteral, b':') => {}
+            (RequestLineState::HostLiteral, _) if is_unreserved_or_sub_delim(ch) => {}
+            (RequestLineState::HostLiteral, _) => return Err(HeadError::InvalidRequest),
+            (RequestLineState::Host | RequestLineState::HostEnd, b':') => {
+                self.state = RequestLineState::PortStart
+            }
+            (RequestLineState::PortStart | RequestLineState::Port, b'0'..=b'9') => {
+                self.state = RequestLineState::Port
+            }
             _ => self.end_authority(ch, head)?,
         }
         self.pos += 1;
@@ -195,28 +211,28 @@ impl LineParser {
         head.host = Some(Span::new(self.mark, self.pos));
         if head.method == Method::Connect {
             // CONNECT wants "host:port", then the version whose "/" serves as the path
-            if self.state != State::Port || ch != b' ' {
+            if self.state != RequestLineState::Port || ch != b' ' {
                 return Err(HeadError::InvalidRequest);
             }
-            self.state = State::AfterTarget;
+            self.state = RequestLineState::AfterTarget;
             return Ok(());
         }
         match ch {
             b'/' => {
                 self.target = self.pos;
-                self.state = State::AfterSlash;
+                self.state = RequestLineState::AfterSlash;
             }
             b'?' => {
                 self.target = self.pos;
                 self.query = self.pos;
                 head.empty_path = true;
-                self.state = State::Rest;
+                self.state = RequestLineState::Rest;
             }
             b' ' => {
                 // no path at all: the first "/" of "://" serves as one
                 head.target = Span::new(self.schema_end + 1, self.schema_end + 2);
                 head.path = head.target;
-                self.state = State::AfterTarget;
+                self.state = RequestLineState::AfterTarget;
             }
             _ => return Err(HeadError::InvalidRequest),
         }
@@ -227,14 +243,14 @@ impl LineParser {
     /// if it is no path.
     pub(super) fn target(buf: &[u8], start: usize, end: usize, head: &mut RequestHead) -> bool {
         let mut line = LineParser {
-            state: State::AfterSlash,
+            state: RequestLineState::AfterSlash,
             pos: start + 1,
             target: start,
             ..LineParser::default()
         };
         buf.get(start) == Some(&b'/')
             && line.path(buf, head).is_ok()
-            && line.state == State::AfterTarget
+            && line.state == RequestLineState::AfterTarget
             && head.target.end as usize == end
     }
 
@@ -246,8 +262,8 @@ impl LineParser {
         while let Some(&ch) = buf.get(pos) {
             let class = CLASS[ch as usize];
             if class == Class::Usual {
-                if state == State::AfterSlash {
-                    state = State::Path;
+                if state == RequestLineState::AfterSlash {
+                    state = RequestLineState::Path;
                 }
                 pos += 1;
                 continue;
@@ -255,17 +271,17 @@ impl LineParser {
             match class {
                 Class::Usual => {}
                 Class::Slash => match state {
-                    State::Path => state = State::AfterSlash,
-                    State::AfterSlash => {
+                    RequestLineState::Path => state = RequestLineState::AfterSlash,
+                    RequestLineState::AfterSlash => {
                         head.complex = true;
-                        state = State::Rest;
+                        state = RequestLineState::Rest;
                     }
                     _ => {}
                 },
                 Class::Dot => {
-                    if state == State::AfterSlash {
+                    if state == RequestLineState::AfterSlash {
                         head.complex = true;
-                        state = State::Rest;
+                        state = RequestLineState::Rest;
                     }
                 }
                 Class::Hash => {
@@ -273,18 +289,18 @@ impl LineParser {
                     if self.fragment == 0 {
                         self.fragment = pos;
                     }
-                    state = State::Rest;
+                    state = RequestLineState::Rest;
                 }
                 Class::Percent | Class::Plus | Class::Question
                     if self.query != 0 || self.fragment != 0 => {}
                 Class::Percent => {
                     head.quoted = true;
-                    state = State::Rest;
+                    state = RequestLineState::Rest;
                 }
                 Class::Plus => head.plus = true,
                 Class::Question => {
                     self.query = pos;
-                    state = State::Rest;
+                    state = RequestLineState::Rest;
                 }
                 Class::End => {
                     self.pos = pos;
@@ -313,7 +329,7 @@ impl LineParser {
             head.args = Some(Span::new(self.query + 1, fragment));
         }
         head.complex |= head.quoted | head.empty_path;
-        self.state = State::AfterTarget;
+        self.state = RequestLineState::AfterTarget;
         if ch == b' ' {
             self.pos += 1;
         }
@@ -338,7 +354,7 @@ impl LineParser {
         }
         match ch {
             b' ' => {}
-            b'\r' => self.state = State::AlmostDone,
+            b'\r' => self.state = RequestLineState::AlmostDone,
             b'\n' => {
                 self.finish(self.pos, head);
                 return Ok(());
@@ -346,7 +362,7 @@ impl LineParser {
             b'H' => {
                 head.protocol = Span::new(self.pos, self.pos);
                 self.matched = 1;
-                self.state = State::Protocol;
+                self.state = RequestLineState::Protocol;
             }
             _ => return Err(HeadError::InvalidRequest),
         }
@@ -365,42 +381,43 @@ impl LineParser {
     /// From the `H` of the version to the line feed, one byte at a time.
     fn version(&mut self, ch: u8, head: &mut RequestHead) -> Result<(), HeadError> {
         match (self.state, ch) {
-            (State::Protocol, _) => {
+            (RequestLineState::Protocol, _) => {
                 if b"HTTP/".get(self.matched as usize) != Some(&ch) {
                     return Err(HeadError::InvalidRequest);
                 }
                 self.matched += 1;
                 if ch == b'/' {
                     self.name_read(self.pos, head);
-                    self.state = State::MajorFirst;
+                    self.state = RequestLineState::MajorFirst;
                 }
             }
-            (State::MajorFirst, b'1') => self.state = State::Major,
-            (State::MajorFirst, b'2'..=b'9') | (State::Major, b'0'..=b'9') => {
+            (RequestLineState::MajorFirst, b'1') => self.state = RequestLineState::Major,
+            (RequestLineState::MajorFirst, b'2'..=b'9')
+            | (RequestLineState::Major, b'0'..=b'9') => {
                 return Err(HeadError::InvalidVersion);
             }
-            (State::Major, b'.') => self.state = State::MinorFirst,
-            (State::MinorFirst, b'0'..=b'9') => {
+            (RequestLineState::Major, b'.') => self.state = RequestLineState::MinorFirst,
+            (RequestLineState::MinorFirst, b'0'..=b'9') => {
                 head.minor = u16::from(ch - b'0');
-                self.state = State::Minor;
+                self.state = RequestLineState::Minor;
             }
-            (State::Minor, b'0'..=b'9') if head.minor <= 99 => {
+            (RequestLineState::Minor, b'0'..=b'9') if head.minor <= 99 => {
                 head.minor = head.minor * 10 + u16::from(ch - b'0');
             }
-            (State::Minor | State::AfterVersion, b' ') => {
+            (RequestLineState::Minor | RequestLineState::AfterVersion, b' ') => {
                 self.version_read(head);
-                self.state = State::AfterVersion;
+                self.state = RequestLineState::AfterVersion;
             }
-            (State::Minor | State::AfterVersion, b'\r') => {
+            (RequestLineState::Minor | RequestLineState::AfterVersion, b'\r') => {
                 self.version_read(head);
-                self.state = State::AlmostDone;
+                self.state = RequestLineState::AlmostDone;
             }
-            (State::Minor | State::AfterVersion, b'\n') => {
+            (RequestLineState::Minor | RequestLineState::AfterVersion, b'\n') => {
                 self.version_read(head);
                 self.finish(self.pos, head);
                 return Ok(());
             }
-            (State::AlmostDone, b'\n') => {
+            (RequestLineState::AlmostDone, b'\n') => {
                 self.finish(self.pos - 1, head);
                 return Ok(());
             }
@@ -421,7 +438,7 @@ impl LineParser {
         head.protocol.end = if head.version == Version::Http09 { 0 } else { end as u32 };
         self.pos += 1;
         head.line_end = self.pos as u32;
-        self.state = State::Done;
+        self.state = RequestLineState::Done;
     }
 }
 

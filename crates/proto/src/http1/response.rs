@@ -84,7 +84,7 @@ impl ResponseHead {
 #[derive(Debug, Default)]
 pub struct ResponseParser {
     head: ResponseHead,
-    state: State,
+    state: ResponseState,
     pos: usize,
     matched: u8,
     major: u16,
@@ -94,7 +94,7 @@ pub struct ResponseParser {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
+enum ResponseState {
     #[default]
     Protocol,
     MajorFirst,
@@ -118,7 +118,7 @@ impl ResponseParser {
     /// A parser for the head that a CGI script sends: header lines alone.
     pub fn of_script() -> ResponseParser {
         let fields = Fields::of_response(0);
-        ResponseParser { state: State::Fields, fields, ..ResponseParser::default() }
+        ResponseParser { state: ResponseState::Fields, fields, ..ResponseParser::default() }
     }
 
     /// Makes ready for the next response; its buffer begins behind this one's bytes.
@@ -144,7 +144,7 @@ impl ResponseParser {
         if !self.status_line(buf)? {
             return Ok(Progress::More);
         }
-        if self.state == State::Done {
+        if self.state == ResponseState::Done {
             return Ok(Progress::Done);
         }
         loop {
@@ -164,7 +164,7 @@ impl ResponseParser {
                 }
                 FieldsProgress::End => {
                     self.head.end = self.fields.pos() as u32;
-                    self.state = State::Done;
+                    self.state = ResponseState::Done;
                     return Ok(Progress::Done);
                 }
             }
@@ -173,13 +173,15 @@ impl ResponseParser {
 
     /// `true` when the status line has been read.
     fn status_line(&mut self, buf: &[u8]) -> Result<bool, ResponseError> {
-        while self.state < State::Fields {
+        while self.state < ResponseState::Fields {
             let Some(&ch) = buf.get(self.pos) else {
                 return Ok(false);
             };
             match self.state {
-                State::Status => self.status(ch)?,
-                State::AfterStatus | State::Text | State::AlmostDone => self.text(ch)?,
+                ResponseState::Status => self.status(ch)?,
+                ResponseState::AfterStatus | ResponseState::Text | ResponseState::AlmostDone => {
+                    self.text(ch)?
+                }
                 _ => self.protocol(buf, ch)?,
             }
             self.pos += 1;
@@ -193,30 +195,30 @@ impl ResponseParser {
         if self.pos == 0 && buf.starts_with(USUAL) {
             (self.major, self.minor) = (1, 1);
             self.pos = USUAL.len() - 1;
-            self.state = State::Status;
+            self.state = ResponseState::Status;
             return Ok(());
         }
         match (self.state, ch) {
-            (State::Protocol, _) if b"HTTP/".get(self.matched as usize) == Some(&ch) => {
+            (ResponseState::Protocol, _) if b"HTTP/".get(self.matched as usize) == Some(&ch) => {
                 self.matched += 1;
                 if ch == b'/' {
-                    self.state = State::MajorFirst;
+                    self.state = ResponseState::MajorFirst;
                 }
             }
-            (State::MajorFirst, b'1'..=b'9') => {
+            (ResponseState::MajorFirst, b'1'..=b'9') => {
                 self.major = u16::from(ch - b'0');
-                self.state = State::Major;
+                self.state = ResponseState::Major;
             }
-            (State::Major, b'.') => self.state = State::MinorFirst,
-            (State::Major, b'0'..=b'9') if self.major <= 99 => {
+            (ResponseState::Major, b'.') => self.state = ResponseState::MinorFirst,
+            (ResponseState::Major, b'0'..=b'9') if self.major <= 99 => {
                 self.major = self.major * 10 + u16::from(ch - b'0');
             }
-            (State::MinorFirst, b'0'..=b'9') => {
+            (ResponseState::MinorFirst, b'0'..=b'9') => {
                 self.minor = u16::from(ch - b'0');
-                self.state = State::Minor;
+                self.state = ResponseState::Minor;
             }
-            (State::Minor, b' ') => self.state = State::Status,
-            (State::Minor, b'0'..=b'9') if self.minor <= 99 => {
+            (ResponseState::Minor, b' ') => self.state = ResponseState::Status,
+            (ResponseState::Minor, b'0'..=b'9') if self.minor <= 99 => {
                 self.minor = self.minor * 10 + u16::from(ch - b'0');
             }
             _ => return Err(ResponseError::NoStatusLine),
@@ -232,7 +234,7 @@ impl ResponseParser {
                 self.digits += 1;
                 if self.digits == 3 {
                     self.head.status_line = Span::new(self.pos.saturating_sub(2), self.pos + 1);
-                    self.state = State::AfterStatus;
+                    self.state = ResponseState::AfterStatus;
                 }
             }
             _ => return Err(ResponseError::NoStatusLine),
@@ -243,14 +245,16 @@ impl ResponseParser {
     fn text(&mut self, ch: u8) -> Result<(), ResponseError> {
         match (self.state, ch) {
             // IIS sends sub-codes: 403.1
-            (State::AfterStatus, b' ' | b'.') => {
+            (ResponseState::AfterStatus, b' ' | b'.') => {
                 self.head.reason.start = self.pos as u32 + 1;
-                self.state = State::Text;
+                self.state = ResponseState::Text;
             }
-            (State::AfterStatus | State::Text, b'\r') => self.state = State::AlmostDone,
-            (State::AfterStatus | State::Text, b'\n') => self.end_line(self.pos),
-            (State::Text, _) => {}
-            (State::AlmostDone, b'\n') => self.end_line(self.pos - 1),
+            (ResponseState::AfterStatus | ResponseState::Text, b'\r') => {
+                self.state = ResponseState::AlmostDone
+            }
+            (ResponseState::AfterStatus | ResponseState::Text, b'\n') => self.end_line(self.pos),
+            (ResponseState::Text, _) => {}
+            (ResponseState::AlmostDone, b'\n') => self.end_line(self.pos - 1),
             _ => return Err(ResponseError::NoStatusLine),
         }
         Ok(())
@@ -269,6 +273,6 @@ impl ResponseParser {
             head.reason.start = end as u32;
         }
         self.fields = Fields::of_response(self.pos + 1);
-        self.state = State::Fields;
+        self.state = ResponseState::Fields;
     }
 }

@@ -31,7 +31,7 @@ pub struct Wanted {
 
 /// What is known of the file around its `moov`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FileLayout {
     /// Length of the file.
     pub end: u64,
     /// Bytes that stand before the new `moov`: those of `ftyp`.
@@ -81,7 +81,7 @@ impl Problem {
 /// # Errors
 ///
 /// The tables contradict themselves or the file, or nothing lies in the span.
-pub fn cut(moov: &[u8], place: &Place, wanted: Wanted) -> Result<Cut, Problem> {
+pub fn cut(moov: &[u8], place: &FileLayout, wanted: Wanted) -> Result<Cut, Problem> {
     let (mvhd, tracks) = read(moov, wanted)?;
     if tracks.is_empty() {
         return Err(Problem::within("no mp4 trak atoms were found"));

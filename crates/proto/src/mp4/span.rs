@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::track::{ChunkRun, Chunks, Run, Sizes, Table, Track};
-use super::{Place, Problem, Wanted, put_duration};
+use super::{FileLayout, Problem, Wanted, put_duration};
 
 /// The part of a track that lies in the span: its tables are cut, except for the offsets' last move.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Part {
 }
 
 /// Cuts a track.
-pub fn part(mut track: Track, place: &Place, wanted: Wanted) -> Result<Part, Problem> {
+pub fn part(mut track: Track, place: &FileLayout, wanted: Wanted) -> Result<Part, Problem> {
     let (samples, prefix) = cut_times(&mut track, wanted)?;
     cut_key_frames(&mut track, &samples);
     cut_differences(&mut track, &samples);
@@ -269,7 +269,7 @@ fn bytes(sizes: &Sizes, samples: Range<u64>) -> u64 {
 /// Cuts `stco` or `co64`; says which bytes of the file the part needs.
 fn cut_chunks(
     mut chunks: Chunks,
-    place: &Place,
+    place: &FileLayout,
     ends: &Ends,
     [skipped, kept]: [u64; 2],
 ) -> Result<(Chunks, Range<u64>), Problem> {

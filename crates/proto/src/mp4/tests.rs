@@ -125,7 +125,7 @@ proptest! {
         let at = 500;
         let (moov, data) = film.build(at, wide);
         let file = [&vec![0xff; at as usize][..], &data].concat();
-        let place = Place { end: file.len() as u64, before: 24, data: u64::from(at)..file.len() as u64 };
+        let place = FileLayout { end: file.len() as u64, before: 24, data: u64::from(at)..file.len() as u64 };
 
         // Which samples are shown in the span, by adding up.
         let starts: Vec<u64> = film.durations.iter().scan(0u64, |t, d| {
@@ -170,7 +170,7 @@ proptest! {
         let at = at % moov.len();
         moov[at] = byte;
         let end = 500 + data.len() as u64;
-        let place = Place { end, before: 24, data: 500..end };
+        let place = FileLayout { end, before: 24, data: 500..end };
         if let Ok(cut) = cut(&moov, &place, Wanted { start, length, key_frame: byte % 2 == 0 }) {
             prop_assert!(cut.data.start < cut.data.end && cut.data.end <= end);
         }
@@ -178,7 +178,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_decided(bytes: Vec<u8>, start: u64, length: u64) {
-        let place = Place { end: 100, before: 0, data: 10..100 };
+        let place = FileLayout { end: 100, before: 0, data: 10..100 };
         let wanted = Wanted { start, length, key_frame: true };
         let _ = cut(&bytes, &place, wanted);
         let trak = atom(b"trak", &atom(b"mdia", &atom(b"minf", &atom(b"stbl", &bytes))));

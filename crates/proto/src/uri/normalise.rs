@@ -9,7 +9,7 @@ use super::hex;
 pub struct BadUri;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SegmentState {
     Usual,
     Slash,
     Dot,
@@ -24,7 +24,7 @@ enum State {
 pub fn normalise(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(), BadUri> {
     out.clear();
     out.reserve(raw.len() + 1);
-    let mut state = State::Usual;
+    let mut state = SegmentState::Usual;
     let mut rest = raw;
     while let Some((&first, behind)) = rest.split_first() {
         let mut ch = first;
@@ -35,7 +35,7 @@ pub fn normalise(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(
                 ch = decode(&mut rest)?;
                 if matches!(ch, b'?' | b'#' | b'%') {
                     out.push(ch);
-                    state = State::Usual;
+                    state = SegmentState::Usual;
                     continue;
                 }
             }
@@ -44,9 +44,9 @@ pub fn normalise(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(
         state = next(state, ch, merge_slashes, out)?;
     }
     match state {
-        State::Dot => drop(out.pop()),
-        State::DotDot => leave_segment(out)?,
-        State::Usual | State::Slash => {}
+        SegmentState::Dot => drop(out.pop()),
+        SegmentState::DotDot => leave_segment(out)?,
+        SegmentState::Usual | SegmentState::Slash => {}
     }
     if out.is_empty() {
         out.push(b'/');
@@ -55,29 +55,34 @@ pub fn normalise(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(
 }
 
 #[inline]
-fn next(state: State, ch: u8, merge: bool, out: &mut Vec<u8>) -> Result<State, BadUri> {
+fn next(
+    state: SegmentState,
+    ch: u8,
+    merge: bool,
+    out: &mut Vec<u8>,
+) -> Result<SegmentState, BadUri> {
     match (state, ch) {
-        (State::Slash, b'/') => {
+        (SegmentState::Slash, b'/') => {
             if !merge {
                 out.push(ch);
             }
-            return Ok(State::Slash);
+            return Ok(SegmentState::Slash);
         }
-        (State::Dot, b'/') => {
+        (SegmentState::Dot, b'/') => {
             out.pop();
-            return Ok(State::Slash);
+            return Ok(SegmentState::Slash);
         }
-        (State::DotDot, b'/') => {
+        (SegmentState::DotDot, b'/') => {
             leave_segment(out)?;
-            return Ok(State::Slash);
+            return Ok(SegmentState::Slash);
         }
         _ => out.push(ch),
     }
     Ok(match (state, ch) {
-        (_, b'/') => State::Slash,
-        (State::Slash, b'.') => State::Dot,
-        (State::Dot, b'.') => State::DotDot,
-        _ => State::Usual,
+        (_, b'/') => SegmentState::Slash,
+        (SegmentState::Slash, b'.') => SegmentState::Dot,
+        (SegmentState::Dot, b'.') => SegmentState::DotDot,
+        _ => SegmentState::Usual,
     })
 }
 

@@ -64,7 +64,7 @@ pub struct Flow {
     first: u64,
     /// What came before there was a server.
     early: RefCell<VecDeque<Vec<u8>>>,
-    way: OnceCell<Way>,
+    way: OnceCell<ServerPath>,
     assured: Cell<bool>,
     /// The client has sent something since the last answer.
     asked: Cell<bool>,
@@ -77,7 +77,7 @@ pub struct Flow {
 }
 
 /// Where datagrams go, once that is known.
-struct Way {
+struct ServerPath {
     socket: Rc<Datagram>,
     timeout: Duration,
     expected: Expected,
@@ -208,7 +208,7 @@ impl Flow {
         let proxy = &self.server.conf.proxy;
         let (expected, timeout, now) = (Expected::of(proxy), proxy.timeout, handle.now());
         let rate = Rate::new(rate, now);
-        let way = Way { socket, timeout, expected, rate, resumes: Cell::new(None) };
+        let way = ServerPath { socket, timeout, expected, rate, resumes: Cell::new(None) };
         let way = self.way.get_or_init(|| way);
         self.be_patient(way, now);
         for datagram in std::mem::take(&mut *self.early.borrow_mut()) {
@@ -217,12 +217,12 @@ impl Flow {
     }
 
     /// The server may be silent for `proxy_timeout` from now on, but not beyond the time at which the session must end.
-    fn be_patient(&self, way: &Way, now: Instant) {
+    fn be_patient(&self, way: &ServerPath, now: Instant) {
         let left = self.leaves_by.get().map(|by| by.saturating_duration_since(now));
         way.socket.set_timeout(Some(left.map_or(way.timeout, |left| left.min(way.timeout))));
     }
 
-    fn send(&self, way: &Way, bytes: &[u8], now: Instant) {
+    fn send(&self, way: &ServerPath, bytes: &[u8], now: Instant) {
         match way.socket.try_send_to(bytes, None) {
             Ok(Some(n)) => self.passed.up_sent.add(n as u64),
             // There is no room: a datagram is lost, as on any way.
@@ -277,7 +277,7 @@ impl Flow {
     }
 
     /// Whether an answer is due: one that `proxy_responses` counts, or else one to what the client has sent last.
-    fn awaits_answer(&self, way: &Way) -> bool {
+    fn awaits_answer(&self, way: &ServerPath) -> bool {
         match way.expected.responses {
             Some(_) => !way.expected.answered(self.requests.get(), self.answers.get()),
             None => self.asked.get(),
@@ -321,7 +321,7 @@ impl Flow {
     }
 }
 
-impl Way {
+impl ServerPath {
     /// Whether another datagram may pass now; one that comes too early is lost.
     fn may_pass(&self, now: Instant, passed: u64, bytes: u64) -> bool {
         let Some(rate) = self.rate else { return true };

@@ -72,14 +72,14 @@ struct Door {
 }
 
 /// A session in its loop's table, until it is dropped.
-pub struct Place {
+pub struct FlowGuard {
     /// The loop.
     pub event_loop: Rc<LoopState>,
     /// The session.
     pub flow: Rc<Flow>,
 }
 
-impl Drop for Place {
+impl Drop for FlowGuard {
     fn drop(&mut self) {
         self.event_loop.datagrams.table.borrow_mut().end(self.flow.id);
     }
@@ -250,7 +250,7 @@ impl LoopState {
             self.datagrams.table.borrow_mut().let_go(flow.id);
         }
         self.metrics.add(Metric::Handled, 1);
-        let place = Place { event_loop: self.clone(), flow };
+        let place = FlowGuard { event_loop: self.clone(), flow };
         self.handle.spawn(serve::datagrams(place, bytes.to_vec(), peer));
     }
 

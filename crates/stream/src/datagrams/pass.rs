@@ -12,7 +12,7 @@ use weir_upstream::{Rate, fault};
 use weir_values::Subject;
 
 use super::flow::{Expected, Flow, Over};
-use super::{LONGEST, Place};
+use super::{FlowGuard, LONGEST};
 use crate::config::Proxy;
 use crate::proxy::{Held, Passed, connected, head, note_end, rate};
 use crate::serve::{BAD_GATEWAY, OK};
@@ -31,7 +31,7 @@ pub async fn converse(
     s: &mut Session,
     proxy: &'static Proxy,
     held: &Held<'_>,
-    place: &Place,
+    place: &FlowGuard,
     server: Datagram,
 ) -> Passed {
     let server = Rc::new(server);
@@ -53,7 +53,7 @@ async fn exchange(
     s: &mut Session,
     proxy: &'static Proxy,
     held: &Held<'_>,
-    place: &Place,
+    place: &FlowGuard,
     server: &Rc<Datagram>,
 ) -> Passed {
     let (handle, flow) = (s.event_loop.handle.clone(), &*place.flow);

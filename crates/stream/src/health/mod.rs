@@ -22,7 +22,7 @@ pub use matching::{Match, rules};
 /// One `health_check`.
 #[derive(Debug)]
 pub struct Check {
-    line: health::Line,
+    line: health::HealthCheckOptions,
     group: GroupId,
     rules: Option<Arc<Match>>,
     /// Datagrams are sent; else a connection is opened.
@@ -36,28 +36,28 @@ pub struct Check {
 
 /// A line, until the server's other settings are known.
 #[derive(Debug, Clone)]
-pub struct Line {
-    line: health::Line,
+pub struct HealthCheckDirective {
+    line: health::HealthCheckOptions,
     udp: bool,
 }
 
-impl Line {
+impl HealthCheckDirective {
     /// `health_check [parameter]...`
-    pub fn read(d: &Directive) -> Result<Line, Error> {
+    pub fn read(d: &Directive) -> Result<HealthCheckDirective, Error> {
         let mut udp = false;
-        let line = health::Line::read(d, |name, value| match (name, value) {
+        let line = health::HealthCheckOptions::read(d, |name, value| match (name, value) {
             (b"udp", None) => {
                 udp = true;
                 Some(())
             }
             _ => None,
         })?;
-        Ok(Line { line, udp })
+        Ok(HealthCheckDirective { line, udp })
     }
 
     /// The check, when all of its server is known.
     pub fn finish(self, s: &Scope<'_, '_>) -> Result<Check, Error> {
-        let Line { line, udp } = self;
+        let HealthCheckDirective { line, udp } = self;
         let Content::Group(group) = s.conf.content else {
             let text = "\"health_check\" requires \"proxy_pass\" to an upstream in its server";
             return Err(line.at.error(text));

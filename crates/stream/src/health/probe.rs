@@ -24,9 +24,9 @@ const LONGEST: usize = 65_535;
 
 impl health::Check for Check {
     /// Connections are not kept: what is checked is that there is one.
-    type Kept = ();
+    type Connection = ();
 
-    fn line(&self) -> &health::Line {
+    fn line(&self) -> &health::HealthCheckOptions {
         &self.line
     }
 

@@ -7,7 +7,7 @@ use crc32fast::Hasher;
 
 use super::{Balance, HASH_TRIES};
 use crate::group::Choice;
-use crate::seats::Seats;
+use crate::seats::PeerSet;
 
 /// Points of a peer of weight 1.
 const POINTS: u32 = 160;
@@ -27,7 +27,7 @@ struct Point {
 }
 
 impl Balance for Consistent {
-    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         if self.generation != seats.generation {
             self.build(seats);
         }
@@ -51,7 +51,7 @@ impl Balance for Consistent {
 }
 
 impl Consistent {
-    fn build(&mut self, seats: &Seats) {
+    fn build(&mut self, seats: &PeerSet) {
         *self = Consistent { generation: seats.generation, ..Consistent::default() };
         for seat in &seats.list {
             let server = &seat.peer.server;

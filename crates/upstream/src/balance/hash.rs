@@ -6,14 +6,14 @@ use crc32fast::Hasher;
 
 use super::{Balance, HASH_TRIES};
 use crate::group::Choice;
-use crate::seats::Seats;
+use crate::seats::PeerSet;
 
 /// `hash KEY`
 #[derive(Debug, Default)]
 pub struct Hash;
 
 impl Balance for Hash {
-    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         let usable = !choice.key.is_empty() && seats.list.len() > 1 && seats.total_weight() > 0;
         while usable && choice.rehashed <= HASH_TRIES {
             let mut crc = Hasher::new();

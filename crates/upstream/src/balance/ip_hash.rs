@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{Balance, HASH_TRIES};
 use crate::group::Choice;
-use crate::seats::Seats;
+use crate::seats::PeerSet;
 
 /// By the client's address, which is the choice's key.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ const FACTOR: u64 = 113;
 const MODULUS: u64 = 6271;
 
 impl Balance for IpHash {
-    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         if choice.rehashed == 0 {
             choice.hash = START;
         }

@@ -4,16 +4,16 @@ use std::time::Instant;
 
 use super::Balance;
 use crate::group::Choice;
-use crate::seat::Seat;
-use crate::seats::Seats;
+use crate::seat::PeerState;
+use crate::seats::PeerSet;
 
 /// Fewest connections first.
 #[derive(Debug, Default)]
 pub struct LeastConn;
 
 impl Balance for LeastConn {
-    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
-        let mut best: Option<&Seat> = None;
+    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
+        let mut best: Option<&PeerState> = None;
         for i in 0..seats.list.len() {
             if !seats.is_free(i, &choice.tried, now) {
                 continue;
@@ -24,13 +24,13 @@ impl Balance for LeastConn {
             }
         }
         let (conns, share) = best.map(|b| (b.conns, b.share(now)))?;
-        let equal = move |s: &Seat| product(s.conns, share) == product(conns, s.share(now));
+        let equal = move |s: &PeerState| product(s.conns, share) == product(conns, s.share(now));
         seats.smooth(&choice.tried, now, equal)
     }
 }
 
 /// Compares loads without dividing.
-pub fn less(a: &Seat, b: &Seat, now: Instant) -> bool {
+pub fn less(a: &PeerState, b: &PeerState, now: Instant) -> bool {
     product(a.conns, b.share(now)) < product(b.conns, a.share(now))
 }
 

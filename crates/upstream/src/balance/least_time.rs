@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::Balance;
 use crate::group::Choice;
-use crate::seat::{Seat, UNIT};
-use crate::seats::Seats;
+use crate::seat::{PeerState, UNIT};
+use crate::seats::PeerSet;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct LeastTime {
 
 impl LeastTime {
     /// Expected wait: average time, multiplied by the requests that it would have.
-    fn cost(&self, seat: &Seat, now: Instant) -> u128 {
+    fn cost(&self, seat: &PeerState, now: Instant) -> u128 {
         let mut time = faded(seat.times.of(self.measure).as_millis(), seat, now);
         if self.inflight && seat.inflight.count > 0 {
             time = time.max(seat.inflight.average.as_millis());
@@ -38,18 +38,18 @@ impl LeastTime {
     }
 
     /// Whether `a` is expected to answer before `b`.
-    pub fn sooner(&self, a: &Seat, b: &Seat, now: Instant) -> bool {
-        let cost = |seat, of: &Seat| self.cost(seat, now) * u128::from(of.share(now));
+    pub fn sooner(&self, a: &PeerState, b: &PeerState, now: Instant) -> bool {
+        let cost = |seat, of: &PeerState| self.cost(seat, now) * u128::from(of.share(now));
         cost(a, b) < cost(b, a)
     }
 
-    fn per_share(&self, seat: &Seat, now: Instant) -> u128 {
+    fn per_share(&self, seat: &PeerState, now: Instant) -> u128 {
         self.cost(seat, now) * 1000 * UNIT as u128 / u128::from(seat.share(now))
     }
 }
 
 /// A slow peer that was left alone gets its chance again: half the time for each `fail_timeout` since.
-fn faded(time: u128, seat: &Seat, now: Instant) -> u128 {
+fn faded(time: u128, seat: &PeerState, now: Instant) -> u128 {
     let patience = seat.peer.options.fail_timeout.as_secs();
     let idle = seat.checked.map_or(0, |at| now.saturating_duration_since(at).as_secs());
     match idle > patience {
@@ -64,7 +64,7 @@ fn clustered(time: u128) -> u128 {
 }
 
 impl Balance for LeastTime {
-    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         let mut least = None;
         for i in 0..seats.list.len() {
             if !seats.is_free(i, &choice.tried, now) {
@@ -81,7 +81,7 @@ impl Balance for LeastTime {
         seats.smooth(&choice.tried, now, |s| self.per_share(s, now) == least)
     }
 
-    fn chosen(&mut self, seat: &mut Seat, now: Instant) -> bool {
+    fn chosen(&mut self, seat: &mut PeerState, now: Instant) -> bool {
         if self.inflight {
             seat.inflight.begin(now);
         }

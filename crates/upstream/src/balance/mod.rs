@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Instant;
 
 use crate::group::Choice;
-use crate::seat::Seat;
-use crate::seats::Seats;
+use crate::seat::PeerState;
+use crate::seats::PeerSet;
 
 mod consistent;
 mod hash;
@@ -25,14 +25,14 @@ pub use round_robin::RoundRobin;
 
 /// A method of choosing.
 pub trait Balance: Debug + Send {
-    /// The index of a seat that is free ([`Seats::is_free`]) for this request. `None`: there is none.
-    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize>;
+    /// The index of a seat that is free ([`PeerSet::is_free`]) for this request. `None`: there is none.
+    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize>;
 
     /// A request took this seat because it is bound to it.
-    fn out_of_turn(&mut self, _: &mut Seats, _: usize, _: &Choice, _now: Instant) {}
+    fn out_of_turn(&mut self, _: &mut PeerSet, _: usize, _: &Choice, _now: Instant) {}
 
     /// The seat was chosen. True if its request is counted as in flight.
-    fn chosen(&mut self, _: &mut Seat, _now: Instant) -> bool {
+    fn chosen(&mut self, _: &mut PeerState, _now: Instant) -> bool {
         false
     }
 

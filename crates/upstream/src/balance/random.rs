@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Balance, HASH_TRIES, LeastTime, least_conn};
 use crate::group::Choice;
-use crate::seats::Seats;
+use crate::seats::PeerSet;
 
 /// Which of two is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Random {
 }
 
 impl Balance for Random {
-    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         let first = draw(seats, choice, now, None);
         let (Some(first), Some(two)) = (first, self.two) else {
             return first.or_else(|| seats.smooth(&choice.tried, now, |_| true));
@@ -38,7 +38,7 @@ impl Balance for Random {
     }
 }
 
-fn draw(seats: &mut Seats, choice: &Choice, now: Instant, but: Option<usize>) -> Option<usize> {
+fn draw(seats: &mut PeerSet, choice: &Choice, now: Instant, but: Option<usize>) -> Option<usize> {
     let total = seats.total_weight();
     if total == 0 {
         return None;

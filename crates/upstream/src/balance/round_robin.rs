@@ -4,18 +4,18 @@ use std::time::Instant;
 
 use super::Balance;
 use crate::group::Choice;
-use crate::seats::Seats;
+use crate::seats::PeerSet;
 
 /// One after another, by weight.
 #[derive(Debug, Default)]
 pub struct RoundRobin;
 
 impl Balance for RoundRobin {
-    fn pick(&mut self, seats: &mut Seats, choice: &mut Choice, now: Instant) -> Option<usize> {
+    fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         seats.smooth(&choice.tried, now, |_| true)
     }
 
-    fn out_of_turn(&mut self, seats: &mut Seats, at: usize, choice: &Choice, now: Instant) {
+    fn out_of_turn(&mut self, seats: &mut PeerSet, at: usize, choice: &Choice, now: Instant) {
         seats.out_of_turn(at, &choice.tried, now);
     }
 }

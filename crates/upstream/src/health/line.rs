@@ -9,7 +9,7 @@ use crate::Group;
 
 /// When servers are checked, and what follows from what is found.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct HealthCheckOptions {
     /// For complaints.
     pub at: Spot,
     /// How long from one check to the next.
@@ -28,13 +28,13 @@ pub struct Line {
     pub persistent: bool,
 }
 
-impl Line {
+impl HealthCheckOptions {
     /// `health_check [parameter]...`; `own` reads what only this kind of check has: a name, and a value or nothing.
     pub fn read(
         d: &Directive,
         mut own: impl FnMut(&[u8], Option<&[u8]>) -> Option<()>,
-    ) -> Result<Line, Error> {
-        let mut line = Line {
+    ) -> Result<HealthCheckOptions, Error> {
+        let mut line = HealthCheckOptions {
             at: Spot::new(d, &d.name),
             interval: Duration::from_secs(5),
             jitter: Duration::ZERO,

@@ -6,7 +6,7 @@ use std::time::Instant;
 mod line;
 mod watch;
 
-pub use line::{Line, time};
+pub use line::{HealthCheckOptions, time};
 pub use watch::{Check, Failed, Watcher, start};
 
 /// A peer's state of health.

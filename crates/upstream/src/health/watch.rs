@@ -14,24 +14,24 @@ use weir_engine::Handle;
 use weir_log::{Cause, Level, Log};
 use weir_tls::HandshakeError;
 
-use super::{Health, Line, Verdict};
+use super::{Health, HealthCheckOptions, Verdict};
 use crate::{Endpoint, Group, Peer, fault};
 
 /// How servers are asked.
 pub trait Check: 'static {
     /// A connection that is good for the next check.
-    type Kept: 'static;
+    type Connection: 'static;
 
     /// When they are asked.
-    fn line(&self) -> &Line;
+    fn line(&self) -> &HealthCheckOptions;
 
     /// Asks a server once, within a bounded time. A connection that may serve again comes back.
     fn probe(
         &'static self,
         handle: &Handle,
         peer: &Arc<Peer>,
-        kept: Option<Self::Kept>,
-    ) -> impl Future<Output = Result<Option<Self::Kept>, Failed>>;
+        kept: Option<Self::Connection>,
+    ) -> impl Future<Output = Result<Option<Self::Connection>, Failed>>;
 }
 
 /// Why a server did not pass.
@@ -137,7 +137,7 @@ async fn watch<C: Check>(watcher: Rc<Watcher>, check: &'static C, group: Arc<Gro
     if line.mandatory && !line.persistent {
         group.check_anew(handle.now());
     }
-    let memories: Rc<Memories<C::Kept>> = Rc::default();
+    let memories: Rc<Memories<C::Connection>> = Rc::default();
     let (chance, mut round) = (RandomState::new(), 0u64);
     while !(watcher.retiring)() {
         let peers: Vec<_> = group.peers(handle.now()).into_iter().map(|(peer, _)| peer).collect();
@@ -156,7 +156,7 @@ async fn one<C: Check>(
     watcher: Rc<Watcher>,
     check: &'static C,
     group: Arc<Group>,
-    mut turn: Turn<C::Kept>,
+    mut turn: Turn<C::Connection>,
 ) {
     let (handle, log, line) = (&watcher.handle, &watcher.log, check.line());
     let (peer, memory) = (turn.peer.clone(), &mut turn.memory);
@@ -201,7 +201,7 @@ async fn one<C: Check>(
     }
 }
 
-impl Line {
+impl HealthCheckOptions {
     /// Where this server is asked.
     pub fn endpoint(&self, peer: &Peer) -> Endpoint {
         match (&peer.endpoint, self.port) {

@@ -27,12 +27,12 @@ pub struct SharedPool {
 pub struct Part {
     /// The loop's number: parts stand in that order, whichever thread was there first.
     number: u32,
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
     count: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SharedState {
     /// The newest last.
     offers: Vec<Offer>,
     /// Wakes the loop's watch over its connections.
@@ -157,7 +157,7 @@ impl Part {
         Some(offer)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
         // Each change is one step: what a panic leaves behind is whole.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

@@ -50,8 +50,15 @@ fn reads(much: usize, room: usize, most: usize) -> Vec<u64> {
         let active = &Cell::new(handle.now());
         let (read, sent, waits) = (Bytes::default(), Bytes::default(), &Cell::new(false));
         let may_be_silent = false;
-        let way =
-            Way { from: &from, to: &to, rate: 0, patience: None, active, may_be_silent, waits };
+        let way = Direction {
+            from: &from,
+            to: &to,
+            rate: 0,
+            patience: None,
+            active,
+            may_be_silent,
+            waits,
+        };
         let heard = || seeing.borrow_mut().push(read.get());
         assert!(way.pass(&handle, ways, &read, &sent, heard).await.is_ok());
         seeing.borrow_mut().push(read.get());

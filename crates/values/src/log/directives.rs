@@ -11,7 +11,7 @@ use weir_log::{Cause, OpenLogs, Syslog};
 use super::file::{Buffer, Target};
 use super::format::{Escape, Format};
 use super::path::Cache;
-use super::{AccessLog, Conf, Logs, Place};
+use super::{AccessLog, Conf, LogDestination, Logs};
 use crate::reading::Reading;
 use crate::subject::Subject;
 use crate::template::Template;
@@ -117,24 +117,28 @@ pub fn default_log<S: Subject>(
 ) -> Result<(), Error> {
     let target = open(s, path.to_owned()).map_err(Error::emerg)?;
     let Some(format) = named_format(s, conf, format) else { return Ok(()) };
-    let log = AccessLog { place: Place::File(target), format, condition: None };
+    let log = AccessLog { place: LogDestination::File(target), format, condition: None };
     conf.logs = Logs::To(Arc::new(vec![log]));
     Ok(())
 }
 
-fn place<S: Subject>(s: &mut Files<'_, S>, d: &Directive, word: &Word) -> Result<Place, Error> {
+fn place<S: Subject>(
+    s: &mut Files<'_, S>,
+    d: &Directive,
+    word: &Word,
+) -> Result<LogDestination, Error> {
     if let Some(parameters) = word.bytes.strip_prefix(b"syslog:") {
         let parameters = String::from_utf8_lossy(parameters);
         let server = Syslog::parse(&parameters).map_err(|text| d.error_at(word, text))?;
-        return Ok(Place::Syslog(Arc::new(server)));
+        return Ok(LogDestination::Syslog(Arc::new(server)));
     }
     let path = s.prefix.join(std::ffi::OsStr::from_bytes(&word.bytes));
     if !word.bytes.contains(&b'$') {
-        return open(s, path).map(Place::File).map_err(Error::emerg);
+        return open(s, path).map(LogDestination::File).map_err(Error::emerg);
     }
     let name = s.reading.template_of(d, word, path.as_os_str().as_bytes())?;
     s.targets.push(Target { path, file: None, buffer: None });
-    Ok(Place::Named(s.targets.len() - 1, name))
+    Ok(LogDestination::Named(s.targets.len() - 1, name))
 }
 
 /// The index of the target with this path.
@@ -200,15 +204,15 @@ fn gather<S>(
     s: &mut Files<'_, S>,
     d: &Directive,
     path: &Word,
-    place: &Place,
+    place: &LogDestination,
     buffer: Buffer,
 ) -> Result<(), Error> {
     let target = match place {
-        Place::File(index) => s.targets.get_mut(*index),
-        Place::Named(..) => {
+        LogDestination::File(index) => s.targets.get_mut(*index),
+        LogDestination::Named(..) => {
             return Err(d.error("buffered logs cannot have variables in name"));
         }
-        Place::Syslog(_) => return Err(d.error("logs to syslog cannot be buffered")),
+        LogDestination::Syslog(_) => return Err(d.error("logs to syslog cannot be buffered")),
     };
     if let Some(target) = target {
         if target.buffer.is_some_and(|other| other != buffer) {

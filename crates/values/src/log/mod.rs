@@ -48,7 +48,7 @@ pub enum Logs {
 /// One `access_log`.
 #[derive(Debug, Clone)]
 pub struct AccessLog {
-    pub(crate) place: Place,
+    pub(crate) place: LogDestination,
     pub(crate) format: Arc<Format>,
     /// `if=`
     pub(crate) condition: Option<Template>,
@@ -56,7 +56,7 @@ pub struct AccessLog {
 
 /// Where the lines go.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum LogDestination {
     /// A file: its index among the site's [`Target`]s.
     File(usize),
     /// A file whose name has variables: likewise, and the name.
@@ -82,16 +82,16 @@ pub fn write<S: Subject>(
         let mut line = r.handle().take_buf(512);
         log.format.write(r, &mut line);
         match &log.place {
-            Place::Syslog(server) => {
+            LogDestination::Syslog(server) => {
                 if server.write(server.severity(), &line).is_err() {
                     r.log(Level::Warn, format_args!("send() to syslog failed"));
                 }
             }
-            Place::File(target) => {
+            LogDestination::File(target) => {
                 line.push(b'\n');
                 writers.line(r.handle(), *target, &line);
             }
-            Place::Named(target, name) => {
+            LogDestination::Named(target, name) => {
                 line.push(b'\n');
                 if let Some(named) = named(r, name, conf.cache, &line) {
                     writers.named(r.handle(), *target, named);

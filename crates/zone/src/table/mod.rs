@@ -20,7 +20,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::AtomicU64;
 
 use crate::journal::{self, Journal};
-use crate::lock::{self, Taken};
+use crate::lock::{self, Acquired};
 use crate::spoilt;
 
 /// Words of a cell.
@@ -117,7 +117,7 @@ impl<'z> Locked<'z> {
     pub(crate) fn new(words: &'z [AtomicU64], shape: &'z Shape, name: &'z str) -> Self {
         let journal = Journal::new(words, JOURNAL);
         let lock = &words[LOCK];
-        if lock::acquire(lock) == Taken::FromDead {
+        if lock::acquire(lock) == Acquired::FromDead {
             journal.undo();
         }
         let spoilt = Cell::new(false);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_proto::http1::Method;
-use weir_upstream::{Changes, Duty, Group, MOST_WEIGHT, Seat};
+use weir_upstream::{Changes, Duty, Group, MOST_WEIGHT, PeerState};
 use weir_values::Command;
 
 use super::{Answer, Refused, members};
@@ -48,7 +48,7 @@ pub fn answer(
         ["servers", server @ ..] => server.join("/"),
         _ => return Err(Refused::not_found()),
     };
-    let is_it = |seat: &Seat| seat.peer.name == server;
+    let is_it = |seat: &PeerState| seat.peer.name == server;
     if !group.seats(now).iter().any(is_it) {
         return Err(Refused::not_found());
     }
@@ -109,7 +109,7 @@ fn shown(group: &Group, now: std::time::Instant) -> Value {
     json!({ "zone": group.zone_name(), "servers": servers })
 }
 
-fn server_shown(seat: &Seat, now: std::time::Instant) -> Value {
+fn server_shown(seat: &PeerState, now: std::time::Instant) -> Value {
     let peer = &seat.peer;
     json!({
         "server": peer.name,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use weir_proto::mp4::{self, Cut, Place, Problem, Wanted};
+use weir_proto::mp4::{self, Cut, FileLayout, Problem, Wanted};
 
 /// More than any `ftyp` needs.
 const LARGEST_FTYP: u64 = 1024;
@@ -89,7 +89,7 @@ fn search(file: &File, end: u64, wanted: Wanted, most: u64) -> Result<(Vec<u8>, 
     }
     let moov = moov.ok_or_else(|| Problem::In("no mp4 trak atoms were found".to_owned()))?;
     let data = data.ok_or_else(|| Problem::In("no mp4 mdat atom was found".to_owned()))?;
-    let place = Place { end, before: ftyp.len() as u64, data };
+    let place = FileLayout { end, before: ftyp.len() as u64, data };
     Ok((ftyp, mp4::cut(&moov, &place, wanted)?))
 }
 

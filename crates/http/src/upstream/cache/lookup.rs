@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weir_cache::{Body, Fill, Found as Known, Key, Look, Object, Opened, Unusable};
+use weir_cache::{Body, Fill, Key, Look, Lookup as Known, Object, Opened, Unusable};
 use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
 

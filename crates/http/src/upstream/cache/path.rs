@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_cache::{Cache, Pace, Place, Settings};
+use weir_cache::{Cache, CacheDirectory, Pace, Settings};
 use weir_conf::{Directive, Error, Word, values};
 use weir_zone::Use;
 
@@ -49,7 +49,7 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
 impl Draft {
     fn new(directory: PathBuf) -> Draft {
         let settings = Settings {
-            place: Place { directory, levels: Vec::new() },
+            place: CacheDirectory { directory, levels: Vec::new() },
             use_temp_path: true,
             inactive: Duration::from_secs(600),
             max_size: None,

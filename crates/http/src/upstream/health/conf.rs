@@ -16,7 +16,7 @@ use crate::modules::proxy;
 /// A line, until the location's other settings are known.
 #[derive(Debug, Clone)]
 pub struct Line {
-    line: health::Line,
+    line: health::HealthCheckOptions,
     uri: Vec<u8>,
     kept: Duration,
 }
@@ -25,7 +25,7 @@ impl Line {
     /// `health_check [parameter]...`
     pub fn read(d: &Directive) -> Result<Line, Error> {
         let (mut uri, mut kept) = (b"/".to_vec(), Duration::ZERO);
-        let line = health::Line::read(d, |name, value| {
+        let line = health::HealthCheckOptions::read(d, |name, value| {
             match (name, value?) {
                 (b"uri", value) if value.first() == Some(&b'/') => {
                     uri = value.to_vec();

@@ -26,7 +26,7 @@ pub use matching::Match;
 /// One `health_check`.
 #[derive(Debug)]
 pub struct Check {
-    line: health::Line,
+    line: health::HealthCheckOptions,
     group: GroupId,
     rules: Option<Arc<Match>>,
     /// How long a connection may serve one check after another.

@@ -64,9 +64,9 @@ fn failed(doing: &'static str, call: &str, error: &io::Error) -> Failed {
 }
 
 impl health::Check for Check {
-    type Kept = Kept;
+    type Connection = Kept;
 
-    fn line(&self) -> &health::Line {
+    fn line(&self) -> &health::HealthCheckOptions {
         &self.line
     }
 
