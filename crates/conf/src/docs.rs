@@ -1,11 +1,15 @@
 //! The text of docs/directives.md, from the tables.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::context::Context;
 use crate::known::{Effect, Known, all_known};
 
-/// One table per module: directive, contexts, arguments, state, help.
+/// One table per module: directive, contexts, arguments, help; then the directives that are not built.
+///
+/// Most directives of a module stand in the same contexts, which are given once. A help that an earlier
+/// directive has is a reference to that one.
 ///
 /// `built` is the predicate of [`crate::check`]; `help` gives one line about a directive.
 pub fn directives_page(
@@ -16,33 +20,94 @@ pub fn directives_page(
     let done = all_known().filter(|k| is_built(k, built)).count();
     let inert = all_known().filter(|k| is_built(k, built) && is_inert(help(k))).count();
     let mut page = format!(
-        "# Directives\n\nThis page is generated from the tables of `crates/conf`; do not edit it.\n\
-         {done} of {total} known directives are built; {inert} of these are accepted without \
-         effect, since weir needs none of what they tune.\nOf the others some are refused, because \
-         to ignore them would change who gets in or what clients get, and some only warn, because \
-         they tune.\n"
+        "# Directives\n\nThis page is for those who look a directive up: where it may stand, what it takes, and whether \
+         weir has it. For example, `accept_balance` stands in `events`, and `weir -t` refuses it elsewhere.\n\n\
+         The tables of `crates/conf` generate the page; do not edit it. {done} of {total} known directives are built. \
+         {inert} of these are accepted without effect, since weir needs none of what they tune; their help begins with \
+         \"Accepted\". The lists below the tables name the others: weir refuses a directive where ignoring it would \
+         change who gets in or what clients get, and warns of one that only tunes.\n"
     );
-    let mut module = "";
-    for known in all_known() {
-        if known.module != module {
-            module = known.module;
-            // Writing to a String cannot fail.
-            let _ = write!(page, "\n## {module}\n\n{HEAD}");
+    let all: Vec<&Known> = all_known().collect();
+    let mut first: HashMap<&str, &str> = HashMap::new();
+    for of_module in all.chunk_by(|a, b| a.module == b.module) {
+        let (here, missing): (Vec<&Known>, Vec<&Known>) =
+            of_module.iter().partition(|known| is_built(known, built));
+        // Writing to a String cannot fail.
+        let _ = writeln!(page, "\n## {}", of_module[0].module);
+        let usual = usual(&here);
+        if let Some(usual) = usual {
+            let _ = write!(page, "\nContexts, where a row names none: {usual}.\n");
         }
-        let _ = writeln!(
-            page,
-            "| `{}` | {} | {} | {} | {} |",
-            known.name,
-            known.contexts,
-            known.args,
-            state(known, built, help(known)),
-            help(known).unwrap_or_default()
-        );
+        if !here.is_empty() {
+            page.push('\n');
+            page.push_str(HEAD);
+        }
+        for known in here {
+            let contexts = match usual {
+                Some(usual) if usual == known.contexts => String::new(),
+                _ => known.contexts.to_string(),
+            };
+            let text = help(known).unwrap_or_default();
+            let earlier = *first.entry(text).or_insert(known.name);
+            let text = match text.split(' ').count() >= LONG && earlier != known.name {
+                true => format!("As `{earlier}`."),
+                false => text.to_owned(),
+            };
+            let part = part(known, built);
+            let _ =
+                writeln!(page, "| `{}` | {contexts} | {} | {part}{text} |", known.name, known.args);
+        }
+        list_missing(&mut page, &missing);
     }
     page
 }
 
-const HEAD: &str = "| directive | contexts | arguments | state | help |\n|---|---|---|---|---|\n";
+const HEAD: &str = "| directive | contexts | arguments | help |\n|---|---|---|---|\n";
+
+/// A shorter help stands again at each directive: a reference to another one would be no shorter.
+const LONG: usize = 6;
+
+/// Characters of a line of missing directives.
+const WIDTH: usize = 150;
+
+/// The contexts that at least two rows have, and more rows than any other.
+fn usual(known: &[&Known]) -> Option<Context> {
+    let count = |contexts: Context| known.iter().filter(|k| k.contexts == contexts).count();
+    let most = known.iter().map(|k| k.contexts).max_by_key(|contexts| count(*contexts))?;
+    (count(most) > 1).then_some(most)
+}
+
+/// Directives that are not built, by what weir does about them.
+fn list_missing(page: &mut String, missing: &[&Known]) {
+    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+    for known in missing {
+        let effect = match known.effect {
+            Effect::Emerg => "Not built, refused".to_owned(),
+            Effect::EmergUnless(value) => format!("Not built, refused except `{value}`"),
+            Effect::Warn => "Not built, warned of".to_owned(),
+        };
+        match groups.iter_mut().find(|(there, _)| *there == effect) {
+            Some((_, names)) => names.push(known.name),
+            None => groups.push((effect, vec![known.name])),
+        }
+    }
+    for (effect, names) in groups {
+        let mut line = format!("\n{effect}:");
+        for (n, name) in names.iter().enumerate() {
+            let end = if n + 1 == names.len() { "." } else { "," };
+            let word = format!("`{name}`{end}");
+            let begins = if line.len() + word.len() > WIDTH { '\n' } else { ' ' };
+            if begins == '\n' {
+                page.push_str(&line);
+                line.clear();
+            }
+            line.push(begins);
+            line.push_str(&word);
+        }
+        page.push_str(&line);
+        page.push('\n');
+    }
+}
 
 fn is_built(known: &Known, built: &dyn Fn(&Known, Context) -> bool) -> bool {
     known.contexts.each().any(|context| built(known, context))
@@ -53,23 +118,14 @@ fn is_inert(help: Option<&str>) -> bool {
     help.is_some_and(|help| help.starts_with("Accepted"))
 }
 
-fn state(known: &Known, built: &dyn Fn(&Known, Context) -> bool, help: Option<&str>) -> String {
+/// Says so where a directive is built in some of its contexts only.
+fn part(known: &Known, built: &dyn Fn(&Known, Context) -> bool) -> String {
     let places: Vec<Context> = known.contexts.each().filter(|c| built(known, *c)).collect();
-    if is_inert(help) && !places.is_empty() {
-        return "accepted without effect".to_owned();
-    }
     if places.len() == known.contexts.each().count() {
-        return "built".to_owned();
+        return String::new();
     }
-    if !places.is_empty() {
-        let set = places.into_iter().fold(Context::NONE, Context::or);
-        return format!("built in {set}");
-    }
-    match known.effect {
-        Effect::Emerg => "not yet: refuses".to_owned(),
-        Effect::EmergUnless(value) => format!("not yet: refuses, except `{value}`"),
-        Effect::Warn => "not yet: warns".to_owned(),
-    }
+    let set = places.into_iter().fold(Context::NONE, Context::or);
+    format!("Built in {set} only. ")
 }
 
 #[cfg(test)]
@@ -79,29 +135,30 @@ mod tests {
     #[test]
     fn a_row_says_what_is_built() {
         let built = |k: &Known, c: Context| match k.name {
-            "listen" | "tcp_nopush" => true,
+            "listen" | "tcp_nopush" | "gzip_types" | "index" => true,
             "root" => c == Context::SERVER,
             _ => false,
         };
         let help = |k: &Known| match k.name {
             "root" => Some("where files are"),
             "tcp_nopush" => Some("Accepted: so it is anyway."),
+            "index" | "gzip_types" => Some("a text of seven words in all"),
             _ => None,
         };
         let page = directives_page(&built, &help);
         for row in [
-            "| `root` | http, server, location, if in location | 1 | built in server | \
+            "| `root` | http, server, location, if in location | 1 | Built in server only. \
              where files are |",
-            "| `listen` | server | 1 or more | built |  |",
-            "| `gzip` | http, server, location, if in location | on or off | \
-             not yet: refuses, except `off` |  |",
-            "| `deny` | http, server, location, limit_except | 1 | not yet: refuses |  |",
-            "| `sendfile` | http, server, location, if in location | on or off | \
-             not yet: warns |  |",
-            "on or off | accepted without effect | Accepted: so it is anyway. |",
+            "| `listen` | server | 1 or more |  |",
+            "Not built, refused except `off`: `gzip`",
+            "Not built, refused: `allow`, `deny`.",
+            "on or off | Accepted: so it is anyway. |",
+            "a text of seven words in all |",
+            "| As `index`. |",
         ] {
-            assert!(page.contains(row), "{row}");
+            assert!(page.contains(row), "{row}: {page}");
         }
         assert_eq!(page.matches("\n## ngx_http_core_module\n").count(), 1);
+        assert!(page.lines().all(|line| line.len() <= 600));
     }
 }

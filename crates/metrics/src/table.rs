@@ -322,7 +322,7 @@ pub static BALANCE: Table = Table {
             "next",
             Shown,
             Count,
-            "Who sleeps armed, in the order in which they would be woken.",
+            "The loops that sleep armed, in the order in which they would be woken.",
         ),
     ],
 };
@@ -562,7 +562,7 @@ pub static CACHES: Table = Table {
             "evicted",
             Counter,
             Count,
-            "Answers that were removed to make room, or since nobody had asked for them.",
+            "Answers that were removed to make room, or because they were not used.",
         ),
     ],
 };

@@ -197,15 +197,19 @@ static TABLE: &[Directive] = &[
         s.once(d)?;
         log::open_log_file_cache(&mut s.conf.log, d)
     }),
-    line("set_real_ip_from", "Addresses that are believed when they say who connects.", |s, d| {
-        let first = s.first(d);
-        let networks = access::believed(d, &mut s.setup.warnings)?;
-        if first {
-            s.conf.believed.clear();
-        }
-        s.conf.believed.extend(networks);
-        Ok(())
-    }),
+    line(
+        "set_real_ip_from",
+        "Addresses of proxies that are trusted to name the client.",
+        |s, d| {
+            let first = s.first(d);
+            let networks = access::believed(d, &mut s.setup.warnings)?;
+            if first {
+                s.conf.believed.clear();
+            }
+            s.conf.believed.extend(networks);
+            Ok(())
+        },
+    ),
     once!(
         "ssl_preread",
         ssl_preread,
@@ -270,7 +274,7 @@ static TABLE: &[Directive] = &[
         "proxy_protocol",
         proxy.proxy_protocol,
         |d| d.choice(&[("on", Some(1)), ("off", None), ("v2", Some(2))]),
-        "Servers are told who connects, by the PROXY protocol."
+        "Whether the PROXY protocol names the client to servers."
     ),
     once!(
         "proxy_half_close",

@@ -155,7 +155,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "post_action",
         core.post_action,
         |d: &Line| Ok(d.arg(0).map_or_else(Vec::new, |word| word.bytes.clone())),
-        "What the server asks itself after an answer; nobody sees what comes of it."
+        "A subrequest after the answer; its own answer is dropped."
     ),
     setting!(
         "log_subrequest",
@@ -378,7 +378,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "client_body_in_single_buffer",
         core.client_body_in_single_buffer,
         Line::flag,
-        "Accepted: a body in memory is joined where somebody wants it in one piece."
+        "Accepted: a body in memory is joined where it is needed in one piece."
     ),
     setting!(
         "subrequest_output_buffer_size",

@@ -145,7 +145,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "echo_before_body",
-        help: "Says something before an answer, whoever gives it.",
+        help: "Says something before any answer of the location.",
         set: Set::Simple(|s, d| around(s, d, |conf| &mut conf.before)),
     },
     Directive {

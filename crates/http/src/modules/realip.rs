@@ -41,14 +41,14 @@ enum Source {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "set_real_ip_from",
-        help: "Addresses that are believed when they say who asked.",
+        help: "Addresses of proxies that are trusted to name the client.",
         set: Set::Simple(from),
     },
     setting!(
         "real_ip_header",
         realip.header,
         source,
-        "The header that says who asked, or `proxy_protocol`."
+        "The header that names the client, or `proxy_protocol`."
     ),
     setting!(
         "real_ip_recursive",

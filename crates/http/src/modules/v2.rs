@@ -44,7 +44,7 @@ const DIRECTIVES: &[Directive] = &[
         "http2_body_preread_size",
         v2.body_preread_size,
         preread_size,
-        "How much of a body a client may send before anybody reads it."
+        "How much of a body a client may send before it is read."
     ),
     setting!(
         "http2_chunk_size",

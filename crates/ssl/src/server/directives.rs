@@ -99,7 +99,7 @@ impl<S: Subject> Rows<S> {
         ),
         row(
             "ssl_trusted_certificate",
-            "Authorities that vouch for clients; nobody is told.",
+            "Authorities that vouch for clients, and are not sent to them.",
             |c, d, _| d.set(&mut c.trusted_certificate, file),
         ),
         row("ssl_crl", "Lists of revoked certificates.", |c, d, _| d.set(&mut c.crl, file)),
@@ -135,7 +135,7 @@ impl<S: Subject> Rows<S> {
         row("ssl_stapling_file", "The OCSP response.", |c, d, _| d.set(&mut c.stapling_file, file)),
         row(
             "ssl_stapling_responder",
-            "Who is asked for the response, in place of whom the certificate names.",
+            "The responder for the response, instead of the certificate's.",
             |c, d, _| d.set(&mut c.stapling_responder, file),
         ),
         row(
@@ -150,7 +150,7 @@ impl<S: Subject> Rows<S> {
         ),
         row(
             "ssl_ocsp_responder",
-            "Who is asked about clients' certificates, in place of whom they name.",
+            "The responder for clients' certificates, instead of theirs.",
             |c, d, _| d.set(&mut c.ocsp_responder, file),
         ),
         row(

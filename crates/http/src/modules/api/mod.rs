@@ -76,8 +76,8 @@ fn is_guarded(conf: &LocationConf) -> bool {
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "weir_api",
-    help: "Answers with the state of servers, caches and logs as JSON, and changes it; `token=FILE`: for who shows what \
-           stands in the file.",
+    help: "Answers with the state of servers, caches and logs as JSON, and changes it; `token=FILE`: for requests with \
+           what stands in the file.",
     set: Set::Simple(set),
 }];
 

@@ -70,7 +70,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "dav_ext_lock",
-        help: "The zone of the locks that bind whoever changes files.",
+        help: "The zone of the locks that requests which change files must respect.",
         set: Set::Simple(lock_zone),
     },
 ];

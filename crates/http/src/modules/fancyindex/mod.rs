@@ -86,7 +86,7 @@ const DIRECTIVES: &[Directive] = &[
         "fancyindex_default_sort",
         fancyindex.order.by,
         sort,
-        "How a list is sorted if nobody asks: name, size or date, with _desc the other way round."
+        "How a list is sorted by default: name, size or date, with _desc the other way round."
     ),
     setting!(
         "fancyindex_directories_first",

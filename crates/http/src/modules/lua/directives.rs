@@ -102,7 +102,7 @@ const SETTINGS: &[Directive] = &[
     },
     Directive {
         name: "lua_ssl_trusted_certificate",
-        help: "Authorities that vouch for servers to whom a script's socket speaks TLS.",
+        help: "Authorities that vouch for the TLS servers of a script's sockets.",
         set: Set::Simple(tls::trusted),
     },
     Directive {

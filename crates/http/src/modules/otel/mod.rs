@@ -73,7 +73,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "otel_service_name",
-        help: "The server's name for those who look at traces, `service.name`.",
+        help: "The server's name in traces, `service.name`.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
             s.setup.otel.service_name(d);
