@@ -137,7 +137,7 @@ pub fn at(r: &mut Request) {
 
 /// The zones of a request's server and location, each once.
 fn zones(r: &Request) -> [Option<usize>; 2] {
-    let zones = &r.conf().stub_status;
+    let zones = &r.conf().core.status_zones;
     [zones.server, zones.location.filter(|zone| zones.server != Some(*zone))]
 }
 

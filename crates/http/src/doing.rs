@@ -24,7 +24,7 @@ impl Blamed for Location {
     }
 
     fn threshold(&self) -> Duration {
-        self.conf.event_loop.threshold
+        self.conf.core.blocked_threshold
     }
 }
 

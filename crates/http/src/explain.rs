@@ -19,10 +19,11 @@ use weir_ssl::Handed;
 use weir_tls::{Ciphers, ClientSettings, Curves, Secured, Versions, Wire};
 
 use crate::config::scope::Scope;
-use crate::modules::{LocationConf, rewrite};
+use crate::modules::rewrite;
 use crate::phases::{Handler, Step};
 use crate::request::Request;
 use crate::site::module::Named;
+use crate::site::settings::LocationConf;
 use crate::{Address, Identity, LoopState, Site};
 
 /// What a request went through.
@@ -217,7 +218,7 @@ fn silence(conf: &mut LocationConf, log: &Arc<Log>) {
     let core = Scope::change(&mut conf.core);
     core.error_log = log.clone();
     core.post_action = Default::default();
-    rewrite::tell(Scope::change(&mut conf.rewrite));
+    rewrite::tell(rewrite::CONF.change(conf));
 }
 
 fn now(run: fn(&mut Request) -> Step) -> Named<Handler> {

@@ -44,7 +44,7 @@ mod variables;
 
 use weir_values::{address, cidr, escape, forwarded, listen, names, regex, zones};
 
-pub use config::{Inputs, configure, variables};
+pub use config::Inputs;
 pub use files::temp_file::TempPath;
 pub use site::Site;
 
@@ -53,6 +53,19 @@ pub use modules::built;
 pub use weir_values::listen::Protocols;
 pub use weir_values::listen::{Keepalive, Listen};
 pub use weir_values::{Address, Identity, Retire};
+
+/// Reads an `http` block; also says what is odd but no reason to stop.
+pub fn configure(
+    block: &weir_conf::Directive,
+    inputs: Inputs<'_>,
+) -> Result<(Site, Vec<weir_conf::Error>), weir_conf::Error> {
+    config::configure(block, inputs, &modules::MODULES)
+}
+
+/// The names of all variables that are there without a directive.
+pub fn variables() -> Vec<String> {
+    config::variables(&modules::MODULES)
+}
 
 /// weir's own version, as `Server:` and the error pages show it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -152,7 +152,7 @@ impl Request {
         if self.h2.is_none() {
             self.write_connection(out);
         }
-        if response.varies_by_encoding && self.conf().gzip_filter.vary {
+        if response.varies_by_encoding && self.conf().core.gzip_vary {
             out.own(b"Vary", |out| out.extend_from_slice(b"Accept-Encoding"));
         }
         if let Some(location) = location.filter(|_| own.is_none()) {

@@ -41,7 +41,7 @@ pub async fn send(
 ) -> Step {
     let taken = taken || mode == Precompressed::Always;
     // Whether the answer depends on the client is of interest only if the file is there.
-    if !taken && !r.conf().gzip_filter.vary {
+    if !taken && !r.conf().core.gzip_vary {
         return Step::Next;
     }
     let mut path = Vec::new();

@@ -15,12 +15,13 @@ use weir_log::{Log, OpenLogs};
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
 use crate::listen::ListenLine;
-use crate::modules::{LocationConf, MODULES};
 use crate::regex::Regex;
 use crate::request::Request;
 use crate::site::core::Root;
 use crate::site::location::{Kind, Location, LocationId, Place};
+use crate::site::module::Modules;
 use crate::site::server::ServerConf;
+use crate::site::settings::LocationConf;
 use crate::site::{Parts, Server, Site};
 use crate::upstream::health::{self, Check};
 use crate::upstream::{Block, Drafts, Match};
@@ -33,6 +34,8 @@ use weir_zone::Declarations;
 
 /// What the whole block shares while it is read.
 pub struct Setup<'a> {
+    /// All modules.
+    pub modules: &'static Modules,
     /// From outside.
     pub inputs: Inputs<'a>,
     /// All variables, defined and referred to.
@@ -74,8 +77,9 @@ pub struct Setup<'a> {
 
 impl<'a> Setup<'a> {
     /// Nothing read yet.
-    pub fn new(inputs: Inputs<'a>) -> Self {
+    pub fn new(inputs: Inputs<'a>, modules: &'static Modules) -> Self {
         Setup {
+            modules,
             inputs,
             variables: Variables::new(),
             servers: Vec::new(),
@@ -223,11 +227,11 @@ impl<'a> Setup<'a> {
 }
 
 /// The names of all variables that are there without a directive.
-pub fn variables() -> Vec<String> {
+pub fn variables(modules: &'static Modules) -> Vec<String> {
     let (logs, error_log) = (OpenLogs::new(), Arc::new(Log::new(Vec::new())));
     let (root, zones) = (Path::new("/"), Declarations::default());
     let sources = weir_conf::read_text(root, b"").sources;
-    let mut setup = Setup::new(Inputs {
+    let inputs = Inputs {
         prefix: root,
         conf_prefix: root,
         logs: &logs,
@@ -237,23 +241,28 @@ pub fn variables() -> Vec<String> {
         zones: &zones,
         pools: &[],
         sources: &sources,
-    });
-    for module in MODULES {
+    };
+    let mut setup = Setup::new(inputs, modules);
+    for module in modules.list {
         (module.init)(&mut setup);
     }
     setup.variables.names().collect()
 }
 
 /// Reads the block; also says what is odd but no reason to stop.
-pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>), Error> {
+pub fn configure(
+    block: &Directive,
+    inputs: Inputs<'_>,
+    modules: &'static Modules,
+) -> Result<(Site, Vec<Error>), Error> {
     let Body::Block(lines) = &block.body else {
         return Err(block.error("directive \"http\" has no opening \"{\""));
     };
-    let mut setup = Setup::new(inputs);
-    for module in MODULES {
+    let mut setup = Setup::new(inputs, modules);
+    for module in modules.list {
         (module.init)(&mut setup);
     }
-    let mut location = LocationConf::default();
+    let mut location = LocationConf::new(modules.settings);
     let core = Scope::change(&mut location.core);
     core.error_log = inputs.error_log.clone();
     core.root = Root { value: Template::text(&setup.full_name(b"html")), ..Root::default() };
@@ -264,7 +273,7 @@ pub fn configure(block: &Directive, inputs: Inputs<'_>) -> Result<(Site, Vec<Err
     for (server, _) in &setup.servers {
         server.conf.check().map_err(|error| error.at(block.close))?;
     }
-    crate::modules::charset_filter::check(&main.charset_filter)?;
+    (modules.check)(&main)?;
     setup.variables.check().map_err(Error::emerg)?;
     let Setup { mut warnings, .. } = setup;
     for (id, written) in setup.variables.several_lines() {

@@ -7,10 +7,10 @@ pub use weir_conf::Spot;
 use weir_conf::{Context, Error, Pos, Word};
 
 use crate::config::Setup;
-use crate::modules::LocationConf;
 use crate::site::content::Content;
 use crate::site::location::LocationId;
 use crate::site::server::ServerConf;
+use crate::site::settings::LocationConf;
 use crate::variables::VariableId;
 
 /// A directive of the `http` family that weir gives a meaning to. Its contexts and argument counts stand in
@@ -72,14 +72,14 @@ impl<'s, 'a> Scope<'s, 'a> {
     /// Reads all directives of the block: first the lines, then the blocks inside, which inherit from them.
     pub fn read(&mut self, block: &[weir_conf::Directive]) -> Result<(), Error> {
         for d in block {
-            match find(d).map(|known| known.set) {
+            match self.find(d).map(|known| known.set) {
                 Some(Set::Simple(set) | Set::Both(set, _)) => set(self, d)?,
                 Some(Set::Block(_)) | None => {}
             }
         }
         LocationConf::finish(self)?;
         for d in block {
-            if let Some(Set::Block(set) | Set::Both(_, set)) = find(d).map(|known| known.set) {
+            if let Some(Set::Block(set) | Set::Both(_, set)) = self.find(d).map(|known| known.set) {
                 set(self, d)?;
             }
         }
@@ -88,7 +88,7 @@ impl<'s, 'a> Scope<'s, 'a> {
 
     /// True the first time that this block uses the directive: the moment to drop an inherited list.
     pub fn first(&mut self, d: &weir_conf::Directive) -> bool {
-        find(d).is_none_or(|known| self.seen.insert(known.name))
+        self.find(d).is_none_or(|known| self.seen.insert(known.name))
     }
 
     /// The same for several directives that make one list.
@@ -129,28 +129,36 @@ impl<'s, 'a> Scope<'s, 'a> {
         (core.content, core.names_content) = (Some(content), true);
     }
 
-    /// The settings of one module, to be changed: copied first if a parent shares them.
+    /// The directive's reader. None for one that weir has not built: the check before has refused it, or
+    /// warned of it where it only tunes.
+    fn find(&self, d: &weir_conf::Directive) -> Option<&'static Directive> {
+        self.setup.modules.directive(&d.name.lossy())
+    }
+
+    /// Settings of the core, to be changed: copied first if a parent shares them.
     pub fn change<T: Clone>(conf: &mut Arc<T>) -> &mut T {
         Arc::make_mut(conf)
     }
 }
 
-/// The directive's reader. None for one that weir has not built: the check before has refused it, or
-/// warned of it where it only tunes.
-fn find(d: &weir_conf::Directive) -> Option<&'static Directive> {
-    crate::modules::directive(&d.name.lossy())
-}
-
 /// A directive that stands once in a block and sets one field of a module's settings.
 macro_rules! setting {
-    ($name:literal, $module:ident $(. $field:ident)+, $read:expr, $help:literal) => {
+    ($name:literal, core $(. $field:ident)+, $read:expr, $help:literal) => {
+        $crate::config::scope::setting!(@ $name, s,
+            ($crate::config::scope::Scope::change(&mut s.location.core)) $(. $field)+, $read, $help)
+    };
+    ($name:literal, $key:ident $(. $field:ident)+, $read:expr, $help:literal) => {
+        $crate::config::scope::setting!(@ $name, s,
+            ($key.change(&mut s.location)) $(. $field)+, $read, $help)
+    };
+    (@ $name:literal, $s:ident, ($conf:expr) $(. $field:ident)+, $read:expr, $help:literal) => {
         $crate::config::scope::Directive {
             name: $name,
             help: $help,
-            set: $crate::config::scope::Set::Simple(|s, d| {
-                s.once(d)?;
+            set: $crate::config::scope::Set::Simple(|$s, d| {
+                $s.once(d)?;
                 let value = $read(d)?;
-                std::sync::Arc::make_mut(&mut s.location.$module) $(. $field)+ = value;
+                $conf $(. $field)+ = value;
                 Ok(())
             }),
         }

@@ -65,14 +65,14 @@ pub fn without_parameters(content_type: &[u8]) -> &[u8] {
 
 /// A directive that names the types a module is for.
 macro_rules! types_setting {
-    ($name:literal, $module:ident.$field:ident, $help:literal) => {
+    ($name:literal, $key:ident.$field:ident, $help:literal) => {
         $crate::config::scope::Directive {
             name: $name,
             help: $help,
             set: $crate::config::scope::Set::Simple(|s, d| {
-                let mut types = s.location.$module.$field.clone();
+                let mut types = $key.of(&s.location).$field.clone();
                 types.read(s, d);
-                std::sync::Arc::make_mut(&mut s.location.$module).$field = types;
+                $key.change(&mut s.location).$field = types;
                 Ok(())
             }),
         }

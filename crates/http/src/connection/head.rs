@@ -153,7 +153,7 @@ fn undecided(r: &mut Request) -> Head {
 
 /// Whether HTTP/2 is spoken on this port without TLS.
 fn speaks_http2(r: &Request) -> bool {
-    r.conn.tls.is_none() && (r.conf().v2.enabled || r.site.protocols(&r.conn).http2)
+    r.conn.tls.is_none() && (r.conf().core.http2.enabled || r.site.protocols(&r.conn).http2)
 }
 
 /// Whether the first bytes are the greeting of HTTP/2. An error where they end within it.

@@ -19,7 +19,7 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     inner.read(d.block())?;
     let says_where = inner.has_seen("listen");
     let Scope { setup, mut server, location, place, .. } = inner;
-    let built = place.build(location, &|id| setup.auto_redirect(id))?;
+    let built = place.build(location, setup.modules, &|id| setup.auto_redirect(id))?;
     setup.place(id, built);
     if !says_where {
         server.listens = default_listen(d)?;
@@ -75,7 +75,7 @@ pub fn open_reserved(
     let mut inner = Scope::new(s.setup, context, conf, location, place);
     inner.read(d.block())?;
     let Scope { setup, server, location, place, .. } = inner;
-    let built = place.build(location, &|id| setup.auto_redirect(id))?;
+    let built = place.build(location, setup.modules, &|id| setup.auto_redirect(id))?;
     setup.place(id, built);
     // A tunnel in a location is known before the request's path is.
     s.server.head_limits.allow_connect |= server.head_limits.allow_connect;

@@ -7,10 +7,10 @@ use weir_engine::Boxed;
 
 use crate::config::scope::Scope;
 use crate::files;
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::core::{Candidate, Fallback, Root, StandsFor, TryFiles};
+use crate::site::settings::LocationConf;
 
 /// `try_files file ... uri | =code`
 pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

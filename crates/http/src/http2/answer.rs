@@ -86,7 +86,7 @@ impl Request {
     }
 
     fn chunk(&self) -> usize {
-        usize::try_from(self.conf().v2.chunk_size).unwrap_or(frame::MAX_PAYLOAD)
+        usize::try_from(self.conf().core.http2.chunk_size).unwrap_or(frame::MAX_PAYLOAD)
     }
 
     fn send_h2_trailers(&mut self, stream: &Stream) -> io::Result<()> {

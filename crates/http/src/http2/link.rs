@@ -11,8 +11,8 @@ use weir_proto::http2::frame;
 use super::stream::{Stream, WrongLength, still_announced};
 use crate::connection::Conn;
 use crate::event_loop::LoopState;
-use crate::modules::v2;
 use crate::site::Server;
+use crate::site::core::Http2;
 
 /// Of the streams that this end has given up, so many are remembered.
 const RESETS: usize = 128;
@@ -74,20 +74,20 @@ impl Link {
     /// A connection without streams.
     pub fn new(conn: Rc<Conn>, event_loop: Rc<LoopState>, peer: Peer, ledger: Ledger) -> Rc<Link> {
         let server = event_loop.site.default_server(&conn);
-        let chunk = event_loop.site.location(server.location).conf.v2.chunk_size;
+        let chunk = event_loop.site.location(server.location).conf.core.http2.chunk_size;
         let chunk = usize::try_from(chunk).unwrap_or(frame::MAX_PAYLOAD);
         let shared = weir_http2::Link::new(event_loop.handle.clone(), peer, chunk);
         Rc::new(Link { server, shared, ledger, room: RefCell::default(), conn, event_loop })
     }
 
     /// Settings of the connection.
-    pub fn conf(&self) -> &'static crate::modules::LocationConf {
+    pub fn conf(&self) -> &'static crate::site::settings::LocationConf {
         &self.event_loop.site.location(self.server.location).conf
     }
 
     /// `http2_*` of the connection.
-    pub fn v2(&self) -> &'static v2::Conf {
-        &self.conf().v2
+    pub fn v2(&self) -> &'static Http2 {
+        &self.conf().core.http2
     }
 
     /// Room for a value, to be given back.

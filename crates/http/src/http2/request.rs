@@ -112,7 +112,7 @@ fn accept(
         r.body.never_linger();
         return Ok(Some(fault.status()));
     }
-    if !r.conf().v2.enabled && !r.site.protocols(&r.conn).http2 {
+    if !r.conf().core.http2.enabled && !r.site.protocols(&r.conn).http2 {
         let text = "client attempted to request the server name for which the negotiated \
                     protocol is disabled";
         r.log(Level::Info, format_args!("{text}"));

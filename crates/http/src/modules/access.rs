@@ -5,10 +5,11 @@ use weir_log::Level;
 use weir_values::access::Rules;
 
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -23,12 +24,15 @@ const DIRECTIVES: &[Directive] = &[
     Directive { name: "deny", help: "Keeps clients with this address out.", set: Set::Simple(set) },
 ];
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module = Module { name: "http_access", directives: DIRECTIVES, init: |_| {} };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !conf.access.rules.is_empty()
+    !CONF.of(conf).rules.is_empty()
 }
 
 /// Whether whom no other rule names is kept out.
@@ -38,7 +42,7 @@ pub fn denies_the_rest(conf: &Conf) -> bool {
 
 /// The first rule that applies decides.
 pub fn handler(r: &mut Request) -> Step {
-    match r.conf().access.rules.allow(r.peer()) {
+    match CONF.of(r.conf()).rules.allow(r.peer()) {
         None => Step::Next,
         Some(true) => Step::Done,
         Some(false) => {
@@ -53,6 +57,6 @@ pub fn handler(r: &mut Request) -> Step {
 /// Both directives make one list.
 fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     let first = s.first_of("allow, deny");
-    let rules = &mut Scope::change(&mut s.location.access).rules;
+    let rules = &mut CONF.change(&mut s.location).rules;
     rules.read(d, first, &mut s.setup.warnings)
 }

@@ -8,10 +8,11 @@ use weir_engine::{Boxed, Chain};
 use crate::answer::filters::{BodyFilter, Filtered};
 use crate::config::scope::{Directive, setting};
 use crate::config::types::{Types, types_setting};
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -24,24 +25,17 @@ pub struct Conf {
 impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[
-    setting!(
-        "add_before_body",
-        addition_filter.before,
-        path,
-        "Puts the body of this path before an answer."
-    ),
-    setting!(
-        "add_after_body",
-        addition_filter.after,
-        path,
-        "Puts the body of this path behind an answer."
-    ),
+    setting!("add_before_body", CONF.before, path, "Puts the body of this path before an answer."),
+    setting!("add_after_body", CONF.after, path, "Puts the body of this path behind an answer."),
     types_setting!(
         "addition_types",
-        addition_filter.types,
+        CONF.types,
         "Types of answers that get other bodies around them."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_addition", directives: DIRECTIVES, init: |_| {} };
@@ -52,12 +46,12 @@ fn path(d: &Line) -> Result<Vec<u8>, Error> {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !(conf.addition_filter.before.is_empty() && conf.addition_filter.after.is_empty())
+    !(CONF.of(conf).before.is_empty() && CONF.of(conf).after.is_empty())
 }
 
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let conf = &r.conf().addition_filter;
+    let conf = CONF.of(r.conf());
     if r.response.status != 200 || !r.is_main() || !conf.types.matches(&r.response.content_type) {
         return Ok(());
     }

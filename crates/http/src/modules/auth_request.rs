@@ -5,10 +5,11 @@ use weir_engine::Boxed;
 use weir_log::Level;
 
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 use crate::variables::VariableId;
 use weir_values::Subject;
 use weir_values::Template;
@@ -37,6 +38,9 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module =
     Module { name: "http_auth_request", directives: DIRECTIVES, init: |_| {} };
@@ -45,7 +49,7 @@ fn auth_request(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let path = d.args.first().map_or(b"".as_slice(), |word| &word.bytes);
     let path = if path == b"off" { b"" } else { path };
-    Scope::change(&mut s.location.auth_request).path = path.to_vec();
+    CONF.change(&mut s.location).path = path.to_vec();
     Ok(())
 }
 
@@ -57,15 +61,15 @@ fn auth_request_set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let written = Spot::new(d, value);
     s.setup.variables.own_texts_of(name.as_bytes(), template.texts(), written);
     if s.first(d) {
-        Scope::change(&mut s.location.auth_request).variables.clear();
+        CONF.change(&mut s.location).variables.clear();
     }
-    Scope::change(&mut s.location.auth_request).variables.push((id, template));
+    CONF.change(&mut s.location).variables.push((id, template));
     Ok(())
 }
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !conf.auth_request.path.is_empty()
+    !CONF.of(conf).path.is_empty()
 }
 
 /// Access phase.
@@ -74,7 +78,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 }
 
 async fn ask(r: &mut Request) -> Step {
-    let conf = &r.conf().auth_request;
+    let conf = CONF.of(r.conf());
     let Some(mut answer) = r.ask(&conf.path, b"").await else { return Step::Abort };
     for (variable, template) in &conf.variables {
         let value = template.eval(&mut *answer).into_owned();

@@ -10,10 +10,11 @@ use crate::answer::encoding::{
 };
 use crate::config::scope::{Directive, setting};
 use crate::config::table::together;
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// The compressor's own input buffer.
 const BUFFER: usize = 4096;
@@ -34,22 +35,21 @@ impl Default for Conf {
 impl Settings for Conf {}
 
 const CODING_DIRECTIVES: &[Directive] = coding_directives!(
-    brotli_filter,
+    CONF,
     "brotli",
     0,
     11,
     "Sends answers in Brotli to clients that take it; it is preferred to Zstandard and gzip."
 );
 
-const OWN: &[Directive] = &[setting!(
-    "brotli_window",
-    brotli_filter.window,
-    window,
-    "How far back the compressor looks."
-)];
+const OWN: &[Directive] =
+    &[setting!("brotli_window", CONF.window, window, "How far back the compressor looks.")];
 
 const DIRECTIVES: [Directive; CODING_DIRECTIVES.len() + OWN.len()] =
     together(CODING_DIRECTIVES, OWN);
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
@@ -62,14 +62,14 @@ fn window(d: &Line) -> Result<u64, Error> {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.brotli_filter.common.on
+    CONF.of(conf).common.on
 }
 
 const CODING: Coding = Coding { name: b"br", module: "brotli_filter" };
 
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let conf = &r.conf().brotli_filter;
+    let conf = CONF.of(r.conf());
     if conf.common.fits(r) && allowed(r) {
         let bits = window_bits(conf.window, r.response.content_length, conf.common.level);
         encode(r, &CODING, Brotli::new(conf.common.level, bits));

@@ -6,10 +6,12 @@ use weir_engine::Boxed;
 
 use crate::answer::precompressed::{self, CHOICE, Precompressed};
 use crate::config::scope::{Directive, setting};
-use crate::modules::{LocationConf, brotli_filter};
+use crate::modules::brotli_filter;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -21,10 +23,13 @@ impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[setting!(
     "brotli_static",
-    brotli_static.mode,
+    CONF.mode,
     |d: &Line| d.choice(CHOICE),
     "Sends a file's `.br` neighbour to clients that take it, or to all."
 )];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
@@ -32,12 +37,12 @@ pub const MODULE: Module =
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.brotli_static.mode != Precompressed::Off
+    CONF.of(conf).mode != Precompressed::Off
 }
 
 /// Content phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    let mode = r.conf().brotli_static.mode;
+    let mode = CONF.of(r.conf()).mode;
     if !precompressed::concerns(r) {
         return Answer::Now(Step::Next);
     }

@@ -8,6 +8,7 @@ use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -46,10 +47,10 @@ impl Default for Conf {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let versions = &s.location.browser.modern.versions;
+        let versions = &CONF.of(&s.location).modern.versions;
         if !versions.is_empty() && !versions.iter().any(|(browser, _)| *browser == OPERA) {
             // It may call itself MSIE: no version of it is modern unless that is said.
-            let conf = Scope::change(&mut s.location.browser);
+            let conf = CONF.change(&mut s.location);
             conf.modern.versions.insert(0, (OPERA, u64::MAX));
         }
         Ok(())
@@ -91,7 +92,7 @@ const DIRECTIVES: &[Directive] = &[
         name: "modern_browser_value",
         help: "What $modern_browser is.",
         set: Set::Simple(|s, d| {
-            Scope::change(&mut s.location.browser).modern_value = word(s.once(d), d)?;
+            CONF.change(&mut s.location).modern_value = word(s.once(d), d)?;
             Ok(())
         }),
     },
@@ -99,25 +100,28 @@ const DIRECTIVES: &[Directive] = &[
         name: "ancient_browser_value",
         help: "What $ancient_browser is.",
         set: Set::Simple(|s, d| {
-            Scope::change(&mut s.location.browser).ancient_value = word(s.once(d), d)?;
+            CONF.change(&mut s.location).ancient_value = word(s.once(d), d)?;
             Ok(())
         }),
     },
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_browser", directives: DIRECTIVES, init };
 
 fn init(setup: &mut Setup<'_>) {
     setup.variables.define_changeable("modern_browser", false, |r, out| {
-        let conf = &r.conf().browser;
+        let conf = CONF.of(r.conf());
         if conf.is_modern(agent(r)) {
             out.extend_from_slice(&conf.modern_value);
         }
         true
     });
     setup.variables.define_changeable("ancient_browser", false, |r, out| {
-        let conf = &r.conf().browser;
+        let conf = CONF.of(r.conf());
         if !conf.is_modern(agent(r)) {
             out.extend_from_slice(&conf.ancient_value);
         }
@@ -194,7 +198,7 @@ fn version(text: &[u8]) -> Option<u64> {
 /// `modern_browser name version`, `modern_browser unlisted`
 fn modern(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
-    let conf = Scope::change(&mut s.location.browser);
+    let conf = CONF.change(&mut s.location);
     if first {
         conf.modern = Modern::default();
     }
@@ -217,7 +221,7 @@ fn modern(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 /// `ancient_browser text ...`
 fn ancient(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
-    let conf = Scope::change(&mut s.location.browser);
+    let conf = CONF.change(&mut s.location);
     if first {
         conf.ancient = Ancient::default();
     }
@@ -237,15 +241,13 @@ fn word(once: Result<(), Error>, d: &Line) -> Result<Vec<u8>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::trial::{complaint, site};
 
-    fn conf(text: &str) -> Arc<Conf> {
+    fn conf(text: &str) -> Conf {
         let site = site(&format!("server {{ location /x {{ {text} }} }}")).unwrap();
         let location = site.locations().iter().find(|l| l.name == b"/x").unwrap();
-        location.conf.browser.clone()
+        CONF.of(&location.conf).clone()
     }
 
     #[test]

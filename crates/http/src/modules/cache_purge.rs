@@ -11,6 +11,7 @@ use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 use crate::upstream::cache::{Zone, purge};
 
 /// Settings: none, the directives name a handler.
@@ -35,6 +36,9 @@ impl Settings for Conf {
         Ok(())
     }
 }
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module. Its directives are those of each kind of cache.
 pub const MODULE: Module = Module { name: "http_cache_purge", directives: &[], init: |_| {} };

@@ -10,11 +10,12 @@ use weir_values::{Subject, Template};
 
 use crate::answer::filters::{BodyFilter, Filtered};
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -139,7 +140,7 @@ const DIRECTIVES: &[Directive] = &[
             let status = weir_conf::values::number(&word.bytes);
             let status = status.and_then(|n| u16::try_from(n).ok()).filter(|n| *n >= 200);
             let status = status.ok_or_else(|| d.invalid("status", word))?;
-            Scope::change(&mut s.location.echo).status = Some(status);
+            CONF.change(&mut s.location).status = Some(status);
             Ok(())
         }),
     },
@@ -154,6 +155,9 @@ const DIRECTIVES: &[Directive] = &[
         set: Set::Simple(|s, d| around(s, d, |conf| &mut conf.after)),
     },
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_echo", directives: DIRECTIVES, init };
@@ -175,7 +179,7 @@ fn around(
 ) -> Result<(), Error> {
     let text = text(s, d)?;
     let first = s.first(d);
-    let texts = list(Scope::change(&mut s.location.echo));
+    let texts = list(CONF.change(&mut s.location));
     if first {
         texts.clear();
     }
@@ -332,7 +336,7 @@ impl Said {
             if !r.body.is_whole() {
                 r.discard_received().map_err(Step::Status)?;
             }
-            r.response.status = r.conf().echo.status.unwrap_or(200);
+            r.response.status = CONF.of(r.conf()).status.unwrap_or(200);
             r.set_content_type();
             r.send_head()?;
         }
@@ -450,7 +454,7 @@ fn parts<'a>(whole: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
 
 /// Whether answers of a location get something before or behind them.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !(conf.echo.before.is_empty() && conf.echo.after.is_empty())
+    !(CONF.of(conf).before.is_empty() && CONF.of(conf).after.is_empty())
 }
 
 /// Header filter.
@@ -458,7 +462,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     if r.is_main() && (200..300).contains(&r.response.status) {
         r.response.expect_changes();
         r.response.weaken_etag();
-        r.add_body_filter(Box::new(Around { conf: &r.conf().echo, begun: false }));
+        r.add_body_filter(Box::new(Around { conf: CONF.of(r.conf()), begun: false }));
     }
     Ok(())
 }

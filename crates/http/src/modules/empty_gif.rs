@@ -7,13 +7,7 @@ use crate::config::scope::{Directive, Set};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-
-/// Settings: none, the directive names a handler.
-#[derive(Debug, Clone, Default)]
-pub struct Conf;
-
-impl Settings for Conf {}
+use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "empty_gif",

@@ -1,25 +1,8 @@
 //! How long the loop is held up, and when that is worth a warning. weir's own, nothing in nginx.
 
-use std::time::Duration;
-
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::site::module::{Module, Settings};
-
-/// Settings.
-#[derive(Debug, Clone)]
-pub struct Conf {
-    /// `blocked_threshold`: a handler that takes longer is named in the error log.
-    pub threshold: Duration,
-}
-
-impl Default for Conf {
-    fn default() -> Self {
-        Conf { threshold: weir_values::doing::THRESHOLD }
-    }
-}
-
-impl Settings for Conf {}
+use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "blocked_threshold",
@@ -28,7 +11,7 @@ const DIRECTIVES: &[Directive] = &[Directive {
     set: Set::Simple(|s, d| {
         s.once(d)?;
         let threshold = d.duration()?;
-        Scope::change(&mut s.location.event_loop).threshold = threshold;
+        Scope::change(&mut s.location.core).blocked_threshold = threshold;
         Ok(())
     }),
 }];

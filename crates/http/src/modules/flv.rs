@@ -10,13 +10,7 @@ use crate::modules::static_;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-
-/// Settings: none but the handler of the location.
-#[derive(Debug, Clone, Default)]
-pub struct Conf;
-
-impl Settings for Conf {}
+use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "flv",

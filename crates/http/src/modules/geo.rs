@@ -1,13 +1,7 @@
 //! Variables whose values depend on an address. nginx: ngx_http_geo_module.
 
 use crate::config::scope::{Directive, Set};
-use crate::site::module::{Module, Settings};
-
-/// Settings: none, each `geo` is a variable.
-#[derive(Debug, Clone, Default)]
-pub struct Conf;
-
-impl Settings for Conf {}
+use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "geo",

@@ -6,6 +6,7 @@ use weir_values::geoip::{self, CITY, COUNTRY, Known, ORGANIZATION, Proxies};
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 
 /// Settings of `http`; locations inherit them.
 #[derive(Debug, Clone, Default)]
@@ -37,11 +38,11 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "geoip_proxy",
         help: "Clients whose `X-Forwarded-For` says whose address counts.",
-        set: Set::Simple(|s, d| Scope::change(&mut s.location.geoip).proxies.add(d)),
+        set: Set::Simple(|s, d| CONF.change(&mut s.location).proxies.add(d)),
     },
     setting!(
         "geoip_proxy_recursive",
-        geoip.proxies.recursive,
+        CONF.proxies.recursive,
         Line::flag,
         "Whether the last address counts that is none of such a client."
     ),
@@ -53,25 +54,28 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "geoip2_proxy",
         help: "As `geoip_proxy`.",
-        set: Set::Simple(|s, d| Scope::change(&mut s.location.geoip).proxies2.add(d)),
+        set: Set::Simple(|s, d| CONF.change(&mut s.location).proxies2.add(d)),
     },
     setting!(
         "geoip2_proxy_recursive",
-        geoip.proxies2.recursive,
+        CONF.proxies2.recursive,
         Line::flag,
         "As `geoip_proxy_recursive`."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The modules: one database, two sets of directives.
 pub const MODULE: Module = Module { name: "http_geoip2", directives: DIRECTIVES, init: |_| {} };
 
 fn known(s: &mut Scope<'_, '_>, d: &Line, variables: Known) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;
-    geoip::known(&mut s.setup.reading(), d, prefix, variables, |r| Some(&r.conf().geoip.proxies))
+    geoip::known(&mut s.setup.reading(), d, prefix, variables, |r| Some(&CONF.of(r.conf()).proxies))
 }
 
 fn chosen(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;
-    geoip::chosen(&mut s.setup.reading(), d, prefix, |r| Some(&r.conf().geoip.proxies2))
+    geoip::chosen(&mut s.setup.reading(), d, prefix, |r| Some(&CONF.of(r.conf()).proxies2))
 }

@@ -9,10 +9,12 @@ use weir_log::Level;
 
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::config::scope::{Directive, setting};
-use crate::modules::{LocationConf, gzip_filter};
+use crate::modules::gzip_filter;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Room for what comes out at once.
 const ROOM: usize = 32 * 1024;
@@ -38,24 +40,27 @@ impl Settings for Conf {}
 const DIRECTIVES: &[Directive] = &[
     setting!(
         "gunzip",
-        gunzip_filter.on,
+        CONF.on,
         Line::flag,
         "Unpacks answers in gzip for clients that do not take them."
     ),
     setting!(
         "gunzip_buffers",
-        gunzip_filter.buffers,
+        CONF.buffers,
         Line::buffers,
         "Accepted: weir sizes these buffers itself."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_gunzip", directives: DIRECTIVES, init: |_| {} };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.gunzip_filter.on
+    CONF.of(conf).on
 }
 
 /// Header filter.

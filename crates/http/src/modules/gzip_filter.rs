@@ -7,12 +7,13 @@ use weir_proto::http1::{HeaderId, Version};
 use crate::answer::encoding::{Coding, Common, accepts, coding_directives, encode, power_of_two};
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::regex::Regex;
 use crate::request::Request;
 use crate::request::user_agent::Browser;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 mod deflate;
 mod whole;
@@ -25,8 +26,6 @@ use whole::Whole;
 pub struct Conf {
     common: Common,
     window: u64,
-    /// `gzip_vary`
-    pub vary: bool,
     version: Version,
     proxied: Proxied,
     /// `gzip_disable msie6`
@@ -46,7 +45,6 @@ impl Default for Conf {
         Conf {
             common: Common::at_level(1),
             window: 32 * 1024,
-            vary: false,
             version: Version::Http11,
             proxied: Proxied::default(),
             not_msie6: false,
@@ -74,37 +72,37 @@ struct Proxied {
 }
 
 const CODING_DIRECTIVES: &[Directive] =
-    coding_directives!(gzip_filter, "gzip", 1, 9, "Sends answers in gzip to clients that take it.");
+    coding_directives!(CONF, "gzip", 1, 9, "Sends answers in gzip to clients that take it.");
 
 const OWN: &[Directive] = &[
-    setting!("gzip_window", gzip_filter.window, window, "How far back the compressor looks."),
+    setting!("gzip_window", CONF.window, window, "How far back the compressor looks."),
     setting!(
         "gzip_hash",
-        gzip_filter.hash,
+        CONF.hash,
         hash,
         "Accepted: the compressor sizes its tables by its window and level."
     ),
     setting!(
         "postpone_gzipping",
-        gzip_filter.postpone,
+        CONF.postpone,
         Line::size,
         "Accepted: the compressor gathers its input itself."
     ),
     setting!(
         "gzip_no_buffer",
-        gzip_filter.no_buffer,
+        CONF.no_buffer,
         Line::flag,
         "Accepted: the compressor gathers its input itself."
     ),
     setting!(
         "gzip_vary",
-        gzip_filter.vary,
+        core.gzip_vary,
         Line::flag,
         "Adds `Vary: Accept-Encoding` where the client's codings matter."
     ),
     setting!(
         "gzip_http_version",
-        gzip_filter.version,
+        CONF.version,
         |d: &Line| d.choice(&[("1.0", Version::Http10), ("1.1", Version::Http11)]),
         "The oldest version of HTTP that gets answers in gzip."
     ),
@@ -122,6 +120,9 @@ const OWN: &[Directive] = &[
 
 const DIRECTIVES: [Directive; CODING_DIRECTIVES.len() + OWN.len()] =
     together(CODING_DIRECTIVES, OWN);
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_gzip", directives: &DIRECTIVES, init };
@@ -149,9 +150,9 @@ fn hash(d: &Line) -> Result<u64, Error> {
 
 fn proxied(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     if s.first(d) {
-        Scope::change(&mut s.location.gzip_filter).proxied = Proxied::default();
+        CONF.change(&mut s.location).proxied = Proxied::default();
     }
-    let proxied = &mut Scope::change(&mut s.location.gzip_filter).proxied;
+    let proxied = &mut CONF.change(&mut s.location).proxied;
     for word in &d.args {
         match word.bytes.as_slice() {
             b"off" => {}
@@ -171,31 +172,31 @@ fn proxied(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 fn disable(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     if s.first(d) {
-        let conf = Scope::change(&mut s.location.gzip_filter);
+        let conf = CONF.change(&mut s.location);
         conf.disable.clear();
         conf.not_msie6 = false;
     }
     for word in &d.args {
         if word.bytes == b"msie6" {
-            Scope::change(&mut s.location.gzip_filter).not_msie6 = true;
+            CONF.change(&mut s.location).not_msie6 = true;
             continue;
         }
         let regex = s.setup.regex(d, word, &word.bytes, true)?;
-        Scope::change(&mut s.location.gzip_filter).disable.push(regex);
+        CONF.change(&mut s.location).disable.push(regex);
     }
     Ok(())
 }
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.gzip_filter.common.on
+    CONF.of(conf).common.on
 }
 
 const CODING: Coding = Coding { name: b"gzip", module: "gzip_filter" };
 
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let conf = &r.conf().gzip_filter;
+    let conf = CONF.of(r.conf());
     if conf.common.fits(r) && allowed(r) {
         let length = r.response.content_length;
         let (level, bits) = (conf.common.level, window_bits(conf.window, length));
@@ -210,7 +211,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
 
 /// Whether the client may have an answer in gzip.
 pub fn allowed(r: &Request) -> bool {
-    let conf = &r.conf().gzip_filter;
+    let conf = CONF.of(r.conf());
     if !r.is_main() || !accepts(r, "gzip") || r.version < conf.version {
         return false;
     }

@@ -5,10 +5,12 @@ use weir_engine::Boxed;
 
 use crate::answer::precompressed::{self, CHOICE, Precompressed};
 use crate::config::scope::{Directive, setting};
-use crate::modules::{LocationConf, gzip_filter};
+use crate::modules::gzip_filter;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -20,10 +22,13 @@ impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[setting!(
     "gzip_static",
-    gzip_static.mode,
+    CONF.mode,
     |d: &Line| d.choice(CHOICE),
     "Sends a file's `.gz` neighbour to clients that take it, or to all."
 )];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
@@ -31,12 +36,12 @@ pub const MODULE: Module =
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.gzip_static.mode != Precompressed::Off
+    CONF.of(conf).mode != Precompressed::Off
 }
 
 /// Content phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    let mode = r.conf().gzip_static.mode;
+    let mode = CONF.of(r.conf()).mode;
     if !precompressed::concerns(r) {
         return Answer::Now(Step::Next);
     }

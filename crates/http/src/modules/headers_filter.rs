@@ -5,10 +5,11 @@ use std::sync::Arc;
 use weir_conf::{Error, Word};
 
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 use weir_values::Template;
 
 mod expires;
@@ -74,11 +75,11 @@ impl Settings for Conf {
     }
 
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = &s.location.headers_filter;
+        let conf = CONF.of(&s.location);
         if conf.headers.outer.is_empty() && conf.trailers.outer.is_empty() {
             return Ok(());
         }
-        let conf = Scope::change(&mut s.location.headers_filter);
+        let conf = CONF.change(&mut s.location);
         conf.headers.finish();
         conf.trailers.finish();
         Ok(())
@@ -131,13 +132,16 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module =
     Module { name: "http_headers_filter", directives: DIRECTIVES, init: |_| {} };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    let conf = &conf.headers_filter;
+    let conf = CONF.of(conf);
     let lists = [&conf.headers, &conf.trailers];
     conf.expires.is_some() || lists.iter().any(|list| !list.lines.is_empty())
 }
@@ -147,7 +151,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     if !r.is_main() {
         return Ok(());
     }
-    let conf = &r.conf().headers_filter;
+    let conf = CONF.of(r.conf());
     let safe = is_safe(r.response.status);
     if let Some(expires) = conf.expires.as_ref().filter(|_| safe) {
         expires.apply(r);
@@ -164,7 +168,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
 
 /// Adds the trailers: their values are known when the last of the body is.
 pub fn add_trailers(r: &mut Request) {
-    let conf = &r.conf().headers_filter;
+    let conf = CONF.of(r.conf());
     let safe = is_safe(r.response.status);
     for line in conf.trailers.lines.iter().filter(|line| safe || line.always) {
         let value = line.value.eval(r).into_owned();
@@ -204,7 +208,7 @@ fn add(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     let Some(line_name) = s.setup.line_name(d, name, &name.bytes) else { return Ok(()) };
     let trailer = d.name.is("add_trailer");
     let kind = if trailer { Kind::Plain } else { kind(name) };
-    let conf = Scope::change(&mut s.location.headers_filter);
+    let conf = CONF.change(&mut s.location);
     let list = if trailer { &mut conf.trailers } else { &mut conf.headers };
     list.lines.push(Line { name: line_name, value, kind, always });
     Ok(())
@@ -223,7 +227,7 @@ fn kind(name: &Word) -> Kind {
 fn inherit(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     s.once(d)?;
     let how = d.choice(&[("on", Inherit::On), ("off", Inherit::Off), ("merge", Inherit::Merge)])?;
-    let conf = Scope::change(&mut s.location.headers_filter);
+    let conf = CONF.change(&mut s.location);
     if d.name.is("add_trailer_inherit") {
         conf.trailers.inherit = how;
     } else {
@@ -234,13 +238,14 @@ fn inherit(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error>
 
 #[cfg(test)]
 mod tests {
+    use super::CONF;
     use crate::trial::{complaint, site};
 
     /// The header names of the innermost location.
     fn names(http: &str) -> Vec<String> {
         let site = site(http).unwrap();
         let inner = site.locations().iter().find(|l| l.name == b"/x").unwrap();
-        let lines = inner.conf.headers_filter.headers.lines.iter();
+        let lines = CONF.of(&inner.conf).headers.lines.iter();
         lines.map(|line| String::from_utf8_lossy(&line.name).into_owned()).collect()
     }
 

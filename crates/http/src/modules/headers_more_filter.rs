@@ -5,10 +5,12 @@ use weir_conf::{Error, Word, values};
 use crate::answer::change::{WITH_A_FIELD, set_answer, set_request};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::types;
-use crate::modules::{LocationConf, rewrite};
+use crate::modules::rewrite;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 use weir_values::escape::is_name;
 use weir_values::{Subject, Template};
 
@@ -78,23 +80,26 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module =
     Module { name: "http_headers_more_filter", directives: DIRECTIVES, init: |_| {} };
 
 /// Whether answers of a location are changed.
 pub fn wants_answers(conf: &LocationConf) -> bool {
-    !conf.headers_more_filter.answers.is_empty()
+    !CONF.of(conf).answers.is_empty()
 }
 
 /// Whether requests in a location are changed.
 pub fn wants_requests(conf: &LocationConf) -> bool {
-    !conf.headers_more_filter.requests.is_empty() || rewrite::has_blocks(conf)
+    !CONF.of(conf).requests.is_empty() || rewrite::has_blocks(conf)
 }
 
 /// Changes the headers of an answer, before `add_header` adds to them.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    for change in &r.conf().headers_more_filter.answers {
+    for change in &CONF.of(r.conf()).answers {
         let response = &r.response;
         let status = change.statuses.is_empty() || change.statuses.contains(&response.status);
         if status && change.is_for(&response.content_type) {
@@ -106,7 +111,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
 
 /// Changes the headers of a request, when its location is final.
 pub fn handler(r: &mut Request) -> Step {
-    for change in &r.conf().headers_more_filter.requests {
+    for change in &CONF.of(r.conf()).requests {
         if change.is_for(r.header_named(b"Content-Type").unwrap_or_default()) {
             change.lines.iter().for_each(|line| line.change_request(r, change.how));
         }
@@ -193,7 +198,7 @@ fn read(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
             _ => change.lines.push(line(s, d, word, clears)?),
         }
     }
-    let conf = Scope::change(&mut s.location.headers_more_filter);
+    let conf = CONF.change(&mut s.location);
     if of_requests {
         conf.requests.push(change)
     } else {

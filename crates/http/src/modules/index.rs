@@ -10,6 +10,7 @@ use crate::files::{self, FileError};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 use weir_values::Template;
 
 /// Settings.
@@ -32,13 +33,16 @@ const DIRECTIVES: &[Directive] = &[Directive {
     set: Set::Simple(set),
 }];
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module = Module { name: "http_index", directives: DIRECTIVES, init: |_| {} };
 
 fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mut names = match s.first(d) {
         true => Vec::new(),
-        false => s.location.index.names.clone(),
+        false => CONF.of(&s.location).names.clone(),
     };
     for (i, word) in d.args.iter().enumerate() {
         if word.bytes.is_empty() {
@@ -50,7 +54,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         }
         names.push(s.setup.template(d, word)?);
     }
-    Scope::change(&mut s.location.index).names = names;
+    CONF.change(&mut s.location).names = names;
     Ok(())
 }
 
@@ -67,7 +71,7 @@ async fn search(r: &mut Request) -> Step {
     let conf = r.conf();
     let mut directory = Vec::new();
     let mut directory_tested = false;
-    for name in &conf.index.names {
+    for name in &CONF.of(conf).names {
         let name = name.eval(r).into_owned();
         if name.starts_with(b"/") {
             return redirect(r, name);

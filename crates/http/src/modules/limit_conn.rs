@@ -4,11 +4,12 @@ use weir_conf::{Directive as Line, Error};
 use weir_values::limit_conn::{How, Limits};
 
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::LocationConf;
 use crate::modules::limit_req::refusal::{self, Refusal};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 pub use weir_values::limit_conn::Held;
 
@@ -21,11 +22,11 @@ pub struct Conf {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if !s.location.limit_conn.limits.is_unfinished() {
+        if !CONF.of(&s.location).limits.is_unfinished() {
             return Ok(());
         }
         let all = s.setup.inputs.zones;
-        Scope::change(&mut s.location.limit_conn).limits.finish(all)
+        CONF.change(&mut s.location).limits.finish(all)
     }
 }
 
@@ -35,34 +36,32 @@ const DIRECTIVES: &[Directive] = &[
         help: "Shared memory for the number of connections of each key.",
         set: Set::Simple(|s, d| {
             let zones = s.setup.inputs.zones;
-            let limits = &mut Scope::change(&mut s.location.limit_conn).limits;
+            let limits = &mut CONF.change(&mut s.location).limits;
             limits.zone(&mut s.setup.reading(), zones, d)
         }),
     },
     Directive {
         name: "limit_conn",
         help: "How many requests of a key may be in progress at once.",
-        set: Set::Simple(|s, d| Scope::change(&mut s.location.limit_conn).limits.limit(d)),
+        set: Set::Simple(|s, d| CONF.change(&mut s.location).limits.limit(d)),
     },
     setting!(
         "limit_conn_log_level",
-        limit_conn.refusal.log_level,
+        CONF.refusal.log_level,
         refusal::log_level,
         "The level at which rejected requests are logged."
     ),
     setting!(
         "limit_conn_status",
-        limit_conn.refusal.status,
+        CONF.refusal.status,
         refusal::status,
         "The status of rejected requests."
     ),
-    setting!(
-        "limit_conn_dry_run",
-        limit_conn.refusal.dry_run,
-        Line::flag,
-        "Counts, but limits nothing."
-    ),
+    setting!("limit_conn_dry_run", CONF.refusal.dry_run, Line::flag, "Counts, but limits nothing."),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module {
@@ -75,12 +74,12 @@ pub const MODULE: Module = Module {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !conf.limit_conn.limits.is_empty()
+    !CONF.of(conf).limits.is_empty()
 }
 
 /// Takes a place under each limit of the location.
 pub fn handler(r: &mut Request) -> Step {
-    let conf = &r.conf().limit_conn;
+    let conf = CONF.of(r.conf());
     if r.contexts.limit_conn.is_decided() {
         return Step::Next;
     }

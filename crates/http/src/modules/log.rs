@@ -12,13 +12,14 @@ use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 
 pub use weir_values::log::{Conf, Target, Writers};
 
 impl Settings for Conf {
     /// A server for which nothing was said logs to the default file.
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if !s.context.meets(Context::SERVER) || !matches!(s.location.log.logs, Logs::Unset) {
+        if !s.context.meets(Context::SERVER) || !matches!(CONF.of(&s.location).logs, Logs::Unset) {
             return Ok(());
         }
         let path = s.setup.inputs.access_log.to_owned();
@@ -73,7 +74,7 @@ fn with(
         logs: setup.inputs.logs,
         ready,
     };
-    read(&mut files, Scope::change(&mut s.location.log))
+    read(&mut files, CONF.change(&mut s.location))
 }
 
 fn access_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
@@ -97,10 +98,13 @@ const DIRECTIVES: &[Directive] = &[
         help: "Keeps logs open whose names have variables.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            log::open_log_file_cache(Scope::change(&mut s.location.log), d)
+            log::open_log_file_cache(CONF.change(&mut s.location), d)
         }),
     },
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_log", directives: DIRECTIVES, init: |_| {} };
@@ -108,7 +112,7 @@ pub const MODULE: Module = Module { name: "http_log", directives: DIRECTIVES, in
 /// Writes the request's lines.
 pub fn handler(r: &mut Request) {
     let event_loop = r.event_loop.clone();
-    log::write(r, &r.conf().log, &event_loop.logs, named);
+    log::write(r, CONF.of(r.conf()), &event_loop.logs, named);
 }
 
 /// The line for this request's file; none where what the client says would lead out of the logs' directory.

@@ -16,6 +16,7 @@ use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 use crate::upstream::driver;
 use crate::upstream::pass::{self, By};
 use crate::upstream::passing::passing_directives;
@@ -56,7 +57,7 @@ impl Default for Conf {
 impl Settings for Conf {}
 
 const SHARED: [Directive; 9] = selected(
-    passing_directives!(memcached, "memcached_"),
+    passing_directives!(CONF, "memcached_"),
     [
         "memcached_bind",
         "memcached_socket_keepalive",
@@ -88,8 +89,11 @@ fn key(setup: &mut Setup<'_>) -> Result<Template, String> {
 }
 
 fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
-    Scope::change(&mut s.location.memcached)
+    CONF.change(&mut s.location)
 }
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_memcached", directives: &DIRECTIVES, init: |_| {} };
@@ -114,7 +118,7 @@ fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
         if let Err(status) = r.send_continue().await {
             return Step::Status(status);
         }
-        let conf = &*r.conf().memcached;
+        let conf = CONF.of(r.conf());
         r.set_content_type();
         let target = match pass.to.target(r, By::Configuration) {
             Ok(target) => target,

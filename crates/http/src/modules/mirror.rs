@@ -4,10 +4,11 @@ use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -33,11 +34,14 @@ const DIRECTIVES: &[Directive] = &[
     },
     setting!(
         "mirror_request_body",
-        mirror.body,
+        CONF.body,
         Line::flag,
         "Whether copies have the client's body, which is then read first."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_mirror", directives: DIRECTIVES, init: |_| {} };
@@ -45,7 +49,7 @@ pub const MODULE: Module = Module { name: "http_mirror", directives: DIRECTIVES,
 fn mirror(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let Some(word) = d.args.first() else { return Ok(()) };
     let first = s.first(d);
-    let paths = &mut Scope::change(&mut s.location.mirror).paths;
+    let paths = &mut CONF.change(&mut s.location).paths;
     if first {
         paths.clear();
     }
@@ -62,12 +66,12 @@ fn mirror(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !conf.mirror.paths.is_empty()
+    !CONF.of(conf).paths.is_empty()
 }
 
 /// Precontent phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    let conf = &r.conf().mirror;
+    let conf = CONF.of(r.conf());
     if !r.is_main() {
         return Answer::Now(Step::Next);
     }
@@ -86,7 +90,7 @@ async fn with_body(r: &mut Request) -> Step {
 
 fn start(r: &mut Request) -> Step {
     let args = r.args.clone();
-    for path in &r.conf().mirror.paths {
+    for path in &CONF.of(r.conf()).paths {
         if !r.copy_to(path, &args) {
             return Step::Status(500);
         }

@@ -3,12 +3,12 @@
 //! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It bears nginx's
 //! name without `ngx_http_` and `_module`. Who adds one writes the file and its lines here.
 
-use crate::config::scope::{Directive, Scope};
+use crate::config::scope::Directive;
 use crate::core;
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
-use crate::site::location::Kind;
-pub use crate::site::module::{Entry, HeaderFilter, LogHandler, Module, Named, Phases, Settings};
+use crate::site::module::{Entry, HeaderFilter, Module, Modules, Named, Phases};
+use crate::site::settings::{LocationConf, Slots};
 
 pub mod access;
 pub mod addition_filter;
@@ -74,97 +74,79 @@ pub mod work;
 pub mod zstd_filter;
 pub mod zstd_static;
 
-/// Declares the modules once: their order, their names, and the settings that each location holds for them.
+/// Declares the modules once: their order, and those that have settings in each location.
 macro_rules! modules {
-    ($($name:ident),* $(,)?) => {
+    ($($name:ident $(: $settings:ident)?),* $(,)?) => {
         /// All modules, in the order in which their directives are looked up.
-        pub static MODULES: &[&Module] = &[$(&$name::MODULE),*];
+        static LIST: &[&Module] = &[$(&$name::MODULE),*];
 
-        /// One location's settings, a field for each module; a block inside begins with its parent's.
-        #[derive(Debug, Clone, Default)]
-        pub struct LocationConf {
-            $(#[doc = "Settings of the module of this name."] pub $name: std::sync::Arc<$name::Conf>,)*
-        }
-
-        impl LocationConf {
-            /// The settings that a block of this kind begins with inside this one: all but what it does not inherit.
-            pub fn inherited(&self, block: &Kind) -> Self {
-                let mut child = self.clone();
-                $($name::Conf::enter(&mut child.$name, block);)*
-                child
-            }
-
-            /// Called when all simple directives of a block were read: checks what only the whole shows.
-            pub fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
-                $($name::Conf::finish(scope)?;)*
-                Ok(())
-            }
-        }
+        /// The settings of those that have some.
+        static SETTINGS: Slots = &[$($(&$name::$settings,)?)*];
     };
 }
 
 modules! {
-    access,
-    addition_filter,
-    api,
-    auth_basic,
-    auth_request,
-    autoindex,
-    brotli_filter,
-    brotli_static,
-    browser,
-    cache_purge,
-    charset_filter,
+    access: CONF,
+    addition_filter: CONF,
+    api: CONF,
+    auth_basic: CONF,
+    auth_request: CONF,
+    autoindex: CONF,
+    brotli_filter: CONF,
+    brotli_static: CONF,
+    browser: CONF,
+    cache_purge: CONF,
+    charset_filter: CONF,
     core,
     dashboard,
-    dav,
-    dav_ext,
-    echo,
+    dav: CONF,
+    dav_ext: CONF,
+    echo: CONF,
     empty_gif,
     flv,
     event_loop,
-    fancyindex,
-    fastcgi,
+    fancyindex: CONF,
+    fastcgi: CONF,
     geo,
-    geoip,
-    grpc,
-    gunzip_filter,
-    gzip_filter,
-    gzip_static,
-    headers_filter,
-    headers_more_filter,
-    image_filter,
-    index,
-    limit_conn,
-    limit_req,
-    log,
-    lua,
+    geoip: CONF,
+    grpc: CONF,
+    gunzip_filter: CONF,
+    gzip_filter: CONF,
+    gzip_static: CONF,
+    headers_filter: CONF,
+    headers_more_filter: CONF,
+    image_filter: CONF,
+    index: CONF,
+    limit_conn: CONF,
+    limit_req: CONF,
+    log: CONF,
+    lua: CONF,
     map,
-    memcached,
-    mirror,
-    mp4,
-    otel,
-    proxy,
-    random_index,
-    realip,
-    referer,
-    rewrite,
-    scgi,
-    secure_link,
-    slice_filter,
+    memcached: CONF,
+    mirror: CONF,
+    mp4: CONF,
+    otel: CONF,
+    proxy: CONF,
+    random_index: CONF,
+    realip: CONF,
+    referer: CONF,
+    rewrite: CONF,
+    scgi: CONF,
+    secure_link: CONF,
+    slice_filter: CONF,
     split_clients,
-    ssi_filter,
-    ssl,
+    ssi_filter: CONF,
+    ssl: CONF,
     stub_status,
-    sub_filter,
-    tunnel,
-    upstream,
-    userid_filter,
-    uwsgi,
+    sub_filter: CONF,
+    tunnel: CONF,
+    upstream: CONF,
+    userid_filter: CONF,
+    uwsgi: CONF,
     v2,
-    work,
-    zstd_filter,
-    zstd_static,
+    work: CONF,
+    zstd_filter: CONF,
+    zstd_static: CONF,
 }
 
 /// What modules remember of one request, from one phase to another; a field for each that does.
@@ -254,7 +236,7 @@ fn always(_: &LocationConf) -> bool {
 
 /// One request's way through the modules.
 #[expect(clippy::disallowed_methods, reason = "this is their order")]
-pub static PHASES: Phases = Phases {
+static PHASES: Phases = Phases {
     post_read: &[now("realip", realip::wanted, realip::handler)],
     server_rewrite: &[either("rewrite", rewrite::wanted, rewrite::server)],
     rewrite: &[
@@ -309,7 +291,7 @@ pub static PHASES: Phases = Phases {
 };
 
 /// Header filters in nginx's order (its module list from the end).
-pub static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
+static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
     plain("slice_filter", slice_filter::wanted, slice_filter::header_filter),
     plain(QUICK, always, not_modified_filter::header_filter),
     plain("lua", lua::wants_filter, lua::header_filter),
@@ -334,9 +316,18 @@ pub static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
     plain("slice_filter", slice_filter::wanted, slice_filter::last_header_filter),
 ];
 
+/// All of them, for the core.
+pub static MODULES: Modules = Modules {
+    list: LIST,
+    settings: SETTINGS,
+    phases: &PHASES,
+    header_filters: HEADER_FILTERS,
+    check: |main| charset_filter::check(charset_filter::CONF.of(main)),
+};
+
 /// nginx's names of the modules that weir has.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    let names = MODULES.iter().map(|m| m.name);
+    let names = LIST.iter().map(|m| m.name);
     names.chain(upstream::ALSO.iter().copied())
 }
 
@@ -347,5 +338,5 @@ pub fn built(name: &str) -> bool {
 
 /// The directive of this name, if a module has it.
 pub fn directive(name: &str) -> Option<&'static Directive> {
-    MODULES.iter().flat_map(|m| m.directives).find(|d| d.name == name)
+    MODULES.directive(name)
 }

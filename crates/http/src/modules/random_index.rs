@@ -6,10 +6,11 @@ use weir_proto::http1::Method;
 
 use crate::config::scope::{Directive, setting};
 use crate::files::directory;
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -21,10 +22,13 @@ impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[setting!(
     "random_index",
-    random_index.enabled,
+    CONF.enabled,
     Line::flag,
     "Any file of the directory stands for it."
 )];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
@@ -32,7 +36,7 @@ pub const MODULE: Module =
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.random_index.enabled
+    CONF.of(conf).enabled
 }
 
 /// The handler of the content phase.

@@ -8,10 +8,11 @@ use crate::address::Address;
 use crate::cidr::Cidr;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::forwarded;
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -46,17 +47,20 @@ const DIRECTIVES: &[Directive] = &[
     },
     setting!(
         "real_ip_header",
-        realip.header,
+        CONF.header,
         source,
         "The header that names the client, or `proxy_protocol`."
     ),
     setting!(
         "real_ip_recursive",
-        realip.recursive,
+        CONF.recursive,
         Line::flag,
         "Whether the last address that is not believed counts, or simply the last."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module {
@@ -78,12 +82,12 @@ pub const MODULE: Module = Module {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !conf.realip.from.is_empty()
+    !CONF.of(conf).from.is_empty()
 }
 
 /// Replaces the client's address, once a request.
 pub fn handler(r: &mut Request) -> Step {
-    let conf = &r.conf().realip;
+    let conf = CONF.of(r.conf());
     if r.contexts.realip.is_none() {
         r.contexts.realip = find(r, conf).map(Box::new);
     }
@@ -117,7 +121,7 @@ fn find(r: &Request, conf: &Conf) -> Option<Address> {
 fn from(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
     let networks = weir_values::access::believed(d, &mut s.setup.warnings)?;
-    let conf = Scope::change(&mut s.location.realip);
+    let conf = CONF.change(&mut s.location);
     if first {
         conf.from.clear();
     }

@@ -11,6 +11,7 @@ use crate::names::{Names, ServerName};
 use crate::regex::Regex;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -37,9 +38,9 @@ struct Table {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if s.location.referer.server_names {
+        if CONF.of(&s.location).server_names {
             let names = s.server.names.clone();
-            let conf = Scope::change(&mut s.location.referer);
+            let conf = CONF.change(&mut s.location);
             conf.server_names = false;
             let table = Arc::make_mut(&mut conf.table);
             for name in names {
@@ -50,7 +51,7 @@ impl Settings for Conf {
             }
             table.arrange();
         }
-        let conf = &s.location.referer;
+        let conf = CONF.of(&s.location);
         if (conf.none || conf.blocked) && conf.table.is_empty() {
             return Err(Error::emerg(
                 "the \"none\" or \"blocked\" referers are specified in the \"valid_referers\" \
@@ -79,12 +80,15 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module = Module { name: "http_referer", directives: DIRECTIVES, init };
 
 fn init(setup: &mut Setup<'_>) {
     setup.variables.define_changeable("invalid_referer", false, |r, out| {
-        let conf = &r.conf().referer;
+        let conf = CONF.of(r.conf());
         if !conf.allows(r) {
             out.push(b'1');
         }
@@ -158,7 +162,7 @@ impl Table {
 fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mut conf = match s.first(d) {
         true => Conf::default(),
-        false => (*s.location.referer).clone(),
+        false => CONF.of(&s.location).clone(),
     };
     let table = Arc::make_mut(&mut conf.table);
     for word in &d.args {
@@ -186,19 +190,20 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             }
         }
     }
-    s.location.referer = Arc::new(conf);
+    *CONF.change(&mut s.location) = conf;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::CONF;
     use crate::trial::{complaint, site};
 
     fn allows(parameters: &str, rest: &str) -> bool {
         let text = format!("server {{ server_name own.org; valid_referers {parameters}; }}");
         let site = site(&text).unwrap();
-        let conf = site.locations().iter().find(|l| !l.conf.referer.table.hosts.is_empty());
-        conf.unwrap().conf.referer.table.allows(rest.as_bytes())
+        let conf = site.locations().iter().find(|l| !CONF.of(&l.conf).table.hosts.is_empty());
+        CONF.of(&conf.unwrap().conf).table.allows(rest.as_bytes())
     }
 
     #[test]

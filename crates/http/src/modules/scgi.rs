@@ -1,7 +1,5 @@
 //! Passes requests to SCGI servers. nginx: ngx_http_scgi_module.
 
-use std::sync::Arc;
-
 use weir_conf::Error;
 use weir_engine::Boxed;
 use weir_proto::pairs::Pairs as _;
@@ -14,6 +12,7 @@ use crate::phases::Later;
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 use crate::upstream::Passing;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
@@ -32,7 +31,7 @@ pub struct Conf {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = Arc::make_mut(&mut s.location.scgi);
+        let conf = CONF.change(&mut s.location);
         let (passing, params) = (&mut conf.passing, &mut conf.params);
         cgi::finish::<Headers>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)
     }
@@ -40,10 +39,10 @@ impl Settings for Conf {
 
 const NAME: &str = "scgi";
 
-const PASSING: &[Directive] = passing_directives!(scgi, "scgi_");
-const STORE: &[Directive] = store_directives!(scgi, "scgi_");
-const CACHE: &[Directive] = cache_directives!(scgi, "scgi_");
-const PARAM: &[Directive] = param_directive!(scgi, "scgi_");
+const PASSING: &[Directive] = passing_directives!(CONF, "scgi_");
+const STORE: &[Directive] = store_directives!(CONF, "scgi_");
+const CACHE: &[Directive] = cache_directives!(CONF, "scgi_");
+const PARAM: &[Directive] = param_directive!(CONF, "scgi_");
 const PASSED: [Directive; PASSING.len() - 1] = without(PASSING, "scgi_send_lowat");
 const KEPT: [Directive; CACHE.len() - 1] = without(CACHE, "scgi_cache_convert_head");
 const PASSING_STORE: [Directive; PASSED.len() + STORE.len()] = together(&PASSED, STORE);
@@ -63,6 +62,9 @@ const OWN: &[Directive] = &[Directive {
     }),
 }];
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module = Module { name: "http_scgi", directives: &DIRECTIVES, init: |_| {} };
 
@@ -77,7 +79,7 @@ static CONTENT: ContentHandler<Pass> = ContentHandler {
 /// The content handler of a location with `scgi_pass`.
 fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
-        let conf = &*r.conf().scgi;
+        let conf = CONF.of(r.conf());
         let target = match pass.target(r, By::Configuration) {
             Ok(target) => target,
             Err(step) => return step,

@@ -9,6 +9,7 @@ use crate::config::scope::{Directive, Scope, Set};
 use crate::request::Request;
 use crate::secret::is_same;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 use weir_values::Template;
 
 /// Settings.
@@ -39,17 +40,17 @@ impl Settings for Conf {
 
     /// The two ways exclude each other: that of this block counts.
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        match s.location.secure_link.own {
+        match CONF.of(&s.location).own {
             Own { link: true, secret: true } => Err(Error::emerg(
                 "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \"secure_link_md5\"",
             )),
             Own { secret: true, .. } => {
-                let conf = Scope::change(&mut s.location.secure_link);
+                let conf = CONF.change(&mut s.location);
                 (conf.link, conf.md5) = (None, None);
                 Ok(())
             }
             Own { link: true, .. } => {
-                Scope::change(&mut s.location.secure_link).secret = None;
+                CONF.change(&mut s.location).secret = None;
                 Ok(())
             }
             Own { .. } => Ok(()),
@@ -63,7 +64,7 @@ const DIRECTIVES: &[Directive] = &[
         help: "Where a link's checksum and time are.",
         set: Set::Simple(|s, d| {
             let value = template(s, d)?;
-            let conf = Scope::change(&mut s.location.secure_link);
+            let conf = CONF.change(&mut s.location);
             (conf.link, conf.own.link) = (value, true);
             Ok(())
         }),
@@ -73,7 +74,7 @@ const DIRECTIVES: &[Directive] = &[
         help: "What the checksum of a link is of.",
         set: Set::Simple(|s, d| {
             let value = template(s, d)?;
-            let conf = Scope::change(&mut s.location.secure_link);
+            let conf = CONF.change(&mut s.location);
             (conf.md5, conf.own.link) = (value, true);
             Ok(())
         }),
@@ -83,7 +84,7 @@ const DIRECTIVES: &[Directive] = &[
         help: "The secret of links of the form /prefix/checksum/link.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            let conf = Scope::change(&mut s.location.secure_link);
+            let conf = CONF.change(&mut s.location);
             conf.secret = d.arg(0).map(|word| word.bytes.clone());
             conf.own.secret = true;
             Ok(())
@@ -91,11 +92,14 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module = Module { name: "http_secure_link", directives: DIRECTIVES, init };
 
 fn init(setup: &mut Setup<'_>) {
-    setup.variables.define_kept("secure_link", |r, out| match &r.conf().secure_link.secret {
+    setup.variables.define_kept("secure_link", |r, out| match &CONF.of(r.conf()).secret {
         Some(secret) => by_secret(r, secret, out),
         None => by_checksum(r, out),
     });
@@ -114,7 +118,7 @@ fn template(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<Template>, Error> 
 
 /// `1` for a good link, `0` for one whose time has passed.
 fn by_checksum(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let conf = &r.conf().secure_link;
+    let conf = CONF.of(r.conf());
     let (Some(link), Some(md5)) = (&conf.link, &conf.md5) else { return false };
     let value = link.eval(r).into_owned();
     let (checksum, expires) = match memchr::memchr(b',', &value) {

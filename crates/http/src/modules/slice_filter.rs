@@ -12,10 +12,11 @@ use weir_proto::http1::HeaderId;
 
 use crate::answer::filters::{BodyFilter, Filtered};
 use crate::config::scope::{Directive, setting};
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -28,10 +29,13 @@ impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[setting!(
     "slice",
-    slice_filter.size,
+    CONF.size,
     Line::size,
     "The size of the slices that `$slice_range` asks for; 0 is none."
 )];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_slice", directives: DIRECTIVES, init };
@@ -86,7 +90,7 @@ pub fn alone(r: &Request) -> Option<Rc<RefCell<Slices>>> {
 /// The request's slices; asking for `$slice_range` begins them.
 fn begun(r: &mut Request) -> Option<Rc<RefCell<Slices>>> {
     if r.contexts.slices.is_none() {
-        let size = r.conf().slice_filter.size;
+        let size = CONF.of(r.conf()).size;
         if !r.is_main() || r.response.status != 0 || size == 0 {
             return None;
         }
@@ -140,7 +144,7 @@ impl Span {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.slice_filter.size > 0
+    CONF.of(conf).size > 0
 }
 
 /// Header filter, before all others: a slice is presented as a part of the whole.

@@ -1,13 +1,7 @@
 //! Variables that give each of several values to a share of clients. nginx: ngx_http_split_clients_module.
 
 use crate::config::scope::{Directive, Set};
-use crate::site::module::{Module, Settings};
-
-/// Settings: none, each `split_clients` is a variable.
-#[derive(Debug, Clone, Default)]
-pub struct Conf;
-
-impl Settings for Conf {}
+use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "split_clients",

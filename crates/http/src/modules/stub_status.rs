@@ -15,19 +15,7 @@ use crate::counts;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-
-/// Settings: under which `status_zone`s requests are counted, by their numbers in the site. The other directives name
-/// handlers.
-#[derive(Debug, Clone, Default)]
-pub struct Conf {
-    /// The server's.
-    pub server: Option<usize>,
-    /// The location's, or of one around it.
-    pub location: Option<usize>,
-}
-
-impl Settings for Conf {}
+use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[
     Directive {
@@ -175,7 +163,7 @@ fn set_zone(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error
     }
     let is_server = s.place.kind.is_server();
     if !is_server && name == "off" {
-        Scope::change(&mut s.location.stub_status).location = None;
+        Scope::change(&mut s.location.core).status_zones.location = None;
         return Ok(());
     }
     let names = &mut s.setup.status_zones;
@@ -183,7 +171,7 @@ fn set_zone(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error
         names.push(name);
         names.len() - 1
     });
-    let conf = Scope::change(&mut s.location.stub_status);
+    let conf = &mut Scope::change(&mut s.location.core).status_zones;
     *(if is_server { &mut conf.server } else { &mut conf.location }) = Some(number);
     Ok(())
 }

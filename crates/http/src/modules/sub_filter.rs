@@ -7,10 +7,11 @@ use weir_engine::Chain;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::types::{Types, types_setting};
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 use weir_values::Template;
 
 /// Texts to look for in one block, at the most.
@@ -40,24 +41,23 @@ const DIRECTIVES: &[Directive] = &[
         help: "Replaces a text, in any case, by another one.",
         set: Set::Simple(sub_filter),
     },
-    types_setting!(
-        "sub_filter_types",
-        sub_filter.types,
-        "Types of answers that are looked through."
-    ),
+    types_setting!("sub_filter_types", CONF.types, "Types of answers that are looked through."),
     setting!(
         "sub_filter_once",
-        sub_filter.once,
+        CONF.once,
         Line::flag,
         "Whether each text is replaced only where it is first found."
     ),
     setting!(
         "sub_filter_last_modified",
-        sub_filter.last_modified,
+        CONF.last_modified,
         Line::flag,
         "Keeps `Last-Modified` of the unchanged answer."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_sub", directives: DIRECTIVES, init: |_| {} };
@@ -68,25 +68,25 @@ fn sub_filter(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         return Err(d.error_at(search, "empty search pattern"));
     }
     if s.first(d) {
-        Scope::change(&mut s.location.sub_filter).pairs.clear();
+        CONF.change(&mut s.location).pairs.clear();
     }
-    if s.location.sub_filter.pairs.len() == PAIRS {
+    if CONF.of(&s.location).pairs.len() == PAIRS {
         return Err(d.error("number of search patterns exceeds 255"));
     }
     let from = s.setup.template_of(d, search, &search.bytes.to_ascii_lowercase())?;
     let to = s.setup.template(d, replacement)?;
-    Scope::change(&mut s.location.sub_filter).pairs.push((from, to));
+    CONF.change(&mut s.location).pairs.push((from, to));
     Ok(())
 }
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !conf.sub_filter.pairs.is_empty()
+    !CONF.of(conf).pairs.is_empty()
 }
 
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let conf = &r.conf().sub_filter;
+    let conf = CONF.of(r.conf());
     if r.response.content_length == Some(0) || !conf.types.matches(&r.response.content_type) {
         return Ok(());
     }

@@ -11,6 +11,7 @@ use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 use crate::upstream::driver;
 use crate::upstream::pass::{By, Pass};
 use crate::upstream::passing::passing_directives;
@@ -25,7 +26,7 @@ pub struct Conf {
 impl Settings for Conf {}
 
 const SHARED: [Directive; 12] = selected(
-    passing_directives!(tunnel, "tunnel_"),
+    passing_directives!(CONF, "tunnel_"),
     [
         "tunnel_bind",
         "tunnel_socket_keepalive",
@@ -49,6 +50,9 @@ const OWN: &[Directive] = &[Directive {
 }];
 
 const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_tunnel", directives: &DIRECTIVES, init: |_| {} };
@@ -77,7 +81,7 @@ fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
         if r.method != Method::Connect {
             return Step::Status(405);
         }
-        let conf = &*r.conf().tunnel;
+        let conf = CONF.of(r.conf());
         let target = match pass.target(r, By::Client) {
             Ok(target) => target,
             Err(step) => return step,

@@ -12,10 +12,11 @@ use weir_proto::{date, uri};
 
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 use crate::variables::VariableId;
 use weir_values::Subject;
 
@@ -96,11 +97,11 @@ const DIRECTIVES: &[Directive] = &[
         help: "Whether cookies are set: v1, on (version 2), log, off.",
         set: Set::Simple(mode),
     },
-    setting!("userid_service", userid_filter.service, service, "The number of this server."),
+    setting!("userid_service", CONF.service, service, "The number of this server."),
     Directive { name: "userid_name", help: "The cookie's name.", set: Set::Simple(text) },
     Directive { name: "userid_domain", help: "The domain of the cookie.", set: Set::Simple(text) },
     Directive { name: "userid_path", help: "Its path.", set: Set::Simple(text) },
-    setting!("userid_expires", userid_filter.expires, expires, "How long it is kept."),
+    setting!("userid_expires", CONF.expires, expires, "How long it is kept."),
     Directive {
         name: "userid_flags",
         help: "Its flags: secure, httponly, samesite=strict|lax|none, off.",
@@ -111,15 +112,18 @@ const DIRECTIVES: &[Directive] = &[
         help: "A `P3P` header beside the cookie.",
         set: Set::Simple(text),
     },
-    setting!("userid_mark", userid_filter.mark, mark, "A letter that marks the cookie as renewed."),
+    setting!("userid_mark", CONF.mark, mark, "A letter that marks the cookie as renewed."),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_userid", directives: DIRECTIVES, init };
 
 fn init(setup: &mut Setup<'_>) {
     setup.variables.define("uid_got", |r, out| {
-        let conf = &r.conf().userid_filter;
+        let conf = CONF.of(r.conf());
         if conf.mode == Mode::Off {
             return false;
         }
@@ -127,7 +131,7 @@ fn init(setup: &mut Setup<'_>) {
         show(&conf.name, got, out)
     });
     setup.variables.define("uid_set", |r, out| {
-        let conf = &r.conf().userid_filter;
+        let conf = CONF.of(r.conf());
         if conf.mode < Mode::V1 {
             return false;
         }
@@ -153,12 +157,12 @@ fn digits(uid: Uid) -> String {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.userid_filter.mode >= Mode::V1
+    CONF.of(conf).mode >= Mode::V1
 }
 
 /// Sets the cookie of an answer.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let conf = &r.conf().userid_filter;
+    let conf = CONF.of(r.conf());
     if !r.is_main() {
         return Ok(());
     }
@@ -216,7 +220,7 @@ fn known(r: &mut Request) -> &mut Known {
 }
 
 fn read(r: &Request) -> Known {
-    let name = &r.conf().userid_filter.name;
+    let name = &CONF.of(r.conf()).name;
     let mut lines = r.head().all(HeaderId::Cookie).map(|h| h.value.of(&r.buf));
     let found = lines.find_map(|line| Some((uri::list_value(line, name, b';')?, line)));
     let Some((cookie, line)) = found else { return Known::default() };
@@ -242,7 +246,7 @@ fn read(r: &Request) -> Known {
 
 /// What is to be set: nothing where a good cookie came.
 fn decide(r: &mut Request) -> &Known {
-    let conf = &r.conf().userid_filter;
+    let conf = CONF.of(r.conf());
     let (got, set) = (known(r).got, known(r).set);
     if set.is_some() {
         return known(r);
@@ -308,7 +312,7 @@ fn mode(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mode =
         d.choice(&[("off", Mode::Off), ("log", Mode::Log), ("v1", Mode::V1), ("on", Mode::V2)])?;
     let reset = s.setup.variables.refer(b"uid_reset");
-    let conf = Scope::change(&mut s.location.userid_filter);
+    let conf = CONF.change(&mut s.location);
     (conf.mode, conf.reset) = (mode, Some(reset));
     Ok(())
 }
@@ -323,7 +327,7 @@ fn text(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let Some(word) = d.arg(0) else { return Ok(()) };
     let text = s.setup.line_text(d, word, &word.bytes);
     let none = &*text == b"none";
-    let conf = Scope::change(&mut s.location.userid_filter);
+    let conf = CONF.change(&mut s.location);
     match d.name.bytes.as_slice() {
         b"userid_name" => conf.name = text.into_owned(),
         b"userid_path" => conf.path = [b"; path=", &*text].concat(),
@@ -357,7 +361,7 @@ fn flags(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         ("samesite=none", "; samesite=none"),
     ];
     let first = s.first(d);
-    let flags = &mut Scope::change(&mut s.location.userid_filter).flags;
+    let flags = &mut CONF.change(&mut s.location).flags;
     // What several lines of a block say adds up, in whatever order; "off" alone is none of them.
     let before = if first { Vec::new() } else { std::mem::take(flags) };
     let said = |name: &str| d.args.iter().any(|w| w.bytes.eq_ignore_ascii_case(name.as_bytes()));

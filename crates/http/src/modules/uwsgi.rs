@@ -15,6 +15,7 @@ use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 use crate::upstream::Passing;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
@@ -59,12 +60,12 @@ const SECURE: Scheme = "suwsgi://";
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = Arc::make_mut(&mut s.location.uwsgi);
+        let to = CONTENT.of(&s.location.core.content);
+        let may_be_secure = to.is_some_and(|to| !matches!(to, To::Known(_, PLAIN, _)));
+        let conf = CONF.change(&mut s.location);
         let (passing, params) = (&mut conf.passing, &mut conf.params);
         cgi::finish::<uwsgi::Vars>(s.setup, NAME, passing, params, cgi::HIDDEN)?;
-        if let Some(to) = CONTENT.of(&s.location.core.content)
-            && !matches!(to, To::Known(_, PLAIN, _))
-        {
+        if may_be_secure {
             Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), NAME, false)?;
         }
         Ok(())
@@ -73,11 +74,11 @@ impl Settings for Conf {
 
 const NAME: &str = "uwsgi";
 
-const PASSING: &[Directive] = passing_directives!(uwsgi, "uwsgi_");
-const STORE: &[Directive] = store_directives!(uwsgi, "uwsgi_");
-const CACHE: &[Directive] = cache_directives!(uwsgi, "uwsgi_");
-const PARAM: &[Directive] = param_directive!(uwsgi, "uwsgi_");
-const TLS: &[Directive] = tls_directives!(uwsgi, "uwsgi_");
+const PASSING: &[Directive] = passing_directives!(CONF, "uwsgi_");
+const STORE: &[Directive] = store_directives!(CONF, "uwsgi_");
+const CACHE: &[Directive] = cache_directives!(CONF, "uwsgi_");
+const PARAM: &[Directive] = param_directive!(CONF, "uwsgi_");
+const TLS: &[Directive] = tls_directives!(CONF, "uwsgi_");
 const PASSED: [Directive; PASSING.len() - 1] = without(PASSING, "uwsgi_send_lowat");
 const KEPT: [Directive; CACHE.len() - 1] = without(CACHE, "uwsgi_cache_convert_head");
 const PASSING_STORE: [Directive; PASSED.len() + STORE.len()] = together(&PASSED, STORE);
@@ -107,8 +108,11 @@ fn modifier(number: u64) -> u8 {
 }
 
 fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
-    Scope::change(&mut s.location.uwsgi)
+    CONF.change(&mut s.location)
 }
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_uwsgi", directives: &DIRECTIVES, init: |_| {} };
@@ -147,7 +151,7 @@ static CONTENT: ContentHandler<To> = ContentHandler {
 /// The content handler of a location with `uwsgi_pass`.
 fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
     Boxed::new(move || async move {
-        let conf = &*r.conf().uwsgi;
+        let conf = CONF.of(r.conf());
         let found = match to {
             To::Known(pass, scheme, name) => {
                 let name = Cow::Borrowed(name.as_slice());

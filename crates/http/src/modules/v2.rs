@@ -4,51 +4,30 @@ use weir_conf::{Directive as Line, Error};
 use weir_proto::http2::frame::MAX_WINDOW;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::site::module::{Module, Settings};
-
-/// Settings.
-#[derive(Debug, Clone)]
-pub struct Conf {
-    /// `http2`
-    pub enabled: bool,
-    /// `http2_max_concurrent_streams`
-    pub max_concurrent_streams: u64,
-    /// `http2_body_preread_size`
-    pub body_preread_size: u64,
-    /// `http2_chunk_size`
-    pub chunk_size: u64,
-}
-
-impl Default for Conf {
-    fn default() -> Self {
-        Conf {
-            enabled: false,
-            max_concurrent_streams: 128,
-            body_preread_size: 64 * 1024,
-            chunk_size: 8 * 1024,
-        }
-    }
-}
-
-impl Settings for Conf {}
+use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[
-    setting!("http2", v2.enabled, |d: &Line| d.flag(), "Speaks HTTP/2 to clients that ask for it."),
+    setting!(
+        "http2",
+        core.http2.enabled,
+        |d: &Line| d.flag(),
+        "Speaks HTTP/2 to clients that ask for it."
+    ),
     setting!(
         "http2_max_concurrent_streams",
-        v2.max_concurrent_streams,
+        core.http2.max_concurrent_streams,
         |d: &Line| d.number(),
         "How many requests of a connection are served at once; more are refused."
     ),
     setting!(
         "http2_body_preread_size",
-        v2.body_preread_size,
+        core.http2.body_preread_size,
         preread_size,
         "How much of a body a client may send before it is read."
     ),
     setting!(
         "http2_chunk_size",
-        v2.chunk_size,
+        core.http2.chunk_size,
         chunk_size,
         "The largest frames that bodies are sent in; other streams get their turn between them."
     ),

@@ -6,10 +6,11 @@ use weir_conf::{Error, values};
 use weir_engine::{block, operation};
 
 use crate::config::scope::{Directive, Scope, Set};
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -37,17 +38,20 @@ const DIRECTIVES: &[Directive] = &[Directive {
     set: Set::Simple(set),
 }];
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module = Module { name: "http_work", directives: DIRECTIVES, init: |_| {} };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.work.work.is_some()
+    CONF.of(conf).work.is_some()
 }
 
 /// Holds the loop up, before any other code of the location.
 pub fn handler(r: &mut Request) -> Step {
-    match r.conf().work.work {
+    match CONF.of(r.conf()).work {
         None => {}
         Some(Work::Sleep(time)) => operation("sleep", || block(time, false)),
         Some(Work::Spin(time)) => operation("spin", || block(time, true)),
@@ -68,7 +72,7 @@ fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
             return Err(d.problem("invalid value").hint(forms));
         }
     };
-    Scope::change(&mut s.location.work).work = Some(work);
+    CONF.change(&mut s.location).work = Some(work);
     Ok(())
 }
 

@@ -8,10 +8,11 @@ use crate::answer::encoding::{
     Coding, Common, Compress, Compressor, accepts, coding_directives, encode,
 };
 use crate::config::scope::Directive;
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 /// RFC 9659: no window above 8 MiB in HTTP.
 const WINDOW_BITS: u32 = 23;
@@ -31,12 +32,15 @@ impl Default for Conf {
 impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = coding_directives!(
-    zstd_filter,
+    CONF,
     "zstd",
     1,
     22,
     "Sends answers in Zstandard to clients that take it; it is preferred to gzip."
 );
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
@@ -44,14 +48,14 @@ pub const MODULE: Module =
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.zstd_filter.common.on
+    CONF.of(conf).common.on
 }
 
 const CODING: Coding = Coding { name: b"zstd", module: "zstd_filter" };
 
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let conf = &r.conf().zstd_filter;
+    let conf = CONF.of(r.conf());
     if conf.common.fits(r)
         && allowed(r)
         && let Ok(encoder) = Zstd::new(conf.common.level as i32, r.response.content_length)

@@ -131,6 +131,14 @@ pub struct Conf {
     pub resolver: Option<Arc<Resolver>>,
     /// `resolver_timeout`
     pub resolver_timeout: Duration,
+    /// `gzip_vary`: `Vary` names what a coding was chosen by.
+    pub gzip_vary: bool,
+    /// `http2` and what tunes it.
+    pub http2: Http2,
+    /// `status_zone`
+    pub status_zones: StatusZones,
+    /// `blocked_threshold`: a handler that takes longer is named in the error log.
+    pub blocked_threshold: Duration,
     /// `early_hints`: an upstream's 103 is passed on if one of these is neither empty nor `0`.
     pub early_hints: Vec<Template>,
 }
@@ -169,6 +177,39 @@ pub struct LimitExcept {
     pub allowed: Vec<Method>,
     /// The settings for the others.
     pub location: LocationId,
+}
+
+/// Settings of HTTP/2.
+#[derive(Debug, Clone)]
+pub struct Http2 {
+    /// `http2`
+    pub enabled: bool,
+    /// `http2_max_concurrent_streams`
+    pub max_concurrent_streams: u64,
+    /// `http2_body_preread_size`
+    pub body_preread_size: u64,
+    /// `http2_chunk_size`
+    pub chunk_size: u64,
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Http2 {
+            enabled: false,
+            max_concurrent_streams: 128,
+            body_preread_size: 64 * 1024,
+            chunk_size: 8 * 1024,
+        }
+    }
+}
+
+/// Under which `status_zone`s requests are counted, by their numbers in the site.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StatusZones {
+    /// The server's.
+    pub server: Option<usize>,
+    /// The location's, or of one around it.
+    pub location: Option<usize>,
 }
 
 /// Where a path's files are.
@@ -338,6 +379,10 @@ impl Default for Conf {
             limit_rate_after: None,
             resolver: None,
             resolver_timeout: Duration::from_secs(30),
+            gzip_vary: false,
+            http2: Http2::default(),
+            status_zones: StatusZones::default(),
+            blocked_threshold: weir_values::doing::THRESHOLD,
             early_hints: Vec::new(),
         }
     }

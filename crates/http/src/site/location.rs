@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use rustc_hash::FxBuildHasher;
 use weir_conf::{Error, Pos};
 
-use crate::modules::LocationConf;
 use crate::regex::{Matched, Regex};
 use crate::request::Request;
+use crate::site::module::Modules;
 use crate::site::plan::Plan;
+use crate::site::settings::LocationConf;
 
 /// A location's place in [`crate::Site`]'s list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,6 +107,7 @@ impl Place {
     pub fn build(
         self,
         conf: LocationConf,
+        modules: &Modules,
         auto: &dyn Fn(LocationId) -> bool,
     ) -> Result<Location, Error> {
         let children = Children::new(self.inner, auto)?;
@@ -113,7 +115,7 @@ impl Place {
             name: self.name,
             at: self.at,
             kind: self.kind,
-            plan: Plan::new(&conf),
+            plan: Plan::new(&conf, modules),
             conf,
             auto_redirect: self.auto_redirect,
             children,

@@ -6,6 +6,7 @@ pub mod location;
 pub mod module;
 pub mod plan;
 pub mod server;
+pub mod settings;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -66,7 +67,7 @@ pub struct Site {
     /// `health_check`s.
     pub checks: Vec<crate::upstream::health::Check>,
     /// Settings of the `http` block, for what happens outside of any server.
-    pub main: crate::modules::LocationConf,
+    pub main: crate::site::settings::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<weir_ssl::ocsp::Stapling>,
     /// Names of `status_zone`s.
@@ -97,7 +98,7 @@ pub struct Parts {
     /// `health_check`s.
     pub checks: Vec<crate::upstream::health::Check>,
     /// Settings of the `http` block.
-    pub main: crate::modules::LocationConf,
+    pub main: crate::site::settings::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<weir_ssl::ocsp::Stapling>,
     /// Names of `status_zone`s.
@@ -189,7 +190,7 @@ impl Site {
     /// Who hears of what held a loop up for no location in particular.
     pub fn usual(&self) -> Usual {
         let log = self.main.core.error_log.clone();
-        Usual { log, threshold: self.main.event_loop.threshold }
+        Usual { log, threshold: self.main.core.blocked_threshold }
     }
 
     /// Whether an `error_log` of it is stderr.

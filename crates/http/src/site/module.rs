@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope};
-use crate::modules::LocationConf;
 use crate::request::Request;
 use crate::request::step::{Handler, Step};
 use crate::site::location::Kind;
+use crate::site::settings::{LocationConf, Slots};
 
 /// What a module is to the rest of the house.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub struct Module {
 }
 
 /// What the settings of a module do when blocks nest. Both hooks default to nothing.
-pub trait Settings: Clone + Default {
+pub trait Settings: Clone + Default + Send + Sync + 'static {
     /// A block of this kind begins inside: drop what it does not inherit.
     fn enter(_conf: &mut Arc<Self>, _block: &Kind) {}
     /// The simple directives of a block were all read.
@@ -74,3 +74,24 @@ pub type LogHandler = fn(&mut Request);
 
 /// A header filter: sees the response before its head is written, and may put a body filter in its way.
 pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
+
+/// All modules, as the one list of them has them.
+pub struct Modules {
+    /// In the order in which their directives are looked up.
+    pub list: &'static [&'static Module],
+    /// The settings that they have in each location.
+    pub settings: Slots,
+    /// Their handlers.
+    pub phases: &'static Phases,
+    /// Their header filters.
+    pub header_filters: &'static [Entry<HeaderFilter>],
+    /// Checks what only the whole `http` block shows, whose settings these are.
+    pub check: fn(&LocationConf) -> Result<(), weir_conf::Error>,
+}
+
+impl Modules {
+    /// The directive of this name, if a module has it.
+    pub fn directive(&self, name: &str) -> Option<&'static Directive> {
+        self.list.iter().flat_map(|m| m.directives).find(|d| d.name == name)
+    }
+}

@@ -221,7 +221,7 @@ async fn write(r: &Request, file: &Arc<OpenFile>, bytes: &Bytes, at: u64) -> boo
 
 /// The directives of a module whose answers may be stored: `store_directives!(proxy, "proxy_")`.
 macro_rules! store_directives {
-    ($module:ident, $prefix:literal) => {{
+    ($key:ident, $prefix:literal) => {{
         use std::sync::Arc;
 
         use $crate::config::scope::Scope;
@@ -234,7 +234,7 @@ macro_rules! store_directives {
         const CACHE: &str = concat!($prefix, "cache");
         const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "cache\"");
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {
-            &mut Scope::change(&mut s.location.$module).passing
+            &mut $key.change(&mut s.location).passing
         }
         table! { $prefix, settings:
             "store": once(|s, d| {

@@ -16,15 +16,15 @@ use crate::request::Request;
 
 /// The directives that set a module's `passing.tls`, as `passing_directives!` does for the rest.
 macro_rules! tls_directives {
-    ($module:ident, $prefix:literal) => {
-        weir_ssl::client_directives!($prefix, tls_directive, $module)
+    ($key:ident, $prefix:literal) => {
+        weir_ssl::client_directives!($prefix, tls_directive, $key)
     };
 }
 pub(crate) use tls_directives;
 
 /// One of them.
 macro_rules! tls_directive {
-    ($module:ident, $name:expr, $help:literal, $set:expr) => {
+    ($key:ident, $name:expr, $help:literal, $set:expr) => {
         $crate::config::scope::Directive {
             name: $name,
             help: $help,
@@ -32,8 +32,7 @@ macro_rules! tls_directive {
                 let set: weir_ssl::Set<$crate::request::Request, $crate::upstream::tls::Settings> =
                     $set;
                 let said = weir_ssl::Said { line: d, first: s.first(d) };
-                let passing =
-                    &mut $crate::config::scope::Scope::change(&mut s.location.$module).passing;
+                let passing = &mut $key.change(&mut s.location).passing;
                 set(std::sync::Arc::make_mut(&mut passing.tls), said, &mut s.setup.tls())
             }),
         }

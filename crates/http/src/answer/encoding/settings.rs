@@ -54,7 +54,7 @@ pub fn power_of_two(
 /// The directives that set a coding's [`Common`]: `coding_directives!(gzip_filter, "gzip", 1, 9, "...")` for a
 /// module whose settings have a field `common`, levels from 1 to 9, and what the directive of its name is for.
 macro_rules! coding_directives {
-    ($module:ident, $name:literal, $lowest:literal, $highest:literal, $help:literal) => {{
+    ($key:ident, $name:literal, $lowest:literal, $highest:literal, $help:literal) => {{
         use weir_conf::Directive as Line;
 
         use $crate::answer::encoding::Common;
@@ -62,7 +62,7 @@ macro_rules! coding_directives {
         use $crate::config::table::table;
 
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Common {
-            &mut Scope::change(&mut s.location.$module).common
+            &mut $key.change(&mut s.location).common
         }
         table! { $name, settings:
             "": value(on, Line::flag), $help;

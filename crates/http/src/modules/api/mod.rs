@@ -14,13 +14,15 @@ use weir_values::Address;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::types;
-use crate::modules::{LocationConf, access, auth_basic, auth_request};
+use crate::modules::{access, auth_basic, auth_request};
 use crate::phases;
 use crate::phases::{Later, Step};
 use crate::request::{Request, origin};
 use crate::secret::is_same;
 use crate::site::content::ContentHandler;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 mod caches;
 mod logs;
@@ -63,8 +65,8 @@ pub fn answers(conf: &LocationConf) -> bool {
 /// Whether somebody is kept out.
 fn is_guarded(conf: &LocationConf) -> bool {
     let asked = [
-        access::wanted(conf).then(|| access::denies_the_rest(&conf.access)),
-        auth_basic::wanted(conf).then(|| auth_basic::asks_everybody(&conf.auth_basic)),
+        access::wanted(conf).then(|| access::denies_the_rest(access::CONF.of(conf))),
+        auth_basic::wanted(conf).then(|| auth_basic::asks_everybody(auth_basic::CONF.of(conf))),
         auth_request::wanted(conf).then_some(true),
     ];
     let mut asked = asked.into_iter().flatten().peekable();
@@ -80,6 +82,9 @@ const DIRECTIVES: &[Directive] = &[Directive {
            what stands in the file.",
     set: Set::Simple(set),
 }];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_api", directives: DIRECTIVES, init: |_| {} };

@@ -14,10 +14,11 @@ use weir_proto::http1::Method;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 use crate::variables::credentials;
 use weir_values::Template;
 
@@ -49,12 +50,15 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module = Module { name: "http_auth_basic", directives: DIRECTIVES, init: |_| {} };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.auth_basic.realm.is_some() && conf.auth_basic.user_file.is_some()
+    CONF.of(conf).realm.is_some() && CONF.of(conf).user_file.is_some()
 }
 
 /// Whether nobody comes in without a password, whatever the request says.
@@ -64,7 +68,7 @@ pub fn asks_everybody(conf: &Conf) -> bool {
 
 /// The handler of the access phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    let conf = &r.conf().auth_basic;
+    let conf = CONF.of(r.conf());
     let (Some(realm), Some(file)) = (&conf.realm, &conf.user_file) else {
         return Answer::Now(Step::Next);
     };
@@ -160,7 +164,7 @@ fn realm(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };
     let value = s.setup.line(d, word)?;
-    Scope::change(&mut s.location.auth_basic).realm = Some(value);
+    CONF.change(&mut s.location).realm = Some(value);
     Ok(())
 }
 
@@ -169,7 +173,7 @@ fn user_file(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let Some(word) = d.arg(0) else { return Ok(()) };
     let value = s.setup.template(d, word)?;
     let directory = s.setup.inputs.conf_prefix.to_owned();
-    let conf = Scope::change(&mut s.location.auth_basic);
+    let conf = CONF.change(&mut s.location);
     (conf.user_file, conf.directory) = (Some(value), directory);
     Ok(())
 }

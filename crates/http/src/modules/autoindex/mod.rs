@@ -9,10 +9,12 @@ use weir_proto::uri;
 
 use crate::config::scope::{Directive, setting};
 use crate::files::directory;
-use crate::modules::{LocationConf, charset_filter};
+use crate::modules::charset_filter;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 mod page;
 
@@ -57,33 +59,36 @@ impl Format {
 }
 
 const DIRECTIVES: &[Directive] = &[
-    setting!("autoindex", autoindex.enabled, Line::flag, "Lists directories without an index."),
+    setting!("autoindex", CONF.enabled, Line::flag, "Lists directories without an index."),
     setting!(
         "autoindex_format",
-        autoindex.format,
+        CONF.format,
         Format::read,
         "The list's form: html, xml, json or jsonp."
     ),
     setting!(
         "autoindex_localtime",
-        autoindex.localtime,
+        CONF.localtime,
         Line::flag,
         "Whether the HTML list has local times."
     ),
     setting!(
         "autoindex_exact_size",
-        autoindex.exact_size,
+        CONF.exact_size,
         Line::flag,
         "Whether the HTML list has sizes in bytes."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_autoindex", directives: DIRECTIVES, init: |_| {} };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.autoindex.enabled
+    CONF.of(conf).enabled
 }
 
 /// The handler of the content phase.
@@ -96,12 +101,12 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 }
 
 async fn list(r: &mut Request) -> Step {
-    let conf = r.conf();
+    let conf = CONF.of(r.conf());
     let path = match directory::asked(r) {
         Ok(path) => path,
         Err(end) => return end,
     };
-    let callback = match (conf.autoindex.format, callback(r)) {
+    let callback = match (conf.format, callback(r)) {
         (Format::Jsonp, Err(())) => return Step::Status(400),
         (Format::Jsonp, Ok(name)) => name,
         _ => None,
@@ -110,12 +115,12 @@ async fn list(r: &mut Request) -> Step {
         Ok(entries) => entries,
         Err(end) => return end,
     };
-    let (format, exact_size) = (conf.autoindex.format, conf.autoindex.exact_size);
+    let (format, exact_size) = (conf.format, conf.exact_size);
     let utf8 = charset_filter::is_utf8(r);
     if format == Format::Xml {
         r.response.charset.extend_from_slice(b"utf-8");
     }
-    let offset = if conf.autoindex.localtime { r.event_loop.local_time().1 } else { 0 };
+    let offset = if conf.localtime { r.event_loop.local_time().1 } else { 0 };
     let look = page::Look { offset: offset.into(), exact_size, utf8 };
     let (count, path) = (entries.len(), r.path.clone());
     let write = move || {

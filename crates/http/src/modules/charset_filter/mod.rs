@@ -12,6 +12,7 @@ use crate::config::types::{Types, types_setting};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 use weir_values::Template;
 
 mod maps;
@@ -67,7 +68,7 @@ impl Default for Conf {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = &s.location.charset_filter;
+        let conf = CONF.of(&s.location);
         if let (Charset::Name(from), Charset::Name(to)) = (&conf.source, &conf.charset) {
             conf.write().need(from, to);
         }
@@ -88,17 +89,20 @@ const DIRECTIVES: &[Directive] = &[
     },
     setting!(
         "override_charset",
-        charset_filter.overrides,
+        CONF.overrides,
         Line::flag,
         "Whether answers that name a charset themselves are recoded, too."
     ),
-    types_setting!("charset_types", charset_filter.types, "Types of answers that get a charset."),
+    types_setting!("charset_types", CONF.types, "Types of answers that get a charset."),
     Directive {
         name: "charset_map",
         help: "How one charset becomes another, and back.",
         set: Set::Block(charset_map),
     },
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_charset", directives: DIRECTIVES, init: |_| {} };
@@ -112,17 +116,17 @@ fn charset(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         [b'$', ..] => Charset::Variable(s.setup.line(d, word)?),
         name => {
             let name = s.setup.line_text(d, word, name);
-            s.location.charset_filter.write().add(&name);
+            CONF.of(&s.location).write().add(&name);
             Charset::Name(name.into_owned())
         }
     };
-    let conf = Scope::change(&mut s.location.charset_filter);
+    let conf = CONF.change(&mut s.location);
     *if is_source { &mut conf.source } else { &mut conf.charset } = charset;
     Ok(())
 }
 
 fn charset_map(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    s.location.charset_filter.write().read(d)
+    CONF.of(&s.location).write().read(d)
 }
 
 /// The whole configuration was read: there is a map for every pair of charsets in it.
@@ -150,7 +154,7 @@ impl Conf {
 
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let conf = &r.conf().charset_filter;
+    let conf = CONF.of(r.conf());
     // A part of another answer is in that one's charset.
     let to = match &r.sub {
         Some(sub) => Some(sub.charset.clone()).filter(|charset| !charset.is_empty()),
@@ -224,7 +228,7 @@ fn value(r: &mut Request, charset: &'static Charset) -> Result<Option<Vec<u8>>, 
 
 /// Whether pages of this server's own are sent in UTF-8.
 pub fn is_utf8(r: &mut Request) -> bool {
-    let charset = value(r, &r.conf().charset_filter.charset);
+    let charset = value(r, &CONF.of(r.conf()).charset);
     charset.is_ok_and(|name| name.is_some_and(|name| name.eq_ignore_ascii_case(b"utf-8")))
 }
 

@@ -23,13 +23,7 @@ use crate::config::scope::{Directive, Scope, Set};
 use crate::phases::{Answer, Later, Step};
 use crate::request::{Request, origin};
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-
-/// Settings: none, the directive names a handler.
-#[derive(Debug, Clone, Default)]
-pub struct Conf;
-
-impl Settings for Conf {}
+use crate::site::module::Module;
 
 /// The page, and what its browser is to allow it.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ use weir_proto::uri;
 
 use super::disk::{self, Transfer};
 use super::{Depth, depth_header, has_body, map_path, on_disk, refuse, status};
+use crate::modules::dav::CONF;
 use crate::modules::dav_ext;
 use crate::phases::Step;
 use crate::request::Request;
@@ -54,7 +55,7 @@ async fn plan(r: &mut Request) -> Result<(Transfer, bool), Step> {
         overwrite,
         names: (String::from_utf8_lossy(&r.path).into_owned(), shown),
         method: String::from_utf8_lossy(r.method_name()).into_owned(),
-        access: r.conf().dav.access,
+        access: CONF.of(r.conf()).access,
     };
     Ok((transfer, to_collection))
 }

@@ -11,11 +11,12 @@ use weir_proto::uri::{self, Escape};
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files;
-use crate::modules::LocationConf;
 use crate::modules::dav_ext;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 mod copy;
 mod disk;
@@ -56,33 +57,36 @@ const DIRECTIVES: &[Directive] = &[
         help: "The methods that may change files: PUT, DELETE, MKCOL, COPY, MOVE.",
         set: Set::Simple(methods),
     },
-    setting!("dav_access", dav.access, access, "Permissions of files that are created."),
+    setting!("dav_access", CONF.access, access, "Permissions of files that are created."),
     setting!(
         "create_full_put_path",
-        dav.create_full_put_path,
+        CONF.create_full_put_path,
         Line::flag,
         "Whether PUT creates the directories on the way."
     ),
     setting!(
         "min_delete_depth",
-        dav.min_delete_depth,
+        CONF.min_delete_depth,
         Line::number,
         "How many path elements a path must have to be deleted."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_dav", directives: DIRECTIVES, init: |_| {} };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !conf.dav.methods.is_empty()
+    !CONF.of(conf).methods.is_empty()
 }
 
 /// The handler of the content phase.
 #[expect(clippy::disallowed_methods, reason = "its methods are one handler")]
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    if !r.conf().dav.methods.contains(&r.method) {
+    if !CONF.of(r.conf()).methods.contains(&r.method) {
         return Answer::Now(Step::Next);
     }
     Answer::Later(match r.method {
@@ -104,7 +108,7 @@ async fn put(r: &mut Request) -> Step {
     if let Err(status) = r.read_body().await {
         return Step::Status(status);
     }
-    let conf = &r.conf().dav;
+    let conf = CONF.of(r.conf());
     let to = match map_path(r).await {
         Ok(path) => path,
         Err(step) => return step,
@@ -137,7 +141,7 @@ async fn delete(r: &mut Request) -> Step {
     if has_body(r) {
         return refuse(r, 415, "DELETE with body is unsupported");
     }
-    let least = r.conf().dav.min_delete_depth;
+    let least = CONF.of(r.conf()).min_delete_depth;
     let depth = elements(&r.path);
     if depth < least {
         // The log counts slashes.
@@ -158,7 +162,7 @@ async fn delete(r: &mut Request) -> Step {
 
 /// An empty file where nothing is.
 pub(crate) async fn create(r: &mut Request, path: &[u8]) -> Outcome<()> {
-    let (path, access) = (disk::path(path), r.conf().dav.access);
+    let (path, access) = (disk::path(path), CONF.of(r.conf()).access);
     on_disk(r, move |disk| disk.create(&path, access)).await
 }
 
@@ -180,7 +184,7 @@ async fn make_collection(r: &mut Request) -> Step {
         Err(step) => return step,
     };
     path.pop();
-    let mode = disk::directory_access(r.conf().dav.access);
+    let mode = disk::directory_access(CONF.of(r.conf()).access);
     let made = on_disk(r, move |disk| disk.make_directory(&disk::path(&path), mode, 409)).await;
     if made.is_ok() {
         set_location(r);
@@ -260,7 +264,7 @@ pub(crate) fn depth_header(r: &Request) -> Depth {
 
 fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
-    let conf = Scope::change(&mut s.location.dav);
+    let conf = CONF.change(&mut s.location);
     if first {
         conf.methods.clear();
     }

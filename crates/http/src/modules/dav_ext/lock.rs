@@ -11,6 +11,7 @@ use super::locks::{Lock, Locks, Table, Wish, key};
 use super::{body, file_of, respond, xml};
 use crate::files;
 use crate::modules::dav::{self, Depth, depth_header};
+use crate::modules::dav_ext::CONF;
 use crate::modules::static_;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
@@ -32,7 +33,7 @@ pub fn check(r: &mut Request) -> Answer<'_> {
 
 /// Whether a lock that the client does not hold stands in the way.
 async fn bound(r: &mut Request) -> Result<bool, Step> {
-    let Some(locks) = &r.conf().dav_ext.locks else { return Ok(false) };
+    let Some(locks) = &CONF.of(r.conf()).locks else { return Ok(false) };
     let held = Held::read(r, locks).await?;
     let mut changed = Vec::new();
     if r.method != Method::Copy {
@@ -53,7 +54,7 @@ async fn bound(r: &mut Request) -> Result<bool, Step> {
 
 /// What a request has removed has no locks any more.
 pub fn gone(r: &Request) {
-    if let Some(locks) = &r.conf().dav_ext.locks
+    if let Some(locks) = &CONF.of(r.conf()).locks
         && let Some(mut table) = open(r, locks)
     {
         table.remove_all(&r.path);
@@ -134,7 +135,7 @@ async fn tag(r: &mut Request, path: &[u8]) -> Result<Option<Vec<u8>>, Step> {
 
 /// LOCK.
 pub async fn lock(r: &mut Request) -> Step {
-    let Some(locks) = &r.conf().dav_ext.locks else { return Step::Status(405) };
+    let Some(locks) = &CONF.of(r.conf()).locks else { return Step::Status(405) };
     match locked(r, locks).await {
         Ok((status, lock, is_new)) => {
             if is_new {
@@ -259,7 +260,7 @@ pub fn describe(lock: &Lock, out: &mut Vec<u8>) {
 
 /// UNLOCK.
 pub fn unlock(r: &mut Request) -> Step {
-    let Some(locks) = &r.conf().dav_ext.locks else { return Step::Status(405) };
+    let Some(locks) = &CONF.of(r.conf()).locks else { return Step::Status(405) };
     let shown = r.header_named(b"lock-token").map(<[u8]>::trim_ascii);
     let shown = shown.and_then(|text| text.strip_prefix(b"<")?.strip_suffix(b">"));
     let Some(shown) = shown else {

@@ -18,10 +18,12 @@ use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
 use crate::files::directory::{self, Entry, Which};
 use crate::modules::dav::{self, Depth, depth_header};
-use crate::modules::{LocationConf, static_};
+use crate::modules::static_;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 mod condition;
 mod lock;
@@ -47,9 +49,9 @@ pub struct Conf {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let Some(name) = &s.location.dav_ext.named else { return Ok(()) };
+        let Some(name) = &CONF.of(&s.location).named else { return Ok(()) };
         let found = s.setup.inputs.zones.find(name, TAG).map_err(Error::emerg)?;
-        let conf = Scope::change(&mut s.location.dav_ext);
+        let conf = CONF.change(&mut s.location);
         conf.named = None;
         let locks = conf.zones.iter().find(|locks| locks.zone.name() == found.name());
         conf.locks = locks.cloned();
@@ -79,6 +81,9 @@ const TAG: &str = "dav_ext";
 /// How long a lock lasts where nothing is said.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module = Module { name: "http_dav_ext", directives: DIRECTIVES, init: |_| {} };
 
@@ -96,7 +101,7 @@ fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             _ => return Err(d.invalid("value", word)),
         }
     }
-    Scope::change(&mut s.location.dav_ext).methods = methods;
+    CONF.change(&mut s.location).methods = methods;
     Ok(())
 }
 
@@ -121,7 +126,7 @@ fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let purpose = Use { tag: TAG, values: locks::VALUES, key: String::new() };
     let zone = zones.declare(&name, size, purpose).map_err(|text| d.error(text))?;
     let locks = Arc::new(Locks { zone, timeout });
-    Scope::change(&mut s.location.dav_ext).zones.push(locks);
+    CONF.change(&mut s.location).zones.push(locks);
     Ok(())
 }
 
@@ -135,28 +140,28 @@ fn lock_zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let Some(word) = d.arg(0) else { return Err(lacks_zone(d)) };
     let name = word.bytes.strip_prefix(b"zone=").ok_or_else(|| d.invalid("parameter", word))?;
     let name = String::from_utf8_lossy(name).into_owned();
-    Scope::change(&mut s.location.dav_ext).named = Some(name);
+    CONF.change(&mut s.location).named = Some(name);
     Ok(())
 }
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !conf.dav_ext.methods.is_empty()
+    !CONF.of(conf).methods.is_empty()
 }
 
 /// Whether files have properties that clients gave them.
 pub fn has_properties(conf: &LocationConf) -> bool {
-    conf.dav_ext.methods.contains(&Method::Proppatch)
+    CONF.of(conf).methods.contains(&Method::Proppatch)
 }
 
 /// Whether a location has locks.
 pub fn has_locks(conf: &LocationConf) -> bool {
-    conf.dav_ext.locks.is_some()
+    CONF.of(conf).locks.is_some()
 }
 
 /// The handler of the content phase.
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    if !r.conf().dav_ext.methods.contains(&r.method) {
+    if !CONF.of(r.conf()).methods.contains(&r.method) {
         return Answer::Now(Step::Next);
     }
     match r.method {
@@ -169,14 +174,14 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 }
 
 fn options(r: &mut Request) -> Step {
-    let conf = r.conf();
+    let conf = CONF.of(r.conf());
     let mut allow = b"GET,HEAD".to_vec();
-    for method in conf.dav.methods().iter().chain(&conf.dav_ext.methods) {
+    for method in dav::CONF.of(r.conf()).methods().iter().chain(&conf.methods) {
         allow.push(b',');
         allow.extend_from_slice(method.name().unwrap_or_default().as_bytes());
     }
     r.response.status = 200;
-    r.response.headers.set(b"DAV", if conf.dav_ext.locks.is_some() { b"1, 2" } else { b"1" });
+    r.response.headers.set(b"DAV", if conf.locks.is_some() { b"1, 2" } else { b"1" });
     r.response.headers.set(b"Allow", &allow);
     Step::Respond(Bytes::new())
 }
@@ -377,7 +382,7 @@ struct Told {
 
 impl Told {
     fn of(r: &Request, path: &[u8]) -> Told {
-        let locks = r.conf().dav_ext.locks.as_ref();
+        let locks = CONF.of(r.conf()).locks.as_ref();
         let supported = locks.is_some();
         let table = locks.and_then(|locks| locks.open(r.event_loop.handle.now()));
         Told { supported, locks: table.map_or_else(Vec::new, |table| table.over(path)) }

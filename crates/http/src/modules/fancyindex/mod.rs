@@ -12,10 +12,11 @@ use weir_values::Regex;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files::directory::{self, Entry, Which};
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 mod page;
 
@@ -50,7 +51,7 @@ impl Default for Conf {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = &s.location.fancyindex;
+        let conf = CONF.of(&s.location);
         if conf.enabled && !conf.look.path && conf.header.is_none() {
             let text = "\"fancyindex_show_path off\" has no effect without \"fancyindex_header\"";
             s.setup.warnings.push(Error::warn(text.to_owned()));
@@ -71,32 +72,32 @@ enum Part {
 const DIRECTIVES: &[Directive] = &[
     setting!(
         "fancyindex",
-        fancyindex.enabled,
+        CONF.enabled,
         Line::flag,
         "Lists directories without an index as a table."
     ),
     setting!(
         "fancyindex_case_sensitive",
-        fancyindex.order.cased,
+        CONF.order.cased,
         Line::flag,
         "Whether names that differ in case stand apart."
     ),
-    setting!("fancyindex_css_href", fancyindex.look.css, text, "A style sheet for the list."),
+    setting!("fancyindex_css_href", CONF.look.css, text, "A style sheet for the list."),
     setting!(
         "fancyindex_default_sort",
-        fancyindex.order.by,
+        CONF.order.by,
         sort,
         "How a list is sorted by default: name, size or date, with _desc the other way round."
     ),
     setting!(
         "fancyindex_directories_first",
-        fancyindex.order.directories_first,
+        CONF.order.directories_first,
         Line::flag,
         "Whether directories stand before files."
     ),
     setting!(
         "fancyindex_exact_size",
-        fancyindex.look.exact_size,
+        CONF.look.exact_size,
         Line::flag,
         "Whether sizes are in bytes."
     ),
@@ -106,7 +107,7 @@ const DIRECTIVES: &[Directive] = &[
         set: Set::Simple(|s, d| {
             s.once(d)?;
             let part = part(s, d)?;
-            Scope::change(&mut s.location.fancyindex).footer = part;
+            CONF.change(&mut s.location).footer = part;
             Ok(())
         }),
     },
@@ -116,19 +117,19 @@ const DIRECTIVES: &[Directive] = &[
         set: Set::Simple(|s, d| {
             s.once(d)?;
             let part = part(s, d)?;
-            Scope::change(&mut s.location.fancyindex).header = part;
+            CONF.change(&mut s.location).header = part;
             Ok(())
         }),
     },
     setting!(
         "fancyindex_hide_parent_dir",
-        fancyindex.look.hide_parent,
+        CONF.look.hide_parent,
         Line::flag,
         "Whether the way up is left out."
     ),
     setting!(
         "fancyindex_hide_symlinks",
-        fancyindex.which.links,
+        CONF.which.links,
         |d: &Line| d.flag().map(|hide| !hide),
         "Whether symbolic links are left out."
     ),
@@ -139,35 +140,38 @@ const DIRECTIVES: &[Directive] = &[
     },
     setting!(
         "fancyindex_localtime",
-        fancyindex.look.localtime,
+        CONF.look.localtime,
         Line::flag,
         "Whether times are local ones."
     ),
     setting!(
         "fancyindex_name_length",
-        fancyindex.look.name_length,
+        CONF.look.name_length,
         |d: &Line| d.number().map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
         "How many characters of a name are shown."
     ),
     setting!(
         "fancyindex_show_dotfiles",
-        fancyindex.which.dotfiles,
+        CONF.which.dotfiles,
         Line::flag,
         "Whether names that begin with a dot are shown."
     ),
     setting!(
         "fancyindex_show_path",
-        fancyindex.look.path,
+        CONF.look.path,
         Line::flag,
         "Whether the directory's path stands behind a header of the site's own."
     ),
     setting!(
         "fancyindex_time_format",
-        fancyindex.look.time_format,
+        CONF.look.time_format,
         text,
         "How times look: as for strftime."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_fancyindex", directives: DIRECTIVES, init: |_| {} };
@@ -211,7 +215,7 @@ fn ignore(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
     let read = |word| s.setup.regex(d, word, &word.bytes, true).map(Arc::new);
     let more = d.args.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let list = &mut Scope::change(&mut s.location.fancyindex).ignore;
+    let list = &mut CONF.change(&mut s.location).ignore;
     if first {
         list.clear();
     }
@@ -221,7 +225,7 @@ fn ignore(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.fancyindex.enabled
+    CONF.of(conf).enabled
 }
 
 /// The handler of the content phase.
@@ -238,7 +242,7 @@ async fn list(r: &mut Request) -> Step {
         Ok(path) => path,
         Err(end) => return end,
     };
-    let conf = r.conf().fancyindex.clone();
+    let conf = CONF.of(r.conf()).clone();
     let mut entries = match directory::entries(r, &path, conf.which).await {
         Ok(entries) => entries,
         Err(end) => return end,

@@ -9,16 +9,17 @@ use super::Conf;
 use super::split::Split;
 use crate::config::scope::{Directive, Scope};
 use crate::config::table::{table, together, without};
+use crate::modules::fastcgi::CONF;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::cgi::param_directive;
 use crate::upstream::pass::{self, Pass};
 use crate::upstream::passing::passing_directives;
 use crate::upstream::store::store_directives;
 
-const PASSING: &[Directive] = passing_directives!(fastcgi, "fastcgi_");
-const STORE: &[Directive] = store_directives!(fastcgi, "fastcgi_");
-const CACHE: &[Directive] = cache_directives!(fastcgi, "fastcgi_");
-const PARAM: &[Directive] = param_directive!(fastcgi, "fastcgi_");
+const PASSING: &[Directive] = passing_directives!(CONF, "fastcgi_");
+const STORE: &[Directive] = store_directives!(CONF, "fastcgi_");
+const CACHE: &[Directive] = cache_directives!(CONF, "fastcgi_");
+const PARAM: &[Directive] = param_directive!(CONF, "fastcgi_");
 /// What scripts are told of a request's method is a parameter.
 const KEPT: [Directive; CACHE.len() - 1] = without(CACHE, "fastcgi_cache_convert_head");
 const PASSING_STORE: [Directive; PASSING.len() + STORE.len()] = together(PASSING, STORE);
@@ -48,7 +49,7 @@ const OWN: &[Directive] = table! { "fastcgi_", settings:
 };
 
 fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
-    Scope::change(&mut s.location.fastcgi)
+    CONF.change(&mut s.location)
 }
 
 fn texts(d: &Line) -> Vec<Vec<u8>> {

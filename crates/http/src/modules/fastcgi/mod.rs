@@ -12,6 +12,7 @@ use crate::phases::Later;
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 use crate::upstream::Passing;
 use crate::upstream::cgi::{self, Params};
 use crate::upstream::pass::{self, By, Pass};
@@ -42,13 +43,16 @@ pub struct Conf {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = Arc::make_mut(&mut s.location.fastcgi);
+        let conf = CONF.change(&mut s.location);
         let (passing, params) = (&mut conf.passing, &mut conf.params);
         cgi::finish::<fastcgi::Params>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)
     }
 }
 
 const NAME: &str = "fastcgi";
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
@@ -65,7 +69,7 @@ pub(super) static CONTENT: ContentHandler<Pass> = ContentHandler {
 /// The content handler of a location with `fastcgi_pass`.
 fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
-        let conf = &*r.conf().fastcgi;
+        let conf = CONF.of(r.conf());
         let target = match pass.target(r, By::Configuration) {
             Ok(target) => target,
             Err(step) => return step,

@@ -6,6 +6,7 @@ use weir_log::Level;
 
 use crate::config::Setup;
 use crate::config::scope::Scope;
+use crate::modules::fastcgi::CONF;
 use crate::regex;
 use crate::request::Request;
 
@@ -36,7 +37,7 @@ pub fn define(setup: &mut Setup<'_>) {
         let Some((script, _)) = split(r) else { return false };
         out.extend_from_slice(script);
         if script.ends_with(b"/") {
-            out.extend_from_slice(&r.conf().fastcgi.index);
+            out.extend_from_slice(&CONF.of(r.conf()).index);
         }
         true
     });
@@ -50,7 +51,7 @@ pub fn define(setup: &mut Setup<'_>) {
 /// The script's name and the rest.
 fn split(r: &Request) -> Option<(&[u8], &[u8])> {
     let path = r.path.as_slice();
-    let Some(split) = &r.conf().fastcgi.split else { return Some((path, b"")) };
+    let Some(split) = &CONF.of(r.conf()).split else { return Some((path, b"")) };
     match split.pcre.captures(path) {
         Ok(None) => Some((path, b"")),
         Ok(Some(found)) => {

@@ -7,6 +7,7 @@ use weir_conf::{Directive, Error};
 
 use super::CONTENT;
 use crate::config::scope::Scope;
+use crate::modules::grpc::CONF;
 use crate::site::module::Settings;
 use crate::upstream::Passing;
 use crate::upstream::http::{SetHeaders, To, Vars};
@@ -55,7 +56,12 @@ impl Default for Conf {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = Arc::make_mut(&mut s.location.grpc);
+        let may_be_secure = match CONTENT.of(&s.location.core.content) {
+            Some(To::Group(_, vars)) => vars.scheme == "grpcs://",
+            Some(To::Computed(_)) => true,
+            None => false,
+        };
+        let conf = CONF.change(&mut s.location);
         conf.passing.hide(&HIDDEN);
         // What is never held back cannot begin to be.
         conf.passing.ignored.insert(b"X-Accel-Buffering");
@@ -63,11 +69,6 @@ impl Settings for Conf {
         let (set, te) = (&conf.set_headers, "$grpc_internal_trailers");
         headers.or(&mut s.setup.variables, set, "TE", te)?;
         conf.headers = Arc::new(headers);
-        let may_be_secure = match CONTENT.of(&s.location.core.content) {
-            Some(To::Group(_, vars)) => vars.scheme == "grpcs://",
-            Some(To::Computed(_)) => true,
-            None => false,
-        };
         if may_be_secure {
             Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "grpc", true)?;
         }

@@ -3,14 +3,15 @@
 use bytes::Bytes;
 
 use super::conf;
-use crate::config::scope::{Directive, Scope, Set};
+use crate::config::scope::{Directive, Set};
 use crate::config::table::{selected, together};
+use crate::modules::grpc::CONF;
 use crate::upstream::passing::passing_directives;
 use crate::upstream::tls::{tls_directive, tls_directives};
 
 /// Of what all modules have which pass requests on, that which is not about holding back.
 const PASSING: [Directive; 15] = selected(
-    passing_directives!(grpc, "grpc_"),
+    passing_directives!(CONF, "grpc_"),
     [
         "grpc_bind",
         "grpc_socket_keepalive",
@@ -29,7 +30,7 @@ const PASSING: [Directive; 15] = selected(
         "grpc_ignore_headers",
     ],
 );
-const TLS: &[Directive] = tls_directives!(grpc, "grpc_");
+const TLS: &[Directive] = tls_directives!(CONF, "grpc_");
 const SHARED: [Directive; PASSING.len() + TLS.len()] = together(&PASSING, TLS);
 
 /// All of them.
@@ -49,7 +50,7 @@ const OWN: &[Directive] = &[
             let value = s.setup.line(d, value)?;
             let name = s.setup.line_name(d, name, &name.bytes);
             let first = s.first(d);
-            let lines = &mut Scope::change(&mut s.location.grpc).set_headers;
+            let lines = &mut CONF.change(&mut s.location).set_headers;
             if first {
                 lines.clear();
             }

@@ -10,6 +10,7 @@ use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::module::Module;
+use crate::site::settings::Key;
 use crate::upstream::driver::Target;
 use crate::upstream::http::{To, Vars};
 use crate::upstream::pass::{self, By};
@@ -21,6 +22,9 @@ mod conf;
 mod directives;
 
 pub use conf::Conf;
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
@@ -52,7 +56,7 @@ pub(super) static CONTENT: ContentHandler<To> = ContentHandler {
 /// The content handler of a location with `grpc_pass`.
 fn handler<'a>(r: &'a mut Request, to: &'static To) -> Later<'a> {
     Boxed::new(move || async move {
-        let conf = &*r.conf().grpc;
+        let conf = CONF.of(r.conf());
         let found = match to {
             To::Group(id, vars) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
             To::Computed(url) => compute(r, url),

@@ -4,6 +4,7 @@ use weir_conf::{Directive, Error, values};
 use weir_proto::date;
 
 use crate::config::scope::Scope;
+use crate::modules::headers_filter::CONF;
 use crate::request::Request;
 use weir_values::Template;
 
@@ -48,7 +49,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         Some(text) => Expires::Fixed(parse(text, modified).map_err(|text| d.problem(text))?),
         None => Expires::Variable(template, modified),
     };
-    let conf = Scope::change(&mut s.location.headers_filter);
+    let conf = CONF.change(&mut s.location);
     conf.expires = (!matches!(expires, Expires::Fixed(When::Off))).then_some(expires);
     Ok(())
 }

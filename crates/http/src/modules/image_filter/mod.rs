@@ -12,10 +12,11 @@ use weir_values::Template;
 
 use crate::answer::response::Response;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 mod picture;
 
@@ -82,11 +83,14 @@ const DIRECTIVES: &[Directive] = &[
     },
     setting!(
         "image_filter_buffer",
-        image_filter.buffer,
+        CONF.buffer,
         Line::size,
         "The most bytes that a picture may have; 415 for others."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
@@ -94,7 +98,7 @@ pub const MODULE: Module =
 
 fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     if s.first(d) {
-        let conf = Scope::change(&mut s.location.image_filter);
+        let conf = CONF.change(&mut s.location);
         (conf.what, conf.angle) = (What::Nothing, None);
     }
     let Some((word, more)) = d.args.split_first() else { return Ok(()) };
@@ -107,7 +111,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
             if value.constant().is_some_and(|text| Angle::read(text).is_none()) {
                 return Err(d.invalid("parameter", angle));
             }
-            let conf = Scope::change(&mut s.location.image_filter);
+            let conf = CONF.change(&mut s.location);
             conf.angle = Some(value);
             if matches!(conf.what, What::Nothing) {
                 conf.what = What::Rotate;
@@ -118,7 +122,7 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         (b"crop", [width, height]) => What::Crop(side(s, d, width)?, side(s, d, height)?),
         _ => return Err(d.invalid("parameter", word)),
     };
-    Scope::change(&mut s.location.image_filter).what = what;
+    CONF.change(&mut s.location).what = what;
     Ok(())
 }
 
@@ -141,7 +145,7 @@ fn number(
     if value.constant().is_some_and(|text| percent(text).is_none()) {
         return Err(d.invalid("value", word));
     }
-    *setting(Scope::change(&mut s.location.image_filter)) = value;
+    *setting(CONF.change(&mut s.location)) = value;
     Ok(())
 }
 
@@ -161,7 +165,7 @@ fn percent(text: &[u8]) -> Option<u8> {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !matches!(conf.image_filter.what, What::Nothing)
+    !matches!(CONF.of(conf).what, What::Nothing)
 }
 
 /// Precontent phase.
@@ -170,7 +174,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 }
 
 async fn answer(r: &mut Request) -> Step {
-    let conf = r.conf().image_filter.clone();
+    let conf = CONF.of(r.conf()).clone();
     let most = if matches!(conf.what, What::Test) { TESTED } else { conf.buffer };
     if let Err(status) = r.read_body().await {
         return Step::Status(status);

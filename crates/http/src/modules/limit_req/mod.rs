@@ -9,10 +9,11 @@ use weir_log::Level;
 use weir_zone::Entry;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 use crate::zones::Keyed;
 
 mod bucket;
@@ -90,11 +91,11 @@ impl Status {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if s.location.limit_req.lines.is_empty() {
+        if CONF.of(&s.location).lines.is_empty() {
             return Ok(());
         }
         let all = s.setup.inputs.zones;
-        let conf = Scope::change(&mut s.location.limit_req);
+        let conf = CONF.change(&mut s.location);
         let lines = std::mem::take(&mut conf.lines);
         conf.limits.clear();
         for line in lines {
@@ -122,23 +123,21 @@ const DIRECTIVES: &[Directive] = &[
     },
     setting!(
         "limit_req_log_level",
-        limit_req.refusal.log_level,
+        CONF.refusal.log_level,
         refusal::log_level,
         "The level at which rejected requests are logged; delayed ones are one below."
     ),
     setting!(
         "limit_req_status",
-        limit_req.refusal.status,
+        CONF.refusal.status,
         refusal::status,
         "The status of rejected requests."
     ),
-    setting!(
-        "limit_req_dry_run",
-        limit_req.refusal.dry_run,
-        Line::flag,
-        "Counts, but limits nothing."
-    ),
+    setting!("limit_req_dry_run", CONF.refusal.dry_run, Line::flag, "Counts, but limits nothing."),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module {
@@ -155,12 +154,12 @@ pub const MODULE: Module = Module {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !conf.limit_req.limits.is_empty()
+    !CONF.of(conf).limits.is_empty()
 }
 
 /// Asks the limits of the location.
 pub fn handler(r: &mut Request) -> Answer<'_> {
-    let conf = &r.conf().limit_req;
+    let conf = CONF.of(r.conf());
     if r.contexts.limit_req.is_some() {
         return Answer::Now(Step::Next);
     }
@@ -312,7 +311,7 @@ fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         rate = number.saturating_mul(1000) / scale;
         Ok(true)
     })?;
-    Scope::change(&mut s.location.limit_req).zones.push(Arc::new(Zone { keyed, rate }));
+    CONF.change(&mut s.location).zones.push(Arc::new(Zone { keyed, rate }));
     Ok(())
 }
 
@@ -339,7 +338,7 @@ fn limit(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     }
     let name = d.name.lossy();
     let zone = zone.ok_or_else(|| d.error(format!("\"{name}\" must have \"zone\" parameter")))?;
-    let conf = Scope::change(&mut s.location.limit_req);
+    let conf = CONF.change(&mut s.location);
     if conf.lines.iter().any(|line| line.zone == zone) {
         return Err(d.problem("is duplicate"));
     }

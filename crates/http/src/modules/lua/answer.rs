@@ -8,6 +8,7 @@ use weir_proto::http1::Version;
 
 use super::anchors::Anchor;
 use super::socket::{BodySocket, CloseWithRequest};
+use crate::modules::lua::CONF;
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -78,7 +79,7 @@ pub fn print(r: &mut Request, bytes: &[u8]) -> Result<(), &'static str> {
     if context(r).eof {
         return Err("seen eof");
     }
-    let keeps = r.version < Version::Http11 && r.conf().lua.http10_buffering;
+    let keeps = r.version < Version::Http11 && CONF.of(r.conf()).http10_buffering;
     if keeps && !is_begun(r) && r.response.content_length.is_none() {
         context(r).whole = true;
         set_status(r);
@@ -107,7 +108,7 @@ pub fn send_head(r: &mut Request) -> Result<(), &'static str> {
         return Err("the response head was refused");
     }
     set_status(r);
-    if r.conf().lua.use_default_type {
+    if CONF.of(r.conf()).use_default_type {
         r.set_content_type();
     }
     match r.send_head() {

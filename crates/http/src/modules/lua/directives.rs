@@ -1,6 +1,5 @@
 //! The directives.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error};
@@ -10,6 +9,7 @@ use super::phases::CONTENT;
 use super::script::{ScriptId, read, read_known};
 use super::{Conf, Script, dict, tls};
 use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::modules::lua::CONF;
 
 /// A script of a phase, in its three forms.
 macro_rules! scripts {
@@ -152,79 +152,79 @@ const SETTINGS: &[Directive] = &[
     },
     setting!(
         "rewrite_by_lua_no_postpone",
-        lua.early_rewrite,
+        CONF.early_rewrite,
         Line::flag,
         "`rewrite_by_lua` runs before `set`, `if` and kin instead of after them."
     ),
     setting!(
         "access_by_lua_no_postpone",
-        lua.early_access,
+        CONF.early_access,
         Line::flag,
         "`access_by_lua` runs before `allow`, `auth_basic` and kin instead of after them."
     ),
     setting!(
         "lua_need_request_body",
-        lua.need_request_body,
+        CONF.need_request_body,
         Line::flag,
         "Reads the client's body before a script runs."
     ),
     setting!(
         "lua_http10_buffering",
-        lua.http10_buffering,
+        CONF.http10_buffering,
         Line::flag,
         "Keeps an answer to a client of HTTP/1.0 back until its length is known."
     ),
     setting!(
         "lua_check_client_abort",
-        lua.check_client_abort,
+        CONF.check_client_abort,
         Line::flag,
         "Ends a script that waits when its client has gone."
     ),
     setting!(
         "lua_use_default_type",
-        lua.use_default_type,
+        CONF.use_default_type,
         Line::flag,
         "Answers of scripts have the type that the location gives to others."
     ),
     setting!(
         "lua_transform_underscores_in_response_headers",
-        lua.underscores,
+        CONF.underscores,
         Line::flag,
         "In names of `ngx.header`, `_` stands for `-`."
     ),
     setting!(
         "lua_socket_log_errors",
-        lua.socket_log_errors,
+        CONF.socket_log_errors,
         Line::flag,
         "Logs failures of a script's sockets."
     ),
     setting!(
         "lua_socket_connect_timeout",
-        lua.connect_timeout,
+        CONF.connect_timeout,
         time,
         "How long a script's socket may take to connect."
     ),
     setting!(
         "lua_socket_send_timeout",
-        lua.send_timeout,
+        CONF.send_timeout,
         time,
         "How long a script's socket may wait to send."
     ),
     setting!(
         "lua_socket_read_timeout",
-        lua.read_timeout,
+        CONF.read_timeout,
         time,
         "How long a script's socket may wait to receive."
     ),
     setting!(
         "lua_socket_keepalive_timeout",
-        lua.keepalive_timeout,
+        CONF.keepalive_timeout,
         time,
         "How long an idle connection stays in its pool."
     ),
     setting!(
         "lua_socket_pool_size",
-        lua.pool_size,
+        CONF.pool_size,
         Line::number,
         "Idle connections that are kept for one server."
     ),
@@ -266,7 +266,7 @@ fn place(
     field: fn(&mut Conf) -> &mut Option<Script>,
 ) -> Result<(), Error> {
     let script = only_script(s, d)?;
-    *field(Arc::make_mut(&mut s.location.lua)) = Some(script);
+    *field(CONF.change(&mut s.location)) = Some(script);
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use super::current::Phase;
 use super::run::{self, Exit};
 use super::script::Script;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
+use crate::modules::lua::CONF;
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -42,7 +43,7 @@ pub fn argument(index: i64) -> Option<Vec<u8>> {
 
 /// `header_filter_by_lua`, and the place where `body_filter_by_lua` stands.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let conf = &*r.conf().lua;
+    let conf = CONF.of(r.conf());
     if let Some(script) = &conf.header_filter
         && let Some(step) = head(r, script)
     {
@@ -122,7 +123,7 @@ impl BodyFilter for Bodies {
 
 /// `log_by_lua`
 pub fn log(r: &mut Request) {
-    let conf = &*r.conf().lua;
+    let conf = CONF.of(r.conf());
     if let Some(script) = &conf.log {
         let _ = at_once(r, Phase::Log, script, MultiValue::new());
     }

@@ -9,8 +9,10 @@
 use std::rc::Rc;
 
 use crate::event_loop::LoopState;
-use crate::modules::{self, LocationConf};
+use crate::modules;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 mod anchors;
 mod answer;
@@ -92,38 +94,42 @@ impl Default for Conf {
 
 impl Settings for Conf {}
 
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
 /// The module.
 pub const MODULE: Module =
     Module { name: "http_lua", directives: directives::DIRECTIVES, init: |_| {} };
 
 /// Whether a location has a script before the other directives of the rewrite phase.
 pub fn wants_early_rewrite(conf: &LocationConf) -> bool {
-    conf.lua.rewrite.is_some() && conf.lua.early_rewrite
+    CONF.of(conf).rewrite.is_some() && CONF.of(conf).early_rewrite
 }
 
 /// Whether a location has a script at the end of the rewrite phase.
 pub fn wants_rewrite(conf: &LocationConf) -> bool {
-    !conf.lua.early_rewrite && (conf.lua.rewrite.is_some() || modules::rewrite::has_blocks(conf))
+    !CONF.of(conf).early_rewrite
+        && (CONF.of(conf).rewrite.is_some() || modules::rewrite::has_blocks(conf))
 }
 
 /// Whether a location has a script before the other handlers of the access phase.
 pub fn wants_early_access(conf: &LocationConf) -> bool {
-    conf.lua.access.is_some() && conf.lua.early_access
+    CONF.of(conf).access.is_some() && CONF.of(conf).early_access
 }
 
 /// Whether a location has a script at the end of the access phase.
 pub fn wants_access(conf: &LocationConf) -> bool {
-    conf.lua.access.is_some() && !conf.lua.early_access
+    CONF.of(conf).access.is_some() && !CONF.of(conf).early_access
 }
 
 /// Whether a location has a script for the log phase.
 pub fn wants_log(conf: &LocationConf) -> bool {
-    conf.lua.log.is_some()
+    CONF.of(conf).log.is_some()
 }
 
 /// Whether a location has a script that looks at answers.
 pub fn wants_filter(conf: &LocationConf) -> bool {
-    conf.lua.header_filter.is_some() || conf.lua.body_filter.is_some()
+    CONF.of(conf).header_filter.is_some() || CONF.of(conf).body_filter.is_some()
 }
 
 /// Makes a loop's machine, where the site has scripts.

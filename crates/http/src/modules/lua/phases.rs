@@ -8,6 +8,7 @@ use super::current::Phase;
 use super::run::{self, Exit, Outcome, Start};
 use super::script::Script;
 use super::vm::Unloaded;
+use crate::modules::lua::CONF;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
@@ -20,7 +21,7 @@ const DECLINED: i32 = -5;
 
 /// `rewrite_by_lua`
 pub fn rewrite(r: &mut Request) -> Answer<'_> {
-    match &r.conf().lua.rewrite {
+    match &CONF.of(r.conf()).rewrite {
         // A server's script runs when a location was found, as inherited by it.
         Some(script) if !r.path_changed => {
             Answer::Later(Boxed::new(move || before_content(r, Phase::Rewrite, script, Step::Next)))
@@ -31,7 +32,7 @@ pub fn rewrite(r: &mut Request) -> Answer<'_> {
 
 /// `access_by_lua`
 pub fn access(r: &mut Request) -> Answer<'_> {
-    match &r.conf().lua.access {
+    match &CONF.of(r.conf()).access {
         Some(script) => {
             Answer::Later(Boxed::new(move || before_content(r, Phase::Access, script, Step::Done)))
         }
@@ -80,7 +81,7 @@ async fn in_content(r: &mut Request, script: &Script) -> Step {
 /// Runs a phase's script; the error is what the request comes to without it.
 async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Outcome, Step> {
     let Some(vm) = r.event_loop.lua.get().cloned() else { return Err(Step::Status(500)) };
-    if r.conf().lua.need_request_body {
+    if CONF.of(r.conf()).need_request_body {
         Box::pin(r.read_body()).await.map_err(Step::Status)?;
     }
     let code = match vm.load(r, script).await {

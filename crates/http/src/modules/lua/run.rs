@@ -18,6 +18,7 @@ use super::anchors::{Anchor, Packed};
 use super::current::{self, Phase};
 use super::socket::{Failed, Pattern};
 use super::{answer, vm::Vm};
+use crate::modules::lua::CONF;
 use crate::request::Request;
 
 /// What a wait came to, as the values that the waiting function returns.
@@ -161,7 +162,7 @@ pub async fn drive(
         Ok(thread) => thread,
         Err(error) => return failed(request.as_deref(), vm, &error),
     };
-    let watching = request.as_ref().is_some_and(|r| r.conf().lua.check_client_abort);
+    let watching = request.as_ref().is_some_and(|r| CONF.of(r.conf()).check_client_abort);
     let routines = vec![Routine { thread, id, state: State::Busy }];
     let run = Run { vm, request, phase, routines, watching };
     // Large, and seldom needed: no request pays for its room but one that waits.

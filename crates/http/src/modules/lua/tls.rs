@@ -7,6 +7,7 @@ use weir_ssl::load;
 use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Curves, Versions};
 
 use crate::config::scope::Scope;
+use crate::modules::lua::CONF;
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -55,7 +56,7 @@ pub fn trusted(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let Some(file) = weir_ssl::file(d)? else { return Ok(()) };
     let list = load::certificates(&mut s.setup.pem_files, &file)?;
-    Scope::change(&mut s.location.lua).tls.trusted = Some(Arc::new(list));
+    CONF.change(&mut s.location).tls.trusted = Some(Arc::new(list));
     Ok(())
 }
 
@@ -63,6 +64,6 @@ pub fn trusted(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 pub fn depth(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let depth = d.number()?;
-    Scope::change(&mut s.location.lua).tls.depth = depth;
+    CONF.change(&mut s.location).tls.depth = depth;
     Ok(())
 }

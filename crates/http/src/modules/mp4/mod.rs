@@ -14,6 +14,7 @@ use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 
 mod file;
 
@@ -44,23 +45,26 @@ const DIRECTIVES: &[Directive] = &[
     },
     setting!(
         "mp4_buffer_size",
-        mp4.buffer_size,
+        CONF.buffer_size,
         Line::size,
         "Size that a file's tables may have whatever `mp4_max_buffer_size` says."
     ),
     setting!(
         "mp4_max_buffer_size",
-        mp4.max_buffer_size,
+        CONF.max_buffer_size,
         Line::size,
         "The largest tables of a file that are taken into memory."
     ),
     setting!(
         "mp4_start_key_frame",
-        mp4.start_key_frame,
+        CONF.start_key_frame,
         Line::flag,
         "Whether a part begins at a key frame, with what is before its start not shown."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_mp4", directives: DIRECTIVES, init: |_| {} };
@@ -89,7 +93,7 @@ async fn send(r: &mut Request) -> Step {
         len: opened.info.len,
     };
     let mut chain = Chain::new();
-    let Some(wanted) = wanted(&r.args, r.conf().mp4.start_key_frame) else {
+    let Some(wanted) = wanted(&r.args, CONF.of(r.conf()).start_key_frame) else {
         chain.push(whole(&opened));
         return static_::send_part(r, &opened, chain).await;
     };
@@ -118,7 +122,7 @@ async fn send(r: &mut Request) -> Step {
 }
 
 async fn find(r: &Request, opened: &Opened, wanted: Wanted) -> Found {
-    let conf = &r.conf().mp4;
+    let conf = CONF.of(r.conf());
     let most = conf.max_buffer_size.max(conf.buffer_size);
     let (file, end) = (opened.file.clone(), opened.info.len);
     let found = r.event_loop.handle.files().run(move || file::find(&file, end, wanted, most)).await;

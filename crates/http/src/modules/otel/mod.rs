@@ -11,10 +11,11 @@ use weir_values::Template;
 use crate::answer::change::set_request;
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 mod collector;
 mod exporter;
@@ -54,11 +55,11 @@ struct Passed {
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         let exports = s.setup.otel.is_complete();
-        if let Some(at) = s.location.otel.at.filter(|_| !exports) {
+        if let Some(at) = CONF.of(&s.location).at.filter(|_| !exports) {
             return Err(at.error("\"otel_exporter\" block is missing"));
         }
-        if s.location.otel.exports != exports {
-            Scope::change(&mut s.location.otel).exports = exports;
+        if CONF.of(&s.location).exports != exports {
+            CONF.change(&mut s.location).exports = exports;
         }
         Ok(())
     }
@@ -95,7 +96,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     setting!(
         "otel_trace_context",
-        otel.context,
+        CONF.context,
         passed,
         "What becomes of traceparent and tracestate: `ignore`, `extract` the client's, `inject` our own into what servers \
          behind get, `propagate` for both."
@@ -107,7 +108,7 @@ const DIRECTIVES: &[Directive] = &[
             s.once(d)?;
             let Some(word) = d.arg(0) else { return Ok(()) };
             let name = s.setup.template(d, word)?;
-            Scope::change(&mut s.location.otel).name = Some(name);
+            CONF.change(&mut s.location).name = Some(name);
             Ok(())
         }),
     },
@@ -117,6 +118,9 @@ const DIRECTIVES: &[Directive] = &[
         set: Set::Simple(add_attribute),
     },
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "otel", directives: DIRECTIVES, init };
@@ -160,13 +164,13 @@ pub struct Traced {
 
 /// Whether a location's requests have to do with traces.
 pub fn wanted(conf: &LocationConf) -> bool {
-    let Passed { extract, inject } = conf.otel.context;
-    conf.otel.trace.is_some() || extract || inject
+    let Passed { extract, inject } = CONF.of(conf).context;
+    CONF.of(conf).trace.is_some() || extract || inject
 }
 
 /// Whether requests that end here may leave spans.
 pub fn wants_spans(conf: &LocationConf) -> bool {
-    conf.otel.exports
+    CONF.of(conf).exports
 }
 
 /// Before all else that a location does: whether the request is sampled, and what servers behind hear of it.
@@ -175,7 +179,7 @@ pub fn handler(r: &mut Request) -> Step {
     if !r.is_main() || r.contexts.otel.as_ref().is_some_and(|traced| traced.decided) {
         return Step::Next;
     }
-    let conf = &r.conf().otel;
+    let conf = CONF.of(r.conf());
     let sampled = conf.trace.as_ref().is_some_and(|trace| {
         let said = trace.eval(r);
         matches!(&*said, b"on" | b"1")
@@ -205,7 +209,7 @@ fn new_context(r: &Request) -> Traced {
         let all = r.headers().filter(move |(n, _)| n.eq_ignore_ascii_case(name));
         all.map(|(_, value)| value)
     };
-    let extract = r.conf().otel.context.extract;
+    let extract = CONF.of(r.conf()).context.extract;
     let parent = extract.then(|| TraceContext::parse(lines(b"traceparent"))).flatten();
     // A state without its parent says nothing.
     let state = parent.and_then(|_| trace_context::state(lines(b"tracestate")));
@@ -220,7 +224,7 @@ fn set_trace(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Erro
     s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };
     let trace = s.setup.template(d, word)?;
-    let conf = Scope::change(&mut s.location.otel);
+    let conf = CONF.change(&mut s.location);
     (conf.trace, conf.at) = (Some(trace), Some(Spot::new(d, word)));
     Ok(())
 }
@@ -241,7 +245,7 @@ fn add_attribute(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), 
     let first = s.first(d);
     let (Some(name), Some(word)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
     let value = s.setup.template(d, word)?;
-    let conf = Scope::change(&mut s.location.otel);
+    let conf = CONF.change(&mut s.location);
     if first {
         conf.attributes.clear();
     }

@@ -6,6 +6,7 @@ use weir_proto::http1::HeaderId;
 use weir_proto::otlp::{Attributes, Span, Value, write_span};
 
 use super::Traced;
+use crate::modules::otel::CONF;
 use crate::request::Request;
 use crate::variables::{body_bytes, status};
 
@@ -17,7 +18,7 @@ pub fn log(r: &mut Request) {
     let Some(spans) = r.event_loop.spans.clone() else { return };
     let sampled = r.contexts.otel.as_deref().filter(|traced| traced.own.sampled);
     let Some(Traced { parent, state, own, .. }) = sampled.cloned() else { return };
-    let name = match &r.conf().otel.name {
+    let name = match &CONF.of(r.conf()).name {
         Some(name) => name.eval(r).into_owned(),
         None => r.location.name.to_vec(),
     };
@@ -89,7 +90,7 @@ fn attributes(r: &mut Request, status: u16) -> Attributes {
     r.peer().write_host(&mut address);
     all.add(b"net.sock.peer.addr", Value::Text(&address));
     all.add(b"net.sock.peer.port", number(r.peer().port().unwrap_or(0).into()));
-    for (name, value) in &r.conf().otel.attributes {
+    for (name, value) in &CONF.of(r.conf()).attributes {
         let value = value.eval(r);
         let is_list = [b"http.request.header.".as_slice(), b"http.response.header."]
             .iter()

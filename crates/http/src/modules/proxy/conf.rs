@@ -10,6 +10,7 @@ use super::CONTENT;
 use super::rewriting::{CookieFlags, Rewrite};
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
+use crate::modules::proxy::CONF;
 use crate::site::module::Settings;
 use crate::upstream::Passing;
 use crate::upstream::http::{SetHeaders, To};
@@ -95,7 +96,9 @@ impl Default for Conf {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = Arc::make_mut(&mut s.location.proxy);
+        let pass = CONTENT.of(&s.location.core.content);
+        let may_be_secure = pass.is_some_and(Pass::may_be_secure);
+        let conf = CONF.change(&mut s.location);
         conf.passing.finish("proxy", &HIDDEN)?;
         if conf.passing.temp_path.directory.as_os_str().is_empty() {
             conf.passing.temp_path = TempPath::default_in(s.setup, "proxy_temp");
@@ -107,9 +110,7 @@ impl Settings for Conf {
             headers.cached(&mut s.setup.variables, &conf.set_headers)?;
             conf.cached_headers = Arc::new(headers);
         }
-        if let Some(pass) = CONTENT.of(&s.location.core.content)
-            && pass.may_be_secure()
-        {
+        if may_be_secure {
             let http2 = conf.version == Version::Http20;
             Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "proxy", http2)?;
         }

@@ -1,7 +1,5 @@
 //! The directives of `proxy`.
 
-use std::sync::Arc;
-
 use weir_conf::{Directive as Line, Error, Word};
 use weir_proto::http1::Version;
 
@@ -11,6 +9,7 @@ use super::pass;
 use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::together;
+use crate::modules::proxy::CONF;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::http::To;
 use crate::upstream::passing::passing_directives;
@@ -18,10 +17,10 @@ use crate::upstream::store::store_directives;
 use crate::upstream::tls::{tls_directive, tls_directives};
 use weir_values::Template;
 
-const PASSING: &[Directive] = passing_directives!(proxy, "proxy_");
-const TLS: &[Directive] = tls_directives!(proxy, "proxy_");
-const CACHE: &[Directive] = cache_directives!(proxy, "proxy_");
-const STORE: &[Directive] = store_directives!(proxy, "proxy_");
+const PASSING: &[Directive] = passing_directives!(CONF, "proxy_");
+const TLS: &[Directive] = tls_directives!(CONF, "proxy_");
+const CACHE: &[Directive] = cache_directives!(CONF, "proxy_");
+const STORE: &[Directive] = store_directives!(CONF, "proxy_");
 const PASSING_STORE: [Directive; PASSING.len() + STORE.len()] = together(PASSING, STORE);
 const PASSING_TLS: [Directive; PASSING_STORE.len() + TLS.len()] = together(&PASSING_STORE, TLS);
 const SHARED: [Directive; PASSING_TLS.len() + CACHE.len()] = together(&PASSING_TLS, CACHE);
@@ -98,7 +97,7 @@ fn accepted(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 }
 
 fn conf<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
-    Arc::make_mut(&mut s.location.proxy)
+    CONF.change(&mut s.location)
 }
 
 fn http_version(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

@@ -7,11 +7,12 @@ use weir_engine::Boxed;
 use weir_log::Level;
 
 use crate::config::Setup;
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::module::Module;
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 use crate::upstream::GroupId;
 use crate::upstream::driver::{self, Target};
 use crate::upstream::http::{To, Vars};
@@ -28,6 +29,9 @@ mod rewriting;
 mod tests;
 
 pub use conf::{Conf, Pass};
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
@@ -85,7 +89,7 @@ pub(super) static CONTENT: ContentHandler<Pass> = ContentHandler {
 /// need stands in boxes of its own, here and in the driver.
 fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     Boxed::new(move || async move {
-        let conf = &*r.conf().proxy;
+        let conf = CONF.of(r.conf());
         let found = match &pass.to {
             To::Group(id, vars) => Ok((Target::Configured(*id), Cow::Borrowed(vars))),
             To::Computed(url) => compute(r, url),

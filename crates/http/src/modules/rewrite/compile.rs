@@ -10,6 +10,7 @@ use crate::config::Setup;
 use crate::config::scope::Scope;
 use crate::core::open_reserved;
 use crate::modules::lua;
+use crate::modules::rewrite::CONF;
 use crate::site::location::{Kind, Place};
 use crate::variables::{VariableId, prefixed};
 
@@ -19,9 +20,9 @@ pub fn line(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         // Compiled when the `if` itself was.
         return Ok(());
     }
-    let mut code = std::mem::take(&mut Scope::change(&mut s.location.rewrite).code);
+    let mut code = std::mem::take(&mut CONF.change(&mut s.location).code);
     let done = compile(s, d, &mut code);
-    let conf = Scope::change(&mut s.location.rewrite);
+    let conf = CONF.change(&mut s.location);
     conf.tests_files |= code.iter().any(|op| matches!(op, Op::If { test: Test::File { .. }, .. }));
     conf.code = code;
     done
@@ -106,7 +107,7 @@ fn uninitialized(s: &mut Scope<'_, '_>, name: &[u8]) -> VariableId {
     }
     let text = String::from_utf8_lossy(&name).into_owned();
     s.setup.variables.stored_or(&name, move |r, _| {
-        if r.conf().rewrite.warn {
+        if CONF.of(r.conf()).warn {
             let level = weir_log::Level::Warn;
             r.log(level, format_args!("using uninitialized \"{text}\" variable"));
         }

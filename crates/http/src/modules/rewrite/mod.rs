@@ -4,10 +4,11 @@
 //! `compile` and `condition` turn directives into the steps of `code`, `run` performs them.
 
 use crate::config::scope::{Directive, Set, setting};
-use crate::modules::LocationConf;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 use weir_engine::Boxed;
 
 mod code;
@@ -82,14 +83,17 @@ const DIRECTIVES: &[Directive] = &[
         help: "Code, and in a location settings, under a condition.",
         set: Set::Both(compile::line, compile::settings_of_if),
     },
-    setting!("rewrite_log", rewrite.log, Line::flag, "Logs what the code does, at `notice`."),
+    setting!("rewrite_log", CONF.log, Line::flag, "Logs what the code does, at `notice`."),
     setting!(
         "uninitialized_variable_warn",
-        rewrite.warn,
+        CONF.warn,
         Line::flag,
         "Warns in the log of variables that no `set` has reached."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_rewrite", directives: DIRECTIVES, init: |_| {} };
@@ -101,13 +105,13 @@ pub fn tell(conf: &mut Conf) {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    !conf.rewrite.code.is_empty()
+    !CONF.of(conf).code.is_empty()
 }
 
 /// Whether an `if` of a location may change the settings within the rewrite phase. What comes behind in this phase is
 /// then the matter of the block as well, so the location's plan has it whether the location wants it or not.
 pub fn has_blocks(conf: &LocationConf) -> bool {
-    conf.rewrite.code.iter().any(|op| matches!(op, Op::If { block: Some(_), .. }))
+    CONF.of(conf).code.iter().any(|op| matches!(op, Op::If { block: Some(_), .. }))
 }
 
 /// The server's code.
@@ -124,7 +128,7 @@ pub fn location(r: &mut Request) -> Answer<'_> {
 }
 
 fn start(r: &mut Request) -> Answer<'_> {
-    let conf = &*r.conf().rewrite;
+    let conf = CONF.of(r.conf());
     if conf.tests_files || r.site.asks_realpath {
         Answer::Later(Boxed::new(move || run::with_files(r, conf)))
     } else {

@@ -1,12 +1,14 @@
 use super::Conf;
 use super::code::{FileTest, Op, Test, Then};
+use crate::modules::rewrite::CONF;
 use crate::trial::{complaint, site};
 
 /// The code of the only location of a server.
 fn code(location: &str) -> Vec<Op> {
     let site = site(&format!("server {{ location / {{ {location} }} }}")).unwrap();
-    let found = site.locations().iter().find(|l| l.name == b"/" && !l.conf.rewrite.code.is_empty());
-    found.map(|l| l.conf.rewrite.code.clone()).unwrap_or_default()
+    let found =
+        site.locations().iter().find(|l| l.name == b"/" && !CONF.of(&l.conf).code.is_empty());
+    found.map(|l| CONF.of(&l.conf).code.clone()).unwrap_or_default()
 }
 
 fn test_of(condition: &str) -> Test {
@@ -109,7 +111,7 @@ fn a_replacement_says_what_becomes_of_the_query() {
 fn only_file_tests_make_the_code_wait() {
     let waits = |text: &str| {
         let site = site(&format!("server {{ location / {{ {text} }} }}")).unwrap();
-        site.locations().iter().any(|l| l.conf.rewrite.tests_files)
+        site.locations().iter().any(|l| CONF.of(&l.conf).tests_files)
     };
     assert!(!waits("if ($arg_a) { return 200; }"));
     assert!(waits("if (-f /x) { return 200; }"));
@@ -120,6 +122,6 @@ fn only_file_tests_make_the_code_wait() {
 fn code_is_not_inherited_and_switches_are() {
     let site = site("rewrite_log on; server { set $a 1; location / { } }").unwrap();
     let inner = site.locations().iter().find(|l| l.name == b"/").unwrap();
-    let Conf { code, log, .. } = &*inner.conf.rewrite;
+    let Conf { code, log, .. } = CONF.of(&inner.conf);
     assert!(code.is_empty() && *log);
 }

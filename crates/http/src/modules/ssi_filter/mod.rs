@@ -10,10 +10,11 @@ use weir_log::Level;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::config::scope::{Directive, setting};
 use crate::config::types::{Types, types_setting};
-use crate::modules::LocationConf;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
+use crate::site::settings::LocationConf;
 
 mod commands;
 mod parser;
@@ -60,39 +61,42 @@ impl Default for Conf {
 impl Settings for Conf {}
 
 const DIRECTIVES: &[Directive] = &[
-    setting!("ssi", ssi_filter.on, Line::flag, "Performs the commands in pages."),
+    setting!("ssi", CONF.on, Line::flag, "Performs the commands in pages."),
     setting!(
         "ssi_silent_errors",
-        ssi_filter.silent_errors,
+        CONF.silent_errors,
         Line::flag,
         "Keeps the message about a failed command out of the page."
     ),
     setting!(
         "ssi_last_modified",
-        ssi_filter.last_modified,
+        CONF.last_modified,
         Line::flag,
         "Keeps `Last-Modified` of the page itself."
     ),
-    types_setting!("ssi_types", ssi_filter.types, "Types of pages that are looked through."),
+    types_setting!("ssi_types", CONF.types, "Types of pages that are looked through."),
     setting!(
         "ssi_value_length",
-        ssi_filter.value_length,
+        CONF.value_length,
         Line::size,
         "The longest value of a command's parameter."
     ),
     setting!(
         "ssi_min_file_chunk",
-        ssi_filter.min_file_chunk,
+        CONF.min_file_chunk,
         Line::size,
         "Accepted: text between commands is sent from memory."
     ),
     setting!(
         "ssi_ignore_recycled_buffers",
-        ssi_filter.ignore_recycled_buffers,
+        CONF.ignore_recycled_buffers,
         Line::flag,
         "Accepted: weir has no such buffers."
     ),
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_ssi", directives: DIRECTIVES, init };
@@ -170,12 +174,12 @@ impl Shared {
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {
-    conf.ssi_filter.on
+    CONF.of(conf).on
 }
 
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let conf = &r.conf().ssi_filter;
+    let conf = CONF.of(r.conf());
     r.contexts.ssi_filter.doing = match (&r.contexts.upstream.current, r.response.allow_ranges) {
         // Of files parts can be had.
         (_, true) => " while sending response to client",

@@ -12,6 +12,7 @@ use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 
 mod check;
 mod handshake;
@@ -19,6 +20,9 @@ mod handshake;
 pub use check::check;
 pub use handshake::{Begun, Done, Secure, go_on, handshake};
 pub use weir_ssl::server::Conf;
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module {
@@ -46,10 +50,10 @@ const COMMON: [Directive; ROWS.len()] = {
 const ROWS: &[Row<Request, Conf>] = server::rows();
 
 const OWN: &[Directive] = &[
-    setting!("ssl_buffer_size", ssl.buffer_size, Line::size, "The largest record that is sent."),
+    setting!("ssl_buffer_size", CONF.buffer_size, Line::size, "The largest record that is sent."),
     setting!(
         "ssl_early_data",
-        ssl.early_data,
+        CONF.early_data,
         Line::flag,
         "Whether a resumed session may bring a request with its first flight (TLS 1.3). The request is served before \
          the handshake is complete: see `$ssl_early_data`. Tickets hold no sessions then."
@@ -58,7 +62,7 @@ const OWN: &[Directive] = &[
 
 fn common(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let said = Said { line: d, first: s.first(d) };
-    let conf = Scope::change(&mut s.location.ssl);
+    let conf = CONF.change(&mut s.location);
     Row::read(ROWS, conf, said, &mut s.setup.tls())
 }
 
@@ -76,12 +80,12 @@ fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
     let core = &s.location.core;
     let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
     let alpn = protocols(s);
-    server::build(&s.location.ssl, &mut s.setup.tls(), look_up, alpn, b"")
+    server::build(CONF.of(&s.location), &mut s.setup.tls(), look_up, alpn, b"")
 }
 
 /// What may be spoken above TLS.
 fn protocols(s: &Scope<'_, '_>) -> Vec<Vec<u8>> {
-    let http2 = s.location.v2.enabled || s.server.listens.iter().any(|l| l.protocols.http2);
+    let http2 = s.location.core.http2.enabled || s.server.listens.iter().any(|l| l.protocols.http2);
     let names: &[&[u8]] = &[b"h2", b"http/1.1", b"http/1.0", b"http/0.9"];
     names.iter().filter(|name| http2 || **name != b"h2").map(|name| name.to_vec()).collect()
 }

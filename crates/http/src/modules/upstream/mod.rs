@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::site::module::{Module, Settings};
+use crate::site::settings::Key;
 use crate::upstream::{cache, health};
 use weir_upstream::config::methods;
 
@@ -29,10 +30,10 @@ impl Settings for Conf {
     }
 
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
-        if s.location.upstream.checks.is_empty() {
+        if CONF.of(&s.location).checks.is_empty() {
             return Ok(());
         }
-        for line in std::mem::take(&mut Scope::change(&mut s.location.upstream).checks) {
+        for line in std::mem::take(&mut CONF.change(&mut s.location).checks) {
             let check = line.finish(s)?;
             s.setup.checks.push(check);
         }
@@ -98,7 +99,7 @@ const DIRECTIVES: &[Directive] = &[
         help: "The servers are asked regularly; one that does not answer well gets no requests.",
         set: Set::Simple(|s, d| {
             let line = health::Line::read(d)?;
-            Scope::change(&mut s.location.upstream).checks.push(line);
+            CONF.change(&mut s.location).checks.push(line);
             Ok(())
         }),
     },
@@ -113,6 +114,9 @@ const DIRECTIVES: &[Directive] = &[
         set: Set::Simple(block::queue),
     },
 ];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module = Module { name: "http_upstream", directives: DIRECTIVES, init };

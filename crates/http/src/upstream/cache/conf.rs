@@ -204,7 +204,7 @@ pub fn methods(d: &Line) -> Vec<Method> {
 /// The directives that set a module's [`Caching`]: `cache_directives!(proxy, "proxy_")` for a module whose
 /// settings have a field `passing`.
 macro_rules! cache_directives {
-    ($module:ident, $prefix:literal) => {{
+    ($key:ident, $prefix:literal) => {{
         use weir_conf::Directive as Line;
 
         use $crate::upstream::cache;
@@ -214,7 +214,7 @@ macro_rules! cache_directives {
         const STORE: &str = concat!($prefix, "store");
         const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "store\"");
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut cache::Caching {
-            let passing = &mut Scope::change(&mut s.location.$module).passing;
+            let passing = &mut $key.change(&mut s.location).passing;
             std::sync::Arc::make_mut(&mut passing.caching)
         }
         table! { $prefix, settings:
@@ -223,7 +223,7 @@ macro_rules! cache_directives {
             "cache": once(|s, d| {
                 let zone = cache::zone(s, d)?;
                 let same_block = s.has_seen(STORE);
-                let passing = &mut Scope::change(&mut s.location.$module).passing;
+                let passing = &mut $key.change(&mut s.location).passing;
                 if !matches!(zone, cache::Zone::Off) && passing.store.is_some() {
                     if same_block {
                         return Err(d.problem(CONFLICT));

@@ -222,11 +222,11 @@ impl Compiled {
 
 /// The directive that sets a module's [`Params`], for a module whose settings have a field `params`.
 macro_rules! param_directive {
-    ($module:ident, $prefix:literal) => {{
+    ($key:ident, $prefix:literal) => {{
         fn settings<'s>(
             s: &'s mut $crate::config::scope::Scope<'_, '_>,
         ) -> &'s mut $crate::upstream::cgi::Params {
-            &mut $crate::config::scope::Scope::change(&mut s.location.$module).params
+            &mut $key.change(&mut s.location).params
         }
         $crate::config::table::table! { $prefix, settings:
             "param": list(lines, $crate::upstream::cgi::Param::read),

@@ -48,16 +48,16 @@ impl Line {
             return Err(self.line.at.error(text));
         };
         let rules = self.line.find(&s.setup.matches, |rules| &rules.name)?.cloned();
-        let passing = &s.location.proxy.passing;
+        let passing = &proxy::CONF.of(&s.location).passing;
         Ok(Check {
             line: self.line,
             group,
             rules,
             kept: self.kept,
             request: Bytes::new(),
-            http2: s.location.proxy.version == Version::Http20,
+            http2: proxy::CONF.of(&s.location).version == Version::Http20,
             uri: self.uri,
-            headers: proxy::constant_headers(&s.location.proxy),
+            headers: proxy::constant_headers(proxy::CONF.of(&s.location)),
             tls: (scheme == "https://").then(|| passing.tls.clone()),
             connect_timeout: passing.connect_timeout,
             read_timeout: passing.read_timeout,

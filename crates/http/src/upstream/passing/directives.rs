@@ -3,7 +3,7 @@
 /// The directives that set a module's [`Passing`](super::Passing): `passing_directives!(proxy, "proxy_")` for a
 /// module whose settings have a field `passing`.
 macro_rules! passing_directives {
-    ($module:ident, $prefix:literal) => {{
+    ($key:ident, $prefix:literal) => {{
         use weir_conf::Directive as Line;
 
         use $crate::config::scope::Scope;
@@ -12,7 +12,7 @@ macro_rules! passing_directives {
         use $crate::upstream::passing::{self, Passing};
 
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {
-            &mut Scope::change(&mut s.location.$module).passing
+            &mut $key.change(&mut s.location).passing
         }
         table! { $prefix, settings:
             "connect_timeout": value(connect_timeout, Line::duration),

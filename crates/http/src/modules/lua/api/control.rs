@@ -7,6 +7,7 @@ use mlua::{MultiValue, Thread, Value};
 use super::{Done, Natives, done, encode, keep};
 use crate::answer::change::set_location_as_said;
 use crate::event_loop::LoopState;
+use crate::modules::lua::CONF;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{self, Refusal, phase, with, with_answer};
 use crate::modules::lua::run::{Exit, ThreadId, Wish, reply};
@@ -32,7 +33,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         })))
     })?;
     natives.add_refusing("on_abort", |_, function: Value| {
-        if !with_answer(|r| r.conf().lua.check_client_abort)? {
+        if !with_answer(|r| CONF.of(r.conf()).check_client_abort)? {
             return Ok(done(Err("lua_check_client_abort is off")));
         }
         if !function.is_function() {

@@ -8,6 +8,7 @@ use super::{Natives, borrowed, failed, named};
 use crate::answer::change::{
     NoLength, WITH_A_FIELD, set_answer, set_location_as_said, set_request,
 };
+use crate::modules::lua::CONF;
 use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
 
@@ -64,7 +65,7 @@ fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), Refusal> {
 
 /// `ngx.header` allows `_` for `-`, which no name in Lua may hold.
 fn dashed(r: &Request, mut name: Vec<u8>) -> Vec<u8> {
-    if r.conf().lua.underscores {
+    if CONF.of(r.conf()).underscores {
         name.iter_mut().filter(|b| **b == b'_').for_each(|b| *b = b'-');
     }
     name

@@ -10,12 +10,13 @@ use weir_engine::Handle;
 
 use super::{Natives, done};
 use crate::event_loop::LoopState;
-use crate::modules::LocationConf;
+use crate::modules::lua::CONF;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with, with_answer};
 use crate::modules::lua::run::{Reply, Wish, failure, received_reply, reply};
 use crate::modules::lua::socket::{BodySocket, Failed, Pattern, Server, Socket};
 use crate::request::Request;
+use crate::site::settings::LocationConf;
 
 /// A socket as scripts hold it.
 struct Handed(Rc<Socket>);
@@ -35,7 +36,7 @@ type Source = Either<Held, UserDataRef<BodyHandle>>;
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("socket_new", |lua, ()| {
-        let conf = &settings()?.lua;
+        let conf = CONF.of(settings()?);
         let limits = (conf.connect_timeout, conf.send_timeout, conf.read_timeout);
         let socket = Rc::new(Socket::new(limits));
         // A timer has no request. Its sockets close when the garbage collector finds them.
@@ -59,7 +60,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let server = Server::new(&host.as_bytes(), port)?;
         let pool = pool.map_or_else(|| server.name(), |pool| pool.as_bytes().to_vec());
         let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
-        let LocationConf { core, lua: conf, .. } = settings()?;
+        let (core, conf) = (&settings()?.core, CONF.of(settings()?));
         let (socket, name) = (socket.0.clone(), server.clone());
         Ok(waiting(async move {
             let connected = socket.connect(&event_loop, core, server, pool).await;
@@ -77,7 +78,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         ip(&address).map(|ip| socket.0.bind(ip)).is_some()
     })?;
     natives.add_waiting("socket_secure", |_, (socket, name, verify): Securing| {
-        let conf = &settings()?.lua;
+        let conf = CONF.of(settings()?);
         let client = conf.tls.client(name.as_ref().map(|name| name.as_bytes().to_vec()), verify)?;
         let (socket, handle) = (socket.0.clone(), handle()?);
         Ok(waiting(async move {
@@ -102,7 +103,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing(
         "socket_keep",
         |_, (socket, ms, most): (Held, Option<f64>, Option<usize>)| {
-            let conf = &settings()?.lua;
+            let conf = CONF.of(settings()?);
             let time =
                 ms.map_or(conf.keepalive_timeout, |ms| Duration::from_millis(ms.max(0.0) as u64));
             let most = most.unwrap_or(usize::try_from(conf.pool_size).unwrap_or(usize::MAX));
@@ -190,7 +191,7 @@ fn body_socket(r: &mut Request) -> Result<Rc<BodySocket>, &'static str> {
     if r.body.is_read() {
         return Err("no body");
     }
-    let socket = Rc::new(BodySocket::new(r.conf().lua.read_timeout));
+    let socket = Rc::new(BodySocket::new(CONF.of(r.conf()).read_timeout));
     answer::context(r).body_socket = Some(socket.clone());
     Ok(socket)
 }

@@ -8,11 +8,12 @@ use mlua::{IntoLua, MultiValue, UserDataRef, Value};
 use super::Natives;
 use super::socket::{handle, ip, settings, waiting};
 use crate::event_loop::LoopState;
-use crate::modules::LocationConf;
+use crate::modules::lua::CONF;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with};
 use crate::modules::lua::run::{Wish, failure, reply};
 use crate::modules::lua::socket::{Server, UdpSocket};
+use crate::site::settings::LocationConf;
 
 /// A socket as scripts hold it.
 struct UdpHandle(Rc<UdpSocket>);
@@ -24,7 +25,7 @@ type Udp = UserDataRef<UdpHandle>;
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("udp_new", |lua, ()| {
-        let socket = Rc::new(UdpSocket::new(settings()?.lua.read_timeout));
+        let socket = Rc::new(UdpSocket::new(CONF.of(settings()?).read_timeout));
         let weak: Weak<UdpSocket> = Rc::downgrade(&socket);
         let _ = with(|r| answer::context(r).add_socket(weak));
         lua.create_userdata(UdpHandle(socket)).map_err(|error| error.to_string().into())
