@@ -85,7 +85,7 @@ pub struct LoopState {
     retiring: Cell<Option<Retire>>,
     scratches: RefCell<Vec<Scratch>>,
     pausing: Cell<usize>,
-    pub(crate) punctual: connection::Punctual,
+    pub(crate) first_bytes: connection::FirstBytesGuess,
     pub(crate) rush: connection::Rush,
     /// In this turn a connection was accepted without being asked for its first bytes.
     pub(crate) unasked: Cell<bool>,
@@ -195,7 +195,7 @@ impl LoopState {
             retiring: Cell::new(None),
             scratches: RefCell::new(Vec::new()),
             pausing: Cell::new(0),
-            punctual: connection::Punctual::default(),
+            first_bytes: connection::FirstBytesGuess::default(),
             rush: connection::Rush::default(),
             unasked: Cell::new(false),
             links: RefCell::default(),

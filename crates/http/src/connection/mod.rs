@@ -4,9 +4,9 @@
 #![expect(clippy::disallowed_methods, reason = "this is the room")]
 
 mod conn;
+mod first_bytes;
 mod head;
 pub mod presence;
-mod punctual;
 mod rush;
 
 use std::any::Any;
@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 pub use conn::{Conn, Resting};
-pub use punctual::Punctual;
+pub use first_bytes::FirstBytesGuess;
 pub use rush::{Rush, calm_down};
 use weir_engine::{Handle, Idle, Stream, Wake, breathe};
 use weir_log::Level;
@@ -92,11 +92,11 @@ fn serve_at_once(
     new: Parked,
     stream: Stream,
 ) -> Option<(Stream, Parked)> {
-    // Who is asked in a turn must not overtake one of the same turn who was not.
-    // And where others are handled before it that may take long, whoever sleeps may take one that rests.
+    // A connection that is served at once must not overtake one of the same turn that was parked.
+    // Where slow connections are handled first in this turn, an idle loop may steal a parked one.
     if event_loop.unasked.get()
         || event_loop.handle.others_come_first()
-        || !event_loop.punctual.asks()
+        || !event_loop.first_bytes.tries()
     {
         event_loop.unasked.set(true);
         return Some((stream, new));
@@ -114,7 +114,7 @@ fn serve_at_once(
     let buf = scratch.head().1;
     buf.reserve(FIRST_READ);
     let received = conn.stream.try_recv(buf);
-    event_loop.punctual.learn(!matches!(received, Ok(None)));
+    event_loop.first_bytes.learn(!matches!(received, Ok(None)));
     match received {
         Ok(Some(0)) => {
             event_loop.give_scratch(scratch);
