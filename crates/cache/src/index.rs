@@ -74,6 +74,9 @@ impl Lock {
 #[derive(Clone, Copy)]
 struct EntryState(u64);
 
+/// Statuses that may stand for an answer.
+const ERRORS: std::ops::RangeInclusive<u16> = 300..=999;
+
 /// The largest number of uses that is counted.
 const MOST_USES: u64 = 0xffff;
 
@@ -90,8 +93,11 @@ impl EntryState {
         EntryState(self.0 & !flag)
     }
 
+    /// The status of an error; 0: none.
     fn error(self) -> u16 {
-        (self.0 >> 4) as u16 & 0xfff
+        let status = (self.0 >> 4) as u16 & 0xfff;
+        // A word in shared memory may have any value.
+        if ERRORS.contains(&status) { status } else { 0 }
     }
 
     fn with_error(self, status: u16) -> EntryState {
@@ -286,6 +292,10 @@ impl Index {
             let state = EntryState(table.value(entry, STATE));
             let Ok(key) = <[u8; 16]>::try_from(text.as_slice()) else {
                 if table.len() <= 1 {
+                    // Without files there are no bytes, whatever was written there.
+                    if table.value(entry, SIZE) != 0 {
+                        table.set_value(entry, SIZE, 0);
+                    }
                     return None;
                 }
                 table.touch(entry);
@@ -373,8 +383,19 @@ fn next_generation(table: &mut Locked<'_>) -> u32 {
 /// Changes the size of the whole.
 fn count(table: &mut Locked<'_>, more: u64, less: u64) {
     let Some(whole) = table.find(WHOLE).or_else(|| table.add(WHOLE)) else { return };
-    let size = table.value(whole, SIZE).saturating_add(more).saturating_sub(less);
+    let size = table.value(whole, SIZE).checked_add(more).and_then(|size| size.checked_sub(less));
+    // A size that cannot be was spoilt.
+    let size = size.unwrap_or_else(|| sum(table, whole));
     table.set_values(whole, [table.value(whole, STATE), size]);
+}
+
+/// Bytes of all files, added up anew.
+#[cold]
+fn sum(table: &Locked<'_>, whole: Entry) -> u64 {
+    let files = table
+        .entries()
+        .filter(|entry| *entry != whole && EntryState(table.value(*entry, STATE)).has(EXISTS));
+    files.fold(0, |sum, entry| sum.saturating_add(table.value(entry, SIZE)))
 }
 
 /// A new entry; those that were not used for longest make room.

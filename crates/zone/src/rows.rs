@@ -194,9 +194,19 @@ impl<'z> Rows<'z> {
         }
     }
 
-    /// This process begins to use the rows: takes back what the dead have held.
+    /// This process begins to use the rows: takes back what the dead have held, and what no process can hold.
     pub(crate) fn enter(&mut self) {
         self.owner();
+        for i in 0..self.used() {
+            let row = self.row(i);
+            // The last count has no owner.
+            for at in 0..OWNERS - 1 {
+                if self.get(OWNER + at) == 0 && self.get(row.0 + SHARE + at) != 0 {
+                    self.set(row.0 + SHARE + at, 0);
+                }
+            }
+            self.add_up_row(row);
+        }
     }
 
     /// This process's place among the owners. A newcomer takes back what the dead have held.
@@ -367,6 +377,18 @@ mod tests {
                 return;
             }
         }
+    }
+
+    #[test]
+    fn what_no_process_holds_is_taken_back() {
+        let words = three();
+        let mut rows = Rows::new(&words, 2, "rows");
+        let row = new(&mut rows, 1, 1);
+        rows.hold(row);
+        rows.set(row.0 + HELD, u64::MAX);
+        rows.set(row.0 + SHARE + 5, 9);
+        rows.enter();
+        assert_eq!(rows.held(row), 1);
     }
 
     #[test]

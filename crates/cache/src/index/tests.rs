@@ -141,3 +141,34 @@ fn a_full_index_makes_room() {
     assert_eq!(gone.first(), Some(&key(0)));
     assert!(gone.len() > 800);
 }
+
+#[test]
+fn an_error_has_a_status_whatever_a_word_says() {
+    let (index, _zones) = index(65536);
+    for n in 0..0x1000 {
+        index.change(&key(1).0, |values| (values[STATE], values[VALID]) = (n << 4, u64::MAX >> 1));
+        match index.look(&key(1), 100, 0, 1, &mut Vec::new()) {
+            Lookup::Error(status) => assert!((300..=999).contains(&status)),
+            found => assert_eq!(found, Lookup::Absent),
+        }
+    }
+}
+
+#[test]
+fn a_size_that_was_spoilt_is_right_again() {
+    let (index, _zones) = index(65536);
+    let mut gone = Vec::new();
+    for n in 1..4 {
+        index.stored(&key(n), 100, n, &mut gone);
+    }
+    for spoilt in [0, 50, u64::MAX] {
+        index.change(WHOLE, |values| values[SIZE] = spoilt);
+        index.stored(&key(2), 100, 5, &mut gone);
+        index.lost(&key(2));
+        index.stored(&key(2), 100, 6, &mut gone);
+        assert_eq!(index.size(), 300, "{spoilt}");
+    }
+    index.change(WHOLE, |values| values[SIZE] = 1 << 40);
+    while index.expire(9, None).is_some() {}
+    assert_eq!((index.size(), gone.len()), (0, 0));
+}

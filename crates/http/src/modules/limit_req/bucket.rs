@@ -29,7 +29,7 @@ pub enum Verdict {
     /// It is counted; the excess.
     Counted(u64),
     /// It may, and waits to be counted with [`count`]; the state is pinned.
-    Pinned(Entry),
+    Pinned,
     /// Too much; the excess.
     Refused(u64),
     /// There is no room for the key's state.
@@ -50,7 +50,7 @@ pub fn ask(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bo
         return Verdict::Counted(excess);
     }
     State { pins: state.pins + 1, ..state }.put(t, entry);
-    Verdict::Pinned(entry)
+    Verdict::Pinned
 }
 
 fn first(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bool) -> Verdict {
@@ -66,11 +66,12 @@ fn first(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bool
         return Verdict::Counted(0);
     }
     State { last: 0, excess: 0, pins: 1 }.put(t, entry);
-    Verdict::Pinned(entry)
+    Verdict::Pinned
 }
 
-/// Counts the request at a pinned state; the excess.
-pub fn count(t: &mut Locked<'_>, entry: Entry, rate: u64, now: u64) -> u64 {
+/// Counts the request at a key's pinned state; the excess. None is left where the zone was emptied meanwhile.
+pub fn count(t: &mut Locked<'_>, key: &[u8], rate: u64, now: u64) -> u64 {
+    let Some(entry) = t.find(key) else { return 0 };
     let state = State::of(t, entry);
     let (excess, elapsed) = state.excess(rate, now);
     State { pins: state.pins.saturating_sub(1), ..state.counted(excess, elapsed, now) }
@@ -78,8 +79,9 @@ pub fn count(t: &mut Locked<'_>, entry: Entry, rate: u64, now: u64) -> u64 {
     excess
 }
 
-/// Lets go of a pinned state without counting.
-pub fn unpin(t: &mut Locked<'_>, entry: Entry) {
+/// Lets go of a key's pinned state without counting.
+pub fn unpin(t: &mut Locked<'_>, key: &[u8]) {
+    let Some(entry) = t.find(key) else { return };
     let state = State::of(t, entry);
     State { pins: state.pins.saturating_sub(1), ..state }.put(t, entry);
 }
@@ -186,13 +188,29 @@ mod tests {
         let zone = zone();
         let mut t = zone.lock();
         let limit = allow(1, 0);
-        let Verdict::Pinned(entry) = ask(&mut t, b"k", &limit, 90_000_000, false) else { panic!() };
+        assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), Verdict::Pinned);
         while t.add(&t.len().to_be_bytes()).is_some() {}
         // The oldest is pinned: nothing makes room.
         assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), Verdict::NoRoom);
-        assert_eq!(count(&mut t, entry, limit.rate, 99_000_000), 0);
+        assert_eq!(count(&mut t, b"k", limit.rate, 99_000_000), 0);
         assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), Verdict::Counted(0));
         assert_eq!(t.find(b"k"), None);
+    }
+
+    /// The zone may have been emptied since, and other keys have come.
+    #[test]
+    fn a_request_that_waits_is_counted_at_no_other_key() {
+        let zone = zone();
+        let mut t = zone.lock();
+        let limit = allow(1, 5);
+        assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), Verdict::Pinned);
+        let entry = t.find(b"k");
+        entry.into_iter().for_each(|entry| t.remove(entry));
+        assert_eq!(ask(&mut t, b"other", &limit, 90_000_000, true), Verdict::Counted(0));
+        assert_eq!(t.find(b"other"), entry);
+        unpin(&mut t, b"k");
+        assert_eq!(count(&mut t, b"k", limit.rate, 90_000_000), 0);
+        assert_eq!(ask(&mut t, b"other", &limit, 90_000_000, true), Verdict::Counted(1000));
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::time::Duration;
 use weir_conf::{Directive as Line, Error, values};
 use weir_engine::{Boxed, Either, either};
 use weir_log::Level;
-use weir_zone::Entry;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::phases::{Answer, Step};
@@ -163,7 +162,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     if r.contexts.limit_req.is_some() {
         return Answer::Now(Step::Next);
     }
-    let mut pins = Pins { limits: &conf.limits, entries: Vec::new() };
+    let mut pins = Pins { limits: &conf.limits, keys: Vec::new() };
     let outcome = pins.ask(r);
     let (excess, limit) = match outcome {
         Outcome::Free => return Answer::Now(Step::Next),
@@ -233,7 +232,7 @@ enum Outcome {
 /// States that wait for the verdict of the limits behind theirs.
 struct Pins {
     limits: &'static [Limit],
-    entries: Vec<(&'static Limit, Entry)>,
+    keys: Vec<(&'static Limit, Vec<u8>)>,
 }
 
 impl Pins {
@@ -246,8 +245,8 @@ impl Pins {
             let last = i + 1 == self.limits.len();
             match bucket::ask(&mut table, &key, &limit.allow, keyed.now(r), last) {
                 Verdict::Counted(excess) => outcome = Outcome::Allowed(excess, limit),
-                Verdict::Pinned(entry) => {
-                    self.entries.push((limit, entry));
+                Verdict::Pinned => {
+                    self.keys.push((limit, key));
                     outcome = Outcome::Allowed(0, limit);
                 }
                 Verdict::Refused(excess) => return Outcome::Refused(Some((excess, limit))),
@@ -266,11 +265,11 @@ impl Pins {
     /// Counts the request everywhere: the longest delay, in milliseconds, with the excess and limit it is due to.
     fn count(self, r: &Request, excess: u64, limit: &'static Limit) -> (u64, u64, &'static Limit) {
         let mut worst = (bucket::delay(&limit.allow, excess), excess, limit);
-        for (limit, entry) in self.entries.into_iter().rev() {
+        for (limit, key) in self.keys.into_iter().rev() {
             let keyed = &limit.zone.keyed;
             let now = keyed.now(r);
             let Some(mut table) = keyed.lock() else { continue };
-            let excess = bucket::count(&mut table, entry, limit.zone.rate, now);
+            let excess = bucket::count(&mut table, &key, limit.zone.rate, now);
             let delay = bucket::delay(&limit.allow, excess);
             if delay > worst.0 {
                 worst = (delay, excess, limit);
@@ -280,9 +279,9 @@ impl Pins {
     }
 
     fn let_go(self) {
-        for (limit, entry) in self.entries {
+        for (limit, key) in self.keys {
             if let Some(mut table) = limit.zone.keyed.lock() {
-                bucket::unpin(&mut table, entry);
+                bucket::unpin(&mut table, &key);
             }
         }
     }
