@@ -109,6 +109,27 @@ fn no_line_of_a_page_is_longer_than_600_characters() {
     }
 }
 
+/// Pages for users name the thing: a loop, a connection, a client. docs/balancing.md has the lines of the limit, which only goes down.
+#[test]
+fn pages_name_things_instead_of_whoever() {
+    const LIMIT: usize = 9;
+    let words = ["whoever", "whom", "somebody", "anybody", "nobody"];
+    let mut found = Vec::new();
+    for page in pages().iter().filter(|page| page.starts_with("docs/")) {
+        let mut in_example = false;
+        for (number, line) in read(page).lines().enumerate() {
+            in_example ^= line.starts_with("```");
+            // What stands in backticks is a name, such as the user `nobody`.
+            let prose: String = line.split('`').step_by(2).collect();
+            let mut said = prose.split(|c: char| !c.is_alphanumeric() && c != '_');
+            if !in_example && said.any(|word| words.contains(&word.to_lowercase().as_str())) {
+                found.push(format!("{page}:{}: {line}", number + 1));
+            }
+        }
+    }
+    assert!(found.len() <= LIMIT, "{}", found.join("\n"));
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
