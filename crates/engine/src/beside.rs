@@ -11,7 +11,7 @@ use rustix::net::SocketFlags;
 use crate::clock;
 use crate::seam::{self, Call};
 
-/// Who a thread beside the calling loop will be.
+/// The identity of a thread beside the calling loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside(usize);
 
@@ -28,7 +28,7 @@ impl Beside {
     }
 }
 
-/// Whoever waits beside this loop looks again: said after whatever else wakes it.
+/// The thread beside this loop looks again. Called after whatever else wakes it.
 pub fn call() {
     seam::call_beside();
 }
@@ -38,7 +38,7 @@ pub fn wait(time: Option<Duration>, is: impl FnMut() -> bool) {
     seam::wait(time, is);
 }
 
-/// The same, in the list of those who wait for connections to these sockets.
+/// As [`wait`], in the wait lists of these sockets.
 pub fn wait_at<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>, is: impl FnMut() -> bool) {
     seam::wait_at(sockets, is);
 }

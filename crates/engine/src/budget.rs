@@ -6,7 +6,7 @@
 //! for another turn instead. A loop over operations needs no other bound; one over what was read before
 //! asks [`is_spent`], or awaits [`breathe`].
 //!
-//! Who used up a budget goes on as heavy work does: last, after all that is ready now, and one at a time.
+//! A task that used up its budget goes on as heavy work does: last, after all that is ready now, and one at a time.
 
 use std::cell::Cell;
 use std::future::Future;

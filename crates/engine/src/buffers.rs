@@ -26,7 +26,7 @@ impl Buffers {
         kept.unwrap_or_else(|| Vec::with_capacity(1 << class))
     }
 
-    /// Keeps `buffer` for the next one who needs its size.
+    /// Keeps `buffer` for the next task that needs its size.
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let Some(class) = buffer.capacity().checked_ilog2() else { return };
         if !(SMALLEST..=LARGEST).contains(&class) {

@@ -136,7 +136,7 @@ pub(crate) fn turn() -> Option<Instant> {
     TURN.try_with(Cell::get).unwrap_or(None)
 }
 
-/// The time now, for the few who cannot do with the turn's.
+/// The time now, for the few callers for which the turn's is too old.
 pub(crate) fn read() -> Instant {
     match seam::simulated_nanos() {
         Some(nanos) => beginning() + Duration::from_nanos(nanos),

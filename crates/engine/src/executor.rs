@@ -41,7 +41,7 @@ struct Tasks {
     run: VecDeque<u32>,
     /// Woken, too, but they have used up their budgets.
     spent: VecDeque<u32>,
-    /// Started, and not to run before those whom this turn's events wake.
+    /// Started, and not to run before the tasks that this turn's events wake.
     behind: Vec<u32>,
 }
 
@@ -210,7 +210,7 @@ impl Executor {
         !self.tasks.borrow().spent.is_empty()
     }
 
-    /// Gives another budget to the first of those who have used up theirs; false if nobody has.
+    /// Gives a new budget to the first task that has used up its own. False if none has.
     pub(crate) fn resume_spent(&self) -> bool {
         let mut tasks = self.tasks.borrow_mut();
         let Some(task) = tasks.spent.pop_front() else { return false };
@@ -285,7 +285,7 @@ impl Executor {
             tasks.slots.iter_mut().filter_map(|slot| slot.job.take()).collect()
         };
         self.live.set(self.live.get() - jobs.len());
-        // Their wakers stay behind; whoever still holds one wakes an empty slot.
+        // Their wakers stay behind; a waker that is still held wakes an empty slot.
         drop(jobs);
         self.boxes.borrow_mut().0.clear();
     }

@@ -32,12 +32,12 @@ impl Handle {
         self.0.clock.moment()
     }
 
-    /// When the last handler ended, which is later than [`Handle::now`]: for who asks between handlers.
+    /// When the last handler ended, which is later than [`Handle::now`]: for callers between handlers.
     pub fn lately(&self) -> Instant {
         self.0.clock.instant(self.0.laps.latest())
     }
 
-    /// The time at this moment, which is later than [`Handle::now`]; for the few who cannot do with that.
+    /// The time at this moment, which is later than [`Handle::now`]; for the few callers for which that is too old.
     pub fn this_moment(&self) -> Instant {
         crate::clock::read()
     }
@@ -77,8 +77,8 @@ impl Handle {
         self.0.tasks.spawn(f);
     }
 
-    /// As [`Handle::spawn`], but all that this turn's events wake comes first. For who is accepted: accept events
-    /// are handled before others, and who came earlier may be among those.
+    /// As [`Handle::spawn`], but all that this turn's events wake comes first. For accepted connections: accept events
+    /// are handled before others, and earlier connections may be among those.
     pub fn spawn_behind(&self, f: impl Future<Output = ()> + 'static) {
         self.0.tasks.spawn_behind(f);
     }
@@ -98,7 +98,7 @@ impl Handle {
         self.0.steal_group.is_some()
     }
 
-    /// A turn of this loop has lasted for long lately, and other loops may take what rests: who has nothing to do had better rest
+    /// A turn of this loop has lasted for long lately, and other loops may take connections that rest: an idle one had better rest
     /// at once.
     pub fn has_stalled_lately(&self) -> bool {
         self.0.steal_group.as_ref().is_some_and(GroupMember::has_stalled_lately)
@@ -147,7 +147,7 @@ impl Handle {
         &self.0.files
     }
 
-    /// Gives a buffer to the loop, for the next one who needs it.
+    /// Gives a buffer to the loop, for the next task that needs it.
     pub fn give_buf(&self, buf: Vec<u8>) {
         self.0.buffers.borrow_mut().give(buf);
     }
@@ -194,7 +194,7 @@ impl Handle {
     }
 
     /// Removes and adds an armed listener, which puts this loop at the end of the kernel's list
-    /// of those who wait for it.
+    /// of its waiters.
     pub fn rearm(&self, l: ListenerKey) -> io::Result<()> {
         let armed = self.0.listeners.borrow().get(l.0).and_then(|listener| listener.armed);
         let Some(mode) = armed else { return Ok(()) };
@@ -202,7 +202,7 @@ impl Handle {
         self.arm(l, mode)
     }
 
-    /// Forgets a listening socket; it closes when nobody else holds it.
+    /// Forgets a listening socket; it closes with its last holder.
     pub fn remove_listener(&self, l: ListenerKey) {
         self.disarm(l);
         let listener = self.0.listeners.borrow_mut().remove(l.0);

@@ -2,7 +2,7 @@
 //!
 //! What became ready is otherwise served in the order in which the kernel reported it, so that a
 //! rush of clients with keys to agree on makes everybody wait until the last of them is served.
-//! Whoever awaits [`Handle::heavy`] first lets the rest of the turn go ahead, and between two such
+//! A task that awaits [`Handle::heavy`] first lets the rest of the turn go ahead, and between two such
 //! pieces the loop looks for what has become ready meanwhile.
 
 use std::cell::{Cell, RefCell};
@@ -15,11 +15,11 @@ use crate::Handle;
 use crate::inner::Inner;
 use crate::waiter::Waiter;
 
-/// Those who wait, in their order.
+/// The waiting tasks, in their order.
 #[derive(Default)]
 pub(crate) struct Queue {
     waiting: RefCell<VecDeque<(u64, Waiter)>>,
-    /// The number of the next who comes.
+    /// The number of the next task that comes.
     next: Cell<u64>,
     /// Numbers below this have had their turn.
     called: Cell<u64>,
@@ -33,7 +33,7 @@ impl Queue {
 }
 
 impl Inner {
-    /// Wakes the first who waits for heavy work; false if nobody does.
+    /// Wakes the first task that waits for heavy work. False if none does.
     pub(crate) fn call_heavy(&self) -> bool {
         let first = self.heavy.waiting.borrow_mut().pop_front();
         let Some((number, waiter)) = first else { return false };

@@ -1,4 +1,4 @@
-//! What a loop's handles share, and how events reach those who wait.
+//! What a loop's handles share, and how events reach their waiters.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -27,7 +27,7 @@ use crate::timers::Wheel;
 use crate::waiter::{Waiter, Waiters};
 use crate::{Arm, Files, Handle, Wake};
 
-/// Whom a timer wakes.
+/// What a timer wakes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     Source(Token),
@@ -135,7 +135,7 @@ impl Inner {
         Ok(registered)
     }
 
-    /// Brings an event to whoever waits for it; one for a socket that is gone is dropped.
+    /// Brings an event to its waiters; an event for a socket that is gone is dropped.
     #[inline]
     pub(crate) fn deliver(&self, h: &Handle, token: Token, ready: Ready) {
         let source = self.sources.borrow().get(token.key()).cloned();
@@ -259,7 +259,7 @@ impl Inner {
             .unwrap_or("a panic without a text");
         let hook = self.panic_hook.borrow().clone();
         if let Some(hook) = hook {
-            // A hook that panics has nobody left to tell.
+            // A panic in the hook itself is not reported.
             let _ = catch_unwind(AssertUnwindSafe(|| hook(text)));
         }
     }

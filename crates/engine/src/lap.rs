@@ -63,7 +63,7 @@ impl Laps {
     /// When the last handler ended, by [`clock::nanos`]: what comes behind it in a turn takes no time that counts.
     pub(crate) fn latest(&self) -> u64 {
         let last = self.last.get();
-        // Before the first turn, and where nobody keeps the time, it is not known.
+        // Before the first turn, and without a time keeper, it is not known.
         if last == 0 || self.keeper.borrow().is_none() { clock::nanos() } else { last }
     }
 

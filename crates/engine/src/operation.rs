@@ -1,6 +1,6 @@
-//! What an operation that may take long is called, for those who ask what held a loop up.
+//! What an operation that may take long is called, for messages about stalled loops.
 //!
-//! Whoever does something on a loop that may wait or compute for long does it under a name ([`operation`]). The
+//! Work on a loop that may wait or compute for long runs under a name ([`operation`]). The
 //! name of what took longest is asked for at the lap ([`longest_operation`]). Time is told by the kernel's coarse
 //! clock, which costs a few nanoseconds and goes on once in 1 to 10 ms: enough for what is worth a warning.
 
@@ -27,7 +27,7 @@ const NONE: Longest = Longest { name: "", took: 0 };
 thread_local! {
     /// What was begun last.
     static LAST: Cell<&'static str> = const { Cell::new("") };
-    /// What has taken longest since somebody asked.
+    /// What has taken longest since the last question.
     static LONGEST: Cell<Longest> = const { Cell::new(NONE) };
 }
 

@@ -27,7 +27,7 @@ pub enum Wake {
     Ready,
     /// The deadline has passed.
     Deadline,
-    /// Its place is needed for somebody else.
+    /// Its place is needed for another connection.
     Evicted,
     /// The loop is shutting down.
     Shutdown,
@@ -103,7 +103,7 @@ impl Handle {
         }
         for token in chosen {
             let source = self.0.sources.borrow().get(token.key()).cloned();
-            // Whoever was resumed may have ended others.
+            // A connection that was resumed may have ended others.
             if let Some(source) = source.filter(|source| source.parked.get()) {
                 self.resume(source, why);
                 resumed += 1;

@@ -40,7 +40,7 @@ impl Remote {
 
 #[derive(Default)]
 struct Letters {
-    /// The loop is gone: nobody reads any more.
+    /// The loop is gone and reads no more.
     closed: bool,
     mail: Mail,
 }

@@ -28,7 +28,7 @@ pub struct Options {
     pub pools: Vec<FilePool>,
     /// The loops of this process that relieve each other; give each of them a clone. Only loops that wait in epoll do.
     pub steal_group: Option<StealGroup>,
-    /// What wakes it: an event descriptor that does not block. Whoever else has it, in other processes for instance, wakes the
+    /// What wakes it: an event descriptor that does not block. Any other holder, in another process for instance, wakes the
     /// loop by writing to it. None: one of its own.
     pub notifier: Option<Arc<OwnedFd>>,
 }

@@ -1,4 +1,4 @@
-//! How long this thread could have run and waited for a processor, for those who ask who held a loop up: a handler that
+//! How long this thread could have run and waited for a processor, for messages about stalled loops: a handler that
 //! was preempted did not.
 //!
 //! The kernel counts it for each thread (proc(5), `schedstat`). It is read every few milliseconds at most, at the end of
@@ -42,7 +42,7 @@ fn read() -> Option<u64> {
     }
     let path = "/proc/thread-self/schedstat";
     let opened = || open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-    // At a thread's end nobody asks any more.
+    // At a thread's end the time is not needed any more.
     let read = FILE.try_with(|file| {
         let mut buf = [0; 64];
         let len = rustix::io::pread(file.get_or_init(opened).as_ref()?, &mut buf, 0).ok()?;

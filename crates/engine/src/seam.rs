@@ -1,4 +1,4 @@
-//! Where the engine meets the kernel, for those who put a simulated world in its place.
+//! Where the engine meets the kernel, so that a simulated world can stand in its place.
 //!
 //! With the feature `sim`, which only tests ask for, a process may install a [`sim::World`] before it makes its first
 //! loop. From then on all time is the world's, a loop that would sleep hands over to it, operations on files happen
@@ -127,7 +127,7 @@ mod real {
     #[inline(always)]
     pub(crate) fn wait_at<'a>(_: impl Iterator<Item = BorrowedFd<'a>>, _: impl FnMut() -> bool) {}
 
-    /// A socket of which nobody keeps a list.
+    /// A socket. No list is kept of them.
     pub(crate) struct Known;
 
     #[inline(always)]

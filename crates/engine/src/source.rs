@@ -1,4 +1,4 @@
-//! The loop's side of a socket: its descriptor, what is known ready, who waits for it.
+//! The loop's side of a socket: its descriptor, what is known ready, which tasks wait for it.
 
 use std::cell::Cell;
 use std::io;
@@ -222,8 +222,8 @@ impl Registered {
         added
     }
 
-    /// The same for who does not wait now: a socket that the backend refuses counts as broken, which whoever receives
-    /// hears of.
+    /// As [`Registered::report`], without a result: a socket that the backend refuses counts as broken, which the next receive
+    /// reports.
     #[inline]
     pub(crate) fn report_or_break(&self) {
         if self.report().is_err() {

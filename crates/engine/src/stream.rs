@@ -17,7 +17,7 @@ pub struct Stream(pub(crate) Registered);
 
 impl Handle {
     /// Brings a connected, non-blocking socket into the loop. The kernel is asked to report it once
-    /// somebody waits for it; a connection that is served and closed before that costs nothing of it.
+    /// a task waits for it; a connection that is served and closed before that costs nothing of it.
     pub fn stream(&self, fd: OwnedFd) -> io::Result<Stream> {
         // Another loop of the group may take it over.
         let fd = match self.0.steal_group {

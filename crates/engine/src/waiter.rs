@@ -1,11 +1,11 @@
-//! Who waits for an event: a task of this loop, or a waker that some other executor made.
+//! What an event wakes: a task of this loop, or a waker that some other executor made.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
 
 use crate::executor::Executor;
 
-/// A task's number, or a foreign waker's (top bit), or nobody. Four bytes instead of a `Waker`:
+/// A task's number, or a foreign waker's (top bit), or none. Four bytes instead of a `Waker`:
 /// registering interest is a store, without reference counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter(u32);
@@ -36,7 +36,7 @@ impl Waiters {
         Waiters { foreign: RefCell::default() }
     }
 
-    /// Makes `place` wake whoever is polled with `cx`.
+    /// Makes `place` wake the task that is polled with `cx`.
     #[inline]
     pub(crate) fn register(&self, place: &Cell<Waiter>, cx: &Context<'_>, tasks: &Executor) {
         let old = place.replace(match tasks.current(cx.waker()) {
@@ -46,12 +46,12 @@ impl Waiters {
         self.forget(old);
     }
 
-    /// Who is polled with `cx`, for a place that is not a `Cell`.
+    /// The task that is polled with `cx`, for a place that is not a `Cell`.
     pub(crate) fn of(&self, cx: &Context<'_>, tasks: &Executor) -> Waiter {
         tasks.current(cx.waker()).map_or_else(|| self.keep(cx.waker().clone()), Waiter)
     }
 
-    /// Wakes whoever waits at `place`, once.
+    /// Wakes the waiter at `place`, once.
     #[inline]
     pub(crate) fn wake(&self, place: &Cell<Waiter>, tasks: &Executor) {
         let waiter = place.replace(Waiter::NOBODY);

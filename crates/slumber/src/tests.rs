@@ -28,7 +28,7 @@ const PROTOCOL: &[Step] = &[Silence, Read, PublishAndReadAgain];
 #[derive(Default)]
 struct Model {
     slumber: Slumber<ModelWord>,
-    /// Who has said something, by their numbers, and how often the bell has rung since it was silenced.
+    /// The callers that have left a message, and how often the notifier was written since it was cleared.
     said: [AtomicUsize; CALLERS],
     bell: AtomicUsize,
 }

@@ -44,7 +44,7 @@ pub(crate) trait Backend {
     /// is reported at once if it is not known to be there.
     fn add(&mut self, source: &Rc<Source>) -> io::Result<()>;
 
-    /// Somebody waits to write to a socket, for the first time since it came with
+    /// A task waits to write to a socket, for the first time since it came with
     /// [`Ready::WRITE`]. Most sockets are never full, so their room need not be reported.
     fn report_room(&mut self, source: &Source) -> io::Result<()>;
 
@@ -179,7 +179,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Table {
-    /// Everything in it: foreign descriptors are to be read, sockets as somebody waits for them.
+    /// Everything in it: foreign descriptors are to be read, sockets as tasks wait for them.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = Wanted<'_>> {
         let watched = self.watched.iter().map(|(token, fd)| {
             let (token, fd) = (*token, fd.as_fd());

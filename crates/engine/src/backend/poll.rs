@@ -1,4 +1,4 @@
-//! `poll(2)`: every descriptor is handed over at each wait, asked for what somebody waits for.
+//! `poll(2)`: every descriptor is handed over at each wait, for the events that tasks wait for.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -50,7 +50,7 @@ impl Backend for Poll {
         Ok(())
     }
 
-    /// Who waits is looked up at each wait.
+    /// The waiting tasks are looked up at each wait.
     fn report_room(&mut self, _: &Source) -> io::Result<()> {
         Ok(())
     }

@@ -44,7 +44,7 @@ impl Backend for Select {
         Ok(())
     }
 
-    /// Who waits is looked up at each wait.
+    /// The waiting tasks are looked up at each wait.
     fn report_room(&mut self, _: &Source) -> io::Result<()> {
         Ok(())
     }

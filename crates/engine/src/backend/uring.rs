@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(told(Duration::from_secs(20)), 1);
     }
 
-    /// As epoll has it: who reads or writes on it hears of the error at once.
+    /// As epoll has it: a task that reads or writes on it gets the error at once.
     #[test]
     fn a_reset_connection_is_ready_for_everything() {
         let Ok(mut uring) = Uring::new(1) else { return };

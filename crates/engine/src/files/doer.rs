@@ -1,8 +1,8 @@
-//! Who does what may wait for the disk.
+//! Which threads do operations that may wait for the disk.
 
 use super::FilePool;
 
-/// Who does an operation on files, and so waits where that must be.
+/// The threads that do an operation on files, and wait where they must.
 #[derive(Clone, Debug)]
 pub enum Doer {
     /// A thread of this pool, if the kernel cannot answer from memory.

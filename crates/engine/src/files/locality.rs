@@ -2,7 +2,7 @@
 //!
 //! `RESOLVE_CACHED` promises that the *path* is walked in memory; opening a file of FUSE or NFS
 //! asks a server all the same. While only local file systems are mounted, every path is fine.
-//! Otherwise the path is walked first with `O_PATH`, which asks nobody, and the device that it
+//! Otherwise the path is walked first with `O_PATH`, which asks no server, and the device that it
 //! ends on is looked up in the table of mounts.
 
 use std::cell::{Cell, RefCell};

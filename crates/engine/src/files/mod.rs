@@ -103,7 +103,7 @@ impl Files {
         &self.pool
     }
 
-    /// The one who waits where nothing else is said: the default pool.
+    /// The waiter where nothing else is said: the default pool.
     pub fn doer(&self) -> Doer {
         Doer::Pool(self.pool.clone())
     }
@@ -196,7 +196,7 @@ impl Files {
         self.open_by(self.doer(), path, how).await
     }
 
-    /// As [`Files::open`]; whoever waits for the file here also waits for what is read of it.
+    /// As [`Files::open`]; the waiter for the file here also waits for reads of it.
     pub async fn open_by(
         &self,
         who: Doer,
@@ -298,7 +298,7 @@ impl Files {
         self.stat_by(self.doer(), path).await
     }
 
-    /// As [`Files::stat`], where it has to be waited for by `who`.
+    /// As [`Files::stat`], where `who` waits if it must.
     pub async fn stat_by(&self, who: Doer, path: &Path) -> io::Result<FileInfo> {
         let Some(pool) = who.pool(Touches::Name) else {
             return Ok(operation("stat", || rustix::fs::stat(path))?.into());
@@ -376,7 +376,7 @@ impl Files {
     }
 
     /// Creates a file with a name that is not taken: `prefix` and ten digits. Its path comes
-    /// with it; whoever keeps it renames it.
+    /// with it; a caller that keeps it renames it.
     pub async fn create_temp(
         &self,
         prefix: &Path,

@@ -41,7 +41,7 @@ pub(super) enum Access {
     Memory,
     /// One of the pool.
     Pool,
-    /// Whoever asks: the file is memory, or its users want to wait.
+    /// The calling thread: the file is memory, or its users want to wait.
     Here,
 }
 
@@ -58,7 +58,7 @@ impl OpenFile {
         &self.pool
     }
 
-    /// Who asks also waits.
+    /// The calling thread also waits.
     pub(crate) fn waits_here(&self) -> bool {
         self.access == Access::Here
     }

@@ -42,7 +42,7 @@ struct Shared {
 /// Starts a thread.
 pub(super) type Spawn = fn(Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-/// Who hears that the queue is full.
+/// Called when the queue is full.
 #[derive(Default)]
 struct Overflow(OnceLock<Hearer>);
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Overflow {
     }
 }
 
-/// Who hears how many operations wait, and how long one has waited that a thread takes now.
+/// Called with the number of waiting operations, and the wait of the one that a thread takes now.
 #[derive(Default)]
 struct Watcher(OnceLock<Watch>);
 
@@ -133,7 +133,7 @@ impl FilePool {
         self.0.0.lock().started
     }
 
-    /// Runs `work`, of which nobody waits for the answer. An error if the pool is full.
+    /// Runs `work` without a wait for its answer. An error if the pool is full.
     pub fn hand_over(&self, rank: Rank, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.0.0.push(rank, Box::new(work), self.0.0.queue).map_err(|(error, _)| error)
     }
@@ -149,8 +149,8 @@ impl FilePool {
         let _ = self.0.0.push(Rank::Write, Box::new(move || drop(file)), usize::MAX);
     }
 
-    /// As [`FilePool::hand_over`], however much there is to do: for what nobody would come back for, such as removing a
-    /// file that has no other name. It is for who has made what is to go, so that no more can wait than was made.
+    /// As [`FilePool::hand_over`], however much there is to do: for work that is never tried again, such as removing a
+    /// file that has no other name. Only the maker of such files calls it, so no more can wait than was made.
     pub fn insist(&self, rank: Rank, work: impl FnOnce() + Send + 'static) {
         // Without any thread it is done here, since it must be.
         if let Err((_, work)) = self.0.0.push(rank, Box::new(work), usize::MAX) {
@@ -284,7 +284,7 @@ thread_local! {
 
 /// Whether this thread may wait for a disk.
 pub(super) fn may_wait_here() -> bool {
-    // At a thread's end there is no more to be known, and nobody to be held up.
+    // At a thread's end there is no time to note and no loop to stall.
     MAY_WAIT.try_with(Cell::get).unwrap_or(true)
 }
 

@@ -1,19 +1,19 @@
 //! Which of the operations that wait for a thread goes next.
 //!
 //! A read goes before a write, since an answer waits for it; and writes have few threads at once, so that a disk
-//! that is slow to write, or a directory that many wait for, leaves threads to those who read. Nobody waits for
-//! ever: who was passed over often enough goes next.
+//! that is slow to write, or a directory that many wait for, leaves threads to reads. No operation waits for
+//! ever: an operation that was passed over often enough goes next.
 
 use std::collections::VecDeque;
 
 /// What an operation is for, from what goes first to what goes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
-    /// It reads, and somebody waits for the answer.
+    /// It reads, and a task waits for the answer.
     Read,
-    /// It writes, and somebody waits for that, or for the room that it makes: temporary files, uploads, logs.
+    /// It writes, and a task waits for that, or for the room that it makes: temporary files, uploads, logs.
     Write,
-    /// It writes, and nobody waits: files of a cache, and their removal.
+    /// It writes, and no task waits: files of a cache, and their removal.
     Later,
 }
 
@@ -40,7 +40,7 @@ impl<J> Line<J> {
 }
 
 impl<J> Lines<J> {
-    /// Lines before `threads` threads: half of them may write, and an eighth may do what nobody waits for.
+    /// Lines before `threads` threads: half of them may write, and an eighth may do work that no task waits for.
     pub(super) fn new(threads: usize) -> Self {
         let line =
             |most: usize| Line { jobs: VecDeque::new(), running: 0, most: most.max(1), passed: 0 };

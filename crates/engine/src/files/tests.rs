@@ -236,7 +236,7 @@ fn files_that_may_wait_are_closed_elsewhere() {
         let files = h.files();
         let path = dir.join("a");
         let started = || files.default_pool().started();
-        // Whoever writes has something to be flushed.
+        // A file that is written has something to be flushed.
         drop(files.hold(File::create(&path).unwrap()));
         assert_eq!(started(), 1);
         assert_eq!(files.run(|| ()).await.unwrap(), ());

@@ -36,7 +36,7 @@ impl Handle {
         Ok(Datagram(self.0.register(self, Fd::Shared(fd), Ready::WRITE)?))
     }
 
-    /// A socket that speaks to this address alone. The kernel is asked to report it once somebody waits for it.
+    /// A socket that speaks to this address alone. It is registered with the backend once a task waits for it.
     pub fn connect_datagrams(
         &self,
         to: &SocketAddrAny,
@@ -85,7 +85,7 @@ impl Datagram {
     }
 
     /// Receives one datagram into the spare capacity of `buf` (what does not fit is lost), without waiting: `None`
-    /// if nothing is there. Who then waits is told.
+    /// if nothing is there. A task that waits afterwards is woken.
     pub fn try_recv_from(&self, buf: &mut Vec<u8>) -> io::Result<Option<Received>> {
         if !self.0.source.is(Ready::READABLE) {
             return Ok(None);

@@ -11,7 +11,7 @@ use crate::{Joined, Stream};
 
 impl Stream {
     /// Other loops of the group ([`crate::Options::steal_group`]) may take this connection and another one, both of which are waited for:
-    /// together they are `joined`. It is given back at once if nobody can.
+    /// together they are `joined`. It comes back at once if no loop can.
     pub fn offer_with<'a>(
         &'a self,
         other: &Stream,

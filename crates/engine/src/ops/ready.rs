@@ -39,7 +39,7 @@ impl Stream {
     }
 
     /// True if it is known that the peer has closed its side or that the connection broke; of a stream
-    /// that nobody has waited for yet, it is not.
+    /// that no task has waited for yet, it is not.
     pub fn peek_closed(&self) -> bool {
         self.0.source.is(Ready::GONE)
     }
@@ -52,7 +52,7 @@ impl Future for Readable<'_> {
         let registered = &self.0.0;
         registered.report()?;
         if registered.source.is(Ready::READABLE) {
-            // Whoever waits so receives without waiting: this is where others get their turn.
+            // A task that waits so receives without waiting. So the budget is checked here.
             return if must_yield(cx) { Poll::Pending } else { Poll::Ready(Ok(())) };
         }
         registered.wait_read(cx)

@@ -31,7 +31,7 @@ impl Stream {
     }
 
     /// As [`Stream::recv`], without waiting: `None` if nothing is there, or if the task has done enough for this
-    /// turn ([`crate::is_spent`]). Who then waits ([`Stream::readable`]) is told either way.
+    /// turn ([`crate::is_spent`]). A task that waits afterwards ([`Stream::readable`]) is woken either way.
     #[inline]
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         self.0.try_recv(buf)
@@ -44,7 +44,7 @@ impl Stream {
         self.0.source.peek().is_ok_and(|there| there > 0)
     }
 
-    /// As [`Stream::readable`], for who does something else as long as nothing has come: what was reported may have been
+    /// As [`Stream::readable`], for tasks that do something else until then: what was reported may have been
     /// received already, so the socket is looked at.
     pub async fn arrived(&self) -> io::Result<()> {
         loop {
@@ -105,7 +105,7 @@ impl Registered {
                     }
                     return Ok(Some(n));
                 }
-                // Nobody would be told of more: the backend has refused the socket, see `report_or_break`.
+                // No event would come: the backend has refused the socket, see `report_or_break`.
                 Err(Errno::AGAIN) if self.source.is(Ready::ERR) => {
                     return Err(io::ErrorKind::ConnectionAborted.into());
                 }

@@ -42,7 +42,7 @@ impl Future for Pause<'_> {
         }
         registered.report_or_break();
         if source.is(Ready::READABLE) {
-            // Whoever has done enough for this turn would receive nothing, and rest again.
+            // A task without budget would receive nothing and rest again.
             if must_yield(cx) {
                 return Poll::Pending;
             }
@@ -99,7 +99,7 @@ impl Future for Offered<'_> {
         match Pin::new(&mut self.pause).poll(cx) {
             Poll::Ready(why) => Poll::Ready(self.withdraw().map(|idle| (why, idle))),
             Poll::Pending => {
-                // From now on whoever takes it out has it.
+                // From now on the loop that takes it out owns it.
                 self.idle = self.idle.take().and_then(|idle| self.pause.stream.0.offer(idle));
                 Poll::Pending
             }

@@ -62,7 +62,7 @@ impl Stream {
         Send { stream: self, chain, some: false, warm: 0, cold: None, patience, moved: true }
     }
 
-    /// As [`Stream::send`], but ready as soon as some of `chain` was sent: for who does something else between two
+    /// As [`Stream::send`], but ready as soon as some of `chain` was sent: for tasks that do something else between two
     /// pieces, such as to set a deadline for each. It is what to wait with after [`Stream::try_send`]: room alone
     /// is not enough where a file has to be read first.
     pub fn send_some<'a>(&'a self, chain: &'a mut Chain, patience: Patience) -> Send<'a> {
@@ -205,7 +205,7 @@ impl Registered {
         Ok(sent.unwrap_or(0))
     }
 
-    /// The kernel has no room. Nobody would be told of it if the backend has refused the socket: see `try_recv`.
+    /// The kernel has no room. No event would come if the backend has refused the socket: see `try_recv`.
     fn is_full(&self) -> io::Result<()> {
         if self.source.is(Ready::ERR) {
             return Err(io::ErrorKind::ConnectionAborted.into());
@@ -216,7 +216,7 @@ impl Registered {
 
     /// One system call's worth; `None` if there is no room. From a file, at most `from_file`.
     fn send_once(&self, chain: &mut Chain, from_file: u64) -> io::Result<Option<u64>> {
-        // Of a connection that broke it is the call that tells: who waited for room was told that it is there.
+        // The call reports a broken connection: its event said only that there is room.
         if !self.source.is(Ready::WRITABLE) {
             return Ok(None);
         }

@@ -51,9 +51,9 @@ pub trait World: Send + Sync {
     fn beside(&self) -> usize;
     /// This thread is the one that was given that number.
     fn begin_beside(&self, number: usize);
-    /// Whoever waits beside this loop looks again.
+    /// The thread beside this loop looks again.
     fn call_beside(&self);
-    /// This thread has nothing to do until then, or until somebody calls it, or whom it waits for is gone.
+    /// This thread has nothing to do until then, or until it is called, or until the thread that it waits for is gone.
     fn wait(&self, until: Option<u64>);
     /// A loop is about to begin its first turn.
     fn begin(&self);
@@ -252,7 +252,7 @@ pub(crate) mod seam {
         lists.iter().for_each(|list| world.leave(*list));
     }
 
-    /// A socket is in the list of who has which.
+    /// A socket is in the list of the loops' sockets.
     pub(crate) struct Known(RawFd, usize);
 
     pub(crate) fn opened(socket: BorrowedFd<'_>) -> Known {
@@ -287,7 +287,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 /// A backend that is asked what has come, and never sleeps: the world does that. What it reports comes in another
-/// order, and some of it later. Of listening sockets the kernel is not asked, since whom it tells depends on who sleeps.
+/// order, and some of it later. The kernel is not asked about listening sockets: it wakes loops by which of them sleep, and here none does.
 struct Simulated {
     world: &'static dyn World,
     real: Box<dyn Backend>,

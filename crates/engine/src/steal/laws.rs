@@ -34,7 +34,7 @@ const HELD: Duration = Duration::from_micros(900);
 /// How long a connection keeps its task: some of the pauses between requests are longer.
 const GRACE: Duration = Duration::from_millis(2);
 
-/// Who served which request of which connection.
+/// Which thread served which request of which connection.
 type Served = Arc<Mutex<Vec<(usize, u8, ThreadId)>>>;
 
 #[derive(Clone)]

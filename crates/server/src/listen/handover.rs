@@ -59,7 +59,7 @@ impl Handover {
         loop {
             let Some((fd, number)) = self.look()? else { return Ok(None) };
             rustix::net::recv(&self.receive, &mut [0; 8], RecvFlags::DONTWAIT)?;
-            // A message without a connection is nobody's.
+            // A message without a connection is dropped.
             if let Some(fd) = fd {
                 return Ok(Some((fd, number)));
             }

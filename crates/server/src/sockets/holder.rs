@@ -1,4 +1,4 @@
-//! Who has a port that is wanted: proc(5), as far as this process may see.
+//! Which process has a port that is wanted: proc(5), as far as this process may see.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_values::Address;
 
-/// Whoever holds an address, in words to follow a message; nothing where nobody is found.
+/// The holder of an address, in words to follow a message. Empty if none is found.
 pub fn held_by(address: &Address, udp: bool) -> String {
     let Address::Inet(wanted) = address else { return String::new() };
     let sockets = sockets(wanted, udp);

@@ -169,8 +169,8 @@ impl Sockets {
         self.list.iter()
     }
 
-    /// Closes the sockets that are for loops of other processes: a queue must not outlive the one
-    /// who accepts from it.
+    /// Closes the sockets that are for loops of other processes: a queue must not outlive
+    /// its accepting loops.
     pub fn keep_own(&mut self, rows: Range<usize>) {
         for socket in self.list.iter_mut().filter(|socket| socket.first == Some(0)) {
             socket.copies.truncate(rows.end);
@@ -234,7 +234,7 @@ impl Sockets {
                 while socket.copies.len() < wanted {
                     let (listen, number) = (&socket.listen, socket.copies.len());
                     let first = number == 0;
-                    // Who finds the port taken by another server is to hear of it, as with TCP, unless the
+                    // A server that finds the port taken by another one reports it, as with TCP, unless the
                     // configuration says that others may have it, too.
                     let alone = listen.udp && !listen.reuseport && first;
                     let share = if listen.udp { !alone } else { wanted > 1 };
@@ -273,7 +273,7 @@ impl Sockets {
     }
 }
 
-/// The master serves nobody, so it may sleep.
+/// The master serves no requests, so it may sleep.
 fn pause() {
     let time = Timespec { tv_sec: 0, tv_nsec: PAUSE.as_nanos() as i64 };
     let _ = rustix::thread::nanosleep(&time);

@@ -131,7 +131,7 @@ impl Control {
     }
 
     fn finish(self: &Rc<Self>, how: Retire) {
-        // Who reads the line below may rely on it: the loops take nothing more.
+        // A reader of the line below may rely on it: the loops take nothing more.
         self.all(move |_| turns::finish(how));
         if !self.finishing.replace(true) {
             log!(self.log, Notice, None, "gracefully shutting down");

@@ -1,7 +1,7 @@
 //! How evenly the loops work is looked at now and then, and told in the error log when it changes.
 //!
-//! The loops do so themselves, at the end of a turn, so nobody wakes up for it: while nobody works there is nothing to see. Only
-//! after uneven work those who saw it wake up until it is told that it is over.
+//! The loops do so themselves, at the end of a turn, so none wakes up for it: while no loop works there is nothing to see. Only
+//! after uneven work the loops that saw it wake up until its end is reported.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -195,7 +195,7 @@ impl Shared {
             let whole = Whole;
             match shared.further(index, cycle) {
                 Ok((mut own, mut turns)) => {
-                    // Who does not listen any more has failed to start another loop.
+                    // A receiver that is gone has failed to start another loop.
                     let _ = made.send(Ok(own.handle().remote()));
                     if let Err(e) = serve_on(&mut own, &mut turns) {
                         log!(shared.log(), Alert, None, "loop {index} ended {}", Cause(&e));
@@ -319,7 +319,7 @@ fn count(pool: &FilePool, worker: usize, cells: &Cells) {
     }
 }
 
-/// A loop that is alone has nobody to relieve.
+/// A single loop has no other to steal from.
 fn steal_group(config: &Config, log: &Log) -> Option<StealGroup> {
     if config.threads < 2 || !config.events.request_balance {
         return None;
@@ -344,7 +344,7 @@ fn end(own: Loop, turns: Turns) {
 }
 
 /// Ends the process when a loop's thread ends before its time, by a panic outside of a task or
-/// because its wait failed: half a worker would hold connections that nobody serves. The master
+/// because its wait failed: half a worker would hold connections that no loop serves. The master
 /// starts another one.
 struct Whole;
 

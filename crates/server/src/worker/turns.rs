@@ -37,7 +37,7 @@ pub fn flush_logs() {
     }
 }
 
-/// Whoever waits for a server behind looks, whichever loop of the process it is of.
+/// All tasks that wait for an upstream server look again, on every loop of the process.
 pub fn look() {
     if let Some(service) = SERVICE.with_borrow(Weak::upgrade) {
         service.look();

@@ -53,7 +53,7 @@ pub(crate) fn what_is_there_needs_no_event(kind: BackendKind) {
     assert_eq!(back, b"there");
 }
 
-/// A backend may refuse a socket, for want of memory: nobody would be told of what comes, and whoever waits for it
+/// A backend may refuse a socket, for want of memory: no event would come, and a task that waits for it
 /// would be told at once, on and on.
 pub(crate) fn who_cannot_be_waited_for_is_told(kind: BackendKind) {
     let mut site = Site::new(kind);
@@ -62,7 +62,7 @@ pub(crate) fn who_cannot_be_waited_for_is_told(kind: BackendKind) {
         stream.0.source.mark(Ready::ERR);
         let (received, _) = stream.recv(h.take_buf(100)).await;
         assert_eq!(received.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
-        // Nobody reads: there is room for so much.
+        // The peer does not read: there is room for so much.
         let mut sent = Ok(());
         while sent.is_ok() {
             sent = send(&stream, vec![0; 1 << 20]).await;
@@ -72,7 +72,7 @@ pub(crate) fn who_cannot_be_waited_for_is_told(kind: BackendKind) {
     });
 }
 
-/// Who takes exactly what is there is not told that it was all.
+/// A receive of exactly what is there does not report that it was all.
 pub(crate) fn what_was_received_does_not_arrive_again(kind: BackendKind) {
     let mut site = Site::new(kind);
     let play = client(&site, |mut socket| {
@@ -244,7 +244,7 @@ pub(crate) fn connecting_and_being_refused(kind: BackendKind) {
         send(&stream, &b"ping"[..]).await.unwrap();
         assert_eq!(receive(&stream).await.unwrap(), b"ping");
         assert_eq!(stream.peer_addr().unwrap(), Some(address.into()));
-        // A port that nobody listens on: bound and closed.
+        // A port without a listener: bound and closed.
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let refused = h.connect(&nobody.into(), &ConnectOptions::default()).await;
         assert_eq!(refused.err().unwrap().kind(), io::ErrorKind::ConnectionRefused);

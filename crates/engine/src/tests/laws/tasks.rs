@@ -186,7 +186,7 @@ pub(crate) fn a_task_that_wakes_itself_starves_nobody(kind: BackendKind) {
     play.join().unwrap();
 }
 
-/// Who finds much to do at once does a part of it, and whoever is ready by then comes first.
+/// A task with much to do at once does a part of it, and tasks that are ready by then come first.
 pub(crate) fn who_has_used_up_a_budget_lets_others_go_first(kind: BackendKind) {
     const BYTES: usize = 32 << 10;
     const MOST: usize = 256;

@@ -29,7 +29,7 @@ pub(crate) fn a_stale_event_is_dropped(kind: BackendKind) {
             idle.set(both);
             return std::future::ready(());
         }
-        // Both become readable in one turn; whoever is first closes the other one, and a new
+        // Both become readable in one turn; the first closes the other one, and a new
         // socket takes its descriptor and its slot.
         (&a).write_all(b"a").unwrap();
         (&b).write_all(b"b").unwrap();
@@ -48,7 +48,7 @@ pub(crate) fn a_stale_event_is_dropped(kind: BackendKind) {
     assert_eq!(*order.borrow(), ["quiet"]);
 }
 
-/// Evicts whoever else is parked and puts a fresh connection in the place.
+/// Evicts the other parked connection and puts a fresh connection in the place.
 struct CloseOthers;
 
 impl Idle for CloseOthers {
@@ -275,7 +275,7 @@ pub(crate) fn between_heavy_work_others_are_served(kind: BackendKind) {
     assert_eq!(*order.borrow(), ["first", "x", "second", "x", "third", "x"]);
 }
 
-/// Who gives up waiting for heavy work is forgotten.
+/// A task that gives up waiting for heavy work is forgotten.
 pub(crate) fn heavy_work_that_is_given_up_is_forgotten(kind: BackendKind) {
     let mut site = Site::new(kind);
     let h = site.h.clone();
