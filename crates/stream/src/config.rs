@@ -163,7 +163,7 @@ impl Proxy {
         ConnectOptions {
             deadline: Some(until),
             bind: from.map(Into::into),
-            freebind: self.bind.as_ref().is_some_and(|bind| bind.transparent),
+            transparent: self.bind.as_ref().is_some_and(|bind| bind.transparent),
             keepalive: self.keepalive,
             rcvbuf: self.rcvbuf,
             sndbuf: self.sndbuf,

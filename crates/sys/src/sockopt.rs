@@ -1,4 +1,4 @@
-//! Options of listening sockets that rustix does not name. tcp(7).
+//! Options of sockets that rustix does not name. tcp(7), ip(7).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,6 +13,14 @@ pub fn set_defer_accept(socket: BorrowedFd<'_>, seconds: i32) -> io::Result<()> 
 /// handshake. TCP_FASTOPEN.
 pub fn set_fast_open(socket: BorrowedFd<'_>, queue: i32) -> io::Result<()> {
     set_tcp(socket, libc::TCP_FASTOPEN, queue)
+}
+
+/// Allows a local address that is not this host's. Needs CAP_NET_RAW or CAP_NET_ADMIN. IP_TRANSPARENT, IPV6_TRANSPARENT.
+pub fn set_transparent(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
+    match is_ipv6 {
+        true => set(socket, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT, &1i32),
+        false => set(socket, libc::IPPROTO_IP, libc::IP_TRANSPARENT, &1i32),
+    }
 }
 
 /// Sends new connections of an SO_REUSEPORT group to its first `n` sockets, in the order in which

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
+
+use weir_sys::sockopt::set_transparent;
 
 use crate::seam::{self, Call};
 use crate::source::{Fd, Ready};
@@ -22,7 +24,7 @@ pub struct ConnectOptions {
     /// When to give up; it stays the stream's deadline.
     pub deadline: Option<Instant>,
     /// Allows a local address that is not this host's; nginx: `proxy_bind ... transparent`.
-    pub freebind: bool,
+    pub transparent: bool,
     /// The kernel's receive buffer, in bytes.
     pub rcvbuf: Option<usize>,
     /// The kernel's send buffer, in bytes.
@@ -113,10 +115,10 @@ pub(super) fn socket(
         sockopt::set_socket_keepalive(&fd, true)?;
     }
     if let Some(local) = &how.bind {
-        if how.freebind && family == AddressFamily::INET6 {
-            sockopt::set_ipv6_freebind(&fd, true)?;
-        } else if how.freebind {
-            sockopt::set_ip_freebind(&fd, true)?;
+        if how.transparent {
+            let set = set_transparent(fd.as_fd(), family == AddressFamily::INET6);
+            let errno = |e: io::Error| Errno::from_io_error(&e).unwrap_or(Errno::INVAL);
+            set.map_err(|e| Unbound::error(local, errno(e)))?;
         }
         rustix::net::bind(&fd, local).map_err(|errno| Unbound::error(local, errno))?;
     }

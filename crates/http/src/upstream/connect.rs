@@ -72,7 +72,7 @@ fn options(passing: &Passing, from: Option<SocketAddr>, now: Instant) -> Connect
         rcvbuf: passing.socket_rcvbuf.and_then(|n| usize::try_from(n).ok()),
         sndbuf: passing.socket_sndbuf.and_then(|n| usize::try_from(n).ok()),
         bind: from.map(Into::into),
-        freebind: passing.bind.as_ref().is_some_and(|bind| bind.transparent),
+        transparent: passing.bind.as_ref().is_some_and(|bind| bind.transparent),
         ..ConnectOptions::default()
     }
 }

@@ -160,6 +160,8 @@ pub struct Config {
     pub pid: Option<PathBuf>,
     /// The workers' user, when the master is root.
     pub user: Option<User>,
+    /// Some `..._bind` line has `transparent`: the workers of a root master keep CAP_NET_RAW.
+    pub transparent: bool,
     /// Worker processes.
     pub processes: usize,
     /// Loops per worker.
@@ -202,7 +204,9 @@ impl Config {
         for directive in main {
             said.take(directive, Context::MAIN)?;
         }
-        said.mean(paths)
+        let (mut config, warnings) = said.mean(paths)?;
+        config.transparent = main.iter().any(is_transparent);
+        Ok((config, warnings))
     }
 
     /// What nginx says where more connections are allowed than there may be open files.
@@ -219,6 +223,13 @@ impl Config {
     pub fn loops(&self) -> usize {
         self.processes * self.threads
     }
+}
+
+/// A `proxy_bind` or kin with `transparent`, or a block with one in it.
+fn is_transparent(directive: &Directive) -> bool {
+    let binds = directive.name.bytes.ends_with(b"_bind");
+    binds && directive.arg(1).is_some_and(|word| word.is("transparent"))
+        || directive.block().iter().any(is_transparent)
 }
 
 impl Said {
@@ -259,6 +270,7 @@ impl Said {
             master,
             pid: pid.or_else(|| paths.pid.clone()),
             user,
+            transparent: false,
             // Without a master this process is the only worker.
             processes: if master { processes } else { 1 },
             threads,

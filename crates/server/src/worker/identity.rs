@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capability_is_in_bounding_set,
-    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
 };
 use weir_log::{Cause, Log, log};
 use weir_sys::{environment, user};
@@ -85,10 +85,15 @@ fn become_user(config: &Config, log: &Log) -> Result<(), Failed> {
     // nginx goes on with root's groups.
     user::set_groups_of(&user.name, user.gid)
         .map_err(|e| fatal(format!("initgroups({name}, {})", user.gid), e))?;
+    if config.transparent && user.uid != 0 {
+        set_keep_capabilities(true)
+            .map_err(|e| fatal("prctl(PR_SET_KEEPCAPS, 1)".into(), e.into()))?;
+    }
     user::set_user(user.uid).map_err(|e| fatal(format!("setuid({})", user.uid), e))?;
     if user.uid != 0 {
         let none = CapabilitySet::empty();
-        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        let kept = if config.transparent { CapabilitySet::NET_RAW } else { none };
+        let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: none };
         set_capabilities(None, sets).map_err(|e| fatal("capset()".into(), e.into()))?;
     }
     Ok(())
