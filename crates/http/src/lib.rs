@@ -12,7 +12,7 @@
 //!
 //! 1. What a request is, and the site that it is served by: `request`, `site`, `variables`, `body`, `answer`,
 //!    `subrequest`, `files`, `counts`, `doing`, `secret`
-//! 2. How it is carried: `connection`, `http2`, `event_loop`
+//! 2. How it is carried: `carrier`, `connection`, `http2`, `event_loop`
 //! 3. Phases and configuration: `phases`, `core`, `config`
 //! 4. Other servers, and the cache: `upstream`
 //! 5. Modules, which only the list in `modules/mod.rs` names: `modules`
@@ -20,6 +20,7 @@
 
 mod answer;
 mod body;
+mod carrier;
 mod config;
 mod connection;
 mod core;

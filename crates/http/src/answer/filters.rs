@@ -131,7 +131,7 @@ impl Request {
     /// The next piece comes at an unknown time. With `flush`, what has passed the filters does not wait for it; what
     /// filters keep back does.
     pub async fn pause_body(&mut self, flush: bool) -> io::Result<()> {
-        self.send_h2_head_ahead()?;
+        self.send_head_ahead()?;
         if std::mem::take(&mut self.output.filters.promised) && !self.response.header_only {
             Box::pin(self.send_filtered(Chain::new(), Then::Pause)).await?;
         }
@@ -215,7 +215,7 @@ impl Request {
                 Part::Data(chain) => Box::pin(self.deliver(chain, Then::Pause)).await?,
                 Part::Of(sub) => {
                     if !sub.has_more() {
-                        self.send_h2_head_ahead()?;
+                        self.send_head_ahead()?;
                     }
                     while let Some((chain, then)) = sub.next().await? {
                         Box::pin(self.deliver(chain, then.max(Then::Pause))).await?;
@@ -249,8 +249,7 @@ impl Request {
 
     /// `sendfile off`, and TLS: files are read. Streams of HTTP/2 read them as far as there is a window.
     fn must_read(&self, chain: &Chain) -> bool {
-        self.h2.is_none()
-            && (!self.conf().core.sendfile || self.conn.stream.is_tls())
+        self.carrier.needs_files_in_memory(self.conn.stream.is_tls(), self.conf().core.sendfile)
             && chain.segments().any(|s| s.memory().is_none())
     }
 

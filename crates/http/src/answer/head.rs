@@ -1,18 +1,16 @@
 //! An answer's head as bytes. Which fields it has, and in which order, is the same for each version of HTTP;
 //! how a field is written is not.
 
-use weir_proto::http2::frame;
-use weir_proto::http2::hpack;
-
 use crate::answer::output::write_number;
 use crate::answer::response::reason;
 use crate::escape::{OwnTexts, within_line};
-use crate::http2::Stream;
 use crate::request::Request;
-use weir_values::Subject;
 
 /// Writes fields one after another.
-trait Fields {
+pub trait Fields {
+    /// The head may speak of its connection.
+    const OF_CONNECTION: bool;
+
     /// A field, whose value `write` appends.
     fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>));
 
@@ -31,92 +29,9 @@ trait Fields {
     }
 }
 
-/// Lines of HTTP/1, each begun by the end of the line before.
-struct Lines<'a> {
-    out: &'a mut Vec<u8>,
-    own_texts: &'static OwnTexts,
-}
-
-impl Fields for Lines<'_> {
-    #[inline]
-    fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
-        self.out.extend_from_slice(b"\r\n");
-        self.out.extend_from_slice(name);
-        self.out.extend_from_slice(b": ");
-        write(self.out);
-    }
-
-    #[inline]
-    fn own_texts(&self) -> &'static OwnTexts {
-        self.own_texts
-    }
-}
-
-/// What an upstream or a configuration may say of its own connection, and no answer over HTTP/2 may: RFC 9113,
-/// section 8.2.2. nginx: ngx_http_upstream_copy_upgrade.
-const OF_A_CONNECTION: [&[u8]; 4] =
-    [b"Upgrade", b"Keep-Alive", b"Proxy-Connection", b"Transfer-Encoding"];
-
-/// A block of HTTP/2.
-struct Block<'a> {
-    out: &'a mut Vec<u8>,
-    value: Vec<u8>,
-    own_texts: &'static OwnTexts,
-}
-
-impl Fields for Block<'_> {
-    #[inline]
-    fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
-        if OF_A_CONNECTION.iter().any(|of| name.eq_ignore_ascii_case(of)) {
-            return;
-        }
-        self.value.clear();
-        write(&mut self.value);
-        hpack::field(name, &self.value, self.out);
-    }
-
-    #[inline]
-    fn own_texts(&self) -> &'static OwnTexts {
-        self.own_texts
-    }
-}
-
 impl Request {
-    /// The head of an answer over HTTP/1.
-    pub fn write_h1_head(&self, out: &mut Vec<u8>) {
-        let response = &self.response;
-        out.reserve(512);
-        out.extend_from_slice(b"HTTP/1.1 ");
-        match &response.status_line {
-            Some(line) => {
-                let start = out.len();
-                out.extend_from_slice(line);
-                self.within_line(out, start);
-            }
-            None => write_status(response.status, out),
-        }
-        let own_texts = self.site.variables.own_texts();
-        self.write_fields(&mut Lines { out, own_texts });
-        out.extend_from_slice(b"\r\n\r\n");
-    }
-
-    /// The head of an answer over HTTP/2, as frames that do not end the stream.
-    pub fn write_h2_head(&self, stream: &Stream, out: &mut Vec<u8>) {
-        let begin = frame::leave_head(out);
-        let link = &stream.link;
-        link.ledger.answers.set(link.ledger.answers.get() + 1);
-        if link.table_changed() {
-            hpack::empty_table(out);
-        }
-        hpack::status(self.response.status, out);
-        let own_texts = self.site.variables.own_texts();
-        let mut block = Block { out, value: link.take_room(), own_texts };
-        self.write_fields(&mut block);
-        link.give_room(block.value);
-        frame::finish_headers(out, begin, stream.id, 0, link.frame_size());
-    }
-
-    fn write_fields(&self, out: &mut impl Fields) {
+    /// The fields of the answer, in their order.
+    pub fn write_fields<F: Fields>(&self, out: &mut F) {
         let response = &self.response;
         match response.server.as_deref() {
             None => out.own(b"Server", |out| {
@@ -149,7 +64,7 @@ impl Request {
         if response.chunked {
             out.own(b"Transfer-Encoding", |out| out.extend_from_slice(b"chunked"));
         }
-        if self.h2.is_none() {
+        if F::OF_CONNECTION {
             self.write_connection(out);
         }
         if response.varies_by_encoding && self.conf().core.gzip_vary {
@@ -220,7 +135,8 @@ impl Request {
     }
 }
 
-fn write_status(status: u16, out: &mut Vec<u8>) {
+/// The status with its words, as it stands in the first line of a head.
+pub fn write_status(status: u16, out: &mut Vec<u8>) {
     if status < 100 {
         out.extend_from_slice(if status < 10 { b"00" } else { b"0" });
     }

@@ -1,15 +1,15 @@
 //! The answer's way to the client: header filters, the head as bytes, body filters, framing, the socket.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Handle, OpenFile, Patience, Segment};
+use weir_engine::{Chain, Handle, OpenFile, Segment};
 use weir_proto::http1::{Method, Version, chunk_end, chunk_head};
 use weir_proto::{Renew, as_new};
 
 use crate::answer::filters::Filters;
+use crate::carrier::CONTINUE;
 use crate::connection::TIMED_OUT;
 use crate::doing;
 use crate::escape::within_line;
@@ -32,9 +32,6 @@ const HELD: u64 = 1024 * 1024;
 
 /// What the way of an answer behind its handler is called.
 pub const SENDING: &str = "sending";
-
-/// A part of an answer on its way: the bytes that it took, and how it ended.
-pub type Sending = Pin<Box<dyn Future<Output = (u64, io::Result<()>)>>>;
 
 /// What waits to be sent.
 #[derive(Default)]
@@ -124,11 +121,7 @@ impl Request {
             head = self.event_loop.handle.take_buf(HEAD.max(HEAD / 2 + body));
         }
         let before = head.len();
-        match &self.h2 {
-            Some(stream) => self.write_h2_head(stream, &mut head),
-            None if self.version > Version::Http09 => self.write_h1_head(&mut head),
-            None => {}
-        }
+        self.write_head(&mut head);
         self.response.head_bytes = (head.len() - before) as u64;
         self.output.head = head;
         self.response.sent = true;
@@ -155,7 +148,7 @@ impl Request {
     pub fn invite(&mut self) {
         let asked = std::mem::take(&mut self.body.expects_continue);
         if asked && self.version == Version::Http11 && self.is_main() {
-            self.output.head.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            self.output.head.extend_from_slice(CONTINUE);
         }
     }
 
@@ -164,6 +157,7 @@ impl Request {
         if self.event_loop.retiring() {
             self.keepalive = false;
         }
+        let has_frames = self.carrier.has_frames();
         let response = &mut self.response;
         let bodiless = matches!(response.status, 204 | 304);
         if bodiless || self.method == Method::Head {
@@ -171,8 +165,8 @@ impl Request {
         }
         if response.status == 204 {
             response.last_modified = None;
-            // nginx leaves what a server has sent with words for the status, but over HTTP/2.
-            if response.status_line.is_none() || self.h2.is_some() {
+            // nginx leaves what a server has sent with words for the status, but not over HTTP/2.
+            if response.status_line.is_none() || has_frames {
                 response.content_length = None;
                 response.content_type.clear();
             }
@@ -181,9 +175,9 @@ impl Request {
             response.last_modified = None;
         }
         let unknown = response.content_length.is_none() || response.expects_trailers;
-        // Nothing but a tunnel follows; frames of HTTP/2 tell themselves where a body ends.
+        // Nothing but a tunnel follows. Frames tell themselves where a body ends.
         let last_status = if self.method == Method::Connect { 299 } else { 199 };
-        let framed = self.h2.is_some() || response.status <= last_status;
+        let framed = has_frames || response.status <= last_status;
         if unknown && !framed && !bodiless && self.method != Method::Head {
             if self.version >= Version::Http11 && self.location.conf.core.chunked {
                 response.content_length = None;
@@ -211,7 +205,7 @@ impl Request {
     /// Frames a piece that has passed all filters. Waits while the client is slow.
     pub async fn finish(&mut self, chain: Chain, last: bool) -> io::Result<()> {
         let takes_trailers =
-            self.response.chunked || self.h2.is_some() && !self.response.header_only;
+            self.response.chunked || self.carrier.has_frames() && !self.response.header_only;
         if last && self.response.expects_trailers && takes_trailers {
             crate::modules::headers_filter::add_trailers(self);
         }
@@ -239,7 +233,7 @@ impl Request {
         if let Some(left) = &mut output.left {
             *left = left.saturating_sub(len);
         }
-        if self.h2.is_some() {
+        if self.carrier.has_frames() {
             let mut chain = chain;
             return output.chain.append(&mut chain);
         }
@@ -288,102 +282,13 @@ impl Request {
         if let Some(kind) = self.output.failed {
             return Err(kind.into());
         }
-        let sent = match self.h2.clone() {
-            Some(stream) => self.flush_h2(&stream).await,
-            None => self.flush_http1().await,
-        };
-        sent.inspect_err(|error| self.output.failed = Some(error.kind()))
-    }
-
-    async fn flush_http1(&mut self) -> io::Result<()> {
-        let output = &mut self.output;
-        if !output.head.is_empty() {
-            let head = std::mem::take(&mut output.head);
-            output.chain.push_front(head);
-        }
-        let total = output.chain.len();
-        if total == 0 {
-            return Ok(());
-        }
-        let (mut chain, ending) = (std::mem::take(&mut output.chain), output.ending);
-        let core = &self.location.conf.core;
-        chain.set_file_chunk(Some(core.sendfile_max_chunk));
-        if !ending {
-            // The next piece must not wait until the client has acknowledged this one.
-            self.conn.set_nodelay(core);
-        }
-        let conn = self.conn.clone();
-        if let Some(limit) = crate::answer::rate::rate(self) {
-            return crate::answer::rate::send_limited(self, &mut chain, limit).await;
-        }
-        // The usual case is one buffer and one send, without a look at the clock.
-        let sent = match conn.stream.try_send(&mut chain) {
-            Ok(_) if !chain.is_empty() => self.send_chain(&conn, &mut chain).await,
-            sent => sent.map(drop),
-        };
-        // Of what broke off counts what has gone.
-        self.output.sent += total.saturating_sub(chain.len());
-        sent
-    }
-
-    /// Takes what waits of an answer that is not at its end: who polls it sends it, and has the request for other
-    /// things meanwhile.
-    pub fn send_held(&mut self) -> Option<Sending> {
-        if let Some(stream) = self.h2.clone() {
-            return self.send_h2_held(stream);
-        }
-        let (head, mut chain, _) = self.output.take();
-        if !head.is_empty() {
-            chain.push_front(head);
-        }
-        if chain.is_empty() {
-            return None;
-        }
-        let core = &self.conf().core;
-        self.conn.set_nodelay(core);
-        chain.set_file_chunk(Some(core.sendfile_max_chunk));
-        let (conn, total, patience) = (self.conn.clone(), chain.len(), core.send_timeout);
-        Some(Box::pin(async move {
-            let sent = conn.stream.send(&mut chain, Patience::Idle(patience)).await;
-            (total.saturating_sub(chain.len()), sent)
-        }))
-    }
-
-    /// From now on the client has to read within `send_timeout`; a stream of HTTP/2 sees to that itself.
-    pub fn expect_reading(&self) {
-        if self.h2.is_none() {
-            let end = self.event_loop.handle.now() + self.conf().core.send_timeout;
-            self.conn.stream.set_deadline(Some(end));
-        }
+        self.send_waiting().await.inspect_err(|error| self.output.failed = Some(error.kind()))
     }
 
     /// Tells the log of a client that took too long to read.
     pub fn log_late(&self, error: &io::Error) {
         if error.kind() == io::ErrorKind::TimedOut {
             self.log(weir_log::Level::Info, format_args!("{TIMED_OUT}"));
-        }
-    }
-
-    async fn send_chain(
-        &mut self,
-        conn: &crate::connection::Conn,
-        chain: &mut Chain,
-    ) -> io::Result<()> {
-        let patience = Patience::Idle(self.conf().core.send_timeout);
-        let sent = conn.stream.send(chain, patience).await;
-        sent.inspect_err(|error| self.log_late(error))
-    }
-
-    /// Sends a part of what waits, at once: for who decides when.
-    pub async fn send_part(&mut self, part: &mut Chain) -> io::Result<()> {
-        match self.h2.clone() {
-            Some(stream) => self.send_h2_body(&stream, part, false).await,
-            None => {
-                let (conn, total) = (self.conn.clone(), part.len());
-                let sent = self.send_chain(&conn, part).await;
-                self.output.sent += total.saturating_sub(part.len());
-                sent
-            }
         }
     }
 }

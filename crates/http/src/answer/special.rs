@@ -16,8 +16,8 @@ pub fn finalize(r: &mut Request, status: u16) -> Step {
             r.response.status = status;
         }
         r.keepalive = false;
-        if let Some(stream) = r.h2.as_ref().filter(|_| status == 444) {
-            stream.shut_out();
+        if status == 444 {
+            r.carrier.shut_out();
         }
         return Step::Abort;
     }

@@ -1,22 +1,18 @@
 //! Reading a body piece by piece, and throwing away what nobody asked for.
 
-#![expect(clippy::disallowed_methods, reason = "this is the room")]
-
 use std::io;
 use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Patience, Segment, spend};
+use weir_engine::spend;
 use weir_log::Level;
 use weir_proto::http1::{BodyError, Version};
 
+use crate::carrier::{Arrival, Interim};
 use crate::connection::TIMED_OUT;
-use crate::http2::Stream;
 use crate::request::Request;
 
-/// Room for one read of a body.
-const PIECE: usize = 16 * 1024;
 /// So many bytes around a body's own cost a point: the heads of chunks, extensions, trailers.
 pub const FRAMING: usize = 16;
 
@@ -36,8 +32,8 @@ impl Request {
         if self.body.done {
             return true;
         }
-        if let Some(stream) = &self.h2 {
-            return stream.is_ended();
+        if let Some(arrival) = self.carrier.arrival() {
+            return arrival.ended;
         }
         let Some(mut decoder) = self.body.decoder.clone() else { return false };
         let mut at = self.body.at;
@@ -66,21 +62,6 @@ impl Request {
             }
         }
         Ok(None)
-    }
-
-    /// Waits until there may be more of the body, or its end.
-    pub async fn body_readable(&self) {
-        match &self.h2 {
-            Some(stream) => {
-                let core = &self.conf().core;
-                stream.readable(core.client_body_buffer_size, core.client_body_timeout).await;
-            }
-            None => {
-                let end = self.event_loop.handle.now() + self.conf().core.client_body_timeout;
-                self.conn.stream.set_deadline(Some(end));
-                let _ = self.conn.stream.readable().await;
-            }
-        }
     }
 
     /// Waits for more of the body, which [`Request::body_piece_now`] then finds.
@@ -149,11 +130,11 @@ impl Request {
 
     /// Looks at what was read; the answer is where data stands, if any.
     fn decode(&mut self) -> Result<Range<usize>, u16> {
-        if let Some(stream) = self.h2.clone() {
+        if let Some(arrival) = self.carrier.arrival() {
             let piece = self.body.at..self.buf.len();
             self.body.at = self.buf.len();
             self.body.received += piece.len() as u64;
-            self.body_came_by(&stream)?;
+            self.body_came(arrival)?;
             return Ok(piece);
         }
         let Some(decoder) = &mut self.body.decoder else {
@@ -204,7 +185,7 @@ impl Request {
         Err(413)
     }
 
-    /// `client_max_body_size`, of a body by a stream whose length was not announced.
+    /// `client_max_body_size`, of a body in frames whose length was not announced.
     fn check_chunked_size(&mut self) -> Result<(), u16> {
         let limit = self.conf().core.client_max_body_size;
         let received = self.body.received;
@@ -218,11 +199,11 @@ impl Request {
         Ok(())
     }
 
-    /// More of a body came by a stream, or its end: is it what was announced?
-    fn body_came_by(&mut self, stream: &Stream) -> Result<(), u16> {
-        let (received, ended) = (self.body.received, stream.is_drained());
+    /// More of a body came in frames, or its end: is it what was announced?
+    fn body_came(&mut self, arrival: Arrival) -> Result<(), u16> {
+        let (received, ended) = (self.body.received, arrival.drained);
         let announced = self.body.length.filter(|_| !self.body.chunked);
-        if stream.is_gone() {
+        if arrival.gone {
             self.log(Level::Info, format_args!("client prematurely closed stream"));
             return Err(self.give_up(400));
         }
@@ -254,30 +235,15 @@ impl Request {
 
     /// Reads more of the body in the place of what was read of it; `end` bounds what is thrown away.
     async fn read_body_bytes(&mut self, end: Option<Instant>) -> Result<(), u16> {
-        let (conn, core, now) =
-            (self.conn.clone(), &self.conf().core, self.event_loop.handle.now());
         let mut buf = std::mem::take(&mut self.buf);
         buf.truncate(self.parser.head().end as usize);
         self.body.at = buf.len();
-        if let Some(stream) = self.h2.clone() {
-            let (window, timeout) = (core.client_body_buffer_size, core.client_body_timeout);
-            let result = stream.receive(&mut buf, window, timeout).await;
-            self.buf = buf;
-            if let Ok(0) = result {
-                return self.body_came_by(&stream);
-            }
-            return self.body_received(result.map_err(|error| error.kind()));
-        }
-        buf.reserve(PIECE);
-        let deadline = match end {
-            Some(end) => end.min(now + core.lingering_timeout),
-            None => now + core.client_body_timeout,
-        };
-        conn.stream.set_deadline(Some(deadline));
-        let (result, buf) = conn.stream.recv(buf).await;
-        conn.stream.set_deadline(None);
+        let (result, buf) = self.receive_body(buf, end).await;
         self.buf = buf;
-        self.body_received(result.map_err(|error| error.kind()))
+        match (result, self.carrier.arrival()) {
+            (Ok(0), Some(arrival)) => self.body_came(arrival),
+            (result, _) => self.body_received(result.map_err(|error| error.kind())),
+        }
     }
 
     fn body_received(&mut self, result: Result<usize, io::ErrorKind>) -> Result<(), u16> {
@@ -288,17 +254,15 @@ impl Request {
                 Err(self.give_up(400))
             }
             Ok(n) => {
-                // Over HTTP/1 what is read may belong to the next request: it counts where it is decoded.
-                if self.h2.is_some() {
+                // Without frames, what is read may belong to the next request: it counts where it is decoded.
+                if self.carrier.has_frames() {
                     self.request_length += n as u64;
                 }
                 Ok(())
             }
             Err(io::ErrorKind::TimedOut) => {
                 self.log(Level::Info, format_args!("{TIMED_OUT}"));
-                if self.h2.is_none() {
-                    self.conn.timed_out(&self.conf().core);
-                }
+                self.body_timed_out();
                 Err(self.give_up(408))
             }
             Err(_) => {
@@ -320,16 +284,12 @@ impl Request {
         if !asked || self.version != Version::Http11 || self.response.sent {
             return Ok(());
         }
-        let (conn, core) = (self.conn.clone(), &self.conf().core);
-        let mut chain = Chain::default();
-        chain.push(Segment::Bytes(Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n")));
-        let Err(error) = conn.stream.send(&mut chain, Patience::Idle(core.send_timeout)).await
-        else {
+        let Err(error) = self.send_interim(Interim::Continue, std::iter::empty()).await.1 else {
             return Ok(());
         };
         self.log_late(&error);
         if error.kind() == io::ErrorKind::TimedOut {
-            conn.timed_out(core);
+            self.body_timed_out();
         }
         self.body.left = true;
         Err(self.give_up(408))

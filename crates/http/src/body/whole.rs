@@ -31,7 +31,7 @@ impl Request {
         let known = self.body.length.and_then(|n| usize::try_from(n).ok());
         let mut gathered = Vec::with_capacity(known.unwrap_or(0).min(room));
         // A body that misses the buffer by a little is not worth a file; over HTTP/2 nginx does not say so.
-        let limit = if self.h2.is_some() { room } else { room + room / 4 };
+        let limit = if self.carrier.has_frames() { room } else { room + room / 4 };
         let mut beside_head = !in_file && self.is_beside_head(known);
         let fits = known.is_some_and(|length| length <= limit && !in_file || beside_head);
         let fits = fits || !buffered && !in_file;
@@ -59,7 +59,7 @@ impl Request {
         let buffer = if head < limits.first { limits.first } else { limits.line };
         let came = self.buf.len().saturating_sub(head);
         let needed = known.unwrap_or(came);
-        self.h2.is_none() && came > 0 && head.saturating_add(needed) <= buffer
+        !self.carrier.has_frames() && came > 0 && head.saturating_add(needed) <= buffer
     }
 
     /// The request has a body, even if it is empty.

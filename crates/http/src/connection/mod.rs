@@ -469,23 +469,6 @@ fn log(r: &mut Request) {
     }
 }
 
-impl Request {
-    /// Waits until the client leaves: closes its connection, or gives the stream up. What it was never to hear of goes on.
-    pub async fn client_left(&self) {
-        if self.is_unheard() {
-            return std::future::pending().await;
-        }
-        match &self.h2 {
-            Some(stream) => stream.gone().await,
-            None => {
-                // A deadline of an earlier send would end this wait.
-                self.conn.stream.set_deadline(None);
-                let _ = self.conn.stream.socket().closed().await;
-            }
-        }
-    }
-}
-
 /// Lets a client that still sends hear the answer before the connection closes.
 async fn linger(r: &mut Request) {
     let core = &r.conf().core;

@@ -11,6 +11,7 @@ use weir_proto::http2::frame::ErrorCode;
 
 use super::stream::Stream;
 use crate::body::Linger;
+use crate::carrier::Carrier;
 use crate::connection::Begun;
 use crate::doing;
 use crate::modules::ssl;
@@ -58,7 +59,7 @@ async fn serve(running: Running, fields: Fields) {
     conn.requests.set(conn.requests.get() + 1);
     let Fields { scratch, verdict, len, ended } = fields;
     let mut r = Request::new(conn, event_loop.clone(), scratch);
-    r.h2 = Some(stream.clone());
+    r.carrier = Carrier::http2(stream.clone());
     let accepted = accept(&mut r, verdict.as_ref().err(), len, ended);
     let begun = Begun(&mut r);
     event_loop.metrics.add(Metric::Requests, 1);
@@ -80,7 +81,7 @@ async fn serve(running: Running, fields: Fields) {
     begun.0.blocked = blocked;
     drop(begun);
     let core = &r.conf().core;
-    r.h2 = None;
+    r.carrier = Carrier::default();
     event_loop.give_scratch(r.give_room());
     let malformed = verdict.is_err();
     if !malformed && stream.is_closed() && core.lingering_close != Linger::Off {
@@ -101,7 +102,7 @@ fn accept(
     meaning::accept(r);
     r.request_length = len;
     // All of a short body may have come with the head.
-    let drained = r.h2.as_ref().is_none_or(|stream| stream.is_drained());
+    let drained = r.carrier.arrival().is_none_or(|arrival| arrival.drained);
     r.body.starts_at(r.buf.len());
     r.body.comes_by_stream(drained, ended);
     selected?;

@@ -3,6 +3,7 @@
 use weir_conf::{Directive as Line, Error};
 use weir_proto::http2::frame::MAX_WINDOW;
 
+use crate::carrier::Protocol;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::site::module::Module;
 
@@ -86,7 +87,7 @@ pub const MODULE: Module = Module {
     directives: DIRECTIVES,
     init: |setup| {
         setup.variables.define("http2", |r, out| {
-            if r.h2.is_some() {
+            if r.carrier.protocol() == Protocol::Http2 {
                 out.extend_from_slice(if r.conn.stream.is_tls() { b"h2" } else { b"h2c" });
             }
             true

@@ -58,14 +58,11 @@ pub fn accept(r: &mut Request) {
     };
 }
 
-/// Tells the log of lines that were left out because of odd names; of fields over HTTP/2, the name.
+/// Tells the log of fields that were left out because of odd names.
 pub fn tell_dropped(r: &Request) {
     for line in &r.parser.head().dropped {
         let text = line.of(&r.buf);
-        let (what, shown) = match r.h2 {
-            Some(_) => ("header", text.split(|b| *b == b':').next().unwrap_or_default()),
-            None => ("header line", text),
-        };
+        let (what, shown) = r.carrier.dropped_field(text);
         let shown = String::from_utf8_lossy(shown);
         let doing = "while reading client request headers";
         r.log(Level::Info, format_args!("client sent invalid {what}: \"{shown}\" {doing}"));

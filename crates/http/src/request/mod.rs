@@ -17,10 +17,10 @@ use crate::address::Address;
 use crate::answer::output::Output;
 use crate::answer::response::Response;
 use crate::body::Body;
+use crate::carrier::Carrier;
 use crate::connection::Conn;
 use crate::counts::Processing;
 use crate::event_loop::LoopState;
-use crate::http2::Stream;
 use crate::modules::Contexts;
 use crate::regex::Captures;
 use crate::site::content::Content;
@@ -34,8 +34,8 @@ use crate::variables::Values;
 pub struct Request {
     /// The connection that it came on.
     pub conn: Rc<Conn>,
-    /// The stream that it came by, if it came over HTTP/2.
-    pub h2: Option<Rc<Stream>>,
+    /// How it came, and how its answer goes.
+    pub carrier: Carrier,
     /// This loop's state.
     pub event_loop: Rc<LoopState>,
     /// The configuration. A worker process serves one for its whole life, so nothing counts references to it.
@@ -143,7 +143,7 @@ impl Request {
         Request {
             started: event_loop.handle.now(),
             conn,
-            h2: None,
+            carrier: Carrier::default(),
             event_loop,
             site,
             server,
@@ -199,7 +199,7 @@ impl Request {
             chosen_content,
             started: _,
             spare: _,
-            h2,
+            carrier,
             buf,
             parser,
             method,
@@ -244,7 +244,8 @@ impl Request {
         (*request_length, *pipelined) = (0, !buf.is_empty());
         (*blocked, *limit_rate) = (Duration::ZERO, None);
         *processing = Processing::default();
-        (*h2, *sub, *family) = (None, None, None);
+        *carrier = Carrier::default();
+        (*sub, *family) = (None, None);
     }
 
     /// Ends the request and gives back its room as it is.

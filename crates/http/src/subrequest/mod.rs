@@ -220,7 +220,7 @@ impl Request {
         family.live.set(family.live.get() + 1);
         let counted = Counted(family.clone());
         let mut sr = Request::new(self.conn.clone(), self.event_loop.clone(), Scratch::default());
-        sr.h2 = self.h2.clone();
+        sr.carrier = self.carrier.clone();
         sr.server = self.server;
         sr.location = self.site.location(self.server.location);
         let mut head = self.head().clone();

@@ -15,7 +15,7 @@ use super::protocol::Protocol;
 use super::relay::tell;
 use super::source::Source;
 use super::upload::{Rest, Way, Went};
-use crate::answer::output::Sending;
+use crate::carrier::Sending;
 use crate::phases::Step;
 use crate::request::Request;
 

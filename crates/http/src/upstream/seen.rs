@@ -1,6 +1,5 @@
 //! From the header lines of a server's answer to the head that the client sees.
 
-use weir_engine::{Chain, Patience};
 use weir_log::Level;
 use weir_proto::Span;
 use weir_proto::http1::{Header, HeaderId, Version};
@@ -8,6 +7,7 @@ use weir_proto::http1::{Header, HeaderId, Version};
 use super::fault::{CLIENT_GONE, Fault};
 use super::passing::Passing;
 use super::protocol::{Answer, Protocol};
+use crate::carrier::Interim;
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -265,21 +265,8 @@ pub async fn hints(
         return Ok(());
     }
     let fields = fields.map(|h| (h.name.of(buf), h.value.of(buf)));
-    if let Some(stream) = r.h2.clone() {
-        let sent = stream.send_hints(fields).map_err(|_| CLIENT_GONE)?;
-        r.output.sent += sent;
-        return Ok(());
-    }
-    let mut text = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
-    for (name, value) in fields {
-        text.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
-    }
-    text.extend_from_slice(b"\r\n");
-    r.output.sent += text.len() as u64;
-    let mut chain = Chain::new();
-    chain.push(text);
-    let conn = r.conn.clone();
-    let sent = conn.stream.send(&mut chain, Patience::Idle(r.conf().core.send_timeout)).await;
+    let (bytes, sent) = r.send_interim(Interim::EarlyHints, fields).await;
+    r.output.sent += bytes;
     sent.map_err(|_| CLIENT_GONE)
 }
 

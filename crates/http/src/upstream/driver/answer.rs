@@ -48,7 +48,7 @@ impl Run {
             self.leave(r, talk, &answer, protocol);
             return self.over(r, Step::Status(answer.status));
         }
-        if answer.status == 101 && r.h2.is_some() {
+        if answer.status == 101 && !r.carrier.can_upgrade() {
             // RFC 9113, section 8.6: there is no such answer. The client may have asked for it, so the server is not
             // to blame.
             complain(r, "upstream sent 101, which HTTP/2 does not have", Doing::ReadingHead);

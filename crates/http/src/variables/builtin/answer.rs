@@ -38,10 +38,9 @@ pub const TABLE: &[(&str, Read)] = &[
     ("sent_http_link", |r, out| prefixed::response_header(r, b"link", out)),
 ];
 
-/// What was sent without the head, and over HTTP/2 without what frames are made of.
+/// What was sent without the head and without what frames are made of.
 pub fn body_bytes(r: &Request) -> u64 {
-    let framing = r.h2.as_ref().map_or(0, |stream| stream.framing());
-    r.output.sent.saturating_sub(r.response.head_bytes + framing)
+    r.output.sent.saturating_sub(r.response.head_bytes + r.carrier.framing())
 }
 
 /// `$status`

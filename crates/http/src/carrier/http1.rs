@@ -1,0 +1,182 @@
+//! HTTP/1: the request has the connection to itself.
+
+#![expect(clippy::disallowed_methods, reason = "this is the room")]
+
+use std::io;
+use std::time::Instant;
+
+use weir_engine::{Chain, Patience};
+use weir_proto::http1::Version;
+use weir_values::Subject;
+
+use super::{Interim, Sending};
+use crate::answer::head::{Fields, write_status};
+use crate::answer::rate;
+use crate::escape::OwnTexts;
+use crate::request::Request;
+
+/// Room for one read of a body.
+const PIECE: usize = 16 * 1024;
+
+/// The answer to `Expect: 100-continue`, in front of another answer.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+fn status_line(what: Interim) -> &'static [u8] {
+    match what {
+        Interim::Continue => b"HTTP/1.1 100 Continue\r\n",
+        Interim::EarlyHints => b"HTTP/1.1 103 Early Hints\r\n",
+    }
+}
+
+pub async fn receive(
+    r: &Request,
+    mut buf: Vec<u8>,
+    end: Option<Instant>,
+) -> (io::Result<usize>, Vec<u8>) {
+    let (core, now) = (&r.conf().core, r.event_loop.handle.now());
+    buf.reserve(PIECE);
+    let deadline = match end {
+        Some(end) => end.min(now + core.lingering_timeout),
+        None => now + core.client_body_timeout,
+    };
+    r.conn.stream.set_deadline(Some(deadline));
+    let received = r.conn.stream.recv(buf).await;
+    r.conn.stream.set_deadline(None);
+    received
+}
+
+pub async fn readable(r: &Request) {
+    let end = r.event_loop.handle.now() + r.conf().core.client_body_timeout;
+    r.conn.stream.set_deadline(Some(end));
+    let _ = r.conn.stream.readable().await;
+}
+
+pub async fn left(r: &Request) {
+    // A deadline of an earlier send would end this wait.
+    r.conn.stream.set_deadline(None);
+    let _ = r.conn.stream.socket().closed().await;
+}
+
+/// Lines, each begun by the end of the line before.
+struct Lines<'a> {
+    out: &'a mut Vec<u8>,
+    own_texts: &'static OwnTexts,
+}
+
+impl Fields for Lines<'_> {
+    const OF_CONNECTION: bool = true;
+
+    #[inline]
+    fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        self.out.extend_from_slice(b"\r\n");
+        self.out.extend_from_slice(name);
+        self.out.extend_from_slice(b": ");
+        write(self.out);
+    }
+
+    #[inline]
+    fn own_texts(&self) -> &'static OwnTexts {
+        self.own_texts
+    }
+}
+
+/// A head, but for a request that has no version, whose answer has none either.
+pub fn write_head(r: &Request, out: &mut Vec<u8>) {
+    if r.version <= Version::Http09 {
+        return;
+    }
+    let response = &r.response;
+    out.reserve(512);
+    out.extend_from_slice(b"HTTP/1.1 ");
+    match &response.status_line {
+        Some(line) => {
+            let start = out.len();
+            out.extend_from_slice(line);
+            r.within_line(out, start);
+        }
+        None => write_status(response.status, out),
+    }
+    let own_texts = r.site.variables.own_texts();
+    r.write_fields(&mut Lines { out, own_texts });
+    out.extend_from_slice(b"\r\n\r\n");
+}
+
+pub async fn send_waiting(r: &mut Request) -> io::Result<()> {
+    let (head, mut chain, ending) = r.output.take();
+    if !head.is_empty() {
+        chain.push_front(head);
+    }
+    let total = chain.len();
+    if total == 0 {
+        return Ok(());
+    }
+    let core = &r.conf().core;
+    chain.set_file_chunk(Some(core.sendfile_max_chunk));
+    if !ending {
+        // The next piece must not wait until the client has acknowledged this one.
+        r.conn.set_nodelay(core);
+    }
+    if let Some(limit) = rate::rate(r) {
+        return rate::send_limited(r, &mut chain, limit).await;
+    }
+    // The usual case is one buffer and one send, without a look at the clock.
+    let sent = match r.conn.stream.try_send(&mut chain) {
+        Ok(_) if !chain.is_empty() => send_chain(r, &mut chain).await,
+        sent => sent.map(drop),
+    };
+    // Of what broke off counts what has gone.
+    r.output.sent += total.saturating_sub(chain.len());
+    sent
+}
+
+pub async fn send_part(r: &mut Request, part: &mut Chain) -> io::Result<()> {
+    let total = part.len();
+    let sent = send_chain(r, part).await;
+    r.output.sent += total.saturating_sub(part.len());
+    sent
+}
+
+async fn send_chain(r: &Request, chain: &mut Chain) -> io::Result<()> {
+    let patience = Patience::Idle(r.conf().core.send_timeout);
+    let sent = r.conn.stream.send(chain, patience).await;
+    sent.inspect_err(|error| r.log_late(error))
+}
+
+pub fn send_held(r: &mut Request) -> Option<Sending> {
+    let (head, mut chain, _) = r.output.take();
+    if !head.is_empty() {
+        chain.push_front(head);
+    }
+    if chain.is_empty() {
+        return None;
+    }
+    let core = &r.conf().core;
+    r.conn.set_nodelay(core);
+    chain.set_file_chunk(Some(core.sendfile_max_chunk));
+    let (conn, total, patience) = (r.conn.clone(), chain.len(), core.send_timeout);
+    Some(Box::pin(async move {
+        let sent = conn.stream.send(&mut chain, Patience::Idle(patience)).await;
+        (total.saturating_sub(chain.len()), sent)
+    }))
+}
+
+pub async fn send_interim<'a>(
+    r: &Request,
+    what: Interim,
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> (u64, io::Result<()>) {
+    let mut text = status_line(what).to_vec();
+    for (name, value) in fields {
+        text.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
+    }
+    text.extend_from_slice(b"\r\n");
+    let (mut chain, len) = (Chain::new(), text.len() as u64);
+    chain.push(text);
+    let patience = Patience::Idle(r.conf().core.send_timeout);
+    (len, r.conn.stream.send(&mut chain, patience).await)
+}
+
+pub fn expect_reading(r: &Request) {
+    let end = r.event_loop.handle.now() + r.conf().core.send_timeout;
+    r.conn.stream.set_deadline(Some(end));
+}
