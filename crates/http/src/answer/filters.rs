@@ -249,7 +249,7 @@ impl Request {
 
     /// `sendfile off`, and TLS: files are read. Streams of HTTP/2 read them as far as there is a window.
     fn must_read(&self, chain: &Chain) -> bool {
-        self.carrier.needs_files_in_memory(self.conn.stream.is_tls(), self.conf().core.sendfile)
+        self.carrier.needs_files_in_memory(self.conn.is_tls(), self.conf().core.sendfile)
             && chain.segments().any(|s| s.memory().is_none())
     }
 

@@ -115,7 +115,7 @@ impl Request {
     /// `absolute_redirect`: a path becomes a URL of this server.
     fn write_location(&self, location: &[u8], out: &mut Vec<u8>) {
         let core = &self.conf().core;
-        let secure = self.conn.stream.is_tls();
+        let secure = self.conn.is_tls();
         out.extend_from_slice(if secure { b"https://" } else { b"http://" });
         if core.server_name_in_redirect {
             out.extend_from_slice(self.server.name().as_bytes());

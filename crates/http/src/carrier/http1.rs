@@ -39,22 +39,22 @@ pub async fn receive(
         Some(end) => end.min(now + core.lingering_timeout),
         None => now + core.client_body_timeout,
     };
-    r.conn.stream.set_deadline(Some(deadline));
-    let received = r.conn.stream.recv(buf).await;
-    r.conn.stream.set_deadline(None);
+    r.conn.wire().set_deadline(Some(deadline));
+    let received = r.conn.wire().recv(buf).await;
+    r.conn.wire().set_deadline(None);
     received
 }
 
 pub async fn readable(r: &Request) {
     let end = r.event_loop.handle.now() + r.conf().core.client_body_timeout;
-    r.conn.stream.set_deadline(Some(end));
-    let _ = r.conn.stream.readable().await;
+    r.conn.wire().set_deadline(Some(end));
+    let _ = r.conn.wire().readable().await;
 }
 
 pub async fn left(r: &Request) {
     // A deadline of an earlier send would end this wait.
-    r.conn.stream.set_deadline(None);
-    let _ = r.conn.stream.socket().closed().await;
+    r.conn.wire().set_deadline(None);
+    let _ = r.conn.wire().socket().closed().await;
 }
 
 /// Lines, each begun by the end of the line before.
@@ -120,7 +120,7 @@ pub async fn send_waiting(r: &mut Request) -> io::Result<()> {
         return rate::send_limited(r, &mut chain, limit).await;
     }
     // The usual case is one buffer and one send, without a look at the clock.
-    let sent = match r.conn.stream.try_send(&mut chain) {
+    let sent = match r.conn.wire().try_send(&mut chain) {
         Ok(_) if !chain.is_empty() => send_chain(r, &mut chain).await,
         sent => sent.map(drop),
     };
@@ -138,7 +138,7 @@ pub async fn send_part(r: &mut Request, part: &mut Chain) -> io::Result<()> {
 
 async fn send_chain(r: &Request, chain: &mut Chain) -> io::Result<()> {
     let patience = Patience::Idle(r.conf().core.send_timeout);
-    let sent = r.conn.stream.send(chain, patience).await;
+    let sent = r.conn.wire().send(chain, patience).await;
     sent.inspect_err(|error| r.log_late(error))
 }
 
@@ -155,7 +155,7 @@ pub fn send_held(r: &mut Request) -> Option<Sending> {
     chain.set_file_chunk(Some(core.sendfile_max_chunk));
     let (conn, total, patience) = (r.conn.clone(), chain.len(), core.send_timeout);
     Some(Box::pin(async move {
-        let sent = conn.stream.send(&mut chain, Patience::Idle(patience)).await;
+        let sent = conn.wire().send(&mut chain, Patience::Idle(patience)).await;
         (total.saturating_sub(chain.len()), sent)
     }))
 }
@@ -173,10 +173,10 @@ pub async fn send_interim<'a>(
     let (mut chain, len) = (Chain::new(), text.len() as u64);
     chain.push(text);
     let patience = Patience::Idle(r.conf().core.send_timeout);
-    (len, r.conn.stream.send(&mut chain, patience).await)
+    (len, r.conn.wire().send(&mut chain, patience).await)
 }
 
 pub fn expect_reading(r: &Request) {
     let end = r.event_loop.handle.now() + r.conf().core.send_timeout;
-    r.conn.stream.set_deadline(Some(end));
+    r.conn.wire().set_deadline(Some(end));
 }

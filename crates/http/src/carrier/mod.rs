@@ -258,7 +258,7 @@ impl Request {
     ) -> (u64, io::Result<()>) {
         match &self.carrier.0 {
             Kind::Http1 => http1::send_interim(self, what, fields).await,
-            Kind::Http2(stream) => match stream.send_interim(what, fields) {
+            Kind::Http2(stream) => match stream.send_interim(what.status(), fields) {
                 Ok(sent) => (sent, Ok(())),
                 Err(error) => (0, Err(error)),
             },

@@ -2,6 +2,9 @@
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +12,8 @@ use weir_engine::{Handle, Stream};
 use weir_log::{Level, Log};
 use weir_proto::proxy_protocol;
 use weir_ssl::server::Shown;
-use weir_tls::{Secured, Wire};
+use weir_sys::tcpinfo::{TcpInfo, tcp_info};
+use weir_tls::{Connection, Secured, Wire};
 
 use crate::address::Address;
 use crate::modules::ssl::Secure;
@@ -19,10 +23,9 @@ use weir_ssl::Handed;
 /// At the most this much is thrown away of what a client still sends when its answer is done.
 const LINGER_READ: usize = 4096;
 
-/// What the requests of a connection share.
-pub struct Conn {
-    /// The socket, with or without TLS.
-    pub stream: Wire,
+/// What is known of a connection, whoever serves it and however its bytes go.
+#[derive(Clone)]
+pub struct Facts {
     /// What is known of its TLS; there too where a client speaks none on a port that wants it.
     pub tls: Option<Arc<Secure>>,
     /// It was another listener's, which handed it over.
@@ -41,7 +44,30 @@ pub struct Conn {
     nodelay: Cell<bool>,
     /// What a balancer in front said of the client.
     pub proxy: OnceCell<Arc<proxy_protocol::Header>>,
+}
+
+/// What the requests of a connection share: its facts, which anything may read, and its transport, which belongs to
+/// carriers and tunnels ([`Conn::wire`]).
+pub struct Conn {
+    wire: Wire,
+    facts: Facts,
     local: OnceCell<Address>,
+}
+
+impl Deref for Conn {
+    type Target = Facts;
+
+    #[inline]
+    fn deref(&self) -> &Facts {
+        &self.facts
+    }
+}
+
+impl DerefMut for Conn {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Facts {
+        &mut self.facts
+    }
 }
 
 /// What is known of a connection from the listener that handed it over.
@@ -55,32 +81,24 @@ pub struct Before {
 /// A connection between two requests, apart from its socket: small, and free to move to another thread.
 pub struct Resting {
     secured: Option<Secured>,
-    tls: Option<Arc<Secure>>,
-    before: Option<Arc<Before>>,
-    peer: Address,
-    listen: usize,
-    number: u64,
-    requests: u64,
-    started: Instant,
-    nodelay: bool,
-    proxy: OnceCell<Arc<proxy_protocol::Header>>,
+    facts: Facts,
 }
 
 impl Resting {
     /// A new connection.
     pub fn new(peer: Address, listen: usize, number: u64, started: Instant) -> Resting {
-        Resting {
-            secured: None,
+        let facts = Facts {
             tls: None,
             before: None,
             peer,
             listen,
             number,
-            requests: 0,
+            requests: Cell::new(0),
             started,
-            nodelay: false,
+            nodelay: Cell::new(false),
             proxy: OnceCell::new(),
-        }
+        };
+        Resting { secured: None, facts }
     }
 
     /// One that another listener has handed over: its socket, and what was read of it.
@@ -92,70 +110,67 @@ impl Resting {
     ) -> (Stream, Resting, Vec<u8>) {
         let Handed { wire, shown, peer, local, proxy, bytes, .. } = handed;
         let (stream, secured) = wire.part();
-        let proxy = proxy.map_or_else(OnceCell::new, |header| OnceCell::from(Arc::from(header)));
-        let new = Resting::new(peer, listen, number, now);
-        let before = Some(Arc::new(Before { shown, local }));
-        (stream, Resting { secured, before, proxy, ..new }, bytes)
+        let mut resting = Resting { secured, ..Resting::new(peer, listen, number, now) };
+        resting.facts.before = Some(Arc::new(Before { shown, local }));
+        if let Some(header) = proxy {
+            resting.facts.proxy = OnceCell::from(Arc::from(header));
+        }
+        (stream, resting, bytes)
     }
 
     /// Puts the connection on its socket, without a deadline.
     pub fn on(self, stream: Stream) -> Conn {
-        let Resting { secured, tls, before, peer, listen, number, started, proxy, .. } = self;
-        let stream = Wire::join(stream, secured);
-        stream.set_deadline(None);
-        let (requests, nodelay) = (Cell::new(self.requests), Cell::new(self.nodelay));
-        let local = OnceCell::new();
-        Conn { stream, tls, before, peer, listen, number, requests, started, nodelay, proxy, local }
+        let wire = Wire::join(stream, self.secured);
+        wire.set_deadline(None);
+        Conn { wire, facts: self.facts, local: OnceCell::new() }
     }
 }
 
 impl Conn {
+    /// The socket, with or without TLS.
+    #[inline]
+    pub fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// Its bytes are secured by TLS.
+    #[inline]
+    pub fn is_tls(&self) -> bool {
+        self.wire.is_tls()
+    }
+
+    /// Looks at the state of its TLS, if it has any.
+    #[inline]
+    pub fn with_tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
+        self.wire.tls(look)
+    }
+
+    /// What the kernel knows of the connection's TCP.
+    pub fn tcp_info(&self) -> io::Result<TcpInfo> {
+        tcp_info(self.wire.socket().as_fd())
+    }
+
     /// Takes socket and connection apart, to be parked.
     pub fn part(self) -> (Stream, Resting) {
-        let Conn { stream, tls, before, peer, listen, number, started, proxy, .. } = self;
-        let (requests, nodelay) = (self.requests.get(), self.nodelay.get());
-        let (stream, secured) = stream.part();
-        let resting = Resting {
-            secured,
-            tls,
-            before,
-            peer,
-            listen,
-            number,
-            requests,
-            started,
-            nodelay,
-            proxy,
-        };
-        (stream, resting)
+        let (stream, secured) = self.wire.part();
+        (stream, Resting { secured, facts: self.facts })
     }
 
     /// What the connection is for another loop, while nothing is pending in its TLS, which is lent: until it comes back
     /// ([`Conn::take_back`]) nothing can be sent or received here.
     pub fn lend(&self) -> Option<Resting> {
-        Some(Resting {
-            secured: self.stream.lend()?,
-            tls: self.tls.clone(),
-            before: self.before.clone(),
-            peer: self.peer.clone(),
-            listen: self.listen,
-            number: self.number,
-            requests: self.requests.get(),
-            started: self.started,
-            nodelay: self.nodelay.get(),
-            proxy: self.proxy.clone(),
-        })
+        Some(Resting { secured: self.wire.lend()?, facts: self.facts.clone() })
     }
 
     /// No other loop has taken it.
     pub fn take_back(&self, lent: Resting) {
-        self.stream.take_back(lent.secured);
+        self.wire.take_back(lent.secured);
     }
 
     /// The same connection, with TLS from now on.
     pub fn secured(self, secured: Secured) -> Conn {
-        let (stream, _) = self.stream.part();
-        Conn { stream: Wire::join(stream, Some(secured)), ..self }
+        let (stream, _) = self.wire.part();
+        Conn { wire: Wire::join(stream, Some(secured)), ..self }
     }
 
     /// Writes to a server's log, with what nginx adds while there is no request: client and address.
@@ -170,7 +185,7 @@ impl Conn {
     /// The client took too long: `reset_timedout_connection` saves what the kernel would keep for it.
     pub fn timed_out(&self, core: &Conf) {
         if core.reset_timedout_connection {
-            let _ = self.stream.socket().reset_on_close();
+            let _ = self.wire.socket().reset_on_close();
         }
     }
 
@@ -178,7 +193,7 @@ impl Conn {
     pub fn set_nodelay(&self, core: &Conf) {
         if core.tcp_nodelay && !self.nodelay.replace(true) {
             // Unix sockets have no such thing, and no delay.
-            let _ = self.stream.socket().nodelay(true);
+            let _ = self.wire.socket().nodelay(true);
         }
     }
 
@@ -186,15 +201,15 @@ impl Conn {
     /// settings allow: a socket that is closed with unread bytes in it is reset, and what is on its way to the
     /// client may be lost with it.
     pub async fn linger(&self, handle: &Handle, core: &Conf) {
-        if self.stream.shutdown_write().is_err() {
+        if self.wire.shutdown_write().is_err() {
             return;
         }
         let end = handle.now() + core.lingering_time;
         let mut buf = handle.take_buf(LINGER_READ);
         loop {
-            self.stream.set_deadline(Some(end.min(handle.now() + core.lingering_timeout)));
+            self.wire.set_deadline(Some(end.min(handle.now() + core.lingering_timeout)));
             buf.clear();
-            let (result, back) = self.stream.recv(buf).await;
+            let (result, back) = self.wire.recv(buf).await;
             buf = back;
             if !matches!(result, Ok(n) if n > 0) || handle.now() >= end {
                 break;
@@ -208,7 +223,6 @@ impl Conn {
         if let Some(before) = &self.before {
             return &before.local;
         }
-        self.local
-            .get_or_init(|| Address::local_of(self.stream.socket()).unwrap_or(Address::Unknown))
+        self.local.get_or_init(|| Address::local_of(self.wire.socket()).unwrap_or(Address::Unknown))
     }
 }

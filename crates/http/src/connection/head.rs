@@ -58,7 +58,7 @@ pub async fn read(r: &mut Request) -> Head {
                     continue;
                 }
                 Ok(Progress::Done) => {
-                    conn.stream.set_deadline(None);
+                    conn.wire().set_deadline(None);
                     if (!several || r.parser.head().server.is_none())
                         && meaning::select_server(r).is_err()
                     {
@@ -246,15 +246,15 @@ async fn read_more(
     if buf.capacity() - buf.len() < room / 2 {
         buf.reserve(room);
     }
-    if let Some(n) = conn.stream.try_recv(&mut buf).transpose() {
+    if let Some(n) = conn.wire().try_recv(&mut buf).transpose() {
         r.buf = buf;
         return n;
     }
     // One deadline for the whole head, so that a client cannot stretch it byte by byte.
     let timeout = r.server.conf.client_header_timeout;
     let until = *deadline.get_or_insert_with(|| r.event_loop.handle.now() + timeout);
-    conn.stream.set_deadline(Some(until));
-    let (result, buf) = conn.stream.recv(buf).await;
+    conn.wire().set_deadline(Some(until));
+    let (result, buf) = conn.wire().recv(buf).await;
     r.buf = buf;
     result
 }

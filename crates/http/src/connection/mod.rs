@@ -77,7 +77,7 @@ pub fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
         let mut scratch = event_loop.take_scratch();
         scratch.fill(bytes);
         event_loop.handle.spawn(run(Rc::new(conn), presence, event_loop.clone(), scratch));
-    } else if conn.stream.is_tls() {
+    } else if conn.is_tls() {
         let log = &event_loop.site.main.core.error_log;
         let text = format_args!("a connection with TLS was passed to a port that wants TLS");
         log.write(Level::Error, Some(number), text);
@@ -113,7 +113,7 @@ fn serve_at_once(
     let mut scratch = event_loop.take_scratch();
     let buf = scratch.head().1;
     buf.reserve(FIRST_READ);
-    let received = conn.stream.try_recv(buf);
+    let received = conn.wire().try_recv(buf);
     event_loop.first_bytes.learn(!matches!(received, Ok(None)));
     match received {
         Ok(Some(0)) => {
@@ -180,7 +180,7 @@ impl Idle for Parked {
             if first && why == Wake::Deadline {
                 waited_for(&conn, &event_loop, TIMED_OUT);
             }
-            conn.stream.close_notify();
+            conn.wire().close_notify();
             return;
         }
         if first && event_loop.site.protocols(&conn).ssl {
@@ -228,7 +228,7 @@ pub async fn shaken(conn: Conn, presence: Presence, event_loop: Rc<LoopState>, b
 async fn after_handshake(done: Option<ssl::Done>, event_loop: Rc<LoopState>) {
     match done {
         Some((conn, presence, bytes))
-            if conn.stream.tls(|c| c.alpn() == Some(b"h2")) == Some(true) =>
+            if conn.with_tls(|c| c.alpn() == Some(b"h2")) == Some(true) =>
         {
             http2::serve(Rc::new(conn), presence, event_loop, bytes).await;
         }
@@ -255,11 +255,11 @@ async fn run(conn: Rc<Conn>, mut presence: Presence, event_loop: Rc<LoopState>, 
             give_back(r);
             return Box::pin(http2::serve(conn, presence, event_loop, read)).await;
         }
-        if conn.requests.get() == 1 && conn.stream.tls(|c| c.is_early()) == Some(true) {
+        if conn.requests.get() == 1 && conn.with_tls(|c| c.is_early()) == Some(true) {
             complete(&conn, &r).await;
         }
         if matches!(after, After::Close) {
-            conn.stream.close_notify();
+            conn.wire().close_notify();
             give_back(r);
             return;
         }
@@ -286,10 +286,10 @@ async fn run(conn: Rc<Conn>, mut presence: Presence, event_loop: Rc<LoopState>, 
 /// could cost it the answer.
 async fn complete(conn: &Conn, r: &Request) {
     let timeout = r.server.conf.client_header_timeout;
-    conn.stream.set_deadline(Some(r.event_loop.handle.now() + timeout));
+    conn.wire().set_deadline(Some(r.event_loop.handle.now() + timeout));
     // Whoever does not go on is noticed by the next who reads.
-    let _ = conn.stream.completed().await;
-    conn.stream.set_deadline(None);
+    let _ = conn.wire().completed().await;
+    conn.wire().set_deadline(None);
 }
 
 /// The room of a connection's last request is for other connections.
@@ -317,7 +317,7 @@ async fn pause(
     core: &Conf,
     place: &mut Option<Box<Place>>,
 ) -> Paused {
-    if conn.stream.has_unread() {
+    if conn.wire().has_unread() {
         return Paused::Ready(presence);
     }
     let Some(_place) = event_loop.pausing(PAUSING) else {
@@ -328,7 +328,7 @@ async fn pause(
     // Something of a request that goes on may still hold the connection.
     let movable = event_loop.handle.has_steal_group() && Rc::strong_count(conn) == HOLDERS;
     let rested = match movable.then(|| conn.lend()).flatten() {
-        None => Some((presence, conn.stream.rest(grace).await)),
+        None => Some((presence, conn.wire().rest(grace).await)),
         Some(lent) => {
             offer(
                 conn,
@@ -359,7 +359,7 @@ async fn offer(
 ) -> Option<(Presence, Wake)> {
     let mut offered = place.take().unwrap_or_default();
     offered.0 = Some(parked);
-    let (why, idle) = conn.stream.socket().rest_stealable(grace, offered).await?;
+    let (why, idle) = conn.wire().socket().rest_stealable(grace, offered).await?;
     let mut back = (idle as Box<dyn Any>).downcast::<Place>().ok()?;
     let Parked { conn: lent, presence, .. } = back.0.take()?;
     conn.take_back(lent);
@@ -384,7 +384,7 @@ fn park(
         Wake::Ready | Wake::Evicted => now,
     };
     if until <= now {
-        conn.stream.close_notify();
+        conn.wire().close_notify();
         return;
     }
     // Something of the last request may still hold the connection; it closes when that ends.
@@ -475,7 +475,7 @@ async fn linger(r: &mut Request) {
     // Of a request that was none, more may have come than was read: to close would be a reset, which reaches the
     // client before it has read what was wrong.
     let sent_more = |r: &Request| {
-        core.lingering_close != Linger::Off && r.body.is_broken() && !r.conn.stream.is_silent()
+        core.lingering_close != Linger::Off && r.body.is_broken() && !r.conn.wire().is_silent()
     };
     if !r.body.should_linger(core.lingering_close, r.buf.len()) && !sent_more(r) {
         return;

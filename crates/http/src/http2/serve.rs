@@ -1,5 +1,7 @@
 //! A connection's task: reads frames, sends what waits, and ends the connection.
 
+#![expect(clippy::disallowed_methods, reason = "this is the room")]
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -132,7 +134,7 @@ impl Task {
         }
         self.finish(end).await;
         event_loop.unregister_link(registered);
-        self.link.conn.stream.close_notify();
+        self.link.conn.wire().close_notify();
     }
 
     async fn run(&mut self) -> End {
@@ -170,8 +172,8 @@ impl Task {
         }
         let link = self.link.clone();
         let deadline = since.deadline(&link);
-        link.conn.stream.set_deadline(deadline);
-        let readable = self.pipe.wait(&link, &link.conn.stream).await;
+        link.conn.wire().set_deadline(deadline);
+        let readable = self.pipe.wait(&link, link.conn.wire()).await;
         match readable {
             Ok(true) => self.receive(),
             Ok(false) => Ok(true),
@@ -209,7 +211,7 @@ impl Task {
     /// Hands to the socket what waits, as far as it takes it.
     fn flush(&mut self, since: &mut Since) -> Result<(), End> {
         let link = &self.link;
-        let moved = self.pipe.flush(link, &link.conn.stream)?;
+        let moved = self.pipe.flush(link, link.conn.wire())?;
         if moved || !self.pipe.is_sending() {
             since.blocked = None;
         }
@@ -221,7 +223,7 @@ impl Task {
 
     fn receive(&mut self) -> Result<bool, End> {
         let link = &self.link;
-        if self.pipe.receive(&link.event_loop.handle, &link.conn.stream)? {
+        if self.pipe.receive(&link.event_loop.handle, link.conn.wire())? {
             return Ok(true);
         }
         if link.streams() > 0 || self.is_incomplete() {
@@ -288,7 +290,7 @@ impl Task {
             // Another loop can take it once it has no task.
             Some(place)
                 if (place.is_none() || event_loop.handle.has_stalled_lately())
-                    && !conn.stream.has_unread() =>
+                    && !conn.wire().has_unread() =>
             {
                 (Some(Wake::Deadline), Duration::ZERO)
             }
@@ -354,7 +356,7 @@ impl Task {
     /// get to its reading.
     async fn send_rest(&mut self) -> Result<(), End> {
         let link = self.link.clone();
-        let (stream, mut since) = (&link.conn.stream, Since::default());
+        let (stream, mut since) = (link.conn.wire(), Since::default());
         loop {
             self.flush(&mut since)?;
             if !self.pipe.is_sending() {
@@ -408,7 +410,7 @@ impl Link {
     /// Waits for something to read, or to do (none).
     async fn rest(&self, presence: &Presence, grace: Duration) -> Option<Wake> {
         presence.wait(&self.event_loop);
-        let mut resting = pin!(self.conn.stream.rest(grace));
+        let mut resting = pin!(self.conn.wire().rest(grace));
         let woken = poll_fn(|cx| {
             if self.out.take_signal(cx) {
                 return Poll::Ready(None);

@@ -13,7 +13,6 @@ use weir_proto::http2::frame::{self, ErrorCode};
 use weir_proto::http2::hpack;
 
 use super::link::Link;
-use crate::carrier::Interim;
 
 /// What a request that waits for its body lets the client send, at least.
 const READING: u32 = 256 * 1024;
@@ -302,12 +301,12 @@ impl Stream {
     /// An interim answer.
     pub fn send_interim<'a>(
         &self,
-        what: Interim,
+        status: u16,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> io::Result<u64> {
         let mut frames = Vec::new();
         let begin = frame::leave_head(&mut frames);
-        hpack::status(what.status(), &mut frames);
+        hpack::status(status, &mut frames);
         fields.for_each(|(name, value)| hpack::field(name, value, &mut frames));
         frame::finish_headers(&mut frames, begin, self.id, 0, self.link.frame_size());
         self.send_head(&frames, false)?;

@@ -88,7 +88,7 @@ pub const MODULE: Module = Module {
     init: |setup| {
         setup.variables.define("http2", |r, out| {
             if r.carrier.protocol() == Protocol::Http2 {
-                out.extend_from_slice(if r.conn.stream.is_tls() { b"h2" } else { b"h2c" });
+                out.extend_from_slice(if r.conn.is_tls() { b"h2" } else { b"h2c" });
             }
             true
         });

@@ -1,5 +1,7 @@
 //! A connection that rests in one loop goes on in another one.
 
+#![expect(clippy::disallowed_methods, reason = "a test is its own transport")]
+
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -121,7 +123,7 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
         }
         let mut out = weir_engine::Chain::new();
         out.push(link.out.take());
-        link.conn.stream.send(&mut out, Patience::Watched).await.unwrap();
+        link.conn.wire().send(&mut out, Patience::Watched).await.unwrap();
         let (stream, parked) = part(link, presence, frames).unwrap();
         send.send((stream.into_fd().unwrap(), parked)).unwrap();
         h.stop();

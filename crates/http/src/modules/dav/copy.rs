@@ -82,7 +82,7 @@ fn behind_host<'u>(r: &Request, uri: &'u [u8]) -> Result<&'u [u8], Elsewhere> {
     if r.host.is_empty() {
         return Err(Elsewhere::NoHost);
     }
-    let scheme: &[u8] = if r.conn.stream.is_tls() { b"https://" } else { b"http://" };
+    let scheme: &[u8] = if r.conn.is_tls() { b"https://" } else { b"http://" };
     let host = uri.strip_prefix(scheme).ok_or(Elsewhere::Invalid)?;
     let behind = host.strip_prefix(r.host.as_slice()).ok_or(Elsewhere::Host)?;
     let slash = behind.iter().position(|b| *b == b'/').ok_or(Elsewhere::Invalid)?;

@@ -62,7 +62,7 @@ fn attributes(r: &mut Request, status: u16) -> Attributes {
     if !r.location.name.is_empty() {
         all.add(b"http.route", Value::Text(&r.location.name));
     }
-    let is_tls = r.conn.stream.is_tls();
+    let is_tls = r.conn.is_tls();
     all.add(b"http.scheme", Value::Text(if is_tls { b"https" } else { b"http" }));
     if let Some(flavor) = r.text(r.head().protocol).strip_prefix(b"HTTP/") {
         all.add(b"http.flavor", Value::Text(flavor));

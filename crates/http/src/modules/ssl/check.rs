@@ -14,7 +14,7 @@ pub fn check(r: &mut Request) -> Option<u16> {
         return Some(497);
     }
     let context = r.server.conf.ssl.as_deref().filter(|own| own.verify != Verify::Off)?;
-    let shown = r.conn.stream.tls(|connection| !connection.peer_certificates().is_empty());
+    let shown = r.conn.with_tls(|connection| !connection.peer_certificates().is_empty());
     let shown = shown == Some(true);
     if is_misdirected(r, context, shown) {
         r.log(

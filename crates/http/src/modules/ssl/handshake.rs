@@ -1,5 +1,7 @@
 //! From an accepted socket to a connection with TLS.
 
+#![expect(clippy::disallowed_methods, reason = "a handshake comes before the carrier")]
+
 use std::any::Any;
 use std::fmt;
 use std::rc::Rc;
@@ -47,7 +49,7 @@ pub async fn handshake(
 ) -> Option<Done> {
     let default = event_loop.site.default_server(&conn);
     let until = event_loop.handle.now() + default.conf.client_header_timeout;
-    conn.stream.set_deadline(Some(until));
+    conn.wire().set_deadline(Some(until));
     let outcome = match proxy_header(&conn, event_loop, bytes).await {
         Ok(bytes) => begin(conn, presence, event_loop, default, bytes, until).await,
         Err(error) => Err((Some(conn), error)),
@@ -71,8 +73,8 @@ fn ended(outcome: Outcome, event_loop: &LoopState, default: &'static Server) -> 
     match outcome {
         Ok(None) => None,
         Ok(Some((conn, presence, bytes))) => {
-            conn.stream.set_deadline(None);
-            if let Some(resumed) = conn.stream.tls(|tls| tls.is_resumed()) {
+            conn.wire().set_deadline(None);
+            if let Some(resumed) = conn.with_tls(|tls| tls.is_resumed()) {
                 event_loop.metrics.add(Metric::TlsHandshakes, 1);
                 event_loop.metrics.add(Metric::TlsResumed, resumed.into());
             }
@@ -146,8 +148,7 @@ async fn proxy_header(
             Err(error) => return Err(Failure::ProxyProtocol(error)),
         }
         bytes.reserve(1024);
-        #[expect(clippy::disallowed_methods, reason = "what a balancer says, of a bounded length")]
-        let (result, back) = conn.stream.recv(bytes).await;
+        let (result, back) = conn.wire().recv(bytes).await;
         bytes = back;
         if result.map_err(HandshakeError::from)? == 0 {
             return Err(HandshakeError::Closed.into());
@@ -165,7 +166,7 @@ async fn begin(
 ) -> Outcome {
     let (server, chosen, plain) = (default, false, false);
     let mut secure = Secure { server, chosen, plain, shown: Shown::default() };
-    match weir_tls::begin(conn.stream.socket(), bytes, until).await {
+    match weir_tls::begin(conn.wire().socket(), bytes, until).await {
         Err(error) => Err((Some(conn), error.into())),
         Ok(Begin::Plain(bytes)) => {
             secure.plain = true;
@@ -202,7 +203,7 @@ async fn accept(
     until: Instant,
 ) -> Outcome {
     let own = conn.tls.as_ref().and_then(|secure| secure.server.conf.ssl.as_deref());
-    let chosen = choose(own, default.conf.ssl.as_deref(), hello, conn.stream.socket());
+    let chosen = choose(own, default.conf.ssl.as_deref(), hello, conn.wire().socket());
     let (context, hello) = match chosen {
         Ok(chosen) => chosen,
         Err(failure) => return Err((Some(conn), failure.into())),
@@ -237,10 +238,10 @@ async fn answer(
 ) -> Outcome {
     let Begun { mut halfway, context, until } = begun;
     loop {
-        if spoke && let Err(error) = halfway.receive(conn.stream.socket(), until).await {
+        if spoke && let Err(error) = halfway.receive(conn.wire().socket(), until).await {
             return Err((Some(conn), error.into()));
         }
-        halfway = match halfway.advance(conn.stream.socket(), until).await {
+        halfway = match halfway.advance(conn.wire().socket(), until).await {
             Err(error) => return Err((Some(conn), error.into())),
             Ok(Advanced::Done(secured)) => {
                 let mut conn = conn.secured(secured);
@@ -291,7 +292,7 @@ async fn offer(
     let tls = conn.tls.take();
     // There is no TLS yet in which anything could be pending.
     let waits = Waits { conn: conn.lend()?, tls, presence, begun };
-    let (_, idle) = conn.stream.socket().rest_stealable(grace, Box::new(waits)).await?;
+    let (_, idle) = conn.wire().socket().rest_stealable(grace, Box::new(waits)).await?;
     let Waits { conn: lent, tls, presence, begun } = *(idle as Box<dyn Any>).downcast().ok()?;
     conn.take_back(lent);
     conn.tls = tls;
@@ -321,7 +322,7 @@ async fn judge(conn: &mut Conn, context: &'static Context, event_loop: &LoopStat
         number: conn.number,
         until: event_loop.handle.now() + server.conf.client_header_timeout,
     };
-    let fault = context.judge(&conn.stream, waiting).await;
+    let fault = context.judge(conn.wire(), waiting).await;
     // Nobody else has it before the first request.
     if let Some(secure) = conn.tls.as_mut().and_then(Arc::get_mut) {
         (secure.shown.context, secure.shown.fault) = (Some(context), fault);

@@ -92,7 +92,7 @@ fn protocols(s: &Scope<'_, '_>) -> Vec<Vec<u8>> {
 
 impl TlsSubject for Request {
     fn tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
-        self.conn.stream.tls(look)
+        self.conn.with_tls(look)
     }
 
     fn shown(&self) -> Option<&Shown> {

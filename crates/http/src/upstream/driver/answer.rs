@@ -225,7 +225,9 @@ impl Run {
             // No stream agrees to another protocol.
             return self.over(r, Step::Status(502));
         };
-        let client = r.conn.clone();
+        let conn = r.conn.clone();
+        #[expect(clippy::disallowed_methods, reason = "a tunnel takes the carrier's place")]
+        let client = conn.wire();
         if let Err(step) = r.send_head() {
             return self.over(r, step);
         }
@@ -240,10 +242,10 @@ impl Run {
         let unread = r.take_unread();
         let unread_len = unread.len() as u64;
         up.push(unread);
-        let _ = client.stream.socket().nodelay(true);
+        let _ = client.socket().nodelay(true);
         let _ = server.socket().nodelay(true);
         let to_client = Patience::Idle(r.conf().core.send_timeout);
-        if let Err(error) = client.stream.send(&mut down, to_client).await {
+        if let Err(error) = client.send(&mut down, to_client).await {
             r.log_late(&error);
             r.output.sent += early_len - down.len();
             return self.over(r, Step::Abort);
@@ -257,8 +259,8 @@ impl Run {
             let (idle, up) = (self.passing.read_timeout, self.passing.send_timeout);
             let ways = Ways::plain(idle, up, r.conf().core.send_timeout);
             let passed = Arc::new(Passed::default());
-            let (wire, guest) = (&client.stream, Guest::arrive);
-            let ended = tunnel::run_movable(&handle, wire, server, ways, &passed, guest).await;
+            let guest = Guest::arrive;
+            let ended = tunnel::run_movable(&handle, client, server, ways, &passed, guest).await;
             let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
             // Who is silent for too long has said all.
             let is_silence = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;

@@ -1,8 +1,6 @@
 //! The client's connection.
 
-use std::os::fd::AsFd;
-
-use weir_sys::tcpinfo::{TcpInfo, tcp_info};
+use weir_sys::tcpinfo::TcpInfo;
 
 use super::{Read, number};
 use crate::request::Request;
@@ -16,7 +14,7 @@ pub const TABLE: &[(&str, Read)] = &[
 ];
 
 fn tcp(r: &Request, out: &mut Vec<u8>, field: fn(TcpInfo) -> u32) -> bool {
-    match tcp_info(r.conn.stream.socket().as_fd()) {
+    match r.conn.tcp_info() {
         Ok(info) => number(out, u64::from(field(info))),
         Err(_) => false,
     }
