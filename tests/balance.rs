@@ -262,7 +262,7 @@ fn half_a_handshake(port: u16) -> TcpStream {
 
 /// The connection that the worker was at is gone, those that wait are not: in the queue, or on their way to a loop.
 #[test]
-fn who_waits_survives_a_killed_worker() {
+fn waiting_connections_survive_a_killed_worker() {
     let each = ["reuseport", "reuseport_load"];
     let shared = ["fair", "exclusive", "rotate", "mutex", "shared_epoll", "dispatch"];
     for policy in shared.into_iter().chain(each) {
@@ -351,7 +351,7 @@ fn a_reload_with_other_numbers_of_loops_loses_nothing() {
 
 /// An address goes with a reload while connections wait at it: they are served.
 #[test]
-fn who_waits_at_an_address_that_goes_is_served() {
+fn connections_that_wait_at_a_removed_address_are_served() {
     for policy in ["fair", "reuseport", "blocking", "dispatch", "shared_epoll"] {
         let one = conf(policy, (1, 1));
         let two = one.replace("listen", "listen 127.0.0.1:%%PORT1%%; listen");
@@ -404,7 +404,7 @@ fn a_loop_without_descriptors_pauses_and_goes_on() {
 /// Whoever is handed over to a loop that has no descriptor left waits for one, and is served; and the server ends in
 /// order afterwards, since nobody is missing.
 #[test]
-fn who_is_handed_over_to_a_loop_without_descriptors_waits() {
+fn a_connection_handed_to_a_loop_without_descriptors_waits() {
     let text = conf("dispatch", (2, 1)).replace("events {", "worker_rlimit_nofile 48; events {");
     let mut server = Server::start(WEIR, &text);
     let mut crowd: Vec<Client> = (0..80).map(|_| server.connect()).collect();
@@ -421,7 +421,7 @@ fn who_is_handed_over_to_a_loop_without_descriptors_waits() {
 /// Two connections one after another, each with its request: the second is not served first, though the loop asks
 /// the one for its first bytes when it accepts it, and not the other.
 #[test]
-fn who_came_first_is_served_first() {
+fn the_first_connection_is_served_first() {
     let log = "log_format uri $uri; access_log %%DIR%%/served uri;";
     let server = Server::start(WEIR, &conf("fair", (1, 1)).replace("access_log off;", log));
     let mut blocker = server.connect();

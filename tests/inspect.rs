@@ -26,7 +26,7 @@ fn nginx(listen: &str, events: &str) -> Option<Server> {
 }
 
 #[test]
-fn of_nginx_it_says_who_shares_which_queue() {
+fn of_nginx_it_says_which_workers_share_which_queue() {
     let Some(one) = nginx("", "") else { return };
     let text = said(one.port(), &[]);
     assert!(text.contains("nginx on 127.0.0.1:"), "{text}");
@@ -41,7 +41,7 @@ fn of_nginx_it_says_who_shares_which_queue() {
 
 /// Four kept connections on one of four workers: who has them, where it comes from, and what helps.
 #[test]
-fn who_has_all_connections_is_named() {
+fn the_worker_with_all_connections_is_named() {
     // Whoever has the lock takes all that wait.
     let Some(server) = nginx("", "accept_mutex on; multi_accept on;") else { return };
     let first = server.get("/").body();
@@ -218,7 +218,7 @@ fn of_puma_it_tells_workers_from_their_parent() {
 
 /// The first process accepts, and hands connections to those that serve them.
 #[test]
-fn of_nodes_cluster_it_finds_who_has_the_connections() {
+fn of_nodes_cluster_it_finds_the_process_with_the_connections() {
     if Command::new("node").arg("-v").output().is_err() {
         return println!("not run: node is not installed");
     }
@@ -277,7 +277,7 @@ fn of_a_port_anybody_is_told_something() {
 }
 
 #[test]
-fn nobody_is_told_as_nobody() {
+fn a_search_without_result_says_so() {
     let output = run(WEIR, ["inspect", "no-such-server"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);

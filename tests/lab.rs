@@ -125,7 +125,7 @@ fn experiments_leave_findings_and_a_page() {
 }
 
 #[test]
-fn who_has_stopped_is_steered_around() {
+fn a_stopped_worker_is_steered_around() {
     let text = lab(&Dir::new(), &["steer"]);
     let lost = |way: &str| {
         let beside = format!("one of four stopped, {way} ");

@@ -96,7 +96,7 @@ fn some_wait(server: &Server, more_than: usize) -> bool {
 }
 
 #[test]
-fn who_has_stopped_gets_no_more_and_all_is_undone() {
+fn a_stopped_worker_gets_no_more_and_all_is_undone() {
     let Some(server) = nginx("reuseport") else { return };
     let port = server.port();
     let stopped = server.workers()[0];
@@ -152,7 +152,7 @@ fn a_server_with_one_queue_is_told_what_helps() {
 }
 
 #[test]
-fn nobody_is_told_as_nobody() {
+fn a_search_without_result_says_so() {
     let free = weir_testkit::free_port().to_string();
     let output = run(WEIR, ["balance", "--port", &free]);
     let said = String::from_utf8_lossy(&output.stderr);

@@ -95,7 +95,7 @@ fn ask_beside_a_held_one(server: &Server, clients: &mut [Client]) -> (String, Ve
 }
 
 #[test]
-fn idle_loops_answer_who_waits_for_a_held_one() {
+fn idle_loops_steal_requests_of_a_stalled_loop() {
     let server = start("");
     let (_, mut clients) = crowded(&server, 4 * LOOPS);
     assert!(clients.len() > 2, "{}", clients.len());
@@ -122,7 +122,7 @@ fn what_was_taken_over_is_not_open_where_it_came_from() {
 }
 
 #[test]
-fn without_request_balance_who_waits_for_a_held_loop_waits() {
+fn without_request_balance_requests_wait_for_a_stalled_loop() {
     let server = start("request_balance off;");
     let (home, mut clients) = crowded(&server, 4 * LOOPS);
     let (held, answers) = ask_beside_a_held_one(&server, &mut clients);
@@ -170,7 +170,7 @@ fn at_once<T>(server: &Server, what: impl FnOnce() -> T) -> T {
 
 /// What its loop has accepted, in a turn that begins with another connection's long handler.
 #[test]
-fn who_was_accepted_and_not_reached_is_served_by_another_loop() {
+fn a_connection_that_was_accepted_and_not_reached_is_served_by_another_loop() {
     /// After so many that speak at once, a loop asks each new connection at once.
     const PUNCTUAL: usize = 20;
     let server = start_on_one(Dir::new(), ";");

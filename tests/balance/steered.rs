@@ -22,7 +22,7 @@ fn steers() -> bool {
 }
 
 #[test]
-fn who_carries_least_is_given_the_next_connection() {
+fn the_least_loaded_loop_is_given_the_next_connection() {
     if !steers() {
         return;
     }
@@ -61,7 +61,7 @@ fn a_loop_that_is_held_up_is_given_nothing() {
 
 /// What waits for a stopped worker is taken by the others, and when it goes on it is one of them again.
 #[test]
-fn nobody_waits_for_a_stopped_worker_and_it_comes_back() {
+fn no_connection_waits_for_a_stopped_worker_and_it_comes_back() {
     if !steers() {
         return;
     }

@@ -62,12 +62,12 @@ pub trait Policy: Send {
     /// Asked in each turn when its accepts are done and before its other work, until it answers
     /// `None`: a sleeping loop that must look again, now. It is woken and runs its own
     /// `before_wait`, which compares with what this loop carries since its accepts.
-    fn whom_to_wake(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Option<usize> {
+    fn loop_to_wake(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> Option<usize> {
         None
     }
 
     /// A stalled loop whose own queue this one empties. Asked when no loop is left to wake, until it answers `None`.
-    fn whom_to_relieve(&mut self) -> Option<usize> {
+    fn loop_to_relieve(&mut self) -> Option<usize> {
         None
     }
 

@@ -150,12 +150,12 @@ impl LoopPolicy {
 
     /// A sleeping loop to wake now, so that it looks again.
     pub fn next_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
-        if self.retired { None } else { self.policy.whom_to_wake(now, loops) }
+        if self.retired { None } else { self.policy.loop_to_wake(now, loops) }
     }
 
     /// A loop whose queue is to be emptied.
     pub fn next_to_relieve(&mut self) -> Option<usize> {
-        if self.retired { None } else { self.policy.whom_to_relieve() }
+        if self.retired { None } else { self.policy.loop_to_relieve() }
     }
 
     /// `n` connections were accepted out of another loop's queue; `load` counts them.

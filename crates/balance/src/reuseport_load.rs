@@ -139,12 +139,12 @@ impl Policy for ReuseportLoad {
         After::Keep
     }
 
-    fn whom_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
+    fn loop_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
         self.look(now, loops);
         self.wakes.pop()
     }
 
-    fn whom_to_relieve(&mut self) -> Option<usize> {
+    fn loop_to_relieve(&mut self) -> Option<usize> {
         self.relieves.pop()
     }
 }
@@ -162,15 +162,15 @@ mod tests {
         let now = Instant::now();
         let table = LoadTable::over(&words, now);
         let mut policy = ReuseportLoad::new(0);
-        policy.whom_to_wake(now, &table);
+        policy.loop_to_wake(now, &table);
         assert_eq!(policy.before_wait(now, &table).at_most, None, "all queues are empty");
         table.row(1).count_handed();
-        policy.whom_to_wake(now + LOOK / 2, &table);
+        policy.loop_to_wake(now + LOOK / 2, &table);
         assert_eq!(policy.before_wait(now, &table).at_most, Some(LOOK));
-        policy.whom_to_wake(now + LOOK * 2, &table);
+        policy.loop_to_wake(now + LOOK * 2, &table);
         assert_eq!(policy.before_wait(now, &table).at_most, Some(LOOK), "it waits there still");
         table.row(1).count_taken();
-        policy.whom_to_wake(now + LOOK * 4, &table);
+        policy.loop_to_wake(now + LOOK * 4, &table);
         assert_eq!(policy.before_wait(now, &table).at_most, None);
     }
 }

@@ -149,7 +149,7 @@ impl Inner {
         }
         if ready.any(Ready::READABLE) {
             self.waiters.wake(&source.reader, &self.tasks);
-            if self.kind == BackendKind::Select && source.closer.get().is_somebody() {
+            if self.kind == BackendKind::Select && source.closer.get().is_set() {
                 look_for_end(&source);
             }
         }

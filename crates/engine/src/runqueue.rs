@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sleeps_does_not_wait_for_a_processor() {
+    fn a_sleeping_thread_does_not_wait_for_a_processor() {
         look(u64::MAX);
         let Some(before) = waited_for_processor() else {
             eprintln!("skipped: the kernel does not tell");

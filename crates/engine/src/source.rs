@@ -182,14 +182,13 @@ impl Source {
 
     /// For level-triggered backends: is anybody interested in an event that is not known yet?
     pub(crate) fn wants_read(&self) -> bool {
-        let waits =
-            self.parked.get() || self.reader.get().is_somebody() || self.closer.get().is_somebody();
+        let waits = self.parked.get() || self.reader.get().is_set() || self.closer.get().is_set();
         waits && !self.is(Ready::READ)
     }
 
     /// As [`Source::wants_read`].
     pub(crate) fn wants_write(&self) -> bool {
-        self.writer.get().is_somebody() && !self.is(Ready::WRITE)
+        self.writer.get().is_set() && !self.is(Ready::WRITE)
     }
 }
 

@@ -18,7 +18,7 @@ backends! {
         what_is_there_needs_no_event,
         what_was_received_does_not_arrive_again,
         what_comes_later_is_reported,
-        who_cannot_be_waited_for_is_told,
+        a_refused_socket_reports_an_error,
         a_long_answer_arrives_whole,
         half_close_is_the_end_of_the_stream_not_of_the_connection,
         a_departed_peer_is_noticed,
@@ -36,7 +36,7 @@ backends! {
         the_oldest_parked_is_evicted_first,
         some_of_the_parked_are_chosen,
         a_connection_rests_in_its_task,
-        who_rests_without_a_budget_has_another_turn_first,
+        a_rest_without_a_budget_has_another_turn_first,
         a_stream_moves_to_another_loop;
     turns:
         a_stale_event_is_dropped,
@@ -55,9 +55,9 @@ backends! {
         a_thousand_sleeps_end_in_order,
         a_panic_ends_one_task_only,
         a_panic_while_accepting_costs_one_connection,
-        a_task_that_wakes_itself_starves_nobody,
-        who_has_used_up_a_budget_lets_others_go_first,
-        who_has_used_up_a_budget_sends_once;
+        a_task_that_wakes_itself_starves_no_other,
+        a_task_without_budget_lets_others_go_first,
+        a_task_without_budget_sends_once;
 }
 
 /// Kernels and containers without it are common.

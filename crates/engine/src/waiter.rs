@@ -14,7 +14,7 @@ impl Waiter {
     pub(crate) const NOBODY: Waiter = Waiter(u32::MAX);
     const FOREIGN: u32 = 1 << 31;
 
-    pub(crate) fn is_somebody(self) -> bool {
+    pub(crate) fn is_set(self) -> bool {
         self != Self::NOBODY
     }
 }
@@ -55,7 +55,7 @@ impl Waiters {
     #[inline]
     pub(crate) fn wake(&self, place: &Cell<Waiter>, tasks: &Executor) {
         let waiter = place.replace(Waiter::NOBODY);
-        if waiter.is_somebody() {
+        if waiter.is_set() {
             self.wake_one(waiter, tasks);
         }
     }
@@ -71,7 +71,7 @@ impl Waiters {
     /// Drops a registration that will not be used.
     #[inline]
     pub(crate) fn forget(&self, waiter: Waiter) {
-        if waiter.is_somebody() && waiter.0 & Waiter::FOREIGN != 0 {
+        if waiter.is_set() && waiter.0 & Waiter::FOREIGN != 0 {
             drop(self.take(waiter));
         }
     }
@@ -89,7 +89,7 @@ impl Waiters {
     }
 
     fn take(&self, waiter: Waiter) -> Option<Waker> {
-        if !waiter.is_somebody() {
+        if !waiter.is_set() {
             return None;
         }
         let mut foreign = self.foreign.borrow_mut();

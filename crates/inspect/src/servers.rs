@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_found_and_lends_its_socket() {
+    fn the_listening_server_is_found_and_lends_its_socket() {
         let own = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = own.local_addr().unwrap();
         let pid = Some(std::process::id() as i32);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_accepts_for_others_is_not_one_without_connections() {
+    fn a_process_that_accepts_for_others_is_not_one_without_connections() {
         let mut node = place(&[0, 2, 2, 2], &[0]);
         node.workers[1..].iter_mut().for_each(|worker| worker.waits = Waits::Handed);
         assert_eq!(said(&node), ["nothing is wrong that can be seen from outside"]);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_them_all_is_named() {
+    fn the_worker_that_has_them_all_is_named() {
         let found = findings(&place(&[0, 4, 0, 0], &[0]), 4);
         assert_eq!(found[0].what, "nginx 2 has 4 of 4 connections; 3 of 4 workers have none");
         assert!(found[0].why.contains("one queue") && found[0].advice.contains("weir"));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_beside_a_free_worker_is_told() {
+    fn a_connection_that_waits_beside_a_free_worker_is_reported() {
         let said = said(&place(&[5, 5, 5, 5], &[0, 7, 0, 1]));
         assert_eq!(said, ["7 connections waited for nginx 2 while 2 queues were empty"]);
     }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_none_gets_none() {
+    fn a_worker_that_takes_none_gets_none() {
         let fine = seen(0, 10, 0.1);
         for (later, stuck) in [
             (seen(3, 10, 0.1), true),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_stuck_comes_back_within_a_second() {
+    fn a_stuck_worker_comes_back_within_a_second() {
         let (fine, stuck) = (seen(0, 10, 0.0), seen(1, 10, 0.0));
         let mut judge = Judge::default();
         for _ in 0..10 {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_more_time_gets_more() {
+    fn a_worker_with_more_time_gets_more() {
         let shares = Judge::default().shares(&[seen(0, 0, 0.9), seen(0, 0, 0.1)], 0.0);
         assert!(shares[1] > 8.0 * shares[0], "{shares:?}");
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_stuck_who_has_stopped_gets_least() {
+    fn where_all_are_stuck_a_stopped_worker_gets_least() {
         let (mut judge, stopped) = (Judge::default(), seen(1, 9, 0.0));
         for _ in 0..500 {
             judge.shares(&[stopped, seen(0, 9, 0.0)], 0.002);

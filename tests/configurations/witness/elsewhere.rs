@@ -6,7 +6,7 @@ use std::path::Path;
 pub const TESTS: &[(&str, &str)] = &[
     ("accept_balance", "exclusive_gives_six_connections_to_one_loop"),
     ("accept_mutex", "events_say_how_to_wait_and_spread"),
-    ("request_balance", "without_request_balance_who_waits_for_a_held_loop_waits"),
+    ("request_balance", "without_request_balance_requests_wait_for_a_stalled_loop"),
     ("multi_accept", "events_say_how_to_wait_and_spread"),
     ("use", "poll_serves"),
     ("worker_connections", "a_loop_without_room_closes_idle_connections"),

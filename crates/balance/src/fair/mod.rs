@@ -202,7 +202,7 @@ impl Policy for Fair {
         After::Keep
     }
 
-    fn whom_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
+    fn loop_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
         if loops.len() == 1 {
             return None;
         }

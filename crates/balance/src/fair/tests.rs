@@ -193,7 +193,7 @@ fn a_loop_that_is_about_to_leave_is_woken_by_the_last_one_in_the_list() {
         table.row(0).awake();
         assert_eq!(leaves.before_wait(now, table).stance, Stance::Disarmed);
         table.row(1).set_state(LoopState::Awake, table.stamp(now));
-        assert_eq!(last.whom_to_wake(now, table), None);
+        assert_eq!(last.loop_to_wake(now, table), None);
         assert!(!table.row(0).sleep() && table.row(0).acknowledge_wake());
     });
 }

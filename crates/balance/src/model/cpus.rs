@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_begun_with_its_slice_goes_on_and_others_follow_in_their_order() {
+    fn a_task_that_has_begun_its_slice_goes_on_and_others_follow_in_their_order() {
         let done = order(1, &[(0, 0, 500), (1, 10, 20), (2, 20, 20)]);
         assert_eq!(done, [(0, 500), (1, 522), (2, 544)]);
     }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_slice_ends_first_is_next() {
+    fn the_task_whose_slice_ends_first_is_next() {
         // The third comes while the second has its slice, and is before the first one's second.
         let done = order(1, &[(0, 0, 2000), (1, 1, 1000), (2, 1000, 10)]);
         assert_eq!(done.first().map(|d| d.0), Some(2), "{done:?}");

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_together_connects_before_the_first_sends() {
+    fn clients_that_come_together_connect_before_the_first_sends() {
         let mut world = shared(AcceptPolicy::Exclusive, 3);
         world.take_notes();
         (0..20).for_each(|_| world.client(MS, Client { gap: Duration::ZERO, ..Client::once(MS) }));

@@ -156,7 +156,7 @@ mod tests {
 
     /// The kernel ends a request whose completions find no room.
     #[test]
-    fn news_that_nobody_took_do_not_end_the_news() {
+    fn news_that_were_not_taken_do_not_end_the_news() {
         let Ok(mut uring) = Uring::new(1) else { return };
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let token = Token::new(TokenKind::Stream, Key { index: 0, generation: 0 });

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_has_few_threads_and_its_turn() {
+    fn work_that_no_task_waits_for_has_few_threads_and_its_turn() {
         let mut lines = lines(16, &[(Rank::Later, 20)]);
         assert_eq!(lines.takable(), 2);
         assert_eq!(std::iter::from_fn(|| lines.take()).count(), 2);

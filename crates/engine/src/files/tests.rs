@@ -123,7 +123,7 @@ fn symbolic_links_can_be_refused() {
 }
 
 #[test]
-fn a_stuck_operation_holds_nobody_up() {
+fn a_stuck_operation_delays_no_other() {
     on_a_loop(FilePool::new(2, 100), |h, _| async move {
         let (release, stuck) = mpsc::channel::<()>();
         let slow = h.files().run(move || stuck.recv().is_ok());
@@ -136,7 +136,7 @@ fn a_stuck_operation_holds_nobody_up() {
 }
 
 #[test]
-fn who_writes_leaves_threads_to_who_reads() {
+fn writes_leave_threads_to_reads() {
     let pool = FilePool::new(4, 100);
     on_a_loop(pool, |h, _| async move {
         let (release, stuck) = mpsc::channel::<()>();

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_rung_has_a_bell_that_rings() {
+    fn a_notified_loop_has_a_readable_notifier() {
         let commons = Commons::new(1, SocketLayout::SocketEach, &Sockets::default()).unwrap();
         let notifier = commons.notifier(0).unwrap();
         let rings = || {

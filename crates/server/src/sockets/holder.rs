@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_listens_is_found() {
+    fn the_listening_process_is_found() {
         let name = fs::read_to_string("/proc/self/comm").unwrap();
         let said = format!(", held by \"{}\", process {}", name.trim(), std::process::id());
         let v4 = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_who_works_alone_is_the_worst() {
+    fn a_loop_that_works_alone_is_the_worst() {
         assert_eq!(imbalance(&[]), 0.0);
         assert_eq!(imbalance(&[0.0, 0.0]), 0.0);
         assert_eq!(imbalance(&[0.3, 0.3, 0.3]), 0.0);

@@ -145,7 +145,7 @@ pub(crate) fn some_of_the_parked_are_chosen(kind: BackendKind) {
 }
 
 /// What is there ends a rest at once, but not for a task that may do nothing more in this turn.
-pub(crate) fn who_rests_without_a_budget_has_another_turn_first(kind: BackendKind) {
+pub(crate) fn a_rest_without_a_budget_has_another_turn_first(kind: BackendKind) {
     let mut site = Site::new(kind);
     let mut socket = site.client();
     socket.write_all(b"there").unwrap();

@@ -55,7 +55,7 @@ pub(crate) fn what_is_there_needs_no_event(kind: BackendKind) {
 
 /// A backend may refuse a socket, for want of memory: no event would come, and a task that waits for it
 /// would be told at once, on and on.
-pub(crate) fn who_cannot_be_waited_for_is_told(kind: BackendKind) {
+pub(crate) fn a_refused_socket_reports_an_error(kind: BackendKind) {
     let mut site = Site::new(kind);
     let _socket = site.client();
     site.serve(|h, stream| async move {

@@ -163,7 +163,7 @@ pub(crate) fn a_panic_while_accepting_costs_one_connection(kind: BackendKind) {
     assert_eq!((&second).read(&mut [0; 9]).unwrap(), 6);
 }
 
-pub(crate) fn a_task_that_wakes_itself_starves_nobody(kind: BackendKind) {
+pub(crate) fn a_task_that_wakes_itself_starves_no_other(kind: BackendKind) {
     let mut site = Site::new(kind);
     let done = Rc::new(Cell::new(false));
     let flag = done.clone();
@@ -187,7 +187,7 @@ pub(crate) fn a_task_that_wakes_itself_starves_nobody(kind: BackendKind) {
 }
 
 /// A task with much to do at once does a part of it, and tasks that are ready by then come first.
-pub(crate) fn who_has_used_up_a_budget_lets_others_go_first(kind: BackendKind) {
+pub(crate) fn a_task_without_budget_lets_others_go_first(kind: BackendKind) {
     const BYTES: usize = 32 << 10;
     const MOST: usize = 256;
     let mut site = Site::new(kind);
@@ -229,7 +229,7 @@ pub(crate) fn who_has_used_up_a_budget_lets_others_go_first(kind: BackendKind) {
 }
 
 /// A last word gets out, however little is left, but not what would take more calls.
-pub(crate) fn who_has_used_up_a_budget_sends_once(kind: BackendKind) {
+pub(crate) fn a_task_without_budget_sends_once(kind: BackendKind) {
     let mut site = Site::new(kind);
     let _client = site.client();
     site.serve(|h, stream| async move {
