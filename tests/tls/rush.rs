@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use rustix::process::Signal;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
-use weir_testkit::Client;
+use weir_testkit::{Client, Server};
 
-use super::{NAME, Tls, config, start};
+use super::{NAME, Tls, WEIR, config, start};
 
 const RUSH: usize = 200;
 
@@ -67,4 +67,29 @@ fn the_first_handshake_of_a_worker_costs_what_the_others_cost() {
     }
     let most = costs[1..].iter().max().unwrap();
     assert!(costs[0] < 4 * most, "in nanoseconds: {costs:?}");
+}
+
+/// The same for a worker that speaks TLS to servers only: the first request that it passes on would hold up its loop.
+#[test]
+fn the_first_request_to_a_tls_server_costs_what_the_others_cost() {
+    let behind = start("", "return 200 ok;");
+    for pass in ["proxy_pass https://", "set $to https; proxy_pass $to://"] {
+        let conf = format!(
+            "events {{ }} http {{ server {{ listen 127.0.0.1:%%PORT%%;
+                location / {{ proxy_ssl_session_reuse off; {pass}127.0.0.1:{}; }} }} }}",
+            behind.port()
+        );
+        let server = Server::start(WEIR, &conf);
+        let worker = server.workers()[0];
+        let mut costs = Vec::new();
+        for _ in 0..6 {
+            server.wait_asleep(worker);
+            let before = worked(worker);
+            assert_eq!(server.get("/").body(), "ok");
+            server.wait_asleep(worker);
+            costs.push(worked(worker) - before);
+        }
+        let most = costs[1..].iter().max().unwrap();
+        assert!(costs[0] < 4 * most, "{pass}: in nanoseconds: {costs:?}");
+    }
 }

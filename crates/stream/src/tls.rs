@@ -8,7 +8,7 @@ use weir_engine::Stream;
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
 use weir_proto::proxy_protocol::{Extras, extras};
-use weir_ssl::client::{self, Secure};
+use weir_ssl::client::{self, Needed, Secure};
 use weir_ssl::ocsp::{LookUp, Waiting};
 use weir_ssl::server::{self, Context, Failure, Shown, TlsSubject, choose};
 use weir_ssl::{Row, Said};
@@ -142,7 +142,7 @@ pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let (tls, reader) = (&mut conf.tls, &mut s.setup.tls());
     tls.context = server::build(&tls.server, reader, look_up, tls.alpn.clone(), b"STREAM")?;
     if tls.to_servers {
-        tls.client.finish(reader, "proxy", false)?;
+        tls.client.finish(reader, "proxy", Needed::Tls)?;
     }
     Ok(())
 }

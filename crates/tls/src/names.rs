@@ -1,7 +1,6 @@
 //! OpenSSL's names of protocols, ciphers and curves, and what rustls has for them.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
@@ -14,21 +13,14 @@ pub fn provider() -> &'static CryptoProvider {
 
 static PROVIDER: OnceLock<CryptoProvider> = OnceLock::new();
 
-/// Whether a configuration has a server that speaks TLS.
-static SERVES: AtomicBool = AtomicBool::new(false);
-
-/// The same for a server.
-pub fn servers_provider() -> &'static CryptoProvider {
-    SERVES.store(true, Ordering::Relaxed);
-    provider()
-}
-
-/// Has this thread's source of random numbers collect its first entropy, where a server speaks TLS. AWS-LC takes tens of
-/// milliseconds for it in each process, also after a fork, and would take them in the first handshake.
+/// Has this thread's source of random numbers collect its first entropy, if the configuration made settings of TLS for
+/// clients or to servers. AWS-LC takes tens of milliseconds for it in each process, also after a fork, and would take them
+/// in the first handshake.
 ///
-/// Without such a server nothing is done: the first worker that is ready would accept alone meanwhile.
+/// Other configurations have no use for it: the first worker that is ready would accept alone meanwhile. So nothing asks
+/// for the [`provider`] before it is needed.
 pub fn seed_random() {
-    if SERVES.load(Ordering::Relaxed) {
+    if PROVIDER.get().is_some() {
         // A source that fails here fails the handshake that needs it.
         let _ = ::aws_lc_rs::rand::fill(&mut [0; 32]);
     }
@@ -330,15 +322,9 @@ const CURVES: &[Curve] = &[
     Curve { id: NamedGroup::FFDHE8192, names: &["ffdhe8192"], group: None },
 ];
 
-/// Curves of a configuration, the preferred first.
-#[derive(Debug, Clone)]
-pub struct Curves(Vec<&'static dyn SupportedKxGroup>);
-
-impl Default for Curves {
-    fn default() -> Self {
-        Curves(provider().kx_groups.clone())
-    }
-}
+/// Curves of a configuration, the preferred first. `None`: those of the [`provider`].
+#[derive(Debug, Clone, Default)]
+pub struct Curves(Option<Vec<&'static dyn SupportedKxGroup>>);
 
 /// What is wrong with a list of curves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -366,12 +352,12 @@ impl Curves {
         }
         match missing.last() {
             Some(last) if groups.is_empty() => Err(BadCurve::Missing(last)),
-            _ => Ok((Curves(groups), missing)),
+            _ => Ok((Curves(Some(groups)), missing)),
         }
     }
 
     pub(crate) fn groups(&self) -> Vec<&'static dyn SupportedKxGroup> {
-        self.0.clone()
+        self.0.clone().unwrap_or_else(|| provider().kx_groups.clone())
     }
 }
 
@@ -415,7 +401,7 @@ mod tests {
     #[test]
     fn curves_that_are_missing_are_told_from_unknown_ones() {
         let (curves, missing) = Curves::parse("secp521r1:prime256v1").unwrap();
-        assert_eq!((curves.0.len(), missing), (1, vec!["secp521r1"]));
+        assert_eq!((curves.groups().len(), missing), (1, vec!["secp521r1"]));
         assert_eq!(Curves::parse("X448").unwrap_err(), BadCurve::Missing("X448"));
         assert_eq!(Curves::parse("x:X25519").unwrap_err(), BadCurve::Unknown("x"));
         assert_eq!(curve(23), "prime256v1");

@@ -12,7 +12,7 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{DistinguishedName, ServerConfig, SignatureAlgorithm, SignatureScheme};
 
-use crate::names::{Ciphers, Curves, Versions, provider, servers_provider};
+use crate::names::{Ciphers, Curves, Versions, provider};
 use crate::notes;
 use crate::pem;
 use crate::session::{CacheView, SessionCache};
@@ -223,7 +223,7 @@ pub struct ServerSettings {
 impl ServerSettings {
     /// The configuration that connections share.
     pub fn build(&self) -> Result<Arc<ServerConfig>, String> {
-        let mut with = servers_provider().clone();
+        let mut with = provider().clone();
         with.cipher_suites = self.ciphers.suites(self.versions);
         with.kx_groups = self.curves.groups();
         let builder = ServerConfig::builder_with_provider(Arc::new(with))

@@ -68,6 +68,14 @@ impl Template {
         }
     }
 
+    /// The text before the first variable.
+    pub fn beginning(&self) -> &[u8] {
+        match self.parts.first() {
+            Some(Part::Text(text)) => text,
+            _ => b"",
+        }
+    }
+
     /// The value as a body, if it is the same for every subject: without a copy.
     pub fn shared(&self) -> Option<Bytes> {
         match self.parts.as_slice() {

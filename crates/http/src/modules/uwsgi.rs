@@ -23,7 +23,7 @@ use crate::upstream::driver::Target;
 use crate::upstream::pass::{self, By, Pass};
 use crate::upstream::passing::passing_directives;
 use crate::upstream::store::store_directives;
-use crate::upstream::tls::{Secure, tls_directive, tls_directives};
+use crate::upstream::tls::{Needed, Secure, tls_directive, tls_directives};
 
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
@@ -60,13 +60,16 @@ const SECURE: Scheme = "suwsgi://";
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let to = CONTENT.of(&s.location.core.content);
-        let may_be_secure = to.is_some_and(|to| !matches!(to, To::Known(_, PLAIN, _)));
+        let needed = match CONTENT.of(&s.location.core.content) {
+            Some(To::Computed(address)) => Some(Needed::for_computed(address, PLAIN, Needed::Tls)),
+            Some(To::Known(_, scheme, _)) => (*scheme != PLAIN).then_some(Needed::Tls),
+            None => None,
+        };
         let conf = CONF.change(&mut s.location);
         let (passing, params) = (&mut conf.passing, &mut conf.params);
         cgi::finish::<uwsgi::Vars>(s.setup, NAME, passing, params, cgi::HIDDEN)?;
-        if may_be_secure {
-            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), NAME, false)?;
+        if let Some(needed) = needed {
+            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), NAME, needed)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use weir_engine::Stream;
 use weir_log::{Cause, Level};
-pub use weir_ssl::client::{Secure, Settings};
+pub use weir_ssl::client::{Needed, Secure, Settings};
 use weir_tls::{HandshakeError, Secured};
 use weir_upstream::fault::blame_handshake;
 

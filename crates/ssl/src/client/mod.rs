@@ -59,6 +59,29 @@ pub struct Settings {
     computed: Option<Arc<Computed>>,
 }
 
+/// What a location needs its settings for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needed {
+    /// Nothing: the URL of its servers has variables, but no TLS. What is wrong with the settings is an error all the same,
+    /// as in nginx.
+    Never,
+    /// For TLS.
+    Tls,
+    /// For HTTP/2 over TLS.
+    Http2,
+}
+
+impl Needed {
+    /// What an address of servers needs that has variables in it, if `plain` is the scheme without TLS.
+    pub fn for_computed(address: &Template, plain: &str, needed: Needed) -> Needed {
+        let scheme = address.beginning().get(..plain.len());
+        match scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(plain.as_bytes())) {
+            true => Needed::Never,
+            false => needed,
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -85,12 +108,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the files and puts all together, for a location that speaks TLS to servers, and perhaps HTTP/2 in it.
+    /// Reads the files and puts all together, for a location that speaks TLS to servers as `needed`.
     pub fn finish<S: Subject>(
         &mut self,
         reader: &mut Reader<'_, '_, S>,
         prefix: &str,
-        http2: bool,
+        needed: Needed,
     ) -> Result<(), Error> {
         let curves = self.apply_commands()?;
         let identity = self.identity(reader.files, prefix)?;
@@ -105,9 +128,11 @@ impl Settings {
             reuse: self.reuse,
             alpn: Vec::new(),
         };
-        let built = settings.build().map_err(Error::emerg)?;
-        self.http2 = http2.then(|| built.offering(&[HTTP2]));
-        self.built = Some(built);
+        if needed != Needed::Never {
+            let built = settings.build().map_err(Error::emerg)?;
+            self.http2 = (needed == Needed::Http2).then(|| built.offering(&[HTTP2]));
+            self.built = Some(built);
+        }
         self.computed = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) if is_computed(certificate, key) => {
                 let passwords = self.passwords.clone();
@@ -259,7 +284,27 @@ fn without_port(host: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::without_port;
+    use weir_values::Template;
+
+    use super::{Needed, without_port};
+
+    #[test]
+    fn an_address_that_begins_with_a_plain_scheme_needs_no_tls() {
+        for (address, needed) in [
+            ("http://a", Needed::Never),
+            ("HTTP://a", Needed::Never),
+            ("https://a", Needed::Tls),
+            ("http", Needed::Tls),
+            ("", Needed::Tls),
+        ] {
+            let template = Template::text(address.as_bytes());
+            assert_eq!(
+                Needed::for_computed(&template, "http://", Needed::Tls),
+                needed,
+                "{address}"
+            );
+        }
+    }
 
     #[test]
     fn a_port_is_no_part_of_the_name() {

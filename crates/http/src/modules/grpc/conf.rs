@@ -12,6 +12,7 @@ use crate::site::module::Settings;
 use crate::upstream::Passing;
 use crate::upstream::http::{SetHeaders, To, Vars};
 use crate::upstream::pass::{self, NO_PORT};
+use crate::upstream::tls::Needed;
 use crate::upstream::url::{Host, Url};
 use weir_values::Template;
 
@@ -56,10 +57,10 @@ impl Default for Conf {
 
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let may_be_secure = match CONTENT.of(&s.location.core.content) {
-            Some(To::Group(_, vars)) => vars.scheme == "grpcs://",
-            Some(To::Computed(_)) => true,
-            None => false,
+        let needed = match CONTENT.of(&s.location.core.content) {
+            Some(To::Group(_, vars)) => (vars.scheme == "grpcs://").then_some(Needed::Http2),
+            Some(To::Computed(url)) => Some(Needed::for_computed(url, "grpc://", Needed::Http2)),
+            None => None,
         };
         let conf = CONF.change(&mut s.location);
         conf.passing.hide(&HIDDEN);
@@ -69,8 +70,8 @@ impl Settings for Conf {
         let (set, te) = (&conf.set_headers, "$grpc_internal_trailers");
         headers.or(&mut s.setup.variables, set, "TE", te)?;
         conf.headers = Arc::new(headers);
-        if may_be_secure {
-            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "grpc", true)?;
+        if let Some(needed) = needed {
+            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "grpc", needed)?;
         }
         Ok(())
     }

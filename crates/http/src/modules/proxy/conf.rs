@@ -14,6 +14,7 @@ use crate::modules::proxy::CONF;
 use crate::site::module::Settings;
 use crate::upstream::Passing;
 use crate::upstream::http::{SetHeaders, To};
+use crate::upstream::tls::Needed;
 use weir_values::Template;
 
 /// Settings of a location.
@@ -55,11 +56,11 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Whether TLS may be spoken to the server.
-    fn may_be_secure(&self) -> bool {
+    /// What the settings of TLS are needed for; `None` if an address without variables has no TLS.
+    fn needs_tls(&self) -> Option<Needed> {
         match &self.to {
-            To::Group(_, vars) => vars.scheme == "https://",
-            To::Computed(_) => true,
+            To::Group(_, vars) => (vars.scheme == "https://").then_some(Needed::Tls),
+            To::Computed(url) => Some(Needed::for_computed(url, "http://", Needed::Tls)),
         }
     }
 }
@@ -97,7 +98,7 @@ impl Default for Conf {
 impl Settings for Conf {
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         let pass = CONTENT.of(&s.location.core.content);
-        let may_be_secure = pass.is_some_and(Pass::may_be_secure);
+        let needed = pass.and_then(Pass::needs_tls);
         let conf = CONF.change(&mut s.location);
         conf.passing.finish("proxy", &HIDDEN)?;
         if conf.passing.temp_path.directory.as_os_str().is_empty() {
@@ -110,9 +111,12 @@ impl Settings for Conf {
             headers.cached(&mut s.setup.variables, &conf.set_headers)?;
             conf.cached_headers = Arc::new(headers);
         }
-        if may_be_secure {
-            let http2 = conf.version == Version::Http20;
-            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "proxy", http2)?;
+        if let Some(needed) = needed {
+            let needed = match (needed, conf.version) {
+                (Needed::Tls, Version::Http20) => Needed::Http2,
+                _ => needed,
+            };
+            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "proxy", needed)?;
         }
         Ok(())
     }
