@@ -12,7 +12,7 @@ local getmetatable = getmetatable
 local raise, refuse, counted = native.raise, native.refuse, native.counted
 local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
 
--- What a coroutine of a script yields to whoever runs the script, not to the script's own resume.
+-- What a coroutine of a script yields to the server, not to the script's own resume.
 local WAIT = native.WAIT
 
 -- Values that requests keep, by number.
@@ -80,11 +80,13 @@ ngx = {
     HTTP_BAD_GATEWAY = 502,
     HTTP_SERVICE_UNAVAILABLE = 503, HTTP_GATEWAY_TIMEOUT = 504, HTTP_VERSION_NOT_SUPPORTED = 505,
     HTTP_INSUFFICIENT_STORAGE = 507,
-
-    get_phase = native.get_phase,
-    now = native.now, time = native.time, update_time = native.update_time,
-    today = native.today, localtime = native.localtime, utctime = native.utctime,
 }
+
+-- Functions of Lua, as in lua-resty-core: a coroutine can begin with one.
+for _, name in ipairs { "get_phase", "now", "time", "update_time", "today", "localtime", "utctime" } do
+    local f = native[name]
+    ngx[name] = function() return f() end
+end
 
 -- Texts. These take any value, and nothing as an empty text.
 

@@ -6,6 +6,8 @@ local setmetatable, type, select, ipairs, tonumber, tostring =
 local raise, counted = native.raise, native.counted
 local a_string, a_number, a_kind = native.a_string, native.a_number, native.a_kind
 
+local dicts = native.dicts
+
 local methods = {}
 
 -- A caller may pass all values on, so each function has as many as in lua-nginx-module, no nil more.
@@ -17,11 +19,11 @@ end
 
 local function number_of(dict)
     local at = type(dict) == "table" and dict[1]
-    if type(at) ~= "number" then raise('bad "zone" argument') end
+    if type(at) ~= "number" or not dicts[at + 1] then raise('bad "zone" argument') end
     return at
 end
 
--- A key is a text, or whatever has one.
+-- A key is a text, or a value that has one.
 local function key_of(key)
     if type(key) == "string" or key == nil then return key end
     return tostring(key)
@@ -39,7 +41,9 @@ local function flags_of(flags, key, value)
     local kind = type(value)
     local is_stored = kind == "nil" or kind == "boolean" or kind == "number" or kind == "string"
     if type(flags) ~= "number" and (key == nil or not is_stored) then return 0 end
-    return a_kind(5, "number", flags) % 2 ^ 32
+    flags = a_kind(5, "number", flags) % 2 ^ 32
+    -- The rest of an infinite number is no number.
+    return flags == flags and flags or 0
 end
 
 -- What the dictionary says of a value that it could hold. The other refusals are about the arguments.
@@ -159,6 +163,6 @@ end
 local class = { __index = methods }
 
 ngx.shared = {}
-for i, name in ipairs(native.dicts) do
+for i, name in ipairs(dicts) do
     ngx.shared[name] = setmetatable({ i - 1 }, class)
 end
