@@ -11,7 +11,7 @@ use weir_testkit::{Client, PATIENCE, Server};
 use super::WEIR;
 
 /// A status and a body.
-type Seen = Option<(u16, String)>;
+type StatusAndBody = Option<(u16, String)>;
 
 /// A name, a script that refuses, and what the client sees. Without an answer here it sees an error or the end of its
 /// connection.
@@ -101,7 +101,7 @@ fn refusals(phase: &str) -> impl Iterator<Item = &'static Refusal> {
 }
 
 /// One request on a connection of its own.
-fn ask(port: u16, version: &str, path: &str) -> Seen {
+fn ask(port: u16, version: &str, path: &str) -> StatusAndBody {
     if version == "2" {
         return over_http2(port, path);
     }
@@ -110,7 +110,7 @@ fn ask(port: u16, version: &str, path: &str) -> Seen {
     client.try_response().ok().map(|answer| (answer.status, answer.body()))
 }
 
-fn over_http2(port: u16, path: &str) -> Seen {
+fn over_http2(port: u16, path: &str) -> StatusAndBody {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut out = frame::PREFACE.to_vec();

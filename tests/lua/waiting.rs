@@ -196,7 +196,7 @@ fn lines() -> (u16, mpsc::Receiver<TcpStream>) {
 }
 
 #[test]
-fn a_connection_with_more_than_was_read_is_nobody_elses() {
+fn a_connection_with_unread_bytes_is_not_reused() {
     let (port, opened) = lines();
     let server = server(&format!(
         r#"location = /t {{ content_by_lua_block {{
@@ -246,7 +246,7 @@ fn a_connection_with_more_than_was_read_is_nobody_elses() {
 /// The time to send is how long the other side may take nothing, not how long all of it takes.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a server that is slow")]
-fn who_takes_slowly_is_sent_all_and_who_takes_nothing_is_given_up() {
+fn a_slow_server_is_sent_all_and_a_silent_one_is_given_up() {
     const LEN: usize = 12 << 20;
     let (port, opened) = lines();
     let server = server(&format!(

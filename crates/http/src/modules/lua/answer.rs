@@ -62,7 +62,7 @@ impl Context {
     }
 }
 
-/// The request's memory of its scripts.
+/// What scripts keep with the request.
 pub fn context(r: &mut Request) -> &mut Context {
     r.contexts.lua.get_or_insert_default()
 }

@@ -28,9 +28,9 @@ pub enum Value {
     List(Vec<Value>),
 }
 
-/// What stands at a key.
+/// A value of a dictionary with its flags and time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct StoredValue {
     /// The value.
     pub value: Value,
     /// Flags that were stored with it.
@@ -68,14 +68,14 @@ impl<'z> Dict<'z> {
     }
 
     /// What stands at a key, even if its time is over.
-    pub fn get(&mut self, key: &[u8]) -> Option<Found> {
+    pub fn get(&mut self, key: &[u8]) -> Option<StoredValue> {
         let entry = self.find(key)?;
         self.table.touch(entry);
         Some(self.found(entry))
     }
 
     /// The same, of what is still valid.
-    pub fn valid(&mut self, key: &[u8]) -> Option<Found> {
+    pub fn valid(&mut self, key: &[u8]) -> Option<StoredValue> {
         self.get(key).filter(|found| !found.stale)
     }
 
@@ -142,7 +142,7 @@ impl<'z> Dict<'z> {
         change: impl FnOnce(&mut Vec<Value>) -> T,
     ) -> Result<Option<T>, Refused> {
         let (mut list, expires) = match self.valid(key) {
-            Some(Found { value: Value::List(list), expires, .. }) => (list, expires),
+            Some(StoredValue { value: Value::List(list), expires, .. }) => (list, expires),
             Some(_) => return Err("value not a list"),
             None if create => (Vec::new(), 0),
             None => return Ok(None),
@@ -239,7 +239,7 @@ impl<'z> Dict<'z> {
         (contents, rest)
     }
 
-    fn found(&self, entry: Entry) -> Found {
+    fn found(&self, entry: Entry) -> StoredValue {
         let (head, word) = (self.table.value(entry, 0), self.table.value(entry, 2));
         let (kind, flags) = (head >> 32, head as u32);
         let value = match kind {
@@ -248,7 +248,12 @@ impl<'z> Dict<'z> {
             LIST => Value::List(read_list(&self.key_and_rest(entry).1)),
             _ => Value::Text(self.key_and_rest(entry).1),
         };
-        Found { value, flags, stale: self.is_stale(entry), expires: self.table.value(entry, 1) }
+        StoredValue {
+            value,
+            flags,
+            stale: self.is_stale(entry),
+            expires: self.table.value(entry, 1),
+        }
     }
 
     /// A new entry. Without room the least recently used go: those whose time is over, others if `force`.

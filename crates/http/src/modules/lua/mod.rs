@@ -1,6 +1,6 @@
 //! Scripts in Lua, on LuaJIT. nginx: lua-nginx-module of OpenResty.
 //!
-//! A loop has one machine (`vm`). A phase with a script enters by `phases` (those that may answer) or
+//! A loop has one VM (`vm`). A phase with a script enters by `phases` (those that may answer) or
 //! `filters` (those that may not wait), which lend the request to the script (`current`) and run it step by
 //! step (`run`). `api` holds what `ngx` offers, a file for each part: functions in Rust, which `prelude` wraps
 //! in Lua where they may raise an error or wait, since only Lua can do that to its caller. Values of Lua that outlive a
@@ -132,7 +132,7 @@ pub fn wants_filter(conf: &LocationConf) -> bool {
     CONF.of(conf).header_filter.is_some() || CONF.of(conf).body_filter.is_some()
 }
 
-/// Makes a loop's machine, where the site has scripts.
+/// Makes a loop's VM, where the site has scripts.
 pub fn start(event_loop: &Rc<LoopState>) {
     let Some(vm) = vm::start(event_loop) else { return };
     if event_loop.lua.set(vm.clone()).is_ok() {
@@ -140,7 +140,7 @@ pub fn start(event_loop: &Rc<LoopState>) {
     }
 }
 
-/// Runs `init_by_lua` as a loop would, in a machine of its own; the error is what the log is told.
+/// Runs `init_by_lua` as a loop would, in a VM of its own; the error is the text for the log.
 pub fn try_out(event_loop: &LoopState) -> Result<(), String> {
     vm::try_out(event_loop)
 }

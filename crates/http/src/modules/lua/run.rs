@@ -103,10 +103,10 @@ struct Routine {
     thread: Anchor,
     /// By which others wait for it.
     id: Option<ThreadId>,
-    state: State,
+    state: RoutineState,
 }
 
-enum State {
+enum RoutineState {
     Ready(Reply),
     /// In its step, or waiting for what needs the request.
     Busy,
@@ -163,7 +163,7 @@ pub async fn drive(
         Err(error) => return failed(request.as_deref(), vm, &error),
     };
     let watching = request.as_ref().is_some_and(|r| CONF.of(r.conf()).check_client_abort);
-    let routines = vec![Routine { thread, id, state: State::Busy }];
+    let routines = vec![Routine { thread, id, state: RoutineState::Busy }];
     let run = Run { vm, request, phase, routines, watching };
     // Large, and seldom needed: no request pays for its room but one that waits.
     Box::pin(run.go_on(step, matches!(start, Start::Script(_)))).await
@@ -284,21 +284,22 @@ impl Run<'_> {
                 return Some(outcome);
             }
         }
-        let over = self.routines.iter().all(|routine| matches!(routine.state, State::Ended(..)));
+        let over =
+            self.routines.iter().all(|routine| matches!(routine.state, RoutineState::Ended(..)));
         over.then_some(Outcome::Finished)
     }
 
     /// The newest first: a light thread runs before the one that has spawned it goes on.
     fn first_ready(&self) -> Option<usize> {
-        self.routines.iter().rposition(|routine| matches!(routine.state, State::Ready(_)))
+        self.routines.iter().rposition(|routine| matches!(routine.state, RoutineState::Ready(_)))
     }
 
     /// One step of a coroutine: up to its next wish, or its end.
     fn step(&mut self, i: usize) -> Step {
         let Run { vm, request, phase, routines, .. } = self;
         let Some(routine) = routines.get_mut(i) else { return Step::Yielded };
-        let state = std::mem::replace(&mut routine.state, State::Busy);
-        let State::Ready(reply) = state else { return Step::Yielded };
+        let state = std::mem::replace(&mut routine.state, RoutineState::Busy);
+        let RoutineState::Ready(reply) = state else { return Step::Yielded };
         step(request.as_deref_mut(), *phase, || {
             let thread: Thread = routine.thread.get()?;
             let args = reply(&vm.lua).unwrap_or_else(|e| failure(&vm.lua, &e.to_string()));
@@ -321,8 +322,8 @@ impl Run<'_> {
                 // A wait begins at once, in the order of the calls: others find the socket busy.
                 let begun = poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await;
                 let state = match begun {
-                    Poll::Ready(reply) => State::Ready(reply),
-                    Poll::Pending => State::Waiting(wait),
+                    Poll::Ready(reply) => RoutineState::Ready(reply),
+                    Poll::Pending => RoutineState::Waiting(wait),
                 };
                 self.set(i, state);
             }
@@ -342,7 +343,7 @@ impl Run<'_> {
                 let r = self.request.as_deref_mut()?;
                 let socket = answer::context(r).body_socket.clone()?;
                 let received = socket.receive(r, &pattern).await;
-                self.set(i, State::Ready(received_reply(received)));
+                self.set(i, RoutineState::Ready(received_reply(received)));
             }
             Wish::Flush => {
                 let state = self.send(false).await;
@@ -356,14 +357,14 @@ impl Run<'_> {
         None
     }
 
-    fn set(&mut self, i: usize, state: State) {
+    fn set(&mut self, i: usize, state: RoutineState) {
         if let Some(routine) = self.routines.get_mut(i) {
             routine.state = state;
         }
     }
 
     /// Sends what was written, and with `last` the end of the answer.
-    async fn send(&mut self, last: bool) -> State {
+    async fn send(&mut self, last: bool) -> RoutineState {
         let Some(r) = self.request.as_deref_mut() else {
             return ready(|_| Ok(MultiValue::new()));
         };
@@ -408,7 +409,7 @@ impl Run<'_> {
             Ok(values) => values,
             Err(error) => return Some(failed(self.request.as_deref(), self.vm, &error)),
         };
-        self.set(i, State::Ended(well, values));
+        self.set(i, RoutineState::Ended(well, values));
         if let Some(id) = self.routines.get(i)?.id {
             self.rejoin(id);
         }
@@ -435,12 +436,12 @@ impl Run<'_> {
         ids.retain(|id| self.routines.iter().any(|routine| routine.id == Some(*id)));
         let over = self.routines.iter().position(|routine| {
             let is_asked = routine.id.is_some_and(|id| ids.contains(&id));
-            is_asked && matches!(routine.state, State::Ended(..))
+            is_asked && matches!(routine.state, RoutineState::Ended(..))
         });
         let state = match over {
             Some(over) => self.take_values(over),
             None if ids.is_empty() => refused("already waited or killed"),
-            None => return self.set(i, State::Joining(ids)),
+            None => return self.set(i, RoutineState::Joining(ids)),
         };
         // The values are handed over, so the routine is not needed any more. The script's own stays the first as long
         // as the run lasts.
@@ -455,10 +456,10 @@ impl Run<'_> {
     }
 
     /// The values of a coroutine that has ended, for the one that waits for it.
-    fn take_values(&mut self, over: usize) -> State {
+    fn take_values(&mut self, over: usize) -> RoutineState {
         let Some(routine) = self.routines.get_mut(over) else { return well() };
         routine.id = None;
-        let State::Ended(well, values) = &mut routine.state else { return self::well() };
+        let RoutineState::Ended(well, values) = &mut routine.state else { return self::well() };
         let (well, values) = (*well, std::mem::take(values));
         ready(move |_| {
             let mut values = values.unpack()?;
@@ -469,12 +470,11 @@ impl Run<'_> {
 
     /// Has the coroutines that wait for this one look again.
     fn rejoin(&mut self, id: ThreadId) {
-        let waits =
-            |routine: &Routine| matches!(&routine.state, State::Joining(ids) if ids.contains(&id));
+        let waits = |routine: &Routine| matches!(&routine.state, RoutineState::Joining(ids) if ids.contains(&id));
         while let Some(i) = self.routines.iter().position(waits) {
             let Some(routine) = self.routines.get_mut(i) else { return };
-            let state = std::mem::replace(&mut routine.state, State::Busy);
-            if let State::Joining(ids) = state {
+            let state = std::mem::replace(&mut routine.state, RoutineState::Busy);
+            if let RoutineState::Joining(ids) = state {
                 self.join(i, ids);
             }
         }
@@ -483,7 +483,9 @@ impl Run<'_> {
     fn kill(&mut self, i: usize, id: ThreadId) {
         let at = self.routines.iter().position(|routine| routine.id == Some(id));
         let runs = |at: &usize| {
-            self.routines.get(*at).is_some_and(|routine| !matches!(routine.state, State::Ended(..)))
+            self.routines
+                .get(*at)
+                .is_some_and(|routine| !matches!(routine.state, RoutineState::Ended(..)))
         };
         let Some(at) = at.filter(runs) else {
             return self.set(i, refused("already waited or killed"));
@@ -499,7 +501,7 @@ impl Run<'_> {
     /// Waits until some coroutine can go on.
     async fn wait(&mut self) -> Option<Outcome> {
         let vm = self.vm;
-        if !self.routines.iter().any(|routine| matches!(routine.state, State::Waiting(_))) {
+        if !self.routines.iter().any(|routine| matches!(routine.state, RoutineState::Waiting(_))) {
             let text = format_args!("lua light threads wait for each other");
             log(self.request.as_deref(), vm, text);
             return Some(Outcome::Failed);
@@ -514,9 +516,9 @@ impl Run<'_> {
         let ready = poll_fn(|cx| {
             let mut any = false;
             for routine in routines.iter_mut() {
-                let State::Waiting(wait) = &mut routine.state else { continue };
+                let RoutineState::Waiting(wait) = &mut routine.state else { continue };
                 if let Poll::Ready(reply) = wait.as_mut().poll(cx) {
-                    routine.state = State::Ready(reply);
+                    routine.state = RoutineState::Ready(reply);
                     any = true;
                 }
             }
@@ -556,17 +558,17 @@ impl Run<'_> {
 }
 
 /// It goes on with these values, made when it does.
-fn ready(values: impl FnOnce(&Lua) -> mlua::Result<MultiValue> + 'static) -> State {
-    State::Ready(Box::new(values))
+fn ready(values: impl FnOnce(&Lua) -> mlua::Result<MultiValue> + 'static) -> RoutineState {
+    RoutineState::Ready(Box::new(values))
 }
 
 /// It goes on: all is well.
-fn well() -> State {
+fn well() -> RoutineState {
     ready(|_| Ok(MultiValue::from_vec(vec![Value::Integer(1)])))
 }
 
 /// It goes on: this did not succeed.
-fn refused(text: &'static str) -> State {
+fn refused(text: &'static str) -> RoutineState {
     ready(move |lua| Ok(failure(lua, text)))
 }
 

@@ -137,7 +137,7 @@ async fn call(vm: &Vm, premature: bool, call: &Packed) {
         return;
     }
     timers.running.set(timers.running.get() + 1);
-    // What went wrong was logged; there is nobody else to tell.
+    // The error was logged. No client waits for it.
     let _ = run::drive(vm, None, Phase::Timer, Start::Timer { premature, call }).await;
     timers.running.set(timers.running.get().saturating_sub(1));
 }

@@ -1,4 +1,4 @@
-//! A loop's Lua machine: its libraries, and the compiled scripts.
+//! A loop's Lua VM: its libraries, and the compiled scripts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ const COROUTINES: usize = 64;
 /// A compiled script: a function that is kept.
 pub type Code = Rc<Anchor>;
 
-/// A loop's machine.
+/// A loop's VM.
 pub struct Vm {
     /// Lua itself.
     pub lua: Lua,
@@ -36,9 +36,9 @@ pub struct Vm {
     pub anchors: Rc<Anchors>,
     scripts: RefCell<Vec<Option<Code>>>,
     files: RefCell<HashMap<PathBuf, Code>>,
-    /// Coroutines whose script has ended: to make one and to throw it away is much of what a short script costs.
+    /// Coroutines of ended scripts, for reuse: to make one and to throw it away is much of what a short script costs.
     ended: RefCell<Vec<Thread>>,
-    /// `init_by_lua` failed: no script can rely on what it did not do.
+    /// `init_by_lua` failed: scripts answer 500, since they cannot rely on it.
     broken: Cell<bool>,
     /// Connections that scripts have left for others.
     pub pools: socket::Pools,
@@ -46,7 +46,7 @@ pub struct Vm {
     pub timers: timers::Timers,
 }
 
-/// Makes a loop's machine and runs what belongs to its start; nothing where the site has no scripts.
+/// Makes a loop's VM and runs `init_by_lua`; `None` where the site has no scripts.
 pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
     let site = event_loop.site;
     if site.lua.is_empty() {
@@ -62,7 +62,7 @@ pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
     Some(Rc::new(vm))
 }
 
-/// Runs `init_by_lua` in a machine that serves nothing; the error is what the log is told.
+/// Runs `init_by_lua` in a VM of its own; the error is the text for the log.
 pub fn try_out(event_loop: &LoopState) -> Result<(), String> {
     Vm::new(event_loop.site)?.begin(event_loop)
 }
@@ -85,7 +85,7 @@ impl Vm {
         })
     }
 
-    /// Puts `ngx` into the machine and runs `init_by_lua`.
+    /// Puts `ngx` into the VM and runs `init_by_lua`.
     fn begin(&self, event_loop: &LoopState) -> Result<(), String> {
         let prefix = prefix(self.site);
         package::furnish(&self.lua, &self.site.lua, &prefix)
@@ -94,7 +94,7 @@ impl Vm {
         self.run(Phase::Init, self.site.lua.init)
     }
 
-    /// `init_worker_by_lua`: when the loop knows its machine.
+    /// `init_worker_by_lua`: when the loop has its VM.
     pub fn started(&self) {
         self.run_and_tell(Phase::InitWorker, self.site.lua.init_worker);
     }
@@ -132,7 +132,7 @@ impl Vm {
         }
     }
 
-    /// Runs a script of the loop's own; the error is what the log is told.
+    /// Runs a script without a request; the error is the text for the log.
     fn run(&self, phase: Phase, script: Option<ScriptId>) -> Result<(), String> {
         let Some(script) = script else { return Ok(()) };
         let done = self.known(script).and_then(|code| {
@@ -144,7 +144,7 @@ impl Vm {
         done.map_err(|text| format!("{name} error: {text}"))
     }
 
-    /// The function of a script of the configuration; the error is what the log is told.
+    /// The function of a script of the configuration; the error is the text for the log.
     fn known(&self, id: ScriptId) -> Result<Code, String> {
         if self.broken.get() {
             return Err("init_by_lua failed before".to_owned());

@@ -67,7 +67,7 @@ fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Bytes that would break a request line, escaped: whoever passes the query on may rely on that.
+/// Escapes bytes that would break a request line, so that the query can be passed on to a server.
 pub fn query(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text {

@@ -23,7 +23,7 @@ thread_local! {
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add("re_match", |lua, (subject, pattern, options, start): Asked| {
+    natives.add("re_match", |lua, (subject, pattern, options, start): MatchArguments| {
         let subject = subject.as_bytes();
         match search(&subject, &pattern, options.as_ref(), start) {
             Ok(Some((regex, groups))) => match table(lua, &subject, &regex, &groups) {
@@ -61,17 +61,17 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 }
 
 /// Subject, pattern, options, and where to begin, from 1.
-type Asked = (mlua::String, mlua::String, Option<mlua::String>, usize);
+type MatchArguments = (mlua::String, mlua::String, Option<mlua::String>, usize);
 
 /// A match: the pattern, and where its groups are.
-type Found = Option<(Rc<Regex>, CaptureLocations)>;
+type MatchedRegex = Option<(Rc<Regex>, CaptureLocations)>;
 
 fn search(
     subject: &[u8],
     pattern: &mlua::String,
     options: Option<&mlua::String>,
     start: usize,
-) -> Result<Found, String> {
+) -> Result<MatchedRegex, String> {
     let regex = compiled(pattern, options)?;
     let start = start.saturating_sub(1);
     if start > subject.len() {

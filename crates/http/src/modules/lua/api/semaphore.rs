@@ -16,7 +16,7 @@ struct SemaphoreHandle(Rc<Semaphore>);
 
 impl mlua::UserData for SemaphoreHandle {}
 
-type Held = UserDataRef<SemaphoreHandle>;
+type SemaphoreRef = UserDataRef<SemaphoreHandle>;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -24,12 +24,12 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let semaphore = SemaphoreHandle(Rc::new(Semaphore::new(resources as u64)));
         lua.create_userdata(semaphore).map_err(|error| error.to_string().into())
     })?;
-    natives.add("semaphore_count", |_, semaphore: Held| semaphore.0.count())?;
-    natives.add("semaphore_post", |_, (semaphore, many): (Held, f64)| {
+    natives.add("semaphore_count", |_, semaphore: SemaphoreRef| semaphore.0.count())?;
+    natives.add("semaphore_post", |_, (semaphore, many): (SemaphoreRef, f64)| {
         semaphore.0.post(many as u64);
     })?;
     // True or false at once, or nil where the prelude waits.
-    natives.add_refusing("semaphore_wait", |_, (semaphore, seconds): (Held, f64)| {
+    natives.add_refusing("semaphore_wait", |_, (semaphore, seconds): (SemaphoreRef, f64)| {
         if !phase().may_wait() {
             return Err(Refusal::Disabled(phase()));
         }

@@ -19,11 +19,11 @@ use crate::request::Request;
 use crate::site::settings::LocationConf;
 
 /// A socket as scripts hold it.
-struct Handed(Rc<Socket>);
+struct TcpHandle(Rc<Socket>);
 
-impl mlua::UserData for Handed {}
+impl mlua::UserData for TcpHandle {}
 
-type Held = UserDataRef<Handed>;
+type Tcp = UserDataRef<TcpHandle>;
 
 /// The request's body as scripts hold it.
 struct BodyHandle(Rc<BodySocket>);
@@ -31,7 +31,7 @@ struct BodyHandle(Rc<BodySocket>);
 impl mlua::UserData for BodyHandle {}
 
 /// What can be received from.
-type Source = Either<Held, UserDataRef<BodyHandle>>;
+type Source = Either<Tcp, UserDataRef<BodyHandle>>;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -42,7 +42,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         // A timer has no request. Its sockets close when the garbage collector finds them.
         let weak: Weak<Socket> = Rc::downgrade(&socket);
         let _ = with(|r| answer::context(r).add_socket(weak));
-        lua.create_userdata(Handed(socket)).map_err(|error| error.to_string().into())
+        lua.create_userdata(TcpHandle(socket)).map_err(|error| error.to_string().into())
     })?;
     natives.add("socket_timeouts", |_, (socket, times): (Source, (f64, f64, f64))| {
         let time = |ms: f64| (ms > 0.0).then(|| Duration::from_millis(ms as u64));
@@ -74,7 +74,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             connected.map(|()| Value::Integer(1)).map_err(|failed| (failed, None))
         }))
     })?;
-    natives.add("socket_bind", |_, (socket, address): (Held, mlua::String)| {
+    natives.add("socket_bind", |_, (socket, address): (Tcp, mlua::String)| {
         ip(&address).map(|ip| socket.0.bind(ip)).is_some()
     })?;
     natives.add_waiting("socket_secure", |_, (socket, name, verify): Securing| {
@@ -87,7 +87,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         }))
     })?;
     moving(natives)?;
-    natives.add("socket_close", |_, socket: Held| {
+    natives.add("socket_close", |_, socket: Tcp| {
         done(if socket.0.close() { Ok(()) } else { Err("closed") })
     })?;
     natives.add("socket_is_open", |_, socket: Source| match socket {
@@ -99,10 +99,10 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         Ok(Err(why)) => (None, None, Some(why)),
         Err(refusal) => (Some(refusal.to_string()), None, None),
     })?;
-    natives.add("socket_reused", |_, socket: Held| socket.0.reused())?;
+    natives.add("socket_reused", |_, socket: Tcp| socket.0.reused())?;
     natives.add_refusing(
         "socket_keep",
-        |_, (socket, ms, most): (Held, Option<f64>, Option<usize>)| {
+        |_, (socket, ms, most): (Tcp, Option<f64>, Option<usize>)| {
             let conf = CONF.of(settings()?);
             let time =
                 ms.map_or(conf.keepalive_timeout, |ms| Duration::from_millis(ms.max(0.0) as u64));
@@ -114,14 +114,14 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 }
 
 /// Socket, host, port, name of the pool.
-type Connecting = (Held, mlua::String, Option<u16>, Option<mlua::String>);
+type Connecting = (Tcp, mlua::String, Option<u16>, Option<mlua::String>);
 
 /// Socket, the server's name, and whether its certificate must be good.
-type Securing = (Held, Option<mlua::String>, bool);
+type Securing = (Tcp, Option<mlua::String>, bool);
 
 /// Sending and receiving.
 fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add_waiting("socket_send", |lua, (socket, data): (Held, Value)| {
+    natives.add_waiting("socket_send", |lua, (socket, data): (Tcp, Value)| {
         let mut bytes = Vec::new();
         super::write(lua, &data, &mut bytes)
             .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
@@ -227,7 +227,7 @@ pub(super) fn handle() -> Result<Handle, Refusal> {
     LoopState::current().map(|event_loop| event_loop.handle.clone()).ok_or(Refusal::NoRequest)
 }
 
-/// Settings of the request's location, or of the site for those who have no request.
+/// Settings of the request's location, or of the site for a timer, which has no request.
 pub(super) fn settings() -> Result<&'static LocationConf, Refusal> {
     let site =
         || LoopState::current().map(|event_loop| &event_loop.site.main).ok_or(Refusal::NoRequest);

@@ -26,7 +26,7 @@ use pools::Idle;
 pub use pools::Pools;
 pub use udp::UdpSocket;
 
-/// Why a connection cannot be anything else's now.
+/// Why a connection cannot be given to another use.
 const UNREAD: &str = "unread data in buffer";
 /// Room for one read.
 const READ: usize = 4096;
@@ -72,7 +72,7 @@ impl From<io::Error> for Failed {
     }
 }
 
-/// Whom to connect to.
+/// The server to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Server {
     /// `unix:/path`
@@ -102,26 +102,26 @@ impl Server {
     }
 }
 
-/// A connection, and what came on it that nobody has received yet: that ends with it.
-struct Line {
+/// A connection with the bytes that came on it and that the script has not received.
+struct Connection {
     wire: Wire,
     unread: RefCell<Vec<u8>>,
-    /// A wait for something to receive has not come to its end: it may still come.
+    /// A receive was given up before its end: the answer may still come.
     late: Cell<bool>,
-    /// The same for what was to be sent.
+    /// A send was given up before its end.
     torn: Cell<bool>,
 }
 
-impl Line {
-    fn new(wire: Wire) -> Rc<Line> {
+impl Connection {
+    fn new(wire: Wire) -> Rc<Connection> {
         let (unread, late, torn) = Default::default();
-        Rc::new(Line { wire, unread, late, torn })
+        Rc::new(Connection { wire, unread, late, torn })
     }
 }
 
 /// A script's socket.
 pub struct Socket {
-    line: RefCell<Option<Rc<Line>>>,
+    line: RefCell<Option<Rc<Connection>>>,
     /// For connecting, sending, receiving.
     timeouts: Cell<[Duration; 3]>,
     pool: RefCell<Vec<u8>>,
@@ -179,7 +179,7 @@ impl Socket {
         *self.pool.borrow_mut() = pool;
         if let Some((wire, reused)) = kept {
             self.reused.set(reused + 1);
-            *self.line.borrow_mut() = Some(Line::new(wire));
+            *self.line.borrow_mut() = Some(Connection::new(wire));
             return Ok(());
         }
         self.reused.set(0);
@@ -195,18 +195,18 @@ impl Socket {
             Ok(Wire::join(stream, None))
         };
         let wire = within(&event_loop.handle, limit, connecting).await?;
-        *self.line.borrow_mut() = Some(Line::new(wire));
+        *self.line.borrow_mut() = Some(Connection::new(wire));
         Ok(())
     }
 
-    /// Goes on in TLS. What came before it is nobody's: whoever is between could have sent it.
+    /// Goes on in TLS. Bytes that came before are an error: a third party could have sent them.
     pub async fn secure(&self, handle: &Handle, client: &Client) -> Result<(), Failed> {
         let line = self.line.take().ok_or(Failed::Closed)?;
         if line.wire.is_tls() {
             *self.line.borrow_mut() = Some(line);
             return Ok(());
         }
-        // Somebody who sends or receives holds it, too.
+        // A coroutine that sends or receives holds it, too.
         let line = Rc::try_unwrap(line).map_err(|_| Failed::Busy("writing"))?;
         if !line.unread.borrow().is_empty() {
             return Err(Failed::Other(UNREAD.to_owned()));
@@ -219,7 +219,7 @@ impl Socket {
             secured.map_err(|error| Failed::Other(error.to_string()))
         };
         let secured = within(handle, limit, shaking).await?;
-        *self.line.borrow_mut() = Some(Line::new(Wire::join(stream, Some(secured))));
+        *self.line.borrow_mut() = Some(Connection::new(Wire::join(stream, Some(secured))));
         Ok(())
     }
 
@@ -317,7 +317,7 @@ impl Socket {
         if self.receiving.get() || self.sending.get() {
             return Err("socket busy");
         }
-        let is_read = |line: &mut Rc<Line>| line.unread.borrow().is_empty();
+        let is_read = |line: &mut Rc<Connection>| line.unread.borrow().is_empty();
         let Some(line) = self.line.borrow_mut().take_if(is_read) else { return Err(UNREAD) };
         let line = Rc::try_unwrap(line).map_err(|_| "socket busy")?;
         if line.late.get() || line.torn.get() || !line.wire.is_silent() {

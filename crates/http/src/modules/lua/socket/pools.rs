@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use weir_tls::Wire;
 
-/// A connection that nobody uses. It serves another request only if nothing came on it meanwhile.
+/// An idle connection. It serves another request only if nothing came on it meanwhile.
 pub struct Idle {
     /// The connection.
     pub wire: Wire,
@@ -26,7 +26,7 @@ impl Idle {
 #[derive(Default)]
 pub struct Pools {
     pools: RefCell<HashMap<Vec<u8>, Vec<Idle>>>,
-    /// When they are looked through for those whose time is over.
+    /// When expired connections are closed next.
     next: Cell<Option<Instant>>,
 }
 
@@ -55,8 +55,8 @@ impl Pools {
         pool.push(idle);
     }
 
-    /// Whether the caller has to arrange a look at this time, since none comes before it. A task for each connection
-    /// that is kept would pile up.
+    /// Whether the caller has to arrange a look at this time, since no earlier one is arranged. One task serves all
+    /// connections: a task for each would pile up.
     pub fn wants_look(&self, until: Instant) -> bool {
         let wants = self.next.get().is_none_or(|next| until < next);
         if wants {
@@ -65,8 +65,8 @@ impl Pools {
         wants
     }
 
-    /// Closes those whose time is over, and answers when the next look is due. A look that an earlier one has replaced
-    /// does nothing, and is the last of its task.
+    /// Closes expired connections, and returns when the next look is due. A look that an earlier one has replaced does
+    /// nothing and ends its task.
     pub fn look(&self, arranged: Instant, now: Instant) -> Option<Instant> {
         if self.next.get() != Some(arranged) {
             return None;
