@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use weir_proto::http2::frame;
-use weir_testkit::{Dice, PATIENCE, Server, number, seed};
+use weir_testkit::{Dice, PATIENCE, Server, listen, number, seed};
 
 /// What a client has with the server when its worker is to end.
 #[derive(Debug, Clone, Copy)]
@@ -20,9 +20,18 @@ enum Session {
     Upgraded,
     Endless,
     SlowUpload,
+    /// Calls of gRPC whose server says more and more, and whose server stands still; the client does not end them.
+    Call,
+    SilentCall,
+    /// Scripts that sleep in a loop, read from a server that stands still, wait for a light thread, and a timer that sleeps in a loop
+    /// beside one of these.
+    SleepingScript,
+    ReadingScript,
+    WaitingScript,
+    Timer,
 }
 
-const SESSIONS: [Session; 7] = [
+const SESSIONS: [Session; 13] = [
     Session::IdleHttp1,
     Session::IdleHttp2,
     Session::Datagrams,
@@ -30,6 +39,12 @@ const SESSIONS: [Session; 7] = [
     Session::Upgraded,
     Session::Endless,
     Session::SlowUpload,
+    Session::Call,
+    Session::SilentCall,
+    Session::SleepingScript,
+    Session::ReadingScript,
+    Session::WaitingScript,
+    Session::Timer,
 ];
 
 impl Session {
@@ -61,16 +76,9 @@ impl Session {
                 Box::new(stream)
             }
             Session::IdleHttp2 => {
-                let mut hello = frame::PREFACE.to_vec();
-                frame::write_settings(&[], &mut hello);
-                // GET /short, by the static table and a literal path.
-                let block = b"\x82\x86\x04\x06/short\x41\x01a";
-                let begin = frame::leave_head(&mut hello);
-                hello.extend_from_slice(block);
-                let most = frame::MAX_PAYLOAD;
-                frame::finish_headers(&mut hello, begin, 1, frame::END_STREAM, most);
                 let mut stream = connect(0, "");
-                stream.write_all(&hello).unwrap();
+                // GET, by the static table.
+                stream.write_all(&asked(2, "/short", frame::END_STREAM)).unwrap();
                 heard(&mut stream, "short");
                 Box::new(stream)
             }
@@ -105,8 +113,68 @@ impl Session {
                 heard(&mut stream, "100 Continue");
                 Box::new(stream)
             }
+            Session::Call | Session::SilentCall => {
+                let mut stream = connect(0, "");
+                let silent = matches!(self, Session::SilentCall);
+                // POST, by the static table.
+                let path = if silent { "/call/silent" } else { "/call/" };
+                stream.write_all(&asked(3, path, 0)).unwrap();
+                heard(&mut stream, if silent { "begun" } else { "more" });
+                Box::new(stream)
+            }
+            Session::SleepingScript
+            | Session::ReadingScript
+            | Session::WaitingScript
+            | Session::Timer => {
+                let what = format!("{self:?}").to_lowercase();
+                let mut stream = connect(0, &format!("GET /{what} HTTP/1.1\r\nHost: a\r\n\r\n"));
+                heard(&mut stream, "begun");
+                Box::new(stream)
+            }
         }
     }
+}
+
+/// The beginning of a connection of HTTP/2, with a request of this method (a place in the static table).
+fn asked(method: u8, path: &str, flags: u8) -> Vec<u8> {
+    let mut hello = frame::PREFACE.to_vec();
+    frame::write_settings(&[], &mut hello);
+    let begin = frame::leave_head(&mut hello);
+    hello.extend_from_slice(&[0x80 | method, 0x86, 0x04, path.len() as u8]);
+    hello.extend_from_slice(path.as_bytes());
+    hello.extend_from_slice(b"\x41\x01a");
+    frame::finish_headers(&mut hello, begin, 1, flags, frame::MAX_PAYLOAD);
+    hello
+}
+
+/// A server of calls: it says "begun", and then more and more unless it is to be silent.
+fn callee() -> u16 {
+    listen(|mut stream| {
+        let mut preface = [0; 24];
+        stream.read_exact(&mut preface).unwrap();
+        let _ = stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        let (mut head, mut silent) = ([0; frame::HEAD], false);
+        loop {
+            if stream.read_exact(&mut head).is_err() {
+                return;
+            }
+            let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+            stream.read_exact(&mut payload).unwrap();
+            silent |= String::from_utf8_lossy(&payload).contains("/silent");
+            if head[3] == 1 {
+                break;
+            }
+        }
+        let data = |text: &[u8]| [&[0, 0, text.len() as u8, 0, 0, 0, 0, 0, 1], text].concat();
+        // `:status: 200`, by the static table.
+        let mut sent = stream.write_all(b"\x00\x00\x01\x01\x04\x00\x00\x00\x01\x88");
+        sent = sent.and_then(|()| stream.write_all(&data(b"begun")));
+        while sent.is_ok() && !silent {
+            pace();
+            sent = stream.write_all(&data(b"more\n"));
+        }
+        while let Ok(1..) = stream.read(&mut [0; 4096]) {}
+    })
 }
 
 /// The time from one piece to the next of a server that never stops.
@@ -171,11 +239,23 @@ fn old_workers_end_whatever_their_sessions_do() {
         let drawn: Vec<Session> = (0..4).map(|_| dice.pick(&all)).collect();
         let quits = dice.below(2) == 0;
         let timeout = if alone { "" } else { "worker_shutdown_timeout 300ms;" };
-        let (to, udp) = (endless(), talker());
+        let (to, udp, calls) = (endless(), talker(), callee());
         let conf = format!(
             "{timeout} events {{ }}
              http {{ keepalive_timeout 500ms; server {{ listen 127.0.0.1:%%PORT%%; http2 on;
                  location /short {{ return 200 short; }}
+                 location /call/ {{ grpc_pass grpc://127.0.0.1:{calls}; }}
+                 location /sleepingscript {{ content_by_lua_block {{
+                     ngx.say('begun') ngx.flush(true) while true do ngx.sleep(0.02) end }} }}
+                 location /readingscript {{ content_by_lua_block {{
+                     local s = ngx.socket.tcp() s:connect('127.0.0.1', {calls}) ngx.say('begun') ngx.flush(true) s:receive() }} }}
+                 location /waitingscript {{ content_by_lua_block {{
+                     local t = ngx.thread.spawn(function() while true do ngx.sleep(3600) end end)
+                     ngx.say('begun') ngx.flush(true) ngx.thread.wait(t) }} }}
+                 location /timer {{ content_by_lua_block {{
+                     ngx.timer.at(0, function() while not ngx.worker.exiting() do ngx.sleep(0.02) end end)
+                     ngx.timer.at(3600, function() end)
+                     ngx.say('begun') ngx.flush(true) ngx.sleep(3600) }} }}
                  location / {{ proxy_pass http://127.0.0.1:{to}; proxy_http_version 1.1;
                      proxy_buffering off; proxy_set_header Upgrade $http_upgrade;
                      proxy_set_header Connection $http_connection; }} }} }}
