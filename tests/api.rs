@@ -188,7 +188,7 @@ fn servers_of_sessions_are_changed_too() {
 
 /// Whichever worker they wait in.
 #[test]
-fn who_waits_is_called_when_a_server_comes_back() {
+fn waiting_requests_go_on_when_a_server_comes_back() {
     let a = behind("a");
     let conf = format!(
         "worker_processes 2; events {{ }}
@@ -424,7 +424,7 @@ fn a_server_without_master_does_it_itself() {
 }
 
 #[test]
-fn who_may_is_who_shows_the_token() {
+fn only_the_token_gives_access() {
     let dir = Dir::new();
     dir.write("token", "0123456789abcdef\n");
     let location = "location /api { weir_api token=token; }";

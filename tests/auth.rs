@@ -37,7 +37,7 @@ const WRONG: &str = "YW5uOndyb25n";
 const NOBODY: &str = "emVkOnNlY3JldA==";
 
 #[test]
-fn who_knows_the_password_comes_in() {
+fn the_right_password_is_let_in() {
     let server = start();
     let r = server.get("/x?realm=home");
     assert_eq!((r.status, r.header("WWW-Authenticate")), (401, Some("Basic realm=\"home\"")));

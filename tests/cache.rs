@@ -364,7 +364,7 @@ fn something_old_is_sent_while_it_is_updated_and_when_it_cannot_be() {
 }
 
 #[test]
-fn without_revalidation_nobody_is_asked_whether_something_old_stands() {
+fn without_revalidation_no_server_is_asked_about_a_stale_answer() {
     let server = start(
         "",
         "",

@@ -260,7 +260,7 @@ fn a_slow_disk_is_named_where_the_loop_waits_for_it() {
 
 /// Whether its files are all known or not: a directory in which a file is being created lets nobody look for another.
 #[test]
-fn a_cache_whose_disk_is_stuck_holds_nobody_up() {
+fn a_cache_whose_disk_is_stuck_holds_no_client_up() {
     stuck_disk("");
     // The loader waits behind the first file that it finds.
     stuck_disk("loader_files=1 loader_sleep=600s");

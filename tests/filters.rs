@@ -39,7 +39,7 @@ fn gunzip(answer: &Response) -> String {
 }
 
 #[test]
-fn answers_are_compressed_for_those_who_take_it() {
+fn answers_are_compressed_for_clients_that_accept_it() {
     let server = serving("gzip on; gzip_vary on; brotli on; zstd on;");
     let answer = ask(&server, "/page.html", "Accept-Encoding: gzip\r\n");
     assert_eq!(answer.header("Content-Encoding"), Some("gzip"));
@@ -223,7 +223,7 @@ fn a_large_answer_is_put_together_from_slices() {
 }
 
 #[test]
-fn who_asks_for_a_part_of_slices_that_change_on_their_way_gets_all() {
+fn a_range_of_slices_that_change_meanwhile_gets_all() {
     let server = serving(
         "slice 30k; proxy_set_header Range $slice_range; gzip_types *;
          location /zipped/ { gzip on; proxy_pass http://127.0.0.1:%%PORT%%/; }
@@ -298,7 +298,7 @@ fn a_charset_that_a_server_says_is_not_said_again() {
 }
 
 #[test]
-fn a_charset_that_nobody_gives_is_not_named() {
+fn an_unset_charset_is_not_named() {
     let server = Server::start(
         WEIR,
         "events {} http { server { listen 127.0.0.1:%%PORT%%; default_type text/plain;

@@ -19,7 +19,7 @@ fn server(http: &str, locations: &str) -> Server {
 }
 
 #[test]
-fn a_pattern_that_cannot_be_decided_lets_nobody_in() {
+fn a_pattern_that_cannot_be_decided_lets_no_client_in() {
     for pattern in ["^/(a+)+$", "^/(?:a+)+$"] {
         let s = server(
             "",
@@ -36,7 +36,7 @@ fn a_pattern_that_cannot_be_decided_lets_nobody_in() {
 
 /// To close with bytes unread is a reset, which may reach the client before it has read why it was refused.
 #[test]
-fn who_is_refused_reads_why_though_it_sent_more() {
+fn a_refused_client_reads_the_reason_though_it_sent_more() {
     let s = server("large_client_header_buffers 2 1k;", "location / { return 200 in; }");
     let more = "a".repeat(70_000);
     for (request, status) in [
@@ -324,7 +324,7 @@ impl Drop for Cgroup {
 }
 
 #[test]
-fn a_limit_of_memory_costs_who_is_over_it_and_nobody_else() {
+fn a_limit_of_memory_costs_only_the_client_over_it() {
     const LARGE: usize = 24 << 20;
     let Some(group) = Cgroup::new(64 << 20) else {
         return eprintln!("skipped: no group of processes can be made here");

@@ -298,7 +298,7 @@ fn a_client_that_asks_is_told_to_send() {
 }
 
 #[test]
-fn a_client_that_asks_is_told_before_somebody_is_asked_or_looked_for() {
+fn a_client_gets_100_before_a_server_or_name_is_asked() {
     let conf = "events { } http { access_log off; server { listen 127.0.0.1:%%PORT%%; root %%DIR%%;
         location /flv { flv; } location /mp4 { mp4; } location /none { }
         location /now { proxy_pass http://127.0.0.1:1; proxy_request_buffering off; } } }";

@@ -246,7 +246,7 @@ impl Client {
 }
 
 #[test]
-fn who_has_sent_nothing_is_answered_though_the_server_ends() {
+fn a_silent_client_is_answered_though_the_server_ends() {
     let mut server = start("return 200 yes;");
     let (mut greeted, mut silent) = (hostile::greeted(&server), Client::bare(&server));
     // Both are in by then.
@@ -368,7 +368,7 @@ fn a_body_that_is_too_large_has_the_sites_page() {
 }
 
 #[test]
-fn who_is_shut_out_is_told_so_on_its_stream() {
+fn a_client_that_is_shut_out_is_told_on_its_stream() {
     let server = start("location / { return 444; } location /other { return 200 yes; }");
     let mut client = Client::connect(&server);
     let id = client.get("/");
@@ -525,7 +525,7 @@ fn the_example_of_the_page_works() {
 }
 
 #[test]
-fn who_is_not_kept_gets_one_answer() {
+fn a_client_that_is_not_kept_gets_one_answer() {
     let server = start("keepalive_timeout 0; return 200 once;");
     let mut client = hostile::greeted(&server);
     // Whenever the request comes.

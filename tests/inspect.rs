@@ -256,7 +256,7 @@ fn of_nodes_cluster_it_finds_the_process_with_the_connections() {
 
 /// Who may see no process of another sees what there is to see of its port.
 #[test]
-fn of_a_port_anybody_is_told_something() {
+fn of_a_port_any_user_is_told_something() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let _waiting = [(); 3].map(|()| std::net::TcpStream::connect(at).unwrap());

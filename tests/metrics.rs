@@ -179,7 +179,7 @@ fn a_culprit_is_told_of_by_default_and_once() {
 
 /// A script that needs 30 ms of a processor that many want takes much longer, and is not to blame.
 #[test]
-fn who_was_preempted_is_not_blamed() {
+fn a_preempted_handler_is_not_blamed() {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let Some(cpu) = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)) else { return };
     let mask =
@@ -503,7 +503,7 @@ fn servers_behind_sessions_are_shown() {
 
 /// The kernel tells of Unix-domain sockets, too.
 #[test]
-fn who_waits_at_a_unix_socket_is_shown() {
+fn connections_that_wait_at_a_unix_socket_are_shown() {
     let server = Server::start(
         WEIR,
         "events { }

@@ -79,7 +79,7 @@ fn headers_and_trailers_are_added() {
 }
 
 #[test]
-fn addresses_decide_who_may_enter() {
+fn addresses_decide_about_access() {
     let s = server(
         "",
         "location /in { allow 127.0.0.0/8; deny all; return 200 never; }

@@ -14,7 +14,7 @@ const CONF: &str = "events { } http { access_log off; server { listen 127.0.0.1:
     location = /panel { weir_dashboard \"of <this> machine\"; } } }";
 
 #[test]
-fn a_page_a_snapshot_and_nothing_for_who_would_change_something() {
+fn a_page_and_a_snapshot_but_no_method_that_changes() {
     let server = Server::start(WEIR, CONF);
     let page = server.get("/panel");
     assert_eq!(page.status, 200);
@@ -72,7 +72,7 @@ fn viewers_of_a_loop_share_each_event() {
 }
 
 #[test]
-fn only_so_many_look_on_and_who_leaves_makes_room() {
+fn only_so_many_viewers_are_let_in_and_a_leaving_one_makes_room() {
     let server = Server::start(WEIR, CONF);
     let look = || {
         let mut client = begin(&server);

@@ -190,7 +190,7 @@ fn stop_and_interrupt_end_the_server_at_once() {
 }
 
 #[test]
-fn a_signal_to_nobody_is_an_error() {
+fn a_signal_without_a_process_is_an_error() {
     let dir = Dir::new();
     let out = weir(&dir, "events { }", &["-s", "reload"]);
     assert_eq!(out.status.code(), Some(1));
@@ -609,7 +609,7 @@ fn workers_that_do_not_finish_in_time_are_ended() {
 }
 
 #[test]
-fn who_was_let_in_is_answered_though_the_server_ends() {
+fn an_accepted_client_is_answered_though_the_server_ends() {
     let mut server = Server::start(WEIR, HELLO);
     let clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
     // Connections are accepted in their order.

@@ -247,7 +247,7 @@ fn links_lead_nowhere_where_that_is_asked_for() {
 /// `send_timeout` is how long a client may take nothing, not how long all of it takes.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a client that is slow")]
-fn who_reads_slowly_gets_all_and_who_reads_nothing_is_cut_off() {
+fn a_slow_reader_gets_all_and_a_stopped_one_is_cut_off() {
     const LEN: usize = 8 << 20;
     let dir = Dir::new();
     dir.write("big", vec![b'x'; LEN]);

@@ -114,7 +114,7 @@ fn bytes_pass_both_ways_and_the_log_counts_them() {
 }
 
 #[test]
-fn who_sees_the_end_finds_the_session_in_the_log() {
+fn a_client_that_sees_the_end_finds_the_session_in_the_log() {
     let to = listen(|mut socket| socket.write_all(b"x").unwrap());
     let s = stream(&format!(
         "log_format l $status; access_log %%DIR%%/seen l;
@@ -290,7 +290,7 @@ fn a_part_of_a_proxy_header_is_a_bad_request() {
 }
 
 #[test]
-fn who_broke_off_is_said_and_what_never_went_on_is_not_counted() {
+fn the_side_that_broke_off_is_named_and_unsent_bytes_are_not_counted() {
     let resets = listen(|socket| {
         let _ = (&socket).read(&mut [0]);
         rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
@@ -347,7 +347,7 @@ fn one_side_may_be_done_before_the_other() {
 }
 
 #[test]
-fn who_takes_slowly_is_neither_cut_off_nor_forgotten() {
+fn a_slow_reader_is_neither_cut_off_nor_forgotten() {
     const MUCH: usize = 8 << 20;
     const STEP: usize = 16 << 10;
     let to = listen(|mut socket| {

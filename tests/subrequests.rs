@@ -190,7 +190,7 @@ fn get_with(server: &Server, header: &str) -> weir_testkit::Response {
 }
 
 #[test]
-fn an_authority_decides_who_may() {
+fn a_subrequest_decides_about_access() {
     let server = pages(
         r#"location / { auth_request /auth; auth_request_set $who "$uri $status"; mirror off; }
            location = /auth {

@@ -231,7 +231,7 @@ fn sessions_are_resumed_by_any_worker_and_after_a_reload() {
 }
 
 #[test]
-fn who_has_the_same_ticket_keys_resumes_the_others_sessions() {
+fn servers_with_the_same_ticket_keys_resume_each_others_sessions() {
     for (keys, resumed) in [("ssl_session_ticket_key tickets.key;", true), ("", false)] {
         let start = || {
             let dir = dir();
@@ -317,7 +317,7 @@ fn a_clients_certificate_is_one_line_of_a_header() {
 }
 
 #[test]
-fn who_was_asked_for_one_host_does_not_get_another() {
+fn a_connection_for_one_host_gets_no_other() {
     let other = "server { listen 127.0.0.1:%%PORT%% ssl; server_name self;
         ssl_certificate self.pem; ssl_certificate_key self.key; ssl_verify_client optional_no_ca; }";
     let server = start(other, "return 200 ok;");

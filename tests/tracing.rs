@@ -313,7 +313,7 @@ fn http2_leaves_spans_too() {
 }
 
 #[test]
-fn those_are_sampled_of_whom_it_is_said() {
+fn a_condition_decides_which_requests_are_sampled() {
     let collector = Collector::new();
     let http =
         format!("{} split_clients $otel_trace_id $half {{ 50% on; * off; }}", collector.exporter());
@@ -533,7 +533,7 @@ fn a_collector_that_is_silent_or_gone_holds_no_worker_up() {
 }
 
 #[test]
-fn spans_go_over_tls_to_whom_the_authorities_vouch_for() {
+fn spans_go_over_tls_to_a_verified_collector() {
     let dir = certified();
     let made = weir_testkit::run(
         "openssl",

@@ -220,7 +220,7 @@ fn a_successor_that_cannot_start_changes_nothing() {
 }
 
 #[test]
-fn who_was_let_in_by_old_workers_is_answered_by_them() {
+fn connections_of_old_workers_are_answered_by_them() {
     let daemon = Daemon::start();
     // Nobody knows who has taken which; all are taken when the last ones are served.
     let clients: Vec<_> = (0..6).map(|_| Client::connect(daemon.port)).collect();

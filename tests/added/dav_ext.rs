@@ -135,7 +135,7 @@ fn lock(s: &Server, path: &str, headers: &str) -> String {
 }
 
 #[test]
-fn who_has_the_lock_alone_may_change_a_file() {
+fn only_the_holder_of_the_lock_may_change_a_file() {
     let s = locking("1m");
     let token = lock(&s, "/list/sub/x", "");
     let with = format!("If: ({token})\r\n");
@@ -373,7 +373,7 @@ fn locks_outlive_a_reload() {
 }
 
 #[test]
-fn who_asks_what_may_be_done_is_told() {
+fn options_lists_the_allowed_methods() {
     let s = start();
     let said = s.ask("OPTIONS /list/", "", "");
     let told = (said.status, said.header("DAV"), said.header("Allow"));

@@ -118,7 +118,7 @@ fn what_cannot_be_meant_is_refused() {
 }
 
 #[test]
-fn who_sleeps_takes_that_time() {
+fn a_sleep_takes_its_time() {
     let s = server(
         "",
         "location /sleep { echo_reset_timer; echo_sleep 0.05; echo $echo_timer_elapsed; }

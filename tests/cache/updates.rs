@@ -47,7 +47,7 @@ fn an_answer_to_head_is_followed_by_no_other_answer() {
 }
 
 #[test]
-fn whom_a_question_let_in_is_soon_let_in_no_more() {
+fn an_expired_permission_is_asked_for_again() {
     let server = start(
         "",
         &format!("{BESIDE} location = /page {{ auth_request /ask; root %%DIR%%/site; }}"),

@@ -377,7 +377,7 @@ fn extremes_are_answered_as_with_nginx() {
 }
 
 #[test]
-fn nobody_writes_a_line_that_is_not_in_the_configuration() {
+fn no_request_writes_a_line_that_is_not_in_the_configuration() {
     let back = Back::start();
     // What was decoded of the path, wherever a variable may stand.
     let conf = conf(&back.address, false).replace("$arg_v", "$uri");

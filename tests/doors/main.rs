@@ -415,7 +415,7 @@ fn may_differ(name: &str, told: &Told) -> bool {
 }
 
 #[test]
-fn who_is_refused_is_refused_at_every_door() {
+fn a_refused_client_is_refused_at_every_listener() {
     let began = std::time::Instant::now();
     let ours = knock(WEIR, &cells(Has { added: true, tunnel: true }));
     let (mut wrong, mut compared) = (Vec::new(), 0);

@@ -178,7 +178,7 @@ fn a_body_that_came_with_its_head_has_a_length() {
 }
 
 #[test]
-fn bodies_that_nobody_reads_are_passed_over() {
+fn unread_bodies_are_skipped() {
     let server = start("return 200;");
     let mut client = Client::connect(&server);
     // Answered, and given up, before the body has come.

@@ -127,7 +127,7 @@ fn a_flood_of_settings_ends_the_connection() {
 }
 
 #[test]
-fn a_flood_of_frames_that_nobody_knows_ends_the_connection() {
+fn a_flood_of_unknown_frames_ends_the_connection() {
     flood(Kind::Unknown(0xee), &[0; 1000], 0, FLOOD);
 }
 
@@ -199,7 +199,7 @@ fn a_client_that_does_not_read_is_not_read_from_and_ends() {
 
 /// Of fifty large answers the server holds no more than a client would have to read soon.
 #[test]
-fn answers_that_nobody_reads_are_not_held_in_memory() {
+fn unread_answers_are_not_held_in_memory() {
     let dir = Dir::new();
     dir.write("html/big", vec![b'x'; 4 << 20]);
     let server = start_in(dir, "root html; send_timeout 1s;");
@@ -224,7 +224,7 @@ fn answers_that_nobody_reads_are_not_held_in_memory() {
 }
 
 #[test]
-fn bodies_that_nobody_reads_are_taken_as_far_as_the_window() {
+fn unread_bodies_are_received_up_to_the_window() {
     // The answer takes its time, and what the client sends is none of its business.
     let server = start("limit_rate 1; return 200 'an answer that takes its time';");
     let mut client = Client::connect(&server);
@@ -239,7 +239,7 @@ fn bodies_that_nobody_reads_are_taken_as_far_as_the_window() {
 }
 
 #[test]
-fn who_errs_and_reads_late_sees_what_was_on_its_way() {
+fn a_client_that_erred_and_reads_late_gets_what_was_sent() {
     let dir = Dir::new();
     dir.write("html/big", vec![b'x'; 1 << 20]);
     // Sockets that hold less than waits for them.

@@ -11,7 +11,7 @@ const CLIENTS: usize = 1_040;
 
 /// Whoever is woken without a task reads what it was woken for, though nobody's task may rest any more.
 #[test]
-fn who_is_woken_among_many_that_pause_is_answered_in_a_few_turns() {
+fn a_stream_that_wakes_among_many_paused_ones_is_answered_in_a_few_turns() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);

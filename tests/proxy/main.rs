@@ -157,7 +157,7 @@ fn a_kept_connection_that_was_closed_costs_nothing() {
 }
 
 #[test]
-fn what_a_server_sends_too_much_reaches_nobody() {
+fn surplus_bytes_of_a_server_reach_no_client() {
     let port = upstream(|talk| {
         talk.head();
         talk.say("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1HTTP/1.1 200 OK\r\n");
@@ -174,7 +174,7 @@ fn what_a_server_sends_too_much_reaches_nobody() {
 }
 
 #[test]
-fn what_follows_a_broken_answer_reaches_nobody() {
+fn bytes_after_a_broken_answer_reach_no_client() {
     let port = upstream(|talk| {
         loop {
             let head = talk.head();
@@ -485,7 +485,7 @@ fn codings_in_several_lines_are_all_named() {
 }
 
 #[test]
-fn who_sends_the_client_nowhere_is_told_of() {
+fn an_unsafe_redirect_of_a_server_is_logged() {
     let port = upstream(|talk| {
         let head = talk.head();
         let to = if head.contains("/up") { "/../up" } else { "" };
@@ -777,7 +777,7 @@ fn no_content_keeps_the_length_that_the_server_said() {
 }
 
 #[test]
-fn behind_a_redirect_the_log_still_says_who_was_asked() {
+fn behind_a_redirect_the_log_still_names_the_server() {
     let port = upstream(|talk| {
         talk.head();
         talk.say("HTTP/1.1 200 OK\r\nX-Accel-Redirect: /none\r\nContent-Length: 0\r\n\r\n");

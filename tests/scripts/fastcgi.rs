@@ -396,7 +396,7 @@ fn the_length_of_a_body_that_is_there_is_told() {
 
 /// Whoever leaves within its body is told of in the log; no page is made for it, and nobody asked for one.
 #[test]
-fn who_leaves_within_its_body_gets_no_page() {
+fn a_client_that_leaves_within_its_body_gets_no_page() {
     let server = start(
         "log_format l '$uri $status $body_bytes_sent|'; access_log %%DIR%%/log l;",
         "location / { fastcgi_pass 127.0.0.1:1; error_page 400 502 /page; }

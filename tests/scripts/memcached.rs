@@ -104,7 +104,7 @@ fn a_connection_is_kept_and_lies_are_told() {
 }
 
 #[test]
-fn who_asks_whether_to_go_on_is_told_before_the_value_is_asked_for() {
+fn a_client_gets_100_before_the_value_is_asked_for() {
     let server = start(
         &format!("upstream m {{ server 127.0.0.1:{}; }}", named("m")),
         "set $memcached_key $uri; location / { memcached_pass m; }

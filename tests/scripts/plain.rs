@@ -158,7 +158,7 @@ fn a_python_application_answers() {
 }
 
 #[test]
-fn an_application_behind_tls_is_who_it_says() {
+fn an_application_behind_tls_is_verified() {
     let Ok(out) = Command::new("uwsgi").arg("--help").output() else {
         return eprintln!("skipped: uwsgi is not installed");
     };

@@ -51,7 +51,7 @@ fn count(answers: &[String], text: &str) -> usize {
 }
 
 #[test]
-fn who_was_slow_is_asked_less() {
+fn a_slow_server_is_asked_less() {
     let pace = Pace::default();
     let quick = speaker(["qu", "ick"], [false, false], &pace);
     let late = speaker(["la", "te"], [true, false], &pace);
@@ -74,7 +74,7 @@ fn who_was_slow_is_asked_less() {
 
 /// The time to a connection is that to the end of the handshake.
 #[test]
-fn who_connects_slowly_is_asked_less() {
+fn a_server_that_connects_slowly_is_asked_less() {
     let (to, pace) = (Arc::new(AtomicU16::new(0)), Pace::default());
     let (behind, slow) = (to.clone(), pace.clone());
     let late = listen(move |mut socket| {

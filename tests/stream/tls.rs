@@ -298,7 +298,7 @@ fn sessions_are_resumed() {
 }
 
 #[test]
-fn who_speaks_no_tls_or_nothing_is_sent_away() {
+fn a_client_without_tls_is_closed() {
     let s = start(
         "ssl_handshake_timeout 200ms;
          server { listen 127.0.0.1:%%PORT1%% ssl; return x; }",

@@ -42,7 +42,7 @@ const STAPLING: &str = "ssl_stapling on; ssl_stapling_responder http://127.0.0.1
     ssl_trusted_certificate root.pem; access_log %%DIR%%/served;";
 
 #[test]
-fn a_response_is_fetched_before_anybody_asks_for_it() {
+fn a_response_is_fetched_before_a_client_asks_for_it() {
     let inside = format!("{STAPLING} ssl_stapling_verify on; return 200 ok;");
     for workers in [1, 2] {
         let conf = conf(&responder("good.ocsp"), &inside);

@@ -174,7 +174,7 @@ fn stapled(tls: u16) -> Vec<u8> {
 }
 
 #[test]
-fn the_response_for_the_certificate_is_asked_for_anew_and_nobody_waits_for_it() {
+fn a_new_ocsp_response_is_fetched_without_a_waiting_client() {
     let good = testdata("good.ocsp");
     for upgrades in [false, true] {
         let what = format!("upgrade: {upgrades}");

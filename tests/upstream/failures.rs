@@ -239,7 +239,7 @@ fn two_failures_under_one_request_end_as_in_nginx() {
 /// A fault of ours under a fault of a server's: the server that was never asked is not blamed, and neither is one more
 /// than once.
 #[test]
-fn our_own_fault_blames_nobody_beside_one_who_failed() {
+fn our_own_fault_blames_only_the_server_that_failed() {
     let well = serve(|_| Some("X-Origin: well\r\n".to_owned()));
     let ill = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = ill.local_addr().unwrap().port();
@@ -265,7 +265,7 @@ fn our_own_fault_blames_nobody_beside_one_who_failed() {
 
 /// A worker that stands still for longer than others may take: what they have said in time counts, though it is heard late.
 #[test]
-fn who_was_in_time_is_not_blamed_where_the_worker_stood_still() {
+fn a_server_in_time_is_not_blamed_for_a_stopped_worker() {
     // On a busy machine the deadlines may come before the worker stands still.
     assert!((0..10).any(|_| stands_still()));
 }

@@ -87,7 +87,7 @@ fn a_mandatory_check_comes_first() {
 }
 
 #[test]
-fn who_does_not_answer_is_not_well() {
+fn a_server_that_does_not_answer_is_unhealthy() {
     let dead = weir_testkit::free_port();
     let server = start([dead, named("b", "X-State: well\r\n")], "");
     server.wait_log("peer is unhealthy while connecting to upstream", 1);
@@ -201,7 +201,7 @@ fn a_check_of_an_old_worker_says_nothing_of_a_recovered_server() {
 
 /// A check that this process had no means to make says nothing of the server.
 #[test]
-fn what_we_lack_makes_nobody_ill() {
+fn our_own_shortage_makes_no_server_unhealthy() {
     let (a, b) = (Patient::new("a"), Patient::new("b"));
     let peers = format!("server 127.0.0.1:{}; server 127.0.0.1:{};", a.port, b.port);
     let conf = format!(

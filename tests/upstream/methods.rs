@@ -19,7 +19,7 @@ fn asked(server: &Server) -> u16 {
 }
 
 #[test]
-fn who_has_the_fewest_connections_is_asked_first() {
+fn the_server_with_the_fewest_connections_is_asked_first() {
     let (slow, quick) = (Slow::new(), origin::named("quick", ""));
     let server = group("least_conn;", &[slow.port, quick]);
     let mut held = server.connect();
@@ -34,7 +34,7 @@ fn who_has_the_fewest_connections_is_asked_first() {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a server that is slow")]
-fn who_answers_soonest_is_asked_first() {
+fn the_fastest_server_is_asked_first() {
     for method in ["least_time header;", "least_time last_byte;"] {
         let slow = origin::serve(|_| {
             std::thread::sleep(std::time::Duration::from_millis(300));

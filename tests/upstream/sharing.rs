@@ -96,7 +96,7 @@ fn a_zone_may_be_sized_elsewhere_but_somewhere() {
 }
 
 #[test]
-fn who_finds_no_server_waits_in_line() {
+fn a_request_without_a_free_server_waits_in_the_queue() {
     let origin = Slow::new();
     let port = origin.port;
     let http = format!(

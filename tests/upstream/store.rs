@@ -117,7 +117,7 @@ fn a_block_stores_or_keeps() {
 
 /// What an answer that breaks off still brought is not for a client that was given up on the way to it.
 #[test]
-fn who_was_given_up_is_sent_no_rest() {
+fn a_client_that_was_given_up_is_sent_no_rest() {
     let server = Server::start(
         WEIR,
         "error_log error.log info; events { }

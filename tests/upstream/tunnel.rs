@@ -60,7 +60,7 @@ fn only_connect_and_only_where_it_is_allowed() {
 }
 
 #[test]
-fn who_asked_for_a_tunnel_asks_for_nothing_else() {
+fn a_refused_connect_ends_its_connection() {
     // What follows may be meant for the tunnel's other end, whatever stands in the answer.
     let server = start(
         "error_page 403 =200 /page; location /page { return 200 page; }
@@ -72,7 +72,7 @@ fn who_asked_for_a_tunnel_asks_for_nothing_else() {
 }
 
 #[test]
-fn who_asks_for_a_tunnel_says_who_it_is_to_a_proxy() {
+fn a_tunnel_asks_for_credentials_as_a_proxy_does() {
     let server = start(
         "location / { tunnel_pass known; auth_basic inside; auth_basic_user_file users;
             location /any { satisfy any; deny all; } }",
@@ -183,7 +183,7 @@ fn a_tunnel_whose_other_end_reads_nothing_ends() {
 }
 
 #[test]
-fn who_takes_what_waits_for_it_slowly_may_be_silent() {
+fn a_slow_reader_of_a_tunnel_may_be_silent() {
     use std::io::{Read, Write};
     const MUCH: usize = 8 << 20;
     let to = weir_testkit::listen(|mut stream| {

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_that_wait_keep_nobody_from_reading() {
+    fn waiting_bodies_do_not_stop_reading() {
         let outbox = Outbox::default();
         let poll = || {
             let waiting = pin!(outbox.wait(true, ready(Ok(())), pending()));

@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_table_stand_together_whoever_adds_them() {
+    fn rows_of_a_table_stand_together_in_any_order_of_additions() {
         let mut page = Page::new();
         for n in [0u64, 1] {
             let state = Value::Word("armed".into());

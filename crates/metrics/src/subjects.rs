@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_cell_is_counted_with_others() {
+    fn a_subject_without_a_cell_is_counted_with_others() {
         let all = registry();
         let cells = Cells::new(all, 1);
         for n in 0..MOST_NAMES + 5 {

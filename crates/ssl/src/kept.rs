@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_used_goes_first() {
+    fn the_least_recently_used_goes_first() {
         let keep = Keep { max: 4, inactive: 10 * SECOND, valid: 60 * SECOND };
         let (loaded, now) = (Loaded::default(), Instant::now());
         loaded.keep(key("a"), 'a', &keep, now);

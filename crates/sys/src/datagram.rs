@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_name_is_nobody() {
+    fn a_sender_without_a_name_has_no_address() {
         let (a, b) = std::os::unix::net::UnixDatagram::pair().unwrap();
         a.send(b"x").unwrap();
         let got = receive(b.as_fd(), &mut Vec::with_capacity(8)).unwrap();

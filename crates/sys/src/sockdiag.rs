@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_is_seen_from_outside() {
+    fn waiting_connections_are_seen_from_outside() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(any) else { continue };
             let at = listener.local_addr().unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_unix_socket_is_seen() {
+    fn connections_that_wait_for_a_unix_socket_are_seen() {
         let name = format!("weir-test-{}", std::process::id());
         let at = UnixAddr::from_abstract_name(name).unwrap();
         let listener = UnixListener::bind_addr(&at).unwrap();

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_holds_who_was_not_accepted() {
+    fn a_queue_holds_connections_that_were_not_accepted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let _clients: Vec<_> = (0..3).map(|_| TcpStream::connect(at).unwrap()).collect();

@@ -55,7 +55,7 @@ fn private_authorities_issue_what_the_public_web_refuses() {
 }
 
 #[test]
-fn who_is_no_authority_cannot_vouch() {
+fn a_certificate_without_the_ca_flag_cannot_sign() {
     let chain = [data!("by-client.pem"), data!("client.pem")];
     let fault = check(&trust(data!("root.pem"), 5), &chain, Purpose::Client);
     assert_eq!(fault, Err(Fault::PURPOSE));

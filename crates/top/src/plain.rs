@@ -40,7 +40,7 @@ pub(crate) fn text(f: &Figures) -> String {
             w = BAR
         );
     }
-    let _ = writeln!(out, "\nWoken next: {}", or_nobody(&f.next));
+    let _ = writeln!(out, "\nWoken next: {}", or_no_loop(&f.next));
     if !f.culprits.is_empty() {
         out.push_str("\nWhat held loops up\n");
     }
@@ -74,7 +74,7 @@ pub(crate) fn totals(f: &Figures) -> String {
     )
 }
 
-pub(crate) fn or_nobody(next: &str) -> &str {
+pub(crate) fn or_no_loop(next: &str) -> &str {
     if next.is_empty() { "nobody sleeps, what comes waits in the queue" } else { next }
 }
 

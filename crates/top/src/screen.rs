@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 
 use crate::figures::{Figures, Row};
-use crate::plain::{bar, columns, or_nobody, totals};
+use crate::plain::{bar, columns, or_no_loop, totals};
 use crate::words::{age, count, percent, time};
 
 /// What is on the screen.
@@ -102,7 +102,7 @@ impl Screen {
         let hidden = f.loops.len().saturating_sub(usize::from(loops));
         let more =
             if hidden > 0 { format!("  ({hidden} loops more: ↑ ↓)") } else { String::new() };
-        let next = format!("▾ woken next: {}{more}", or_nobody(&f.next));
+        let next = format!("▾ woken next: {}{more}", or_no_loop(&f.next));
         frame.render_widget(Line::styled(next, SOFT), areas[3]);
         frame.render_widget(Paragraph::new(rest), areas[4]);
         let foot = match &self.trouble {

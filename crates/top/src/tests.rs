@@ -80,7 +80,7 @@ fn plain_text_has_all_of_it() {
 }
 
 #[test]
-fn the_screen_marks_who_works_too_much_and_says_whom_it_will_wake() {
+fn the_screen_marks_a_busy_loop_and_the_next_to_wake() {
     let mut screen = Screen::default();
     for _ in 0..3 {
         screen.take(figures(3, 900_000));

@@ -128,7 +128,7 @@ mod tests {
 
     /// A holder that lives and does not go on is waited for without a processor.
     #[test]
-    fn who_waits_for_a_stopped_holder_sleeps_and_says_so() {
+    fn a_process_that_waits_for_a_stopped_holder_sleeps_and_logs_it() {
         static TOLD: AtomicU64 = AtomicU64::new(0);
         // The model's processes wait for each other meanwhile.
         on_stall(|pid| {

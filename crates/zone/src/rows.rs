@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idlest_row_that_nobody_holds_makes_room() {
+    fn the_least_recently_used_free_row_makes_room() {
         let words = three();
         let mut rows = Rows::new(&words, 2, "rows");
         let [a, b, c] = [1, 2, 3].map(|name| new(&mut rows, name, name as u64));

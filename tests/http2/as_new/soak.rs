@@ -74,7 +74,7 @@ fn active(server: &Server) -> usize {
 }
 
 #[test]
-fn nothing_is_kept_of_those_who_were_served() {
+fn nothing_is_kept_of_served_requests() {
     let mut dice = Dice::new(seed());
     let soak = number("WEIR_SOAK").map(Duration::from_secs);
     let html = Dir::new();

@@ -340,7 +340,7 @@ fn hints_come_first() {
 }
 
 #[test]
-fn who_gives_up_is_told_to_the_other_side() {
+fn a_side_that_gives_up_resets_the_other() {
     let (tell, told) = std::sync::mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
     let peer = Peer::new(move |_, talk| {
@@ -376,7 +376,7 @@ fn who_gives_up_is_told_to_the_other_side() {
 }
 
 #[test]
-fn who_sends_too_much_is_stopped() {
+fn a_server_that_sends_too_much_is_stopped() {
     let (tell, told) = std::sync::mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
     let peer = Peer::new(move |_, talk| {

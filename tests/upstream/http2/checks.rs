@@ -64,7 +64,7 @@ fn each_check_has_a_connection() {
 }
 
 #[test]
-fn who_does_not_speak_it_is_not_well() {
+fn a_server_without_the_protocol_is_unhealthy() {
     let peer = Peer::new(|_, talk| {
         talk.write(|out| out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"));
         Some(())

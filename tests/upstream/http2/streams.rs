@@ -120,7 +120,7 @@ fn the_window_of_streams_is_told_once() {
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_up_nobody() {
+fn a_client_that_does_not_read_holds_up_no_other() {
     const BIG: usize = 64 << 20;
     let (tell, told) = channel();
     let tell = Mutex::new(tell);

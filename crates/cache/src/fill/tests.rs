@@ -74,7 +74,7 @@ fn all_known(rest: Rest, asked: Vec<(u64, Vec<u8>)>) -> Vec<bool> {
 }
 
 #[test]
-fn who_waits_is_woken() {
+fn waiting_readers_are_woken() {
     let fill = Fill::new(10);
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
@@ -200,7 +200,7 @@ proptest! {
 }
 
 #[test]
-fn who_waits_for_room_and_who_writes_never_wait_for_each_other() {
+fn a_reader_and_the_writer_never_wait_for_each_other() {
     let fill = Fill::new(8);
     fill.push(Bytes::from_static(b"abcd"));
     assert!(now(fill.unwritten(6)).is_none());

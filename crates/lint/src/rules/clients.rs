@@ -93,7 +93,7 @@ pub(super) fn referer_none<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error>
 }
 
 /// Whoever connects may say who he is.
-pub(super) fn trusts_everybody<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn trusts_every_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
     let who = d.arg(0).filter(|_| d.name.is("set_real_ip_from"))?;
     matches!(text(Some(who)), "0.0.0.0/0" | "::/0").then_some(())?;
     found(

@@ -35,7 +35,7 @@ pub(crate) const ALL: &[(&str, Rule)] = &[
     ("listen-without-ssl", clients::listen_without_ssl),
     ("old-tls", clients::old_tls),
     ("referer-none", clients::referer_none),
-    ("trusts-everybody", clients::trusts_everybody),
+    ("trusts-everybody", clients::trusts_every_client),
 ];
 
 /// A finding about a word, and what to do.

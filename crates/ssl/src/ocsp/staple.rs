@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_asked_less_and_less_often() {
+    fn a_silent_responder_is_asked_less_and_less_often() {
         assert_eq!(retry(1), Duration::from_millis(250));
         assert_eq!(retry(3), Duration::from_secs(1));
         assert_eq!(retry(12), Duration::from_secs(300));

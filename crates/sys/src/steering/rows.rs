@@ -228,7 +228,7 @@ mod tests {
     const LONG_AGO: u64 = 1;
 
     #[test]
-    fn connections_go_to_who_carries_least_of_those_that_take_them() {
+    fn connections_go_to_the_least_loaded_loop_that_takes_them() {
         let group = group(4);
         let borrowed: Vec<_> = group.iter().map(AsFd::as_fd).collect();
         let list = match List::new(&borrowed) {

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_loop_is_asked_first_whoever_began_first() {
+    fn the_next_loop_is_asked_first_in_any_order_of_starts() {
         let shared = SharedPool::default();
         let peer = peer(1);
         let [c, a, b] = [2, 0, 1].map(|number| shared.open(number));

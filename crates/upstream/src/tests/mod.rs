@@ -191,7 +191,7 @@ fn a_sole_peer_is_never_given_up() {
 }
 
 #[test]
-fn a_new_list_keeps_those_who_stay() {
+fn a_new_list_keeps_servers_that_stay() {
     let list = peers(&[1, 1]);
     let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1);
     let now = Instant::now();
@@ -210,7 +210,7 @@ fn a_new_list_keeps_those_who_stay() {
 proptest! {
     /// Keys keep their peer when another one leaves.
     #[test]
-    fn consistent_moves_only_the_share_of_who_left(keys in prop::collection::vec("[a-z]{1,8}", 1..40)) {
+    fn consistent_moves_only_the_share_of_a_removed_server(keys in prop::collection::vec("[a-z]{1,8}", 1..40)) {
         let all = peers(&[1, 1, 1, 1]);
         let now = Instant::now();
         let choose = |list: &[Arc<Peer>], text: &str| {
@@ -306,7 +306,7 @@ fn the_soonest_are_those_of_the_measure() {
 
 /// Whoever is waited for is slow, until the moment that the method measures.
 #[test]
-fn who_keeps_others_waiting_is_slow_until_the_measured_moment() {
+fn a_server_with_waiting_requests_is_slow_until_its_measured_time() {
     let both = [Measure::Connect, Measure::First];
     for (i, measure) in both.into_iter().enumerate() {
         // The first peer has weight for two connections.

@@ -182,7 +182,7 @@ fn a_slow_start_is_slow() {
 }
 
 #[test]
-fn checks_decide_who_serves() {
+fn checks_decide_which_servers_are_asked() {
     let zone = zone();
     let list = peers(&[1, 1]);
     let now = Instant::now();

@@ -87,12 +87,12 @@ fn ways() -> Ways {
 }
 
 #[test]
-fn who_takes_all_at_once_is_given_more() {
+fn a_reader_that_takes_all_at_once_is_given_more() {
     assert_eq!(reads(176, 1 << 20, MOST), [16, 32, 64, 64]);
     assert_eq!(reads(48, 1 << 20, PIECE), [16, 16, 16], "where the size is said");
 }
 
 #[test]
-fn for_who_does_not_little_waits() {
+fn little_waits_for_a_slow_reader() {
     assert_eq!(reads(80, 4096, MOST), [16; 5]);
 }

@@ -66,7 +66,7 @@ pub fn answers(conf: &LocationConf) -> bool {
 fn is_guarded(conf: &LocationConf) -> bool {
     let asked = [
         access::wanted(conf).then(|| access::denies_the_rest(access::CONF.of(conf))),
-        auth_basic::wanted(conf).then(|| auth_basic::asks_everybody(auth_basic::CONF.of(conf))),
+        auth_basic::wanted(conf).then(|| auth_basic::asks_every_client(auth_basic::CONF.of(conf))),
         auth_request::wanted(conf).then_some(true),
     ];
     let mut asked = asked.into_iter().flatten().peekable();
@@ -269,7 +269,7 @@ mod tests {
     use crate::trial::{complaint, site};
 
     #[test]
-    fn whom_anybody_may_reach_is_refused() {
+    fn an_api_open_to_all_is_refused() {
         let refused = "anybody may reach \"weir_api\" here";
         for open in [
             "",

@@ -62,7 +62,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
 }
 
 /// Whether nobody comes in without a password, whatever the request says.
-pub fn asks_everybody(conf: &Conf) -> bool {
+pub fn asks_every_client(conf: &Conf) -> bool {
     conf.realm.as_ref().and_then(Template::constant).is_some_and(|realm| realm != b"off")
 }
 

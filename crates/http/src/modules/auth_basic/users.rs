@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_there() {
+    fn no_other_user_is_there() {
         for user in ["an", "anne", "#ann", "", "b"] {
             assert_eq!(find(FILE, user.as_bytes()), None, "{user}");
         }

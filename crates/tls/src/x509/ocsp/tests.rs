@@ -39,7 +39,7 @@ fn a_question_is_what_openssl_would_ask() {
 }
 
 #[test]
-fn the_issuer_and_who_has_its_word_are_believed() {
+fn the_issuer_and_its_delegates_may_sign_responses() {
     for (response, status) in [
         (data!("good.ocsp"), Status::Good),
         (data!("delegated.ocsp"), Status::Good),
@@ -68,7 +68,7 @@ fn others_are_not() {
 }
 
 #[test]
-fn who_is_known_needs_no_root() {
+fn a_known_signer_needs_no_root() {
     let (leaf, inter) = (der(data!("leaf.pem")), der(data!("inter.pem")));
     let (leaf, inter) = (Certificate::parse(&leaf).unwrap(), Certificate::parse(&inter).unwrap());
     let question = Question::new(&leaf, &inter);
