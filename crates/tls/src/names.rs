@@ -18,7 +18,7 @@ static PROVIDER: OnceLock<CryptoProvider> = OnceLock::new();
 /// in the first handshake.
 ///
 /// Other configurations have no use for it: the first worker that is ready would accept alone meanwhile. So nothing asks
-/// for the [`provider`] before it is needed.
+/// for the provider before it is needed.
 pub fn seed_random() {
     if PROVIDER.get().is_some() {
         // A source that fails here fails the handshake that needs it.
@@ -322,7 +322,7 @@ const CURVES: &[Curve] = &[
     Curve { id: NamedGroup::FFDHE8192, names: &["ffdhe8192"], group: None },
 ];
 
-/// Curves of a configuration, the preferred first. `None`: those of the [`provider`].
+/// Curves of a configuration, the preferred first. `None`: those of the provider.
 #[derive(Debug, Clone, Default)]
 pub struct Curves(Option<Vec<&'static dyn SupportedKxGroup>>);
 
