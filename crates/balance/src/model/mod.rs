@@ -1,7 +1,7 @@
 //! A small world for policies: loops with blocking handlers, clients, and the kernel's wait queue,
 //! in virtual time.
 //!
-//! It runs the same [`AcceptDriver`] as the server. What it models is what decides who gets a connection:
+//! It runs the same [`AcceptDriver`] as the server. It models what decides which loop gets a connection:
 //! the order of registration, exclusive and plain wake-ups, that only sleepers count, the
 //! level-triggered report, the hash of SO_REUSEPORT, and the first-come-first-served order of
 //! blocked accepts. Loops can be stopped, killed, and started again in the middle of anything. Each

@@ -23,7 +23,7 @@ use weir_ssl::Handed;
 /// At the most this much is thrown away of what a client still sends when its answer is done.
 const LINGER_READ: usize = 4096;
 
-/// What is known of a connection, whoever serves it and however its bytes go.
+/// What is known of a connection, apart from its transport.
 #[derive(Clone)]
 pub struct Facts {
     /// What is known of its TLS; there too where a client speaks none on a port that wants it.

@@ -59,7 +59,7 @@ static CONTENT: ContentHandler<Page> = ContentHandler {
     run: |r, settings| Answer::Later(handler(r, settings)),
 };
 
-/// The page to who asks for a page, events or a single answer to who accepts no other.
+/// Events or JSON for clients that accept these, else the page.
 fn handler<'a>(r: &'a mut Request, page: &'static Page) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {

@@ -63,6 +63,15 @@ local function a_count(i, value)
     return number < 2 ^ 31 and number - number % 1 or 0
 end
 
+-- What a socket sends. Arrays may hold the same again.
+local function a_message(i, value)
+    local kind = type(value)
+    if kind == "function" or kind == "thread" or kind == "userdata" or kind == "cdata" then
+        refuse(i, "string, number, boolean, nil, or array table expected, got " .. kind)
+    end
+    return value
+end
+
 -- Between so many arguments and so many. The text tells how many there were.
 local function counted(n, least, most, text)
     if n < least or n > most then raise(text:format(n)) end
@@ -107,3 +116,4 @@ end
 
 native.raise, native.refuse, native.counted = raise, refuse, counted
 native.a_string, native.a_number, native.a_kind, native.a_count = a_string, a_number, a_kind, a_count
+native.a_message = a_message

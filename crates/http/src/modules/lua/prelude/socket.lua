@@ -4,6 +4,7 @@ local native = ...
 local check, wait = native.check, native.wait
 local raise, refuse, counted = native.raise, native.refuse, native.counted
 local a_string, a_number, a_kind, a_count = native.a_string, native.a_number, native.a_kind, native.a_count
+local a_message = native.a_message
 local setmetatable, type, tostring, tonumber, select = setmetatable, type, tostring, tonumber, select
 
 local methods = {}
@@ -55,11 +56,7 @@ function methods.send(...)
     counted(n, 2, 2, "expecting 2 arguments (including the object), but got %d")
     local socket = connected(self)
     if not socket then return nil, "closed" end
-    local kind = type(data)
-    if kind == "function" or kind == "thread" or kind == "userdata" or kind == "cdata" then
-        refuse(2, "string, number, boolean, nil, or array table expected, got " .. kind)
-    end
-    return wait(native.socket_send(socket, data))
+    return wait(native.socket_send(socket, a_message(2, data)))
 end
 
 -- Sessions are not handed out: `true` stands for one.

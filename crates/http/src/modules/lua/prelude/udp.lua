@@ -3,9 +3,8 @@
 local native = ...
 local check, wait = native.check, native.wait
 local counted = native.counted
-local a_string, a_number, a_kind = native.a_string, native.a_number, native.a_kind
-local refuse = native.refuse
-local setmetatable, type, tonumber, select = setmetatable, type, tonumber, select
+local a_string, a_number, a_kind, a_message = native.a_string, native.a_number, native.a_kind, native.a_message
+local setmetatable, tonumber, select = setmetatable, tonumber, select
 
 local methods = {}
 local class = { __index = methods }
@@ -39,11 +38,7 @@ function methods.send(...)
     counted(n, 2, 2, "expecting 2 arguments (including the object), but got %d")
     local socket = connected(self)
     if not socket then return nil, "closed" end
-    local kind = type(data)
-    if kind == "function" or kind == "thread" or kind == "userdata" or kind == "cdata" then
-        refuse(2, "string, number, boolean, nil, or array table expected, got " .. kind)
-    end
-    return wait(native.udp_send(socket, data))
+    return wait(native.udp_send(socket, a_message(2, data)))
 end
 
 function methods.receive(...)
