@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{Dir, PATIENCE, Server, examples};
 
@@ -158,7 +158,7 @@ impl Client {
     fn data(&mut self, stream: u32, data: &[u8], ended: bool) {
         let flags = if ended { frame::END_STREAM } else { 0 };
         self.write(|out| {
-            FrameHead { len: data.len(), kind: Kind::Data, flags, stream }.write(out);
+            FrameHead { len: data.len(), kind: FrameType::Data, flags, stream }.write(out);
             out.extend_from_slice(data);
         });
     }
@@ -175,10 +175,12 @@ impl Client {
             return Event::Closed;
         }
         match head.kind {
-            Kind::Headers | Kind::Data | Kind::RstStream => self.of_stream(head, &payload),
-            Kind::Goaway => Event::Goaway(frame::word(&payload[4..8]).unwrap()),
-            Kind::Ping => Event::Pong(payload),
-            Kind::Settings if !head.has(frame::ACK) => {
+            FrameType::Headers | FrameType::Data | FrameType::RstStream => {
+                self.of_stream(head, &payload)
+            }
+            FrameType::Goaway => Event::Goaway(frame::word(&payload[4..8]).unwrap()),
+            FrameType::Ping => Event::Pong(payload),
+            FrameType::Settings if !head.has(frame::ACK) => {
                 self.settings = frame::settings(&payload).collect();
                 self.write(frame::write_settings_ack);
                 Event::Other
@@ -190,7 +192,7 @@ impl Client {
     fn of_stream(&mut self, head: FrameHead, payload: &[u8]) -> Event {
         let answer = self.ended.entry(head.stream).or_default();
         match head.kind {
-            Kind::Data => {
+            FrameType::Data => {
                 answer.body.extend_from_slice(payload);
                 answer.ended |= head.has(frame::END_STREAM);
                 if self.gives_windows && !payload.is_empty() {
@@ -201,7 +203,7 @@ impl Client {
                     });
                 }
             }
-            Kind::RstStream => {
+            FrameType::RstStream => {
                 answer.reset = frame::word(payload);
                 answer.ended = true;
             }
@@ -349,7 +351,8 @@ fn bodies_come_with_and_without_a_length() {
     // The end may come with the head, before anybody has read.
     let mut out = Vec::new();
     let id = client.request("PUT", "/other", &[("content-length", "4")], false, &mut out);
-    FrameHead { len: 0, kind: Kind::Data, flags: frame::END_STREAM, stream: id }.write(&mut out);
+    FrameHead { len: 0, kind: FrameType::Data, flags: frame::END_STREAM, stream: id }
+        .write(&mut out);
     client.stream.write_all(&out).unwrap();
     assert_eq!(client.answer(id).status(), "400");
 }
@@ -493,7 +496,7 @@ fn pings_are_answered_and_bad_greetings_are_not() {
     let server = start("return 200;");
     let mut client = Client::connect(&server);
     client.write(|out| {
-        FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
         out.extend_from_slice(b"are you?");
     });
     loop {
@@ -506,7 +509,7 @@ fn pings_are_answered_and_bad_greetings_are_not() {
     let mut client = Client::bare(&server);
     client.write(|out| {
         out.extend_from_slice(frame::PREFACE);
-        FrameHead { len: 0, kind: Kind::Data, flags: 0, stream: 0 }.write(out);
+        FrameHead { len: 0, kind: FrameType::Data, flags: 0, stream: 0 }.write(out);
     });
     assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
 }
@@ -545,12 +548,12 @@ fn frames_without_a_request_do_not_prolong_an_idle_connection() {
     ];
     let frames: [fn(&mut Vec<u8>); 4] = [
         |out| {
-            FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+            FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
             out.extend_from_slice(&[0; 8]);
         },
         |out| frame::write_settings(&[], out),
         |out| frame::write_window_update(0, 1, out),
-        |out| FrameHead { len: 0, kind: Kind::Unknown(0xee), flags: 0, stream: 0 }.write(out),
+        |out| FrameHead { len: 0, kind: FrameType::Unknown(0xee), flags: 0, stream: 0 }.write(out),
     ];
     let all: Vec<_> = frames.into_iter().flat_map(|f| timeouts.map(|t| (f, t))).collect();
     std::thread::scope(|scope| {

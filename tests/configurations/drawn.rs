@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use weir_conf::{Context, Known, Shape, Value, all_known};
+use weir_conf::{ArgumentKind, Contexts, DirectiveForm, KnownDirective, all_known};
 
 use crate::families::{Choice, FAMILIES, NEWER};
 use crate::more::{BROWSER, CACHING, DAV, FURTHER, LIMITS, LINKS};
@@ -46,7 +46,7 @@ pub static DRAWN: LazyLock<Drawn> = LazyLock::new(|| {
 });
 
 /// Directives of blocks in `http` that weir gives a meaning to.
-pub fn of_http() -> impl Iterator<Item = &'static Known> {
+pub fn of_http() -> impl Iterator<Item = &'static KnownDirective> {
     all_known().filter(|known| {
         known.contexts.each().any(|at| letter(at).is_some() && weir_server::built(known, at))
             && !weir_server::help(known).is_some_and(|help| help.starts_with("Accepted"))
@@ -59,21 +59,21 @@ fn modules() -> Vec<&'static str> {
     modules
 }
 
-fn letter(context: Context) -> Option<char> {
+fn letter(context: Contexts) -> Option<char> {
     let letters = [
-        (Context::HTTP, 'h'),
-        (Context::SERVER, 's'),
-        (Context::LOCATION, 'l'),
-        (Context::IF_SERVER, 'S'),
-        (Context::IF_LOCATION, 'i'),
-        (Context::LIMIT_EXCEPT, 'e'),
+        (Contexts::HTTP, 'h'),
+        (Contexts::SERVER, 's'),
+        (Contexts::LOCATION, 'l'),
+        (Contexts::IF_SERVER, 'S'),
+        (Contexts::IF_LOCATION, 'i'),
+        (Contexts::LIMIT_EXCEPT, 'e'),
     ];
     letters.iter().find(|(at, _)| *at == context).map(|(_, letter)| *letter)
 }
 
 /// A choice that follows from what the tables say of a directive's values.
-fn derived(known: &'static Known) -> Option<Choice> {
-    if known.shape != Shape::Statement {
+fn derived(known: &'static KnownDirective) -> Option<Choice> {
+    if known.shape != DirectiveForm::Statement {
         return None;
     }
     let values = values(known.args.value)?;
@@ -86,23 +86,23 @@ fn derived(known: &'static Known) -> Option<Choice> {
     })
 }
 
-fn values(value: Value) -> Option<Vec<String>> {
+fn values(value: ArgumentKind) -> Option<Vec<String>> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     Some(match value {
-        Value::Any => return None,
-        Value::Flag => words(&["on", "off"]),
-        Value::Number { low, high } => {
+        ArgumentKind::Any => return None,
+        ArgumentKind::Flag => words(&["on", "off"]),
+        ArgumentKind::Number { low, high } => {
             let near = [low, low.saturating_add(1), low.saturating_add(9), high];
             let within = near.into_iter().filter(|n| (low..=high).contains(n) && *n < 100_000);
             within.map(|n| n.to_string()).collect()
         }
-        Value::Size | Value::Offset => words(&["0", "1", "1k", "64k", "1m"]),
-        Value::SizeOrVariable => words(&["0", "10m", "$arg_none"]),
+        ArgumentKind::Size | ArgumentKind::Offset => words(&["0", "1", "1k", "64k", "1m"]),
+        ArgumentKind::SizeOrVariable => words(&["0", "10m", "$arg_none"]),
         // What happens when they pass is looked at elsewhere.
-        Value::Msec | Value::Sec => words(&["30s", "1h", "1d"]),
-        Value::Buffers => words(&["2 4k", "4 8k", "8 1k"]),
-        Value::OneOf(all) => words(all),
-        Value::AnyOf(all) => {
+        ArgumentKind::Msec | ArgumentKind::Sec => words(&["30s", "1h", "1d"]),
+        ArgumentKind::Buffers => words(&["2 4k", "4 8k", "8 1k"]),
+        ArgumentKind::OneOf(all) => words(all),
+        ArgumentKind::AnyOf(all) => {
             let mut values: Vec<String> = words(all);
             let exclusive = |word: &&str| !matches!(*word, "off" | "none" | "any");
             let more: Vec<&str> = all.iter().copied().filter(exclusive).take(2).collect();
@@ -113,7 +113,7 @@ fn values(value: Value) -> Option<Vec<String>> {
 }
 
 /// Why a directive of a block in `http` is in no family.
-pub fn not_drawn(known: &Known) -> Option<&'static str> {
+pub fn not_drawn(known: &KnownDirective) -> Option<&'static str> {
     let reasons: &[(&str, &[&str])] = &[
         (
             "the sites that are drawn consist of it",

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use weir_proto::http2::frame::{self, FrameHead, Kind};
+use weir_proto::http2::frame::{self, FrameHead, FrameType};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::PATIENCE;
 
@@ -182,7 +182,7 @@ pub fn http2_bytes(ask: &Ask) -> (Vec<u8>, Vec<u8>) {
     if !ended {
         let head = FrameHead {
             len: ask.body.len(),
-            kind: Kind::Data,
+            kind: FrameType::Data,
             flags: frame::END_STREAM,
             stream: 1,
         };
@@ -230,9 +230,9 @@ pub fn http2_frame(
     let mut payload = vec![0; head.len];
     socket.read_exact(&mut payload)?;
     match head.kind {
-        Kind::Headers | Kind::Continuation => {
+        FrameType::Headers | FrameType::Continuation => {
             block.bytes.extend_from_slice(&payload);
-            block.ended |= head.kind == Kind::Headers && head.has(frame::END_STREAM);
+            block.ended |= head.kind == FrameType::Headers && head.has(frame::END_STREAM);
             if !head.has(frame::END_HEADERS) {
                 return Ok(false);
             }
@@ -256,7 +256,7 @@ pub fn http2_frame(
             }
             Ok(block.ended)
         }
-        Kind::Data => {
+        FrameType::Data => {
             came.body.extend_from_slice(&payload);
             if !payload.is_empty() {
                 let mut out = Vec::new();
@@ -265,16 +265,16 @@ pub fn http2_frame(
             }
             Ok(head.has(frame::END_STREAM))
         }
-        Kind::RstStream => {
+        FrameType::RstStream => {
             // Whether a stream whose answer is whole is reset besides is not of the answer.
             came.end = format!("reset {}", frame::word(&payload).unwrap_or_default());
             Ok(true)
         }
-        Kind::Goaway => {
+        FrameType::Goaway => {
             came.end = format!("goaway {}", frame::word(&payload[4..]).unwrap_or_default());
             Ok(came.end != "goaway 0")
         }
-        Kind::Settings if !head.has(frame::ACK) => {
+        FrameType::Settings if !head.has(frame::ACK) => {
             let mut out = Vec::new();
             frame::write_settings_ack(&mut out);
             let _ = socket.write_all(&out);

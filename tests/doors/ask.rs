@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use weir_proto::http2::frame::{self, FrameHead, Kind};
+use weir_proto::http2::frame::{self, FrameHead, FrameType};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::PATIENCE;
 
@@ -211,7 +211,7 @@ impl Http2 {
         if !ended {
             let len = ask.body.len();
             let flags = frame::END_STREAM;
-            FrameHead { len, kind: Kind::Data, flags, stream: self.last }.write(&mut out);
+            FrameHead { len, kind: FrameType::Data, flags, stream: self.last }.write(&mut out);
             out.extend_from_slice(ask.body.as_bytes());
         }
         self.stream.write_all(&out)?;
@@ -227,12 +227,12 @@ impl Http2 {
             let mut payload = vec![0; head.len];
             self.stream.read_exact(&mut payload)?;
             match head.kind {
-                Kind::Settings if !head.has(frame::ACK) => {
+                FrameType::Settings if !head.has(frame::ACK) => {
                     let mut out = Vec::new();
                     frame::write_settings_ack(&mut out);
                     self.stream.write_all(&out)?;
                 }
-                Kind::Headers if head.stream == self.last => {
+                FrameType::Headers if head.stream == self.last => {
                     let limits = FieldLimits { field: 1 << 16, block: 1 << 18 };
                     let take = |name: &[u8], value: &[u8]| {
                         if name == b":status" {
@@ -242,13 +242,13 @@ impl Http2 {
                     let decoded = self.decoder.decode(&payload, limits, take);
                     decoded.map_err(|_| io::ErrorKind::InvalidData)?;
                 }
-                Kind::Data if head.stream == self.last => {
+                FrameType::Data if head.stream == self.last => {
                     body.extend_from_slice(&payload);
                     let mut out = Vec::new();
                     frame::write_window_update(0, head.len.max(1) as u32, &mut out);
                     self.stream.write_all(&out)?;
                 }
-                Kind::RstStream if head.stream == self.last && status == 0 => {
+                FrameType::RstStream if head.stream == self.last && status == 0 => {
                     return Err(io::ErrorKind::ConnectionReset.into());
                 }
                 _ => {}

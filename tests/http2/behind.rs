@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use weir_proto::http2::frame::{ErrorCode, FrameHead, Kind};
+use weir_proto::http2::frame::{ErrorCode, FrameHead, FrameType};
 use weir_testkit::Server;
 
 use super::{Client, Event, WEIR, start};
@@ -170,7 +170,7 @@ fn a_body_that_came_with_its_head_has_a_length() {
     let mut client = Client::connect(&server);
     let mut out = Vec::new();
     let id = client.request("PUT", "/", &[], false, &mut out);
-    FrameHead { len: 4, kind: Kind::Data, flags: 1, stream: id }.write(&mut out);
+    FrameHead { len: 4, kind: FrameType::Data, flags: 1, stream: id }.write(&mut out);
     out.extend_from_slice(b"body");
     client.stream.write_all(&out).unwrap();
     assert_eq!(client.answer(id).status(), "200");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 use rustix::process::Signal;
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType};
 use weir_proto::http2::hpack;
 use weir_testkit::{Dir, Server, wait_delivered};
 
@@ -24,7 +24,7 @@ fn a_flood_of_cancelled_streams_ends_the_connection() {
             let id = client.request("GET", "/", &[], true, &mut out);
             frame::write_reset(id, ErrorCode::Cancel, &mut out);
         }
-        FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(&mut out);
+        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(&mut out);
         out.extend_from_slice(&[0; 8]);
         client.stream.write_all(&out).unwrap();
         loop {
@@ -46,10 +46,10 @@ fn endless_heads_end_the_connection() {
     let server = start("return 200;");
     let mut client = Client::connect(&server);
     let mut out = Vec::new();
-    FrameHead { len: 1, kind: Kind::Headers, flags: 0, stream: 1 }.write(&mut out);
+    FrameHead { len: 1, kind: FrameType::Headers, flags: 0, stream: 1 }.write(&mut out);
     out.push(0x82);
     for _ in 0..20_000 {
-        FrameHead { len: 0, kind: Kind::Continuation, flags: 0, stream: 1 }.write(&mut out);
+        FrameHead { len: 0, kind: FrameType::Continuation, flags: 0, stream: 1 }.write(&mut out);
     }
     let _ = client.stream.write_all(&out);
     assert_eq!(client.goaway(), ErrorCode::EnhanceYourCalm as u32);
@@ -83,7 +83,7 @@ pub fn greeted(server: &Server) -> Client {
 }
 
 /// So many bytes of the same frame.
-fn repeated(kind: Kind, payload: &[u8], stream: u32, bytes: usize) -> Vec<u8> {
+fn repeated(kind: FrameType, payload: &[u8], stream: u32, bytes: usize) -> Vec<u8> {
     let mut frames = Vec::new();
     while frames.len() < bytes {
         FrameHead { len: payload.len(), kind, flags: 0, stream }.write(&mut frames);
@@ -95,7 +95,7 @@ fn repeated(kind: Kind, payload: &[u8], stream: u32, bytes: usize) -> Vec<u8> {
 const FLOOD: &str = "http2 flood detected";
 
 /// Frames of one kind, nothing else, from a client that reads what it is told; how it ends, as the log tells.
-fn flood(kind: Kind, payload: &[u8], stream: u32, end: &str) {
+fn flood(kind: FrameType, payload: &[u8], stream: u32, end: &str) {
     let server = start("return 200;");
     let mut client = greeted(&server);
     let frames = repeated(kind, payload, stream, 64 * 1024);
@@ -117,23 +117,23 @@ fn flood(kind: Kind, payload: &[u8], stream: u32, end: &str) {
 
 #[test]
 fn a_flood_of_pings_ends_the_connection() {
-    flood(Kind::Ping, &[0; 8], 0, FLOOD);
+    flood(FrameType::Ping, &[0; 8], 0, FLOOD);
 }
 
 #[test]
 fn a_flood_of_settings_ends_the_connection() {
     // INITIAL_WINDOW_SIZE, which changes the window of every stream.
-    flood(Kind::Settings, &[0, 4, 0, 0, 255, 255], 0, FLOOD);
+    flood(FrameType::Settings, &[0, 4, 0, 0, 255, 255], 0, FLOOD);
 }
 
 #[test]
 fn a_flood_of_unknown_frames_ends_the_connection() {
-    flood(Kind::Unknown(0xee), &[0; 1000], 0, FLOOD);
+    flood(FrameType::Unknown(0xee), &[0; 1000], 0, FLOOD);
 }
 
 #[test]
 fn a_flood_of_priorities_ends_the_connection() {
-    flood(Kind::Priority, &[0, 0, 0, 3, 16], 1, "client sent too many PRIORITY frames");
+    flood(FrameType::Priority, &[0, 0, 0, 3, 16], 1, "client sent too many PRIORITY frames");
 }
 
 /// Frames that end with a stream's cancellation, and a request on another connection, all while the loop was away: the
@@ -151,7 +151,7 @@ fn others_get_their_turn_during_a_flood() {
     assert_eq!(other.get("/denied").status, 403);
 
     // More than is read at once, and no more than a socket takes that nobody reads.
-    let mut frames = repeated(Kind::Ping, &[0; 8], 0, 60 * 1000);
+    let mut frames = repeated(FrameType::Ping, &[0; 8], 0, 60 * 1000);
     frame::write_reset(id, ErrorCode::Cancel, &mut frames);
     let worker = server.workers()[0];
     // A loop amidst a turn would not hear of the other one before the next.
@@ -259,7 +259,7 @@ fn a_client_that_erred_and_reads_late_gets_what_was_sent() {
     let mut frames = Vec::new();
     frame::write_window_update(0, 0, &mut frames);
     // More than is read at once.
-    frames.extend(repeated(Kind::Ping, &[0; 8], 0, 60 * 1000));
+    frames.extend(repeated(FrameType::Ping, &[0; 8], 0, 60 * 1000));
     client.stream.write_all(&frames).unwrap();
     assert_eq!(client.goaway(), ErrorCode::Protocol as u32);
     assert_eq!(client.stream.read(&mut [0]).unwrap(), 0);

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack;
 use weir_testkit::PATIENCE;
 
@@ -51,7 +51,7 @@ fn a_frame_may_be_as_large_as_a_field() {
     }
     client.write(|out| {
         let flags = frame::END_HEADERS | frame::END_STREAM;
-        FrameHead { len: block.len(), kind: Kind::Headers, flags, stream: id }.write(out);
+        FrameHead { len: block.len(), kind: FrameType::Headers, flags, stream: id }.write(out);
         out.extend_from_slice(&block);
     });
     assert_eq!(client.answer(id).text(), long);
@@ -73,7 +73,7 @@ fn a_frame_of_a_body_is_taken_as_it_comes() {
     let (first, rest) = body.split_at(100_000);
     client.write(|out| {
         let flags = frame::END_STREAM | frame::PADDED;
-        FrameHead { len: body.len() + 256, kind: Kind::Data, flags, stream: id }.write(out);
+        FrameHead { len: body.len() + 256, kind: FrameType::Data, flags, stream: id }.write(out);
         out.push(255);
         out.extend_from_slice(first);
     });
@@ -96,7 +96,7 @@ fn a_frame_of_a_body_is_taken_as_it_comes() {
         out.extend_from_slice(rest);
         out.extend_from_slice(&[0; 255]);
         // What follows the padding is a frame again.
-        FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
         out.extend_from_slice(b"followed");
     });
     assert!(read_to(&mut said, body.len()) == body);
@@ -117,7 +117,7 @@ fn a_stream_may_end_within_a_frame_of_its_body() {
     let mut client = hostile::greeted(&server);
     let id = client.ask("POST", "/", &[("content-length", "300000")], false);
     client.write(|out| {
-        FrameHead { len: 60_000, kind: Kind::Data, flags: 0, stream: id }.write(out);
+        FrameHead { len: 60_000, kind: FrameType::Data, flags: 0, stream: id }.write(out);
         out.extend_from_slice(&[b'b'; 1000]);
     });
     assert_eq!(client.answer(id).status(), "200");
@@ -142,7 +142,7 @@ fn a_head_without_hope_is_refused_before_it_is_whole() {
     let mut client = Client::connect(&server);
     client.write(|out| {
         let flags = frame::END_HEADERS | frame::END_STREAM;
-        FrameHead { len: 100, kind: Kind::Headers, flags, stream: 1 }.write(out);
+        FrameHead { len: 100, kind: FrameType::Headers, flags, stream: 1 }.write(out);
         // An index that takes more bytes than any number needs.
         out.extend_from_slice(b"\x82\xff\xff\xff\xff");
     });
@@ -162,7 +162,7 @@ fn trailers_end_a_body_unless_they_have_what_is_of_a_head() {
         hpack::field(name.as_bytes(), b"/other", &mut block);
         client.write(|out| {
             let (len, flags) = (block.len(), frame::END_HEADERS | frame::END_STREAM);
-            FrameHead { len, kind: Kind::Headers, flags, stream: id }.write(out);
+            FrameHead { len, kind: FrameType::Headers, flags, stream: id }.write(out);
             out.extend_from_slice(&block);
         });
         let answer = client.answer(id);
@@ -194,8 +194,12 @@ fn the_last_request_of_a_connection_may_come_in_pieces() {
     bytes[4] = frame::END_STREAM;
     client.write(|out| out.extend_from_slice(&bytes));
     assert_eq!(client.goaway(), ErrorCode::NoError as u32);
-    let rest =
-        FrameHead { len: 0, kind: Kind::Continuation, flags: frame::END_HEADERS, stream: last };
+    let rest = FrameHead {
+        len: 0,
+        kind: FrameType::Continuation,
+        flags: frame::END_HEADERS,
+        stream: last,
+    };
     client.write(|out| rest.write(out));
     assert_eq!(client.answer(last).text(), "last");
 }

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use weir_proto::http2::frame::{self, FrameHead, Kind};
+use weir_proto::http2::frame::{self, FrameHead, FrameType};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{Client, PATIENCE, Server};
 
@@ -131,9 +131,9 @@ fn over_http2(port: u16, path: &str) -> StatusAndBody {
         let mut payload = vec![0; head.len];
         stream.read_exact(&mut payload).ok()?;
         match head.kind {
-            Kind::Data => body.extend_from_slice(&payload),
-            Kind::RstStream | Kind::Goaway => return None,
-            Kind::Headers => {
+            FrameType::Data => body.extend_from_slice(&payload),
+            FrameType::RstStream | FrameType::Goaway => return None,
+            FrameType::Headers => {
                 let limits = FieldLimits { field: 1 << 16, block: 1 << 18 };
                 let take = |name: &[u8], value: &[u8]| {
                     if name == b":status" {

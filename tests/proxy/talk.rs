@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 
-use weir_testkit::{Record, Reply};
+use weir_testkit::{NameRecord, NameReply};
 
 /// One connection of a server in this test.
 pub struct Talk {
@@ -73,7 +73,7 @@ pub fn echo() -> u16 {
 /// A name server that knows `up.test` as 127.0.0.1 and no other name; its port.
 pub fn name_server() -> u16 {
     weir_testkit::name_server(|name| match name {
-        "up.test" => Reply::Records(60, vec![Record::Address(Ipv4Addr::LOCALHOST)]),
-        _ => Reply::NoSuchName,
+        "up.test" => NameReply::Records(60, vec![NameRecord::Address(Ipv4Addr::LOCALHOST)]),
+        _ => NameReply::NoSuchName,
     })
 }

@@ -3,13 +3,13 @@
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_testkit::fastcgi::{Asked, END, STDERR, STDOUT, answer, record, request, say};
+use weir_testkit::fastcgi::{END, FastcgiRequest, STDERR, STDOUT, answer, record, request, say};
 use weir_testkit::listen;
 
 use crate::start;
 
 /// A server that answers each request of a connection with what `serve` says; its port.
-fn server(serve: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) -> u16 {
+fn server(serve: impl Fn(&FastcgiRequest) -> Vec<u8> + Send + Sync + 'static) -> u16 {
     listen(move |mut stream: TcpStream| {
         while let Some(asked) = request(&mut stream) {
             if !say(&mut stream, &serve(&asked)) || !asked.keep {

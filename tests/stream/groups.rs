@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use weir_testkit::{Record, Reply, listen};
+use weir_testkit::{NameRecord, NameReply, listen};
 
 use super::{connect, heard, stream, tls};
 
@@ -106,12 +106,12 @@ fn a_service_has_the_servers_that_its_records_name() {
     let has_moved = moved.clone();
     let names = weir_testkit::name_server(move |name| {
         let service =
-            |priority, port| Record::Service { priority, weight: 1, port, target: "s.test" };
+            |priority, port| NameRecord::Service { priority, weight: 1, port, target: "s.test" };
         let first = if has_moved.load(Ordering::SeqCst) { nobody } else { a };
         match name {
-            "_game._tcp.up.test" => Reply::Records(1, vec![service(1, first), service(2, b)]),
-            "s.test" => Reply::Records(60, vec![Record::Address(Ipv4Addr::LOCALHOST)]),
-            _ => Reply::NoSuchName,
+            "_game._tcp.up.test" => NameReply::Records(1, vec![service(1, first), service(2, b)]),
+            "s.test" => NameReply::Records(60, vec![NameRecord::Address(Ipv4Addr::LOCALHOST)]),
+            _ => NameReply::NoSuchName,
         }
     });
     let s = stream(&format!(

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use flate2::write::GzDecoder;
-use weir_proto::http2::frame::{self, FrameHead, Kind};
+use weir_proto::http2::frame::{self, FrameHead, FrameType};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{PATIENCE, Server};
 
@@ -207,7 +207,7 @@ impl Conn {
         let mut out = Vec::new();
         if self.is_http2 {
             let flags = if last { frame::END_STREAM } else { 0 };
-            FrameHead { len: text.len(), kind: Kind::Data, flags, stream: 1 }.write(&mut out);
+            FrameHead { len: text.len(), kind: FrameType::Data, flags, stream: 1 }.write(&mut out);
             out.extend_from_slice(&text);
         } else if case.way == Way::UpChunked {
             out.extend_from_slice(format!("{:x}\r\n", text.len()).as_bytes());
@@ -327,12 +327,12 @@ impl Conn {
             let payload: Vec<u8> =
                 self.got.drain(..frame::HEAD + head.len).skip(frame::HEAD).collect();
             match head.kind {
-                Kind::Settings if !head.has(frame::ACK) => {
+                FrameType::Settings if !head.has(frame::ACK) => {
                     let mut out = Vec::new();
                     frame::write_settings_ack(&mut out);
                     self.socket.write_all(&out)?;
                 }
-                Kind::Headers => {
+                FrameType::Headers => {
                     let (mut status, mut gzip) = (0, false);
                     let limits = FieldLimits { field: 1 << 16, block: 1 << 18 };
                     let found = |name: &[u8], value: &[u8]| match name {
@@ -351,13 +351,13 @@ impl Conn {
                         self.begin(gzip);
                     }
                 }
-                Kind::Data => self.more(&payload)?,
-                Kind::RstStream | Kind::Goaway if !self.ended => {
+                FrameType::Data => self.more(&payload)?,
+                FrameType::RstStream | FrameType::Goaway if !self.ended => {
                     return Err(io::Error::other(format!("{:?} {payload:?}", head.kind)));
                 }
                 _ => {}
             }
-            let is_end = matches!(head.kind, Kind::Headers | Kind::Data);
+            let is_end = matches!(head.kind, FrameType::Headers | FrameType::Data);
             self.ended |= is_end && head.has(frame::END_STREAM);
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use weir_proto::http2::frame::{self, FrameHead, Kind};
+use weir_proto::http2::frame::{self, FrameHead, FrameType};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::{PATIENCE, fastcgi, listen};
 
@@ -460,13 +460,13 @@ impl Speech for Frames {
     }
 
     fn piece(&mut self, text: &[u8], out: &mut Vec<u8>) {
-        FrameHead { len: text.len(), kind: Kind::Data, flags: 0, stream: self.id }.write(out);
+        FrameHead { len: text.len(), kind: FrameType::Data, flags: 0, stream: self.id }.write(out);
         out.extend_from_slice(text);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
         let flags = frame::END_STREAM;
-        FrameHead { len: 0, kind: Kind::Data, flags, stream: self.id }.write(out);
+        FrameHead { len: 0, kind: FrameType::Data, flags, stream: self.id }.write(out);
     }
 
     fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -489,12 +489,12 @@ fn http2(runs: &Runs, mut reads: TcpStream) -> io::Result<()> {
         let (head, payload) = next_frame(&mut reads)?;
         let id = head.stream;
         match head.kind {
-            Kind::Settings if !head.has(frame::ACK) => {
+            FrameType::Settings if !head.has(frame::ACK) => {
                 let mut out = Vec::new();
                 frame::write_settings_ack(&mut out);
                 writes.lock().unwrap().write_all(&out)?;
             }
-            Kind::Headers => {
+            FrameType::Headers => {
                 let mut name = Vec::new();
                 let limits = FieldLimits { field: 1 << 16, block: 1 << 18 };
                 let found = |n: &[u8], v: &[u8]| {
@@ -512,7 +512,7 @@ fn http2(runs: &Runs, mut reads: TcpStream) -> io::Result<()> {
                     respond(run, Frames { stream: writes.clone(), id });
                 }
             }
-            Kind::Data => {
+            FrameType::Data => {
                 let Some((run, got)) = bodies.get_mut(&id) else { continue };
                 got.extend_from_slice(&payload);
                 if run.look(got)

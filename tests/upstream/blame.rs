@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use weir_testkit::{
-    Client, Dice, PATIENCE, Reply, Server, ask_until, certified, listen, name_server, number, seed,
+    Client, Dice, NameReply, PATIENCE, Server, ask_until, certified, listen, name_server, number,
+    seed,
 };
 
 use super::WEIR;
@@ -154,7 +155,7 @@ impl Trial {
         let sessions = group("sessions", ours(2), ours(3));
         let datagrams = group("datagrams", local(echo()), local(echo()));
         let secured = group("secured", ours(2), ours(3));
-        let dns = name_server(|_| Reply::NoSuchName);
+        let dns = name_server(|_| NameReply::NoSuchName);
         let certificate = "certificate %%DIR%%";
         let conf = format!(
             "user root; worker_processes 1; events {{ worker_connections {CONNECTIONS}; }}

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use weir_testkit::{Record, Reply, Server};
+use weir_testkit::{NameRecord, NameReply, Server};
 
 use super::origin::serve;
 use super::{WEIR, start};
@@ -29,8 +29,8 @@ impl Names {
         let port = weir_testkit::name_server(move |_| {
             let missed = count.fetch_add(1, Ordering::SeqCst) < first;
             match missed || is_silent.load(Ordering::SeqCst) {
-                true => Reply::Silence,
-                false => Reply::Records(60, vec![Record::Address(Ipv4Addr::LOCALHOST)]),
+                true => NameReply::Silence,
+                false => NameReply::Records(60, vec![NameRecord::Address(Ipv4Addr::LOCALHOST)]),
             }
         });
         Names { port, silent, asked }
@@ -84,12 +84,12 @@ fn a_service_has_the_servers_that_its_records_name() {
     let has_moved = moved.clone();
     let names = weir_testkit::name_server(move |name| {
         let service =
-            |priority, port| Record::Service { priority, weight: 1, port, target: "s.test" };
+            |priority, port| NameRecord::Service { priority, weight: 1, port, target: "s.test" };
         let first = if has_moved.load(Ordering::SeqCst) { nobody } else { a };
         match name {
-            "_web._tcp.up.test" => Reply::Records(1, vec![service(1, first), service(2, b)]),
-            "s.test" => Reply::Records(60, vec![Record::Address(Ipv4Addr::LOCALHOST)]),
-            _ => Reply::NoSuchName,
+            "_web._tcp.up.test" => NameReply::Records(1, vec![service(1, first), service(2, b)]),
+            "s.test" => NameReply::Records(60, vec![NameRecord::Address(Ipv4Addr::LOCALHOST)]),
+            _ => NameReply::NoSuchName,
         }
     });
     let server = start(

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_testkit::processes::{Me, PLACES, World};
+use weir_testkit::processes::{Me, PLACES, ProcessWorld};
 use weir_testkit::{Dice, number, seed};
 
 use crate::{
@@ -39,7 +39,7 @@ const KINDS: &[AcceptPolicy] = &[
 ];
 
 struct Case {
-    world: Arc<World>,
+    world: Arc<ProcessWorld>,
     words: Vec<AtomicU64>,
     base: Instant,
     kind: AcceptPolicy,
@@ -54,7 +54,7 @@ fn setup(me: usize) -> LoopSetup {
 impl Case {
     fn new(seed: u64) -> Case {
         Case {
-            world: World::new(seed),
+            world: ProcessWorld::new(seed),
             words: (0..LoadTable::words(PLACES)).map(|_| AtomicU64::new(0)).collect(),
             base: Instant::now(),
             kind: Dice::salted(seed, "kind").pick(KINDS),

@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::io;
 
-use weir_proto::http1::{BodyDecoder, HeaderId, Progress, ResponseHead, ResponseParser, Version};
+use weir_proto::http1::{
+    BodyDecoder, HeadProgress, HeaderId, ResponseHead, ResponseParser, Version,
+};
 use weir_tls::Wire;
 
-use crate::Failure;
+use crate::RequestFailure;
 
 /// A head longer than this is malformed.
 const LONGEST_HEAD: usize = 256 << 10;
@@ -16,14 +18,14 @@ const MUCH_ROOM: usize = 128 << 10;
 
 /// An answer that was read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct CompleteResponse {
     pub(crate) status: u16,
     /// The connection may serve another request.
     pub(crate) keeps: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
+enum ResponseFraming {
     Length(u64),
     Chunked,
     UntilClose,
@@ -34,19 +36,19 @@ enum Framing {
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
     head: Vec<u8>,
-    meaning: Option<(Answer, Framing)>,
+    meaning: Option<(CompleteResponse, ResponseFraming)>,
 }
 
 /// What was received on a connection and not used yet.
 #[derive(Debug, Default)]
-pub(crate) struct Reader {
+pub(crate) struct ResponseReader {
     buf: Vec<u8>,
     start: usize,
     /// Bytes received since the reader was made.
     pub(crate) received: u64,
 }
 
-impl Reader {
+impl ResponseReader {
     /// Forgets everything; the memory stays.
     pub(crate) fn reset(&mut self) {
         self.buf.clear();
@@ -59,9 +61,9 @@ impl Reader {
     }
 
     /// Waits until there is something of an answer.
-    pub(crate) async fn first_byte(&mut self, wire: &Wire) -> Result<(), Failure> {
+    pub(crate) async fn first_byte(&mut self, wire: &Wire) -> Result<(), RequestFailure> {
         if self.is_empty() && self.receive(wire).await? == 0 {
-            return Err(Failure::Closed);
+            return Err(RequestFailure::Closed);
         }
         Ok(())
     }
@@ -72,17 +74,18 @@ impl Reader {
         wire: &Wire,
         is_head: bool,
         memo: &RefCell<Memo>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<CompleteResponse, RequestFailure> {
         loop {
             let (answer, framing) = self.head(wire, memo).await?;
             if (100..200).contains(&answer.status) && answer.status != 101 {
                 continue;
             }
             let without = is_head || matches!(answer.status, 101 | 204 | 304);
-            let framing = if without { Framing::Length(0) } else { framing };
+            let framing = if without { ResponseFraming::Length(0) } else { framing };
             self.body(wire, framing).await?;
-            let keeps = answer.keeps && framing != Framing::UntilClose && answer.status != 101;
-            return Ok(Answer { keeps, ..answer });
+            let keeps =
+                answer.keeps && framing != ResponseFraming::UntilClose && answer.status != 101;
+            return Ok(CompleteResponse { keeps, ..answer });
         }
     }
 
@@ -90,7 +93,7 @@ impl Reader {
         &mut self,
         wire: &Wire,
         memo: &RefCell<Memo>,
-    ) -> Result<(Answer, Framing), Failure> {
+    ) -> Result<(CompleteResponse, ResponseFraming), RequestFailure> {
         let mut parser = None;
         loop {
             let unread = self.buf.get(self.start..).unwrap_or_default();
@@ -101,23 +104,25 @@ impl Reader {
                 return Ok(meaning);
             }
             let parser = parser.get_or_insert_with(ResponseParser::new);
-            match parser.parse(unread).map_err(|_| Failure::Malformed)? {
-                Progress::Done => {
+            match parser.parse(unread).map_err(|_| RequestFailure::Malformed)? {
+                HeadProgress::Done => {
                     let meaning = meaning(parser.head(), unread)?;
                     let len = parser.head().end as usize;
                     memo.borrow_mut().note(unread.get(..len).unwrap_or_default(), meaning);
                     self.start += len;
                     return Ok(meaning);
                 }
-                Progress::More if unread.len() > LONGEST_HEAD => return Err(Failure::Malformed),
-                Progress::More | Progress::Server => self.more(wire).await?,
+                HeadProgress::More if unread.len() > LONGEST_HEAD => {
+                    return Err(RequestFailure::Malformed);
+                }
+                HeadProgress::More | HeadProgress::Server => self.more(wire).await?,
             }
         }
     }
 
-    async fn body(&mut self, wire: &Wire, framing: Framing) -> Result<(), Failure> {
+    async fn body(&mut self, wire: &Wire, framing: ResponseFraming) -> Result<(), RequestFailure> {
         let mut decoder = match framing {
-            Framing::Length(n) => {
+            ResponseFraming::Length(n) => {
                 let here = (self.buf.len() - self.start) as u64;
                 if n <= here {
                     self.start += n as usize;
@@ -125,12 +130,12 @@ impl Reader {
                 }
                 BodyDecoder::length(n)
             }
-            Framing::Chunked => BodyDecoder::chunked(),
-            Framing::UntilClose => return self.until_close(wire).await,
+            ResponseFraming::Chunked => BodyDecoder::chunked(),
+            ResponseFraming::UntilClose => return self.until_close(wire).await,
         };
         loop {
             let unread = self.buf.get(self.start..).unwrap_or_default();
-            let step = decoder.decode(unread).map_err(|_| Failure::Malformed)?;
+            let step = decoder.decode(unread).map_err(|_| RequestFailure::Malformed)?;
             self.start += step.consumed;
             if step.done {
                 return Ok(());
@@ -145,7 +150,7 @@ impl Reader {
         }
     }
 
-    async fn until_close(&mut self, wire: &Wire) -> Result<(), Failure> {
+    async fn until_close(&mut self, wire: &Wire) -> Result<(), RequestFailure> {
         loop {
             self.reset();
             if self.receive(wire).await? == 0 {
@@ -154,14 +159,14 @@ impl Reader {
         }
     }
 
-    async fn more(&mut self, wire: &Wire) -> Result<(), Failure> {
+    async fn more(&mut self, wire: &Wire) -> Result<(), RequestFailure> {
         match self.receive(wire).await? {
-            0 => Err(Failure::Closed),
+            0 => Err(RequestFailure::Closed),
             _ => Ok(()),
         }
     }
 
-    async fn receive(&mut self, wire: &Wire) -> Result<usize, Failure> {
+    async fn receive(&mut self, wire: &Wire) -> Result<usize, RequestFailure> {
         if self.is_empty() {
             self.reset();
         }
@@ -171,7 +176,7 @@ impl Reader {
         let (received, buf) = wire.recv(std::mem::take(&mut self.buf)).await;
         self.buf = buf;
         let received: io::Result<usize> = received;
-        let n = received.map_err(|e| Failure::of_receive(&e))?;
+        let n = received.map_err(|e| RequestFailure::of_receive(&e))?;
         self.received += n as u64;
         Ok(n)
     }
@@ -183,19 +188,22 @@ impl Reader {
 }
 
 impl Memo {
-    fn recall(&self, unread: &[u8]) -> Option<((Answer, Framing), usize)> {
+    fn recall(&self, unread: &[u8]) -> Option<((CompleteResponse, ResponseFraming), usize)> {
         let meaning = self.meaning?;
         unread.starts_with(&self.head).then_some((meaning, self.head.len()))
     }
 
-    fn note(&mut self, head: &[u8], meaning: (Answer, Framing)) {
+    fn note(&mut self, head: &[u8], meaning: (CompleteResponse, ResponseFraming)) {
         self.head.clear();
         self.head.extend_from_slice(head);
         self.meaning = Some(meaning);
     }
 }
 
-fn meaning(head: &ResponseHead, buf: &[u8]) -> Result<(Answer, Framing), Failure> {
+fn meaning(
+    head: &ResponseHead,
+    buf: &[u8],
+) -> Result<(CompleteResponse, ResponseFraming), RequestFailure> {
     let value = |id| head.header(id).map(|header| header.value.of(buf));
     let says = |word: &[u8]| {
         value(HeaderId::Connection).is_some_and(|v| {
@@ -208,10 +216,10 @@ fn meaning(head: &ResponseHead, buf: &[u8]) -> Result<(Answer, Framing), Failure
     };
     let coding = value(HeaderId::TransferEncoding);
     let framing = match (coding, head.content_length(buf)) {
-        (Some(coding), _) if coding.eq_ignore_ascii_case(b"chunked") => Framing::Chunked,
-        (Some(_), _) => return Err(Failure::Malformed),
-        (None, Some(length)) => Framing::Length(length.ok_or(Failure::Malformed)?),
-        (None, None) => Framing::UntilClose,
+        (Some(coding), _) if coding.eq_ignore_ascii_case(b"chunked") => ResponseFraming::Chunked,
+        (Some(_), _) => return Err(RequestFailure::Malformed),
+        (None, Some(length)) => ResponseFraming::Length(length.ok_or(RequestFailure::Malformed)?),
+        (None, None) => ResponseFraming::UntilClose,
     };
-    Ok((Answer { status: head.status, keeps }, framing))
+    Ok((CompleteResponse { status: head.status, keeps }, framing))
 }

@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 use weir_engine::{Chain, Patience};
 use weir_tls::Wire;
 
-use crate::answer::Reader;
+use crate::answer::ResponseReader;
 use crate::pace::Start;
-use crate::site::{Begun, Leave, Site};
+use crate::site::{DueRequest, Leave, ThreadPlan};
 use crate::tally::note;
-use crate::{Call, Closing, Failure};
+use crate::{Closing, PreparedRequest, RequestFailure};
 
 /// A connection of the past or the present.
-struct Client {
-    site: Rc<Site>,
-    line: Option<Line>,
-    reader: Reader,
+struct ConnectionLoop {
+    site: Rc<ThreadPlan>,
+    line: Option<OpenConnection>,
+    reader: ResponseReader,
     random: u64,
     /// When the last request was over.
     free: Instant,
 }
 
-struct Line {
+struct OpenConnection {
     wire: Wire,
     peer: usize,
     /// It has answered before.
@@ -30,11 +30,12 @@ struct Line {
 }
 
 /// Makes requests until there are no more to make.
-pub(crate) async fn run(site: Rc<Site>, order: u32) {
+pub(crate) async fn run(site: Rc<ThreadPlan>, order: u32) {
     let _leave = Leave(Rc::clone(&site));
     let random = Closing::seed(order);
     let free = Instant::now();
-    let mut client = Client { site, line: None, reader: Reader::default(), random, free };
+    let mut client =
+        ConnectionLoop { site, line: None, reader: ResponseReader::default(), random, free };
     if let Some(gap) = client.site.plan.connect_first {
         client.arrive(gap.saturating_mul(order)).await;
     }
@@ -43,7 +44,7 @@ pub(crate) async fn run(site: Rc<Site>, order: u32) {
     }
 }
 
-impl Client {
+impl ConnectionLoop {
     /// Connects `after` a while, and waits for the first request's time.
     async fn arrive(&mut self, after: Duration) {
         let h = self.site.h.clone();
@@ -55,7 +56,9 @@ impl Client {
 
     async fn serve(&mut self, start: Start) {
         let site = Rc::clone(&self.site);
-        let Some(Begun { call, began, now }) = site.begin(start, self.free).await else { return };
+        let Some(DueRequest { call, began, now }) = site.begin(start, self.free).await else {
+            return;
+        };
         let more = self.batch();
         let mut left = 1 + more;
         if let Err(failure) = self.exchange(call, began, now, &mut left).await {
@@ -75,11 +78,11 @@ impl Client {
     /// Sends `left` requests and reads their answers; `left` says how many have none.
     async fn exchange(
         &mut self,
-        call: &Call,
+        call: &PreparedRequest,
         began: Instant,
         now: Instant,
         left: &mut u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let site = Rc::clone(&self.site);
         let closes = self.closes();
         let had_line = self.reuse(call.peer);
@@ -87,7 +90,7 @@ impl Client {
             self.connect(call.peer).await?;
         }
         let sent = if had_line { now } else { Instant::now() };
-        let Some(line) = &mut self.line else { return Err(Failure::Connect) };
+        let Some(line) = &mut self.line else { return Err(RequestFailure::Connect) };
         line.wire.set_timeout(Some(site.plan.timeout));
         let was_kept = std::mem::replace(&mut line.is_kept, true);
         send(&line.wire, call, *left, closes).await?;
@@ -108,7 +111,7 @@ impl Client {
                 let line = self.line.take();
                 close(line);
                 // What was sent behind a last answer will have none.
-                return if *left == 0 { Ok(()) } else { Err(Failure::ClosedKept) };
+                return if *left == 0 { Ok(()) } else { Err(RequestFailure::ClosedKept) };
             }
         }
         Ok(())
@@ -120,11 +123,11 @@ impl Client {
         self.line.is_some() && self.reader.is_empty()
     }
 
-    async fn connect(&mut self, peer: usize) -> Result<(), Failure> {
-        let Some(to) = self.site.plan.peers.get(peer) else { return Err(Failure::Connect) };
+    async fn connect(&mut self, peer: usize) -> Result<(), RequestFailure> {
+        let Some(to) = self.site.plan.peers.get(peer) else { return Err(RequestFailure::Connect) };
         let wire = self.site.open(to).await?;
         self.reader.reset();
-        self.line = Some(Line { wire, peer, is_kept: false });
+        self.line = Some(OpenConnection { wire, peer, is_kept: false });
         Ok(())
     }
 
@@ -133,24 +136,29 @@ impl Client {
     }
 }
 
-async fn send(wire: &Wire, call: &Call, times: u64, closes: bool) -> Result<(), Failure> {
+async fn send(
+    wire: &Wire,
+    call: &PreparedRequest,
+    times: u64,
+    closes: bool,
+) -> Result<(), RequestFailure> {
     let mut chain = Chain::new();
     (1..times).for_each(|_| chain.push(call.kept.clone()));
     chain.push(if closes { call.closing.clone() } else { call.kept.clone() });
-    wire.send(&mut chain, Patience::Watched).await.map_err(|e| Failure::of_send(&e))
+    wire.send(&mut chain, Patience::Watched).await.map_err(|e| RequestFailure::of_send(&e))
 }
 
 /// An end before the first byte on a connection that has served is told apart.
-fn blame(failure: Failure, was_kept: bool) -> Failure {
+fn blame(failure: RequestFailure, was_kept: bool) -> RequestFailure {
     match failure {
-        Failure::Closed | Failure::Reset if was_kept => Failure::ClosedKept,
+        RequestFailure::Closed | RequestFailure::Reset if was_kept => RequestFailure::ClosedKept,
         other => other,
     }
 }
 
 /// Closes after a complete answer. If the server has not closed first, the connection is reset:
 /// otherwise it would hold a port of this machine for a minute, and ports would run out.
-fn close(line: Option<Line>) {
+fn close(line: Option<OpenConnection>) {
     if let Some(line) = line
         && !line.wire.socket().peek_closed()
     {

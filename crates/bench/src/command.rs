@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::options::{HistogramOptions, Options};
-use crate::{Outcome, Plan, Progress, Sample, Watcher, report, run};
+use crate::{LoadPlan, RunOutcome, RunProgress, RunWatcher, Sample, report, run};
 
 /// `weir bench`: the exit status.
 ///
@@ -40,7 +40,7 @@ pub fn histogram(options: HistogramOptions) -> i32 {
     i32::from(written.is_err() || !numbers.odd.is_empty())
 }
 
-fn measure(options: &Options, plan: &Plan) -> Result<Outcome, String> {
+fn measure(options: &Options, plan: &LoadPlan) -> Result<RunOutcome, String> {
     let mut screen = Screen::new(plan, options.raw);
     let outcome = run(plan, &mut screen).map_err(|e| e.to_string());
     screen.bar.finish_and_clear();
@@ -74,24 +74,24 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 struct Screen {
     bar: ProgressBar,
     by_count: bool,
-    last: Progress,
+    last: RunProgress,
     out: BufWriter<io::Stdout>,
 }
 
 impl Screen {
-    fn new(plan: &Plan, raw: bool) -> Screen {
+    fn new(plan: &LoadPlan, raw: bool) -> Screen {
         let by_count = plan.requests.is_some();
         let whole = plan.requests.unwrap_or(plan.duration.unwrap_or_default().as_millis() as u64);
         let bar = if raw { ProgressBar::hidden() } else { ProgressBar::new(whole) };
         let style = ProgressStyle::with_template("{bar:40} {percent:>3}% {elapsed} {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        let last = Progress { elapsed: Duration::ZERO, done: 0 };
+        let last = RunProgress { elapsed: Duration::ZERO, done: 0 };
         Screen { bar, by_count, last, out: BufWriter::new(io::stdout()) }
     }
 }
 
-impl Watcher for Screen {
-    fn progress(&mut self, progress: &Progress) {
+impl RunWatcher for Screen {
+    fn progress(&mut self, progress: &RunProgress) {
         let time = progress.elapsed.saturating_sub(self.last.elapsed).as_secs_f64();
         let rate = (progress.done - self.last.done.min(progress.done)) as f64 / time.max(1e-3);
         let at = if self.by_count { progress.done } else { progress.elapsed.as_millis() as u64 };

@@ -12,15 +12,15 @@ use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Turn};
 
 use crate::machine::{CpuUse, Meter};
 use crate::pace::{Alarm, Schedule};
-use crate::site::Site;
-use crate::{Plan, Sample, Tally, client, http2};
+use crate::site::ThreadPlan;
+use crate::{LoadPlan, Sample, Tally, client, http2};
 
 /// How often the watcher hears of progress.
 const BEAT: Duration = Duration::from_millis(100);
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct RunProgress {
     /// Time since its beginning.
     pub elapsed: Duration,
     /// Requests that are over, failed ones included.
@@ -28,9 +28,9 @@ pub struct Progress {
 }
 
 /// Hears of a run while it goes on. Both calls default to nothing.
-pub trait Watcher {
+pub trait RunWatcher {
     /// About ten times a second.
-    fn progress(&mut self, progress: &Progress) {
+    fn progress(&mut self, progress: &RunProgress) {
         let _ = progress;
     }
 
@@ -40,11 +40,11 @@ pub trait Watcher {
     }
 }
 
-impl Watcher for () {}
+impl RunWatcher for () {}
 
 /// What a run saw.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Times and counts of all threads.
     pub tally: Tally,
     /// From the first request to the last answer.
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub threads: Vec<CpuUse>,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Answers per second; of a run that ends by time, those within it.
     pub fn requests_per_second(&self) -> f64 {
         let (count, time) = match self.given {
@@ -88,7 +88,7 @@ pub(crate) enum News {
 /// # Errors
 ///
 /// A plan without requests or peers, and a system that gives no thread or no epoll instance.
-pub fn run(plan: &Plan, watcher: &mut dyn Watcher) -> io::Result<Outcome> {
+pub fn run(plan: &LoadPlan, watcher: &mut dyn RunWatcher) -> io::Result<RunOutcome> {
     if plan.calls.is_empty() || plan.peers.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is nothing to request"));
     }
@@ -118,10 +118,10 @@ pub fn run(plan: &Plan, watcher: &mut dyn Watcher) -> io::Result<Outcome> {
         crate::Pace::Closed => None,
         crate::Pace::Open { rate } => Some(rate),
     };
-    Ok(Outcome { tally, elapsed: began.elapsed(), given: plan.duration, rate, threads })
+    Ok(RunOutcome { tally, elapsed: began.elapsed(), given: plan.duration, rate, threads })
 }
 
-fn connections(plan: &Plan) -> usize {
+fn connections(plan: &LoadPlan) -> usize {
     let most = plan.requests.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     plan.connections.min(most).max(1)
 }
@@ -131,7 +131,7 @@ fn watch(
     news: &Receiver<News>,
     done: &[Arc<AtomicU64>],
     began: Instant,
-    watcher: &mut dyn Watcher,
+    watcher: &mut dyn RunWatcher,
 ) -> io::Result<(Tally, Vec<CpuUse>)> {
     let (mut tally, mut threads) = (Tally::new(), Vec::new());
     let mut told = began;
@@ -149,13 +149,13 @@ fn watch(
         if told.elapsed() >= BEAT {
             told = Instant::now();
             let done = done.iter().map(|count| count.load(Ordering::Relaxed)).sum();
-            watcher.progress(&Progress { elapsed: began.elapsed(), done });
+            watcher.progress(&RunProgress { elapsed: began.elapsed(), done });
         }
     }
 }
 
 fn thread(
-    plan: Plan,
+    plan: LoadPlan,
     schedule: Arc<Schedule>,
     news: &Sender<News>,
     connections: usize,
@@ -165,7 +165,7 @@ fn thread(
     let meter = Meter::start();
     let mut event_loop = Loop::new(&Options::default())?;
     let h = event_loop.handle();
-    let site = Rc::new(Site {
+    let site = Rc::new(ThreadPlan {
         alarm: Alarm::new(&h)?,
         h: h.clone(),
         plan,
@@ -187,19 +187,19 @@ fn thread(
             Some(streams) => http2::spawn(&site, order, streams),
         }
     }
-    event_loop.run(&mut Owner { site: Rc::clone(&site), done })?;
+    event_loop.run(&mut TurnCounter { site: Rc::clone(&site), done })?;
     site.hand_over(site.samples.take());
     let cpu = meter.stop();
     Ok(Box::new((site.tally.replace(Tally::new()), cpu)))
 }
 
 /// Publishes a thread's count after each turn.
-struct Owner {
-    site: Rc<Site>,
+struct TurnCounter {
+    site: Rc<ThreadPlan>,
     done: Arc<AtomicU64>,
 }
 
-impl Driver for Owner {
+impl Driver for TurnCounter {
     fn before_wait(&mut self, _: &Handle, _: Instant) -> Option<Duration> {
         None
     }

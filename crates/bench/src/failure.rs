@@ -4,7 +4,7 @@ use std::io;
 
 /// Why a request has no complete answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum RequestFailure {
     /// Nobody listens there.
     Refused,
     /// No connection within the time.
@@ -42,106 +42,106 @@ pub enum Failure {
     Receive,
 }
 
-impl Failure {
+impl RequestFailure {
     /// All of them, in the order of their counters.
-    pub const ALL: [Failure; 17] = [
-        Failure::Refused,
-        Failure::ConnectTimeout,
-        Failure::Exhausted,
-        Failure::Connect,
-        Failure::Certificate,
-        Failure::Handshake,
-        Failure::NoHttp2,
-        Failure::Send,
-        Failure::Reset,
-        Failure::ClosedKept,
-        Failure::Closed,
-        Failure::Timeout,
-        Failure::Malformed,
-        Failure::StreamRefused,
-        Failure::StreamReset,
-        Failure::GoneAway,
-        Failure::Receive,
+    pub const ALL: [RequestFailure; 17] = [
+        RequestFailure::Refused,
+        RequestFailure::ConnectTimeout,
+        RequestFailure::Exhausted,
+        RequestFailure::Connect,
+        RequestFailure::Certificate,
+        RequestFailure::Handshake,
+        RequestFailure::NoHttp2,
+        RequestFailure::Send,
+        RequestFailure::Reset,
+        RequestFailure::ClosedKept,
+        RequestFailure::Closed,
+        RequestFailure::Timeout,
+        RequestFailure::Malformed,
+        RequestFailure::StreamRefused,
+        RequestFailure::StreamReset,
+        RequestFailure::GoneAway,
+        RequestFailure::Receive,
     ];
 
     /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Failure::Refused => "refused",
-            Failure::ConnectTimeout => "connect_timeout",
-            Failure::Exhausted => "local_resources",
-            Failure::Connect => "connect",
-            Failure::Certificate => "certificate",
-            Failure::Handshake => "tls_handshake",
-            Failure::NoHttp2 => "no_http2",
-            Failure::Send => "send",
-            Failure::Reset => "reset",
-            Failure::ClosedKept => "closed_kept_connection",
-            Failure::Closed => "closed_early",
-            Failure::Timeout => "timeout",
-            Failure::Malformed => "malformed",
-            Failure::StreamRefused => "stream_refused",
-            Failure::StreamReset => "stream_reset",
-            Failure::GoneAway => "goaway",
-            Failure::Receive => "receive",
+            RequestFailure::Refused => "refused",
+            RequestFailure::ConnectTimeout => "connect_timeout",
+            RequestFailure::Exhausted => "local_resources",
+            RequestFailure::Connect => "connect",
+            RequestFailure::Certificate => "certificate",
+            RequestFailure::Handshake => "tls_handshake",
+            RequestFailure::NoHttp2 => "no_http2",
+            RequestFailure::Send => "send",
+            RequestFailure::Reset => "reset",
+            RequestFailure::ClosedKept => "closed_kept_connection",
+            RequestFailure::Closed => "closed_early",
+            RequestFailure::Timeout => "timeout",
+            RequestFailure::Malformed => "malformed",
+            RequestFailure::StreamRefused => "stream_refused",
+            RequestFailure::StreamReset => "stream_reset",
+            RequestFailure::GoneAway => "goaway",
+            RequestFailure::Receive => "receive",
         }
     }
 
     /// What it is, for people.
     pub fn text(self) -> &'static str {
         match self {
-            Failure::Refused => "connection refused",
-            Failure::ConnectTimeout => "no connection in time",
-            Failure::Exhausted => "this machine has no more ports or descriptors",
-            Failure::Connect => "cannot connect",
-            Failure::Certificate => "the server's certificate was not accepted",
-            Failure::Handshake => "no TLS handshake",
-            Failure::NoHttp2 => "the server does not speak HTTP/2",
-            Failure::Send => "cannot send",
-            Failure::Reset => "connection reset",
-            Failure::ClosedKept => "kept connection closed before an answer",
-            Failure::Closed => "closed before the answer was complete",
-            Failure::Timeout => "no complete answer in time",
-            Failure::Malformed => "the answer is not HTTP",
-            Failure::StreamRefused => "request refused (HTTP/2 stream)",
-            Failure::StreamReset => "request broken off (HTTP/2 stream)",
-            Failure::GoneAway => "connection ended by GOAWAY with an error",
-            Failure::Receive => "cannot receive",
+            RequestFailure::Refused => "connection refused",
+            RequestFailure::ConnectTimeout => "no connection in time",
+            RequestFailure::Exhausted => "this machine has no more ports or descriptors",
+            RequestFailure::Connect => "cannot connect",
+            RequestFailure::Certificate => "the server's certificate was not accepted",
+            RequestFailure::Handshake => "no TLS handshake",
+            RequestFailure::NoHttp2 => "the server does not speak HTTP/2",
+            RequestFailure::Send => "cannot send",
+            RequestFailure::Reset => "connection reset",
+            RequestFailure::ClosedKept => "kept connection closed before an answer",
+            RequestFailure::Closed => "closed before the answer was complete",
+            RequestFailure::Timeout => "no complete answer in time",
+            RequestFailure::Malformed => "the answer is not HTTP",
+            RequestFailure::StreamRefused => "request refused (HTTP/2 stream)",
+            RequestFailure::StreamReset => "request broken off (HTTP/2 stream)",
+            RequestFailure::GoneAway => "connection ended by GOAWAY with an error",
+            RequestFailure::Receive => "cannot receive",
         }
     }
 
     /// There is no connection: whoever tries again at once would spin.
     pub(crate) fn is_of_connecting(self) -> bool {
-        use Failure::*;
+        use RequestFailure::*;
         matches!(self, Refused | Exhausted | Connect | Certificate | Handshake | NoHttp2)
     }
 
     /// Of an error while connecting.
-    pub(crate) fn of_connect(error: &io::Error) -> Failure {
+    pub(crate) fn of_connect(error: &io::Error) -> RequestFailure {
         match error.kind() {
-            io::ErrorKind::ConnectionRefused => Failure::Refused,
-            io::ErrorKind::TimedOut => Failure::ConnectTimeout,
-            io::ErrorKind::AddrNotAvailable => Failure::Exhausted,
-            _ if is_shortage(error) => Failure::Exhausted,
-            _ => Failure::Connect,
+            io::ErrorKind::ConnectionRefused => RequestFailure::Refused,
+            io::ErrorKind::TimedOut => RequestFailure::ConnectTimeout,
+            io::ErrorKind::AddrNotAvailable => RequestFailure::Exhausted,
+            _ if is_shortage(error) => RequestFailure::Exhausted,
+            _ => RequestFailure::Connect,
         }
     }
 
     /// Of an error while receiving.
-    pub(crate) fn of_receive(error: &io::Error) -> Failure {
+    pub(crate) fn of_receive(error: &io::Error) -> RequestFailure {
         match error.kind() {
-            io::ErrorKind::ConnectionReset => Failure::Reset,
-            io::ErrorKind::TimedOut => Failure::Timeout,
-            _ => Failure::Receive,
+            io::ErrorKind::ConnectionReset => RequestFailure::Reset,
+            io::ErrorKind::TimedOut => RequestFailure::Timeout,
+            _ => RequestFailure::Receive,
         }
     }
 
     /// Of an error while sending.
-    pub(crate) fn of_send(error: &io::Error) -> Failure {
+    pub(crate) fn of_send(error: &io::Error) -> RequestFailure {
         match error.kind() {
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Failure::Reset,
-            io::ErrorKind::TimedOut => Failure::Timeout,
-            _ => Failure::Send,
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => RequestFailure::Reset,
+            io::ErrorKind::TimedOut => RequestFailure::Timeout,
+            _ => RequestFailure::Send,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `weir bench`, a load generator, and `weir histogram`.
 //!
 //! A witness of servers must not share their code: of weir it uses the event loop, the wire
-//! format and TLS, nothing of HTTP's server side. A [`Plan`] says what to send where and how often,
-//! [`run`] does it, and the [`Outcome`] says what was seen and whether the client itself was in
+//! format and TLS, nothing of HTTP's server side. A [`LoadPlan`] says what to send where and how often,
+//! [`run`] does it, and the [`RunOutcome`] says what was seen and whether the client itself was in
 //! the way.
 
 mod answer;
@@ -28,13 +28,13 @@ mod url;
 mod tests;
 
 pub use command::{bench, histogram};
-pub use drive::{Outcome, Progress, Watcher, run};
-pub use failure::Failure;
+pub use drive::{RunOutcome, RunProgress, RunWatcher, run};
+pub use failure::RequestFailure;
 pub use log2::{Figures, Log2};
 pub use machine::{CpuUse, cpu_of_process};
 pub use options::{HistogramOptions, Options};
-pub use peer::{Peer, Secure, Trust};
-pub use plan::{Call, Closing, Pace, Plan, Shape};
+pub use peer::{CertificateTrust, TargetServer, TlsTarget};
+pub use plan::{Closing, LoadPlan, Pace, PreparedRequest, RequestShape};
 pub use report::{json, svg, text};
 pub use tally::{Sample, Tally};
 pub use url::{Url, UrlError};

@@ -9,7 +9,7 @@ use weir_engine::SocketAddrAny;
 
 use crate::peer::resolve;
 use crate::url::host_and_port;
-use crate::{Closing, Pace, Plan, Secure, Shape, Trust, Url};
+use crate::{CertificateTrust, Closing, LoadPlan, Pace, RequestShape, TlsTarget, Url};
 
 /// How long a run lasts when nothing is said.
 const USUAL: Duration = Duration::from_secs(10);
@@ -119,11 +119,11 @@ pub struct HistogramOptions {
 
 impl Options {
     /// What is meant. The error is a line for people.
-    pub(crate) fn plan(&self) -> Result<Plan, String> {
+    pub(crate) fn plan(&self) -> Result<LoadPlan, String> {
         let to = self.route.as_deref().map(route).transpose()?;
         let urls = self.all_urls()?;
         let secure = urls.iter().any(|url| url.secure).then(|| self.secure()).transpose()?;
-        let mut plan = Plan::new(&urls, &self.shape()?, to.as_ref(), secure.as_ref())
+        let mut plan = LoadPlan::new(&urls, &self.shape()?, to.as_ref(), secure.as_ref())
             .map_err(|e| format!("cannot resolve: {e}"))?;
         plan.http2 = self.http2.then_some(self.streams.clamp(1, 1024));
         plan.connections = self.connections.max(1);
@@ -153,13 +153,13 @@ impl Options {
         Ok(plan)
     }
 
-    fn secure(&self) -> Result<Secure, String> {
+    fn secure(&self) -> Result<TlsTarget, String> {
         let trust = match &self.cacert {
-            _ if self.insecure => Trust::Anyone,
-            Some(file) => Trust::File(file.clone()),
-            None => Trust::Machine,
+            _ if self.insecure => CertificateTrust::Anyone,
+            Some(file) => CertificateTrust::File(file.clone()),
+            None => CertificateTrust::Machine,
         };
-        Secure::new(&trust, self.http2, self.resume)
+        TlsTarget::new(&trust, self.http2, self.resume)
     }
 
     fn all_urls(&self) -> Result<Vec<Url>, String> {
@@ -175,7 +175,7 @@ impl Options {
         if urls.is_empty() { Err("there is no URL".to_owned()) } else { Ok(urls) }
     }
 
-    fn shape(&self) -> Result<Shape, String> {
+    fn shape(&self) -> Result<RequestShape, String> {
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone().into_bytes(),
             (None, Some(path)) => {
@@ -191,7 +191,7 @@ impl Options {
         if method.is_empty() || !method.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(format!("{method:?} is no method"));
         }
-        Ok(Shape { method, headers: self.headers.clone(), body })
+        Ok(RequestShape { method, headers: self.headers.clone(), body })
     }
 }
 
@@ -235,7 +235,7 @@ fn time(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    fn plan(line: &str) -> Result<Plan, String> {
+    fn plan(line: &str) -> Result<LoadPlan, String> {
         let all = line.split_whitespace();
         let parsed = Options::try_parse_from(std::iter::once("bench").chain(all));
         parsed.map_err(|e| e.to_string())?.plan()

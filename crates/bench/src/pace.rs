@@ -17,7 +17,7 @@ use rustix::time::{
 };
 use weir_engine::Handle;
 
-use crate::{Pace, Plan};
+use crate::{LoadPlan, Pace};
 
 /// What all threads share: how many requests have been claimed, of how many, until when.
 pub(crate) struct Schedule {
@@ -38,7 +38,7 @@ pub(crate) struct Start {
 }
 
 impl Schedule {
-    pub(crate) fn new(plan: &Plan, began: Instant) -> Schedule {
+    pub(crate) fn new(plan: &LoadPlan, began: Instant) -> Schedule {
         let rate = match plan.pace {
             Pace::Closed => None,
             Pace::Open { rate } => Some(rate),

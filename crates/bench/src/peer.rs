@@ -8,24 +8,24 @@ use std::sync::Arc;
 use weir_engine::SocketAddrAny;
 use weir_tls::{Authorities, Ciphers, ClientSettings, Curves, HandshakeError, Versions};
 
-use crate::{Failure, Url};
+use crate::{RequestFailure, Url};
 
 /// Authorities between a certificate and the root, at most; OpenSSL's default.
 const DEPTH: u32 = 100;
 
 /// Whom to connect to.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct TargetServer {
     /// Its address.
     pub address: SocketAddrAny,
     /// The name that TLS is opened to.
     pub(crate) name: Option<String>,
-    pub(crate) tls: Option<weir_tls::Client>,
+    pub(crate) tls: Option<weir_tls::TlsClient>,
 }
 
 /// Which certificates of servers are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trust {
+pub enum CertificateTrust {
     /// Those that this machine's authorities vouch for.
     Machine,
     /// Those that the authorities in this PEM file vouch for.
@@ -36,18 +36,18 @@ pub enum Trust {
 
 /// What TLS is to be.
 #[derive(Clone, Debug)]
-pub struct Secure {
-    client: weir_tls::Client,
+pub struct TlsTarget {
+    client: weir_tls::TlsClient,
 }
 
-impl Secure {
+impl TlsTarget {
     /// Reads what is trusted. Sessions are resumed only with `resume`, so that each connection
     /// costs the server a whole handshake. The error is a line for people.
-    pub fn new(trust: &Trust, http2: bool, resume: bool) -> Result<Secure, String> {
+    pub fn new(trust: &CertificateTrust, http2: bool, resume: bool) -> Result<TlsTarget, String> {
         let authorities = match trust {
-            Trust::Anyone => None,
-            Trust::File(path) => Some(authorities(path)?),
-            Trust::Machine => Some(authorities(&machine_store()?)?),
+            CertificateTrust::Anyone => None,
+            CertificateTrust::File(path) => Some(authorities(path)?),
+            CertificateTrust::Machine => Some(authorities(&machine_store()?)?),
         };
         let settings = ClientSettings {
             versions: Versions::default(),
@@ -59,31 +59,31 @@ impl Secure {
             reuse: resume,
             alpn: vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }],
         };
-        Ok(Secure { client: settings.build()? })
+        Ok(TlsTarget { client: settings.build()? })
     }
 }
 
-impl Peer {
+impl TargetServer {
     /// Who serves a URL; with `to`, there.
     pub(crate) fn of(
         url: &Url,
         to: Option<&SocketAddrAny>,
-        secure: Option<&Secure>,
-    ) -> io::Result<Peer> {
+        secure: Option<&TlsTarget>,
+    ) -> io::Result<TargetServer> {
         let address = match to {
             Some(address) => address.clone(),
             None => resolve(&url.host, url.port)?,
         };
         if !url.secure {
-            return Ok(Peer { address, name: None, tls: None });
+            return Ok(TargetServer { address, name: None, tls: None });
         }
         let missing = || io::Error::new(io::ErrorKind::InvalidInput, "TLS is not set up");
         let tls = secure.ok_or_else(missing)?.client.named(url.host.as_bytes());
-        Ok(Peer { address, name: Some(url.host.clone()), tls: Some(tls) })
+        Ok(TargetServer { address, name: Some(url.host.clone()), tls: Some(tls) })
     }
 
     /// True if connections to the one serve requests to the other.
-    pub(crate) fn is_same(&self, other: &Peer) -> bool {
+    pub(crate) fn is_same(&self, other: &TargetServer) -> bool {
         self.address == other.address && self.name == other.name
     }
 
@@ -101,18 +101,20 @@ pub(crate) fn resolve(host: &str, port: u16) -> io::Result<SocketAddrAny> {
 }
 
 /// What a handshake's failure counts as.
-pub(crate) fn handshake_failure(error: &HandshakeError, http2: bool) -> Failure {
+pub(crate) fn handshake_failure(error: &HandshakeError, http2: bool) -> RequestFailure {
     use rustls::{AlertDescription, Error};
     match error {
-        HandshakeError::TimedOut => Failure::ConnectTimeout,
-        HandshakeError::Io(e) if e.kind() == io::ErrorKind::TimedOut => Failure::ConnectTimeout,
-        HandshakeError::Tls(Error::InvalidCertificate(_)) => Failure::Certificate,
+        HandshakeError::TimedOut => RequestFailure::ConnectTimeout,
+        HandshakeError::Io(e) if e.kind() == io::ErrorKind::TimedOut => {
+            RequestFailure::ConnectTimeout
+        }
+        HandshakeError::Tls(Error::InvalidCertificate(_)) => RequestFailure::Certificate,
         HandshakeError::Tls(
             Error::NoApplicationProtocol
             | Error::AlertReceived(AlertDescription::NoApplicationProtocol),
-        ) if http2 => Failure::NoHttp2,
+        ) if http2 => RequestFailure::NoHttp2,
         HandshakeError::Closed | HandshakeError::Io(_) | HandshakeError::Tls(_) => {
-            Failure::Handshake
+            RequestFailure::Handshake
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_engine::SocketAddrAny;
 
-use crate::{Peer, Secure, Url, http2};
+use crate::{TargetServer, TlsTarget, Url, http2};
 
 /// When the client closes its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +54,8 @@ pub enum Pace {
 
 /// A request, ready to send.
 #[derive(Clone, Debug)]
-pub struct Call {
-    /// The peer's index in [`Plan::peers`].
+pub struct PreparedRequest {
+    /// The peer's index in [`LoadPlan::peers`].
     pub peer: usize,
     /// The request of a connection that stays.
     pub kept: Bytes,
@@ -71,11 +71,11 @@ pub struct Call {
 
 /// What a run does.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct LoadPlan {
     /// Requests, sent in turn.
-    pub calls: Vec<Call>,
+    pub calls: Vec<PreparedRequest>,
     /// Whom they go to.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<TargetServer>,
     /// Connections at a time.
     pub connections: usize,
     /// Threads of this client.
@@ -104,7 +104,7 @@ pub struct Plan {
 
 /// What each request looks like.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct RequestShape {
     /// `GET`, unless said otherwise.
     pub method: String,
     /// Lines without their end, as in `Accept: text/html`.
@@ -113,47 +113,47 @@ pub struct Shape {
     pub body: Vec<u8>,
 }
 
-impl Default for Shape {
+impl Default for RequestShape {
     fn default() -> Self {
-        Shape { method: "GET".to_owned(), headers: Vec::new(), body: Vec::new() }
+        RequestShape { method: "GET".to_owned(), headers: Vec::new(), body: Vec::new() }
     }
 }
 
-impl Call {
+impl PreparedRequest {
     /// Puts a request together.
-    pub fn new(url: &Url, shape: &Shape, peer: usize) -> Call {
+    pub fn new(url: &Url, shape: &RequestShape, peer: usize) -> PreparedRequest {
         let kept = bytes(url, shape, false);
         let closing = bytes(url, shape, true);
         let is_head = shape.method.eq_ignore_ascii_case("head");
         let (head, body) = (http2::head(url, shape), Bytes::from(shape.body.clone()));
-        Call { peer, kept, closing, head, body, is_head }
+        PreparedRequest { peer, kept, closing, head, body, is_head }
     }
 }
 
-impl Plan {
+impl LoadPlan {
     /// A GET of each `http` URL in a closed loop, over connections that stay. Where `to` is given,
     /// all connections go there.
-    pub fn get(urls: &[Url], to: Option<&SocketAddrAny>) -> io::Result<Plan> {
-        Plan::new(urls, &Shape::default(), to, None)
+    pub fn get(urls: &[Url], to: Option<&SocketAddrAny>) -> io::Result<LoadPlan> {
+        LoadPlan::new(urls, &RequestShape::default(), to, None)
     }
 
     /// Such requests in a closed loop, over connections that stay; `secure` is for `https` URLs.
     pub fn new(
         urls: &[Url],
-        shape: &Shape,
+        shape: &RequestShape,
         to: Option<&SocketAddrAny>,
-        secure: Option<&Secure>,
-    ) -> io::Result<Plan> {
-        let (mut calls, mut peers) = (Vec::new(), Vec::<Peer>::new());
+        secure: Option<&TlsTarget>,
+    ) -> io::Result<LoadPlan> {
+        let (mut calls, mut peers) = (Vec::new(), Vec::<TargetServer>::new());
         for url in urls {
-            let peer = Peer::of(url, to, secure)?;
+            let peer = TargetServer::of(url, to, secure)?;
             let known = peers.iter().position(|other| other.is_same(&peer));
-            calls.push(Call::new(url, shape, known.unwrap_or(peers.len())));
+            calls.push(PreparedRequest::new(url, shape, known.unwrap_or(peers.len())));
             if known.is_none() {
                 peers.push(peer);
             }
         }
-        Ok(Plan {
+        Ok(LoadPlan {
             calls,
             peers,
             connections: 1,
@@ -171,7 +171,7 @@ impl Plan {
     }
 }
 
-fn bytes(url: &Url, shape: &Shape, closing: bool) -> Bytes {
+fn bytes(url: &Url, shape: &RequestShape, closing: bool) -> Bytes {
     let has = |name: &str| {
         shape
             .headers

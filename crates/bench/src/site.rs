@@ -12,9 +12,9 @@ use weir_tls::{Secured, Wire};
 use crate::answer::Memo;
 use crate::drive::News;
 use crate::pace::{Alarm, Schedule, Start};
-use crate::peer::{Peer, handshake_failure};
+use crate::peer::{TargetServer, handshake_failure};
 use crate::tally::note;
-use crate::{Call, Failure, Plan, Sample, Tally};
+use crate::{LoadPlan, PreparedRequest, RequestFailure, Sample, Tally};
 
 /// Answers handed to the watcher at once.
 const BLOCK: usize = 4096;
@@ -23,9 +23,9 @@ const BLOCK: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A thread's plan and what it has seen.
-pub(crate) struct Site {
+pub(crate) struct ThreadPlan {
     pub(crate) h: Handle,
-    pub(crate) plan: Plan,
+    pub(crate) plan: LoadPlan,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) alarm: Rc<Alarm>,
     pub(crate) tally: RefCell<Tally>,
@@ -37,7 +37,7 @@ pub(crate) struct Site {
 }
 
 /// Counts a client out when it ends, in whatever way. With the last one the loop ends.
-pub(crate) struct Leave(pub(crate) Rc<Site>);
+pub(crate) struct Leave(pub(crate) Rc<ThreadPlan>);
 
 impl Drop for Leave {
     fn drop(&mut self) {
@@ -50,16 +50,16 @@ impl Drop for Leave {
 }
 
 /// A request whose time has come.
-pub(crate) struct Begun<'a> {
-    pub(crate) call: &'a Call,
+pub(crate) struct DueRequest<'a> {
+    pub(crate) call: &'a PreparedRequest,
     /// What its latency counts from.
     pub(crate) began: Instant,
     pub(crate) now: Instant,
 }
 
-impl Site {
+impl ThreadPlan {
     /// Waits for a start's time; `free` is since when the client has nothing else to do.
-    pub(crate) async fn begin(&self, start: Start, free: Instant) -> Option<Begun<'_>> {
+    pub(crate) async fn begin(&self, start: Start, free: Instant) -> Option<DueRequest<'_>> {
         if let Some(at) = start.intended {
             self.alarm.until(at).await;
         }
@@ -72,18 +72,18 @@ impl Site {
         }
         let calls = &self.plan.calls;
         let call = calls.get(start.number as usize % calls.len().max(1))?;
-        Some(Begun { call, began, now })
+        Some(DueRequest { call, began, now })
     }
 
     /// Connects, and opens TLS where the peer wants it.
-    pub(crate) async fn open(&self, peer: &Peer) -> Result<Wire, Failure> {
+    pub(crate) async fn open(&self, peer: &TargetServer) -> Result<Wire, RequestFailure> {
         let began = Instant::now();
         let deadline = began.checked_add(self.plan.timeout);
         let how = ConnectOptions { deadline, ..ConnectOptions::default() };
         let stream = self.h.connect(&peer.address, &how).await;
-        let stream = stream.map_err(|e| Failure::of_connect(&e))?;
+        let stream = stream.map_err(|e| RequestFailure::of_connect(&e))?;
         if !peer.is_unix() {
-            stream.nodelay(true).map_err(|_| Failure::Connect)?;
+            stream.nodelay(true).map_err(|_| RequestFailure::Connect)?;
         }
         let connected = Instant::now();
         note(&mut self.tally.borrow_mut().connect, connected - began);
@@ -98,7 +98,7 @@ impl Site {
         })?;
         note(&mut self.tally.borrow_mut().handshake, connected.elapsed());
         if self.plan.http2.is_some() && secured.connection().alpn() != Some(b"h2") {
-            return Err(Failure::NoHttp2);
+            return Err(RequestFailure::NoHttp2);
         }
         Ok(Wire::Tls(secured.on(stream)))
     }
@@ -121,7 +121,7 @@ impl Site {
 
     /// Counts requests without an answer. Returns after a while where trying again at once would
     /// be a storm.
-    pub(crate) async fn failed(&self, failure: Failure, requests: u64) {
+    pub(crate) async fn failed(&self, failure: RequestFailure, requests: u64) {
         self.tally.borrow_mut().failed(failure, requests);
         if failure.is_of_connecting() {
             self.h.sleep(PAUSE).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::{Failure, Log2};
+use crate::{Log2, RequestFailure};
 
 /// Longest time that is told apart: an hour, in nanoseconds.
 const LONGEST: u64 = 3_600_000_000_000;
@@ -39,8 +39,8 @@ pub struct Tally {
     pub lag: Histogram<u64>,
     /// Answers by status code.
     pub statuses: BTreeMap<u16, u64>,
-    /// Failures in the order of [`Failure::ALL`].
-    pub failures: [u64; Failure::ALL.len()],
+    /// Failures in the order of [`RequestFailure::ALL`].
+    pub failures: [u64; RequestFailure::ALL.len()],
     /// For failures whose kind says too little, what the first of them said.
     pub reasons: BTreeMap<&'static str, String>,
     /// Bytes received.
@@ -61,7 +61,7 @@ impl Tally {
             first_byte: times(),
             lag: times(),
             statuses: BTreeMap::new(),
-            failures: [0; Failure::ALL.len()],
+            failures: [0; RequestFailure::ALL.len()],
             reasons: BTreeMap::new(),
             bytes: 0,
             in_time: 0,
@@ -77,15 +77,15 @@ impl Tally {
         Sample { latency_ms: ms as f32, status }
     }
 
-    pub(crate) fn failed(&mut self, failure: Failure, times: u64) {
-        let at = Failure::ALL.iter().position(|f| *f == failure);
+    pub(crate) fn failed(&mut self, failure: RequestFailure, times: u64) {
+        let at = RequestFailure::ALL.iter().position(|f| *f == failure);
         if let Some(count) = at.and_then(|at| self.failures.get_mut(at)) {
             *count += times;
         }
     }
 
     /// Keeps what a failure said, if it is the first of its kind.
-    pub(crate) fn explain(&mut self, failure: Failure, reason: &str) {
+    pub(crate) fn explain(&mut self, failure: RequestFailure, reason: &str) {
         self.reasons.entry(failure.name()).or_insert_with(|| reason.to_owned());
     }
 

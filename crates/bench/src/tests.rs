@@ -4,7 +4,10 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use crate::{Closing, Failure, Outcome, Pace, Plan, Sample, Url, Watcher, json, run, svg, text};
+use crate::{
+    Closing, LoadPlan, Pace, RequestFailure, RunOutcome, RunWatcher, Sample, Url, json, run, svg,
+    text,
+};
 
 mod secure;
 
@@ -40,9 +43,9 @@ pub(crate) fn answers(bytes: &'static [u8]) -> SocketAddr {
 
 pub(crate) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-pub(crate) fn plan(address: SocketAddr, requests: u64, connections: usize) -> Plan {
+pub(crate) fn plan(address: SocketAddr, requests: u64, connections: usize) -> LoadPlan {
     let urls = [Url::parse("http://a.a/").unwrap()];
-    let mut plan = Plan::get(&urls, Some(&address.into())).unwrap();
+    let mut plan = LoadPlan::get(&urls, Some(&address.into())).unwrap();
     plan.requests = Some(requests);
     plan.connections = connections;
     plan.threads = 2;
@@ -50,12 +53,12 @@ pub(crate) fn plan(address: SocketAddr, requests: u64, connections: usize) -> Pl
     plan
 }
 
-pub(crate) fn outcome(plan: &Plan) -> Outcome {
+pub(crate) fn outcome(plan: &LoadPlan) -> RunOutcome {
     run(plan, &mut ()).unwrap()
 }
 
-pub(crate) fn failures(run: &Outcome, kind: Failure) -> u64 {
-    run.tally.failures[Failure::ALL.iter().position(|f| *f == kind).unwrap()]
+pub(crate) fn failures(run: &RunOutcome, kind: RequestFailure) -> u64 {
+    run.tally.failures[RequestFailure::ALL.iter().position(|f| *f == kind).unwrap()]
 }
 
 #[test]
@@ -96,25 +99,25 @@ fn bodies_of_every_framing_end() {
 fn failures_are_told_apart() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let run = outcome(&plan(gone, 5, 1));
-    assert_eq!(failures(&run, Failure::Refused), 5);
+    assert_eq!(failures(&run, RequestFailure::Refused), 5);
 
     let run = outcome(&plan(answers(b"HTTP/1.1 2"), 1, 1).clone_with_close());
-    assert_eq!(failures(&run, Failure::Closed), 1);
+    assert_eq!(failures(&run, RequestFailure::Closed), 1);
 
     let run = outcome(&plan(answers(b"SMTP\r\n\r\n"), 3, 1));
-    assert_eq!(failures(&run, Failure::Malformed), 3);
+    assert_eq!(failures(&run, RequestFailure::Malformed), 3);
 
     let silent = server(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
     let mut late = plan(silent, 2, 2);
     late.timeout = Duration::from_millis(30);
     let run = outcome(&late);
-    assert_eq!(failures(&run, Failure::Timeout), 2);
+    assert_eq!(failures(&run, RequestFailure::Timeout), 2);
     assert!(text(&run).contains("no complete answer in time: 2"));
 }
 
-impl Plan {
-    fn clone_with_close(&self) -> Plan {
-        Plan { closing: Closing::Always, ..self.clone() }
+impl LoadPlan {
+    fn clone_with_close(&self) -> LoadPlan {
+        LoadPlan { closing: Closing::Always, ..self.clone() }
     }
 }
 
@@ -129,7 +132,7 @@ fn a_kept_connection_that_the_server_ends_is_no_early_close() {
         let _ = stream.shutdown(Shutdown::Both);
     });
     let run = outcome(&plan(address, 4, 1));
-    assert_eq!((run.tally.requests(), failures(&run, Failure::ClosedKept)), (2, 2));
+    assert_eq!((run.tally.requests(), failures(&run, RequestFailure::ClosedKept)), (2, 2));
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn connections_may_come_first() {
 
 struct Samples(Vec<Sample>);
 
-impl Watcher for Samples {
+impl RunWatcher for Samples {
     fn samples(&mut self, samples: &[Sample]) {
         self.0.extend_from_slice(samples);
     }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::known::known;
-use crate::source::{Source, Sources};
+use crate::source::{SourceText, Sources};
 
 /// Advice about an error that has none of its own.
 pub(crate) fn of(sources: &Sources, error: &Error) -> Option<String> {
@@ -97,7 +97,7 @@ fn begins_with_directive(line: &str, column: u32) -> bool {
 }
 
 /// The last line with anything on it before this one.
-fn before(source: &Source, number: u32) -> Option<u32> {
+fn before(source: &SourceText, number: u32) -> Option<u32> {
     let says = |number: &u32| {
         line(source, *number)
             .is_some_and(|line| !matches!(line.trim().chars().next(), None | Some('#')))
@@ -105,7 +105,7 @@ fn before(source: &Source, number: u32) -> Option<u32> {
     (1..number).rev().find(says)
 }
 
-fn line(source: &Source, number: u32) -> Option<&str> {
+fn line(source: &SourceText, number: u32) -> Option<&str> {
     let line = source.text.split(|b| *b == b'\n').nth(number.checked_sub(1)? as usize)?;
     std::str::from_utf8(line).ok()
 }
@@ -120,7 +120,7 @@ mod tests {
     fn advised(text: &str, message: &str, at: (u32, u32), mark: (u32, u32)) -> String {
         let mut sources = Sources::default();
         let (name, text) = (PathBuf::from("c.conf"), text.into());
-        let file = sources.add(Source { name, text, command_line: false });
+        let file = sources.add(SourceText { name, text, command_line: false });
         let pos = |(line, column)| Pos { file, line, column };
         let error = Error::emerg(message).at(pos(at)).mark(pos(mark));
         of(&sources, &error).unwrap_or_default()

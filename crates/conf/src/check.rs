@@ -3,12 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::context::Context;
+use crate::context::Contexts;
 use crate::elsewhere;
 use crate::error::Error;
-use crate::known::{Effect, Known, Shape, inside, known};
+use crate::known::{DirectiveForm, Effect, KnownDirective, inside, known};
 use crate::suggest;
-use crate::tree::{Body, Directive, Tree};
+use crate::tree::{ConfigTree, Directive, DirectiveBody};
 
 /// How many directives a summary names.
 const NAMED: usize = 8;
@@ -17,10 +17,13 @@ const NAMED: usize = 8;
 ///
 /// The result is the list of warnings, or the first error in file order. What nginx would refuse,
 /// too, comes before what only weir refuses because it is not built yet.
-pub fn check(tree: &Tree, built: &dyn Fn(&Known, Context) -> bool) -> Result<Vec<Error>, Error> {
+pub fn check(
+    tree: &ConfigTree,
+    built: &dyn Fn(&KnownDirective, Contexts) -> bool,
+) -> Result<Vec<Error>, Error> {
     let mut walk =
         Walk { built, warnings: Vec::new(), warned: HashSet::new(), refused: Vec::new() };
-    walk.block(&tree.main, Context::MAIN, Part::Built)?;
+    walk.block(&tree.main, Contexts::MAIN, BlockState::Built)?;
     if let Some(error) = &tree.broken {
         return Err(error.clone());
     }
@@ -34,7 +37,7 @@ pub fn check(tree: &Tree, built: &dyn Fn(&Known, Context) -> bool) -> Result<Vec
 }
 
 struct Walk<'a> {
-    built: &'a dyn Fn(&Known, Context) -> bool,
+    built: &'a dyn Fn(&KnownDirective, Contexts) -> bool,
     warnings: Vec<Error>,
     /// What was warned of as not built: a line for each use would hide the others.
     warned: HashSet<&'static str>,
@@ -43,13 +46,18 @@ struct Walk<'a> {
 
 /// Whether the block around a directive is built; if not, that was said once for all of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum BlockState {
     Built,
     NotBuilt,
 }
 
 impl Walk<'_> {
-    fn block(&mut self, list: &[Directive], context: Context, part: Part) -> Result<(), Error> {
+    fn block(
+        &mut self,
+        list: &[Directive],
+        context: Contexts,
+        part: BlockState,
+    ) -> Result<(), Error> {
         // The directives that were here before, with the fixed words that they were given.
         let mut before: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
         for directive in list {
@@ -72,8 +80,14 @@ impl Walk<'_> {
     }
 
     /// Notes a directive that is not built, unless the block around it was noted already.
-    fn built(&mut self, d: &Directive, known: &Known, context: Context, part: Part) -> Part {
-        if part == Part::NotBuilt || (self.built)(known, context) {
+    fn built(
+        &mut self,
+        d: &Directive,
+        known: &KnownDirective,
+        context: Contexts,
+        part: BlockState,
+    ) -> BlockState {
+        if part == BlockState::NotBuilt || (self.built)(known, context) {
             return part;
         }
         let message = format!("\"{}\" directive is known but not built into weir yet", known.name);
@@ -89,7 +103,7 @@ impl Walk<'_> {
             Effect::Warn if !self.warned.insert(known.name) => {}
             Effect::Warn => self.warnings.push(d.warning(format!("{message}, ignored"))),
         }
-        Part::NotBuilt
+        BlockState::NotBuilt
     }
 }
 
@@ -100,7 +114,7 @@ fn asks_for(directive: &Directive, value: &str) -> bool {
     }
 }
 
-fn find(directive: &Directive, context: Context) -> Result<&'static Known, Error> {
+fn find(directive: &Directive, context: Contexts) -> Result<&'static KnownDirective, Error> {
     let name = &directive.name.bytes;
     if let Some(found) = known(name).find(|k| k.contexts.meets(context)) {
         return Ok(found);
@@ -123,21 +137,21 @@ fn find(directive: &Directive, context: Context) -> Result<&'static Known, Error
 }
 
 /// The directive ends as its kind must: with a semicolon or with braces.
-fn shape(directive: &Directive, known: &Known) -> Result<(), Error> {
+fn shape(directive: &Directive, known: &KnownDirective) -> Result<(), Error> {
     let name = known.name;
     match (known.shape, &directive.body) {
-        (Shape::Statement, Body::None) => Ok(()),
-        (Shape::Statement, _) => {
+        (DirectiveForm::Statement, DirectiveBody::None) => Ok(()),
+        (DirectiveForm::Statement, _) => {
             Err(directive.error(format!("directive \"{name}\" is not terminated by \";\"")))
         }
-        (_, Body::None) => {
+        (_, DirectiveBody::None) => {
             Err(directive.error(format!("directive \"{name}\" has no opening \"{{\"")))
         }
         _ => Ok(()),
     }
 }
 
-fn wrong_count(directive: &Directive, found: &Known) -> Error {
+fn wrong_count(directive: &Directive, found: &KnownDirective) -> Error {
     let message = format!("invalid number of arguments in \"{}\" directive", found.name);
     let error = directive.error(message);
     // A word on a later line that is itself a directive: the semicolon before it was forgotten.

@@ -5,72 +5,72 @@ use std::ops::BitOr;
 
 /// A set of places. One place is a set of one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Context(u16);
+pub struct Contexts(u16);
 
-impl Context {
+impl Contexts {
     /// Nowhere.
-    pub const NONE: Context = Context(0);
+    pub const NONE: Contexts = Contexts(0);
     /// Outside of all blocks.
-    pub const MAIN: Context = Context(1);
+    pub const MAIN: Contexts = Contexts(1);
     /// `events { }`.
-    pub const EVENTS: Context = Context(1 << 1);
+    pub const EVENTS: Contexts = Contexts(1 << 1);
     /// `http { }`.
-    pub const HTTP: Context = Context(1 << 2);
+    pub const HTTP: Contexts = Contexts(1 << 2);
     /// `server { }` in `http`.
-    pub const SERVER: Context = Context(1 << 3);
+    pub const SERVER: Contexts = Contexts(1 << 3);
     /// `location { }`.
-    pub const LOCATION: Context = Context(1 << 4);
+    pub const LOCATION: Contexts = Contexts(1 << 4);
     /// `if { }` in a `server`.
-    pub const IF_SERVER: Context = Context(1 << 5);
+    pub const IF_SERVER: Contexts = Contexts(1 << 5);
     /// `if { }` in a `location`.
-    pub const IF_LOCATION: Context = Context(1 << 6);
+    pub const IF_LOCATION: Contexts = Contexts(1 << 6);
     /// `limit_except { }`.
-    pub const LIMIT_EXCEPT: Context = Context(1 << 7);
+    pub const LIMIT_EXCEPT: Contexts = Contexts(1 << 7);
     /// `upstream { }` in `http`.
-    pub const UPSTREAM: Context = Context(1 << 8);
+    pub const UPSTREAM: Contexts = Contexts(1 << 8);
     /// `stream { }`.
-    pub const STREAM: Context = Context(1 << 9);
+    pub const STREAM: Contexts = Contexts(1 << 9);
     /// `server { }` in `stream`.
-    pub const STREAM_SERVER: Context = Context(1 << 10);
+    pub const STREAM_SERVER: Contexts = Contexts(1 << 10);
     /// `upstream { }` in `stream`.
-    pub const STREAM_UPSTREAM: Context = Context(1 << 11);
+    pub const STREAM_UPSTREAM: Contexts = Contexts(1 << 11);
     /// `mail { }`.
-    pub const MAIL: Context = Context(1 << 12);
+    pub const MAIL: Contexts = Contexts(1 << 12);
     /// `server { }` in `mail`.
-    pub const MAIL_SERVER: Context = Context(1 << 13);
+    pub const MAIL_SERVER: Contexts = Contexts(1 << 13);
     /// Everywhere.
-    pub const ANY: Context = Context((1 << 14) - 1);
+    pub const ANY: Contexts = Contexts((1 << 14) - 1);
 
     /// The name of each single place, as the documentation prints it.
-    const NAMES: [(Context, &'static str); 14] = [
-        (Context::MAIN, "main"),
-        (Context::EVENTS, "events"),
-        (Context::HTTP, "http"),
-        (Context::SERVER, "server"),
-        (Context::LOCATION, "location"),
-        (Context::IF_SERVER, "if in server"),
-        (Context::IF_LOCATION, "if in location"),
-        (Context::LIMIT_EXCEPT, "limit_except"),
-        (Context::UPSTREAM, "upstream"),
-        (Context::STREAM, "stream"),
-        (Context::STREAM_SERVER, "stream server"),
-        (Context::STREAM_UPSTREAM, "stream upstream"),
-        (Context::MAIL, "mail"),
-        (Context::MAIL_SERVER, "mail server"),
+    const NAMES: [(Contexts, &'static str); 14] = [
+        (Contexts::MAIN, "main"),
+        (Contexts::EVENTS, "events"),
+        (Contexts::HTTP, "http"),
+        (Contexts::SERVER, "server"),
+        (Contexts::LOCATION, "location"),
+        (Contexts::IF_SERVER, "if in server"),
+        (Contexts::IF_LOCATION, "if in location"),
+        (Contexts::LIMIT_EXCEPT, "limit_except"),
+        (Contexts::UPSTREAM, "upstream"),
+        (Contexts::STREAM, "stream"),
+        (Contexts::STREAM_SERVER, "stream server"),
+        (Contexts::STREAM_UPSTREAM, "stream upstream"),
+        (Contexts::MAIL, "mail"),
+        (Contexts::MAIL_SERVER, "mail server"),
     ];
 
     /// Both sets together; `|` for constants.
-    pub const fn or(self, other: Context) -> Context {
-        Context(self.0 | other.0)
+    pub const fn or(self, other: Contexts) -> Contexts {
+        Contexts(self.0 | other.0)
     }
 
     /// The sets have a place in common.
-    pub const fn meets(self, other: Context) -> bool {
+    pub const fn meets(self, other: Contexts) -> bool {
         self.0 & other.0 != 0
     }
 
     /// The single places in the set.
-    pub fn each(self) -> impl Iterator<Item = Context> {
+    pub fn each(self) -> impl Iterator<Item = Contexts> {
         Self::NAMES.into_iter().map(|(c, _)| c).filter(move |c| self.meets(*c))
     }
 
@@ -80,23 +80,23 @@ impl Context {
     }
 }
 
-impl BitOr for Context {
-    type Output = Context;
+impl BitOr for Contexts {
+    type Output = Contexts;
 
-    fn bitor(self, other: Context) -> Context {
+    fn bitor(self, other: Contexts) -> Contexts {
         self.or(other)
     }
 }
 
-impl fmt::Debug for Context {
+impl fmt::Debug for Contexts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Context({self})")
     }
 }
 
-impl fmt::Display for Context {
+impl fmt::Display for Contexts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == Context::ANY {
+        if *self == Contexts::ANY {
             return f.write_str("any");
         }
         for (n, name) in self.names().enumerate() {
@@ -108,15 +108,15 @@ impl fmt::Display for Context {
 
 #[cfg(test)]
 mod tests {
-    use super::Context;
+    use super::Contexts;
 
     #[test]
     fn sets() {
-        let set = Context::HTTP | Context::SERVER;
-        assert!(set.meets(Context::SERVER));
-        assert!(!set.meets(Context::LOCATION));
+        let set = Contexts::HTTP | Contexts::SERVER;
+        assert!(set.meets(Contexts::SERVER));
+        assert!(!set.meets(Contexts::LOCATION));
         assert_eq!(set.to_string(), "http, server");
-        assert_eq!(Context::ANY.to_string(), "any");
-        assert!(Context::NAMES.iter().all(|(c, _)| Context::ANY.meets(*c)));
+        assert_eq!(Contexts::ANY.to_string(), "any");
+        assert!(Contexts::NAMES.iter().all(|(c, _)| Contexts::ANY.meets(*c)));
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::context::Context;
-use crate::known::{Effect, Known, all_known};
+use crate::context::Contexts;
+use crate::known::{Effect, KnownDirective, all_known};
 
 /// One table per module: directive, contexts, arguments, help; then the directives that are not built.
 ///
@@ -13,8 +13,8 @@ use crate::known::{Effect, Known, all_known};
 ///
 /// `built` is the predicate of [`crate::check`]; `help` gives one line about a directive.
 pub fn directives_page(
-    built: &dyn Fn(&Known, Context) -> bool,
-    help: &dyn Fn(&Known) -> Option<&'static str>,
+    built: &dyn Fn(&KnownDirective, Contexts) -> bool,
+    help: &dyn Fn(&KnownDirective) -> Option<&'static str>,
 ) -> String {
     let total = all_known().count();
     let done = all_known().filter(|k| is_built(k, built)).count();
@@ -27,10 +27,10 @@ pub fn directives_page(
          \"Accepted\". The lists below the tables name the others: weir refuses a directive where ignoring it would \
          change who gets in or what clients get, and warns of one that only tunes.\n"
     );
-    let all: Vec<&Known> = all_known().collect();
+    let all: Vec<&KnownDirective> = all_known().collect();
     let mut first: HashMap<&str, &str> = HashMap::new();
     for of_module in all.chunk_by(|a, b| a.module == b.module) {
-        let (here, missing): (Vec<&Known>, Vec<&Known>) =
+        let (here, missing): (Vec<&KnownDirective>, Vec<&KnownDirective>) =
             of_module.iter().partition(|known| is_built(known, built));
         // Writing to a String cannot fail.
         let _ = writeln!(page, "\n## {}", of_module[0].module);
@@ -71,14 +71,14 @@ const LONG: usize = 6;
 const WIDTH: usize = 150;
 
 /// The contexts that at least two rows have, and more rows than any other.
-fn usual(known: &[&Known]) -> Option<Context> {
-    let count = |contexts: Context| known.iter().filter(|k| k.contexts == contexts).count();
+fn usual(known: &[&KnownDirective]) -> Option<Contexts> {
+    let count = |contexts: Contexts| known.iter().filter(|k| k.contexts == contexts).count();
     let most = known.iter().map(|k| k.contexts).max_by_key(|contexts| count(*contexts))?;
     (count(most) > 1).then_some(most)
 }
 
 /// Directives that are not built, by what weir does about them.
-fn list_missing(page: &mut String, missing: &[&Known]) {
+fn list_missing(page: &mut String, missing: &[&KnownDirective]) {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for known in missing {
         let effect = match known.effect {
@@ -109,7 +109,7 @@ fn list_missing(page: &mut String, missing: &[&Known]) {
     }
 }
 
-fn is_built(known: &Known, built: &dyn Fn(&Known, Context) -> bool) -> bool {
+fn is_built(known: &KnownDirective, built: &dyn Fn(&KnownDirective, Contexts) -> bool) -> bool {
     known.contexts.each().any(|context| built(known, context))
 }
 
@@ -119,12 +119,12 @@ fn is_inert(help: Option<&str>) -> bool {
 }
 
 /// Says so where a directive is built in some of its contexts only.
-fn part(known: &Known, built: &dyn Fn(&Known, Context) -> bool) -> String {
-    let places: Vec<Context> = known.contexts.each().filter(|c| built(known, *c)).collect();
+fn part(known: &KnownDirective, built: &dyn Fn(&KnownDirective, Contexts) -> bool) -> String {
+    let places: Vec<Contexts> = known.contexts.each().filter(|c| built(known, *c)).collect();
     if places.len() == known.contexts.each().count() {
         return String::new();
     }
-    let set = places.into_iter().fold(Context::NONE, Context::or);
+    let set = places.into_iter().fold(Contexts::NONE, Contexts::or);
     format!("Built in {set} only. ")
 }
 
@@ -134,12 +134,12 @@ mod tests {
 
     #[test]
     fn a_row_says_what_is_built() {
-        let built = |k: &Known, c: Context| match k.name {
+        let built = |k: &KnownDirective, c: Contexts| match k.name {
             "listen" | "tcp_nopush" | "gzip_types" | "index" => true,
-            "root" => c == Context::SERVER,
+            "root" => c == Contexts::SERVER,
             _ => false,
         };
-        let help = |k: &Known| match k.name {
+        let help = |k: &KnownDirective| match k.name {
             "root" => Some("where files are"),
             "tcp_nopush" => Some("Accepted: so it is anyway."),
             "index" | "gzip_types" => Some("a text of seven words in all"),

@@ -4,22 +4,22 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::OnceLock;
 
-use crate::context::Context;
+use crate::context::Contexts;
 use crate::tables::FAMILIES;
 
 /// One directive of one module. A name may belong to several, such as `server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownDirective {
     /// The directive's name.
     pub name: &'static str,
     /// nginx's name of the module that owns it; weir's own directives belong to `weir`.
     pub module: &'static str,
     /// Where it may stand.
-    pub contexts: Context,
+    pub contexts: Contexts,
     /// How many arguments it takes.
     pub args: Args,
     /// What follows the arguments.
-    pub shape: Shape,
+    pub shape: DirectiveForm,
     /// A second one in the same block is refused as a duplicate. Where this is false the module
     /// itself may still refuse some repetitions.
     pub once: bool,
@@ -35,13 +35,13 @@ pub struct Args {
     /// At most this many; 255 is any number.
     pub max: u8,
     /// What all of them must be.
-    pub value: Value,
+    pub value: ArgumentKind,
 }
 
 /// What an argument is, where nginx reads it with one of its general functions. Where a module has
-/// a reader of its own, this is [`Value::Any`] and the module judges.
+/// a reader of its own, this is [`ArgumentKind::Any`] and the module judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum ArgumentKind {
     /// Not judged here.
     Any,
     /// `on` or `off`.
@@ -81,16 +81,16 @@ impl Args {
 impl fmt::Display for Args {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
-            Value::Any => {}
-            Value::Flag => return f.write_str("on or off"),
-            Value::Number { low: 0, high: u64::MAX } => return f.write_str("number"),
-            Value::Number { low, high } => return write!(f, "number from {low} to {high}"),
-            Value::Size | Value::Offset => return f.write_str("size"),
-            Value::SizeOrVariable => return f.write_str("size or variable"),
-            Value::Msec | Value::Sec => return f.write_str("time"),
-            Value::Buffers => return f.write_str("number, size"),
-            Value::OneOf(words) => return write!(f, "one of: {}", words.join(", ")),
-            Value::AnyOf(words) => return write!(f, "any of: {}", words.join(", ")),
+            ArgumentKind::Any => {}
+            ArgumentKind::Flag => return f.write_str("on or off"),
+            ArgumentKind::Number { low: 0, high: u64::MAX } => return f.write_str("number"),
+            ArgumentKind::Number { low, high } => return write!(f, "number from {low} to {high}"),
+            ArgumentKind::Size | ArgumentKind::Offset => return f.write_str("size"),
+            ArgumentKind::SizeOrVariable => return f.write_str("size or variable"),
+            ArgumentKind::Msec | ArgumentKind::Sec => return f.write_str("time"),
+            ArgumentKind::Buffers => return f.write_str("number, size"),
+            ArgumentKind::OneOf(words) => return write!(f, "one of: {}", words.join(", ")),
+            ArgumentKind::AnyOf(words) => return write!(f, "any of: {}", words.join(", ")),
         }
         match (self.min, self.max) {
             (0, 0) => f.write_str("none"),
@@ -103,7 +103,7 @@ impl fmt::Display for Args {
 
 /// What follows the arguments of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum DirectiveForm {
     /// A semicolon.
     Statement,
     /// Braces with directives.
@@ -126,10 +126,11 @@ pub enum Effect {
 }
 
 /// The directives with this name, in all contexts and modules.
-pub fn known(name: &[u8]) -> impl Iterator<Item = &'static Known> {
-    static BY_NAME: OnceLock<HashMap<&'static [u8], Vec<&'static Known>>> = OnceLock::new();
+pub fn known(name: &[u8]) -> impl Iterator<Item = &'static KnownDirective> {
+    static BY_NAME: OnceLock<HashMap<&'static [u8], Vec<&'static KnownDirective>>> =
+        OnceLock::new();
     let by_name = BY_NAME.get_or_init(|| {
-        let mut map: HashMap<&[u8], Vec<&Known>> = HashMap::new();
+        let mut map: HashMap<&[u8], Vec<&KnownDirective>> = HashMap::new();
         for known in all_known() {
             map.entry(known.name.as_bytes()).or_default().push(known);
         }
@@ -139,30 +140,30 @@ pub fn known(name: &[u8]) -> impl Iterator<Item = &'static Known> {
 }
 
 /// All directives, family by family.
-pub fn all_known() -> impl Iterator<Item = &'static Known> {
+pub fn all_known() -> impl Iterator<Item = &'static KnownDirective> {
     FAMILIES.iter().copied().flatten()
 }
 
 /// The place inside the braces of a directive that stands in `around`; none if the braces hold no
 /// directives.
-pub(crate) fn inside(known: &Known, around: Context) -> Option<Context> {
-    if known.shape != Shape::Block {
+pub(crate) fn inside(known: &KnownDirective, around: Contexts) -> Option<Contexts> {
+    if known.shape != DirectiveForm::Block {
         return None;
     }
     Some(match known.name {
-        "events" => Context::EVENTS,
-        "http" => Context::HTTP,
-        "stream" => Context::STREAM,
-        "mail" => Context::MAIL,
-        "server" if around == Context::STREAM => Context::STREAM_SERVER,
-        "server" if around == Context::MAIL => Context::MAIL_SERVER,
-        "server" => Context::SERVER,
-        "upstream" if around == Context::STREAM => Context::STREAM_UPSTREAM,
-        "upstream" => Context::UPSTREAM,
-        "if" if around == Context::SERVER => Context::IF_SERVER,
-        "if" => Context::IF_LOCATION,
-        "limit_except" => Context::LIMIT_EXCEPT,
-        _ => Context::LOCATION,
+        "events" => Contexts::EVENTS,
+        "http" => Contexts::HTTP,
+        "stream" => Contexts::STREAM,
+        "mail" => Contexts::MAIL,
+        "server" if around == Contexts::STREAM => Contexts::STREAM_SERVER,
+        "server" if around == Contexts::MAIL => Contexts::MAIL_SERVER,
+        "server" => Contexts::SERVER,
+        "upstream" if around == Contexts::STREAM => Contexts::STREAM_UPSTREAM,
+        "upstream" => Contexts::UPSTREAM,
+        "if" if around == Contexts::SERVER => Contexts::IF_SERVER,
+        "if" => Contexts::IF_LOCATION,
+        "limit_except" => Contexts::LIMIT_EXCEPT,
+        _ => Contexts::LOCATION,
     })
 }
 
@@ -183,9 +184,9 @@ mod tests {
     fn rows_are_sound() {
         assert!(all_known().count() > 784);
         for known in all_known() {
-            assert!(known.contexts != Context::NONE, "{}", known.name);
+            assert!(known.contexts != Contexts::NONE, "{}", known.name);
             assert!(known.args.min <= known.args.max, "{}", known.name);
-            assert_eq!(known.shape == Shape::Raw, known.name.ends_with("_by_lua_block"));
+            assert_eq!(known.shape == DirectiveForm::Raw, known.name.ends_with("_by_lua_block"));
         }
     }
 

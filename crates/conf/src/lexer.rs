@@ -12,18 +12,18 @@ const SHOWN: usize = 10;
 
 /// What ended a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum StatementEnd {
     Semicolon,
     Open,
     Close,
     EndOfText,
 }
 
-/// Words and what ended them; [`Stop::Close`] and [`Stop::EndOfText`] come without words.
+/// Words and what ended them; [`StatementEnd::Close`] and [`StatementEnd::EndOfText`] come without words.
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub(crate) words: Vec<Word>,
-    pub(crate) stop: Stop,
+    pub(crate) stop: StatementEnd,
     /// Where the reader stood, one byte for `;`, `{` and `}`.
     pub(crate) at: Pos,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Lexer<'a> {
 
 /// What is being read, for the limit on its length.
 #[derive(Clone, Copy)]
-struct Run {
+struct TokenRun {
     offset: usize,
     pos: Pos,
     quote: Option<u8>,
@@ -62,9 +62,9 @@ impl<'a> Lexer<'a> {
                 b' ' | b'\t' | b'\r' | b'\n' => {}
                 b'#' => self.comment()?,
                 b';' | b'{' if words.is_empty() => return Err(self.unexpected(byte)),
-                b';' => return Ok(self.stopped(words, Stop::Semicolon)),
-                b'{' => return Ok(self.stopped(words, Stop::Open)),
-                b'}' if words.is_empty() => return Ok(self.stopped(words, Stop::Close)),
+                b';' => return Ok(self.stopped(words, StatementEnd::Semicolon)),
+                b'{' => return Ok(self.stopped(words, StatementEnd::Open)),
+                b'}' if words.is_empty() => return Ok(self.stopped(words, StatementEnd::Close)),
                 b'}' => return Err(self.unexpected(byte)),
                 b'"' | b'\'' => {
                     if let Some(stop) = self.quoted(byte, &mut words)? {
@@ -110,7 +110,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// The next byte of a run, which must not grow past the limit.
-    fn next_of(&mut self, run: Run) -> Result<Option<u8>, Error> {
+    fn next_of(&mut self, run: TokenRun) -> Result<Option<u8>, Error> {
         let full = self.offset - run.offset == LONGEST && self.offset < self.text.len();
         if full && !self.command_line {
             return Err(self.too_long(run));
@@ -125,9 +125,9 @@ impl<'a> Lexer<'a> {
     }
 
     /// A word in quotes, and the byte after it, which must not begin another word.
-    fn quoted(&mut self, quote: u8, words: &mut Vec<Word>) -> Result<Option<Stop>, Error> {
+    fn quoted(&mut self, quote: u8, words: &mut Vec<Word>) -> Result<Option<StatementEnd>, Error> {
         let pos = self.here();
-        let mut run = Run { offset: self.offset, pos, quote: Some(quote) };
+        let mut run = TokenRun { offset: self.offset, pos, quote: Some(quote) };
         loop {
             match self.next_of(run)? {
                 None => return Err(self.cut_off(pos).hint("this quote is not closed")),
@@ -142,8 +142,8 @@ impl<'a> Lexer<'a> {
         match self.next_of(run)? {
             None => Err(self.cut_off(pos)),
             Some(b' ' | b'\t' | b'\r' | b'\n') => Ok(None),
-            Some(b';') => Ok(Some(Stop::Semicolon)),
-            Some(b'{') => Ok(Some(Stop::Open)),
+            Some(b';') => Ok(Some(StatementEnd::Semicolon)),
+            Some(b'{') => Ok(Some(StatementEnd::Open)),
             // So that `if ($a = "b")` needs no space.
             Some(b')') => self.bare(b')', words),
             Some(byte) => Err(self
@@ -153,7 +153,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// A word without quotes, with the byte that ends it. `${` does not end it.
-    fn bare(&mut self, first: u8, words: &mut Vec<Word>) -> Result<Option<Stop>, Error> {
+    fn bare(&mut self, first: u8, words: &mut Vec<Word>) -> Result<Option<StatementEnd>, Error> {
         let run = self.run_from_last_byte();
         let mut escaped = first == b'\\';
         let mut variable = first == b'$';
@@ -168,8 +168,8 @@ impl<'a> Lexer<'a> {
             match byte {
                 b'\\' => escaped = true,
                 b' ' | b'\t' | b'\r' | b'\n' => break None,
-                b';' => break Some(Stop::Semicolon),
-                b'{' => break Some(Stop::Open),
+                b';' => break Some(StatementEnd::Semicolon),
+                b'{' => break Some(StatementEnd::Open),
                 _ => {}
             }
         };
@@ -178,17 +178,17 @@ impl<'a> Lexer<'a> {
         Ok(stop)
     }
 
-    fn run_from_last_byte(&self) -> Run {
-        Run { offset: self.offset - 1, pos: self.here(), quote: None }
+    fn run_from_last_byte(&self) -> TokenRun {
+        TokenRun { offset: self.offset - 1, pos: self.here(), quote: None }
     }
 
-    fn stopped(&self, words: Vec<Word>, stop: Stop) -> Statement {
+    fn stopped(&self, words: Vec<Word>, stop: StatementEnd) -> Statement {
         Statement { words, stop, at: self.here() }
     }
 
     fn end_of_text(&self, words: Vec<Word>) -> Result<Statement, Error> {
         match words.first() {
-            None => Ok(self.stopped(words, Stop::EndOfText)),
+            None => Ok(self.stopped(words, StatementEnd::EndOfText)),
             Some(first) => Err(self.cut_off(first.pos)),
         }
     }
@@ -208,7 +208,7 @@ impl<'a> Lexer<'a> {
         Error::emerg(format!("unexpected \"{shown}\"")).at(self.here())
     }
 
-    fn too_long(&self, run: Run) -> Error {
+    fn too_long(&self, run: TokenRun) -> Error {
         let message = match run.quote {
             Some(quote) => format!(
                 "too long parameter, probably missing terminating \"{}\" character",

@@ -1,7 +1,7 @@
 //! The nginx.conf language: lexer, parser, contexts, directive tables, errors with file and line.
 //!
 //! The way through this crate: [`read`] turns the main file and everything that it includes into a
-//! [`Tree`]; [`check`] walks that tree in file order and finds what nginx would refuse about names,
+//! [`ConfigTree`]; [`check`] walks that tree in file order and finds what nginx would refuse about names,
 //! places and numbers of arguments; the crates that own the directives then read the arguments with
 //! [`values`]. What a directive *means* is not known here: this crate knows no HTTP.
 //!
@@ -30,10 +30,10 @@ pub mod values;
 
 pub use advice::uses_variable;
 pub use check::check;
-pub use context::Context;
+pub use context::Contexts;
 pub use docs::directives_page;
 pub use error::{Error, Level, Spot};
-pub use known::{Args, Effect, Known, Shape, Value, all_known, known};
+pub use known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective, all_known, known};
 pub use parser::{read, read_text};
-pub use source::{Pos, Source, Sources};
-pub use tree::{Body, Directive, Tree, Word};
+pub use source::{Pos, SourceText, Sources};
+pub use tree::{ConfigTree, Directive, DirectiveBody, Word};

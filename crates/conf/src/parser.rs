@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Level};
 use crate::glob;
-use crate::lexer::{Lexer, Statement, Stop};
+use crate::lexer::{Lexer, Statement, StatementEnd};
 use crate::lua;
-use crate::source::{COMMAND_LINE, Pos, Source, Sources};
-use crate::tree::{Body, Directive, Tree, Word};
+use crate::source::{COMMAND_LINE, Pos, SourceText, Sources};
+use crate::tree::{ConfigTree, Directive, DirectiveBody, Word};
 
 /// Files that include each other are found by this; nginx goes on until it has no descriptors left.
 const DEEPEST_INCLUDE: u32 = 100;
@@ -28,25 +28,25 @@ const DEEPEST_BLOCK: u32 = 200;
 /// Reads a configuration: first the directives of `-g`, then the file at `path` with everything
 /// that it includes. `path` should be absolute; includes are relative to its directory.
 ///
-/// Reading never fails as such: what stops it is in [`Tree::broken`].
-pub fn read(path: &Path, globals: Option<&str>) -> Tree {
-    let mut reader = Reader::new(path);
+/// Reading never fails as such: what stops it is in [`ConfigTree::broken`].
+pub fn read(path: &Path, globals: Option<&str>) -> ConfigTree {
+    let mut reader = FileReader::new(path);
     let mut main = Vec::new();
     let broken = reader.whole(path, globals, &mut main).err();
-    Tree { sources: reader.sources, main, broken }
+    ConfigTree { sources: reader.sources, main, broken }
 }
 
 /// Reads a text as if it were the file at `path`.
-pub fn read_text(path: &Path, text: &[u8]) -> Tree {
-    let mut reader = Reader::new(path);
+pub fn read_text(path: &Path, text: &[u8]) -> ConfigTree {
+    let mut reader = FileReader::new(path);
     let mut main = Vec::new();
-    let source = Source { name: path.to_owned(), text: text.to_vec(), command_line: false };
+    let source = SourceText { name: path.to_owned(), text: text.to_vec(), command_line: false };
     let file = reader.sources.add(source);
     let broken = reader.text(file, Form::Directives, &mut main).err();
-    Tree { sources: reader.sources, main, broken }
+    ConfigTree { sources: reader.sources, main, broken }
 }
 
-struct Reader {
+struct FileReader {
     sources: Sources,
     dir: PathBuf,
     includes: u32,
@@ -56,7 +56,7 @@ struct Reader {
 
 /// What a statement is part of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Around {
+enum StatementParent {
     File,
     Block,
     CommandLine,
@@ -75,9 +75,9 @@ enum Form {
     Plain,
 }
 
-impl Reader {
-    fn new(path: &Path) -> Reader {
-        Reader {
+impl FileReader {
+    fn new(path: &Path) -> FileReader {
+        FileReader {
             sources: Sources::default(),
             dir: directory(path),
             includes: 0,
@@ -95,7 +95,7 @@ impl Reader {
         if let Some(globals) = globals.filter(|g| !g.is_empty()) {
             let text = globals.as_bytes().to_vec();
             let name = COMMAND_LINE.into();
-            let file = self.sources.add(Source { name, text, command_line: true });
+            let file = self.sources.add(SourceText { name, text, command_line: true });
             self.text(file, Form::Directives, out)?;
         }
         self.file(path, None, Form::Directives, out)
@@ -113,7 +113,7 @@ impl Reader {
             Some(file) => file,
             None => {
                 let text = load(path, from)?;
-                self.sources.add(Source { name: path.to_owned(), text, command_line: false })
+                self.sources.add(SourceText { name: path.to_owned(), text, command_line: false })
             }
         };
         self.text(file, form, out)
@@ -123,7 +123,8 @@ impl Reader {
         // The text is taken out while it is read, since reading adds sources.
         let Some(source) = self.sources.get(file) else { return Ok(()) };
         let (text, command_line) = (source.text.clone(), source.command_line);
-        let around = if command_line { Around::CommandLine } else { Around::File };
+        let around =
+            if command_line { StatementParent::CommandLine } else { StatementParent::File };
         let mut lexer = Lexer::new(&text, file, command_line);
         self.statements(&mut lexer, around, form, out).map(drop)
     }
@@ -132,7 +133,7 @@ impl Reader {
     fn statements(
         &mut self,
         lexer: &mut Lexer<'_>,
-        around: Around,
+        around: StatementParent,
         form: Form,
         out: &mut Vec<Directive>,
     ) -> Result<Pos, Error> {
@@ -141,15 +142,19 @@ impl Reader {
             let at = statement.at;
             let fail = |message: &str| Err(Error::emerg(message).at(at));
             match statement.stop {
-                Stop::Close if around == Around::Block => return Ok(at),
-                Stop::Close => return fail("unexpected \"}\""),
-                Stop::EndOfText if around == Around::Block => return fail(BLOCK_CUT_OFF),
-                Stop::EndOfText => return Ok(at),
-                Stop::Open if around == Around::CommandLine => {
+                StatementEnd::Close if around == StatementParent::Block => return Ok(at),
+                StatementEnd::Close => return fail("unexpected \"}\""),
+                StatementEnd::EndOfText if around == StatementParent::Block => {
+                    return fail(BLOCK_CUT_OFF);
+                }
+                StatementEnd::EndOfText => return Ok(at),
+                StatementEnd::Open if around == StatementParent::CommandLine => {
                     return fail("block directives are not supported in -g option");
                 }
-                Stop::Open if form != Form::Directives => return fail("unexpected \"{\""),
-                Stop::Open | Stop::Semicolon => self.directive(lexer, statement, form, out)?,
+                StatementEnd::Open if form != Form::Directives => return fail("unexpected \"{\""),
+                StatementEnd::Open | StatementEnd::Semicolon => {
+                    self.directive(lexer, statement, form, out)?
+                }
             }
         }
     }
@@ -167,11 +172,12 @@ impl Reader {
         // No more room than for these: there may be a great many directives.
         let mut args = Vec::with_capacity(words.len());
         args.extend(words);
-        let mut directive = Directive { name, args, body: Body::None, end: at, close: at };
-        if stop == Stop::Semicolon && includes(&directive, form) {
+        let mut directive = Directive { name, args, body: DirectiveBody::None, end: at, close: at };
+        if stop == StatementEnd::Semicolon && includes(&directive, form) {
             return self.include(&directive, form, out);
         }
-        let done = if stop == Stop::Open { self.body(lexer, &mut directive) } else { Ok(()) };
+        let done =
+            if stop == StatementEnd::Open { self.body(lexer, &mut directive) } else { Ok(()) };
         // Also a block that was cut short is kept: what stands in it may be wrong, too, and first.
         out.push(directive);
         done
@@ -182,15 +188,16 @@ impl Reader {
             return lua_body(lexer, directive);
         }
         if self.block_depth == DEEPEST_BLOCK {
-            directive.body = Body::Block(Vec::new());
+            directive.body = DirectiveBody::Block(Vec::new());
             let message = format!("blocks are nested more than {DEEPEST_BLOCK} deep");
             return Err(directive.error(message));
         }
         let mut list = Vec::new();
         self.block_depth += 1;
-        let done = self.statements(lexer, Around::Block, form_of(&directive.name), &mut list);
+        let done =
+            self.statements(lexer, StatementParent::Block, form_of(&directive.name), &mut list);
         self.block_depth -= 1;
-        directive.body = Body::Block(list);
+        directive.body = DirectiveBody::Block(list);
         directive.close = done.map_err(|error| {
             // The innermost block says it first.
             if error.message != BLOCK_CUT_OFF || error.hint.is_some() {
@@ -268,14 +275,14 @@ fn lua_body(lexer: &mut Lexer<'_>, directive: &mut Directive) -> Result<(), Erro
     let rest = lexer.rest();
     match lua::body_length(rest) {
         Ok(length) => {
-            directive.body = Body::Raw(rest.get(..length).unwrap_or_default().to_vec());
+            directive.body = DirectiveBody::Raw(rest.get(..length).unwrap_or_default().to_vec());
             lexer.skip(length + 1);
             directive.close = lexer.here();
             Ok(())
         }
         Err(message) => {
             lexer.skip(rest.len());
-            directive.body = Body::Raw(rest.to_vec());
+            directive.body = DirectiveBody::Raw(rest.to_vec());
             let error = Error::emerg(message).at(lexer.here()).mark(directive.name.pos);
             Err(error.hint(not_closed(directive)))
         }

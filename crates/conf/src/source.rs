@@ -28,7 +28,7 @@ pub struct Pos {
 
 /// One text.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct SourceText {
     /// The path as nginx would print it; for `-g` the words "command line".
     pub name: PathBuf,
     /// The bytes as they were read.
@@ -40,22 +40,22 @@ pub struct Source {
 /// All texts in the order of their first reading; a file that is included twice stands here once.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    list: Vec<Source>,
+    list: Vec<SourceText>,
     by_name: HashMap<PathBuf, u32>,
 }
 
 impl Sources {
     /// The texts in the order of their first reading, as `-T` prints them.
-    pub fn iter(&self) -> impl Iterator<Item = &Source> {
+    pub fn iter(&self) -> impl Iterator<Item = &SourceText> {
         self.list.iter()
     }
 
     /// The text that a [`Pos`] lies in.
-    pub fn get(&self, file: u32) -> Option<&Source> {
+    pub fn get(&self, file: u32) -> Option<&SourceText> {
         self.list.get(file as usize)
     }
 
-    pub(crate) fn add(&mut self, source: Source) -> u32 {
+    pub(crate) fn add(&mut self, source: SourceText) -> u32 {
         let file = self.list.len() as u32;
         if !source.command_line {
             self.by_name.insert(source.name.clone(), file);
@@ -136,9 +136,9 @@ mod tests {
     fn sources() -> Sources {
         let mut sources = Sources::default();
         let text = b"user x;\n\tservr {\n}\n".to_vec();
-        sources.add(Source { name: "/p/nginx.conf".into(), text, command_line: false });
+        sources.add(SourceText { name: "/p/nginx.conf".into(), text, command_line: false });
         let text = b"daemn off;".to_vec();
-        sources.add(Source { name: COMMAND_LINE.into(), text, command_line: true });
+        sources.add(SourceText { name: COMMAND_LINE.into(), text, command_line: true });
         sources
     }
 
@@ -186,7 +186,7 @@ mod tests {
     fn control_characters_are_not_shown() {
         let mut sources = Sources::default();
         let text = b"\x1b[2Jx".to_vec();
-        sources.add(Source { name: "f".into(), text, command_line: false });
+        sources.add(SourceText { name: "f".into(), text, command_line: false });
         let text = sources.explain(&Error::emerg("m").at(Pos { file: 0, line: 1, column: 1 }));
         assert!(!text.contains('\x1b'));
     }

@@ -1,10 +1,10 @@
 //! "Did you mean": the known name that is closest to an unknown one.
 
-use crate::context::Context;
+use crate::context::Contexts;
 use crate::known::all_known;
 
 /// The closest name that may stand in `context`, else the closest of all; none if none is close.
-pub(crate) fn directive(name: &[u8], context: Context) -> Option<&'static str> {
+pub(crate) fn directive(name: &[u8], context: Contexts) -> Option<&'static str> {
     let limit = (name.len() / 3).clamp(1, 3);
     all_known()
         .filter(|known| known.name.len().abs_diff(name.len()) <= limit)
@@ -59,14 +59,14 @@ mod tests {
 
     #[test]
     fn names_of_the_place_come_first() {
-        assert_eq!(directive(b"servr", Context::HTTP), Some("server"));
-        assert_eq!(directive(b"proxy_pas", Context::LOCATION), Some("proxy_pass"));
+        assert_eq!(directive(b"servr", Contexts::HTTP), Some("server"));
+        assert_eq!(directive(b"proxy_pas", Contexts::LOCATION), Some("proxy_pass"));
         assert_eq!(
-            directive(b"worker_rlimit_nofiles", Context::MAIN),
+            directive(b"worker_rlimit_nofiles", Contexts::MAIN),
             Some("worker_rlimit_nofile")
         );
-        assert_eq!(directive(b"frobnicate", Context::HTTP), None);
-        assert_eq!(directive(b"sasl_service_name", Context::HTTP), None);
-        assert_eq!(directive(b"worcker_processes", Context::MAIN), Some("worker_processes"));
+        assert_eq!(directive(b"frobnicate", Contexts::HTTP), None);
+        assert_eq!(directive(b"sasl_service_name", Contexts::HTTP), None);
+        assert_eq!(directive(b"worcker_processes", Contexts::MAIN), Some("worker_processes"));
     }
 }

@@ -42,7 +42,7 @@ pub struct Directive {
     /// The other words.
     pub args: Vec<Word>,
     /// What stands between the braces.
-    pub body: Body,
+    pub body: DirectiveBody,
     /// Where the `;` or `{` stands: nginx names this line in errors about the directive.
     pub end: Pos,
     /// Where the `}` of a block stands, else `end`: nginx names this line in errors about a block
@@ -52,7 +52,7 @@ pub struct Directive {
 
 /// What stands between the braces of a directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum DirectiveBody {
     /// No braces: the directive ended with `;`.
     None,
     /// Directives, or the lines of a free-form block.
@@ -70,8 +70,8 @@ impl Directive {
     /// The directives in the braces; none if there are no braces.
     pub fn block(&self) -> &[Directive] {
         match &self.body {
-            Body::Block(list) => list,
-            Body::None | Body::Raw(_) => &[],
+            DirectiveBody::Block(list) => list,
+            DirectiveBody::None | DirectiveBody::Raw(_) => &[],
         }
     }
 
@@ -107,7 +107,7 @@ impl Directive {
 /// Here reading comes first; `broken` keeps what stopped it, and [`crate::check`](crate::check())
 /// reports it only if nothing before it is wrong.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub struct ConfigTree {
     /// The texts.
     pub sources: Sources,
     /// The directives outside of all blocks, those of `-g` first.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::known::Value;
+use crate::known::ArgumentKind;
 use crate::tree::{Directive, Word};
 
 /// The largest number that nginx holds (a signed 64-bit one).
@@ -161,22 +161,23 @@ impl Directive {
     /// `given` are the fixed words that the same directive was given before in this block.
     pub(crate) fn judge(
         &self,
-        value: Value,
+        value: ArgumentKind,
         given: &mut Vec<&'static str>,
     ) -> Result<Vec<Error>, Error> {
         match value {
-            Value::Any => {}
-            Value::Flag => drop(self.flag()?),
-            Value::Number { low, high: u64::MAX } => drop(self.number_within(low, None)?),
-            Value::Number { low, high } => drop(self.number_within(low, Some(high))?),
-            Value::SizeOrVariable if self.arg(0).is_some_and(|w| w.bytes.contains(&b'$')) => {}
-            Value::Size | Value::SizeOrVariable => drop(self.size()?),
-            Value::Offset => drop(self.offset()?),
-            Value::Msec => drop(self.msec()?),
-            Value::Sec => drop(self.sec()?),
-            Value::Buffers => drop(self.buffers()?),
-            Value::OneOf(words) => drop(self.one_of(words)?),
-            Value::AnyOf(words) => return self.any_of(words, given),
+            ArgumentKind::Any => {}
+            ArgumentKind::Flag => drop(self.flag()?),
+            ArgumentKind::Number { low, high: u64::MAX } => drop(self.number_within(low, None)?),
+            ArgumentKind::Number { low, high } => drop(self.number_within(low, Some(high))?),
+            ArgumentKind::SizeOrVariable
+                if self.arg(0).is_some_and(|w| w.bytes.contains(&b'$')) => {}
+            ArgumentKind::Size | ArgumentKind::SizeOrVariable => drop(self.size()?),
+            ArgumentKind::Offset => drop(self.offset()?),
+            ArgumentKind::Msec => drop(self.msec()?),
+            ArgumentKind::Sec => drop(self.sec()?),
+            ArgumentKind::Buffers => drop(self.buffers()?),
+            ArgumentKind::OneOf(words) => drop(self.one_of(words)?),
+            ArgumentKind::AnyOf(words) => return self.any_of(words, given),
         }
         Ok(Vec::new())
     }

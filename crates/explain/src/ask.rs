@@ -7,7 +7,7 @@ use weir_http::{Address, Site};
 
 /// What is asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct AskedRequest {
     pub secure: bool,
     /// As `Host` says it, with the port where it is not the usual one.
     pub host: String,
@@ -19,9 +19,13 @@ pub(crate) struct Asked {
     pub headers: Vec<String>,
 }
 
-impl Asked {
+impl AskedRequest {
     /// `http[s]://host[:port][/path][?args]`; a path alone is asked of `localhost`.
-    pub(crate) fn read(url: &str, method: &str, headers: &[String]) -> Result<Asked, String> {
+    pub(crate) fn read(
+        url: &str,
+        method: &str,
+        headers: &[String],
+    ) -> Result<AskedRequest, String> {
         let bad = |what: &str| Err(format!("\"{url}\": {what}"));
         let (secure, rest) = match url.split_once("://") {
             Some(("http", rest)) => (false, rest),
@@ -55,7 +59,7 @@ impl Asked {
         {
             return Err(format!("a header line is \"Name: value\", and \"{line}\" is none"));
         }
-        Ok(Asked {
+        Ok(AskedRequest {
             secure,
             host: host.to_owned(),
             name: name.trim_matches(['[', ']']).to_owned(),
@@ -139,8 +143,9 @@ mod tests {
 
     #[test]
     fn urls_are_read_as_people_write_them() {
-        let read =
-            |url: &str| Asked::read(url, "GET", &[]).map(|a| (a.secure, a.name, a.port, a.target));
+        let read = |url: &str| {
+            AskedRequest::read(url, "GET", &[]).map(|a| (a.secure, a.name, a.port, a.target))
+        };
         let said = |secure, name: &str, port, target: &str| {
             Ok((secure, name.to_owned(), port, target.to_owned()))
         };

@@ -6,7 +6,7 @@ use std::io::Write;
 use clap::Parser;
 use weir_http::explain::follow;
 
-use crate::ask::Asked;
+use crate::ask::AskedRequest;
 use crate::report::Report;
 
 /// Tells what a configuration does with a request: which server and location serve it, which rewrites it takes, and each setting that
@@ -52,7 +52,7 @@ pub fn explain(options: Options) -> i32 {
 }
 
 fn run(options: Options) -> Result<String, String> {
-    let asked = Asked::read(&options.url, &options.method, &options.headers)?;
+    let asked = AskedRequest::read(&options.url, &options.method, &options.headers)?;
     let judged = weir_server::judge(options.conf, options.prefix);
     let (site, path) =
         judged.ok_or("there is no configuration with an http block to be explained")?;

@@ -6,8 +6,8 @@ use serde::Serialize;
 use weir_conf::{Directive, Pos, Sources};
 use weir_http::explain::{Course, Passed};
 
-use crate::ask::Asked;
-use crate::settings::{Held, chain, held};
+use crate::ask::AskedRequest;
+use crate::settings::{SettingInForce, chain, held};
 
 /// All that is told.
 #[derive(Debug, Serialize)]
@@ -16,16 +16,16 @@ pub(crate) struct Report {
     /// Where the request comes in.
     pub listen: String,
     /// The server that was selected; none where the request was refused before.
-    pub server: Option<Block>,
+    pub server: Option<NamedBlock>,
     /// What happened on the way.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ExecutedBlock>,
     /// The block whose settings are in force; none where the answer came before.
-    pub location: Option<Block>,
+    pub location: Option<NamedBlock>,
     /// The path as the location sees it.
     pub path: Option<String>,
     pub args: Option<String>,
     /// The answer that came without a location's content.
-    pub answer: Option<Answer>,
+    pub answer: Option<PredictedAnswer>,
     pub settings: Vec<Setting>,
     /// What was left out.
     pub notes: Vec<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Report {
 
 /// A block of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Block {
+pub(crate) struct NamedBlock {
     /// As written: `location /x`, or `server` with its names.
     pub text: String,
     pub file: String,
@@ -42,15 +42,15 @@ pub(crate) struct Block {
 
 /// A block whose code has run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Step {
-    pub block: Block,
+pub(crate) struct ExecutedBlock {
+    pub block: NamedBlock,
     pub path: String,
     pub notes: Vec<String>,
 }
 
 /// What came back.
 #[derive(Debug, Serialize)]
-pub(crate) struct Answer {
+pub(crate) struct PredictedAnswer {
     pub status: u16,
     pub location: Option<String>,
     /// Where the body is a text, its beginning.
@@ -73,7 +73,7 @@ const SHOWN: usize = 200;
 
 impl Report {
     pub(crate) fn of(
-        asked: &Asked,
+        asked: &AskedRequest,
         listen: String,
         (main, sources): (&[Directive], &Sources),
         course: &Course,
@@ -115,7 +115,7 @@ impl Report {
             steps: steps
                 .filter_map(|step| {
                     let path = text(&step.path);
-                    Some(Step { block: block(step)?, path, notes: step.notes.clone() })
+                    Some(ExecutedBlock { block: block(step)?, path, notes: step.notes.clone() })
                 })
                 .collect(),
             location: arrived.and_then(block),
@@ -188,7 +188,7 @@ impl Report {
     }
 }
 
-impl std::fmt::Display for Block {
+impl std::fmt::Display for NamedBlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({}:{})", self.text, self.file, self.line)
     }
@@ -204,7 +204,7 @@ fn place(pos: Pos, sources: &Sources) -> (String, u32) {
 }
 
 /// A block by its first line; a server by its names.
-fn shown(block: &Directive, sources: &Sources) -> Block {
+fn shown(block: &Directive, sources: &Sources) -> NamedBlock {
     let (file, line) = place(block.name.pos, sources);
     let mut text = words(block);
     if block.name.is("server") {
@@ -216,7 +216,7 @@ fn shown(block: &Directive, sources: &Sources) -> Block {
             if names.is_empty() { "without a name".to_owned() } else { names.join(" ") }
         );
     }
-    Block { text, file, line }
+    NamedBlock { text, file, line }
 }
 
 /// A directive's words, without its block.
@@ -224,7 +224,7 @@ fn words(d: &Directive) -> String {
     std::iter::once(&d.name).chain(&d.args).map(|word| word.lossy()).collect::<Vec<_>>().join(" ")
 }
 
-fn setting(held: &Held<'_>, sources: &Sources) -> Setting {
+fn setting(held: &SettingInForce<'_>, sources: &Sources) -> Setting {
     let (file, line) = place(held.line.name.pos, sources);
     let quoted = |word: &weir_conf::Word| {
         let text = word.lossy();
@@ -241,13 +241,13 @@ fn setting(held: &Held<'_>, sources: &Sources) -> Setting {
         })
     });
     let value = match &held.line.body {
-        weir_conf::Body::Raw(_) => "{ ... }".to_owned(),
+        weir_conf::DirectiveBody::Raw(_) => "{ ... }".to_owned(),
         _ => held.line.args.iter().map(quoted).collect::<Vec<_>>().join(" "),
     };
     Setting { name: held.line.name.lossy().into_owned(), value, file, line, inherited_from: from }
 }
 
-fn answer(heard: &[u8]) -> Option<Answer> {
+fn answer(heard: &[u8]) -> Option<PredictedAnswer> {
     let text = String::from_utf8_lossy(heard);
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
@@ -256,5 +256,5 @@ fn answer(heard: &[u8]) -> Option<Answer> {
         name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
     };
     let body = body.chars().take(SHOWN).collect();
-    Some(Answer { status, location: head.lines().find_map(field), body })
+    Some(PredictedAnswer { status, location: head.lines().find_map(field), body })
 }

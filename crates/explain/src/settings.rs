@@ -1,13 +1,13 @@
 //! What is in force where a request has arrived, and where that was written.
 
-use weir_conf::{Body, Context, Directive, Pos, known};
+use weir_conf::{Contexts, Directive, DirectiveBody, Pos, known};
 
 /// The blocks around a place, from the outermost to the innermost.
 pub(crate) type Chain<'a> = Vec<&'a Directive>;
 
 /// A directive that is in force.
 #[derive(Debug, Clone)]
-pub(crate) struct Held<'a> {
+pub(crate) struct SettingInForce<'a> {
     pub line: &'a Directive,
     /// The block that it stands in; none is outside of all.
     pub from: Option<&'a Directive>,
@@ -52,8 +52,8 @@ fn descend<'a>(from: &'a Directive, at: Pos, way: &mut Chain<'a>) -> bool {
 const BLOCKS: &[&str] = &["location", "if", "limit_except"];
 
 /// All that is in force in the innermost block: of each directive the lines of the innermost block that has any.
-pub(crate) fn held<'a>(main: &'a [Directive], chain: &[&'a Directive]) -> Vec<Held<'a>> {
-    let mut out: Vec<Held<'a>> = Vec::new();
+pub(crate) fn held<'a>(main: &'a [Directive], chain: &[&'a Directive]) -> Vec<SettingInForce<'a>> {
+    let mut out: Vec<SettingInForce<'a>> = Vec::new();
     let mut seen: Vec<String> = Vec::new();
     let levels =
         chain.iter().rev().map(|block| (block.block(), Some(*block))).chain([(main, None)]);
@@ -68,7 +68,7 @@ pub(crate) fn held<'a>(main: &'a [Directive], chain: &[&'a Directive]) -> Vec<He
                 continue;
             }
             here.push(name);
-            out.push(Held { line, from, inherited: i > 0 });
+            out.push(SettingInForce { line, from, inherited: i > 0 });
         }
         seen.extend(here);
         own &= from.is_some_and(|block| block.name.is("if") || block.name.is("limit_except"));
@@ -78,13 +78,13 @@ pub(crate) fn held<'a>(main: &'a [Directive], chain: &[&'a Directive]) -> Vec<He
 
 /// Whether a line says something about requests in a location, or in its server.
 fn is_setting(line: &Directive, is_server: bool) -> bool {
-    if matches!(line.body, Body::Block(_)) || CODE.iter().any(|name| line.name.is(name)) {
+    if matches!(line.body, DirectiveBody::Block(_)) || CODE.iter().any(|name| line.name.is(name)) {
         return false;
     }
-    let places = Context::LOCATION.or(Context::IF_LOCATION).or(Context::LIMIT_EXCEPT);
-    let places = if is_server { places.or(Context::SERVER) } else { places };
+    let places = Contexts::LOCATION.or(Contexts::IF_LOCATION).or(Contexts::LIMIT_EXCEPT);
+    let places = if is_server { places.or(Contexts::SERVER) } else { places };
     let mut all = known(&line.name.bytes);
-    all.any(|known| known.contexts.meets(places) || known.contexts == Context::SERVER)
+    all.any(|known| known.contexts.meets(places) || known.contexts == Contexts::SERVER)
 }
 
 /// What the code of `rewrite` does is told as it happens.

@@ -7,8 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_metrics::subjects::{Cell, Cells, Counted, GAUGE, Kind, OTHERS};
-use weir_metrics::{CACHE_STATES, CACHES, CLASSES, Metric, Page, UPSTREAMS, Value, ZONES};
+use weir_metrics::subjects::{Cell, Cells, Counted, GAUGE, OTHERS, SubjectKind};
+use weir_metrics::{
+    CACHE_STATES, CACHES, CLASSES, Metric, MetricValue, MetricsPage, UPSTREAMS, ZONES,
+};
 use weir_upstream::counts::{self, Counts as Peers};
 use weir_upstream::{Group, Peer};
 
@@ -38,9 +40,11 @@ pub struct Counts {
 impl Counts {
     /// For the loop of this row.
     pub fn new(site: &Site, cells: Rc<Cells>) -> Counts {
-        let zones = site.status_zones.iter().map(|name| cells.of(Kind::Zone, name)).collect();
-        let caches = site.caches.iter().map(|cache| cells.of(Kind::Cache, cache.name())).collect();
-        Counts { zones, caches, peers: Peers::new(cells, Kind::Peer) }
+        let zones =
+            site.status_zones.iter().map(|name| cells.of(SubjectKind::Zone, name)).collect();
+        let caches =
+            site.caches.iter().map(|cache| cells.of(SubjectKind::Cache, cache.name())).collect();
+        Counts { zones, caches, peers: Peers::new(cells, SubjectKind::Peer) }
     }
 
     /// The cell of a cache.
@@ -171,55 +175,55 @@ fn class(status: u16) -> usize {
 }
 
 /// Adds all of it to a page.
-pub fn show(r: &Request, page: &mut Page) {
+pub fn show(r: &Request, page: &mut MetricsPage) {
     let (site, event_loop) = (r.site, &r.event_loop);
     let all = event_loop.registry.counted();
     for name in &site.status_zones {
-        show_zone(name, all.of(Kind::Zone, name), page);
+        show_zone(name, all.of(SubjectKind::Zone, name), page);
     }
-    if let Some(counted) = all.others(Kind::Zone) {
+    if let Some(counted) = all.others(SubjectKind::Zone) {
         show_zone(OTHERS, counted, page);
     }
     let now = event_loop.handle.now();
     let groups = site.upstreams.all().iter().map(|upstream| &upstream.group);
-    counts::show(groups, (&all, Kind::Peer), now, (&UPSTREAMS, peer_values), page);
+    counts::show(groups, (&all, SubjectKind::Peer), now, (&UPSTREAMS, peer_values), page);
     for cache in &site.caches {
-        let counted = all.of(Kind::Cache, cache.name());
+        let counted = all.of(SubjectKind::Cache, cache.name());
         let (size, entries) = cache.index.fill();
         let mut values = vec![
-            ("size", Value::Number(size)),
-            ("entries", Value::Number(entries)),
-            ("requests", Value::Each(first(&counted, CACHE_STATES.len()))),
-            ("evicted", Value::Number(counted.numbers[EVICTED])),
+            ("size", MetricValue::Number(size)),
+            ("entries", MetricValue::Number(entries)),
+            ("requests", MetricValue::Each(first(&counted, CACHE_STATES.len()))),
+            ("evicted", MetricValue::Number(counted.numbers[EVICTED])),
         ];
-        values.extend(cache.settings.max_size.map(|most| ("max_size", Value::Number(most))));
+        values.extend(cache.settings.max_size.map(|most| ("max_size", MetricValue::Number(most))));
         page.add(&CACHES, vec![cache.name().to_owned()], values);
     }
 }
 
-fn show_zone(name: &str, counted: Counted, page: &mut Page) {
+fn show_zone(name: &str, counted: Counted, page: &mut MetricsPage) {
     let values = vec![
-        ("processing", Value::Number(counted.gauge())),
-        ("requests", Value::Each(first(&counted, CLASSES.len()))),
-        ("received", Value::Number(counted.numbers[RECEIVED])),
-        ("sent", Value::Number(counted.numbers[SENT])),
-        ("latency", Value::Times(counted.times)),
+        ("processing", MetricValue::Number(counted.gauge())),
+        ("requests", MetricValue::Each(first(&counted, CLASSES.len()))),
+        ("received", MetricValue::Number(counted.numbers[RECEIVED])),
+        ("sent", MetricValue::Number(counted.numbers[SENT])),
+        ("latency", MetricValue::Times(counted.times)),
     ];
     page.add(&ZONES, vec![name.to_owned()], values);
 }
 
-fn peer_values(counted: Counted) -> Vec<(&'static str, Value)> {
-    let number = |at: usize| Value::Number(counted.numbers[at]);
+fn peer_values(counted: Counted) -> Vec<(&'static str, MetricValue)> {
+    let number = |at: usize| MetricValue::Number(counted.numbers[at]);
     vec![
-        ("active", Value::Number(counted.gauge())),
-        ("requests", Value::Each(first(&counted, CLASSES.len()))),
+        ("active", MetricValue::Number(counted.gauge())),
+        ("requests", MetricValue::Each(first(&counted, CLASSES.len()))),
         ("received", number(RECEIVED)),
         ("sent", number(SENT)),
         ("fails", number(FAILS)),
         ("retries", number(RETRIES)),
         ("opened_connections", number(OPENED)),
         ("reused_connections", number(REUSED)),
-        ("latency", Value::Times(counted.times)),
+        ("latency", MetricValue::Times(counted.times)),
     ]
 }
 

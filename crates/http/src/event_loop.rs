@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weir_engine::{Handle, Wake};
 use weir_metrics::subjects::Cells;
-use weir_metrics::{Metric, Page, Tally};
+use weir_metrics::{Metric, MetricsPage, Tally};
 use weir_values::status::StatusZone;
 use weir_values::{Command, Identity, Offset, Retire};
 
@@ -39,7 +39,7 @@ thread_local! {
 }
 
 /// Adds what somebody knows to a status page.
-pub type Show = Box<dyn Fn(&mut Page)>;
+pub type Show = Box<dyn Fn(&mut MetricsPage)>;
 
 /// Passes a command on to whoever carries it out in all processes.
 pub type Tell = Box<dyn Fn(Command) -> std::io::Result<()>>;
@@ -99,7 +99,7 @@ pub struct LoopState {
     /// Certificates with variables in their names.
     pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
     /// The same of certificates that servers are shown.
-    pub(crate) upstream_certificates: Loaded<weir_tls::Client>,
+    pub(crate) upstream_certificates: Loaded<weir_tls::TlsClient>,
     /// The last second for which the time zone was asked, and its offset.
     offset: Offset,
     ids: Ids,

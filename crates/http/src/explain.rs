@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use weir_conf::Pos;
 use weir_engine::{Chain, Driver, Handle, ListenerKey, Loop, Options, Patience, Stream, Turn};
-use weir_log::{Level, Log, Memory, Sink};
+use weir_log::{Level, Log, MemoryLog, Sink};
 use weir_metrics::Registry;
 use weir_metrics::subjects::Cells;
 use weir_ssl::Handed;
@@ -53,7 +53,7 @@ pub struct Passed {
 thread_local! {
     static COURSE: RefCell<Course> = RefCell::default();
     /// What was logged, and how much of it was seen.
-    static NOTES: RefCell<Option<(Arc<Memory>, usize)>> = const { RefCell::new(None) };
+    static NOTES: RefCell<Option<(Arc<MemoryLog>, usize)>> = const { RefCell::new(None) };
 }
 
 /// A request, and where it comes in.
@@ -71,7 +71,7 @@ pub struct Question {
 
 /// Has the site serve a request: what it went through, and what came back.
 pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>)> {
-    let memory = Memory::new(ROOM).ok_or(io::ErrorKind::OutOfMemory)??;
+    let memory = MemoryLog::new(ROOM).ok_or(io::ErrorKind::OutOfMemory)??;
     let memory = Arc::new(memory);
     NOTES.set(Some((memory.clone(), 0)));
     COURSE.take();
@@ -140,7 +140,7 @@ async fn ask(stream: Stream, secure: Option<&[u8]>, request: Vec<u8>) -> io::Res
 }
 
 /// A client that believes every certificate: nothing is told to who shows it.
-fn anyone() -> Result<weir_tls::Client, String> {
+fn anyone() -> Result<weir_tls::TlsClient, String> {
     let settings = ClientSettings {
         versions: Versions::default(),
         ciphers: Ciphers::default(),

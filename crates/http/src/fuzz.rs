@@ -3,7 +3,7 @@
 //! As a plain test it runs the kept corpus (`__fuzz__/*/corpus`) and a second of random inputs;
 //! CONTRIBUTING.md tells how to let a fuzzer look for longer.
 
-use weir_conf::{Context, Directive, Known, check, read_text};
+use weir_conf::{Contexts, Directive, KnownDirective, check, read_text};
 
 use crate::trial;
 
@@ -16,7 +16,7 @@ fn site() {
             return;
         }
         let tree = read_text("fuzz.conf".as_ref(), text.as_bytes());
-        let built = |known: &Known, _: Context| {
+        let built = |known: &KnownDirective, _: Contexts| {
             ["events", "http"].contains(&known.name) || crate::built(known.name)
         };
         if check(&tree, &built).is_err() || !tree.main.iter().all(harmless) {

@@ -1,10 +1,10 @@
 //! Frames that the other end sends: what they are, and what they do to the connection. What the two ends differ in, each
-//! says by [`End`].
+//! says by [`FrameHandler`].
 
 use std::rc::Rc;
 
 use weir_engine::{is_spent, spend};
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting, SizeError};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting, SizeError};
 use weir_proto::http2::hpack::{BlockError, Decoder};
 
 use super::link::Link;
@@ -26,13 +26,13 @@ pub struct Broken {
 
 impl Broken {
     /// With the words for the log.
-    pub fn new<T>(code: ErrorCode, text: impl Into<String>) -> Read<T> {
+    pub fn new<T>(code: ErrorCode, text: impl Into<String>) -> ReadResult<T> {
         Err(Broken { code, text: text.into(), stream: None })
     }
 }
 
 /// What reading comes to.
-pub type Read<T = ()> = Result<T, Broken>;
+pub type ReadResult<T = ()> = Result<T, Broken>;
 
 /// What is wrong with a frame, so that the connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub struct Block<K> {
 
 /// A piece of the body of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece<'a> {
+pub struct BodyPiece<'a> {
     /// Of which stream.
     pub stream: u32,
     /// The piece.
@@ -84,7 +84,7 @@ pub struct Piece<'a> {
 }
 
 /// What an end makes of frames, and says of wrong ones.
-pub trait End {
+pub trait FrameHandler {
     /// Its streams.
     type Stream: Stream;
     /// What a block of fields is, as its first frame tells.
@@ -101,19 +101,19 @@ pub trait End {
     /// A frame begins.
     fn begins(&mut self, _head: FrameHead) {}
     /// The stream that a frame is about; `None` for one that lives no more.
-    fn stream(&self, head: FrameHead) -> Read<Option<Rc<Self::Stream>>>;
+    fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<Self::Stream>>>;
 
     /// A frame of a body begins, so long without its padding: whether its pieces are of interest.
-    fn data(&mut self, head: FrameHead, len: usize) -> Read<bool>;
+    fn data(&mut self, head: FrameHead, len: usize) -> ReadResult<bool>;
     /// A piece of it, whose stream may have ended since.
-    fn piece(&mut self, piece: Piece<'_>);
+    fn piece(&mut self, piece: BodyPiece<'_>);
 
     /// A block of fields begins: what it is. Of the end that asks, [`frame::dependency`] may be told.
-    fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> Read<Self::Block>;
+    fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> ReadResult<Self::Block>;
     /// Bytes of frames that a block may take.
     fn most(&self, stream: u32) -> usize;
     /// The first frame of a block is there in part.
-    fn foresee(&mut self, _head: FrameHead, _part: &[u8]) -> Read {
+    fn foresee(&mut self, _head: FrameHead, _part: &[u8]) -> ReadResult {
         Ok(())
     }
     /// A block is there in whole.
@@ -125,28 +125,28 @@ pub trait End {
     ) -> Result<(), BlockError>;
 
     /// A stream is given up by the other end.
-    fn reset(&mut self, head: FrameHead, code: u32) -> Read;
+    fn reset(&mut self, head: FrameHead, code: u32) -> ReadResult;
     /// A frame that costs the other end nothing: settings, or a ping.
-    fn talk(&mut self, _head: FrameHead) -> Read {
+    fn talk(&mut self, _head: FrameHead) -> ReadResult {
         Ok(())
     }
     /// One of the settings; the window of streams is changed by itself.
-    fn setting(&mut self, setting: Setting) -> Read;
+    fn setting(&mut self, setting: Setting) -> ReadResult;
     /// The settings are taken over, or ours are: `acknowledged`.
     fn settled(&mut self, acknowledged: bool);
     /// A window cannot be made so large, or larger by nothing: that of a stream that lives, or of which the frame tells.
-    fn misfits(&mut self, head: FrameHead, stream: Option<&Self::Stream>, by: u32) -> Read;
+    fn misfits(&mut self, head: FrameHead, stream: Option<&Self::Stream>, by: u32) -> ReadResult;
     /// The other end looks at no stream above `last`.
     fn goaway(&mut self, _last: u32, _code: u32) {}
     /// Nobody obeys priorities.
-    fn priority(&mut self, _head: FrameHead, _payload: &[u8]) -> Read {
+    fn priority(&mut self, _head: FrameHead, _payload: &[u8]) -> ReadResult {
         Ok(())
     }
 }
 
 /// What of the reading is to be remembered while nothing comes.
 #[derive(Debug)]
-pub struct Seen {
+pub struct ReaderHistory {
     decoder: Decoder,
     /// What comes before all frames was read.
     greeted: bool,
@@ -154,22 +154,22 @@ pub struct Seen {
     window: u32,
 }
 
-impl Seen {
+impl ReaderHistory {
     /// Nothing; fields are read with this decoder.
-    pub fn nothing(decoder: Decoder) -> Seen {
-        Seen { decoder, greeted: false, window: frame::MAX_WINDOW }
+    pub fn nothing(decoder: Decoder) -> ReaderHistory {
+        ReaderHistory { decoder, greeted: false, window: frame::MAX_WINDOW }
     }
 }
 
 /// Reads the frames of a connection.
-pub struct Frames<E: End> {
+pub struct Frames<E: FrameHandler> {
     /// Who makes something of them.
     pub end: E,
-    seen: Seen,
+    seen: ReaderHistory,
     /// A block of fields that is not complete.
     block: Option<Gathered<E::Block>>,
     /// A frame that need not be there in whole to be read.
-    part: Option<Part>,
+    part: Option<PartialFrame>,
     /// Something was left, since the task has done enough for this turn.
     behind: bool,
 }
@@ -183,7 +183,7 @@ struct Gathered<K> {
 }
 
 /// What is left of a frame that is read as it comes.
-struct Part {
+struct PartialFrame {
     head: FrameHead,
     /// Bytes that are still to come, without the padding.
     left: usize,
@@ -193,14 +193,14 @@ struct Part {
     wanted: bool,
 }
 
-impl<E: End> Frames<E> {
+impl<E: FrameHandler> Frames<E> {
     /// Goes on where `seen` ends.
-    pub fn new(end: E, seen: Seen) -> Frames<E> {
+    pub fn new(end: E, seen: ReaderHistory) -> Frames<E> {
         Frames { end, seen, block: None, part: None, behind: false }
     }
 
     /// Takes it apart, between two frames.
-    pub fn into_parts(mut self) -> (E, Seen) {
+    pub fn into_parts(mut self) -> (E, ReaderHistory) {
         self.seen.decoder.release();
         (self.end, self.seen)
     }
@@ -229,7 +229,7 @@ impl<E: End> Frames<E> {
         };
         !self.seen.greeted
             || self.block.is_some()
-            || head.is_none_or(|head| head.kind != Kind::Data)
+            || head.is_none_or(|head| head.kind != FrameType::Data)
     }
 
     /// Something waits for another turn.
@@ -238,7 +238,7 @@ impl<E: End> Frames<E> {
     }
 
     /// Handles what is at the head of `buf`, as far as the task's budget goes: how many bytes that were.
-    pub fn read(&mut self, buf: &[u8]) -> Read<usize> {
+    pub fn read(&mut self, buf: &[u8]) -> ReadResult<usize> {
         self.behind = false;
         let mut at = 0;
         if !self.seen.greeted {
@@ -266,19 +266,19 @@ impl<E: End> Frames<E> {
     }
 
     /// A frame begins: how many bytes of it were read, if enough of it is there.
-    fn begin(&mut self, rest: &[u8]) -> Read<Option<usize>> {
+    fn begin(&mut self, rest: &[u8]) -> ReadResult<Option<usize>> {
         let Some(head) = FrameHead::read(rest) else { return Ok(None) };
         self.check(head)?;
         let payload = rest.get(frame::HEAD..).unwrap_or_default();
-        let read_in_part = matches!(head.kind, Kind::Data | Kind::Unknown(_));
+        let read_in_part = matches!(head.kind, FrameType::Data | FrameType::Unknown(_));
         // The padding's length is told first.
         let wanted = if !read_in_part {
             head.len
         } else {
-            usize::from(head.kind == Kind::Data && head.has(frame::PADDED)).min(head.len)
+            usize::from(head.kind == FrameType::Data && head.has(frame::PADDED)).min(head.len)
         };
         let Some(payload) = payload.get(..wanted) else {
-            if head.kind == Kind::Headers {
+            if head.kind == FrameType::Headers {
                 self.end.foresee(head, payload)?;
             }
             return Ok(None);
@@ -292,17 +292,20 @@ impl<E: End> Frames<E> {
     }
 
     /// What can be said of a frame before it is there.
-    fn check(&self, head: FrameHead) -> Read {
+    fn check(&self, head: FrameHead) -> ReadResult {
         let wrong = |wrong| self.wrong(head, wrong);
-        let in_block = head.kind == Kind::Continuation;
+        let in_block = head.kind == FrameType::Continuation;
         let most = match head.kind {
-            Kind::Data | Kind::Headers | Kind::Continuation | Kind::Unknown(_) => E::LARGEST,
+            FrameType::Data
+            | FrameType::Headers
+            | FrameType::Continuation
+            | FrameType::Unknown(_) => E::LARGEST,
             _ => frame::MAX_PAYLOAD,
         };
         if head.len > most {
             return wrong(Wrong::Large);
         }
-        if head.kind == Kind::PushPromise {
+        if head.kind == FrameType::PushPromise {
             return wrong(Wrong::Push);
         }
         let gathered = self.block.as_ref();
@@ -311,7 +314,7 @@ impl<E: End> Frames<E> {
             return wrong(Wrong::Unexpected(expected));
         }
         let framed = gathered.map_or(0, |gathered| gathered.framed) + head.len;
-        if (in_block || head.kind == Kind::Headers) && framed > self.end.most(head.stream) {
+        if (in_block || head.kind == FrameType::Headers) && framed > self.end.most(head.stream) {
             return wrong(Wrong::Block);
         }
         Ok(())
@@ -326,37 +329,37 @@ impl<E: End> Frames<E> {
         !self.behind
     }
 
-    fn frame(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+    fn frame(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         match head.kind {
-            Kind::Data => self.data(head, payload),
-            Kind::Headers => self.headers(head, payload),
-            Kind::Continuation => self.continuation(head, payload),
-            Kind::Priority => self.end.priority(head, payload),
-            Kind::RstStream => match frame::word(payload) {
+            FrameType::Data => self.data(head, payload),
+            FrameType::Headers => self.headers(head, payload),
+            FrameType::Continuation => self.continuation(head, payload),
+            FrameType::Priority => self.end.priority(head, payload),
+            FrameType::RstStream => match frame::word(payload) {
                 Some(code) => self.end.reset(head, code),
                 None => self.wrong(head, Wrong::Length),
             },
-            Kind::Settings => self.settings(head, payload),
-            Kind::Ping => self.ping(head, payload),
-            Kind::Goaway => self.goaway(head, payload),
-            Kind::WindowUpdate => self.window_update(head, payload),
-            Kind::PushPromise | Kind::Unknown(_) => {
-                self.part = Some(Part { head, left: head.len, padding: 0, wanted: false });
+            FrameType::Settings => self.settings(head, payload),
+            FrameType::Ping => self.ping(head, payload),
+            FrameType::Goaway => self.goaway(head, payload),
+            FrameType::WindowUpdate => self.window_update(head, payload),
+            FrameType::PushPromise | FrameType::Unknown(_) => {
+                self.part = Some(PartialFrame { head, left: head.len, padding: 0, wanted: false });
                 Ok(())
             }
         }
     }
 
-    fn wrong<T>(&self, head: FrameHead, wrong: Wrong) -> Read<T> {
+    fn wrong<T>(&self, head: FrameHead, wrong: Wrong) -> ReadResult<T> {
         let stream = Some(head.stream).filter(|id| *id != 0);
         Err(Broken { stream, ..self.end.wrong(head, wrong) })
     }
 }
 
 /// Bodies.
-impl<E: End> Frames<E> {
+impl<E: FrameHandler> Frames<E> {
     /// A frame of a body begins: `payload` is the length of its padding, if it has any.
-    fn data(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+    fn data(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let (mut left, mut padding) = (head.len, 0);
         if head.has(frame::PADDED) {
             let Some(&byte) = payload.first() else { return self.wrong(head, Wrong::Length) };
@@ -368,12 +371,12 @@ impl<E: End> Frames<E> {
         }
         self.count(head)?;
         let wanted = self.end.data(head, left)?;
-        self.part = Some(Part { head, left, padding, wanted });
+        self.part = Some(PartialFrame { head, left, padding, wanted });
         Ok(())
     }
 
     /// Bodies count for the connection, whoever reads them.
-    fn count(&mut self, head: FrameHead) -> Read {
+    fn count(&mut self, head: FrameHead) -> ReadResult {
         let window = self.seen.window;
         let Some(left) = window.checked_sub(head.len as u32) else {
             return self.wrong(head, Wrong::Window(window));
@@ -388,8 +391,8 @@ impl<E: End> Frames<E> {
     }
 
     /// Takes what has come of a frame that is read as it comes; without any of it, waits for more.
-    fn go_on(&mut self, mut part: Part, rest: &[u8]) -> Option<usize> {
-        let Part { head, padding, .. } = part;
+    fn go_on(&mut self, mut part: PartialFrame, rest: &[u8]) -> Option<usize> {
+        let PartialFrame { head, padding, .. } = part;
         let data = rest.get(..part.left).unwrap_or(rest);
         part.left -= data.len();
         // An end without bytes is part of what came before.
@@ -404,20 +407,20 @@ impl<E: End> Frames<E> {
             let own = if head.has(frame::PADDED) { 1 + padding } else { 0 };
             let framed = data.len() + if whole { own } else { 0 };
             let last = whole && head.has(frame::END_STREAM);
-            self.end.piece(Piece { stream: head.stream, data, framed, last });
+            self.end.piece(BodyPiece { stream: head.stream, data, framed, last });
         }
         if !whole {
             self.part = Some(part);
         } else if padding > 0 {
-            self.part = Some(Part { head, left: padding, padding: 0, wanted: false });
+            self.part = Some(PartialFrame { head, left: padding, padding: 0, wanted: false });
         }
         Some(data.len())
     }
 }
 
 /// Blocks of fields.
-impl<E: End> Frames<E> {
-    fn headers(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+impl<E: FrameHandler> Frames<E> {
+    fn headers(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let mut fields = match frame::unpadded(head.flags, payload) {
             Ok(fields) => fields,
             Err(SizeError::Short) => return self.wrong(head, Wrong::Length),
@@ -439,7 +442,7 @@ impl<E: End> Frames<E> {
         Ok(())
     }
 
-    fn continuation(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+    fn continuation(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let Some(mut gathered) = self.block.take() else {
             return self.wrong(head, Wrong::Unexpected(None));
         };
@@ -452,15 +455,15 @@ impl<E: End> Frames<E> {
         Ok(())
     }
 
-    fn whole(&mut self, head: FrameHead, block: Block<E::Block>, bytes: &[u8]) -> Read {
+    fn whole(&mut self, head: FrameHead, block: Block<E::Block>, bytes: &[u8]) -> ReadResult {
         let read = self.end.fields(block, bytes, &mut self.seen.decoder);
         read.or_else(|error| self.wrong(head, Wrong::Fields(error)))
     }
 }
 
 /// Frames of the connection.
-impl<E: End> Frames<E> {
-    fn settings(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+impl<E: FrameHandler> Frames<E> {
+    fn settings(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         if head.stream != 0 {
             return self.wrong(head, Wrong::Stream);
         }
@@ -495,7 +498,7 @@ impl<E: End> Frames<E> {
         Ok(())
     }
 
-    fn ping(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+    fn ping(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         if head.len != 8 {
             return self.wrong(head, Wrong::Length);
         }
@@ -509,7 +512,7 @@ impl<E: End> Frames<E> {
         Ok(())
     }
 
-    fn goaway(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+    fn goaway(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let Some(&[a, b, c, d, e, f, g, h]) = payload.first_chunk::<8>() else {
             return self.wrong(head, Wrong::Length);
         };
@@ -521,7 +524,7 @@ impl<E: End> Frames<E> {
         Ok(())
     }
 
-    fn window_update(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+    fn window_update(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let Some(by) = frame::word(payload).map(|word| word & frame::MAX_WINDOW) else {
             return self.wrong(head, Wrong::Length);
         };

@@ -17,22 +17,22 @@ const LAST: u32 = 5;
 const PREFACE: &[u8] = b"GO";
 const MOST: usize = 40;
 
-struct Asked {
+struct FuzzStream {
     id: u32,
-    link: Rc<Link<Asked>>,
-    way: Way,
+    link: Rc<Link<FuzzStream>>,
+    way: SendWindow,
 }
 
-impl Stream for Asked {
+impl Stream for FuzzStream {
     fn id(&self) -> u32 {
         self.id
     }
 
-    fn link(&self) -> &Link<Asked> {
+    fn link(&self) -> &Link<FuzzStream> {
         &self.link
     }
 
-    fn way(&self) -> &Way {
+    fn way(&self) -> &SendWindow {
         &self.way
     }
 
@@ -43,29 +43,29 @@ impl Stream for Asked {
 
 /// What came of the frames.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Heard {
+struct FuzzRecord {
     bodies: BTreeMap<u32, (Vec<u8>, usize, bool)>,
     said: Vec<String>,
 }
 
-struct Listener {
-    link: Rc<Link<Asked>>,
-    heard: RefCell<Heard>,
+struct FuzzHandler {
+    link: Rc<Link<FuzzStream>>,
+    heard: RefCell<FuzzRecord>,
 }
 
-impl Listener {
+impl FuzzHandler {
     fn say(&self, what: String) {
         self.heard.borrow_mut().said.push(what);
     }
 }
 
-impl End for Listener {
-    type Stream = Asked;
+impl FrameHandler for FuzzHandler {
+    type Stream = FuzzStream;
     type Block = ();
     const PREFACE: &'static [u8] = PREFACE;
     const LARGEST: usize = 1 << 20;
 
-    fn link(&self) -> &Link<Asked> {
+    fn link(&self) -> &Link<FuzzStream> {
         &self.link
     }
 
@@ -73,18 +73,18 @@ impl End for Listener {
         Broken { code: ErrorCode::Protocol, text: format!("{head:?} {wrong:?}"), stream: None }
     }
 
-    fn stream(&self, head: FrameHead) -> Read<Option<Rc<Asked>>> {
+    fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<FuzzStream>>> {
         if head.stream == 0 || head.stream > LAST {
             return Broken::new(ErrorCode::Protocol, "idle");
         }
         Ok(self.link.stream(head.stream))
     }
 
-    fn data(&mut self, head: FrameHead, _len: usize) -> Read<bool> {
+    fn data(&mut self, head: FrameHead, _len: usize) -> ReadResult<bool> {
         Ok(self.stream(head)?.is_some())
     }
 
-    fn piece(&mut self, piece: Piece<'_>) {
+    fn piece(&mut self, piece: BodyPiece<'_>) {
         let mut heard = self.heard.borrow_mut();
         let (body, framed, ended) = heard.bodies.entry(piece.stream).or_default();
         body.extend_from_slice(piece.data);
@@ -92,7 +92,7 @@ impl End for Listener {
         *ended |= piece.last;
     }
 
-    fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> Read {
+    fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> ReadResult {
         self.say(format!("{head:?} {depends_on:?}"));
         Ok(())
     }
@@ -113,12 +113,12 @@ impl End for Listener {
         decoder.decode(bytes, limits, |name, value| self.say(format!("{name:?}: {value:?}")))
     }
 
-    fn reset(&mut self, head: FrameHead, code: u32) -> Read {
+    fn reset(&mut self, head: FrameHead, code: u32) -> ReadResult {
         self.say(format!("reset {} {code}", head.stream));
         Ok(())
     }
 
-    fn setting(&mut self, setting: Setting) -> Read {
+    fn setting(&mut self, setting: Setting) -> ReadResult {
         self.say(format!("{setting:?}"));
         Ok(())
     }
@@ -127,7 +127,7 @@ impl End for Listener {
         self.say(format!("settled {acknowledged}"));
     }
 
-    fn misfits(&mut self, head: FrameHead, stream: Option<&Asked>, by: u32) -> Read {
+    fn misfits(&mut self, head: FrameHead, stream: Option<&FuzzStream>, by: u32) -> ReadResult {
         let id = stream.map(|stream| stream.id);
         Broken::new(ErrorCode::FlowControl, format!("{head:?} {id:?} {by}"))
     }
@@ -138,13 +138,13 @@ impl End for Listener {
 }
 
 /// What comes of `input` if it comes in pieces of so many bytes; and what is said to the other end.
-fn heard(handle: &Handle, input: &[u8], piece: usize) -> (Heard, Option<String>, Vec<u8>) {
-    let link = Rc::new(Link::new(handle.clone(), Peer::default(), frame::MAX_PAYLOAD));
+fn heard(handle: &Handle, input: &[u8], piece: usize) -> (FuzzRecord, Option<String>, Vec<u8>) {
+    let link = Rc::new(Link::new(handle.clone(), PeerState::default(), frame::MAX_PAYLOAD));
     for id in [1, 3] {
-        link.add(Rc::new(Asked { id, link: link.clone(), way: Way::new(10, false) }));
+        link.add(Rc::new(FuzzStream { id, link: link.clone(), way: SendWindow::new(10, false) }));
     }
-    let listener = Listener { link: link.clone(), heard: RefCell::default() };
-    let mut frames = Frames::new(listener, Seen::nothing(Decoder::default()));
+    let listener = FuzzHandler { link: link.clone(), heard: RefCell::default() };
+    let mut frames = Frames::new(listener, ReaderHistory::nothing(Decoder::default()));
     let (mut unread, mut broken) = (PREFACE.to_vec(), None);
     for piece in input.chunks(piece) {
         unread.extend_from_slice(piece);

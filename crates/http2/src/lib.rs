@@ -1,7 +1,7 @@
 //! Connections of HTTP/2, for both ends: what the streams of one share, whoever asked for it. RFC 9113.
 //!
 //! A connection is a task. Its [`Pipe`] holds the bytes that come and go, and [`Frames`] makes sense of those that come:
-//! what is the connection's own they do by themselves, what is about streams goes to an [`End`].
+//! what is the connection's own they do by themselves, what is about streams goes to an [`FrameHandler`].
 //! The frames that wait to be sent stand in an [`Outbox`], which the task empties; all that its streams say in
 //! one turn of the loop leaves with one send. A [`Link`] is the connection as its streams see it: those that live, the
 //! windows, and who waits for room. What an end adds to a stream, it says by [`Stream`].
@@ -15,8 +15,10 @@ mod way;
 #[cfg(test)]
 mod fuzz;
 
-pub use frames::{Block, Broken, End, Frames, Piece, Read, Seen, Wrong};
-pub use link::{Link, Peer};
+pub use frames::{
+    Block, BodyPiece, Broken, FrameHandler, Frames, ReadResult, ReaderHistory, Wrong,
+};
+pub use link::{Link, PeerState};
 pub use outbox::{Outbox, wait, wake};
 pub use pipe::Pipe;
-pub use way::{Stream, Way, send, send_now};
+pub use way::{SendWindow, Stream, send, send_now};

@@ -12,7 +12,7 @@ use super::way::Stream;
 
 /// What is known of the other end as long as the connection lives, whether or not there are streams.
 #[derive(Debug)]
-pub struct Peer {
+pub struct PeerState {
     /// How much of bodies it takes on the whole connection.
     window: Cell<i64>,
     /// The window that it gives to each new stream.
@@ -23,9 +23,9 @@ pub struct Peer {
     table_changed: Cell<bool>,
 }
 
-impl Default for Peer {
-    fn default() -> Peer {
-        Peer {
+impl Default for PeerState {
+    fn default() -> PeerState {
+        PeerState {
             window: Cell::new(i64::from(frame::DEFAULT_WINDOW)),
             initial_window: Cell::new(frame::DEFAULT_WINDOW),
             frame_size: Cell::new(frame::MAX_PAYLOAD),
@@ -40,7 +40,7 @@ pub struct Link<S> {
     pub out: Outbox,
     handle: Handle,
     /// What outlives the streams.
-    peer: Peer,
+    peer: PeerState,
     /// The largest frame of a body: a turn of a stream that waits.
     chunk: usize,
     /// The largest window that the connection has had: all of it, when nothing is unread.
@@ -55,7 +55,7 @@ pub struct Link<S> {
 
 impl<S: Stream> Link<S> {
     /// A connection without streams, whose bodies go in frames of at most `chunk` bytes.
-    pub fn new(handle: Handle, peer: Peer, chunk: usize) -> Link<S> {
+    pub fn new(handle: Handle, peer: PeerState, chunk: usize) -> Link<S> {
         Link {
             widest: peer.window.clone(),
             out: Outbox::default(),
@@ -69,7 +69,7 @@ impl<S: Stream> Link<S> {
     }
 
     /// What is left when there are no streams.
-    pub fn into_peer(self) -> Peer {
+    pub fn into_peer(self) -> PeerState {
         self.peer
     }
 

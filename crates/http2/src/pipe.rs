@@ -5,7 +5,7 @@ use std::io;
 use weir_engine::{Chain, Handle};
 use weir_tls::Wire;
 
-use super::frames::{End, Frames, Read};
+use super::frames::{FrameHandler, Frames, ReadResult};
 use super::link::Link;
 use super::way::Stream;
 
@@ -50,7 +50,7 @@ impl Pipe {
     }
 
     /// Handles the frames that were read, as far as they are there: how many bytes that were.
-    pub fn understand<E: End>(&mut self, frames: &mut Frames<E>) -> Read<usize> {
+    pub fn understand<E: FrameHandler>(&mut self, frames: &mut Frames<E>) -> ReadResult<usize> {
         if self.read.is_empty() {
             return Ok(0);
         }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_engine::{Chain, Either, Handle, Segment, either};
-use weir_proto::http2::frame::{self, FrameHead, Kind};
+use weir_proto::http2::frame::{self, FrameHead, FrameType};
 
 use super::link::Link;
 use super::outbox::{wait, wake};
@@ -23,7 +23,7 @@ pub trait Stream: Sized {
     /// Its connection.
     fn link(&self) -> &Link<Self>;
     /// Its way out.
-    fn way(&self) -> &Way;
+    fn way(&self) -> &SendWindow;
     /// Why nothing can be sent any more, if nothing can.
     fn check(&self) -> io::Result<()>;
     /// The other end wants no more of the body: what is left counts as sent.
@@ -34,7 +34,7 @@ pub trait Stream: Sized {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Way {
+pub struct SendWindow {
     /// What may be sent.
     window: Cell<i64>,
     /// All was sent.
@@ -50,10 +50,10 @@ pub struct Way {
     writer: RefCell<Option<Waker>>,
 }
 
-impl Way {
+impl SendWindow {
     /// Of a stream that may send so much; `closed`: it has nothing to send.
-    pub fn new(window: i64, closed: bool) -> Way {
-        Way {
+    pub fn new(window: i64, closed: bool) -> SendWindow {
+        SendWindow {
             window: Cell::new(window),
             closed: Cell::new(closed),
             sent: Cell::new(0),
@@ -197,7 +197,11 @@ fn send_frame<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize
         let end = last && chain.is_empty();
         let flags = if end { frame::END_STREAM } else { 0 };
         way.closed.set(end);
-        frame::put_head(out, at, FrameHead { len, kind: Kind::Data, flags, stream: stream.id() });
+        frame::put_head(
+            out,
+            at,
+            FrameHead { len, kind: FrameType::Data, flags, stream: stream.id() },
+        );
     });
     way.window.set(way.window.get() - len as i64);
     link.spend(len as i64);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use rustix::process::Signal;
-use weir_sys::signal::Set;
+use weir_sys::signal::SignalSet;
 
 use crate::look::look;
 use crate::servers::{self, Listening, Sought, find};
@@ -47,7 +47,7 @@ pub fn inspect(options: Options) -> i32 {
 
 fn run(options: &Options) -> Result<(), String> {
     let (sought, hidden) = sought(&options.whom)?;
-    let signals = Set::new(&[Signal::INT, Signal::TERM].map(Signal::as_raw));
+    let signals = SignalSet::new(&[Signal::INT, Signal::TERM].map(Signal::as_raw));
     signals.block().map_err(|e| format!("signals: {e}"))?;
     let time = Duration::from_secs_f64(options.secs);
     loop {

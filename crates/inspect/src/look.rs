@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use weir_sys::sockdiag;
 use weir_sys::tcpinfo::accept_queue;
 
-use crate::report::{Place, Queue, Report, Thread, Waits, Worker};
+use crate::report::{AcceptQueue, ListenAddress, Report, Thread, WaitMethod, Worker};
 use crate::servers::{
-    Listening, Process, Socket, calls, inode, is_accept, numbers, offspring, ran, rows,
+    Listening, ListeningSocket, ServerProcess, calls, inode, is_accept, numbers, offspring, ran,
+    rows,
 };
 use crate::verdict;
 
@@ -29,7 +30,7 @@ struct Used {
 /// Looks on for a while. `pause` waits between two looks at the queues.
 pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Duration)) -> Report {
     let began = Instant::now();
-    let handed: Vec<Vec<Process>> = found.iter().map(handed).collect();
+    let handed: Vec<Vec<ServerProcess>> = found.iter().map(handed).collect();
     let pids = processes(found).chain(handed.iter().flatten()).map(|process| process.pid);
     let before: BTreeMap<i32, Used> = pids.map(|pid| (pid, used(pid))).collect();
     let overflows = overflows();
@@ -47,7 +48,7 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
     let mut unseen = BTreeSet::new();
     let mut places = Vec::new();
     for ((listening, queues), handed) in found.iter().zip(queues).zip(&handed) {
-        let mut place = Place {
+        let mut place = ListenAddress {
             address: listening.address.to_string(),
             program: program(listening),
             workers: workers(listening, handed, &before, seconds),
@@ -66,7 +67,7 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
                 unseen.insert(format!("how many wait in queues ({e}): run it as root"));
             }
             let workers = takers(listening, socket).iter().map(|worker| worker.pid).collect();
-            place.queues.push(Queue { waiting: queue.waiting, room: queue.room, workers });
+            place.queues.push(AcceptQueue { waiting: queue.waiting, room: queue.room, workers });
         }
         if place.workers.is_empty() {
             unseen
@@ -89,7 +90,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn of(socket: &Socket) -> Watched {
+    fn of(socket: &ListeningSocket) -> Watched {
         Watched { socket: socket.borrow(), waiting: None, room: None }
     }
 
@@ -103,20 +104,20 @@ impl Watched {
     }
 }
 
-fn processes(found: &[Listening]) -> impl Iterator<Item = &Process> {
+fn processes(found: &[Listening]) -> impl Iterator<Item = &ServerProcess> {
     let sockets = found.iter().flat_map(|listening| &listening.sockets);
     sockets.flat_map(|socket| &socket.sharers)
 }
 
 /// Who takes connections from a socket: of several queues only who waits for this one.
-fn takers<'a>(listening: &Listening, socket: &'a Socket) -> &'a [Process] {
+fn takers<'a>(listening: &Listening, socket: &'a ListeningSocket) -> &'a [ServerProcess] {
     if listening.sockets.len() == 1 { &socket.sharers } else { &socket.workers }
 }
 
 /// Who is handed connections by those that accept them: not one of these, and with some of the connections; and all their
 /// like.
-fn handed(listening: &Listening) -> Vec<Process> {
-    let holders: Vec<&Process> = processes(std::slice::from_ref(listening)).collect();
+fn handed(listening: &Listening) -> Vec<ServerProcess> {
+    let holders: Vec<&ServerProcess> = processes(std::slice::from_ref(listening)).collect();
     let (open, all) = (open_at(listening.address.port()), offspring(&holders));
     let some = all.iter().any(|process| connections(process.pid, &open) > 0);
     if some { all } else { Vec::new() }
@@ -130,7 +131,7 @@ fn program(listening: &Listening) -> String {
 
 fn workers(
     listening: &Listening,
-    handed: &[Process],
+    handed: &[ServerProcess],
     before: &BTreeMap<i32, Used>,
     seconds: f64,
 ) -> Vec<Worker> {
@@ -141,7 +142,7 @@ fn workers(
         for process in takers(listening, socket) {
             let epoll = process.epoll(socket.inode);
             let waits = match epoll {
-                None if somebody_waits => Waits::Turns,
+                None if somebody_waits => WaitMethod::Turns,
                 _ => waits(process, socket.inode),
             };
             let fresh = || worker(process, waits, before.get(&process.pid), seconds, &open);
@@ -151,7 +152,7 @@ fn workers(
     }
     for process in handed {
         let then = before.get(&process.pid);
-        let fresh = || worker(process, Waits::Handed, then, seconds, &open);
+        let fresh = || worker(process, WaitMethod::Handed, then, seconds, &open);
         out.entry(process.pid).or_insert_with(fresh);
     }
     out.into_values().collect()
@@ -159,8 +160,8 @@ fn workers(
 
 /// What a process has, and has used since `then`, so many seconds ago.
 fn worker(
-    process: &Process,
-    waits: Waits,
+    process: &ServerProcess,
+    waits: WaitMethod,
     then: Option<&Used>,
     seconds: f64,
     open: &BTreeSet<u64>,
@@ -213,20 +214,20 @@ fn threads<'a>(
 /// So many threads of a worker are told of.
 const MOST_THREADS: usize = 16;
 
-fn waits(process: &Process, inode: u64) -> Waits {
+fn waits(process: &ServerProcess, inode: u64) -> WaitMethod {
     if let Some(epoll) = process.epoll(inode) {
-        return if epoll.exclusive { Waits::EpollExclusive } else { Waits::Epoll };
+        return if epoll.exclusive { WaitMethod::EpollExclusive } else { WaitMethod::Epoll };
     }
     let calls = calls(process.pid);
     let any = |names: &[i64]| names.iter().any(|name| calls.contains(name));
     if calls.iter().any(is_accept) {
-        Waits::Accept
+        WaitMethod::Accept
     } else if process.has_ring {
-        Waits::IoUring
+        WaitMethod::IoUring
     } else if any(&[libc::SYS_ppoll, libc::SYS_pselect6]) || any(OLD_CALLS) {
-        Waits::Poll
+        WaitMethod::Poll
     } else {
-        Waits::Unknown
+        WaitMethod::Unknown
     }
 }
 

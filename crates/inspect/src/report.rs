@@ -12,18 +12,18 @@ pub(crate) struct Report {
     /// Processors of this machine.
     pub processors: usize,
     /// Where somebody listens.
-    pub places: Vec<Place>,
+    pub places: Vec<ListenAddress>,
     /// What could not be seen, and why.
     pub unseen: Vec<String>,
 }
 
 /// An address, and who serves it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Place {
+pub(crate) struct ListenAddress {
     pub address: String,
     /// The name of its processes.
     pub program: String,
-    pub queues: Vec<Queue>,
+    pub queues: Vec<AcceptQueue>,
     pub workers: Vec<Worker>,
     /// Open connections at this port, whoever has them.
     pub connections: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Place {
 
 /// A listening socket's queue of connections that were not accepted yet.
 #[derive(Debug, Serialize)]
-pub(crate) struct Queue {
+pub(crate) struct AcceptQueue {
     /// How many waited, at most, when it was looked at.
     pub waiting: Option<u32>,
     /// How many it takes.
@@ -48,7 +48,7 @@ pub(crate) struct Queue {
 pub(crate) struct Worker {
     pub pid: i32,
     pub name: String,
-    pub waits: Waits,
+    pub waits: WaitMethod,
     /// Its epoll instances that wait for connections: loops.
     pub loops: usize,
     pub threads: usize,
@@ -78,7 +78,7 @@ pub(crate) struct Thread {
 /// How somebody waits for connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Waits {
+pub(crate) enum WaitMethod {
     /// epoll with EPOLLEXCLUSIVE: a connection wakes one who waits.
     EpollExclusive,
     /// epoll without it: a connection wakes all who wait.
@@ -124,17 +124,17 @@ pub(crate) struct Finding {
 /// Threads that work less are not shown to people.
 const SEEN: f64 = 0.01;
 
-impl Waits {
+impl WaitMethod {
     fn words(self) -> &'static str {
         match self {
-            Waits::EpollExclusive => "epoll, a connection wakes one (EPOLLEXCLUSIVE)",
-            Waits::Epoll => "epoll, a connection wakes all",
-            Waits::IoUring => "io_uring",
-            Waits::Turns => "some wait at a time (as with accept_mutex)",
-            Waits::Accept => "accept(2)",
-            Waits::Poll => "poll(2) or select(2), a connection wakes all",
-            Waits::Handed => "is handed connections",
-            Waits::Unknown => "waits in a way that was not seen",
+            WaitMethod::EpollExclusive => "epoll, a connection wakes one (EPOLLEXCLUSIVE)",
+            WaitMethod::Epoll => "epoll, a connection wakes all",
+            WaitMethod::IoUring => "io_uring",
+            WaitMethod::Turns => "some wait at a time (as with accept_mutex)",
+            WaitMethod::Accept => "accept(2)",
+            WaitMethod::Poll => "poll(2) or select(2), a connection wakes all",
+            WaitMethod::Handed => "is handed connections",
+            WaitMethod::Unknown => "waits in a way that was not seen",
         }
     }
 }
@@ -163,9 +163,10 @@ fn number(n: Option<u32>) -> String {
     n.map_or("?".to_owned(), |n| n.to_string())
 }
 
-impl Place {
+impl ListenAddress {
     fn write(&self, out: &mut String) {
-        let handed = self.workers.iter().filter(|worker| worker.waits == Waits::Handed).count();
+        let handed =
+            self.workers.iter().filter(|worker| worker.waits == WaitMethod::Handed).count();
         let workers = self.workers.len() - handed;
         if self.workers.is_empty() {
             return self.write_hidden(out);
@@ -178,15 +179,16 @@ impl Place {
             (1, n) => format!("one queue that {n} processes share"),
             (n, _) => format!("{n} queues (SO_REUSEPORT), filled by the kernel's hash"),
         };
-        let turns = self.workers.iter().find(|worker| worker.waits == Waits::Turns);
+        let turns = self.workers.iter().find(|worker| worker.waits == WaitMethod::Turns);
         // Who is at work is not seen to wait.
-        let waiting = |worker: &&Worker| !matches!(worker.waits, Waits::Handed | Waits::Unknown);
+        let waiting =
+            |worker: &&Worker| !matches!(worker.waits, WaitMethod::Handed | WaitMethod::Unknown);
         let any = turns.or(self.workers.iter().find(waiting));
         let alone = self.queues.len() > 1 || workers == 1;
-        let waits = match any.map_or(Waits::Unknown, |worker| worker.waits) {
+        let waits = match any.map_or(WaitMethod::Unknown, |worker| worker.waits) {
             // Nobody else is there to be woken.
-            Waits::Epoll | Waits::EpollExclusive if alone => "epoll",
-            Waits::Poll if alone => "poll(2) or select(2)",
+            WaitMethod::Epoll | WaitMethod::EpollExclusive if alone => "epoll",
+            WaitMethod::Poll if alone => "poll(2) or select(2)",
             waits => waits.words(),
         };
         let _ = writeln!(out, "{} on {}: {shape}; {waits}", self.program, self.address);
@@ -197,7 +199,8 @@ impl Place {
             "worker", "cpu", "threads", "switches/s", "connections", "waiting"
         );
         for worker in &self.workers {
-            let own = |queue: &&Queue| self.queues.len() > 1 && queue.workers.contains(&worker.pid);
+            let own =
+                |queue: &&AcceptQueue| self.queues.len() > 1 && queue.workers.contains(&worker.pid);
             let waiting = self.queues.iter().find(own);
             let waiting = waiting.map_or(String::new(), |queue| number(queue.waiting));
             let _ = writeln!(
@@ -233,7 +236,8 @@ impl Place {
     }
 
     fn write_queue(&self, out: &mut String) {
-        let of = |queue: &Queue| format!("{} of {}", number(queue.waiting), number(queue.room));
+        let of =
+            |queue: &AcceptQueue| format!("{} of {}", number(queue.waiting), number(queue.room));
         let all: Vec<String> = self.queues.iter().map(of).collect();
         if all.len() == 1 || self.workers.is_empty() {
             let _ = writeln!(out, "  waiting {}", all.join(", "));

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 
 /// A process that has listening sockets.
 #[derive(Debug, Clone)]
-pub struct Process {
+pub struct ServerProcess {
     /// Its process id.
     pub pid: i32,
     /// Its name, from `comm`.
@@ -38,21 +38,21 @@ pub struct Epoll {
 
 /// A socket that listens, and who takes connections from it.
 #[derive(Debug)]
-pub struct Socket {
+pub struct ListeningSocket {
     /// Its number.
     pub inode: u64,
     /// The processes that wait for it; those that hold it, where none does.
-    pub workers: Vec<Process>,
+    pub workers: Vec<ServerProcess>,
     /// Those that hold it and do not wait for it now included: they wait in turns, as with nginx's `accept_mutex`.
-    pub sharers: Vec<Process>,
+    pub sharers: Vec<ServerProcess>,
 }
 
 /// Sockets at a port whose processes cannot be seen.
 pub(crate) fn hidden(port: u16) -> Vec<Listening> {
-    let mut out: BTreeMap<SocketAddr, Vec<Socket>> = BTreeMap::new();
+    let mut out: BTreeMap<SocketAddr, Vec<ListeningSocket>> = BTreeMap::new();
     for (inode, address) in listening(None).into_iter().filter(|(_, at)| at.port() == port) {
         let (workers, sharers) = (Vec::new(), Vec::new());
-        out.entry(address).or_default().push(Socket { inode, workers, sharers });
+        out.entry(address).or_default().push(ListeningSocket { inode, workers, sharers });
     }
     out.into_iter().map(|(address, sockets)| Listening { address, sockets }).collect()
 }
@@ -63,7 +63,7 @@ pub struct Listening {
     /// The address.
     pub address: SocketAddr,
     /// The sockets: one queue each.
-    pub sockets: Vec<Socket>,
+    pub sockets: Vec<ListeningSocket>,
 }
 
 /// What is looked for.
@@ -87,31 +87,32 @@ pub fn find(sought: &Sought) -> Vec<Listening> {
         .into_iter()
         .filter(|(_, address)| sought.port.is_none_or(|port| address.port() == port))
         .collect();
-    let named = |process: &Process| sought.name.as_ref().is_none_or(|name| *name == process.name);
-    let all: Vec<Process> =
+    let named =
+        |process: &ServerProcess| sought.name.as_ref().is_none_or(|name| *name == process.name);
+    let all: Vec<ServerProcess> =
         pids.into_iter().filter_map(|pid| read(pid, &addresses)).filter(named).collect();
-    let mut out: BTreeMap<SocketAddr, Vec<Socket>> = BTreeMap::new();
+    let mut out: BTreeMap<SocketAddr, Vec<ListeningSocket>> = BTreeMap::new();
     for (inode, address) in addresses {
-        let holders: Vec<&Process> =
+        let holders: Vec<&ServerProcess> =
             all.iter().filter(|process| process.fds.contains_key(&inode)).collect();
-        let keeps = |process: &Process| keeps_it_for_others(process, inode, &holders);
+        let keeps = |process: &ServerProcess| keeps_it_for_others(process, inode, &holders);
         let holders = || holders.iter().copied().filter(|process| !keeps(process));
-        let mut workers: Vec<Process> =
+        let mut workers: Vec<ServerProcess> =
             holders().filter(|p| p.waits.contains_key(&inode)).cloned().collect();
-        let mut sharers: Vec<Process> = holders().filter(|p| p.has_epoll).cloned().collect();
+        let mut sharers: Vec<ServerProcess> = holders().filter(|p| p.has_epoll).cloned().collect();
         if workers.is_empty() {
             workers = holders().cloned().collect();
             sharers.clone_from(&workers);
         }
         if !workers.is_empty() {
-            out.entry(address).or_default().push(Socket { inode, workers, sharers });
+            out.entry(address).or_default().push(ListeningSocket { inode, workers, sharers });
         }
     }
     out.into_iter().map(|(address, sockets)| Listening { address, sockets }).collect()
 }
 
 /// Whether a process opened a socket for its children, and takes no connections from it itself: an arbiter, a master.
-fn keeps_it_for_others(process: &Process, inode: u64, holders: &[&Process]) -> bool {
+fn keeps_it_for_others(process: &ServerProcess, inode: u64, holders: &[&ServerProcess]) -> bool {
     let is_parent = holders.iter().any(|other| parent(other.pid) == Some(process.pid));
     let waits = || process.epoll(inode).is_some() || process.has_ring;
     is_parent && !waits() && !calls(process.pid).iter().any(is_accept)
@@ -131,7 +132,7 @@ pub(crate) fn is_accept(call: &i64) -> bool {
     [libc::SYS_accept, libc::SYS_accept4].contains(call)
 }
 
-impl Socket {
+impl ListeningSocket {
     /// The socket itself, of which the process keeps its own.
     ///
     /// # Errors
@@ -171,7 +172,7 @@ pub fn ran(pid: i32) -> BTreeMap<i32, Duration> {
 }
 
 /// Those that came from these processes and have none of their listening sockets: they may be handed connections.
-pub(crate) fn offspring(of: &[&Process]) -> Vec<Process> {
+pub(crate) fn offspring(of: &[&ServerProcess]) -> Vec<ServerProcess> {
     let all: Vec<i32> = numbers("/proc").collect();
     let mut pids: Vec<i32> = of.iter().flat_map(|process| family(process.pid, &all)).collect();
     pids.sort_unstable();
@@ -180,7 +181,7 @@ pub(crate) fn offspring(of: &[&Process]) -> Vec<Process> {
     let process = |pid| {
         let name = name(pid);
         let (fds, waits) = Default::default();
-        Process { pid, name, fds, waits, has_epoll: false, has_ring: false }
+        ServerProcess { pid, name, fds, waits, has_epoll: false, has_ring: false }
     };
     let all = pids.into_iter().map(process);
     all.filter(|process| of.iter().any(|parent| parent.name == process.name)).collect()
@@ -218,7 +219,7 @@ fn listening(pid: Option<i32>) -> BTreeMap<u64, SocketAddr> {
 const LISTEN: u8 = 10;
 
 /// A socket of TCP, as `net/tcp` and `net/tcp6` list it.
-pub(crate) struct Row {
+pub(crate) struct TcpRow {
     pub own: SocketAddr,
     /// As in net/tcp_states.h: 1 is an open connection.
     pub state: u8,
@@ -226,17 +227,17 @@ pub(crate) struct Row {
 }
 
 /// The TCP sockets of a process's network, or of this one's.
-pub(crate) fn rows(pid: Option<i32>) -> Vec<Row> {
+pub(crate) fn rows(pid: Option<i32>) -> Vec<TcpRow> {
     let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
     let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{of}/net/{name}")));
     tables.iter().flatten().flat_map(|table| table.lines()).filter_map(row).collect()
 }
 
-fn row(line: &str) -> Option<Row> {
+fn row(line: &str) -> Option<TcpRow> {
     let mut fields = line.split_whitespace().skip(1);
     let own = address(fields.next()?)?;
     let state = u8::from_str_radix(fields.nth(1)?, 16).ok()?;
-    Some(Row { own, state, inode: fields.nth(5)?.parse().ok()? })
+    Some(TcpRow { own, state, inode: fields.nth(5)?.parse().ok()? })
 }
 
 /// The number of the socket that a link of `/proc/PID/fd` leads to, `socket:[123]`.
@@ -262,7 +263,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 }
 
 /// A process that has some of these sockets.
-fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<Process> {
+fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<ServerProcess> {
     let (mut fds, mut of_fd, mut epolls) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     let mut has_ring = false;
     for fd in numbers(&format!("/proc/{pid}/fd")) {
@@ -291,7 +292,7 @@ fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<Process> {
             known.exclusive &= exclusive;
         }
     }
-    Some(Process { pid, name: name(pid), fds, waits, has_epoll, has_ring })
+    Some(ServerProcess { pid, name: name(pid), fds, waits, has_epoll, has_ring })
 }
 
 /// EPOLLEXCLUSIVE in linux/eventpoll.h.
@@ -305,7 +306,7 @@ fn target(line: &str) -> Option<(i32, u32)> {
     Some((fd, u32::from_str_radix(words.next()?, 16).ok()?))
 }
 
-impl Process {
+impl ServerProcess {
     /// How it waits for a socket in epoll, if it does.
     pub fn epoll(&self, inode: u64) -> Option<Epoll> {
         self.waits.get(&inode).copied()

@@ -1,12 +1,12 @@
 //! What the figures mean, in words. Pure.
 
-use crate::report::{Finding, Place, Severity, Waits, Worker};
+use crate::report::{Finding, ListenAddress, Severity, WaitMethod, Worker};
 
 /// A worker this busy has no time left.
 const FULL: f64 = 0.9;
 
 /// The findings about a place, the worst first; at least one.
-pub(crate) fn findings(place: &Place, processors: usize) -> Vec<Finding> {
+pub(crate) fn findings(place: &ListenAddress, processors: usize) -> Vec<Finding> {
     let rules = [overflow, queue_of_one, skewed, herd, hot];
     let mut out: Vec<Finding> = rules.iter().filter_map(|rule| rule(place)).collect();
     out.extend(overloaded(place, processors));
@@ -26,19 +26,19 @@ fn name(worker: &Worker) -> String {
     format!("{} {}", worker.name, worker.pid)
 }
 
-fn is_nginx(place: &Place) -> bool {
+fn is_nginx(place: &ListenAddress) -> bool {
     place.program == "nginx"
 }
 
 /// Who serves connections: where some are handed them, these.
-fn serving(place: &Place) -> Vec<&Worker> {
-    let handed = |worker: &&Worker| worker.waits == Waits::Handed;
+fn serving(place: &ListenAddress) -> Vec<&Worker> {
+    let handed = |worker: &&Worker| worker.waits == WaitMethod::Handed;
     let some: Vec<&Worker> = place.workers.iter().filter(handed).collect();
     if some.is_empty() { place.workers.iter().collect() } else { some }
 }
 
 /// One worker has most of the connections while others have none.
-fn skewed(place: &Place) -> Option<Finding> {
+fn skewed(place: &ListenAddress) -> Option<Finding> {
     let serving = serving(place);
     let all: usize = serving.iter().map(|worker| worker.connections).sum();
     let first = serving.iter().max_by_key(|worker| worker.connections)?;
@@ -55,16 +55,16 @@ fn skewed(place: &Place) -> Option<Finding> {
         first.connections
     );
     let one_queue = place.queues.len() == 1;
-    let in_turns = place.workers.iter().any(|worker| worker.waits == Waits::Turns);
+    let in_turns = place.workers.iter().any(|worker| worker.waits == WaitMethod::Turns);
     let why = match (one_queue, first.waits) {
-        (_, Waits::Handed) => "one process accepts all connections and hands them on",
+        (_, WaitMethod::Handed) => "one process accepts all connections and hands them on",
         (true, _) if in_turns => {
             "not all wait at the queue (with accept_mutex one at a time does), and who waits takes most"
         }
-        (true, Waits::EpollExclusive) => {
+        (true, WaitMethod::EpollExclusive) => {
             "all wait at one queue, and the kernel wakes the first in its list, again and again the same one while it sleeps between two connections"
         }
-        (true, Waits::Epoll | Waits::Poll) => {
+        (true, WaitMethod::Epoll | WaitMethod::Poll) => {
             "all wait at one queue and are all woken; whoever is awake already takes most"
         }
         (true, _) => "all wait at one queue, and whoever is first takes",
@@ -73,7 +73,7 @@ fn skewed(place: &Place) -> Option<Finding> {
         }
     };
     let advice = match (one_queue, is_nginx(place)) {
-        _ if first.waits == Waits::Handed => {
+        _ if first.waits == WaitMethod::Handed => {
             "let it hand them out by what each has, or have the workers listen themselves, with SO_REUSEPORT (then see `weir balance`)"
         }
         (true, true) => {
@@ -89,7 +89,7 @@ fn skewed(place: &Place) -> Option<Finding> {
 }
 
 /// Somebody waits for one worker while another one has time.
-fn queue_of_one(place: &Place) -> Option<Finding> {
+fn queue_of_one(place: &ListenAddress) -> Option<Finding> {
     if place.queues.len() < 2 {
         return None;
     }
@@ -108,7 +108,7 @@ fn queue_of_one(place: &Place) -> Option<Finding> {
 }
 
 /// A queue is full, or nearly.
-fn overflow(place: &Place) -> Option<Finding> {
+fn overflow(place: &ListenAddress) -> Option<Finding> {
     let fullest = place.queues.iter().filter_map(|queue| queue.waiting.zip(queue.room));
     let (waiting, room) = fullest.max_by_key(|(waiting, _)| *waiting)?;
     let dropped = place.overflows.unwrap_or(0);
@@ -128,11 +128,11 @@ fn overflow(place: &Place) -> Option<Finding> {
 }
 
 /// Each connection wakes everybody.
-fn herd(place: &Place) -> Option<Finding> {
+fn herd(place: &ListenAddress) -> Option<Finding> {
     let one_queue = place.queues.len() == 1;
-    let waits = |worker: &&Worker| matches!(worker.waits, Waits::Epoll | Waits::Poll);
+    let waits = |worker: &&Worker| matches!(worker.waits, WaitMethod::Epoll | WaitMethod::Poll);
     let woken = place.workers.iter().filter(waits).count();
-    let polls = place.workers.iter().any(|worker| worker.waits == Waits::Poll);
+    let polls = place.workers.iter().any(|worker| worker.waits == WaitMethod::Poll);
     if !one_queue || woken < 2 {
         return None;
     }
@@ -156,7 +156,7 @@ fn herd(place: &Place) -> Option<Finding> {
 }
 
 /// One worker works and the others do not.
-fn hot(place: &Place) -> Option<Finding> {
+fn hot(place: &ListenAddress) -> Option<Finding> {
     let count = place.workers.len();
     let first = place.workers.iter().max_by(|a, b| a.cpu.total_cmp(&b.cpu))?;
     let others = place.workers.iter().map(|worker| worker.cpu).sum::<f64>() - first.cpu;
@@ -170,7 +170,7 @@ fn hot(place: &Place) -> Option<Finding> {
 }
 
 /// Nobody has time, though the machine may.
-fn overloaded(place: &Place, processors: usize) -> Option<Finding> {
+fn overloaded(place: &ListenAddress, processors: usize) -> Option<Finding> {
     let threads: usize = place.workers.iter().map(|worker| worker.loops.max(1)).sum();
     let all_full =
         !place.workers.is_empty() && place.workers.iter().all(|worker| worker.busiest > FULL);
@@ -195,15 +195,15 @@ fn overloaded(place: &Place, processors: usize) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Queue;
+    use crate::report::AcceptQueue;
 
-    fn place(connections: &[usize], queues: &[u32]) -> Place {
+    fn place(connections: &[usize], queues: &[u32]) -> ListenAddress {
         let workers: Vec<Worker> = (1..)
             .zip(connections)
             .map(|(pid, connections)| Worker {
                 pid,
                 name: "nginx".to_owned(),
-                waits: Waits::EpollExclusive,
+                waits: WaitMethod::EpollExclusive,
                 loops: 1,
                 threads: 1,
                 cpu: 0.1,
@@ -213,7 +213,7 @@ mod tests {
                 connections: *connections,
             })
             .collect();
-        let queue = |(pid, waiting): (i32, &u32)| Queue {
+        let queue = |(pid, waiting): (i32, &u32)| AcceptQueue {
             waiting: Some(*waiting),
             room: Some(511),
             workers: if queues.len() == 1 {
@@ -222,7 +222,7 @@ mod tests {
                 vec![pid]
             },
         };
-        Place {
+        ListenAddress {
             address: "127.0.0.1:80".to_owned(),
             program: "nginx".to_owned(),
             queues: (1..).zip(queues).map(queue).collect(),
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_process_that_accepts_for_others_is_not_one_without_connections() {
         let mut node = place(&[0, 2, 2, 2], &[0]);
-        node.workers[1..].iter_mut().for_each(|worker| worker.waits = Waits::Handed);
+        node.workers[1..].iter_mut().for_each(|worker| worker.waits = WaitMethod::Handed);
         assert_eq!(said(&node), ["nothing is wrong that can be seen from outside"]);
         node.workers[1].connections = 20;
         let found = findings(&node, 4);
@@ -244,7 +244,7 @@ mod tests {
         assert!(found[0].why.contains("hands them on"), "{found:?}");
     }
 
-    fn said(place: &Place) -> Vec<String> {
+    fn said(place: &ListenAddress) -> Vec<String> {
         findings(place, 4).into_iter().map(|finding| finding.what).collect()
     }
 
@@ -283,9 +283,9 @@ mod tests {
     #[test]
     fn a_herd_is_told() {
         let mut herd = place(&[5, 5], &[0]);
-        herd.workers.iter_mut().for_each(|worker| worker.waits = Waits::Epoll);
+        herd.workers.iter_mut().for_each(|worker| worker.waits = WaitMethod::Epoll);
         assert!(said(&herd)[0].starts_with("a connection wakes up to 2 workers"));
-        herd.workers.iter_mut().for_each(|worker| worker.waits = Waits::Poll);
+        herd.workers.iter_mut().for_each(|worker| worker.waits = WaitMethod::Poll);
         assert!(findings(&herd, 4)[0].why.contains("poll(2) or select(2)"));
     }
 }

@@ -1,7 +1,7 @@
 //! Charts: rows of dots on one scale. The page draws them without a picture's fixed size, so that they are legible on a phone.
 
 use serde::{Deserialize, Serialize};
-use weir_bench::Outcome;
+use weir_bench::RunOutcome;
 
 /// How values become places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,12 +22,12 @@ pub(crate) struct Chart {
     pub(crate) scale: Scale,
     /// The first dots of each row are these, and get a number each; the others are dots alone.
     pub(crate) columns: Vec<String>,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<ChartRow>,
 }
 
 /// A row of a chart.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
+pub(crate) struct ChartRow {
     pub(crate) label: String,
     pub(crate) dots: Vec<Dot>,
 }
@@ -66,7 +66,7 @@ impl Chart {
     /// The times of these runs.
     pub(crate) fn percentiles<'a>(
         title: &str,
-        runs: impl IntoIterator<Item = (&'a str, &'a Outcome)>,
+        runs: impl IntoIterator<Item = (&'a str, &'a RunOutcome)>,
     ) -> Chart {
         let columns = ["p50", "p90", "p99", "p99.9", "max"];
         let mut chart = Chart::new(title, "ms, less is better", Scale::Log, &columns);
@@ -81,7 +81,7 @@ impl Chart {
     pub(crate) fn row(&mut self, label: &str, values: impl IntoIterator<Item = f64>) {
         let dot = |value: f64| Dot(if value.is_finite() { vec![value] } else { Vec::new() });
         let dots = values.into_iter().map(dot).collect();
-        self.rows.push(Row { label: label.to_owned(), dots });
+        self.rows.push(ChartRow { label: label.to_owned(), dots });
     }
 
     /// Adds what another round has measured.

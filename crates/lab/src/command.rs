@@ -6,11 +6,11 @@ use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::experiments::{ALL, Experiment, why_absent};
-use crate::finding::Finding;
+use crate::finding::LabFinding;
 use crate::lab::Lab;
 use crate::program::{Family, Program};
-use crate::report::{self, Machine};
-use crate::running::Running;
+use crate::report::{self, MachineFacts};
+use crate::running::RunningServer;
 use crate::slow_disk;
 
 /// Repeats the published experiments about accept queues on this machine.
@@ -18,11 +18,11 @@ use crate::slow_disk;
 #[command(name = "weir lab", bin_name = "weir lab")]
 pub struct Options {
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LabCommand {
     /// Says which experiments there are, and what they ask
     List,
     /// Runs experiments and writes what they find
@@ -86,24 +86,24 @@ enum Command {
 /// `weir lab`: the exit status.
 pub fn lab(options: Options) -> i32 {
     let done = match options.command {
-        Command::List => {
+        LabCommand::List => {
             list();
             Ok(())
         }
-        Command::Run { names, servers, brief, rounds, dir } => {
+        LabCommand::Run { names, servers, brief, rounds, dir } => {
             let rounds = rounds.unwrap_or(if brief { 1 } else { 3 });
             run(&names, &servers, brief, rounds, &dir)
         }
-        Command::Doctor { conf, servers, brief } => advise(&conf, &servers, brief),
-        Command::Sim { explain: true, .. } => {
+        LabCommand::Doctor { conf, servers, brief } => advise(&conf, &servers, brief),
+        LabCommand::Sim { explain: true, .. } => {
             print!("{}", crate::explain::explain());
             Ok(())
         }
-        Command::Sim { servers, workers, model, brief, .. } => {
+        LabCommand::Sim { servers, workers, model, brief, .. } => {
             simulate(&servers, &workers, model, brief)
         }
-        Command::Slowdisk(options) => slow_disk::run(options),
-        Command::Report { dir } => report(&dir),
+        LabCommand::Slowdisk(options) => slow_disk::run(options),
+        LabCommand::Report { dir } => report(&dir),
     };
     match done {
         Ok(()) => 0,
@@ -134,7 +134,7 @@ fn run(
     let lab = Lab { programs, brief, bar };
     lab.bar.set_prefix("machine");
     lab.step("how quiet is it?");
-    let machine = Machine::look(&lab.programs, brief);
+    let machine = MachineFacts::look(&lab.programs, brief);
     let mut failed = Vec::new();
     for experiment in chosen {
         lab.bar.set_prefix(experiment.name);
@@ -143,7 +143,7 @@ fn run(
             lab.bar.inc(1);
             done
         });
-        let shown = done.collect::<Result<Vec<_>, _>>().map(Finding::of_rounds);
+        let shown = done.collect::<Result<Vec<_>, _>>().map(LabFinding::of_rounds);
         match shown {
             Ok(None) => {}
             Ok(Some(mut finding)) => {
@@ -178,7 +178,7 @@ fn simulate(servers: &[String], workers: &[usize], model: bool, brief: bool) -> 
     let lab = Lab { programs, brief, bar: ProgressBar::new_spinner() };
     let finding = crate::experiments::sim::study(&lab, workers);
     lab.bar.finish_and_clear();
-    println!("{}\n{}", finding?.text(), Machine::look(&lab.programs, brief).text());
+    println!("{}\n{}", finding?.text(), MachineFacts::look(&lab.programs, brief).text());
     Ok(())
 }
 
@@ -188,7 +188,7 @@ fn advise(conf: &Path, servers: &[String], brief: bool) -> Result<(), String> {
     let lab = Lab { programs, brief, bar };
     let advice = crate::doctor::advise(&lab, conf);
     lab.bar.finish_and_clear();
-    println!("{}\n{}", advice?, Machine::look(&lab.programs, brief).text());
+    println!("{}\n{}", advice?, MachineFacts::look(&lab.programs, brief).text());
     Ok(())
 }
 
@@ -243,5 +243,5 @@ fn given(servers: &[String]) -> Result<Vec<Program>, String> {
 }
 
 fn calibrated(program: Program) -> Program {
-    program.calibrated(Running::can_open_slowly, Running::time_of_work)
+    program.calibrated(RunningServer::can_open_slowly, RunningServer::time_of_work)
 }

@@ -16,19 +16,19 @@ pub(crate) struct Table {
 
 /// What is shown, in the order in which it is read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Part {
+pub(crate) enum FindingPart {
     Table(Table),
     /// Texts in columns of their own, side by side where there is room.
     Blocks(Vec<String>),
     Remark(String),
     Chart(Chart),
     /// Histograms side by side.
-    Histograms(Vec<Histogram>),
+    Histograms(Vec<DoublingHistogram>),
 }
 
 /// How many values are in each row of a histogram whose rows double.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Histogram {
+pub(crate) struct DoublingHistogram {
     pub(crate) title: String,
     /// Where a row begins, and how many values it has.
     pub(crate) rows: Vec<(u64, u64)>,
@@ -36,16 +36,16 @@ pub(crate) struct Histogram {
     text: String,
 }
 
-impl Histogram {
-    pub(crate) fn new(title: &str, values: &Log2, median: f64) -> Histogram {
+impl DoublingHistogram {
+    pub(crate) fn new(title: &str, values: &Log2, median: f64) -> DoublingHistogram {
         let text = values.render(title, median);
-        Histogram { title: title.to_owned(), rows: values.rows().collect(), text }
+        DoublingHistogram { title: title.to_owned(), rows: values.rows().collect(), text }
     }
 }
 
 /// The answer in a line and a figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Verdict {
+pub(crate) struct LabVerdict {
     /// Of the round that is shown.
     pub(crate) figure: f64,
     /// What the figure counts.
@@ -58,16 +58,16 @@ pub(crate) struct Verdict {
 
 /// Everything that an experiment leaves behind.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Finding {
+pub(crate) struct LabFinding {
     /// Published figures and those of this machine: what, there, here.
     beside: Vec<[String; 3]>,
     /// Where this machine differs, and why.
     because: Vec<String>,
-    parts: Vec<Part>,
+    parts: Vec<FindingPart>,
     /// Name and tab-separated values.
     #[serde(skip)]
     pub(crate) raw: Vec<(String, String)>,
-    verdict: Option<Verdict>,
+    verdict: Option<LabVerdict>,
 }
 
 impl Table {
@@ -117,7 +117,7 @@ impl Table {
     }
 }
 
-impl Finding {
+impl LabFinding {
     /// A published figure and its counterpart.
     pub(crate) fn beside(&mut self, what: &str, published: &str, here: impl Into<String>) {
         self.beside.push([what.to_owned(), published.to_owned(), here.into()]);
@@ -130,44 +130,44 @@ impl Finding {
 
     /// A table, to be read and as raw data.
     pub(crate) fn table(&mut self, name: &str, table: &Table) {
-        self.parts.push(Part::Table(table.clone()));
+        self.parts.push(FindingPart::Table(table.clone()));
         self.raw.push((name.to_owned(), table.tsv()));
     }
 
     /// A remark.
     pub(crate) fn remark(&mut self, text: &str) {
-        self.parts.push(Part::Remark(text.to_owned()));
+        self.parts.push(FindingPart::Remark(text.to_owned()));
     }
 
     /// Texts whose lines stay as they are, side by side where there is room.
     pub(crate) fn blocks(&mut self, texts: Vec<String>) {
-        self.parts.push(Part::Blocks(texts));
+        self.parts.push(FindingPart::Blocks(texts));
     }
 
     /// A chart.
     pub(crate) fn chart(&mut self, chart: Chart) {
-        self.parts.push(Part::Chart(chart));
+        self.parts.push(FindingPart::Chart(chart));
     }
 
     /// Histograms side by side.
-    pub(crate) fn histograms(&mut self, all: Vec<Histogram>) {
-        self.parts.push(Part::Histograms(all));
+    pub(crate) fn histograms(&mut self, all: Vec<DoublingHistogram>) {
+        self.parts.push(FindingPart::Histograms(all));
     }
 
     /// The answer in a figure and a line.
     pub(crate) fn verdict(&mut self, figure: f64, unit: &str, line: String) {
         let rounds = vec![figure];
-        self.verdict = Some(Verdict { figure, unit: unit.to_owned(), line, rounds });
+        self.verdict = Some(LabVerdict { figure, unit: unit.to_owned(), line, rounds });
     }
 
     /// What is said of it in one line.
-    pub(crate) fn answer(&self) -> Option<&Verdict> {
+    pub(crate) fn answer(&self) -> Option<&LabVerdict> {
         self.verdict.as_ref()
     }
 
     /// Of several rounds the one with the middle answer, with the ranges of all in its charts.
-    pub(crate) fn of_rounds(mut rounds: Vec<Finding>) -> Option<Finding> {
-        let figure = |finding: &Finding| finding.verdict.as_ref().map_or(0.0, |v| v.figure);
+    pub(crate) fn of_rounds(mut rounds: Vec<LabFinding>) -> Option<LabFinding> {
+        let figure = |finding: &LabFinding| finding.verdict.as_ref().map_or(0.0, |v| v.figure);
         rounds.sort_by(|a, b| figure(a).total_cmp(&figure(b)));
         let mut shown = rounds.get(rounds.len() / 2)?.clone();
         if let Some(verdict) = &mut shown.verdict {
@@ -201,36 +201,36 @@ impl Finding {
         &self.because
     }
 
-    pub(crate) fn parts(&self) -> &[Part] {
+    pub(crate) fn parts(&self) -> &[FindingPart] {
         &self.parts
     }
 
     /// All of it for a terminal.
     pub(crate) fn text(&self) -> String {
-        let mut texts: Vec<String> = self.verdict.iter().map(Verdict::text).collect();
+        let mut texts: Vec<String> = self.verdict.iter().map(LabVerdict::text).collect();
         texts.extend(self.comparison().iter().map(Table::text));
         texts.extend(self.because.iter().map(|text| wrap(text)));
         texts.extend(self.parts.iter().filter_map(|part| match part {
-            Part::Table(table) => Some(table.text()),
-            Part::Blocks(blocks) => Some(blocks.join("\n")),
-            Part::Remark(text) => Some(wrap(text)),
-            Part::Histograms(all) => {
+            FindingPart::Table(table) => Some(table.text()),
+            FindingPart::Blocks(blocks) => Some(blocks.join("\n")),
+            FindingPart::Remark(text) => Some(wrap(text)),
+            FindingPart::Histograms(all) => {
                 Some(all.iter().map(|h| h.text.as_str()).collect::<Vec<_>>().join("\n"))
             }
-            Part::Chart(_) => None,
+            FindingPart::Chart(_) => None,
         }));
         texts.join("\n")
     }
 }
 
-fn chart_of(part: &mut Part) -> Option<&mut Chart> {
+fn chart_of(part: &mut FindingPart) -> Option<&mut Chart> {
     match part {
-        Part::Chart(chart) => Some(chart),
+        FindingPart::Chart(chart) => Some(chart),
         _ => None,
     }
 }
 
-impl Verdict {
+impl LabVerdict {
     /// `2.5 to 3.1 in 3 rounds`, if there were several.
     pub(crate) fn range(&self) -> Option<String> {
         let least = self.rounds.iter().copied().min_by(f64::total_cmp)?;

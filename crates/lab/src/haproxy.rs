@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use crate::program::{Setup, Work};
+use crate::program::{HandlerWork, ServerSetup};
 
 /// The script that holds up a thread, where one is wanted.
 pub(crate) const SCRIPT: &str = "work.lua";
 
 /// The configuration text; `bind` is what follows the address. It logs to standard output.
-pub(crate) fn configuration(setup: &Setup, bind: &str, dir: &Path, port: u16) -> String {
+pub(crate) fn configuration(setup: &ServerSetup, bind: &str, dir: &Path, port: u16) -> String {
     let threads = setup.processes * setup.threads;
     let log = if setup.log { "log stdout format raw local0" } else { "" };
     let script = dir.join(SCRIPT);
@@ -54,12 +54,12 @@ frontend lab
 
 /// A script whose action holds up its thread: by opening a file that takes its time, or by counting,
 /// how far having been measured when it is loaded, while there is only one thread.
-pub(crate) fn script(work: Work, slow_file: &Path) -> String {
+pub(crate) fn script(work: HandlerWork, slow_file: &Path) -> String {
     let deed = match work {
-        Work::Sleep(_) | Work::Either(..) => {
+        HandlerWork::Sleep(_) | HandlerWork::Either(..) => {
             format!("local file = io.open('{}') if file then file:close() end", slow_file.display())
         }
-        Work::Spin(time) => format!("count({} / each)", time.as_secs_f64()),
+        HandlerWork::Spin(time) => format!("count({} / each)", time.as_secs_f64()),
     };
     format!(
         "local function count(n) local x = 0 for i = 1, n do x = x + i end return x end
@@ -79,19 +79,20 @@ mod tests {
 
     #[test]
     fn it_logs_if_it_is_to() {
-        let setup = Setup { processes: 3, log: true, ..Setup::default() };
+        let setup = ServerSetup { processes: 3, log: true, ..ServerSetup::default() };
         let text = configuration(&setup, " shards by-thread", Path::new("/x"), 8080);
         assert!(text.contains("nbthread 3\n"), "{text}");
         assert!(text.contains("bind 127.0.0.1:8080 backlog 4096 shards by-thread\n"), "{text}");
         assert!(text.contains("log stdout"), "{text}");
-        let silent = configuration(&Setup::default(), "", Path::new("/x"), 1);
+        let silent = configuration(&ServerSetup::default(), "", Path::new("/x"), 1);
         assert!(!silent.contains("log stdout") && !silent.contains("lua"), "{silent}");
     }
 
     #[test]
     fn it_is_held_up_by_a_script() {
-        let work = Work::Spin(Duration::from_millis(2));
-        let setup = Setup { work: Some(work), events: "use select;", ..Setup::default() };
+        let work = HandlerWork::Spin(Duration::from_millis(2));
+        let setup =
+            ServerSetup { work: Some(work), events: "use select;", ..ServerSetup::default() };
         let text = configuration(&setup, "", Path::new("/x"), 1);
         assert!(text.contains("lua-load-per-thread /x/work.lua\n"), "{text}");
         assert!(
@@ -99,7 +100,7 @@ mod tests {
             "{text}"
         );
         assert!(script(work, Path::new("/x/slow/file")).contains("count(0.002 / each)"));
-        let sleep = script(Work::Sleep(Duration::from_millis(2)), Path::new("/x/slow/file"));
+        let sleep = script(HandlerWork::Sleep(Duration::from_millis(2)), Path::new("/x/slow/file"));
         assert!(sleep.contains("io.open('/x/slow/file')"), "{sleep}");
     }
 }

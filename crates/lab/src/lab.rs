@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use weir_bench::{Closing, Outcome, Pace, Plan, Progress, Url, Watcher};
+use weir_bench::{Closing, LoadPlan, Pace, RunOutcome, RunProgress, RunWatcher, Url};
 
 use crate::program::{Family, Program, Subject};
-use crate::running::Running;
+use crate::running::RunningServer;
 
 /// The room and its tools.
 pub(crate) struct Lab {
@@ -88,10 +88,10 @@ impl Lab {
     /// Loads a server; `during` hears of the time that has passed.
     pub(crate) fn load(
         &self,
-        server: &Running,
+        server: &RunningServer,
         load: &Traffic,
         during: &mut dyn FnMut(Duration),
-    ) -> Result<Outcome, String> {
+    ) -> Result<RunOutcome, String> {
         self.load_at("/", server, load, during)
     }
 
@@ -99,13 +99,13 @@ impl Lab {
     pub(crate) fn load_at(
         &self,
         path: &str,
-        server: &Running,
+        server: &RunningServer,
         load: &Traffic,
         during: &mut dyn FnMut(Duration),
-    ) -> Result<Outcome, String> {
+    ) -> Result<RunOutcome, String> {
         let url = Url::parse(&format!("http://a.a{path}")).map_err(|e| e.to_string())?;
         let mut plan =
-            Plan::get(&[url], Some(&server.address().into())).map_err(|e| e.to_string())?;
+            LoadPlan::get(&[url], Some(&server.address().into())).map_err(|e| e.to_string())?;
         (plan.connections, plan.closing, plan.pace) = (load.connections, load.closing, load.pace);
         (plan.requests, plan.duration) = (load.requests, Some(load.time));
         plan.connect_first = load.connect_first;
@@ -116,9 +116,9 @@ impl Lab {
     /// Does what a plan says; `during` hears of the time that has passed.
     pub(crate) fn run(
         &self,
-        plan: &Plan,
+        plan: &LoadPlan,
         during: &mut dyn FnMut(Duration),
-    ) -> Result<Outcome, String> {
+    ) -> Result<RunOutcome, String> {
         weir_bench::run(plan, &mut Eye { bar: &self.bar, during }).map_err(|e| e.to_string())
     }
 }
@@ -128,8 +128,8 @@ struct Eye<'a> {
     during: &'a mut dyn FnMut(Duration),
 }
 
-impl Watcher for Eye<'_> {
-    fn progress(&mut self, progress: &Progress) {
+impl RunWatcher for Eye<'_> {
+    fn progress(&mut self, progress: &RunProgress) {
         self.bar.tick();
         (self.during)(progress.elapsed);
     }

@@ -51,12 +51,12 @@ pub(crate) struct Subject {
 
 /// What the server is to do.
 #[derive(Clone, Debug)]
-pub(crate) struct Setup {
+pub(crate) struct ServerSetup {
     pub(crate) processes: usize,
     /// Loops per process; weir only.
     pub(crate) threads: usize,
     /// Each request blocks its loop for so long.
-    pub(crate) work: Option<Work>,
+    pub(crate) work: Option<HandlerWork>,
     /// Log who served which connection.
     pub(crate) log: bool,
     /// More lines for `events`.
@@ -69,7 +69,7 @@ pub(crate) struct Setup {
 
 /// How a handler blocks its loop.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Work {
+pub(crate) enum HandlerWork {
     /// Without using the CPU.
     Sleep(Duration),
     /// Computing.
@@ -78,21 +78,21 @@ pub(crate) enum Work {
     Either(Duration, Duration, f64),
 }
 
-impl Work {
+impl HandlerWork {
     /// For how long it sleeps, if it does.
     pub(crate) fn sleeps(self) -> Option<Spread> {
         match self {
-            Work::Sleep(time) => Some(Spread::Fixed(time)),
-            Work::Either(usual, rare, share) => Some(Spread::Either(usual, rare, share)),
-            Work::Spin(_) => None,
+            HandlerWork::Sleep(time) => Some(Spread::Fixed(time)),
+            HandlerWork::Either(usual, rare, share) => Some(Spread::Either(usual, rare, share)),
+            HandlerWork::Spin(_) => None,
         }
     }
 }
 
-impl Default for Setup {
+impl Default for ServerSetup {
     fn default() -> Self {
         let (http, server) = Default::default();
-        Setup { processes: 4, threads: 1, work: None, log: false, events: "", http, server }
+        ServerSetup { processes: 4, threads: 1, work: None, log: false, events: "", http, server }
     }
 }
 
@@ -250,12 +250,12 @@ impl Subject {
     }
 
     /// Processes that serve.
-    pub(crate) fn processes(&self, setup: &Setup) -> usize {
+    pub(crate) fn processes(&self, setup: &ServerSetup) -> usize {
         if self.program.family == Family::Haproxy { 1 } else { setup.processes }
     }
 
     /// The configuration text. `dir` gets the log and the pid file.
-    pub(crate) fn configuration(&self, setup: &Setup, dir: &Path, port: u16) -> String {
+    pub(crate) fn configuration(&self, setup: &ServerSetup, dir: &Path, port: u16) -> String {
         if self.program.family == Family::Haproxy {
             return crate::haproxy::configuration(setup, self.listen, dir, port);
         }
@@ -284,7 +284,7 @@ impl Subject {
         } else {
             line("access_log off;");
         }
-        if self.program.lua.is_some() && setup.work.and_then(Work::sleeps).is_some() {
+        if self.program.lua.is_some() && setup.work.and_then(HandlerWork::sleeps).is_some() {
             line("init_by_lua_block { ffi = require 'ffi'; ffi.cdef 'int usleep(unsigned int);' }");
             line("init_worker_by_lua_block { math.randomseed(ngx.worker.pid()) }");
         }
@@ -311,8 +311,8 @@ impl Subject {
 }
 
 /// Of weir's two kinds of handlers how often which is asked for, and their locations.
-fn kinds(work: Work) -> Option<(String, String)> {
-    let Work::Either(usual, rare, share) = work else { return None };
+fn kinds(work: HandlerWork) -> Option<(String, String)> {
+    let HandlerWork::Either(usual, rare, share) = work else { return None };
     let location = |kind: &str, time: Duration| {
         format!("location = /{kind} {{ work sleep {}ms; return 200 $loop; }}", millis(time))
     };
@@ -320,25 +320,27 @@ fn kinds(work: Work) -> Option<(String, String)> {
     Some((often, [location("rare", rare), location("usual", usual)].join("\n")))
 }
 
-fn handler(weir: bool, work: Option<Work>, who: &str) -> String {
+fn handler(weir: bool, work: Option<HandlerWork>, who: &str) -> String {
     let answer = format!("return 200 \"{who}\";");
     match (work, weir) {
         (None, _) => answer,
-        (Some(Work::Sleep(time)), true) => format!("work sleep {}ms; {answer}", millis(time)),
-        (Some(Work::Either(..)), true) => "rewrite ^ /$kind last;".to_owned(),
-        (Some(Work::Spin(time)), true) => format!("work spin {}ms; {answer}", millis(time)),
-        (Some(Work::Sleep(time)), false) => {
+        (Some(HandlerWork::Sleep(time)), true) => {
+            format!("work sleep {}ms; {answer}", millis(time))
+        }
+        (Some(HandlerWork::Either(..)), true) => "rewrite ^ /$kind last;".to_owned(),
+        (Some(HandlerWork::Spin(time)), true) => format!("work spin {}ms; {answer}", millis(time)),
+        (Some(HandlerWork::Sleep(time)), false) => {
             let micros = time.as_micros();
             format!("content_by_lua_block {{ ffi.C.usleep({micros}) ngx.print(ngx.var.pid) }}")
         }
-        (Some(Work::Either(usual, rare, share)), false) => {
+        (Some(HandlerWork::Either(usual, rare, share)), false) => {
             let (usual, rare) = (usual.as_micros(), rare.as_micros());
             format!(
                 "content_by_lua_block {{ ffi.C.usleep(math.random() < {share} and {rare} or {usual}) \
                  ngx.print(ngx.var.pid) }}"
             )
         }
-        (Some(Work::Spin(time)), false) => {
+        (Some(HandlerWork::Spin(time)), false) => {
             let seconds = time.as_secs_f64();
             format!(
                 "content_by_lua_block {{ local t = os.clock() while os.clock() - t < {seconds} do \
@@ -349,8 +351,8 @@ fn handler(weir: bool, work: Option<Work>, who: &str) -> String {
 }
 
 /// Without Lua a pattern that is hard to refuse keeps the worker busy.
-fn hard_handler(length_of_ms: f64, work: Work) -> String {
-    let (Work::Sleep(time) | Work::Spin(time) | Work::Either(time, ..)) = work;
+fn hard_handler(length_of_ms: f64, work: HandlerWork) -> String {
+    let (HandlerWork::Sleep(time) | HandlerWork::Spin(time) | HandlerWork::Either(time, ..)) = work;
     let text = "a".repeat((length_of_ms * (time.as_secs_f64() * 1e3).cbrt()) as usize);
     format!("set $work {text}b; if ($work ~ {HARD_PATTERN}) {{ return 500; }} return 200 \"$pid\";")
 }

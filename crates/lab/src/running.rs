@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{Family, Program, Setup, Subject, Work};
+use crate::program::{Family, HandlerWork, Program, ServerSetup, Subject};
 use crate::slow_disk::{Delays, SlowDisk, Spread};
 
 /// How long a server may take to start, to settle and to end.
@@ -21,7 +21,7 @@ const TRIALS: usize = 20;
 const GLANCE: Duration = Duration::from_millis(2);
 
 /// A started server; ended, with its files, when it is dropped.
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     child: Child,
     dir: PathBuf,
     subject: Subject,
@@ -33,7 +33,7 @@ pub(crate) struct Running {
 
 /// Requests and connections by worker.
 #[derive(Default)]
-pub(crate) struct Served {
+pub(crate) struct ServedByWorker {
     /// Requests of each worker that served any.
     pub(crate) requests: BTreeMap<String, u64>,
     /// Connections of each worker that served any.
@@ -42,13 +42,14 @@ pub(crate) struct Served {
     pub(crate) by_path: BTreeMap<(String, String), u64>,
 }
 
-impl Running {
+impl RunningServer {
     /// Starts a server, and waits until its workers sleep.
-    pub(crate) fn start(subject: &Subject, setup: &Setup) -> Result<Running, String> {
+    pub(crate) fn start(subject: &Subject, setup: &ServerSetup) -> Result<RunningServer, String> {
         let port = free_port().map_err(|e| format!("no port: {e}"))?;
         let dir = std::env::temp_dir().join(format!("weir-lab-{}-{port}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-        let time = setup.work.and_then(Work::sleeps).filter(|_| subject.program.opens_slowly);
+        let time =
+            setup.work.and_then(HandlerWork::sleeps).filter(|_| subject.program.opens_slowly);
         let disk = time.map(|time| slow_disk(&dir, time)).transpose()?;
         let conf = subject.configuration(setup, &dir, port);
         let file = dir.join("nginx.conf");
@@ -67,7 +68,7 @@ impl Running {
         }
         let child = command.spawn().map_err(|e| format!("{}: {e}", subject.label))?;
         let (subject, processes) = (subject.clone(), subject.processes(setup));
-        let mut running = Running { child, dir, subject, port, processes, disk };
+        let mut running = RunningServer { child, dir, subject, port, processes, disk };
         running.wait_started()?;
         running.settle()?;
         Ok(running)
@@ -80,11 +81,11 @@ impl Running {
     /// How long a request takes to a server whose handler works for a millisecond: the least of
     /// several.
     pub(crate) fn time_of_work(program: &Program) -> Option<Duration> {
-        let work = Some(Work::Spin(Duration::from_millis(1)));
-        let setup = Setup { processes: 1, work, ..Setup::default() };
-        let (idle, busy) = (Setup { work: None, ..setup.clone() }, setup);
-        let least = |setup: &Setup| {
-            let server = Running::start(&program.one_queue(), setup).ok()?;
+        let work = Some(HandlerWork::Spin(Duration::from_millis(1)));
+        let setup = ServerSetup { processes: 1, work, ..ServerSetup::default() };
+        let (idle, busy) = (ServerSetup { work: None, ..setup.clone() }, setup);
+        let least = |setup: &ServerSetup| {
+            let server = RunningServer::start(&program.one_queue(), setup).ok()?;
             let time = || {
                 let began = Instant::now();
                 server.ask().ok().map(|_| began.elapsed())
@@ -123,7 +124,7 @@ impl Running {
         self.settle_within(PATIENCE)
     }
 
-    /// As [`Running::settle`], for work that takes long.
+    /// As [`RunningServer::settle`], for work that takes long.
     pub(crate) fn settle_within(&self, patience: Duration) -> Result<(), String> {
         let began = Instant::now();
         let mut quiet = 0;
@@ -220,7 +221,7 @@ impl Running {
     }
 
     /// Writes another configuration and reloads it.
-    pub(crate) fn reload(&self, setup: &Setup) {
+    pub(crate) fn reload(&self, setup: &ServerSetup) {
         let conf = self.subject.configuration(setup, &self.dir, self.port);
         if fs::write(self.dir.join("nginx.conf"), conf).is_ok() {
             self.signal(Signal::HUP);
@@ -228,7 +229,7 @@ impl Running {
     }
 
     /// Who served what; the server ends, so that its log is complete.
-    pub(crate) fn served(mut self) -> Result<Served, String> {
+    pub(crate) fn served(mut self) -> Result<ServedByWorker, String> {
         // The signal after which connections are served to their end.
         let gently = match self.subject.program.family {
             Family::Haproxy => Signal::USR1,
@@ -237,7 +238,7 @@ impl Running {
         self.signal(gently);
         self.wait_end();
         let log = fs::read_to_string(self.dir.join("access.log")).unwrap_or_default();
-        let mut served = Served::default();
+        let mut served = ServedByWorker::default();
         let mut seen = std::collections::BTreeSet::new();
         for line in log.lines().filter(|line| !line.ends_with(" /ask")) {
             let who = line.split(' ').next().unwrap_or_default();
@@ -275,7 +276,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         self.signal(Signal::TERM);
         self.wait_end();

@@ -2,9 +2,9 @@
 
 use crate::chart::{Chart, Scale};
 use crate::experiments::ALL;
-use crate::finding::{Finding, Table, wrap};
+use crate::finding::{LabFinding, Table, wrap};
 use crate::lab::{padded, slashed, variation};
-use crate::report::{self, Machine};
+use crate::report::{self, MachineFacts};
 
 #[test]
 fn tables_are_aligned() {
@@ -41,7 +41,7 @@ fn names_are_told_apart() {
 #[test]
 fn the_page_holds_what_was_found() {
     let dir = std::env::temp_dir().join(format!("weir-lab-test-{}", std::process::id()));
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     let mut table = Table::new(&["", "value"]);
     table.row(&["a < b".to_owned(), "7".to_owned()]);
     finding.table("numbers", &table);
@@ -52,9 +52,9 @@ fn the_page_holds_what_was_found() {
     finding.verdict(2.0, "ms with fair", "1.5 < 2".to_owned());
     let mut slower = finding.clone();
     slower.verdict(4.0, "ms with fair", "2 < 4".to_owned());
-    let finding = Finding::of_rounds(vec![slower.clone(), finding.clone(), slower]).unwrap();
+    let finding = LabFinding::of_rounds(vec![slower.clone(), finding.clone(), slower]).unwrap();
     let experiment = ALL.first().expect("there are some");
-    let machine = Machine::look(&[], true);
+    let machine = MachineFacts::look(&[], true);
     report::write(&dir, experiment, &finding, &machine).unwrap();
     let (page, count) = report::page(&dir).unwrap();
     std::fs::write(dir.join(format!("{}.json", experiment.name)), "{}").unwrap();

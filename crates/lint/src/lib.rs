@@ -10,37 +10,37 @@ mod scope;
 #[cfg(test)]
 mod tests;
 
-use weir_conf::{Directive, Error, Tree};
+use weir_conf::{ConfigTree, Directive, Error};
 
 pub use command::{Options, lint};
-use scope::Scope;
+use scope::BlockPath;
 
 /// What was found.
-struct Finding {
+struct LintFinding {
     /// The rule's name.
     rule: &'static str,
     error: Error,
 }
 
 /// All findings of a configuration, in the order of its text; rules of these names are left out.
-fn findings(tree: &Tree, allowed: &[String]) -> Vec<Finding> {
+fn findings(tree: &ConfigTree, allowed: &[String]) -> Vec<LintFinding> {
     let mut out = Vec::new();
-    walk(&mut Scope::new(&tree.main), &mut |scope, directive| {
+    walk(&mut BlockPath::new(&tree.main), &mut |scope, directive| {
         for (name, rule) in rules::ALL.iter().filter(|(name, _)| allowed.iter().all(|a| a != name))
         {
             // A file that is included twice is told of once.
             let told = |error: &Error| {
-                out.iter().any(|f: &Finding| f.rule == *name && f.error.mark == error.mark)
+                out.iter().any(|f: &LintFinding| f.rule == *name && f.error.mark == error.mark)
             };
             if let Some(error) = rule(scope, directive).filter(|error| !told(error)) {
-                out.push(Finding { rule: name, error });
+                out.push(LintFinding { rule: name, error });
             }
         }
     });
     out
 }
 
-fn walk<'a>(scope: &mut Scope<'a>, see: &mut dyn FnMut(&Scope<'a>, &'a Directive)) {
+fn walk<'a>(scope: &mut BlockPath<'a>, see: &mut dyn FnMut(&BlockPath<'a>, &'a Directive)) {
     for directive in scope.inner() {
         see(scope, directive);
         if scope::has_directives(directive) {

@@ -1,16 +1,16 @@
 //! Where a directive stands, and what holds there.
 
-use weir_conf::{Body, Directive};
+use weir_conf::{Directive, DirectiveBody};
 
 /// The blocks around a directive.
-pub(crate) struct Scope<'a> {
+pub(crate) struct BlockPath<'a> {
     main: &'a [Directive],
     blocks: Vec<&'a Directive>,
 }
 
-impl<'a> Scope<'a> {
-    pub(crate) fn new(main: &'a [Directive]) -> Scope<'a> {
-        Scope { main, blocks: Vec::new() }
+impl<'a> BlockPath<'a> {
+    pub(crate) fn new(main: &'a [Directive]) -> BlockPath<'a> {
+        BlockPath { main, blocks: Vec::new() }
     }
 
     pub(crate) fn enter(&mut self, block: &'a Directive) {
@@ -73,5 +73,6 @@ fn collect<'a>(list: &'a [Directive], name: &str, out: &mut Vec<&'a Directive>) 
 /// Its block has directives, not lines of its own form.
 pub(crate) fn has_directives(directive: &Directive) -> bool {
     let free = ["types", "map", "geo", "split_clients", "charset_map", "match"];
-    matches!(directive.body, Body::Block(_)) && !free.iter().any(|name| directive.name.is(name))
+    matches!(directive.body, DirectiveBody::Block(_))
+        && !free.iter().any(|name| directive.name.is(name))
 }

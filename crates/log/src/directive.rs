@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Cause, Level, Memory, OpenLogs, Sink, Syslog};
+use crate::{Cause, Level, MemoryLog, OpenLogs, Sink, Syslog};
 
 /// Why an `error_log` line is refused; [`std::fmt::Display`] gives nginx's text.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sin
 }
 
 /// A ring of this size, with `k` and `m` as everywhere in a configuration.
-fn memory(size: &str) -> Result<Memory, Reject> {
+fn memory(size: &str) -> Result<MemoryLog, Reject> {
     let (digits, unit) = match size.as_bytes().last() {
         Some(b'k' | b'K') => (size.get(..size.len() - 1), 1 << 10),
         Some(b'm' | b'M') => (size.get(..size.len() - 1), 1 << 20),
@@ -76,7 +76,7 @@ fn memory(size: &str) -> Result<Memory, Reject> {
     };
     let digits = digits.filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     let bytes = digits.and_then(|text| text.parse::<u64>().ok()).and_then(|n| n.checked_mul(unit));
-    let memory = bytes.and_then(Memory::new);
+    let memory = bytes.and_then(MemoryLog::new);
     let memory = memory.ok_or_else(|| Reject::Text(format!("invalid buffer size \"{size}\"")))?;
     memory.map_err(|e| Reject::Text(format!("mmap({size}) failed {}", Cause(&e))))
 }

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use weir_sys::{descriptor, guarded};
 
-use crate::later::{self, Output, Queue};
+use crate::later::{self, Output, WriteQueue};
 
 /// What a pipe takes at once, without another writer's bytes in between. pipe(7): PIPE_BUF.
 const PIPE: usize = 4096;
@@ -24,7 +24,7 @@ const PIPE: usize = 4096;
 pub struct LogFile {
     path: PathBuf,
     file: File,
-    queue: Queue,
+    queue: WriteQueue,
     /// Second in which the disk was last found full; nothing is written during it.
     full: AtomicU64,
 }
@@ -37,7 +37,7 @@ impl LogFile {
     }
 
     fn over(file: File, path: &Path) -> LogFile {
-        let queue = Queue::default();
+        let queue = WriteQueue::default();
         LogFile { path: path.to_owned(), file, queue, full: AtomicU64::new(0) }
     }
 
@@ -107,7 +107,7 @@ impl LogFile {
 }
 
 impl Output for LogFile {
-    fn queue(&self) -> &Queue {
+    fn queue(&self) -> &WriteQueue {
         &self.queue
     }
 

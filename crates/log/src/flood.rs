@@ -41,7 +41,7 @@ struct Second {
 
 /// What to do with a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct FloodDecision {
     /// It is one too many.
     pub(crate) leave_out: bool,
     /// So many were left out in seconds that have ended: to be told before this message.
@@ -54,7 +54,7 @@ impl Flood {
     }
 
     /// Judges a message of this second. What the administrator must see or has asked for comes through.
-    pub(crate) fn judge(&self, level: Level, text: &[u8], second: i64) -> Verdict {
+    pub(crate) fn judge(&self, level: Level, text: &[u8], second: i64) -> FloodDecision {
         let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut report = 0;
         if now.number != second {
@@ -62,17 +62,17 @@ impl Flood {
             *now = Second { number: second, places: [0; PLACES], left_out: 0 };
         }
         if matches!(level, Level::Emerg | Level::Alert | Level::Debug) {
-            return Verdict { leave_out: false, report };
+            return FloodDecision { leave_out: false, report };
         }
         let place = kind(level, text) as usize % PLACES;
-        let Some(count) = now.places.get_mut(place) else { return Verdict::default() };
+        let Some(count) = now.places.get_mut(place) else { return FloodDecision::default() };
         if *count < MOST {
             *count += 1;
-            return Verdict { leave_out: false, report };
+            return FloodDecision { leave_out: false, report };
         }
         now.left_out += 1;
         LEFT_OUT.fetch_add(1, Ordering::Relaxed);
-        Verdict { leave_out: true, report }
+        FloodDecision { leave_out: true, report }
     }
 }
 
@@ -109,7 +109,10 @@ mod tests {
     fn the_next_second_begins_anew_and_tells() {
         let flood = Flood::new();
         written(&flood, Level::Warn, not_found(0, 150), 7);
-        assert_eq!(flood.judge(Level::Warn, b"x", 8), Verdict { leave_out: false, report: 50 });
+        assert_eq!(
+            flood.judge(Level::Warn, b"x", 8),
+            FloodDecision { leave_out: false, report: 50 }
+        );
         assert_eq!(flood.judge(Level::Warn, b"x", 8).report, 0);
         assert_eq!(written(&flood, Level::Warn, not_found(0, 1), 8), 1);
     }

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 const MOST: usize = 4 << 20;
 
 /// Takes a job that may wait, or refuses it for now.
-pub type HandOver = Box<dyn Fn(Job) -> io::Result<()>>;
+pub type HandOver = Box<dyn Fn(DeferredWrite) -> io::Result<()>>;
 /// A job that may wait.
-pub type Job = Box<dyn FnOnce() + Send>;
+pub type DeferredWrite = Box<dyn FnOnce() + Send>;
 
 thread_local! {
     static HAND_OVER: RefCell<Option<HandOver>> = const { RefCell::new(None) };
@@ -38,21 +38,21 @@ pub fn flush() {
 /// Where lines end up.
 pub(crate) trait Output: Send + Sync + 'static {
     /// Its queue.
-    fn queue(&self) -> &Queue;
+    fn queue(&self) -> &WriteQueue;
     /// Writes whole lines. May wait.
     fn put(&self, lines: &[u8]);
 }
 
 /// What waits to be written.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
-    waiting: Mutex<Waiting>,
+pub(crate) struct WriteQueue {
+    waiting: Mutex<WaitingText>,
     /// Held by who writes.
     writing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingText {
     lines: Vec<u8>,
     /// A job will come for them.
     called: bool,
@@ -95,7 +95,7 @@ fn enqueue<O: Output>(output: &Arc<O>, line: &[u8], hand_over: &HandOver) {
     }
 }
 
-impl Queue {
+impl WriteQueue {
     /// Writes all that waits, and runs `then` before anybody else writes.
     pub(crate) fn alone<T>(&self, output: &dyn Output, then: impl FnOnce() -> T) -> T {
         let writing = lock(&self.writing);

@@ -18,17 +18,17 @@ mod tests;
 pub use directive::{Reject, sink};
 pub use file::{LogFile, OpenLogs};
 pub use flood::take_left_out;
-pub use later::{HandOver, Job, flush, never_wait};
+pub use later::{DeferredWrite, HandOver, flush, never_wait};
 pub use level::{Level, level, set_level};
 pub use line::{Cause, LINE_MAX};
-pub use memory::Memory;
-pub use syslog::{Fault, Syslog};
+pub use memory::MemoryLog;
+pub use syslog::{SendError, Syslog};
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flood::{Flood, MOST, Verdict};
+use flood::{Flood, FloodDecision, MOST};
 use line::LogLine;
 
 /// Where lines of a log go.
@@ -39,7 +39,7 @@ pub enum Sink {
     /// The standard error of the process.
     Stderr,
     /// A ring in memory. nginx: `error_log memory:SIZE`.
-    Memory(Arc<Memory>),
+    Memory(Arc<MemoryLog>),
     /// A syslog server. nginx: `error_log syslog:server=...`.
     Syslog(Arc<Syslog>),
     /// One of the others but the last, with each line as a JSON object: `error_log FILE format=json`.
@@ -56,7 +56,7 @@ impl Sink {
     }
 
     /// Writes a line; whether to stderr. One that is left out goes to memory alone.
-    fn write(&self, line: &LogLine, left_out: bool) -> Result<bool, Fault> {
+    fn write(&self, line: &LogLine, left_out: bool) -> Result<bool, SendError> {
         let json;
         let bytes = match self {
             Sink::Json(_) => {
@@ -169,8 +169,8 @@ impl Log {
     }
 
     /// Whether the line may be written. Tells first how many of an earlier second were not.
-    fn judge(&self, level: Level, line: &LogLine) -> Verdict {
-        let Some(flood) = &self.flood else { return Verdict::default() };
+    fn judge(&self, level: Level, line: &LogLine) -> FloodDecision {
+        let Some(flood) = &self.flood else { return FloodDecision::default() };
         let verdict = flood.judge(level, line.text(), line.second());
         if verdict.report > 0 {
             let text = format_args!(
@@ -197,7 +197,7 @@ impl Log {
     }
 
     /// Tells the sinks that are not syslog that a syslog server cannot be reached.
-    fn complain(&self, server: &Syslog, fault: &Fault) {
+    fn complain(&self, server: &Syslog, fault: &SendError) {
         let text = format_args!(
             "{} failed {} while logging to syslog, server: {}",
             fault.call,

@@ -10,7 +10,7 @@ use rustix::thread::gettid;
 use weir_sys::localtime::local;
 
 use crate::Level;
-use crate::later::{self, Output, Queue};
+use crate::later::{self, Output, WriteQueue};
 
 /// Longest line in bytes, newline included. nginx: NGX_MAX_ERROR_STR.
 pub const LINE_MAX: usize = 2048;
@@ -202,10 +202,10 @@ pub(crate) fn stderr(bytes: &[u8]) {
 
 /// Standard error may be a file, a pipe or a terminal that nobody reads.
 #[derive(Default)]
-struct Stderr(Queue);
+struct Stderr(WriteQueue);
 
 impl Output for Stderr {
-    fn queue(&self) -> &Queue {
+    fn queue(&self) -> &WriteQueue {
         &self.0
     }
 

@@ -15,16 +15,16 @@ const WORD: usize = size_of::<u64>();
 ///
 /// A line begins with a new word; what is left of its last word is zero.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryLog {
     /// How many words were ever written, then the ring.
     words: SharedWords,
 }
 
-impl Memory {
+impl MemoryLog {
     /// A ring for so many bytes; less than one line is `None`.
-    pub fn new(bytes: u64) -> Option<io::Result<Memory>> {
+    pub fn new(bytes: u64) -> Option<io::Result<MemoryLog>> {
         let bytes = usize::try_from(bytes).ok().filter(|n| *n >= LINE_MAX)?;
-        Some(SharedWords::new(1 + bytes / WORD).map(|words| Memory { words }))
+        Some(SharedWords::new(1 + bytes / WORD).map(|words| MemoryLog { words }))
     }
 
     /// Adds a line; the oldest ones make room.
@@ -68,19 +68,19 @@ fn place(written: u64, ring: &[AtomicU64]) -> usize {
 mod tests {
     use super::*;
 
-    fn lines(memory: &Memory) -> Vec<String> {
+    fn lines(memory: &MemoryLog) -> Vec<String> {
         String::from_utf8(memory.newest(usize::MAX)).unwrap().lines().map(str::to_owned).collect()
     }
 
     #[test]
     fn less_than_a_line_is_refused() {
-        assert!(Memory::new(LINE_MAX as u64 - 1).is_none());
-        assert!(Memory::new(u64::MAX).is_none_or(|memory| memory.is_err()));
+        assert!(MemoryLog::new(LINE_MAX as u64 - 1).is_none());
+        assert!(MemoryLog::new(u64::MAX).is_none_or(|memory| memory.is_err()));
     }
 
     #[test]
     fn a_part_begins_with_a_whole_line() {
-        let memory = Memory::new(LINE_MAX as u64).unwrap().unwrap();
+        let memory = MemoryLog::new(LINE_MAX as u64).unwrap().unwrap();
         (0..10).for_each(|n| memory.write(format!("line {n}\n").as_bytes()));
         assert_eq!(memory.newest(20), b"line 8\nline 9\n");
         assert_eq!(memory.newest(0), b"");
@@ -91,7 +91,7 @@ mod tests {
 
         #[test]
         fn the_newest_lines_are_there(lengths in proptest::collection::vec(1..200usize, 1..100)) {
-            let memory = Memory::new(LINE_MAX as u64).unwrap().unwrap();
+            let memory = MemoryLog::new(LINE_MAX as u64).unwrap().unwrap();
             let mut written = Vec::new();
             for (i, length) in lengths.iter().enumerate() {
                 let line = format!("{i:>length$}");
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn many_write_at_once_without_losing_a_line() {
-        let memory = Memory::new(64 * 1024).unwrap().unwrap();
+        let memory = MemoryLog::new(64 * 1024).unwrap().unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let memory = &memory;

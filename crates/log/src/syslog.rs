@@ -32,7 +32,7 @@ const TAG_MAX: usize = 32;
 #[derive(Debug)]
 pub struct Syslog {
     name: String,
-    server: Server,
+    server: SyslogServer,
     facility: u8,
     severity: Level,
     tag: String,
@@ -42,14 +42,14 @@ pub struct Syslog {
 
 /// Why a message could not be sent.
 #[derive(Debug)]
-pub struct Fault {
+pub struct SendError {
     /// The call that failed.
     pub call: &'static str,
     /// What it answered.
     pub error: io::Error,
 }
 
-impl Fault {
+impl SendError {
     /// How bad that is: a server that went away is not the fault of this one.
     pub fn level(&self) -> Level {
         let gone = [
@@ -69,15 +69,15 @@ impl Fault {
 }
 
 #[derive(Debug)]
-enum Server {
+enum SyslogServer {
     Udp(SocketAddr),
     Unix(SocketAddrUnix),
 }
 
 /// What was said in the parameters, before defaults.
 #[derive(Default)]
-struct Said {
-    server: Option<(String, Server)>,
+struct SyslogParameters {
+    server: Option<(String, SyslogServer)>,
     facility: Option<u8>,
     severity: Option<Level>,
     tag: Option<String>,
@@ -90,7 +90,7 @@ impl Syslog {
     /// The error is nginx's text. Without a tag it is `nginx`, as documented there, so that
     /// filters on the receiving side go on working.
     pub fn parse(parameters: &str) -> Result<Syslog, String> {
-        let mut said = Said::default();
+        let mut said = SyslogParameters::default();
         for parameter in parameters.split(',') {
             said.take(parameter)?;
         }
@@ -124,14 +124,14 @@ impl Syslog {
     ///
     /// The server cannot be reached; the next message connects anew.
     #[allow(clippy::disallowed_methods, reason = "a line, which nobody waits for")]
-    pub fn write(&self, severity: Level, text: &[u8]) -> Result<(), Fault> {
+    pub fn write(&self, severity: Level, text: &[u8]) -> Result<(), SendError> {
         let mut message = self.head(severity).into_bytes();
         message.extend_from_slice(text);
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let fd = match socket.as_ref() {
             Some(fd) => fd,
             None => {
-                let failed = |error| Fault { call: "connect()", error };
+                let failed = |error| SendError { call: "connect()", error };
                 socket.insert(self.connect().map_err(failed)?)
             }
         };
@@ -139,7 +139,7 @@ impl Syslog {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
             Err(errno) => {
                 *socket = None;
-                Err(Fault { call: "send()", error: errno.into() })
+                Err(SendError { call: "send()", error: errno.into() })
             }
         }
     }
@@ -158,21 +158,21 @@ impl Syslog {
 
     fn connect(&self) -> io::Result<OwnedFd> {
         let family = match &self.server {
-            Server::Udp(SocketAddr::V4(_)) => AddressFamily::INET,
-            Server::Udp(SocketAddr::V6(_)) => AddressFamily::INET6,
-            Server::Unix(_) => AddressFamily::UNIX,
+            SyslogServer::Udp(SocketAddr::V4(_)) => AddressFamily::INET,
+            SyslogServer::Udp(SocketAddr::V6(_)) => AddressFamily::INET6,
+            SyslogServer::Unix(_) => AddressFamily::UNIX,
         };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
         match &self.server {
-            Server::Udp(to) => rustix::net::connect(&fd, to)?,
-            Server::Unix(to) => rustix::net::connect(&fd, to)?,
+            SyslogServer::Udp(to) => rustix::net::connect(&fd, to)?,
+            SyslogServer::Unix(to) => rustix::net::connect(&fd, to)?,
         }
         Ok(fd)
     }
 }
 
-impl Said {
+impl SyslogParameters {
     fn take(&mut self, parameter: &str) -> Result<(), String> {
         match parameter.split_once('=') {
             Some(("server", text)) => {
@@ -219,21 +219,21 @@ fn tag(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn server(text: &str) -> Result<Server, String> {
+fn server(text: &str) -> Result<SyslogServer, String> {
     let failed = |why: &str| format!("{why} in syslog server \"{text}\"");
     if let Some(path) = text.strip_prefix("unix:") {
         if path.is_empty() {
             return Err(failed("no path in the unix domain socket"));
         }
         return SocketAddrUnix::new(path)
-            .map(Server::Unix)
+            .map(SyslogServer::Unix)
             .map_err(|_| failed("too long path in the unix domain socket"));
     }
     if text.is_empty() {
         return Err(failed("no host"));
     }
     if let Ok(addr) = text.parse::<SocketAddr>() {
-        return Ok(Server::Udp(addr));
+        return Ok(SyslogServer::Udp(addr));
     }
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
     let found = match bare.rsplit_once(':') {
@@ -244,5 +244,5 @@ fn server(text: &str) -> Result<Server, String> {
         _ => (bare, PORT).to_socket_addrs(),
     };
     let first = found.ok().and_then(|mut addrs| addrs.next());
-    first.map(Server::Udp).ok_or_else(|| failed("host not found"))
+    first.map(SyslogServer::Udp).ok_or_else(|| failed("host not found"))
 }

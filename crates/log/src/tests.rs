@@ -33,15 +33,15 @@ proptest::proptest! {
 }
 
 /// A directory of its own for each test, removed at the end.
-struct Dir(PathBuf);
+struct TestDir(PathBuf);
 
-impl Dir {
-    fn new() -> Dir {
+impl TestDir {
+    fn new() -> TestDir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weir-log-{}-{n}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
-        Dir(path)
+        TestDir(path)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -53,7 +53,7 @@ impl Dir {
     }
 }
 
-impl Drop for Dir {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -61,7 +61,7 @@ impl Drop for Dir {
 
 #[test]
 fn each_sink_takes_its_level_and_above() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let logs = OpenLogs::new();
     let all = opened(&["all.log", "info"], &dir.0, &logs);
     let bad = opened(&["bad.log"], &dir.0, &logs);
@@ -78,7 +78,7 @@ fn each_sink_takes_its_level_and_above() {
 
 #[test]
 fn one_path_is_one_file() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let logs = OpenLogs::new();
     let a = logs.open(&dir.path("x.log")).unwrap();
     let b = logs.open(&dir.path("x.log")).unwrap();
@@ -87,7 +87,7 @@ fn one_path_is_one_file() {
 
 #[test]
 fn reopening_follows_the_path_for_every_holder() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let logs = OpenLogs::new();
     let file = logs.open(&dir.path("x.log")).unwrap();
     file.write(b"one\n");
@@ -103,7 +103,7 @@ fn reopening_follows_the_path_for_every_holder() {
 
 #[test]
 fn a_file_that_cannot_be_reopened_is_named_and_kept() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let logs = OpenLogs::new();
     fs::create_dir(dir.path("sub")).unwrap();
     let file = logs.open(&dir.path("sub/x.log")).unwrap();
@@ -119,7 +119,7 @@ fn a_file_that_cannot_be_reopened_is_named_and_kept() {
 
 #[test]
 fn opening_again_after_a_rename_leads_to_the_new_file() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let logs = OpenLogs::new();
     let file = logs.open(&dir.path("x.log")).unwrap();
     fs::rename(dir.path("x.log"), dir.path("old")).unwrap();
@@ -130,7 +130,7 @@ fn opening_again_after_a_rename_leads_to_the_new_file() {
 
 #[test]
 fn wrong_error_log_lines_are_refused_in_nginx_words() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let logs = OpenLogs::new();
     let refuse = |args: &[&str]| sink(args, &dir.0, &logs).unwrap_err().to_string();
 
@@ -166,7 +166,7 @@ fn wrong_error_log_lines_are_refused_in_nginx_words() {
 
 #[test]
 fn syslog_messages_carry_priority_time_host_and_tag() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let server = UnixDatagram::bind(dir.path("s")).unwrap();
     let target = format!("syslog:server=unix:{},tag=seven_7", dir.path("s").display());
     let logs = OpenLogs::new();
@@ -186,7 +186,7 @@ fn syslog_messages_carry_priority_time_host_and_tag() {
 
 #[test]
 fn a_syslog_server_out_of_reach_is_told_to_the_file() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let target = format!("syslog:server=unix:{}", dir.path("none").display());
     let logs = OpenLogs::new();
     let file = opened(&["x.log"], &dir.0, &logs);
@@ -207,7 +207,7 @@ fn syslog_takes_names_with_and_without_port() {
 }
 
 /// A thread that may not wait, and the jobs that it has handed over.
-fn waits_for_nothing() -> std::rc::Rc<std::cell::RefCell<Vec<Job>>> {
+fn waits_for_nothing() -> std::rc::Rc<std::cell::RefCell<Vec<DeferredWrite>>> {
     let jobs = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let taken = jobs.clone();
     never_wait(Some(Box::new(move |job| {
@@ -219,7 +219,7 @@ fn waits_for_nothing() -> std::rc::Rc<std::cell::RefCell<Vec<Job>>> {
 
 #[test]
 fn lines_of_a_thread_that_must_not_wait_are_written_by_others_in_their_order() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let file = Arc::new(LogFile::open(&dir.path("log")).unwrap());
     file.write(b"1\n");
     let jobs = waits_for_nothing();
@@ -241,7 +241,7 @@ fn lines_of_a_thread_that_must_not_wait_are_written_by_others_in_their_order() {
 
 #[test]
 fn lines_that_wait_go_to_the_file_that_they_were_meant_for() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let file = Arc::new(LogFile::open(&dir.path("log")).unwrap());
     let jobs = waits_for_nothing();
     file.write(b"old\n");
@@ -258,7 +258,7 @@ fn lines_that_wait_go_to_the_file_that_they_were_meant_for() {
 
 #[test]
 fn a_refused_job_is_asked_for_again() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let file = Arc::new(LogFile::open(&dir.path("log")).unwrap());
     never_wait(Some(Box::new(|_| Err(std::io::ErrorKind::ResourceBusy.into()))));
     file.write(b"1\n");
@@ -287,7 +287,7 @@ fn memory_keeps_the_newest_lines() {
 
 #[test]
 fn repeated_messages_are_bounded_in_files() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let logs = OpenLogs::new();
     let log = Log::bounded(vec![opened(&["x.log", "info"], &dir.0, &logs)]);
 
@@ -302,7 +302,7 @@ fn repeated_messages_are_bounded_in_files() {
 
 #[test]
 fn a_syslog_server_that_goes_away_is_told_to_the_file_and_found_again() {
-    let dir = Dir::new();
+    let dir = TestDir::new();
     let path = dir.path("s");
     let server = UnixDatagram::bind(&path).unwrap();
     let target = format!("syslog:server=unix:{}", path.display());

@@ -2,21 +2,21 @@
 
 use std::fmt::Write;
 
-use crate::table::{Kind, TABLES, Table};
+use crate::table::{MetricKind, MetricTable, TABLES};
 
 /// Every metric with its type, its labels and what it means, as Markdown.
 pub fn tables() -> String {
     let mut out = String::new();
     for table in TABLES {
-        let shown = table.columns.iter().filter(|column| column.kind != Kind::Shown);
+        let shown = table.columns.iter().filter(|column| column.kind != MetricKind::Shown);
         // Writing to a String cannot fail.
         let _ = write!(out, "\n### `{}`\n\n{}\n\n", table.name, about(table));
         out.push_str("| metric | type | meaning |\n|---|---|---|\n");
         for column in shown {
             let kind = match column.kind {
-                Kind::Counter => "counter",
-                Kind::Histogram | Kind::Coarse => "histogram",
-                Kind::Gauge | Kind::State | Kind::Shown => "gauge",
+                MetricKind::Counter => "counter",
+                MetricKind::Histogram | MetricKind::Coarse => "histogram",
+                MetricKind::Gauge | MetricKind::State | MetricKind::Shown => "gauge",
             };
             let labels =
                 column.by.map(|(label, words)| format!(" By `{label}`: {}.", words.join(", ")));
@@ -28,7 +28,7 @@ pub fn tables() -> String {
     out
 }
 
-fn about(table: &Table) -> String {
+fn about(table: &MetricTable) -> String {
     let labels: Vec<_> = table.labels.iter().map(|label| format!("`{label}`")).collect();
     match labels.is_empty() {
         true => format!("{}.", table.help),

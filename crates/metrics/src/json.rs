@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use crate::Times;
-use crate::page::{Page, Row, Value};
-use crate::table::{Column, Shape, TABLES, Table, Unit};
+use crate::page::{MetricRow, MetricValue, MetricsPage};
+use crate::table::{Column, JsonShape, MetricTable, TABLES, Unit};
 
 /// With `steps`, times have their buckets as well, for readers that take the difference of two pages.
-pub(crate) fn text(page: &Page, steps: bool) -> String {
+pub(crate) fn text(page: &MetricsPage, steps: bool) -> String {
     let mut members: Vec<String> =
         page.more.iter().map(|(name, json)| member(name, json)).collect();
     for table in TABLES {
@@ -20,21 +20,22 @@ pub(crate) fn text(page: &Page, steps: bool) -> String {
 }
 
 /// None where an object has nothing in it; lists are there, empty.
-fn shaped(table: &Table, rows: &[&Row], steps: bool) -> Option<String> {
-    let all = |rows: &[&Row], skip| {
+fn shaped(table: &MetricTable, rows: &[&MetricRow], steps: bool) -> Option<String> {
+    let all = |rows: &[&MetricRow], skip| {
         let objects: Vec<_> = rows.iter().map(|row| object(row, skip, steps)).collect();
         format!("[{}]", objects.join(",\n"))
     };
     Some(match table.shape {
-        Shape::Object => object(rows.first()?, 0, steps),
-        Shape::List => all(rows, 0),
-        Shape::Named => {
-            let named =
-                |row: &&Row| member(row.labels.first().map_or("", |l| l), &object(row, 1, steps));
+        JsonShape::Object => object(rows.first()?, 0, steps),
+        JsonShape::List => all(rows, 0),
+        JsonShape::Named => {
+            let named = |row: &&MetricRow| {
+                member(row.labels.first().map_or("", |l| l), &object(row, 1, steps))
+            };
             let members: Vec<_> = rows.iter().map(named).collect();
             format!("{{{}}}", members.join(",\n"))
         }
-        Shape::NamedLists => {
+        JsonShape::NamedLists => {
             let mut names: Vec<&str> = Vec::new();
             for name in rows.iter().filter_map(|row| row.labels.first()) {
                 if !names.contains(&name.as_str()) {
@@ -42,7 +43,7 @@ fn shaped(table: &Table, rows: &[&Row], steps: bool) -> Option<String> {
                 }
             }
             let list = |name: &&str| {
-                let is = |row: &&Row| row.labels.first().is_some_and(|label| label == name);
+                let is = |row: &&MetricRow| row.labels.first().is_some_and(|label| label == name);
                 let of: Vec<_> = rows.iter().copied().filter(is).collect();
                 member(name, &all(&of, 1))
             };
@@ -53,7 +54,7 @@ fn shaped(table: &Table, rows: &[&Row], steps: bool) -> Option<String> {
 }
 
 /// Labels that are numbers are numbers.
-fn object(row: &Row, skip: usize, steps: bool) -> String {
+fn object(row: &MetricRow, skip: usize, steps: bool) -> String {
     let pairs = row.table.labels.iter().zip(&row.labels).skip(skip);
     let labels = pairs.map(|(name, word)| match word.parse::<u64>() {
         Ok(n) => member(name, &n.to_string()),
@@ -65,18 +66,18 @@ fn object(row: &Row, skip: usize, steps: bool) -> String {
     format!("{{{}}}", labels.chain(values).collect::<Vec<_>>().join(","))
 }
 
-fn key(column: &Column, value: &Value) -> String {
-    let micros = column.unit == Unit::Seconds && matches!(value, Value::Nanos(_));
+fn key(column: &Column, value: &MetricValue) -> String {
+    let micros = column.unit == Unit::Seconds && matches!(value, MetricValue::Nanos(_));
     format!("{}{}", column.name, if micros { "_us" } else { "" })
 }
 
-fn shown(column: &Column, value: &Value, steps: bool) -> String {
+fn shown(column: &Column, value: &MetricValue, steps: bool) -> String {
     match value {
-        Value::Number(n) => n.to_string(),
-        Value::Nanos(n) => (n / 1000).to_string(),
-        Value::Ratio(n) => format!("{n:.6}"),
-        Value::Times(times) => histogram(times, steps),
-        Value::Each(each) => {
+        MetricValue::Number(n) => n.to_string(),
+        MetricValue::Nanos(n) => (n / 1000).to_string(),
+        MetricValue::Ratio(n) => format!("{n:.6}"),
+        MetricValue::Times(times) => histogram(times, steps),
+        MetricValue::Each(each) => {
             let words = column.by.map_or(&[][..], |(_, words)| words);
             let members: Vec<_> =
                 words.iter().zip(each).map(|(word, n)| member(word, &n.to_string())).collect();
@@ -84,8 +85,8 @@ fn shown(column: &Column, value: &Value, steps: bool) -> String {
                 member("total", &each.iter().fold(0u64, |sum, n| sum.wrapping_add(*n)).to_string());
             format!("{{{},{total}}}", members.join(","))
         }
-        Value::Word(word) => quoted(word),
-        Value::Json(json) => json.clone(),
+        MetricValue::Word(word) => quoted(word),
+        MetricValue::Json(json) => json.clone(),
     }
 }
 

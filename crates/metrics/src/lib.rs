@@ -3,7 +3,7 @@
 //! Values live in words that all processes of a server share. Each loop writes one [`Tally`] of
 //! its own, so counting takes no lock and no locked instruction; readers sum over the tallies. What
 //! a loop has counted outlives it: the master adds it to a tally of its own ([`Registry::bury`]).
-//! [`Page`] is what is shown: rows of the tables in `table`, from whoever knows them.
+//! [`MetricsPage`] is what is shown: rows of the tables in `table`, from whoever knows them.
 
 mod culprits;
 mod docs;
@@ -20,12 +20,12 @@ pub use docs::tables;
 pub use histogram::Times;
 pub use history::WINDOW;
 pub use json::quoted;
-pub use page::{Page, Value};
+pub use page::{MetricValue, MetricsPage};
 pub use subjects::AllCounted;
 pub use table::{
     BALANCE, BUILD, CACHE_STATES, CACHES, CLASSES, Column, HISTOGRAM_SUMS, HISTOGRAMS, Histogram,
-    Kind, LISTENERS, LOOP_STATES, LOOPS, METRICS, Metric, PEER_STATES, POOLS, SERVER, SHARED,
-    STREAM_UPSTREAMS, Shape, TABLES, TOTALS, Table, UPSTREAMS, Unit, ZONES,
+    JsonShape, LISTENERS, LOOP_STATES, LOOPS, METRICS, Metric, MetricKind, MetricTable,
+    PEER_STATES, POOLS, SERVER, SHARED, STREAM_UPSTREAMS, TABLES, TOTALS, UPSTREAMS, Unit, ZONES,
 };
 
 use std::cell::Cell;
@@ -62,7 +62,7 @@ const TRIES: usize = 10_000;
 
 /// Who writes a tally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Owner {
+pub struct TallyOwner {
     /// Its worker, from 0.
     pub worker: u32,
     /// Its number within the worker.
@@ -170,7 +170,7 @@ impl Registry {
         for (at, word) in tally.iter().enumerate() {
             let value = word.swap(0, Relaxed);
             let metric = at.checked_sub(VALUES).and_then(|at| METRICS.get(at));
-            let is_gauge = metric.is_some_and(|metric| metric.column().kind == Kind::Gauge);
+            let is_gauge = metric.is_some_and(|metric| metric.column().kind == MetricKind::Gauge);
             if at >= VALUES && !is_gauge {
                 to.update_at(at, |n| n.wrapping_add(value));
             }
@@ -185,16 +185,20 @@ impl Registry {
     }
 
     /// Adds the sums of all loops to a page.
-    pub fn show(&self, page: &mut Page) {
+    pub fn show(&self, page: &mut MetricsPage) {
         let value = |metric: &Metric| {
             let (column, n) = (metric.column(), self.sum(*metric));
             (
                 column.name,
-                if column.unit == Unit::Seconds { Value::Nanos(n) } else { Value::Number(n) },
+                if column.unit == Unit::Seconds {
+                    MetricValue::Nanos(n)
+                } else {
+                    MetricValue::Number(n)
+                },
             )
         };
         page.add(&TOTALS, Vec::new(), METRICS.iter().map(value).collect());
-        let times = |h: &Histogram| (h.name(), Value::Times(self.times(*h)));
+        let times = |h: &Histogram| (h.name(), MetricValue::Times(self.times(*h)));
         page.add(&HISTOGRAM_SUMS, Vec::new(), HISTOGRAMS.iter().map(times).collect());
     }
 
@@ -232,7 +236,7 @@ impl Registry {
 pub struct LoopTally {
     words: &'static [AtomicU64],
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: TallyOwner,
 }
 
 impl LoopTally {
@@ -300,8 +304,8 @@ impl Tally {
     }
 
     /// From now on it is this one's.
-    pub fn belongs_to(&self, owner: Owner) {
-        let Owner { worker, index, pid, tid, generation } = owner;
+    pub fn belongs_to(&self, owner: TallyOwner) {
+        let TallyOwner { worker, index, pid, tid, generation } = owner;
         let words = [worker.into(), index.into(), tid.into(), generation, pid.into()];
         for (word, value) in self.words.iter().skip(OWNER).zip(words) {
             word.store(value, SeqCst);
@@ -321,9 +325,9 @@ impl Tally {
     }
 
     /// Adds one to a gauge, until the guard is dropped.
-    pub fn hold(&self, metric: Metric) -> Held<'_> {
+    pub fn hold(&self, metric: Metric) -> HeldGauge<'_> {
         self.add(metric, 1);
-        Held { tally: self, metric }
+        HeldGauge { tally: self, metric }
     }
 
     /// The value of this tally alone.
@@ -392,12 +396,12 @@ impl Tally {
 
 /// One of a gauge, given back when it is dropped: a task that panics or is given up leaves nothing behind.
 #[derive(Debug)]
-pub struct Held<'a> {
+pub struct HeldGauge<'a> {
     tally: &'a Tally,
     metric: Metric,
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldGauge<'_> {
     fn drop(&mut self) {
         self.tally.sub(self.metric, 1);
     }
@@ -417,10 +421,10 @@ fn lately(tally: &[AtomicU64]) -> &[AtomicU64] {
     tally.get(LATELY..CULPRITS).unwrap_or_default()
 }
 
-fn owner(tally: &[AtomicU64]) -> Owner {
+fn owner(tally: &[AtomicU64]) -> TallyOwner {
     let word = |i: usize| tally.get(OWNER + i).map_or(0, |word| word.load(SeqCst));
     let pid = word(4) as u32;
-    Owner {
+    TallyOwner {
         worker: word(0) as u32,
         index: word(1) as u32,
         tid: word(2) as u32,
@@ -477,7 +481,7 @@ mod tests {
     fn what_a_dead_loop_counted_stays_and_what_it_had_open_does_not() {
         let all = registry(3);
         let (own, tally) = (all.tally(0).unwrap(), all.tally(2).unwrap());
-        tally.belongs_to(Owner { pid: 7, ..Owner::default() });
+        tally.belongs_to(TallyOwner { pid: 7, ..TallyOwner::default() });
         tally.add(Metric::Accepted, 7);
         tally.add(Metric::Active, 2);
         tally.record(Histogram::Turn, Duration::from_millis(3));
@@ -498,7 +502,7 @@ mod tests {
         for table in TABLES {
             for column in table.columns {
                 assert!(!column.help.is_empty() && !column.help.starts_with(' '));
-                if column.kind != Kind::Shown {
+                if column.kind != MetricKind::Shown {
                     assert!(column.help.ends_with('.'), "{}", column.name);
                     names.push(table.metric(column));
                 }
@@ -511,8 +515,8 @@ mod tests {
         }
     }
 
-    fn page(all: &Registry) -> Page {
-        let mut page = Page::new();
+    fn page(all: &Registry) -> MetricsPage {
+        let mut page = MetricsPage::new();
         all.show(&mut page);
         page
     }
@@ -530,12 +534,16 @@ mod tests {
 
     #[test]
     fn rows_of_a_table_stand_together_in_any_order_of_additions() {
-        let mut page = Page::new();
+        let mut page = MetricsPage::new();
         for n in [0u64, 1] {
-            let state = Value::Word("armed".into());
-            let values = vec![("requests", Value::Number(n)), ("state", state)];
+            let state = MetricValue::Word("armed".into());
+            let values = vec![("requests", MetricValue::Number(n)), ("state", state)];
             page.add(&LOOPS, vec![n.to_string(), "a\"b\\".into()], values);
-            page.add(&LISTENERS, vec![format!("[::1]:{n}")], vec![("queue", Value::Number(3))]);
+            page.add(
+                &LISTENERS,
+                vec![format!("[::1]:{n}")],
+                vec![("queue", MetricValue::Number(3))],
+            );
         }
         let text = page.prometheus();
         let labels = "loop=\"a\\\"b\\\\\"";
@@ -564,9 +572,9 @@ mod tests {
 
     #[test]
     fn of_rows_with_the_same_labels_prometheus_sees_the_last() {
-        let mut page = Page::new();
+        let mut page = MetricsPage::new();
         for n in 1..=2 {
-            page.add(&LISTENERS, vec!["a".into()], vec![("queue", Value::Number(n))]);
+            page.add(&LISTENERS, vec!["a".into()], vec![("queue", MetricValue::Number(n))]);
         }
         let text = page.prometheus();
         assert_eq!(text.matches("weir_listener_queue{").count(), 1, "{text}");

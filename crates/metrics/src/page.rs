@@ -1,11 +1,11 @@
 //! What a page shows: rows of tables, gathered from whoever knows them.
 
-use crate::table::{Column, Table};
+use crate::table::{Column, MetricTable};
 use crate::{Times, json, prometheus};
 
 /// One value.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum MetricValue {
     /// A number of things or bytes.
     Number(u64),
     /// Nanoseconds.
@@ -24,15 +24,15 @@ pub enum Value {
 
 /// A row of a table.
 #[derive(Debug)]
-pub(crate) struct Row {
-    pub(crate) table: &'static Table,
+pub(crate) struct MetricRow {
+    pub(crate) table: &'static MetricTable,
     pub(crate) labels: Vec<String>,
-    pub(crate) values: Vec<(&'static str, Value)>,
+    pub(crate) values: Vec<(&'static str, MetricValue)>,
 }
 
-impl Row {
+impl MetricRow {
     /// The columns of which it has a value, in their order.
-    pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static Column, &Value)> {
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static Column, &MetricValue)> {
         let value = |column: &'static Column| {
             let found = self.values.iter().find(|(name, _)| *name == column.name);
             found.map(|(_, value)| (column, value))
@@ -43,29 +43,29 @@ impl Row {
 
 /// All that a page shows.
 #[derive(Debug, Default)]
-pub struct Page {
-    pub(crate) rows: Vec<Row>,
+pub struct MetricsPage {
+    pub(crate) rows: Vec<MetricRow>,
     pub(crate) more: Vec<(&'static str, String)>,
 }
 
-impl Page {
+impl MetricsPage {
     /// A page with nothing on it.
-    pub fn new() -> Page {
-        Page::default()
+    pub fn new() -> MetricsPage {
+        MetricsPage::default()
     }
 
     /// Adds a row: its labels in the table's order, and values by the names of their columns. What is not known is
     /// left out.
     pub fn add(
         &mut self,
-        table: &'static Table,
+        table: &'static MetricTable,
         labels: Vec<String>,
-        values: Vec<(&'static str, Value)>,
+        values: Vec<(&'static str, MetricValue)>,
     ) {
         debug_assert_eq!(labels.len(), table.labels.len(), "{}", table.name);
         let known = |name: &str| table.columns.iter().any(|column| column.name == name);
         debug_assert!(values.iter().all(|(name, _)| known(name)), "{}: {values:?}", table.name);
-        self.rows.push(Row { table, labels, values });
+        self.rows.push(MetricRow { table, labels, values });
     }
 
     /// Adds a member of the JSON object that is no metric.

@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::Times;
-use crate::page::{Page, Row, Value};
-use crate::table::{Column, Kind, TABLES, Table};
+use crate::page::{MetricRow, MetricValue, MetricsPage};
+use crate::table::{Column, MetricKind, MetricTable, TABLES};
 
 /// Of a coarse histogram, one step in so many is shown.
 const COARSE: usize = 2;
 
-pub(crate) fn text(page: &Page) -> String {
+pub(crate) fn text(page: &MetricsPage) -> String {
     let mut out = String::new();
     for table in TABLES {
         let rows = rows(page, table);
-        for column in table.columns.iter().filter(|column| column.kind != Kind::Shown) {
+        for column in table.columns.iter().filter(|column| column.kind != MetricKind::Shown) {
             family(table, column, &rows, &mut out);
         }
     }
@@ -23,23 +23,23 @@ pub(crate) fn text(page: &Page) -> String {
 
 /// A table's rows. Of two that have the same labels (a loop of an older configuration, which only finishes what it has,
 /// and the one in its place) the later one counts: a name with its labels may stand there once.
-fn rows<'p>(page: &'p Page, table: &Table) -> Vec<&'p Row> {
+fn rows<'p>(page: &'p MetricsPage, table: &MetricTable) -> Vec<&'p MetricRow> {
     let mut last = HashMap::new();
     let all: Vec<_> = page.rows.iter().filter(|row| std::ptr::eq(row.table, table)).collect();
     for (i, row) in all.iter().enumerate() {
         last.insert(&row.labels, i);
     }
-    let is_last = |i: usize, row: &Row| last.get(&row.labels) == Some(&i);
+    let is_last = |i: usize, row: &MetricRow| last.get(&row.labels) == Some(&i);
     all.iter().enumerate().filter(|(i, row)| is_last(*i, row)).map(|(_, row)| *row).collect()
 }
 
 /// All lines of one name, which have to stand together.
-fn family(table: &Table, column: &Column, rows: &[&Row], out: &mut String) {
+fn family(table: &MetricTable, column: &Column, rows: &[&MetricRow], out: &mut String) {
     let name = table.metric(column);
     let kind = match column.kind {
-        Kind::Counter => "counter",
-        Kind::Histogram | Kind::Coarse => "histogram",
-        Kind::Gauge | Kind::State | Kind::Shown => "gauge",
+        MetricKind::Counter => "counter",
+        MetricKind::Histogram | MetricKind::Coarse => "histogram",
+        MetricKind::Gauge | MetricKind::State | MetricKind::Shown => "gauge",
     };
     let mut said = false;
     for row in rows {
@@ -56,31 +56,31 @@ fn family(table: &Table, column: &Column, rows: &[&Row], out: &mut String) {
     }
 }
 
-fn sample(column: &Column, name: &str, labels: &str, value: &Value, out: &mut String) {
+fn sample(column: &Column, name: &str, labels: &str, value: &MetricValue, out: &mut String) {
     let words =
         || column.by.into_iter().flat_map(|(label, words)| words.iter().map(move |w| (label, *w)));
     match value {
-        Value::Number(n) => line(name, &[labels], n, out),
-        Value::Nanos(n) => line(name, &[labels], seconds(*n), out),
-        Value::Ratio(n) => line(name, &[labels], format_args!("{n:.6}"), out),
-        Value::Times(times) => histogram(column, name, labels, times, out),
-        Value::Each(each) => {
+        MetricValue::Number(n) => line(name, &[labels], n, out),
+        MetricValue::Nanos(n) => line(name, &[labels], seconds(*n), out),
+        MetricValue::Ratio(n) => line(name, &[labels], format_args!("{n:.6}"), out),
+        MetricValue::Times(times) => histogram(column, name, labels, times, out),
+        MetricValue::Each(each) => {
             for ((label, word), n) in words().zip(each) {
                 line(name, &[labels, &labelled(label, word)], n, out);
             }
         }
-        Value::Word(is) => {
+        MetricValue::Word(is) => {
             for (label, word) in words() {
                 line(name, &[labels, &labelled(label, word)], u8::from(word == is), out);
             }
         }
-        Value::Json(_) => {}
+        MetricValue::Json(_) => {}
     }
 }
 
 fn histogram(column: &Column, name: &str, labels: &str, times: &Times, out: &mut String) {
     let bucket = format!("{name}_bucket");
-    let every = if column.kind == Kind::Coarse { COARSE } else { 1 };
+    let every = if column.kind == MetricKind::Coarse { COARSE } else { 1 };
     for (end, n) in times.steps().skip(every - 1).step_by(every) {
         let le = format!("le=\"{}\"", seconds(end * 1000));
         line(&bucket, &[labels, &le], n, out);

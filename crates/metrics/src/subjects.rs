@@ -15,7 +15,7 @@ use crate::{Registry, Times, histogram};
 
 /// What a name is one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SubjectKind {
     /// `status_zone` of servers and locations.
     Zone,
     /// Servers that requests are passed to.
@@ -28,7 +28,13 @@ pub enum Kind {
     Pool,
 }
 
-const KINDS: [Kind; 5] = [Kind::Zone, Kind::Peer, Kind::StreamPeer, Kind::Cache, Kind::Pool];
+const KINDS: [SubjectKind; 5] = [
+    SubjectKind::Zone,
+    SubjectKind::Peer,
+    SubjectKind::StreamPeer,
+    SubjectKind::Cache,
+    SubjectKind::Pool,
+];
 
 /// What pages call all that a loop found no cell for.
 pub const OTHERS: &str = "(others)";
@@ -119,12 +125,12 @@ pub struct AllCounted(HashMap<u64, Counted>);
 
 impl AllCounted {
     /// What was counted under a name; nothing where it is unknown.
-    pub fn of(&self, kind: Kind, name: &str) -> Counted {
+    pub fn of(&self, kind: SubjectKind, name: &str) -> Counted {
         self.0.get(&hash(kind, name)).cloned().unwrap_or_default()
     }
 
     /// What had no cell of its own; none if nothing had to do without.
-    pub fn others(&self, kind: Kind) -> Option<Counted> {
+    pub fn others(&self, kind: SubjectKind) -> Option<Counted> {
         let others = self.0.get(&others(kind));
         others.filter(|counted| counted.numbers.iter().any(|n| *n > 0)).cloned()
     }
@@ -150,7 +156,7 @@ impl Cells {
     }
 
     /// The cell of a name. To be asked once for each and kept.
-    pub fn of(&self, kind: Kind, name: &str) -> Option<Cell> {
+    pub fn of(&self, kind: SubjectKind, name: &str) -> Option<Cell> {
         let mut known = self.known.borrow_mut();
         if known.is_empty() {
             for kind in KINDS {
@@ -258,14 +264,14 @@ fn used(registry: &Registry) -> impl Iterator<Item = &'static [AtomicU64]> {
     found.into_iter().flatten()
 }
 
-fn hash(kind: Kind, name: &str) -> u64 {
+fn hash(kind: SubjectKind, name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (kind, name).hash(&mut hasher);
     hasher.finish()
 }
 
 /// No name is like this.
-fn others(kind: Kind) -> u64 {
+fn others(kind: SubjectKind) -> u64 {
     hash(kind, "\0")
 }
 
@@ -282,15 +288,15 @@ mod tests {
     fn loops_count_apart_and_are_added_up() {
         let all = registry();
         let (one, two) = (Cells::new(all, 1), Cells::new(all, 2));
-        one.of(Kind::Zone, "a").unwrap().add(3, 5);
-        two.of(Kind::Zone, "a").unwrap().add(3, 6);
-        two.of(Kind::Peer, "a").unwrap().add(3, 100);
-        two.of(Kind::Zone, "a").unwrap().record(Duration::from_millis(2));
+        one.of(SubjectKind::Zone, "a").unwrap().add(3, 5);
+        two.of(SubjectKind::Zone, "a").unwrap().add(3, 6);
+        two.of(SubjectKind::Peer, "a").unwrap().add(3, 100);
+        two.of(SubjectKind::Zone, "a").unwrap().record(Duration::from_millis(2));
         let counted = all.counted();
-        assert_eq!(counted.of(Kind::Zone, "a").numbers[3], 11);
-        assert_eq!(counted.of(Kind::Zone, "a").times.count, 1);
-        assert_eq!(counted.of(Kind::Zone, "b").numbers[3], 0);
-        assert!(counted.others(Kind::Zone).is_none());
+        assert_eq!(counted.of(SubjectKind::Zone, "a").numbers[3], 11);
+        assert_eq!(counted.of(SubjectKind::Zone, "a").times.count, 1);
+        assert_eq!(counted.of(SubjectKind::Zone, "b").numbers[3], 0);
+        assert!(counted.others(SubjectKind::Zone).is_none());
     }
 
     #[test]
@@ -298,12 +304,12 @@ mod tests {
         let all = registry();
         let own = all.tally(0).unwrap();
         for round in 1..=3 {
-            let cell = Cells::new(all, 1).of(Kind::Zone, "a").unwrap();
+            let cell = Cells::new(all, 1).of(SubjectKind::Zone, "a").unwrap();
             cell.add(0, 7);
             cell.add(GAUGE, 2);
             cell.record(Duration::from_millis(2));
             all.bury(1, &own);
-            let counted = all.counted().of(Kind::Zone, "a");
+            let counted = all.counted().of(SubjectKind::Zone, "a");
             assert_eq!((counted.numbers[0], counted.numbers[GAUGE]), (7 * round, 0));
             assert_eq!(counted.times.count, round);
         }
@@ -314,11 +320,11 @@ mod tests {
         let all = registry();
         let cells = Cells::new(all, 1);
         for n in 0..MOST_NAMES + 5 {
-            cells.of(Kind::Peer, &n.to_string()).unwrap().add(0, 1);
+            cells.of(SubjectKind::Peer, &n.to_string()).unwrap().add(0, 1);
         }
         let counted = all.counted();
-        assert_eq!(counted.others(Kind::Peer).unwrap().numbers[0], 5);
-        assert_eq!(counted.of(Kind::Peer, "999").numbers[0], 1);
-        assert!(counted.others(Kind::Zone).is_none());
+        assert_eq!(counted.others(SubjectKind::Peer).unwrap().numbers[0], 5);
+        assert_eq!(counted.of(SubjectKind::Peer, "999").numbers[0], 1);
+        assert!(counted.others(SubjectKind::Zone).is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 /// How a value moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows while the server runs.
     Counter,
     /// How much there is right now.
@@ -36,7 +36,7 @@ pub struct Column {
     /// Short name in lower case.
     pub name: &'static str,
     /// How it moves.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// In what.
     pub unit: Unit,
     /// One sentence for people.
@@ -47,7 +47,7 @@ pub struct Column {
 
 /// How rows stand in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum JsonShape {
     /// There is one row.
     Object,
     /// One behind the other.
@@ -60,7 +60,7 @@ pub enum Shape {
 
 /// Values of one kind of thing.
 #[derive(Debug)]
-pub struct Table {
+pub struct MetricTable {
     /// Its key in JSON.
     pub name: &'static str,
     /// What its rows are.
@@ -70,12 +70,12 @@ pub struct Table {
     /// What tells its rows apart.
     pub labels: &'static [&'static str],
     /// In JSON.
-    pub shape: Shape,
+    pub shape: JsonShape,
     /// What is known of each row.
     pub columns: &'static [Column],
 }
 
-impl Table {
+impl MetricTable {
     /// A column's name for Prometheus: what it is, in which unit, `_total` for counters, as its naming guide asks.
     pub fn metric(&self, column: &Column) -> String {
         let prefix = if self.prefix.is_empty() { "" } else { "_" };
@@ -85,7 +85,7 @@ impl Table {
             Unit::Seconds => "_seconds",
             Unit::Ratio => "_ratio",
         };
-        let end = if column.kind == Kind::Counter { "_total" } else { "" };
+        let end = if column.kind == MetricKind::Counter { "_total" } else { "" };
         format!("weir{prefix}{}_{}{unit}{end}", self.prefix, column.name)
     }
 }
@@ -106,7 +106,7 @@ macro_rules! declare {
         const SUMS: &[Column] = &[
             $(Column {
                 name: $name,
-                kind: Kind::$kind,
+                kind: MetricKind::$kind,
                 unit: Unit::$unit,
                 help: $help.trim_ascii_start(),
                 by: None,
@@ -137,7 +137,7 @@ macro_rules! declare_times {
         const TIMES: &[Column] = &[
             $(Column {
                 name: $name,
-                kind: Kind::Histogram,
+                kind: MetricKind::Histogram,
                 unit: Unit::Seconds,
                 help: $help.trim_ascii_start(),
                 by: None,
@@ -229,7 +229,7 @@ declare! {
     Died Counter Count "died_workers";
 }
 
-const fn column(name: &'static str, kind: Kind, unit: Unit, help: &'static str) -> Column {
+const fn column(name: &'static str, kind: MetricKind, unit: Unit, help: &'static str) -> Column {
     Column { name, kind, unit, help, by: None }
 }
 
@@ -237,16 +237,16 @@ const fn by(column: Column, label: &'static str, words: &'static [&'static str])
     Column { by: Some((label, words)), ..column }
 }
 
-use Kind::{Coarse, Counter, Gauge, Shown, State};
+use MetricKind::{Coarse, Counter, Gauge, Shown, State};
 use Unit::{Bytes, Count, Ratio, Seconds};
 
 /// Which program it is.
-pub static BUILD: Table = Table {
+pub static BUILD: MetricTable = MetricTable {
     name: "build",
     help: "Which program it is",
     prefix: "build",
     labels: &["version", "nginx"],
-    shape: Shape::Object,
+    shape: JsonShape::Object,
     columns: &[column(
         "info",
         Gauge,
@@ -256,12 +256,12 @@ pub static BUILD: Table = Table {
 };
 
 /// Since when it runs.
-pub static SERVER: Table = Table {
+pub static SERVER: MetricTable = MetricTable {
     name: "server",
     help: "Since when it runs",
     prefix: "",
     labels: &[],
-    shape: Shape::Object,
+    shape: JsonShape::Object,
     columns: &[
         column("start_time", Gauge, Seconds, "When the server began, since 1970."),
         column("uptime", Gauge, Seconds, "For how long it has been running."),
@@ -269,32 +269,32 @@ pub static SERVER: Table = Table {
 };
 
 /// Sums over all loops, those that have ended as well.
-pub static TOTALS: Table = Table {
+pub static TOTALS: MetricTable = MetricTable {
     name: "totals",
     help: "Sums over all loops of all workers, those that have ended as well",
     prefix: "",
     labels: &[],
-    shape: Shape::Object,
+    shape: JsonShape::Object,
     columns: SUMS,
 };
 
 /// Times of all loops.
-pub static HISTOGRAM_SUMS: Table = Table {
+pub static HISTOGRAM_SUMS: MetricTable = MetricTable {
     name: "histograms",
     help: "Times of all loops",
     prefix: "",
     labels: &[],
-    shape: Shape::Object,
+    shape: JsonShape::Object,
     columns: TIMES,
 };
 
 /// How evenly the loops work.
-pub static BALANCE: Table = Table {
+pub static BALANCE: MetricTable = MetricTable {
     name: "balance",
     help: "How evenly the loops work",
     prefix: "loops",
     labels: &[],
-    shape: Shape::Object,
+    shape: JsonShape::Object,
     columns: &[
         column("policy", Shown, Count, "accept_balance"),
         column(
@@ -331,12 +331,12 @@ pub static BALANCE: Table = Table {
 pub const LOOP_STATES: &[&str] = &["awake", "armed", "disarmed", "finishing"];
 
 /// The loops that run.
-pub static LOOPS: Table = Table {
+pub static LOOPS: MetricTable = MetricTable {
     name: "loops",
     help: "Each loop that runs",
     prefix: "loop",
     labels: &["worker", "loop"],
-    shape: Shape::List,
+    shape: JsonShape::List,
     columns: &[
         column("pid", Shown, Count, "Its process"),
         column("tid", Shown, Count, "Its thread"),
@@ -399,12 +399,12 @@ pub static LOOPS: Table = Table {
 };
 
 /// The listening sockets.
-pub static LISTENERS: Table = Table {
+pub static LISTENERS: MetricTable = MetricTable {
     name: "listeners",
     help: "Each address that is listened on",
     prefix: "listener",
     labels: &["address"],
-    shape: Shape::List,
+    shape: JsonShape::List,
     columns: &[
         column("kind", Shown, Count, "tcp or unix"),
         column(
@@ -424,12 +424,12 @@ pub static LISTENERS: Table = Table {
 pub const CLASSES: &[&str] = &["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// What is counted by `status_zone`.
-pub static ZONES: Table = Table {
+pub static ZONES: MetricTable = MetricTable {
     name: "status_zones",
     help: "Each name that `status_zone` gives to servers and locations",
     prefix: "zone",
     labels: &["zone"],
-    shape: Shape::Named,
+    shape: JsonShape::Named,
     columns: &[
         column("processing", Gauge, Count, "Requests or sessions in progress."),
         column("connections", Counter, Count, "Sessions that have begun."),
@@ -448,7 +448,7 @@ pub static ZONES: Table = Table {
         column("sent", Counter, Bytes, "Bytes to clients, counted as requests and sessions end."),
         column(
             "latency",
-            Kind::Histogram,
+            MetricKind::Histogram,
             Seconds,
             "How long requests took, from their first byte to the last of the answer.",
         ),
@@ -460,12 +460,12 @@ pub const PEER_STATES: &[&str] =
     &["up", "down", "unavail", "full", "checking", "unhealthy", "draining"];
 
 /// Servers that requests are passed to.
-pub static UPSTREAMS: Table = Table {
+pub static UPSTREAMS: MetricTable = MetricTable {
     name: "upstreams",
     help: "Each server of each `upstream`, or of an address that `proxy_pass` and kin name",
     prefix: "upstream",
     labels: &["upstream", "server"],
-    shape: Shape::NamedLists,
+    shape: JsonShape::NamedLists,
     columns: &[
         column("name", Shown, Count, "As the configuration names it"),
         column("backup", Shown, Count, "It is a backup"),
@@ -503,12 +503,12 @@ pub static UPSTREAMS: Table = Table {
 };
 
 /// Servers that sessions are passed to.
-pub static STREAM_UPSTREAMS: Table = Table {
+pub static STREAM_UPSTREAMS: MetricTable = MetricTable {
     name: "stream_upstreams",
     help: "Each server of each `upstream` of `stream`, or of an address that its `proxy_pass` names",
     prefix: "stream_upstream",
     labels: &["upstream", "server"],
-    shape: Shape::NamedLists,
+    shape: JsonShape::NamedLists,
     columns: &[
         column("name", Shown, Count, "As the configuration names it"),
         column("backup", Shown, Count, "It is a backup"),
@@ -538,12 +538,12 @@ pub const CACHE_STATES: &[&str] =
     &["miss", "bypass", "expired", "stale", "updating", "revalidated", "hit"];
 
 /// Caches.
-pub static CACHES: Table = Table {
+pub static CACHES: MetricTable = MetricTable {
     name: "caches",
     help: "Each `keys_zone` of `proxy_cache_path` and kin",
     prefix: "cache",
     labels: &["cache"],
-    shape: Shape::Named,
+    shape: JsonShape::Named,
     columns: &[
         column("size", Gauge, Bytes, "What its files take."),
         column("max_size", Gauge, Bytes, "What they may take, if that is said."),
@@ -568,12 +568,12 @@ pub static CACHES: Table = Table {
 };
 
 /// Shared memory.
-pub static SHARED: Table = Table {
+pub static SHARED: MetricTable = MetricTable {
     name: "zones",
     help: "Each zone of shared memory that holds a table: those of limits, caches and TLS sessions",
     prefix: "shared_memory",
     labels: &["zone"],
-    shape: Shape::Named,
+    shape: JsonShape::Named,
     columns: &[
         column("kind", Shown, Count, "Whose it is"),
         column("size", Gauge, Bytes, "How large it is."),
@@ -583,12 +583,12 @@ pub static SHARED: Table = Table {
 };
 
 /// Threads for file operations.
-pub static POOLS: Table = Table {
+pub static POOLS: MetricTable = MetricTable {
     name: "pools",
     help: "Each `thread_pool`, of each worker",
     prefix: "pool",
     labels: &["pool", "worker"],
-    shape: Shape::NamedLists,
+    shape: JsonShape::NamedLists,
     columns: &[
         column("queue", Gauge, Count, "File operations that wait for a thread."),
         column("wait", Coarse, Seconds, "How long file operations waited for a thread."),
@@ -596,7 +596,7 @@ pub static POOLS: Table = Table {
 };
 
 /// All tables, in the order of the pages.
-pub static TABLES: &[&Table] = &[
+pub static TABLES: &[&MetricTable] = &[
     &BUILD,
     &SERVER,
     &TOTALS,

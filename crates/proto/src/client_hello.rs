@@ -3,7 +3,7 @@
 
 /// What the first bytes come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum HelloProgress {
     /// More must come.
     More,
     /// A client's hello.
@@ -48,51 +48,53 @@ const MESSAGE: usize = 4;
 const MOST: usize = 64 * 1024;
 
 /// Reads the bytes that a client began with. The message may come in several records.
-pub fn parse(input: &[u8]) -> Progress {
+pub fn parse(input: &[u8]) -> HelloProgress {
     let mut message = Vec::new();
     let mut rest = input;
     loop {
         match rest.first() {
-            None => return Progress::More,
+            None => return HelloProgress::More,
             Some(&HANDSHAKE) => {}
             // The head of SSL 2: its highest bit, a length, and a client's hello.
             Some(first) if first & 0x80 != 0 && message.is_empty() => return old(rest),
-            Some(_) => return Progress::Other,
+            Some(_) => return HelloProgress::Other,
         }
         if rest.get(1).is_some_and(|major| *major != 3) {
-            return Progress::Other;
+            return HelloProgress::Other;
         }
-        let Some((head, body)) = rest.split_at_checked(RECORD) else { return Progress::More };
+        let Some((head, body)) = rest.split_at_checked(RECORD) else { return HelloProgress::More };
         let length = usize::from(u16::from_be_bytes([head[3], head[4]]));
         if length == 0 {
-            return Progress::Other;
+            return HelloProgress::Other;
         }
         let (here, after) = body.split_at(length.min(body.len()));
         message.extend_from_slice(here);
         match whole(&message) {
-            Some(Progress::More) if here.len() == length && message.len() < MOST => rest = after,
-            Some(Progress::More) if message.len() >= MOST => return Progress::Other,
+            Some(HelloProgress::More) if here.len() == length && message.len() < MOST => {
+                rest = after
+            }
+            Some(HelloProgress::More) if message.len() >= MOST => return HelloProgress::Other,
             Some(progress) => return progress,
-            None => return Progress::Other,
+            None => return HelloProgress::Other,
         }
     }
 }
 
-fn old(bytes: &[u8]) -> Progress {
+fn old(bytes: &[u8]) -> HelloProgress {
     match bytes {
         [_, _, CLIENT_HELLO, major, minor, ..] => {
-            Progress::Hello(Hello { version: [*major, *minor], ..Hello::default() })
+            HelloProgress::Hello(Hello { version: [*major, *minor], ..Hello::default() })
         }
-        [_, _, _, _, _, ..] => Progress::Other,
-        _ => Progress::More,
+        [_, _, _, _, _, ..] => HelloProgress::Other,
+        _ => HelloProgress::More,
     }
 }
 
 /// The message, if it is whole; none where it is no hello.
-fn whole(message: &[u8]) -> Option<Progress> {
+fn whole(message: &[u8]) -> Option<HelloProgress> {
     let Some((head, body)) = message.split_at_checked(MESSAGE) else {
         return match message.first() {
-            Some(&CLIENT_HELLO) | None => Some(Progress::More),
+            Some(&CLIENT_HELLO) | None => Some(HelloProgress::More),
             Some(_) => None,
         };
     };
@@ -101,9 +103,9 @@ fn whole(message: &[u8]) -> Option<Progress> {
     }
     let length = usize::from(head[1]) << 16 | usize::from(head[2]) << 8 | usize::from(head[3]);
     match body.get(..length) {
-        Some(body) => hello(body).map(Progress::Hello),
+        Some(body) => hello(body).map(HelloProgress::Hello),
         None if length > MOST => None,
-        None => Some(Progress::More),
+        None => Some(HelloProgress::More),
     }
 }
 
@@ -240,9 +242,9 @@ mod tests {
         for piece in [message.len(), 40, 1] {
             let bytes = records(&message, piece);
             for end in 0..bytes.len() {
-                assert_eq!(parse(&bytes[..end]), Progress::More, "{end} of {piece}");
+                assert_eq!(parse(&bytes[..end]), HelloProgress::More, "{end} of {piece}");
             }
-            let Progress::Hello(hello) = parse(&bytes) else { panic!("{:?}", parse(&bytes)) };
+            let HelloProgress::Hello(hello) = parse(&bytes) else { panic!("{:?}", parse(&bytes)) };
             assert_eq!(hello.server_name, b"a.example");
             assert_eq!(hello.alpn, b"h2,http/1.1");
             assert_eq!(hello.protocol(), "TLSv1.3");
@@ -251,11 +253,11 @@ mod tests {
 
     #[test]
     fn what_is_no_hello() {
-        assert_eq!(parse(b"GET / HTTP/1.0\r\n"), Progress::Other);
-        assert_eq!(parse(&[HANDSHAKE, 2, 0]), Progress::Other);
-        assert_eq!(parse(&[HANDSHAKE, 3, 1, 0, 1, 2]), Progress::Other);
+        assert_eq!(parse(b"GET / HTTP/1.0\r\n"), HelloProgress::Other);
+        assert_eq!(parse(&[HANDSHAKE, 2, 0]), HelloProgress::Other);
+        assert_eq!(parse(&[HANDSHAKE, 3, 1, 0, 1, 2]), HelloProgress::Other);
         assert_eq!(parse(&[0x80, 40, 1, 0, 2]), {
-            Progress::Hello(Hello { version: [0, 2], ..Hello::default() })
+            HelloProgress::Hello(Hello { version: [0, 2], ..Hello::default() })
         });
     }
 }

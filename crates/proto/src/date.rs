@@ -69,7 +69,7 @@ impl Calendar {
 /// `Mon, 28 Sep 1970 06:00:00 GMT`, for `Date` and its kin.
 pub fn imf_fixdate(time: i64) -> [u8; 29] {
     let c = Calendar::at(time);
-    let mut out = Text::new(*b"Www, 00 Mmm 0000 00:00:00 GMT");
+    let mut out = DateText::new(*b"Www, 00 Mmm 0000 00:00:00 GMT");
     out.named_day(&c);
     out.number(12, 4, c.year);
     out.clock(17, &c);
@@ -79,7 +79,7 @@ pub fn imf_fixdate(time: i64) -> [u8; 29] {
 /// `28/Sep/1970:12:00:00 +0600`, of access logs (`$time_local`).
 pub fn access_log(time: i64, offset: i32) -> [u8; 26] {
     let c = Calendar::at(time.saturating_add(i64::from(offset)));
-    let mut out = Text::new(*b"00/Mmm/0000:00:00:00 +0000");
+    let mut out = DateText::new(*b"00/Mmm/0000:00:00:00 +0000");
     out.number(0, 2, c.day);
     out.put(3, c.month_name());
     out.number(7, 4, c.year);
@@ -91,7 +91,7 @@ pub fn access_log(time: i64, offset: i32) -> [u8; 26] {
 /// `1970-09-28T12:00:00+06:00` (`$time_iso8601`).
 pub fn iso8601(time: i64, offset: i32) -> [u8; 25] {
     let c = Calendar::at(time.saturating_add(i64::from(offset)));
-    let mut out = Text::new(*b"0000-00-00T00:00:00+00:00");
+    let mut out = DateText::new(*b"0000-00-00T00:00:00+00:00");
     out.numbered_day(&c);
     out.clock(11, &c);
     out.zone([19, 20, 23], offset);
@@ -101,7 +101,7 @@ pub fn iso8601(time: i64, offset: i32) -> [u8; 25] {
 /// `1970/09/28 12:00:00`, of error logs.
 pub fn error_log(time: i64, offset: i32) -> [u8; 19] {
     let c = Calendar::at(time.saturating_add(i64::from(offset)));
-    let mut out = Text::new(*b"0000/00/00 00:00:00");
+    let mut out = DateText::new(*b"0000/00/00 00:00:00");
     out.numbered_day(&c);
     out.clock(11, &c);
     out.bytes
@@ -110,7 +110,7 @@ pub fn error_log(time: i64, offset: i32) -> [u8; 19] {
 /// `Sep 28 12:00:00`, of syslog; the day is padded with a space.
 pub fn syslog(time: i64, offset: i32) -> [u8; 15] {
     let c = Calendar::at(time.saturating_add(i64::from(offset)));
-    let mut out = Text::new(*b"Mmm  0 00:00:00");
+    let mut out = DateText::new(*b"Mmm  0 00:00:00");
     out.put(0, c.month_name());
     if c.day < 10 {
         out.number(5, 1, c.day);
@@ -126,13 +126,13 @@ pub fn syslog(time: i64, offset: i32) -> [u8; 15] {
 pub fn cookie(time: i64, out: &mut Vec<u8>) {
     let c = Calendar::at(time);
     if c.year > 2037 {
-        let mut text = Text::new(*b"Www, 00-Mmm-0000 00:00:00 GMT");
+        let mut text = DateText::new(*b"Www, 00-Mmm-0000 00:00:00 GMT");
         text.number(12, 4, c.year);
         text.clock(17, &c);
         text.named_day(&c);
         out.extend_from_slice(&text.bytes);
     } else {
-        let mut text = Text::new(*b"Www, 00-Mmm-00 00:00:00 GMT");
+        let mut text = DateText::new(*b"Www, 00-Mmm-00 00:00:00 GMT");
         text.number(12, 2, c.year % 100);
         text.clock(15, &c);
         text.named_day(&c);
@@ -141,13 +141,13 @@ pub fn cookie(time: i64, out: &mut Vec<u8>) {
 }
 
 /// A fixed text with places to fill in.
-struct Text<const N: usize> {
+struct DateText<const N: usize> {
     bytes: [u8; N],
 }
 
-impl<const N: usize> Text<N> {
-    fn new(bytes: [u8; N]) -> Text<N> {
-        Text { bytes }
+impl<const N: usize> DateText<N> {
+    fn new(bytes: [u8; N]) -> DateText<N> {
+        DateText { bytes }
     }
 
     fn put(&mut self, at: usize, text: &[u8]) {
@@ -196,7 +196,7 @@ impl<const N: usize> Text<N> {
 /// `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT`, `Sun Nov  6 08:49:37 1994`.
 /// Names of days and zones are not looked at, names of months as little as tells them apart.
 pub fn parse(value: &[u8]) -> Option<i64> {
-    let mut r = Reader { rest: value };
+    let mut r = DateReader { rest: value };
     // asctime's form has a space before any comma
     let separator = r.rest.iter().position(|ch| matches!(ch, b',' | b' '))?;
     let asctime = r.rest.get(separator) == Some(&b' ');
@@ -210,10 +210,10 @@ pub fn parse(value: &[u8]) -> Option<i64> {
     seconds(year, month, day).map(|midnight| midnight + clock)
 }
 
-type Parts = (i64, usize, i64, i64);
+type DateParts = (i64, usize, i64, i64);
 
 /// `06 Nov 1994 08:49:37` or `06-Nov-94 08:49:37`.
-fn fixdate_parts(r: &mut Reader<'_>) -> Option<Parts> {
+fn fixdate_parts(r: &mut DateReader<'_>) -> Option<DateParts> {
     let day = r.digits(2)?;
     let separator = r.byte()?;
     let rfc850 = match separator {
@@ -234,7 +234,7 @@ fn fixdate_parts(r: &mut Reader<'_>) -> Option<Parts> {
 }
 
 /// `Nov  6 08:49:37 1994`.
-fn asctime_parts(r: &mut Reader<'_>) -> Option<Parts> {
+fn asctime_parts(r: &mut DateReader<'_>) -> Option<DateParts> {
     let month = r.month()?;
     r.byte()?;
     if r.rest.first() == Some(&b' ') {
@@ -270,11 +270,11 @@ fn seconds(year: i64, month: usize, day: i64) -> Option<i64> {
     Some((days - 719_468) * DAY)
 }
 
-struct Reader<'a> {
+struct DateReader<'a> {
     rest: &'a [u8],
 }
 
-impl Reader<'_> {
+impl DateReader<'_> {
     fn skip(&mut self, n: usize) {
         self.rest = self.rest.get(n..).unwrap_or_default();
     }

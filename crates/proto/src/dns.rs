@@ -9,7 +9,7 @@ mod tests;
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Kind {
+pub enum QueryType {
     /// IPv4 addresses.
     A = 1,
     /// IPv6 addresses.
@@ -40,12 +40,12 @@ pub struct Message {
     /// The type that was asked for.
     pub kind: u16,
     /// The answers, in order.
-    pub records: Vec<Record>,
+    pub records: Vec<ResourceRecord>,
 }
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct ResourceRecord {
     /// Whose it is, in lower case.
     pub name: String,
     /// How many seconds it holds.
@@ -89,7 +89,7 @@ const RECURSION_DESIRED: u16 = 0x0100;
 const NAME_MAX: usize = 255;
 
 /// Appends a query to `out`.
-pub fn query(id: u16, name: &str, kind: Kind, out: &mut Vec<u8>) -> Result<(), BadName> {
+pub fn query(id: u16, name: &str, kind: QueryType, out: &mut Vec<u8>) -> Result<(), BadName> {
     let name = name.strip_suffix('.').unwrap_or(name);
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(BadName);
@@ -115,7 +115,7 @@ pub fn query(id: u16, name: &str, kind: Kind, out: &mut Vec<u8>) -> Result<(), B
 
 /// Reads an answer. Records of other classes are left out.
 pub fn parse(message: &[u8]) -> Result<Message, Malformed> {
-    let mut reader = Reader { message, at: 0 };
+    let mut reader = MessageReader { message, at: 0 };
     let id = reader.word()?;
     let flags = reader.word()?;
     let (questions, answers) = (reader.word()?, reader.word()?);
@@ -142,12 +142,12 @@ pub fn parse(message: &[u8]) -> Result<Message, Malformed> {
     Ok(Message { id, code: (flags & 0xf) as u8, truncated, name, kind, records })
 }
 
-struct Reader<'a> {
+struct MessageReader<'a> {
     message: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl MessageReader<'_> {
     fn take(&mut self, n: usize) -> Result<&[u8], Malformed> {
         let end = self.at.checked_add(n).ok_or(Malformed)?;
         let bytes = self.message.get(self.at..end).ok_or(Malformed)?;
@@ -160,7 +160,7 @@ impl Reader<'_> {
         bytes.try_into().map(u16::from_be_bytes).map_err(|_| Malformed)
     }
 
-    fn record(&mut self) -> Result<Option<Record>, Malformed> {
+    fn record(&mut self) -> Result<Option<ResourceRecord>, Malformed> {
         let name = self.name()?;
         let (kind, class) = (self.word()?, self.word()?);
         let ttl = u32::from(self.word()?) << 16 | u32::from(self.word()?);
@@ -185,7 +185,7 @@ impl Reader<'_> {
             return Err(Malformed);
         }
         self.at = end;
-        Ok((class == CLASS_IN).then_some(Record { name, ttl, data }))
+        Ok((class == CLASS_IN).then_some(ResourceRecord { name, ttl, data }))
     }
 
     fn array<const N: usize>(&mut self, len: usize) -> Result<[u8; N], Malformed> {

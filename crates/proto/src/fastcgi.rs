@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::pairs::{Pairs, Value};
+use crate::pairs::{Pairs, PendingValue};
 
 const BEGIN_REQUEST: u8 = 1;
 const END_REQUEST: u8 = 3;
@@ -41,7 +41,7 @@ pub fn begin(keep: bool, out: &mut Vec<u8>) {
 pub enum Params {}
 
 impl Pairs for Params {
-    fn name(name: &[u8], out: &mut Vec<u8>) -> Value {
+    fn name(name: &[u8], out: &mut Vec<u8>) -> PendingValue {
         match u8::try_from(name.len()) {
             Ok(short @ ..=SHORT) => out.push(short),
             _ => out.extend_from_slice(&long(name.len())),
@@ -49,10 +49,10 @@ impl Pairs for Params {
         let length = out.len();
         out.push(0);
         out.extend_from_slice(name);
-        Value { length, start: out.len() }
+        PendingValue { length, start: out.len() }
     }
 
-    fn end(value: Value, out: &mut Vec<u8>) {
+    fn end(value: PendingValue, out: &mut Vec<u8>) {
         let length = out.len().saturating_sub(value.start);
         match (u8::try_from(length), out.get_mut(value.length)) {
             (Ok(short @ ..=SHORT), Some(place)) => *place = short,
@@ -130,7 +130,7 @@ impl fmt::Display for RecordError {
 
 /// What some of the bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum RecordPart {
     /// Of no interest, or not complete.
     Nothing,
     /// Output.
@@ -168,9 +168,9 @@ impl Records {
     }
 
     /// Reads on: how many of the bytes were taken, and what they are. With no bytes left nothing is.
-    pub fn decode(&mut self, bytes: &[u8]) -> Result<(usize, Part), RecordError> {
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<(usize, RecordPart), RecordError> {
         if self.ended {
-            return Ok((0, Part::End));
+            return Ok((0, RecordPart::End));
         }
         if self.had < HEAD {
             return self.read_head(bytes);
@@ -179,19 +179,19 @@ impl Records {
             let taken = self.left.min(bytes.len());
             self.left -= taken;
             let part = match self.head[1] {
-                _ if taken == 0 => Part::Nothing,
-                STDOUT => Part::Out(0..taken),
-                STDERR => Part::Err(0..taken),
-                _ => Part::Nothing,
+                _ if taken == 0 => RecordPart::Nothing,
+                STDOUT => RecordPart::Out(0..taken),
+                STDERR => RecordPart::Err(0..taken),
+                _ => RecordPart::Nothing,
             };
             return Ok((taken, self.after(part)));
         }
         let taken = self.padding.min(bytes.len());
         self.padding -= taken;
-        Ok((taken, self.after(Part::Nothing)))
+        Ok((taken, self.after(RecordPart::Nothing)))
     }
 
-    fn read_head(&mut self, bytes: &[u8]) -> Result<(usize, Part), RecordError> {
+    fn read_head(&mut self, bytes: &[u8]) -> Result<(usize, RecordPart), RecordError> {
         let taken = (HEAD - self.had).min(bytes.len());
         match bytes.first_chunk::<HEAD>() {
             // Nearly always: the head is there whole, and as it should be.
@@ -207,7 +207,7 @@ impl Records {
             }
         }
         if self.had < HEAD {
-            return Ok((taken, Part::Nothing));
+            return Ok((taken, RecordPart::Nothing));
         }
         let [_, kind, _, _, high, low, padding, _] = self.head;
         self.left = usize::from(u16::from_be_bytes([high, low]));
@@ -215,10 +215,10 @@ impl Records {
         let part = match kind {
             STDOUT if self.left == 0 && !self.out_ended => {
                 self.out_ended = true;
-                Part::OutEnd
+                RecordPart::OutEnd
             }
             STDOUT if self.left > 0 && self.out_ended => return Err(RecordError::AfterEnd),
-            _ => Part::Nothing,
+            _ => RecordPart::Nothing,
         };
         Ok((taken, self.after(part)))
     }
@@ -236,14 +236,14 @@ impl Records {
     }
 
     /// Where the record is complete, the next one begins.
-    fn after(&mut self, part: Part) -> Part {
+    fn after(&mut self, part: RecordPart) -> RecordPart {
         if self.left > 0 || self.padding > 0 {
             return part;
         }
         self.had = 0;
         if self.head[1] == END_REQUEST {
             self.ended = true;
-            return Part::End;
+            return RecordPart::End;
         }
         part
     }
@@ -274,10 +274,10 @@ mod tests {
             let seen = &bytes[at..received];
             let (taken, part) = decoder.decode(seen)?;
             match part {
-                Part::Out(range) => out.extend_from_slice(&seen[range]),
-                Part::Err(range) => err.extend_from_slice(&seen[range]),
-                Part::End => return Ok((out, err, true, at + taken)),
-                Part::OutEnd | Part::Nothing => {}
+                RecordPart::Out(range) => out.extend_from_slice(&seen[range]),
+                RecordPart::Err(range) => err.extend_from_slice(&seen[range]),
+                RecordPart::End => return Ok((out, err, true, at + taken)),
+                RecordPart::OutEnd | RecordPart::Nothing => {}
             }
             at += taken;
             if taken == 0 && received == bytes.len() {

@@ -3,7 +3,7 @@
 
 /// What an attribute says.
 #[derive(Clone, Copy, Debug)]
-pub enum Value<'a> {
+pub enum AttributeValue<'a> {
     /// A text; what is no UTF-8 in it is replaced.
     Text(&'a [u8]),
     /// A number.
@@ -14,7 +14,7 @@ pub enum Value<'a> {
 
 /// One request that was served.
 #[derive(Clone, Copy, Debug)]
-pub struct Span<'a> {
+pub struct TraceSpan<'a> {
     /// The trace that it belongs to.
     pub trace: &'a [u8; 16],
     /// Its own number.
@@ -49,13 +49,13 @@ impl Attributes {
     }
 
     /// One more.
-    pub fn add(&mut self, name: &[u8], value: Value<'_>) {
+    pub fn add(&mut self, name: &[u8], value: AttributeValue<'_>) {
         message(&mut self.bytes, self.field, |out| {
             text(out, 1, name);
             message(out, 2, |out| match value {
-                Value::Text(value) => text(out, 1, value),
-                Value::Number(n) => number(out, 3, n.cast_unsigned()),
-                Value::Texts(value) => {
+                AttributeValue::Text(value) => text(out, 1, value),
+                AttributeValue::Number(n) => number(out, 3, n.cast_unsigned()),
+                AttributeValue::Texts(value) => {
                     message(out, 5, |out| message(out, 1, |out| text(out, 1, value)));
                 }
             });
@@ -64,7 +64,7 @@ impl Attributes {
 }
 
 /// Appends a span to those of a batch.
-pub fn write_span(span: &Span<'_>, out: &mut Vec<u8>) {
+pub fn write_span(span: &TraceSpan<'_>, out: &mut Vec<u8>) {
     message(out, 2, |out| {
         bytes(out, 1, span.trace);
         bytes(out, 2, span.span);
@@ -85,27 +85,27 @@ pub fn write_span(span: &Span<'_>, out: &mut Vec<u8>) {
 
 /// Whose spans a batch has: what stands before them.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct Resource {
     resource: Vec<u8>,
     scope: Vec<u8>,
 }
 
-impl Source {
+impl Resource {
     /// A server with these attributes, whose spans are made by a program of this name and version.
     pub fn new<'a>(
         attributes: impl Iterator<Item = (&'a [u8], &'a [u8])>,
         name: &str,
         version: &str,
-    ) -> Source {
+    ) -> Resource {
         let mut all = Attributes { field: 1, bytes: Vec::new() };
-        attributes.for_each(|(name, value)| all.add(name, Value::Text(value)));
+        attributes.for_each(|(name, value)| all.add(name, AttributeValue::Text(value)));
         let (mut resource, mut scope) = (Vec::new(), Vec::new());
         bytes(&mut resource, 1, &all.bytes);
         message(&mut scope, 1, |out| {
             text(out, 1, name.as_bytes());
             text(out, 2, version.as_bytes());
         });
-        Source { resource, scope }
+        Resource { resource, scope }
     }
 
     /// What stands before spans of so many bytes, to be a request to a collector.
@@ -298,10 +298,10 @@ mod tests {
             count in 0..5usize,
         ) {
             let mut attributes = Attributes::of_span();
-            attributes.add(&key, Value::Text(&value));
-            attributes.add(b"n", Value::Number(amount));
-            attributes.add(b"list", Value::Texts(&value));
-            let written = Span {
+            attributes.add(&key, AttributeValue::Text(&value));
+            attributes.add(b"n", AttributeValue::Number(amount));
+            attributes.add(b"list", AttributeValue::Texts(&value));
+            let written = TraceSpan {
                 trace: &trace,
                 span: &span,
                 parent: parent.as_ref(),
@@ -315,7 +315,7 @@ mod tests {
             let mut spans = Vec::new();
             (0..count).for_each(|_| write_span(&written, &mut spans));
             let source =
-                Source::new([(key.as_slice(), value.as_slice())].into_iter(), "weir", "1.2");
+                Resource::new([(key.as_slice(), value.as_slice())].into_iter(), "weir", "1.2");
             let request = [source.head(spans.len()), spans].concat();
 
             let read = ExportTraceServiceRequest::decode(request.as_slice()).unwrap();

@@ -3,10 +3,10 @@
 /// How a protocol writes a parameter.
 pub trait Pairs {
     /// Appends a name. Its value is what is appended next, up to [`Pairs::end`].
-    fn name(name: &[u8], out: &mut Vec<u8>) -> Value;
+    fn name(name: &[u8], out: &mut Vec<u8>) -> PendingValue;
 
     /// The value is complete.
-    fn end(value: Value, out: &mut Vec<u8>);
+    fn end(value: PendingValue, out: &mut Vec<u8>);
 
     /// Appends a name and its value.
     fn pair(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
@@ -18,7 +18,7 @@ pub trait Pairs {
 
 /// Where a value stands that is being appended.
 #[derive(Debug)]
-pub struct Value {
+pub struct PendingValue {
     /// Where its length stands, in protocols that say it.
     pub(crate) length: usize,
     /// Where it begins.

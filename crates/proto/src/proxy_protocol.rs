@@ -16,7 +16,7 @@ const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// What a header said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Header {
+pub struct ProxyHeader {
     /// Who connected to the balancer, as text: of version 1, as it was sent.
     pub source: Vec<u8>,
     /// From which port.
@@ -31,14 +31,14 @@ pub struct Header {
 
 /// What the bytes received so far come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ProxyProgress {
     /// More must come.
     More,
     /// The header ends after `len` bytes. It names nobody if the balancer speaks for itself, or of something that
     /// is not TCP over IP.
     Done {
         /// Who, and to whom.
-        header: Option<Box<Header>>,
+        header: Option<Box<ProxyHeader>>,
         /// Length of the header.
         len: usize,
     },
@@ -206,10 +206,10 @@ fn crc32c(bytes: &[u8]) -> u32 {
 /// # Errors
 ///
 /// It is none; nothing that could follow makes it one.
-pub fn parse(input: &[u8]) -> Result<Progress, HeaderError> {
+pub fn parse(input: &[u8]) -> Result<ProxyProgress, HeaderError> {
     let common = input.len().min(SIGNATURE.len());
     if input[..common] == SIGNATURE[..common] {
-        return if input.len() < FIXED { Ok(Progress::More) } else { version_2(input) };
+        return if input.len() < FIXED { Ok(ProxyProgress::More) } else { version_2(input) };
     }
     version_1(input).map_err(|NoLine| {
         let end = input.iter().position(|b| matches!(b, b'\r' | b'\n'));
@@ -219,7 +219,7 @@ pub fn parse(input: &[u8]) -> Result<Progress, HeaderError> {
 
 struct NoLine;
 
-fn version_1(input: &[u8]) -> Result<Progress, NoLine> {
+fn version_1(input: &[u8]) -> Result<ProxyProgress, NoLine> {
     let start = b"PROXY ";
     let common = input.len().min(start.len());
     if input[..common] != start[..common] {
@@ -227,12 +227,12 @@ fn version_1(input: &[u8]) -> Result<Progress, NoLine> {
     }
     let line = &input[..input.len().min(LINE)];
     let Some(end) = line.windows(2).position(|pair| pair == b"\r\n") else {
-        return if input.len() < LINE { Ok(Progress::More) } else { Err(NoLine) };
+        return if input.len() < LINE { Ok(ProxyProgress::More) } else { Err(NoLine) };
     };
     let len = end + 2;
     let rest = input.get(start.len()..end).ok_or(NoLine)?;
     if rest.starts_with(b"UNKNOWN") {
-        return Ok(Progress::Done { header: None, len });
+        return Ok(ProxyProgress::Done { header: None, len });
     }
     let rest = rest.strip_prefix(b"TCP4 ").or_else(|| rest.strip_prefix(b"TCP6 "));
     let mut words = rest.ok_or(NoLine)?.split(|b| *b == b' ');
@@ -247,8 +247,9 @@ fn version_1(input: &[u8]) -> Result<Progress, NoLine> {
     if words.next().is_some() {
         return Err(NoLine);
     }
-    let header = Header { source, source_port, destination, destination_port, tlvs: Vec::new() };
-    Ok(Progress::Done { header: Some(Box::new(header)), len })
+    let header =
+        ProxyHeader { source, source_port, destination, destination_port, tlvs: Vec::new() };
+    Ok(ProxyProgress::Done { header: Some(Box::new(header)), len })
 }
 
 fn number(digits: &[u8]) -> Option<u16> {
@@ -256,9 +257,9 @@ fn number(digits: &[u8]) -> Option<u16> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-fn version_2(input: &[u8]) -> Result<Progress, HeaderError> {
+fn version_2(input: &[u8]) -> Result<ProxyProgress, HeaderError> {
     let (fixed, rest) = input.split_at(FIXED);
-    let [command, family, high, low] = fixed[12..] else { return Ok(Progress::More) };
+    let [command, family, high, low] = fixed[12..] else { return Ok(ProxyProgress::More) };
     if command >> 4 != 2 {
         return Err(HeaderError::Version(command >> 4));
     }
@@ -266,25 +267,25 @@ fn version_2(input: &[u8]) -> Result<Progress, HeaderError> {
     if size > MOST {
         return Err(HeaderError::TooLarge);
     }
-    let Some(body) = rest.get(..size) else { return Ok(Progress::More) };
+    let Some(body) = rest.get(..size) else { return Ok(ProxyProgress::More) };
     let header = match (command & 0xf, family) {
         (1, 0x11) => Some(addresses::<4>(body, |ip| Ipv4Addr::from(ip).to_string())?),
         (1, 0x21) => Some(addresses::<16>(body, |ip| Ipv6Addr::from(ip).to_string())?),
         _ => None,
     };
-    Ok(Progress::Done { header: header.map(Box::new), len: FIXED + size })
+    Ok(ProxyProgress::Done { header: header.map(Box::new), len: FIXED + size })
 }
 
 /// Two addresses of `N` bytes, two ports, and extras.
 fn addresses<const N: usize>(
     body: &[u8],
     show: impl Fn([u8; N]) -> String,
-) -> Result<Header, HeaderError> {
+) -> Result<ProxyHeader, HeaderError> {
     let short = HeaderError::TooShort;
     let (source, rest) = body.split_first_chunk::<N>().ok_or(short.clone())?;
     let (destination, rest) = rest.split_first_chunk::<N>().ok_or(short.clone())?;
     let (ports, tlvs) = rest.split_first_chunk::<4>().ok_or(short)?;
-    Ok(Header {
+    Ok(ProxyHeader {
         source: show(*source).into_bytes(),
         source_port: u16::from_be_bytes([ports[0], ports[1]]),
         destination: show(*destination).into_bytes(),
@@ -308,7 +309,7 @@ pub enum TlvError {
 const SSL_FIXED: usize = 5;
 const SSL: u64 = 0x20;
 
-impl Header {
+impl ProxyHeader {
     /// The extra of this name, as `$proxy_protocol_tlv_NAME` asks for it: a word, a number `0x..`, and both of
     /// what `ssl` holds with `ssl_` in front.
     ///

@@ -1,20 +1,20 @@
 //! Requests of SCGI: pairs that end with zeroes, in a netstring. nginx: ngx_http_scgi_module.c.
 
-use crate::pairs::{Pairs, Value};
+use crate::pairs::{Pairs, PendingValue};
 
 /// Names and values; a zero in them would begin another one, and is left out.
 #[derive(Debug)]
 pub enum Headers {}
 
 impl Pairs for Headers {
-    fn name(name: &[u8], out: &mut Vec<u8>) -> Value {
+    fn name(name: &[u8], out: &mut Vec<u8>) -> PendingValue {
         let start = out.len();
         out.extend_from_slice(name);
-        Self::end(Value { length: start, start }, out);
-        Value { length: out.len(), start: out.len() }
+        Self::end(PendingValue { length: start, start }, out);
+        PendingValue { length: out.len(), start: out.len() }
     }
 
-    fn end(value: Value, out: &mut Vec<u8>) {
+    fn end(value: PendingValue, out: &mut Vec<u8>) {
         if out.get(value.start..).is_some_and(|text| memchr::memchr(0, text).is_some()) {
             let mut text = out.split_off(value.start);
             text.retain(|byte| *byte != 0);

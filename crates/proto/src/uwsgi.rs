@@ -1,6 +1,6 @@
 //! Requests of the uwsgi protocol, which answers have no framing in. nginx: ngx_http_uwsgi_module.c.
 
-use crate::pairs::{Pairs, Value};
+use crate::pairs::{Pairs, PendingValue};
 
 /// Bytes of a packet's head.
 pub const HEAD: usize = 4;
@@ -12,15 +12,15 @@ pub const LONGEST: usize = 65535;
 pub enum Vars {}
 
 impl Pairs for Vars {
-    fn name(name: &[u8], out: &mut Vec<u8>) -> Value {
+    fn name(name: &[u8], out: &mut Vec<u8>) -> PendingValue {
         out.extend_from_slice(&(name.len() as u16).to_le_bytes());
         out.extend_from_slice(name);
         let length = out.len();
         out.extend_from_slice(&[0, 0]);
-        Value { length, start: out.len() }
+        PendingValue { length, start: out.len() }
     }
 
-    fn end(value: Value, out: &mut Vec<u8>) {
+    fn end(value: PendingValue, out: &mut Vec<u8>) {
         let length = out.len().saturating_sub(value.start) as u16;
         if let Some(place) = out.get_mut(value.length..value.start) {
             place.copy_from_slice(&length.to_le_bytes());

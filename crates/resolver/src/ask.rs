@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, either};
 use weir_log::{Cause, Level};
-use weir_proto::dns::{self, Data, Kind, Message, Record};
+use weir_proto::dns::{self, Data, Message, QueryType, ResourceRecord};
 
 use super::socket::{Query, UDP_ANSWER};
-use super::{Outcome, Resolved, Resolver, Resolvers, Service, Services, Unresolved};
+use super::{Resolution, Resolved, Resolver, Resolvers, Service, Services, Unresolved};
 use weir_values::Address;
 
 /// How long one server is waited for before the next is asked.
@@ -32,14 +32,14 @@ const LEAST: Duration = Duration::from_secs(1);
 
 /// What the servers said of a name.
 #[derive(Default)]
-struct Told {
+struct ServerAnswer {
     addresses: Vec<IpAddr>,
     ttl: Option<u32>,
     alias: Option<String>,
 }
 
 /// Asks until a server answers, and follows aliases to addresses.
-pub async fn ask(resolver: &Resolver, handle: &Handle, name: &str) -> Outcome {
+pub async fn ask(resolver: &Resolver, handle: &Handle, name: &str) -> Resolution {
     let mut name = name.to_owned();
     let mut ttl = u32::MAX;
     for _ in 0..ALIASES {
@@ -67,7 +67,7 @@ pub async fn services(
     let mut name = name.to_owned();
     for _ in 0..ALIASES {
         let message = service(resolver, handle, &name).await?;
-        let mut told = Told::default();
+        let mut told = ServerAnswer::default();
         told.take(&message);
         match told.alias.filter(|alias| *alias != name) {
             Some(alias) if !message.records.iter().any(is_service) => name = alias,
@@ -78,16 +78,16 @@ pub async fn services(
 }
 
 /// A name that cannot be asked for does not exist.
-fn query(name: &str, kind: Kind) -> Result<Rc<Query>, Unresolved> {
+fn query(name: &str, kind: QueryType) -> Result<Rc<Query>, Unresolved> {
     Query::new(name, kind).map(Rc::new).map_err(|_| Unresolved::NO_SUCH_NAME)
 }
 
-fn is_service(record: &Record) -> bool {
+fn is_service(record: &ResourceRecord) -> bool {
     matches!(record.data, Data::Srv { .. })
 }
 
 async fn service(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Message, Unresolved> {
-    let query = query(name, Kind::Srv)?;
+    let query = query(name, QueryType::Srv)?;
     loop {
         let server = resolver.server()?;
         let until = handle.now() + PATIENCE;
@@ -121,11 +121,11 @@ fn listed(
 }
 
 /// Why a name server could not be asked: what failed, and how.
-struct Failed(&'static str, io::Error);
+struct QueryFailure(&'static str, io::Error);
 
-impl<E: Into<io::Error>> From<E> for Failed {
+impl<E: Into<io::Error>> From<E> for QueryFailure {
     fn from(error: E) -> Self {
-        Failed("recv()", error.into())
+        QueryFailure("recv()", error.into())
     }
 }
 
@@ -133,7 +133,7 @@ impl<E: Into<io::Error>> From<E> for Failed {
 async fn next_server(
     handle: &Handle,
     server: SocketAddr,
-    Failed(what, error): &Failed,
+    QueryFailure(what, error): &QueryFailure,
     servers: usize,
     until: Instant,
 ) {
@@ -163,7 +163,7 @@ impl Resolver {
     }
 }
 
-impl Told {
+impl ServerAnswer {
     /// Adds an answer: its addresses, the name at the end of its aliases, how long all of it holds.
     fn take(&mut self, message: &Message) {
         let mut alias: Option<&str> = None;
@@ -211,10 +211,14 @@ async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
 }
 
 /// Asks the servers in turn until one answers.
-async fn servers(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Told, Unresolved> {
+async fn servers(
+    resolver: &Resolver,
+    handle: &Handle,
+    name: &str,
+) -> Result<ServerAnswer, Unresolved> {
     let conf = &resolver.conf;
     let wanted = |wanted: bool, kind| wanted.then(|| query(name, kind)).transpose();
-    let (v4, v6) = (wanted(conf.ipv4, Kind::A)?, wanted(conf.ipv6, Kind::Aaaa)?);
+    let (v4, v6) = (wanted(conf.ipv4, QueryType::A)?, wanted(conf.ipv6, QueryType::Aaaa)?);
     loop {
         let server = resolver.server()?;
         let until = handle.now() + PATIENCE;
@@ -223,7 +227,7 @@ async fn servers(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Tol
             None => None,
         };
         let (v4, v6) = both(one(&v4), one(&v6)).await;
-        let answers: Result<Vec<Message>, Failed> = [v4, v6].into_iter().flatten().collect();
+        let answers: Result<Vec<Message>, QueryFailure> = [v4, v6].into_iter().flatten().collect();
         match answers {
             Ok(answers) => {
                 if let Some(bad) = answers.iter().find(|m| m.code != 0) {
@@ -231,7 +235,7 @@ async fn servers(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Tol
                 }
                 // As in nginx: a last answer without any record ends the search, aliases or not.
                 let nothing = answers.last().is_some_and(|m| m.records.is_empty());
-                let mut told = Told::default();
+                let mut told = ServerAnswer::default();
                 answers.iter().for_each(|answer| told.take(answer));
                 if nothing && told.addresses.is_empty() {
                     return Err(Unresolved::NO_SUCH_NAME);
@@ -250,7 +254,7 @@ async fn server_says(
     server: SocketAddr,
     query: &Rc<Query>,
     until: Instant,
-) -> Result<Message, Failed> {
+) -> Result<Message, QueryFailure> {
     const FORMAT_ERROR: u8 = 1;
     let mut message = udp(resolver, handle, server, query, until).await?;
     if message.truncated {
@@ -265,10 +269,10 @@ async fn udp(
     server: SocketAddr,
     query: &Rc<Query>,
     until: Instant,
-) -> Result<Message, Failed> {
+) -> Result<Message, QueryFailure> {
     let socket = resolver.sockets.borrow_mut().entry(server).or_default().get(handle, server);
-    let socket = socket.map_err(|error| Failed("connect()", error))?;
-    let asked = socket.ask(query).map_err(|error| Failed("send()", error))?;
+    let socket = socket.map_err(|error| QueryFailure("connect()", error))?;
+    let asked = socket.ask(query).map_err(|error| QueryFailure("send()", error))?;
     match either(asked.answer(), handle.sleep_until(until)).await {
         Either::Left(answer) => Ok(answer?),
         Either::Right(()) => Err(io::ErrorKind::TimedOut.into()),
@@ -302,17 +306,17 @@ async fn tcp(
     query: &Query,
     id: u16,
     until: Instant,
-) -> Result<Message, Failed> {
+) -> Result<Message, QueryFailure> {
     let _connection = Connecting::begin(resolver)?;
     let how = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
     let stream = handle.connect(&server.into(), &how).await;
-    let stream = stream.map_err(|error| Failed("connect()", error))?;
+    let stream = stream.map_err(|error| QueryFailure("connect()", error))?;
     let query_bytes = query.numbered(id);
     let len = u16::try_from(query_bytes.len()).unwrap_or(u16::MAX);
     let mut chain = Chain::new();
     chain.push([&len.to_be_bytes(), query_bytes.as_slice()].concat());
     let sent = stream.send(&mut chain, Patience::Until(until)).await;
-    sent.map_err(|error| Failed("send()", error))?;
+    sent.map_err(|error| QueryFailure("send()", error))?;
     let mut buf = handle.take_buf(UDP_ANSWER);
     loop {
         if let Some((len, message)) = buf.split_first_chunk::<2>()

@@ -12,7 +12,7 @@ const PORT: u16 = 53;
 
 /// One `resolver` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conf {
+pub struct ResolverConf {
     /// The name servers, asked in turn.
     pub servers: Vec<Address>,
     /// `valid=`: how long answers are kept, whatever they say themselves.
@@ -23,10 +23,11 @@ pub struct Conf {
     pub ipv6: bool,
 }
 
-impl Conf {
+impl ResolverConf {
     /// Reads `resolver ADDRESS ... [valid=TIME] [ipv4=on|off] [ipv6=on|off]`, wherever it stands.
-    pub fn read(d: &Line) -> Result<Conf, Error> {
-        let mut resolver = Conf { servers: Vec::new(), valid: None, ipv4: true, ipv6: true };
+    pub fn read(d: &Line) -> Result<ResolverConf, Error> {
+        let mut resolver =
+            ResolverConf { servers: Vec::new(), valid: None, ipv4: true, ipv6: true };
         for word in &d.args {
             let text = word.lossy();
             let bad = || d.error_at(word, format!("invalid parameter: {text}"));

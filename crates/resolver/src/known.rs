@@ -12,7 +12,7 @@ const ADDRESSES: usize = 64 * 1024;
 /// Two generations of names. A name that is asked for moves to the young one. When that is full it becomes the old one,
 /// and names that were not asked for meanwhile are forgotten.
 #[derive(Default)]
-pub struct Known {
+pub struct NameCache {
     young: Generation,
     old: Generation,
 }
@@ -37,7 +37,7 @@ impl Generation {
     }
 }
 
-impl Known {
+impl NameCache {
     /// The addresses of a name that hold now.
     pub fn find(&mut self, name: &str, now: Instant) -> Option<Resolved> {
         if let Some(found) = self.young.names.get(name) {
@@ -71,14 +71,14 @@ mod tests {
         Resolved { addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST); addresses], until }
     }
 
-    fn size(known: &Known) -> (usize, usize) {
+    fn size(known: &NameCache) -> (usize, usize) {
         let all = [&known.young, &known.old];
         (all.iter().map(|g| g.names.len()).sum(), all.iter().map(|g| g.addresses).sum())
     }
 
     #[test]
     fn a_flood_of_names_is_bounded_and_leaves_those_in_use() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let (mut known, now) = (NameCache::default(), Instant::now());
         let until = now + Duration::from_secs(60);
         known.keep("used".to_owned(), found(1, until));
         for n in 0..5 * NAMES {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn names_with_many_addresses_are_fewer() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let (mut known, now) = (NameCache::default(), Instant::now());
         let until = now + Duration::from_secs(60);
         for n in 0..100 {
             known.keep(format!("n{n}"), found(8000, until));

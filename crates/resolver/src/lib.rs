@@ -24,9 +24,9 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-pub use conf::Conf;
+pub use conf::ResolverConf;
 
-use known::Known;
+use known::NameCache;
 use socket::Sockets;
 
 /// So many names are asked for at once. Another one takes the place of the oldest.
@@ -96,7 +96,7 @@ pub struct Services {
     pub until: Instant,
 }
 
-type Outcome = Result<Resolved, Unresolved>;
+type Resolution = Result<Resolved, Unresolved>;
 
 /// The resolvers of a loop, one for each `resolver` line in use.
 #[derive(Default)]
@@ -123,7 +123,7 @@ impl Resolvers {
     }
 
     /// The loop's state for a `resolver` line.
-    pub fn of(&self, conf: &Arc<Conf>) -> Rc<Resolver> {
+    pub fn of(&self, conf: &Arc<ResolverConf>) -> Rc<Resolver> {
         let mut list = self.list.borrow_mut();
         if let Some(known) = list.iter().find(|r| Arc::ptr_eq(&r.conf, conf) || r.conf == *conf) {
             return known.clone();
@@ -136,10 +136,10 @@ impl Resolvers {
 
 /// What one `resolver` line knows.
 pub struct Resolver {
-    conf: Arc<Conf>,
-    known: RefCell<Known>,
+    conf: Arc<ResolverConf>,
+    known: RefCell<NameCache>,
     /// The names that are being asked for.
-    asked: RefCell<HashMap<String, Rc<Question>>>,
+    asked: RefCell<HashMap<String, Rc<PendingName>>>,
     /// How many questions there have been.
     questions: Cell<u64>,
     sockets: RefCell<HashMap<SocketAddr, Sockets>>,
@@ -151,10 +151,10 @@ pub struct Resolver {
 }
 
 /// A name that is being asked for. Its task asks as long as requests wait for the answer.
-struct Question {
+struct PendingName {
     /// Older ones have lower numbers.
     number: u64,
-    outcome: RefCell<Option<Outcome>>,
+    outcome: RefCell<Option<Resolution>>,
     waiting: RefCell<HashMap<u64, Waker>>,
     /// How many requests wait, and how many have come.
     waiters: Cell<u32>,
@@ -163,14 +163,14 @@ struct Question {
 }
 
 /// A request that waits for an answer.
-struct Waiter {
-    question: Rc<Question>,
+struct PendingRequest {
+    question: Rc<PendingName>,
     number: u64,
 }
 
-impl Question {
-    fn new(number: u64) -> Question {
-        Question {
+impl PendingName {
+    fn new(number: u64) -> PendingName {
+        PendingName {
             number,
             outcome: RefCell::default(),
             waiting: RefCell::default(),
@@ -180,14 +180,14 @@ impl Question {
         }
     }
 
-    fn join(self: Rc<Self>) -> Waiter {
+    fn join(self: Rc<Self>) -> PendingRequest {
         let number = self.came.get();
         self.came.set(number + 1);
         self.waiters.set(self.waiters.get() + 1);
-        Waiter { question: self, number }
+        PendingRequest { question: self, number }
     }
 
-    fn answer(&self, outcome: Outcome) {
+    fn answer(&self, outcome: Resolution) {
         *self.outcome.borrow_mut() = Some(outcome);
         for (_, waker) in self.waiting.take() {
             waker.wake();
@@ -214,8 +214,8 @@ impl Question {
     }
 }
 
-impl Waiter {
-    async fn answer(&self) -> Outcome {
+impl PendingRequest {
+    async fn answer(&self) -> Resolution {
         let question = &self.question;
         poll_fn(|cx| {
             if let Some(outcome) = &*question.outcome.borrow() {
@@ -228,7 +228,7 @@ impl Waiter {
     }
 }
 
-impl Drop for Waiter {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         let question = &self.question;
         question.waiting.borrow_mut().remove(&self.number);
@@ -240,7 +240,7 @@ impl Drop for Waiter {
 }
 
 impl Resolver {
-    fn new(conf: Arc<Conf>) -> Resolver {
+    fn new(conf: Arc<ResolverConf>) -> Resolver {
         Resolver {
             conf,
             known: RefCell::default(),
@@ -259,7 +259,7 @@ impl Resolver {
         handle: &Handle,
         name: &str,
         timeout: Duration,
-    ) -> Outcome {
+    ) -> Resolution {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         let known = self.known.borrow_mut().find(&name, handle.now());
         if let Some(found) = known {
@@ -296,14 +296,14 @@ impl Resolver {
     }
 
     /// The question for a name, whose task is started if there was none. The caller joins it at once.
-    fn question(self: &Rc<Self>, handle: &Handle, name: String) -> Rc<Question> {
+    fn question(self: &Rc<Self>, handle: &Handle, name: String) -> Rc<PendingName> {
         if let Some(question) = self.asked.borrow().get(&name) {
             return question.clone();
         }
         self.make_room();
         let number = self.questions.get();
         self.questions.set(number + 1);
-        let question = Rc::new(Question::new(number));
+        let question = Rc::new(PendingName::new(number));
         self.asked.borrow_mut().insert(name.clone(), question.clone());
         let (this, asked, loop_handle) = (self.clone(), question.clone(), handle.clone());
         handle.spawn(async move {
@@ -320,7 +320,7 @@ impl Resolver {
         question
     }
 
-    fn forget(&self, name: &str, question: &Rc<Question>) {
+    fn forget(&self, name: &str, question: &Rc<PendingName>) {
         let mut asked = self.asked.borrow_mut();
         if asked.get(name).is_some_and(|other| Rc::ptr_eq(other, question)) {
             asked.remove(name);

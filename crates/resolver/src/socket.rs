@@ -14,7 +14,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use weir_engine::{ConnectOptions, Datagram, Handle};
-use weir_proto::dns::{self, BadName, Kind, Message};
+use weir_proto::dns::{self, BadName, Message, QueryType};
 
 /// Larger answers come over TCP.
 pub const UDP_ANSWER: usize = 4096;
@@ -25,14 +25,14 @@ const TIME: Duration = Duration::from_secs(10);
 /// A question for a name server.
 pub struct Query {
     name: String,
-    kind: Kind,
+    kind: QueryType,
     /// As it goes out, but for its number.
     bytes: Vec<u8>,
 }
 
 impl Query {
     /// Asks for what is known of a name.
-    pub fn new(name: &str, kind: Kind) -> Result<Query, BadName> {
+    pub fn new(name: &str, kind: QueryType) -> Result<Query, BadName> {
         let mut bytes = Vec::new();
         dns::query(0, name, kind, &mut bytes)?;
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
@@ -55,13 +55,13 @@ impl Query {
 /// The sockets to one server: the one that takes questions, and the one before it while its last questions wait.
 #[derive(Default)]
 pub struct Sockets {
-    current: Weak<Shared>,
-    last: Weak<Shared>,
+    current: Weak<SharedSocket>,
+    last: Weak<SharedSocket>,
 }
 
 impl Sockets {
     /// A socket that takes another question.
-    pub fn get(&mut self, handle: &Handle, server: SocketAddr) -> io::Result<Rc<Shared>> {
+    pub fn get(&mut self, handle: &Handle, server: SocketAddr) -> io::Result<Rc<SharedSocket>> {
         let current = self.current.upgrade().filter(|socket| !socket.closed.get());
         if let Some(current) = current {
             // Never more than two.
@@ -70,7 +70,7 @@ impl Sockets {
             }
             self.last = Rc::downgrade(&current);
         }
-        let socket = Shared::open(handle, server)?;
+        let socket = SharedSocket::open(handle, server)?;
         self.current = Rc::downgrade(&socket);
         Ok(socket)
     }
@@ -85,36 +85,36 @@ impl Sockets {
 }
 
 /// A socket that many questions share, until none of them waits.
-pub struct Shared {
+pub struct SharedSocket {
     socket: Datagram,
     opened: Instant,
     /// How many questions it took.
     taken: Cell<u32>,
     /// Those that wait, by their numbers.
-    waiting: RefCell<HashMap<u16, Waiting>>,
+    waiting: RefCell<HashMap<u16, WaitingQuery>>,
     /// The task that receives.
     receiver: Cell<Option<Waker>>,
     /// It has no task any more.
     closed: Cell<bool>,
 }
 
-struct Waiting {
+struct WaitingQuery {
     query: Rc<Query>,
     answer: Option<io::Result<Message>>,
     waker: Option<Waker>,
 }
 
 /// A question that went out. It waits no more when this is dropped.
-pub struct Asked {
-    socket: Rc<Shared>,
+pub struct SentQuery {
+    socket: Rc<SharedSocket>,
     /// Its number.
     pub id: u16,
 }
 
-impl Shared {
-    fn open(handle: &Handle, server: SocketAddr) -> io::Result<Rc<Shared>> {
+impl SharedSocket {
+    fn open(handle: &Handle, server: SocketAddr) -> io::Result<Rc<SharedSocket>> {
         let socket = handle.connect_datagrams(&server.into(), &ConnectOptions::default())?;
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(SharedSocket {
             socket,
             opened: handle.now(),
             taken: Cell::new(0),
@@ -131,12 +131,12 @@ impl Shared {
     }
 
     /// Asks.
-    pub fn ask(self: &Rc<Self>, query: &Rc<Query>) -> io::Result<Asked> {
+    pub fn ask(self: &Rc<Self>, query: &Rc<Query>) -> io::Result<SentQuery> {
         let id = self.number()?;
-        let waiting = Waiting { query: query.clone(), answer: None, waker: None };
+        let waiting = WaitingQuery { query: query.clone(), answer: None, waker: None };
         self.waiting.borrow_mut().insert(id, waiting);
         self.taken.set(self.taken.get().saturating_add(1));
-        let asked = Asked { socket: self.clone(), id };
+        let asked = SentQuery { socket: self.clone(), id };
         match self.socket.try_send_to(&query.numbered(id), None)? {
             Some(_) => Ok(asked),
             None => Err(io::ErrorKind::WouldBlock.into()),
@@ -207,7 +207,7 @@ impl Shared {
     }
 }
 
-impl Waiting {
+impl WaitingQuery {
     fn answer(&mut self, answer: io::Result<Message>) {
         self.answer.get_or_insert(answer);
         if let Some(waker) = self.waker.take() {
@@ -216,7 +216,7 @@ impl Waiting {
     }
 }
 
-impl Asked {
+impl SentQuery {
     /// Waits for the answer.
     pub async fn answer(&self) -> io::Result<Message> {
         poll_fn(|cx| {
@@ -232,7 +232,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for SentQuery {
     fn drop(&mut self) {
         let mut waiting = self.socket.waiting.borrow_mut();
         waiting.remove(&self.id);

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::Mutex;
 
 use weir_engine::{Driver, ListenerKey, Loop, Options, Turn};
-use weir_proto::dns::{Kind, query};
+use weir_proto::dns::{QueryType, query};
 use weir_testkit::{Dice, PATIENCE, number, seed};
 
 use super::*;
@@ -61,7 +61,7 @@ fn server(ports: &Arc<Mutex<HashSet<u16>>>) -> u16 {
                 b'n' => answer[3] = 0x83,
                 b'o' => answer[13] = b'p',
                 b't' => answer[2] = 0x83,
-                _ if kind == Kind::A as u8 => {
+                _ if kind == QueryType::A as u8 => {
                     answer[7] = 1;
                     let record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1];
                     answer.extend_from_slice(&record);
@@ -76,7 +76,7 @@ fn server(ports: &Arc<Mutex<HashSet<u16>>>) -> u16 {
 
 fn resolver(port: u16) -> Rc<Resolver> {
     let servers = vec![weir_values::Address::Inet(([127, 0, 0, 1], port).into())];
-    let conf = Conf { servers, valid: None, ipv4: true, ipv6: false };
+    let conf = ResolverConf { servers, valid: None, ipv4: true, ipv6: false };
     Rc::new(Resolver::new(Arc::new(conf)))
 }
 
@@ -150,7 +150,7 @@ fn a_port_is_not_used_for_long() {
 /// A name that is longer than names are does not exist, and no server is asked.
 #[test]
 fn a_name_that_cannot_be_asked_for_does_not_exist() {
-    assert!(query(0, "a..b", Kind::A, &mut Vec::new()).is_err());
+    assert!(query(0, "a..b", QueryType::A, &mut Vec::new()).is_err());
     let ports: Arc<Mutex<HashSet<u16>>> = Arc::default();
     let port = server(&ports);
     let mut own = Loop::new(&Options::default()).unwrap();

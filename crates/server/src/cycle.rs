@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_balance::{AcceptPolicy, SocketLayout};
-use weir_conf::{Context, Error, Known, Level as Severity, Sources};
+use weir_conf::{Contexts, Error, KnownDirective, Level as Severity, Sources};
 use weir_log::{Level, Log, OpenLogs, Sink, log};
 
 use crate::config::{self, Config, Machine};
@@ -257,25 +257,26 @@ fn open_failed(path: &Path, e: &std::io::Error) -> String {
 }
 
 /// Whether weir gives a meaning to the directive in that context.
-pub fn built(known: &Known, context: Context) -> bool {
+pub fn built(known: &KnownDirective, context: Contexts) -> bool {
     // Directives of `mail` have names of `http`, and nobody who reads them.
-    const OF_HTTP: Context = Context::HTTP
-        .or(Context::SERVER)
-        .or(Context::LOCATION)
-        .or(Context::IF_SERVER)
-        .or(Context::IF_LOCATION)
-        .or(Context::LIMIT_EXCEPT)
-        .or(Context::UPSTREAM);
+    const OF_HTTP: Contexts = Contexts::HTTP
+        .or(Contexts::SERVER)
+        .or(Contexts::LOCATION)
+        .or(Contexts::IF_SERVER)
+        .or(Contexts::IF_LOCATION)
+        .or(Contexts::LIMIT_EXCEPT)
+        .or(Contexts::UPSTREAM);
     config::built(known, context)
         || (OF_HTTP.meets(context) && weir_http::built(known.name))
         || (OF_STREAM.meets(context) && weir_stream::directive(known.name).is_some())
 }
 
 /// Where directives of `stream` stand.
-const OF_STREAM: Context = Context::STREAM.or(Context::STREAM_SERVER).or(Context::STREAM_UPSTREAM);
+const OF_STREAM: Contexts =
+    Contexts::STREAM.or(Contexts::STREAM_SERVER).or(Contexts::STREAM_UPSTREAM);
 
 /// The sentence about a directive that weir has built, for docs/directives.md.
-pub fn help(known: &Known) -> Option<&'static str> {
+pub fn help(known: &KnownDirective) -> Option<&'static str> {
     if known.contexts.each().all(|at| OF_STREAM.meets(at)) {
         return weir_stream::directive(known.name).map(|d| d.help);
     }

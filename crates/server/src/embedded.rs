@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_conf::{Tree, read_text};
+use weir_conf::{ConfigTree, read_text};
 
 use crate::version::VERSION;
 
@@ -13,7 +13,7 @@ const ADDRESS: &str = "127.0.0.1:8080";
 const NAME: &str = "built-in configuration";
 
 /// The built-in configuration, with the directives of `-g` ahead.
-pub fn tree(globals: Option<&str>) -> Tree {
+pub fn tree(globals: Option<&str>) -> ConfigTree {
     let globals = globals.unwrap_or_default();
     read_text(Path::new(NAME), format!("{globals} {}", text()).as_bytes())
 }

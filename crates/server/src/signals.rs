@@ -3,7 +3,7 @@
 use std::io;
 
 use weir_log::{Log, log};
-use weir_sys::signal::{Arrived, Set, restore};
+use weir_sys::signal::{Arrived, SignalSet, restore};
 
 /// Number and name of each.
 const NAMES: [(i32, &str); 8] = [
@@ -37,8 +37,8 @@ pub enum Wish {
 }
 
 /// All of them as a set.
-pub fn set() -> Set {
-    Set::new(&NAMES.map(|(number, _)| number))
+pub fn set() -> SignalSet {
+    SignalSet::new(&NAMES.map(|(number, _)| number))
 }
 
 /// Makes all of them wait until they are asked for, and children stay until they are buried,

@@ -4,13 +4,13 @@ use weir_conf::{Directive, Error};
 use weir_tls::{Chosen, Ciphers, Curves, Versions};
 
 use crate::read::named;
-use crate::reader::Named;
+use crate::reader::NamedFile;
 
 /// A command by its name, and its value.
-pub type Command = (Named, Vec<u8>);
+pub type ConfCommand = (NamedFile, Vec<u8>);
 
 /// `..._conf_command NAME VALUE`: what it means is seen when the block was read.
-pub fn command(d: &Directive) -> Option<Command> {
+pub fn command(d: &Directive) -> Option<ConfCommand> {
     Some((named(d)?, d.arg(1)?.bytes.clone()))
 }
 
@@ -24,9 +24,9 @@ pub struct Changed {
     /// `Groups`
     pub curves: Curves,
     /// `Certificate`
-    pub certificate: Option<Named>,
+    pub certificate: Option<NamedFile>,
     /// `PrivateKey`
-    pub key: Option<Named>,
+    pub key: Option<NamedFile>,
     /// `Options SessionTicket`, of servers.
     pub tickets: bool,
     /// `Options ServerPreference`, of servers.
@@ -35,7 +35,7 @@ pub struct Changed {
 
 impl Changed {
     /// Does what the commands say.
-    pub fn apply(&mut self, commands: Vec<Command>) -> Result<(), Error> {
+    pub fn apply(&mut self, commands: Vec<ConfCommand>) -> Result<(), Error> {
         for (name, value) in commands {
             let text = String::from_utf8_lossy(&value).into_owned();
             let command = String::from_utf8_lossy(&name.name).to_ascii_lowercase();
@@ -48,8 +48,8 @@ impl Changed {
         Ok(())
     }
 
-    fn one(&mut self, command: &str, value: &str, named: &Named) -> bool {
-        let file = || Some(Named { name: value.as_bytes().to_vec(), at: named.at });
+    fn one(&mut self, command: &str, value: &str, named: &NamedFile) -> bool {
+        let file = || Some(NamedFile { name: value.as_bytes().to_vec(), at: named.at });
         match command {
             "certificate" => self.certificate = file(),
             "privatekey" => self.key = file(),

@@ -11,15 +11,15 @@ use weir_log::Cause;
 
 /// What was read so far.
 #[derive(Debug)]
-pub struct Files {
+pub struct KeyFiles {
     prefix: PathBuf,
     known: HashMap<PathBuf, Arc<Vec<u8>>>,
 }
 
-impl Files {
+impl KeyFiles {
     /// Nothing yet; relative names begin at `prefix`.
-    pub fn at(prefix: &Path) -> Files {
-        Files { prefix: prefix.to_owned(), known: HashMap::new() }
+    pub fn at(prefix: &Path) -> KeyFiles {
+        KeyFiles { prefix: prefix.to_owned(), known: HashMap::new() }
     }
 
     /// Where relative names begin.

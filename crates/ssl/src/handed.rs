@@ -1,6 +1,6 @@
 //! Connections that go on at another listener.
 
-use weir_proto::proxy_protocol::Header;
+use weir_proto::proxy_protocol::ProxyHeader;
 use weir_tls::Wire;
 use weir_values::Address;
 
@@ -17,7 +17,7 @@ pub struct Handed {
     /// The address that it was passed to.
     pub local: Address,
     /// What a balancer in front said of the client.
-    pub proxy: Option<Box<Header>>,
+    pub proxy: Option<Box<ProxyHeader>>,
     /// What was read of the client, for whoever takes over.
     pub bytes: Vec<u8>,
     /// How often it was handed over, this time included.

@@ -16,13 +16,13 @@ pub struct Keep {
 
 /// What a loop has loaded.
 #[derive(Debug)]
-pub struct Loaded<T>(RefCell<HashMap<Key, Entry<T>>>);
+pub struct Loaded<T>(RefCell<HashMap<SettingsKey, CachedSettings<T>>>);
 
 /// Whose settings, and the files in order.
-pub type Key = (usize, Vec<(Vec<u8>, Vec<u8>)>);
+pub type SettingsKey = (usize, Vec<(Vec<u8>, Vec<u8>)>);
 
 #[derive(Debug)]
-struct Entry<T> {
+struct CachedSettings<T> {
     value: T,
     loaded: Instant,
     used: Instant,
@@ -36,7 +36,7 @@ impl<T> Default for Loaded<T> {
 
 impl<T: Clone> Loaded<T> {
     /// What was loaded, if it is not too old.
-    pub fn find(&self, key: &Key, keep: &Keep, now: Instant) -> Option<T> {
+    pub fn find(&self, key: &SettingsKey, keep: &Keep, now: Instant) -> Option<T> {
         let mut entries = self.0.borrow_mut();
         let entry = entries.get_mut(key)?;
         // nginx counts whole seconds.
@@ -52,18 +52,18 @@ impl<T: Clone> Loaded<T> {
     }
 
     /// Keeps one more of these settings; who has waited longest to be used again goes.
-    pub fn keep(&self, key: Key, value: T, keep: &Keep, now: Instant) {
+    pub fn keep(&self, key: SettingsKey, value: T, keep: &Keep, now: Instant) {
         let mut entries = self.0.borrow_mut();
         // nginx counts certificates and keys, each.
-        let weight = |k: &Key| 2 * k.1.len() as u64;
-        let others = |k: &&Key| k.0 == key.0 && **k != key;
+        let weight = |k: &SettingsKey| 2 * k.1.len() as u64;
+        let others = |k: &&SettingsKey| k.0 == key.0 && **k != key;
         while entries.keys().filter(others).map(weight).sum::<u64>() + weight(&key) > keep.max {
             let own = entries.iter().filter(|(k, _)| others(k));
             let oldest = own.min_by_key(|(_, e)| e.used).map(|(k, _)| k.clone());
             let Some(oldest) = oldest else { break };
             entries.remove(&oldest);
         }
-        entries.insert(key, Entry { value, loaded: now, used: now });
+        entries.insert(key, CachedSettings { value, loaded: now, used: now });
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn key(name: &str) -> Key {
+    fn key(name: &str) -> SettingsKey {
         (1, vec![(name.as_bytes().to_vec(), Vec::new())])
     }
 

@@ -1,7 +1,7 @@
 //! TLS as configurations say it, once for `http` and `stream`: the `ssl_*` directives of servers and those of who passes
 //! on to servers (`proxy_ssl_*`), what they come to, and the `$ssl_*` variables.
 //!
-//! All of it is generic over a [`Subject`](weir_values::Subject). A room reads lines by the [`Row`]s of
+//! All of it is generic over a [`Subject`](weir_values::Subject). A room reads lines by the [`SslDirective`]s of
 //! [`server::rows`] and [`client_directives`], calls [`server::build`] when a block was read, and goes through
 //! [`weir_tls::begin`] and [`server::Context::accept`] with each new connection; who passes on has [`client::Settings`].
 //! The protocol itself is `weir-tls`'.
@@ -17,9 +17,9 @@ mod read;
 mod reader;
 pub mod server;
 
-pub use files::Files;
+pub use files::KeyFiles;
 pub use handed::Handed;
 pub use kept::Loaded;
 pub use read::{ciphers, file, named, passwords};
-pub use reader::{Named, Reader, Row, Said, Set};
+pub use reader::{DirectiveUse, NamedFile, SetDirective, SslDirective, SslReader};
 pub use weir_tls::{seed_random, turn_ticket_keys};

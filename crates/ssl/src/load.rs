@@ -4,27 +4,27 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_conf::Error;
-use weir_tls::{Identity, What};
+use weir_tls::{Identity, KeyPairFile};
 
-use crate::files::Files;
-use crate::reader::Named;
+use crate::files::KeyFiles;
+use crate::reader::NamedFile;
 
 /// A certificate with its chain and key.
 pub fn identity(
-    files: &mut Files,
-    certificate: &Named,
-    key: &Named,
+    files: &mut KeyFiles,
+    certificate: &NamedFile,
+    key: &NamedFile,
     passwords: &[Vec<u8>],
 ) -> Result<Identity, Error> {
     let chain = read(files, certificate, "certificate")?;
     let secret = read(files, key, "certificate key")?;
     Identity::load(&chain, &secret, passwords).map_err(|(what, text)| match what {
-        What::Certificate => bad(files, certificate, "certificate", &text),
-        What::Key if text == "key values mismatch" => {
+        KeyPairFile::Certificate => bad(files, certificate, "certificate", &text),
+        KeyPairFile::Key if text == "key values mismatch" => {
             let name = files.shown(&key.name);
             key.at.error(format!("SSL_CTX_use_PrivateKey(\"{name}\") failed (SSL: {text})"))
         }
-        What::Key => bad(files, key, "certificate key", &text),
+        KeyPairFile::Key => bad(files, key, "certificate key", &text),
     })
 }
 
@@ -35,7 +35,7 @@ pub fn identity_now(
     key: &[u8],
     passwords: &[Vec<u8>],
 ) -> Result<Identity, String> {
-    let mut files = Files::at(prefix);
+    let mut files = KeyFiles::at(prefix);
     let mut contents = |what, name: &[u8]| {
         let read = files.read(name);
         read.map_err(|error| {
@@ -47,14 +47,14 @@ pub fn identity_now(
     Identity::load(&chain, &secret, passwords).map_err(|(what, text)| {
         let text = format!("PEM_read_bio() failed (SSL: {text})");
         match what {
-            What::Certificate => cannot_load(&files, "certificate", certificate, &text),
-            What::Key => cannot_load(&files, "certificate key", key, &text),
+            KeyPairFile::Certificate => cannot_load(&files, "certificate", certificate, &text),
+            KeyPairFile::Key => cannot_load(&files, "certificate key", key, &text),
         }
     })
 }
 
 /// The certificates in a file, in DER.
-pub fn certificates(files: &mut Files, file: &Named) -> Result<Vec<Vec<u8>>, Error> {
+pub fn certificates(files: &mut KeyFiles, file: &NamedFile) -> Result<Vec<Vec<u8>>, Error> {
     let text = read(files, file, "certificate")?;
     let list = weir_tls::certificates(&text);
     let list = list.map_err(|text| bad(files, file, "certificate", &text))?;
@@ -62,13 +62,13 @@ pub fn certificates(files: &mut Files, file: &Named) -> Result<Vec<Vec<u8>>, Err
 }
 
 /// The revocation lists in a file, in DER.
-pub fn revocation_lists(files: &mut Files, file: &Named) -> Result<Vec<Vec<u8>>, Error> {
+pub fn revocation_lists(files: &mut KeyFiles, file: &NamedFile) -> Result<Vec<Vec<u8>>, Error> {
     let text = read(files, file, "CRL")?;
     let lists = weir_tls::revocation_lists(&text);
     lists.map_err(|text| bad(files, file, "CRL", &text))
 }
 
-fn read(files: &mut Files, file: &Named, what: &str) -> Result<Arc<Vec<u8>>, Error> {
+fn read(files: &mut KeyFiles, file: &NamedFile, what: &str) -> Result<Arc<Vec<u8>>, Error> {
     let contents = files.read(&file.name);
     contents.map_err(|error| {
         let why = format!("BIO_new_file() failed {error}");
@@ -76,11 +76,11 @@ fn read(files: &mut Files, file: &Named, what: &str) -> Result<Arc<Vec<u8>>, Err
     })
 }
 
-fn bad(files: &Files, file: &Named, what: &str, text: &str) -> Error {
+fn bad(files: &KeyFiles, file: &NamedFile, what: &str, text: &str) -> Error {
     let why = format!("PEM_read_bio() failed (SSL: {text})");
     file.at.error(cannot_load(files, what, &file.name, &why))
 }
 
-fn cannot_load(files: &Files, what: &str, name: &[u8], why: &str) -> String {
+fn cannot_load(files: &KeyFiles, what: &str, name: &[u8], why: &str) -> String {
     format!("cannot load {what} \"{}\": {why}", files.shown(name))
 }

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use weir_conf::{Directive as Line, Error, Spot};
 use weir_tls::{Chosen, Ciphers, Versions};
 
-use crate::files::Files;
-use crate::reader::Named;
+use crate::files::KeyFiles;
+use crate::reader::NamedFile;
 
 /// The file that a directive names.
-pub fn named(d: &Line) -> Option<Named> {
+pub fn named(d: &Line) -> Option<NamedFile> {
     let word = d.args.first()?;
-    Some(Named { name: word.bytes.clone(), at: Spot::new(d, word) })
+    Some(NamedFile { name: word.bytes.clone(), at: Spot::new(d, word) })
 }
 
 /// The same; an empty name is none.
-pub fn file(d: &Line) -> Result<Option<Named>, Error> {
+pub fn file(d: &Line) -> Result<Option<NamedFile>, Error> {
     Ok(named(d).filter(|file| !file.name.is_empty()))
 }
 
 /// `..._password_file`
-pub fn passwords(files: &mut Files, d: &Line) -> Result<Arc<Vec<Vec<u8>>>, Error> {
+pub fn passwords(files: &mut KeyFiles, d: &Line) -> Result<Arc<Vec<Vec<u8>>>, Error> {
     let Some(file) = named(d) else { return Ok(Arc::default()) };
     let text = files.read(&file.name);
     let text = text.map_err(|error| {

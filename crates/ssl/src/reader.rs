@@ -3,11 +3,11 @@
 use weir_conf::{Directive as Line, Error, Spot};
 use weir_values::{Inputs, Reading, Subject, Template, Variables};
 
-use crate::files::Files;
+use crate::files::KeyFiles;
 use crate::ocsp::Stapling;
 
 /// What whoever reads settings of TLS adds to.
-pub struct Reader<'r, 'i, S> {
+pub struct SslReader<'r, 'i, S> {
     /// From outside.
     pub inputs: Inputs<'i>,
     /// All variables, defined and referred to.
@@ -15,12 +15,12 @@ pub struct Reader<'r, 'i, S> {
     /// What was noticed that does not stop the start.
     pub warnings: &'r mut Vec<Error>,
     /// Certificates and keys, each read once.
-    pub files: &'r mut Files,
+    pub files: &'r mut KeyFiles,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: &'r mut Vec<Stapling>,
 }
 
-impl<S: Subject> Reader<'_, '_, S> {
+impl<S: Subject> SslReader<'_, '_, S> {
     /// The same for values with variables.
     pub fn reading(&mut self) -> Reading<'_, S> {
         Reading { variables: self.variables, warnings: self.warnings }
@@ -29,14 +29,14 @@ impl<S: Subject> Reader<'_, '_, S> {
 
 /// A line, and whether its block uses the directive for the first time.
 #[derive(Clone, Copy)]
-pub struct Said<'l> {
+pub struct DirectiveUse<'l> {
     /// The line.
     pub line: &'l Line,
     /// An inherited list is dropped now.
     pub first: bool,
 }
 
-impl Said<'_> {
+impl DirectiveUse<'_> {
     /// For directives that may stand once in a block: nginx's `is duplicate`.
     pub fn once(&self) -> Result<(), Error> {
         match self.first {
@@ -67,25 +67,26 @@ impl Said<'_> {
 }
 
 /// Reads one use of a directive into the settings `C`.
-pub type Set<S, C> = fn(&mut C, Said<'_>, &mut Reader<'_, '_, S>) -> Result<(), Error>;
+pub type SetDirective<S, C> =
+    fn(&mut C, DirectiveUse<'_>, &mut SslReader<'_, '_, S>) -> Result<(), Error>;
 
 /// A directive.
-pub struct Row<S, C> {
+pub struct SslDirective<S, C> {
     /// As written in a configuration.
     pub name: &'static str,
     /// One sentence for docs/directives.md.
     pub help: &'static str,
     /// How it is read.
-    pub set: Set<S, C>,
+    pub set: SetDirective<S, C>,
 }
 
-impl<S, C> Row<S, C> {
+impl<S, C> SslDirective<S, C> {
     /// Reads a line by the row of its name.
     pub fn read(
-        rows: &[Row<S, C>],
+        rows: &[SslDirective<S, C>],
         conf: &mut C,
-        said: Said<'_>,
-        reader: &mut Reader<'_, '_, S>,
+        said: DirectiveUse<'_>,
+        reader: &mut SslReader<'_, '_, S>,
     ) -> Result<(), Error> {
         let row = rows.iter().find(|row| said.line.name.is(row.name));
         row.map_or(Ok(()), |row| (row.set)(conf, said, reader))
@@ -94,14 +95,14 @@ impl<S, C> Row<S, C> {
 
 /// A file that a directive names.
 #[derive(Debug, Clone)]
-pub struct Named {
+pub struct NamedFile {
     /// As written.
     pub name: Vec<u8>,
     /// For error messages.
     pub at: Spot,
 }
 
-impl Named {
+impl NamedFile {
     /// The name, which may hold variables.
     pub fn template<S: Subject>(&self, variables: &mut Variables<S>) -> Result<Template, Error> {
         Template::new(variables, &self.name).map_err(|text| self.at.error(text))

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use clap::{ArgGroup, Parser};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use weir_sys::signal::Set;
+use weir_sys::signal::SignalSet;
 
-use crate::group::Group;
+use crate::group::SteeredGroup;
 use crate::watch::{Summary, Watch};
 use weir_inspect::servers::{Listening, Sought, find};
 
@@ -69,7 +69,7 @@ fn run(options: &Options) -> Result<(), String> {
         return Err("there is no group of sockets to be steered".to_owned());
     }
     let ends = [Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw);
-    let signals = Set::new(&ends);
+    let signals = SignalSet::new(&ends);
     signals.block().map_err(|e| format!("signals: {e}"))?;
     let every = Duration::from_millis(options.every);
     let mut rounds = Rounds { signals, every, sought };
@@ -82,7 +82,7 @@ fn run(options: &Options) -> Result<(), String> {
     // Who looks after the slow must not be held up with them. Without the privilege it goes on as it is.
     let _ = rustix::process::setpriority_process(None, PRIORITY);
     println!("\nsteering{}", if options.secs.is_none() { "; Ctrl-C ends it" } else { "" });
-    groups.iter_mut().try_for_each(Group::steer).map_err(|e| refused(&e))?;
+    groups.iter_mut().try_for_each(SteeredGroup::steer).map_err(|e| refused(&e))?;
     let (after, _) = rounds.go(&mut groups, options.secs, true)?;
     drop(groups);
     println!("\nall is as it was before");
@@ -92,7 +92,7 @@ fn run(options: &Options) -> Result<(), String> {
 
 /// Looks, again and again.
 struct Rounds {
-    signals: Set,
+    signals: SignalSet,
     every: Duration,
     sought: Sought,
 }
@@ -101,7 +101,7 @@ impl Rounds {
     /// Until the time is over, or a signal comes: then true.
     fn go(
         &mut self,
-        groups: &mut Vec<Group>,
+        groups: &mut Vec<SteeredGroup>,
         secs: Option<u64>,
         steer: bool,
     ) -> Result<(Vec<Summary>, bool), String> {
@@ -131,7 +131,7 @@ impl Rounds {
     /// Workers come and go, with a reload for instance.
     fn renew(
         &self,
-        groups: &mut Vec<Group>,
+        groups: &mut Vec<SteeredGroup>,
         whole: &mut Vec<Watch>,
         steer: bool,
     ) -> Result<(), String> {
@@ -147,9 +147,9 @@ impl Rounds {
         // What steers a socket lets go of it before another does.
         groups.clear();
         *groups = self::groups(&found)?;
-        *whole = groups.iter().map(Group::fresh).collect();
+        *whole = groups.iter().map(SteeredGroup::fresh).collect();
         if steer {
-            groups.iter_mut().try_for_each(Group::steer).map_err(|e| refused(&e))?;
+            groups.iter_mut().try_for_each(SteeredGroup::steer).map_err(|e| refused(&e))?;
         }
         println!("the server's processes have changed");
         Ok(())
@@ -160,9 +160,9 @@ fn is_group(listening: &Listening) -> bool {
     listening.sockets.len() > 1
 }
 
-fn groups(found: &[Listening]) -> Result<Vec<Group>, String> {
+fn groups(found: &[Listening]) -> Result<Vec<SteeredGroup>, String> {
     let several = found.iter().filter(|listening| is_group(listening));
-    several.map(|listening| Group::of(listening).map_err(|e| refused(&e))).collect()
+    several.map(|listening| SteeredGroup::of(listening).map_err(|e| refused(&e))).collect()
 }
 
 fn nobody(sought: &Sought) -> String {

@@ -10,7 +10,7 @@ use weir_sys::sockopt::unsteer;
 use weir_sys::steering::{PLACES, Steering};
 
 use crate::load::Member;
-use crate::shares::{Judge, Seen, places};
+use crate::shares::{Judge, WorkerSample, places};
 use crate::watch::Watch;
 use weir_inspect::servers::Listening;
 
@@ -20,7 +20,7 @@ const A_MOMENT: Duration = Duration::from_millis(10);
 const BUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 
 /// Steered as long as it lives.
-pub(crate) struct Group {
+pub(crate) struct SteeredGroup {
     address: std::net::SocketAddr,
     members: Vec<Member>,
     names: Vec<String>,
@@ -30,17 +30,17 @@ pub(crate) struct Group {
     watch: Watch,
 }
 
-impl Group {
+impl SteeredGroup {
     /// The sockets that listen at an address, of which there are several.
-    pub(crate) fn of(listening: &Listening) -> io::Result<Group> {
+    pub(crate) fn of(listening: &Listening) -> io::Result<SteeredGroup> {
         let members: Vec<Member> =
             listening.sockets.iter().map(Member::of).collect::<io::Result<_>>()?;
-        let name = |socket: &weir_inspect::servers::Socket| match &socket.workers[..] {
+        let name = |socket: &weir_inspect::servers::ListeningSocket| match &socket.workers[..] {
             [one] => format!("{} {}", one.name, one.pid),
             all => format!("{} of {}", all.len(), all.first().map_or("none", |p| &p.name)),
         };
         let watch = Watch::new(members.len());
-        Ok(Group {
+        Ok(SteeredGroup {
             address: listening.address,
             names: listening.sockets.iter().map(name).collect(),
             judge: Judge::default(),
@@ -82,7 +82,8 @@ impl Group {
     pub(crate) fn turn(&mut self, now: Instant, whole: &mut Watch) {
         let given = |at| self.steering.as_ref().map_or(0, |(steering, _)| steering.given(at));
         let members = self.members.iter_mut().enumerate();
-        let seen: Vec<Seen> = members.map(|(at, member)| member.look(now, given(at))).collect();
+        let seen: Vec<WorkerSample> =
+            members.map(|(at, member)| member.look(now, given(at))).collect();
         let seconds = now.duration_since(self.last).as_secs_f64();
         self.last = now;
         let given = match &self.steering {
@@ -128,7 +129,7 @@ fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
-impl Drop for Group {
+impl Drop for SteeredGroup {
     fn drop(&mut self) {
         if self.steering.is_some()
             && let Some(member) = self.members.first()

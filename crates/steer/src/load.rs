@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use weir_sys::tcpinfo::accept_queue;
 
-use crate::shares::Seen;
-use weir_inspect::servers::{Socket, ran};
+use crate::shares::WorkerSample;
+use weir_inspect::servers::{ListeningSocket, ran};
 
 /// How long a look back at the processor's time goes, more or less.
 const WINDOW: Duration = Duration::from_millis(200);
@@ -24,13 +24,13 @@ pub(crate) struct Member {
 
 impl Member {
     /// The socket is the server's own; this is another descriptor of it.
-    pub(crate) fn of(socket: &Socket) -> std::io::Result<Member> {
+    pub(crate) fn of(socket: &ListeningSocket) -> std::io::Result<Member> {
         let pids = socket.workers.iter().map(|worker| worker.pid).collect();
         Ok(Member { socket: socket.borrow()?, inode: socket.inode, pids, asked: None, busy: 0.0 })
     }
 
     /// A look at it; it was given so many connections.
-    pub(crate) fn look(&mut self, now: Instant, given: u64) -> Seen {
+    pub(crate) fn look(&mut self, now: Instant, given: u64) -> WorkerSample {
         let waiting = accept_queue(self.socket.as_fd()).map_or(0, |(waiting, _)| waiting);
         let due = self.asked.is_none_or(|(then, _)| now.duration_since(then) >= WINDOW);
         if due {
@@ -41,6 +41,6 @@ impl Member {
             }
             self.asked = Some((now, ran));
         }
-        Seen { waiting, given, busy: self.busy }
+        WorkerSample { waiting, given, busy: self.busy }
     }
 }

@@ -6,7 +6,7 @@
 
 /// What was seen of a worker at a look.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct WorkerSample {
     /// Connections that wait to be accepted.
     pub waiting: u32,
     /// Connections that it was given so far.
@@ -28,7 +28,7 @@ const A_MOMENT: f64 = 0.001;
 /// Says at each look who gets what.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
-    before: Vec<Seen>,
+    before: Vec<WorkerSample>,
     trust: Vec<f64>,
     /// For how many seconds each has been stuck.
     stuck: Vec<f64>,
@@ -36,10 +36,11 @@ pub(crate) struct Judge {
 
 impl Judge {
     /// Each worker's share, which add up to 1; the last look was so many seconds ago.
-    pub(crate) fn shares(&mut self, now: &[Seen], seconds: f64) -> Vec<f64> {
+    pub(crate) fn shares(&mut self, now: &[WorkerSample], seconds: f64) -> Vec<f64> {
         self.trust.resize(now.len(), 1.0);
         self.stuck.resize(now.len(), 0.0);
-        let wants = |seen: &Seen| (1.0 - seen.busy).clamp(LEAST, 1.0) / f64::from(1 + seen.waiting);
+        let wants =
+            |seen: &WorkerSample| (1.0 - seen.busy).clamp(LEAST, 1.0) / f64::from(1 + seen.waiting);
         let mut shares = Vec::with_capacity(now.len());
         let states = self.trust.iter_mut().zip(&mut self.stuck);
         for (at, (seen, (trust, stuck))) in now.iter().zip(states).enumerate() {
@@ -55,7 +56,8 @@ impl Judge {
         }
         if shares.iter().all(|share| *share == 0.0) {
             // Somebody has to have them: who is stuck for a moment only, sooner than who has stopped.
-            let by_time = |(seen, stuck): (&Seen, &f64)| wants(seen) / (stuck + A_MOMENT).powi(2);
+            let by_time =
+                |(seen, stuck): (&WorkerSample, &f64)| wants(seen) / (stuck + A_MOMENT).powi(2);
             shares = now.iter().zip(&self.stuck).map(by_time).collect();
         }
         self.before = now.to_vec();
@@ -65,9 +67,9 @@ impl Judge {
 }
 
 /// Somebody has waited all the time, and nobody was taken.
-fn is_stuck(before: &Seen, now: &Seen) -> bool {
+fn is_stuck(before: &WorkerSample, now: &WorkerSample) -> bool {
     let came = now.given.saturating_sub(before.given);
-    let waits = |seen: &Seen| u64::from(seen.waiting);
+    let waits = |seen: &WorkerSample| u64::from(seen.waiting);
     before.waiting > 0 && now.waiting > 0 && waits(now) >= waits(before) + came
 }
 
@@ -88,8 +90,8 @@ mod tests {
 
     use super::*;
 
-    fn seen(waiting: u32, given: u64, busy: f64) -> Seen {
-        Seen { waiting, given, busy }
+    fn seen(waiting: u32, given: u64, busy: f64) -> WorkerSample {
+        WorkerSample { waiting, given, busy }
     }
 
     #[test]
@@ -157,7 +159,7 @@ mod tests {
         assert!(shares[0] < 0.001, "{shares:?}");
     }
 
-    fn any_seen() -> impl Strategy<Value = Vec<Seen>> {
+    fn any_seen() -> impl Strategy<Value = Vec<WorkerSample>> {
         let one = (0u32..5000, 0u64..5000, 0.0f64..2.0);
         prop::collection::vec(
             one.prop_map(|(waiting, given, busy)| seen(waiting, given, busy)),

@@ -2,16 +2,16 @@
 
 use std::fmt::Write;
 
-use crate::shares::Seen;
+use crate::shares::WorkerSample;
 
 /// Looks at each worker, added up.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
-    rows: Vec<Row>,
+    rows: Vec<WorkerTotals>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Row {
+struct WorkerTotals {
     looks: u32,
     waiting: u64,
     most: u32,
@@ -32,11 +32,11 @@ pub(crate) struct Summary {
 
 impl Watch {
     pub(crate) fn new(workers: usize) -> Watch {
-        Watch { rows: vec![Row::default(); workers] }
+        Watch { rows: vec![WorkerTotals::default(); workers] }
     }
 
     /// A look: what was seen, and the shares that were given.
-    pub(crate) fn add(&mut self, seen: &[Seen], shares: &[f64]) {
+    pub(crate) fn add(&mut self, seen: &[WorkerSample], shares: &[f64]) {
         for ((row, seen), share) in self.rows.iter_mut().zip(seen).zip(shares) {
             row.looks += 1;
             row.waiting += u64::from(seen.waiting);
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn means_and_the_most_are_told() {
         let mut watch = Watch::new(2);
-        let seen = |waiting, busy| Seen { waiting, given: 0, busy };
+        let seen = |waiting, busy| WorkerSample { waiting, given: 0, busy };
         watch.add(&[seen(0, 1.0), seen(4, 0.0)], &[1.0, 0.0]);
         watch.add(&[seen(2, 1.0), seen(0, 0.0)], &[0.5, 0.5]);
         let summary = watch.summary();

@@ -16,9 +16,9 @@ use weir_upstream::config::{
 use weir_upstream::tunnel;
 use weir_values::access::Rules;
 use weir_values::doing::THRESHOLD;
-use weir_values::limit_conn::{How, Limits};
+use weir_values::limit_conn::{LimitLogging, Limits};
 use weir_values::listen::ListenLine;
-use weir_values::log::{self, Target};
+use weir_values::log::{self, LogTarget};
 use weir_values::names::ServerName;
 use weir_values::status::StatusZone;
 use weir_values::{Address, Cidr, Inputs, Reading, Template, VariableId};
@@ -38,7 +38,7 @@ pub struct Conf {
     /// `error_log`
     pub error_log: Arc<Log>,
     /// `resolver`
-    pub resolver: Option<Arc<weir_resolver::Conf>>,
+    pub resolver: Option<Arc<weir_resolver::ResolverConf>>,
     /// `resolver_timeout`
     pub resolver_timeout: Duration,
     /// `proxy_protocol_timeout`
@@ -60,7 +60,7 @@ pub struct Conf {
     /// `limit_conn`
     pub limits: Limits,
     /// What those above a limit are told.
-    pub refusal: How,
+    pub refusal: LimitLogging,
     /// `access_log`
     pub log: log::Conf,
     /// `proxy_...`
@@ -187,7 +187,7 @@ impl Conf {
             believed: Vec::new(),
             access: Rules::default(),
             limits: Limits::default(),
-            refusal: How { log_level: Level::Error, dry_run: false },
+            refusal: LimitLogging { log_level: Level::Error, dry_run: false },
             log: log::Conf::default(),
             proxy: Proxy::default(),
             status_zone: None,
@@ -208,14 +208,14 @@ pub struct Setup<'a> {
     /// What was noticed that does not stop the start.
     pub warnings: Vec<Error>,
     /// Files that sessions are logged to.
-    pub targets: Vec<Target>,
+    pub targets: Vec<LogTarget>,
     /// Groups of upstream servers.
     pub upstreams: Drafts<Infallible>,
     /// `match` blocks.
     pub matches: Vec<Arc<Match>>,
     checks: Vec<Check>,
     /// Certificates and keys, each read once.
-    pem_files: weir_ssl::Files,
+    pem_files: weir_ssl::KeyFiles,
     /// Responses that are fetched to be sent along with certificates.
     staplings: Vec<Stapling>,
     servers: Vec<(Server, Vec<ListenLine>)>,
@@ -228,8 +228,8 @@ impl<'a> Setup<'a> {
     }
 
     /// The same for what is said of TLS.
-    pub fn tls(&mut self) -> weir_ssl::Reader<'_, 'a, Session> {
-        weir_ssl::Reader {
+    pub fn tls(&mut self) -> weir_ssl::SslReader<'_, 'a, Session> {
+        weir_ssl::SslReader {
             inputs: self.inputs,
             variables: &mut self.variables,
             warnings: &mut self.warnings,
@@ -313,7 +313,7 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         upstreams: Drafts::default(),
         matches: Vec::new(),
         checks: Vec::new(),
-        pem_files: weir_ssl::Files::at(inputs.conf_prefix),
+        pem_files: weir_ssl::KeyFiles::at(inputs.conf_prefix),
         staplings: Vec::new(),
         servers: Vec::new(),
     };
@@ -384,7 +384,9 @@ fn upstream(setup: &mut Setup<'_>, d: &Line) -> Result<(), Error> {
                 methods::random(block, &mut setup.warnings, line, methods::OF_SESSIONS)?;
             }
             b"zone" => methods::zone(block, zones, line)?,
-            b"resolver" => block.resolver = Some(Arc::new(weir_resolver::Conf::read(line)?)),
+            b"resolver" => {
+                block.resolver = Some(Arc::new(weir_resolver::ResolverConf::read(line)?))
+            }
             b"resolver_timeout" => block.resolver_timeout = Some(line.duration()?),
             _ => return Err(line.problem("is not built into weir's \"stream\" yet")),
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_metrics::subjects::{Cell, Counted, GAUGE, Kind};
-use weir_metrics::{Page, Registry, STREAM_UPSTREAMS, Value};
+use weir_metrics::subjects::{Cell, Counted, GAUGE, SubjectKind};
+use weir_metrics::{MetricValue, MetricsPage, Registry, STREAM_UPSTREAMS};
 use weir_upstream::counts::{self, Counts};
 use weir_upstream::{Group, Peer};
 
@@ -57,22 +57,28 @@ impl Drop for Asked {
 
 impl LoopState {
     /// Adds the servers to a page.
-    pub fn show(&self, registry: Registry, page: &mut Page) {
+    pub fn show(&self, registry: Registry, page: &mut MetricsPage) {
         let (all, now) = (registry.counted(), self.handle.now());
         let groups = self.site.upstreams.all().iter().map(|upstream| &upstream.group);
-        counts::show(groups, (&all, Kind::StreamPeer), now, (&STREAM_UPSTREAMS, values), page);
+        counts::show(
+            groups,
+            (&all, SubjectKind::StreamPeer),
+            now,
+            (&STREAM_UPSTREAMS, values),
+            page,
+        );
     }
 }
 
-fn values(counted: Counted) -> Vec<(&'static str, Value)> {
-    let number = |at: usize| Value::Number(counted.numbers[at]);
+fn values(counted: Counted) -> Vec<(&'static str, MetricValue)> {
+    let number = |at: usize| MetricValue::Number(counted.numbers[at]);
     vec![
-        ("active", Value::Number(counted.gauge())),
+        ("active", MetricValue::Number(counted.gauge())),
         ("sessions", number(SESSIONS)),
         ("received", number(RECEIVED)),
         ("sent", number(SENT)),
         ("fails", number(FAILS)),
         ("retries", number(RETRIES)),
-        ("connect", Value::Times(counted.times)),
+        ("connect", MetricValue::Times(counted.times)),
     ]
 }

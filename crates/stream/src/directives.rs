@@ -97,7 +97,7 @@ static TABLE: &[Directive] = &[
     once!(
         "resolver",
         resolver,
-        |d| Ok(Some(Arc::new(weir_resolver::Conf::read(d)?))),
+        |d| Ok(Some(Arc::new(weir_resolver::ResolverConf::read(d)?))),
         "Name servers for names of upstreams."
     ),
     once!(
@@ -335,7 +335,7 @@ static TABLE: &[Directive] = &[
 ];
 
 /// Nobody names clients in a header here: only who connects counts.
-fn country(s: &mut Scope<'_, '_>, d: &Line, variables: geoip::Known) -> Result<(), Error> {
+fn country(s: &mut Scope<'_, '_>, d: &Line, variables: geoip::VariablePaths) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;
     geoip::known(&mut s.setup.reading(), d, prefix, variables, |_| None)
 }

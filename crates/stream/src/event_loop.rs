@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_engine::Handle;
-use weir_metrics::subjects::{Cells, Kind};
+use weir_metrics::subjects::{Cells, SubjectKind};
 use weir_metrics::{Metric, Tally};
 use weir_resolver::Resolvers;
 use weir_ssl::{Handed, Loaded};
@@ -41,7 +41,7 @@ pub struct LoopState {
     /// Certificates with variables in their names.
     pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
     /// The same of certificates that servers are shown.
-    pub(crate) upstream_certificates: Loaded<weir_tls::Client>,
+    pub(crate) upstream_certificates: Loaded<weir_tls::TlsClient>,
     pub(crate) datagrams: Sessions,
     /// What it counts of servers behind.
     pub(crate) counts: Counts,
@@ -71,7 +71,7 @@ impl LoopState {
             certificates: Loaded::default(),
             upstream_certificates: Loaded::default(),
             datagrams: Sessions::default(),
-            counts: Counts::new(cells, Kind::StreamPeer),
+            counts: Counts::new(cells, SubjectKind::StreamPeer),
             sessions: Cell::new(0),
             inflight: Cell::new(0),
             retiring: Cell::new(None),

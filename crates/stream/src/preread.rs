@@ -1,7 +1,7 @@
 //! Looks at a client's first bytes without taking them. nginx: ngx_stream_ssl_preread_module.
 
 use weir_log::Level;
-use weir_proto::client_hello::{Progress, parse};
+use weir_proto::client_hello::{HelloProgress, parse};
 use weir_upstream::fault;
 use weir_values::regex::GaveUp;
 use weir_values::{Subject, doing};
@@ -19,12 +19,12 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
         if !s.unread.is_empty() {
             s.looked = true;
             match parse(&s.unread) {
-                Progress::More => {}
-                Progress::Hello(hello) => {
+                HelloProgress::More => {}
+                HelloProgress::Hello(hello) => {
                     s.hello = Some(hello);
                     break;
                 }
-                Progress::Other => {
+                HelloProgress::Other => {
                     s.looked = false;
                     break;
                 }

@@ -11,7 +11,7 @@ use weir_conf::values;
 use weir_engine::{Chain, Datagram, Patience, SocketAddrAny, Stream};
 use weir_log::{Cause, Level};
 use weir_proto::proxy_protocol::{self, Extras};
-use weir_ssl::client::Secure;
+use weir_ssl::client::UpstreamTls;
 use weir_tls::Wire;
 use weir_upstream::balance::Measure;
 use weir_upstream::config::{GroupId, Host, Key, Url};
@@ -259,7 +259,7 @@ async fn reach(
     proxy: &Proxy,
     peer: &Peer,
     from: Option<SocketAddr>,
-    secure: Option<&Secure>,
+    secure: Option<&UpstreamTls>,
 ) -> Result<Server, Blame> {
     let handle = s.event_loop.handle.clone();
     let options = proxy.options(from, handle.now() + proxy.connect_timeout);
@@ -291,7 +291,7 @@ async fn open(
     s: &Session,
     proxy: &Proxy,
     stream: Stream,
-    secure: &Secure,
+    secure: &UpstreamTls,
 ) -> Result<Server, Blame> {
     if let Some(version) = proxy.proxy_protocol {
         let mut head = Vec::new();

@@ -163,7 +163,7 @@ impl Drop for Begun {
         weir_values::log::write(s, conf, &event_loop.logs, |s, name, cache, line| {
             let path = name.eval(s).into_owned();
             let path = std::path::PathBuf::from(String::from_utf8_lossy(&path).into_owned());
-            Some(weir_values::log::Named { path, root: None, cache, line: line.to_vec() })
+            Some(weir_values::log::NamedLine { path, root: None, cache, line: line.to_vec() })
         });
         // One that ends in order says so once it is in the log.
         if !s.ending
@@ -182,12 +182,12 @@ async fn balancer(s: &mut Session) -> Option<u16> {
     let mut bytes = std::mem::take(&mut s.unread);
     let status = loop {
         match proxy_protocol::parse(&bytes) {
-            Ok(proxy_protocol::Progress::Done { header, len }) => {
+            Ok(proxy_protocol::ProxyProgress::Done { header, len }) => {
                 s.proxy = header;
                 bytes.drain(..len);
                 break None;
             }
-            Ok(proxy_protocol::Progress::More) => {}
+            Ok(proxy_protocol::ProxyProgress::More) => {}
             Err(error) => {
                 s.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
                 break Some(BAD_REQUEST);

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use weir_engine::Handle;
 use weir_log::Level;
 use weir_proto::client_hello::Hello;
-use weir_proto::proxy_protocol::Header;
+use weir_proto::proxy_protocol::ProxyHeader;
 use weir_ssl::server::Shown;
 use weir_tls::{Secured, Wire};
 use weir_upstream::tunnel::Passed;
-use weir_values::limit_conn::Held;
+use weir_values::limit_conn::HeldPlaces;
 use weir_values::regex::Captures;
 use weir_values::status::{Counting, StatusZone};
-use weir_values::{Address, Get, Identity, Subject, Values, Variables};
+use weir_values::{Address, Get, Identity, Subject, VariableValues, Variables};
 
 use crate::config::Conf;
 use crate::datagrams::FlowGuard;
@@ -72,10 +72,10 @@ pub struct Session {
     number: u64,
     /// When it was accepted.
     pub started: Instant,
-    values: Values,
+    values: VariableValues,
     captures: Captures,
     /// What a balancer in front said.
-    pub proxy: Option<Box<Header>>,
+    pub proxy: Option<Box<ProxyHeader>>,
     /// What was read of the client before the session leads anywhere.
     pub unread: Vec<u8>,
     /// What the client's first message said.
@@ -85,7 +85,7 @@ pub struct Session {
     /// What the handshake with the client has shown.
     pub shown: Option<Box<Shown>>,
     /// What `limit_conn` came to.
-    pub held: Held,
+    pub held: HeldPlaces,
     /// What counts it for status pages.
     pub counting: Option<Counting>,
     /// What is being done with it, for the log; nothing where a message says so itself.
@@ -134,14 +134,14 @@ impl Session {
             local: OnceCell::new(),
             number: weir_values::next_connection(),
             started,
-            values: Values::default(),
+            values: VariableValues::default(),
             captures: Captures::default(),
             proxy: None,
             unread: Vec::new(),
             hello: None,
             looked: false,
             shown: None,
-            held: Held::default(),
+            held: HeldPlaces::default(),
             counting: server.conf.status_zone.as_ref().map(StatusZone::begin),
             doing: "",
             leads: false,
@@ -253,7 +253,7 @@ impl Subject for Session {
         &self.event_loop.site.variables
     }
 
-    fn values(&mut self) -> &mut Values {
+    fn values(&mut self) -> &mut VariableValues {
         &mut self.values
     }
 
@@ -285,7 +285,7 @@ impl Subject for Session {
         self.local.get_or_init(|| find().unwrap_or(Address::Unknown))
     }
 
-    fn proxy(&self) -> Option<&Header> {
+    fn proxy(&self) -> Option<&ProxyHeader> {
         self.proxy.as_deref()
     }
 

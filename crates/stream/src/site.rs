@@ -8,9 +8,9 @@ use weir_conf::{Error, Spot};
 use weir_log::Log;
 use weir_ssl::ocsp::Stapling;
 use weir_values::doing::{Blamed, Usual};
-use weir_values::endpoints::{Bound, Group, bind, gather};
+use weir_values::endpoints::{AddressGroup, BoundSocket, bind, gather};
 use weir_values::listen::{Listen, ListenLine, Protocols};
-use weir_values::log::Target;
+use weir_values::log::LogTarget;
 use weir_values::names::{Hosts, ServerId, ServerName};
 use weir_values::status::StatusZone;
 use weir_values::{Address, Variables};
@@ -57,7 +57,7 @@ pub struct Parts {
     /// `health_check`s.
     pub checks: Vec<Check>,
     /// Files that sessions are logged to.
-    pub targets: Vec<Target>,
+    pub targets: Vec<LogTarget>,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<Stapling>,
     /// `error_log` outside of any server.
@@ -71,7 +71,7 @@ pub struct Parts {
 pub struct Site {
     sockets: Vec<Listen>,
     /// For each socket.
-    bound: Vec<Bound<Endpoint>>,
+    bound: Vec<BoundSocket<Endpoint>>,
     servers: Vec<Server>,
     /// All variables.
     pub variables: Variables<Session>,
@@ -82,7 +82,7 @@ pub struct Site {
     /// `status_zone`s.
     pub status_zones: Vec<Arc<StatusZone>>,
     /// Files that sessions are logged to.
-    pub targets: Vec<Target>,
+    pub targets: Vec<LogTarget>,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<Stapling>,
     /// `error_log` outside of any server.
@@ -168,13 +168,13 @@ impl Site {
     }
 
     /// Where a connection of a socket leads.
-    pub fn bound(&self, listen: usize) -> &Bound<Endpoint> {
+    pub fn bound(&self, listen: usize) -> &BoundSocket<Endpoint> {
         &self.bound[listen]
     }
 }
 
 /// Who wants TLS must have something to show.
-fn check_certificates(group: &Group<'_>, servers: &[Server]) -> Result<(), Error> {
+fn check_certificates(group: &AddressGroup<'_>, servers: &[Server]) -> Result<(), Error> {
     let of = |id: &ServerId| servers.get(id.0 as usize);
     let default = group.default.as_ref().or(group.servers.first()).and_then(of);
     let all = group.servers.iter().filter_map(of);

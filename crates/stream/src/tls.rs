@@ -8,13 +8,13 @@ use weir_engine::Stream;
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
 use weir_proto::proxy_protocol::{Extras, extras};
-use weir_ssl::client::{self, Needed, Secure};
-use weir_ssl::ocsp::{LookUp, Waiting};
-use weir_ssl::server::{self, Context, Failure, Shown, TlsSubject, choose};
-use weir_ssl::{Row, Said};
+use weir_ssl::client::{self, Needed, UpstreamTls};
+use weir_ssl::ocsp::{LookUp, WaitingConnection};
+use weir_ssl::server::{self, AcceptError, ServerContext, Shown, TlsSubject, choose};
+use weir_ssl::{DirectiveUse, SslDirective};
 use weir_tls::x509::cert::Certificate;
 use weir_tls::x509::name;
-use weir_tls::{Begin, Connection, HandshakeError, Hello, Secured};
+use weir_tls::{Begin, HandshakeError, Hello, Secured, TlsConnection};
 use weir_upstream::fault::{self, Blame};
 use weir_values::Subject;
 
@@ -32,7 +32,7 @@ const LONGEST: usize = 255;
 pub struct Conf {
     server: server::Conf,
     /// What these come to.
-    pub context: Option<Arc<Context>>,
+    pub context: Option<Arc<ServerContext>>,
     handshake_timeout: Duration,
     alpn: Vec<Vec<u8>>,
     /// `proxy_ssl`
@@ -53,7 +53,7 @@ impl Default for Conf {
     }
 }
 
-const ROWS: &[Row<Session, server::Conf>] = server::rows();
+const ROWS: &[SslDirective<Session, server::Conf>] = server::rows();
 
 /// The directives of TLS for clients.
 pub static FOR_CLIENTS: [Directive; ROWS.len()] = {
@@ -68,8 +68,8 @@ pub static FOR_CLIENTS: [Directive; ROWS.len()] = {
 };
 
 fn for_clients(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let said = Said { line: d, first: s.first(d) };
-    Row::read(ROWS, &mut s.conf.tls.server, said, &mut s.setup.tls())
+    let said = DirectiveUse { line: d, first: s.first(d) };
+    SslDirective::read(ROWS, &mut s.conf.tls.server, said, &mut s.setup.tls())
 }
 
 /// One of those of TLS to servers.
@@ -79,8 +79,8 @@ macro_rules! to_servers {
             name: $name,
             help: $help,
             set: Set::Line(|s, d| {
-                let set: weir_ssl::Set<Session, client::Settings> = $set;
-                let said = Said { line: d, first: s.first(d) };
+                let set: weir_ssl::SetDirective<Session, client::Settings> = $set;
+                let said = DirectiveUse { line: d, first: s.first(d) };
                 set(&mut s.conf.tls.client, said, &mut s.setup.tls())
             }),
         }
@@ -148,7 +148,7 @@ pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
 }
 
 impl TlsSubject for Session {
-    fn tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
+    fn tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T> {
         self.wire()?.tls(look)
     }
 
@@ -188,10 +188,10 @@ async fn handshake(
     socket: &Stream,
     bytes: Vec<u8>,
     until: Instant,
-) -> Result<(&'static Context, Secured), Failure> {
+) -> Result<(&'static ServerContext, Secured), AcceptError> {
     let mut hello = match weir_tls::begin(socket, bytes, until).await? {
         Begin::Hello(hello) => hello,
-        Begin::Plain(_) => return Err(Failure::Plain),
+        Begin::Plain(_) => return Err(AcceptError::Plain),
     };
     let default = s.conf().tls.context.as_deref();
     find(s, &mut hello)?;
@@ -204,21 +204,21 @@ async fn handshake(
 }
 
 /// The server that the client names.
-fn find(s: &mut Session, hello: &mut Hello) -> Result<(), Failure> {
+fn find(s: &mut Session, hello: &mut Hello) -> Result<(), AcceptError> {
     let shown = Shown::take(hello);
     let host = shown.host();
     s.shown = Some(Box::new(shown));
     match host {
-        Some(host) => preread::choose(s, host.as_bytes()).map_err(Failure::NameUndecided),
+        Some(host) => preread::choose(s, host.as_bytes()).map_err(AcceptError::NameUndecided),
         None => Ok(()),
     }
 }
 
 /// What the client's certificate is worth.
-async fn judge(s: &mut Session, context: &'static Context) -> Result<(), u16> {
+async fn judge(s: &mut Session, context: &'static ServerContext) -> Result<(), u16> {
     let Some(client) = s.wire() else { return Err(INTERNAL) };
     let handle = s.event_loop.handle.clone();
-    let waiting = Waiting {
+    let waiting = WaitingConnection {
         handle: &handle,
         log: &s.conf().error_log,
         number: s.number(),
@@ -252,13 +252,13 @@ fn admit(s: &Session) -> Result<(), u16> {
 }
 
 /// How connections to servers are secured that are called so.
-pub fn to_servers(s: &mut Session, host: &[u8]) -> Option<Secure> {
+pub fn to_servers(s: &mut Session, host: &[u8]) -> Option<UpstreamTls> {
     let tls = &s.conf().tls;
     if tls.to_servers { tls.client.secure(s, host) } else { None }
 }
 
 /// Goes through the handshake with a server; what stands in the way is in the log.
-pub async fn connect(s: &Session, stream: &Stream, secure: &Secure) -> Result<Secured, Blame> {
+pub async fn connect(s: &Session, stream: &Stream, secure: &UpstreamTls) -> Result<Secured, Blame> {
     const DOING: &str = "while SSL handshaking to upstream";
     let event_loop = &s.event_loop;
     let client = secure.client(&event_loop.handle, &event_loop.upstream_certificates).await;

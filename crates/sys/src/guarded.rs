@@ -173,7 +173,7 @@ pub fn open_socket(path: &Path, mode: Mode) -> io::Result<()> {
 
 /// How the last name of a path was come to.
 #[derive(Clone, Copy)]
-struct Way {
+struct PathChecks {
     /// To open with: whether a link is followed.
     follow: OFlags,
     /// Over a link of another user, to the standard output or error.
@@ -183,12 +183,12 @@ struct Way {
 /// Walks to the last directory of `path`, and has `last` do its work there with the last name.
 fn resolve<T>(
     path: &Path,
-    mut last: impl FnMut(&OwnedFd, &OsStr, Way) -> io::Result<T>,
+    mut last: impl FnMut(&OwnedFd, &OsStr, PathChecks) -> io::Result<T>,
 ) -> io::Result<T> {
     let whole = path.as_os_str().as_bytes();
     let mut at = start_of(whole)?;
     let mut rest = names(whole);
-    let mut way = Way { follow: OFlags::NOFOLLOW, planted: false };
+    let mut way = PathChecks { follow: OFlags::NOFOLLOW, planted: false };
     let mut links = 0;
     while let Some(name) = rest.pop() {
         let found = match rest.is_empty() {
@@ -208,7 +208,7 @@ fn resolve<T>(
         let Some(text) = text else {
             // What a link of procfs leads to has no name to walk to.
             match rest.is_empty() {
-                true => return last(&at, &name, Way { follow: OFlags::empty(), ..way }),
+                true => return last(&at, &name, PathChecks { follow: OFlags::empty(), ..way }),
                 false => at = into(&at, &name, OFlags::empty())?,
             }
             continue;
@@ -301,15 +301,15 @@ mod tests {
     use super::*;
 
     /// A directory of this test's own, removed in the end.
-    struct Place(PathBuf);
+    struct TestDir(PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl TestDir {
+        fn new(name: &str) -> TestDir {
             let path = std::env::temp_dir().join(format!("weir-sys-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
             fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-            Place(path)
+            TestDir(path)
         }
 
         fn at(&self, name: &str) -> PathBuf {
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TestDir {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn links_are_followed_as_the_kernel_follows_them() {
-        let place = Place::new("links");
+        let place = TestDir::new("links");
         fs::create_dir_all(place.at("a/b")).unwrap();
         symlink("b/../b", place.at("a/c")).unwrap();
         symlink(place.at("a/c/file"), place.at("a/b/again")).unwrap();
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_pipe_without_a_reader_is_not_waited_for() {
-        let place = Place::new("pipe");
+        let place = TestDir::new("pipe");
         let (path, kind) = (place.at("pipe"), FileType::Fifo);
         rustix::fs::mknodat(rustix::fs::CWD, &path, kind, Mode::RWXU, 0).unwrap();
         assert_eq!(append(&path).unwrap_err().raw_os_error(), Some(Errno::NXIO.raw_os_error()));
@@ -367,7 +367,7 @@ mod tests {
         if !geteuid().is_root() {
             return println!("not run: only root has something to guard");
         }
-        let place = Place::new("owners");
+        let place = TestDir::new("owners");
         fs::write(place.at("target"), "").unwrap();
         let follows = |name: &str, owner: u32, mode: u32, links: u32| {
             let dir = place.at(name);
@@ -394,7 +394,7 @@ mod tests {
         if !geteuid().is_root() {
             return println!("not run: only root has something to guard");
         }
-        let place = Place::new("directories");
+        let place = TestDir::new("directories");
         let about = |path: &Path| fs::metadata(path).map(|m| (m.uid(), m.mode() & 0o7777)).unwrap();
         directory(&place.at("new"), 0o700, Some(1)).unwrap();
         assert_eq!(about(&place.at("new")), (1, 0o700));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A set of signals, by number.
 #[derive(Clone, Copy)]
-pub struct Set(libc::sigset_t);
+pub struct SignalSet(libc::sigset_t);
 
 /// A signal that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub struct Arrived {
     pub sender: i32,
 }
 
-impl Set {
+impl SignalSet {
     /// The set of these signals; numbers that are no signal are left out.
-    pub fn new(numbers: &[i32]) -> Set {
+    pub fn new(numbers: &[i32]) -> SignalSet {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the set it is given.
         let mut set = unsafe {
@@ -33,16 +33,16 @@ impl Set {
             // SAFETY: the set is initialised; a number out of range is refused.
             unsafe { libc::sigaddset(&mut set, *number) };
         }
-        Set(set)
+        SignalSet(set)
     }
 
-    /// Keeps these signals pending for [`Set::wait`] or [`Descriptor`] instead of acting on
+    /// Keeps these signals pending for [`SignalSet::wait`] or [`Descriptor`] instead of acting on
     /// them. Children and threads made later inherit this.
     pub fn block(&self) -> io::Result<()> {
         self.mask(libc::SIG_BLOCK)
     }
 
-    /// Undoes [`Set::block`].
+    /// Undoes [`SignalSet::block`].
     pub fn unblock(&self) -> io::Result<()> {
         self.mask(libc::SIG_UNBLOCK)
     }
@@ -79,7 +79,7 @@ impl Set {
     }
 }
 
-impl std::fmt::Debug for Set {
+impl std::fmt::Debug for SignalSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Set")
     }
@@ -100,7 +100,7 @@ pub struct Descriptor(Arc<OwnedFd>);
 
 impl Descriptor {
     /// A non-blocking descriptor for a set that is blocked in every thread.
-    pub fn new(set: &Set) -> io::Result<Descriptor> {
+    pub fn new(set: &SignalSet) -> io::Result<Descriptor> {
         let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
         // SAFETY: the set is initialised; -1 asks for a new descriptor.
         let fd = unsafe { libc::signalfd(-1, &set.0, flags) };
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_blocked_signal_is_waited_for() {
-        let set = Set::new(&[libc::SIGUSR1, 1000]);
+        let set = SignalSet::new(&[libc::SIGUSR1, 1000]);
         set.block().unwrap();
         assert_eq!(set.wait(Some(Duration::ZERO)).unwrap(), None);
         raise(libc::SIGUSR1);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_tells_number_and_sender() {
-        let set = Set::new(&[libc::SIGUSR2]);
+        let set = SignalSet::new(&[libc::SIGUSR2]);
         set.block().unwrap();
         let fd = Descriptor::new(&set).unwrap();
         assert_eq!(fd.take().unwrap(), None);

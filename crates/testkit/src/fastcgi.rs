@@ -12,7 +12,7 @@ pub const END: u8 = 3;
 
 /// A request as it came.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct FastcgiRequest {
     /// Whether the server may keep the connection.
     pub keep: bool,
     /// The parameters.
@@ -36,8 +36,8 @@ pub fn answer(output: &str) -> Vec<u8> {
 }
 
 /// Reads a request; `None` at the end of the connection.
-pub fn request(stream: &mut (impl Read + ?Sized)) -> Option<Asked> {
-    let (mut asked, mut params) = (Asked::default(), Vec::new());
+pub fn request(stream: &mut (impl Read + ?Sized)) -> Option<FastcgiRequest> {
+    let (mut asked, mut params) = (FastcgiRequest::default(), Vec::new());
     loop {
         let (kind, content) = read_record(stream)?;
         match kind {

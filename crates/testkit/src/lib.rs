@@ -30,7 +30,7 @@ pub use dice::{Dice, number, seed};
 pub use dir::Dir;
 pub use http::{Client, Response};
 pub use listen::{Deaf, listen};
-pub use names::{Record, Reply, name_server};
+pub use names::{NameRecord, NameReply, name_server};
 pub use openssl::{certified, s_client};
 pub use oracle::{Oracle, is_signed, unsigned};
 pub use page::examples;

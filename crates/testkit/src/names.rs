@@ -5,18 +5,18 @@ use std::thread;
 
 /// What a name server says.
 #[derive(Debug, Clone)]
-pub enum Reply {
+pub enum NameReply {
     /// Nothing at all.
     Silence,
     /// There is no such name.
     NoSuchName,
     /// What it knows, to be asked for again after so many seconds.
-    Records(u32, Vec<Record>),
+    Records(u32, Vec<NameRecord>),
 }
 
 /// What a name server knows of a name.
 #[derive(Debug, Clone)]
-pub enum Record {
+pub enum NameRecord {
     /// An address.
     Address(Ipv4Addr),
     /// A server of a service.
@@ -39,7 +39,7 @@ const SERVICE: u16 = 33;
 
 /// A name server on 127.0.0.1, which says of a name what `reply` says: its port. Of each kind it tells those who
 /// ask for it. It ends with the test's process.
-pub fn name_server(mut reply: impl FnMut(&str) -> Reply + Send + 'static) -> u16 {
+pub fn name_server(mut reply: impl FnMut(&str) -> NameReply + Send + 'static) -> u16 {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port for a name server");
     let port = socket.local_addr().expect("its address").port();
     thread::spawn(move || {
@@ -51,9 +51,9 @@ pub fn name_server(mut reply: impl FnMut(&str) -> Reply + Send + 'static) -> u16
             answer[6..12].fill(0);
             answer[2..4].copy_from_slice(&[0x81, 0x80]);
             match reply(&name) {
-                Reply::Silence => continue,
-                Reply::NoSuchName => answer[3] = 0x83,
-                Reply::Records(seconds, records) => {
+                NameReply::Silence => continue,
+                NameReply::NoSuchName => answer[3] = 0x83,
+                NameReply::Records(seconds, records) => {
                     for record in records {
                         append(&mut answer, kind, seconds, &record);
                     }
@@ -81,10 +81,10 @@ fn question(message: &[u8]) -> Option<(String, usize)> {
     }
 }
 
-fn append(answer: &mut Vec<u8>, asked: u16, seconds: u32, record: &Record) {
+fn append(answer: &mut Vec<u8>, asked: u16, seconds: u32, record: &NameRecord) {
     let (kind, data) = match record {
-        Record::Address(ip) => (ADDRESS, ip.octets().to_vec()),
-        Record::Service { priority, weight, port, target } => {
+        NameRecord::Address(ip) => (ADDRESS, ip.octets().to_vec()),
+        NameRecord::Service { priority, weight, port, target } => {
             let mut data = Vec::new();
             for number in [priority, weight, port] {
                 data.extend_from_slice(&number.to_be_bytes());

@@ -29,13 +29,13 @@ pub mod seam {
     use std::sync::atomic::Ordering::Relaxed;
     use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-    use super::World;
+    use super::ProcessWorld;
 
     /// What this thread is in a model: its place there, and its process.
     #[derive(Clone)]
     pub struct Me {
         /// The model.
-        pub world: Arc<World>,
+        pub world: Arc<ProcessWorld>,
         /// Its place.
         pub place: usize,
         /// The process, which no other one is.
@@ -157,7 +157,7 @@ pub mod seam {
 struct Killed;
 
 #[derive(Clone, Copy)]
-struct Process {
+struct SimulatedProcess {
     owner: u64,
     lives: bool,
     stopped: u64,
@@ -166,14 +166,14 @@ struct Process {
 }
 
 /// Whose turn it is, and who lives.
-pub struct World {
+pub struct ProcessWorld {
     core: Mutex<Core>,
     turns: Condvar,
 }
 
 struct Core {
     dice: Dice,
-    list: Vec<Process>,
+    list: Vec<SimulatedProcess>,
     running: usize,
     steps: u64,
     born: u64,
@@ -185,7 +185,7 @@ struct Core {
     wrong: bool,
 }
 
-impl World {
+impl ProcessWorld {
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -278,14 +278,14 @@ impl Core {
         let lived = self.list[place].lived + 1;
         self.list[place] = match lived <= LIVES {
             true => self.born(place, lived),
-            false => Process { owner: 0, lives: false, stopped: 0, lived },
+            false => SimulatedProcess { owner: 0, lives: false, stopped: 0, lived },
         };
     }
 
-    fn born(&mut self, place: usize, lived: usize) -> Process {
+    fn born(&mut self, place: usize, lived: usize) -> SimulatedProcess {
         self.born += 1;
         let pid = if self.dice.one_in(2) { place as u64 + 1 } else { 100 + self.born };
-        Process { owner: pid << 32 | self.born, lives: true, stopped: 0, lived }
+        SimulatedProcess { owner: pid << 32 | self.born, lives: true, stopped: 0, lived }
     }
 
     /// The turn goes to one that lives and is not stopped; where all are, the first who goes on.
@@ -304,17 +304,17 @@ impl Core {
     }
 }
 
-impl World {
+impl ProcessWorld {
     /// One in which nobody has lived.
-    pub fn new(seed: u64) -> Arc<World> {
+    pub fn new(seed: u64) -> Arc<ProcessWorld> {
         let mut dice = Dice::new(seed);
         let kills = dice.pick(&[60, 300, 2_000]);
         let (stops, others) = (dice.pick(&[200, 2_000]), dice.pick(&[50, 500]));
-        let nobody = Process { owner: 0, lives: false, stopped: 0, lived: LIVES };
+        let nobody = SimulatedProcess { owner: 0, lives: false, stopped: 0, lived: LIVES };
         let list = vec![nobody; PLACES + 1];
         let (running, steps, born, wrong) = (0, 0, 0, false);
         let core = Core { dice, list, running, steps, born, kills, stops, others, wrong };
-        Arc::new(World { core: Mutex::new(core), turns: Condvar::new() })
+        Arc::new(ProcessWorld { core: Mutex::new(core), turns: Condvar::new() })
     }
 
     /// All live, as `live` says, and die; what one of them has found wrong.

@@ -38,23 +38,23 @@ pub struct ClientSettings {
 
 /// How to open TLS to a name; cheap to copy. Sessions are resumed among its copies.
 #[derive(Debug, Clone)]
-pub struct Client {
+pub struct TlsClient {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) name: ServerName<'static>,
 }
 
 impl ClientSettings {
     /// Puts it together, without a name yet.
-    pub fn build(&self) -> Result<Client, String> {
+    pub fn build(&self) -> Result<TlsClient, String> {
         self.build_with(CheckServer { authorities: self.authorities.clone(), any_name: false })
     }
 
     /// The same for servers whose certificate may be for any name: the caller knows none.
-    pub fn build_for_any_name(&self) -> Result<Client, String> {
+    pub fn build_for_any_name(&self) -> Result<TlsClient, String> {
         self.build_with(CheckServer { authorities: self.authorities.clone(), any_name: true })
     }
 
-    fn build_with(&self, verifier: CheckServer) -> Result<Client, String> {
+    fn build_with(&self, verifier: CheckServer) -> Result<TlsClient, String> {
         let mut with = provider().clone();
         with.cipher_suites = self.ciphers.suites(self.versions);
         with.kx_groups = self.curves.groups();
@@ -75,24 +75,24 @@ impl ClientSettings {
         config.enable_sni = self.send_name;
         config.cert_compressors.clear();
         config.cert_decompressors.clear();
-        Ok(Client { config: Arc::new(config), name: nobody() })
+        Ok(TlsClient { config: Arc::new(config), name: nobody() })
     }
 }
 
-impl Client {
+impl TlsClient {
     /// The same for a server of this name.
-    pub fn named(&self, name: &[u8]) -> Client {
+    pub fn named(&self, name: &[u8]) -> TlsClient {
         let text = std::str::from_utf8(name).ok().map(|name| name.trim_end_matches('.').to_owned());
         let name = text.and_then(|text| ServerName::try_from(text).ok());
-        Client { config: self.config.clone(), name: name.unwrap_or_else(nobody) }
+        TlsClient { config: self.config.clone(), name: name.unwrap_or_else(nobody) }
     }
 
     /// The same, which offers these protocols to speak above TLS (ALPN), the preferred first. Sessions are resumed
     /// among both.
-    pub fn offering(&self, protocols: &[&[u8]]) -> Client {
+    pub fn offering(&self, protocols: &[&[u8]]) -> TlsClient {
         let mut config = (*self.config).clone();
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-        Client { config: Arc::new(config), name: self.name.clone() }
+        TlsClient { config: Arc::new(config), name: self.name.clone() }
     }
 
     /// Tells connections apart that were opened in different ways.

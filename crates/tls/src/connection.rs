@@ -8,12 +8,12 @@ use rustls::{CommonState, Error, HandshakeKind, ServerConfig};
 
 use std::sync::Arc;
 
-use crate::client::Client;
+use crate::client::TlsClient;
 use crate::notes::{self, Notes};
-use crate::x509::Kind;
+use crate::x509::CertificateKind;
 
 /// One end of a TLS connection.
-pub struct Connection {
+pub struct TlsConnection {
     side: Side,
     /// What came and is not a whole record yet, or not a whole message of the handshake: rustls remembers
     /// where in it such a message stands, so that every step needs all of it.
@@ -39,7 +39,7 @@ enum Side {
 
 /// How far a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum ConnectionProgress {
     /// The handshake needs more from the peer.
     Handshake,
     /// Data may flow.
@@ -49,29 +49,29 @@ pub enum Progress {
 }
 
 /// What a step of the connection has come to.
-enum Step {
+enum HandshakeStep {
     Again,
-    End(Progress),
+    End(ConnectionProgress),
 }
 
 /// What a record takes beside its contents, generously.
 const OVERHEAD: usize = 128;
 
-impl Connection {
+impl TlsConnection {
     /// The server's end.
-    pub fn server(config: Arc<ServerConfig>) -> Result<Connection, Error> {
+    pub fn server(config: Arc<ServerConfig>) -> Result<TlsConnection, Error> {
         Ok(Self::new(Side::Server(UnbufferedServerConnection::new(config)?)))
     }
 
     /// The client's end.
-    pub fn client(client: &Client) -> Result<Connection, Error> {
-        let Client { config, name } = client.clone();
+    pub fn client(client: &TlsClient) -> Result<TlsConnection, Error> {
+        let TlsClient { config, name } = client.clone();
         Ok(Self::new(Side::Client(UnbufferedClientConnection::new(config, name)?)))
     }
 
-    fn new(side: Side) -> Connection {
+    fn new(side: Side) -> TlsConnection {
         let (incoming, early) = (Vec::new(), Vec::new());
-        Connection {
+        TlsConnection {
             side,
             incoming,
             early,
@@ -83,33 +83,43 @@ impl Connection {
         }
     }
 
-    /// Appends what came of the peer, for the next [`Connection::advance`].
+    /// Appends what came of the peer, for the next [`TlsConnection::advance`].
     pub fn feed(&mut self, bytes: &[u8]) {
         self.incoming.extend_from_slice(bytes);
     }
 
     /// Takes what came: the contents of whole records are appended to `plain`, and what is to be sent in
     /// answer to `out`. An error may leave an alert in `out`.
-    pub fn advance(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Progress, Error> {
+    pub fn advance(
+        &mut self,
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<ConnectionProgress, Error> {
         plain.append(&mut self.early);
         let result = self.steps(plain, out);
         self.notes.add(notes::take());
         result
     }
 
-    fn steps(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Progress, Error> {
+    fn steps(
+        &mut self,
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<ConnectionProgress, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         loop {
             match self.step(plain, out) {
                 // The usual case, one request or answer and nothing else, needs no second look.
-                Ok(Step::Again) if self.is_calm() => return Ok(Progress::Open),
-                Ok(Step::Again) => {}
+                Ok(HandshakeStep::Again) if self.is_calm() => return Ok(ConnectionProgress::Open),
+                Ok(HandshakeStep::Again) => {}
                 // With early data answers may be written before the handshake is done.
-                Ok(Step::End(Progress::Open)) if self.is_early() => return Ok(Progress::Handshake),
-                Ok(Step::End(progress)) => {
-                    self.open |= progress == Progress::Open;
+                Ok(HandshakeStep::End(ConnectionProgress::Open)) if self.is_early() => {
+                    return Ok(ConnectionProgress::Handshake);
+                }
+                Ok(HandshakeStep::End(progress)) => {
+                    self.open |= progress == ConnectionProgress::Open;
                     return Ok(progress);
                 }
                 Err(error) => {
@@ -132,7 +142,7 @@ impl Connection {
     }
 
     /// One state of rustls.
-    fn step(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<Step, Error> {
+    fn step(&mut self, plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<HandshakeStep, Error> {
         let mut incoming = std::mem::take(&mut self.incoming);
         let (discard, step) = self.step_in(&mut incoming, plain, out);
         if discard >= incoming.len() {
@@ -149,13 +159,13 @@ impl Connection {
         incoming: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> (usize, Result<Step, Error>) {
+    ) -> (usize, Result<HandshakeStep, Error>) {
         macro_rules! common {
             ($state:expr, $discard:ident) => {
                 match $state {
                     ConnectionState::ReadTraffic(mut traffic) => loop {
                         match traffic.next_record() {
-                            None => break Ok(Step::Again),
+                            None => break Ok(HandshakeStep::Again),
                             Some(Err(error)) => break Err(error),
                             Some(Ok(record)) => {
                                 plain.extend_from_slice(record.payload);
@@ -171,20 +181,24 @@ impl Connection {
                             })
                         });
                         self.untold = true;
-                        encoded.map(|()| Step::Again)
+                        encoded.map(|()| HandshakeStep::Again)
                     }
                     ConnectionState::TransmitTlsData(data) => {
                         data.done();
                         self.untold = false;
-                        Ok(Step::Again)
+                        Ok(HandshakeStep::Again)
                     }
-                    ConnectionState::BlockedHandshake => Ok(Step::End(Progress::Handshake)),
-                    ConnectionState::WriteTraffic(_) => Ok(Step::End(Progress::Open)),
+                    ConnectionState::BlockedHandshake => {
+                        Ok(HandshakeStep::End(ConnectionProgress::Handshake))
+                    }
+                    ConnectionState::WriteTraffic(_) => {
+                        Ok(HandshakeStep::End(ConnectionProgress::Open))
+                    }
                     ConnectionState::PeerClosed => {
                         self.peer_closed = true;
-                        Ok(Step::Again)
+                        Ok(HandshakeStep::Again)
                     }
-                    ConnectionState::Closed => Ok(Step::End(Progress::Closed)),
+                    ConnectionState::Closed => Ok(HandshakeStep::End(ConnectionProgress::Closed)),
                     _ => Err(Error::General("an unknown state of TLS".to_owned())),
                 }
             };
@@ -197,7 +211,7 @@ impl Connection {
                     Err(error) => Err(error),
                     Ok(ConnectionState::ReadEarlyData(mut early)) => loop {
                         match early.next_record() {
-                            None => break Ok(Step::Again),
+                            None => break Ok(HandshakeStep::Again),
                             Some(Err(error)) => break Err(error),
                             Some(Ok(record)) => {
                                 plain.extend_from_slice(record.payload);
@@ -247,7 +261,7 @@ impl Connection {
             self.early = early;
             ready?;
         }
-        let Connection { side, incoming, .. } = self;
+        let TlsConnection { side, incoming, .. } = self;
         grow(out, size, |room| {
             let writer = match &mut *side {
                 Side::Server(c) => match c.process_tls_records(incoming).state {
@@ -335,7 +349,7 @@ impl Connection {
     }
 
     /// Of what kind the certificate is that goes with this end of a connection, if it is a server's.
-    pub fn own_certificate(&self) -> Option<Kind> {
+    pub fn own_certificate(&self) -> Option<CertificateKind> {
         self.notes.certificate
     }
 

@@ -8,9 +8,9 @@ use std::time::Instant;
 use rustls::ServerConfig;
 use rustls::server::Acceptor;
 use weir_engine::{Chain, Stream};
-use weir_proto::client_hello::{self, Progress};
+use weir_proto::client_hello::{self, HelloProgress};
 
-use crate::connection::Connection;
+use crate::connection::TlsConnection;
 use crate::stream::{Halfway, Secured};
 
 /// Room for a usual first message.
@@ -87,7 +87,7 @@ impl HandshakeError {
 }
 
 /// What our own check of a certificate said.
-fn refused(error: &rustls::Error) -> Option<&crate::verifier::Refused> {
+fn refused(error: &rustls::Error) -> Option<&crate::verifier::RefusedCertificate> {
     let rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other)) = error else {
         return None;
     };
@@ -165,7 +165,7 @@ pub async fn begin(
 
 /// The name in a client's first message. rustls shows it in lower case only, and no addresses.
 fn server_name(bytes: &[u8]) -> Option<String> {
-    let Progress::Hello(hello) = client_hello::parse(bytes) else { return None };
+    let HelloProgress::Hello(hello) = client_hello::parse(bytes) else { return None };
     String::from_utf8(hello.server_name).ok().filter(|name| !name.is_empty())
 }
 
@@ -188,7 +188,7 @@ impl Hello {
         config: Arc<ServerConfig>,
         offload: bool,
     ) -> Result<Halfway, HandshakeError> {
-        let mut connection = Connection::server(config)?;
+        let mut connection = TlsConnection::server(config)?;
         connection.incoming = self.bytes;
         Ok(Halfway::new(connection, offload))
     }

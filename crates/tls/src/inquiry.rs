@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::verifier::{Authorities, now};
-use crate::x509::ocsp::{Answer, Question, Signer};
+use crate::x509::ocsp::{OcspAnswer, OcspRequest, Signer};
 use crate::x509::{Certificate, verify};
 
 /// Whose answer counts.
@@ -23,7 +23,7 @@ pub enum Believe {
 /// A question with all that is needed to judge the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inquiry {
-    question: Question,
+    question: OcspRequest,
     known: Vec<Vec<u8>>,
     believe: Believe,
 }
@@ -38,7 +38,7 @@ impl Inquiry {
         believe: Believe,
     ) -> Option<Inquiry> {
         let (certificate, issuer) = (Certificate::parse(certificate)?, Certificate::parse(issuer)?);
-        Some(Inquiry { question: Question::new(&certificate, &issuer), known, believe })
+        Some(Inquiry { question: OcspRequest::new(&certificate, &issuer), known, believe })
     }
 
     /// What is asked, in DER.
@@ -52,7 +52,7 @@ impl Inquiry {
     }
 
     /// What a response says. The error is for the log.
-    pub fn answer(&self, response: &[u8]) -> Result<Answer, String> {
+    pub fn answer(&self, response: &[u8]) -> Result<OcspAnswer, String> {
         let now = now();
         let known: Vec<_> = self.known.iter().filter_map(|der| Certificate::parse(der)).collect();
         let signer = match &self.believe {

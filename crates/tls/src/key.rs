@@ -11,7 +11,7 @@ use md5::{Digest, Md5};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 
 use crate::pem::{self, Section};
-use crate::x509::der::{self, Reader};
+use crate::x509::der::{self, DerReader};
 
 /// The first private key of a PEM text; encrypted ones are tried with each password.
 pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static>, String> {
@@ -73,7 +73,7 @@ impl<'a> Sealed<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         const PBES2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 13];
         const PBKDF2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 5, 12];
-        let mut outer = Reader::new(bytes).expect(der::SEQUENCE)?.inner();
+        let mut outer = DerReader::new(bytes).expect(der::SEQUENCE)?.inner();
         let mut scheme = outer.expect(der::SEQUENCE)?.inner();
         let body = outer.expect(der::OCTET_STRING)?.body;
         if scheme.expect(der::OID)?.body != PBES2 {
@@ -120,7 +120,7 @@ fn decrypt(
     let context = DecryptionContext::Iv128(FixedLength::from(iv));
     let plain = key.decrypt(&mut body, context).ok()?.to_vec();
     // A wrong password passes the padding now and then, but not this.
-    Reader::new(&plain)
+    DerReader::new(&plain)
         .next()
         .filter(|v| v.tag == der::SEQUENCE && v.whole.len() == plain.len())?;
     Some(plain)

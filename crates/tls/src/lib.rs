@@ -1,7 +1,7 @@
 //! TLS over rustls: certificates, SNI, sessions, ALPN.
 //!
 //! [`ServerSettings`] and [`ClientSettings`] say what TLS is to be and become configurations that
-//! connections share. A [`Connection`] is the state of one of them without a socket; a [`Wire`] is a socket
+//! connections share. A [`TlsConnection`] is the state of one of them without a socket; a [`Wire`] is a socket
 //! with or without TLS, for who speaks a protocol above and does not care. Certificates are read and verified
 //! by OpenSSL's rules ([`x509`]), cryptography and the protocol itself are rustls' and aws-lc's.
 
@@ -22,8 +22,8 @@ mod verifier;
 mod wire;
 pub mod x509;
 
-pub use client::{Client, ClientSettings};
-pub use connection::{Connection, Progress};
+pub use client::{ClientSettings, TlsClient};
+pub use connection::{ConnectionProgress, TlsConnection};
 pub use hello::{Begin, HandshakeError, Hello, begin};
 pub use inquiry::{Believe, Inquiry, is_response, issuer, responder};
 pub use key::passwords;
@@ -31,7 +31,7 @@ pub use names::{BadCurve, Chosen, Ciphers, Curves, Versions, cipher, curve, seed
 pub use pem::write as write_pem;
 pub use rustls::ServerConfig;
 pub use schemes::scheme;
-pub use server::{Identity, ServerSettings, Staple, What, certificates, revocation_lists};
+pub use server::{Identity, KeyPairFile, ServerSettings, Staple, certificates, revocation_lists};
 pub use session::SessionCache;
 pub use stream::{Advanced, Halfway, Secured, TlsStream};
 pub use ticket::{TicketSecret, turn_ticket_keys};

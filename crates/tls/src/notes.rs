@@ -7,7 +7,7 @@ use aws_lc_rs::digest;
 use rustls::SignatureScheme;
 
 use crate::session::first_32;
-use crate::x509::Kind;
+use crate::x509::CertificateKind;
 
 /// What was noted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,7 +20,7 @@ pub struct Notes {
     /// How the peer has signed.
     pub theirs: Option<SignatureScheme>,
     /// Which certificate of ours was chosen.
-    pub certificate: Option<Kind>,
+    pub certificate: Option<CertificateKind>,
 }
 
 thread_local! {
@@ -54,7 +54,7 @@ pub fn theirs(scheme: SignatureScheme) {
 }
 
 /// The certificate that is shown, or was when the session began.
-pub fn certificate(kind: Option<Kind>) {
+pub fn certificate(kind: Option<CertificateKind>) {
     change(|notes| notes.certificate = kind);
 }
 

@@ -18,7 +18,7 @@ use crate::pem;
 use crate::session::{CacheView, SessionCache};
 use crate::ticket::{TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
-use crate::x509::{Certificate, Kind};
+use crate::x509::{Certificate, CertificateKind};
 
 /// What stands in the PEM text of a key that has a password.
 const SEALED: &[u8] = b"ENCRYPTED";
@@ -29,7 +29,7 @@ pub struct Identity {
     key: Arc<CertifiedKey>,
     staple: Option<Arc<Staple>>,
     sealed: bool,
-    described: Option<Kind>,
+    described: Option<CertificateKind>,
 }
 
 /// An OCSP response that is sent along with a certificate, and comes anew while the certificate is served.
@@ -76,16 +76,16 @@ impl Identity {
         chain: &[u8],
         key: &[u8],
         passwords: &[Vec<u8>],
-    ) -> Result<Identity, (What, String)> {
-        let chain = certificates(chain).map_err(|text| (What::Certificate, text))?;
-        let wrong = |text| (What::Key, text);
+    ) -> Result<Identity, (KeyPairFile, String)> {
+        let chain = certificates(chain).map_err(|text| (KeyPairFile::Certificate, text))?;
+        let wrong = |text| (KeyPairFile::Key, text);
         let sealed = key.windows(SEALED.len()).any(|part| part == SEALED);
         let der = crate::key::load(key, passwords).map_err(wrong)?;
         let key = provider().key_provider.load_private_key(der);
         let key = key.map_err(|error| wrong(error.to_string()))?;
         if let (Some(public), Some(leaf)) = (key.public_key(), chain.first()) {
             let leaf = Certificate::parse(leaf);
-            let leaf = leaf.ok_or((What::Certificate, "bad certificate".to_owned()))?;
+            let leaf = leaf.ok_or((KeyPairFile::Certificate, "bad certificate".to_owned()))?;
             let raw = public.as_ref();
             // The whole of the key's description must be found in the certificate as it is.
             if !leaf.tbs.windows(raw.len()).any(|part| part == raw) {
@@ -93,7 +93,7 @@ impl Identity {
             }
         }
         let described = chain.first().and_then(|leaf| Certificate::parse(leaf));
-        let described = described.map(|leaf| Kind::of(&leaf));
+        let described = described.map(|leaf| CertificateKind::of(&leaf));
         let key = Arc::new(CertifiedKey::new(chain, key));
         Ok(Identity { key, staple: None, sealed, described })
     }
@@ -152,7 +152,7 @@ impl Identity {
 
 /// Which of two files is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum KeyPairFile {
     /// The chain.
     Certificate,
     /// The private key.

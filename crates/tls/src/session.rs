@@ -98,11 +98,11 @@ fn get(zone: &Zone, name: &RecordName, now: u64, take: bool) -> Option<Vec<u8>> 
 
 struct OwnCache {
     room: usize,
-    table: Mutex<Table>,
+    table: Mutex<SessionTable>,
 }
 
 #[derive(Default)]
-struct Table {
+struct SessionTable {
     sessions: HashMap<RecordName, (u64, Vec<u8>)>,
     /// In the order of their coming; a name that was taken out meanwhile is passed over.
     order: VecDeque<RecordName>,

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use weir_engine::{Chain, Handle, Patience, Segment, Stream, breathe, is_spent, operation, spend};
 
-use crate::client::Client;
-use crate::connection::{Connection, Progress};
+use crate::client::TlsClient;
+use crate::connection::{ConnectionProgress, TlsConnection};
 use crate::hello::HandshakeError;
 
 /// Room for what is read at once: one record of the largest size, and a little.
@@ -31,7 +31,7 @@ const BATCH: usize = 64 * 1024;
 pub struct Secured(Box<SecuredState>);
 
 struct SecuredState {
-    connection: Connection,
+    connection: TlsConnection,
     /// Records on their way.
     outgoing: Chain,
     /// How many bytes of the caller's chain those are.
@@ -76,7 +76,7 @@ pub enum Advanced {
 
 impl Halfway {
     /// What was read before was fed to the connection.
-    pub(crate) fn new(connection: Connection, offload: bool) -> Halfway {
+    pub(crate) fn new(connection: TlsConnection, offload: bool) -> Halfway {
         let state =
             SecuredState { connection, outgoing: Chain::new(), owed: 0, broken: false, empty: 0 };
         let effort = if offload { Effort::Offloaded } else { Effort::Heavy };
@@ -117,11 +117,11 @@ impl Halfway {
         }
         let progress = match result? {
             // Data that needs no complete handshake may be acted upon at once.
-            Progress::Handshake if !plain.is_empty() => Progress::Open,
+            ConnectionProgress::Handshake if !plain.is_empty() => ConnectionProgress::Open,
             progress => progress,
         };
         match progress {
-            Progress::Open => {
+            ConnectionProgress::Open => {
                 state.connection.early = plain;
                 // Who waits for the first request needs no buffer.
                 if state.connection.incoming.is_empty() {
@@ -129,8 +129,8 @@ impl Halfway {
                 }
                 Ok(Advanced::Done(Secured(state)))
             }
-            Progress::Closed => Err(HandshakeError::Closed),
-            Progress::Handshake => Ok(Advanced::Waits(Halfway { state, effort })),
+            ConnectionProgress::Closed => Err(HandshakeError::Closed),
+            ConnectionProgress::Handshake => Ok(Advanced::Waits(Halfway { state, effort })),
         }
     }
 
@@ -178,10 +178,10 @@ impl Secured {
     /// Opens TLS to a server, until then at the latest. The stream has no deadline afterwards.
     pub async fn connect(
         stream: &Stream,
-        client: &Client,
+        client: &TlsClient,
         until: Instant,
     ) -> Result<Secured, HandshakeError> {
-        Halfway::new(Connection::client(client)?, false).finish(stream, until).await
+        Halfway::new(TlsConnection::client(client)?, false).finish(stream, until).await
     }
 
     /// Puts the state on its socket.
@@ -190,7 +190,7 @@ impl Secured {
     }
 
     /// What was agreed on.
-    pub fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &TlsConnection {
         &self.0.connection
     }
 }
@@ -224,7 +224,7 @@ impl TlsStream {
     }
 
     /// What was agreed on.
-    pub fn with<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
+    pub fn with<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T> {
         self.state().ok().map(|state| look(&state.connection))
     }
 
@@ -295,7 +295,7 @@ impl TlsStream {
     /// Waits until the handshake is complete, after early data; or until something else has come, or the deadline.
     pub async fn completed(&self) -> io::Result<()> {
         let mut early = Vec::new();
-        while !self.has_unread() && self.with(Connection::is_early) == Some(true) {
+        while !self.has_unread() && self.with(TlsConnection::is_early) == Some(true) {
             if self.receive_ahead(&mut early).await? {
                 break;
             }

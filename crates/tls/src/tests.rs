@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::x509::{Certificate, Fault, Purpose, host};
+use crate::x509::{Certificate, Purpose, VerifyError, host};
 use crate::{
-    Authorities, Ciphers, ClientSettings, Connection, Curves, Identity, Progress, ServerSettings,
-    SessionCache, TicketSecret, Versions, certificates, passwords, revocation_lists,
+    Authorities, Ciphers, ClientSettings, ConnectionProgress, Curves, Identity, ServerSettings,
+    SessionCache, TicketSecret, TlsConnection, Versions, certificates, passwords, revocation_lists,
 };
 
 macro_rules! data {
@@ -24,7 +24,7 @@ fn trust(anchors: &[u8], depth: u32) -> Authorities {
     Authorities { anchors: der(anchors), lists: Vec::new(), depth }
 }
 
-fn check(authorities: &Authorities, chain: &[&[u8]], purpose: Purpose) -> Result<(), Fault> {
+fn check(authorities: &Authorities, chain: &[&[u8]], purpose: Purpose) -> Result<(), VerifyError> {
     let chain: Vec<_> = chain.iter().flat_map(|pem| certificates(pem).unwrap()).collect();
     authorities.check(&chain, purpose).map(drop)
 }
@@ -34,15 +34,21 @@ fn a_chain_leads_to_a_root_that_is_trusted() {
     let chain = [data!("leaf.pem"), data!("inter.pem")];
     let root = trust(data!("root.pem"), 1);
     assert_eq!(check(&root, &chain, Purpose::Server), Ok(()));
-    assert_eq!(check(&root, &chain, Purpose::Client), Err(Fault::PURPOSE));
-    assert_eq!(check(&trust(data!("root.pem"), 0), &chain, Purpose::Server), Err(Fault::NO_ISSUER));
-    assert_eq!(check(&root, &chain[..1], Purpose::Server), Err(Fault::LEAF));
+    assert_eq!(check(&root, &chain, Purpose::Client), Err(VerifyError::PURPOSE));
+    assert_eq!(
+        check(&trust(data!("root.pem"), 0), &chain, Purpose::Server),
+        Err(VerifyError::NO_ISSUER)
+    );
+    assert_eq!(check(&root, &chain[..1], Purpose::Server), Err(VerifyError::LEAF));
     let other = trust(data!("self.pem"), 1);
-    assert_eq!(check(&other, &chain, Purpose::Server), Err(Fault::NO_ISSUER));
+    assert_eq!(check(&other, &chain, Purpose::Server), Err(VerifyError::NO_ISSUER));
     let with_root = [chain[0], chain[1], data!("root.pem")];
-    assert_eq!(check(&other, &with_root, Purpose::Server), Err(Fault::SELF_SIGNED_ROOT));
+    assert_eq!(check(&other, &with_root, Purpose::Server), Err(VerifyError::SELF_SIGNED_ROOT));
     // An authority that is trusted vouches only if the chain goes on to a root.
-    assert_eq!(check(&trust(chain[1], 1), &chain, Purpose::Server), Err(Fault::NO_ISSUER_YET));
+    assert_eq!(
+        check(&trust(chain[1], 1), &chain, Purpose::Server),
+        Err(VerifyError::NO_ISSUER_YET)
+    );
 }
 
 #[test]
@@ -51,25 +57,25 @@ fn private_authorities_issue_what_the_public_web_refuses() {
     assert_eq!(check(&root, &[data!("client.pem")], Purpose::Client), Ok(()));
     let own = trust(data!("self.pem"), 1);
     assert_eq!(check(&own, &[data!("self.pem")], Purpose::Client), Ok(()));
-    assert_eq!(check(&root, &[data!("self.pem")], Purpose::Client), Err(Fault::SELF_SIGNED));
+    assert_eq!(check(&root, &[data!("self.pem")], Purpose::Client), Err(VerifyError::SELF_SIGNED));
 }
 
 #[test]
 fn a_certificate_without_the_ca_flag_cannot_sign() {
     let chain = [data!("by-client.pem"), data!("client.pem")];
     let fault = check(&trust(data!("root.pem"), 5), &chain, Purpose::Client);
-    assert_eq!(fault, Err(Fault::PURPOSE));
+    assert_eq!(fault, Err(VerifyError::PURPOSE));
     let critical = check(&trust(data!("root.pem"), 1), &[data!("critical.pem")], Purpose::Client);
-    assert_eq!(critical, Err(Fault::CRITICAL));
+    assert_eq!(critical, Err(VerifyError::CRITICAL));
 }
 
 #[test]
 fn every_certificate_must_be_on_no_list() {
     let mut root = trust(data!("root.pem"), 1);
     root.lists = revocation_lists(data!("root.crl")).unwrap();
-    assert_eq!(check(&root, &[data!("client.pem")], Purpose::Client), Err(Fault::REVOKED));
+    assert_eq!(check(&root, &[data!("client.pem")], Purpose::Client), Err(VerifyError::REVOKED));
     let chain = [data!("leaf.pem"), data!("inter.pem")];
-    assert_eq!(check(&root, &chain, Purpose::Server), Err(Fault::NO_LIST));
+    assert_eq!(check(&root, &chain, Purpose::Server), Err(VerifyError::NO_LIST));
     root.lists.extend(revocation_lists(data!("inter-empty.crl")).unwrap());
     assert_eq!(check(&root, &chain, Purpose::Server), Ok(()));
 }
@@ -145,22 +151,24 @@ fn client() -> ClientSettings {
 }
 
 /// Two ends, and what is on its way between them.
-struct Pair {
-    ends: [Connection; 2],
+struct ConnectedEnds {
+    ends: [TlsConnection; 2],
     wires: [Vec<u8>; 2],
     plain: [Vec<u8>; 2],
 }
 
-impl Pair {
-    fn new(server: &Arc<rustls::ServerConfig>, client: &crate::Client) -> Pair {
-        let ends =
-            [Connection::client(client).unwrap(), Connection::server(server.clone()).unwrap()];
-        Pair { ends, wires: Default::default(), plain: Default::default() }
+impl ConnectedEnds {
+    fn new(server: &Arc<rustls::ServerConfig>, client: &crate::TlsClient) -> ConnectedEnds {
+        let ends = [
+            TlsConnection::client(client).unwrap(),
+            TlsConnection::server(server.clone()).unwrap(),
+        ];
+        ConnectedEnds { ends, wires: Default::default(), plain: Default::default() }
     }
 
     /// Lets both ends work until nothing is on its way.
-    fn run(&mut self) -> Result<[Progress; 2], rustls::Error> {
-        let mut progress = [Progress::Handshake; 2];
+    fn run(&mut self) -> Result<[ConnectionProgress; 2], rustls::Error> {
+        let mut progress = [ConnectionProgress::Handshake; 2];
         loop {
             for (i, progress) in progress.iter_mut().enumerate() {
                 let incoming = std::mem::take(&mut self.wires[i]);
@@ -184,8 +192,8 @@ fn bytes_go_both_ways_and_sessions_are_resumed() {
             let client = client().build().unwrap().named(b"www.example.org");
             let mut given = None;
             for round in 0..2 {
-                let mut pair = Pair::new(&server, &client);
-                assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
+                let mut pair = ConnectedEnds::new(&server, &client);
+                assert_eq!(pair.run().unwrap(), [ConnectionProgress::Open; 2]);
                 assert_eq!(pair.ends[1].is_resumed(), round == 1, "{versions:?}");
                 let id = pair.ends[1].session_id().copied();
                 assert!(id.is_some());
@@ -210,7 +218,7 @@ fn bytes_go_both_ways_and_sessions_are_resumed() {
 
 /// A client that sends `early` with its first flight, if its session is for that.
 fn first_flight(
-    client: &crate::Client,
+    client: &crate::TlsClient,
     early: &[u8],
     wire: &mut Vec<u8>,
 ) -> rustls::ClientConnection {
@@ -230,19 +238,19 @@ fn early_data_is_answered_before_the_handshake_is_complete_and_taken_once() {
     let early = ServerSettings { tickets: None, cache, early_data: 16_384, ..server() };
     let server = early.build().unwrap();
     let client = client().build().unwrap().named(b"www.example.org");
-    let mut first = Pair::new(&server, &client);
-    assert_eq!(first.run().unwrap(), [Progress::Open; 2]);
+    let mut first = ConnectedEnds::new(&server, &client);
+    assert_eq!(first.run().unwrap(), [ConnectionProgress::Open; 2]);
     assert!(!first.ends[1].is_early());
 
     let mut hello = Vec::new();
     let mut asks = first_flight(&client, b"question", &mut hello);
-    let answer = |end: &mut Connection, hello: &[u8]| {
+    let answer = |end: &mut TlsConnection, hello: &[u8]| {
         let (mut plain, mut out) = (Vec::new(), Vec::new());
         end.feed(hello);
-        assert_eq!(end.advance(&mut plain, &mut out), Ok(Progress::Handshake));
+        assert_eq!(end.advance(&mut plain, &mut out), Ok(ConnectionProgress::Handshake));
         (plain, out)
     };
-    let mut end = Connection::server(server.clone()).unwrap();
+    let mut end = TlsConnection::server(server.clone()).unwrap();
     let (plain, mut out) = answer(&mut end, &hello);
     assert_eq!(
         (plain.as_slice(), end.is_early(), end.is_resumed()),
@@ -258,11 +266,11 @@ fn early_data_is_answered_before_the_handshake_is_complete_and_taken_once() {
     let mut rest = Vec::new();
     asks.write_tls(&mut rest).unwrap();
     end.feed(&rest);
-    assert_eq!(end.advance(&mut Vec::new(), &mut Vec::new()), Ok(Progress::Open));
+    assert_eq!(end.advance(&mut Vec::new(), &mut Vec::new()), Ok(ConnectionProgress::Open));
     assert!(!end.is_early());
 
     // The same flight again: the session is used up.
-    let mut again = Connection::server(server).unwrap();
+    let mut again = TlsConnection::server(server).unwrap();
     let (plain, _) = answer(&mut again, &hello);
     assert!(plain.is_empty() && !again.is_resumed());
 }
@@ -272,7 +280,8 @@ fn an_upstream_with_another_name_is_refused() {
     let server = server().build().unwrap();
     for name in ["other.example.org", ""] {
         let client = client().build().unwrap().named(name.as_bytes());
-        let error = crate::HandshakeError::from(Pair::new(&server, &client).run().unwrap_err());
+        let error =
+            crate::HandshakeError::from(ConnectedEnds::new(&server, &client).run().unwrap_err());
         let text = format!("upstream SSL certificate does not match \"{name}\"");
         assert_eq!(error.to_string(), text);
     }
@@ -287,8 +296,8 @@ fn a_client_is_asked_and_any_certificate_passes_the_handshake() {
         let identity = identity.map(|(chain, key)| Identity::load(chain, key, &[]).unwrap());
         let client = ClientSettings { identity, ..client() };
         let client = client.build().unwrap().named(b"www.example.org");
-        let mut pair = Pair::new(&server, &client);
-        assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
+        let mut pair = ConnectedEnds::new(&server, &client);
+        assert_eq!(pair.run().unwrap(), [ConnectionProgress::Open; 2]);
         assert_eq!(pair.ends[1].peer_certificates().len(), usize::from(shown));
     }
 }
@@ -299,7 +308,7 @@ proptest::proptest! {
         start in proptest::option::of(0x14u8..0x19),
         pieces in proptest::collection::vec(proptest::prelude::any::<Vec<u8>>(), 1..5),
     ) {
-        let mut connection = Connection::server(server().build().unwrap()).unwrap();
+        let mut connection = TlsConnection::server(server().build().unwrap()).unwrap();
         if let Some(kind) = start {
             connection.feed(&[kind, 3, 1, 0, 60]);
         }
@@ -316,7 +325,8 @@ proptest::proptest! {
 #[test]
 fn a_message_in_pieces_is_put_together_while_others_are_sent() {
     let server = server().build().unwrap();
-    let mut pair = Pair::new(&server, &client().build().unwrap().named(b"www.example.org"));
+    let mut pair =
+        ConnectedEnds::new(&server, &client().build().unwrap().named(b"www.example.org"));
     pair.ends[0].advance(&mut Vec::new(), &mut pair.wires[1]).unwrap();
     // The first message of a client, cut into records of a few bytes.
     let hello = pair.wires[1].split_off(5);
@@ -331,13 +341,14 @@ fn a_message_in_pieces_is_put_together_while_others_are_sent() {
             assert!(pair.ends[1].encrypt(b"x", &mut Vec::new()).is_err());
         }
     }
-    assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
+    assert_eq!(pair.run().unwrap(), [ConnectionProgress::Open; 2]);
 }
 
 #[test]
 fn new_keys_are_asked_for_in_the_midst_of_data() {
     let server = server().build().unwrap();
-    let mut pair = Pair::new(&server, &client().build().unwrap().named(b"www.example.org"));
+    let mut pair =
+        ConnectedEnds::new(&server, &client().build().unwrap().named(b"www.example.org"));
     pair.run().unwrap();
     for round in 1..4 {
         let [c, s] = &mut pair.ends;
@@ -356,7 +367,8 @@ fn new_keys_are_asked_for_in_the_midst_of_data() {
 #[test]
 fn new_keys_that_nothing_follows_end_the_connection() {
     let server = server().build().unwrap();
-    let mut pair = Pair::new(&server, &client().build().unwrap().named(b"www.example.org"));
+    let mut pair =
+        ConnectedEnds::new(&server, &client().build().unwrap().named(b"www.example.org"));
     pair.run().unwrap();
     for _ in 0..32 {
         pair.ends[0].refresh_keys().unwrap();
@@ -372,8 +384,8 @@ fn new_keys_that_nothing_follows_end_the_connection() {
 fn a_connection_at_rest_goes_on_in_another_thread() {
     let server = server().build().unwrap();
     let client = client().build().unwrap().named(b"www.example.org");
-    let mut pair = Pair::new(&server, &client);
-    assert_eq!(pair.run().unwrap(), [Progress::Open; 2]);
+    let mut pair = ConnectedEnds::new(&server, &client);
+    assert_eq!(pair.run().unwrap(), [ConnectionProgress::Open; 2]);
     assert!(pair.ends[1].incoming.is_empty() && pair.ends[1].early.is_empty());
     let moved = std::thread::spawn(move || {
         pair.ends[0].encrypt(b"question", &mut pair.wires[1]).unwrap();

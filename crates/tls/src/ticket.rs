@@ -105,11 +105,11 @@ fn random(length: usize, source: impl FnOnce(&mut [u8]) -> bool) -> Option<Wiped
 pub struct Ratchet {
     /// In seconds.
     period: u64,
-    turn: Mutex<Turn>,
+    turn: Mutex<KeyPeriod>,
 }
 
 /// What a process has during a period.
-struct Turn {
+struct KeyPeriod {
     /// How many periods came before it.
     number: u64,
     /// What the next period's keys and secret come from.
@@ -124,19 +124,19 @@ impl Ratchet {
     fn new(period: u64, secret: Wiped, now: u64) -> Option<Ratchet> {
         let (key, secret) =
             (derive(&secret, b"key", NAME + KEY)?, derive(&secret, b"next", SECRET)?);
-        let turn = Turn { number: now / period, secret, key, before: None };
+        let turn = KeyPeriod { number: now / period, secret, key, before: None };
         Some(Ratchet { period, turn: Mutex::new(turn) })
     }
 
     /// The keys of this time.
-    fn turned(&self, now: u64) -> MutexGuard<'_, Turn> {
+    fn turned(&self, now: u64) -> MutexGuard<'_, KeyPeriod> {
         let mut turn = lock(&self.turn);
         turn.advance(now / self.period);
         turn
     }
 }
 
-impl Turn {
+impl KeyPeriod {
     fn advance(&mut self, number: u64) {
         while self.number < number {
             let key = derive(&self.secret, b"key", NAME + KEY);

@@ -15,7 +15,7 @@ use rustls::{
 use crate::client::nobody;
 use crate::names::provider;
 use crate::notes;
-use crate::x509::{Certificate, Fault, Purpose, Trust, host, signature, verify};
+use crate::x509::{Certificate, Purpose, TrustStore, VerifyError, host, signature, verify};
 
 /// Whom to trust; the lists of a configuration, in DER.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -34,14 +34,14 @@ impl Authorities {
         &'a self,
         chain: &'a [CertificateDer<'_>],
         purpose: Purpose,
-    ) -> Result<Vec<&'a [u8]>, Fault> {
+    ) -> Result<Vec<&'a [u8]>, VerifyError> {
         let chain: Vec<&[u8]> = chain.iter().map(AsRef::as_ref).collect();
         verify::path(&chain, &self.trust(now()), purpose)
     }
 
     /// The same as what a check needs, at a time.
-    pub fn trust(&self, now: i64) -> Trust<'_> {
-        Trust { anchors: &self.anchors, lists: &self.lists, depth: self.depth, now }
+    pub fn trust(&self, now: i64) -> TrustStore<'_> {
+        TrustStore { anchors: &self.anchors, lists: &self.lists, depth: self.depth, now }
     }
 }
 
@@ -141,19 +141,19 @@ impl fmt::Debug for CheckServer {
 
 /// Why an upstream's certificate was refused, as the log says it.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedCertificate {
     text: String,
     /// It is a good certificate, but for another name.
     pub(crate) name: bool,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RefusedCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for RefusedCertificate {}
 
 impl ServerCertVerifier for CheckServer {
     fn verify_server_cert(
@@ -170,7 +170,7 @@ impl ServerCertVerifier for CheckServer {
         let mut chain = vec![leaf.clone()];
         chain.extend_from_slice(others);
         let refused = |text, name| {
-            let other = rustls::OtherError(Arc::new(Refused { text, name }));
+            let other = rustls::OtherError(Arc::new(RefusedCertificate { text, name }));
             Error::InvalidCertificate(CertificateError::Other(other))
         };
         authorities.check(&chain, Purpose::Server).map_err(|fault| {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Chain, Patience, Stream, Wake};
 
-use crate::connection::Connection;
+use crate::connection::TlsConnection;
 use crate::stream::{Secured, TlsStream};
 
 /// A connected socket, plain or with TLS.
@@ -75,7 +75,7 @@ impl Wire {
     }
 
     /// What was agreed on in the handshake.
-    pub fn tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
+    pub fn tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T> {
         match self {
             Wire::Plain(_) => None,
             Wire::Tls(tls) => tls.with(look),

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
-use crate::fetch::Place;
+use crate::fetch::SnapshotSource;
 use crate::figures::Figures;
 use crate::plain;
-use crate::screen::{Order, Screen};
+use crate::screen::{KeyAction, Screen};
 use crate::snapshot::Snapshot;
 
 /// Shows a running weir, live: how even its loops work, who would be woken next, what held loops up, latency, upstream servers,
@@ -45,7 +45,7 @@ pub fn top(options: Options) -> i32 {
 }
 
 fn run(options: &Options) -> Result<(), String> {
-    let mut place = Place::read(&options.place)?;
+    let mut place = SnapshotSource::read(&options.place)?;
     let first = place.snapshot()?;
     let interval = Duration::from_secs_f64(options.interval);
     if options.once {
@@ -68,7 +68,7 @@ fn run(options: &Options) -> Result<(), String> {
 
 fn watch(
     terminal: &mut ratatui::DefaultTerminal,
-    place: &mut Place,
+    place: &mut SnapshotSource,
     first: Snapshot,
     interval: Duration,
 ) -> std::io::Result<()> {
@@ -80,7 +80,7 @@ fn watch(
         terminal.draw(|frame| screen.draw(frame))?;
         if event::poll(due.saturating_duration_since(Instant::now()))? {
             match order(&event::read()?) {
-                Some(Order::Leave) => return Ok(()),
+                Some(KeyAction::Leave) => return Ok(()),
                 Some(order) => screen.obey(order),
                 None => {}
             }
@@ -102,18 +102,20 @@ fn watch(
     }
 }
 
-fn order(event: &Event) -> Option<Order> {
+fn order(event: &Event) -> Option<KeyAction> {
     let Event::Key(key) = event else { return None };
     if key.kind != KeyEventKind::Press {
         return None;
     }
     match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Order::Leave),
-        KeyCode::Char('q') | KeyCode::Esc => Some(Order::Leave),
-        KeyCode::Char('p' | ' ') => Some(Order::Pause),
-        KeyCode::Char('s') => Some(Order::Sort),
-        KeyCode::Up | KeyCode::Char('k') => Some(Order::Up),
-        KeyCode::Down | KeyCode::Char('j') => Some(Order::Down),
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+            Some(KeyAction::Leave)
+        }
+        KeyCode::Char('q') | KeyCode::Esc => Some(KeyAction::Leave),
+        KeyCode::Char('p' | ' ') => Some(KeyAction::Pause),
+        KeyCode::Char('s') => Some(KeyAction::Sort),
+        KeyCode::Up | KeyCode::Char('k') => Some(KeyAction::Up),
+        KeyCode::Down | KeyCode::Char('j') => Some(KeyAction::Down),
         _ => None,
     }
 }

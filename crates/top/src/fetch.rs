@@ -9,8 +9,8 @@ use crate::snapshot::Snapshot;
 
 /// Where snapshots come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
-    way: Way,
+pub(crate) struct SnapshotSource {
+    way: Transport,
     /// What is sent as `Host`.
     host: String,
     /// The paths that are tried, until one has answered.
@@ -18,7 +18,7 @@ pub(crate) struct Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Way {
+enum Transport {
     Tcp(String),
     Unix(String),
 }
@@ -29,15 +29,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A snapshot of hundreds of loops is far smaller.
 const LONGEST: u64 = 64 << 20;
 
-impl Place {
+impl SnapshotSource {
     /// `8080`, `host:8080`, `http://host:8080/path`, `unix:/path/of/socket`, `unix:/path/of/socket:/path`.
-    pub(crate) fn read(text: &str) -> Result<Place, String> {
+    pub(crate) fn read(text: &str) -> Result<SnapshotSource, String> {
         let usual = || USUAL.iter().map(|path| (*path).to_owned()).collect();
         if let Some(rest) = text.strip_prefix("unix:") {
             let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
             let paths = if path.is_empty() { usual() } else { vec![format!("/{path}")] };
-            return Ok(Place {
-                way: Way::Unix(socket.to_owned()),
+            return Ok(SnapshotSource {
+                way: Transport::Unix(socket.to_owned()),
                 host: "localhost".into(),
                 paths,
             });
@@ -58,7 +58,7 @@ impl Place {
             _ => format!("{host}:80"),
         };
         let paths = if path.len() > 1 { vec![path.to_owned()] } else { usual() };
-        Ok(Place { way: Way::Tcp(address.clone()), host: address, paths })
+        Ok(SnapshotSource { way: Transport::Tcp(address.clone()), host: address, paths })
     }
 
     /// One snapshot. From then on only the path that had one is asked.
@@ -91,7 +91,7 @@ impl Place {
         );
         let failed = |name: &str, e: std::io::Error| format!("{name}: {e}");
         match &self.way {
-            Way::Tcp(address) => {
+            Transport::Tcp(address) => {
                 let mut all = address.to_socket_addrs().map_err(|e| failed(address, e))?;
                 let to = all.next().ok_or_else(|| format!("{address} has no address"))?;
                 let stream =
@@ -99,7 +99,7 @@ impl Place {
                 let _ = stream.set_read_timeout(Some(PATIENCE));
                 ask(stream, &request).map_err(|e| failed(address, e))
             }
-            Way::Unix(path) => {
+            Transport::Unix(path) => {
                 let stream = UnixStream::connect(path).map_err(|e| failed(path, e))?;
                 let _ = stream.set_read_timeout(Some(PATIENCE));
                 ask(stream, &request).map_err(|e| failed(path, e))
@@ -124,8 +124,8 @@ mod tests {
 
     #[test]
     fn places_are_read_as_people_write_them() {
-        let tcp = |text: &str| match Place::read(text).unwrap() {
-            Place { way: Way::Tcp(address), paths, .. } => (address, paths),
+        let tcp = |text: &str| match SnapshotSource::read(text).unwrap() {
+            SnapshotSource { way: Transport::Tcp(address), paths, .. } => (address, paths),
             place => panic!("{place:?}"),
         };
         assert_eq!(tcp("8080").0, "127.0.0.1:8080");
@@ -133,9 +133,12 @@ mod tests {
         assert_eq!(tcp("http://a.example/x?y").1, ["/x?y"]);
         assert_eq!(tcp("[::1]:81/").0, "[::1]:81");
         assert_eq!(tcp("[::1]:81/").1.len(), USUAL.len());
-        let unix = Place::read("unix:/run/weir.sock:/panel").unwrap();
-        assert_eq!(unix.way, Way::Unix("/run/weir.sock".into()));
+        let unix = SnapshotSource::read("unix:/run/weir.sock:/panel").unwrap();
+        assert_eq!(unix.way, Transport::Unix("/run/weir.sock".into()));
         assert_eq!(unix.paths, ["/panel"]);
-        assert!(Place::read("https://a/").is_err() && Place::read("http:///x").is_err());
+        assert!(
+            SnapshotSource::read("https://a/").is_err()
+                && SnapshotSource::read("http:///x").is_err()
+        );
     }
 }

@@ -19,14 +19,14 @@ pub(crate) struct Figures {
     pub waiting: (u64, u64),
     /// Who would be woken next.
     pub next: String,
-    pub loops: Vec<Row>,
+    pub loops: Vec<LoopRow>,
     pub culprits: Vec<Blame>,
-    pub tables: Vec<Table>,
+    pub tables: Vec<TextTable>,
 }
 
 /// A loop.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Row {
+pub(crate) struct LoopRow {
     pub name: String,
     pub pid: i32,
     /// Of its time it was at work: 0 to 1.
@@ -55,7 +55,7 @@ pub(crate) struct Blame {
 
 /// What else there is, as words.
 #[derive(Debug, Clone)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     pub title: &'static str,
     pub columns: Vec<&'static str>,
     pub rows: Vec<Vec<String>>,
@@ -132,7 +132,7 @@ impl Figures {
                 let worked = (l.busy_us + l.awake_for_us) - (old.busy_us + old.awake_for_us);
                 (worked / 1e6 / seconds).clamp(0.0, 1.0)
             });
-            loops.push(Row {
+            loops.push(LoopRow {
                 name,
                 pid: l.pid,
                 share: share.unwrap_or(l.share_busy),
@@ -192,7 +192,7 @@ fn about(now: &Snapshot, loops: &[&Loop]) -> String {
     )
 }
 
-fn state(balance: &Balance, loops: &[Row]) -> (String, bool) {
+fn state(balance: &Balance, loops: &[LoopRow]) -> (String, bool) {
     let mean = loops.iter().map(|l| l.share).sum::<f64>() / loops.len().max(1) as f64;
     let index = format!("imbalance {:.2}, {}", balance.imbalance, balance.policy);
     if balance.alarm {
@@ -235,7 +235,7 @@ fn told(micros: Option<f64>) -> String {
     micros.map_or("-".to_owned(), time)
 }
 
-fn zones(now: &Snapshot, then: &Snapshot, seconds: f64) -> Table {
+fn zones(now: &Snapshot, then: &Snapshot, seconds: f64) -> TextTable {
     let row = |(name, zone): (&String, &crate::snapshot::Zone)| {
         let old = then.status_zones.get(name).unwrap_or(zone);
         let of = |zone: &crate::snapshot::Zone, what: &str| {
@@ -252,14 +252,14 @@ fn zones(now: &Snapshot, then: &Snapshot, seconds: f64) -> Table {
             bytes(rate(zone.sent, old.sent, seconds)),
         ]
     };
-    Table {
+    TextTable {
         title: "Latency",
         columns: vec!["zone", "requests/s", "p50", "p90", "p99", "5xx/s", "sent/s"],
         rows: now.status_zones.iter().map(row).collect(),
     }
 }
 
-fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> Table {
+fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> TextTable {
     let mut rows = Vec::new();
     let (now, then) = (now.groups(), then.groups());
     for (group, peers) in &now {
@@ -282,7 +282,7 @@ fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> Table {
             ]);
         }
     }
-    Table {
+    TextTable {
         title: "Upstream servers",
         columns: vec![
             "group and server",
@@ -297,7 +297,7 @@ fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> Table {
     }
 }
 
-fn caches(now: &Snapshot) -> Table {
+fn caches(now: &Snapshot) -> TextTable {
     let row = |(name, cache): (&String, &crate::snapshot::Cache)| {
         let n = |what: &str| cache.requests.get(what).copied().unwrap_or(0.0);
         let served = n("hit") + n("stale") + n("updating") + n("revalidated");
@@ -316,7 +316,7 @@ fn caches(now: &Snapshot) -> Table {
             count(cache.evicted),
         ]
     };
-    Table {
+    TextTable {
         title: "Caches",
         columns: vec!["cache", "hits", "fill", "entries", "hit", "miss", "evicted"],
         rows: now.caches.iter().map(row).collect(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::figures::{Figures, Table};
+use crate::figures::{Figures, TextTable};
 use crate::words::{age, bytes, count, percent, time};
 
 /// Cells of a full bar.
@@ -88,7 +88,7 @@ pub(crate) fn bar(share: f64, cells: usize) -> String {
 }
 
 /// A table in columns: the first to the left, all others to the right.
-pub(crate) fn columns(table: &Table) -> String {
+pub(crate) fn columns(table: &TextTable) -> String {
     let head: Vec<String> = table.columns.iter().map(|name| (*name).to_owned()).collect();
     let widths: Vec<usize> = (0..head.len())
         .map(|i| {

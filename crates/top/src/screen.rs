@@ -8,7 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 
-use crate::figures::{Figures, Row};
+use crate::figures::{Figures, LoopRow};
 use crate::plain::{bar, columns, or_no_loop, totals};
 use crate::words::{age, count, percent, time};
 
@@ -29,7 +29,7 @@ pub(crate) struct Screen {
 
 /// What a key is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum KeyAction {
     Leave,
     Pause,
     Sort,
@@ -63,13 +63,13 @@ impl Screen {
         self.figures = figures;
     }
 
-    pub(crate) fn obey(&mut self, order: Order) {
+    pub(crate) fn obey(&mut self, order: KeyAction) {
         match order {
-            Order::Leave => {}
-            Order::Pause => self.paused = !self.paused,
-            Order::Sort => self.sorted = !self.sorted,
-            Order::Up => self.first = self.first.saturating_sub(1),
-            Order::Down => {
+            KeyAction::Leave => {}
+            KeyAction::Pause => self.paused = !self.paused,
+            KeyAction::Sort => self.sorted = !self.sorted,
+            KeyAction::Up => self.first = self.first.saturating_sub(1),
+            KeyAction::Down => {
                 self.first = (self.first + 1).min(self.figures.loops.len().saturating_sub(1))
             }
         }
@@ -119,7 +119,7 @@ impl Screen {
     }
 
     fn draw_loops(&self, frame: &mut Frame<'_>, area: Rect) {
-        let mut loops: Vec<&Row> = self.figures.loops.iter().collect();
+        let mut loops: Vec<&LoopRow> = self.figures.loops.iter().collect();
         if self.sorted {
             loops.sort_by(|a, b| b.share.total_cmp(&a.share));
         }
@@ -131,7 +131,7 @@ impl Screen {
         frame.render_widget(Paragraph::new(lines), area);
     }
 
-    fn line(&self, l: &Row, mean: f64) -> Line<'_> {
+    fn line(&self, l: &LoopRow, mean: f64) -> Line<'_> {
         // More than twice the mean is marked by a sign, too.
         let high = mean > 0.02 && l.share > 2.0 * mean;
         let style = if high { Style::new().fg(Color::Red) } else { WATER };

@@ -3,7 +3,7 @@ use ratatui::backend::TestBackend;
 
 use crate::figures::Figures;
 use crate::plain;
-use crate::screen::{Order, Screen};
+use crate::screen::{KeyAction, Screen};
 use crate::snapshot::Snapshot;
 
 /// A second of loops of which the last does as much as `busy` says, and the others a tenth of a second.
@@ -100,10 +100,10 @@ fn many_loops_are_scrolled_and_sorted_and_leave_room_for_the_rest() {
     let text = shown(&screen, 24);
     assert!(text.contains("loops more") && text.contains("What held loops up"), "{text}");
     assert!(!text.contains("90 %"), "{text}");
-    screen.obey(Order::Sort);
+    screen.obey(KeyAction::Sort);
     assert!(shown(&screen, 24).contains(" 127 ███"), "{}", shown(&screen, 24));
-    screen.obey(Order::Sort);
-    (0..1000).for_each(|_| screen.obey(Order::Down));
+    screen.obey(KeyAction::Sort);
+    (0..1000).for_each(|_| screen.obey(KeyAction::Down));
     assert!(shown(&screen, 24).contains("90 %"), "{}", shown(&screen, 24));
     // However small the terminal is.
     for height in 1..9 {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, Kind, OTHERS};
-use weir_metrics::{Page, Table, Value};
+use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, OTHERS, SubjectKind};
+use weir_metrics::{MetricTable, MetricValue, MetricsPage};
 
 use crate::{Group, Peer};
 
@@ -17,7 +17,7 @@ const MOST: usize = 4096;
 /// The cells of one loop.
 pub struct Counts {
     cells: Rc<Cells>,
-    kind: Kind,
+    kind: SubjectKind,
     /// Of servers that were asked, by their places in memory, in which they stay as long as they are here.
     known: RefCell<HashMap<*const Peer, Known>>,
 }
@@ -27,7 +27,7 @@ type Known = (Arc<Peer>, Option<Cell>);
 
 impl Counts {
     /// Of the requests or sessions of a loop.
-    pub fn new(cells: Rc<Cells>, kind: Kind) -> Counts {
+    pub fn new(cells: Rc<Cells>, kind: SubjectKind) -> Counts {
         Counts { cells, kind, known: RefCell::default() }
     }
 
@@ -47,25 +47,25 @@ fn name(group: &Group, peer: &Peer) -> String {
 }
 
 /// What a page shows of one of them.
-type Values = Vec<(&'static str, Value)>;
+type Values = Vec<(&'static str, MetricValue)>;
 
 /// Adds all of them to a page, with what `values` makes of their numbers.
 pub fn show<'g>(
     groups: impl Iterator<Item = &'g Arc<Group>>,
-    (all, kind): (&AllCounted, Kind),
+    (all, kind): (&AllCounted, SubjectKind),
     now: Instant,
-    (table, values): (&'static Table, fn(Counted) -> Values),
-    page: &mut Page,
+    (table, values): (&'static MetricTable, fn(Counted) -> Values),
+    page: &mut MetricsPage,
 ) {
     for group in groups {
         for seat in group.seats(now) {
             let peer = &seat.peer;
             let mut values = values(all.of(kind, &name(group, peer)));
             values.extend([
-                ("name", Value::Word(peer.server.clone())),
-                ("backup", Value::Json(peer.options.backup.to_string())),
-                ("weight", Value::Number(seat.weight().into())),
-                ("state", Value::Word(seat.state(now).to_owned())),
+                ("name", MetricValue::Word(peer.server.clone())),
+                ("backup", MetricValue::Json(peer.options.backup.to_string())),
+                ("weight", MetricValue::Number(seat.weight().into())),
+                ("state", MetricValue::Word(seat.state(now).to_owned())),
             ]);
             page.add(table, vec![group.name.clone(), peer.name.clone()], values);
         }

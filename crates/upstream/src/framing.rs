@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use weir_proto::http1::{Header, HeaderId};
+use weir_proto::http1::{HeaderId, HeaderLine};
 
 /// What the headers say of the body and the connection.
 #[derive(Debug, Default)]
@@ -55,9 +55,9 @@ impl fmt::Display for BadFraming {
 
 impl Framing {
     /// Reads these headers.
-    pub fn of(headers: &[Header], buf: &[u8]) -> Result<Framing, BadFraming> {
+    pub fn of(headers: &[HeaderLine], buf: &[u8]) -> Result<Framing, BadFraming> {
         let mut this = Framing::default();
-        let (mut length, mut encoding) = (None::<&Header>, None::<&Header>);
+        let (mut length, mut encoding) = (None::<&HeaderLine>, None::<&HeaderLine>);
         for header in headers {
             let value = header.value.of(buf);
             match header.id {
@@ -97,7 +97,7 @@ impl Framing {
 }
 
 /// A header line as logs show it.
-fn line(header: &Header, buf: &[u8]) -> String {
+fn line(header: &HeaderLine, buf: &[u8]) -> String {
     let text = |span: weir_proto::Span| String::from_utf8_lossy(span.of(buf)).into_owned();
     format!("{}: {}", text(header.name), text(header.value))
 }

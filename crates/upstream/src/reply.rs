@@ -4,7 +4,9 @@
 use std::borrow::Cow;
 use std::{fmt, io};
 
-use weir_proto::http1::{BodyDecoder, BodyError, Progress, ResponseHead, ResponseParser, Version};
+use weir_proto::http1::{
+    BodyDecoder, BodyError, HeadProgress, ResponseHead, ResponseParser, Version,
+};
 use weir_tls::Wire;
 
 use crate::framing::{BadFraming, Framing};
@@ -132,8 +134,8 @@ impl Reply {
         let (mut text, mut parser, mut before) = (Vec::new(), ResponseParser::new(), 0);
         loop {
             match parser.parse(&text) {
-                Ok(Progress::Done) if parser.head().status >= 200 => break,
-                Ok(Progress::Done) => {
+                Ok(HeadProgress::Done) if parser.head().status >= 200 => break,
+                Ok(HeadProgress::Done) => {
                     let end = (parser.head().end as usize).min(text.len());
                     before += end;
                     text.drain(..end);

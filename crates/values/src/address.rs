@@ -126,7 +126,7 @@ pub fn listening(text: &str) -> Result<Vec<Address>, &'static str> {
     let (host, port) = split(text)?;
     let ports = port.map_or(Ok(80..=80), port_range)?;
     let ips = match host {
-        Host::Name("*") => vec![any],
+        HostKind::Name("*") => vec![any],
         host => resolve(host)?,
     };
     let address = |ip: IpAddr| ports.clone().map(move |port| SocketAddr::new(ip, port));
@@ -155,16 +155,16 @@ pub fn server(text: &str, default_port: u16) -> Result<Vec<Address>, &'static st
 
 /// The addresses of a name alone, without port.
 pub fn named(host: &str) -> Result<Vec<IpAddr>, &'static str> {
-    if host.is_empty() { Err("no host") } else { resolve(Host::Name(host)) }
+    if host.is_empty() { Err("no host") } else { resolve(HostKind::Name(host)) }
 }
 
-enum Host<'a> {
+enum HostKind<'a> {
     Ip(IpAddr),
     Name(&'a str),
 }
 
 /// Host and port; the port still is text.
-fn split(text: &str) -> Result<(Host<'_>, Option<&str>), &'static str> {
+fn split(text: &str) -> Result<(HostKind<'_>, Option<&str>), &'static str> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or("invalid host")?;
         if host.is_empty() {
@@ -175,7 +175,7 @@ fn split(text: &str) -> Result<(Host<'_>, Option<&str>), &'static str> {
             rest => Some(rest.strip_prefix(':').ok_or("invalid host")?),
         };
         let ip: Ipv6Addr = host.parse().map_err(|_| "invalid IPv6 address")?;
-        return Ok((Host::Ip(IpAddr::V6(ip)), port));
+        return Ok((HostKind::Ip(IpAddr::V6(ip)), port));
     }
     if text.contains(['/', '?']) {
         return Err("invalid host");
@@ -185,16 +185,16 @@ fn split(text: &str) -> Result<(Host<'_>, Option<&str>), &'static str> {
         return Err("no host");
     }
     match host.parse::<Ipv4Addr>() {
-        Ok(ip) => Ok((Host::Ip(IpAddr::V4(ip)), port)),
-        Err(_) => Ok((Host::Name(host), port)),
+        Ok(ip) => Ok((HostKind::Ip(IpAddr::V4(ip)), port)),
+        Err(_) => Ok((HostKind::Name(host), port)),
     }
 }
 
 /// Names are resolved while the configuration is read, when nobody waits for an answer yet.
-fn resolve(host: Host<'_>) -> Result<Vec<IpAddr>, &'static str> {
+fn resolve(host: HostKind<'_>) -> Result<Vec<IpAddr>, &'static str> {
     match host {
-        Host::Ip(ip) => Ok(vec![ip]),
-        Host::Name(name) => {
+        HostKind::Ip(ip) => Ok(vec![ip]),
+        HostKind::Name(name) => {
             let found = (name, 0).to_socket_addrs().map_err(|_| "host not found")?;
             let mut ips: Vec<IpAddr> = Vec::new();
             for address in found {

@@ -2,7 +2,7 @@
 //! nginx documents each name.
 
 use weir_proto::date;
-use weir_proto::proxy_protocol::{Header, TlvError};
+use weir_proto::proxy_protocol::{ProxyHeader, TlvError};
 
 use crate::subject::{Subject, binary};
 use crate::variables::Variables;
@@ -39,7 +39,7 @@ pub fn write_seconds(time: std::time::Duration, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits);
 }
 
-type Read<S> = fn(&mut S, &mut Vec<u8>) -> bool;
+type ReadVariable<S> = fn(&mut S, &mut Vec<u8>) -> bool;
 
 /// Defines them.
 pub fn define<S: Subject>(variables: &mut Variables<S>) {
@@ -73,11 +73,11 @@ fn port(out: &mut Vec<u8>, port: Option<u16>) -> bool {
     true
 }
 
-fn proxy<S: Subject>(r: &S, read: impl FnOnce(&Header) -> bool) -> bool {
+fn proxy<S: Subject>(r: &S, read: impl FnOnce(&ProxyHeader) -> bool) -> bool {
     r.proxy().is_some_and(read)
 }
 
-fn table<S: Subject>() -> [(&'static str, Read<S>); 16] {
+fn table<S: Subject>() -> [(&'static str, ReadVariable<S>); 16] {
     [
         ("remote_addr", |r, out| {
             r.peer().write_host(out);

@@ -17,7 +17,7 @@ use weir_engine::{Timekeeper, coarse_nanos, longest_operation, waited_for_proces
 use weir_log::{Level, Log};
 use weir_metrics::{Culprit, Histogram, Metric, Tally};
 
-use crate::told::{Again, PAUSE, Told};
+use crate::told::{Again, PAUSE, RepeatFilter};
 
 /// A block of the configuration, for which something is done.
 pub trait Blamed: Debug {
@@ -110,7 +110,7 @@ pub async fn noting<T>(
 pub struct Keeper {
     metrics: Rc<Tally>,
     usual: Usual,
-    told: RefCell<Told<HeldUp>>,
+    told: RefCell<RepeatFilter<HeldUp>>,
     /// When there is something to sum up, by the monotonic clock in nanoseconds.
     next: Cell<u64>,
 }

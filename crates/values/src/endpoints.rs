@@ -11,14 +11,14 @@ use crate::names::{Hosts, ServerId, ServerName};
 
 /// What one listening socket leads to.
 #[derive(Debug)]
-pub struct Bound<E> {
+pub struct BoundSocket<E> {
     /// Where other addresses of the port share a wildcard's socket: told apart by the local address.
     addresses: HashMap<IpAddr, E>,
     /// The socket's own address.
     pub own: E,
 }
 
-impl<E> Bound<E> {
+impl<E> BoundSocket<E> {
     /// What a connection's own address leads to.
     pub fn at(&self, local: impl FnOnce() -> Option<IpAddr>) -> &E {
         if self.addresses.is_empty() {
@@ -29,7 +29,7 @@ impl<E> Bound<E> {
 }
 
 /// All servers of one address.
-pub struct Group<'a> {
+pub struct AddressGroup<'a> {
     /// The socket.
     pub listen: Listen,
     options_at: Option<&'a ListenLine>,
@@ -78,13 +78,13 @@ impl Gathered {
 pub fn gather<'a>(
     lines: &'a [(ServerId, ListenLine)],
     warnings: &mut Vec<Error>,
-) -> Result<Vec<Group<'a>>, Error> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+) -> Result<Vec<AddressGroup<'a>>, Error> {
+    let mut groups: Vec<AddressGroup<'_>> = Vec::new();
     let mut index: HashMap<(&Address, bool), usize> = HashMap::new();
     for (server, line) in lines {
         let address = &line.listen.address;
         let at = *index.entry((address, line.listen.udp)).or_insert_with(|| {
-            groups.push(Group {
+            groups.push(AddressGroup {
                 listen: line.listen.clone(),
                 options_at: None,
                 default: None,
@@ -119,7 +119,7 @@ pub fn gather<'a>(
     Ok(groups)
 }
 
-impl Group<'_> {
+impl AddressGroup<'_> {
     /// What is spoken on it, as its lines add up.
     pub fn protocols(&self) -> Protocols {
         self.protocols.all
@@ -178,14 +178,14 @@ fn check_name(name: &ServerName, address: &Address, bucket: Option<u64>) -> Resu
 }
 
 /// Lets addresses share a wildcard's socket of the same port, unless they are bound on their own.
-pub fn bind<E>(endpoints: Vec<(Listen, E)>) -> (Vec<Listen>, Vec<Bound<E>>) {
+pub fn bind<E>(endpoints: Vec<(Listen, E)>) -> (Vec<Listen>, Vec<BoundSocket<E>>) {
     let shares = |a: &Address, b: &Address| match (a, b) {
         (Address::Inet(a), Address::Inet(b)) => a.port() == b.port() && a.is_ipv4() == b.is_ipv4(),
         _ => false,
     };
     let wildcards = endpoints.iter().map(|(l, _)| l).filter(|l| l.address.is_wildcard());
     let wildcards: Vec<(Address, bool)> = wildcards.map(|l| (l.address.clone(), l.udp)).collect();
-    let (mut sockets, mut bound) = (Vec::<Listen>::new(), Vec::<Bound<E>>::new());
+    let (mut sockets, mut bound) = (Vec::<Listen>::new(), Vec::<BoundSocket<E>>::new());
     let mut guests = Vec::new();
     for (listen, own) in endpoints {
         let wildcard =
@@ -196,7 +196,7 @@ pub fn bind<E>(endpoints: Vec<(Listen, E)>) -> (Vec<Listen>, Vec<Bound<E>>) {
             }
             _ => {
                 sockets.push(listen);
-                bound.push(Bound { addresses: HashMap::new(), own });
+                bound.push(BoundSocket { addresses: HashMap::new(), own });
             }
         }
     }

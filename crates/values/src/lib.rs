@@ -39,7 +39,7 @@ pub use reading::Reading;
 pub use regex::Regex;
 pub use subject::{Identity, Offset, Retire, Subject, next_connection};
 pub use template::Template;
-pub use variables::{Get, NotStored, Put, Values, VariableId, Variables};
+pub use variables::{Get, NotStored, Put, VariableId, VariableValues, Variables};
 
 /// The nginx release whose configuration language, messages and behaviour weir follows: `$nginx_version`.
 pub const NGINX_VERSION: &str = "1.31.5";

@@ -21,45 +21,45 @@ pub struct Limits {
     zones: Vec<Arc<Keyed>>,
     /// `limit_conn` of this block, until all zones are known.
     lines: Vec<(String, u64)>,
-    limits: Vec<Limit>,
+    limits: Vec<ConnLimit>,
 }
 
 /// `limit_conn`
 #[derive(Debug, Clone)]
-struct Limit {
+struct ConnLimit {
     zone: Arc<Keyed>,
     most: u64,
 }
 
 /// `$limit_conn_status`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Status {
+enum LimitStatus {
     Passed,
     Rejected,
     RejectedDryRun,
 }
 
-impl Status {
+impl LimitStatus {
     fn name(self) -> &'static str {
         match self {
-            Status::Passed => "PASSED",
-            Status::Rejected => "REJECTED",
-            Status::RejectedDryRun => "REJECTED_DRY_RUN",
+            LimitStatus::Passed => "PASSED",
+            LimitStatus::Rejected => "REJECTED",
+            LimitStatus::RejectedDryRun => "REJECTED_DRY_RUN",
         }
     }
 }
 
 /// What the limits said to a request, and the places that it takes until it ends.
 #[derive(Default)]
-pub struct Held {
-    status: Option<Status>,
+pub struct HeldPlaces {
+    status: Option<LimitStatus>,
     places: Vec<CountedConnection>,
 }
 
-impl Held {
+impl HeldPlaces {
     /// The same for a subrequest, which takes no places of its own.
-    pub fn counted(&self) -> Held {
-        Held { status: self.status, places: Vec::new() }
+    pub fn counted(&self) -> HeldPlaces {
+        HeldPlaces { status: self.status, places: Vec::new() }
     }
 }
 
@@ -82,7 +82,7 @@ impl Drop for CountedConnection {
 
 impl CountedConnection {
     /// Takes a place; `None` if all are taken. An error where the zone is full.
-    fn take(limit: &'static Limit, key: Vec<u8>) -> Result<Option<CountedConnection>, ()> {
+    fn take(limit: &'static ConnLimit, key: Vec<u8>) -> Result<Option<CountedConnection>, ()> {
         let zone: &'static Keyed = &limit.zone;
         let mut table = zone.lock().ok_or(())?;
         let entry = table.find(&key).or_else(|| table.add(&key)).ok_or(())?;
@@ -97,7 +97,7 @@ impl CountedConnection {
 
 /// What is said to whom.
 #[derive(Debug, Clone, Copy)]
-pub struct How {
+pub struct LimitLogging {
     /// The level of the message.
     pub log_level: Level,
     /// Whoever is above a limit passes all the same.
@@ -154,18 +154,22 @@ impl Limits {
         for (name, most) in lines {
             all.find(&name, TAG).map_err(Error::emerg)?;
             if let Some(zone) = self.zones.iter().find(|z| z.name() == name) {
-                self.limits.push(Limit { zone: zone.clone(), most });
+                self.limits.push(ConnLimit { zone: zone.clone(), most });
             }
         }
         Ok(())
     }
 
     /// Takes a place under each limit. An error: it is refused.
-    pub fn take<S: Subject>(&'static self, r: &mut S, how: How) -> Result<Held, Held> {
-        let mut held = Held::default();
+    pub fn take<S: Subject>(
+        &'static self,
+        r: &mut S,
+        how: LimitLogging,
+    ) -> Result<HeldPlaces, HeldPlaces> {
+        let mut held = HeldPlaces::default();
         for limit in &self.limits {
             let Some(key) = limit.zone.key(r, LONGEST_KEY) else { continue };
-            held.status = Some(Status::Passed);
+            held.status = Some(LimitStatus::Passed);
             match CountedConnection::take(limit, key) {
                 Ok(Some(place)) => held.places.push(place),
                 Ok(None) => {
@@ -173,21 +177,21 @@ impl Limits {
                     let name = limit.zone.name();
                     let text = format_args!("limiting connections{dry} by zone \"{name}\"");
                     r.log(how.log_level, text);
-                    return Held::refused(how);
+                    return HeldPlaces::refused(how);
                 }
-                Err(()) => return Held::refused(how),
+                Err(()) => return HeldPlaces::refused(how),
             }
         }
         Ok(held)
     }
 }
 
-impl Held {
-    fn refused(how: How) -> Result<Held, Held> {
-        let held = |status| Held { status: Some(status), places: Vec::new() };
+impl HeldPlaces {
+    fn refused(how: LimitLogging) -> Result<HeldPlaces, HeldPlaces> {
+        let held = |status| HeldPlaces { status: Some(status), places: Vec::new() };
         match how.dry_run {
-            true => Ok(held(Status::RejectedDryRun)),
-            false => Err(held(Status::Rejected)),
+            true => Ok(held(LimitStatus::RejectedDryRun)),
+            false => Err(held(LimitStatus::Rejected)),
         }
     }
 
@@ -198,7 +202,7 @@ impl Held {
 
     /// `$limit_conn_status`
     pub fn write(&self, out: &mut Vec<u8>) -> bool {
-        let name = self.status.map(Status::name);
+        let name = self.status.map(LimitStatus::name);
         out.extend_from_slice(name.unwrap_or_default().as_bytes());
         name.is_some()
     }

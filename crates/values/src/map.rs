@@ -6,7 +6,7 @@ use crate::reading::Reading;
 use crate::subject::Subject;
 use crate::template::Template;
 
-use crate::names::{Names, ServerName};
+use crate::names::{ServerName, WildcardNames};
 use crate::regex::{Matched, Regex};
 
 /// One `map`.
@@ -16,7 +16,7 @@ struct Map {
     /// Names may have wildcards, and a dot behind a name does not count.
     hostnames: bool,
     /// Lower case: names are compared without case.
-    names: Names<Template>,
+    names: WildcardNames<Template>,
     regexes: Vec<(Regex, Template)>,
     default: Option<Template>,
 }
@@ -57,7 +57,7 @@ pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line) -> Result<(), Error> {
     let mut map = Map {
         source,
         hostnames: false,
-        names: Names::default(),
+        names: WildcardNames::default(),
         regexes: Vec::new(),
         default: None,
     };

@@ -91,19 +91,19 @@ pub fn server_names<S: Subject>(
 
 /// Values by names with wildcards: the exact name wins, then the longest `*.` wildcard, then the longest `.*`.
 #[derive(Debug)]
-pub struct Names<T> {
+pub struct WildcardNames<T> {
     exact: HashMap<Box<[u8]>, T>,
     heads: HashMap<Box<[u8]>, T>,
     tails: HashMap<Box<[u8]>, T>,
 }
 
-impl<T> Default for Names<T> {
+impl<T> Default for WildcardNames<T> {
     fn default() -> Self {
-        Names { exact: HashMap::new(), heads: HashMap::new(), tails: HashMap::new() }
+        WildcardNames { exact: HashMap::new(), heads: HashMap::new(), tails: HashMap::new() }
     }
 }
 
-impl<T: Clone> Names<T> {
+impl<T: Clone> WildcardNames<T> {
     /// Adds a name. False if it is there already. Names that are patterns are not kept here.
     pub fn add(&mut self, name: &ServerName, value: T) -> bool {
         let (map, key) = match name {
@@ -152,7 +152,7 @@ impl<T: Clone> Names<T> {
 pub struct Hosts {
     /// Who answers when no name fits.
     pub default: ServerId,
-    names: Names<ServerId>,
+    names: WildcardNames<ServerId>,
     regexes: Vec<(Regex, ServerId)>,
     /// The default server has all names.
     single: bool,
@@ -161,7 +161,7 @@ pub struct Hosts {
 impl Hosts {
     /// No names yet.
     pub fn new(default: ServerId) -> Self {
-        Hosts { default, names: Names::default(), regexes: Vec::new(), single: true }
+        Hosts { default, names: WildcardNames::default(), regexes: Vec::new(), single: true }
     }
 
     /// Adds a server's name. False if another server of this address has it already.

@@ -11,7 +11,7 @@ const ALL: u32 = 10_000;
 
 /// A value and whom it is for.
 #[derive(Debug, PartialEq, Eq)]
-struct Part {
+struct Share {
     /// Hashes below this have it; `None`: all that are left.
     below: Option<u32>,
     value: Vec<u8>,
@@ -34,13 +34,13 @@ pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-fn value<S: Subject>(source: &Template, parts: &[Part], r: &mut S, out: &mut Vec<u8>) {
+fn value<S: Subject>(source: &Template, parts: &[Share], r: &mut S, out: &mut Vec<u8>) {
     let hash = murmur(&source.eval(r));
     let part = parts.iter().find(|part| part.below.is_none_or(|below| hash < below));
     out.extend_from_slice(part.map_or(b"", |part| &part.value));
 }
 
-fn parts(d: &Line) -> Result<Vec<Part>, Error> {
+fn parts(d: &Line) -> Result<Vec<Share>, Error> {
     let (mut parts, mut sum, mut below) = (Vec::new(), 0u32, 0u32);
     for line in d.block() {
         let share = match line.name.bytes.as_slice() {
@@ -57,7 +57,7 @@ fn parts(d: &Line) -> Result<Vec<Part>, Error> {
             below = below.saturating_add(more as u32);
         }
         let value = line.arg(0).map(|word| word.bytes.clone()).unwrap_or_default();
-        parts.push(Part { below: share.map(|_| below), value });
+        parts.push(Share { below: share.map(|_| below), value });
     }
     Ok(parts)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_conf::{Directive, Error};
-use weir_metrics::{Page, Value, ZONES};
+use weir_metrics::{MetricValue, MetricsPage, ZONES};
 use weir_zone::{Claimed, Declarations, Row, Rows, Use, ZoneRef};
 
 /// What is counted under one name.
@@ -32,7 +32,7 @@ pub struct Counting(Arc<StatusZone>);
 
 /// What a page shows.
 #[derive(Debug, Default)]
-struct Counts {
+struct ZoneCounts {
     processing: u64,
     values: [u64; VALUES],
 }
@@ -72,8 +72,8 @@ impl StatusZone {
         Some(change(&mut rows, row))
     }
 
-    fn counts(&self) -> Counts {
-        let read = |rows: &mut Rows<'_>, row| Counts {
+    fn counts(&self) -> ZoneCounts {
+        let read = |rows: &mut Rows<'_>, row| ZoneCounts {
             processing: rows.held(row),
             values: std::array::from_fn(|i| rows.value(row, i)),
         };
@@ -104,18 +104,18 @@ impl Drop for Counting {
 }
 
 /// Adds what they have counted to a page, on which these names are taken.
-pub fn show(zones: &[Arc<StatusZone>], taken: &[String], page: &mut Page) {
+pub fn show(zones: &[Arc<StatusZone>], taken: &[String], page: &mut MetricsPage) {
     for zone in zones {
         let is_taken = taken.contains(&zone.name);
         let name = if is_taken { format!("{} (stream)", zone.name) } else { zone.name.clone() };
-        let Counts { processing, values } = zone.counts();
+        let ZoneCounts { processing, values } = zone.counts();
         let sessions = values.iter().skip(SESSIONS).take(CLASSES).copied().collect();
         let values = vec![
-            ("processing", Value::Number(processing)),
-            ("connections", Value::Number(values[CONNECTIONS])),
-            ("sessions", Value::Each(sessions)),
-            ("received", Value::Number(values[RECEIVED])),
-            ("sent", Value::Number(values[SENT])),
+            ("processing", MetricValue::Number(processing)),
+            ("connections", MetricValue::Number(values[CONNECTIONS])),
+            ("sessions", MetricValue::Each(sessions)),
+            ("received", MetricValue::Number(values[RECEIVED])),
+            ("sent", MetricValue::Number(values[SENT])),
         ];
         page.add(&ZONES, vec![name], values);
     }

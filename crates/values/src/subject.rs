@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_engine::Handle;
 use weir_log::Level;
-use weir_proto::proxy_protocol::Header;
+use weir_proto::proxy_protocol::ProxyHeader;
 
 use crate::address::Address;
 use crate::escape;
 use crate::regex::Captures;
-use crate::variables::{CachedValue, Get, NotStored, Values, VariableId, Variables};
+use crate::variables::{CachedValue, Get, NotStored, VariableId, VariableValues, Variables};
 
 /// Which loop serves.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ pub trait Subject: Sized + 'static {
     fn variables(&self) -> &'static Variables<Self>;
 
     /// The values of variables that were computed once.
-    fn values(&mut self) -> &mut Values;
+    fn values(&mut self) -> &mut VariableValues;
 
     /// Groups of the last regular expression.
     fn captures(&mut self) -> &mut Captures;
@@ -54,7 +54,7 @@ pub trait Subject: Sized + 'static {
     fn local(&self) -> &Address;
 
     /// What a balancer in front said of the client.
-    fn proxy(&self) -> Option<&Header>;
+    fn proxy(&self) -> Option<&ProxyHeader>;
 
     /// `$connection`
     fn number(&self) -> u64;

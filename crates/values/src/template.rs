@@ -12,11 +12,11 @@ use crate::variables::{VariableId, Variables};
 /// A value that may refer to variables and to the groups of the last match.
 #[derive(Debug, Clone, Default)]
 pub struct Template {
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Debug, Clone)]
-enum Part {
+enum TemplatePart {
     Text(Bytes),
     Variable(VariableId),
     Group(usize),
@@ -38,17 +38,17 @@ impl Template {
             plain.extend_from_slice(&rest[..at]);
             let (name, after) = reference(&rest[at + 1..])?;
             if !plain.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut plain).into()));
+                parts.push(TemplatePart::Text(std::mem::take(&mut plain).into()));
             }
             parts.push(match name {
-                [digit @ b'1'..=b'9'] => Part::Group(usize::from(digit - b'0')),
-                name => Part::Variable(variables.refer(name)),
+                [digit @ b'1'..=b'9'] => TemplatePart::Group(usize::from(digit - b'0')),
+                name => TemplatePart::Variable(variables.refer(name)),
             });
             rest = after;
         }
         plain.extend_from_slice(rest);
         if !plain.is_empty() {
-            parts.push(Part::Text(plain.into()));
+            parts.push(TemplatePart::Text(plain.into()));
         }
         parts.shrink_to_fit();
         Ok(Template { parts })
@@ -56,14 +56,14 @@ impl Template {
 
     /// A value without variables.
     pub fn text(text: &[u8]) -> Template {
-        Template { parts: vec![Part::Text(Bytes::copy_from_slice(text))] }
+        Template { parts: vec![TemplatePart::Text(Bytes::copy_from_slice(text))] }
     }
 
     /// The value, if it is the same for every subject.
     pub fn constant(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(b""),
-            [Part::Text(text)] => Some(text),
+            [TemplatePart::Text(text)] => Some(text),
             _ => None,
         }
     }
@@ -71,7 +71,7 @@ impl Template {
     /// The text before the first variable.
     pub fn beginning(&self) -> &[u8] {
         match self.parts.first() {
-            Some(Part::Text(text)) => text,
+            Some(TemplatePart::Text(text)) => text,
             _ => b"",
         }
     }
@@ -80,7 +80,7 @@ impl Template {
     pub fn shared(&self) -> Option<Bytes> {
         match self.parts.as_slice() {
             [] => Some(Bytes::new()),
-            [Part::Text(text)] => Some(text.clone()),
+            [TemplatePart::Text(text)] => Some(text.clone()),
             _ => None,
         }
     }
@@ -89,22 +89,24 @@ impl Template {
     pub fn texts(&self) -> impl Iterator<Item = &[u8]> {
         self.parts
             .iter()
-            .filter_map(|p| if let Part::Text(text) = p { Some(&**text) } else { None })
+            .filter_map(|p| if let TemplatePart::Text(text) = p { Some(&**text) } else { None })
     }
 
     /// The variables in it.
     pub fn variables(&self) -> impl Iterator<Item = VariableId> {
-        self.parts.iter().filter_map(|p| if let Part::Variable(id) = p { Some(*id) } else { None })
+        self.parts
+            .iter()
+            .filter_map(|p| if let TemplatePart::Variable(id) = p { Some(*id) } else { None })
     }
 
     /// Whether `$1`... stand in it.
     pub fn has_groups(&self) -> bool {
-        self.parts.iter().any(|p| matches!(p, Part::Group(_)))
+        self.parts.iter().any(|p| matches!(p, TemplatePart::Group(_)))
     }
 
     /// The highest of `$1`... in it, 0 if none.
     pub fn highest_group(&self) -> usize {
-        let groups = self.parts.iter().map(|p| if let Part::Group(n) = p { *n } else { 0 });
+        let groups = self.parts.iter().map(|p| if let TemplatePart::Group(n) = p { *n } else { 0 });
         groups.max().unwrap_or(0)
     }
 
@@ -135,7 +137,9 @@ impl Template {
         for (i, part) in self.parts.iter().enumerate() {
             let start = value.len();
             Self::append(part, r, false, &mut value);
-            if matches!(part, Part::Text(_)) || i == 0 && matches!(part, Part::Variable(_)) {
+            if matches!(part, TemplatePart::Text(_))
+                || i == 0 && matches!(part, TemplatePart::Variable(_))
+            {
                 vouched.push(start..value.len());
             }
         }
@@ -154,13 +158,13 @@ impl Template {
         }
     }
 
-    fn append<S: Subject>(part: &Part, r: &mut S, escape_groups: bool, out: &mut Vec<u8>) {
+    fn append<S: Subject>(part: &TemplatePart, r: &mut S, escape_groups: bool, out: &mut Vec<u8>) {
         match part {
-            Part::Text(text) => out.extend_from_slice(text),
-            Part::Variable(id) => {
+            TemplatePart::Text(text) => out.extend_from_slice(text),
+            TemplatePart::Variable(id) => {
                 r.variable(*id, out);
             }
-            Part::Group(n) => {
+            TemplatePart::Group(n) => {
                 let group = r.captures().get(*n).unwrap_or_default();
                 if escape_groups {
                     uri::escape(Escape::Args, group, out);

@@ -13,15 +13,15 @@ const PAUSE_NANOS: u64 = PAUSE.as_nanos() as u64;
 
 /// What was told of, each for the length of the pause.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
-    list: Vec<Entry<T>>,
+pub(crate) struct RepeatFilter<T> {
+    list: Vec<RepeatEntry<T>>,
     /// How often something came that had no place, and since when.
     others: u64,
     others_since: u64,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct RepeatEntry<T> {
     since: u64,
     again: Again<T>,
 }
@@ -34,16 +34,16 @@ pub(crate) struct Again<T> {
     pub(crate) worst: Duration,
 }
 
-impl<T> Default for Told<T> {
+impl<T> Default for RepeatFilter<T> {
     fn default() -> Self {
-        Told { list: Vec::new(), others: 0, others_since: 0 }
+        RepeatFilter { list: Vec::new(), others: 0, others_since: 0 }
     }
 }
 
-impl<T: PartialEq + Copy> Told<T> {
+impl<T: PartialEq + Copy> RepeatFilter<T> {
     /// Whether it is to be told of; else it is noted.
     pub(crate) fn is_news(&mut self, what: T, took: Duration, now: u64) -> bool {
-        let again = |entry: &&mut Entry<T>| entry.again.what == what;
+        let again = |entry: &&mut RepeatEntry<T>| entry.again.what == what;
         if let Some(entry) = self.list.iter_mut().find(again) {
             entry.again.times += 1;
             entry.again.worst = entry.again.worst.max(took);
@@ -57,7 +57,7 @@ impl<T: PartialEq + Copy> Told<T> {
             return false;
         }
         let again = Again { what, times: 0, worst: Duration::ZERO };
-        self.list.push(Entry { since: now, again });
+        self.list.push(RepeatEntry { since: now, again });
         true
     }
 
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn each_is_told_of_once_and_then_how_often() {
-        let (mut told, start) = (Told::default(), 9);
+        let (mut told, start) = (RepeatFilter::default(), 9);
         assert_eq!(told.next(), u64::MAX);
         assert!(told.is_news("lua", MS, start));
         assert!(!told.is_news("lua", 7 * MS, start + 1));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn of_many_only_some_are_told_of_and_the_rest_is_counted() {
-        let mut told = Told::default();
+        let mut told = RepeatFilter::default();
         let news = (0..100).filter(|n| told.is_news(*n, MS, 1)).count();
         assert_eq!(news, MOST);
         assert_eq!(told.take_others(2), 0);

@@ -51,7 +51,7 @@ pub(crate) struct Variable<S> {
 
 /// A request's kept values. Subrequests share those of the request that they are made for.
 #[derive(Debug, Default)]
-pub struct Values {
+pub struct VariableValues {
     own: Vec<CachedValue>,
     shared: Option<Rc<RefCell<Vec<CachedValue>>>>,
 }
@@ -64,27 +64,27 @@ pub(crate) enum CachedValue {
     Value(Vec<u8>),
 }
 
-impl Renew for Values {
+impl Renew for VariableValues {
     fn renew(&mut self) {
-        as_new!(self, Values { own; shared });
+        as_new!(self, VariableValues { own; shared });
     }
 }
 
-impl Values {
+impl VariableValues {
     /// The same values for another request: what one stores, the other one sees.
-    pub fn share(&mut self) -> Values {
+    pub fn share(&mut self) -> VariableValues {
         let own = std::mem::take(&mut self.own);
         let shared = self.shared.get_or_insert_with(|| Rc::new(RefCell::new(own))).clone();
-        Values { own: Vec::new(), shared: Some(shared) }
+        VariableValues { own: Vec::new(), shared: Some(shared) }
     }
 
     /// The same values as they are now.
-    pub fn copy(&self) -> Values {
+    pub fn copy(&self) -> VariableValues {
         let own = match &self.shared {
             None => self.own.clone(),
             Some(shared) => shared.borrow().clone(),
         };
-        Values { own, shared: None }
+        VariableValues { own, shared: None }
     }
 
     /// Appends a kept value; `None` where nothing is known of it yet.

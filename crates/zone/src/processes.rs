@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_testkit::processes::{Me, World};
+use weir_testkit::processes::{Me, ProcessWorld};
 use weir_testkit::{Dice, number, seed};
 
 use crate::rows::{Claimed, Row, Rows};
@@ -36,7 +36,7 @@ struct Truth {
 }
 
 struct Case {
-    world: Arc<World>,
+    world: Arc<ProcessWorld>,
     table: Vec<AtomicU64>,
     shape: Shape,
     rows: Vec<AtomicU64>,
@@ -54,7 +54,7 @@ impl Case {
         let table = words(300);
         let rows = words(crate::rows::words_for(3, VALUES));
         Case {
-            world: World::new(seed),
+            world: ProcessWorld::new(seed),
             shape: Shape::new(table.len(), VALUES).expect("room for some"),
             table,
             rows,

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use weir_proto::http2::frame::{self, FrameHead, Kind, Setting};
+use weir_proto::http2::frame::{self, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 
 use crate::ask::Wire;
@@ -172,7 +172,7 @@ impl Talk {
         }
         let mut out = Vec::new();
         let flags = if last { frame::END_STREAM } else { 0 };
-        FrameHead { len: bytes.len(), kind: Kind::Data, flags, stream: self.stream }
+        FrameHead { len: bytes.len(), kind: FrameType::Data, flags, stream: self.stream }
             .write(&mut out);
         out.extend_from_slice(bytes);
         out
@@ -299,7 +299,7 @@ impl Talk {
                 self.got.drain(..frame::HEAD + head.len).skip(frame::HEAD).collect();
             let mut out = Vec::new();
             match head.kind {
-                Kind::Headers => {
+                FrameType::Headers => {
                     let mut status = String::new();
                     let limits = FieldLimits { field: 1 << 16, block: 1 << 16 };
                     let _ = self.decoder.decode(&payload, limits, |name, value| {
@@ -309,24 +309,26 @@ impl Talk {
                     });
                     self.events.push(format!("{}: {status}", head.stream));
                 }
-                Kind::Data if self.takes && head.len > 0 => {
+                FrameType::Data if self.takes && head.len > 0 => {
                     frame::write_window_update(0, head.len as u32, &mut out);
                     frame::write_window_update(head.stream, head.len as u32, &mut out);
                 }
-                Kind::RstStream => {
+                FrameType::RstStream => {
                     let code = frame::word(&payload).unwrap_or_default();
                     // NO_ERROR behind a whole answer: what is not wanted of the request's body.
                     if code != 0 {
                         self.events.push(format!("{}: reset {code}", head.stream));
                     }
                 }
-                Kind::Goaway => {
+                FrameType::Goaway => {
                     let code = frame::word(&payload[4..]).unwrap_or_default();
                     self.events.push(format!("goaway {code}"));
                 }
                 _ => {}
             }
-            if matches!(head.kind, Kind::Headers | Kind::Data) && head.has(frame::END_STREAM) {
+            if matches!(head.kind, FrameType::Headers | FrameType::Data)
+                && head.has(frame::END_STREAM)
+            {
                 self.whole += 1;
                 self.events.push(format!("{}: whole", head.stream));
             }

@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
-use weir_conf::{Context, all_known};
+use weir_conf::{Contexts, all_known};
 use weir_testkit::{Oracle, Server, ask_until};
 
 use crate::ask::{Ask, Framing, Wire};
@@ -57,7 +57,7 @@ pub fn built() -> BTreeSet<&'static str> {
         .filter(|known| !COMING.iter().any(|prefix| known.name.starts_with(prefix)))
         .filter(|known| !known.module.starts_with("ngx_stream"))
         .filter(|known| known.contexts.each().any(|at| weir_server::built(known, at)))
-        .filter(|known| known.contexts.each().any(|at| at != Context::STREAM))
+        .filter(|known| known.contexts.each().any(|at| at != Contexts::STREAM))
         .filter(|known| !weir_server::help(known).is_some_and(|help| help.starts_with("Accepted")))
         .map(|known| known.name)
         .collect()

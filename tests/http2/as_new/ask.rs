@@ -1,6 +1,6 @@
 //! A request that both a used and a fresh server are asked, on either protocol.
 
-use weir_proto::http2::frame::{self, FrameHead, Kind};
+use weir_proto::http2::frame::{self, FrameHead, FrameType};
 use weir_proto::http2::hpack;
 use weir_testkit::Dice;
 
@@ -141,7 +141,8 @@ impl Ask {
         frame::finish_headers(&mut out, begin, id, flags, frame::MAX_PAYLOAD);
         if !self.body.is_empty() {
             let flags = frame::END_STREAM;
-            FrameHead { len: self.body.len(), kind: Kind::Data, flags, stream: id }.write(&mut out);
+            FrameHead { len: self.body.len(), kind: FrameType::Data, flags, stream: id }
+                .write(&mut out);
             out.extend_from_slice(self.body.as_bytes());
         }
         out

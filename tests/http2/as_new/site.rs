@@ -253,7 +253,7 @@ pub fn scripts() -> u16 {
 }
 
 /// What a script answers, and whether its connection stays.
-fn script(asked: &fastcgi::Asked) -> (Vec<u8>, bool) {
+fn script(asked: &fastcgi::FastcgiRequest) -> (Vec<u8>, bool) {
     let what = asked.params.get("WHAT").and_then(|uri| uri.rsplit('/').next()).unwrap_or_default();
     let whole = |head: &str, body: &str| fastcgi::answer(&format!("{head}\r\n\r\n{body}"));
     let out = |text: &str| record(STDOUT, text.as_bytes(), 3);

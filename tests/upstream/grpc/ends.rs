@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 
-use weir_proto::http2::frame::{FrameHead, Kind};
+use weir_proto::http2::frame::{FrameHead, FrameType};
 use weir_testkit::{Dice, Oracle, PATIENCE, Server, certified, number, seed};
 
 use super::super::WEIR;
@@ -150,7 +150,7 @@ const CONF: &str = "
 /// Waits until the server has read all that it was sent on this connection.
 fn wait_read(client: &mut Talk) {
     client.write(|out| {
-        FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+        FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
         out.extend_from_slice(&[0; 8]);
     });
     while client.next().expect("the connection lives") != Event::Pong {}

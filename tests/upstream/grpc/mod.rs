@@ -3,7 +3,7 @@
 mod ends;
 mod foreign;
 
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_testkit::{Dir, PATIENCE, Server, examples};
 
 use super::WEIR;
@@ -416,10 +416,13 @@ fn a_server_that_sends_too_much_is_stopped() {
 fn what_is_no_call_is_refused() {
     // Behind a head that came in order.
     let cases: [(Vec<u8>, &str); 4] = [
-        (bytes(Kind::Headers, frame::END_HEADERS, b"\x00\x01a\x01b"), "trailer without end stream"),
-        (bytes(Kind::Headers, 5, b"\x88"), "upstream sent invalid trailer \":status: 200\""),
-        (bytes(Kind::Continuation, 4, b""), "upstream sent unexpected http2 frame: 9"),
-        (bytes(Kind::Data, 8, b"\x09"), "too long padding: 9 in frame 0"),
+        (
+            bytes(FrameType::Headers, frame::END_HEADERS, b"\x00\x01a\x01b"),
+            "trailer without end stream",
+        ),
+        (bytes(FrameType::Headers, 5, b"\x88"), "upstream sent invalid trailer \":status: 200\""),
+        (bytes(FrameType::Continuation, 4, b""), "upstream sent unexpected http2 frame: 9"),
+        (bytes(FrameType::Data, 8, b"\x09"), "too long padding: 9 in frame 0"),
     ];
     let texts: Vec<&str> = cases.iter().map(|(_, text)| *text).collect();
     let peer = Peer::new(move |_, talk| {
@@ -445,7 +448,7 @@ fn what_is_no_call_is_refused() {
     assert_eq!(server.logged("panicked"), 0);
 }
 
-fn bytes(kind: Kind, flags: u8, payload: &[u8]) -> Vec<u8> {
+fn bytes(kind: FrameType, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     FrameHead { len: payload.len(), kind, flags, stream: 1 }.write(&mut out);
     out.extend_from_slice(payload);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_testkit::{Dir, PATIENCE, Server};
 
 use super::peer::{Event, Peer, Talk};
@@ -190,7 +190,7 @@ fn a_head_that_cannot_be_read_fails_one_request() {
         tell(())?;
         talk.head()?;
         talk.write(|out| {
-            let (kind, flags) = (Kind::Headers, frame::END_HEADERS);
+            let (kind, flags) = (FrameType::Headers, frame::END_HEADERS);
             FrameHead { len: 2, kind, flags, stream: first.id }.write(out);
             out.extend_from_slice(b"\x88\xbe");
         });
@@ -212,7 +212,7 @@ fn a_server_may_ping_as_long_as_it_is_answered() {
         let head = talk.head()?;
         for _ in 0..3000 {
             talk.write(|out| {
-                FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+                FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
                 out.extend_from_slice(&[0; 8]);
             });
             while talk.next()? != Event::Pong {}

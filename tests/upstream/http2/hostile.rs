@@ -1,6 +1,6 @@
 //! Servers that end streams and connections, or do what the protocol forbids.
 
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack;
 use weir_testkit::free_port;
 
@@ -86,10 +86,10 @@ fn what_a_server_said_before_it_closed_is_read() {
             frame::finish_headers(out, begin, head.id, 0, frame::MAX_PAYLOAD);
             for last in [false, false, true] {
                 let flags = if last { frame::END_STREAM } else { 0 };
-                let data = FrameHead { len: PIECE, kind: Kind::Data, flags, stream: head.id };
+                let data = FrameHead { len: PIECE, kind: FrameType::Data, flags, stream: head.id };
                 data.write(out);
                 out.resize(out.len() + PIECE, b'x');
-                FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+                FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
                 out.extend_from_slice(b"weirweir");
             }
             frame::write_goaway(head.id, ErrorCode::NoError, out);
@@ -188,7 +188,7 @@ fn what_came_before_an_answer_broke_off_is_passed_on() {
     }
 }
 
-fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+fn frame(kind: FrameType, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     FrameHead { len: payload.len(), kind, flags, stream }.write(&mut out);
     out.extend_from_slice(payload);
@@ -197,7 +197,7 @@ fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_the_protocol_forbids_ends_the_attempt() {
-    use Kind::*;
+    use FrameType::*;
     const WHOLE: u8 = frame::END_HEADERS | frame::END_STREAM;
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "too large http2 frame: 4740180"),
@@ -278,7 +278,7 @@ fn heads_have_their_limit() {
                 // As long as somebody listens.
                 talk.fields(head.id, &[(":status", "103"), ("link", &"x".repeat(1000))], false);
                 talk.write(|out| {
-                    FrameHead { len: 8, kind: Kind::Ping, flags: 0, stream: 0 }.write(out);
+                    FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);
                     out.extend_from_slice(&[0; 8]);
                 });
                 loop {
@@ -291,14 +291,14 @@ fn heads_have_their_limit() {
             },
             _ => {
                 let mut bytes = Vec::new();
-                FrameHead { len: 1, kind: Kind::Headers, flags: 0, stream: head.id }
+                FrameHead { len: 1, kind: FrameType::Headers, flags: 0, stream: head.id }
                     .write(&mut bytes);
                 bytes.push(0x88);
                 let field = [b"\x00\x01a\x7f\x00".as_slice(), &[b'x'; 127]].concat();
                 for _ in 0..100 {
                     FrameHead {
                         len: field.len() * 100,
-                        kind: Kind::Continuation,
+                        kind: FrameType::Continuation,
                         flags: 0,
                         stream: head.id,
                     }
@@ -323,11 +323,16 @@ fn heads_have_their_limit() {
             talk.write(|out| {
                 let mut block = vec![0x88];
                 block.resize(16_000, 0x8f);
-                let kind = Kind::Headers;
+                let kind = FrameType::Headers;
                 FrameHead { len: 0, kind, flags: 0, stream: head.id }.write(out);
                 for _ in 0..8 {
-                    FrameHead { len: 16_000, kind: Kind::Continuation, flags: 0, stream: head.id }
-                        .write(out);
+                    FrameHead {
+                        len: 16_000,
+                        kind: FrameType::Continuation,
+                        flags: 0,
+                        stream: head.id,
+                    }
+                    .write(out);
                     out.extend_from_slice(&block);
                 }
             });

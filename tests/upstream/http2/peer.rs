@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
 use weir_testkit::PATIENCE;
 
@@ -146,7 +146,7 @@ impl Talk {
         self.stream.read_exact(&mut payload).ok()?;
         let word = |at: usize| frame::word(&payload[at..at + 4]).unwrap();
         Some(match head.kind {
-            Kind::Headers => {
+            FrameType::Headers => {
                 let mut fields = Vec::new();
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 let limits = FieldLimits { field: 1 << 16, block: 1 << 18 };
@@ -155,12 +155,12 @@ impl Talk {
                 let ended = head.has(frame::END_STREAM);
                 Event::Head(Head { id: head.stream, fields, ended })
             }
-            Kind::Data => Event::Data(head.stream, payload, head.has(frame::END_STREAM)),
-            Kind::RstStream => Event::Reset(head.stream, word(0)),
-            Kind::WindowUpdate => Event::Window(head.stream, word(0)),
-            Kind::Goaway => Event::Goaway(word(4)),
-            Kind::Ping if head.has(frame::ACK) => Event::Pong,
-            Kind::Settings => {
+            FrameType::Data => Event::Data(head.stream, payload, head.has(frame::END_STREAM)),
+            FrameType::RstStream => Event::Reset(head.stream, word(0)),
+            FrameType::WindowUpdate => Event::Window(head.stream, word(0)),
+            FrameType::Goaway => Event::Goaway(word(4)),
+            FrameType::Ping if head.has(frame::ACK) => Event::Pong,
+            FrameType::Settings => {
                 for setting in frame::settings(&payload) {
                     if let Setting::InitialWindowSize(window) = setting {
                         self.window = window;
@@ -210,7 +210,7 @@ impl Talk {
     pub fn data(&mut self, id: u32, data: &[u8], ended: bool) {
         self.write(|out| {
             let flags = if ended { frame::END_STREAM } else { 0 };
-            FrameHead { len: data.len(), kind: Kind::Data, flags, stream: id }.write(out);
+            FrameHead { len: data.len(), kind: FrameType::Data, flags, stream: id }.write(out);
             out.extend_from_slice(data);
         });
     }

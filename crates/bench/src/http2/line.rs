@@ -8,9 +8,9 @@ use std::task::{Poll, Waker};
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 
-use super::socket::Socket;
-use crate::site::Site;
-use crate::{Closing, Failure};
+use super::socket::H2Socket;
+use crate::site::ThreadPlan;
+use crate::{Closing, RequestFailure};
 
 /// How much a server may send before we have taken it; as large as it may be, so that it is never
 /// the client that slows it.
@@ -18,45 +18,45 @@ const WINDOW: u32 = (1 << 31) - 1;
 /// Room for a frame of an answer, as the protocol's least.
 const FRAME: u32 = 16 << 10;
 
-pub(super) struct Line {
-    slots: RefCell<Vec<Slot>>,
+pub(super) struct ConnectionPool {
+    slots: RefCell<Vec<PoolSlot>>,
     random: Cell<u64>,
     /// The next connection's number.
     next: Cell<u64>,
 }
 
-enum Slot {
+enum PoolSlot {
     Empty,
     /// One is being made, and these wait for it.
     Opening(Vec<Waker>),
     Open(SendRequest<Bytes>, u64),
 }
 
-impl Line {
-    pub(super) fn new(peers: usize, order: u32) -> Rc<Line> {
-        let slots = (0..peers).map(|_| Slot::Empty).collect();
+impl ConnectionPool {
+    pub(super) fn new(peers: usize, order: u32) -> Rc<ConnectionPool> {
+        let slots = (0..peers).map(|_| PoolSlot::Empty).collect();
         let random = Cell::new(Closing::seed(order));
-        Rc::new(Line { slots: RefCell::new(slots), random, next: Cell::new(0) })
+        Rc::new(ConnectionPool { slots: RefCell::new(slots), random, next: Cell::new(0) })
     }
 
     /// A way to send to a peer, and the connection's number. Its time is bounded by the plan's.
     pub(super) async fn sender(
         &self,
-        site: &Rc<Site>,
+        site: &Rc<ThreadPlan>,
         peer: usize,
-    ) -> Result<(SendRequest<Bytes>, u64), Failure> {
+    ) -> Result<(SendRequest<Bytes>, u64), RequestFailure> {
         if let Some(open) = poll_fn(|cx| self.open_or_mine(peer, cx.waker())).await {
             return Ok(open);
         }
         let made = connect(site, peer).await;
         let mut slots = self.slots.borrow_mut();
-        let Some(slot) = slots.get_mut(peer) else { return Err(Failure::Connect) };
+        let Some(slot) = slots.get_mut(peer) else { return Err(RequestFailure::Connect) };
         let number = self.next.replace(self.next.get() + 1);
         let new = match &made {
-            Ok(sender) => Slot::Open(sender.clone(), number),
-            Err(_) => Slot::Empty,
+            Ok(sender) => PoolSlot::Open(sender.clone(), number),
+            Err(_) => PoolSlot::Empty,
         };
-        if let Slot::Opening(waiting) = std::mem::replace(slot, new) {
+        if let PoolSlot::Opening(waiting) = std::mem::replace(slot, new) {
             waiting.into_iter().for_each(Waker::wake);
         }
         made.map(|sender| (sender, number))
@@ -66,13 +66,13 @@ impl Line {
     #[allow(clippy::type_complexity, reason = "a poll of what `sender` returns")]
     fn open_or_mine(&self, peer: usize, waker: &Waker) -> Poll<Option<(SendRequest<Bytes>, u64)>> {
         match self.slots.borrow_mut().get_mut(peer) {
-            Some(Slot::Open(sender, number)) => Poll::Ready(Some((sender.clone(), *number))),
-            Some(Slot::Opening(waiting)) => {
+            Some(PoolSlot::Open(sender, number)) => Poll::Ready(Some((sender.clone(), *number))),
+            Some(PoolSlot::Opening(waiting)) => {
                 waiting.push(waker.clone());
                 Poll::Pending
             }
-            Some(slot @ Slot::Empty) => {
-                *slot = Slot::Opening(Vec::new());
+            Some(slot @ PoolSlot::Empty) => {
+                *slot = PoolSlot::Opening(Vec::new());
                 Poll::Ready(None)
             }
             None => Poll::Ready(None),
@@ -82,14 +82,14 @@ impl Line {
     /// No further request goes over this connection; it ends when the last of its requests has.
     pub(super) fn leave(&self, peer: usize, number: u64) {
         if let Some(slot) = self.slots.borrow_mut().get_mut(peer)
-            && matches!(slot, Slot::Open(_, open) if *open == number)
+            && matches!(slot, PoolSlot::Open(_, open) if *open == number)
         {
-            *slot = Slot::Empty;
+            *slot = PoolSlot::Empty;
         }
     }
 
     /// Whether the connection is left after a request.
-    pub(super) fn closes(&self, site: &Site) -> bool {
+    pub(super) fn closes(&self, site: &ThreadPlan) -> bool {
         let mut random = self.random.get();
         let closes = site.plan.closing.draw(&mut random);
         self.random.set(random);
@@ -97,9 +97,9 @@ impl Line {
     }
 }
 
-async fn connect(site: &Rc<Site>, peer: usize) -> Result<SendRequest<Bytes>, Failure> {
-    let Some(to) = site.plan.peers.get(peer) else { return Err(Failure::Connect) };
-    let socket = Socket::new(site.open(to).await?, Rc::clone(site));
+async fn connect(site: &Rc<ThreadPlan>, peer: usize) -> Result<SendRequest<Bytes>, RequestFailure> {
+    let Some(to) = site.plan.peers.get(peer) else { return Err(RequestFailure::Connect) };
+    let socket = H2Socket::new(site.open(to).await?, Rc::clone(site));
     let streams = site.plan.http2.unwrap_or(1);
     let (sender, connection) = Builder::new()
         .initial_window_size(WINDOW)
@@ -109,7 +109,7 @@ async fn connect(site: &Rc<Site>, peer: usize) -> Result<SendRequest<Bytes>, Fai
         .initial_max_send_streams(streams)
         .handshake(socket)
         .await
-        .map_err(|_| Failure::Send)?;
+        .map_err(|_| RequestFailure::Send)?;
     // How it ends is told to each of its requests.
     site.h.spawn(async move { drop(connection.await) });
     Ok(sender)

@@ -19,17 +19,17 @@ use http::header::{HOST, HeaderName, USER_AGENT};
 use http::{HeaderValue, Request, Uri, Version};
 use weir_engine::{Either, either};
 
-use self::line::Line;
-use crate::site::{Begun, Leave, Site};
+use self::line::ConnectionPool;
+use crate::site::{DueRequest, Leave, ThreadPlan};
 use crate::tally::note;
-use crate::{Call, Failure, Shape, Url};
+use crate::{PreparedRequest, RequestFailure, RequestShape, Url};
 
 /// Fields of a connection, which HTTP/2 does not have.
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
 /// A request's head. `None` if it cannot be one: a method, path or field that the wire cannot carry.
-pub(crate) fn head(url: &Url, shape: &Shape) -> Option<Request<()>> {
+pub(crate) fn head(url: &Url, shape: &RequestShape) -> Option<Request<()>> {
     let fields = || shape.headers.iter().filter_map(|line| line.split_once(':'));
     let host = fields().find(|(name, _)| name.trim().eq_ignore_ascii_case("host"));
     let authority = host.map_or(url.authority.as_str(), |(_, value)| value.trim());
@@ -56,19 +56,20 @@ pub(crate) fn head(url: &Url, shape: &Shape) -> Option<Request<()>> {
 }
 
 /// Starts the clients of one connection.
-pub(crate) fn spawn(site: &Rc<Site>, order: u32, streams: usize) {
-    let line = Line::new(site.plan.peers.len(), order);
+pub(crate) fn spawn(site: &Rc<ThreadPlan>, order: u32, streams: usize) {
+    let line = ConnectionPool::new(site.plan.peers.len(), order);
     site.live.set(site.live.get() + streams);
     for n in 0..streams {
-        let client = Client { site: Rc::clone(site), line: Rc::clone(&line), free: Instant::now() };
+        let client =
+            StreamLoop { site: Rc::clone(site), line: Rc::clone(&line), free: Instant::now() };
         site.h.spawn(client.run(order, n == 0));
     }
 }
 
 /// One stream after another of a connection.
-struct Client {
-    site: Rc<Site>,
-    line: Rc<Line>,
+struct StreamLoop {
+    site: Rc<ThreadPlan>,
+    line: Rc<ConnectionPool>,
     /// When the last request was over.
     free: Instant,
 }
@@ -76,11 +77,11 @@ struct Client {
 /// Why a request has no answer.
 enum Lost {
     /// The server has said that it did not begin with it: it may be sent again.
-    Untouched(Failure),
-    For(Failure),
+    Untouched(RequestFailure),
+    For(RequestFailure),
 }
 
-impl Client {
+impl StreamLoop {
     async fn run(mut self, order: u32, is_first: bool) {
         let site = Rc::clone(&self.site);
         let _leave = Leave(Rc::clone(&site));
@@ -104,7 +105,7 @@ impl Client {
 
     /// One request. One that the server did not begin with, as when it ends the connection after so
     /// many requests, is sent once more over the next connection, as browsers do.
-    async fn serve(&mut self, begun: &Begun<'_>) -> Result<(), Failure> {
+    async fn serve(&mut self, begun: &DueRequest<'_>) -> Result<(), RequestFailure> {
         let mut again = true;
         loop {
             let peer = begun.call.peer;
@@ -125,23 +126,30 @@ impl Client {
                     self.line.leave(peer, number);
                 }
                 Either::Left(Err(Lost::Untouched(failure) | Lost::For(failure))) => {
-                    if !matches!(failure, Failure::StreamReset | Failure::StreamRefused) {
+                    if !matches!(
+                        failure,
+                        RequestFailure::StreamReset | RequestFailure::StreamRefused
+                    ) {
                         self.line.leave(peer, number);
                     }
                     return Err(failure);
                 }
-                Either::Right(()) => return Err(Failure::Timeout),
+                Either::Right(()) => return Err(RequestFailure::Timeout),
             }
         }
     }
 }
 
-async fn exchange(site: &Site, begun: &Begun<'_>, sender: SendRequest<Bytes>) -> Result<(), Lost> {
+async fn exchange(
+    site: &ThreadPlan,
+    begun: &DueRequest<'_>,
+    sender: SendRequest<Bytes>,
+) -> Result<(), Lost> {
     // What is wrong with a connection before anything was sent concerns no request.
     let ready = sender.ready().await;
-    let mut sender = ready.map_err(|_| Lost::Untouched(Failure::ClosedKept))?;
-    let Call { head: Some(head), body, .. } = begun.call else {
-        return Err(Lost::For(Failure::Send));
+    let mut sender = ready.map_err(|_| Lost::Untouched(RequestFailure::ClosedKept))?;
+    let PreparedRequest { head: Some(head), body, .. } = begun.call else {
+        return Err(Lost::For(RequestFailure::Send));
     };
     let sent = Instant::now();
     let (answer, mut stream) =
@@ -164,22 +172,22 @@ async fn exchange(site: &Site, begun: &Begun<'_>, sender: SendRequest<Bytes>) ->
 
 fn lost(error: &h2::Error) -> Lost {
     if let Some(e) = error.get_io() {
-        let failure = Failure::of_receive(e);
+        let failure = RequestFailure::of_receive(e);
         let ended =
             matches!(e.kind(), std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::BrokenPipe);
-        return Lost::For(if ended { Failure::Closed } else { failure });
+        return Lost::For(if ended { RequestFailure::Closed } else { failure });
     }
     let reason = error.reason().unwrap_or(Reason::INTERNAL_ERROR);
     match error {
         e if e.is_go_away() && e.is_remote() && reason == Reason::NO_ERROR => {
-            Lost::Untouched(Failure::ClosedKept)
+            Lost::Untouched(RequestFailure::ClosedKept)
         }
-        e if e.is_go_away() && e.is_remote() => Lost::For(Failure::GoneAway),
+        e if e.is_go_away() && e.is_remote() => Lost::For(RequestFailure::GoneAway),
         e if e.is_reset() && e.is_remote() && reason == Reason::REFUSED_STREAM => {
-            Lost::Untouched(Failure::StreamRefused)
+            Lost::Untouched(RequestFailure::StreamRefused)
         }
-        e if e.is_reset() && e.is_remote() => Lost::For(Failure::StreamReset),
+        e if e.is_reset() && e.is_remote() => Lost::For(RequestFailure::StreamReset),
         // Our own library found the answer at fault.
-        _ => Lost::For(Failure::Malformed),
+        _ => Lost::For(RequestFailure::Malformed),
     }
 }

@@ -9,25 +9,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use weir_engine::Chain;
 use weir_tls::Wire;
 
-use crate::site::Site;
+use crate::site::ThreadPlan;
 
 /// Room for what is received at once.
 const ROOM: usize = 16 << 10;
 
-pub(super) struct Socket {
+pub(super) struct H2Socket {
     wire: Wire,
-    site: Rc<Site>,
+    site: Rc<ThreadPlan>,
     received: Vec<u8>,
     /// How much of it has been handed over.
     used: usize,
     outgoing: Chain,
 }
 
-impl Socket {
-    pub(super) fn new(wire: Wire, site: Rc<Site>) -> Socket {
+impl H2Socket {
+    pub(super) fn new(wire: Wire, site: Rc<ThreadPlan>) -> H2Socket {
         // From here on each request has its own time.
         wire.set_deadline(None);
-        Socket { wire, site, received: Vec::with_capacity(ROOM), used: 0, outgoing: Chain::new() }
+        H2Socket { wire, site, received: Vec::with_capacity(ROOM), used: 0, outgoing: Chain::new() }
     }
 
     /// Sends what is to be sent.
@@ -56,7 +56,7 @@ impl Socket {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for H2Socket {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -74,7 +74,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for H2Socket {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

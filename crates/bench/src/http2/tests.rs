@@ -8,7 +8,7 @@ use h2::{Reason, server};
 use http::{Request, Response};
 
 use crate::tests::{OK, answers, failures, outcome, plan};
-use crate::{Closing, Failure, Pace, Plan, Url, text};
+use crate::{Closing, LoadPlan, Pace, RequestFailure, Url, text};
 
 type Respond = server::SendResponse<Bytes>;
 
@@ -77,8 +77,8 @@ fn answer(mut respond: Respond, body: &'static [u8]) {
     }
 }
 
-fn h2(address: SocketAddr, requests: u64, connections: usize, streams: usize) -> Plan {
-    Plan { http2: Some(streams), ..plan(address, requests, connections) }
+fn h2(address: SocketAddr, requests: u64, connections: usize, streams: usize) -> LoadPlan {
+    LoadPlan { http2: Some(streams), ..plan(address, requests, connections) }
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn every_request_is_made_once_over_few_connections() {
     assert_eq!(run.tally.statuses.get(&200), Some(&500));
     assert!(run.tally.bytes > 500 * 14);
 
-    let closing = Plan { closing: Closing::OneIn(10), ..h2(address, 500, 4, 10) };
+    let closing = LoadPlan { closing: Closing::OneIn(10), ..h2(address, 500, 4, 10) };
     let run = outcome(&closing);
     assert_eq!((run.tally.requests(), run.tally.errors()), (500, 0), "{}", text(&run));
     assert!((10..200).contains(&run.tally.connect.len()), "{}", run.tally.connect.len());
@@ -115,11 +115,11 @@ fn an_announced_end_costs_no_request() {
 #[test]
 fn failures_of_streams_are_told_apart() {
     for (reason, kind) in [
-        (Reason::REFUSED_STREAM, Failure::StreamRefused),
-        (Reason::INTERNAL_ERROR, Failure::StreamReset),
+        (Reason::REFUSED_STREAM, RequestFailure::StreamRefused),
+        (Reason::INTERNAL_ERROR, RequestFailure::StreamReset),
     ] {
         let address = match kind {
-            Failure::StreamRefused => serve(|_, _| Deed::Reset(Reason::REFUSED_STREAM)),
+            RequestFailure::StreamRefused => serve(|_, _| Deed::Reset(Reason::REFUSED_STREAM)),
             _ => serve(|_, _| Deed::Reset(Reason::INTERNAL_ERROR)),
         };
         let run = outcome(&h2(address, 6, 1, 2));
@@ -127,12 +127,12 @@ fn failures_of_streams_are_told_apart() {
     }
     let mut slow = h2(serve(|_, _| Deed::Keep), 2, 1, 2);
     slow.timeout = Duration::from_millis(50);
-    assert_eq!(failures(&outcome(&slow), Failure::Timeout), 2);
+    assert_eq!(failures(&outcome(&slow), RequestFailure::Timeout), 2);
     // A server that speaks HTTP/1 takes the preface for a bad request.
     let run = outcome(&h2(answers(OK), 3, 1, 1));
     assert_eq!((run.tally.requests(), run.tally.errors()), (0, 3), "{}", text(&run));
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_eq!(failures(&outcome(&h2(gone, 4, 1, 4)), Failure::Refused), 4);
+    assert_eq!(failures(&outcome(&h2(gone, 4, 1, 4)), RequestFailure::Refused), 4);
 }
 
 #[test]
@@ -145,14 +145,14 @@ fn heads_say_what_was_asked() {
             && !request.headers().contains_key("connection");
         if is_right { Deed::Answer(b"right") } else { Deed::Reset(Reason::CANCEL) }
     });
-    let shape = crate::Shape {
+    let shape = crate::RequestShape {
         method: "PUT".to_owned(),
         headers: ["Host: named", "A: 1", "Connection: close"].map(str::to_owned).to_vec(),
         body: b"body".to_vec(),
     };
     let to = address.into();
     let url = Url::parse("http://b/x").unwrap();
-    let mut plan = Plan::new(&[url], &shape, Some(&to), None).unwrap();
+    let mut plan = LoadPlan::new(&[url], &shape, Some(&to), None).unwrap();
     (plan.requests, plan.http2) = (Some(3), Some(1));
     assert_eq!(outcome(&plan).tally.requests(), 3);
 }

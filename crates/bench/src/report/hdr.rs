@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::Outcome;
+use crate::RunOutcome;
 
 /// Steps per halving of the distance to 100 %.
 const STEPS: u32 = 5;
 
 /// Latencies in milliseconds by percentile.
-pub(crate) fn hdr(run: &Outcome) -> String {
+pub(crate) fn hdr(run: &RunOutcome) -> String {
     let times = &run.tally.latency;
     let mut out = format!(
         "{:>12} {:>14} {:>10} {:>14}\n\n",

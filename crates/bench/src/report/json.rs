@@ -6,10 +6,10 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::report::text::warnings;
-use crate::{Failure, Outcome};
+use crate::{RequestFailure, RunOutcome};
 
 /// The summary as one JSON object and a line's end.
-pub fn json(run: &Outcome) -> String {
+pub fn json(run: &RunOutcome) -> String {
     let tally = &run.tally;
     let mut out = String::from("{");
     field(&mut out, "requests", tally.requests());
@@ -25,7 +25,7 @@ pub fn json(run: &Outcome) -> String {
     field(&mut out, "first_byte_ms", times(&tally.first_byte));
     let statuses = tally.statuses.iter().map(|(code, n)| (code.to_string(), *n));
     field(&mut out, "statuses", map(statuses));
-    let failures = Failure::ALL.iter().zip(tally.failures).filter(|(_, n)| *n > 0);
+    let failures = RequestFailure::ALL.iter().zip(tally.failures).filter(|(_, n)| *n > 0);
     field(&mut out, "error_kinds", map(failures.map(|(f, n)| (f.name().to_owned(), n))));
     if let Some(rate) = run.rate {
         field(&mut out, "rate", number(rate));
@@ -37,7 +37,7 @@ pub fn json(run: &Outcome) -> String {
     out
 }
 
-fn latency(run: &Outcome) -> String {
+fn latency(run: &RunOutcome) -> String {
     let (tally, all) = (&run.tally, &run.tally.log2);
     let mut out = String::from("{");
     field(&mut out, "min", number(all.min()));
@@ -66,7 +66,7 @@ fn times(times: &Histogram<u64>) -> String {
     out + "}"
 }
 
-fn client(run: &Outcome) -> String {
+fn client(run: &RunOutcome) -> String {
     let busy: Duration = run.threads.iter().map(|t| t.busy).sum();
     let waited: Duration = run.threads.iter().map(|t| t.waited).sum();
     let mut out = String::from("{");

@@ -8,7 +8,7 @@ pub(crate) use hdr::hdr;
 pub use json::json;
 pub use text::text;
 
-use crate::{Outcome, plot};
+use crate::{RunOutcome, plot};
 
 /// The shares of requests that the tables show.
 const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 100.0];
@@ -18,13 +18,13 @@ const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 100.0];
 /// # Errors
 ///
 /// What the drawing library says.
-pub fn svg(runs: &[(&str, &Outcome)]) -> Result<String, String> {
+pub fn svg(runs: &[(&str, &RunOutcome)]) -> Result<String, String> {
     let series: Vec<_> = runs.iter().map(|(name, run)| (*name, curve(run))).collect();
     plot::percentiles("Latency by percentile", &series)
 }
 
 /// `(nines, ms)`: 0 is the median's side, 2 the 99th percentile, 4 the 99.99th.
-fn curve(run: &Outcome) -> Vec<(f64, f64)> {
+fn curve(run: &RunOutcome) -> Vec<(f64, f64)> {
     let answered = run.tally.requests().max(1) as f64;
     // Beyond one request in all there is nothing to see.
     let most = answered.log10().clamp(1.0, 6.0);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::report::PERCENTILES;
-use crate::{Failure, Outcome};
+use crate::{RequestFailure, RunOutcome};
 
 /// From this share of its time on, a thread of the client was in the way.
 const FULL: f64 = 0.9;
@@ -14,7 +14,7 @@ const ENOUGH: f64 = 0.98;
 const MUCH_LAG: f64 = 0.1;
 
 /// The summary for people: rates, times, errors, and what the client itself cost.
-pub fn text(run: &Outcome) -> String {
+pub fn text(run: &RunOutcome) -> String {
     let tally = &run.tally;
     let mut out = String::new();
     let seconds = run.elapsed.as_secs_f64();
@@ -32,7 +32,7 @@ pub fn text(run: &Outcome) -> String {
             tally.statuses.iter().map(|(code, count)| format!("{code}: {count}")).collect();
         let _ = writeln!(out, "status      {}", statuses.join(", "));
     }
-    for (failure, count) in Failure::ALL.iter().zip(tally.failures).filter(|(_, n)| *n > 0) {
+    for (failure, count) in RequestFailure::ALL.iter().zip(tally.failures).filter(|(_, n)| *n > 0) {
         let reason = tally.reasons.get(failure.name());
         let reason = reason.map_or(String::new(), |reason| format!(" ({reason})"));
         let _ = writeln!(out, "error       {}: {count}{reason}", failure.text());
@@ -44,7 +44,7 @@ pub fn text(run: &Outcome) -> String {
     out
 }
 
-fn times(out: &mut String, run: &Outcome) {
+fn times(out: &mut String, run: &RunOutcome) {
     let tally = &run.tally;
     let names = ["p50", "p75", "p90", "p99", "p99.9", "p99.99", "max"];
     let _ = write!(out, "{:12}", "ms");
@@ -76,7 +76,7 @@ fn row(out: &mut String, name: &str, ms: impl Fn(f64) -> f64) {
     out.push('\n');
 }
 
-fn client(out: &mut String, run: &Outcome) {
+fn client(out: &mut String, run: &RunOutcome) {
     let busy: Duration = run.threads.iter().map(|t| t.busy).sum();
     let _ = writeln!(
         out,
@@ -88,7 +88,7 @@ fn client(out: &mut String, run: &Outcome) {
 }
 
 /// Why the figures may say more about the client than about the server.
-pub(crate) fn warnings(run: &Outcome) -> Vec<String> {
+pub(crate) fn warnings(run: &RunOutcome) -> Vec<String> {
     let mut all = Vec::new();
     let fullest = run.threads.iter().max_by(|a, b| a.pressure().total_cmp(&b.pressure()));
     if let Some(thread) = fullest.filter(|t| t.pressure() >= FULL) {
@@ -122,10 +122,10 @@ pub(crate) fn warnings(run: &Outcome) -> Vec<String> {
             });
         }
     }
-    let exhausted = Failure::ALL
+    let exhausted = RequestFailure::ALL
         .iter()
         .zip(tally.failures)
-        .any(|(failure, count)| *failure == Failure::Exhausted && count > 0);
+        .any(|(failure, count)| *failure == RequestFailure::Exhausted && count > 0);
     if exhausted {
         all.push("this machine ran out of ports or descriptors".to_owned());
     }

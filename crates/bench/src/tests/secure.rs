@@ -9,7 +9,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::{OK, failures, outcome, server};
-use crate::{Closing, Failure, Outcome, Plan, Secure, Shape, Trust, Url, json, text};
+use crate::{
+    CertificateTrust, Closing, LoadPlan, RequestFailure, RequestShape, RunOutcome, TlsTarget, Url,
+    json, text,
+};
 
 const NAME: &str = "https://www.example.org/";
 
@@ -38,11 +41,12 @@ fn tls() -> SocketAddr {
     })
 }
 
-fn visit(address: SocketAddr, url: &str, trust: &Trust, http2: bool) -> Outcome {
-    let secure = Secure::new(trust, http2, false).unwrap();
+fn visit(address: SocketAddr, url: &str, trust: &CertificateTrust, http2: bool) -> RunOutcome {
+    let secure = TlsTarget::new(trust, http2, false).unwrap();
     let url = Url::parse(url).unwrap();
     let to = address.into();
-    let mut plan = Plan::new(&[url], &Shape::default(), Some(&to), Some(&secure)).unwrap();
+    let mut plan =
+        LoadPlan::new(&[url], &RequestShape::default(), Some(&to), Some(&secure)).unwrap();
     plan.requests = Some(6);
     (plan.connections, plan.closing, plan.http2) = (2, Closing::Always, http2.then_some(2));
     outcome(&plan)
@@ -51,12 +55,12 @@ fn visit(address: SocketAddr, url: &str, trust: &Trust, http2: bool) -> Outcome 
 #[test]
 fn certificates_are_verified_unless_told_otherwise() {
     let address = tls();
-    let root = Trust::File(file("root.pem"));
+    let root = CertificateTrust::File(file("root.pem"));
     for (url, trust, is_good) in [
         (NAME, &root, true),
         ("https://other.example/", &root, false),
-        (NAME, &Trust::File(file("self.pem")), false),
-        ("https://other.example/", &Trust::Anyone, true),
+        (NAME, &CertificateTrust::File(file("self.pem")), false),
+        ("https://other.example/", &CertificateTrust::Anyone, true),
     ] {
         let run = visit(address, url, trust, false);
         if is_good {
@@ -67,7 +71,7 @@ fn certificates_are_verified_unless_told_otherwise() {
             );
             assert!(json(&run).contains("\"tls_handshake_ms\": {"));
         } else {
-            assert_eq!(failures(&run, Failure::Certificate), 6, "{url} {trust:?}");
+            assert_eq!(failures(&run, RequestFailure::Certificate), 6, "{url} {trust:?}");
             assert!(text(&run).contains("not accepted: 6 (certificate "), "{}", text(&run));
         }
     }
@@ -75,19 +79,25 @@ fn certificates_are_verified_unless_told_otherwise() {
 
 #[test]
 fn handshakes_fail_in_their_own_ways() {
-    assert_eq!(failures(&visit(tls(), NAME, &Trust::Anyone, true), Failure::NoHttp2), 6);
+    assert_eq!(
+        failures(&visit(tls(), NAME, &CertificateTrust::Anyone, true), RequestFailure::NoHttp2),
+        6
+    );
     let other = server(|mut socket| {
         let _ = socket.write_all(b"220 mail.example.org\r\n");
         let _ = socket.read_to_end(&mut Vec::new());
     });
-    let plain = visit(other, NAME, &Trust::Anyone, false);
-    assert_eq!(failures(&plain, Failure::Handshake), 6);
+    let plain = visit(other, NAME, &CertificateTrust::Anyone, false);
+    assert_eq!(failures(&plain, RequestFailure::Handshake), 6);
     let hasty = server(drop);
-    assert_eq!(failures(&visit(hasty, NAME, &Trust::Anyone, false), Failure::Handshake), 6);
+    assert_eq!(
+        failures(&visit(hasty, NAME, &CertificateTrust::Anyone, false), RequestFailure::Handshake),
+        6
+    );
 }
 
 #[test]
 fn without_tls_settings_there_is_no_https() {
     let to = tls().into();
-    assert!(Plan::get(&[Url::parse(NAME).unwrap()], Some(&to)).is_err());
+    assert!(LoadPlan::get(&[Url::parse(NAME).unwrap()], Some(&to)).is_err());
 }

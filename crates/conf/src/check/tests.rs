@@ -4,7 +4,7 @@ use super::*;
 use crate::error::Level;
 use crate::parser::read_text;
 
-fn tree(text: &str) -> Tree {
+fn tree(text: &str) -> ConfigTree {
     read_text(Path::new("/nowhere/nginx.conf"), text.as_bytes())
 }
 
@@ -93,7 +93,9 @@ fn hints() {
 
 #[test]
 fn what_is_not_built() {
-    let built = |k: &Known, _: Context| !matches!(k.name, "deny" | "sendfile" | "gzip" | "stream");
+    let built = |k: &KnownDirective, _: Contexts| {
+        !matches!(k.name, "deny" | "sendfile" | "gzip" | "stream")
+    };
     let run = |text: &str| check(&tree(&format!("events {{ }} {text}")), &built);
     let error = run("http { deny all; gzip on; gzip on; }").unwrap_err();
     assert_eq!(error.message, "\"gzip\" directive is duplicate");
@@ -111,7 +113,7 @@ fn what_is_not_built() {
 
 #[test]
 fn there_is_advice_on_what_will_not_be_built_soon() {
-    let built = |k: &Known, _: Context| !matches!(k.name, "mail" | "perl" | "gzip");
+    let built = |k: &KnownDirective, _: Contexts| !matches!(k.name, "mail" | "perl" | "gzip");
     let hint = |text: &str| {
         let error = check(&tree(&format!("events {{ }} {text}")), &built).unwrap_err();
         error.hint.unwrap_or_default()

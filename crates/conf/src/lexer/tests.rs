@@ -1,14 +1,14 @@
 use super::*;
 
 /// The statements of a text: words, then what ended them.
-fn statements(text: &str) -> Result<Vec<(Vec<String>, Stop)>, String> {
+fn statements(text: &str) -> Result<Vec<(Vec<String>, StatementEnd)>, String> {
     let mut lexer = Lexer::new(text.as_bytes(), 0, false);
     let mut out = Vec::new();
     loop {
         let s = lexer.statement().map_err(|e| format!("{}:{}", e.message, line(&e)))?;
         let words = s.words.iter().map(|w| w.lossy().into_owned()).collect();
         out.push((words, s.stop));
-        if s.stop == Stop::EndOfText {
+        if s.stop == StatementEnd::EndOfText {
             return Ok(out);
         }
     }
@@ -29,8 +29,8 @@ fn message(text: &str) -> String {
 #[test]
 fn words_and_stops() {
     let got = statements("a b;\nc { d; } # e ; {\n").unwrap();
-    let stops: Vec<Stop> = got.iter().map(|(_, s)| *s).collect();
-    use Stop::*;
+    let stops: Vec<StatementEnd> = got.iter().map(|(_, s)| *s).collect();
+    use StatementEnd::*;
     assert_eq!(stops, [Semicolon, Open, Semicolon, Close, EndOfText]);
     assert_eq!(got[0].0, ["a", "b"]);
 }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn parse(text: &str) -> Tree {
+fn parse(text: &str) -> ConfigTree {
     read_text(Path::new("/nowhere/nginx.conf"), text.as_bytes())
 }
 
@@ -13,10 +13,10 @@ fn broken(text: &str) -> String {
 }
 
 /// A directory of its own that goes away with the test.
-struct Dir(PathBuf);
+struct TestDir(PathBuf);
 
-impl Dir {
-    fn new(name: &str, files: &[(&str, &str)]) -> Dir {
+impl TestDir {
+    fn new(name: &str, files: &[(&str, &str)]) -> TestDir {
         let dir = std::env::temp_dir().join(format!("weir-conf-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         for (name, text) in files {
@@ -24,10 +24,10 @@ impl Dir {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        Dir(dir)
+        TestDir(dir)
     }
 
-    fn read(&self) -> Tree {
+    fn read(&self) -> ConfigTree {
         read(&self.0.join("nginx.conf"), None)
     }
 
@@ -38,7 +38,7 @@ impl Dir {
     }
 }
 
-impl Drop for Dir {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -123,14 +123,14 @@ fn lua_bodies_are_kept_as_they_are() {
     let tree = parse("content_by_lua_block { ngx.say('}') -- {\n }\nb;");
     assert!(tree.broken.is_none());
     let lua = &tree.main[0];
-    assert_eq!(lua.body, Body::Raw(b" ngx.say('}') -- {\n ".to_vec()));
+    assert_eq!(lua.body, DirectiveBody::Raw(b" ngx.say('}') -- {\n ".to_vec()));
     assert_eq!(lua.close.line, 2);
     assert_eq!(tree.main[1].name.pos.line, 3);
 }
 
 #[test]
 fn globals_come_first_and_hold_no_blocks() {
-    let dir = Dir::new("globals", &[("nginx.conf", "b;")]);
+    let dir = TestDir::new("globals", &[("nginx.conf", "b;")]);
     let path = dir.0.join("nginx.conf");
     assert_eq!(names(&read(&path, Some("a;")).main), ["a", "b"]);
     let first = |globals| {
@@ -154,7 +154,7 @@ fn a_missing_main_file_has_no_place() {
 
 #[test]
 fn includes_are_relative_to_the_main_file_and_sorted() {
-    let dir = Dir::new(
+    let dir = TestDir::new(
         "include",
         &[
             ("nginx.conf", "include sub/a.conf; include sites/*; include none/*.conf;"),
@@ -173,7 +173,7 @@ fn includes_are_relative_to_the_main_file_and_sorted() {
 
 #[test]
 fn lines_may_be_included() {
-    let dir = Dir::new(
+    let dir = TestDir::new(
         "lines",
         &[("nginx.conf", "map $a $b { include m; } b;"), ("m", "include x y;\n1 2;")],
     );
@@ -182,23 +182,23 @@ fn lines_may_be_included() {
 
 #[test]
 fn a_block_ends_in_the_file_where_it_began() {
-    let dir = Dir::new("ends", &[("nginx.conf", "http { include a; "), ("a", "b;\n}")]);
+    let dir = TestDir::new("ends", &[("nginx.conf", "http { include a; "), ("a", "b;\n}")]);
     assert_eq!(dir.broken(), "unexpected \"}\" in D/a:2");
-    let dir = Dir::new("begins", &[("nginx.conf", "include a;"), ("a", "http {\n")]);
+    let dir = TestDir::new("begins", &[("nginx.conf", "include a;"), ("a", "http {\n")]);
     assert_eq!(dir.broken(), "unexpected end of file, expecting \"}\" in D/a:2");
 }
 
 #[test]
 fn a_file_that_includes_itself_ends() {
-    let dir = Dir::new("itself", &[("nginx.conf", "include *.conf;")]);
+    let dir = TestDir::new("itself", &[("nginx.conf", "include *.conf;")]);
     assert_eq!(dir.broken(), "includes are nested more than 100 deep in D/nginx.conf:1");
-    let dir = Dir::new("loop", &[("nginx.conf", "a {\n include *.conf;\n}")]);
+    let dir = TestDir::new("loop", &[("nginx.conf", "a {\n include *.conf;\n}")]);
     assert!(dir.broken().starts_with("includes are nested"));
 }
 
 #[test]
 fn a_directory_cannot_be_read() {
-    let dir = Dir::new("directory", &[("nginx.conf", "include sub*;"), ("sub/x", "")]);
+    let dir = TestDir::new("directory", &[("nginx.conf", "include sub*;"), ("sub/x", "")]);
     let tree = dir.read();
     let error = tree.broken.unwrap();
     assert_eq!((error.level, error.at), (Level::Crit, None));
@@ -224,13 +224,13 @@ fn print(list: &[Directive], out: &mut Vec<u8>) {
             out.extend_from_slice(b"\" ");
         }
         match &directive.body {
-            Body::None => out.push(b';'),
-            Body::Raw(text) => {
+            DirectiveBody::None => out.push(b';'),
+            DirectiveBody::Raw(text) => {
                 out.push(b'{');
                 out.extend_from_slice(text);
                 out.push(b'}');
             }
-            Body::Block(list) => {
+            DirectiveBody::Block(list) => {
                 out.extend_from_slice(b"{\n");
                 print(list, out);
                 out.push(b'}');
@@ -270,10 +270,10 @@ fn any_directive() -> impl Strategy<Value = Directive> {
         close: pos,
     };
     let args = || prop::collection::vec(any_word(), 0..4);
-    let leaf = (any_word(), args()).prop_map(move |(n, a)| make(n, a, Body::None));
+    let leaf = (any_word(), args()).prop_map(move |(n, a)| make(n, a, DirectiveBody::None));
     leaf.prop_recursive(3, 20, 4, move |inner| {
         (any_word(), args(), prop::collection::vec(inner, 0..4))
-            .prop_map(move |(n, a, list)| make(n, a, Body::Block(list)))
+            .prop_map(move |(n, a, list)| make(n, a, DirectiveBody::Block(list)))
     })
 }
 

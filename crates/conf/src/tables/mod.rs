@@ -5,8 +5,8 @@
 //! last column is a judgement: a directive refuses the start when ignoring it would change who gets
 //! in or what clients get; the switch of a feature refuses, so what only shapes that feature warns.
 
-use crate::context::Context;
-use crate::known::{Args, Effect, Known, Shape, Value};
+use crate::context::Contexts;
+use crate::known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective};
 
 use Effect::{Emerg, EmergUnless, Warn};
 use words::*;
@@ -16,7 +16,7 @@ macro_rules! modules {
     ($($module:literal {
         $($name:literal, $contexts:expr, $args:expr, $times:expr, $effect:expr;)*
     })*) => {
-        pub(super) const DIRECTIVES: &[Known] = &[$($(
+        pub(super) const DIRECTIVES: &[KnownDirective] = &[$($(
             row($module, $name, $contexts, $args, $times, $effect),
         )*)*];
     };
@@ -42,7 +42,7 @@ mod weir;
 mod words;
 
 /// All families, in the order of the documentation.
-pub(crate) static FAMILIES: [&[Known]; 17] = [
+pub(crate) static FAMILIES: [&[KnownDirective]; 17] = [
     weir::DIRECTIVES,
     core::DIRECTIVES,
     http_core::DIRECTIVES,
@@ -62,50 +62,50 @@ pub(crate) static FAMILIES: [&[Known]; 17] = [
     mail::DIRECTIVES,
 ];
 
-const MAIN: Context = Context::MAIN;
-const EVENTS: Context = Context::EVENTS;
-const HTTP: Context = Context::HTTP;
-const SERVER: Context = Context::SERVER;
-const LOCATION: Context = Context::LOCATION;
-const UPSTREAM: Context = Context::UPSTREAM;
-const STREAM: Context = Context::STREAM;
-const STREAM_SERVER: Context = Context::STREAM_SERVER;
-const STREAM_UPSTREAM: Context = Context::STREAM_UPSTREAM;
-const MAIL: Context = Context::MAIL;
-const MAIL_SERVER: Context = Context::MAIL_SERVER;
-const ANY: Context = Context::ANY;
+const MAIN: Contexts = Contexts::MAIN;
+const EVENTS: Contexts = Contexts::EVENTS;
+const HTTP: Contexts = Contexts::HTTP;
+const SERVER: Contexts = Contexts::SERVER;
+const LOCATION: Contexts = Contexts::LOCATION;
+const UPSTREAM: Contexts = Contexts::UPSTREAM;
+const STREAM: Contexts = Contexts::STREAM;
+const STREAM_SERVER: Contexts = Contexts::STREAM_SERVER;
+const STREAM_UPSTREAM: Contexts = Contexts::STREAM_UPSTREAM;
+const MAIL: Contexts = Contexts::MAIL;
+const MAIL_SERVER: Contexts = Contexts::MAIL_SERVER;
+const ANY: Contexts = Contexts::ANY;
 
-const HTTP_SERVER: Context = HTTP.or(SERVER);
-const SERVER_LOCATION: Context = SERVER.or(LOCATION);
+const HTTP_SERVER: Contexts = HTTP.or(SERVER);
+const SERVER_LOCATION: Contexts = SERVER.or(LOCATION);
 /// `http`, `server` and `location`, the most common of all.
-const HSL: Context = HTTP_SERVER.or(LOCATION);
-const HSL_IF: Context = HSL.or(Context::IF_LOCATION);
-const HSL_LIMIT: Context = HSL.or(Context::LIMIT_EXCEPT);
-const HSL_IF_LIMIT: Context = HSL_IF.or(Context::LIMIT_EXCEPT);
-const LOCATION_IF: Context = LOCATION.or(Context::IF_LOCATION);
-const LOCATION_LIMIT: Context = LOCATION.or(Context::LIMIT_EXCEPT);
-const LOC_IF_LIMIT: Context = LOCATION_IF.or(Context::LIMIT_EXCEPT);
-const SERVER_LOCATION_IF: Context = SERVER.or(LOCATION_IF);
+const HSL: Contexts = HTTP_SERVER.or(LOCATION);
+const HSL_IF: Contexts = HSL.or(Contexts::IF_LOCATION);
+const HSL_LIMIT: Contexts = HSL.or(Contexts::LIMIT_EXCEPT);
+const HSL_IF_LIMIT: Contexts = HSL_IF.or(Contexts::LIMIT_EXCEPT);
+const LOCATION_IF: Contexts = LOCATION.or(Contexts::IF_LOCATION);
+const LOCATION_LIMIT: Contexts = LOCATION.or(Contexts::LIMIT_EXCEPT);
+const LOC_IF_LIMIT: Contexts = LOCATION_IF.or(Contexts::LIMIT_EXCEPT);
+const SERVER_LOCATION_IF: Contexts = SERVER.or(LOCATION_IF);
 /// Where the rewrite module works.
-const REWRITE: Context = SERVER_LOCATION_IF.or(Context::IF_SERVER);
-const HTTP_REWRITE: Context = HTTP.or(REWRITE);
-const STREAM_BOTH: Context = STREAM.or(STREAM_SERVER);
-const MAIL_BOTH: Context = MAIL.or(MAIL_SERVER);
+const REWRITE: Contexts = SERVER_LOCATION_IF.or(Contexts::IF_SERVER);
+const HTTP_REWRITE: Contexts = HTTP.or(REWRITE);
+const STREAM_BOTH: Contexts = STREAM.or(STREAM_SERVER);
+const MAIL_BOTH: Contexts = MAIL.or(MAIL_SERVER);
 
 /// Any number of arguments.
 const MORE: u8 = u8::MAX;
-const NO_ARGS: (Args, Shape) = args(0, 0);
-const ONE: (Args, Shape) = args(1, 1);
-const TWO: (Args, Shape) = args(2, 2);
-const FLAG: (Args, Shape) = typed(1, 1, Value::Flag);
-const NUMBER: (Args, Shape) = typed(1, 1, Value::Number { low: 0, high: u64::MAX });
-const SIZE: (Args, Shape) = typed(1, 1, Value::Size);
+const NO_ARGS: (Args, DirectiveForm) = args(0, 0);
+const ONE: (Args, DirectiveForm) = args(1, 1);
+const TWO: (Args, DirectiveForm) = args(2, 2);
+const FLAG: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Flag);
+const NUMBER: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Number { low: 0, high: u64::MAX });
+const SIZE: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Size);
 /// Rates are sizes a second, or variables that hold one.
-const RATE: (Args, Shape) = typed(1, 1, Value::SizeOrVariable);
-const OFFSET: (Args, Shape) = typed(1, 1, Value::Offset);
-const MSEC: (Args, Shape) = typed(1, 1, Value::Msec);
-const SEC: (Args, Shape) = typed(1, 1, Value::Sec);
-const BUFFERS: (Args, Shape) = typed(2, 2, Value::Buffers);
+const RATE: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::SizeOrVariable);
+const OFFSET: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Offset);
+const MSEC: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Msec);
+const SEC: (Args, DirectiveForm) = typed(1, 1, ArgumentKind::Sec);
+const BUFFERS: (Args, DirectiveForm) = typed(2, 2, ArgumentKind::Buffers);
 
 /// What weir does anyway is what `off` asks for.
 const UNLESS_OFF: Effect = EmergUnless("off");
@@ -118,49 +118,49 @@ const ONCE: bool = true;
 /// More than once in a block, or under conditions that only its module can judge.
 const MANY: bool = false;
 
-const fn typed(min: u8, max: u8, value: Value) -> (Args, Shape) {
-    (Args { min, max, value }, Shape::Statement)
+const fn typed(min: u8, max: u8, value: ArgumentKind) -> (Args, DirectiveForm) {
+    (Args { min, max, value }, DirectiveForm::Statement)
 }
 
-const fn args(min: u8, max: u8) -> (Args, Shape) {
-    typed(min, max, Value::Any)
+const fn args(min: u8, max: u8) -> (Args, DirectiveForm) {
+    typed(min, max, ArgumentKind::Any)
 }
 
-const fn within(low: u64, high: u64) -> (Args, Shape) {
-    typed(1, 1, Value::Number { low, high })
+const fn within(low: u64, high: u64) -> (Args, DirectiveForm) {
+    typed(1, 1, ArgumentKind::Number { low, high })
 }
 
-const fn one_of(words: &'static [&'static str]) -> (Args, Shape) {
-    typed(1, 1, Value::OneOf(words))
+const fn one_of(words: &'static [&'static str]) -> (Args, DirectiveForm) {
+    typed(1, 1, ArgumentKind::OneOf(words))
 }
 
-const fn any_of(words: &'static [&'static str]) -> (Args, Shape) {
-    typed(1, MORE, Value::AnyOf(words))
+const fn any_of(words: &'static [&'static str]) -> (Args, DirectiveForm) {
+    typed(1, MORE, ArgumentKind::AnyOf(words))
 }
 
-const fn up_to(max: u8, words: &'static [&'static str]) -> (Args, Shape) {
-    typed(1, max, Value::AnyOf(words))
+const fn up_to(max: u8, words: &'static [&'static str]) -> (Args, DirectiveForm) {
+    typed(1, max, ArgumentKind::AnyOf(words))
 }
 
-const fn block(min: u8, max: u8) -> (Args, Shape) {
-    (Args { min, max, value: Value::Any }, Shape::Block)
+const fn block(min: u8, max: u8) -> (Args, DirectiveForm) {
+    (Args { min, max, value: ArgumentKind::Any }, DirectiveForm::Block)
 }
 
-const fn lines(min: u8, max: u8) -> (Args, Shape) {
-    (Args { min, max, value: Value::Any }, Shape::Lines)
+const fn lines(min: u8, max: u8) -> (Args, DirectiveForm) {
+    (Args { min, max, value: ArgumentKind::Any }, DirectiveForm::Lines)
 }
 
-const fn raw(count: u8) -> (Args, Shape) {
-    (Args { min: count, max: count, value: Value::Any }, Shape::Raw)
+const fn raw(count: u8) -> (Args, DirectiveForm) {
+    (Args { min: count, max: count, value: ArgumentKind::Any }, DirectiveForm::Raw)
 }
 
 const fn row(
     module: &'static str,
     name: &'static str,
-    contexts: Context,
-    (args, shape): (Args, Shape),
+    contexts: Contexts,
+    (args, shape): (Args, DirectiveForm),
     once: bool,
     effect: Effect,
-) -> Known {
-    Known { name, module, contexts, args, shape, once, effect }
+) -> KnownDirective {
+    KnownDirective { name, module, contexts, args, shape, once, effect }
 }

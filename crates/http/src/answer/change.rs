@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use weir_proto::Span;
-use weir_proto::http1::{Header, HeaderId};
+use weir_proto::http1::{HeaderId, HeaderLine};
 
 use crate::escape::{is_name, within_name};
 use crate::request::Request;
@@ -133,7 +133,7 @@ pub fn set_request(r: &mut Request, name: &[u8], values: &[Vec<u8>]) {
         let (name, value) = (Span::new(at, end), Span::new(end, whole));
         let id = HeaderId::from_name(name.of(&r.buf));
         let head = r.parser.head_mut();
-        head.add_header(Header { name, value, id });
+        head.add_header(HeaderLine { name, value, id });
         head.end = value.end;
     }
     if is_host {

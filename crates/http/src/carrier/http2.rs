@@ -167,7 +167,7 @@ fn end_stream(frames: &mut [u8]) {
     // Those before may be of interim answers; the last HEADERS frame is the one.
     let (mut at, mut last) = (0, None);
     while let Some(head) = FrameHead::read(frames.get(at..).unwrap_or_default()) {
-        if head.kind == frame::Kind::Headers {
+        if head.kind == frame::FrameType::Headers {
             last = Some((at, head));
         }
         at += frame::HEAD + head.len;

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_conf::{Body, Context, Directive, Error, Word};
+use weir_conf::{Contexts, Directive, DirectiveBody, Error, Word};
 use weir_log::{Log, OpenLogs};
 
 use crate::config::scope::Scope;
@@ -43,7 +43,7 @@ pub struct Setup<'a> {
     /// Servers so far, with the addresses that each listens on.
     pub servers: Vec<(Server, Vec<ListenLine>)>,
     /// Files that requests are logged to.
-    pub log_targets: Vec<crate::modules::log::Target>,
+    pub log_targets: Vec<crate::modules::log::LogTarget>,
     /// What was noticed that does not stop the start.
     pub warnings: Vec<Error>,
     locations: Vec<Option<Location>>,
@@ -56,7 +56,7 @@ pub struct Setup<'a> {
     /// `match` blocks.
     pub matches: Vec<Arc<Match>>,
     /// Certificates and keys, each read once.
-    pub pem_files: weir_ssl::Files,
+    pub pem_files: weir_ssl::KeyFiles,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<weir_ssl::ocsp::Stapling>,
     /// Names of `status_zone`s.
@@ -90,7 +90,7 @@ impl<'a> Setup<'a> {
             checks: Vec::new(),
             upstream: None,
             matches: Vec::new(),
-            pem_files: weir_ssl::Files::at(inputs.conf_prefix),
+            pem_files: weir_ssl::KeyFiles::at(inputs.conf_prefix),
             staplings: Vec::new(),
             status_zones: Vec::new(),
             caches: Vec::new(),
@@ -125,8 +125,8 @@ impl<'a> Setup<'a> {
     }
 
     /// The same for what is said of TLS.
-    pub fn tls(&mut self) -> weir_ssl::Reader<'_, 'a, Request> {
-        weir_ssl::Reader {
+    pub fn tls(&mut self) -> weir_ssl::SslReader<'_, 'a, Request> {
+        weir_ssl::SslReader {
             inputs: self.inputs,
             variables: &mut self.variables,
             warnings: &mut self.warnings,
@@ -255,7 +255,7 @@ pub fn configure(
     inputs: Inputs<'_>,
     modules: &'static Modules,
 ) -> Result<(Site, Vec<Error>), Error> {
-    let Body::Block(lines) = &block.body else {
+    let DirectiveBody::Block(lines) = &block.body else {
         return Err(block.error("directive \"http\" has no opening \"{\""));
     };
     let mut setup = Setup::new(inputs, modules);
@@ -267,7 +267,7 @@ pub fn configure(
     core.error_log = inputs.error_log.clone();
     core.root = Root { value: Template::text(&setup.full_name(b"html")), ..Root::default() };
     let place = Place::new(b"", Kind::Server);
-    let mut scope = Scope::new(&mut setup, Context::HTTP, ServerConf::default(), location, place);
+    let mut scope = Scope::new(&mut setup, Contexts::HTTP, ServerConf::default(), location, place);
     scope.read(lines)?;
     let main = scope.location;
     for (server, _) in &setup.servers {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use weir_conf::Spot;
-use weir_conf::{Context, Error, Pos, Word};
+use weir_conf::{Contexts, Error, Pos, Word};
 
 use crate::config::Setup;
 use crate::site::content::Content;
@@ -44,7 +44,7 @@ pub struct Scope<'s, 'a> {
     /// What the whole `http` block shares: variables, upstreams, servers, locations.
     pub setup: &'s mut Setup<'a>,
     /// Where in the grammar this block stands.
-    pub context: Context,
+    pub context: Contexts,
     /// Settings of the server, or of `http` for the servers in it.
     pub server: ServerConf,
     /// Settings of the location, or of the blocks around it.
@@ -60,7 +60,7 @@ impl<'s, 'a> Scope<'s, 'a> {
     /// A block with the settings that it inherits.
     pub fn new(
         setup: &'s mut Setup<'a>,
-        context: Context,
+        context: Contexts,
         server: ServerConf,
         location: LocationConf,
         place: crate::site::location::Place,

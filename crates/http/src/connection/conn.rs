@@ -13,7 +13,7 @@ use weir_log::{Level, Log};
 use weir_proto::proxy_protocol;
 use weir_ssl::server::Shown;
 use weir_sys::tcpinfo::{TcpInfo, tcp_info};
-use weir_tls::{Connection, Secured, Wire};
+use weir_tls::{Secured, TlsConnection, Wire};
 
 use crate::address::Address;
 use crate::modules::ssl::Secure;
@@ -43,7 +43,7 @@ pub struct Facts {
     /// `tcp_nodelay` was asked for.
     nodelay: Cell<bool>,
     /// What a balancer in front said of the client.
-    pub proxy: OnceCell<Arc<proxy_protocol::Header>>,
+    pub proxy: OnceCell<Arc<proxy_protocol::ProxyHeader>>,
 }
 
 /// What the requests of a connection share: its facts, which anything may read, and its transport, which belongs to
@@ -141,7 +141,7 @@ impl Conn {
 
     /// Looks at the state of its TLS, if it has any.
     #[inline]
-    pub fn with_tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
+    pub fn with_tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T> {
         self.wire.tls(look)
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use weir_log::{Cause, Level};
 use weir_proto::Renew;
-use weir_proto::http1::{HeadError, HeadLimits, Progress};
+use weir_proto::http1::{HeadError, HeadLimits, HeadProgress};
 use weir_proto::proxy_protocol;
 
 use super::{CLOSED, Conn, TIMED_OUT, waited_for};
@@ -51,13 +51,13 @@ pub async fn read(r: &mut Request) -> Head {
         if !r.buf.is_empty() {
             let limits = HeadLimits { pause_at_server: several, ..r.server.conf.head_limits };
             match r.parser.parse(&r.buf, &limits) {
-                Ok(Progress::Server) => {
+                Ok(HeadProgress::Server) => {
                     if meaning::select_server(r).is_err() {
                         return undecided(r);
                     }
                     continue;
                 }
-                Ok(Progress::Done) => {
+                Ok(HeadProgress::Done) => {
                     conn.wire().set_deadline(None);
                     if (!several || r.parser.head().server.is_none())
                         && meaning::select_server(r).is_err()
@@ -69,13 +69,13 @@ pub async fn read(r: &mut Request) -> Head {
                     meaning::tell_dropped(r);
                     return Head::Read;
                 }
-                Ok(Progress::More) if r.parser.blank() => {
+                Ok(HeadProgress::More) if r.parser.blank() => {
                     // There is no limit to blank lines before a request, so nothing is kept of them.
                     begun = true;
                     r.buf.clear();
                     r.parser.renew();
                 }
-                Ok(Progress::More) => {}
+                Ok(HeadProgress::More) => {}
                 Err(error) => return refused(r, &error),
             }
         }
@@ -178,7 +178,7 @@ async fn greets_in_http2(
 async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<Instant>) -> bool {
     loop {
         match proxy_protocol::parse(&r.buf) {
-            Ok(proxy_protocol::Progress::Done { header, len }) => {
+            Ok(proxy_protocol::ProxyProgress::Done { header, len }) => {
                 if let Some(header) = header {
                     // Nobody else sets it, and only once.
                     let _ = conn.proxy.set(header.into());
@@ -186,7 +186,7 @@ async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<I
                 r.buf.drain(..len);
                 return true;
             }
-            Ok(proxy_protocol::Progress::More) => {}
+            Ok(proxy_protocol::ProxyProgress::More) => {}
             Err(error) => {
                 r.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
                 return false;

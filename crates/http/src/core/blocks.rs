@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use weir_conf::{Body, Context, Directive, Error, Word};
+use weir_conf::{Contexts, Directive, DirectiveBody, Error, Word};
 
 use crate::config::scope::{Scope, Spot};
 use crate::listen::ListenLine;
@@ -15,7 +15,7 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let id = s.setup.reserve();
     let place = Place { at: Some(d.name.pos), ..Place::new(b"", Kind::Server) };
     let (conf, location) = (s.server.clone(), s.location.inherited(&place.kind));
-    let mut inner = Scope::new(s.setup, Context::SERVER, conf, location, place);
+    let mut inner = Scope::new(s.setup, Contexts::SERVER, conf, location, place);
     inner.read(d.block())?;
     let says_where = inner.has_seen("listen");
     let Scope { setup, mut server, location, place, .. } = inner;
@@ -40,7 +40,7 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
 fn default_listen(d: &Directive) -> Result<Vec<ListenLine>, Error> {
     let port = if rustix::process::geteuid().is_root() { "80" } else { "8000" };
     let word = Word { bytes: port.as_bytes().to_vec(), pos: d.name.pos, quoted: false };
-    let line = Directive { args: vec![word], body: Body::None, ..d.clone() };
+    let line = Directive { args: vec![word], body: DirectiveBody::None, ..d.clone() };
     crate::listen::parse(&line, true, &mut Vec::new())
 }
 
@@ -58,7 +58,7 @@ pub fn location(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
 /// Reads a block of settings into a location of its own that inherits from this scope.
 pub fn open(s: &mut Scope<'_, '_>, d: &Directive, place: Place) -> Result<LocationId, Error> {
     let id = s.setup.reserve();
-    open_reserved(s, d, place, Context::LOCATION, id)?;
+    open_reserved(s, d, place, Contexts::LOCATION, id)?;
     Ok(id)
 }
 
@@ -67,7 +67,7 @@ pub fn open_reserved(
     s: &mut Scope<'_, '_>,
     d: &Directive,
     place: Place,
-    context: Context,
+    context: Contexts,
     id: LocationId,
 ) -> Result<(), Error> {
     let (conf, location) = (s.server.clone(), s.location.inherited(&place.kind));

@@ -414,7 +414,7 @@ pub const DIRECTIVES: &[Directive] = &[
         help: "Name servers for names of upstreams.",
         set: Set::Simple(|s, d| {
             crate::config::scope::Scope::change(&mut s.location.core).resolver =
-                Some(std::sync::Arc::new(weir_resolver::Conf::read(d)?));
+                Some(std::sync::Arc::new(weir_resolver::ResolverConf::read(d)?));
             Ok(())
         }),
     },

@@ -1,6 +1,6 @@
 //! `limit_except`: settings for all methods but some, mostly who may use them.
 
-use weir_conf::{Context, Directive as Line, Error};
+use weir_conf::{Contexts, Directive as Line, Error};
 use weir_proto::http1::Method;
 
 use super::blocks;
@@ -27,7 +27,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     }
     let location = s.setup.reserve();
     let place = Place::new(&s.place.name, Kind::LimitExcept);
-    blocks::open_reserved(s, d, place, Context::LIMIT_EXCEPT, location)?;
+    blocks::open_reserved(s, d, place, Contexts::LIMIT_EXCEPT, location)?;
     let conf = Scope::change(&mut s.location.core);
     conf.limit_except = Some(LimitExcept { allowed, location });
     Ok(())

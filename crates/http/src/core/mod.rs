@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weir_conf::Context;
+use weir_conf::Contexts;
 use weir_proto::http1::{HeaderId, Method};
 
 use crate::config::scope::Scope;
@@ -101,7 +101,7 @@ impl Settings for Conf {
 
     fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
         let core = &scope.location.core;
-        if scope.context == Context::HTTP
+        if scope.context == Contexts::HTTP
             && core.client_body_temp_path.directory.as_os_str().is_empty()
         {
             let path = TempPath::default_in(scope.setup, "client_body_temp");

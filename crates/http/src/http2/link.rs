@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use weir_http2::Peer;
+use weir_http2::PeerState;
 use weir_proto::http2::frame;
 
 use super::stream::{Stream, WrongLength, still_announced};
@@ -72,7 +72,12 @@ impl Deref for Link {
 
 impl Link {
     /// A connection without streams.
-    pub fn new(conn: Rc<Conn>, event_loop: Rc<LoopState>, peer: Peer, ledger: Ledger) -> Rc<Link> {
+    pub fn new(
+        conn: Rc<Conn>,
+        event_loop: Rc<LoopState>,
+        peer: PeerState,
+        ledger: Ledger,
+    ) -> Rc<Link> {
         let server = event_loop.site.default_server(&conn);
         let chunk = event_loop.site.location(server.location).conf.core.http2.chunk_size;
         let chunk = usize::try_from(chunk).unwrap_or(frame::MAX_PAYLOAD);
@@ -133,7 +138,7 @@ impl Link {
     }
 
     /// Takes apart what stays of it, if nobody else has to do with it.
-    pub fn part(self: Rc<Self>) -> Option<(Conn, Peer, Ledger)> {
+    pub fn part(self: Rc<Self>) -> Option<(Conn, PeerState, Ledger)> {
         let Link { conn, shared, ledger, .. } = Rc::into_inner(self)?;
         ledger.resets.borrow_mut().shrink_to_fit();
         Some((Rc::into_inner(conn)?, shared.into_peer(), ledger))

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use weir_engine::{Handle, Idle, Stream, Wake};
-use weir_http2::{Frames, Peer, Seen};
+use weir_http2::{Frames, PeerState, ReaderHistory};
 
 use super::link::{Ledger, Link};
 use super::reader::{History, Reader};
@@ -18,9 +18,9 @@ use crate::event_loop::LoopState;
 struct Parked {
     conn: Resting,
     presence: Presence,
-    peer: Peer,
+    peer: PeerState,
     ledger: Ledger,
-    seen: Seen,
+    seen: ReaderHistory,
     history: History,
 }
 

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use weir_engine::{Either, Wake, breathe, either};
-use weir_http2::{Broken, Frames, Peer, Pipe, Seen};
+use weir_http2::{Broken, Frames, PeerState, Pipe, ReaderHistory};
 use weir_log::Level;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
 use weir_proto::http2::hpack::Decoder;
@@ -74,20 +74,26 @@ impl From<io::Error> for End {
 
 /// Serves a connection to its end; `read` is what was read of it. The connection counts as busy.
 pub async fn serve(conn: Rc<Conn>, presence: Presence, event_loop: Rc<LoopState>, read: Vec<u8>) {
-    let link = Link::new(conn, event_loop, Peer::default(), Ledger::default());
+    let link = Link::new(conn, event_loop, PeerState::default(), Ledger::default());
     link.conn.set_nodelay(&link.conf().core);
     greet(&link);
     // From now on only streams count as work.
     presence.quiet(&link.event_loop);
     let frames = Frames::new(
         Reader::new(link.clone(), History::default()),
-        Seen::nothing(Decoder::default()),
+        ReaderHistory::nothing(Decoder::default()),
     );
     Task { link, presence, frames, pipe: Pipe::new(read), told: false }.live(Wake::Ready).await;
 }
 
 /// Goes on with a connection that was parked.
-pub async fn resume(link: Rc<Link>, presence: Presence, seen: Seen, history: History, why: Wake) {
+pub async fn resume(
+    link: Rc<Link>,
+    presence: Presence,
+    seen: ReaderHistory,
+    history: History,
+    why: Wake,
+) {
     let frames = Frames::new(Reader::new(link.clone(), history), seen);
     let told = why == Wake::Ready;
     Task { link, presence, frames, pipe: Pipe::default(), told }.live(why).await;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use weir_engine::{Chain, Either, either};
-use weir_http2::{Way, wait, wake};
+use weir_http2::{SendWindow, wait, wake};
 use weir_proto::http2::frame::{self, ErrorCode};
 use weir_proto::http2::hpack;
 
@@ -24,7 +24,7 @@ pub struct Stream {
     /// Its number.
     pub id: u32,
     /// What goes.
-    way: Way,
+    way: SendWindow,
     /// What the client may send of its body.
     credit: Cell<i64>,
     /// What it has announced, and not sent.
@@ -58,7 +58,7 @@ impl Stream {
     ) -> Rc<Stream> {
         Rc::new(Stream {
             id,
-            way: Way::new(link.initial_window(), false),
+            way: SendWindow::new(link.initial_window(), false),
             credit: Cell::new(credit),
             announced: Cell::new(announced),
             malformed: Cell::new(false),
@@ -154,7 +154,7 @@ impl weir_http2::Stream for Stream {
         &self.link
     }
 
-    fn way(&self) -> &Way {
+    fn way(&self) -> &SendWindow {
         &self.way
     }
 

@@ -2,7 +2,7 @@
 //! the geoip2 module.
 
 use weir_conf::{Directive as Line, Error};
-use weir_values::geoip::{self, CITY, COUNTRY, Known, ORGANIZATION, Proxies};
+use weir_values::geoip::{self, CITY, COUNTRY, ORGANIZATION, Proxies, VariablePaths};
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::site::module::{Module, Settings};
@@ -70,7 +70,7 @@ pub static CONF: Key<Conf> = Key::new();
 /// The modules: one database, two sets of directives.
 pub const MODULE: Module = Module { name: "http_geoip2", directives: DIRECTIVES, init: |_| {} };
 
-fn known(s: &mut Scope<'_, '_>, d: &Line, variables: Known) -> Result<(), Error> {
+fn known(s: &mut Scope<'_, '_>, d: &Line, variables: VariablePaths) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;
     geoip::known(&mut s.setup.reading(), d, prefix, variables, |r| Some(&CONF.of(r.conf()).proxies))
 }

@@ -1,7 +1,7 @@
 //! Limits how many requests of a key are processed at once. nginx: ngx_http_limit_conn_module.
 
 use weir_conf::{Directive as Line, Error};
-use weir_values::limit_conn::{How, Limits};
+use weir_values::limit_conn::{LimitLogging, Limits};
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::modules::limit_req::refusal::{self, Refusal};
@@ -11,7 +11,7 @@ use crate::site::module::{Module, Settings};
 use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
 
-pub use weir_values::limit_conn::Held;
+pub use weir_values::limit_conn::HeldPlaces;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -83,7 +83,7 @@ pub fn handler(r: &mut Request) -> Step {
     if r.contexts.limit_conn.is_decided() {
         return Step::Next;
     }
-    let how = How { log_level: conf.refusal.log_level, dry_run: conf.refusal.dry_run };
+    let how = LimitLogging { log_level: conf.refusal.log_level, dry_run: conf.refusal.dry_run };
     let (held, step) = match conf.limits.take(r, how) {
         Ok(held) => (held, Step::Next),
         Err(held) => (held, Step::Status(conf.refusal.status)),

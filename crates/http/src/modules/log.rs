@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use weir_conf::{Context, Directive as Line, Error};
+use weir_conf::{Contexts, Directive as Line, Error};
 use weir_values::Template;
-use weir_values::log::{self, Cache, Escape, Files, Logs, Named};
+use weir_values::log::{self, Escape, Files, Logs, NamedLine, OpenLogFiles};
 
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
@@ -14,12 +14,12 @@ use crate::request::Request;
 use crate::site::module::{Module, Settings};
 use crate::site::settings::Key;
 
-pub use weir_values::log::{Conf, Target, Writers};
+pub use weir_values::log::{Conf, LogTarget, Writers};
 
 impl Settings for Conf {
     /// A server for which nothing was said logs to the default file.
     fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if !s.context.meets(Context::SERVER) || !matches!(CONF.of(&s.location).logs, Logs::Unset) {
+        if !s.context.meets(Contexts::SERVER) || !matches!(CONF.of(&s.location).logs, Logs::Unset) {
             return Ok(());
         }
         let path = s.setup.inputs.access_log.to_owned();
@@ -116,7 +116,12 @@ pub fn handler(r: &mut Request) {
 }
 
 /// The line for this request's file; none where what the client says would lead out of the logs' directory.
-fn named(r: &mut Request, name: &Template, cache: Option<Cache>, line: &[u8]) -> Option<Named> {
+fn named(
+    r: &mut Request,
+    name: &Template,
+    cache: Option<OpenLogFiles>,
+    line: &[u8],
+) -> Option<NamedLine> {
     let file = name.eval(r).into_owned();
     if files::climbs(r, &file, name) {
         return None;
@@ -125,7 +130,7 @@ fn named(r: &mut Request, name: &Template, cache: Option<Cache>, line: &[u8]) ->
     let core = &r.conf().core;
     let mut root = Vec::new();
     core.root_into(r, &mut root);
-    Some(Named { path: path(file), root: Some(path(root)), cache, line: line.to_vec() })
+    Some(NamedLine { path: path(file), root: Some(path(root)), cache, line: line.to_vec() })
 }
 
 #[cfg(test)]

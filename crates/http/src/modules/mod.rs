@@ -165,7 +165,7 @@ pub struct Contexts {
     /// What `limit_req` came to.
     pub limit_req: Option<limit_req::Status>,
     /// What `limit_conn` came to, and the places that the request takes.
-    pub limit_conn: limit_conn::Held,
+    pub limit_conn: limit_conn::HeldPlaces,
     /// What is known of the servers that the request was passed to.
     pub upstream: crate::upstream::Context,
     /// `$secure_link_expires`

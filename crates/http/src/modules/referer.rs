@@ -7,7 +7,7 @@ use weir_proto::http1::HeaderId;
 
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::names::{Names, ServerName};
+use crate::names::{ServerName, WildcardNames};
 use crate::regex::Regex;
 use crate::request::Request;
 use crate::site::module::{Module, Settings};
@@ -29,7 +29,7 @@ pub struct Conf {
 struct Table {
     /// Hosts, each with what its paths must begin with.
     hosts: Vec<(ServerName, Vec<u8>)>,
-    names: Arc<Names<Vec<u8>>>,
+    names: Arc<WildcardNames<Vec<u8>>>,
     /// The server's names that are patterns.
     server_names: Vec<Regex>,
     /// Patterns for what follows the scheme.
@@ -146,7 +146,7 @@ impl Table {
 
     /// Puts the hosts where they are found; gives back the index of one that is there twice.
     fn arrange(&mut self) -> Option<usize> {
-        let mut names = Names::default();
+        let mut names = WildcardNames::default();
         let mut twice = None;
         for (at, (name, path)) in self.hosts.iter().enumerate() {
             if !names.add(name, path.clone()) {

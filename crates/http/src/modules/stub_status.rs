@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use weir_conf::Error;
 use weir_log::Sink;
-use weir_metrics::{Metric, Page};
+use weir_metrics::{Metric, MetricsPage};
 use weir_proto::http1::Method;
 use weir_values::status;
 
@@ -109,7 +109,7 @@ impl Form {
             Form::Prometheus => {
                 (b"text/plain; version=0.0.4".as_slice(), page(r).prometheus().into())
             }
-            Form::Json => (b"application/json".as_slice(), json_text(r, Page::json).into()),
+            Form::Json => (b"application/json".as_slice(), json_text(r, MetricsPage::json).into()),
             Form::Log => (b"text/plain".as_slice(), log(r)),
         };
         answer(r, kind, text)
@@ -117,13 +117,13 @@ impl Form {
 }
 
 /// What `weir_status json` answers, with times as `of` shows them.
-pub(super) fn json_text(r: &Request, of: fn(&Page) -> String) -> String {
+pub(super) fn json_text(r: &Request, of: fn(&MetricsPage) -> String) -> String {
     of(&page(r))
 }
 
 /// All figures of the server.
-fn page(r: &Request) -> Page {
-    let mut page = Page::new();
+fn page(r: &Request) -> MetricsPage {
+    let mut page = MetricsPage::new();
     if let Some(shown) = r.event_loop.shown.get() {
         shown(&mut page);
     }

@@ -23,7 +23,7 @@ use crate::upstream::driver::Target;
 use crate::upstream::pass::{self, By, Pass};
 use crate::upstream::passing::passing_directives;
 use crate::upstream::store::store_directives;
-use crate::upstream::tls::{Needed, Secure, tls_directive, tls_directives};
+use crate::upstream::tls::{Needed, UpstreamTls, tls_directive, tls_directives};
 
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
@@ -190,7 +190,7 @@ impl Dialect for Uwsgi {
         self.scheme
     }
 
-    fn secure(&self, r: &mut Request) -> Option<Secure> {
+    fn secure(&self, r: &mut Request) -> Option<UpstreamTls> {
         if self.scheme == PLAIN {
             return None;
         }

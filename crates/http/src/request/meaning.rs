@@ -1,7 +1,7 @@
 //! What a head means, once it is read: server, path, framing of the body, keep-alive.
 
 use weir_log::Level;
-use weir_proto::http1::{BodyDecoder, Connection, HeaderId, Method, Version};
+use weir_proto::http1::{BodyDecoder, ConnectionHeader, HeaderId, Method, Version};
 
 use crate::request::Request;
 
@@ -52,9 +52,9 @@ pub fn accept(r: &mut Request) {
     r.keepalive = match head.connection {
         // What follows may be meant for a tunnel's other end.
         _ if r.method == Method::Connect => false,
-        Connection::Close => false,
-        Connection::KeepAlive => true,
-        Connection::Unspecified => head.version >= Version::Http11,
+        ConnectionHeader::Close => false,
+        ConnectionHeader::KeepAlive => true,
+        ConnectionHeader::Unspecified => head.version >= Version::Http11,
     };
 }
 

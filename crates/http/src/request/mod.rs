@@ -28,7 +28,7 @@ use crate::site::location::Location;
 use crate::site::settings::LocationConf;
 use crate::site::{Server, Site};
 use crate::subrequest::{Family, Sub};
-use crate::variables::Values;
+use crate::variables::VariableValues;
 
 /// One request, from its head's first byte to its log line.
 pub struct Request {
@@ -79,7 +79,7 @@ pub struct Request {
     /// Groups of the last regular expression.
     pub captures: Captures,
     /// Kept values of variables.
-    pub values: Values,
+    pub values: VariableValues,
     /// States that modules keep for the request.
     pub contexts: Contexts,
 
@@ -129,7 +129,7 @@ struct Room {
     args: Vec<u8>,
     host: Vec<u8>,
     captures: Captures,
-    values: Values,
+    values: VariableValues,
     response: Response,
     output: Output,
 }
@@ -406,7 +406,7 @@ fn renew_room(
     parser: &mut RequestParser,
     texts: [&mut Vec<u8>; 3],
     captures: &mut Captures,
-    values: &mut Values,
+    values: &mut VariableValues,
     response: &mut Response,
     output: &mut Output,
 ) {

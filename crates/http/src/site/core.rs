@@ -15,7 +15,7 @@ use crate::files::symlinks::Symlinks;
 use crate::files::temp_file::TempPath;
 use crate::site::content::Content;
 use crate::site::location::LocationId;
-use weir_resolver::Conf as Resolver;
+use weir_resolver::ResolverConf as Resolver;
 use weir_values::Template;
 
 /// Settings of a location.

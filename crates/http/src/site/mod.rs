@@ -26,7 +26,7 @@ use crate::variables::Variables;
 use location::{Location, LocationId};
 use server::ServerConf;
 use weir_values::doing::Usual;
-use weir_values::endpoints::{Bound, Group, bind, gather};
+use weir_values::endpoints::{AddressGroup, BoundSocket, bind, gather};
 
 /// One `server` block.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Server {
 pub struct Site {
     sockets: Vec<Listen>,
     /// For each socket.
-    bound: Vec<Bound<Endpoint>>,
+    bound: Vec<BoundSocket<Endpoint>>,
     servers: Vec<Server>,
     locations: Vec<Location>,
     /// All variables.
@@ -82,7 +82,7 @@ pub struct Site {
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
     /// Files that requests are logged to.
-    pub log_targets: Vec<crate::modules::log::Target>,
+    pub log_targets: Vec<crate::modules::log::LogTarget>,
 }
 
 /// What a site is put together from.
@@ -114,7 +114,7 @@ pub struct Parts {
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
     /// Files that requests are logged to.
-    pub log_targets: Vec<crate::modules::log::Target>,
+    pub log_targets: Vec<crate::modules::log::LogTarget>,
     /// `server_names_hash_bucket_size`, where it was set.
     pub names_bucket: Option<u64>,
 }
@@ -279,7 +279,7 @@ impl Site {
 }
 
 /// Who wants TLS must have something to show: the default server, or each where that one refuses.
-fn check_certificates(group: &Group<'_>, servers: &[Server]) -> Result<(), Error> {
+fn check_certificates(group: &AddressGroup<'_>, servers: &[Server]) -> Result<(), Error> {
     let of = |id: &ServerId| servers.get(id.0 as usize);
     let default = group.default.as_ref().or(group.servers.first()).and_then(of);
     let all = group.servers.iter().filter_map(of);

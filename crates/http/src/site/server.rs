@@ -23,7 +23,7 @@ pub struct ServerConf {
     /// `server_name`, so far.
     pub names: Vec<ServerName>,
     /// The server's TLS.
-    pub ssl: Option<std::sync::Arc<weir_ssl::server::Context>>,
+    pub ssl: Option<std::sync::Arc<weir_ssl::server::ServerContext>>,
     /// `connection_pool_size`
     pub connection_pool: u64,
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use weir_engine::Handle;
 use weir_proto::Renew as _;
-use weir_proto::http1::Header;
+use weir_proto::http1::HeaderLine;
 use weir_upstream::{Group, Peer};
 
 use super::http::Vars;
@@ -80,7 +80,7 @@ pub struct Context {
     /// The bytes of the last head.
     pub head: Vec<u8>,
     /// Its header lines, in these bytes.
-    pub headers: Vec<Header>,
+    pub headers: Vec<HeaderLine>,
     /// Trailers of the answer.
     pub trailers: Headers,
     /// What log lines say of the upstream.

@@ -15,14 +15,14 @@ use weir_upstream::{Connection, Peer, Tag};
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
 use super::passing::Passing;
-use super::tls::{self, Secure};
+use super::tls::{self, UpstreamTls};
 use crate::request::Request;
 
 /// What a connection must be to serve this request. With `local` it is one that the same place opened.
 pub fn tag(
     r: &mut Request,
     passing: &'static Passing,
-    secure: Option<&Secure>,
+    secure: Option<&UpstreamTls>,
     local: bool,
 ) -> Tag {
     let secured = secure.map_or(0, |secure| secure.tag);
@@ -36,7 +36,7 @@ pub async fn connect(
     r: &mut Request,
     passing: &Passing,
     peer: &Arc<Peer>,
-    secure: Option<&Secure>,
+    secure: Option<&UpstreamTls>,
     tag: Tag,
     shared: bool,
 ) -> Result<Box<Connection>, Fault> {

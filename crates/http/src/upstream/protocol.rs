@@ -4,9 +4,9 @@ use bytes::Bytes;
 use weir_engine::Chain;
 use weir_log::Level;
 use weir_proto::Span;
-use weir_proto::http1::Header;
+use weir_proto::http1::HeaderLine;
 
-use super::tls::Secure;
+use super::tls::UpstreamTls;
 
 use crate::answer::headers::Headers;
 use crate::body::Body;
@@ -31,7 +31,7 @@ pub struct Answer {
     /// Status and reason as sent; `None` for the usual ones.
     pub status_line: Option<Span>,
     /// The header lines, in order.
-    pub headers: Vec<Header>,
+    pub headers: Vec<HeaderLine>,
     /// Where the body begins.
     pub end: usize,
     /// The length of the body, if it is told.
@@ -46,7 +46,7 @@ pub enum Found {
     /// The head is not complete.
     More,
     /// A head that is only a hint (103), or of no interest: its header lines, and where what follows begins.
-    Hints(Vec<Header>, usize),
+    Hints(Vec<HeaderLine>, usize),
     /// The head.
     Head(Answer),
 }
@@ -108,7 +108,7 @@ pub trait Reader {
     fn has_body(&mut self, r: &Request, answer: &Answer) -> bool;
 
     /// The lines of a head that failed, as far as they were understood.
-    fn lines(&mut self) -> Vec<Header> {
+    fn lines(&mut self) -> Vec<HeaderLine> {
         Vec::new()
     }
 
@@ -142,7 +142,7 @@ pub trait Protocol {
     fn scheme(&self) -> &'static str;
 
     /// How to open TLS to the server, where it is spoken to in that.
-    fn secure(&self, _r: &mut Request) -> Option<Secure> {
+    fn secure(&self, _r: &mut Request) -> Option<UpstreamTls> {
         None
     }
 

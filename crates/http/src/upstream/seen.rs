@@ -2,7 +2,7 @@
 
 use weir_log::Level;
 use weir_proto::Span;
-use weir_proto::http1::{Header, HeaderId, Version};
+use weir_proto::http1::{HeaderId, HeaderLine, Version};
 
 use super::fault::{CLIENT_GONE, Fault};
 use super::passing::Passing;
@@ -135,7 +135,7 @@ pub fn forget_duplicates(r: &mut Request) {
         return;
     }
     let headers = std::mem::take(&mut r.contexts.upstream.headers);
-    let mut kept: Vec<Header> = Vec::with_capacity(headers.len());
+    let mut kept: Vec<HeaderLine> = Vec::with_capacity(headers.len());
     for header in headers {
         match kept.iter().find(|first| single(header.id) != 0 && first.id == header.id) {
             Some(first) => duplicate(r, &header, first),
@@ -157,7 +157,7 @@ fn single(id: HeaderId) -> u64 {
     }
 }
 
-fn duplicate(r: &Request, header: &Header, first: &Header) {
+fn duplicate(r: &Request, header: &HeaderLine, first: &HeaderLine) {
     let head = &r.contexts.upstream.head;
     let text = |span: Span| String::from_utf8_lossy(span.of(head));
     r.log(
@@ -252,14 +252,14 @@ fn last_modified(r: &mut Request, line: &Line<'_>) {
 pub async fn hints(
     r: &mut Request,
     passing: &Passing,
-    headers: &[Header],
+    headers: &[HeaderLine],
     buf: &[u8],
 ) -> Result<(), Fault> {
     if !wants_hints(r) {
         return Ok(());
     }
     let passed =
-        |h: &&Header| !passing.hidden.contains(h.id, h.name.of(buf)) && !is_hop_by_hop(h.id);
+        |h: &&HeaderLine| !passing.hidden.contains(h.id, h.name.of(buf)) && !is_hop_by_hop(h.id);
     let mut fields = headers.iter().filter(passed).peekable();
     if fields.peek().is_none() {
         return Ok(());

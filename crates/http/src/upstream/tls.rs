@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use weir_engine::Stream;
 use weir_log::{Cause, Level};
-pub use weir_ssl::client::{Needed, Secure, Settings};
+pub use weir_ssl::client::{Needed, Settings, UpstreamTls};
 use weir_tls::{HandshakeError, Secured};
 use weir_upstream::fault::blame_handshake;
 
@@ -29,9 +29,11 @@ macro_rules! tls_directive {
             name: $name,
             help: $help,
             set: $crate::config::scope::Set::Simple(|s, d| {
-                let set: weir_ssl::Set<$crate::request::Request, $crate::upstream::tls::Settings> =
-                    $set;
-                let said = weir_ssl::Said { line: d, first: s.first(d) };
+                let set: weir_ssl::SetDirective<
+                    $crate::request::Request,
+                    $crate::upstream::tls::Settings,
+                > = $set;
+                let said = weir_ssl::DirectiveUse { line: d, first: s.first(d) };
                 let passing = &mut $key.change(&mut s.location).passing;
                 set(std::sync::Arc::make_mut(&mut passing.tls), said, &mut s.setup.tls())
             }),
@@ -45,7 +47,7 @@ pub async fn handshake(
     r: &Request,
     passing: &Passing,
     stream: &Stream,
-    secure: &Secure,
+    secure: &UpstreamTls,
 ) -> Result<Secured, Fault> {
     let client = secure.client(&r.event_loop.handle, &r.event_loop.upstream_certificates).await;
     let client = client.map_err(|text| {

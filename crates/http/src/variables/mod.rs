@@ -5,7 +5,7 @@ use std::fmt::Arguments;
 use weir_engine::Handle;
 use weir_log::Level;
 use weir_proto::http1::HeaderId;
-use weir_proto::proxy_protocol::Header;
+use weir_proto::proxy_protocol::ProxyHeader;
 use weir_values::{Get, Identity, Subject};
 
 use crate::address::Address;
@@ -17,7 +17,7 @@ mod prefixed;
 
 pub use builtin::{body_bytes, credentials, status};
 pub use prefixed::{joined, same_name};
-pub use weir_values::{NotStored, Values, VariableId};
+pub use weir_values::{NotStored, VariableId, VariableValues};
 
 /// The variables of a site.
 pub type Variables = weir_values::Variables<Request>;
@@ -42,7 +42,7 @@ impl Subject for Request {
     }
 
     #[inline]
-    fn values(&mut self) -> &mut Values {
+    fn values(&mut self) -> &mut VariableValues {
         &mut self.values
     }
 
@@ -63,7 +63,7 @@ impl Subject for Request {
         self.conn.local()
     }
 
-    fn proxy(&self) -> Option<&Header> {
+    fn proxy(&self) -> Option<&ProxyHeader> {
         self.conn.proxy.get().map(|header| &**header)
     }
 

@@ -1,6 +1,6 @@
 //! The advice, and its reasons in words.
 
-use super::measure::Measured;
+use super::measure::MeasuredSetup;
 
 /// One that is no more than this share above the best in its worse situation may stay.
 const SMALL: f64 = 1.1;
@@ -12,15 +12,15 @@ struct Best {
 }
 
 impl Best {
-    fn of(all: &[&Measured]) -> Best {
-        let least = |of: fn(&Measured) -> f64| {
+    fn of(all: &[&MeasuredSetup]) -> Best {
+        let least = |of: fn(&MeasuredSetup) -> f64| {
             all.iter().map(|m| of(m)).fold(f64::INFINITY, f64::min).max(1e-9)
         };
         Best { overload: least(|m| m.overload), kept: least(|m| m.kept) }
     }
 
     /// How far it is from the best where it is farthest.
-    fn badness(&self, m: &Measured) -> f64 {
+    fn badness(&self, m: &MeasuredSetup) -> f64 {
         (m.overload / self.overload).max(m.kept / self.kept)
     }
 }
@@ -29,8 +29,8 @@ impl Best {
 /// against the best there. `change` says how to come from what the configuration has to a way.
 pub(super) fn advice(
     server: &str,
-    ways: &[&Measured],
-    change: impl Fn(&Measured) -> String,
+    ways: &[&MeasuredSetup],
+    change: impl Fn(&MeasuredSetup) -> String,
 ) -> String {
     let best = Best::of(ways);
     let Some(first) = ways.iter().min_by(|a, b| best.badness(a).total_cmp(&best.badness(b))) else {
@@ -63,7 +63,7 @@ pub(super) fn advice(
 }
 
 /// What an nginx does that reads the same configuration: for those who have one and not yet a weir.
-pub(super) fn beside_nginx(ways: &[&Measured]) -> Option<String> {
+pub(super) fn beside_nginx(ways: &[&MeasuredSetup]) -> Option<String> {
     let now = ways.iter().find(|m| m.now)?;
     let nginx = ways.iter().find(|m| m.policy == "rotate").filter(|m| !m.now)?;
     Some(format!(
@@ -74,7 +74,7 @@ pub(super) fn beside_nginx(ways: &[&Measured]) -> Option<String> {
     ))
 }
 
-fn figures(way: &Measured) -> String {
+fn figures(way: &MeasuredSetup) -> String {
     format!(
         "When all workers are overloaded, 99 of 100 requests are answered within {:.1} ms, and within {:.1} ms on \
          connections that stay.",
@@ -91,7 +91,7 @@ fn times(now: f64, then: f64) -> String {
 }
 
 /// What is wrong with the way that the configuration has.
-fn why(now: &Measured, first: &Measured) -> String {
+fn why(now: &MeasuredSetup, first: &MeasuredSetup) -> String {
     let landed = format!(
         "Of the connections that stay, one worker had {} (with {}: {})",
         now.most, first.setting, first.most
@@ -117,14 +117,14 @@ fn why(now: &Measured, first: &Measured) -> String {
 mod tests {
     use super::*;
 
-    fn way(policy: &str, overload: f64, kept: f64) -> Measured {
+    fn way(policy: &str, overload: f64, kept: f64) -> MeasuredSetup {
         let (label, setting) = (String::new(), format!("accept_balance {policy}"));
         let (policy, program) = (policy.to_owned(), "weir".to_owned());
         let (deviation, most, now) = (1.0, 9, false);
-        Measured { program, label, policy, setting, now, overload, deviation, kept, most }
+        MeasuredSetup { program, label, policy, setting, now, overload, deviation, kept, most }
     }
 
-    fn ways(now: &str) -> Vec<Measured> {
+    fn ways(now: &str) -> Vec<MeasuredSetup> {
         let mut all =
             vec![way("rotate", 36.0, 30.0), way("reuseport", 120.0, 10.0), way("fair", 37.0, 9.0)];
         all.iter_mut().for_each(|way| way.now = way.policy == now);
@@ -133,7 +133,7 @@ mod tests {
 
     fn advised(now: &str) -> String {
         let all = ways(now);
-        let ways: Vec<&Measured> = all.iter().collect();
+        let ways: Vec<&MeasuredSetup> = all.iter().collect();
         advice("weir", &ways, |to| format!("Change to {}.", to.policy))
     }
 

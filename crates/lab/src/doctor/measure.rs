@@ -5,8 +5,8 @@ use std::time::Duration;
 use weir_bench::Closing;
 
 use crate::lab::{Lab, Traffic};
-use crate::program::{Setup, Subject, Work};
-use crate::running::Running;
+use crate::program::{HandlerWork, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 /// How long a request blocks its loop.
 pub(super) const WORK: Duration = Duration::from_millis(2);
@@ -17,7 +17,7 @@ pub(super) const CROWD: usize = 16;
 pub(super) const KEPT: usize = 3;
 
 /// One way to accept.
-pub(super) struct Way {
+pub(super) struct AcceptSetup {
     pub(super) subject: Subject,
     /// What other experiments call it.
     pub(super) label: String,
@@ -30,7 +30,7 @@ pub(super) struct Way {
 }
 
 /// One way to accept, measured.
-pub(super) struct Measured {
+pub(super) struct MeasuredSetup {
     /// The server that it was measured on.
     pub(super) program: String,
     pub(super) label: String,
@@ -46,10 +46,10 @@ pub(super) struct Measured {
     pub(super) most: u64,
 }
 
-impl Measured {
+impl MeasuredSetup {
     /// The better of both in each situation: what a machine does beside makes things only worse.
-    pub(super) fn better(self, other: Measured) -> Measured {
-        Measured {
+    pub(super) fn better(self, other: MeasuredSetup) -> MeasuredSetup {
+        MeasuredSetup {
             overload: self.overload.min(other.overload),
             deviation: self.deviation.min(other.deviation),
             kept: self.kept.min(other.kept),
@@ -63,22 +63,27 @@ impl Measured {
 pub(super) fn measure(
     lab: &Lab,
     (processes, threads): (usize, usize),
-    way: &Way,
-) -> Result<Measured, String> {
+    way: &AcceptSetup,
+) -> Result<MeasuredSetup, String> {
     let loops = processes * threads;
-    let setup =
-        Setup { processes, threads, work: Some(Work::Sleep(WORK)), log: true, ..Setup::default() };
+    let setup = ServerSetup {
+        processes,
+        threads,
+        work: Some(HandlerWork::Sleep(WORK)),
+        log: true,
+        ..ServerSetup::default()
+    };
     let time = lab.size(Duration::from_secs(3), Duration::from_millis(300));
     lab.step(&format!("{}: more clients than it can serve", way.subject.label));
     lab.bar.inc(1);
-    let server = Running::start(&way.subject, &setup)?;
+    let server = RunningServer::start(&way.subject, &setup)?;
     let load = Traffic::closed(loops * CROWD, Closing::Always, time);
     let tally = lab.load(&server, &load, &mut |_| {})?.tally;
     let (overload, deviation) = (tally.percentile(99.0), tally.log2.deviation());
     drop(server);
     lab.step(&format!("{}: connections that stay", way.subject.label));
     lab.bar.inc(1);
-    let server = Running::start(&way.subject, &setup)?;
+    let server = RunningServer::start(&way.subject, &setup)?;
     server.warm_up(loops + 2)?;
     let load = Traffic {
         connect_first: Some(APART),
@@ -87,7 +92,17 @@ pub(super) fn measure(
     let kept = lab.load(&server, &load, &mut |_| {})?.tally.percentile(99.0);
     let most = server.served()?.connections.into_values().max().unwrap_or(0);
     let program = way.subject.program.name.clone();
-    let Way { label, policy, setting, now, .. } = way;
+    let AcceptSetup { label, policy, setting, now, .. } = way;
     let (label, policy, setting) = (label.clone(), policy.clone(), setting.clone());
-    Ok(Measured { program, label, policy, setting, now: *now, overload, deviation, kept, most })
+    Ok(MeasuredSetup {
+        program,
+        label,
+        policy,
+        setting,
+        now: *now,
+        overload,
+        deviation,
+        kept,
+        most,
+    })
 }

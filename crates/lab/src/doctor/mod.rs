@@ -9,10 +9,10 @@ use std::process::Command;
 
 use weir_conf::Sources;
 
-use self::measure::{CROWD, KEPT, Measured, WORK, Way, measure};
-use self::shape::{Shape, shape};
+use self::measure::{AcceptSetup, CROWD, KEPT, MeasuredSetup, WORK, measure};
+use self::shape::{LoopSetup, shape};
 use crate::experiments::MAIN;
-use crate::finding::{Finding, Table, wrap};
+use crate::finding::{LabFinding, Table, wrap};
 use crate::lab::Lab;
 use crate::program::{Family, Program, Subject};
 
@@ -59,7 +59,7 @@ pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
         }
         measured.push(best);
     }
-    let change = |to: &Measured| change(&shape, &tree.sources, &path, to);
+    let change = |to: &MeasuredSetup| change(&shape, &tree.sources, &path, to);
     out += &finding(&shape, rounds, &measured, change).text();
     Ok(out)
 }
@@ -82,7 +82,7 @@ fn checked(program: &Program, conf: &Path) -> Result<(), String> {
 }
 
 /// What was read from the configuration.
-fn told(shape: &Shape, sources: &Sources, conf: &Path) -> String {
+fn told(shape: &LoopSetup, sources: &Sources, conf: &Path) -> String {
     let said = match &shape.said {
         Some(said) => {
             let by = if said.words == "accept_balance" { "" } else { ", by weir's name" };
@@ -109,7 +109,7 @@ fn counted(n: usize, one: &str, more: &str) -> String {
 }
 
 /// What to compare: of weir the policies that differ most and its own, of nginx all it has.
-fn ways(lab: &Lab, shape: &Shape) -> Result<Vec<Way>, String> {
+fn ways(lab: &Lab, shape: &LoopSetup) -> Result<Vec<AcceptSetup>, String> {
     let mut all = Vec::new();
     for program in &lab.programs {
         match program.family {
@@ -118,7 +118,7 @@ fn ways(lab: &Lab, shape: &Shape) -> Result<Vec<Way>, String> {
                 if !policies.iter().any(|(_, policy)| *policy == shape.policy) {
                     policies.insert(0, ("as it is", &shape.policy));
                 }
-                all.extend(policies.into_iter().map(|(label, policy)| Way {
+                all.extend(policies.into_iter().map(|(label, policy)| AcceptSetup {
                     subject: program.policy(label, policy),
                     label: label.to_owned(),
                     policy: policy.to_owned(),
@@ -130,7 +130,7 @@ fn ways(lab: &Lab, shape: &Shape) -> Result<Vec<Way>, String> {
                 // Of accept_balance nginx knows nothing.
                 let now = OF_NGINX.iter().map(|way| way.2).find(|policy| *policy == shape.policy);
                 let now = now.unwrap_or("rotate");
-                all.extend(OF_NGINX.iter().map(|(subject, setting, policy)| Way {
+                all.extend(OF_NGINX.iter().map(|(subject, setting, policy)| AcceptSetup {
                     subject: subject(program),
                     label: subject(program).label,
                     policy: (*policy).to_owned(),
@@ -156,25 +156,25 @@ fn ways(lab: &Lab, shape: &Shape) -> Result<Vec<Way>, String> {
 }
 
 /// Processes and loops of each, as many as a small machine can play.
-fn played(shape: &Shape) -> (usize, usize) {
+fn played(shape: &LoopSetup) -> (usize, usize) {
     let processes = shape.processes.min(MOST);
     (processes, shape.threads.min((MOST / processes).max(1)))
 }
 
 /// The advice first, then what it rests on.
 fn finding(
-    shape: &Shape,
+    shape: &LoopSetup,
     rounds: usize,
-    all: &[Measured],
-    change: impl Fn(&Measured) -> String,
-) -> Finding {
-    let mut finding = Finding::default();
+    all: &[MeasuredSetup],
+    change: impl Fn(&MeasuredSetup) -> String,
+) -> LabFinding {
+    let mut finding = LabFinding::default();
     let (processes, threads) = played(shape);
     let (loops, asked) = (processes * threads, shape.processes * shape.threads);
     let mut servers: Vec<&str> = all.iter().map(|m| m.program.as_str()).collect();
     servers.dedup();
     for server in &servers {
-        let ways: Vec<&Measured> = all.iter().filter(|m| m.program == *server).collect();
+        let ways: Vec<&MeasuredSetup> = all.iter().filter(|m| m.program == *server).collect();
         finding.remark(&advice::advice(server, &ways, &change));
         let is_weirs_default = shape.said.is_none() && ways.iter().any(|m| m.policy == "fair");
         if is_weirs_default
@@ -211,7 +211,7 @@ fn finding(
 }
 
 /// How to come from what the configuration has to another way.
-fn change(shape: &Shape, sources: &Sources, conf: &Path, to: &Measured) -> String {
+fn change(shape: &LoopSetup, sources: &Sources, conf: &Path, to: &MeasuredSetup) -> String {
     let place = shape.said.as_ref().map(|said| (said.words, said.place(sources, conf)));
     let away = match &place {
         Some(("listen ... reuseport", place)) => {
@@ -234,7 +234,7 @@ fn change(shape: &Shape, sources: &Sources, conf: &Path, to: &Measured) -> Strin
     if text.is_empty() { text } else { format!("{first}{}.", letters.as_str()) }
 }
 
-fn table(measured: &[Measured]) -> Table {
+fn table(measured: &[MeasuredSetup]) -> Table {
     let heads =
         ["", "known as", "overload p99 ms", "deviation", "kept p99 ms", "most on one worker"];
     let mut table = Table::new(&heads);

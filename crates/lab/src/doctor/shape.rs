@@ -6,23 +6,23 @@ use weir_conf::{Directive, Pos, Sources};
 
 /// What a configuration says about its loops.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct LoopSetup {
     pub(crate) processes: usize,
     pub(crate) threads: usize,
     /// The policy that it comes to, by weir's name.
     pub(crate) policy: String,
     /// The words that say so; none: the default.
-    pub(super) said: Option<Said>,
+    pub(super) said: Option<ConfiguredWords>,
 }
 
 /// Words of the configuration.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ConfiguredWords {
     pub(super) words: &'static str,
     at: Pos,
 }
 
-impl Said {
+impl ConfiguredWords {
     /// Where they stand, by a path from the configuration's directory.
     pub(super) fn place(&self, sources: &Sources, conf: &Path) -> String {
         let Some(source) = sources.get(self.at.file) else { return String::new() };
@@ -34,7 +34,7 @@ impl Said {
 
 /// Reads a configuration as weir would: `accept_balance`, or nginx's own words for the same. An address
 /// with `reuseport` has its queues whatever else is said.
-pub(crate) fn shape(main: &[Directive]) -> Shape {
+pub(crate) fn shape(main: &[Directive]) -> LoopSetup {
     let find = |list: &[Directive], name: &str| {
         let found = list.iter().find(|d| d.name.is(name))?;
         Some((found.arg(0)?.lossy().into_owned(), found.end))
@@ -48,15 +48,20 @@ pub(crate) fn shape(main: &[Directive]) -> Shape {
     let events =
         main.iter().find(|d| d.name.is("events")).map(Directive::block).unwrap_or_default();
     let (policy, said) = if let Some(at) = reuseport(main) {
-        ("reuseport".to_owned(), Some(Said { words: "listen ... reuseport", at }))
+        ("reuseport".to_owned(), Some(ConfiguredWords { words: "listen ... reuseport", at }))
     } else if let Some((policy, at)) = find(events, "accept_balance") {
-        (policy, Some(Said { words: "accept_balance", at }))
+        (policy, Some(ConfiguredWords { words: "accept_balance", at }))
     } else if let Some((_, at)) = find(events, "accept_mutex").filter(|(word, _)| word == "on") {
-        ("mutex".to_owned(), Some(Said { words: "accept_mutex on", at }))
+        ("mutex".to_owned(), Some(ConfiguredWords { words: "accept_mutex on", at }))
     } else {
         ("fair".to_owned(), None)
     };
-    Shape { processes: count("worker_processes"), threads: count("worker_threads"), policy, said }
+    LoopSetup {
+        processes: count("worker_processes"),
+        threads: count("worker_threads"),
+        policy,
+        said,
+    }
 }
 
 /// The first `listen` that asks for a queue for each worker. Those for datagrams are another matter.

@@ -7,10 +7,10 @@ use weir_bench::Closing;
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::{Lab, Traffic};
-use crate::program::{Family, Setup};
-use crate::running::Running;
+use crate::program::{Family, ServerSetup};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "backends",
@@ -35,14 +35,14 @@ const TO_ACCEPT: Duration = Duration::from_secs(60);
 /// Descriptors of this process that are not for idle connections.
 const OTHERS: u64 = 200;
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let room = limit.map_or(usize::MAX, |n| n.saturating_sub(OTHERS) as usize);
     let all = lab.size(vec![10, 100, 1000, 10_000], vec![10, 100]);
     let sizes: Vec<usize> = all.into_iter().filter(|&n| n <= room).collect();
     let time = lab.size(Duration::from_millis(1200), Duration::from_millis(300));
     let load = Traffic::closed(10, Closing::Never, time);
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     let heads: Vec<String> = sizes.iter().map(|n| format!("{n} idle")).collect();
     let heads: Vec<&str> = std::iter::once("").chain(heads.iter().map(String::as_str)).collect();
     let mut table = Table::new(&heads);
@@ -56,7 +56,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
                 Family::Haproxy => program.haproxy()[0].clone(),
             };
             let label = format!("{}, {name}", program.name);
-            let setup = Setup { processes: 1, events: line, ..Setup::default() };
+            let setup = ServerSetup { processes: 1, events: line, ..ServerSetup::default() };
             let (mut cells, mut values) = (vec![label.clone()], Vec::new());
             for &idle in &sizes {
                 lab.step(&format!("{label}, {idle} idle connections"));
@@ -65,7 +65,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
                     values.push(0.0);
                     continue;
                 }
-                let Ok(server) = Running::start(&subject, &setup) else {
+                let Ok(server) = RunningServer::start(&subject, &setup) else {
                     // Built without it, or the kernel has none.
                     cells.push("-".to_owned());
                     values.push(0.0);
@@ -119,7 +119,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
 }
 
 /// `rates` holds a row for each way to wait, from few idle connections to many; 0: not measured.
-fn compare(finding: &mut Finding, rates: &[(String, Vec<f64>)]) {
+fn compare(finding: &mut LabFinding, rates: &[(String, Vec<f64>)]) {
     for (way, published) in [
         ("epoll", "does not grow with the idle connections"),
         ("poll", "grows with every connection"),

@@ -5,16 +5,16 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use weir_bench::Outcome;
+use weir_bench::RunOutcome;
 
 use super::Experiment;
 use super::steer::paced;
 use crate::chart::Chart;
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::hindered::{Hindered, STOPPED, WORKING};
 use crate::lab::Lab;
-use crate::program::{Family, Program, Setup, Subject};
-use crate::running::{Running, Served, pause};
+use crate::program::{Family, Program, ServerSetup, Subject};
+use crate::running::{RunningServer, ServedByWorker, pause};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "heal",
@@ -41,13 +41,13 @@ const TIMES: [(&str, &str); 4] = [
 /// What was seen of one server.
 struct Healed {
     label: String,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<RunOutcome>,
     /// The slow worker's part of the requests, each time.
     parts: Vec<f64>,
 }
 
-fn run(lab: &Lab) -> Result<Finding, String> {
-    let mut finding = Finding::default();
+fn run(lab: &Lab) -> Result<LabFinding, String> {
+    let mut finding = LabFinding::default();
     for subject in subjects(lab)? {
         match heal(lab, &subject)? {
             Ok(healed) => tell(&mut finding, &healed),
@@ -77,8 +77,10 @@ fn subjects(lab: &Lab) -> Result<Vec<Subject>, String> {
 
 /// Before, while it steers, after its end and after it was killed; or why it does not steer.
 fn heal(lab: &Lab, subject: &Subject) -> Result<Result<Healed, String>, String> {
-    let server =
-        Running::start(subject, &Setup { processes: WORKERS, log: true, ..Setup::default() })?;
+    let server = RunningServer::start(
+        subject,
+        &ServerSetup { processes: WORKERS, log: true, ..ServerSetup::default() },
+    )?;
     let slow = server.a_worker()?;
     let hindered = Hindered::slow(slow)?;
     let weir = lab.weir()?;
@@ -88,14 +90,14 @@ fn heal(lab: &Lab, subject: &Subject) -> Result<Result<Healed, String>, String> 
     };
     let [before, steered, after, killed] = TIMES;
     let mut outcomes = vec![load(before)?];
-    let balance = match Balance::begin(weir, &server)? {
+    let balance = match BalanceProcess::begin(weir, &server)? {
         Ok(balance) => balance,
         Err(why) => return Ok(Err(why)),
     };
     outcomes.push(load(steered)?);
     balance.end()?;
     outcomes.push(load(after)?);
-    let balance = Balance::begin(weir, &server)?;
+    let balance = BalanceProcess::begin(weir, &server)?;
     drop(balance?);
     pause(FORGOTTEN);
     outcomes.push(load(killed)?);
@@ -106,7 +108,7 @@ fn heal(lab: &Lab, subject: &Subject) -> Result<Result<Healed, String>, String> 
 }
 
 /// A worker's part of the requests for a path, in percent.
-fn part(served: &Served, path: &str, worker: u32) -> f64 {
+fn part(served: &ServedByWorker, path: &str, worker: u32) -> f64 {
     let (mut own, mut all) = (0, 0);
     for ((who, _), requests) in served.by_path.iter().filter(|((_, of), _)| of == path) {
         all += requests;
@@ -118,7 +120,7 @@ fn part(served: &Served, path: &str, worker: u32) -> f64 {
     100.0 * own as f64 / f64::from(u32::try_from(all).unwrap_or(u32::MAX).max(1))
 }
 
-fn tell(finding: &mut Finding, healed: &Healed) {
+fn tell(finding: &mut LabFinding, healed: &Healed) {
     let Healed { label, outcomes, parts } = healed;
     let mut table = Table::new(&[
         label.as_str(),
@@ -162,20 +164,23 @@ fn tell(finding: &mut Finding, healed: &Healed) {
 }
 
 /// `weir balance` at work; killed when it is dropped.
-struct Balance {
+struct BalanceProcess {
     child: Child,
     said: BufReader<ChildStdout>,
 }
 
-impl Balance {
+impl BalanceProcess {
     /// It steers; or what it says why it does not.
-    fn begin(weir: &Program, server: &Running) -> Result<Result<Balance, String>, String> {
+    fn begin(
+        weir: &Program,
+        server: &RunningServer,
+    ) -> Result<Result<BalanceProcess, String>, String> {
         let mut command = Command::new(&weir.path);
         command.args(["balance", "--look", "0", "--pid", &server.master().to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| format!("weir balance: {e}"))?;
         let said = child.stdout.take().ok_or("weir balance has no output")?;
-        let mut balance = Balance { child, said: BufReader::new(said) };
+        let mut balance = BalanceProcess { child, said: BufReader::new(said) };
         let mut line = String::new();
         while !line.starts_with("steering") {
             line.clear();
@@ -205,7 +210,7 @@ impl Balance {
     }
 }
 
-impl Drop for Balance {
+impl Drop for BalanceProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

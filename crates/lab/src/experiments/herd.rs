@@ -6,10 +6,10 @@ use weir_bench::{Closing, Pace};
 
 use super::{Experiment, POLICIES};
 use crate::chart::{Chart, Scale};
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::{Lab, Traffic, nearest};
-use crate::program::{Family, Program, Setup, Subject};
-use crate::running::Running;
+use crate::program::{Family, Program, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "herd",
@@ -22,13 +22,13 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 const WORKERS: usize = 8;
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     let nginx: &[fn(&Program) -> Subject] =
         &[Program::one_queue, Program::accept_mutex, Program::reuseport];
     let time = lab.size(Duration::from_secs(2), Duration::from_millis(500));
     let load =
         Traffic { pace: Pace::Open { rate: 200.0 }, ..Traffic::closed(20, Closing::Always, time) };
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     let mut table =
         Table::new(&["per connection", "sleeps", "accept events", "found nothing", "CPU µs"]);
     let mut rows = Vec::new();
@@ -36,8 +36,9 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         lab.step(&subject.label);
         let is_weir = subject.program.family == Family::Weir;
         let status = if is_weir { "location = /status { weir_status; }" } else { "" };
-        let setup = Setup { processes: WORKERS, server: status.to_owned(), ..Setup::default() };
-        let server = Running::start(&subject, &setup)?;
+        let setup =
+            ServerSetup { processes: WORKERS, server: status.to_owned(), ..ServerSetup::default() };
+        let server = RunningServer::start(&subject, &setup)?;
         let counters = || {
             let names = ["weir_accept_events_total", "weir_empty_accepts_total"];
             names.map(|name| server.counter(name).filter(|_| is_weir))
@@ -93,7 +94,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
 }
 
 /// `rows` holds the sleeps per connection.
-fn compare(finding: &mut Finding, rows: &[(String, f64)]) {
+fn compare(finding: &mut LabFinding, rows: &[(String, f64)]) {
     for (what, published, ends) in [
         ("plain registration (eight workers)", "all wake", ["plain epoll", "plain epoll"]),
         ("EPOLLEXCLUSIVE", "one, or a few", ["EPOLLEXCLUSIVE", "EPOLLEXCLUSIVE"]),

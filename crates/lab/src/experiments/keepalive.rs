@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use weir_bench::{Closing, Outcome};
+use weir_bench::{Closing, RunOutcome};
 
 use super::{Experiment, MAIN};
 use crate::chart::Chart;
-use crate::finding::{Finding, Table, less};
+use crate::finding::{LabFinding, Table, less};
 use crate::lab::{Lab, Traffic, nearest, padded, slashed};
-use crate::program::{Program, Setup, Subject, Work};
-use crate::running::Running;
+use crate::program::{HandlerWork, Program, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "keepalive",
@@ -27,23 +27,23 @@ const WORKERS: usize = 12;
 /// Between two connections: long enough for the worker that took one to sleep again.
 const APART: Duration = Duration::from_millis(15);
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     let nginx: &[fn(&Program) -> Subject] = &[Program::one_queue, Program::reuseport];
-    let setup = Setup {
+    let setup = ServerSetup {
         processes: WORKERS,
-        work: Some(Work::Sleep(Duration::from_millis(2))),
+        work: Some(HandlerWork::Sleep(Duration::from_millis(2))),
         log: true,
-        ..Setup::default()
+        ..ServerSetup::default()
     };
     let time = lab.size(Duration::from_secs(3), Duration::from_millis(400));
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     let heads = ["", "connections", "by worker", "requests/s", "p50 ms", "p99 ms"];
     let mut table = Table::new(&heads);
     let (mut outcomes, mut four, mut crowd) = (Vec::new(), Vec::new(), Vec::new());
     for subject in lab.subjects(MAIN, nginx, true) {
         for connections in [4, 36] {
             lab.step(&format!("{}, {connections} connections", subject.label));
-            let server = Running::start(&subject, &setup)?;
+            let server = RunningServer::start(&subject, &setup)?;
             server.warm_up(WORKERS + 2)?;
             let load = Traffic {
                 connect_first: Some(APART),
@@ -99,7 +99,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
 }
 
 /// `four` holds where four connections landed, and what they saw.
-fn compare(finding: &mut Finding, four: &[(String, (Vec<u64>, Outcome))]) {
+fn compare(finding: &mut LabFinding, four: &[(String, (Vec<u64>, RunOutcome))]) {
     let one = nearest(four, &[", one queue", "re-add every 16 accepts"]);
     if let Some((label, (landed, seen))) = one {
         let (rate, p50) = (seen.requests_per_second(), seen.tally.percentile(50.0));
@@ -128,7 +128,7 @@ fn compare(finding: &mut Finding, four: &[(String, (Vec<u64>, Outcome))]) {
 }
 
 /// `crowd` holds where 36 connections landed, and their p99.
-fn compare_crowd(finding: &mut Finding, crowd: &[(String, (Vec<u64>, f64))]) {
+fn compare_crowd(finding: &mut LabFinding, crowd: &[(String, (Vec<u64>, f64))]) {
     let one = nearest(crowd, &[", one queue", "re-add every 16 accepts"]);
     let each = nearest(crowd, &[", reuseport", "reuseport"]);
     let Some((label, (landed, p99))) = one else { return };

@@ -16,7 +16,7 @@ mod spread;
 mod steer;
 mod workers;
 
-use crate::finding::Finding;
+use crate::finding::LabFinding;
 use crate::lab::Lab;
 use crate::program::{Family, Program};
 
@@ -29,7 +29,7 @@ pub(crate) struct Experiment {
     /// What others have published about it.
     pub(crate) published: &'static str,
     /// Does it. Errors are lines for people.
-    pub(crate) run: fn(&Lab) -> Result<Finding, String>,
+    pub(crate) run: fn(&Lab) -> Result<LabFinding, String>,
 }
 
 /// All of them, in the order of the report.

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use weir_bench::{Closing, Figures, Log2, Outcome};
+use weir_bench::{Closing, Figures, Log2, RunOutcome};
 
 use super::Experiment;
 use crate::chart::Chart;
-use crate::finding::{Finding, Histogram, Table};
+use crate::finding::{DoublingHistogram, LabFinding, Table};
 use crate::lab::{Lab, Traffic, nearest};
-use crate::program::{Program, Setup, Subject, Work};
-use crate::running::Running;
+use crate::program::{HandlerWork, Program, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "queues",
@@ -44,17 +44,17 @@ struct Published {
     median: f64,
 }
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     let policies = &[
         ("one queue, re-added every 16 accepts", "rotate"),
         ("a queue each (reuseport)", "reuseport"),
         ("fair", "fair"),
     ];
     let nginx: &[fn(&Program) -> Subject] = &[Program::one_queue, Program::reuseport];
-    let setup = Setup {
+    let setup = ServerSetup {
         processes: 12,
-        work: Some(Work::Sleep(Duration::from_millis(2))),
-        ..Setup::default()
+        work: Some(HandlerWork::Sleep(Duration::from_millis(2))),
+        ..ServerSetup::default()
     };
     let load = Traffic {
         requests: Some(lab.size(100_000, 2_000)),
@@ -74,12 +74,12 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let mut outcomes = Vec::new();
     for subject in lab.subjects(policies, nginx, true) {
         lab.step(&subject.label);
-        let server = Running::start(&subject, &setup)?;
+        let server = RunningServer::start(&subject, &setup)?;
         let outcome = lab.load(&server, &load, &mut |_| {})?;
         table.row(&row(&subject.label, &outcome));
         outcomes.push((subject.label, outcome));
     }
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     compare(&mut finding, &outcomes);
     finding.table("latency", &table);
     let runs = outcomes.iter().map(|(label, run)| (label.as_str(), run));
@@ -106,7 +106,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     Ok(finding)
 }
 
-fn row(label: &str, outcome: &Outcome) -> Vec<String> {
+fn row(label: &str, outcome: &RunOutcome) -> Vec<String> {
     let (tally, all) = (&outcome.tally, &outcome.tally.log2);
     let ms = [all.min(), all.mean(), tally.percentile(50.0), tally.percentile(99.0)];
     let ms = ms.into_iter().chain([all.max(), all.deviation()]);
@@ -119,7 +119,7 @@ fn row(label: &str, outcome: &Outcome) -> Vec<String> {
 const ONE: [&str; 2] = [", one queue", "one queue, re-added every 16 accepts"];
 const MANY: [&str; 2] = [", reuseport", "a queue each (reuseport)"];
 
-fn compare(finding: &mut Finding, outcomes: &[(String, Outcome)]) {
+fn compare(finding: &mut LabFinding, outcomes: &[(String, RunOutcome)]) {
     for (what, published, ends) in
         [("one queue", &ONE_QUEUE, ONE), ("a queue each", &MANY_QUEUES, MANY)]
     {
@@ -162,14 +162,14 @@ fn compare(finding: &mut Finding, outcomes: &[(String, Outcome)]) {
 }
 
 /// The published ones first, each beside its counterpart.
-fn histograms(finding: &mut Finding, outcomes: &[(String, Outcome)]) {
-    let here = |label: &str, run: &Outcome| {
+fn histograms(finding: &mut LabFinding, outcomes: &[(String, RunOutcome)]) {
+    let here = |label: &str, run: &RunOutcome| {
         let (title, all) = (format!("Duration in ms ({label})"), &run.tally.log2);
-        Histogram::new(&title, all, run.tally.percentile(50.0))
+        DoublingHistogram::new(&title, all, run.tally.percentile(50.0))
     };
     for (published, ends) in [(&ONE_QUEUE, ONE), (&MANY_QUEUES, MANY)] {
         let there = Log2::of(published.rows, &published.figures);
-        let mut pair = vec![Histogram::new(published.title, &there, published.median)];
+        let mut pair = vec![DoublingHistogram::new(published.title, &there, published.median)];
         pair.extend(nearest(outcomes, &ends).map(|(label, run)| here(label, run)));
         finding.histograms(pair);
     }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use weir_bench::{Closing, Failure};
+use weir_bench::{Closing, RequestFailure};
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::{Lab, Traffic, nearest};
-use crate::program::{Program, Setup, Subject, Work};
-use crate::running::Running;
+use crate::program::{HandlerWork, Program, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "reload",
@@ -23,22 +23,22 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 const CLIENTS: usize = 200;
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     let policies = &[("fair", "fair"), ("reuseport", "reuseport")];
     let nginx: &[fn(&Program) -> Subject] = &[Program::one_queue, Program::reuseport];
-    let work = Some(Work::Sleep(Duration::from_millis(2)));
-    let many = Setup { processes: 12, work, ..Setup::default() };
-    let few = Setup { processes: 4, ..many.clone() };
+    let work = Some(HandlerWork::Sleep(Duration::from_millis(2)));
+    let many = ServerSetup { processes: 12, work, ..ServerSetup::default() };
+    let few = ServerSetup { processes: 4, ..many.clone() };
     let time = lab.size(Duration::from_secs(4), Duration::from_millis(1200));
     // More than the workers can do, so that connections wait in every queue.
     let load = Traffic::closed(CLIENTS, Closing::Always, time);
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     let mut table =
         Table::new(&["", "answered", "refused", "reset", "closed early", "other", "p99 ms", "max"]);
     let mut losses = Vec::new();
     for subject in lab.subjects(policies, nginx, true) {
         lab.step(&subject.label);
-        let server = Running::start(&subject, &many)?;
+        let server = RunningServer::start(&subject, &many)?;
         let mut reloaded = false;
         let outcome = lab.load(&server, &load, &mut |elapsed| {
             if !reloaded && elapsed >= time / 3 {
@@ -47,11 +47,12 @@ fn run(lab: &Lab) -> Result<Finding, String> {
             }
         })?;
         let tally = &outcome.tally;
-        let of = |kind: Failure| {
-            let counts = Failure::ALL.iter().zip(tally.failures);
+        let of = |kind: RequestFailure| {
+            let counts = RequestFailure::ALL.iter().zip(tally.failures);
             counts.filter(|(failure, _)| **failure == kind).map(|(_, n)| n).sum::<u64>()
         };
-        let named = [of(Failure::Refused), of(Failure::Reset), of(Failure::Closed)];
+        let named =
+            [of(RequestFailure::Refused), of(RequestFailure::Reset), of(RequestFailure::Closed)];
         let other = tally.errors() - named.iter().sum::<u64>();
         losses.push((subject.label.clone(), tally.errors()));
         let mut cells = vec![subject.label.clone(), tally.requests().to_string()];

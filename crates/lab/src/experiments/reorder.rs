@@ -6,10 +6,10 @@ use weir_bench::Closing;
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::{Lab, Traffic, nearest, padded, slashed, variation};
-use crate::program::{Program, Setup, Subject};
-use crate::running::Running;
+use crate::program::{Program, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "reorder",
@@ -24,7 +24,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 const WORKERS: usize = 4;
 
 /// One N.
-struct Measured {
+struct ReorderRun {
     rate: f64,
     mean: f64,
     per_cpu: f64,
@@ -33,7 +33,7 @@ struct Measured {
     requests: Vec<u64>,
 }
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     let policies = &[
         ("every accept", "rotate=1"),
         ("every 4", "rotate=4"),
@@ -49,7 +49,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let connections = lab.size(500, 50);
     let kept = measure(lab, &subjects, &Traffic::closed(connections, Closing::Never, time))?;
     let closing = measure(lab, &subjects, &Traffic::closed(16, Closing::Always, time))?;
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     compare(&mut finding, &kept);
     finding.remark(&format!("{connections} kept connections, as in the article:"));
     finding.table("kept", &table(&kept));
@@ -84,16 +84,16 @@ fn measure(
     lab: &Lab,
     subjects: &[Subject],
     load: &Traffic,
-) -> Result<Vec<(String, Measured)>, String> {
-    let setup = Setup { processes: WORKERS, log: true, ..Setup::default() };
+) -> Result<Vec<(String, ReorderRun)>, String> {
+    let setup = ServerSetup { processes: WORKERS, log: true, ..ServerSetup::default() };
     let mut all = Vec::new();
     for subject in subjects {
         lab.step(&subject.label);
-        let server = Running::start(subject, &setup)?;
+        let server = RunningServer::start(subject, &setup)?;
         let before: Duration = server.cpu().into_iter().sum();
         let outcome = lab.load(&server, load, &mut |_| {})?;
         let cpu = server.cpu().into_iter().sum::<Duration>().saturating_sub(before);
-        let measured = Measured {
+        let measured = ReorderRun {
             rate: outcome.requests_per_second(),
             mean: outcome.tally.log2.mean(),
             per_cpu: outcome.tally.requests() as f64 / cpu.as_secs_f64().max(1e-9),
@@ -105,7 +105,7 @@ fn measure(
     Ok(all)
 }
 
-fn table(all: &[(String, Measured)]) -> Table {
+fn table(all: &[(String, ReorderRun)]) -> Table {
     let heads =
         ["re-add", "requests/s", "per CPU s", "mean ms", "p99 ms", "requests by worker", "CV"];
     let mut table = Table::new(&heads);
@@ -124,9 +124,9 @@ fn table(all: &[(String, Measured)]) -> Table {
     table
 }
 
-fn compare(finding: &mut Finding, kept: &[(String, Measured)]) {
+fn compare(finding: &mut LabFinding, kept: &[(String, ReorderRun)]) {
     let find = |label| nearest(kept, &[label]).map(|(_, way)| way);
-    let line = |way: &Measured| format!("{:.0}/s, {:.2} ms", way.rate, way.mean);
+    let line = |way: &ReorderRun| format!("{:.0}/s, {:.2} ms", way.rate, way.mean);
     let (Some(with), Some(without)) = (find("every 16"), find("never")) else { return };
     finding.beside("re-added every 16 accepts", "17521/s, 38.65 ms", line(with));
     finding.beside("never", "16009/s, 45.67 ms", line(without));

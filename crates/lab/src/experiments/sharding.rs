@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use weir_bench::{Closing, Outcome};
+use weir_bench::{Closing, RunOutcome};
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::{Lab, Traffic, nearest};
-use crate::program::{Program, Setup, Subject};
-use crate::running::Running;
+use crate::program::{Program, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "sharding",
@@ -25,14 +25,14 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 const CONNECTIONS: usize = 64;
 
 /// What one way to accept came to.
-struct Measured {
+struct ShardingRun {
     rate: f64,
     per_cpu: f64,
     cpu: f64,
-    outcome: Outcome,
+    outcome: RunOutcome,
 }
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     let policies = &[
         ("re-add every 16 accepts", "rotate"),
         ("EPOLLEXCLUSIVE", "exclusive"),
@@ -45,7 +45,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     let subjects = lab.subjects(policies, nginx, false);
     let kept = measure(lab, &subjects, Closing::Never)?;
     let closing = measure(lab, &subjects, Closing::Always)?;
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     compare(&mut finding, &kept);
     finding.remark("Kept connections, as wrk has them:");
     finding.table("kept", &table(&kept));
@@ -73,24 +73,24 @@ fn measure(
     lab: &Lab,
     subjects: &[Subject],
     closing: Closing,
-) -> Result<Vec<(String, Measured)>, String> {
+) -> Result<Vec<(String, ShardingRun)>, String> {
     let time = lab.size(Duration::from_secs(3), Duration::from_millis(300));
     let load = Traffic::closed(CONNECTIONS, closing, time);
     let mut all = Vec::new();
     for subject in subjects {
         lab.step(&subject.label);
-        let server = Running::start(subject, &Setup::default())?;
+        let server = RunningServer::start(subject, &ServerSetup::default())?;
         let before: Duration = server.cpu().into_iter().sum();
         let outcome = lab.load(&server, &load, &mut |_| {})?;
         let cpu = server.cpu().into_iter().sum::<Duration>().saturating_sub(before).as_secs_f64();
         let per_cpu = outcome.tally.requests() as f64 / cpu.max(1e-9);
         let rate = outcome.requests_per_second();
-        all.push((subject.label.clone(), Measured { rate, per_cpu, cpu, outcome }));
+        all.push((subject.label.clone(), ShardingRun { rate, per_cpu, cpu, outcome }));
     }
     Ok(all)
 }
 
-fn table(all: &[(String, Measured)]) -> Table {
+fn table(all: &[(String, ShardingRun)]) -> Table {
     let heads = ["", "requests/s", "per CPU s", "mean ms", "deviation", "p99", "server CPU s"];
     let mut table = Table::new(&heads);
     for (label, way) in all {
@@ -108,7 +108,7 @@ fn table(all: &[(String, Measured)]) -> Table {
     table
 }
 
-fn compare(finding: &mut Finding, kept: &[(String, Measured)]) {
+fn compare(finding: &mut LabFinding, kept: &[(String, ShardingRun)]) {
     for (what, published, ends) in [
         (
             "accept_mutex on (once the default)",

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::Experiment;
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::Lab;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -21,14 +21,14 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 /// Longer than any wake-up takes.
 const A_WHILE: Duration = Duration::from_millis(300);
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     lab.step("close() and shutdown()");
     let mut table = Table::new(&["then", "the blocked accept()"]);
     let failed = |e: std::io::Error| e.to_string();
 
     let (handle, listener, ended) = blocked().map_err(failed)?;
     drop(handle);
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     let closed = heard(&ended);
     finding.beside("close() on the listening socket", "does not interrupt accept()", &*closed);
     table.row(&["close()".to_owned(), closed]);
@@ -61,10 +61,10 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     Ok(finding)
 }
 
-type Ended = Receiver<std::io::Result<()>>;
+type EndedServer = Receiver<std::io::Result<()>>;
 
 /// A thread that blocks in accept, another descriptor of its socket, and how the call ends.
-fn blocked() -> std::io::Result<(TcpListener, std::net::SocketAddr, Ended)> {
+fn blocked() -> std::io::Result<(TcpListener, std::net::SocketAddr, EndedServer)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (other, address) = (listener.try_clone()?, listener.local_addr()?);
     let (sender, ended) = channel();
@@ -82,7 +82,7 @@ fn blocked() -> std::io::Result<(TcpListener, std::net::SocketAddr, Ended)> {
     Ok((other, address, ended))
 }
 
-fn heard(ended: &Ended) -> String {
+fn heard(ended: &EndedServer) -> String {
     match ended.recv_timeout(A_WHILE) {
         Ok(Ok(())) => "returns a connection".to_owned(),
         Ok(Err(e)) => format!("fails: {e}"),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::{Experiment, POLICIES};
 use crate::chart::{Chart, Scale};
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::{Lab, nearest, padded, slashed};
-use crate::program::{Family, Program, Setup, Subject};
-use crate::running::Running;
+use crate::program::{Family, Program, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "spread",
@@ -21,16 +21,16 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 const CONNECTIONS: usize = 6;
 const WORKERS: usize = 3;
 
-fn run(lab: &Lab) -> Result<Finding, String> {
-    let mut finding = Finding::default();
+fn run(lab: &Lab) -> Result<LabFinding, String> {
+    let mut finding = LabFinding::default();
     let nginx: &[fn(&Program) -> Subject] =
         &[Program::one_queue, Program::accept_mutex, Program::reuseport];
     let mut table = Table::new(&["accept model", "processes", "threads"]);
     let (mut lines, mut rows) = (String::new(), Vec::new());
     for subject in lab.subjects(POLICIES, nginx, false) {
         lab.step(&subject.label);
-        let processes = Setup { processes: WORKERS, ..Setup::default() };
-        let threads = Setup { processes: 1, threads: WORKERS, ..Setup::default() };
+        let processes = ServerSetup { processes: WORKERS, ..ServerSetup::default() };
+        let threads = ServerSetup { processes: 1, threads: WORKERS, ..ServerSetup::default() };
         let nothing = || "-".to_owned();
         let (got, by_process, by_thread) = match subject.program.family {
             Family::Weir => {
@@ -79,7 +79,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     Ok(finding)
 }
 
-fn compare(finding: &mut Finding, rows: &[(String, Vec<u64>)]) {
+fn compare(finding: &mut LabFinding, rows: &[(String, Vec<u64>)]) {
     for (what, published, model) in [
         ("blocking accept()", [2, 2, 2], "blocking accept"),
         ("an epoll of its own for each worker, EPOLLEXCLUSIVE", [6, 0, 0], "EPOLLEXCLUSIVE"),
@@ -117,12 +117,12 @@ fn compare(finding: &mut Finding, rows: &[(String, Vec<u64>)]) {
 
 /// How many connections each of three processes got.
 pub(super) fn of_three(subject: &Subject) -> Result<Vec<u64>, String> {
-    spread(subject, &Setup { processes: WORKERS, ..Setup::default() })
+    spread(subject, &ServerSetup { processes: WORKERS, ..ServerSetup::default() })
 }
 
 /// How many connections each worker got.
-fn spread(subject: &Subject, setup: &Setup) -> Result<Vec<u64>, String> {
-    let server = Running::start(subject, setup)?;
+fn spread(subject: &Subject, setup: &ServerSetup) -> Result<Vec<u64>, String> {
+    let server = RunningServer::start(subject, setup)?;
     let mut got: BTreeMap<String, u64> = BTreeMap::new();
     for _ in 0..CONNECTIONS {
         *got.entry(server.ask()?).or_default() += 1;

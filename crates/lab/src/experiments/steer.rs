@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use weir_bench::{Closing, Outcome, Pace};
+use weir_bench::{Closing, Pace, RunOutcome};
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{Finding, Table, less};
+use crate::finding::{LabFinding, Table, less};
 use crate::hindered::{Hindered, STOPPED, WORKING};
 use crate::lab::{Lab, Traffic, nearest, padded, variation};
-use crate::program::{Family, Program, Setup, Subject, Work};
-use crate::running::Running;
+use crate::program::{Family, HandlerWork, Program, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "steer",
@@ -35,20 +35,20 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const RATE: f64 = 1500.0;
 
 /// What one way of accepting comes to.
-struct Seen {
+struct PolicyResult {
     lost: u64,
-    slow: Outcome,
+    slow: RunOutcome,
     overload: (f64, f64),
     light: (f64, f64),
     closing: f64,
     kept: f64,
 }
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     let nginx: &[fn(&Program) -> Subject] = &[Program::one_queue, Program::reuseport];
     let subjects = lab.subjects(POLICIES, nginx, true);
     let is_own_process = |subject: &Subject| subject.program.family != Family::Haproxy;
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     let mut all = Vec::new();
     for subject in subjects.iter().filter(|subject| is_own_process(subject)) {
         if let Some(why) = plain(lab, subject)? {
@@ -74,7 +74,8 @@ fn run(lab: &Lab) -> Result<Finding, String> {
 /// Why connections are spread by the hash after all, if they are.
 fn plain(lab: &Lab, subject: &Subject) -> Result<Option<String>, String> {
     lab.step(&subject.label);
-    let server = Running::start(subject, &Setup { processes: FEW, ..Setup::default() })?;
+    let server =
+        RunningServer::start(subject, &ServerSetup { processes: FEW, ..ServerSetup::default() })?;
     let said = server.has_said("is plain reuseport");
     Ok(said.then(|| {
         format!(
@@ -85,11 +86,11 @@ fn plain(lab: &Lab, subject: &Subject) -> Result<Option<String>, String> {
     }))
 }
 
-fn look(lab: &Lab, subject: &Subject) -> Result<Seen, String> {
-    let few = Setup { processes: FEW, ..Setup::default() };
+fn look(lab: &Lab, subject: &Subject) -> Result<PolicyResult, String> {
+    let few = ServerSetup { processes: FEW, ..ServerSetup::default() };
     let lost = {
         lab.step(&format!("{}, one stopped", subject.label));
-        let server = Running::start(subject, &few)?;
+        let server = RunningServer::start(subject, &few)?;
         let _stopped = Hindered::stopped(server.a_worker()?)?;
         let knocks = Traffic {
             requests: Some(KNOCKS),
@@ -100,13 +101,13 @@ fn look(lab: &Lab, subject: &Subject) -> Result<Seen, String> {
     };
     let slow = {
         lab.step(&format!("{}, one slow", subject.label));
-        let server = Running::start(subject, &few)?;
+        let server = RunningServer::start(subject, &few)?;
         let _slow = Hindered::slow(server.a_worker()?)?;
         lab.load(&server, &paced(lab), &mut |_| {})?
     };
     let cheap = |closing| {
         lab.step(&format!("{}, cheap", subject.label));
-        let server = Running::start(subject, &few)?;
+        let server = RunningServer::start(subject, &few)?;
         let time = lab.size(Duration::from_secs(2), Duration::from_millis(300));
         let outcome = lab.load(&server, &Traffic::closed(50, closing, time), &mut |_| {})?;
         Ok::<_, String>(outcome.requests_per_second())
@@ -114,7 +115,7 @@ fn look(lab: &Lab, subject: &Subject) -> Result<Seen, String> {
     let (closing, kept) = (cheap(Closing::Always)?, cheap(Closing::Never)?);
     let overload = held_up(lab, subject, 200, lab.size(20_000, 1000))?;
     let light = held_up(lab, subject, 4, lab.size(4000, 200))?;
-    Ok(Seen { lost, slow, overload, light, closing, kept })
+    Ok(PolicyResult { lost, slow, overload, light, closing, kept })
 }
 
 /// Connections that begin on time, whatever the answers do.
@@ -126,9 +127,9 @@ pub(super) fn paced(lab: &Lab) -> Traffic {
 /// The p99 and the CV of so many requests that hold up their workers.
 fn held_up(lab: &Lab, subject: &Subject, at_once: usize, n: u64) -> Result<(f64, f64), String> {
     lab.step(&format!("{}, {at_once} at a time", subject.label));
-    let work = Some(Work::Sleep(Duration::from_millis(2)));
-    let setup = Setup { processes: MANY, work, log: true, ..Setup::default() };
-    let server = Running::start(subject, &setup)?;
+    let work = Some(HandlerWork::Sleep(Duration::from_millis(2)));
+    let setup = ServerSetup { processes: MANY, work, log: true, ..ServerSetup::default() };
+    let server = RunningServer::start(subject, &setup)?;
     let load = Traffic {
         requests: Some(n),
         ..Traffic::closed(at_once, Closing::Always, Duration::from_secs(20))
@@ -139,7 +140,7 @@ fn held_up(lab: &Lab, subject: &Subject, at_once: usize, n: u64) -> Result<(f64,
     Ok((outcome.tally.percentile(99.0), variation(&requests)))
 }
 
-fn table(all: &[(String, Seen)]) -> Table {
+fn table(all: &[(String, PolicyResult)]) -> Table {
     let mut table = Table::new(&[
         "",
         "stopped: lost",
@@ -166,7 +167,7 @@ fn table(all: &[(String, Seen)]) -> Table {
     table
 }
 
-fn charts(finding: &mut Finding, all: &[(String, Seen)]) {
+fn charts(finding: &mut LabFinding, all: &[(String, PolicyResult)]) {
     let runs = all.iter().map(|(label, seen)| (label.as_str(), &seen.slow));
     finding.chart(Chart::percentiles("Beside a worker that is slow", runs).caption(
         "Whom the hash sends to the slow one waits for it, whoever else sleeps: a quarter of the clients.",
@@ -189,10 +190,10 @@ fn charts(finding: &mut Finding, all: &[(String, Seen)]) {
 const STEERED: [&str; 1] = ["reuseport by load"];
 const HASHED: [&str; 2] = ["reuseport", ", reuseport"];
 
-fn verdict(finding: &mut Finding, all: &[(String, Seen)]) {
+fn verdict(finding: &mut LabFinding, all: &[(String, PolicyResult)]) {
     let of = |ends: &[&str]| nearest(all, ends).map(|(_, seen)| seen);
     let (Some(steered), Some(hashed)) = (of(&STEERED), of(&HASHED)) else { return };
-    let p99 = |seen: &Seen| seen.slow.tally.percentile(99.0);
+    let p99 = |seen: &PolicyResult| seen.slow.tally.percentile(99.0);
     finding.verdict(
         steered.lost as f64,
         "of 200 lost with reuseport by load, one of four workers stopped",
@@ -206,7 +207,7 @@ fn verdict(finding: &mut Finding, all: &[(String, Seen)]) {
     );
 }
 
-fn compare(finding: &mut Finding, all: &[(String, Seen)]) {
+fn compare(finding: &mut LabFinding, all: &[(String, PolicyResult)]) {
     for (label, seen) in all {
         let published = if label.ends_with("reuseport") { "a quarter" } else { "none" };
         let here = format!("{} of {KNOCKS} lost", seen.lost);

@@ -6,10 +6,10 @@ use weir_bench::{Closing, Pace};
 
 use super::{Experiment, POLICIES};
 use crate::chart::{Chart, Scale};
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::{Lab, Traffic, nearest, padded, variation};
-use crate::program::{Program, Setup, Subject, Work};
-use crate::running::Running;
+use crate::program::{HandlerWork, Program, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "workers",
@@ -25,26 +25,26 @@ const WORKERS: usize = 12;
 /// Requests a second: a fifth of one CPU at a millisecond each.
 const RATE: f64 = 200.0;
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     let nginx: &[fn(&Program) -> Subject] =
         &[Program::one_queue, Program::accept_mutex, Program::reuseport];
     let time = lab.size(Duration::from_secs(4), Duration::from_millis(500));
     let load =
         Traffic { pace: Pace::Open { rate: RATE }, ..Traffic::closed(50, Closing::Always, time) };
-    let setup = Setup {
+    let setup = ServerSetup {
         processes: WORKERS,
-        work: Some(Work::Spin(Duration::from_millis(1))),
+        work: Some(HandlerWork::Spin(Duration::from_millis(1))),
         log: true,
-        ..Setup::default()
+        ..ServerSetup::default()
     };
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     let heads = ["", "CPU % most", "least", "requests most", "least", "CV", "p99 ms"];
     let mut table = Table::new(&heads);
     let mut picture: Vec<(String, Vec<f64>)> = Vec::new();
     let (mut spread, mut slowest) = (Vec::new(), (String::new(), 0.0));
     for subject in lab.subjects(POLICIES, nginx, true) {
         lab.step(&subject.label);
-        let server = Running::start(&subject, &setup)?;
+        let server = RunningServer::start(&subject, &setup)?;
         let before = server.cpu();
         let outcome = lab.load(&server, &load, &mut |_| {})?;
         let spent = server.cpu().into_iter().zip(before).map(|(a, b)| a.saturating_sub(b));
@@ -103,7 +103,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
 }
 
 /// `cpu` holds each subject's workers, the busiest first.
-fn compare(finding: &mut Finding, cpu: &[(String, Vec<f64>)]) {
+fn compare(finding: &mut LabFinding, cpu: &[(String, Vec<f64>)]) {
     let ends = |all: &Vec<f64>| {
         let (most, least) = (all.first().unwrap_or(&0.0), all.last().unwrap_or(&0.0));
         format!("{most:.1} % and {least:.1} %")

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::html::escape;
-use crate::chart::{Chart, Dot, Row, amount};
-use crate::finding::Histogram;
+use crate::chart::{Chart, ChartRow, Dot, amount};
+use crate::finding::DoublingHistogram;
 
 /// weir's own way; all others step back beside it.
 const OWN: [&str; 3] = ["fair", "taken over", "weir, all in threads"];
@@ -34,7 +34,7 @@ pub(super) fn chart(chart: &Chart) -> String {
     out
 }
 
-fn row(out: &mut String, chart: &Chart, row: &Row) {
+fn row(out: &mut String, chart: &Chart, row: &ChartRow) {
     let own = if OWN.contains(&row.label.as_str()) { " class=\"own\"" } else { "" };
     let _ = write!(out, "<tr{own}><th scope=\"row\">{}</th>", escape(&row.label));
     out.push_str("<td class=\"track\" aria-hidden=\"true\">");
@@ -65,7 +65,7 @@ fn dot(out: &mut String, chart: &Chart, n: usize, dot: &Dot) {
 }
 
 /// Histograms side by side, each row a bar.
-pub(super) fn histograms(all: &[Histogram]) -> String {
+pub(super) fn histograms(all: &[DoublingHistogram]) -> String {
     let mut out = String::from("<div class=\"histograms\">\n");
     for one in all {
         let most = one.rows.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);

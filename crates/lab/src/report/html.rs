@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::Record;
+use super::ExperimentRecord;
 use super::chart::{chart, histograms};
 use crate::chart::amount;
 use crate::experiments::Experiment;
-use crate::finding::{Finding, Part, Table, Verdict};
+use crate::finding::{FindingPart, LabFinding, LabVerdict, Table};
 
 const STYLE: &str = include_str!("style.css");
 const INTRODUCTION: &str = include_str!("introduction.html");
@@ -14,7 +14,7 @@ const GLOSSARY: &str = include_str!("glossary.html");
 const ARTICLES: &str = include_str!("articles.html");
 
 /// All of it.
-pub(super) fn page(found: &[(&Experiment, Record)]) -> String {
+pub(super) fn page(found: &[(&Experiment, ExperimentRecord)]) -> String {
     let mut out = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>weir lab</title>\n",
     );
@@ -37,7 +37,7 @@ pub(super) fn page(found: &[(&Experiment, Record)]) -> String {
 }
 
 /// A line and a figure for each question.
-fn answers(out: &mut String, found: &[(&Experiment, Record)]) {
+fn answers(out: &mut String, found: &[(&Experiment, ExperimentRecord)]) {
     out.push_str("<nav aria-label=\"The answers\"><ul class=\"answers\">\n");
     for (experiment, record) in found {
         let (name, title) = (experiment.name, escape(experiment.title));
@@ -53,8 +53,8 @@ fn answers(out: &mut String, found: &[(&Experiment, Record)]) {
     out.push_str("</ul></nav>\n");
 }
 
-fn answer(verdict: &Verdict) -> String {
-    let Verdict { figure, unit, line, .. } = verdict;
+fn answer(verdict: &LabVerdict) -> String {
+    let LabVerdict { figure, unit, line, .. } = verdict;
     let range = verdict.range().map(|r| format!(" <small>({r})</small>")).unwrap_or_default();
     let (unit, line) = (escape(unit), escape(line));
     format!(
@@ -63,8 +63,8 @@ fn answer(verdict: &Verdict) -> String {
     )
 }
 
-fn section(out: &mut String, experiment: &Experiment, record: &Record) {
-    let Record { finding, machine } = record;
+fn section(out: &mut String, experiment: &Experiment, record: &ExperimentRecord) {
+    let ExperimentRecord { finding, machine } = record;
     let (name, title) = (experiment.name, escape(experiment.title));
     let _ = writeln!(out, "<section id=\"{name}\"><h2>{title}</h2>");
     let _ = writeln!(out, "<p class=\"question\">{}</p>", escape(experiment.question));
@@ -73,9 +73,9 @@ fn section(out: &mut String, experiment: &Experiment, record: &Record) {
     }
     for part in finding.parts() {
         match part {
-            Part::Chart(one) => out.push_str(&chart(one)),
-            Part::Histograms(all) => out.push_str(&histograms(all)),
-            Part::Table(_) | Part::Remark(_) | Part::Blocks(_) => {}
+            FindingPart::Chart(one) => out.push_str(&chart(one)),
+            FindingPart::Histograms(all) => out.push_str(&histograms(all)),
+            FindingPart::Table(_) | FindingPart::Remark(_) | FindingPart::Blocks(_) => {}
         }
     }
     out.push_str("<h3>What was published</h3>\n");
@@ -99,22 +99,22 @@ fn section(out: &mut String, experiment: &Experiment, record: &Record) {
 }
 
 /// All that was measured.
-fn details(out: &mut String, finding: &Finding) {
+fn details(out: &mut String, finding: &LabFinding) {
     out.push_str("<details><summary>All that was measured</summary>\n");
     for part in finding.parts() {
         match part {
-            Part::Table(rows) => out.push_str(&table(rows, "")),
-            Part::Remark(text) => {
+            FindingPart::Table(rows) => out.push_str(&table(rows, "")),
+            FindingPart::Remark(text) => {
                 let _ = writeln!(out, "<p>{}</p>", escape(text));
             }
-            Part::Blocks(blocks) => {
+            FindingPart::Blocks(blocks) => {
                 out.push_str("<div class=\"blocks\">");
                 for block in blocks {
                     let _ = writeln!(out, "<pre>{}</pre>", escape(block.trim_end()));
                 }
                 out.push_str("</div>\n");
             }
-            Part::Chart(_) | Part::Histograms(_) => {}
+            FindingPart::Chart(_) | FindingPart::Histograms(_) => {}
         }
     }
     out.push_str("</details>\n");

@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// The machine, and the servers that were asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Machine {
+pub(crate) struct MachineFacts {
     day: String,
     cpus: usize,
     model: String,
@@ -28,9 +28,9 @@ pub(crate) struct Machine {
     pub(crate) brief: bool,
 }
 
-impl Machine {
+impl MachineFacts {
     /// Looks at this machine for a moment.
-    pub(crate) fn look(programs: &[Program], brief: bool) -> Machine {
+    pub(crate) fn look(programs: &[Program], brief: bool) -> MachineFacts {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -42,7 +42,7 @@ impl Machine {
         let server = |program: &Program| {
             [program.name.clone(), program.version.clone(), program.way_of_work().to_owned()]
         };
-        Machine {
+        MachineFacts {
             day: day(seconds.map_or(0, |d| d.as_secs() / 86_400)),
             cpus,
             model: model.to_owned(),
@@ -56,7 +56,7 @@ impl Machine {
 
     /// For people, in a few sentences.
     pub(crate) fn text(&self) -> String {
-        let Machine { day, cpus, model, kernel, load, taken: (share, longest), .. } = self;
+        let MachineFacts { day, cpus, model, kernel, load, taken: (share, longest), .. } = self;
         let servers = self.servers.iter().map(|[name, version, _]| format!("{name} {version}"));
         let servers: Vec<String> = servers.collect();
         let brief = if self.brief { " Short runs (--brief): the figures mean little." } else { "" };

@@ -11,19 +11,19 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::experiments::{ALL, Experiment};
-use crate::finding::{Finding, wrap};
+use crate::finding::{LabFinding, wrap};
 
-pub(crate) use machine::Machine;
+pub(crate) use machine::MachineFacts;
 
 /// What the page needs to know of an experiment that was done.
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
-    finding: Finding,
-    machine: Machine,
+struct ExperimentRecord {
+    finding: LabFinding,
+    machine: MachineFacts,
 }
 
 /// A finding as text: the question, what others saw, what was seen here.
-pub(crate) fn text(experiment: &Experiment, finding: &Finding) -> String {
+pub(crate) fn text(experiment: &Experiment, finding: &LabFinding) -> String {
     let mut out = format!("{}: {}\n", experiment.name, wrap(experiment.question));
     let _ = writeln!(out, "{}", wrap(&format!("Published: {}", experiment.published)));
     out + &finding.text()
@@ -33,8 +33,8 @@ pub(crate) fn text(experiment: &Experiment, finding: &Finding) -> String {
 pub(crate) fn write(
     dir: &Path,
     experiment: &Experiment,
-    finding: &Finding,
-    machine: &Machine,
+    finding: &LabFinding,
+    machine: &MachineFacts,
 ) -> Result<(), String> {
     let name = experiment.name;
     let put = |name: &str, text: &str| {
@@ -44,7 +44,7 @@ pub(crate) fn write(
     fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
     let said = wrap(&machine.text());
     put(&format!("{name}.txt"), &format!("{}\n{said}", text(experiment, finding)))?;
-    let record = Record { finding: finding.clone(), machine: machine.clone() };
+    let record = ExperimentRecord { finding: finding.clone(), machine: machine.clone() };
     let record = serde_json::to_string(&record).map_err(|e| e.to_string())?;
     put(&format!("{name}.json"), &record)?;
     for (part, tsv) in &finding.raw {
@@ -59,7 +59,7 @@ pub(crate) fn page(dir: &Path) -> Result<(String, usize), String> {
     for experiment in ALL {
         let path = dir.join(format!("{}.json", experiment.name));
         let Ok(text) = fs::read_to_string(&path) else { continue };
-        let record: Record = serde_json::from_str(&text)
+        let record: ExperimentRecord = serde_json::from_str(&text)
             .map_err(|e| format!("{} is of another weir: {e}", path.display()))?;
         found.push((experiment, record));
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use rustix::process::Signal;
-use weir_sys::signal::Set;
+use weir_sys::signal::SignalSet;
 
 use super::{Delays, Operation, Share, SlowDisk, Spread};
 
@@ -39,7 +39,7 @@ pub(crate) fn run(options: Options) -> Result<(), String> {
     let Options { ops: operations, share, delay: time, seed, source, mount } = options;
     // Before there are threads, since they inherit it.
     let ends = [Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw);
-    let signals = Set::new(&[&ends[..], &[Signal::USR1.as_raw()]].concat());
+    let signals = SignalSet::new(&[&ends[..], &[Signal::USR1.as_raw()]].concat());
     signals.block().map_err(|e| format!("signals: {e}"))?;
     let delays = Delays { operations, share, time, seed };
     let disk = SlowDisk::mount(&source, &mount, delays)

@@ -12,11 +12,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::tree::Tree;
+use super::tree::FileNumbers;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
+pub(crate) struct FileOwner {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Changes {
 
 #[derive(Debug)]
 pub(crate) struct Disk {
-    tree: Mutex<Tree>,
+    tree: Mutex<FileNumbers>,
     open: Mutex<Handles>,
 }
 
@@ -50,7 +50,7 @@ struct Handles {
 
 impl Disk {
     pub(crate) fn new(source: PathBuf) -> Disk {
-        Disk { tree: Mutex::new(Tree::new(source)), open: Mutex::default() }
+        Disk { tree: Mutex::new(FileNumbers::new(source)), open: Mutex::default() }
     }
 
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> io::Result<FileAttr> {
@@ -101,7 +101,7 @@ impl Disk {
         parent: u64,
         name: &OsStr,
         mode: u32,
-        owner: Owner,
+        owner: FileOwner,
     ) -> io::Result<FileAttr> {
         let path = self.child(parent, name)?;
         rustix::fs::mkdir(&path, Mode::from_raw_mode(mode))?;
@@ -143,7 +143,7 @@ impl Disk {
         name: &OsStr,
         mode: u32,
         flags: i32,
-        owner: Owner,
+        owner: FileOwner,
     ) -> io::Result<(FileAttr, u64)> {
         let path = self.child(parent, name)?;
         let flags =
@@ -250,7 +250,7 @@ fn kept(flags: i32) -> OFlags {
 }
 
 /// What is made belongs to whoever made it, if this process may say so.
-fn give(path: &Path, owner: Owner) {
+fn give(path: &Path, owner: FileOwner) {
     let _ = lchown(path, Some(owner.uid), Some(owner.gid));
 }
 

@@ -14,7 +14,7 @@ use fuser::{
 };
 
 use super::delays::{Faults, Operation};
-use super::disk::{Changes, Disk, Owner};
+use super::disk::{Changes, Disk, FileOwner};
 use crate::running::pause;
 
 /// How long the kernel may believe what it was told of a file.
@@ -272,8 +272,8 @@ fn errno(error: io::Error) -> Errno {
     error.into()
 }
 
-fn owner(request: &Request) -> Owner {
-    Owner { uid: request.uid(), gid: request.gid() }
+fn owner(request: &Request) -> FileOwner {
+    FileOwner { uid: request.uid(), gid: request.gid() }
 }
 
 fn moment(time: TimeOrNow) -> SystemTime {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::delays::Faults;
-use super::tree::Tree;
+use super::tree::FileNumbers;
 use super::*;
 
 fn delays(share: Share, time: Spread) -> Delays {
@@ -70,7 +70,7 @@ proptest! {
     /// Names are given, taken and changed in any order: a name has one number, a number one name.
     #[test]
     fn numbers_and_names_agree(steps in prop::collection::vec((0u8..3, 0u8..6, 0u8..6), 0..60)) {
-        let mut tree = Tree::new("/top".into());
+        let mut tree = FileNumbers::new("/top".into());
         let mut model = std::collections::HashMap::new();
         for (what, a, b) in steps {
             let (from, to) = (a.to_string(), b.to_string());
@@ -102,7 +102,7 @@ proptest! {
 
 #[test]
 fn a_directory_takes_its_files_along() {
-    let mut tree = Tree::new("/top".into());
+    let mut tree = FileNumbers::new("/top".into());
     let directory = tree.number(1, "a".as_ref());
     let file = tree.number(directory, "b".as_ref());
     tree.renamed((1, "a".as_ref()), (1, "c".as_ref()));

@@ -10,7 +10,7 @@ const ROOT: u64 = 1;
 
 /// Files by number and by name.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct FileNumbers {
     root: PathBuf,
     nodes: HashMap<u64, Node>,
     numbers: HashMap<Node, u64>,
@@ -30,9 +30,9 @@ impl Node {
     }
 }
 
-impl Tree {
-    pub(crate) fn new(root: PathBuf) -> Tree {
-        Tree { root, nodes: HashMap::new(), numbers: HashMap::new(), last: ROOT }
+impl FileNumbers {
+    pub(crate) fn new(root: PathBuf) -> FileNumbers {
+        FileNumbers { root, nodes: HashMap::new(), numbers: HashMap::new(), last: ROOT }
     }
 
     /// Where a file is; `None` for one that has lost its name.

@@ -3,10 +3,10 @@
 use weir_conf::{Directive, Error};
 
 use super::{begins, found, text};
-use crate::scope::Scope;
+use crate::scope::BlockPath;
 
 /// The first rule that fits decides: behind one for all, none is asked.
-pub(super) fn access_order<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn access_order<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let is_rule = |d: &Directive| d.name.is("allow") || d.name.is("deny");
     is_rule(d).then_some(())?;
     let before = scope.inner().iter().take_while(|other| !std::ptr::eq(*other, d));
@@ -24,7 +24,7 @@ pub(super) fn access_order<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Er
 }
 
 /// Bodies of any size, in a whole server.
-pub(super) fn endless_body<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn endless_body<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let whole = scope.around("location").is_none() && d.name.is("client_max_body_size");
     (whole && matches!(text(d.arg(0)), "0" | "0m" | "0k")).then_some(())?;
     found(
@@ -36,7 +36,7 @@ pub(super) fn endless_body<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Er
 }
 
 /// A limit by what clients say of themselves is none.
-pub(super) fn key_of_the_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn key_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     (d.name.is("limit_req_zone") || d.name.is("limit_conn_zone")).then_some(())?;
     let key = d.arg(0)?;
     let name = begins(key.str()?, &["http_", "arg_", "cookie_", "proxy_add_x_forwarded_for"])?;
@@ -49,7 +49,7 @@ pub(super) fn key_of_the_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<E
 }
 
 /// Port 443 without TLS.
-pub(super) fn listen_without_ssl<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn listen_without_ssl<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let server = scope.block().filter(|block| block.name.is("server") && d.name.is("listen"))?;
     let to = text(d.arg(0));
     let tls = d.args.iter().any(|word| word.is("ssl") || word.is("quic"));
@@ -67,7 +67,7 @@ pub(super) fn listen_without_ssl<'a>(scope: &Scope<'a>, d: &'a Directive) -> Opt
 }
 
 /// Versions that nobody should speak any more. RFC 8996.
-pub(super) fn old_tls<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn old_tls<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     (d.name.lossy().ends_with("ssl_protocols")).then_some(())?;
     let old = d.args.iter().find(|word| {
         word.str().is_some_and(|text| ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1"].contains(&text))
@@ -81,7 +81,7 @@ pub(super) fn old_tls<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
 }
 
 /// `valid_referers none` lets in whoever leaves the field out.
-pub(super) fn referer_none<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn referer_none<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let none =
         d.args.iter().find(|word| word.is("none")).filter(|_| d.name.is("valid_referers"))?;
     found(
@@ -93,7 +93,7 @@ pub(super) fn referer_none<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error>
 }
 
 /// Whoever connects may say who he is.
-pub(super) fn trusts_every_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn trusts_every_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let who = d.arg(0).filter(|_| d.name.is("set_real_ip_from"))?;
     matches!(text(Some(who)), "0.0.0.0/0" | "::/0").then_some(())?;
     found(

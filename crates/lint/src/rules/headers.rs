@@ -3,10 +3,10 @@
 use weir_conf::{Directive, Error, uses_variable};
 
 use super::{begins, found, text};
-use crate::scope::Scope;
+use crate::scope::BlockPath;
 
 /// A list that an inner block begins anew loses what stood outside.
-fn lost<'a>(scope: &Scope<'a>, d: &'a Directive, name: &str) -> Option<Vec<String>> {
+fn lost<'a>(scope: &BlockPath<'a>, d: &'a Directive, name: &str) -> Option<Vec<String>> {
     d.name.is(name).then_some(())?;
     let own = |list: &'a [Directive]| list.iter().filter(|d| d.name.is(name)).collect::<Vec<_>>();
     let mut lists = scope.outwards().map(own);
@@ -24,7 +24,7 @@ fn lost<'a>(scope: &Scope<'a>, d: &'a Directive, name: &str) -> Option<Vec<Strin
 }
 
 /// `add_header` of the blocks outside does not hold where there is another one.
-pub(super) fn add_header_lost<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn add_header_lost<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let missing = lost(scope, d, "add_header")?;
     let inherits = scope.holding("add_header_inherit");
     inherits.iter().all(|d| !d.args.iter().any(|word| word.is("merge"))).then_some(())?;
@@ -40,7 +40,7 @@ pub(super) fn add_header_lost<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option
 }
 
 /// The same of what servers are told.
-pub(super) fn proxy_set_header_lost<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn proxy_set_header_lost<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let missing = lost(scope, d, "proxy_set_header")?;
     found(
         d,
@@ -54,7 +54,7 @@ pub(super) fn proxy_set_header_lost<'a>(scope: &Scope<'a>, d: &'a Directive) -> 
 }
 
 /// `$uri` is decoded: a line end in it begins another field.
-pub(super) fn decoded_uri<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn decoded_uri<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let redirects = d.name.is("return") && text(d.arg(0)).starts_with('3')
         || d.name.is("add_header")
         || d.name.is("more_set_headers")
@@ -77,7 +77,7 @@ pub(super) fn decoded_uri<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> 
 }
 
 /// `$http_host` is whatever a client says.
-pub(super) fn host_of_the_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn host_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let tells = d.name.is("return") && text(d.arg(0)).starts_with('3');
     let word = d.arg(1).filter(|_| tells)?;
     uses_variable(word.str()?, "http_host").then_some(())?;
@@ -90,7 +90,7 @@ pub(super) fn host_of_the_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<
 }
 
 /// Browsers do not believe it over HTTP.
-pub(super) fn hsts_without_tls<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn hsts_without_tls<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let is_hsts =
         d.name.is("add_header") && text(d.arg(0)).eq_ignore_ascii_case("strict-transport-security");
     let server = scope.around("server").filter(|_| is_hsts)?;

@@ -3,7 +3,7 @@
 use weir_conf::{Directive, Error};
 
 use super::{found, text};
-use crate::scope::Scope;
+use crate::scope::BlockPath;
 
 /// The prefix of a location without a regular expression.
 fn prefix(location: &Directive) -> Option<&str> {
@@ -16,7 +16,7 @@ fn prefix(location: &Directive) -> Option<&str> {
 }
 
 /// `location /files/ { alias /data; }`, or the other way round.
-pub(super) fn alias_slash<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn alias_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let (path, alias) = (prefix(scope.block()?)?, d.arg(0)?);
     let to = alias.str().filter(|_| d.name.is("alias"))?;
     match (path.ends_with('/'), to.ends_with('/')) {
@@ -37,7 +37,7 @@ pub(super) fn alias_slash<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Err
 }
 
 /// `location /a { proxy_pass http://u/b/; }`: /a../ climbs out of it.
-pub(super) fn proxy_slash<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn proxy_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let (path, to) = (prefix(scope.block()?)?, d.arg(0)?);
     let url = to.str().filter(|_| d.name.is("proxy_pass"))?;
     let uri = url.split_once("://").and_then(|(_, rest)| Some((rest.find('/')?, rest)));
@@ -54,7 +54,7 @@ pub(super) fn proxy_slash<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Err
 }
 
 /// `location ~ \.php` runs whatever has .php anywhere in its path, and files that were uploaded.
-pub(super) fn dot_php<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn dot_php<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let location = scope.around("location").filter(|_| d.name.is("fastcgi_pass"))?;
     let pattern = location.arg(1).filter(|_| text(location.arg(0)).starts_with('~'))?;
     let loose = pattern.str()?.ends_with("\\.php") || pattern.str()?.ends_with(".php");
@@ -69,7 +69,7 @@ pub(super) fn dot_php<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> 
 }
 
 /// An `if` is a location of its own: what stands beside it does not hold inside.
-pub(super) fn if_is_a_location<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn if_is_a_location<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     (d.name.is("if") && scope.around("location").is_some()).then_some(())?;
     let odd = [
         "proxy_pass",
@@ -93,7 +93,7 @@ pub(super) fn if_is_a_location<'a>(scope: &Scope<'a>, d: &'a Directive) -> Optio
 }
 
 /// The same regular expression twice, or one that takes all before.
-pub(super) fn never_reached<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn never_reached<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let regex = |d: &'a Directive| -> Option<(bool, &'a str)> {
         let kind = text(d.arg(0));
         (d.name.is("location") && kind.starts_with('~')).then_some(())?;

@@ -7,10 +7,10 @@ mod proxying;
 
 use weir_conf::{Directive, Error, Word};
 
-use crate::scope::Scope;
+use crate::scope::BlockPath;
 
 /// What a rule says of a directive in its place.
-pub(crate) type Rule = for<'a> fn(&Scope<'a>, &'a Directive) -> Option<Error>;
+pub(crate) type Rule = for<'a> fn(&BlockPath<'a>, &'a Directive) -> Option<Error>;
 
 /// Every rule by its name.
 pub(crate) const ALL: &[(&str, Rule)] = &[

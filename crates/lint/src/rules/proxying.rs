@@ -3,7 +3,7 @@
 use weir_conf::{Directive, Error, uses_variable};
 
 use super::{begins, found, text};
-use crate::scope::Scope;
+use crate::scope::BlockPath;
 
 /// `https://HOST...` of a `..._pass`.
 fn host(url: &str) -> &str {
@@ -20,7 +20,7 @@ fn passes(d: &Directive) -> bool {
 }
 
 /// A name that is made when a request comes is looked up then, by a name server that must be said.
-pub(super) fn no_resolver<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn no_resolver<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let host = host(text(d.arg(0).filter(|_| passes(d))));
     // Variables that are addresses already need none.
     let is_variable =
@@ -40,7 +40,7 @@ pub(super) fn no_resolver<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Err
 }
 
 /// The client says which server is asked.
-pub(super) fn server_of_the_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn server_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let url = d.arg(0).filter(|_| passes(d))?;
     let host = host(url.str()?);
     let name = begins(host, &["arg_", "http_", "cookie_", "host"])?;
@@ -55,7 +55,7 @@ pub(super) fn server_of_the_client<'a>(_: &Scope<'a>, d: &'a Directive) -> Optio
 }
 
 /// One cache for several hosts, by a key without them.
-pub(super) fn cache_key_host<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn cache_key_host<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let caches = ["proxy_cache_key", "fastcgi_cache_key", "uwsgi_cache_key", "scgi_cache_key"];
     caches.iter().any(|name| d.name.is(name)).then_some(())?;
     let key: String = d.args.iter().map(|word| word.lossy()).collect();
@@ -74,7 +74,7 @@ pub(super) fn cache_key_host<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<
 }
 
 /// `Connection: upgrade` to everybody: no connection to a server is kept.
-pub(super) fn connection_upgrade<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn connection_upgrade<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let is_connection =
         d.name.is("proxy_set_header") && text(d.arg(0)).eq_ignore_ascii_case("connection");
     let value = d.arg(1).filter(|_| is_connection)?;
@@ -88,7 +88,7 @@ pub(super) fn connection_upgrade<'a>(_: &Scope<'a>, d: &'a Directive) -> Option<
 }
 
 /// A connection to a server for each request: by default they are kept.
-pub(super) fn no_keepalive<'a>(scope: &Scope<'a>, d: &'a Directive) -> Option<Error> {
+pub(super) fn no_keepalive<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let (word, why, remedy) = match d.name.str()? {
         "proxy_http_version" if text(d.arg(0)) == "1.0" => {
             (d.arg(0)?, "HTTP/1.0 keeps no connection to a server", "leave it out, or say 1.1")

@@ -18,7 +18,7 @@ fn answer(query: &[u8], flags: u16, records: &[(u16, u16, &[u8])]) -> Vec<u8> {
     message
 }
 
-fn asked(name: &str, kind: Kind) -> Vec<u8> {
+fn asked(name: &str, kind: QueryType) -> Vec<u8> {
     let mut out = Vec::new();
     query(7, name, kind, &mut out).unwrap();
     out
@@ -26,7 +26,7 @@ fn asked(name: &str, kind: Kind) -> Vec<u8> {
 
 #[test]
 fn a_query_has_one_question() {
-    let out = asked("a.Example.", Kind::Aaaa);
+    let out = asked("a.Example.", QueryType::Aaaa);
     assert_eq!(&out[..HEAD], [0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     assert_eq!(&out[HEAD..], b"\x01a\x07Example\x00\x00\x1c\x00\x01");
 }
@@ -35,7 +35,7 @@ fn a_query_has_one_question() {
 fn names_that_cannot_be_asked_for() {
     for name in ["", ".", "a..b", &"x".repeat(64), &"x.".repeat(200)] {
         let mut out = vec![1];
-        assert_eq!(query(1, name, Kind::A, &mut out), Err(BadName), "{name}");
+        assert_eq!(query(1, name, QueryType::A, &mut out), Err(BadName), "{name}");
         assert_eq!(out, [1]);
     }
 }
@@ -45,7 +45,7 @@ fn addresses_and_other_names_are_read() {
     let cname = [b"\x03www".as_slice(), &[0xc0, HEAD as u8]].concat();
     let srv = [b"\0\x01\0\x02\0\x50\x01s".as_slice(), &[0xc0, HEAD as u8]].concat();
     let message = answer(
-        &asked("a.Example", Kind::A),
+        &asked("a.Example", QueryType::A),
         0,
         &[
             (1, 1, &[127, 0, 0, 1]),
@@ -73,7 +73,7 @@ fn addresses_and_other_names_are_read() {
 
 #[test]
 fn references_in_a_circle_are_refused() {
-    let mut message = answer(&asked("a", Kind::A), 0, &[(5, 1, b"\xc0\x00")]);
+    let mut message = answer(&asked("a", QueryType::A), 0, &[(5, 1, b"\xc0\x00")]);
     let len = message.len();
     message[len - 1] = (len - 2) as u8;
     assert_eq!(parse(&message), Err(Malformed));
@@ -81,7 +81,7 @@ fn references_in_a_circle_are_refused() {
 
 #[test]
 fn a_truncated_answer_says_so() {
-    let whole = answer(&asked("a", Kind::A), TRUNCATED, &[(1, 1, &[127, 0, 0, 1])]);
+    let whole = answer(&asked("a", QueryType::A), TRUNCATED, &[(1, 1, &[127, 0, 0, 1])]);
     assert!(parse(&whole[..whole.len() - 2]).unwrap().truncated);
 }
 
@@ -93,7 +93,7 @@ proptest! {
 
     #[test]
     fn no_change_of_an_answer_causes_a_panic(at in 0usize..60, byte in any::<u8>()) {
-        let mut message = answer(&asked("a.b", Kind::A), 0, &[(1, 1, &[127, 0, 0, 1]), (5, 1, b"\x01x\0")]);
+        let mut message = answer(&asked("a.b", QueryType::A), 0, &[(1, 1, &[127, 0, 0, 1]), (5, 1, b"\x01x\0")]);
         let at = at % message.len();
         message[at] = byte;
         let _ = parse(&message);

@@ -4,7 +4,7 @@ use crate::http1::{BodyDecoder, BodyError, chunk_end, chunk_head, last_chunk};
 
 /// What a body came to.
 #[derive(Debug, PartialEq, Eq)]
-struct Read {
+struct ReadBody {
     data: Vec<u8>,
     trailers: Vec<(Vec<u8>, Vec<u8>)>,
     /// How many bytes belong to the body, if it ended.
@@ -13,8 +13,8 @@ struct Read {
 }
 
 /// Reads a body that comes in pieces of `piece` bytes.
-fn read(mut decoder: BodyDecoder, input: &[u8], piece: usize) -> Read {
-    let mut read = Read { data: Vec::new(), trailers: Vec::new(), end: None, error: None };
+fn read(mut decoder: BodyDecoder, input: &[u8], piece: usize) -> ReadBody {
+    let mut read = ReadBody { data: Vec::new(), trailers: Vec::new(), end: None, error: None };
     let (mut at, mut received) = (0, 0);
     let mut promised = 0;
     while read.end.is_none() {
@@ -41,7 +41,7 @@ fn read(mut decoder: BodyDecoder, input: &[u8], piece: usize) -> Read {
         assert!(promised <= end as u64, "more was expected than came");
         let (bytes, headers) = trailers.headers();
         let pair =
-            |h: &crate::http1::Header| (h.name.of(bytes).to_vec(), h.value.of(bytes).to_vec());
+            |h: &crate::http1::HeaderLine| (h.name.of(bytes).to_vec(), h.value.of(bytes).to_vec());
         read.trailers = headers.iter().map(pair).collect();
     }
     read

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use crate::Span;
 use crate::http1::{
-    HeadLimits, Header, Progress, RequestHead, RequestParser, ResponseHead, ResponseParser,
+    HeadLimits, HeadProgress, HeaderLine, RequestHead, RequestParser, ResponseHead, ResponseParser,
 };
 
 /// Limits that are reached by short inputs, so that running into them is tried, too.
@@ -32,9 +32,9 @@ fn request(input: &[u8], whole: bool, limits: HeadLimits) -> Option<String> {
     feed(input, whole, |seen| {
         loop {
             match parser.parse(seen, &limits) {
-                Ok(Progress::More) => return None,
-                Ok(Progress::Server) => continue,
-                Ok(Progress::Done) => {
+                Ok(HeadProgress::More) => return None,
+                Ok(HeadProgress::Server) => continue,
+                Ok(HeadProgress::Done) => {
                     sound_request(parser.head(), seen);
                     return Some(shown(parser.head()));
                 }
@@ -69,7 +69,7 @@ fn sound_response(head: &ResponseHead, buf: &[u8]) {
     let _ = head.content_length(buf);
 }
 
-fn sound_headers(headers: &[Header], buf: &[u8]) {
+fn sound_headers(headers: &[HeaderLine], buf: &[u8]) {
     for header in headers {
         inside(header.name, buf);
         inside(header.value, buf);
@@ -97,8 +97,8 @@ fn response_head() {
     bolero::check!().for_each(|input: &[u8]| {
         let run = |whole, mut parser: ResponseParser| {
             feed(input, whole, |seen| match parser.parse(seen) {
-                Ok(Progress::More | Progress::Server) => None,
-                Ok(Progress::Done) => {
+                Ok(HeadProgress::More | HeadProgress::Server) => None,
+                Ok(HeadProgress::Done) => {
                     sound_response(parser.head(), seen);
                     Some(shown(parser.head()))
                 }

@@ -2,12 +2,12 @@
 //! MP4 tables.
 
 use crate::client_hello;
-use crate::dns::{self, Data, Kind};
-use crate::fastcgi::{Part, RecordError, Records};
+use crate::dns::{self, Data, QueryType};
+use crate::fastcgi::{RecordError, RecordPart, Records};
 use crate::memcached;
-use crate::mp4::{self, FileLayout, Wanted};
+use crate::mp4::{self, FileLayout, TimeSpan};
 use crate::otlp;
-use crate::proxy_protocol::{self, Progress};
+use crate::proxy_protocol::{self, ProxyProgress};
 
 /// What `dns` lets pass: see its `NAME_MAX`.
 const LONGEST_NAME: usize = 255;
@@ -31,7 +31,7 @@ fn dns_query() {
     bolero::check!().for_each(|input: &[u8]| {
         let Ok(name) = std::str::from_utf8(input) else { return };
         let mut message = Vec::new();
-        if dns::query(7, name, Kind::Srv, &mut message).is_err() {
+        if dns::query(7, name, QueryType::Srv, &mut message).is_err() {
             assert!(message.is_empty());
             return;
         }
@@ -39,7 +39,7 @@ fn dns_query() {
         message[2] |= 0x80;
         let answer = dns::parse(&message).expect("a question is a whole message");
         let asked = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-        assert_eq!((answer.id, answer.name, answer.kind), (7, asked, Kind::Srv as u16));
+        assert_eq!((answer.id, answer.name, answer.kind), (7, asked, QueryType::Srv as u16));
     });
 }
 
@@ -49,13 +49,13 @@ fn proxy_header() {
         let whole = proxy_protocol::parse(input);
         for end in 0..input.len() {
             match proxy_protocol::parse(&input[..end]) {
-                Ok(Progress::More) => {}
+                Ok(ProxyProgress::More) => {}
                 // What is decided stays so, whatever follows.
                 Ok(done) => assert_eq!(whole.as_ref(), Ok(&done)),
                 Err(_) => assert!(whole.is_err()),
             }
         }
-        let Ok(Progress::Done { header, len }) = whole else { return };
+        let Ok(ProxyProgress::Done { header, len }) = whole else { return };
         assert!(len <= input.len());
         for name in ["alpn", "ssl", "ssl_cn", "ssl_verify", "0x04", "ssl_0x24", "x", "0x"] {
             let _ = header.as_ref().map(|header| header.tlv(name.as_bytes()));
@@ -79,7 +79,7 @@ fn mp4_tables() {
         let place = FileLayout { end: 5000, before: 24, data: 1000..5000 };
         for (start, length) in [(0, 1000), (1500, 0), (2000, 2000), (u64::MAX, u64::MAX)] {
             for key_frame in [false, true] {
-                let wanted = Wanted { start, length, key_frame };
+                let wanted = TimeSpan { start, length, key_frame };
                 let Ok(cut) = mp4::cut(input, &place, wanted) else { continue };
                 assert!(cut.data.start < cut.data.end && cut.data.end <= place.end);
                 assert!(cut.head.len() <= input.len() + 1024, "the tables have grown");
@@ -89,11 +89,11 @@ fn mp4_tables() {
 }
 
 /// Output, messages, where it ended, and what was wrong.
-type Said = (Vec<u8>, Vec<u8>, Option<usize>, Option<RecordError>);
+type ReadMessages = (Vec<u8>, Vec<u8>, Option<usize>, Option<RecordError>);
 
-fn records(input: &[u8], piece: usize) -> Said {
+fn records(input: &[u8], piece: usize) -> ReadMessages {
     let (mut decoder, mut at, mut received) = (Records::default(), 0, 0);
-    let mut said: Said = (Vec::new(), Vec::new(), None, None);
+    let mut said: ReadMessages = (Vec::new(), Vec::new(), None, None);
     loop {
         let seen = &input[at..received];
         let (taken, part) = match decoder.decode(seen) {
@@ -105,13 +105,13 @@ fn records(input: &[u8], piece: usize) -> Said {
         };
         assert!(taken <= seen.len());
         match part {
-            Part::Out(range) => said.0.extend_from_slice(&seen[range]),
-            Part::Err(range) => said.1.extend_from_slice(&seen[range]),
-            Part::End => {
+            RecordPart::Out(range) => said.0.extend_from_slice(&seen[range]),
+            RecordPart::Err(range) => said.1.extend_from_slice(&seen[range]),
+            RecordPart::End => {
                 said.2 = Some(at + taken);
                 return said;
             }
-            Part::OutEnd | Part::Nothing => {}
+            RecordPart::OutEnd | RecordPart::Nothing => {}
         }
         at += taken;
         if taken == 0 && received == input.len() {
@@ -140,12 +140,12 @@ fn client_hello() {
         let whole = client_hello::parse(input);
         for end in 0..input.len() {
             match client_hello::parse(&input[..end]) {
-                client_hello::Progress::More => {}
+                client_hello::HelloProgress::More => {}
                 // What is decided stays so, whatever follows.
                 decided => assert_eq!(whole, decided),
             }
         }
-        if let client_hello::Progress::Hello(hello) = whole {
+        if let client_hello::HelloProgress::Hello(hello) = whole {
             assert!(hello.server_name.len() + hello.alpn.len() <= input.len());
         }
     });

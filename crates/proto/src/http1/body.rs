@@ -24,7 +24,7 @@ pub enum BodyError {
 
 /// What one call of [`BodyDecoder::decode`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Step {
+pub struct BodyStep {
     /// Bytes of the input that are done with, the data included.
     pub consumed: usize,
     /// Where in the input bytes of the body stand; may be empty.
@@ -35,10 +35,10 @@ pub struct Step {
 
 /// Finds the body in the bytes behind a head.
 #[derive(Debug, Clone)]
-pub struct BodyDecoder(Kind);
+pub struct BodyDecoder(BodyFraming);
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum BodyFraming {
     Length(u64),
     Chunked(ChunkParser),
     UntilClose,
@@ -47,44 +47,44 @@ enum Kind {
 impl BodyDecoder {
     /// A body of `n` bytes.
     pub fn length(n: u64) -> BodyDecoder {
-        BodyDecoder(Kind::Length(n))
+        BodyDecoder(BodyFraming::Length(n))
     }
 
     /// A chunked body whose trailers are read and thrown away, as nginx does with requests'.
     pub fn chunked() -> BodyDecoder {
-        BodyDecoder(Kind::Chunked(ChunkParser::default()))
+        BodyDecoder(BodyFraming::Chunked(ChunkParser::default()))
     }
 
     /// A chunked body whose trailers are kept, `limit` bytes of them at most.
     pub fn chunked_with_trailers(limit: usize) -> BodyDecoder {
-        BodyDecoder(Kind::Chunked(ChunkParser::keeping_trailers(limit)))
+        BodyDecoder(BodyFraming::Chunked(ChunkParser::keeping_trailers(limit)))
     }
 
     /// A body that ends with the connection.
     pub fn until_close() -> BodyDecoder {
-        BodyDecoder(Kind::UntilClose)
+        BodyDecoder(BodyFraming::UntilClose)
     }
 
     /// Reads on. Call again with what was not consumed until a step finds neither data nor the
     /// end, then with more bytes. A body of length 0 is complete before its first byte.
-    pub fn decode(&mut self, input: &[u8]) -> Result<Step, BodyError> {
+    pub fn decode(&mut self, input: &[u8]) -> Result<BodyStep, BodyError> {
         match &mut self.0 {
-            Kind::Length(left) => {
+            BodyFraming::Length(left) => {
                 let len = clamp(*left, input.len());
                 *left -= len as u64;
-                Ok(Step { consumed: len, data: 0..len, done: *left == 0 })
+                Ok(BodyStep { consumed: len, data: 0..len, done: *left == 0 })
             }
-            Kind::UntilClose => {
-                Ok(Step { consumed: input.len(), data: 0..input.len(), done: false })
+            BodyFraming::UntilClose => {
+                Ok(BodyStep { consumed: input.len(), data: 0..input.len(), done: false })
             }
-            Kind::Chunked(chunks) => {
+            BodyFraming::Chunked(chunks) => {
                 let start = chunks.parse(input)?;
                 let mut end = start;
                 if chunks.in_data() {
                     end += clamp(chunks.size, input.len() - start);
                     chunks.size -= (end - start) as u64;
                 }
-                Ok(Step { consumed: end, data: start..end, done: chunks.done() })
+                Ok(BodyStep { consumed: end, data: start..end, done: chunks.done() })
             }
         }
     }
@@ -92,9 +92,9 @@ impl BodyDecoder {
     /// The least number of bytes that are to come until the body is complete; `None` if unknown.
     pub fn expected(&self) -> Option<u64> {
         match &self.0 {
-            Kind::Length(left) => Some(*left),
-            Kind::Chunked(chunks) => Some(chunks.expected()),
-            Kind::UntilClose => None,
+            BodyFraming::Length(left) => Some(*left),
+            BodyFraming::Chunked(chunks) => Some(chunks.expected()),
+            BodyFraming::UntilClose => None,
         }
     }
 
@@ -102,17 +102,17 @@ impl BodyDecoder {
     /// without looking at it.
     pub fn data_left(&self) -> u64 {
         match &self.0 {
-            Kind::Length(left) => *left,
-            Kind::Chunked(chunks) if chunks.in_data() => chunks.size,
-            Kind::Chunked(_) => 0,
-            Kind::UntilClose => u64::MAX,
+            BodyFraming::Length(left) => *left,
+            BodyFraming::Chunked(chunks) if chunks.in_data() => chunks.size,
+            BodyFraming::Chunked(_) => 0,
+            BodyFraming::UntilClose => u64::MAX,
         }
     }
 
     /// The trailers, if they are kept. Complete when the body is.
     pub fn trailers(&self) -> Option<&Trailers> {
         match &self.0 {
-            Kind::Chunked(chunks) => chunks.trailers(),
+            BodyFraming::Chunked(chunks) => chunks.trailers(),
             _ => None,
         }
     }

@@ -1,8 +1,8 @@
 //! The chunked transfer coding. nginx: ngx_http_parse_chunked, ngx_http_proxy_process_trailer.
 
 use super::body::BodyError;
-use super::fields::{Fields, FieldsProgress};
-use super::names::Header;
+use super::fields::{FieldsProgress, FieldsReader};
+use super::names::HeaderLine;
 
 /// nginx keeps sizes in a file offset, with room for the bytes that frame the last chunk.
 const MAX_SIZE: u64 = i64::MAX as u64 - 9;
@@ -50,13 +50,13 @@ enum ChunkState {
 pub struct Trailers {
     bytes: Vec<u8>,
     limit: usize,
-    headers: Vec<Header>,
-    fields: Fields,
+    headers: Vec<HeaderLine>,
+    fields: FieldsReader,
 }
 
 impl Trailers {
     /// The lines, and the bytes that their spans point into.
-    pub fn headers(&self) -> (&[u8], &[Header]) {
+    pub fn headers(&self) -> (&[u8], &[HeaderLine]) {
         (&self.bytes, &self.headers)
     }
 
@@ -90,7 +90,7 @@ impl Trailers {
 impl ChunkParser {
     /// Trailers are kept, `limit` bytes of them at most.
     pub(super) fn keeping_trailers(limit: usize) -> ChunkParser {
-        let fields = Fields::of_response(0);
+        let fields = FieldsReader::of_response(0);
         let trailers = Box::new(Trailers { limit, fields, ..Trailers::default() });
         ChunkParser { trailers: Some(trailers), ..ChunkParser::default() }
     }

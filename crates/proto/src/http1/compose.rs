@@ -5,10 +5,10 @@
 use std::fmt;
 
 use super::error::HeadError;
-use super::head::{Connection, offset};
+use super::head::{ConnectionHeader, offset};
 use super::line::LineParser;
 use super::method::{Method, Version};
-use super::names::{Header, HeaderId};
+use super::names::{HeaderId, HeaderLine};
 use super::request::{HeadLimits, RequestParser};
 use crate::{Renew, Span, as_new};
 
@@ -116,7 +116,7 @@ impl fmt::Display for ComposeError {
 
 /// Where a head is put together.
 #[derive(Debug)]
-pub struct Draft<'a> {
+pub struct HeadDraft<'a> {
     /// What it may be like.
     pub limits: &'a HeadLimits,
     /// Takes the head.
@@ -147,14 +147,14 @@ pub struct Composer {
 
 impl Composer {
     /// Takes a field of the block; after a fault, only [`Composer::finish`] tells of it.
-    pub fn field(&mut self, name: &[u8], value: &[u8], to: &mut Draft<'_>) {
+    pub fn field(&mut self, name: &[u8], value: &[u8], to: &mut HeadDraft<'_>) {
         if self.fault.is_none() {
             self.fault = self.take(name, value, to).err();
         }
     }
 
     /// The block has ended; `ended` says that no body follows. Makes ready for the next head.
-    pub fn finish(&mut self, ended: bool, to: &mut Draft<'_>) -> Result<(), ComposeError> {
+    pub fn finish(&mut self, ended: bool, to: &mut HeadDraft<'_>) -> Result<(), ComposeError> {
         let result = match self.fault.take() {
             Some(fault) => Err(fault),
             None => self.end(ended, to),
@@ -172,7 +172,12 @@ impl Composer {
         result
     }
 
-    fn take(&mut self, name: &[u8], value: &[u8], to: &mut Draft<'_>) -> Result<(), ComposeError> {
+    fn take(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        to: &mut HeadDraft<'_>,
+    ) -> Result<(), ComposeError> {
         let odd = check_name(name, to.limits)?;
         if memchr::memchr3(0, b'\r', b'\n', value).is_some() {
             return Err(ComposeError::InvalidValue(name.into(), value.into()));
@@ -229,12 +234,12 @@ impl Composer {
     }
 
     /// Writes the request line, and `Host` of what `:authority` says.
-    fn request_line(&mut self, to: &mut Draft<'_>) -> Result<(), ComposeError> {
+    fn request_line(&mut self, to: &mut HeadDraft<'_>) -> Result<(), ComposeError> {
         let method = self.method.ok_or(ComposeError::Missing(":method"))?;
         self.scheme.ok_or(ComposeError::Missing(":scheme"))?;
         let path = self.path.ok_or(ComposeError::Missing(":path"))?;
         self.line = true;
-        let Draft { limits, parser, buf } = to;
+        let HeadDraft { limits, parser, buf } = to;
         let head = &mut parser.head;
         buf.clear();
         buf.extend_from_slice(method.of(&self.text));
@@ -248,7 +253,7 @@ impl Composer {
         head.line = Span::new(0, buf.len());
         head.protocol = Span::new(end + 1, buf.len());
         (head.version, head.minor) = (Version::Http20, 0);
-        head.connection = Connection::KeepAlive;
+        head.connection = ConnectionHeader::KeepAlive;
         buf.extend_from_slice(b"\r\n");
         head.line_end = buf.len() as u32;
         parser.line_is_there();
@@ -269,8 +274,8 @@ impl Composer {
     }
 
     /// What is known of a head that has no line, for the log.
-    fn pieces(&self, to: &mut Draft<'_>) {
-        let Draft { parser: RequestParser { head, .. }, buf, .. } = to;
+    fn pieces(&self, to: &mut HeadDraft<'_>) {
+        let HeadDraft { parser: RequestParser { head, .. }, buf, .. } = to;
         buf.clear();
         buf.extend_from_slice(b"\r\n");
         let mut put = |text: &[u8]| {
@@ -289,9 +294,9 @@ impl Composer {
         &mut self,
         name: &[u8],
         value: &[u8],
-        to: &mut Draft<'_>,
+        to: &mut HeadDraft<'_>,
     ) -> Result<(), ComposeError> {
-        let Draft { limits, parser, buf } = to;
+        let HeadDraft { limits, parser, buf } = to;
         // `Host` of `:authority` is not one that the client has sent.
         let sent = parser.head.headers.len() - usize::from(self.authority.is_some());
         if sent >= limits.max_headers {
@@ -313,11 +318,11 @@ impl Composer {
     }
 
     /// What only the whole head shows.
-    fn end(&mut self, ended: bool, to: &mut Draft<'_>) -> Result<(), ComposeError> {
+    fn end(&mut self, ended: bool, to: &mut HeadDraft<'_>) -> Result<(), ComposeError> {
         if !self.line {
             self.request_line(to)?;
         }
-        let Draft { parser, buf, .. } = to;
+        let HeadDraft { parser, buf, .. } = to;
         if self.cookies {
             let header = append(buf, b"cookie", &self.cookie);
             parser.head.headers.push(header);
@@ -337,7 +342,7 @@ impl Composer {
                 return Err(ComposeError::OfHttp1(name));
             }
         }
-        let trailers = |h: &Header| h.value.of(buf).eq_ignore_ascii_case(b"trailers");
+        let trailers = |h: &HeaderLine| h.value.of(buf).eq_ignore_ascii_case(b"trailers");
         if head.all(HeaderId::Te).any(|te| !trailers(te)) || head.all(HeaderId::Te).count() > 1 {
             return Err(ComposeError::InvalidTe);
         }
@@ -362,7 +367,7 @@ impl Composer {
 }
 
 /// Writes a line of the head.
-fn append(buf: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Header {
+fn append(buf: &mut Vec<u8>, name: &[u8], value: &[u8]) -> HeaderLine {
     let start = buf.len();
     buf.extend_from_slice(name);
     let name_end = buf.len();
@@ -371,7 +376,7 @@ fn append(buf: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Header {
     buf.extend_from_slice(value);
     let value = Span::new(value_start, buf.len());
     buf.extend_from_slice(b"\r\n");
-    Header { name: Span::new(start, name_end), value, id: HeaderId::from_name(name) }
+    HeaderLine { name: Span::new(start, name_end), value, id: HeaderId::from_name(name) }
 }
 
 /// True for a name that is odd, but may be ignored.

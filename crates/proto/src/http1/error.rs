@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::names::Header;
+use super::names::HeaderLine;
 use crate::Span;
 
 /// Why a request head is refused. The client is to blame for each of these.
@@ -40,16 +40,16 @@ pub enum HeadError {
     /// A header that may be sent once only was sent again.
     DuplicateHeader {
         /// The second line.
-        second: Header,
+        second: HeaderLine,
         /// The line that was there before.
-        first: Header,
+        first: HeaderLine,
     },
     /// The same for `Host`.
     DuplicateHost {
         /// The second line.
-        second: Header,
+        second: HeaderLine,
         /// The line that was there before.
-        first: Header,
+        first: HeaderLine,
     },
     /// `Host` does not hold a host.
     InvalidHost,
@@ -145,7 +145,7 @@ impl HeadError {
     /// The reasons that quote the request.
     fn detailed_reason(&self, buf: &[u8]) -> String {
         let text = |span: Span| String::from_utf8_lossy(span.of(buf));
-        let duplicate = |what: &str, second: Header, first: Header| {
+        let duplicate = |what: &str, second: HeaderLine, first: HeaderLine| {
             format!(
                 "client sent duplicate {what}: \"{}: {}\", previous value: \"{}: {}\"",
                 text(second.name),

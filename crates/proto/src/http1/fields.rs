@@ -1,12 +1,12 @@
 //! Header lines, resumable at any byte: those of requests, of responses and of trailers.
 //! nginx: ngx_http_parse_header_line.
 
-use super::names::{Header, HeaderId};
+use super::names::{HeaderId, HeaderLine};
 use crate::Span;
 
 /// Reads header lines up to the empty line that ends them.
 #[derive(Clone, Debug, Default)]
-pub struct Fields {
+pub struct FieldsReader {
     state: FieldState,
     pos: usize,
     name_start: usize,
@@ -18,7 +18,7 @@ pub struct Fields {
     upstream: bool,
 }
 
-/// What a call of [`Fields::parse`] found.
+/// What a call of [`FieldsReader::parse`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldsProgress {
     /// The bytes ran out.
@@ -26,7 +26,7 @@ pub enum FieldsProgress {
     /// A header line; `invalid` if its name holds bytes that names should not hold.
     Line {
         /// The line.
-        header: Header,
+        header: HeaderLine,
         /// Whether nginx's `ignore_invalid_headers` drops it.
         invalid: bool,
     },
@@ -56,17 +56,17 @@ enum FieldState {
     EndAlmostDone,
 }
 
-impl Fields {
+impl FieldsReader {
     /// Starts at offset `pos`. `underscores`: names may hold `_` (nginx's
     /// `underscores_in_headers`).
-    pub fn of_request(pos: usize, underscores: bool) -> Fields {
-        Fields { pos, name_start: pos, underscores, ..Fields::default() }
+    pub fn of_request(pos: usize, underscores: bool) -> FieldsReader {
+        FieldsReader { pos, name_start: pos, underscores, ..FieldsReader::default() }
     }
 
     /// The same for a response's headers or trailers: underscores are usual, and a second
     /// status line is skipped.
-    pub fn of_response(pos: usize) -> Fields {
-        Fields { upstream: true, ..Fields::of_request(pos, true) }
+    pub fn of_response(pos: usize) -> FieldsReader {
+        FieldsReader { upstream: true, ..FieldsReader::of_request(pos, true) }
     }
 
     /// Everything before this offset has been read.
@@ -123,7 +123,7 @@ impl Fields {
         let id = HeaderId::from_name(line.get(..name_len)?);
         let name = Span::new(name_start, name_start + name_len);
         let value = Span::new(value_start, value_end);
-        Some(FieldsProgress::Line { header: Header { name, value, id }, invalid: false })
+        Some(FieldsProgress::Line { header: HeaderLine { name, value, id }, invalid: false })
     }
 
     /// The machine that takes every line, at any pace.
@@ -259,7 +259,7 @@ impl Fields {
         let name = Span::new(self.name_start, self.name_end);
         let value = Span::new(self.value_start, self.value_end);
         let id = HeaderId::from_name(name.of(buf));
-        FieldsProgress::Line { header: Header { name, value, id }, invalid: self.invalid }
+        FieldsProgress::Line { header: HeaderLine { name, value, id }, invalid: self.invalid }
     }
 
     fn end(&mut self) -> FieldsProgress {

@@ -2,13 +2,13 @@
 
 use super::error::HeadError;
 use super::method::{Method, Version};
-use super::names::{Header, HeaderId};
+use super::names::{HeaderId, HeaderLine};
 use super::request::HeadLimits;
 use crate::{Renew, Span, as_new};
 
 /// What the client wishes to happen to the connection; the last `Connection` header counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Connection {
+pub enum ConnectionHeader {
     /// It did not say.
     #[default]
     Unspecified,
@@ -59,11 +59,11 @@ pub struct RequestHead {
     /// The port that came with the name, 0 if none did.
     pub port: u16,
     /// Header lines in the order sent.
-    pub headers: Vec<Header>,
+    pub headers: Vec<HeaderLine>,
     /// Lines that were left out because of odd names; nginx logs each at `info`.
     pub dropped: Vec<Span>,
     /// What `Connection` said.
-    pub connection: Connection,
+    pub connection: ConnectionHeader,
     /// `Content-Length`.
     pub content_length: Option<u64>,
     /// `Transfer-Encoding: chunked`.
@@ -97,7 +97,7 @@ impl RequestHead {
 
     /// The first header of a name. Costs nothing when there is none.
     #[inline]
-    pub fn header(&self, id: HeaderId) -> Option<&Header> {
+    pub fn header(&self, id: HeaderId) -> Option<&HeaderLine> {
         if self.seen & id.bit() == 0 {
             return None;
         }
@@ -105,20 +105,20 @@ impl RequestHead {
     }
 
     /// All headers of a name, in the order sent.
-    pub fn all(&self, id: HeaderId) -> impl Iterator<Item = &Header> {
+    pub fn all(&self, id: HeaderId) -> impl Iterator<Item = &HeaderLine> {
         let present = self.seen & id.bit() != 0;
-        let headers: &[Header] = if present { &self.headers } else { &[] };
+        let headers: &[HeaderLine] = if present { &self.headers } else { &[] };
         headers.iter().filter(move |header| header.id == id)
     }
 
     /// Adds a header line that was not sent.
-    pub fn add_header(&mut self, header: Header) {
+    pub fn add_header(&mut self, header: HeaderLine) {
         self.seen |= header.id.bit();
         self.headers.push(header);
     }
 
     #[cold]
-    pub(super) fn duplicate(&self, second: Header) -> HeadError {
+    pub(super) fn duplicate(&self, second: HeaderLine) -> HeadError {
         let first = self.headers.iter().find(|h| h.id == second.id).copied().unwrap_or(second);
         match second.id {
             HeaderId::Host => HeadError::DuplicateHost { second, first },
@@ -152,7 +152,7 @@ impl RequestHead {
             let length = offset(header.value.of(buf)).ok_or(HeadError::InvalidContentLength)?;
             self.content_length = Some(length);
         }
-        let Some(&Header { value, .. }) = self.header(HeaderId::TransferEncoding) else {
+        let Some(&HeaderLine { value, .. }) = self.header(HeaderId::TransferEncoding) else {
             return Ok(());
         };
         if self.version < Version::Http11 {
@@ -170,12 +170,12 @@ impl RequestHead {
 }
 
 /// nginx looks for the words anywhere in the value.
-pub(super) fn connection(value: &[u8]) -> Option<Connection> {
+pub(super) fn connection(value: &[u8]) -> Option<ConnectionHeader> {
     let holds = |word: &[u8]| value.windows(word.len()).any(|w| w.eq_ignore_ascii_case(word));
     match value {
-        b"keep-alive" => Some(Connection::KeepAlive),
-        _ if holds(b"close") => Some(Connection::Close),
-        _ if holds(b"keep-alive") => Some(Connection::KeepAlive),
+        b"keep-alive" => Some(ConnectionHeader::KeepAlive),
+        _ if holds(b"close") => Some(ConnectionHeader::Close),
+        _ if holds(b"keep-alive") => Some(ConnectionHeader::KeepAlive),
         _ => None,
     }
 }

@@ -17,16 +17,16 @@ mod request;
 mod response;
 mod window;
 
-pub use body::{BodyDecoder, BodyError, Step, chunk_end, chunk_head, last_chunk};
+pub use body::{BodyDecoder, BodyError, BodyStep, chunk_end, chunk_head, last_chunk};
 pub use chunked::Trailers;
-pub use compose::{ComposeError, Composer, Draft};
+pub use compose::{ComposeError, Composer, HeadDraft};
 pub use error::HeadError;
-pub use fields::{Fields, FieldsError, FieldsProgress};
+pub use fields::{FieldsError, FieldsProgress, FieldsReader};
 pub(crate) use head::offset;
-pub use head::{Connection, RequestHead};
+pub use head::{ConnectionHeader, RequestHead};
 pub use method::{Method, Version};
-pub use names::{Header, HeaderId};
-pub use request::{HeadLimits, Progress, RequestParser};
+pub use names::{HeaderId, HeaderLine};
+pub use request::{HeadLimits, HeadProgress, RequestParser};
 pub use response::{ResponseError, ResponseHead, ResponseParser};
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::Span;
 
 /// One header line: where its name and its value stand, and which known name it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct HeaderLine {
     /// The name as sent, without the colon.
     pub name: Span,
     /// The value without the spaces around it.

@@ -1,11 +1,11 @@
 //! Request heads. nginx: ngx_http_process_request_line and what follows it.
 
 use super::error::HeadError;
-use super::fields::{Fields, FieldsProgress};
+use super::fields::{FieldsProgress, FieldsReader};
 use super::head::{RequestHead, connection};
 use super::line::LineParser;
 use super::method::Version;
-use super::names::{Header, HeaderId};
+use super::names::{HeaderId, HeaderLine};
 use super::window::Window;
 use crate::uri;
 use crate::{Renew, Span, as_new};
@@ -29,7 +29,7 @@ pub struct HeadLimits {
     pub merge_slashes: bool,
     /// CONNECT is served here.
     pub allow_connect: bool,
-    /// Stop with [`Progress::Server`] as soon as the server's name is known, since another
+    /// Stop with [`HeadProgress::Server`] as soon as the server's name is known, since another
     /// server may have other limits.
     pub pause_at_server: bool,
 }
@@ -53,7 +53,7 @@ impl Default for HeadLimits {
 
 /// What [`RequestParser::parse`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum HeadProgress {
     /// The head is not complete: call again with more bytes.
     More,
     /// Only with `pause_at_server`: [`RequestHead::server`] is known. Call again with the same
@@ -69,7 +69,7 @@ pub struct RequestParser {
     pub(super) head: RequestHead,
     stage: Stage,
     line: LineParser,
-    fields: Fields,
+    fields: FieldsReader,
     window: Window,
 }
 
@@ -99,7 +99,7 @@ impl RequestParser {
         RequestParser { head, stage: Stage::Done, ..RequestParser::default() }
     }
 
-    /// What has been understood so far; all of it after [`Progress::Done`].
+    /// What has been understood so far; all of it after [`HeadProgress::Done`].
     #[inline]
     pub fn head(&self) -> &RequestHead {
         &self.head
@@ -147,20 +147,20 @@ impl RequestParser {
     }
 
     /// Reads on. `buf` begins with the first byte of the request and only grows between calls.
-    pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+    pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<HeadProgress, HeadError> {
         loop {
             let end = self.window.end(limits);
             let seen = buf.get(..end).unwrap_or(buf);
             let progress = match self.stage {
                 Stage::Line => self.line(seen, limits)?,
                 Stage::Fields => self.fields(seen, limits)?,
-                Stage::Done => return Ok(Progress::Done),
+                Stage::Done => return Ok(HeadProgress::Done),
             };
-            if progress != Progress::More {
+            if progress != HeadProgress::More {
                 return Ok(progress);
             }
             if seen.len() < end {
-                return Ok(Progress::More);
+                return Ok(HeadProgress::More);
             }
             match self.stage {
                 Stage::Line => self.window.next_for_line(&self.line, limits)?,
@@ -171,9 +171,9 @@ impl RequestParser {
     }
 
     #[inline]
-    fn line(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+    fn line(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<HeadProgress, HeadError> {
         if !self.line.parse(buf, &mut self.head)? {
-            return Ok(Progress::More);
+            return Ok(HeadProgress::More);
         }
         self.normalise(buf, limits).map_err(|uri::BadUri| HeadError::InvalidRequest)?;
         let head = &mut self.head;
@@ -182,16 +182,16 @@ impl RequestParser {
             head.end = head.line_end;
         } else {
             self.stage = Stage::Fields;
-            self.fields = Fields::of_request(head.line_end as usize, limits.underscores);
+            self.fields = FieldsReader::of_request(head.line_end as usize, limits.underscores);
         }
         if let Some(host) = head.host {
             self.server(buf, host).map_err(|uri::BadHost| HeadError::InvalidHostInLine)?;
             if limits.pause_at_server {
-                return Ok(Progress::Server);
+                return Ok(HeadProgress::Server);
             }
         }
         if self.stage == Stage::Done {
-            return Ok(Progress::Done);
+            return Ok(HeadProgress::Done);
         }
         self.fields(buf, limits)
     }
@@ -211,7 +211,7 @@ impl RequestParser {
         self.stage = Stage::Done;
     }
 
-    fn fields(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+    fn fields(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<HeadProgress, HeadError> {
         self.fields.set_underscores(limits.underscores);
         loop {
             let progress = self
@@ -219,7 +219,7 @@ impl RequestParser {
                 .parse(buf)
                 .map_err(|e| HeadError::InvalidHeader { line: e.line, byte: e.byte })?;
             match progress {
-                FieldsProgress::More => return Ok(Progress::More),
+                FieldsProgress::More => return Ok(HeadProgress::More),
                 FieldsProgress::Line { header, invalid: true } if limits.ignore_invalid => {
                     self.head
                         .dropped
@@ -234,14 +234,14 @@ impl RequestParser {
                         && self.known(buf, header)?
                         && limits.pause_at_server
                     {
-                        return Ok(Progress::Server);
+                        return Ok(HeadProgress::Server);
                     }
                 }
                 FieldsProgress::End => {
                     self.head.end = self.fields.pos() as u32;
                     self.stage = Stage::Done;
                     self.head.check(buf, limits)?;
-                    return Ok(Progress::Done);
+                    return Ok(HeadProgress::Done);
                 }
             }
         }
@@ -249,7 +249,7 @@ impl RequestParser {
 
     /// Acts on a known header, the last of `headers`; `true` if the server's name became known.
     #[inline]
-    pub(super) fn known(&mut self, buf: &[u8], header: Header) -> Result<bool, HeadError> {
+    pub(super) fn known(&mut self, buf: &[u8], header: HeaderLine) -> Result<bool, HeadError> {
         let head = &mut self.head;
         if head.seen & header.id.bit() != 0 && header.id.unique() {
             return Err(head.duplicate(header));

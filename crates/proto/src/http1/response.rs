@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::fields::{Fields, FieldsError, FieldsProgress};
+use super::fields::{FieldsError, FieldsProgress, FieldsReader};
 use super::head::offset;
 use super::method::Version;
-use super::names::{Header, HeaderId};
-use super::request::Progress;
+use super::names::{HeaderId, HeaderLine};
+use super::request::HeadProgress;
 use crate::Span;
 
 /// Room for the fields of most responses.
@@ -52,7 +52,7 @@ pub struct ResponseHead {
     /// The text alone; may be empty.
     pub reason: Span,
     /// Header lines in the order sent, odd names included.
-    pub headers: Vec<Header>,
+    pub headers: Vec<HeaderLine>,
     /// Offset behind the head: the body begins here.
     pub end: u32,
     seen: u64,
@@ -61,7 +61,7 @@ pub struct ResponseHead {
 impl ResponseHead {
     /// The first header of a name. Costs nothing when there is none.
     #[inline]
-    pub fn header(&self, id: HeaderId) -> Option<&Header> {
+    pub fn header(&self, id: HeaderId) -> Option<&HeaderLine> {
         if self.seen & id.bit() == 0 {
             return None;
         }
@@ -90,7 +90,7 @@ pub struct ResponseParser {
     major: u16,
     minor: u16,
     digits: u8,
-    fields: Fields,
+    fields: FieldsReader,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +117,7 @@ impl ResponseParser {
 
     /// A parser for the head that a CGI script sends: header lines alone.
     pub fn of_script() -> ResponseParser {
-        let fields = Fields::of_response(0);
+        let fields = FieldsReader::of_response(0);
         ResponseParser { state: ResponseState::Fields, fields, ..ResponseParser::default() }
     }
 
@@ -128,7 +128,7 @@ impl ResponseParser {
         *self = ResponseParser { head, ..ResponseParser::default() };
     }
 
-    /// What has been understood so far; all of it after [`Progress::Done`].
+    /// What has been understood so far; all of it after [`HeadProgress::Done`].
     #[inline]
     pub fn head(&self) -> &ResponseHead {
         &self.head
@@ -140,19 +140,19 @@ impl ResponseParser {
     }
 
     /// Reads on. `buf` begins with the first byte of the response and only grows between calls.
-    pub fn parse(&mut self, buf: &[u8]) -> Result<Progress, ResponseError> {
+    pub fn parse(&mut self, buf: &[u8]) -> Result<HeadProgress, ResponseError> {
         if !self.status_line(buf)? {
-            return Ok(Progress::More);
+            return Ok(HeadProgress::More);
         }
         if self.state == ResponseState::Done {
-            return Ok(Progress::Done);
+            return Ok(HeadProgress::Done);
         }
         loop {
             let progress = self.fields.parse(buf).map_err(|FieldsError { line, byte }| {
                 ResponseError::InvalidHeader { line, byte }
             })?;
             match progress {
-                FieldsProgress::More => return Ok(Progress::More),
+                FieldsProgress::More => return Ok(HeadProgress::More),
                 FieldsProgress::Line { header, .. } => {
                     if header.id != HeaderId::Other {
                         self.head.seen |= header.id.bit();
@@ -165,7 +165,7 @@ impl ResponseParser {
                 FieldsProgress::End => {
                     self.head.end = self.fields.pos() as u32;
                     self.state = ResponseState::Done;
-                    return Ok(Progress::Done);
+                    return Ok(HeadProgress::Done);
                 }
             }
         }
@@ -272,7 +272,7 @@ impl ResponseParser {
         if head.reason.start == 0 {
             head.reason.start = end as u32;
         }
-        self.fields = Fields::of_response(self.pos + 1);
+        self.fields = FieldsReader::of_response(self.pos + 1);
         self.state = ResponseState::Fields;
     }
 }

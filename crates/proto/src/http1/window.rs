@@ -1,7 +1,7 @@
 //! The size of a head, counted as nginx counts it.
 
 use super::error::HeadError;
-use super::fields::Fields;
+use super::fields::FieldsReader;
 use super::line::LineParser;
 use super::request::HeadLimits;
 use crate::Span;
@@ -39,7 +39,7 @@ impl Window {
     #[cold]
     pub(super) fn next_for_fields(
         &mut self,
-        fields: &Fields,
+        fields: &FieldsReader,
         limits: &HeadLimits,
     ) -> Result<(), HeadError> {
         let pos = fields.pos();

@@ -13,7 +13,7 @@ pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameType {
     /// Bytes of a body.
     Data,
     /// Begins a message, or ends one with trailers.
@@ -38,39 +38,39 @@ pub enum Kind {
     Unknown(u8),
 }
 
-impl From<u8> for Kind {
-    fn from(byte: u8) -> Kind {
+impl From<u8> for FrameType {
+    fn from(byte: u8) -> FrameType {
         match byte {
-            0 => Kind::Data,
-            1 => Kind::Headers,
-            2 => Kind::Priority,
-            3 => Kind::RstStream,
-            4 => Kind::Settings,
-            5 => Kind::PushPromise,
-            6 => Kind::Ping,
-            7 => Kind::Goaway,
-            8 => Kind::WindowUpdate,
-            9 => Kind::Continuation,
-            other => Kind::Unknown(other),
+            0 => FrameType::Data,
+            1 => FrameType::Headers,
+            2 => FrameType::Priority,
+            3 => FrameType::RstStream,
+            4 => FrameType::Settings,
+            5 => FrameType::PushPromise,
+            6 => FrameType::Ping,
+            7 => FrameType::Goaway,
+            8 => FrameType::WindowUpdate,
+            9 => FrameType::Continuation,
+            other => FrameType::Unknown(other),
         }
     }
 }
 
-impl Kind {
+impl FrameType {
     /// Its number.
     pub fn byte(self) -> u8 {
         match self {
-            Kind::Data => 0,
-            Kind::Headers => 1,
-            Kind::Priority => 2,
-            Kind::RstStream => 3,
-            Kind::Settings => 4,
-            Kind::PushPromise => 5,
-            Kind::Ping => 6,
-            Kind::Goaway => 7,
-            Kind::WindowUpdate => 8,
-            Kind::Continuation => 9,
-            Kind::Unknown(byte) => byte,
+            FrameType::Data => 0,
+            FrameType::Headers => 1,
+            FrameType::Priority => 2,
+            FrameType::RstStream => 3,
+            FrameType::Settings => 4,
+            FrameType::PushPromise => 5,
+            FrameType::Ping => 6,
+            FrameType::Goaway => 7,
+            FrameType::WindowUpdate => 8,
+            FrameType::Continuation => 9,
+            FrameType::Unknown(byte) => byte,
         }
     }
 }
@@ -120,7 +120,7 @@ pub struct FrameHead {
     /// Bytes that follow.
     pub len: usize,
     /// What it is.
-    pub kind: Kind,
+    pub kind: FrameType,
     /// Flags, by kind.
     pub flags: u8,
     /// Which stream; 0 for the connection.
@@ -225,7 +225,8 @@ pub fn word(payload: &[u8]) -> Option<u32> {
 
 /// Appends SETTINGS.
 pub fn write_settings(settings: &[Setting], out: &mut Vec<u8>) {
-    FrameHead { len: settings.len() * 6, kind: Kind::Settings, flags: 0, stream: 0 }.write(out);
+    FrameHead { len: settings.len() * 6, kind: FrameType::Settings, flags: 0, stream: 0 }
+        .write(out);
     for setting in settings {
         let (id, value) = match *setting {
             Setting::HeaderTableSize(value) => (1u16, value),
@@ -242,30 +243,30 @@ pub fn write_settings(settings: &[Setting], out: &mut Vec<u8>) {
 
 /// Appends the acknowledgement of SETTINGS.
 pub fn write_settings_ack(out: &mut Vec<u8>) {
-    FrameHead { len: 0, kind: Kind::Settings, flags: ACK, stream: 0 }.write(out);
+    FrameHead { len: 0, kind: FrameType::Settings, flags: ACK, stream: 0 }.write(out);
 }
 
 /// Appends the answer to a PING.
 pub fn write_pong(payload: &[u8], out: &mut Vec<u8>) {
-    FrameHead { len: payload.len(), kind: Kind::Ping, flags: ACK, stream: 0 }.write(out);
+    FrameHead { len: payload.len(), kind: FrameType::Ping, flags: ACK, stream: 0 }.write(out);
     out.extend_from_slice(payload);
 }
 
 /// Appends WINDOW_UPDATE; `stream` is 0 for the connection's window.
 pub fn write_window_update(stream: u32, by: u32, out: &mut Vec<u8>) {
-    FrameHead { len: 4, kind: Kind::WindowUpdate, flags: 0, stream }.write(out);
+    FrameHead { len: 4, kind: FrameType::WindowUpdate, flags: 0, stream }.write(out);
     out.extend_from_slice(&by.to_be_bytes());
 }
 
 /// Appends RST_STREAM.
 pub fn write_reset(stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
-    FrameHead { len: 4, kind: Kind::RstStream, flags: 0, stream }.write(out);
+    FrameHead { len: 4, kind: FrameType::RstStream, flags: 0, stream }.write(out);
     out.extend_from_slice(&(code as u32).to_be_bytes());
 }
 
 /// Appends GOAWAY.
 pub fn write_goaway(last: u32, code: ErrorCode, out: &mut Vec<u8>) {
-    FrameHead { len: 8, kind: Kind::Goaway, flags: 0, stream: 0 }.write(out);
+    FrameHead { len: 8, kind: FrameType::Goaway, flags: 0, stream: 0 }.write(out);
     out.extend_from_slice(&last.to_be_bytes());
     out.extend_from_slice(&(code as u32).to_be_bytes());
 }
@@ -279,16 +280,16 @@ pub fn finish_headers(out: &mut Vec<u8>, begin: usize, stream: u32, flags: u8, m
         put_head(
             out,
             begin,
-            FrameHead { len, kind: Kind::Headers, flags: flags | END_HEADERS, stream },
+            FrameHead { len, kind: FrameType::Headers, flags: flags | END_HEADERS, stream },
         );
         return;
     }
     let rest = out.split_off(start + most);
-    put_head(out, begin, FrameHead { len: most, kind: Kind::Headers, flags, stream });
+    put_head(out, begin, FrameHead { len: most, kind: FrameType::Headers, flags, stream });
     let mut pieces = rest.chunks(most).peekable();
     while let Some(piece) = pieces.next() {
         let flags = if pieces.peek().is_none() { END_HEADERS } else { 0 };
-        FrameHead { len: piece.len(), kind: Kind::Continuation, flags, stream }.write(out);
+        FrameHead { len: piece.len(), kind: FrameType::Continuation, flags, stream }.write(out);
         out.extend_from_slice(piece);
     }
 }
@@ -348,7 +349,7 @@ mod tests {
             let (mut rest, mut read, mut ended) = (&out[6..], Vec::new(), false);
             while let Some(head) = FrameHead::read(rest) {
                 prop_assert!(!ended && head.len <= most && head.stream == 5);
-                prop_assert_eq!(head.kind == Kind::Headers, read.is_empty());
+                prop_assert_eq!(head.kind == FrameType::Headers, read.is_empty());
                 read.extend_from_slice(&rest[HEAD..HEAD + head.len]);
                 ended = head.has(END_HEADERS);
                 rest = &rest[HEAD + head.len..];

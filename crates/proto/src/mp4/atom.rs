@@ -4,7 +4,7 @@ use super::Problem;
 
 /// The start of an atom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct AtomHeader {
     /// Its name.
     pub name: [u8; 4],
     /// Length of the header: 8, or 16 with a size of 64 bits.
@@ -19,7 +19,7 @@ pub struct Header {
 /// # Errors
 ///
 /// It is cut off, or its size is smaller than its header or larger than the room.
-pub fn header(bytes: &[u8], room: u64) -> Result<Option<Header>, Problem> {
+pub fn header(bytes: &[u8], room: u64) -> Result<Option<AtomHeader>, Problem> {
     let truncated = || Problem::of("mp4 file truncated");
     let size = u64::from(u32::from_be_bytes(*bytes.first_chunk().ok_or_else(truncated)?));
     if size == 0 {
@@ -36,7 +36,7 @@ pub fn header(bytes: &[u8], room: u64) -> Result<Option<Header>, Problem> {
     if size > room {
         return Err(Problem::of(format!("mp4 atom too large:{size}")));
     }
-    Ok(Some(Header { name, len, size }))
+    Ok(Some(AtomHeader { name, len, size }))
 }
 
 /// An atom in memory.

@@ -10,17 +10,17 @@ mod span;
 mod track;
 mod write;
 
-pub use atom::{Header, header};
+pub use atom::{AtomHeader, header};
 
 use std::ops::Range;
 
 use atom::{atoms, field_32, field_64};
-use span::Part;
+use span::CutTrack;
 use track::Track;
 
 /// What is wanted of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct TimeSpan {
     /// From this millisecond on.
     pub start: u64,
     /// For so many milliseconds; 0: to the end.
@@ -81,12 +81,12 @@ impl Problem {
 /// # Errors
 ///
 /// The tables contradict themselves or the file, or nothing lies in the span.
-pub fn cut(moov: &[u8], place: &FileLayout, wanted: Wanted) -> Result<Cut, Problem> {
+pub fn cut(moov: &[u8], place: &FileLayout, wanted: TimeSpan) -> Result<Cut, Problem> {
     let (mvhd, tracks) = read(moov, wanted)?;
     if tracks.is_empty() {
         return Err(Problem::within("no mp4 trak atoms were found"));
     }
-    let parts: Result<Vec<Part>, _> =
+    let parts: Result<Vec<CutTrack>, _> =
         tracks.into_iter().map(|track| span::part(track, place, wanted)).collect();
     let mut parts = parts?;
     let start = parts.iter().map(|part| part.data.start).min().unwrap_or(place.end);
@@ -108,7 +108,7 @@ pub fn cut(moov: &[u8], place: &FileLayout, wanted: Wanted) -> Result<Cut, Probl
 }
 
 /// The movie's header with its new duration, and the tracks that reach into the span.
-fn read(moov: &[u8], wanted: Wanted) -> Result<(Option<Vec<u8>>, Vec<Track>), Problem> {
+fn read(moov: &[u8], wanted: TimeSpan) -> Result<(Option<Vec<u8>>, Vec<Track>), Problem> {
     let (mut mvhd, mut timescale, mut tracks) = (None, 0, Vec::new());
     for atom in atoms(moov) {
         let atom = atom?;
@@ -128,7 +128,7 @@ fn read(moov: &[u8], wanted: Wanted) -> Result<(Option<Vec<u8>>, Vec<Track>), Pr
     Ok((mvhd, tracks))
 }
 
-fn movie_header(body: &[u8], wanted: Wanted) -> Result<(u32, Vec<u8>), Problem> {
+fn movie_header(body: &[u8], wanted: TimeSpan) -> Result<(u32, Vec<u8>), Problem> {
     let (long, place) = duration_place(body, "mvhd", [100, 112], [16, 24])?;
     let scale = field_32(body, if long { 20 } else { 12 });
     let duration = if long { field_64(body, place) } else { field_32(body, place).into() };
@@ -163,7 +163,7 @@ fn put_duration(body: &mut [u8], long: bool, place: usize, duration: u64) {
     }
 }
 
-impl Wanted {
+impl TimeSpan {
     /// The start in units of a time scale.
     fn start_in(&self, scale: u32) -> u64 {
         scaled(self.start, scale)

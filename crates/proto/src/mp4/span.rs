@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::track::{ChunkRun, Chunks, Run, Sizes, Table, Track};
-use super::{FileLayout, Problem, Wanted, put_duration};
+use super::track::{ChunkRun, Chunks, FullAtom, SampleRun, Sizes, Track};
+use super::{FileLayout, Problem, TimeSpan, put_duration};
 
 /// The part of a track that lies in the span: its tables are cut, except for the offsets' last move.
 #[derive(Debug)]
-pub struct Part {
+pub struct CutTrack {
     /// The track; its tables are the part's.
     pub track: Track,
     /// How much of the beginning is only there since it leads up to the start: in the track's units.
@@ -19,7 +19,7 @@ pub struct Part {
 }
 
 /// Cuts a track.
-pub fn part(mut track: Track, place: &FileLayout, wanted: Wanted) -> Result<Part, Problem> {
+pub fn part(mut track: Track, place: &FileLayout, wanted: TimeSpan) -> Result<CutTrack, Problem> {
     let (samples, prefix) = cut_times(&mut track, wanted)?;
     cut_key_frames(&mut track, &samples);
     cut_differences(&mut track, &samples);
@@ -36,7 +36,7 @@ pub fn part(mut track: Track, place: &FileLayout, wanted: Wanted) -> Result<Part
         let long = mdhd.first().is_some_and(|version| *version != 0);
         put_duration(mdhd, long, if long { 24 } else { 16 }, duration);
     }
-    Ok(Part { track, prefix, chunks, data })
+    Ok(CutTrack { track, prefix, chunks, data })
 }
 
 fn missing(name: &str) -> Problem {
@@ -52,7 +52,7 @@ struct Samples {
 }
 
 /// Cuts `stts`, and says which samples are left.
-fn cut_times(track: &mut Track, wanted: Wanted) -> Result<(Samples, u64), Problem> {
+fn cut_times(track: &mut Track, wanted: TimeSpan) -> Result<(Samples, u64), Problem> {
     let stts = track.stts.as_mut().ok_or_else(|| missing("stts"))?;
     let time = wanted.start_in(track.timescale);
     let Some(mut start) = sample_at(&stts.entries, time) else {
@@ -77,7 +77,7 @@ fn cut_times(track: &mut Track, wanted: Wanted) -> Result<(Samples, u64), Proble
 }
 
 /// The sample that is shown at a time, counted from 0.
-fn sample_at(runs: &[Run], time: u64) -> Option<u64> {
+fn sample_at(runs: &[SampleRun], time: u64) -> Option<u64> {
     let (mut left, mut sample) = (time, 0u64);
     for run in runs {
         let whole = u64::from(run.count) * u64::from(run.value);
@@ -91,7 +91,7 @@ fn sample_at(runs: &[Run], time: u64) -> Option<u64> {
 }
 
 /// The last key frame at or before a sample; the sample itself where there is none.
-fn key_frame_before(stss: &Table<u32>, sample: u64) -> Result<u64, Problem> {
+fn key_frame_before(stss: &FullAtom<u32>, sample: u64) -> Result<u64, Problem> {
     let mut found = sample;
     for &key in &stss.entries {
         // Key frames are counted from 1.
@@ -106,7 +106,7 @@ fn key_frame_before(stss: &Table<u32>, sample: u64) -> Result<u64, Problem> {
     Ok(found)
 }
 
-fn duration_of(runs: &[Run], samples: Range<u64>) -> u64 {
+fn duration_of(runs: &[SampleRun], samples: Range<u64>) -> u64 {
     let (mut at, mut duration) = (0u64, 0u64);
     for run in runs {
         let next = at + u64::from(run.count);
@@ -117,12 +117,12 @@ fn duration_of(runs: &[Run], samples: Range<u64>) -> u64 {
     duration
 }
 
-fn total(runs: &[Run]) -> u64 {
+fn total(runs: &[SampleRun]) -> u64 {
     runs.iter().map(|run| u64::from(run.count)).sum()
 }
 
 /// Drops the first `count` of what the runs count.
-fn skip(runs: &mut Vec<Run>, mut count: u64) {
+fn skip(runs: &mut Vec<SampleRun>, mut count: u64) {
     let whole = runs.iter().take_while(|run| match count.checked_sub(run.count.into()) {
         Some(left) => {
             count = left;
@@ -138,7 +138,7 @@ fn skip(runs: &mut Vec<Run>, mut count: u64) {
 }
 
 /// Keeps the first `count` of what the runs count.
-fn truncate(runs: &mut Vec<Run>, mut count: u64) {
+fn truncate(runs: &mut Vec<SampleRun>, mut count: u64) {
     for run in runs.iter_mut() {
         run.count = u64::from(run.count).min(count) as u32;
         count -= u64::from(run.count);

@@ -79,7 +79,7 @@ fn samples_of(cut: &Cut, before: u64, file: &[u8]) -> (Vec<u8>, Track) {
     let new = [&vec![0; before as usize][..], &cut.head, data].concat();
     let moov = atoms(&cut.head).next().unwrap().unwrap();
     assert_eq!(&moov.name, b"moov");
-    let (_, tracks) = read(moov.body, Wanted::default()).unwrap();
+    let (_, tracks) = read(moov.body, TimeSpan::default()).unwrap();
     let track = tracks.into_iter().next().unwrap();
     let track::Sizes::Each(sizes) = &track.stsz.as_ref().unwrap().1 else { panic!() };
     let offsets = &track.chunks.as_ref().unwrap().table.entries;
@@ -144,7 +144,7 @@ proptest! {
             if beyond { starts.len() } else { last }
         };
 
-        let cut = cut(&moov, &place, Wanted { start, length, key_frame });
+        let cut = cut(&moov, &place, TimeSpan { start, length, key_frame });
         if end <= first {
             let nothing = Problem::within("no data between start time and end time");
             prop_assert_eq!(cut, Err(nothing));
@@ -171,7 +171,7 @@ proptest! {
         moov[at] = byte;
         let end = 500 + data.len() as u64;
         let place = FileLayout { end, before: 24, data: 500..end };
-        if let Ok(cut) = cut(&moov, &place, Wanted { start, length, key_frame: byte % 2 == 0 }) {
+        if let Ok(cut) = cut(&moov, &place, TimeSpan { start, length, key_frame: byte % 2 == 0 }) {
             prop_assert!(cut.data.start < cut.data.end && cut.data.end <= end);
         }
     }
@@ -179,7 +179,7 @@ proptest! {
     #[test]
     fn any_bytes_are_decided(bytes: Vec<u8>, start: u64, length: u64) {
         let place = FileLayout { end: 100, before: 0, data: 10..100 };
-        let wanted = Wanted { start, length, key_frame: true };
+        let wanted = TimeSpan { start, length, key_frame: true };
         let _ = cut(&bytes, &place, wanted);
         let trak = atom(b"trak", &atom(b"mdia", &atom(b"minf", &atom(b"stbl", &bytes))));
         let _ = cut(&trak, &place, wanted);

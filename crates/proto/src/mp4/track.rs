@@ -1,18 +1,18 @@
 //! A track's atoms, its tables taken apart.
 
 use super::atom::{Atom, atoms, field_32, field_64};
-use super::{Problem, Wanted, duration_place, put_duration};
+use super::{Problem, TimeSpan, duration_place, put_duration};
 
 /// A table with the version and flags before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table<T> {
+pub struct FullAtom<T> {
     pub flags: [u8; 4],
     pub entries: Vec<T>,
 }
 
 /// So many samples of this duration, or of this difference between decoding and showing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct SampleRun {
     pub count: u32,
     pub value: u32,
 }
@@ -37,7 +37,7 @@ pub enum Sizes {
 /// Where chunks begin in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    pub table: Table<u64>,
+    pub table: FullAtom<u64>,
     /// Offsets are of 64 bits: `co64`, not `stco`.
     pub wide: bool,
 }
@@ -59,11 +59,11 @@ pub struct Track {
     pub media: Option<([u8; 4], Vec<u8>)>,
     pub dinf: Option<Vec<u8>>,
     pub stsd: Option<Vec<u8>>,
-    pub stts: Option<Table<Run>>,
-    pub stss: Option<Table<u32>>,
-    pub ctts: Option<Table<Run>>,
-    pub stsc: Option<Table<ChunkRun>>,
-    pub stsz: Option<(Table<()>, Sizes)>,
+    pub stts: Option<FullAtom<SampleRun>>,
+    pub stss: Option<FullAtom<u32>>,
+    pub ctts: Option<FullAtom<SampleRun>>,
+    pub stsc: Option<FullAtom<ChunkRun>>,
+    pub stsz: Option<(FullAtom<()>, Sizes)>,
     pub chunks: Option<Chunks>,
     /// The track's duration in the movie's units.
     pub movie_duration: u64,
@@ -95,7 +95,7 @@ impl From<Outside> for Stop {
 
 impl Track {
     /// Reads a `trak`; `None` for one that ends before the span begins.
-    pub fn read(body: &[u8], scale: u32, wanted: Wanted) -> Result<Option<Track>, Problem> {
+    pub fn read(body: &[u8], scale: u32, wanted: TimeSpan) -> Result<Option<Track>, Problem> {
         let mut track = Track::default();
         match track.read_all(body, scale, wanted) {
             Ok(()) => Ok(Some(track)),
@@ -104,7 +104,7 @@ impl Track {
         }
     }
 
-    fn read_all(&mut self, body: &[u8], scale: u32, wanted: Wanted) -> Result<(), Stop> {
+    fn read_all(&mut self, body: &[u8], scale: u32, wanted: TimeSpan) -> Result<(), Stop> {
         for atom in atoms(body) {
             let atom = atom?;
             match &atom.name {
@@ -116,14 +116,14 @@ impl Track {
         Ok(())
     }
 
-    fn track_header(&mut self, body: &[u8], scale: u32, wanted: Wanted) -> Result<(), Stop> {
+    fn track_header(&mut self, body: &[u8], scale: u32, wanted: TimeSpan) -> Result<(), Stop> {
         let (long, place) = duration_place(body, "tkhd", [84, 96], [20, 28])?;
         let (body, duration) = shortened(body, (long, place), scale, wanted)?;
         self.movie_duration = duration;
         Ok(keep(&mut self.tkhd, body, "tkhd")?)
     }
 
-    fn media(&mut self, body: &[u8], wanted: Wanted) -> Result<(), Stop> {
+    fn media(&mut self, body: &[u8], wanted: TimeSpan) -> Result<(), Stop> {
         for atom in atoms(body) {
             let atom = atom?;
             match &atom.name {
@@ -136,7 +136,7 @@ impl Track {
         Ok(())
     }
 
-    fn media_header(&mut self, body: &[u8], wanted: Wanted) -> Result<(), Stop> {
+    fn media_header(&mut self, body: &[u8], wanted: TimeSpan) -> Result<(), Stop> {
         let (long, place) = duration_place(body, "mdhd", [24, 36], [16, 24])?;
         self.timescale = field_32(body, if long { 20 } else { 12 });
         let (body, duration) = shortened(body, (long, place), self.timescale, wanted)?;
@@ -171,9 +171,9 @@ impl Track {
                 b"stsc" => keep(&mut self.stsc, table(atom, "stsc", chunk_run)?, "stsc")?,
                 b"stsz" => keep(&mut self.stsz, sizes(atom.body)?, "stsz")?,
                 b"stco" => {
-                    let Table { flags, entries } = table(atom, "stco", number)?;
+                    let FullAtom { flags, entries } = table(atom, "stco", number)?;
                     let entries = entries.into_iter().map(u64::from).collect();
-                    let table = Table { flags, entries };
+                    let table = FullAtom { flags, entries };
                     keep(&mut self.chunks, Chunks { table, wide: false }, "stco/co64")?;
                 }
                 b"co64" => {
@@ -192,7 +192,7 @@ fn shortened(
     body: &[u8],
     (long, place): (bool, usize),
     scale: u32,
-    wanted: Wanted,
+    wanted: TimeSpan,
 ) -> Result<(Vec<u8>, u64), Outside> {
     let duration = if long { field_64(body, place) } else { field_32(body, place).into() };
     let left = duration.checked_sub(wanted.start_in(scale)).filter(|left| *left > 0);
@@ -218,22 +218,22 @@ fn table<const N: usize, T>(
     atom: Atom<'_>,
     name: &str,
     entry: impl Fn(&[u8; N]) -> T,
-) -> Result<Table<T>, Problem> {
+) -> Result<FullAtom<T>, Problem> {
     let small = || too_small(name);
     let (flags, rest) = atom.body.split_first_chunk::<4>().ok_or_else(small)?;
     let (count, rest) = rest.split_first_chunk::<4>().ok_or_else(small)?;
     let size = (u32::from_be_bytes(*count) as usize).checked_mul(N).ok_or_else(small)?;
     let bytes = rest.get(..size).ok_or_else(small)?;
     let entries = bytes.as_chunks::<N>().0.iter().map(entry).collect();
-    Ok(Table { flags: *flags, entries })
+    Ok(FullAtom { flags: *flags, entries })
 }
 
 fn number(bytes: &[u8; 4]) -> u32 {
     u32::from_be_bytes(*bytes)
 }
 
-fn run(bytes: &[u8; 8]) -> Run {
-    Run { count: field_32(bytes, 0), value: field_32(bytes, 4) }
+fn run(bytes: &[u8; 8]) -> SampleRun {
+    SampleRun { count: field_32(bytes, 0), value: field_32(bytes, 4) }
 }
 
 fn chunk_run(bytes: &[u8; 12]) -> ChunkRun {
@@ -241,11 +241,11 @@ fn chunk_run(bytes: &[u8; 12]) -> ChunkRun {
     ChunkRun { chunk: field(0), samples: field(4), id: field(8) }
 }
 
-fn sizes(body: &[u8]) -> Result<(Table<()>, Sizes), Problem> {
+fn sizes(body: &[u8]) -> Result<(FullAtom<()>, Sizes), Problem> {
     let (head, _) = body.split_first_chunk::<12>().ok_or_else(|| too_small("stsz"))?;
     let (size, count) = (field_32(head, 4), field_32(head, 8));
     let flags = [head[0], head[1], head[2], head[3]];
-    let head = Table { flags, entries: Vec::new() };
+    let head = FullAtom { flags, entries: Vec::new() };
     if size != 0 {
         return Ok((head, Sizes::Uniform(size, count)));
     }

@@ -1,7 +1,7 @@
 //! Putting atoms together again.
 
-use super::span::Part;
-use super::track::{Run, Sizes, Table, Track};
+use super::span::CutTrack;
+use super::track::{FullAtom, SampleRun, Sizes, Track};
 
 /// Replaces a number of 32 bits, if there is one.
 pub fn put_32(bytes: &mut [u8], at: usize, value: u32) {
@@ -18,7 +18,7 @@ pub fn put_64(bytes: &mut [u8], at: usize, value: u64) {
 }
 
 /// The whole `moov`.
-pub fn moov(mvhd: Option<&[u8]>, parts: &[Part]) -> Vec<u8> {
+pub fn moov(mvhd: Option<&[u8]>, parts: &[CutTrack]) -> Vec<u8> {
     let mut out = Vec::new();
     atom(b"moov", &mut out, |out| {
         plain(b"mvhd", mvhd, out);
@@ -46,7 +46,7 @@ pub fn mdat_header(content: u64) -> Vec<u8> {
     out
 }
 
-fn track(part: &Part, out: &mut Vec<u8>) {
+fn track(part: &CutTrack, out: &mut Vec<u8>) {
     let track = &part.track;
     plain(b"tkhd", track.tkhd.as_deref(), out);
     if part.prefix > 0 {
@@ -66,7 +66,7 @@ fn track(part: &Part, out: &mut Vec<u8>) {
 }
 
 /// One edit: show the track from behind the prefix on, at its usual rate.
-fn edit(part: &Part, out: &mut Vec<u8>) {
+fn edit(part: &CutTrack, out: &mut Vec<u8>) {
     out.extend([1, 0, 0, 0]);
     out.extend(1u32.to_be_bytes());
     out.extend(part.track.movie_duration.to_be_bytes());
@@ -74,8 +74,8 @@ fn edit(part: &Part, out: &mut Vec<u8>) {
     out.extend([0, 1, 0, 0]);
 }
 
-fn tables(track: &Track, part: &Part, out: &mut Vec<u8>) {
-    let run = |run: &Run, out: &mut Vec<u8>| {
+fn tables(track: &Track, part: &CutTrack, out: &mut Vec<u8>) {
+    let run = |run: &SampleRun, out: &mut Vec<u8>| {
         out.extend(run.count.to_be_bytes());
         out.extend(run.value.to_be_bytes());
     };
@@ -116,7 +116,7 @@ fn sample_sizes(sizes: &Sizes, out: &mut Vec<u8>) {
 
 fn table<T>(
     name: &[u8; 4],
-    table: Option<&Table<T>>,
+    table: Option<&FullAtom<T>>,
     out: &mut Vec<u8>,
     mut entry: impl FnMut(&T, &mut Vec<u8>),
 ) {

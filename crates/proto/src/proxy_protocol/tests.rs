@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn done(input: &[u8]) -> (Option<Header>, usize) {
+fn done(input: &[u8]) -> (Option<ProxyHeader>, usize) {
     match parse(input) {
-        Ok(Progress::Done { header, len }) => (header.map(|h| *h), len),
+        Ok(ProxyProgress::Done { header, len }) => (header.map(|h| *h), len),
         other => panic!("{other:?}"),
     }
 }
@@ -112,7 +112,7 @@ proptest! {
         let line = b"PROXY TCP4 192.0.2.1 192.0.2.2 123 5678\r\n".to_vec();
         let whole = if v1 { line } else { ipv4(&[1, 0, 1, b'x']) };
         let cut = cut.min(whole.len() - 1);
-        prop_assert_eq!(parse(&whole[..cut]), Ok(Progress::More));
+        prop_assert_eq!(parse(&whole[..cut]), Ok(ProxyProgress::More));
         prop_assert_eq!(done(&whole).1, whole.len());
     }
 
@@ -123,7 +123,7 @@ proptest! {
         name in "[a-z0-9_]{0,6}",
     ) {
         let input = [head, rest].concat();
-        if let Ok(Progress::Done { header, len }) = parse(&input) {
+        if let Ok(ProxyProgress::Done { header, len }) = parse(&input) {
             prop_assert!(len <= input.len());
             let _ = header.map(|h| h.tlv(name.as_bytes()).map(|v| v.map(|v| v.len())));
         }
@@ -142,7 +142,7 @@ fn headers_of_version_2_have_a_checksum() {
     let told = u32::from_be_bytes(head[at..].try_into().unwrap());
     head[at..].fill(0);
     assert_eq!(crc32c(head), told);
-    let Ok(Progress::Done { header, len }) = parse(head) else { panic!("{head:?}") };
+    let Ok(ProxyProgress::Done { header, len }) = parse(head) else { panic!("{head:?}") };
     assert_eq!((header.map(|h| h.source_port), len), (Some(1), head.len()));
 }
 

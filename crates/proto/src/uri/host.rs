@@ -6,7 +6,7 @@ pub struct BadHost;
 
 /// The parts of a host with an optional port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct HostParts {
     /// How many bytes at the beginning are the name: no port, no trailing dot. Brackets of an
     /// IPv6 literal belong to it.
     pub len: usize,
@@ -17,7 +17,7 @@ pub struct Host {
 }
 
 /// Checks a host and takes it apart.
-pub fn host_valid(host: &[u8]) -> Result<Host, BadHost> {
+pub fn host_valid(host: &[u8]) -> Result<HostParts, BadHost> {
     let (mut len, seen, end) = match host.split_first() {
         Some((b'[', inside)) => {
             let (inside_len, seen) = scan(inside, PERCENT | CLOSE | BAD)?;
@@ -37,7 +37,7 @@ pub fn host_valid(host: &[u8]) -> Result<Host, BadHost> {
         Some(_) => return Err(BadHost),
     };
     len -= usize::from(end);
-    if len == 0 { Err(BadHost) } else { Ok(Host { len, port, upper: seen & UPPER != 0 }) }
+    if len == 0 { Err(BadHost) } else { Ok(HostParts { len, port, upper: seen & UPPER != 0 }) }
 }
 
 /// How many bytes come before one of the classes in `stop`, and which classes they are of. Two

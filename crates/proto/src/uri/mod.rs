@@ -8,7 +8,7 @@ mod unsafe_uri;
 
 pub use args::{arg, list_value, set_cookie_value};
 pub use escape::{Escape, Unescape, escape, escape_html, unescape};
-pub use host::{BadHost, Host, host_valid};
+pub use host::{BadHost, HostParts, host_valid};
 pub use normalise::{BadUri, extension, normalise};
 pub use unsafe_uri::{SafeUri, UnsafeUri, is_unsafe};
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CpuSet;
 use weir_balance::AcceptPolicy;
-use weir_conf::{Context, Directive, Error, Known};
+use weir_conf::{Contexts, Directive, Error, KnownDirective};
 
 use crate::paths::{Paths, joined};
 
@@ -37,22 +37,22 @@ fn put<T>(value: Result<T, Error>, place: &mut Option<T>) -> Result<(), Error> {
 const BLOCKS: [&str; 3] = ["events", "http", "stream"];
 
 /// Whether this room gives a meaning to the directive in that context.
-pub fn built(known: &Known, context: Context) -> bool {
+pub fn built(known: &KnownDirective, context: Contexts) -> bool {
     find(known.name, context).is_some()
-        || (context == Context::MAIN && BLOCKS.contains(&known.name))
+        || (context == Contexts::MAIN && BLOCKS.contains(&known.name))
         || known.name == "include"
 }
 
 /// The sentence about a directive of this room.
-pub fn help(known: &Known) -> Option<&'static str> {
-    let contexts = [Context::MAIN, Context::EVENTS];
+pub fn help(known: &KnownDirective) -> Option<&'static str> {
+    let contexts = [Contexts::MAIN, Contexts::EVENTS];
     contexts.into_iter().find_map(|c| find(known.name, c)).map(|line| line.help)
 }
 
-fn find(name: &str, context: Context) -> Option<&'static Line> {
+fn find(name: &str, context: Contexts) -> Option<&'static Line> {
     let lines = match context {
-        Context::MAIN => main::LINES,
-        Context::EVENTS => events::LINES,
+        Contexts::MAIN => main::LINES,
+        Contexts::EVENTS => events::LINES,
         _ => return None,
     };
     lines.iter().find(|line| line.name == name)
@@ -202,7 +202,7 @@ impl Config {
     ) -> Result<(Config, Vec<Error>), Error> {
         let mut said = Said { machine: machine.clone(), ..Said::default() };
         for directive in main {
-            said.take(directive, Context::MAIN)?;
+            said.take(directive, Contexts::MAIN)?;
         }
         let (mut config, warnings) = said.mean(paths)?;
         config.transparent = main.iter().any(is_transparent);
@@ -233,9 +233,9 @@ fn is_transparent(directive: &Directive) -> bool {
 }
 
 impl Said {
-    fn take(&mut self, directive: &Directive, context: Context) -> Result<(), Error> {
-        if context == Context::MAIN && directive.name.is("events") {
-            return directive.block().iter().try_for_each(|d| self.take(d, Context::EVENTS));
+    fn take(&mut self, directive: &Directive, context: Contexts) -> Result<(), Error> {
+        if context == Contexts::MAIN && directive.name.is("events") {
+            return directive.block().iter().try_for_each(|d| self.take(d, Contexts::EVENTS));
         }
         match directive.name.str().and_then(|name| find(name, context)) {
             Some(line) => (line.set)(self, directive),

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use weir_log::{Cause, Log, log};
-use weir_sys::steering::List;
+use weir_sys::steering::SocketArray;
 
 use super::{Socket, Sockets};
 
@@ -30,7 +30,7 @@ fn enlist(socket: &mut Socket) -> io::Result<()> {
     let copies = socket.copies.iter().map(AsFd::as_fd);
     let (list, listed) = match &mut socket.list {
         Some(list) => list,
-        list => list.insert((Arc::new(List::new(&[])?), 0)),
+        list => list.insert((Arc::new(SocketArray::new(&[])?), 0)),
     };
     let mut numbered = (0u32..).zip(copies).skip(*listed);
     numbered.try_for_each(|(number, copy)| {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::fs::Timespec;
 use rustix::net::{SocketType, sockopt};
 use weir_log::{Cause, Log, log};
-use weir_sys::steering::List;
+use weir_sys::steering::SocketArray;
 use weir_values::Address;
 use weir_values::listen::Listen;
 
@@ -47,7 +47,7 @@ pub struct Socket {
     /// A program of the kernel chooses among the copies.
     pub steered: bool,
     /// In which the first so many of them are, from the first time on: a socket is in one list at most.
-    list: Option<(Arc<List>, usize)>,
+    list: Option<(Arc<SocketArray>, usize)>,
 }
 
 /// Every listening address of a configuration, in the order of the site's list.
@@ -85,7 +85,7 @@ impl Socket {
     }
 
     /// The sockets that a program chooses among, if one does.
-    pub fn choices(&self) -> Option<&List> {
+    pub fn choices(&self) -> Option<&SocketArray> {
         self.list.as_ref().filter(|_| self.steered).map(|(list, _)| &**list)
     }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_engine::coarse_nanos;
 use weir_metrics::subjects;
 use weir_metrics::{
-    BALANCE, BUILD, Histogram, LISTENERS, LOOPS, LoopTally, Metric, Owner, POOLS, Page, Registry,
-    SERVER, SHARED, Value, WINDOW, quoted,
+    BALANCE, BUILD, Histogram, LISTENERS, LOOPS, LoopTally, Metric, MetricValue, MetricsPage,
+    POOLS, Registry, SERVER, SHARED, TallyOwner, WINDOW, quoted,
 };
 use weir_sys::sockdiag;
 use weir_sys::tcpinfo::accept_queue;
@@ -28,7 +28,7 @@ pub struct Status {
     /// All counters.
     pub registry: Registry,
     /// The loop that shows it.
-    pub owner: Owner,
+    pub owner: TallyOwner,
     policy: &'static str,
     /// All loops wait for the same connections, so that one of them is next.
     has_next: bool,
@@ -58,7 +58,7 @@ impl Status {
     /// For a loop of this cycle.
     pub fn new(cycle: &Cycle, registry: Registry, of: Identity, generation: u64) -> Status {
         let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-        let owner = Owner { worker: of.worker, index: of.index, pid: of.pid, tid, generation };
+        let owner = TallyOwner { worker: of.worker, index: of.index, pid: of.pid, tid, generation };
         let streams = cycle.sockets.iter().filter(|socket| !socket.listen.udp);
         let listeners = streams.map(|socket| Listener {
             address: socket.listen.address.clone(),
@@ -79,7 +79,7 @@ impl Status {
     }
 
     /// Adds it to a page.
-    pub fn show(&self, page: &mut Page) {
+    pub fn show(&self, page: &mut MetricsPage) {
         self.show_server(page);
         let mut loops = self.registry.loops();
         loops.sort_by_key(|tally| (tally.owner.generation, tally.owner.worker, tally.owner.index));
@@ -91,31 +91,31 @@ impl Status {
         let counted = self.registry.counted();
         for name in &self.pools {
             for worker in 0..self.workers {
-                let counted = counted.of(subjects::Kind::Pool, &pool_name(name, worker));
-                let queue = Value::Number(counted.gauge());
-                let values = vec![("queue", queue), ("wait", Value::Times(counted.times))];
+                let counted = counted.of(subjects::SubjectKind::Pool, &pool_name(name, worker));
+                let queue = MetricValue::Number(counted.gauge());
+                let values = vec![("queue", queue), ("wait", MetricValue::Times(counted.times))];
                 page.add(&POOLS, vec![name.clone(), worker.to_string()], values);
             }
         }
         for zone in self.zones.iter().filter(|zone| !ROWS.contains(&zone.tag())) {
             let (size, table) = (zone.size(), zone.lock());
             let values = vec![
-                ("kind", Value::Word(zone.tag().to_owned())),
-                ("size", Value::Number(size)),
-                ("used", Value::Number(size.saturating_sub(table.free()))),
-                ("entries", Value::Number(table.len())),
+                ("kind", MetricValue::Word(zone.tag().to_owned())),
+                ("size", MetricValue::Number(size)),
+                ("used", MetricValue::Number(size.saturating_sub(table.free()))),
+                ("entries", MetricValue::Number(table.len())),
             ];
             page.add(&SHARED, vec![zone.name().to_owned()], values);
         }
     }
 
-    fn show_server(&self, page: &mut Page) {
+    fn show_server(&self, page: &mut MetricsPage) {
         let (version, nginx) = (version::VERSION.to_owned(), version::NGINX.to_owned());
-        page.add(&BUILD, vec![version, nginx], vec![("info", Value::Number(1))]);
+        page.add(&BUILD, vec![version, nginx], vec![("info", MetricValue::Number(1))]);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = self.registry.started();
         let uptime = now.saturating_sub(started);
-        let nanos = |time: Duration| Value::Nanos(time.as_nanos() as u64);
+        let nanos = |time: Duration| MetricValue::Nanos(time.as_nanos() as u64);
         let values = vec![("start_time", nanos(started)), ("uptime", nanos(uptime))];
         page.add(&SERVER, Vec::new(), values);
         let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
@@ -123,24 +123,24 @@ impl Status {
         page.say("started", seconds(started));
         page.say("uptime", seconds(uptime));
         page.say("generation", self.owner.generation.to_string());
-        let Owner { worker, index, pid, .. } = self.owner;
+        let TallyOwner { worker, index, pid, .. } = self.owner;
         page.say("answered_by", format!(r#"{{"worker":{worker},"loop":{index},"pid":{pid}}}"#));
     }
 
-    fn show_loops(&self, loops: &[LoopTally], page: &mut Page) {
+    fn show_loops(&self, loops: &[LoopTally], page: &mut MetricsPage) {
         let now = coarse_nanos();
         let newest = newest(loops);
         let is_new = |tally: &LoopTally| tally.owner.generation == newest;
         let work = Work::of(loops);
         let values = vec![
-            ("policy", Value::Word(self.policy.to_owned())),
-            ("imbalance", Value::Ratio(work.imbalance)),
-            ("mean_busy", Value::Ratio(work.mean)),
-            ("most_busy", Value::Ratio(work.most)),
-            ("alarm", Value::Number(work.is_uneven().into())),
-            ("window", Value::Number(WINDOW)),
-            ("threshold", Value::Ratio(UNEVEN)),
-            ("next", Value::Json(self.next(loops, &is_new))),
+            ("policy", MetricValue::Word(self.policy.to_owned())),
+            ("imbalance", MetricValue::Ratio(work.imbalance)),
+            ("mean_busy", MetricValue::Ratio(work.mean)),
+            ("most_busy", MetricValue::Ratio(work.most)),
+            ("alarm", MetricValue::Number(work.is_uneven().into())),
+            ("window", MetricValue::Number(WINDOW)),
+            ("threshold", MetricValue::Ratio(UNEVEN)),
+            ("next", MetricValue::Json(self.next(loops, &is_new))),
         ];
         page.add(&BALANCE, Vec::new(), values);
         for tally in loops {
@@ -167,7 +167,7 @@ fn culprits(loops: &[LoopTally]) -> String {
     let mut all: Vec<_> = all.collect();
     all.sort_by_key(|(_, culprit)| std::cmp::Reverse(culprit.at));
     let (now, wall) = (coarse_nanos(), SystemTime::now().duration_since(UNIX_EPOCH));
-    let each = all.iter().take(CULPRITS).map(|(Owner { worker, index, .. }, culprit)| {
+    let each = all.iter().take(CULPRITS).map(|(TallyOwner { worker, index, .. }, culprit)| {
         let ago = Duration::from_nanos(now.saturating_sub(culprit.at));
         let at = wall.as_ref().map_or(0.0, |wall| wall.saturating_sub(ago).as_secs_f64());
         let kind = if culprit.preempted { "preempted" } else { "held" };
@@ -183,46 +183,46 @@ fn culprits(loops: &[LoopTally]) -> String {
 /// So many of them are shown.
 const CULPRITS: usize = 64;
 
-fn show_loop(tally: &LoopTally, finishing: bool, now: u64, page: &mut Page) {
-    let Owner { worker, index, pid, tid, .. } = tally.owner;
+fn show_loop(tally: &LoopTally, finishing: bool, now: u64, page: &mut MetricsPage) {
+    let TallyOwner { worker, index, pid, tid, .. } = tally.owner;
     let state = match (tally.awake_since(), finishing, tally.is_armed()) {
         (Some(_), ..) => "awake",
         (None, true, _) => "finishing",
         (None, false, true) => "armed",
         (None, false, false) => "disarmed",
     };
-    let number = |metric| Value::Number(tally.get(metric));
-    let nanos = |metric| Value::Nanos(tally.get(metric));
-    let times = |histogram| Value::Times(tally.times(histogram));
+    let number = |metric| MetricValue::Number(tally.get(metric));
+    let nanos = |metric| MetricValue::Nanos(tally.get(metric));
+    let times = |histogram| MetricValue::Times(tally.times(histogram));
     let life = tally.get(Metric::Busy).saturating_add(tally.get(Metric::Slept));
     let armed = tally.get(Metric::Armed) as f64 / life.max(1) as f64;
     let awake_for = tally.awake_since().map_or(0, |since| now.saturating_sub(since));
     let mut values = vec![
-        ("pid", Value::Number(pid.into())),
-        ("tid", Value::Number(tid.into())),
-        ("finishing", Value::Json(finishing.to_string())),
-        ("state", Value::Word(state.to_owned())),
+        ("pid", MetricValue::Number(pid.into())),
+        ("tid", MetricValue::Number(tid.into())),
+        ("finishing", MetricValue::Json(finishing.to_string())),
+        ("state", MetricValue::Word(state.to_owned())),
         ("accepted", number(Metric::Accepted)),
         ("requests", number(Metric::Requests)),
-        ("open", Value::Number(tally.open())),
-        ("inflight", Value::Number(tally.gauge(Metric::Writing))),
+        ("open", MetricValue::Number(tally.open())),
+        ("inflight", MetricValue::Number(tally.gauge(Metric::Writing))),
         ("received", number(Metric::Received)),
         ("sent", number(Metric::Sent)),
         ("turns", number(Metric::Turns)),
         ("busy", nanos(Metric::Busy)),
         ("slept", nanos(Metric::Slept)),
         ("armed", nanos(Metric::Armed)),
-        ("awake_for", Value::Nanos(awake_for)),
-        ("share_busy", Value::Ratio(tally.busy_lately(now))),
-        ("share_armed", Value::Ratio(armed)),
+        ("awake_for", MetricValue::Nanos(awake_for)),
+        ("share_busy", MetricValue::Ratio(tally.busy_lately(now))),
+        ("share_armed", MetricValue::Ratio(armed)),
         ("slow_handlers", number(Metric::SlowHandlers)),
         ("blocked", times(Histogram::Blocked)),
         ("handler", times(Histogram::Handler)),
         ("turn", times(Histogram::Turn)),
     ];
     if let Some((cpu, waited)) = processor_time(pid, tid) {
-        values.push(("cpu", Value::Nanos(cpu)));
-        values.push(("runqueue", Value::Nanos(waited)));
+        values.push(("cpu", MetricValue::Nanos(cpu)));
+        values.push(("runqueue", MetricValue::Nanos(waited)));
     }
     page.add(&LOOPS, vec![worker.to_string(), index.to_string()], values);
 }
@@ -235,20 +235,20 @@ fn processor_time(pid: u32, tid: u32) -> Option<(u64, u64)> {
 }
 
 impl Listener {
-    fn show(&self, page: &mut Page) {
+    fn show(&self, page: &mut MetricsPage) {
         let unix = matches!(self.address, Address::Unix(_));
         let kind = if unix { "unix" } else { "tcp" };
-        let mut values = vec![("kind", Value::Word(kind.to_owned()))];
+        let mut values = vec![("kind", MetricValue::Word(kind.to_owned()))];
         let queues = self.queues();
         if !queues.is_empty() {
-            values.push(("sockets", Value::Number(queues.len() as u64)));
-            let number = |n: u32| Value::Number(n.into());
+            values.push(("sockets", MetricValue::Number(queues.len() as u64)));
+            let number = |n: u32| MetricValue::Number(n.into());
             let each: Vec<_> = queues.iter().map(|(waiting, _)| waiting.to_string()).collect();
             values.extend([
                 ("queue", number(queues.iter().map(|(waiting, _)| *waiting).sum())),
                 ("queue_longest", number(queues.iter().map(|(n, _)| *n).max().unwrap_or(0))),
                 ("backlog", number(queues.iter().map(|(_, most)| *most).max().unwrap_or(0))),
-                ("queues", Value::Json(format!("[{}]", each.join(",")))),
+                ("queues", MetricValue::Json(format!("[{}]", each.join(",")))),
             ]);
         }
         page.add(&LISTENERS, vec![self.address.to_string()], values);
@@ -286,7 +286,7 @@ pub struct Work {
     /// The share of who was busy for longest.
     pub most: f64,
     /// Who that is.
-    pub busiest: Owner,
+    pub busiest: TallyOwner,
 }
 
 impl Work {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use weir_engine::coarse_nanos;
 use weir_log::{Log, log};
-use weir_metrics::{Owner, Registry, WINDOW};
+use weir_metrics::{Registry, TallyOwner, WINDOW};
 
 use crate::status::Work;
 
@@ -61,7 +61,7 @@ impl Evenness {
 }
 
 fn tell(log: &Log, work: &Work) {
-    let Work { loops, busiest: Owner { worker, index, .. }, .. } = *work;
+    let Work { loops, busiest: TallyOwner { worker, index, .. }, .. } = *work;
     let percent = |share: f64| (share * 100.0).round();
     let (most, mean) = (percent(work.most), percent(work.mean));
     log!(

@@ -311,7 +311,7 @@ fn pass_on(channel: Option<&End>, command: Command) -> io::Result<()> {
 /// How many operations wait for a pool's threads, and how long, is counted for status pages.
 fn count(pool: &FilePool, worker: usize, cells: &Cells) {
     let name = status::pool_name(pool.name(), worker);
-    if let Some(cell) = cells.of(subjects::Kind::Pool, &name) {
+    if let Some(cell) = cells.of(subjects::SubjectKind::Pool, &name) {
         pool.watch(move |waiting, waited| {
             cell.set(waiting as u64);
             waited.iter().for_each(|time| cell.record(*time));

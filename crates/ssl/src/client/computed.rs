@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use weir_conf::Error;
 use weir_engine::Handle;
-use weir_tls::{Client, ClientSettings};
+use weir_tls::{ClientSettings, TlsClient};
 use weir_values::{Subject, Template};
 
 use crate::kept::{Keep, Loaded};
 use crate::load;
-use crate::reader::{Named, Reader};
+use crate::reader::{NamedFile, SslReader};
 
 /// A certificate and its key, known when a request is passed on.
 #[derive(Debug)]
@@ -34,9 +34,9 @@ pub fn tag(files: &(Vec<u8>, Vec<u8>)) -> u64 {
 impl Computed {
     /// Compiles the names.
     pub fn new<S: Subject>(
-        reader: &mut Reader<'_, '_, S>,
-        certificate: &Named,
-        key: &Named,
+        reader: &mut SslReader<'_, '_, S>,
+        certificate: &NamedFile,
+        key: &NamedFile,
         passwords: Arc<Vec<Vec<u8>>>,
         settings: ClientSettings,
     ) -> Result<Self, Error> {
@@ -58,9 +58,9 @@ impl Computed {
         &self,
         handle: &Handle,
         files: &(Vec<u8>, Vec<u8>),
-        loaded: &Loaded<Client>,
+        loaded: &Loaded<TlsClient>,
         keep: Option<&Keep>,
-    ) -> Result<Client, String> {
+    ) -> Result<TlsClient, String> {
         let now = handle.now();
         let key = (std::ptr::from_ref(self).addr(), vec![files.clone()]);
         let known = keep.and_then(|keep| loaded.find(&key, keep, now));

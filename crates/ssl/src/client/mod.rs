@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_conf::{Error, values};
 use weir_engine::Handle;
-use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Curves, Identity, Versions};
+use weir_tls::{Authorities, Ciphers, ClientSettings, Curves, Identity, TlsClient, Versions};
 use weir_values::{Subject, Template};
 
 mod computed;
@@ -12,10 +12,10 @@ mod directives;
 
 use computed::Computed;
 
-use crate::commands::{Changed, Command};
-use crate::files::Files;
+use crate::commands::{Changed, ConfCommand};
+use crate::files::KeyFiles;
 use crate::kept::{Keep, Loaded};
-use crate::reader::{Named, Reader, Said};
+use crate::reader::{DirectiveUse, NamedFile, SslReader};
 use crate::{load, read};
 
 /// Settings of TLS to servers: `..._ssl_...`
@@ -36,25 +36,25 @@ pub struct Settings {
     /// `..._ssl_verify_depth`
     pub depth: u64,
     /// `..._ssl_trusted_certificate`
-    pub trusted: Option<Named>,
+    pub trusted: Option<NamedFile>,
     /// `..._ssl_crl`
-    pub crl: Option<Named>,
+    pub crl: Option<NamedFile>,
     /// `..._ssl_certificate`
-    pub certificate: Option<Named>,
+    pub certificate: Option<NamedFile>,
     /// `..._ssl_certificate_key`
-    pub key: Option<Named>,
+    pub key: Option<NamedFile>,
     /// `..._ssl_password_file`
     pub passwords: Arc<Vec<Vec<u8>>>,
     /// `..._ssl_certificate_cache`
     pub cache: Option<Keep>,
     /// `..._ssl_conf_command`
-    pub commands: Vec<Command>,
+    pub commands: Vec<ConfCommand>,
     /// `..._ssl_alpn`, of sessions.
     pub alpn: Vec<Template>,
     /// What all this amounts to, where a location needs it.
-    built: Option<Client>,
+    built: Option<TlsClient>,
     /// The same where HTTP/2 is to be spoken.
-    http2: Option<Client>,
+    http2: Option<TlsClient>,
     /// Certificate and key whose names have variables in them.
     computed: Option<Arc<Computed>>,
 }
@@ -111,7 +111,7 @@ impl Settings {
     /// Reads the files and puts all together, for a location that speaks TLS to servers as `needed`.
     pub fn finish<S: Subject>(
         &mut self,
-        reader: &mut Reader<'_, '_, S>,
+        reader: &mut SslReader<'_, '_, S>,
         prefix: &str,
         needed: Needed,
     ) -> Result<(), Error> {
@@ -145,7 +145,11 @@ impl Settings {
     }
 
     /// `..._ssl_protocols`
-    pub fn add_versions(&mut self, said: Said<'_>, warnings: &mut Vec<Error>) -> Result<(), Error> {
+    pub fn add_versions(
+        &mut self,
+        said: DirectiveUse<'_>,
+        warnings: &mut Vec<Error>,
+    ) -> Result<(), Error> {
         let before = (!said.first).then_some(self.versions);
         self.versions = read::versions(warnings, said.line, before)?;
         Ok(())
@@ -169,7 +173,7 @@ impl Settings {
         Ok(changed.curves)
     }
 
-    fn identity(&self, files: &mut Files, prefix: &str) -> Result<Option<Identity>, Error> {
+    fn identity(&self, files: &mut KeyFiles, prefix: &str) -> Result<Option<Identity>, Error> {
         let Some(certificate) = &self.certificate else { return Ok(None) };
         let name = String::from_utf8_lossy(&certificate.name);
         let Some(key) = &self.key else {
@@ -182,7 +186,11 @@ impl Settings {
         load::identity(files, certificate, key, &self.passwords).map(Some)
     }
 
-    fn authorities(&self, files: &mut Files, prefix: &str) -> Result<Option<Authorities>, Error> {
+    fn authorities(
+        &self,
+        files: &mut KeyFiles,
+        prefix: &str,
+    ) -> Result<Option<Authorities>, Error> {
         if !self.verify {
             return Ok(None);
         }
@@ -200,7 +208,7 @@ impl Settings {
     }
 
     /// The same apart from requests, whose variables it cannot know.
-    pub fn client(&self, host: &[u8]) -> Option<Client> {
+    pub fn client(&self, host: &[u8]) -> Option<TlsClient> {
         let name = self.name.as_ref().and_then(Template::constant).unwrap_or(host);
         let built = self.http2.as_ref().or(self.built.as_ref())?.named(without_port(name));
         let alpn: Vec<_> = self.alpn.iter().filter_map(Template::constant).collect();
@@ -208,7 +216,7 @@ impl Settings {
     }
 
     /// How connections to a server are secured that the URL calls `host`.
-    pub fn secure(&'static self, r: &mut impl Subject, host: &[u8]) -> Option<Secure> {
+    pub fn secure(&'static self, r: &mut impl Subject, host: &[u8]) -> Option<UpstreamTls> {
         let built = self.http2.as_ref().or(self.built.as_ref())?;
         let name = match &self.name {
             None => without_port(host).to_vec(),
@@ -226,7 +234,7 @@ impl Settings {
             Some(files) => client.tag() ^ computed::tag(files),
         };
         let chosen = self.name.as_ref().is_some_and(|name| name.constant().is_none());
-        Some(Secure { settings: self, client, name, chosen, files, alpn, tag })
+        Some(UpstreamTls { settings: self, client, name, chosen, files, alpn, tag })
     }
 }
 
@@ -234,9 +242,9 @@ impl Settings {
 const HTTP2: &[u8] = b"h2";
 
 /// How the connections of one request or session are secured.
-pub struct Secure {
+pub struct UpstreamTls {
     settings: &'static Settings,
-    client: Client,
+    client: TlsClient,
     name: Vec<u8>,
     /// The name is the request's or session's own, so that a server may rightly refuse it.
     pub chosen: bool,
@@ -247,9 +255,13 @@ pub struct Secure {
     pub tag: u64,
 }
 
-impl Secure {
+impl UpstreamTls {
     /// What a new connection needs.
-    pub async fn client(&self, handle: &Handle, known: &Loaded<Client>) -> Result<Client, String> {
+    pub async fn client(
+        &self,
+        handle: &Handle,
+        known: &Loaded<TlsClient>,
+    ) -> Result<TlsClient, String> {
         let (Some(files), Some(computed)) = (&self.files, &self.settings.computed) else {
             return Ok(self.client.clone());
         };
@@ -264,7 +276,7 @@ impl Secure {
     }
 }
 
-fn is_computed(certificate: &Named, key: &Named) -> bool {
+fn is_computed(certificate: &NamedFile, key: &NamedFile) -> bool {
     certificate.name.contains(&b'$') || key.name.contains(&b'$')
 }
 

@@ -1,6 +1,6 @@
 //! What responders have said of clients' certificates, for all workers (`ssl_ocsp_cache`).
 
-use weir_tls::x509::ocsp::{Answer, Status};
+use weir_tls::x509::ocsp::{CertificateStatus, OcspAnswer};
 use weir_zone::Zone;
 
 /// Words of value that the zone must give to each answer.
@@ -13,14 +13,14 @@ const UNTIL: usize = 1;
 const UNTOLD: i64 = 3600;
 
 /// What is known of a certificate, at a time in seconds since 1970.
-pub fn find(zone: &Zone, name: &[u8], now: i64) -> Option<Status> {
+pub fn find(zone: &Zone, name: &[u8], now: i64) -> Option<CertificateStatus> {
     let mut table = zone.lock();
     let entry = table.find(name)?;
     let good = table.value(entry, UNTIL).cast_signed() > now;
     let status = match table.value(entry, STATUS) {
-        0 => Status::Good,
-        1 => Status::Revoked,
-        _ => Status::Unknown,
+        0 => CertificateStatus::Good,
+        1 => CertificateStatus::Revoked,
+        _ => CertificateStatus::Unknown,
     };
     if good {
         table.touch(entry);
@@ -31,12 +31,12 @@ pub fn find(zone: &Zone, name: &[u8], now: i64) -> Option<Status> {
 }
 
 /// Keeps an answer; the one that has not been asked for longest makes room.
-pub fn keep(zone: &Zone, name: &[u8], answer: &Answer, now: i64) {
+pub fn keep(zone: &Zone, name: &[u8], answer: &OcspAnswer, now: i64) {
     let until = answer.until.unwrap_or(now + UNTOLD);
     let status = match answer.status {
-        Status::Good => 0,
-        Status::Revoked => 1,
-        Status::Unknown => 2,
+        CertificateStatus::Good => 0,
+        CertificateStatus::Revoked => 1,
+        CertificateStatus::Unknown => 2,
     };
     let mut table = zone.lock();
     let entry = loop {
@@ -61,17 +61,17 @@ mod tests {
     fn an_answer_is_kept_until_its_time() {
         let purpose = Use { tag: "trial", values: VALUES, key: String::new() };
         let zone = Zone::new("trial", 4096, purpose).unwrap();
-        let revoked = Answer { status: Status::Revoked, until: Some(100) };
+        let revoked = OcspAnswer { status: CertificateStatus::Revoked, until: Some(100) };
         keep(&zone, b"a", &revoked, 0);
-        keep(&zone, b"b", &Answer { status: Status::Good, until: None }, 0);
-        assert_eq!(find(&zone, b"a", 99), Some(Status::Revoked));
+        keep(&zone, b"b", &OcspAnswer { status: CertificateStatus::Good, until: None }, 0);
+        assert_eq!(find(&zone, b"a", 99), Some(CertificateStatus::Revoked));
         assert_eq!(find(&zone, b"a", 100), None);
-        assert_eq!(find(&zone, b"b", 3599), Some(Status::Good));
+        assert_eq!(find(&zone, b"b", 3599), Some(CertificateStatus::Good));
         assert_eq!(find(&zone, b"c", 0), None);
         for n in 0..1000u32 {
             keep(&zone, &n.to_be_bytes(), &revoked, 0);
         }
         assert_eq!(find(&zone, b"b", 0), None);
-        assert_eq!(find(&zone, &999u32.to_be_bytes(), 0), Some(Status::Revoked));
+        assert_eq!(find(&zone, &999u32.to_be_bytes(), 0), Some(CertificateStatus::Revoked));
     }
 }

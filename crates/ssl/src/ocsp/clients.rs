@@ -5,19 +5,19 @@ use std::time::Instant;
 
 use weir_engine::Handle;
 use weir_log::{Level, Log};
-use weir_tls::x509::Fault;
-use weir_tls::x509::ocsp::Status;
+use weir_tls::x509::VerifyError;
+use weir_tls::x509::ocsp::CertificateStatus;
 use weir_tls::{Authorities, Believe, Inquiry};
 use weir_zone::ZoneRef;
 
 use super::fetch::Errand;
 use super::responder::Responder;
-use super::{LookUp, Which, cache};
+use super::{LookUp, OcspMode, cache};
 
 /// How it is asked about clients' certificates.
 #[derive(Debug)]
-pub struct Clients {
-    which: Which,
+pub struct ClientOcsp {
+    which: OcspMode,
     /// `ssl_ocsp_responder`; otherwise each certificate says where.
     responder: Option<Responder>,
     cache: Option<ZoneRef>,
@@ -25,7 +25,7 @@ pub struct Clients {
 }
 
 /// The connection that waits.
-pub struct Waiting<'a> {
+pub struct WaitingConnection<'a> {
     /// Its loop.
     pub handle: &'a Handle,
     /// Who hears of failures.
@@ -36,15 +36,15 @@ pub struct Waiting<'a> {
     pub until: Instant,
 }
 
-impl Clients {
+impl ClientOcsp {
     /// Puts it together.
     pub fn new(
-        which: Which,
+        which: OcspMode,
         responder: Option<Responder>,
         cache: Option<ZoneRef>,
         look_up: LookUp,
-    ) -> Clients {
-        Clients { which, responder, cache, look_up }
+    ) -> ClientOcsp {
+        ClientOcsp { which, responder, cache, look_up }
     }
 
     /// Whether a chain is good, which goes from the client's certificate to a root.
@@ -52,9 +52,9 @@ impl Clients {
         &self,
         path: &[Vec<u8>],
         authorities: &Arc<Authorities>,
-        waiting: &Waiting<'_>,
-    ) -> Result<(), Fault> {
-        let most = if self.which == Which::Leaf { 1 } else { usize::MAX };
+        waiting: &WaitingConnection<'_>,
+    ) -> Result<(), VerifyError> {
+        let most = if self.which == OcspMode::Leaf { 1 } else { usize::MAX };
         for pair in path.windows(2).take(most) {
             let [certificate, issuer] = pair else { continue };
             let trusted = Believe::Trusted { authorities: authorities.clone(), known: false };
@@ -64,10 +64,10 @@ impl Clients {
                 None => None,
             };
             match status {
-                Some(Status::Good) => {}
-                Some(Status::Revoked) => return Err(Fault::STATUS_REVOKED),
-                Some(Status::Unknown) => return Err(Fault::STATUS_UNKNOWN),
-                None => return Err(Fault::STATUS_FAILED),
+                Some(CertificateStatus::Good) => {}
+                Some(CertificateStatus::Revoked) => return Err(VerifyError::STATUS_REVOKED),
+                Some(CertificateStatus::Unknown) => return Err(VerifyError::STATUS_UNKNOWN),
+                None => return Err(VerifyError::STATUS_FAILED),
             }
         }
         Ok(())
@@ -77,8 +77,8 @@ impl Clients {
         &self,
         inquiry: &Inquiry,
         certificate: &[u8],
-        waiting: &Waiting<'_>,
-    ) -> Option<Status> {
+        waiting: &WaitingConnection<'_>,
+    ) -> Option<CertificateStatus> {
         let named = match &self.responder {
             Some(_) => None,
             None => Some(named(certificate, waiting)?),
@@ -115,7 +115,7 @@ impl Clients {
 }
 
 /// The responder that a client's certificate names.
-fn named(certificate: &[u8], waiting: &Waiting<'_>) -> Option<Responder> {
+fn named(certificate: &[u8], waiting: &WaitingConnection<'_>) -> Option<Responder> {
     let say = |text: std::fmt::Arguments<'_>| {
         waiting.log.write(Level::Error, Some(waiting.number), text);
     };

@@ -32,7 +32,7 @@ pub struct Errand<'a> {
 }
 
 /// Why there is no response. Shown as nginx writes it to the log.
-enum Failure {
+enum FetchError {
     /// A system call failed.
     Io(&'static str, io::Error),
     /// What came is no response.
@@ -45,33 +45,33 @@ enum Failure {
     Status(u16),
 }
 
-impl From<Unread> for Failure {
-    fn from(unread: Unread) -> Failure {
+impl From<Unread> for FetchError {
+    fn from(unread: Unread) -> FetchError {
         match unread {
-            Unread::Io(error) => Failure::Io("recv()", error),
-            Unread::Wrong(reply) => Failure::Reply(reply),
+            Unread::Io(error) => FetchError::Io("recv()", error),
+            Unread::Wrong(reply) => FetchError::Reply(reply),
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Io(_, error) if error.kind() == io::ErrorKind::TimedOut => {
+            FetchError::Io(_, error) if error.kind() == io::ErrorKind::TimedOut => {
                 f.write_str("OCSP responder timed out (110: Connection timed out)")
             }
-            Failure::Io(call, error) => write!(f, "{call} failed {}", Cause(error)),
-            Failure::Reply(BadReply::Closed) => {
+            FetchError::Io(call, error) => write!(f, "{call} failed {}", Cause(error)),
+            FetchError::Reply(BadReply::Closed) => {
                 f.write_str("OCSP responder prematurely closed connection")
             }
-            Failure::TooLong | Failure::Reply(BadReply::HeadTooBig) => {
+            FetchError::TooLong | FetchError::Reply(BadReply::HeadTooBig) => {
                 f.write_str("OCSP responder sent too long response")
             }
-            Failure::Reply(_) => f.write_str("OCSP responder sent invalid response"),
-            Failure::ContentType(kind) => {
+            FetchError::Reply(_) => f.write_str("OCSP responder sent invalid response"),
+            FetchError::ContentType(kind) => {
                 write!(f, "OCSP responder sent invalid \"Content-Type\" header: \"{kind}\"")
             }
-            Failure::Status(status) => write!(f, "OCSP responder sent status {status}"),
+            FetchError::Status(status) => write!(f, "OCSP responder sent status {status}"),
         }
     }
 }
@@ -129,15 +129,15 @@ impl Errand<'_> {
         handle: &Handle,
         address: &Endpoint,
         head: &[u8],
-    ) -> Result<Vec<u8>, Failure> {
+    ) -> Result<Vec<u8>, FetchError> {
         let options = ConnectOptions { deadline: Some(self.until), ..ConnectOptions::default() };
-        let to = address.to_any().map_err(|error| Failure::Io("connect()", error))?;
+        let to = address.to_any().map_err(|error| FetchError::Io("connect()", error))?;
         let stream = handle.connect(&to, &options).await;
-        let stream = stream.map_err(|error| Failure::Io("connect()", error))?;
+        let stream = stream.map_err(|error| FetchError::Io("connect()", error))?;
         let mut chain = Chain::new();
         chain.push(head.to_vec());
         let sent = stream.send(&mut chain, Patience::Until(self.until)).await;
-        sent.map_err(|error| Failure::Io("send()", error))?;
+        sent.map_err(|error| FetchError::Io("send()", error))?;
         stream.set_deadline(Some(self.until));
         receive(&Wire::from(stream)).await
     }
@@ -153,21 +153,21 @@ impl Errand<'_> {
     }
 }
 
-async fn receive(wire: &Wire) -> Result<Vec<u8>, Failure> {
+async fn receive(wire: &Wire) -> Result<Vec<u8>, FetchError> {
     let mut reply = Reply::read(wire).await?;
     if let Some(kind) = reply.header(b"content-type")
         && !kind.eq_ignore_ascii_case(b"application/ocsp-response")
     {
         let kind = String::from_utf8_lossy(kind).into_owned();
-        return Err(Failure::ContentType(kind));
+        return Err(FetchError::ContentType(kind));
     }
     if reply.status() != 200 {
-        return Err(Failure::Status(reply.status()));
+        return Err(FetchError::Status(reply.status()));
     }
     let body = reply.body(wire, LONGEST).await?;
     match body.is_whole {
         true if body.bytes.len() <= LONGEST => Ok(body.bytes),
-        _ if body.bytes.len() > LONGEST => Err(Failure::TooLong),
-        _ => Err(Failure::Reply(BadReply::Closed)),
+        _ if body.bytes.len() > LONGEST => Err(FetchError::TooLong),
+        _ => Err(FetchError::Reply(BadReply::Closed)),
     }
 }

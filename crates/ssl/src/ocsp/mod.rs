@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error};
-use weir_resolver::Conf as Resolver;
+use weir_resolver::ResolverConf as Resolver;
 use weir_zone::{Declarations, Use, ZoneRef};
 
 mod cache;
@@ -14,13 +14,13 @@ mod fetch;
 mod responder;
 pub mod staple;
 
-pub use clients::{Clients, Waiting};
+pub use clients::{ClientOcsp, WaitingConnection};
 pub use responder::Responder;
 pub use staple::Stapling;
 
 /// `ssl_ocsp`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Which {
+pub enum OcspMode {
     /// Nobody is asked.
     #[default]
     Off,
@@ -43,8 +43,8 @@ pub struct LookUp {
 const SMALLEST: u64 = 8 * 4096;
 
 /// Reads `ssl_ocsp`.
-pub fn which(d: &Line) -> Result<Which, Error> {
-    d.choice(&[("off", Which::Off), ("on", Which::All), ("leaf", Which::Leaf)])
+pub fn which(d: &Line) -> Result<OcspMode, Error> {
+    d.choice(&[("off", OcspMode::Off), ("on", OcspMode::All), ("leaf", OcspMode::Leaf)])
 }
 
 /// `ssl_ocsp_cache off | shared:NAME:SIZE`

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use weir_conf::Error;
 use weir_engine::Handle;
 use weir_log::{Level, Log};
-use weir_tls::x509::ocsp::Status;
+use weir_tls::x509::ocsp::CertificateStatus;
 use weir_tls::{Authorities, Believe, Identity, Inquiry, Staple};
 
 use super::LookUp;
 use super::fetch::Errand;
 use super::responder::Responder;
-use crate::reader::{Named, Reader};
+use crate::reader::{NamedFile, SslReader};
 
 /// How long a responder may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,9 +40,9 @@ pub struct Stapling {
 }
 
 /// How responses are asked for.
-pub struct Wanted<'w> {
+pub struct StapleSettings<'w> {
     /// `ssl_stapling_responder`
-    pub responder: Option<&'w Named>,
+    pub responder: Option<&'w NamedFile>,
     /// `ssl_stapling_verify`
     pub verify: bool,
     /// Among whom the certificate's issuer is found.
@@ -54,12 +54,12 @@ pub struct Wanted<'w> {
 /// Adds what a server's certificate, which is called so, needs to the site's list. What is wrong is no reason to stop:
 /// the error is a warning.
 pub fn add<S>(
-    wanted: &Wanted<'_>,
-    reader: &mut Reader<'_, '_, S>,
+    wanted: &StapleSettings<'_>,
+    reader: &mut SslReader<'_, '_, S>,
     name: String,
     identity: &mut Identity,
 ) -> Result<(), Error> {
-    let Wanted { responder, verify, authorities, look_up } = *wanted;
+    let StapleSettings { responder, verify, authorities, look_up } = *wanted;
     let ignored = |why: String| Error::warn(format!("\"ssl_stapling\" ignored, {why}"));
     let among = identity.others().chain(authorities.anchors.iter().map(Vec::as_slice));
     let issuer = weir_tls::issuer(identity.leaf(), among).ok_or_else(|| {
@@ -166,7 +166,7 @@ impl Stapling {
         };
         let response = errand.run(handle, &self.inquiry.request()).await?;
         let said = self.inquiry.answer(&response).and_then(|answer| match answer.status {
-            Status::Good => Ok(answer.until.unwrap_or(i64::MAX)),
+            CertificateStatus::Good => Ok(answer.until.unwrap_or(i64::MAX)),
             other => Err(format!("certificate status \"{}\" in the OCSP response", other.name())),
         });
         let now = handle.wall().secs;

@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use weir_engine::{Handle, Stream};
 use weir_log::Level;
-use weir_tls::x509::{Fault, Purpose};
+use weir_tls::x509::{Purpose, VerifyError};
 use weir_tls::{Halfway, HandshakeError, Hello, Secured, ServerConfig, Wire};
 use weir_values::Subject;
 use weir_values::regex::GaveUp;
 
 use super::Verify;
-use super::context::{Certificates, Context};
+use super::context::{Certificates, ServerContext};
 use crate::kept::Loaded;
-use crate::ocsp::Waiting;
+use crate::ocsp::WaitingConnection;
 
 /// What the handshake has shown, for as long as the connection lives.
 #[derive(Debug, Default)]
@@ -22,9 +22,9 @@ pub struct Shown {
     /// The name that the client gave, as it wrote it.
     pub server_name: Option<Box<str>>,
     /// By whose settings the handshake went, and the client's certificate was judged.
-    pub context: Option<&'static Context>,
+    pub context: Option<&'static ServerContext>,
     /// What is wrong with the client's certificate.
-    pub fault: Option<Fault>,
+    pub fault: Option<VerifyError>,
     /// What the client offered: ciphers, curves.
     pub ciphers: Box<[u16]>,
     /// See `ciphers`.
@@ -54,7 +54,7 @@ impl Shown {
 
 /// Why there is no connection.
 #[derive(Debug)]
-pub enum Failure {
+pub enum AcceptError {
     /// The protocol, the socket or the time.
     Handshake(HandshakeError),
     /// The client speaks something else.
@@ -69,39 +69,39 @@ pub enum Failure {
     NameUndecided(GaveUp),
 }
 
-impl Failure {
+impl AcceptError {
     /// How grave it is.
     pub fn level(&self) -> Level {
         match self {
-            Failure::Certificate(_) => Level::Error,
-            Failure::NameUndecided(_) => Level::Alert,
+            AcceptError::Certificate(_) => Level::Error,
+            AcceptError::NameUndecided(_) => Level::Alert,
             _ => Level::Info,
         }
     }
 }
 
-impl From<HandshakeError> for Failure {
+impl From<HandshakeError> for AcceptError {
     fn from(error: HandshakeError) -> Self {
-        Failure::Handshake(error)
+        AcceptError::Handshake(error)
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for AcceptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Handshake(error @ HandshakeError::TimedOut) => {
+            AcceptError::Handshake(error @ HandshakeError::TimedOut) => {
                 write!(f, "client {error} while SSL handshaking")
             }
-            Failure::Handshake(error) => write!(f, "{error} while SSL handshaking"),
-            Failure::Plain => f.write_str(
+            AcceptError::Handshake(error) => write!(f, "{error} while SSL handshaking"),
+            AcceptError::Plain => f.write_str(
                 "SSL_do_handshake() failed (SSL: wrong version number) while SSL handshaking",
             ),
-            Failure::Certificate(text) => write!(f, "{text} while SSL handshaking"),
-            Failure::NameUndecided(text) => write!(f, "{text} while SSL handshaking"),
-            Failure::NoCertificate => f.write_str(
+            AcceptError::Certificate(text) => write!(f, "{text} while SSL handshaking"),
+            AcceptError::NameUndecided(text) => write!(f, "{text} while SSL handshaking"),
+            AcceptError::NoCertificate => f.write_str(
                 "SSL_do_handshake() failed (SSL: no suitable certificate) while SSL handshaking",
             ),
-            Failure::Rejected => f.write_str("handshake rejected while SSL handshaking"),
+            AcceptError::Rejected => f.write_str("handshake rejected while SSL handshaking"),
         }
     }
 }
@@ -109,25 +109,25 @@ impl fmt::Display for Failure {
 /// By whose settings a handshake goes on: those of the server that the client named, if that one has something to
 /// show, or else of the default one. A client that is refused is told.
 pub fn choose(
-    own: Option<&'static Context>,
-    default: Option<&'static Context>,
+    own: Option<&'static ServerContext>,
+    default: Option<&'static ServerContext>,
     hello: Hello,
     socket: &Stream,
-) -> Result<(&'static Context, Hello), Failure> {
+) -> Result<(&'static ServerContext, Hello), AcceptError> {
     if own.is_some_and(|context| context.reject) {
         hello.reject(socket);
-        return Err(Failure::Rejected);
+        return Err(AcceptError::Rejected);
     }
     match own.filter(|context| context.has_certificates()).or(default) {
         Some(context) => Ok((context, hello)),
-        None => Err(Failure::NoCertificate),
+        None => Err(AcceptError::NoCertificate),
     }
 }
 
 /// Names of a chain and its key, for each kind of key.
 pub type FileNames = Vec<(Vec<u8>, Vec<u8>)>;
 
-impl Context {
+impl ServerContext {
     /// Whether the certificates' names depend on the client.
     pub fn is_computed(&self) -> bool {
         matches!(self.certificates, Certificates::Computed(_))
@@ -147,17 +147,17 @@ impl Context {
         names: FileNames,
         handle: &Handle,
         loaded: &Loaded<Arc<ServerConfig>>,
-    ) -> Result<Arc<ServerConfig>, Failure> {
+    ) -> Result<Arc<ServerConfig>, AcceptError> {
         match &self.certificates {
-            Certificates::None => Err(Failure::NoCertificate),
+            Certificates::None => Err(AcceptError::NoCertificate),
             Certificates::Fixed(config) => Ok(config.clone()),
             Certificates::Computed(computed) => {
-                computed.config(names, handle, loaded).await.map_err(Failure::Certificate)
+                computed.config(names, handle, loaded).await.map_err(AcceptError::Certificate)
             }
         }
     }
 
-    /// Goes through the rest of the handshake, until then at the latest. `names`: see [`Context::names`].
+    /// Goes through the rest of the handshake, until then at the latest. `names`: see [`ServerContext::names`].
     pub async fn accept(
         &self,
         hello: Hello,
@@ -165,7 +165,7 @@ impl Context {
         names: FileNames,
         loaded: &Loaded<Arc<ServerConfig>>,
         until: Instant,
-    ) -> Result<Secured, Failure> {
+    ) -> Result<Secured, AcceptError> {
         let halfway = self.halfway(hello, socket.handle(), names, loaded).await?;
         Ok(halfway.finish(socket, until).await?)
     }
@@ -177,7 +177,7 @@ impl Context {
         handle: &Handle,
         names: FileNames,
         loaded: &Loaded<Arc<ServerConfig>>,
-    ) -> Result<Halfway, Failure> {
+    ) -> Result<Halfway, AcceptError> {
         let config = self.config(names, handle, loaded).await?;
         let others_wait = handle.tasks() + handle.parked() > 1;
         Ok(hello.halfway(config, self.slow && others_wait)?)
@@ -185,7 +185,7 @@ impl Context {
 
     /// What is wrong with the client's certificate, if it was asked for one and has shown it. Responders are asked for
     /// as long as is waited.
-    pub async fn judge(&self, wire: &Wire, waiting: Waiting<'_>) -> Option<Fault> {
+    pub async fn judge(&self, wire: &Wire, waiting: WaitingConnection<'_>) -> Option<VerifyError> {
         if self.verify == Verify::Off {
             return None;
         }
@@ -210,30 +210,30 @@ impl Context {
     }
 
     /// Why a client is not served whose certificate has this fault, or that has shown none.
-    pub fn refusal(&self, fault: Option<Fault>, shown: bool) -> Option<Refusal> {
+    pub fn refusal(&self, fault: Option<VerifyError>, shown: bool) -> Option<ClientRefusal> {
         if let Some(fault) = fault
             && !(self.verify == Verify::OptionalNoCa && fault.only_unknown_root())
         {
-            return Some(Refusal::Bad(fault));
+            return Some(ClientRefusal::Bad(fault));
         }
-        (self.verify == Verify::On && !shown).then_some(Refusal::Missing)
+        (self.verify == Verify::On && !shown).then_some(ClientRefusal::Missing)
     }
 }
 
 /// Why a client is not served after its handshake.
 #[derive(Debug, Clone, Copy)]
-pub enum Refusal {
+pub enum ClientRefusal {
     /// Its certificate is not good.
-    Bad(Fault),
+    Bad(VerifyError),
     /// It has shown none.
     Missing,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ClientRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Bad(fault) => write!(f, "client SSL certificate verify error: {fault}"),
-            Refusal::Missing => f.write_str("client sent no required SSL certificate"),
+            ClientRefusal::Bad(fault) => write!(f, "client SSL certificate verify error: {fault}"),
+            ClientRefusal::Missing => f.write_str("client sent no required SSL certificate"),
         }
     }
 }

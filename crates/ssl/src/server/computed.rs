@@ -13,7 +13,7 @@ use weir_values::{Subject, Template};
 use super::Conf;
 use crate::kept::{Keep, Loaded};
 use crate::load;
-use crate::reader::Reader;
+use crate::reader::SslReader;
 
 /// The certificates of one server.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Computed {
     /// Compiles the names.
     pub fn new<S: Subject>(
         conf: &Conf,
-        reader: &mut Reader<'_, '_, S>,
+        reader: &mut SslReader<'_, '_, S>,
         settings: ServerSettings,
     ) -> Result<Self, Error> {
         let variables = &mut *reader.variables;

@@ -9,17 +9,17 @@ use weir_values::Subject;
 
 use super::computed::{self, Computed};
 use super::{Conf, Verify, apply_commands, sessions};
-use crate::files::Files;
+use crate::files::KeyFiles;
 use crate::load;
-use crate::ocsp::{self, LookUp, Responder, Which, staple};
-use crate::reader::{Named, Reader};
+use crate::ocsp::{self, LookUp, OcspMode, Responder, staple};
+use crate::reader::{NamedFile, SslReader};
 
 /// What a client may send with its first flight.
 const EARLY_DATA: u32 = 16 * 1024;
 
 /// A server's TLS, ready to be used.
 #[derive(Debug)]
-pub struct Context {
+pub struct ServerContext {
     /// What clients are shown.
     pub certificates: Certificates,
     /// `ssl_verify_client`
@@ -27,7 +27,7 @@ pub struct Context {
     /// Who vouches for clients.
     pub authorities: Arc<Authorities>,
     /// Who is asked about their certificates.
-    pub ocsp: Option<ocsp::Clients>,
+    pub ocsp: Option<ocsp::ClientOcsp>,
     /// `ssl_reject_handshake`
     pub reject: bool,
     /// Signing takes so long that others should not wait for it.
@@ -45,14 +45,14 @@ pub enum Certificates {
     Computed(Box<Computed>),
 }
 
-impl Context {
+impl ServerContext {
     /// Whether there is something to show.
     pub fn has_certificates(&self) -> bool {
         !matches!(self.certificates, Certificates::None)
     }
 
     /// Whether a certificate that was judged by these settings is worth the same by others.
-    pub fn judges_like(&self, other: &Context) -> bool {
+    pub fn judges_like(&self, other: &ServerContext) -> bool {
         std::ptr::eq(self, other)
             || self.verify == Verify::Off
             || (self.authorities == other.authorities && other.ocsp.is_none())
@@ -63,11 +63,11 @@ impl Context {
 /// `sessions` tells sessions apart that are not to be resumed by each other's servers.
 pub fn build<S: Subject>(
     conf: &Conf,
-    reader: &mut Reader<'_, '_, S>,
+    reader: &mut SslReader<'_, '_, S>,
     look_up: LookUp,
     alpn: Vec<Vec<u8>>,
     sessions: &[u8],
-) -> Result<Option<Arc<Context>>, Error> {
+) -> Result<Option<Arc<ServerContext>>, Error> {
     if conf.certificates.is_empty() && !conf.reject_handshake {
         return bare(conf, reader.files);
     }
@@ -112,7 +112,7 @@ pub fn build<S: Subject>(
         Certificates::Fixed(settings.build().map_err(Error::emerg)?)
     };
     let (verify, reject) = (conf.verify, conf.reject_handshake);
-    Ok(Some(Arc::new(Context {
+    Ok(Some(Arc::new(ServerContext {
         certificates,
         verify,
         authorities,
@@ -123,7 +123,7 @@ pub fn build<S: Subject>(
 }
 
 /// Without anything to show it is another server's handshake, but clients may be judged.
-fn bare(conf: &Conf, files: &mut Files) -> Result<Option<Arc<Context>>, Error> {
+fn bare(conf: &Conf, files: &mut KeyFiles) -> Result<Option<Arc<ServerContext>>, Error> {
     let (certificates, verify) = (Certificates::None, conf.verify);
     if verify == Verify::Off {
         return Ok(None);
@@ -134,12 +134,12 @@ fn bare(conf: &Conf, files: &mut Files) -> Result<Option<Arc<Context>>, Error> {
         false => Arc::default(),
     };
     let (ocsp, reject, slow) = (None, false, false);
-    Ok(Some(Arc::new(Context { certificates, verify, authorities, ocsp, reject, slow })))
+    Ok(Some(Arc::new(ServerContext { certificates, verify, authorities, ocsp, reject, slow })))
 }
 
 fn identities<S: Subject>(
     conf: &Conf,
-    reader: &mut Reader<'_, '_, S>,
+    reader: &mut SslReader<'_, '_, S>,
     authorities: &Arc<Authorities>,
     look_up: &LookUp,
 ) -> Result<Vec<Identity>, Error> {
@@ -156,7 +156,7 @@ fn identities<S: Subject>(
             Some(file) => staple(file, reader.files, &mut identity)?,
             None => {
                 let (responder, verify) = (conf.stapling_responder.as_ref(), conf.stapling_verify);
-                let wanted = staple::Wanted { responder, verify, authorities, look_up };
+                let wanted = staple::StapleSettings { responder, verify, authorities, look_up };
                 let added = staple::add(&wanted, reader, name, &mut identity);
                 reader.warnings.extend(added.err());
             }
@@ -166,7 +166,7 @@ fn identities<S: Subject>(
     Ok(identities)
 }
 
-fn staple(file: &Named, files: &mut Files, identity: &mut Identity) -> Result<(), Error> {
+fn staple(file: &NamedFile, files: &mut KeyFiles, identity: &mut Identity) -> Result<(), Error> {
     let (response, name) = (files.read(&file.name), files.shown(&file.name));
     let response = response
         .map_err(|error| file.at.error(format!("BIO_new_file(\"{name}\") failed {error}")))?;
@@ -179,8 +179,8 @@ fn staple(file: &Named, files: &mut Files, identity: &mut Identity) -> Result<()
 }
 
 /// How it is asked about clients' certificates, if it is.
-fn ocsp(conf: &Conf, look_up: LookUp) -> Result<Option<ocsp::Clients>, Error> {
-    if conf.ocsp == Which::Off {
+fn ocsp(conf: &Conf, look_up: LookUp) -> Result<Option<ocsp::ClientOcsp>, Error> {
+    if conf.ocsp == OcspMode::Off {
         return Ok(None);
     }
     if conf.verify == Verify::OptionalNoCa {
@@ -192,20 +192,22 @@ fn ocsp(conf: &Conf, look_up: LookUp) -> Result<Option<ocsp::Clients>, Error> {
         responder.map_err(|why| named.at.error(format!("{why} in \"ssl_ocsp_responder\"")))
     });
     let cache = conf.ocsp_cache.clone();
-    Ok(Some(ocsp::Clients::new(conf.ocsp, responder.transpose()?, cache, look_up)))
+    Ok(Some(ocsp::ClientOcsp::new(conf.ocsp, responder.transpose()?, cache, look_up)))
 }
 
 /// Who vouches for clients.
-struct Clients {
+struct ClientAuthorities {
     authorities: Authorities,
     /// Those whose names clients are told.
     told: Vec<Vec<u8>>,
 }
 
-fn clients(conf: &Conf, files: &mut Files) -> Result<Clients, Error> {
+fn clients(conf: &Conf, files: &mut KeyFiles) -> Result<ClientAuthorities, Error> {
     let depth = u32::try_from(conf.verify_depth).unwrap_or(u32::MAX - 2);
-    let mut clients =
-        Clients { authorities: Authorities { depth, ..Authorities::default() }, told: Vec::new() };
+    let mut clients = ClientAuthorities {
+        authorities: Authorities { depth, ..Authorities::default() },
+        told: Vec::new(),
+    };
     let known = conf.client_certificate.is_some() || conf.trusted_certificate.is_some();
     if !known && matches!(conf.verify, Verify::On | Verify::Optional) {
         return Err(Error::emerg(
@@ -234,7 +236,7 @@ pub const NO_CERTIFICATE: &str =
 pub fn check<T>(
     default: Option<T>,
     all: impl IntoIterator<Item = T>,
-    context: impl Fn(&T) -> Option<&'_ Context>,
+    context: impl Fn(&T) -> Option<&'_ ServerContext>,
 ) -> Option<T> {
     let state =
         |server: &T| context(server).map_or((false, false), |c| (c.has_certificates(), c.reject));

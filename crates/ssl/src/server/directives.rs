@@ -9,11 +9,11 @@ use weir_values::Subject;
 
 use super::{Conf, Verify, sessions};
 use crate::read::{self, file, named};
-use crate::reader::{Reader, Row, Said};
+use crate::reader::{DirectiveUse, SslDirective, SslReader};
 use crate::{commands, kept, ocsp};
 
 /// The directives that requests and sessions have in common.
-pub const fn rows<S: Subject>() -> &'static [Row<S, Conf>] {
+pub const fn rows<S: Subject>() -> &'static [SslDirective<S, Conf>] {
     Rows::<S>::ALL
 }
 
@@ -22,13 +22,13 @@ struct Rows<S>(PhantomData<S>);
 const fn row<S>(
     name: &'static str,
     help: &'static str,
-    set: fn(&mut Conf, Said<'_>, &mut Reader<'_, '_, S>) -> Result<(), Error>,
-) -> Row<S, Conf> {
-    Row { name, help, set }
+    set: fn(&mut Conf, DirectiveUse<'_>, &mut SslReader<'_, '_, S>) -> Result<(), Error>,
+) -> SslDirective<S, Conf> {
+    SslDirective { name, help, set }
 }
 
 impl<S: Subject> Rows<S> {
-    const ALL: &'static [Row<S, Conf>] = &[
+    const ALL: &'static [SslDirective<S, Conf>] = &[
         row(
             "ssl_certificate",
             "A certificate with its chain; more than one may be given, of different kinds of keys.",
@@ -180,7 +180,7 @@ impl<S: Subject> Rows<S> {
     ];
 }
 
-fn curves(conf: &mut Conf, said: Said<'_>, warnings: &mut Vec<Error>) -> Result<(), Error> {
+fn curves(conf: &mut Conf, said: DirectiveUse<'_>, warnings: &mut Vec<Error>) -> Result<(), Error> {
     said.once()?;
     let d = said.line;
     let Some(word) = d.args.first() else { return Ok(()) };

@@ -7,10 +7,10 @@ use weir_conf::Error;
 use weir_tls::{Ciphers, Curves, SessionCache, Versions};
 use weir_zone::ZoneRef;
 
-use crate::commands::{Changed, Command};
+use crate::commands::{Changed, ConfCommand};
 use crate::kept::Keep;
 use crate::ocsp;
-use crate::reader::Named;
+use crate::reader::NamedFile;
 
 mod accept;
 mod computed;
@@ -19,8 +19,8 @@ mod directives;
 mod sessions;
 mod variables;
 
-pub use accept::{Failure, FileNames, Refusal, Shown, choose};
-pub use context::{Context, NO_CERTIFICATE, build, check};
+pub use accept::{AcceptError, ClientRefusal, FileNames, Shown, choose};
+pub use context::{NO_CERTIFICATE, ServerContext, build, check};
 pub use directives::rows;
 pub use variables::{TlsSubject, define, define_more};
 
@@ -41,8 +41,8 @@ pub enum Verify {
 /// Settings.
 #[derive(Debug, Clone)]
 pub struct Conf {
-    certificates: Vec<Named>,
-    keys: Vec<Named>,
+    certificates: Vec<NamedFile>,
+    keys: Vec<NamedFile>,
     passwords: Arc<Vec<Vec<u8>>>,
     versions: Versions,
     ciphers: Ciphers,
@@ -52,26 +52,26 @@ pub struct Conf {
     pub buffer_size: u64,
     verify: Verify,
     verify_depth: u64,
-    client_certificate: Option<Named>,
-    trusted_certificate: Option<Named>,
-    crl: Option<Named>,
+    client_certificate: Option<NamedFile>,
+    trusted_certificate: Option<NamedFile>,
+    crl: Option<NamedFile>,
     cache: Option<Arc<SessionCache>>,
     tickets: bool,
-    ticket_keys: Vec<Named>,
+    ticket_keys: Vec<NamedFile>,
     session_timeout: Duration,
     /// `ssl_early_data`, of HTTP.
     pub early_data: bool,
     compress: bool,
     reject_handshake: bool,
     stapling: bool,
-    stapling_file: Option<Named>,
-    stapling_responder: Option<Named>,
+    stapling_file: Option<NamedFile>,
+    stapling_responder: Option<NamedFile>,
     stapling_verify: bool,
-    ocsp: ocsp::Which,
-    ocsp_responder: Option<Named>,
+    ocsp: ocsp::OcspMode,
+    ocsp_responder: Option<NamedFile>,
     ocsp_cache: Option<ZoneRef>,
     certificate_cache: Option<Keep>,
-    commands: Vec<Command>,
+    commands: Vec<ConfCommand>,
 }
 
 impl Default for Conf {
@@ -101,7 +101,7 @@ impl Default for Conf {
             stapling_file: None,
             stapling_responder: None,
             stapling_verify: false,
-            ocsp: ocsp::Which::Off,
+            ocsp: ocsp::OcspMode::Off,
             ocsp_responder: None,
             ocsp_cache: None,
             certificate_cache: None,

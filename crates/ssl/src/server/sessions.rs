@@ -7,7 +7,7 @@ use weir_tls::{SessionCache, TicketSecret};
 use weir_zone::Declarations;
 
 use super::Conf;
-use crate::files::Files;
+use crate::files::KeyFiles;
 
 /// OpenSSL's own cache holds so many sessions unless told otherwise.
 const BUILTIN: u64 = 20 * 1024;
@@ -63,7 +63,7 @@ pub fn kept(conf: &Conf) -> Option<Arc<SessionCache>> {
 }
 
 /// What tickets are sealed with, if they hold sessions.
-pub fn tickets(conf: &Conf, files: &mut Files) -> Result<Option<TicketSecret>, Error> {
+pub fn tickets(conf: &Conf, files: &mut KeyFiles) -> Result<Option<TicketSecret>, Error> {
     if !conf.tickets || conf.early_data {
         return Ok(None);
     }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use weir_proto::uri::Escape;
 use weir_tls::x509::{Certificate, der, name};
-use weir_tls::{Connection, write_pem};
+use weir_tls::{TlsConnection, write_pem};
 use weir_values::builtin::write_number;
 use weir_values::escape::hex_text;
 use weir_values::{Subject, Variables};
@@ -14,7 +14,7 @@ use super::Shown;
 /// A subject whose client may speak TLS.
 pub trait TlsSubject: Subject {
     /// What was agreed on in the handshake.
-    fn tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T>;
+    fn tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T>;
 
     /// What the handshake has shown so far; none of a client that speaks no TLS.
     fn shown(&self) -> Option<&Shown>;
@@ -22,32 +22,32 @@ pub trait TlsSubject: Subject {
 
 /// Defines those that requests and sessions have.
 pub fn define<S: TlsSubject>(variables: &mut Variables<S>) {
-    for (name, read) in Table::<S>::ROWS {
+    for (name, read) in VariableTable::<S>::ROWS {
         variables.define_changeable(name, false, *read);
     }
 }
 
 /// Defines the others, of requests.
 pub fn define_more<S: TlsSubject>(variables: &mut Variables<S>) {
-    for (name, read) in Table::<S>::OF_REQUESTS {
+    for (name, read) in VariableTable::<S>::OF_REQUESTS {
         variables.define_changeable(name, false, *read);
     }
 }
 
-type Read<S> = fn(&mut S, &mut Vec<u8>) -> bool;
+type ReadVariable<S> = fn(&mut S, &mut Vec<u8>) -> bool;
 
-struct Table<S>(PhantomData<S>);
+struct VariableTable<S>(PhantomData<S>);
 
-impl<S: TlsSubject> Table<S> {
-    const ROWS: &'static [(&'static str, Read<S>)] = &[
+impl<S: TlsSubject> VariableTable<S> {
+    const ROWS: &'static [(&'static str, ReadVariable<S>)] = &[
         ("ssl_protocol", |r, out| agreed(r, out, |c| Some(c.protocol().into()))),
-        ("ssl_cipher", |r, out| agreed(r, out, Connection::cipher)),
-        ("ssl_curve", |r, out| agreed(r, out, Connection::curve)),
+        ("ssl_cipher", |r, out| agreed(r, out, TlsConnection::cipher)),
+        ("ssl_curve", |r, out| agreed(r, out, TlsConnection::curve)),
         ("ssl_ciphers", |r, out| offered(r, out, |tls| &tls.ciphers, weir_tls::cipher)),
         ("ssl_curves", |r, out| offered(r, out, |tls| &tls.curves, weir_tls::curve)),
-        ("ssl_sigalg", |r, out| agreed(r, out, Connection::signature_scheme)),
+        ("ssl_sigalg", |r, out| agreed(r, out, TlsConnection::signature_scheme)),
         ("ssl_sigalgs", |r, out| offered(r, out, |tls| &tls.schemes, weir_tls::scheme)),
-        ("ssl_client_sigalg", |r, out| agreed(r, out, Connection::peer_signature_scheme)),
+        ("ssl_client_sigalg", |r, out| agreed(r, out, TlsConnection::peer_signature_scheme)),
         // rustls has no encrypted hello for servers.
         ("ssl_ech_status", |_, _| false),
         ("ssl_ech_outer_server_name", |_, _| false),
@@ -94,7 +94,7 @@ impl<S: TlsSubject> Table<S> {
         }),
     ];
 
-    const OF_REQUESTS: &'static [(&'static str, Read<S>)] = &[
+    const OF_REQUESTS: &'static [(&'static str, ReadVariable<S>)] = &[
         ("ssl_early_data", |r, out| agreed(r, out, |c| c.is_early().then(|| "1".to_owned()))),
         ("ssl_client_s_dn_legacy", |r, out| {
             shown(r, out, |c, out| out.extend(name::oneline(c.subject).bytes()))
@@ -106,7 +106,11 @@ impl<S: TlsSubject> Table<S> {
 }
 
 /// What both ends agreed on.
-fn agreed(r: &impl TlsSubject, out: &mut Vec<u8>, look: fn(&Connection) -> Option<String>) -> bool {
+fn agreed(
+    r: &impl TlsSubject,
+    out: &mut Vec<u8>,
+    look: fn(&TlsConnection) -> Option<String>,
+) -> bool {
     match r.tls(look).flatten() {
         Some(text) => {
             out.extend_from_slice(text.as_bytes());

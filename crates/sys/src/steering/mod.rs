@@ -22,17 +22,17 @@ pub const SOCKETS: usize = 256;
 
 /// Listening sockets of one group, by their numbers, for programs to choose among. A socket is in one list at most.
 #[derive(Debug)]
-pub struct List(OwnedFd);
+pub struct SocketArray(OwnedFd);
 
-impl List {
+impl SocketArray {
     /// Of these sockets; others may be put in their places later.
     ///
     /// # Errors
     ///
     /// `PermissionDenied` without the privilege; EBUSY for a socket that is in another list; `InvalidInput` for one that
     /// does not listen with SO_REUSEPORT, and for more than [`SOCKETS`].
-    pub fn new(sockets: &[BorrowedFd<'_>]) -> io::Result<List> {
-        let list = List(bpf::sockets(SOCKETS as u32)?);
+    pub fn new(sockets: &[BorrowedFd<'_>]) -> io::Result<SocketArray> {
+        let list = SocketArray(bpf::sockets(SOCKETS as u32)?);
         (0u32..).zip(sockets).try_for_each(|(number, socket)| list.put(number, *socket))?;
         Ok(list)
     }

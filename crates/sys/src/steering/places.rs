@@ -11,14 +11,14 @@ use std::time::Duration;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::bpf::{HASH, Instruction, KTIME_GET_NS, PASS, SELECT, array, call, load, op, value};
-use super::{List, SOCKETS, monotonic};
+use super::{SOCKETS, SocketArray, monotonic};
 
 /// Places of the table. A socket's share of new connections is its share of places.
 pub const PLACES: usize = 256;
 
 /// What the program reads, and counts.
 #[repr(C)]
-struct Table {
+struct SteeringMap {
     /// Nanoseconds of CLOCK_MONOTONIC until which the places hold.
     until: AtomicU64,
     /// Which socket takes connections of a hash: its number in the list that was given.
@@ -47,8 +47,8 @@ impl Steering {
         if !(1..=SOCKETS).contains(&sockets.len()) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let list = List::new(sockets)?;
-        let table = array(size_of::<Table>())?;
+        let list = SocketArray::new(sockets)?;
+        let table = array(size_of::<SteeringMap>())?;
         let program = load(*b"weir_places\0\0\0\0\0", &choose(table.as_fd(), &list))?;
         let sockets = sockets.len() as u32;
         Ok(Steering { table: Mapped::new(table.as_fd())?, program, sockets })
@@ -85,19 +85,19 @@ impl fmt::Debug for Steering {
 }
 
 /// The table's page, which the kernel's program sees, too.
-struct Mapped(NonNull<Table>);
+struct Mapped(NonNull<SteeringMap>);
 
 impl Mapped {
     fn new(map: BorrowedFd<'_>) -> io::Result<Mapped> {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing that this program refers to.
         let start = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            mmap(ptr::null_mut(), size_of::<Table>(), protection, MapFlags::SHARED, map, 0)?
+            mmap(ptr::null_mut(), size_of::<SteeringMap>(), protection, MapFlags::SHARED, map, 0)?
         };
         Ok(Mapped(NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?))
     }
 
-    fn table(&self) -> &Table {
+    fn table(&self) -> &SteeringMap {
         // SAFETY: the mapping starts on a page and has the size of a Table, of which any bytes are valid; it lives until
         // `drop`. The kernel's program only reads it.
         unsafe { self.0.as_ref() }
@@ -107,7 +107,7 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `new` with this size, and nobody has a reference any more.
-        let unmapped = unsafe { munmap(self.0.as_ptr().cast(), size_of::<Table>()) };
+        let unmapped = unsafe { munmap(self.0.as_ptr().cast(), size_of::<SteeringMap>()) };
         debug_assert!(unmapped.is_ok(), "munmap of an own mapping: {unmapped:?}");
     }
 }
@@ -118,9 +118,9 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 /// The program. Whatever it does not choose is left to the kernel's hash.
-fn choose(table: BorrowedFd<'_>, list: &List) -> Vec<Instruction> {
-    let places = std::mem::offset_of!(Table, places) as i16;
-    let given = std::mem::offset_of!(Table, given) as i16;
+fn choose(table: BorrowedFd<'_>, list: &SocketArray) -> Vec<Instruction> {
+    let places = std::mem::offset_of!(SteeringMap, places) as i16;
+    let given = std::mem::offset_of!(SteeringMap, given) as i16;
     let (value, map) = (value(7, table), list.address(2));
     vec![
         op(0xbf, 6, 1, 0, 0), // r6 = the context

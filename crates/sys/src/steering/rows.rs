@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use super::bpf::{HASH, Instruction, KTIME_GET_NS, PASS, SELECT, array, call, load, op, value};
-use super::{List, monotonic};
+use super::{SocketArray, monotonic};
 use crate::shared::SharedWords;
 
 /// A jump to the end of a part of the program.
@@ -65,7 +65,7 @@ impl Choice {
         table: BorrowedFd<'_>,
         layout: &Layout,
         rows: u32,
-        list: &List,
+        list: &SocketArray,
     ) -> io::Result<Choice> {
         let program = choose(table, layout, rows, list).ok_or(io::ErrorKind::InvalidInput)?;
         load(*b"weir_rows\0\0\0\0\0\0\0", &program).map(Choice)
@@ -92,7 +92,7 @@ fn choose(
     table: BorrowedFd<'_>,
     layout: &Layout,
     rows: u32,
-    list: &List,
+    list: &SocketArray,
 ) -> Option<Vec<Instruction>> {
     let n = i32::try_from(rows).ok().filter(|n| *n > 0)?;
     let bytes = |word: usize| i16::try_from(word * size_of::<u64>()).ok();
@@ -231,7 +231,7 @@ mod tests {
     fn connections_go_to_the_least_loaded_loop_that_takes_them() {
         let group = group(4);
         let borrowed: Vec<_> = group.iter().map(AsFd::as_fd).collect();
-        let list = match List::new(&borrowed) {
+        let list = match SocketArray::new(&borrowed) {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 return eprintln!("not run: bpf(2) needs a privilege: {e}");
             }

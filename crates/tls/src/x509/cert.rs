@@ -1,6 +1,6 @@
 //! One certificate, read as far as checking and showing it needs.
 
-use super::der::{self, Reader, Value};
+use super::der::{self, DerReader, DerValue};
 use super::name::same as same_name;
 
 /// A certificate's fields; each borrows from its bytes.
@@ -49,11 +49,11 @@ pub struct Extensions<'a> {
     /// Key usage: the first byte of the bits, and the second one above it.
     pub usage: Option<u16>,
     /// Extended key usage: the list of purposes.
-    pub purposes: Option<Reader<'a>>,
+    pub purposes: Option<DerReader<'a>>,
     /// Netscape's type of certificate, the first byte of the bits.
     pub netscape: Option<u8>,
     /// Other names of the subject.
-    pub alt_names: Option<Reader<'a>>,
+    pub alt_names: Option<DerReader<'a>>,
     /// What the subject's key is called.
     pub key_id: Option<&'a [u8]>,
     /// Which key of which issuer signed.
@@ -123,7 +123,7 @@ pub enum Authority {
 impl<'a> Certificate<'a> {
     /// Reads a certificate.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let whole = Reader::new(bytes).expect(der::SEQUENCE)?;
+        let whole = DerReader::new(bytes).expect(der::SEQUENCE)?;
         let mut outer = whole.inner();
         let tbs = outer.expect(der::SEQUENCE)?;
         let algorithm = outer.expect(der::SEQUENCE)?.body;
@@ -225,7 +225,7 @@ impl<'a> Certificate<'a> {
 
     /// Names of hosts among the other names of the subject.
     pub fn dns_names(&self) -> impl Iterator<Item = &'a [u8]> {
-        let names = self.extensions.alt_names.unwrap_or(Reader::new(&[]));
+        let names = self.extensions.alt_names.unwrap_or(DerReader::new(&[]));
         names.filter(|v| v.tag == 0x82).map(|v| v.body)
     }
 
@@ -240,7 +240,7 @@ impl<'a> Certificate<'a> {
 }
 
 impl<'a> PublicKey<'a> {
-    fn parse(info: Value<'a>) -> Option<Self> {
+    fn parse(info: DerValue<'a>) -> Option<Self> {
         let mut inner = info.inner();
         let algorithm = inner.expect(der::SEQUENCE)?.body;
         Some(PublicKey { algorithm, key: inner.expect(der::BIT_STRING)?.bits()? })
@@ -248,25 +248,25 @@ impl<'a> PublicKey<'a> {
 }
 
 impl<'a> Extensions<'a> {
-    fn read(&mut self, list: Reader<'a>) -> Option<()> {
+    fn read(&mut self, list: DerReader<'a>) -> Option<()> {
         let mut seen = Vec::new();
         for extension in list {
             let mut parts = extension.inner();
             let oid = parts.expect(der::OID)?.body;
             let critical = parts.optional(0x01).is_some_and(|v| v.body != [0]);
-            let value = Reader::new(parts.expect(der::OCTET_STRING)?.body);
+            let value = DerReader::new(parts.expect(der::OCTET_STRING)?.body);
             match self.one(oid, value) {
-                Known::Yes if seen.contains(&oid) => self.invalid = true,
-                Known::Yes => seen.push(oid),
-                Known::Unchecked => {}
-                Known::Malformed => self.invalid = true,
-                Known::No => self.unknown_critical |= critical,
+                ExtensionState::Yes if seen.contains(&oid) => self.invalid = true,
+                ExtensionState::Yes => seen.push(oid),
+                ExtensionState::Unchecked => {}
+                ExtensionState::Malformed => self.invalid = true,
+                ExtensionState::No => self.unknown_critical |= critical,
             }
         }
         Some(())
     }
 
-    fn one(&mut self, oid: &[u8], value: Reader<'a>) -> Known {
+    fn one(&mut self, oid: &[u8], value: DerReader<'a>) -> ExtensionState {
         // These must be well formed.
         let read = match oid {
             [0x55, 0x1d, 15] => usage_bits(value).map(|bits| self.usage = Some(bits)),
@@ -281,16 +281,16 @@ impl<'a> Extensions<'a> {
             [0x2b, 6, 1, 5, 5, 7, 1, 14] => sequence(value).map(|_| self.proxy = true),
             [0x2b, 6, 1, 5, 5, 7, 1, 7 | 8] => sequence(value).map(|_| self.resources = true),
             // Policies decide only where a configuration asks for them, which none can.
-            [0x55, 0x1d, 32 | 33 | 36 | 54] => return Known::Unchecked,
+            [0x55, 0x1d, 32 | 33 | 36 | 54] => return ExtensionState::Unchecked,
             // `id-pkix-ocsp-nocheck`
-            [0x2b, 6, 1, 5, 5, 7, 0x30, 1, 5] => return Known::Unchecked,
+            [0x2b, 6, 1, 5, 5, 7, 0x30, 1, 5] => return ExtensionState::Unchecked,
             _ => return self.uncritical(oid, value),
         };
-        if read.is_some() { Known::Yes } else { Known::Malformed }
+        if read.is_some() { ExtensionState::Yes } else { ExtensionState::Malformed }
     }
 
     /// Extensions that OpenSSL reads, and yet does not let be critical.
-    fn uncritical(&mut self, oid: &[u8], mut value: Reader<'a>) -> Known {
+    fn uncritical(&mut self, oid: &[u8], mut value: DerReader<'a>) -> ExtensionState {
         match oid {
             [0x55, 0x1d, 14] => match value.expect(der::OCTET_STRING) {
                 Some(id) if self.key_id.is_none() => self.key_id = Some(id.body),
@@ -303,12 +303,12 @@ impl<'a> Extensions<'a> {
             [0x2b, 6, 1, 5, 5, 7, 1, 1] if self.ocsp.is_none() => self.ocsp = responder(value),
             _ => {}
         }
-        Known::No
+        ExtensionState::No
     }
 }
 
 /// What became of an extension.
-enum Known {
+enum ExtensionState {
     /// It was read.
     Yes,
     /// It has no effect, whatever it says.
@@ -319,12 +319,12 @@ enum Known {
     No,
 }
 
-fn sequence(mut value: Reader<'_>) -> Option<Reader<'_>> {
+fn sequence(mut value: DerReader<'_>) -> Option<DerReader<'_>> {
     Some(value.expect(der::SEQUENCE)?.inner())
 }
 
 /// The first two bytes of a string of bits; those that are not used are zero.
-fn bits(mut value: Reader<'_>) -> Option<[u8; 2]> {
+fn bits(mut value: DerReader<'_>) -> Option<[u8; 2]> {
     let (unused, bytes) = value.expect(der::BIT_STRING)?.body.split_first()?;
     let mask = 0xffu8.checked_shl(u32::from(*unused)).filter(|_| *unused < 8)?;
     let at = |n: usize| match bytes.get(n) {
@@ -335,11 +335,11 @@ fn bits(mut value: Reader<'_>) -> Option<[u8; 2]> {
 }
 
 /// A key that may do nothing is a malformed extension.
-fn usage_bits(value: Reader<'_>) -> Option<u16> {
+fn usage_bits(value: DerReader<'_>) -> Option<u16> {
     bits(value).map(u16::from_le_bytes).filter(|bits| *bits != 0)
 }
 
-fn constraints(value: Reader<'_>) -> Option<(bool, Option<u32>)> {
+fn constraints(value: DerReader<'_>) -> Option<(bool, Option<u32>)> {
     let mut inner = sequence(value)?;
     let authority = inner.optional(0x01).is_some_and(|v| v.body != [0]);
     let length = match inner.optional(der::INTEGER) {
@@ -354,7 +354,10 @@ fn constraints(value: Reader<'_>) -> Option<(bool, Option<u32>)> {
 }
 
 /// The list, if all of it fits.
-fn list_of<'a>(value: Reader<'a>, fits: impl Fn(&Value<'a>) -> bool) -> Option<Reader<'a>> {
+fn list_of<'a>(
+    value: DerReader<'a>,
+    fits: impl Fn(&DerValue<'a>) -> bool,
+) -> Option<DerReader<'a>> {
     let list = sequence(value)?;
     let mut rest = list;
     for one in rest.by_ref() {
@@ -365,21 +368,21 @@ fn list_of<'a>(value: Reader<'a>, fits: impl Fn(&Value<'a>) -> bool) -> Option<R
     rest.is_empty().then_some(list)
 }
 
-fn purposes(value: Reader<'_>) -> Option<Reader<'_>> {
+fn purposes(value: DerReader<'_>) -> Option<DerReader<'_>> {
     list_of(value, |one| one.tag == der::OID)
 }
 
-fn alt_names(value: Reader<'_>) -> Option<Reader<'_>> {
+fn alt_names(value: DerReader<'_>) -> Option<DerReader<'_>> {
     list_of(value, |one| matches!(one.tag, 0xa0 | 0x81 | 0x82 | 0xa3..=0xa5 | 0x86..=0x88))
 }
 
 /// Each place has a name, or an issuer of its own. Lists come from files alone, so nothing else is of use.
-fn places_of_lists(value: Reader<'_>) -> Option<()> {
-    let named = |one: &Value<'_>| one.inner().any(|part| matches!(part.tag, 0xa0 | 0xa2));
+fn places_of_lists(value: DerReader<'_>) -> Option<()> {
+    let named = |one: &DerValue<'_>| one.inner().any(|part| matches!(part.tag, 0xa0 | 0xa2));
     list_of(value, |one| one.tag == der::SEQUENCE && named(one)).map(drop)
 }
 
-fn issuer_key(value: Reader<'_>) -> Option<IssuerKey<'_>> {
+fn issuer_key(value: DerReader<'_>) -> Option<IssuerKey<'_>> {
     let mut inner = sequence(value)?;
     let id = inner.optional(0x80).map(|v| v.body);
     // Of the issuer's names, the first one of a directory counts.
@@ -393,7 +396,7 @@ fn issuer_key(value: Reader<'_>) -> Option<IssuerKey<'_>> {
 }
 
 /// Where a responder is, as the authority's information says.
-fn responder(value: Reader<'_>) -> Option<&[u8]> {
+fn responder(value: DerReader<'_>) -> Option<&[u8]> {
     const OCSP: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1];
     sequence(value)?.find_map(|one| {
         let mut one = one.inner();

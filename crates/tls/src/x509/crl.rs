@@ -1,7 +1,7 @@
 //! Lists of revoked certificates.
 
 use super::cert::{Certificate, PublicKey};
-use super::der::{self, Reader};
+use super::der::{self, DerReader};
 
 /// A revocation list's fields; each borrows from its bytes.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub struct RevocationList<'a> {
     pub next_update: Option<i64>,
     /// A critical extension is there, such as one that makes the list a partial one.
     pub unknown_critical: bool,
-    revoked: Option<Reader<'a>>,
+    revoked: Option<DerReader<'a>>,
     algorithm: &'a [u8],
     signature: &'a [u8],
 }
@@ -23,7 +23,7 @@ pub struct RevocationList<'a> {
 impl<'a> RevocationList<'a> {
     /// Reads a list.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let mut outer = Reader::new(bytes).expect(der::SEQUENCE)?.inner();
+        let mut outer = DerReader::new(bytes).expect(der::SEQUENCE)?.inner();
         let tbs = outer.expect(der::SEQUENCE)?;
         let algorithm = outer.expect(der::SEQUENCE)?.body;
         let signature = outer.expect(der::BIT_STRING)?.bits()?;
@@ -70,7 +70,7 @@ impl<'a> RevocationList<'a> {
     }
 }
 
-fn has_critical(mut tagged: Reader<'_>) -> bool {
+fn has_critical(mut tagged: DerReader<'_>) -> bool {
     let Some(mut list) = tagged.next().map(|v| v.inner()) else { return true };
     list.any(|extension| {
         let mut parts = extension.inner();

@@ -2,7 +2,7 @@
 
 /// One value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Value<'a> {
+pub struct DerValue<'a> {
     /// Its tag byte.
     pub tag: u8,
     /// Its contents.
@@ -13,7 +13,7 @@ pub struct Value<'a> {
 
 /// Values one after another.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader<'a>(&'a [u8]);
+pub struct DerReader<'a>(&'a [u8]);
 
 /// A tag.
 pub const INTEGER: u8 = 0x02;
@@ -28,10 +28,10 @@ pub const SEQUENCE: u8 = 0x30;
 /// A tag.
 pub const SET: u8 = 0x31;
 
-impl<'a> Iterator for Reader<'a> {
-    type Item = Value<'a>;
+impl<'a> Iterator for DerReader<'a> {
+    type Item = DerValue<'a>;
 
-    fn next(&mut self) -> Option<Value<'a>> {
+    fn next(&mut self) -> Option<DerValue<'a>> {
         let (&tag, rest) = self.0.split_first()?;
         // Tags of more than one byte do not occur in certificates.
         if tag & 0x1f == 0x1f {
@@ -49,14 +49,14 @@ impl<'a> Iterator for Reader<'a> {
         let (body, rest) = rest.split_at_checked(len)?;
         let whole = self.0.get(..self.0.len() - rest.len())?;
         self.0 = rest;
-        Some(Value { tag, body, whole })
+        Some(DerValue { tag, body, whole })
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DerReader<'a> {
     /// Reads these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Reader(bytes)
+        DerReader(bytes)
     }
 
     /// Nothing is left.
@@ -65,12 +65,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The next value, which must have this tag.
-    pub fn expect(&mut self, tag: u8) -> Option<Value<'a>> {
+    pub fn expect(&mut self, tag: u8) -> Option<DerValue<'a>> {
         self.next().filter(|v| v.tag == tag)
     }
 
     /// The next value if it has this tag; otherwise it stays.
-    pub fn optional(&mut self, tag: u8) -> Option<Value<'a>> {
+    pub fn optional(&mut self, tag: u8) -> Option<DerValue<'a>> {
         if self.0.first() != Some(&tag) {
             return None;
         }
@@ -78,10 +78,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl<'a> Value<'a> {
+impl<'a> DerValue<'a> {
     /// Reads what is inside.
-    pub fn inner(&self) -> Reader<'a> {
-        Reader(self.body)
+    pub fn inner(&self) -> DerReader<'a> {
+        DerReader(self.body)
     }
 
     /// The bytes of a BIT STRING of whole bytes.
@@ -109,7 +109,7 @@ pub fn write(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// A point in time (UTCTime or GeneralizedTime), in seconds since 1970.
-pub fn time(value: &Value<'_>) -> Option<i64> {
+pub fn time(value: &DerValue<'_>) -> Option<i64> {
     let digits = value.body.strip_suffix(b"Z")?;
     let mut pairs = digits.chunks(2).map(|pair| match pair {
         [a @ b'0'..=b'9', b @ b'0'..=b'9'] => Some(i64::from(a - b'0') * 10 + i64::from(b - b'0')),
@@ -164,7 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn utc(text: &str) -> Option<i64> {
-        time(&Value { tag: 0x17, body: text.as_bytes(), whole: &[] })
+        time(&DerValue { tag: 0x17, body: text.as_bytes(), whole: &[] })
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(utc("700101000000Z"), Some(0));
         assert_eq!(utc("000229120000Z"), Some(951_825_600));
         assert_eq!(utc("991301000000Z"), None);
-        let long = Value { tag: 0x18, body: b"20380119031408Z", whole: &[] };
+        let long = DerValue { tag: 0x18, body: b"20380119031408Z", whole: &[] };
         assert_eq!(time(&long), Some(1 << 31));
         assert_eq!(print_time(951_825_600), "Feb 29 12:00:00 2000 GMT");
         assert_eq!(print_time(1 << 31), "Jan 19 03:14:08 2038 GMT");
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn a_length_beyond_the_end_is_refused() {
-        assert_eq!(Reader::new(&[0x30, 5, 0]).next(), None);
-        assert_eq!(Reader::new(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]).next(), None);
+        assert_eq!(DerReader::new(&[0x30, 5, 0]).next(), None);
+        assert_eq!(DerReader::new(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]).next(), None);
     }
 
     proptest! {
@@ -189,14 +189,14 @@ mod tests {
         fn what_is_written_is_read(body: Vec<u8>, more in 0usize..70_000) {
             let long = vec![7; more];
             let written = write(SEQUENCE, &[&body, &long]);
-            let mut reader = Reader::new(&written);
+            let mut reader = DerReader::new(&written);
             prop_assert_eq!(reader.expect(SEQUENCE).unwrap().body, [body, long].concat());
             prop_assert!(reader.is_empty());
         }
 
         #[test]
         fn any_bytes_are_decided(bytes: Vec<u8>) {
-            for value in Reader::new(&bytes) {
+            for value in DerReader::new(&bytes) {
                 let _ = time(&value);
             }
         }

@@ -1,19 +1,19 @@
 //! Of what kind a certificate is: how it is signed, and its key; in OpenSSL's words.
 
 use super::cert::{Certificate, PublicKey};
-use super::der::{self, Reader};
+use super::der::{self, DerReader};
 
 /// What is told of a certificate without showing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kind {
+pub struct CertificateKind {
     /// How it is signed: a place in the list of names.
     signed: Option<u8>,
     /// Its key, if that is of a kind that has a size.
-    key: Option<(Key, u16)>,
+    key: Option<(KeyKind, u16)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum KeyKind {
     Rsa,
     Ec,
 }
@@ -45,14 +45,14 @@ const CURVES: &[(&[u8], u16)] = &[
     (&[0x2b, 0x81, 0x04, 0, 35], 521),
 ];
 
-impl Kind {
+impl CertificateKind {
     /// Of this certificate.
-    pub fn of(certificate: &Certificate<'_>) -> Kind {
-        let signed = Reader::new(certificate.algorithm).expect(der::OID).and_then(|oid| {
+    pub fn of(certificate: &Certificate<'_>) -> CertificateKind {
+        let signed = DerReader::new(certificate.algorithm).expect(der::OID).and_then(|oid| {
             let at = SIGNATURES.iter().position(|(known, _)| *known == oid.body)?;
             u8::try_from(at).ok()
         });
-        Kind { signed, key: sized(&certificate.key) }
+        CertificateKind { signed, key: sized(&certificate.key) }
     }
 
     /// How it is signed.
@@ -65,27 +65,27 @@ impl Kind {
     pub fn key(self) -> Option<String> {
         let (kind, bits) = self.key?;
         let name = match kind {
-            Key::Rsa => "RSA",
-            Key::Ec => "EC",
+            KeyKind::Rsa => "RSA",
+            KeyKind::Ec => "EC",
         };
         Some(format!("{name}{bits}"))
     }
 }
 
-fn sized(key: &PublicKey<'_>) -> Option<(Key, u16)> {
-    let mut parts = Reader::new(key.algorithm);
+fn sized(key: &PublicKey<'_>) -> Option<(KeyKind, u16)> {
+    let mut parts = DerReader::new(key.algorithm);
     let kind = parts.expect(der::OID)?.body;
     if kind == EC {
         let curve = parts.expect(der::OID)?.body;
         let (_, bits) = CURVES.iter().find(|(known, _)| *known == curve)?;
-        return Some((Key::Ec, *bits));
+        return Some((KeyKind::Ec, *bits));
     }
     if kind != RSA && kind != RSA_PSS {
         return None;
     }
-    let modulus = Reader::new(key.key).expect(der::SEQUENCE)?.inner().expect(der::INTEGER)?.body;
+    let modulus = DerReader::new(key.key).expect(der::SEQUENCE)?.inner().expect(der::INTEGER)?.body;
     let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
     let (first, rest) = modulus.get(zeros..)?.split_first()?;
     let bits = rest.len() * 8 + (8 - first.leading_zeros() as usize);
-    Some((Key::Rsa, u16::try_from(bits).ok()?))
+    Some((KeyKind::Rsa, u16::try_from(bits).ok()?))
 }

@@ -15,5 +15,5 @@ pub mod verify;
 
 pub use cert::Certificate;
 pub use crl::RevocationList;
-pub use kind::Kind;
-pub use verify::{Fault, Purpose, Trust};
+pub use kind::CertificateKind;
+pub use verify::{Purpose, TrustStore, VerifyError};

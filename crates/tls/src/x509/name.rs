@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::der::{self, Reader};
+use super::der::{self, DerReader};
 
 /// A name in the form of RFC 2253: `CN=www,O=Example`, the last part first.
 pub fn rfc2253(name: &[u8]) -> String {
     let mut parts = Vec::new();
-    let sets = Reader::new(name);
+    let sets = DerReader::new(name);
     for set in sets {
         let mut attributes = set.inner();
         let mut texts = Vec::new();
@@ -26,7 +26,7 @@ pub fn rfc2253(name: &[u8]) -> String {
 /// A name in OpenSSL's old form of one line: `/O=Example/CN=www`.
 pub fn oneline(name: &[u8]) -> String {
     let mut text = String::new();
-    let sets = Reader::new(name);
+    let sets = DerReader::new(name);
     for set in sets {
         let mut attributes = set.inner();
         while let Some((oid, _, value)) = attributes.next().and_then(|v| attribute(v.inner())) {
@@ -46,7 +46,7 @@ pub fn oneline(name: &[u8]) -> String {
 /// The common names of a subject, in order.
 pub fn common_names(name: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
-    let sets = Reader::new(name);
+    let sets = DerReader::new(name);
     for set in sets {
         let mut attributes = set.inner();
         while let Some((oid, tag, value)) = attributes.next().and_then(|v| attribute(v.inner())) {
@@ -61,14 +61,14 @@ pub fn common_names(name: &[u8]) -> Vec<Vec<u8>> {
 /// Whether two names are one, whichever types of strings they are written in: case and the number of spaces do not
 /// count. OpenSSL: X509_NAME_cmp.
 pub fn same(a: &[u8], b: &[u8]) -> bool {
-    a == b || all_same(Reader::new(a), Reader::new(b), |a, b| all_same(a, b, same_attribute))
+    a == b || all_same(DerReader::new(a), DerReader::new(b), |a, b| all_same(a, b, same_attribute))
 }
 
 /// Whether two lists have as many parts, and each of the one is like that of the other.
 fn all_same<'a>(
-    mut a: Reader<'a>,
-    mut b: Reader<'a>,
-    same: impl Fn(Reader<'a>, Reader<'a>) -> bool,
+    mut a: DerReader<'a>,
+    mut b: DerReader<'a>,
+    same: impl Fn(DerReader<'a>, DerReader<'a>) -> bool,
 ) -> bool {
     loop {
         match (a.next(), b.next()) {
@@ -79,7 +79,7 @@ fn all_same<'a>(
     }
 }
 
-fn same_attribute(a: Reader<'_>, b: Reader<'_>) -> bool {
+fn same_attribute(a: DerReader<'_>, b: DerReader<'_>) -> bool {
     // UTF8String, PrintableString, TeletexString, IA5String, VisibleString, BMPString
     let is_text = |tag| matches!(tag, 0x0c | 0x13 | 0x14 | 0x16 | 0x1a | 0x1e);
     let (Some(a), Some(b)) = (attribute(a), attribute(b)) else { return false };
@@ -95,7 +95,7 @@ fn folded(text: &[u8]) -> Vec<u8> {
     words.collect::<Vec<_>>().join(&b' ').to_ascii_lowercase()
 }
 
-fn attribute(mut inner: Reader<'_>) -> Option<(&[u8], u8, &[u8])> {
+fn attribute(mut inner: DerReader<'_>) -> Option<(&[u8], u8, &[u8])> {
     let oid = inner.expect(der::OID)?;
     let value = inner.next()?;
     Some((oid.body, value.tag, value.body))

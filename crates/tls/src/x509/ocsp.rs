@@ -2,9 +2,9 @@
 //! (RFC 6960). The complaints are nginx's, with OpenSSL's reasons.
 
 use super::cert::Certificate;
-use super::der::{self, Reader, Value};
+use super::der::{self, DerReader, DerValue};
 use super::signature;
-use super::verify::{Purpose, Trust, path};
+use super::verify::{Purpose, TrustStore, path};
 use crate::verifier::sha1;
 
 /// Clocks may differ by so many seconds.
@@ -12,7 +12,7 @@ const SKEW: i64 = 300;
 
 /// What is asked: the state of a certificate, of which its issuer's responder knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct OcspRequest {
     /// Hash of the issuer's name.
     name: Vec<u8>,
     /// Hash of the issuer's key.
@@ -22,7 +22,7 @@ pub struct Question {
 
 /// What a responder knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum CertificateStatus {
     /// Nothing speaks against the certificate.
     Good,
     /// It was withdrawn.
@@ -31,22 +31,22 @@ pub enum Status {
     Unknown,
 }
 
-impl Status {
+impl CertificateStatus {
     /// OpenSSL's word.
     pub fn name(self) -> &'static str {
         match self {
-            Status::Good => "good",
-            Status::Revoked => "revoked",
-            Status::Unknown => "unknown",
+            CertificateStatus::Good => "good",
+            CertificateStatus::Revoked => "revoked",
+            CertificateStatus::Unknown => "unknown",
         }
     }
 }
 
 /// An answer that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct OcspAnswer {
     /// The certificate's state.
-    pub status: Status,
+    pub status: CertificateStatus,
     /// Until when, in seconds since 1970; none if the responder does not say.
     pub until: Option<i64>,
 }
@@ -59,16 +59,16 @@ pub enum Signer<'a> {
     /// That the certificate's issuer stands behind it, and a root behind that.
     Trusted {
         /// The roots.
-        trust: Trust<'a>,
+        trust: TrustStore<'a>,
         /// One of the `known` certificates needs no root.
         known: bool,
     },
 }
 
-impl Question {
+impl OcspRequest {
     /// Asks for a certificate of this issuer.
-    pub fn new(certificate: &Certificate<'_>, issuer: &Certificate<'_>) -> Question {
-        Question {
+    pub fn new(certificate: &Certificate<'_>, issuer: &Certificate<'_>) -> OcspRequest {
+        OcspRequest {
             name: sha1(&der::write(der::SEQUENCE, &[issuer.subject])),
             key: sha1(issuer.key.key),
             serial: certificate.serial.to_vec(),
@@ -97,7 +97,7 @@ impl Question {
     }
 
     /// Whether an identifier in an answer is this question's.
-    fn is(&self, id: &Value<'_>) -> bool {
+    fn is(&self, id: &DerValue<'_>) -> bool {
         let mut parts = id.inner();
         let mut same = || {
             Some(
@@ -123,8 +123,8 @@ impl Question {
         known: &[Certificate<'_>],
         signer: Signer<'_>,
         now: i64,
-    ) -> Result<Answer, String> {
-        let response = Response::parse(response)?;
+    ) -> Result<OcspAnswer, String> {
+        let response = OcspResponse::parse(response)?;
         response
             .check_signer(self, known, signer)
             .map_err(|why| format!("OCSP_basic_verify() failed (SSL: {why})"))?;
@@ -136,13 +136,13 @@ impl Question {
         let mut fields = found.ok_or("certificate status not found in the OCSP response")?;
         let (status, until) = read(&mut fields, now)
             .map_err(|why| format!("OCSP_check_validity() failed (SSL: {why})"))?;
-        Ok(Answer { status, until })
+        Ok(OcspAnswer { status, until })
     }
 }
 
 /// Whether these bytes have the form of a response.
 pub fn is_response(bytes: &[u8]) -> bool {
-    let outer = Reader::new(bytes).expect(der::SEQUENCE);
+    let outer = DerReader::new(bytes).expect(der::SEQUENCE);
     outer.is_some_and(|v| v.whole.len() == bytes.len() && v.inner().expect(ENUMERATED).is_some())
 }
 
@@ -150,11 +150,14 @@ pub fn is_response(bytes: &[u8]) -> bool {
 const SHA1: &[u8] = &[0x2b, 14, 3, 2, 26];
 
 /// State and time of one certificate in an answer.
-fn read(fields: &mut Reader<'_>, now: i64) -> Result<(Status, Option<i64>), &'static str> {
+fn read(
+    fields: &mut DerReader<'_>,
+    now: i64,
+) -> Result<(CertificateStatus, Option<i64>), &'static str> {
     let status = match fields.next().map(|v| v.tag) {
-        Some(0x80) => Status::Good,
-        Some(0xa1) => Status::Revoked,
-        Some(0x82) => Status::Unknown,
+        Some(0x80) => CertificateStatus::Good,
+        Some(0xa1) => CertificateStatus::Revoked,
+        Some(0x82) => CertificateStatus::Unknown,
         _ => return Err("unknown status"),
     };
     let this_update = fields.next().and_then(|v| der::time(&v));
@@ -179,19 +182,19 @@ fn read(fields: &mut Reader<'_>, now: i64) -> Result<(Status, Option<i64>), &'st
 }
 
 /// A response's parts.
-struct Response<'a> {
+struct OcspResponse<'a> {
     signed: &'a [u8],
-    signer: Value<'a>,
-    answers: Reader<'a>,
+    signer: DerValue<'a>,
+    answers: DerReader<'a>,
     algorithm: &'a [u8],
     signature: &'a [u8],
     certificates: Vec<Certificate<'a>>,
 }
 
-impl<'a> Response<'a> {
+impl<'a> OcspResponse<'a> {
     fn parse(bytes: &'a [u8]) -> Result<Self, String> {
         let malformed = || "d2i_OCSP_RESPONSE() failed (SSL: bad response)".to_owned();
-        let mut outer = Reader::new(bytes).expect(der::SEQUENCE).ok_or_else(malformed)?.inner();
+        let mut outer = DerReader::new(bytes).expect(der::SEQUENCE).ok_or_else(malformed)?.inner();
         let status = outer.expect(ENUMERATED).and_then(|v| v.body.first()).ok_or_else(malformed)?;
         if *status != 0 {
             let name = STATUS.iter().find(|(code, _)| code == status).map_or("(UNKNOWN)", |s| s.1);
@@ -201,13 +204,13 @@ impl<'a> Response<'a> {
         basic.ok_or_else(|| "OCSP_response_get1_basic() failed (SSL: bad response)".to_owned())
     }
 
-    fn basic(mut tagged: Reader<'a>) -> Option<Self> {
+    fn basic(mut tagged: DerReader<'a>) -> Option<Self> {
         const BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
         let mut bytes = tagged.expect(der::SEQUENCE)?.inner();
         if bytes.expect(der::OID)?.body != BASIC {
             return None;
         }
-        let basic = Reader::new(bytes.expect(der::OCTET_STRING)?.body).expect(der::SEQUENCE)?;
+        let basic = DerReader::new(bytes.expect(der::OCTET_STRING)?.body).expect(der::SEQUENCE)?;
         let mut parts = basic.inner();
         let data = parts.expect(der::SEQUENCE)?;
         let algorithm = parts.expect(der::SEQUENCE)?.body;
@@ -222,7 +225,14 @@ impl<'a> Response<'a> {
         let signer = fields.next()?;
         der::time(&fields.next()?)?;
         let answers = fields.expect(der::SEQUENCE)?.inner();
-        Some(Response { signed: data.whole, signer, answers, algorithm, signature, certificates })
+        Some(OcspResponse {
+            signed: data.whole,
+            signer,
+            answers,
+            algorithm,
+            signature,
+            certificates,
+        })
     }
 
     /// Whether this certificate is the one that the response says signed it.
@@ -237,7 +247,7 @@ impl<'a> Response<'a> {
 
     fn check_signer(
         &self,
-        question: &Question,
+        question: &OcspRequest,
         known: &[Certificate<'_>],
         signer: Signer<'_>,
     ) -> Result<(), &'static str> {
@@ -257,10 +267,10 @@ impl<'a> Response<'a> {
     /// A responder is the issuer itself, or has its word for it.
     fn check_right(
         &self,
-        question: &Question,
+        question: &OcspRequest,
         signer: &Certificate<'_>,
         known: &[Certificate<'_>],
-        trust: &Trust<'_>,
+        trust: &TrustStore<'_>,
     ) -> Result<(), &'static str> {
         const OCSP_SIGNING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 9];
         let others = self.certificates.iter().chain(known).map(|c| c.der);

@@ -20,7 +20,7 @@ pub enum Purpose {
 
 /// Whom to trust, and how far.
 #[derive(Debug, Clone, Copy)]
-pub struct Trust<'a> {
+pub struct TrustStore<'a> {
     /// Certificates of authorities.
     pub anchors: &'a [Vec<u8>],
     /// Revocation lists; if there is one, every certificate of a chain must be covered.
@@ -33,7 +33,7 @@ pub struct Trust<'a> {
 
 /// Why a certificate is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
+pub struct VerifyError {
     /// OpenSSL's number of it: X509_V_ERR_... 0 for what OCSP has brought.
     pub code: u32,
     /// OpenSSL's words for it.
@@ -42,11 +42,11 @@ pub struct Fault {
 
 macro_rules! faults {
     ($($name:ident = $code:literal, $text:literal;)*) => {
-        $(#[doc = $text] pub const $name: Fault = Fault { code: $code, text: $text };)*
+        $(#[doc = $text] pub const $name: VerifyError = VerifyError { code: $code, text: $text };)*
     };
 }
 
-impl Fault {
+impl VerifyError {
     faults! {
         NO_ISSUER_YET = 2, "unable to get issuer certificate";
         NO_LIST = 3, "unable to get certificate CRL";
@@ -82,7 +82,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.code {
             0 => f.write_str(self.text),
@@ -99,10 +99,10 @@ const LONGEST: usize = 20;
 /// What is wrong with a chain. All of it is judged, in OpenSSL's order, and the last fault is told: so no fault that
 /// may be passed over, such as an unknown root, hides one that may not.
 #[derive(Default)]
-struct Faults(Option<Fault>);
+struct Faults(Option<VerifyError>);
 
 impl Faults {
-    fn add(&mut self, fault: Fault) {
+    fn add(&mut self, fault: VerifyError) {
         self.0 = Some(fault);
     }
 }
@@ -110,13 +110,13 @@ impl Faults {
 /// Follows the chain from its first certificate to a root that is trusted; the way there, in DER.
 pub fn path<'a>(
     chain: &[&'a [u8]],
-    trust: &Trust<'a>,
+    trust: &TrustStore<'a>,
     purpose: Purpose,
-) -> Result<Vec<&'a [u8]>, Fault> {
+) -> Result<Vec<&'a [u8]>, VerifyError> {
     let sent: Option<Vec<_>> =
         chain.iter().take(MOST_SENT).map(|der| Certificate::parse(der)).collect();
-    let sent = sent.ok_or(Fault::REJECTED)?;
-    let Some((leaf, others)) = sent.split_first() else { return Err(Fault::REJECTED) };
+    let sent = sent.ok_or(VerifyError::REJECTED)?;
+    let Some((leaf, others)) = sent.split_first() else { return Err(VerifyError::REJECTED) };
     let anchors: Vec<_> = trust.anchors.iter().filter_map(|der| Certificate::parse(der)).collect();
     let mut faults = Faults::default();
     let built = build(leaf, others, &anchors, trust.depth, &mut faults);
@@ -127,10 +127,10 @@ pub fn path<'a>(
     }
     check_signatures_and_times(&built, trust.now, &mut faults);
     if path.iter().skip(1).any(|certificate| certificate.extensions.name_constraints) {
-        faults.add(Fault::NAME_CONSTRAINTS);
+        faults.add(VerifyError::NAME_CONSTRAINTS);
     }
     if path.iter().any(|certificate| certificate.extensions.resources) {
-        faults.add(Fault::RESOURCES);
+        faults.add(VerifyError::RESOURCES);
     }
     match faults.0 {
         Some(fault) => Err(fault),
@@ -166,8 +166,8 @@ fn build<'c, 'a>(
         if current.self_signed() && issued(current, current) {
             match path.len() {
                 _ if is_trusted(current) => {}
-                1 => faults.add(Fault::SELF_SIGNED),
-                _ => faults.add(Fault::SELF_SIGNED_ROOT),
+                1 => faults.add(VerifyError::SELF_SIGNED),
+                _ => faults.add(VerifyError::SELF_SIGNED_ROOT),
             }
             built.to_root = true;
             return built;
@@ -181,7 +181,11 @@ fn build<'c, 'a>(
         // One that trust does not reach to is as good as none.
         let issuer = signer.or(named.first()).filter(|_| path.len() < longest);
         let Some(issuer) = issuer else {
-            faults.add(if is_trusted(current) { Fault::NO_ISSUER_YET } else { Fault::NO_ISSUER });
+            faults.add(if is_trusted(current) {
+                VerifyError::NO_ISSUER_YET
+            } else {
+                VerifyError::NO_ISSUER
+            });
             return built;
         };
         if signer.is_none() {
@@ -204,23 +208,23 @@ fn check_rights(path: &Path<'_, '_>, purpose: Purpose, faults: &mut Faults) {
     for (below, certificate) in path.iter().enumerate() {
         let extensions = &certificate.extensions;
         if extensions.unknown_critical {
-            faults.add(Fault::CRITICAL);
+            faults.add(VerifyError::CRITICAL);
         }
         if extensions.proxy {
-            faults.add(Fault::PROXY);
+            faults.add(VerifyError::PROXY);
         }
         if below > 0 {
             let last = below + 1 == path.len();
             if !certificate.authority().is_some_and(|why| last || why == Authority::Said) {
-                faults.add(Fault::NO_AUTHORITY);
+                faults.add(VerifyError::NO_AUTHORITY);
             }
         }
         if !is_for(certificate, purpose, below > 0) {
-            faults.add(Fault::PURPOSE);
+            faults.add(VerifyError::PURPOSE);
         }
         let most = extensions.constraints.and_then(|(_, length)| length);
         if below > 1 && most.is_some_and(|most| between > most) {
-            faults.add(Fault::PATH_LENGTH);
+            faults.add(VerifyError::PATH_LENGTH);
         }
         between += u32::from(below > 0 && !certificate.self_issued());
     }
@@ -258,28 +262,28 @@ fn is_for(certificate: &Certificate<'_>, purpose: Purpose, issues: bool) -> bool
 fn check_signatures_and_times(built: &Built<'_, '_>, now: i64, faults: &mut Faults) {
     let path = &built.path;
     if path.len() == 1 && !built.to_root {
-        faults.add(Fault::LEAF);
+        faults.add(VerifyError::LEAF);
     }
     // The day of an end that is no root does not count: the chain is not trusted anyway.
     let judged = if built.to_root { path.len() } else { path.len().saturating_sub(1).max(1) };
     for (at, certificate) in path.iter().enumerate().take(judged).rev() {
         if path.get(at + 1).is_some_and(|issuer| !issuer.may(usage::SIGNS_CERTIFICATES)) {
-            faults.add(Fault::NO_CERTIFICATES);
+            faults.add(VerifyError::NO_CERTIFICATES);
         }
         if built.forged.contains(&at) {
-            faults.add(Fault::SIGNATURE);
+            faults.add(VerifyError::SIGNATURE);
         }
         if now < certificate.not_before {
-            faults.add(Fault::NOT_YET);
+            faults.add(VerifyError::NOT_YET);
         }
         if now > certificate.not_after {
-            faults.add(Fault::EXPIRED);
+            faults.add(VerifyError::EXPIRED);
         }
     }
 }
 
 /// Every certificate of the path must stand on no list, and its issuer must have one.
-fn check_revocation(path: &Path<'_, '_>, trust: &Trust<'_>, faults: &mut Faults) {
+fn check_revocation(path: &Path<'_, '_>, trust: &TrustStore<'_>, faults: &mut Faults) {
     let lists: Vec<_> = trust.lists.iter().filter_map(|der| RevocationList::parse(der)).collect();
     for (at, certificate) in path.iter().enumerate() {
         let issuer = path.get(at + 1).unwrap_or(certificate);
@@ -294,18 +298,18 @@ fn listed(
     issuer: &Certificate<'_>,
     lists: &[RevocationList<'_>],
     now: i64,
-) -> Result<(), Fault> {
+) -> Result<(), VerifyError> {
     let mut own = lists.iter().filter(|l| same_name(l.issuer, certificate.issuer)).peekable();
     if own.peek().is_none() {
-        return Err(Fault::NO_LIST);
+        return Err(VerifyError::NO_LIST);
     }
     if !issuer.may(usage::SIGNS_LISTS) {
-        return Err(Fault::NO_LIST);
+        return Err(VerifyError::NO_LIST);
     }
-    let mut covered = Err(Fault::LIST_SIGNATURE);
+    let mut covered = Err(VerifyError::LIST_SIGNATURE);
     for list in own.filter(|l| l.signed_by(&issuer.key)) {
         if list.revokes(certificate) {
-            return Err(Fault::REVOKED);
+            return Err(VerifyError::REVOKED);
         }
         if covered.is_err() {
             covered = usable(list, now);
@@ -314,15 +318,15 @@ fn listed(
     covered
 }
 
-fn usable(list: &RevocationList<'_>, now: i64) -> Result<(), Fault> {
+fn usable(list: &RevocationList<'_>, now: i64) -> Result<(), VerifyError> {
     if list.unknown_critical {
-        return Err(Fault::LIST_CRITICAL);
+        return Err(VerifyError::LIST_CRITICAL);
     }
     if now < list.this_update {
-        return Err(Fault::LIST_NOT_YET);
+        return Err(VerifyError::LIST_NOT_YET);
     }
     if list.next_update.is_some_and(|next| now > next) {
-        return Err(Fault::LIST_EXPIRED);
+        return Err(VerifyError::LIST_EXPIRED);
     }
     Ok(())
 }

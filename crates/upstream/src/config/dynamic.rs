@@ -15,7 +15,7 @@ use crate::{Group, Options, Peer};
 use super::groups::Upstreams;
 use super::recall::Recall;
 use super::url::Host;
-use weir_resolver::{Conf, Resolvers, Service, Unresolved};
+use weir_resolver::{ResolverConf, Resolvers, Service, Unresolved};
 
 /// A server that is known by name.
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ pub struct Dynamic {
     /// Who is not.
     pub fixed: Vec<Arc<Peer>>,
     /// Where; nobody needs it for names that were not found at the start.
-    pub resolver: Option<Arc<Conf>>,
+    pub resolver: Option<Arc<ResolverConf>>,
     /// How long an answer is waited for.
     pub timeout: Duration,
     /// The group.

@@ -11,7 +11,7 @@ use weir_zone::{Declarations, Use, ZoneRef};
 use super::dynamic::{self, Dynamic, Named};
 use super::recall::Recall;
 use super::url::{Host, Url};
-use weir_resolver::Conf as Resolver;
+use weir_resolver::ResolverConf as Resolver;
 use weir_values::Template;
 
 /// A group's place in the site's list.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weir_testkit::processes::{Me, World};
+use weir_testkit::processes::{Me, ProcessWorld};
 use weir_testkit::{Dice, number, seed};
 use weir_zone::ZoneRef;
 
@@ -21,7 +21,7 @@ const DEEDS: usize = 30;
 const MOST: u32 = 2;
 
 struct Case {
-    world: Arc<World>,
+    world: Arc<ProcessWorld>,
     zone: ZoneRef,
     peers: Vec<Arc<Peer>>,
     now: Instant,
@@ -31,7 +31,7 @@ struct Case {
 
 impl Case {
     fn new(seed: u64) -> Case {
-        let (world, zone, now) = (World::new(seed), zone(), Instant::now());
+        let (world, zone, now) = (ProcessWorld::new(seed), zone(), Instant::now());
         Case { world, zone, peers: limited(MOST), now, held: Mutex::default() }
     }
 

@@ -20,21 +20,21 @@ use networks::Networks;
 use ranges::Ranges;
 
 /// A value of the table.
-type Value = Arc<[u8]>;
+type GeoValue = Arc<[u8]>;
 
 /// One `geo`.
 #[derive(Debug)]
 struct Geo {
     /// The variable that holds the address; the client's where none is named.
     source: Option<VariableId>,
-    table: Table,
+    table: GeoTable,
     /// Clients whose `X-Forwarded-For` is believed.
     proxies: Vec<Cidr>,
     recursive: bool,
 }
 
 #[derive(Debug)]
-enum Table {
+enum GeoTable {
     Networks(Networks),
     Ranges(Ranges),
 }
@@ -50,8 +50,8 @@ impl Geo {
         });
         let ip = address.ip();
         let value = match &self.table {
-            Table::Networks(networks) => networks.find(ip),
-            Table::Ranges(ranges) => ranges.find(ip),
+            GeoTable::Networks(networks) => networks.find(ip),
+            GeoTable::Ranges(ranges) => ranges.find(ip),
         };
         out.extend_from_slice(value.map_or(b"", |value| value));
     }
@@ -75,7 +75,7 @@ pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line, proxies: bool) -> Resu
         None => None,
     };
     let name = s.new_variable(d, variable)?;
-    let table = Table::Networks(Networks::default());
+    let table = GeoTable::Networks(Networks::default());
     let mut geo = Geo { source, table, proxies: Vec::new(), recursive: false };
     let mut volatile = false;
     for line in d.block() {
@@ -91,8 +91,8 @@ pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line, proxies: bool) -> Resu
                 let text = std::iter::once(value.bytes.as_slice());
                 s.variables.own_texts_of(name.as_bytes(), text, Spot::new(line, value));
                 match &mut geo.table {
-                    Table::Networks(networks) => networks.line(s.warnings, line, value)?,
-                    Table::Ranges(ranges) => ranges.line(s.warnings, line, value)?,
+                    GeoTable::Networks(networks) => networks.line(s.warnings, line, value)?,
+                    GeoTable::Ranges(ranges) => ranges.line(s.warnings, line, value)?,
                 }
             }
             _ => return Err(line.error("invalid number of the geo parameters")),
@@ -108,14 +108,14 @@ pub fn read<S: Subject>(s: &mut Reading<'_, S>, d: &Line, proxies: bool) -> Resu
 impl Geo {
     fn use_ranges(&mut self, line: &Line) -> Result<(), Error> {
         match &self.table {
-            Table::Networks(networks) if !networks.is_empty() => Err(line.error(
+            GeoTable::Networks(networks) if !networks.is_empty() => Err(line.error(
                 "the \"ranges\" directive must be the first directive inside \"geo\" block",
             )),
-            Table::Networks(_) => {
-                self.table = Table::Ranges(Ranges::default());
+            GeoTable::Networks(_) => {
+                self.table = GeoTable::Ranges(Ranges::default());
                 Ok(())
             }
-            Table::Ranges(_) => Ok(()),
+            GeoTable::Ranges(_) => Ok(()),
         }
     }
 }

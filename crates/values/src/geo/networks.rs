@@ -5,25 +5,25 @@ use std::net::IpAddr;
 
 use weir_conf::{Directive as Line, Error, Word};
 
-use super::{Value, network};
+use super::{GeoValue, network};
 use crate::cidr::Cidr;
 
 /// Values by network, one tree for each family.
 #[derive(Debug, Default)]
 pub struct Networks {
-    v4: Tree,
-    v6: Tree,
+    v4: NetworksByMask,
+    v6: NetworksByMask,
 }
 
 /// Networks by mask, longest masks first.
 #[derive(Debug, Default)]
-struct Tree {
-    masks: Vec<(u128, HashMap<u128, Value>)>,
+struct NetworksByMask {
+    masks: Vec<(u128, HashMap<u128, GeoValue>)>,
 }
 
-impl Tree {
+impl NetworksByMask {
     /// Gives back the value that was there.
-    fn insert(&mut self, net: u128, mask: u128, value: Value) -> Option<Value> {
+    fn insert(&mut self, net: u128, mask: u128, value: GeoValue) -> Option<GeoValue> {
         let at = self.masks.partition_point(|(m, _)| *m > mask);
         if self.masks.get(at).is_none_or(|(m, _)| *m != mask) {
             self.masks.insert(at, (mask, HashMap::new()));
@@ -84,7 +84,7 @@ impl Networks {
     }
 
     fn add(&mut self, warnings: &mut Vec<Error>, line: &Line, cidr: Cidr, value: &Word) {
-        let new: Value = value.bytes.as_slice().into();
+        let new: GeoValue = value.bytes.as_slice().into();
         let old = match cidr {
             Cidr::V4(net, mask) => self.v4.insert(net.into(), mask.into(), new),
             Cidr::V6(net, mask) => self.v6.insert(net, mask, new),

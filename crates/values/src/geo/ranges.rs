@@ -8,14 +8,14 @@ use std::ops::RangeInclusive;
 
 use weir_conf::{Directive as Line, Error, Word};
 
-use super::Value;
+use super::GeoValue;
 use crate::cidr;
 
 /// Values by range.
 #[derive(Debug, Default)]
 pub struct Ranges {
     blocks: HashMap<u16, Vec<Range>>,
-    default: Option<Value>,
+    default: Option<GeoValue>,
 }
 
 /// A range within a block.
@@ -23,7 +23,7 @@ pub struct Ranges {
 struct Range {
     start: u16,
     end: u16,
-    value: Value,
+    value: GeoValue,
 }
 
 /// How a range came to its place.
@@ -31,7 +31,7 @@ struct Range {
 enum Added {
     Fresh,
     /// The same range was there, with this value.
-    Instead(Value),
+    Instead(GeoValue),
     /// It overlaps this one.
     Overlaps(u16, u16),
 }
@@ -76,7 +76,7 @@ impl Ranges {
             }
             return Ok(());
         }
-        let new: Value = value.bytes.as_slice().into();
+        let new: GeoValue = value.bytes.as_slice().into();
         for (block, start, end) in pieces(&range) {
             let ranges = self.blocks.entry(block).or_default();
             match add(ranges, Range { start, end, value: new.clone() }) {

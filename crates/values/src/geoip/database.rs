@@ -23,10 +23,10 @@ impl fmt::Debug for Database {
 
 /// A place in what is said of an address, such as `country`, `names`, `en`.
 #[derive(Debug, Clone, Default)]
-pub struct Field(Vec<Step>);
+pub struct Field(Vec<PathStep>);
 
 #[derive(Debug, Clone)]
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
@@ -35,8 +35,8 @@ impl Field {
     /// A name is a map's key, a number an element's place in a list.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Field {
         let step = |name: &str| match name.parse() {
-            Ok(place) => Step::Index(place),
-            Err(_) => Step::Key(name.to_owned()),
+            Ok(place) => PathStep::Index(place),
+            Err(_) => PathStep::Key(name.to_owned()),
         };
         Field(names.into_iter().map(step).collect())
     }
@@ -71,8 +71,8 @@ impl Database {
             .0
             .iter()
             .map(|step| match step {
-                Step::Key(name) => PathElement::Key(name),
-                Step::Index(place) => PathElement::Index(*place),
+                PathStep::Key(name) => PathElement::Key(name),
+                PathStep::Index(place) => PathElement::Index(*place),
             })
             .collect();
         let found = self.reader.lookup(ip).and_then(|found| found.decode_path::<Scalar>(&path));

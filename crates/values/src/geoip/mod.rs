@@ -31,17 +31,17 @@ pub struct Proxies {
 pub type Trust<S> = fn(&S) -> Option<&'static Proxies>;
 
 /// Variables of a directive, and where their values stand; the first place that has one counts.
-pub type Known = &'static [(&'static str, &'static [&'static str])];
+pub type VariablePaths = &'static [(&'static str, &'static [&'static str])];
 
 /// `geoip_country`
-pub const COUNTRY: Known = &[
+pub const COUNTRY: VariablePaths = &[
     ("geoip_country_code", &["country.iso_code", "registered_country.iso_code"]),
     ("geoip_country_code3", &[]),
     ("geoip_country_name", &["country.names.en", "registered_country.names.en"]),
 ];
 
 /// `geoip_city`
-pub const CITY: Known = &[
+pub const CITY: VariablePaths = &[
     ("geoip_area_code", &[]),
     ("geoip_city", &["city.names.en"]),
     ("geoip_city_continent_code", &["continent.code"]),
@@ -57,7 +57,7 @@ pub const CITY: Known = &[
 ];
 
 /// `geoip_org`
-pub const ORGANIZATION: Known =
+pub const ORGANIZATION: VariablePaths =
     &[("geoip_org", &["organization", "isp", "autonomous_system_organization"])];
 
 impl Proxies {
@@ -86,7 +86,7 @@ pub fn known<S: Subject>(
     s: &mut Reading<'_, S>,
     d: &Line,
     prefix: &Path,
-    variables: Known,
+    variables: VariablePaths,
     trust: Trust<S>,
 ) -> Result<(), Error> {
     let Some(file) = d.arg(0) else { return Ok(()) };
@@ -145,10 +145,10 @@ struct Chosen<S> {
     default: Vec<u8>,
     /// An address, where it is not the client's.
     source: Option<Template>,
-    what: What,
+    what: VariableSource,
 }
 
-enum What {
+enum VariableSource {
     /// What is said of the address.
     Field(Field),
     /// `metadata build_epoch`
@@ -182,22 +182,22 @@ impl<S: Subject> Chosen<S> {
         let place: Vec<String> = words.map(|word| word.lossy().into_owned()).collect();
         let place: Vec<&str> = place.iter().map(String::as_str).collect();
         let what = match place.as_slice() {
-            ["metadata", "build_epoch"] => What::Built,
-            ["metadata", "last_check" | "last_change"] => What::Read,
+            ["metadata", "build_epoch"] => VariableSource::Built,
+            ["metadata", "last_check" | "last_change"] => VariableSource::Read,
             ["metadata", ..] => {
                 return Err(line.error("invalid metadata field in \"geoip2\" block"));
             }
             [] => return Err(line.error("invalid number of arguments in \"geoip2\" block")),
-            place => What::Field(Field::new(place.iter().copied())),
+            place => VariableSource::Field(Field::new(place.iter().copied())),
         };
         Ok(Chosen { database, trust, default, source, what })
     }
 
     fn write(&self, r: &mut S, out: &mut Vec<u8>) -> bool {
         let field = match &self.what {
-            What::Built => return number(self.database.built(), out),
-            What::Read => return number(self.database.read(), out),
-            What::Field(field) => field,
+            VariableSource::Built => return number(self.database.built(), out),
+            VariableSource::Read => return number(self.database.read(), out),
+            VariableSource::Field(field) => field,
         };
         let ip = match &self.source {
             None => client(r, self.trust),

@@ -8,9 +8,9 @@ use std::time::Duration;
 use weir_conf::{Directive, Error, Word, values};
 use weir_log::{Cause, OpenLogs, Syslog};
 
-use super::file::{Buffer, Target};
+use super::file::{Buffer, LogTarget};
 use super::format::{Escape, Format};
-use super::path::Cache;
+use super::path::OpenLogFiles;
 use super::{AccessLog, Conf, LogDestination, Logs};
 use crate::reading::Reading;
 use crate::subject::Subject;
@@ -24,7 +24,7 @@ pub struct Files<'r, S> {
     /// Variables and warnings.
     pub reading: Reading<'r, S>,
     /// The files so far.
-    pub targets: &'r mut Vec<Target>,
+    pub targets: &'r mut Vec<LogTarget>,
     /// Where relative names begin.
     pub prefix: &'r Path,
     /// Files that are reopened together.
@@ -137,7 +137,7 @@ fn place<S: Subject>(
         return open(s, path).map(LogDestination::File).map_err(Error::emerg);
     }
     let name = s.reading.template_of(d, word, path.as_os_str().as_bytes())?;
-    s.targets.push(Target { path, file: None, buffer: None });
+    s.targets.push(LogTarget { path, file: None, buffer: None });
     Ok(LogDestination::Named(s.targets.len() - 1, name))
 }
 
@@ -149,7 +149,7 @@ fn open<S>(s: &mut Files<'_, S>, path: std::path::PathBuf) -> Result<usize, Stri
     }
     let file = s.logs.open_later(&path);
     let file = file.map_err(|e| format!("open() \"{}\" failed {}", path.display(), Cause(&e)))?;
-    targets.push(Target { path, file: Some(file), buffer: None });
+    targets.push(LogTarget { path, file: Some(file), buffer: None });
     Ok(targets.len() - 1)
 }
 
@@ -229,7 +229,7 @@ fn gather<S>(
 
 /// `open_log_file_cache max=N [inactive=time] [min_uses=N] [valid=time]`, `open_log_file_cache off`
 pub fn open_log_file_cache(conf: &mut Conf, d: &Directive) -> Result<(), Error> {
-    let mut cache = Cache::default();
+    let mut cache = OpenLogFiles::default();
     let mut off = false;
     for word in &d.args {
         let seconds = |text: &[u8]| values::sec(text).map(Duration::from_secs);

@@ -8,7 +8,7 @@ use weir_log::LogFile;
 
 /// A file that some `access_log` names, or a group of files whose names are made by one.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct LogTarget {
     /// Its path; of a group, the name as written.
     pub path: PathBuf,
     /// The open file; none of a group.

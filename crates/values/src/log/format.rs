@@ -10,7 +10,7 @@ pub struct Format {
     /// The name that `access_log` refers to.
     pub name: Vec<u8>,
     escape: Escape,
-    parts: Vec<Part>,
+    parts: Vec<FormatPart>,
 }
 
 /// What is done to the values of variables.
@@ -25,7 +25,7 @@ pub enum Escape {
 }
 
 #[derive(Debug)]
-enum Part {
+enum FormatPart {
     Text(Vec<u8>),
     Variable(VariableId),
 }
@@ -49,8 +49,8 @@ impl Format {
     pub fn write<S: Subject>(&self, r: &mut S, out: &mut Vec<u8>) {
         for part in &self.parts {
             match part {
-                Part::Text(text) => out.extend_from_slice(text),
-                Part::Variable(id) => {
+                FormatPart::Text(text) => out.extend_from_slice(text),
+                FormatPart::Variable(id) => {
                     let start = out.len();
                     let found = r.variable(*id, out);
                     self.escape.apply(out, start, found);
@@ -63,7 +63,7 @@ impl Format {
 fn parse<S: Subject>(
     variables: &mut Variables<S>,
     word: &[u8],
-    parts: &mut Vec<Part>,
+    parts: &mut Vec<FormatPart>,
 ) -> Result<(), String> {
     let mut rest = word;
     while let Some(at) = memchr::memchr(b'$', rest) {
@@ -93,17 +93,17 @@ fn parse<S: Subject>(
         if name.is_empty() {
             return Err(invalid());
         }
-        parts.push(Part::Variable(variables.refer(name)));
+        parts.push(FormatPart::Variable(variables.refer(name)));
     }
     text(parts, rest);
     Ok(())
 }
 
-fn text(parts: &mut Vec<Part>, more: &[u8]) {
+fn text(parts: &mut Vec<FormatPart>, more: &[u8]) {
     match parts.last_mut() {
         _ if more.is_empty() => {}
-        Some(Part::Text(text)) => text.extend_from_slice(more),
-        _ => parts.push(Part::Text(more.to_vec())),
+        Some(FormatPart::Text(text)) => text.extend_from_slice(more),
+        _ => parts.push(FormatPart::Text(more.to_vec())),
     }
 }
 

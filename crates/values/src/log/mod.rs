@@ -17,9 +17,9 @@ mod path;
 mod writer;
 
 pub use directives::{Files, access_log, default_log, log_format, open_log_file_cache};
-pub use file::Target;
+pub use file::LogTarget;
 pub use format::{Escape, Format};
-pub use path::{Cache, Named};
+pub use path::{NamedLine, OpenLogFiles};
 pub use writer::Writers;
 
 /// Settings.
@@ -30,7 +30,7 @@ pub struct Conf {
     /// Where it is logged.
     pub logs: Logs,
     /// `open_log_file_cache`
-    pub cache: Option<Cache>,
+    pub cache: Option<OpenLogFiles>,
 }
 
 /// What a location logs to.
@@ -57,7 +57,7 @@ pub struct AccessLog {
 /// Where the lines go.
 #[derive(Debug, Clone)]
 pub enum LogDestination {
-    /// A file: its index among the site's [`Target`]s.
+    /// A file: its index among the site's [`LogTarget`]s.
     File(usize),
     /// A file whose name has variables: likewise, and the name.
     Named(usize, Template),
@@ -70,7 +70,7 @@ pub fn write<S: Subject>(
     r: &mut S,
     conf: &Conf,
     writers: &Writers,
-    named: impl Fn(&mut S, &Template, Option<Cache>, &[u8]) -> Option<Named>,
+    named: impl Fn(&mut S, &Template, Option<OpenLogFiles>, &[u8]) -> Option<NamedLine>,
 ) {
     let Logs::To(logs) = &conf.logs else { return };
     for log in logs.iter() {

@@ -10,7 +10,7 @@ use weir_log::{Cause, Level, Log, LogFile};
 
 /// `open_log_file_cache`
 #[derive(Debug, Clone, Copy)]
-pub struct Cache {
+pub struct OpenLogFiles {
     /// So many files stay open at the most; the least recently used closes.
     pub max: usize,
     /// A file that was not used for so long closes.
@@ -21,22 +21,22 @@ pub struct Cache {
     pub valid: Duration,
 }
 
-impl Default for Cache {
+impl Default for OpenLogFiles {
     fn default() -> Self {
         let (inactive, valid) = (Duration::from_secs(10), Duration::from_secs(60));
-        Cache { max: 0, inactive, min_uses: 1, valid }
+        OpenLogFiles { max: 0, inactive, min_uses: 1, valid }
     }
 }
 
 /// A line on its way, with all that its file's name means.
 #[derive(Debug)]
-pub struct Named {
+pub struct NamedLine {
     /// The file's name.
     pub path: PathBuf,
     /// The request's root, which must exist: so that no client's host name makes files.
     pub root: Option<PathBuf>,
     /// How long the file stays open.
-    pub cache: Option<Cache>,
+    pub cache: Option<OpenLogFiles>,
     /// The line.
     pub line: Vec<u8>,
 }
@@ -58,7 +58,7 @@ struct Open {
 
 impl OpenFiles {
     /// Writes lines, each to its file. Blocks: called by threads that may.
-    pub fn write(&mut self, lines: Vec<Named>, log: &Log) {
+    pub fn write(&mut self, lines: Vec<NamedLine>, log: &Log) {
         let now = Instant::now();
         self.expire(&lines, now);
         for named in lines {
@@ -78,7 +78,7 @@ impl OpenFiles {
         }
     }
 
-    fn file(&mut self, named: &Named, now: Instant) -> io::Result<Arc<LogFile>> {
+    fn file(&mut self, named: &NamedLine, now: Instant) -> io::Result<Arc<LogFile>> {
         let Some(cache) = named.cache else { return Ok(Arc::new(LogFile::open(&named.path)?)) };
         if let Some(open) = self.files.get_mut(&named.path) {
             (open.used, open.uses) = (now, open.uses + 1);
@@ -103,7 +103,7 @@ impl OpenFiles {
     }
 
     /// Closes what was not used, or may have been renamed.
-    fn expire(&mut self, lines: &[Named], now: Instant) {
+    fn expire(&mut self, lines: &[NamedLine], now: Instant) {
         let Some(cache) = lines.iter().find_map(|named| named.cache) else { return };
         self.files.retain(|_, open| {
             let idle = now.saturating_duration_since(open.used) >= cache.inactive;
@@ -124,9 +124,9 @@ fn directory(root: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn line(path: &Path, root: &Path, cache: Option<Cache>) -> Named {
+    fn line(path: &Path, root: &Path, cache: Option<OpenLogFiles>) -> NamedLine {
         let (path, root) = (path.to_owned(), Some(root.to_owned()));
-        Named { path, root, cache, line: b"line\n".to_vec() }
+        NamedLine { path, root, cache, line: b"line\n".to_vec() }
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("weir-log-path-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let log = Log::new(Vec::new());
-        let cache = Some(Cache { max: 2, ..Cache::default() });
+        let cache = Some(OpenLogFiles { max: 2, ..OpenLogFiles::default() });
         let mut files = OpenFiles::default();
         for name in ["a", "b", "a", "c"] {
             files.write(vec![line(&dir.join(name), &dir, cache)], &log);
@@ -154,7 +154,7 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         let log = Log::new(Vec::new());
         let (path, mut files) = (dir.join("a"), OpenFiles::default());
-        let cache = Some(Cache { max: 2, min_uses: 2, ..Cache::default() });
+        let cache = Some(OpenLogFiles { max: 2, min_uses: 2, ..OpenLogFiles::default() });
         for stays_open in [false, true, true] {
             files.write(vec![line(&path, &dir, cache)], &log);
             assert_eq!(files.files[&path].file.is_some(), stays_open);

@@ -15,8 +15,8 @@ use std::time::Duration;
 use weir_engine::{Either, Handle, either};
 use weir_log::{Cause, Level, Log};
 
-use super::file::Target;
-use super::path::{Named, OpenFiles};
+use super::file::LogTarget;
+use super::path::{NamedLine, OpenFiles};
 
 /// More than this does not wait for a disk that is stuck: lines are dropped, and the error log is told.
 const MOST: usize = 64 * 1024 * 1024;
@@ -37,8 +37,8 @@ pub struct Writers {
 
 /// A loop's way to one target.
 struct Lane {
-    target: &'static Target,
-    queue: Arc<Queue>,
+    target: &'static LogTarget,
+    queue: Arc<LineQueue>,
     /// `buffer=`: lines that are not to be written yet.
     gathered: RefCell<Vec<u8>>,
     /// A timer for the oldest of them runs.
@@ -46,18 +46,18 @@ struct Lane {
 }
 
 /// What waits to be written.
-struct Queue {
-    waiting: Mutex<Waiting>,
+struct LineQueue {
+    waiting: Mutex<WaitingLines>,
     /// Held by who writes.
     writing: Mutex<OpenFiles>,
-    target: &'static Target,
+    target: &'static LogTarget,
     log: Arc<Log>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingLines {
     lines: Vec<u8>,
-    named: Vec<Named>,
+    named: Vec<NamedLine>,
     /// A job will come for it.
     called: bool,
     /// How often something was taken to be written, and how often that is done.
@@ -70,7 +70,7 @@ struct Waiting {
     complained: Option<std::time::Instant>,
 }
 
-impl Waiting {
+impl WaitingLines {
     fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.named.is_empty()
     }
@@ -85,7 +85,7 @@ impl Waiting {
 
 impl Writers {
     /// Empty queues for all targets.
-    pub fn new(targets: &'static [Target], log: &Arc<Log>) -> Writers {
+    pub fn new(targets: &'static [LogTarget], log: &Arc<Log>) -> Writers {
         let lanes = targets.iter().map(|target| Rc::new(Lane::new(target, log)));
         Writers { lanes: lanes.collect() }
     }
@@ -110,7 +110,7 @@ impl Writers {
     }
 
     /// Takes a line for a file named by variables.
-    pub fn named(&self, handle: &Handle, target: usize, named: Named) {
+    pub fn named(&self, handle: &Handle, target: usize, named: NamedLine) {
         if let Some(lane) = self.lanes.get(target) {
             lane.send(handle, |waiting| waiting.named.push(named));
         }
@@ -140,8 +140,8 @@ impl Writers {
 }
 
 impl Lane {
-    fn new(target: &'static Target, log: &Arc<Log>) -> Lane {
-        let queue = Queue {
+    fn new(target: &'static LogTarget, log: &Arc<Log>) -> Lane {
+        let queue = LineQueue {
             waiting: Mutex::default(),
             writing: Mutex::default(),
             target,
@@ -163,7 +163,7 @@ impl Lane {
     }
 
     /// Puts something into the queue, and calls for a job that writes it.
-    fn send(&self, handle: &Handle, put: impl FnOnce(&mut Waiting)) {
+    fn send(&self, handle: &Handle, put: impl FnOnce(&mut WaitingLines)) {
         let mut waiting = lock(&self.queue.waiting);
         if waiting.lines.len() > MOST {
             let full = "lines are dropped: the log is written too slowly";
@@ -179,7 +179,7 @@ impl Lane {
 }
 
 /// Gives the job to the pool. A full pool is asked again.
-async fn call(queue: Arc<Queue>, handle: Handle) {
+async fn call(queue: Arc<LineQueue>, handle: Handle) {
     loop {
         let job = Arc::clone(&queue);
         let offload = handle.files().write(move || job.write());
@@ -204,7 +204,7 @@ fn flush_later(lane: Rc<Lane>, handle: &Handle, time: Duration) {
     });
 }
 
-impl Queue {
+impl LineQueue {
     async fn written(&self, handle: &Handle) {
         let target = {
             let waiting = lock(&self.waiting);
@@ -263,7 +263,7 @@ impl Queue {
         }
     }
 
-    fn complain(&self, waiting: &mut Waiting, text: &str) {
+    fn complain(&self, waiting: &mut WaitingLines, text: &str) {
         let now = std::time::Instant::now();
         if waiting.complained.is_none_or(|at| now.saturating_duration_since(at) >= QUIET) {
             waiting.complained = Some(now);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Patience, Turn};
 use weir_metrics::Registry;
 use weir_metrics::subjects::Cells;
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType};
 use weir_proto::http2::hpack::Decoder;
 
 use super::*;
@@ -46,8 +46,8 @@ fn body(client: &mut impl Read) -> String {
         let head = FrameHead::read(&head).unwrap();
         let mut payload = vec![0; head.len];
         client.read_exact(&mut payload).unwrap();
-        assert!(!matches!(head.kind, Kind::Goaway | Kind::RstStream), "{head:?}");
-        if head.kind == Kind::Data && head.has(frame::END_STREAM) {
+        assert!(!matches!(head.kind, FrameType::Goaway | FrameType::RstStream), "{head:?}");
+        if head.kind == FrameType::Data && head.has(frame::END_STREAM) {
             return String::from_utf8(payload).unwrap();
         }
     }
@@ -57,7 +57,7 @@ fn body(client: &mut impl Read) -> String {
 fn goodbye(client: &mut impl Read) -> u32 {
     let mut goaway = [0; frame::HEAD + 8];
     client.read_exact(&mut goaway).unwrap();
-    assert_eq!(FrameHead::read(&goaway).unwrap().kind, Kind::Goaway);
+    assert_eq!(FrameHead::read(&goaway).unwrap().kind, FrameType::Goaway);
     frame::word(&goaway[frame::HEAD + 4..]).unwrap()
 }
 
@@ -112,10 +112,14 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
     let presence = Presence::begin(&event_loop);
     presence.quiet(&event_loop);
     h.clone().spawn(async move {
-        let link =
-            Link::new(Rc::new(conn), event_loop, weir_http2::Peer::default(), Ledger::default());
+        let link = Link::new(
+            Rc::new(conn),
+            event_loop,
+            weir_http2::PeerState::default(),
+            Ledger::default(),
+        );
         let reader = Reader::new(link.clone(), History::default());
-        let mut frames = Frames::new(reader, Seen::nothing(Decoder::default()));
+        let mut frames = Frames::new(reader, ReaderHistory::nothing(Decoder::default()));
         frames.read(&request).unwrap();
         while link.streams() > 0 {
             poll_fn(|cx| if link.out.take_signal(cx) { Poll::Ready(()) } else { Poll::Pending })

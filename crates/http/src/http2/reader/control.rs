@@ -1,14 +1,14 @@
 //! Frames that are about streams and the connection themselves.
 
 use weir_engine::spend;
-use weir_http2::{Broken, Read};
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_http2::{Broken, ReadResult};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 
 use super::super::stream::Stream;
 use super::{CANCEL, Reader};
 
 impl Reader {
-    pub(super) fn count_priority(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+    pub(super) fn count_priority(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         let Ok((depends_on, [])) = frame::dependency(payload) else {
             let text = format!("client sent PRIORITY frame with incorrect length {}", head.len);
             return Broken::new(ErrorCode::FrameSize, text);
@@ -33,7 +33,7 @@ impl Reader {
         Ok(())
     }
 
-    pub(super) fn cancel(&mut self, head: FrameHead, code: u32) -> Read {
+    pub(super) fn cancel(&mut self, head: FrameHead, code: u32) -> ReadResult {
         if head.stream == 0 || head.stream > self.history.last {
             let text = "client sent RST_STREAM frame with incorrect identifier";
             return Broken::new(ErrorCode::Protocol, text);
@@ -57,7 +57,7 @@ impl Reader {
         Ok(())
     }
 
-    pub(super) fn take_setting(&mut self, setting: Setting) -> Read {
+    pub(super) fn take_setting(&mut self, setting: Setting) -> ReadResult {
         let wrong = |name: &str, value: u32| {
             let text = format!("client sent SETTINGS frame with incorrect {name} value {value}");
             Broken::new(ErrorCode::Protocol, text)
@@ -79,9 +79,9 @@ impl Reader {
         head: FrameHead,
         stream: Option<&Stream>,
         by: u32,
-    ) -> Read {
+    ) -> ReadResult {
         match (head.kind, stream) {
-            (Kind::Settings, None) => {
+            (FrameType::Settings, None) => {
                 let name = "INITIAL_WINDOW_SIZE";
                 let text = format!("client sent SETTINGS frame with incorrect {name} value {by}");
                 Broken::new(ErrorCode::FlowControl, text)
@@ -98,7 +98,7 @@ impl Reader {
                 Broken::new(ErrorCode::FlowControl, text)
             }
             (kind, Some(stream)) => {
-                if kind == Kind::WindowUpdate {
+                if kind == FrameType::WindowUpdate {
                     self.log(format_args!(
                         "client violated flow control for stream {}: received WINDOW_UPDATE frame \
                          with window increment {by} not allowed",

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use weir_engine::spend;
-use weir_http2::{Block, Broken, End, Piece, Read, Wrong};
-use weir_proto::http1::{Composer, Draft};
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_http2::{Block, BodyPiece, Broken, FrameHandler, ReadResult, Wrong};
+use weir_proto::http1::{Composer, HeadDraft};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
 
 use super::link::{Late, Link};
@@ -107,7 +107,7 @@ impl Reader {
                 block.stream
             }
             (None, Some(head)) => {
-                let begins = head.kind == Kind::Headers && head.stream > self.history.last;
+                let begins = head.kind == FrameType::Headers && head.stream > self.history.last;
                 if !begins || head.stream == self.history.late {
                     return false;
                 }
@@ -127,7 +127,7 @@ impl Reader {
     }
 
     /// So much was understood: whether it was for something.
-    pub fn count(&mut self, bytes: usize) -> Read {
+    pub fn count(&mut self, bytes: usize) -> ReadResult {
         self.history.total += bytes as u64;
         if self.history.total / 8 > self.link.ledger.payload.get() + FLOOD {
             return Broken::new(ErrorCode::NoError, "http2 flood detected");
@@ -140,7 +140,7 @@ impl Reader {
     }
 }
 
-impl End for Reader {
+impl FrameHandler for Reader {
     type Stream = Stream;
     type Block = BlockKind;
     const PREFACE: &'static [u8] = frame::PREFACE;
@@ -158,7 +158,7 @@ impl End for Reader {
         self.foreseen = 0;
     }
 
-    fn stream(&self, head: FrameHead) -> Read<Option<Rc<Stream>>> {
+    fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<Stream>>> {
         if head.stream > self.history.last {
             let text = format!("client sent WINDOW_UPDATE frame for idle stream {}", head.stream);
             return Broken::new(ErrorCode::Protocol, text);
@@ -166,12 +166,12 @@ impl End for Reader {
         Ok(self.link.stream(head.stream))
     }
 
-    fn data(&mut self, head: FrameHead, len: usize) -> Read<bool> {
+    fn data(&mut self, head: FrameHead, len: usize) -> ReadResult<bool> {
         self.body(head, len)
     }
 
-    fn piece(&mut self, piece: Piece<'_>) {
-        let Piece { stream, data, framed, last } = piece;
+    fn piece(&mut self, piece: BodyPiece<'_>) {
+        let BodyPiece { stream, data, framed, last } = piece;
         let payload = &self.link.ledger.payload;
         payload.set(payload.get() + data.len() as u64);
         match self.link.stream(stream).filter(|stream| !stream.is_gone()) {
@@ -181,7 +181,7 @@ impl End for Reader {
         }
     }
 
-    fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> Read<BlockKind> {
+    fn head(&mut self, head: FrameHead, depends_on: Option<u32>) -> ReadResult<BlockKind> {
         let ended = head.has(frame::END_STREAM);
         match self.link.stream(head.stream) {
             Some(stream) => self.trailers(head, &stream, ended),
@@ -193,7 +193,7 @@ impl End for Reader {
         self.link.server.conf.head_limits.total * 2 + BLOCK_SLACK
     }
 
-    fn foresee(&mut self, head: FrameHead, part: &[u8]) -> Read {
+    fn foresee(&mut self, head: FrameHead, part: &[u8]) -> ReadResult {
         let padded = head.has(frame::PADDED);
         let padding = part.first().copied().filter(|_| padded).unwrap_or(0);
         let dependency = if head.has(frame::PRIORITY) { 5 } else { 0 };
@@ -215,11 +215,11 @@ impl End for Reader {
         self.whole_block(block, bytes, decoder)
     }
 
-    fn reset(&mut self, head: FrameHead, code: u32) -> Read {
+    fn reset(&mut self, head: FrameHead, code: u32) -> ReadResult {
         self.cancel(head, code)
     }
 
-    fn setting(&mut self, setting: Setting) -> Read {
+    fn setting(&mut self, setting: Setting) -> ReadResult {
         self.take_setting(setting)
     }
 
@@ -227,11 +227,11 @@ impl End for Reader {
         self.history.acknowledged |= acknowledged;
     }
 
-    fn misfits(&mut self, head: FrameHead, stream: Option<&Stream>, by: u32) -> Read {
+    fn misfits(&mut self, head: FrameHead, stream: Option<&Stream>, by: u32) -> ReadResult {
         self.refuse_window(head, stream, by)
     }
 
-    fn priority(&mut self, head: FrameHead, payload: &[u8]) -> Read {
+    fn priority(&mut self, head: FrameHead, payload: &[u8]) -> ReadResult {
         self.count_priority(head, payload)
     }
 }
@@ -239,7 +239,7 @@ impl End for Reader {
 /// Bodies.
 impl Reader {
     /// A frame of a body begins.
-    fn body(&mut self, head: FrameHead, len: usize) -> Read<bool> {
+    fn body(&mut self, head: FrameHead, len: usize) -> ReadResult<bool> {
         if head.stream == 0 {
             let text = "client sent DATA frame with incorrect identifier";
             return Broken::new(ErrorCode::Protocol, text);
@@ -269,7 +269,7 @@ impl Reader {
     }
 
     /// A piece of a body for a stream that does not live: it may have been on its way when this end gave up.
-    fn late_data(&self, head: FrameHead, len: usize) -> Read {
+    fn late_data(&self, head: FrameHead, len: usize) -> ReadResult {
         let id = head.stream;
         if id > self.history.last || id.is_multiple_of(2) {
             let text = format!("client sent DATA frame for idle stream {id}");
@@ -292,7 +292,7 @@ impl Reader {
 /// Heads.
 impl Reader {
     /// A second head of a stream.
-    fn trailers(&mut self, head: FrameHead, stream: &Stream, ended: bool) -> Read<BlockKind> {
+    fn trailers(&mut self, head: FrameHead, stream: &Stream, ended: bool) -> ReadResult<BlockKind> {
         if stream.was_reset() {
             return Ok(BlockKind::Refused);
         }
@@ -312,7 +312,12 @@ impl Reader {
     }
 
     /// A new stream.
-    fn open(&mut self, head: FrameHead, depends_on: Option<u32>, ended: bool) -> Read<BlockKind> {
+    fn open(
+        &mut self,
+        head: FrameHead,
+        depends_on: Option<u32>,
+        ended: bool,
+    ) -> ReadResult<BlockKind> {
         let id = head.stream;
         if id.is_multiple_of(2) || id <= self.history.last {
             let last = self.history.last;
@@ -385,7 +390,7 @@ impl Reader {
         let sizes = FieldLimits { field: limits.line, block: limits.total };
         let mut scratch = link.event_loop.take_scratch();
         let (parser, buf) = scratch.head();
-        let mut draft = Draft { limits, parser, buf };
+        let mut draft = HeadDraft { limits, parser, buf };
         let request = matches!(kind, BlockKind::Request);
         // What only a head may have (RFC 9113, 8.1).
         let mut pseudo = false;

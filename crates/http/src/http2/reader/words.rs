@@ -1,7 +1,7 @@
 //! What a client is told of a frame that breaks the protocol, and the log, in nginx's words.
 
 use weir_http2::{Broken, Wrong};
-use weir_proto::http2::frame::{ErrorCode, FrameHead, Kind};
+use weir_proto::http2::frame::{ErrorCode, FrameHead, FrameType};
 use weir_proto::http2::hpack::BlockError;
 
 /// What is told of a wrong frame.
@@ -11,7 +11,9 @@ pub fn wrong(head: FrameHead, wrong: Wrong) -> Broken {
         Wrong::Large => {
             (ErrorCode::FrameSize, format!("client sent frame with too large length {len}"))
         }
-        Wrong::Length if head.kind == Kind::Data || head.kind == Kind::Headers && len == 0 => {
+        Wrong::Length
+            if head.kind == FrameType::Data || head.kind == FrameType::Headers && len == 0 =>
+        {
             let text = format!("client sent padded {name} frame with incorrect length: {len}");
             (ErrorCode::FrameSize, text)
         }
@@ -32,7 +34,7 @@ pub fn wrong(head: FrameHead, wrong: Wrong) -> Broken {
         Wrong::Unexpected(None) => {
             (ErrorCode::Protocol, format!("client sent unexpected {name} frame"))
         }
-        Wrong::Unexpected(Some(_)) if head.kind == Kind::Continuation => {
+        Wrong::Unexpected(Some(_)) if head.kind == FrameType::Continuation => {
             (ErrorCode::Protocol, format!("client sent {name} frame with incorrect identifier"))
         }
         Wrong::Unexpected(Some(_)) => {
@@ -51,19 +53,19 @@ pub fn wrong(head: FrameHead, wrong: Wrong) -> Broken {
     Broken { code, text, stream: None }
 }
 
-fn name(kind: Kind) -> &'static str {
+fn name(kind: FrameType) -> &'static str {
     match kind {
-        Kind::Data => "DATA",
-        Kind::Headers => "HEADERS",
-        Kind::Priority => "PRIORITY",
-        Kind::RstStream => "RST_STREAM",
-        Kind::Settings => "SETTINGS",
-        Kind::PushPromise => "PUSH_PROMISE",
-        Kind::Ping => "PING",
-        Kind::Goaway => "GOAWAY",
-        Kind::WindowUpdate => "WINDOW_UPDATE",
-        Kind::Continuation => "CONTINUATION",
-        Kind::Unknown(_) => "unknown",
+        FrameType::Data => "DATA",
+        FrameType::Headers => "HEADERS",
+        FrameType::Priority => "PRIORITY",
+        FrameType::RstStream => "RST_STREAM",
+        FrameType::Settings => "SETTINGS",
+        FrameType::PushPromise => "PUSH_PROMISE",
+        FrameType::Ping => "PING",
+        FrameType::Goaway => "GOAWAY",
+        FrameType::WindowUpdate => "WINDOW_UPDATE",
+        FrameType::Continuation => "CONTINUATION",
+        FrameType::Unknown(_) => "unknown",
     }
 }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use weir_conf::Error;
 use weir_engine::{Boxed, Chain};
 use weir_log::Level;
-use weir_metrics::Page as Figures;
+use weir_metrics::MetricsPage as Figures;
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::http1::{HeaderId, Method};
 

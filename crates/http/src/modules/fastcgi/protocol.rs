@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use weir_engine::Chain;
 use weir_log::Level;
-use weir_proto::fastcgi::{self, HEAD, PIECE, Part, Records, STDIN_END};
-use weir_proto::http1::Header;
+use weir_proto::fastcgi::{self, HEAD, PIECE, RecordPart, Records, STDIN_END};
+use weir_proto::http1::HeaderLine;
 
 use super::Conf;
 use crate::body::Body;
@@ -211,20 +211,20 @@ impl Reader for FastCgi {
                 }
             };
             match part {
-                Part::Nothing => {}
-                Part::Out(range) => {
+                RecordPart::Nothing => {}
+                RecordPart::Out(range) => {
                     self.framing.note(at - kept, kept);
                     buf.copy_within(at + range.start..at + range.end, kept);
                     kept += range.len();
                 }
-                Part::Err(range) => {
+                RecordPart::Err(range) => {
                     self.heard.add(&buf[at + range.start..at + range.end]);
                     if self.records.is_whole() {
                         self.heard.end(&self.conf.catch_stderr, kept);
                     }
                 }
-                Part::OutEnd => self.out_ended = true,
-                Part::End => self.ended = true,
+                RecordPart::OutEnd => self.out_ended = true,
+                RecordPart::End => self.ended = true,
             }
             at += taken;
         }
@@ -267,7 +267,7 @@ impl Reader for FastCgi {
         Ok(Found::Head(answer))
     }
 
-    fn lines(&mut self) -> Vec<Header> {
+    fn lines(&mut self) -> Vec<HeaderLine> {
         self.head.take_lines()
     }
 

@@ -3,7 +3,7 @@
 use crate::escape::within_word;
 use crate::request::Request;
 use crate::upstream::http::{Answers, fields, secure, uri};
-use crate::upstream::tls::Secure;
+use crate::upstream::tls::UpstreamTls;
 use crate::upstream::{Outgoing, Protocol};
 
 use super::Conf;
@@ -37,7 +37,7 @@ impl Protocol for Call {
         self.scheme
     }
 
-    fn secure(&self, r: &mut Request) -> Option<Secure> {
+    fn secure(&self, r: &mut Request) -> Option<UpstreamTls> {
         let tls = &self.conf.passing.tls;
         if self.scheme == "grpcs://" { secure(r, tls) } else { None }
     }

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use weir_conf::{Body, Directive, Error, Word};
+use weir_conf::{Directive, DirectiveBody, Error, Word};
 use weir_zone::ZoneRef;
 
 use crate::config::scope::Scope;
@@ -86,7 +86,7 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script,
         return file(s, d, path);
     }
     let text = match (&d.body, d.arg(word)) {
-        (Body::Raw(text), _) => text.clone(),
+        (DirectiveBody::Raw(text), _) => text.clone(),
         (_, Some(word)) => word.bytes.clone(),
         _ => return Err(d.error(format!("\"{name}\" has no script"))),
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error};
 use weir_ssl::load;
-use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Curves, Versions};
+use weir_tls::{Authorities, Ciphers, ClientSettings, Curves, TlsClient, Versions};
 
 use crate::config::scope::Scope;
 use crate::modules::lua::CONF;
@@ -27,7 +27,7 @@ impl Default for Tls {
 impl Tls {
     /// How to speak TLS to a server. If it is to be verified, its certificate must lead to an authority that is trusted,
     /// and be for this name; without a name it may be for any, as in the lua module of nginx.
-    pub fn client(&self, name: Option<Vec<u8>>, verify: bool) -> Result<Client, String> {
+    pub fn client(&self, name: Option<Vec<u8>>, verify: bool) -> Result<TlsClient, String> {
         let authorities = verify.then(|| {
             let depth = u32::try_from(self.depth).unwrap_or(u32::MAX - 2);
             // Without `lua_ssl_trusted_certificate` there is none that could vouch for a server.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use weir_proto::mp4::{self, Cut, FileLayout, Problem, Wanted};
+use weir_proto::mp4::{self, Cut, FileLayout, Problem, TimeSpan};
 
 /// More than any `ftyp` needs.
 const LARGEST_FTYP: u64 = 1024;
@@ -40,7 +40,7 @@ impl From<io::Error> for Stop {
 }
 
 /// Finds what is wanted of a file of this size, with a `moov` no larger than `most`.
-pub fn find(file: &File, end: u64, wanted: Wanted, most: u64) -> Found {
+pub fn find(file: &File, end: u64, wanted: TimeSpan, most: u64) -> Found {
     match search(file, end, wanted, most) {
         Ok((ftyp, cut)) => Found::Part(ftyp, cut),
         Err(Stop::Whole) => Found::Whole,
@@ -49,7 +49,7 @@ pub fn find(file: &File, end: u64, wanted: Wanted, most: u64) -> Found {
     }
 }
 
-fn search(file: &File, end: u64, wanted: Wanted, most: u64) -> Result<(Vec<u8>, Cut), Stop> {
+fn search(file: &File, end: u64, wanted: TimeSpan, most: u64) -> Result<(Vec<u8>, Cut), Stop> {
     let (mut ftyp, mut moov, mut data) = (Vec::new(), None, None);
     let mut at = 0;
     while at < end && (moov.is_none() || data.is_none()) {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use weir_conf::{Directive as Line, Error};
 use weir_engine::{Boxed, Chain, Segment};
 use weir_log::{Cause, Level};
-use weir_proto::mp4::Wanted;
+use weir_proto::mp4::TimeSpan;
 use weir_proto::uri;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
@@ -121,7 +121,7 @@ async fn send(r: &mut Request) -> Step {
     static_::send_part(r, &opened, chain).await
 }
 
-async fn find(r: &Request, opened: &Opened, wanted: Wanted) -> Found {
+async fn find(r: &Request, opened: &Opened, wanted: TimeSpan) -> Found {
     let conf = CONF.of(r.conf());
     let most = conf.max_buffer_size.max(conf.buffer_size);
     let (file, end) = (opened.file.clone(), opened.info.len);
@@ -130,11 +130,11 @@ async fn find(r: &Request, opened: &Opened, wanted: Wanted) -> Found {
 }
 
 /// What the query asks for, if for a part.
-fn wanted(args: &[u8], key_frame: bool) -> Option<Wanted> {
+fn wanted(args: &[u8], key_frame: bool) -> Option<TimeSpan> {
     let time = |name: &[u8]| uri::arg(args, name).and_then(milliseconds);
     let (start, end) = (time(b"start"), time(b"end").filter(|end| *end > 0));
     let length = end.unwrap_or(0).saturating_sub(start.unwrap_or(0));
-    (start.is_some() || end.is_some()).then(|| Wanted {
+    (start.is_some() || end.is_some()).then(|| TimeSpan {
         start: start.unwrap_or(0),
         length,
         key_frame,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use weir_conf::{Directive, Error, Word, values};
-use weir_proto::otlp::Source;
-use weir_tls::{Authorities, Ciphers, Client, ClientSettings, Curves, Versions};
+use weir_proto::otlp::Resource;
+use weir_tls::{Authorities, Ciphers, ClientSettings, Curves, TlsClient, Versions};
 use weir_upstream::config::Url;
 
 use crate::config::Setup;
@@ -18,11 +18,11 @@ pub struct Exporter {
     /// The collector's address.
     pub url: Url,
     /// TLS, where it is spoken.
-    pub tls: Option<Client>,
+    pub tls: Option<TlsClient>,
     /// The head of a request as far as the length of its body.
     pub head: Vec<u8>,
     /// What stands before the spans.
-    pub source: Source,
+    pub source: Resource,
     /// How long a span waits for others.
     pub interval: Duration,
     /// Spans of a batch.
@@ -82,7 +82,7 @@ pub struct Reading {
 #[derive(Debug)]
 struct Draft {
     url: Url,
-    tls: Option<Client>,
+    tls: Option<TlsClient>,
     headers: Vec<(Vec<u8>, Vec<u8>)>,
     interval: Duration,
     batch_size: usize,
@@ -174,7 +174,7 @@ impl Reading {
             None => attributes.push((NAME.to_vec(), b"unknown_service:weir".to_vec())),
         }
         let pairs = attributes.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
-        let source = Source::new(pairs, "weir", crate::VERSION);
+        let source = Resource::new(pairs, "weir", crate::VERSION);
         let head = head(&url, &headers);
         let (failing, told) = (AtomicBool::new(false), Told::default());
         Some(Exporter { url, tls, head, source, interval, batch_size, batch_count, failing, told })
@@ -269,7 +269,7 @@ fn client(
     setup: &mut Setup<'_>,
     line: &Directive,
     trusted: Option<(&Directive, &Word)>,
-) -> Result<Client, Error> {
+) -> Result<TlsClient, Error> {
     let (line, name) = match trusted {
         Some((line, word)) => (line, word.bytes.clone()),
         None => {

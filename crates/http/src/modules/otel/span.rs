@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use weir_proto::http1::HeaderId;
-use weir_proto::otlp::{Attributes, Span, Value, write_span};
+use weir_proto::otlp::{AttributeValue, Attributes, TraceSpan, write_span};
 
 use super::Traced;
 use crate::modules::otel::CONF;
@@ -27,7 +27,7 @@ pub fn log(r: &mut Request) {
     let (start, end) = times(r);
     let parent = parent.map(|parent| parent.span);
     let mut text = Vec::with_capacity(1024);
-    let span = Span {
+    let span = TraceSpan {
         trace: &own.trace,
         span: &own.span,
         parent: parent.as_ref(),
@@ -56,19 +56,19 @@ fn times(r: &Request) -> (u64, u64) {
 /// Those of the semantic conventions for HTTP of version 1.16, as nginx's module has them, and the configuration's own.
 fn attributes(r: &mut Request, status: u16) -> Attributes {
     let mut all = Attributes::of_span();
-    let number = |n: u64| Value::Number(i64::try_from(n).unwrap_or(i64::MAX));
-    all.add(b"http.method", Value::Text(r.method_name()));
-    all.add(b"http.target", Value::Text(r.text(r.head().target)));
+    let number = |n: u64| AttributeValue::Number(i64::try_from(n).unwrap_or(i64::MAX));
+    all.add(b"http.method", AttributeValue::Text(r.method_name()));
+    all.add(b"http.target", AttributeValue::Text(r.text(r.head().target)));
     if !r.location.name.is_empty() {
-        all.add(b"http.route", Value::Text(&r.location.name));
+        all.add(b"http.route", AttributeValue::Text(&r.location.name));
     }
     let is_tls = r.conn.is_tls();
-    all.add(b"http.scheme", Value::Text(if is_tls { b"https" } else { b"http" }));
+    all.add(b"http.scheme", AttributeValue::Text(if is_tls { b"https" } else { b"http" }));
     if let Some(flavor) = r.text(r.head().protocol).strip_prefix(b"HTTP/") {
-        all.add(b"http.flavor", Value::Text(flavor));
+        all.add(b"http.flavor", AttributeValue::Text(flavor));
     }
     if let Some(agent) = r.header(HeaderId::UserAgent) {
-        all.add(b"http.user_agent", Value::Text(agent));
+        all.add(b"http.user_agent", AttributeValue::Text(agent));
     }
     let said = r.header(HeaderId::ContentLength).and_then(weir_conf::values::number);
     let length = said.or(r.body.length).unwrap_or(0);
@@ -81,21 +81,24 @@ fn attributes(r: &mut Request, status: u16) -> Attributes {
         "" => r.host.as_slice(),
         name => name.as_bytes(),
     };
-    all.add(b"net.host.name", Value::Text(host));
+    all.add(b"net.host.name", AttributeValue::Text(host));
     let usual = if is_tls { 443 } else { 80 };
     if let Some(port) = r.conn.local().port().filter(|port| *port != usual) {
         all.add(b"net.host.port", number(port.into()));
     }
     let mut address = Vec::new();
     r.peer().write_host(&mut address);
-    all.add(b"net.sock.peer.addr", Value::Text(&address));
+    all.add(b"net.sock.peer.addr", AttributeValue::Text(&address));
     all.add(b"net.sock.peer.port", number(r.peer().port().unwrap_or(0).into()));
     for (name, value) in &CONF.of(r.conf()).attributes {
         let value = value.eval(r);
         let is_list = [b"http.request.header.".as_slice(), b"http.response.header."]
             .iter()
             .any(|prefix| name.starts_with(prefix));
-        all.add(name, if is_list { Value::Texts(&value) } else { Value::Text(&value) });
+        all.add(
+            name,
+            if is_list { AttributeValue::Texts(&value) } else { AttributeValue::Text(&value) },
+        );
     }
     all
 }

@@ -10,7 +10,7 @@ use super::rewriting;
 use crate::escape::within_word;
 use crate::request::Request;
 use crate::upstream::http::{Answers, fields, secure};
-use crate::upstream::tls::Secure;
+use crate::upstream::tls::UpstreamTls;
 use crate::upstream::{Outgoing, Protocol};
 
 /// A request on its way to an HTTP server.
@@ -68,7 +68,7 @@ impl Protocol for Http {
         self.scheme
     }
 
-    fn secure(&self, r: &mut Request) -> Option<Secure> {
+    fn secure(&self, r: &mut Request) -> Option<UpstreamTls> {
         let tls = &self.conf.passing.tls;
         if self.scheme == "https://" { secure(r, tls) } else { None }
     }

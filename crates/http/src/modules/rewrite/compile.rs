@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use weir_conf::{Context, Directive, Error, Spot, values};
+use weir_conf::{Contexts, Directive, Error, Spot, values};
 
 use super::code::{Op, Rewrite, Test, Then, is_redirect};
 use super::condition;
@@ -30,18 +30,18 @@ pub fn line(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
 
 /// The settings in the block of an `if`, read when the lines around it are.
 pub fn settings_of_if(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
-    if s.context.meets(Context::SERVER) {
+    if s.context.meets(Contexts::SERVER) {
         // Such a block holds nothing but code.
         return Ok(());
     }
     let at = s.conditional_blocks.iter().position(|(pos, _)| *pos == d.name.pos);
     let Some((_, id)) = at.map(|at| s.conditional_blocks.remove(at)) else { return Ok(()) };
     let place = Place::new(&s.place.name.clone(), Kind::If);
-    open_reserved(s, d, place, Context::IF_LOCATION, id)
+    open_reserved(s, d, place, Contexts::IF_LOCATION, id)
 }
 
 fn in_if(s: &Scope<'_, '_>) -> bool {
-    s.context.meets(Context::IF_SERVER | Context::IF_LOCATION)
+    s.context.meets(Contexts::IF_SERVER | Contexts::IF_LOCATION)
 }
 
 fn compile(s: &mut Scope<'_, '_>, d: &Directive, code: &mut Vec<Op>) -> Result<(), Error> {
@@ -59,7 +59,7 @@ fn compile(s: &mut Scope<'_, '_>, d: &Directive, code: &mut Vec<Op>) -> Result<(
 
 fn branch(s: &mut Scope<'_, '_>, d: &Directive, code: &mut Vec<Op>) -> Result<(), Error> {
     let test = condition::read(s, d)?;
-    let block = if s.context.meets(Context::LOCATION) {
+    let block = if s.context.meets(Contexts::LOCATION) {
         let id = s.setup.reserve();
         s.conditional_blocks.push((d.name.pos, id));
         Some(id)

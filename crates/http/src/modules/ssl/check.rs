@@ -2,7 +2,7 @@
 
 use weir_log::Level;
 
-use weir_ssl::server::{Context, Refusal, Verify};
+use weir_ssl::server::{ClientRefusal, ServerContext, Verify};
 
 use crate::request::Request;
 
@@ -29,14 +29,14 @@ pub fn check(r: &mut Request) -> Option<u16> {
     let refusal = context.refusal(tls.shown.fault, shown)?;
     r.log(Level::Info, format_args!("{refusal}"));
     Some(match refusal {
-        Refusal::Bad(_) => 495,
-        Refusal::Missing => 496,
+        ClientRefusal::Bad(_) => 495,
+        ClientRefusal::Missing => 496,
     })
 }
 
 /// The client named another host in the handshake, and was asked for its certificate there. Who named none, or none
 /// of ours, was asked by the default server: what was `shown` there counts for a server that would have judged it alike.
-fn is_misdirected(r: &Request, context: &Context, shown: bool) -> bool {
+fn is_misdirected(r: &Request, context: &ServerContext, shown: bool) -> bool {
     let Some(tls) = r.conn.tls.as_deref() else { return false };
     let named_another = tls.chosen
         && !r.host.is_empty()

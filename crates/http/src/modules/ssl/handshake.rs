@@ -12,8 +12,8 @@ use weir_engine::{Handle, Idle, Stream, Wake};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::proxy_protocol;
-use weir_ssl::ocsp::Waiting;
-use weir_ssl::server::{Context, Failure as Refused, FileNames, Shown, choose};
+use weir_ssl::ocsp::WaitingConnection;
+use weir_ssl::server::{AcceptError as Refused, FileNames, ServerContext, Shown, choose};
 use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello};
 
 use crate::connection::presence::Presence;
@@ -137,14 +137,14 @@ async fn proxy_header(
     }
     loop {
         match proxy_protocol::parse(&bytes) {
-            Ok(proxy_protocol::Progress::Done { header, len }) => {
+            Ok(proxy_protocol::ProxyProgress::Done { header, len }) => {
                 if let Some(header) = header {
                     let _ = conn.proxy.set(header.into());
                 }
                 bytes.drain(..len);
                 return Ok(bytes);
             }
-            Ok(proxy_protocol::Progress::More) => {}
+            Ok(proxy_protocol::ProxyProgress::More) => {}
             Err(error) => return Err(Failure::ProxyProtocol(error)),
         }
         bytes.reserve(1024);
@@ -224,7 +224,7 @@ async fn accept(
 /// A handshake that has begun.
 pub struct Begun {
     halfway: Halfway,
-    context: &'static Context,
+    context: &'static ServerContext,
     until: Instant,
 }
 
@@ -300,7 +300,11 @@ async fn offer(
 }
 
 /// What certificates are called whose names have variables in them: a request that has not come is asked for those.
-fn names(conn: Conn, context: &Context, event_loop: &Rc<LoopState>) -> Option<(Conn, FileNames)> {
+fn names(
+    conn: Conn,
+    context: &ServerContext,
+    event_loop: &Rc<LoopState>,
+) -> Option<(Conn, FileNames)> {
     if !context.is_computed() {
         return Some((conn, FileNames::new()));
     }
@@ -314,9 +318,9 @@ fn names(conn: Conn, context: &Context, event_loop: &Rc<LoopState>) -> Option<(C
 
 /// What the client's certificate is worth, if it was asked for one and has shown it. Responders may take as long as a
 /// client for its first request.
-async fn judge(conn: &mut Conn, context: &'static Context, event_loop: &LoopState) {
+async fn judge(conn: &mut Conn, context: &'static ServerContext, event_loop: &LoopState) {
     let server = event_loop.site.default_server(conn);
-    let waiting = Waiting {
+    let waiting = WaitingConnection {
         handle: &event_loop.handle,
         log: &event_loop.site.location(server.location).conf.core.error_log,
         number: conn.number,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use weir_conf::{Context as Place, Directive as Line, Error};
+use weir_conf::{Contexts as Place, Directive as Line, Error};
 use weir_ssl::ocsp::LookUp;
-use weir_ssl::server::{self, Context, Shown, TlsSubject};
-use weir_ssl::{Row, Said};
-use weir_tls::Connection;
+use weir_ssl::server::{self, ServerContext, Shown, TlsSubject};
+use weir_ssl::{DirectiveUse, SslDirective};
+use weir_tls::TlsConnection;
 
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
@@ -47,7 +47,7 @@ const COMMON: [Directive; ROWS.len()] = {
     all
 };
 
-const ROWS: &[Row<Request, Conf>] = server::rows();
+const ROWS: &[SslDirective<Request, Conf>] = server::rows();
 
 const OWN: &[Directive] = &[
     setting!("ssl_buffer_size", CONF.buffer_size, Line::size, "The largest record that is sent."),
@@ -61,9 +61,9 @@ const OWN: &[Directive] = &[
 ];
 
 fn common(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let said = Said { line: d, first: s.first(d) };
+    let said = DirectiveUse { line: d, first: s.first(d) };
     let conf = CONF.change(&mut s.location);
-    Row::read(ROWS, conf, said, &mut s.setup.tls())
+    SslDirective::read(ROWS, conf, said, &mut s.setup.tls())
 }
 
 impl Settings for Conf {
@@ -76,7 +76,7 @@ impl Settings for Conf {
 }
 
 /// The server's TLS, if its settings ask for any.
-fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<Context>>, Error> {
+fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<ServerContext>>, Error> {
     let core = &s.location.core;
     let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
     let alpn = protocols(s);
@@ -91,7 +91,7 @@ fn protocols(s: &Scope<'_, '_>) -> Vec<Vec<u8>> {
 }
 
 impl TlsSubject for Request {
-    fn tls<T>(&self, look: impl FnOnce(&Connection) -> T) -> Option<T> {
+    fn tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T> {
         self.conn.with_tls(look)
     }
 

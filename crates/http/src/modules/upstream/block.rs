@@ -7,7 +7,7 @@ use crate::config::scope::{Scope, Set};
 use crate::request::Request;
 use crate::upstream::Block;
 use weir_conf::{Directive, Error, Word, values};
-use weir_resolver::Conf as Resolver;
+use weir_resolver::ResolverConf as Resolver;
 use weir_upstream::config::{Queued, server};
 use weir_values::Reading;
 

@@ -1,6 +1,8 @@
 //! The head of a script's answer.
 
-use weir_proto::http1::{Header, HeaderId, Progress, ResponseError, ResponseHead, ResponseParser};
+use weir_proto::http1::{
+    HeadProgress, HeaderId, HeaderLine, ResponseError, ResponseHead, ResponseParser,
+};
 use weir_upstream::framing::Framing;
 
 use crate::upstream::protocol::Answer;
@@ -23,7 +25,7 @@ impl ScriptHead {
     /// The head, when it is complete. The error is for the log.
     pub fn read(&mut self, buf: &[u8]) -> Result<Option<Answer>, String> {
         match self.0.parse(buf) {
-            Ok(Progress::Done) => {}
+            Ok(HeadProgress::Done) => {}
             Ok(_) => return Ok(None),
             Err(ResponseError::NoStatusLine) => {
                 self.0 = ResponseParser::of_script();
@@ -36,7 +38,7 @@ impl ScriptHead {
     }
 
     /// The lines of a head that failed, as far as they were understood.
-    pub fn take_lines(&mut self) -> Vec<Header> {
+    pub fn take_lines(&mut self) -> Vec<HeaderLine> {
         self.0.take_head().headers
     }
 }

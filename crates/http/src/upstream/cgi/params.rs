@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
 use weir_conf::{Directive, Error};
-use weir_proto::http1::{Header, HeaderId};
+use weir_proto::http1::{HeaderId, HeaderLine};
 use weir_proto::pairs::Pairs;
 
 use crate::config::scope::Scope;
@@ -153,7 +153,7 @@ struct Place {
 }
 
 /// The places of all lines. A client may send as many as its head has room for: each is not compared with each.
-fn places(all: &[Header], buf: &[u8]) -> Vec<Place> {
+fn places(all: &[HeaderLine], buf: &[u8]) -> Vec<Place> {
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.sort_by(|&a, &b| by_name(&all[a], &all[b], buf));
     let mut places = vec![Place { first: true, next: None }; all.len()];
@@ -167,8 +167,8 @@ fn places(all: &[Header], buf: &[u8]) -> Vec<Place> {
 }
 
 /// An order in which lines of one name stand together.
-fn by_name(a: &Header, b: &Header, buf: &[u8]) -> Ordering {
-    let lower = |header: &Header| header.name.of(buf).iter().map(u8::to_ascii_lowercase);
+fn by_name(a: &HeaderLine, b: &HeaderLine, buf: &[u8]) -> Ordering {
+    let lower = |header: &HeaderLine| header.name.of(buf).iter().map(u8::to_ascii_lowercase);
     match (a.id as u32).cmp(&(b.id as u32)) {
         Ordering::Equal if a.id == HeaderId::Other => {
             a.name.of(buf).len().cmp(&b.name.of(buf).len()).then_with(|| lower(a).cmp(lower(b)))
@@ -253,7 +253,7 @@ mod tests {
                 let start = buf.len() as u32;
                 buf.extend_from_slice(name.as_bytes());
                 let name = Span { start, end: buf.len() as u32 };
-                all.push(Header { name, value: name, id: HeaderId::Other });
+                all.push(HeaderLine { name, value: name, id: HeaderId::Other });
             }
             let same = |a: usize, b: usize| names[a].eq_ignore_ascii_case(names[b]);
             for (at, place) in places(&all, &buf).into_iter().enumerate() {

@@ -2,13 +2,13 @@
 //! the answer is what a script writes.
 
 use bytes::Bytes;
-use weir_proto::http1::Header;
+use weir_proto::http1::HeaderLine;
 
 use super::{Announced, ScriptHead};
 use crate::request::Request;
 use crate::upstream::passing::Passing;
 use crate::upstream::protocol::{Answer, Found, Outgoing, Protocol, Reader, Taken};
-use crate::upstream::tls::Secure;
+use crate::upstream::tls::UpstreamTls;
 
 /// How such a protocol writes a request.
 pub trait Dialect {
@@ -16,7 +16,7 @@ pub trait Dialect {
     fn scheme(&self) -> &'static str;
 
     /// How to open TLS to the server, where it is spoken to in that.
-    fn secure(&self, _r: &mut Request) -> Option<Secure> {
+    fn secure(&self, _r: &mut Request) -> Option<UpstreamTls> {
         None
     }
 
@@ -50,7 +50,7 @@ impl<D: Dialect> Protocol for Plain<D> {
         self.dialect.scheme()
     }
 
-    fn secure(&self, r: &mut Request) -> Option<Secure> {
+    fn secure(&self, r: &mut Request) -> Option<UpstreamTls> {
         self.dialect.secure(r)
     }
 
@@ -87,7 +87,7 @@ impl<D: Dialect> Reader for Plain<D> {
         Ok(Found::Head(answer))
     }
 
-    fn lines(&mut self) -> Vec<Header> {
+    fn lines(&mut self) -> Vec<HeaderLine> {
         self.head.take_lines()
     }
 

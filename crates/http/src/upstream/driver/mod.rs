@@ -25,7 +25,7 @@ use crate::upstream::line::Line;
 use crate::upstream::passing::Passing;
 use crate::upstream::protocol::{Answer, Outgoing, Protocol, Reader};
 use crate::upstream::sticky::{Bound, Sticky};
-use crate::upstream::tls::Secure;
+use crate::upstream::tls::UpstreamTls;
 use crate::upstream::upload::Rest;
 use crate::upstream::url::Url;
 use crate::upstream::{cache, destination};
@@ -157,7 +157,7 @@ struct Run {
     choice: Choice,
     outgoing: Outgoing,
     /// TLS, where the server is spoken to in it.
-    secure: Option<Secure>,
+    secure: Option<UpstreamTls>,
     streams: bool,
     /// The request shares its connection with others.
     shared: bool,
@@ -186,7 +186,7 @@ impl Run {
         passing: &'static Passing,
         target: Target,
         outgoing: Outgoing,
-        secure: Option<Secure>,
+        secure: Option<UpstreamTls>,
         streams: bool,
         shared: bool,
     ) -> Result<Run, Step> {

@@ -1,7 +1,7 @@
 //! Answers of HTTP servers. One over HTTP/2 comes with its head written as HTTP/1 writes it, and without framing.
 
 use weir_proto::http1::{
-    BodyDecoder, Header, Method, Progress, ResponseError, ResponseParser, Version,
+    BodyDecoder, HeadProgress, HeaderLine, Method, ResponseError, ResponseParser, Version,
 };
 use weir_upstream::framing::Framing;
 use weir_upstream::reply::BadReply;
@@ -67,7 +67,7 @@ impl Reader for Answers {
 
     fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
         match self.parser.parse(buf) {
-            Ok(Progress::Done) => {}
+            Ok(HeadProgress::Done) => {}
             Ok(_) => return Ok(Found::More),
             Err(ResponseError::NoStatusLine) => return Ok(self.old_answer(r)),
             Err(error) => return Err(error.reason(buf).into_owned()),
@@ -87,7 +87,7 @@ impl Reader for Answers {
         Ok(self.understood(framing))
     }
 
-    fn lines(&mut self) -> Vec<Header> {
+    fn lines(&mut self) -> Vec<HeaderLine> {
         self.parser.take_head().headers
     }
 

@@ -10,7 +10,7 @@ pub use answer::Answers;
 pub use headers::SetHeaders;
 
 use super::GroupId;
-use super::tls::{Secure, Settings};
+use super::tls::{Settings, UpstreamTls};
 use crate::request::Request;
 use weir_values::Template;
 
@@ -24,7 +24,7 @@ pub enum To {
 }
 
 /// How TLS is opened to the host that a location's URL names.
-pub fn secure(r: &mut Request, tls: &'static Settings) -> Option<Secure> {
+pub fn secure(r: &mut Request, tls: &'static Settings) -> Option<UpstreamTls> {
     let host = r.contexts.upstream.vars.as_ref().map(|vars| vars.host.clone());
     tls.secure(r, &host.unwrap_or_default())
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Instant;
 
-use weir_http2::Peer;
+use weir_http2::PeerState;
 use weir_proto::http2::frame::{self, ErrorCode, Setting};
 use weir_proto::http2::hpack;
 use weir_upstream::{Connection, Limits};
@@ -63,7 +63,7 @@ impl Link {
         let (now, handle) = (connection.started, connection.stream.socket().handle().clone());
         let link = Link {
             connection,
-            shared: weir_http2::Link::new(handle, Peer::default(), frame::MAX_PAYLOAD),
+            shared: weir_http2::Link::new(handle, PeerState::default(), frame::MAX_PAYLOAD),
             announced: window.max(frame::DEFAULT_WINDOW),
             most: Cell::new(MOST),
             last: Cell::new(0),

@@ -17,7 +17,7 @@ use crate::upstream::client::{Waited, wait};
 use crate::upstream::connect::connect;
 use crate::upstream::fault::{CLIENT_GONE, Doing, Fault, operation};
 use crate::upstream::passing::Passing;
-use crate::upstream::tls::Secure;
+use crate::upstream::tls::UpstreamTls;
 
 /// Speaks HTTP/2 on a connection that nobody shares.
 pub fn start(connection: Box<Connection>, limits: Limits, window: u32) -> Rc<Link> {
@@ -32,7 +32,7 @@ pub async fn open(
     r: &mut Request,
     passing: &'static Passing,
     peer: &Arc<Peer>,
-    secure: Option<&Secure>,
+    secure: Option<&UpstreamTls>,
     tag: Tag,
     body: u64,
     shared: Option<(&Rc<Links>, &Limits)>,

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use weir_http2::{Block, Broken, End, Piece, Read, Wrong};
-use weir_proto::http2::frame::{self, ErrorCode, FrameHead, Kind, Setting};
+use weir_http2::{Block, BodyPiece, Broken, FrameHandler, ReadResult, Wrong};
+use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
 use weir_upstream::Failure;
 
@@ -44,7 +44,7 @@ impl Reader {
     }
 }
 
-impl End for Reader {
+impl FrameHandler for Reader {
     type Stream = State;
     type Block = ();
     const PREFACE: &'static [u8] = b"";
@@ -60,20 +60,20 @@ impl End for Reader {
 
     fn begins(&mut self, head: FrameHead) {
         // A server's settings are the first that it sends; one that sends other things has none.
-        if head.kind != Kind::Settings {
+        if head.kind != FrameType::Settings {
             self.link.greeted();
         }
-        if head.kind == Kind::Continuation
+        if head.kind == FrameType::Continuation
             && let Some(stream) = self.link.stream(head.stream)
         {
             stream.count(head.len);
         }
     }
 
-    fn stream(&self, head: FrameHead) -> Read<Option<Rc<State>>> {
+    fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<State>>> {
         let id = head.stream;
         if id == 0 || id.is_multiple_of(2) || id > self.link.last() {
-            let data = if head.kind == Kind::Data { "data " } else { "" };
+            let data = if head.kind == FrameType::Data { "data " } else { "" };
             let text = format!("upstream sent {data}frame for unknown stream {id}");
             return Broken::new(ErrorCode::Protocol, text);
         }
@@ -84,7 +84,7 @@ impl End for Reader {
         Ok(stream)
     }
 
-    fn data(&mut self, head: FrameHead, _len: usize) -> Read<bool> {
+    fn data(&mut self, head: FrameHead, _len: usize) -> ReadResult<bool> {
         let Some(stream) = self.stream(head)? else { return Ok(false) };
         let credit = stream.credit();
         if head.len as i64 > credit {
@@ -104,13 +104,13 @@ impl End for Reader {
         Ok(false)
     }
 
-    fn piece(&mut self, piece: Piece<'_>) {
+    fn piece(&mut self, piece: BodyPiece<'_>) {
         if let Some(stream) = self.link.stream(piece.stream) {
             stream.take_data(piece.data, piece.framed, piece.last);
         }
     }
 
-    fn head(&mut self, head: FrameHead, _depends_on: Option<u32>) -> Read {
+    fn head(&mut self, head: FrameHead, _depends_on: Option<u32>) -> ReadResult {
         self.stream(head).map(|_| ())
     }
 
@@ -140,19 +140,19 @@ impl End for Reader {
         Ok(())
     }
 
-    fn reset(&mut self, head: FrameHead, code: u32) -> Read {
+    fn reset(&mut self, head: FrameHead, code: u32) -> ReadResult {
         if let Some(stream) = self.stream(head)? {
             stream.take_reset(code);
         }
         Ok(())
     }
 
-    fn talk(&mut self, head: FrameHead) -> Read {
-        if head.kind == Kind::Ping && head.has(frame::ACK) {
+    fn talk(&mut self, head: FrameHead) -> ReadResult {
+        if head.kind == FrameType::Ping && head.has(frame::ACK) {
             let text = "upstream sent ping frame with ack flag";
             return Broken::new(ErrorCode::Protocol, text);
         }
-        let said = if head.kind == Kind::Ping { &mut self.pings } else { &mut self.settings };
+        let said = if head.kind == FrameType::Ping { &mut self.pings } else { &mut self.settings };
         *said += 1;
         if *said > IDLE_TALK {
             let text = format!("upstream sent too many {} frames", name(head.kind));
@@ -161,7 +161,7 @@ impl End for Reader {
         Ok(())
     }
 
-    fn setting(&mut self, setting: Setting) -> Read {
+    fn setting(&mut self, setting: Setting) -> ReadResult {
         match setting {
             Setting::MaxConcurrentStreams(most) => self.link.set_most(most),
             Setting::HeaderTableSize(size) if size < USUAL_TABLE => self.link.change_table(),
@@ -176,12 +176,12 @@ impl End for Reader {
         }
     }
 
-    fn misfits(&mut self, head: FrameHead, stream: Option<&State>, by: u32) -> Read {
+    fn misfits(&mut self, head: FrameHead, stream: Option<&State>, by: u32) -> ReadResult {
         const TOO_LARGE: &str = "upstream sent too large window update";
         const ZERO: &str = "upstream sent zero window update";
         let text = if by == 0 { ZERO } else { TOO_LARGE };
         match stream {
-            _ if head.kind == Kind::Settings => {
+            _ if head.kind == FrameType::Settings => {
                 let text = "upstream sent settings frame with too large initial window size";
                 Broken::new(ErrorCode::FlowControl, format!("{text}: {by}"))
             }
@@ -211,7 +211,7 @@ fn told(head: FrameHead, wrong: Wrong) -> Broken {
     let (name, len, id) = (name(head.kind), head.len, head.stream);
     let (code, what) = match wrong {
         Wrong::Large => (ErrorCode::FrameSize, format!("too large http2 frame: {len}")),
-        Wrong::Length if len == 0 && matches!(head.kind, Kind::Data | Kind::Headers) => {
+        Wrong::Length if len == 0 && matches!(head.kind, FrameType::Data | FrameType::Headers) => {
             (ErrorCode::FrameSize, "too short http2 frame".to_owned())
         }
         Wrong::Length => (ErrorCode::FrameSize, format!("{name} frame with invalid length: {len}")),
@@ -243,18 +243,18 @@ fn told(head: FrameHead, wrong: Wrong) -> Broken {
     Broken { code, text: format!("upstream sent {what}"), stream: None }
 }
 
-fn name(kind: Kind) -> &'static str {
+fn name(kind: FrameType) -> &'static str {
     match kind {
-        Kind::Data => "data",
-        Kind::Headers => "headers",
-        Kind::Priority => "priority",
-        Kind::RstStream => "rst stream",
-        Kind::Settings => "settings",
-        Kind::PushPromise => "push promise",
-        Kind::Ping => "ping",
-        Kind::Goaway => "goaway",
-        Kind::WindowUpdate => "window update",
-        Kind::Continuation => "continuation",
-        Kind::Unknown(_) => "unknown",
+        FrameType::Data => "data",
+        FrameType::Headers => "headers",
+        FrameType::Priority => "priority",
+        FrameType::RstStream => "rst stream",
+        FrameType::Settings => "settings",
+        FrameType::PushPromise => "push promise",
+        FrameType::Ping => "ping",
+        FrameType::Goaway => "goaway",
+        FrameType::WindowUpdate => "window update",
+        FrameType::Continuation => "continuation",
+        FrameType::Unknown(_) => "unknown",
     }
 }

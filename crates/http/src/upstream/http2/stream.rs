@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use weir_engine::{Chain, Either, either};
-use weir_http2::{Way, wait, wake};
+use weir_http2::{SendWindow, wait, wake};
 use weir_proto::http2::frame::{self, ErrorCode};
 use weir_upstream::Failure;
 
@@ -60,7 +60,7 @@ pub struct State {
     /// What its request has room for.
     pub room: Room,
     /// What goes.
-    way: Way,
+    way: SendWindow,
     /// What the server may send of the body.
     credit: Cell<i64>,
     /// What it may send again, and does not know of.
@@ -95,7 +95,7 @@ impl State {
         State {
             id,
             room,
-            way: Way::new(link.initial_window(), ended),
+            way: SendWindow::new(link.initial_window(), ended),
             credit: Cell::new(credit),
             owed: Cell::new(0),
             heads: RefCell::default(),
@@ -255,7 +255,7 @@ impl weir_http2::Stream for State {
         &self.link
     }
 
-    fn way(&self) -> &Way {
+    fn way(&self) -> &SendWindow {
         &self.way
     }
 

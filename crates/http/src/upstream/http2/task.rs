@@ -4,7 +4,7 @@ use std::io;
 use std::rc::{Rc, Weak};
 
 use weir_engine::breathe;
-use weir_http2::{Broken, Frames, Pipe, Seen};
+use weir_http2::{Broken, Frames, Pipe, ReaderHistory};
 use weir_proto::http2::frame::{self, ErrorCode};
 use weir_proto::http2::hpack::Decoder;
 use weir_upstream::{Failure, Limits};
@@ -18,7 +18,7 @@ use super::reader::Reader;
 pub fn start(link: &Rc<Link>, links: Option<&Rc<Links>>, limits: Limits) {
     let _ = link.connection.stream.socket().nodelay(true);
     // A table would save the server bytes, and cost memory for each connection.
-    let seen = Seen::nothing(Decoder::with_table(0));
+    let seen = ReaderHistory::nothing(Decoder::with_table(0));
     let task = Task {
         link: link.clone(),
         links: links.map(Rc::downgrade),

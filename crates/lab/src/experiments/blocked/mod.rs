@@ -10,13 +10,13 @@ mod tests;
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{Finding, Table, less};
+use crate::finding::{LabFinding, Table, less};
 use crate::lab::Lab;
 use crate::program::{Family, Subject};
 
-use site::Site;
-use streams::{Asked, Streams};
-use waits::Waits;
+use site::SharedServers;
+use streams::{DiskRequest, Streams};
+use waits::FirstByteWaits;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "blocked",
@@ -50,16 +50,16 @@ const NGINX: &[(&str, &str)] =
 /// A server under one load.
 struct Course {
     subject: String,
-    load: Asked,
+    load: DiskRequest,
     /// While no operation was slow.
     fast: Streams,
     /// While some were.
     slow: Streams,
 }
 
-fn run(lab: &Lab) -> Result<Finding, String> {
-    let mut finding = Finding::default();
-    let site = match Site::new(lab) {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
+    let mut finding = LabFinding::default();
+    let site = match SharedServers::new(lab) {
         Ok(site) => site,
         Err(why) => {
             finding.remark(&format!("Skipped, since FUSE cannot be mounted here: {why}"));
@@ -102,22 +102,22 @@ fn subjects(lab: &Lab) -> Vec<Subject> {
 }
 
 /// The published steps, and the same here.
-fn compare(finding: &mut Finding, courses: &[Course]) {
-    let find = |subject: &str, load: Asked| {
+fn compare(finding: &mut LabFinding, courses: &[Course]) {
+    let find = |subject: &str, load: DiskRequest| {
         let found = courses.iter().find(|course| course.subject == subject && course.load == load);
         found.map(|course| course.slow.all().quantile(0.99))
     };
-    let mut step = |what: &str, published: &str, load: Asked, from: &str, to: &str| {
+    let mut step = |what: &str, published: &str, load: DiskRequest, from: &str, to: &str| {
         let Some((before, after)) = find(from, load).zip(find(to, load)) else { return };
         let times = before / after.max(1e-3);
         let here = format!("{before:.1} ms, then {after:.1}: a factor of {times:.1}");
         finding.beside(what, published, here);
     };
-    step("p99 with threads for reading", "no gain", Asked::Cold, NOTHING, READS);
-    step("p99 with threads for open() too", "a factor of 6", Asked::Cold, READS, OPENS);
-    step("p99 of fills: create and rename too", "not tried", Asked::Fills, OPENS, ALL);
+    step("p99 with threads for reading", "no gain", DiskRequest::Cold, NOTHING, READS);
+    step("p99 with threads for open() too", "a factor of 6", DiskRequest::Cold, READS, OPENS);
+    step("p99 of fills: create and rename too", "not tried", DiskRequest::Fills, OPENS, ALL);
     let blocking =
-        courses.iter().find(|course| course.subject == NOTHING && course.load == Asked::Cold);
+        courses.iter().find(|course| course.subject == NOTHING && course.load == DiskRequest::Cold);
     if let Some((course, blocked)) =
         blocking.and_then(|course| course.slow.blocked.as_ref().map(|b| (course, b)))
     {
@@ -192,9 +192,9 @@ fn loops(courses: &[Course]) -> Table {
     table
 }
 
-fn charts(finding: &mut Finding, courses: &[Course]) {
-    let cold = || courses.iter().filter(|course| course.load == Asked::Cold);
-    let memory: fn(&Course) -> &Waits = |course| &course.slow.memory;
+fn charts(finding: &mut LabFinding, courses: &[Course]) {
+    let cold = || courses.iter().filter(|course| course.load == DiskRequest::Cold);
+    let memory: fn(&Course) -> &FirstByteWaits = |course| &course.slow.memory;
     for (title, stream) in [
         ("Time to first byte of requests that need no disk", memory),
         ("Time to first byte of requests that need the disk", |course| &course.slow.disk),
@@ -227,8 +227,8 @@ fn charts(finding: &mut Finding, courses: &[Course]) {
 /// How many times weir's p99 others have; for weir itself, how many times that of a disk which is never slow.
 fn ratios(courses: &[Course]) -> Table {
     let ratio = |a: f64, b: f64| a / b.max(1e-3);
-    let heads =
-        Asked::ALL.map(|load| ["memory", "disk"].map(|name| format!("{} {name}", load.name())));
+    let heads = DiskRequest::ALL
+        .map(|load| ["memory", "disk"].map(|name| format!("{} {name}", load.name())));
     let heads = heads.as_flattened().iter().map(String::as_str);
     let mut table = Table::new(&std::iter::once("p99, times").chain(heads).collect::<Vec<_>>());
     let weir: Vec<&Course> = courses.iter().filter(|course| course.subject == ALL).collect();
@@ -240,7 +240,8 @@ fn ratios(courses: &[Course]) -> Table {
         own.extend([memory, disk].map(|times| format!("{times:.2}")));
     }
     table.row(&own);
-    for others in courses.chunks(Asked::ALL.len()).filter(|of| of.iter().all(|r| r.subject != ALL))
+    for others in
+        courses.chunks(DiskRequest::ALL.len()).filter(|of| of.iter().all(|r| r.subject != ALL))
     {
         let Some(first) = others.first() else { continue };
         let mut cells = vec![format!("{}: of that of {ALL}", first.subject)];

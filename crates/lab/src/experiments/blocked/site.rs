@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::origin::Origin;
-use super::streams::{self, Asked, Streams};
+use super::streams::{self, DiskRequest, Streams};
 use super::waits::Buckets;
 use super::{Course, ONE_IN};
 use crate::lab::Lab;
-use crate::program::{Family, Setup, Subject};
-use crate::running::Running;
+use crate::program::{Family, ServerSetup, Subject};
+use crate::running::RunningServer;
 use crate::slow_disk::{Delays, Operation, Share, SlowDisk, Spread};
 
 /// How long a slow operation takes.
@@ -20,7 +20,7 @@ const DELAY: Duration = Duration::from_millis(100);
 const HOT: u32 = 20;
 
 /// What all servers share. Fields are dropped in their order.
-pub(crate) struct Site {
+pub(crate) struct SharedServers {
     origin: Origin,
     disk: SlowDisk,
     scratch: Scratch,
@@ -39,9 +39,9 @@ impl Drop for Scratch {
     }
 }
 
-impl Site {
+impl SharedServers {
     /// Mounts the disk and starts the origin. The error says why there is no disk.
-    pub(crate) fn new(lab: &Lab) -> Result<Site, String> {
+    pub(crate) fn new(lab: &Lab) -> Result<SharedServers, String> {
         lab.step("mounting a slow disk");
         let name = format!("weir-lab-disk-{}", std::process::id());
         let scratch = Scratch(std::env::temp_dir().join(name));
@@ -59,20 +59,20 @@ impl Site {
         let disk = SlowDisk::mount(&source, &mount, delays).map_err(|e| e.to_string())?;
         disk.set_slow(false);
         let origin = Origin::start().map_err(|e| format!("no origin: {e}"))?;
-        Ok(Site { origin, disk, scratch, fresh: Cell::new(1_000_000), next: Cell::new(0) })
+        Ok(SharedServers { origin, disk, scratch, fresh: Cell::new(1_000_000), next: Cell::new(0) })
     }
 
     /// A server under all loads, each without slow operations first.
     pub(crate) fn measure(&self, lab: &Lab, subject: &Subject) -> Result<Vec<Course>, String> {
         lab.step(&format!("{}: starting", subject.label));
-        let server = Running::start(subject, &self.setup(subject))?;
+        let server = RunningServer::start(subject, &self.setup(subject))?;
         let objects = lab.size(5_500, 200);
-        for load in [Asked::Cold, Asked::Hot, Asked::Checks] {
+        for load in [DiskRequest::Cold, DiskRequest::Hot, DiskRequest::Checks] {
             lab.step(&format!("{}: storing {}", subject.label, load.name()));
             streams::fetch(lab, server.address(), &self.paths(load, objects, 0))?;
         }
         let mut courses = Vec::new();
-        for load in Asked::ALL {
+        for load in DiskRequest::ALL {
             let fast = self.both(lab, subject, &server, load, objects)?;
             self.disk.set_slow(true);
             let slow = self.both(lab, subject, &server, load, objects);
@@ -86,8 +86,8 @@ impl Site {
         &self,
         lab: &Lab,
         subject: &Subject,
-        server: &Running,
-        load: Asked,
+        server: &RunningServer,
+        load: DiskRequest,
         objects: u32,
     ) -> Result<Streams, String> {
         let how = if self.disk.is_slow() { "slow" } else { "fast" };
@@ -104,27 +104,27 @@ impl Site {
     }
 
     /// What a load asks for. `fresh` is how many it needs of those that nobody has asked for, or not of late.
-    fn paths(&self, load: Asked, objects: u32, fresh: u32) -> Vec<String> {
+    fn paths(&self, load: DiskRequest, objects: u32, fresh: u32) -> Vec<String> {
         let named = |prefix: &str, numbers: std::ops::Range<u32>| {
             numbers.map(|n| format!("/{prefix}/{n}")).collect::<Vec<_>>()
         };
         match load {
             // Where the run before ended: what that one left in memory is of no use. Neighbours in time are no
             // neighbours by name; 7919 is a prime.
-            Asked::Cold => {
+            DiskRequest::Cold => {
                 let first = self.next.replace((self.next.get() + fresh) % objects);
                 (first..first + objects).map(|n| format!("/o/{}", n * 7919 % objects)).collect()
             }
-            Asked::Hot => named("hot", 0..HOT),
-            Asked::Checks => named("checked", 0..objects / 14),
-            Asked::Fills => {
+            DiskRequest::Hot => named("hot", 0..HOT),
+            DiskRequest::Checks => named("checked", 0..objects / 14),
+            DiskRequest::Fills => {
                 let first = self.fresh.replace(self.fresh.get() + fresh);
                 named("o", first..first + fresh.max(1))
             }
         }
     }
 
-    fn setup(&self, subject: &Subject) -> Setup {
+    fn setup(&self, subject: &Subject) -> ServerSetup {
         let family = subject.program.family;
         let store = if family == Family::Weir { "weir" } else { "nginx" };
         let store = self.scratch.0.join("mount").join(store);
@@ -153,12 +153,12 @@ impl Site {
                 proxy_cache_revalidate on;
             }}"
         );
-        Setup { processes: 2, http, server, ..Setup::default() }
+        ServerSetup { processes: 2, http, server, ..ServerSetup::default() }
     }
 }
 
 /// What the loops say so far of how long events waited for them.
-fn blocked(subject: &Subject, server: &Running) -> Option<Buckets> {
+fn blocked(subject: &Subject, server: &RunningServer) -> Option<Buckets> {
     if subject.program.family != Family::Weir {
         return None;
     }

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weir_bench::{Closing, Pace, Plan, Tally, Url};
+use weir_bench::{Closing, LoadPlan, Pace, Tally, Url};
 
 use super::RATE;
-use super::waits::{Buckets, Waits};
+use super::waits::{Buckets, FirstByteWaits};
 use crate::lab::Lab;
 
 /// Connections of a stream: enough for all requests that come while a loop stands still.
@@ -14,7 +14,7 @@ const CONNECTIONS: usize = 128;
 
 /// What the disk stream asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum DiskRequest {
     /// Each of all objects in turn.
     Cold,
     /// A few objects again and again.
@@ -25,23 +25,24 @@ pub(crate) enum Asked {
     Checks,
 }
 
-impl Asked {
-    pub(crate) const ALL: [Asked; 4] = [Asked::Cold, Asked::Hot, Asked::Fills, Asked::Checks];
+impl DiskRequest {
+    pub(crate) const ALL: [DiskRequest; 4] =
+        [DiskRequest::Cold, DiskRequest::Hot, DiskRequest::Fills, DiskRequest::Checks];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Asked::Cold => "cold",
-            Asked::Hot => "hot",
-            Asked::Fills => "fills",
-            Asked::Checks => "checks",
+            DiskRequest::Cold => "cold",
+            DiskRequest::Hot => "hot",
+            DiskRequest::Fills => "fills",
+            DiskRequest::Checks => "checks",
         }
     }
 
     /// How long it lasts. What no operation delays is soon known.
     pub(crate) fn time(self, lab: &Lab, is_slow: bool) -> Duration {
         let millis = match (self, is_slow) {
-            (Asked::Cold, true) => lab.size(7000, 400),
-            (Asked::Cold, false) => lab.size(3000, 400),
+            (DiskRequest::Cold, true) => lab.size(7000, 400),
+            (DiskRequest::Cold, false) => lab.size(3000, 400),
             (_, true) => lab.size(2500, 200),
             (_, false) => lab.size(1200, 200),
         };
@@ -51,8 +52,8 @@ impl Asked {
 
 /// What both streams saw.
 pub(crate) struct Streams {
-    pub(crate) memory: Waits,
-    pub(crate) disk: Waits,
+    pub(crate) memory: FirstByteWaits,
+    pub(crate) disk: FirstByteWaits,
     /// Operations that were slow meanwhile.
     pub(crate) delayed: u64,
     /// What the loops say, if they do.
@@ -61,7 +62,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// The requests of both.
-    pub(crate) fn all(&self) -> Waits {
+    pub(crate) fn all(&self) -> FirstByteWaits {
         self.memory.with(&self.disk)
     }
 }
@@ -72,7 +73,7 @@ pub(crate) fn run(
     server: SocketAddr,
     paths: &[String],
     time: Duration,
-) -> Result<(Waits, Waits), String> {
+) -> Result<(FirstByteWaits, FirstByteWaits), String> {
     let plan = |paths: &[String]| {
         let mut plan = plan(server, paths)?;
         (plan.pace, plan.duration) = (Pace::Open { rate: RATE }, Some(time));
@@ -83,7 +84,7 @@ pub(crate) fn run(
         let memory = scope.spawn(|| weir_bench::run(&memory, &mut ()).map(|run| run.tally));
         let disk = lab.run(&disk, &mut |_| {})?.tally;
         let memory = memory.join().map_err(|_| "the memory stream broke off".to_owned())?;
-        Ok((Waits::new(memory.map_err(|e| e.to_string())?), Waits::new(disk)))
+        Ok((FirstByteWaits::new(memory.map_err(|e| e.to_string())?), FirstByteWaits::new(disk)))
     })
 }
 
@@ -94,10 +95,10 @@ pub(crate) fn fetch(lab: &Lab, server: SocketAddr, paths: &[String]) -> Result<T
     Ok(lab.run(&plan, &mut |_| {})?.tally)
 }
 
-fn plan(server: SocketAddr, paths: &[String]) -> Result<Plan, String> {
+fn plan(server: SocketAddr, paths: &[String]) -> Result<LoadPlan, String> {
     let url = |path: &String| Url::parse(&format!("http://a.a{path}")).map_err(|e| e.to_string());
     let urls: Vec<Url> = paths.iter().map(url).collect::<Result<_, _>>()?;
-    let mut plan = Plan::get(&urls, Some(&server.into())).map_err(|e| e.to_string())?;
+    let mut plan = LoadPlan::get(&urls, Some(&server.into())).map_err(|e| e.to_string())?;
     (plan.connections, plan.closing) = (CONNECTIONS, Closing::Never);
     plan.timeout = Duration::from_secs(10);
     Ok(plan)

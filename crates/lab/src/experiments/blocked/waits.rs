@@ -4,17 +4,17 @@ use weir_bench::Tally;
 
 /// How long the requests of a stream waited for the first byte.
 #[derive(Clone)]
-pub(crate) struct Waits {
+pub(crate) struct FirstByteWaits {
     tally: Tally,
     /// Requests without an answer, or with another one than 200.
     pub(crate) bad: u64,
 }
 
-impl Waits {
-    pub(crate) fn new(tally: Tally) -> Waits {
+impl FirstByteWaits {
+    pub(crate) fn new(tally: Tally) -> FirstByteWaits {
         let other: u64 =
             tally.statuses.iter().filter(|(code, _)| **code != 200).map(|(_, n)| n).sum();
-        Waits { bad: tally.errors() + other, tally }
+        FirstByteWaits { bad: tally.errors() + other, tally }
     }
 
     /// The time in milliseconds within which this share of the requests had it.
@@ -30,11 +30,11 @@ impl Waits {
     }
 
     /// Both streams' requests.
-    pub(crate) fn with(&self, other: &Waits) -> Waits {
+    pub(crate) fn with(&self, other: &FirstByteWaits) -> FirstByteWaits {
         let mut tally = self.tally.clone();
         // All have the same bounds.
         let _ = tally.first_byte.add(&other.tally.first_byte);
-        Waits { tally, bad: self.bad + other.bad }
+        FirstByteWaits { tally, bad: self.bad + other.bad }
     }
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use weir_bench::{Closing, Pace};
 
-use self::model::Way;
+use self::model::RequestRouting;
 use super::Experiment;
 use crate::chart::Chart;
-use crate::finding::{Finding, Table, less};
+use crate::finding::{LabFinding, Table, less};
 use crate::lab::{Lab, Traffic};
-use crate::program::{Family, Setup, Subject, Work};
-use crate::running::Running;
+use crate::program::{Family, HandlerWork, ServerSetup, Subject};
+use crate::running::RunningServer;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "requests",
@@ -36,10 +36,10 @@ const LOADS: [f64; 3] = [0.30, 0.60, 0.75];
 /// Between two connections, so that each comes to a loop that sleeps.
 const APART: Duration = Duration::from_millis(2);
 
-fn run(lab: &Lab) -> Result<Finding, String> {
+fn run(lab: &Lab) -> Result<LabFinding, String> {
     let weir = lab.weir()?;
     let time = lab.size(Duration::from_secs(10), Duration::from_millis(500));
-    let mut finding = Finding::default();
+    let mut finding = LabFinding::default();
     let mut table = Table::new(&[
         "",
         "load",
@@ -52,7 +52,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         "in vain",
     ]);
     let (mut at_sixty, mut outcomes) = (Vec::new(), Vec::new());
-    let mut subjects: Vec<(Subject, Setup)> = Vec::new();
+    let mut subjects: Vec<(Subject, ServerSetup)> = Vec::new();
     for (label, events) in
         [("taken over", "request_balance on;"), ("pinned", "request_balance off;")]
     {
@@ -66,7 +66,7 @@ fn run(lab: &Lab) -> Result<Finding, String> {
         let label = subject.label.as_str();
         for load in LOADS {
             lab.step(&format!("{label}, {:.0} %", 100.0 * load));
-            let server = Running::start(subject, setup)?;
+            let server = RunningServer::start(subject, setup)?;
             let outcome = lab.load(&server, &open(load, time), &mut |_| {})?;
             let count = |name: &str| match subject.program.family {
                 Family::Weir => server.counter(name).unwrap_or_default().to_string(),
@@ -114,16 +114,23 @@ fn run(lab: &Lab) -> Result<Finding, String> {
     Ok(finding)
 }
 
-const WORK: Option<Work> = Some(Work::Either(SHORT, LONG, LONG_ONES / 100.0));
+const WORK: Option<HandlerWork> = Some(HandlerWork::Either(SHORT, LONG, LONG_ONES / 100.0));
 
-fn setup(events: &'static str) -> Setup {
+fn setup(events: &'static str) -> ServerSetup {
     let server = "location = /status { weir_status; }".to_owned();
-    Setup { processes: 1, threads: LOOPS, work: WORK, events, server, ..Setup::default() }
+    ServerSetup {
+        processes: 1,
+        threads: LOOPS,
+        work: WORK,
+        events,
+        server,
+        ..ServerSetup::default()
+    }
 }
 
 /// As many workers as weir has loops.
-fn setup_of_others() -> Setup {
-    Setup { processes: LOOPS, work: WORK, ..Setup::default() }
+fn setup_of_others() -> ServerSetup {
+    ServerSetup { processes: LOOPS, work: WORK, ..ServerSetup::default() }
 }
 
 /// Requests a second that are so much of what the loops can do.
@@ -144,11 +151,11 @@ fn open(load: f64, time: Duration) -> Traffic {
 /// Rows of the model's ways: for the chart, what they come to at 60 %.
 fn beside_the_model(
     lab: &Lab,
-    finding: &mut Finding,
+    finding: &mut LabFinding,
     table: &mut Table,
 ) -> Vec<(&'static str, [f64; 5])> {
     let mut at_sixty = Vec::new();
-    for (way, label) in Way::ALL {
+    for (way, label) in RequestRouting::ALL {
         for load in LOADS {
             lab.step(&format!("{label}, {:.0} %", 100.0 * load));
             let seen = model::run(way, rate(load), lab.size(300_000, 20_000));
@@ -171,7 +178,7 @@ fn beside_the_model(
 }
 
 /// The times at 60 %, with and without.
-fn compare(finding: &mut Finding, at_sixty: &[[f64; 4]]) {
+fn compare(finding: &mut LabFinding, at_sixty: &[[f64; 4]]) {
     let [[_, on90, on99, _], [_, off90, off99, _], ..] = at_sixty else { return };
     let line =
         |on: &f64, off: &f64| format!("{off:.1} -> {on:.1}: {:.1} times less", off / on.max(1e-9));

@@ -14,7 +14,7 @@ use super::{CONNECTIONS, LONG, LONG_ONES, LOOPS, SHORT};
 
 /// Who serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum RequestRouting {
     /// The loop that has its connection, sooner or later.
     Pinned,
     /// A loop that has nothing to do takes the connection.
@@ -23,24 +23,24 @@ pub(super) enum Way {
     OneQueue,
 }
 
-impl Way {
+impl RequestRouting {
     /// All, as tables name them.
-    pub(super) const ALL: [(Way, &'static str); 3] = [
-        (Way::TakenOver, "the model, taken over"),
-        (Way::Pinned, "the model, pinned"),
-        (Way::OneQueue, "the model, one queue of requests"),
+    pub(super) const ALL: [(RequestRouting, &'static str); 3] = [
+        (RequestRouting::TakenOver, "the model, taken over"),
+        (RequestRouting::Pinned, "the model, pinned"),
+        (RequestRouting::OneQueue, "the model, one queue of requests"),
     ];
 }
 
 /// What was seen.
-pub(super) struct Seen {
+pub(super) struct ModelResult {
     /// In ms, in their order.
     times: Vec<f64>,
     /// Connections that another loop took.
     pub(super) taken: u64,
 }
 
-impl Seen {
+impl ModelResult {
     /// Milliseconds that so many of a hundred requests did not exceed.
     pub(super) fn percentile(&self, percent: f64) -> f64 {
         let at = (self.times.len() as f64 * percent / 100.0) as usize;
@@ -49,32 +49,32 @@ impl Seen {
 }
 
 /// So many requests, so many of them a second.
-pub(super) fn run(way: Way, rate: f64, requests: u64) -> Seen {
-    let mut model = Model::new(way);
+pub(super) fn run(way: RequestRouting, rate: f64, requests: u64) -> ModelResult {
+    let mut model = QueueModel::new(way);
     let apart = Duration::from_secs_f64(1.0 / rate);
-    model.schedule(Duration::ZERO, Event::Arrival);
+    model.schedule(Duration::ZERO, ModelEvent::Arrival);
     while let Some(Reverse((at, _, event))) = model.events.pop() {
         model.now = at;
         match event {
-            Event::Arrival => {
+            ModelEvent::Arrival => {
                 model.waiting.push_back(at);
                 model.admit();
                 model.arrived += 1;
                 if model.arrived < requests {
-                    model.schedule(at + apart, Event::Arrival);
+                    model.schedule(at + apart, ModelEvent::Arrival);
                 }
             }
-            Event::Done(i) => model.done(i),
-            Event::Watch => model.timer_fired(),
+            ModelEvent::Done(i) => model.done(i),
+            ModelEvent::Watch => model.timer_fired(),
         }
     }
     let mut times = model.times;
     times.sort_by(f64::total_cmp);
-    Seen { times, taken: model.taken }
+    ModelResult { times, taken: model.taken }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum ModelEvent {
     Arrival,
     /// The handler that a loop is in ends.
     Done(usize),
@@ -83,7 +83,7 @@ enum Event {
 }
 
 #[derive(Default)]
-struct Loop {
+struct ModelLoop {
     /// The kernel's list of what is ready for it.
     ready: VecDeque<usize>,
     /// What it has fetched from there.
@@ -94,21 +94,21 @@ struct Loop {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Connection {
+struct ModelConnection {
     owner: usize,
     /// When its request should have begun.
     began: Duration,
 }
 
-struct Model {
-    way: Way,
+struct QueueModel {
+    way: RequestRouting,
     now: Duration,
-    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    events: BinaryHeap<Reverse<(Duration, u64, ModelEvent)>>,
     serial: u64,
     arrived: u64,
     random: u64,
-    loops: Vec<Loop>,
-    connections: Vec<Connection>,
+    loops: Vec<ModelLoop>,
+    connections: Vec<ModelConnection>,
     /// Connections that have no request, and requests that have no connection.
     free: VecDeque<usize>,
     waiting: VecDeque<Duration>,
@@ -120,17 +120,17 @@ struct Model {
     taken: u64,
 }
 
-impl Model {
-    fn new(way: Way) -> Model {
-        let connection = |n| Connection { owner: n % LOOPS, ..Connection::default() };
-        Model {
+impl QueueModel {
+    fn new(way: RequestRouting) -> QueueModel {
+        let connection = |n| ModelConnection { owner: n % LOOPS, ..ModelConnection::default() };
+        QueueModel {
             way,
             now: Duration::ZERO,
             events: BinaryHeap::new(),
             serial: 0,
             arrived: 0,
             random: 0x9e37_79b9_7f4a_7c15,
-            loops: (0..LOOPS).map(|_| Loop::default()).collect(),
+            loops: (0..LOOPS).map(|_| ModelLoop::default()).collect(),
             connections: (0..CONNECTIONS).map(connection).collect(),
             free: (0..CONNECTIONS).collect(),
             waiting: VecDeque::new(),
@@ -142,7 +142,7 @@ impl Model {
         }
     }
 
-    fn schedule(&mut self, at: Duration, event: Event) {
+    fn schedule(&mut self, at: Duration, event: ModelEvent) {
         self.serial += 1;
         self.events.push(Reverse((at, self.serial, event)));
     }
@@ -159,11 +159,11 @@ impl Model {
 
     fn arrive(&mut self, connection: usize) {
         let i = match self.way {
-            Way::OneQueue => {
+            RequestRouting::OneQueue => {
                 self.queue.push_back(connection);
                 self.loops.iter().position(|l| l.turn.is_none())
             }
-            Way::Pinned | Way::TakenOver => {
+            RequestRouting::Pinned | RequestRouting::TakenOver => {
                 let owner = self.connections[connection].owner;
                 self.loops[owner].ready.push_back(connection);
                 Some(owner)
@@ -177,14 +177,14 @@ impl Model {
     /// The loop looks what is there for it, and sleeps if there is nothing.
     fn turn(&mut self, i: usize) {
         let fetched = match self.way {
-            Way::OneQueue => self.queue.pop_front().into_iter().collect(),
-            Way::Pinned | Way::TakenOver => {
+            RequestRouting::OneQueue => self.queue.pop_front().into_iter().collect(),
+            RequestRouting::Pinned | RequestRouting::TakenOver => {
                 let ready = &mut self.loops[i].ready;
                 ready.drain(..ready.len().min(StealGroup::MIN_EVENTS)).collect()
             }
         };
         self.loops[i].batch = fetched;
-        if self.loops[i].batch.is_empty() && self.way == Way::TakenOver {
+        if self.loops[i].batch.is_empty() && self.way == RequestRouting::TakenOver {
             let taken = self.look(i);
             self.loops[i].batch.extend(taken);
         }
@@ -214,7 +214,7 @@ impl Model {
         let Some(connection) = self.loops[i].batch.pop_front() else { return self.turn(i) };
         self.loops[i].serves = connection;
         let work = if self.draw() < LONG_ONES / 100.0 { LONG } else { SHORT };
-        self.schedule(self.now + work, Event::Done(i));
+        self.schedule(self.now + work, ModelEvent::Done(i));
     }
 
     fn done(&mut self, i: usize) {
@@ -228,9 +228,9 @@ impl Model {
 
     /// Somebody works, so somebody is to watch.
     fn watch(&mut self) {
-        if self.way == Way::TakenOver && !self.watched {
+        if self.way == RequestRouting::TakenOver && !self.watched {
             self.watched = true;
-            self.schedule(self.now + self.after, Event::Watch);
+            self.schedule(self.now + self.after, ModelEvent::Watch);
         }
     }
 
@@ -257,7 +257,7 @@ impl Model {
     }
 }
 
-impl Loop {
+impl ModelLoop {
     fn is_stalled(&self, now: Duration) -> bool {
         self.turn.is_some_and(|since| now - since > StealGroup::STALLED)
     }
@@ -272,7 +272,11 @@ mod tests {
     fn the_model_knows_the_sketch() {
         let rate = 0.6 * LOOPS as f64 / 1.49e-3;
         let seen = |way| run(way, rate, 60_000);
-        let (pinned, taken, one) = (seen(Way::Pinned), seen(Way::TakenOver), seen(Way::OneQueue));
+        let (pinned, taken, one) = (
+            seen(RequestRouting::Pinned),
+            seen(RequestRouting::TakenOver),
+            seen(RequestRouting::OneQueue),
+        );
         let all =
             [&pinned, &taken, &one].map(|seen| [50.0, 90.0, 99.0].map(|p| seen.percentile(p)));
         let [[_, pinned90, pinned99], [_, taken90, taken99], [_, one90, one99]] = all;

@@ -7,7 +7,7 @@ use weir_balance::model::{Client, World};
 
 use super::{kinds, quantile};
 use crate::chart::{Chart, Scale};
-use crate::finding::{Finding, Table, less};
+use crate::finding::{LabFinding, Table, less};
 use crate::lab::Lab;
 
 /// How long a request blocks its worker.
@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_millis(500);
 const REQUESTS: usize = 100;
 
 /// What each policy comes to with these numbers of workers.
-pub(super) fn tables(lab: &Lab, sizes: &[usize], finding: &mut Finding) {
+pub(super) fn tables(lab: &Lab, sizes: &[usize], finding: &mut LabFinding) {
     let mut tails: Vec<(&str, Vec<f64>)> = kinds().map(|(label, _)| (label, Vec::new())).collect();
     for &workers in sizes {
         let p99 = tables_for(lab, workers, finding);
@@ -55,7 +55,7 @@ pub(super) fn tables(lab: &Lab, sizes: &[usize], finding: &mut Finding) {
 }
 
 /// The table for so many workers; returns the p99 under the heavy tail of each policy.
-fn tables_for(lab: &Lab, workers: usize, finding: &mut Finding) -> Vec<f64> {
+fn tables_for(lab: &Lab, workers: usize, finding: &mut LabFinding) -> Vec<f64> {
     finding.remark(&format!("The model alone, {workers} workers:"));
     let heads = [
         "",
@@ -102,7 +102,7 @@ fn tables_for(lab: &Lab, workers: usize, finding: &mut Finding) -> Vec<f64> {
     tails
 }
 
-pub(super) fn explain(finding: &mut Finding) {
+pub(super) fn explain(finding: &mut LabFinding) {
     finding.remark(
         "Overload: 16 clients for each worker in a closed loop, a connection for each request, 2 ms of work. Kept: three connections \
          per worker that stay. Heavy tail: requests come at random and keep 70 % of the workers busy, a \

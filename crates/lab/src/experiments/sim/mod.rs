@@ -8,7 +8,7 @@ use weir_balance::AcceptPolicy;
 use weir_balance::model::World;
 
 use super::{Experiment, POLICIES};
-use crate::finding::Finding;
+use crate::finding::LabFinding;
 use crate::lab::Lab;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -23,8 +23,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// The model beside this machine, and then alone for so many workers.
-pub(crate) fn study(lab: &Lab, sizes: &[usize]) -> Result<Finding, String> {
-    let mut finding = Finding::default();
+pub(crate) fn study(lab: &Lab, sizes: &[usize]) -> Result<LabFinding, String> {
+    let mut finding = LabFinding::default();
     if lab.weir().is_ok() {
         beside::tables(lab, &mut finding)?;
     }

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use crate::http1::{
-    ComposeError, Composer, Draft, HeadError, HeadLimits, HeaderId, Method, RequestParser, Version,
+    ComposeError, Composer, HeadDraft, HeadError, HeadLimits, HeaderId, Method, RequestParser,
+    Version,
 };
 
 const USUAL: [(&str, &str); 4] = [
@@ -26,7 +27,7 @@ fn compose<N: AsRef<[u8]>, V: AsRef<[u8]>>(
 ) -> Composed {
     let (mut parser, mut buf) = (RequestParser::new(), Vec::new());
     let limits = &HeadLimits::default();
-    let mut draft = Draft { limits, parser: &mut parser, buf: &mut buf };
+    let mut draft = HeadDraft { limits, parser: &mut parser, buf: &mut buf };
     for (name, value) in fields {
         composer.field(name.as_ref(), value.as_ref(), &mut draft);
     }

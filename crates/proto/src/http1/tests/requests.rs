@@ -7,7 +7,7 @@ use crate::uri;
 fn parse_with(text: &[u8], limits: &HeadLimits) -> Result<RequestHead, HeadError> {
     let mut parser = RequestParser::new();
     match parser.parse(text, limits)? {
-        Progress::Done => Ok(parser.take_head()),
+        HeadProgress::Done => Ok(parser.take_head()),
         other => panic!("{other:?} for {:?}", String::from_utf8_lossy(text)),
     }
 }
@@ -81,7 +81,7 @@ fn blank_lines_before_the_request_are_skipped() {
 fn any_number_of_blank_lines_is_taken() {
     let mut parser = RequestParser::new();
     let blank = b"\r\n".repeat(50_000);
-    assert_eq!(parser.parse(&blank, &HeadLimits::default()), Ok(Progress::More));
+    assert_eq!(parser.parse(&blank, &HeadLimits::default()), Ok(HeadProgress::More));
     assert!(parser.blank());
 }
 
@@ -228,7 +228,7 @@ fn connect() {
 fn headers(lines: &str) -> Result<Vec<(String, String)>, HeadError> {
     let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n");
     let head = parse(&text)?;
-    let pair = |h: &Header| (of(h.name, &text).to_owned(), of(h.value, &text).to_owned());
+    let pair = |h: &HeaderLine| (of(h.name, &text).to_owned(), of(h.value, &text).to_owned());
     Ok(head.headers.iter().skip(1).map(pair).collect())
 }
 
@@ -365,12 +365,15 @@ fn the_connection_header() {
     let connection = |lines: &str| {
         parse(&format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n\r\n")).unwrap().connection
     };
-    assert_eq!(connection("A: b"), Connection::Unspecified);
-    assert_eq!(connection("Connection: Close"), Connection::Close);
-    assert_eq!(connection("Connection: a, Keep-Alive"), Connection::KeepAlive);
-    assert_eq!(connection("Connection: keep-alive, close"), Connection::Close);
-    assert_eq!(connection("Connection: close\r\nConnection: keep-alive"), Connection::KeepAlive);
-    assert_eq!(connection("Connection: close\r\nConnection: upgrade"), Connection::Close);
+    assert_eq!(connection("A: b"), ConnectionHeader::Unspecified);
+    assert_eq!(connection("Connection: Close"), ConnectionHeader::Close);
+    assert_eq!(connection("Connection: a, Keep-Alive"), ConnectionHeader::KeepAlive);
+    assert_eq!(connection("Connection: keep-alive, close"), ConnectionHeader::Close);
+    assert_eq!(
+        connection("Connection: close\r\nConnection: keep-alive"),
+        ConnectionHeader::KeepAlive
+    );
+    assert_eq!(connection("Connection: close\r\nConnection: upgrade"), ConnectionHeader::Close);
 }
 
 const SMALL: HeadLimits = HeadLimits {
@@ -387,7 +390,7 @@ const SMALL: HeadLimits = HeadLimits {
 
 /// What a request of a line of `line` bytes and header lines of `headers` bytes comes to; all
 /// sizes with their line ends.
-fn sized(line: usize, headers: &[usize]) -> Result<Progress, HeadError> {
+fn sized(line: usize, headers: &[usize]) -> Result<HeadProgress, HeadError> {
     let mut text = format!("GET /{} HTTP/1.0\r\n", "a".repeat(line - 16));
     assert_eq!(text.len(), line);
     for &size in headers {
@@ -399,10 +402,10 @@ fn sized(line: usize, headers: &[usize]) -> Result<Progress, HeadError> {
 
 #[test]
 fn lines_must_fit_a_buffer() {
-    assert_eq!(sized(20, &[]), Ok(Progress::Done));
-    assert_eq!(sized(64, &[]), Ok(Progress::Done));
+    assert_eq!(sized(20, &[]), Ok(HeadProgress::Done));
+    assert_eq!(sized(64, &[]), Ok(HeadProgress::Done));
     assert_eq!(sized(65, &[]), Err(HeadError::TooLongUri));
-    assert_eq!(sized(20, &[64, 40]), Ok(Progress::Done));
+    assert_eq!(sized(20, &[64, 40]), Ok(HeadProgress::Done));
     let error = sized(20, &[65]).unwrap_err();
     assert!(matches!(error, HeadError::TooLongHeader { line } if line.len() == 64));
     assert_eq!((error.status(), error.lingers()), (494, true));
@@ -412,9 +415,9 @@ fn lines_must_fit_a_buffer() {
 #[test]
 fn heads_must_fit_all_buffers() {
     // 32 bytes are filled by the line, two buffers of 64 by headers, and the empty line is left
-    assert_eq!(sized(32, &[64, 62]), Ok(Progress::Done));
+    assert_eq!(sized(32, &[64, 62]), Ok(HeadProgress::Done));
     assert!(matches!(sized(32, &[64, 64]), Err(HeadError::TooLongHeader { .. })));
-    assert_eq!(sized(20, &[20, 20, 20]), Ok(Progress::Done));
+    assert_eq!(sized(20, &[20, 20, 20]), Ok(HeadProgress::Done));
     assert_eq!(sized(20, &[20, 20, 20, 20]), Err(HeadError::TooManyHeaders));
 }
 
@@ -422,7 +425,7 @@ fn heads_must_fit_all_buffers() {
 fn a_full_buffer_is_refused_without_another_byte() {
     let mut parser = RequestParser::new();
     let text = format!("GET /{}", "a".repeat(59));
-    assert_eq!(parser.parse(&text.as_bytes()[..63], &SMALL), Ok(Progress::More));
+    assert_eq!(parser.parse(&text.as_bytes()[..63], &SMALL), Ok(HeadProgress::More));
     assert_eq!(parser.parse(text.as_bytes(), &SMALL), Err(HeadError::TooLongUri));
     assert_eq!(parser.logged_line(text.as_bytes()), text.as_bytes());
 }
@@ -431,10 +434,10 @@ fn a_full_buffer_is_refused_without_another_byte() {
 fn the_line_is_known_before_the_head() {
     let text = b"GET /a HTTP/1.1\r\nHo";
     let mut parser = RequestParser::new();
-    assert_eq!(parser.parse(&text[..10], &HeadLimits::default()), Ok(Progress::More));
+    assert_eq!(parser.parse(&text[..10], &HeadLimits::default()), Ok(HeadProgress::More));
     assert!(!parser.line_parsed());
     assert_eq!(parser.logged_line(&text[..10]), b"GET /a HTT");
-    assert_eq!(parser.parse(text, &HeadLimits::default()), Ok(Progress::More));
+    assert_eq!(parser.parse(text, &HeadLimits::default()), Ok(HeadProgress::More));
     assert!(parser.line_parsed() && !parser.blank());
     assert_eq!(parser.logged_line(text), b"GET /a HTTP/1.1");
 }
@@ -444,10 +447,10 @@ fn another_server_may_have_other_limits() {
     let text = b"GET / HTTP/1.1\r\nA_B: 1\r\nHost: a\r\nA_C: 2\r\n\r\n";
     let pausing = HeadLimits { pause_at_server: true, ..HeadLimits::default() };
     let mut parser = RequestParser::new();
-    assert_eq!(parser.parse(text, &pausing), Ok(Progress::Server));
+    assert_eq!(parser.parse(text, &pausing), Ok(HeadProgress::Server));
     assert_eq!(parser.head().server.unwrap().of(text), b"a");
     let other = HeadLimits { underscores: true, ..HeadLimits::default() };
-    assert_eq!(parser.parse(text, &other), Ok(Progress::Done));
+    assert_eq!(parser.parse(text, &other), Ok(HeadProgress::Done));
     assert_eq!(parser.head().headers.len(), 2);
 }
 
@@ -458,7 +461,7 @@ fn a_parser_is_reused() {
     parser.parse(first, &HeadLimits::default()).unwrap();
     parser.renew();
     let second = b"GET / HTTP/1.0\r\n\r\n";
-    assert_eq!(parser.parse(second, &HeadLimits::default()), Ok(Progress::Done));
+    assert_eq!(parser.parse(second, &HeadLimits::default()), Ok(HeadProgress::Done));
     let head = parser.head();
     assert!(head.headers.is_empty() && head.dropped.is_empty() && head.args.is_none());
     assert!(head.content_length.is_none() && head.server.is_none() && !head.quoted);
@@ -468,10 +471,10 @@ fn a_parser_is_reused() {
 /// Everything that a parser says about a request given in pieces.
 fn outcome(text: &[u8], pieces: impl Iterator<Item = usize>, limits: &HeadLimits) -> String {
     let mut parser = RequestParser::new();
-    let mut result = Ok(Progress::More);
+    let mut result = Ok(HeadProgress::More);
     for end in pieces.chain([text.len()]) {
         result = parser.parse(&text[..end], limits);
-        if result != Ok(Progress::More) {
+        if result != Ok(HeadProgress::More) {
             break;
         }
     }

@@ -5,7 +5,7 @@ use crate::http1::*;
 fn parse(text: &str) -> Result<ResponseHead, ResponseError> {
     let mut parser = ResponseParser::new();
     match parser.parse(text.as_bytes())? {
-        Progress::Done => Ok(parser.take_head()),
+        HeadProgress::Done => Ok(parser.take_head()),
         other => panic!("{other:?} for {text:?}"),
     }
 }
@@ -96,7 +96,7 @@ proptest! {
         let whole = parser.parse(all);
         let mut pieces = ResponseParser::new();
         let mut result = pieces.parse(&all[..at.index(all.len() + 1)]);
-        if result == Ok(Progress::More) {
+        if result == Ok(HeadProgress::More) {
             result = pieces.parse(all);
         }
         prop_assert_eq!(&result, &whole);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::huffman;
-use super::table::Table;
+use super::table::DynamicTable;
 
 /// What the dynamic table may hold, unless something else was announced: RFC 9113 section 6.5.2.
 const TABLE_SIZE: usize = 4096;
@@ -61,7 +61,7 @@ pub struct FieldLimits {
 /// Reads the blocks of one connection, in their order.
 #[derive(Debug)]
 pub struct Decoder {
-    table: Table,
+    table: DynamicTable,
     /// How large the peer may make it.
     most: usize,
     name: Vec<u8>,
@@ -77,7 +77,7 @@ impl Default for Decoder {
 impl Decoder {
     /// One that has announced a table of this size.
     pub fn with_table(most: usize) -> Decoder {
-        Decoder { table: Table::new(most), most, name: Vec::new(), value: Vec::new() }
+        Decoder { table: DynamicTable::new(most), most, name: Vec::new(), value: Vec::new() }
     }
 
     /// Hands each field of a whole block to `take`: name and value.

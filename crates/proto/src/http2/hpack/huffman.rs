@@ -8,7 +8,7 @@ pub struct BadCode;
 
 /// What four more bits lead to.
 #[derive(Clone, Copy)]
-struct Step {
+struct Transition {
     /// The node that is reached.
     next: u8,
     /// The byte that was completed, if `flags` says so.
@@ -25,7 +25,7 @@ const NOWHERE: u16 = u16::MAX;
 
 /// The tree of codes: for each inner node what follows a 0 and a 1.
 const TREE: [[u16; 2]; 256] = tree();
-static STEPS: [[Step; 16]; 256] = steps();
+static STEPS: [[Transition; 16]; 256] = steps();
 /// Where a string may end: behind at most seven ones that belong to no byte. Eight are a byte too many, but some
 /// clients send them, and nginx takes them.
 static ENDS: [bool; 256] = ends();
@@ -55,8 +55,8 @@ const fn tree() -> [[u16; 2]; 256] {
     tree
 }
 
-const fn steps() -> [[Step; 16]; 256] {
-    let mut steps = [[Step { next: 0, byte: 0, flags: 0 }; 16]; 256];
+const fn steps() -> [[Transition; 16]; 256] {
+    let mut steps = [[Transition { next: 0, byte: 0, flags: 0 }; 16]; 256];
     let mut node = 0;
     while node < 256 {
         let mut nibble = 0;
@@ -69,8 +69,8 @@ const fn steps() -> [[Step; 16]; 256] {
     steps
 }
 
-const fn step(from: usize, nibble: usize) -> Step {
-    let mut step = Step { next: 0, byte: 0, flags: 0 };
+const fn step(from: usize, nibble: usize) -> Transition {
+    let mut step = Transition { next: 0, byte: 0, flags: 0 };
     let mut node = from;
     let mut left = 4;
     while left > 0 {

@@ -72,19 +72,19 @@ pub(super) static FIXED: [(&[u8], &[u8]); 61] = [
 
 /// Fields of earlier blocks, the newest first.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    entries: VecDeque<Entry>,
+pub(super) struct DynamicTable {
+    entries: VecDeque<DynamicField>,
     size: usize,
     max: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct DynamicField {
     name: usize,
     bytes: Box<[u8]>,
 }
 
-impl Entry {
+impl DynamicField {
     fn size(&self) -> usize {
         self.bytes.len() + OVERHEAD
     }
@@ -94,9 +94,9 @@ impl Entry {
     }
 }
 
-impl Table {
-    pub(super) fn new(max: usize) -> Table {
-        Table { entries: VecDeque::new(), size: 0, max }
+impl DynamicTable {
+    pub(super) fn new(max: usize) -> DynamicTable {
+        DynamicTable { entries: VecDeque::new(), size: 0, max }
     }
 
     /// The field of an index, counted through both tables.
@@ -104,7 +104,7 @@ impl Table {
         let index = index.checked_sub(1)?;
         match index.checked_sub(FIXED.len()) {
             None => FIXED.get(index).copied(),
-            Some(index) => self.entries.get(index).map(Entry::field),
+            Some(index) => self.entries.get(index).map(DynamicField::field),
         }
     }
 
@@ -115,7 +115,7 @@ impl Table {
         if size <= self.max {
             self.size += size;
             let bytes = [name, value].concat().into_boxed_slice();
-            self.entries.push_front(Entry { name: name.len(), bytes });
+            self.entries.push_front(DynamicField { name: name.len(), bytes });
         }
     }
 

@@ -6,15 +6,15 @@ use super::*;
 
 const LIMITS: FieldLimits = FieldLimits { field: 8192, block: 32768 };
 
-type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+type OwnedFields = Vec<(Vec<u8>, Vec<u8>)>;
 
-fn read(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, BlockError> {
+fn read(decoder: &mut Decoder, block: &[u8]) -> Result<OwnedFields, BlockError> {
     let mut fields = Vec::new();
     decoder.decode(block, LIMITS, |name, value| fields.push((name.to_vec(), value.to_vec())))?;
     Ok(fields)
 }
 
-fn text(fields: &Fields) -> String {
+fn text(fields: &OwnedFields) -> String {
     let line = |(n, v): &(Vec<u8>, Vec<u8>)| {
         format!("{}={}", String::from_utf8_lossy(n), String::from_utf8_lossy(v))
     };

@@ -18,16 +18,16 @@ fn der(pem: &[u8]) -> Vec<u8> {
 }
 
 /// What the answer to the question about `leaf.pem` comes to, as somebody who trusts `root.pem` sees it.
-fn answer(response: &[u8], now: i64, known: bool) -> Result<Answer, String> {
+fn answer(response: &[u8], now: i64, known: bool) -> Result<OcspAnswer, String> {
     let (leaf, inter) = (der(data!("leaf.pem")), der(data!("inter.pem")));
     let (leaf, inter) = (Certificate::parse(&leaf).unwrap(), Certificate::parse(&inter).unwrap());
     let anchors = [der(data!("root.pem"))];
-    let trust = Trust { anchors: &anchors, lists: &[], depth: 5, now };
-    let question = Question::new(&leaf, &inter);
+    let trust = TrustStore { anchors: &anchors, lists: &[], depth: 5, now };
+    let question = OcspRequest::new(&leaf, &inter);
     question.answer(response, &[inter], Signer::Trusted { trust, known }, now)
 }
 
-fn refused(why: &str) -> Result<Answer, String> {
+fn refused(why: &str) -> Result<OcspAnswer, String> {
     Err(format!("OCSP_basic_verify() failed (SSL: {why})"))
 }
 
@@ -35,16 +35,16 @@ fn refused(why: &str) -> Result<Answer, String> {
 fn a_question_is_what_openssl_would_ask() {
     let (leaf, inter) = (der(data!("leaf.pem")), der(data!("inter.pem")));
     let (leaf, inter) = (Certificate::parse(&leaf).unwrap(), Certificate::parse(&inter).unwrap());
-    assert_eq!(Question::new(&leaf, &inter).request(), data!("leaf.ocsp-request"));
+    assert_eq!(OcspRequest::new(&leaf, &inter).request(), data!("leaf.ocsp-request"));
 }
 
 #[test]
 fn the_issuer_and_its_delegates_may_sign_responses() {
     for (response, status) in [
-        (data!("good.ocsp"), Status::Good),
-        (data!("delegated.ocsp"), Status::Good),
-        (data!("revoked.ocsp"), Status::Revoked),
-        (data!("unknown.ocsp"), Status::Unknown),
+        (data!("good.ocsp"), CertificateStatus::Good),
+        (data!("delegated.ocsp"), CertificateStatus::Good),
+        (data!("revoked.ocsp"), CertificateStatus::Revoked),
+        (data!("unknown.ocsp"), CertificateStatus::Unknown),
     ] {
         let answer = answer(response, NOW, false).unwrap();
         assert_eq!(answer.status, status);
@@ -59,9 +59,9 @@ fn others_are_not() {
     // Unless nobody asks who it is.
     let (leaf, inter) = (der(data!("leaf.pem")), der(data!("inter.pem")));
     let (leaf, inter) = (Certificate::parse(&leaf).unwrap(), Certificate::parse(&inter).unwrap());
-    let question = Question::new(&leaf, &inter);
+    let question = OcspRequest::new(&leaf, &inter);
     let answer = question.answer(data!("by-root.ocsp"), &[], Signer::Anyone, NOW);
-    assert_eq!(answer.unwrap().status, Status::Good);
+    assert_eq!(answer.unwrap().status, CertificateStatus::Good);
     // A signer who is not told of, and not sent along.
     let answer = question.answer(data!("unknown.ocsp"), &[], Signer::Anyone, NOW);
     assert_eq!(answer, refused("signer certificate not found"));
@@ -71,13 +71,13 @@ fn others_are_not() {
 fn a_known_signer_needs_no_root() {
     let (leaf, inter) = (der(data!("leaf.pem")), der(data!("inter.pem")));
     let (leaf, inter) = (Certificate::parse(&leaf).unwrap(), Certificate::parse(&inter).unwrap());
-    let question = Question::new(&leaf, &inter);
-    let trust = Trust { anchors: &[], lists: &[], depth: 5, now: NOW };
+    let question = OcspRequest::new(&leaf, &inter);
+    let trust = TrustStore { anchors: &[], lists: &[], depth: 5, now: NOW };
     let ask = |known| {
         let signer = Signer::Trusted { trust, known };
         question.answer(data!("good.ocsp"), std::slice::from_ref(&inter), signer, NOW)
     };
-    assert_eq!(ask(true).unwrap().status, Status::Good);
+    assert_eq!(ask(true).unwrap().status, CertificateStatus::Good);
     assert_eq!(ask(false), refused("unable to verify the first certificate"));
 }
 
@@ -89,7 +89,7 @@ fn an_answer_holds_in_its_time_and_for_its_certificate() {
     assert_eq!(early.unwrap_err(), "OCSP_check_validity() failed (SSL: status not yet valid)");
     let (client, root) = (der(data!("client.pem")), der(data!("root.pem")));
     let (client, root) = (Certificate::parse(&client).unwrap(), Certificate::parse(&root).unwrap());
-    let other = Question::new(&client, &root);
+    let other = OcspRequest::new(&client, &root);
     let answer = other.answer(data!("good.ocsp"), &[], Signer::Anyone, NOW);
     assert_eq!(answer.unwrap_err(), "certificate status not found in the OCSP response");
 }
@@ -109,7 +109,7 @@ proptest! {
         *byte ^= 1 << bit;
         // What is damaged may be a certificate that is not needed; but nothing else is ever said.
         if let Ok(answer) = answer(&response, NOW, false) {
-            prop_assert_eq!(answer.status, Status::Good);
+            prop_assert_eq!(answer.status, CertificateStatus::Good);
         }
     }
 

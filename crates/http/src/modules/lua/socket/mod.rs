@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny, either};
-use weir_tls::{Client, Secured, Wire};
+use weir_tls::{Secured, TlsClient, Wire};
 
 use crate::event_loop::LoopState;
 use crate::site::core;
@@ -200,7 +200,7 @@ impl Socket {
     }
 
     /// Goes on in TLS. Bytes that came before are an error: a third party could have sent them.
-    pub async fn secure(&self, handle: &Handle, client: &Client) -> Result<(), Failed> {
+    pub async fn secure(&self, handle: &Handle, client: &TlsClient) -> Result<(), Failed> {
         let line = self.line.take().ok_or(Failed::Closed)?;
         if line.wire.is_tls() {
             *self.line.borrow_mut() = Some(line);

@@ -8,8 +8,8 @@ use weir_bench::Closing;
 
 use super::MS;
 use crate::lab::{Lab, Traffic};
-use crate::program::Setup;
-use crate::running::{Running, pause};
+use crate::program::ServerSetup;
+use crate::running::{RunningServer, pause};
 
 /// Wake-ups that are measured.
 const WAKES: u32 = 300;
@@ -59,8 +59,8 @@ pub(super) fn told(machine: &Machine) -> String {
 }
 
 fn cost(lab: &Lab, closing: Closing) -> Result<Cost, String> {
-    let setup = Setup { processes: 1, ..Setup::default() };
-    let server = Running::start(&lab.weir()?.policy("fair", "fair"), &setup)?;
+    let setup = ServerSetup { processes: 1, ..ServerSetup::default() };
+    let server = RunningServer::start(&lab.weir()?.policy("fair", "fair"), &setup)?;
     let before: Duration = server.cpu().into_iter().sum();
     let seen = lab.load(
         &server,

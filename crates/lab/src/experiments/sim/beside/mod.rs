@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weir_balance::AcceptPolicy;
 use weir_balance::model::{Machine, World};
 
-use crate::finding::Finding;
+use crate::finding::LabFinding;
 use crate::lab::Lab;
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,7 +24,7 @@ const ROUNDS: u32 = 5;
 const DRAWS: u64 = 5;
 
 /// The three comparisons.
-pub(super) fn tables(lab: &Lab, finding: &mut Finding) -> Result<(), String> {
+pub(super) fn tables(lab: &Lab, finding: &mut LabFinding) -> Result<(), String> {
     let others = others::Others::watch();
     let machine = machine::measured(lab)?;
     finding.remark(&machine::told(&machine));

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use weir_balance::AcceptPolicy;
 use weir_balance::model::{Client, Machine};
-use weir_bench::{Closing, Outcome};
+use weir_bench::{Closing, RunOutcome};
 
-use super::verdict::{Values, verdict};
+use super::verdict::{Samples, verdict};
 use super::{DRAWS, MS, ROUNDS, WORKERS, kind, world};
 use crate::experiments::MAIN;
 use crate::experiments::sim::quantile;
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::{Lab, Traffic};
-use crate::program::{Setup, Work};
-use crate::running::Running;
+use crate::program::{HandlerWork, ServerSetup};
+use crate::running::RunningServer;
 
 const CLIENTS: usize = 200;
 /// Times that the distribution of services is told in.
@@ -22,18 +22,26 @@ const TIMES: u32 = 500;
 const APART: Duration = Duration::from_millis(5);
 const NAMES: [&str; 3] = ["p50 ms", "p99", "deviation"];
 
-pub(super) fn compare(lab: &Lab, machine: &Machine, finding: &mut Finding) -> Result<(), String> {
+pub(super) fn compare(
+    lab: &Lab,
+    machine: &Machine,
+    finding: &mut LabFinding,
+) -> Result<(), String> {
     let weir = lab.weir()?;
-    let setup = Setup { processes: WORKERS, work: Some(Work::Sleep(MS * 2)), ..Setup::default() };
+    let setup = ServerSetup {
+        processes: WORKERS,
+        work: Some(HandlerWork::Sleep(MS * 2)),
+        ..ServerSetup::default()
+    };
     let time = lab.size(MS * 1200, MS * 300);
     let load = Traffic::closed(CLIENTS, Closing::Always, time);
-    let mut all = vec![<[(Values, Values); NAMES.len()]>::default(); MAIN.len()];
+    let mut all = vec![<[(Samples, Samples); NAMES.len()]>::default(); MAIN.len()];
     for round in 1..=lab.size(ROUNDS, 1) {
         // What else the machine does changes; what a request costs is asked again each time.
         let services = services(lab, &setup)?;
         for ((label, policy), values) in MAIN.iter().zip(&mut all) {
             lab.step(&format!("overload, {label}, round {round}"));
-            let server = Running::start(&weir.policy(label, policy), &setup)?;
+            let server = RunningServer::start(&weir.policy(label, policy), &setup)?;
             let tally = lab.load(&server, &load, &mut |_| {})?.tally;
             let seen = [tally.percentile(50.0), tally.percentile(99.0), tally.log2.deviation()];
             let kind = kind(policy)?;
@@ -66,15 +74,15 @@ pub(super) fn compare(lab: &Lab, machine: &Machine, finding: &mut Finding) -> Re
 
 /// How long a request holds a worker while the next one waits already. The mean is what so many workers
 /// that are never idle need for each request, the spread around it that of what clients see.
-fn services(lab: &Lab, setup: &Setup) -> Result<Vec<Duration>, String> {
+fn services(lab: &Lab, setup: &ServerSetup) -> Result<Vec<Duration>, String> {
     lab.step("what a request costs");
-    let server = Running::start(&lab.weir()?.policy("fair", "fair"), setup)?;
+    let server = RunningServer::start(&lab.weir()?.policy("fair", "fair"), setup)?;
     let time = lab.size(MS * 700, MS * 300);
     let load = Traffic {
         connect_first: Some(APART),
         ..Traffic::closed(WORKERS * 2, Closing::Never, time)
     };
-    let seen: Outcome = lab.load(&server, &load, &mut |_| {})?;
+    let seen: RunOutcome = lab.load(&server, &load, &mut |_| {})?;
     let mean = WORKERS as f64 / seen.requests_per_second().max(1.0);
     let scale = mean * 1e3 / seen.tally.log2.mean().max(1e-3);
     let at = |n: u32| (f64::from(n) + 0.5) / f64::from(TIMES);

@@ -2,10 +2,10 @@
 
 use weir_balance::model::{Client, Machine};
 
-use super::verdict::{Values, verdict};
+use super::verdict::{Samples, verdict};
 use super::{DRAWS, MS, ROUNDS, kind, world};
 use crate::experiments::{POLICIES, spread};
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::{Lab, padded, slashed};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,11 @@ const MORE: u64 = 8;
 /// Who got how many, with the number of times that it was seen.
 type Outcomes = BTreeMap<Vec<u64>, u32>;
 
-pub(super) fn compare(lab: &Lab, machine: &Machine, finding: &mut Finding) -> Result<(), String> {
+pub(super) fn compare(
+    lab: &Lab,
+    machine: &Machine,
+    finding: &mut LabFinding,
+) -> Result<(), String> {
     let weir = lab.weir()?;
     let heads = ["6 connections, 3 workers", "measured", "model", "busiest", "model", ""];
     let mut table = Table::new(&heads);
@@ -68,8 +72,8 @@ fn told(outcomes: &Outcomes) -> String {
     if *times == all { slashed(who) } else { format!("{} ({share} %)", slashed(who)) }
 }
 
-fn busiest(outcomes: &Outcomes) -> Values {
-    let mut values = Values::default();
+fn busiest(outcomes: &Outcomes) -> Samples {
+    let mut values = Samples::default();
     for (who, times) in outcomes {
         let most = who.first().copied().unwrap_or(0);
         (0..*times).for_each(|_| values.push(most as f64));

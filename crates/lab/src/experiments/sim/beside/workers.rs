@@ -6,31 +6,39 @@ use weir_balance::AcceptPolicy;
 use weir_balance::model::{Client, Machine};
 use weir_bench::{Closing, Pace};
 
-use super::verdict::{Values, verdict};
+use super::verdict::{Samples, verdict};
 use super::{DRAWS, MS, ROUNDS, WORKERS, kind, world};
 use crate::experiments::MAIN;
-use crate::finding::{Finding, Table};
+use crate::finding::{LabFinding, Table};
 use crate::lab::{Lab, Traffic, padded};
-use crate::program::{Setup, Work};
-use crate::running::Running;
+use crate::program::{HandlerWork, ServerSetup};
+use crate::running::RunningServer;
 
 /// Requests a second.
 const RATE: f64 = 200.0;
 const NAMES: [&str; 2] = ["busiest, %", "least busy, %"];
 
-pub(super) fn compare(lab: &Lab, machine: &Machine, finding: &mut Finding) -> Result<(), String> {
+pub(super) fn compare(
+    lab: &Lab,
+    machine: &Machine,
+    finding: &mut LabFinding,
+) -> Result<(), String> {
     let weir = lab.weir()?;
-    let setup =
-        Setup { processes: WORKERS, work: Some(Work::Spin(MS)), log: true, ..Setup::default() };
+    let setup = ServerSetup {
+        processes: WORKERS,
+        work: Some(HandlerWork::Spin(MS)),
+        log: true,
+        ..ServerSetup::default()
+    };
     let time = lab.size(MS * 1500, MS * 300);
     let load =
         Traffic { pace: Pace::Open { rate: RATE }, ..Traffic::closed(50, Closing::Always, time) };
     let mut table = Table::new(&["light load", "share of requests", "measured", "model", ""]);
     for (label, policy) in MAIN {
-        let mut values = <[(Values, Values); NAMES.len()]>::default();
+        let mut values = <[(Samples, Samples); NAMES.len()]>::default();
         for round in 1..=lab.size(ROUNDS, 1) {
             lab.step(&format!("light load, {label}, round {round}"));
-            let server = Running::start(&weir.policy(label, policy), &setup)?;
+            let server = RunningServer::start(&weir.policy(label, policy), &setup)?;
             lab.load(&server, &load, &mut |_| {})?;
             let seen = ends(server.served()?.requests.into_values());
             values.iter_mut().zip(seen).for_each(|((real, _), value)| real.push(value));
