@@ -251,7 +251,7 @@ static PHASES: Phases = Phases {
             headers_more_filter::wants_requests,
             headers_more_filter::handler,
         ),
-        either("lua", lua::wants_rewrite, lua::rewrite),
+        either("lua", |conf| lua::wants_rewrite(conf, rewrite::has_blocks(conf)), lua::rewrite),
     ],
     preaccess: &[
         now("realip", realip::wanted, realip::handler),

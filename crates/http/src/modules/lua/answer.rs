@@ -7,8 +7,8 @@ use weir_engine::Chain;
 use weir_proto::http1::Version;
 
 use super::anchors::Anchor;
+use super::conf::CONF;
 use super::socket::{BodySocket, CloseWithRequest};
-use crate::modules::lua::CONF;
 use crate::phases::Step;
 use crate::request::Request;
 

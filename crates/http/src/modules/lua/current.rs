@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 
 use scoped_tls_hkt::scoped_thread_local;
 
-use super::run::Wish;
+use super::wish::Wish;
 use crate::request::Request;
 use weir_engine::operation;
 

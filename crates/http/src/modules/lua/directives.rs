@@ -1,15 +1,17 @@
 //! The directives.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Directive as Line, Error};
+use weir_ssl::load;
 use weir_zone::Use;
 
+use super::conf::{CONF, Conf};
+use super::dict;
 use super::phases::CONTENT;
-use super::script::{ScriptId, read, read_known};
-use super::{Conf, Script, dict, tls};
+use super::script::{Script, ScriptId, read, read_known};
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::lua::CONF;
 
 /// A script of a phase, in its three forms.
 macro_rules! scripts {
@@ -103,12 +105,12 @@ const SETTINGS: &[Directive] = &[
     Directive {
         name: "lua_ssl_trusted_certificate",
         help: "Authorities that vouch for the TLS servers of a script's sockets.",
-        set: Set::Simple(tls::trusted),
+        set: Set::Simple(tls_trusted),
     },
     Directive {
         name: "lua_ssl_verify_depth",
         help: "How many authorities may stand between such a server's certificate and the root.",
-        set: Set::Simple(tls::depth),
+        set: Set::Simple(tls_depth),
     },
     Directive {
         name: "lua_load_resty_core",
@@ -338,5 +340,22 @@ fn code_cache(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         let text = "\"lua_code_cache off\" is not heeded: scripts are compiled once";
         s.setup.warnings.push(d.warning(text));
     }
+    Ok(())
+}
+
+/// `lua_ssl_trusted_certificate`
+fn tls_trusted(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(file) = weir_ssl::file(d)? else { return Ok(()) };
+    let list = load::certificates(&mut s.setup.pem_files, &file)?;
+    CONF.change(&mut s.location).tls.trusted = Some(Arc::new(list));
+    Ok(())
+}
+
+/// `lua_ssl_verify_depth`
+fn tls_depth(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let depth = d.number()?;
+    CONF.change(&mut s.location).tls.depth = depth;
     Ok(())
 }

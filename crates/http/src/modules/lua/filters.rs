@@ -7,11 +7,12 @@ use weir_engine::Chain;
 use weir_log::Level;
 
 use super::answer;
+use super::conf::CONF;
 use super::current::Phase;
-use super::run::{self, Exit};
+use super::run;
 use super::script::Script;
+use super::wish::Exit;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
-use crate::modules::lua::CONF;
 use crate::phases::Step;
 use crate::request::Request;
 

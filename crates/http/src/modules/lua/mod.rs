@@ -9,93 +9,36 @@
 use std::rc::Rc;
 
 use crate::event_loop::LoopState;
-use crate::modules;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::module::Module;
 use crate::site::settings::LocationConf;
 
 mod anchors;
 mod answer;
 mod api;
+mod conf;
 mod current;
 mod dict;
 mod directives;
 mod filters;
 mod package;
 mod phases;
+mod prelude;
 mod run;
 mod script;
 mod semaphore;
 mod socket;
+mod start;
 mod timers;
 mod tls;
 mod vm;
+mod wish;
 
 pub use answer::Context;
+pub use conf::CONF;
 pub use filters::{header_filter, log, value};
 pub use phases::{access, rewrite};
 pub use script::{Script, Scripts, read};
 pub use vm::Vm;
-
-use std::time::Duration;
-
-/// Settings.
-#[derive(Debug, Clone)]
-pub struct Conf {
-    rewrite: Option<Script>,
-    access: Option<Script>,
-    header_filter: Option<Script>,
-    body_filter: Option<Script>,
-    log: Option<Script>,
-    /// `rewrite_by_lua_no_postpone`
-    early_rewrite: bool,
-    /// `access_by_lua_no_postpone`
-    early_access: bool,
-    need_request_body: bool,
-    http10_buffering: bool,
-    check_client_abort: bool,
-    use_default_type: bool,
-    underscores: bool,
-    socket_log_errors: bool,
-    connect_timeout: Duration,
-    send_timeout: Duration,
-    read_timeout: Duration,
-    keepalive_timeout: Duration,
-    pool_size: u64,
-    tls: tls::Tls,
-}
-
-impl Default for Conf {
-    fn default() -> Self {
-        let minute = Duration::from_secs(60);
-        Conf {
-            rewrite: None,
-            access: None,
-            header_filter: None,
-            body_filter: None,
-            log: None,
-            early_rewrite: false,
-            early_access: false,
-            need_request_body: false,
-            http10_buffering: true,
-            check_client_abort: false,
-            use_default_type: true,
-            underscores: true,
-            socket_log_errors: true,
-            connect_timeout: minute,
-            send_timeout: minute,
-            read_timeout: minute,
-            keepalive_timeout: minute,
-            pool_size: 30,
-            tls: tls::Tls::default(),
-        }
-    }
-}
-
-impl Settings for Conf {}
-
-/// The module's settings.
-pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
@@ -106,10 +49,9 @@ pub fn wants_early_rewrite(conf: &LocationConf) -> bool {
     CONF.of(conf).rewrite.is_some() && CONF.of(conf).early_rewrite
 }
 
-/// Whether a location has a script at the end of the rewrite phase.
-pub fn wants_rewrite(conf: &LocationConf) -> bool {
-    !CONF.of(conf).early_rewrite
-        && (CONF.of(conf).rewrite.is_some() || modules::rewrite::has_blocks(conf))
+/// Whether a script may run at the end of the rewrite phase: the location's, or that of an `if` that the location has.
+pub fn wants_rewrite(conf: &LocationConf, has_blocks: bool) -> bool {
+    !CONF.of(conf).early_rewrite && (CONF.of(conf).rewrite.is_some() || has_blocks)
 }
 
 /// Whether a location has a script before the other handlers of the access phase.
@@ -134,7 +76,7 @@ pub fn wants_filter(conf: &LocationConf) -> bool {
 
 /// Makes a loop's VM, where the site has scripts.
 pub fn start(event_loop: &Rc<LoopState>) {
-    let Some(vm) = vm::start(event_loop) else { return };
+    let Some(vm) = start::start(event_loop) else { return };
     if event_loop.lua.set(vm.clone()).is_ok() {
         vm.started();
     }
@@ -142,7 +84,7 @@ pub fn start(event_loop: &Rc<LoopState>) {
 
 /// Runs `init_by_lua` as a loop would, in a VM of its own; the error is the text for the log.
 pub fn try_out(event_loop: &LoopState) -> Result<(), String> {
-    vm::try_out(event_loop)
+    start::try_out(event_loop)
 }
 
 /// Whether all timers have run to their end: a loop that retires waits for them.

@@ -4,11 +4,12 @@ use weir_engine::Boxed;
 use weir_log::Level;
 
 use super::answer;
+use super::conf::CONF;
 use super::current::Phase;
-use super::run::{self, Exit, Outcome, Start};
+use super::run::{self, Outcome, Start};
 use super::script::Script;
 use super::vm::Unloaded;
-use crate::modules::lua::CONF;
+use super::wish::Exit;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;

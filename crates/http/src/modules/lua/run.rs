@@ -5,71 +5,22 @@
 //! light threads of one script wait side by side; what needs it (reading the body, sending) is done at once,
 //! one after another.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::task::Poll;
 
-use mlua::{Error, Function, LightUserData, Lua, MultiValue, Thread, ThreadStatus, Value};
+use mlua::{Error, Function, Lua, MultiValue, Thread, ThreadStatus, Value};
 use weir_engine::{Either, either};
 use weir_log::Level;
 
 use super::anchors::{Anchor, Packed};
+use super::answer;
+use super::conf::CONF;
 use super::current::{self, Phase};
-use super::socket::{Failed, Pattern};
-use super::{answer, vm::Vm};
-use crate::modules::lua::CONF;
+use super::socket::Failed;
+use super::vm::Vm;
+use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
 use crate::request::Request;
-
-/// What a wait came to, as the values that the waiting function returns.
-pub type Reply = Box<dyn FnOnce(&Lua) -> mlua::Result<MultiValue>>;
-
-/// A wait that does not need the request.
-pub type Wait = Pin<Box<dyn Future<Output = Reply>>>;
-
-/// What a script waits for.
-pub enum Wish {
-    /// Something outside of the request.
-    Wait(Wait),
-    /// `ngx.req.read_body`
-    ReadBody,
-    /// A receiving method of `ngx.req.socket`
-    ReceiveBody(Pattern),
-    /// `ngx.flush`
-    Flush,
-    /// `ngx.eof`
-    Eof,
-    /// `ngx.exit` and kin: the script does not go on.
-    Exit(Exit),
-    /// `ngx.thread.spawn`: a light thread that begins at once.
-    Spawn(Thread, MultiValue),
-    /// `ngx.thread.wait`: the first of these to end.
-    Join(Vec<ThreadId>),
-    /// `ngx.thread.kill`
-    Kill(ThreadId),
-}
-
-/// A coroutine, as long as it is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThreadId(usize);
-
-impl ThreadId {
-    /// The one that a value is.
-    pub fn of(value: &Value) -> Option<ThreadId> {
-        matches!(value, Value::Thread(_)).then(|| ThreadId(value.to_pointer().addr()))
-    }
-}
-
-/// How a script ended its run, other than by its end.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// `ngx.exit`
-    Status(i32),
-    /// `ngx.exec`: path (or `@name`) and query.
-    Exec(Vec<u8>, Vec<u8>),
-    /// `ngx.req.set_uri(uri, true)`: a location is looked for.
-    Jump,
-}
 
 /// What a run came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -390,7 +341,7 @@ impl Run<'_> {
     /// A coroutine's function has returned. That of a light thread returns what the script's own function raised, too.
     fn returned(&mut self, i: usize, mut values: MultiValue) -> Option<Outcome> {
         match values.front() {
-            Some(Value::LightUserData(mark)) if mark.0.addr() == FAILED => {}
+            Some(value) if is_failed(value) => {}
             _ => return self.ended(i, true, values),
         }
         values.pop_front();
@@ -578,32 +529,6 @@ async fn turn() -> Reply {
     Box::new(|_| Ok(MultiValue::new()))
 }
 
-/// What the prelude yields to tell that it waits, and that no script can make.
-pub fn mark() -> Value {
-    Value::LightUserData(LightUserData(std::ptr::without_provenance_mut(MARK)))
-}
-
-/// Whether this was yielded by the prelude. A wish may have been told before a yield that failed, since C code
-/// was between; it is not the next yield's.
-fn is_wait(values: &MultiValue) -> bool {
-    matches!(values.front(), Some(Value::LightUserData(mark)) if mark.0.addr() == MARK)
-}
-
-/// What the prelude puts in front of a light thread's error, as a text for the log and as it was raised.
-pub fn failed_mark() -> Value {
-    Value::LightUserData(LightUserData(std::ptr::without_provenance_mut(FAILED)))
-}
-
-/// Addresses at which nothing is.
-const MARK: usize = 16;
-const FAILED: usize = 24;
-
-/// `nil, "what failed"`
-pub fn failure(lua: &Lua, text: &str) -> MultiValue {
-    let text = lua.create_string(text).map_or(Value::Nil, Value::String);
-    MultiValue::from_vec(vec![Value::Nil, text])
-}
-
 fn failed(r: Option<&Request>, vm: &Vm, error: &Error) -> Outcome {
     let text = text_of(error);
     log(r, vm, format_args!("lua entry thread aborted: runtime error: {text}"));
@@ -616,22 +541,6 @@ fn log(r: Option<&Request>, vm: &Vm, text: std::fmt::Arguments<'_>) {
         Some(r) => r.log(Level::Error, text),
         None => vm.log(Level::Error, text),
     }
-}
-
-/// An error with its traceback, as logs of OpenResty have it.
-pub fn text_of(error: &Error) -> String {
-    let text = match error {
-        Error::RuntimeError(text) => text.clone(),
-        Error::SyntaxError { message, .. } => message.clone(),
-        Error::CallbackError { traceback, cause } => format!("{cause}\n{traceback}"),
-        error => error.to_string(),
-    };
-    text.replacen("\nstack traceback:\n", "\nstack traceback:\ncoroutine 0:\n", 1)
-}
-
-/// A reply that is one or more values known already.
-pub fn reply(values: impl FnOnce(&Lua) -> mlua::Result<MultiValue> + 'static) -> Reply {
-    Box::new(values)
 }
 
 /// What a receiving method returns: the bytes and, as the fourth value, whether a mark was reached; or nil, the error, and

@@ -1,21 +1,10 @@
-//! `ngx.timer`: scripts that run later, without a request.
+//! How many timers of scripts a loop has, and how they are called before their time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
-use mlua::MultiValue;
-use weir_engine::{Either, either};
-use weir_log::Level;
-
-use super::anchors::Packed;
-use super::current::Phase;
-use super::run::{self, Start};
 use super::script::Scripts;
-use super::vm::Vm;
-use crate::event_loop::LoopState;
 
 /// `lua_max_pending_timers` where nothing is said.
 const PENDING: u64 = 1024;
@@ -24,15 +13,20 @@ const RUNNING: u64 = 256;
 
 /// A loop's timers.
 pub struct Timers {
-    most_pending: u64,
-    most_running: u64,
-    pending: Cell<u64>,
-    running: Cell<u64>,
-    /// The loop ends: timers come before their time, and are told.
-    premature: Cell<bool>,
+    /// `lua_max_pending_timers`
+    pub most_pending: u64,
+    /// `lua_max_running_timers`
+    pub most_running: u64,
+    /// Those that wait for their time.
+    pub pending: Cell<u64>,
+    /// Those whose script runs.
+    pub running: Cell<u64>,
+    /// The loop ends: timers come before their time, and their argument says so.
+    pub premature: Cell<bool>,
     /// Those that wait, by number.
-    waiting: RefCell<BTreeMap<u64, Waker>>,
-    count: Cell<u64>,
+    pub waiting: RefCell<BTreeMap<u64, Waker>>,
+    /// The number of the newest timer.
+    pub count: Cell<u64>,
 }
 
 impl Timers {
@@ -70,7 +64,8 @@ impl Timers {
         self.waiting.take().into_values().for_each(Waker::wake);
     }
 
-    async fn hurried(&self, number: u64) {
+    /// Waits until the loop ends.
+    pub async fn hurried(&self, number: u64) {
         std::future::poll_fn(|cx| {
             if self.premature.get() {
                 return Poll::Ready(());
@@ -80,64 +75,4 @@ impl Timers {
         })
         .await;
     }
-}
-
-/// Sets a timer for a function and its arguments; `every` calls again and again.
-pub fn set(
-    event_loop: &Rc<LoopState>,
-    delay: Duration,
-    every: bool,
-    what: MultiValue,
-) -> Result<(), &'static str> {
-    let vm = event_loop.lua.get().cloned().ok_or("no Lua VM")?;
-    let timers = &vm.timers;
-    // What a loop that ends is asked to do at once is not premature: it comes at its time.
-    let late = timers.premature.get();
-    if late && !delay.is_zero() {
-        return Err("process exiting");
-    }
-    if timers.pending.get() >= timers.most_pending {
-        return Err("too many pending timers");
-    }
-    let packed = vm.anchors.pack(what).map_err(|_| "no memory")?;
-    timers.pending.set(timers.pending.get() + 1);
-    timers.count.set(timers.count.get() + 1);
-    let number = timers.count.get();
-    let handle = event_loop.handle.clone();
-    event_loop.handle.spawn(async move {
-        loop {
-            let timers = &vm.timers;
-            let premature = if late {
-                handle.sleep(delay).await;
-                false
-            } else {
-                let waited = either(handle.sleep(delay), timers.hurried(number)).await;
-                timers.waiting.borrow_mut().remove(&number);
-                matches!(waited, Either::Right(())) || timers.premature.get()
-            };
-            timers.pending.set(timers.pending.get().saturating_sub(1));
-            let again = every && !premature && !late;
-            if again {
-                timers.pending.set(timers.pending.get() + 1);
-            }
-            call(&vm, premature, &packed).await;
-            if !again {
-                break;
-            }
-        }
-    });
-    Ok(())
-}
-
-async fn call(vm: &Vm, premature: bool, call: &Packed) {
-    let timers = &vm.timers;
-    if timers.running.get() >= timers.most_running {
-        let most = timers.most_running;
-        vm.log(Level::Alert, format_args!("{most} lua_max_running_timers are not enough"));
-        return;
-    }
-    timers.running.set(timers.running.get() + 1);
-    // The error was logged. No client waits for it.
-    let _ = run::drive(vm, None, Phase::Timer, Start::Timer { premature, call }).await;
-    timers.running.set(timers.running.get().saturating_sub(1));
 }

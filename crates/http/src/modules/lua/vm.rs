@@ -10,10 +10,9 @@ use weir_log::Level;
 
 use super::anchors::{Anchor, Anchors};
 use super::current::{self, Phase};
-use super::run;
 use super::script::{Script, ScriptId, without_shebang};
-use super::{api, package, socket, timers};
-use crate::event_loop::LoopState;
+use super::wish::text_of;
+use super::{socket, timers};
 use crate::files;
 use crate::request::Request;
 use crate::site::Site;
@@ -31,7 +30,8 @@ pub type Code = Rc<Anchor>;
 pub struct Vm {
     /// Lua itself.
     pub lua: Lua,
-    site: &'static Site,
+    /// The site whose scripts these are.
+    pub site: &'static Site,
     /// What outlives a step of a script.
     pub anchors: Rc<Anchors>,
     scripts: RefCell<Vec<Option<Code>>>,
@@ -39,37 +39,17 @@ pub struct Vm {
     /// Coroutines of ended scripts, for reuse: to make one and to throw it away is much of what a short script costs.
     ended: RefCell<Vec<Thread>>,
     /// `init_by_lua` failed: scripts answer 500, since they cannot rely on it.
-    broken: Cell<bool>,
+    pub broken: Cell<bool>,
     /// Connections that scripts have left for others.
     pub pools: socket::Pools,
     /// What waits for its time.
     pub timers: timers::Timers,
 }
 
-/// Makes a loop's VM and runs `init_by_lua`; `None` where the site has no scripts.
-pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
-    let site = event_loop.site;
-    if site.lua.is_empty() {
-        return None;
-    }
-    let tell =
-        |text: String| site.main.core.error_log.write(Level::Emerg, None, format_args!("{text}"));
-    let vm = Vm::new(site).map_err(tell).ok()?;
-    if let Err(text) = vm.begin(event_loop) {
-        tell(text);
-        vm.broken.set(true);
-    }
-    Some(Rc::new(vm))
-}
-
-/// Runs `init_by_lua` in a VM of its own; the error is the text for the log.
-pub fn try_out(event_loop: &LoopState) -> Result<(), String> {
-    Vm::new(event_loop.site)?.begin(event_loop)
-}
-
 impl Vm {
+    /// A VM without `ngx` in it.
     #[expect(clippy::disallowed_methods, reason = "all scripts of a site are its configuration's")]
-    fn new(site: &'static Site) -> Result<Vm, String> {
+    pub fn new(site: &'static Site) -> Result<Vm, String> {
         let lua = weir_sys::lua::vm_without_restrictions();
         let anchors = Anchors::new(&lua).map_err(|error| not_made(&error))?;
         Ok(Vm {
@@ -83,15 +63,6 @@ impl Vm {
             lua,
             site,
         })
-    }
-
-    /// Puts `ngx` into the VM and runs `init_by_lua`.
-    fn begin(&self, event_loop: &LoopState) -> Result<(), String> {
-        let prefix = prefix(self.site);
-        package::furnish(&self.lua, &self.site.lua, &prefix)
-            .and_then(|()| api::install(&self.lua, &self.anchors, &prefix, event_loop.identity))
-            .map_err(|error| not_made(&error))?;
-        self.run(Phase::Init, self.site.lua.init)
     }
 
     /// `init_worker_by_lua`: when the loop has its VM.
@@ -133,12 +104,12 @@ impl Vm {
     }
 
     /// Runs a script without a request; the error is the text for the log.
-    fn run(&self, phase: Phase, script: Option<ScriptId>) -> Result<(), String> {
+    pub fn run(&self, phase: Phase, script: Option<ScriptId>) -> Result<(), String> {
         let Some(script) = script else { return Ok(()) };
         let done = self.known(script).and_then(|code| {
             let call = self.anchors.call();
             let done = current::enter(None, phase, || call.call::<()>(code.number()));
-            done.map_err(|error| run::text_of(&error))
+            done.map_err(|error| text_of(&error))
         });
         let name = phase.directive().trim_end_matches('*');
         done.map_err(|text| format!("{name} error: {text}"))
@@ -165,7 +136,7 @@ impl Vm {
         let chunk = self.lua.load(without_shebang(text)).set_name(name);
         let function = chunk.set_mode(mlua::ChunkMode::Text).into_function();
         let code = function.and_then(|function| self.anchors.keep(function));
-        code.map(Rc::new).map_err(|error| run::text_of(&error))
+        code.map(Rc::new).map_err(|error| text_of(&error))
     }
 
     /// The script of a phase, where it can be had without waiting.
@@ -239,15 +210,7 @@ fn path_of(name: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(name))
 }
 
-fn not_made(error: &mlua::Error) -> String {
+/// The text for the log.
+pub fn not_made(error: &mlua::Error) -> String {
     format!("failed to init Lua VM: {error}")
-}
-
-/// The server's prefix, with a slash at its end.
-fn prefix(site: &Site) -> Vec<u8> {
-    let mut prefix = site.prefix.clone();
-    if prefix.last() != Some(&b'/') {
-        prefix.push(b'/');
-    }
-    prefix
 }

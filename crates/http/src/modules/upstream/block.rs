@@ -54,7 +54,7 @@ fn read(s: &mut Scope<'_, '_>, line: &Directive) -> Result<(), Error> {
             block(s, line)?.resolver_timeout = Some(line.duration()?);
             Ok(())
         }
-        _ => match crate::modules::directive(&name).map(|d| d.set) {
+        _ => match s.setup.modules.directive(&name).map(|d| d.set) {
             Some(Set::Simple(set)) => set(s, line),
             _ => Err(line.error(format!("unknown directive \"{name}\""))),
         },

@@ -7,11 +7,12 @@ use std::task::Poll;
 use mlua::{Lua, Table, Value};
 use weir_proto::http1::Method;
 
-use super::{Natives, encode, failed, headers, keep};
+use super::natives::{Natives, failed, keep};
+use super::{encode, headers};
 use crate::answer::change;
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Refusal, with};
-use crate::modules::lua::run::{Wish, reply};
+use crate::modules::lua::wish::{Wish, reply};
 use crate::request::Request;
 use crate::subrequest::Capture;
 
@@ -94,7 +95,8 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal
     }
     if let Some(headers) = option(asked, "headers")? {
         for (name, value) in headers.pairs::<mlua::String, Value>().flatten() {
-            let value = super::bytes(lua, &value).ok_or("attempt to use bad header value")?;
+            let value =
+                super::natives::bytes(lua, &value).ok_or("attempt to use bad header value")?;
             let values = if value.is_empty() { Vec::new() } else { vec![value] };
             change::set_request(sr, &name.as_bytes(), &values);
         }
@@ -104,7 +106,7 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal
     }
     if let Some(vars) = option(asked, "vars")? {
         for (name, value) in vars.pairs::<mlua::String, Value>().flatten() {
-            let value = super::bytes(lua, &value).ok_or_else(|| {
+            let value = super::natives::bytes(lua, &value).ok_or_else(|| {
                 format!("attempt to use bad variable value type {}", value.type_name())
             })?;
             super::variables::store(sr, &name.as_bytes(), value)?;

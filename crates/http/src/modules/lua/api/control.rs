@@ -1,17 +1,16 @@
 //! Where a script leads: `ngx.exit`, `ngx.exec`, `ngx.redirect`, `ngx.sleep`, coroutines and light threads.
 
-use std::time::Duration;
-
 use mlua::{MultiValue, Thread, Value};
 
-use super::{Done, Natives, done, encode, keep};
+use super::encode;
+use super::natives::{Natives, done, keep};
+use super::timer::seconds_of;
 use crate::answer::change::set_location_as_said;
 use crate::event_loop::LoopState;
-use crate::modules::lua::CONF;
 use crate::modules::lua::answer;
+use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{self, Refusal, phase, with, with_answer};
-use crate::modules::lua::run::{Exit, ThreadId, Wish, reply};
-use crate::modules::lua::timers;
+use crate::modules::lua::wish::{Exit, ThreadId, Wish, reply};
 use crate::request::Request;
 
 /// Adds the functions of this part.
@@ -47,13 +46,6 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         })
     })?;
     natives.add("get_phase", |_, ()| phase().name())?;
-    natives.add_refusing("set_timer", |_, arguments: MultiValue| set_timer(arguments))?;
-    natives.add("timers_pending", |_, ()| {
-        LoopState::current().and_then(|w| w.lua.get().map(|vm| vm.timers.pending()))
-    })?;
-    natives.add("timers_running", |_, ()| {
-        LoopState::current().and_then(|w| w.lua.get().map(|vm| vm.timers.running()))
-    })?;
     threads(natives)
 }
 
@@ -124,24 +116,4 @@ fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, Refusal> {
     }
     set_location_as_said(r, &mut [uri.to_vec()]);
     Ok(Wish::Exit(Exit::Status(status as i32)))
-}
-
-fn seconds_of(seconds: f64) -> Result<Duration, Refusal> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("invalid delay {seconds}").into())
-}
-
-/// `delay, every, function, ...`
-fn set_timer(mut arguments: MultiValue) -> Result<Done, Refusal> {
-    let delay = match arguments.pop_front() {
-        Some(Value::Integer(n)) => n as f64,
-        Some(Value::Number(n)) => n,
-        _ => return Err("bad argument #1 (number expected)".into()),
-    };
-    let delay = seconds_of(delay)?;
-    let every = matches!(arguments.pop_front(), Some(Value::Boolean(true)));
-    if !matches!(arguments.front(), Some(Value::Function(_))) {
-        return Err("bad argument #2 (function expected)".into());
-    }
-    let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
-    Ok(done(timers::set(&event_loop, delay, every, arguments)))
 }

@@ -3,7 +3,7 @@
 use md5::{Digest, Md5};
 use sha1::Sha1;
 
-use super::Natives;
+use super::natives::Natives;
 use crate::escape::hex_text;
 
 /// Adds the functions of this part.

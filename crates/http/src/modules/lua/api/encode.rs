@@ -6,7 +6,7 @@ use mlua::Lua;
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::uri::{self, Escape};
 
-use super::{Named, Natives, named};
+use super::natives::{Named, Natives, named};
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {

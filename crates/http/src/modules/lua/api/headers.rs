@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use mlua::{BString, Lua, Table, Value};
 
-use super::{Natives, borrowed, failed, named};
+use super::natives::{Natives, borrowed, failed, named};
 use crate::answer::change::{
     NoLength, WITH_A_FIELD, set_answer, set_location_as_said, set_request,
 };
-use crate::modules::lua::CONF;
+use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{Refusal, with};
 use crate::request::Request;
 
@@ -76,7 +76,7 @@ fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
     let one = |value: &Value| {
         let text = match value {
             Value::Boolean(value) => Some(value.to_string().into_bytes()),
-            value => super::bytes(lua, value),
+            value => super::natives::bytes(lua, value),
         };
         text.ok_or_else(|| "invalid header value".into())
     };
@@ -108,7 +108,7 @@ fn lines_of<'a>(
     Ok((named(lua, &all)?, truncated))
 }
 
-type Lines = (super::Named, Option<&'static str>);
+type Lines = (super::natives::Named, Option<&'static str>);
 
 /// As the prelude takes it: a refusal, or a table by names or names and values in turn, and a word.
 fn flat(

@@ -3,7 +3,7 @@
 use mlua::{Lua, MultiValue, Value};
 use weir_log::Level;
 
-use super::Natives;
+use super::natives::Natives;
 use crate::event_loop::LoopState;
 use crate::modules::lua::current::{self, Phase};
 
@@ -66,7 +66,7 @@ fn write(lua: &Lua, level: Level, values: &MultiValue) {
             Value::LightUserData(pointer) if pointer.0.is_null() => line.push_str("null"),
             value => {
                 let mut out = Vec::new();
-                match super::write_plain(lua, value, &mut out) {
+                match super::natives::write_plain(lua, value, &mut out) {
                     true => line.push_str(&String::from_utf8_lossy(&out)),
                     false => line.push_str(&value.to_string().unwrap_or_default()),
                 }
@@ -91,7 +91,9 @@ fn place(lua: &Lua) -> String {
         let found = lua.inspect_stack(depth, |caller| {
             let source = caller.source();
             let name = source.source.unwrap_or_default();
-            if source.what == "C" || super::PRELUDE.iter().any(|(ours, _)| *ours == name) {
+            if source.what == "C"
+                || crate::modules::lua::prelude::PRELUDE.iter().any(|(ours, _)| *ours == name)
+            {
                 return None;
             }
             let name = name.trim_start_matches(['@', '=']);

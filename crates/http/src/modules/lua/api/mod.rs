@@ -1,13 +1,11 @@
 //! What scripts find in `ngx`: functions in Rust, one file for each part.
 
-use std::borrow::Cow;
+use mlua::Lua;
 
-use mlua::{BString, Either, FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue, Table, Value};
-
-use super::anchors::{Anchor, Anchors};
-use super::current::{self, Refusal};
-use super::run::{self, Wish};
-use crate::event_loop::LoopState;
+use super::anchors::Anchors;
+use super::prelude::PRELUDE;
+use super::wish::{failed_mark, mark};
+use natives::Natives;
 use weir_values::Identity;
 
 mod capture;
@@ -16,6 +14,7 @@ mod digest;
 mod encode;
 mod headers;
 mod log;
+mod natives;
 mod output;
 mod re;
 mod request;
@@ -23,66 +22,10 @@ mod semaphore;
 mod shared;
 mod socket;
 mod time;
+mod timer;
 mod udp;
 mod variables;
 mod workers;
-
-/// Functions of one part, by the names under which the prelude finds them.
-pub struct Natives<'l> {
-    lua: &'l Lua,
-    table: Table,
-}
-
-impl Natives<'_> {
-    /// Adds a function that cannot refuse.
-    fn add<A, R>(&self, name: &str, f: impl Fn(&Lua, A) -> R + 'static) -> mlua::Result<()>
-    where
-        A: FromLuaMulti,
-        R: IntoLuaMulti,
-    {
-        let f = self.lua.create_function(move |lua, args: A| Ok(f(lua, args)))?;
-        self.table.raw_set(name, f)
-    }
-
-    /// Adds a function that may refuse: its first value is nil, or the error that the prelude raises. Those of one
-    /// value that are called most go through [`one`] instead.
-    fn add_refusing<A, R>(
-        &self,
-        name: &str,
-        f: impl Fn(&Lua, A) -> Result<R, Refusal> + 'static,
-    ) -> mlua::Result<()>
-    where
-        A: FromLuaMulti,
-        R: IntoLuaMulti,
-    {
-        let f = self.lua.create_function(move |lua, args: A| match f(lua, args) {
-            Ok(values) => {
-                let mut values = values.into_lua_multi(lua)?;
-                values.push_front(Value::Nil);
-                Ok(values)
-            }
-            Err(refusal) => refusal.to_string().into_lua_multi(lua),
-        })?;
-        self.table.raw_set(name, f)
-    }
-
-    /// Adds a function that waits; the prelude yields after it.
-    fn add_waiting<A>(
-        &self,
-        name: &str,
-        f: impl Fn(&Lua, A) -> Result<Wish, Refusal> + 'static,
-    ) -> mlua::Result<()>
-    where
-        A: FromLuaMulti,
-    {
-        self.add_refusing(name, move |lua, args: A| current::wish(f(lua, args)?))
-    }
-
-    /// Adds a value.
-    fn constant(&self, name: &str, value: impl IntoLua) -> mlua::Result<()> {
-        self.table.raw_set(name, value)
-    }
-}
 
 /// Puts `ngx` into a machine.
 pub fn install(
@@ -92,9 +35,9 @@ pub fn install(
     identity: Identity,
 ) -> mlua::Result<()> {
     let natives = Natives { lua, table: lua.create_table()? };
-    natives.constant("WAIT", run::mark())?;
+    natives.constant("WAIT", mark())?;
     natives.constant("kept", anchors.table())?;
-    natives.constant("FAILED", run::failed_mark())?;
+    natives.constant("FAILED", failed_mark())?;
     let chunks: Vec<&str> = PRELUDE.iter().map(|(name, _)| *name).collect();
     natives.constant("prelude", chunks)?;
     capture::install(&natives)?;
@@ -110,6 +53,7 @@ pub fn install(
     shared::install(&natives)?;
     socket::install(&natives)?;
     time::install(&natives)?;
+    timer::install(&natives)?;
     udp::install(&natives)?;
     variables::install(&natives)?;
     workers::install(&natives, prefix, identity)?;
@@ -117,196 +61,4 @@ pub fn install(
         lua.load(*text).set_name(*name).call::<()>(&natives.table)?;
     }
     Ok(())
-}
-
-/// Its parts by the names of their chunks, in their order.
-pub const PRELUDE: &[(&str, &str)] = &[
-    ("=errors", include_str!("../prelude/errors.lua")),
-    ("=ffi", include_str!("../prelude/ffi.lua")),
-    ("=tables", include_str!("../prelude/tables.lua")),
-    ("=ngx", include_str!("../prelude/ngx.lua")),
-    ("=ngx.req", include_str!("../prelude/request.lua")),
-    ("=ngx.location", include_str!("../prelude/capture.lua")),
-    ("=ngx.re", include_str!("../prelude/re.lua")),
-    ("=ngx.shared", include_str!("../prelude/shared.lua")),
-    ("=ngx.socket", include_str!("../prelude/socket.lua")),
-    ("=ngx.socket.udp", include_str!("../prelude/udp.lua")),
-    ("=ngx.semaphore", include_str!("../prelude/semaphore.lua")),
-    ("=modules", include_str!("../prelude/modules.lua")),
-];
-
-/// A text on its way to Lua. Where it is UTF-8, as nearly all are, no reference to it is held in between, and
-/// references are what costs most of such a call.
-type Text = Either<String, mlua::String>;
-
-fn text(lua: &Lua, bytes: Vec<u8>) -> mlua::Result<Text> {
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Either::Left(text)),
-        Err(odd) => lua.create_string(odd.as_bytes()).map(Either::Right),
-    }
-}
-
-/// What a function that may refuse answers with one value: without a list of values being made of it.
-fn one<R>(answer: Result<R, Refusal>) -> (Option<String>, Option<R>) {
-    match answer {
-        Ok(value) => (None, Some(value)),
-        Err(refusal) => (Some(refusal.to_string()), None),
-    }
-}
-
-/// Keeps a value beyond this step.
-fn keep(value: impl IntoLua) -> Result<Anchor, Refusal> {
-    let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
-    let vm = event_loop.lua.get().ok_or("no Lua VM")?;
-    vm.anchors.keep(value).map_err(failed)
-}
-
-/// There is no memory for it.
-fn failed(error: mlua::Error) -> Refusal {
-    Refusal::Other(error.to_string())
-}
-
-/// Names and values; none is `true`.
-type Pair<'t> = (Cow<'t, [u8]>, Option<Cow<'t, [u8]>>);
-
-/// Pairs as a table by names, or, where names are repeated or very many, as names and values in turn, which the
-/// prelude gathers.
-type Named = (Option<Table>, Option<Table>);
-
-fn named(lua: &Lua, pairs: &[Pair<'_>]) -> mlua::Result<Named> {
-    /// More are not compared each with each.
-    const FEW: usize = 32;
-    let repeats = |n: usize, name: &[u8]| pairs.iter().take(n).any(|(before, _)| **before == *name);
-    if pairs.len() <= FEW && !pairs.iter().enumerate().any(|(n, (name, _))| repeats(n, name)) {
-        let all = pairs.iter().map(|(name, given)| (borrowed(name), valued(given.as_deref())));
-        return Ok((Some(lua.create_table_from(all)?), None));
-    }
-    let list = pairs.iter().flat_map(|(name, given)| {
-        [Either::Left(borrowed(name)), Either::Right(valued(given.as_deref()))]
-    });
-    Ok((None, Some(lua.create_sequence_from(list)?)))
-}
-
-/// A text on its way into a table.
-fn borrowed(bytes: &[u8]) -> Either<&str, BString> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Either::Left(text),
-        Err(_) => Either::Right(bytes.into()),
-    }
-}
-
-fn valued(value: Option<&[u8]>) -> Either<Either<&str, BString>, bool> {
-    value.map_or(Either::Right(true), |bytes| Either::Left(borrowed(bytes)))
-}
-
-/// What functions of OpenResty answer where all is well: 1, or nil and why not.
-struct Done(Result<(), String>);
-
-impl IntoLuaMulti for Done {
-    fn into_lua_multi(self, lua: &Lua) -> mlua::Result<MultiValue> {
-        match self.0 {
-            Ok(()) => 1.into_lua_multi(lua),
-            Err(text) => (Value::Nil, text).into_lua_multi(lua),
-        }
-    }
-}
-
-fn done(result: Result<(), &str>) -> Done {
-    Done(result.map_err(str::to_owned))
-}
-
-/// Tables that may stand within each other: more would use up the stack.
-const DEEPEST: usize = 500;
-
-/// Appends a value as `ngx.print` writes it.
-fn write(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> Result<(), String> {
-    write_at(lua, value, 0, out)
-}
-
-/// The same for a value that so many tables stand around.
-fn write_at(lua: &Lua, value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<(), String> {
-    match value {
-        Value::String(text) => out.extend_from_slice(&text.as_bytes()),
-        Value::Table(table) => write_table(lua, table, depth, out)?,
-        Value::Nil => out.extend_from_slice(b"nil"),
-        Value::LightUserData(pointer) if pointer.0.is_null() => out.extend_from_slice(b"null"),
-        value if !write_plain(lua, value, out) => {
-            let kind = value.type_name();
-            if depth > 0 {
-                return Err(format!("bad data type {kind} found"));
-            }
-            return Err(format!(
-                "string, number, boolean, nil, ngx.null, or array table expected, but got {kind}"
-            ));
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-/// Numbers and booleans; false for other values.
-fn write_plain(lua: &Lua, value: &Value, out: &mut Vec<u8>) -> bool {
-    /// From here on Lua writes an exponent.
-    const LONGEST: u64 = 100_000_000_000_000;
-    match value {
-        Value::Boolean(value) => {
-            out.extend_from_slice(if *value { b"true" } else { b"false" });
-            true
-        }
-        Value::Integer(n) if n.unsigned_abs() < LONGEST => {
-            if *n < 0 {
-                out.push(b'-');
-            }
-            crate::answer::output::write_number(n.unsigned_abs(), out);
-            true
-        }
-        Value::Integer(_) | Value::Number(_) => {
-            if let Ok(Some(text)) = lua.coerce_string(value.clone()) {
-                out.extend_from_slice(&text.as_bytes());
-            }
-            true
-        }
-        _ => false,
-    }
-}
-
-fn write_table(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<(), String> {
-    if depth == DEEPEST {
-        return Err(format!("more than {DEEPEST} tables within each other"));
-    }
-    let length = table.raw_len();
-    let keys = table.pairs::<Value, Value>().flatten().map(|(key, _)| key);
-    for key in keys {
-        if !matches!(key, Value::Integer(1..)) {
-            return Err("non-array table found".to_owned());
-        }
-    }
-    for i in 1..=length {
-        let value = table.raw_get::<Value>(i).map_err(|error| error.to_string())?;
-        write_at(lua, &value, depth + 1, out)?;
-    }
-    Ok(())
-}
-
-/// All values as one text; the error names the argument.
-fn gather(lua: &Lua, values: &MultiValue, function: &str) -> Result<Vec<u8>, Refusal> {
-    let mut out = Vec::new();
-    for (i, value) in values.iter().enumerate() {
-        write(lua, value, &mut out)
-            .map_err(|text| format!("bad argument #{} to '{function}' ({text})", i + 1))?;
-    }
-    Ok(out)
-}
-
-/// A string or number as bytes; other values have none.
-fn bytes(lua: &Lua, value: &Value) -> Option<Vec<u8>> {
-    match value {
-        Value::String(text) => Some(text.as_bytes().to_vec()),
-        Value::Integer(_) | Value::Number(_) => {
-            let mut out = Vec::new();
-            write_plain(lua, value, &mut out);
-            Some(out)
-        }
-        _ => None,
-    }
 }

@@ -2,11 +2,11 @@
 
 use mlua::{BString, MultiValue, Value};
 
-use super::{Natives, done, gather};
+use super::natives::{Natives, done, gather};
 use crate::modules::lua::answer;
 use crate::modules::lua::current::{Phase, Refusal, phase, with_answer};
 use crate::modules::lua::filters::{argument, with_piece};
-use crate::modules::lua::run::Wish;
+use crate::modules::lua::wish::Wish;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -49,7 +49,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let mut bytes = Vec::new();
         match (index, value) {
             (1, Value::Nil) => {}
-            (1, value) => super::write(lua, &value, &mut bytes)?,
+            (1, value) => super::natives::write(lua, &value, &mut bytes)?,
             (2, value) => {
                 with_piece(|piece| {
                     piece.last = !matches!(value, Value::Nil | Value::Boolean(false))

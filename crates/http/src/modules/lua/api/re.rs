@@ -7,7 +7,7 @@ use std::rc::Rc;
 use mlua::{Lua, Table, Value};
 use pcre2::bytes::{CaptureLocations, Regex};
 
-use super::Natives;
+use super::natives::Natives;
 use crate::regex::compile_with;
 use weir_engine::operation;
 

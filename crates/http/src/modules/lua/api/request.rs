@@ -3,10 +3,11 @@
 use mlua::{Lua, Value};
 use weir_proto::http1::{Method, Version};
 
-use super::{Natives, encode, failed, one, text};
+use super::encode;
+use super::natives::{Natives, failed, one, text};
 use crate::answer::change;
 use crate::modules::lua::current::{Phase, Refusal, phase, with};
-use crate::modules::lua::run::{Exit, Wish};
+use crate::modules::lua::wish::{Exit, Wish};
 use crate::request::Request;
 
 /// Adds the functions of this part.

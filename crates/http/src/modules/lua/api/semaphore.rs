@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use mlua::{MultiValue, UserDataRef, Value};
 
-use super::Natives;
+use super::natives::Natives;
 use super::socket::handle;
 use crate::modules::lua::current::{self, Refusal, phase};
-use crate::modules::lua::run::{Wish, reply};
 use crate::modules::lua::semaphore::Semaphore;
+use crate::modules::lua::wish::{Wish, reply};
 
 /// A semaphore as scripts hold it.
 struct SemaphoreHandle(Rc<Semaphore>);

@@ -3,10 +3,10 @@
 use mlua::{BString, Either, Lua, MultiValue, Value};
 use weir_zone::ZoneRef;
 
-use super::{Natives, Text, borrowed, text};
+use super::natives::{Natives, Text, borrowed, text};
 use crate::event_loop::LoopState;
 use crate::modules::lua::dict::{self, Dict, How, Refused, Value as Stored};
-use crate::modules::lua::run;
+use crate::modules::lua::wish::failure;
 
 /// A key: a string, or a number as one; anything else is none.
 type Key = Either<BString, Value>;
@@ -28,7 +28,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         match given {
             Ok(Some((value, flags))) => (Some(value), flags),
             Ok(None) => (None, Value::Nil),
-            Err(refused) => (None, run::failure(lua, refused).pop_back().unwrap_or(Value::Nil)),
+            Err(refused) => (None, failure(lua, refused).pop_back().unwrap_or(Value::Nil)),
         }
     })?;
     natives.add("dict_get_stale", |lua, (at, key): (usize, Key)| {
@@ -181,7 +181,7 @@ fn answer<T>(
     values: impl FnOnce(&Lua, T) -> mlua::Result<MultiValue>,
 ) -> MultiValue {
     let values = result.and_then(|value| values(lua, value).map_err(|_| "no memory"));
-    values.unwrap_or_else(|refused| run::failure(lua, refused))
+    values.unwrap_or_else(|refused| failure(lua, refused))
 }
 
 fn nil() -> MultiValue {
@@ -204,7 +204,7 @@ fn values<const N: usize>(lua: &Lua, value: &Stored, more: [Value; N]) -> mlua::
         Stored::Boolean(value) => Value::Boolean(*value),
         Stored::Number(value) => Value::Number(*value),
         Stored::Text(text) => Value::String(lua.create_string(text)?),
-        Stored::List(_) => return Ok(run::failure(lua, "value is a list")),
+        Stored::List(_) => return Ok(failure(lua, "value is a list")),
     };
     Ok(std::iter::once(value).chain(more).collect())
 }

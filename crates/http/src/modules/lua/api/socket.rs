@@ -8,13 +8,14 @@ use std::time::Duration;
 use mlua::{Either, Lua, MultiValue, UserDataRef, Value};
 use weir_engine::Handle;
 
-use super::{Natives, done};
+use super::natives::{Natives, done};
 use crate::event_loop::LoopState;
-use crate::modules::lua::CONF;
 use crate::modules::lua::answer;
+use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{Refusal, with, with_answer};
-use crate::modules::lua::run::{Reply, Wish, failure, received_reply, reply};
+use crate::modules::lua::run::received_reply;
 use crate::modules::lua::socket::{BodySocket, Failed, Pattern, Server, Socket};
+use crate::modules::lua::wish::{Reply, Wish, failure, reply};
 use crate::request::Request;
 use crate::site::settings::LocationConf;
 
@@ -123,7 +124,7 @@ type Securing = (Tcp, Option<mlua::String>, bool);
 fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("socket_send", |lua, (socket, data): (Tcp, Value)| {
         let mut bytes = Vec::new();
-        super::write(lua, &data, &mut bytes)
+        super::natives::write(lua, &data, &mut bytes)
             .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
         let (socket, handle) = (socket.0.clone(), handle()?);
         Ok(waiting(async move {

@@ -6,7 +6,7 @@ use mlua::Value;
 use rustix::time::{ClockId, clock_gettime};
 use weir_proto::date;
 
-use super::Natives;
+use super::natives::Natives;
 use crate::event_loop::LoopState;
 use crate::modules::lua::current::with;
 

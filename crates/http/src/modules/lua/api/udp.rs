@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use mlua::{IntoLua, MultiValue, UserDataRef, Value};
 
-use super::Natives;
+use super::natives::Natives;
 use super::socket::{handle, ip, settings, waiting};
 use crate::event_loop::LoopState;
-use crate::modules::lua::CONF;
 use crate::modules::lua::answer;
+use crate::modules::lua::conf::CONF;
 use crate::modules::lua::current::{Refusal, with};
-use crate::modules::lua::run::{Wish, failure, reply};
 use crate::modules::lua::socket::{Server, UdpSocket};
+use crate::modules::lua::wish::{Wish, failure, reply};
 use crate::site::settings::LocationConf;
 
 /// A socket as scripts hold it.
@@ -48,7 +48,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_waiting("udp_send", |lua, (socket, data): (Udp, Value)| {
         let mut bytes = Vec::new();
-        super::write(lua, &data, &mut bytes)
+        super::natives::write(lua, &data, &mut bytes)
             .map_err(|text| format!("bad argument #1 to 'send' ({text})"))?;
         let (socket, handle) = (socket.0.clone(), handle()?);
         Ok(waiting(async move {
@@ -70,6 +70,6 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add("udp_is_open", |_, socket: Udp| socket.0.is_open())?;
     natives.add("udp_close", |_, socket: Udp| {
-        super::Done(socket.0.close().map_err(|failed| failed.to_string()))
+        super::natives::Done(socket.0.close().map_err(|failed| failed.to_string()))
     })
 }

@@ -3,7 +3,7 @@
 use mlua::{BString, Lua, Value};
 use weir_log::Level;
 
-use super::{Natives, Text, failed, keep, one, text};
+use super::natives::{Natives, Text, failed, keep, one, text};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::answer;
@@ -27,7 +27,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("set_var", |lua, (name, value): (mlua::String, Value)| {
         let value = match &value {
             Value::Nil => Vec::new(),
-            value => super::bytes(lua, value).ok_or("bad variable value type")?,
+            value => super::natives::bytes(lua, value).ok_or("bad variable value type")?,
         };
         with(|r| store(r, &name.as_bytes(), value))?
     })?;

@@ -2,7 +2,7 @@
 
 use mlua::Value;
 
-use super::Natives;
+use super::natives::Natives;
 use crate::event_loop::LoopState;
 use weir_values::Identity;
 

@@ -1,0 +1,107 @@
+//! `ngx.timer`: scripts that run later, without a request.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use mlua::{MultiValue, Value};
+use weir_engine::{Either, either};
+use weir_log::Level;
+
+use super::natives::{Done, Natives, done};
+use crate::event_loop::LoopState;
+use crate::modules::lua::anchors::Packed;
+use crate::modules::lua::current::{Phase, Refusal};
+use crate::modules::lua::run::{self, Start};
+use crate::modules::lua::vm::Vm;
+
+/// Adds the functions of this part.
+pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
+    natives.add_refusing("set_timer", |_, arguments: MultiValue| set_timer(arguments))?;
+    natives.add("timers_pending", |_, ()| {
+        LoopState::current().and_then(|w| w.lua.get().map(|vm| vm.timers.pending()))
+    })?;
+    natives.add("timers_running", |_, ()| {
+        LoopState::current().and_then(|w| w.lua.get().map(|vm| vm.timers.running()))
+    })
+}
+
+/// `delay, every, function, ...`
+fn set_timer(mut arguments: MultiValue) -> Result<Done, Refusal> {
+    let delay = match arguments.pop_front() {
+        Some(Value::Integer(n)) => n as f64,
+        Some(Value::Number(n)) => n,
+        _ => return Err("bad argument #1 (number expected)".into()),
+    };
+    let delay = seconds_of(delay)?;
+    let every = matches!(arguments.pop_front(), Some(Value::Boolean(true)));
+    if !matches!(arguments.front(), Some(Value::Function(_))) {
+        return Err("bad argument #2 (function expected)".into());
+    }
+    let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+    Ok(done(set(&event_loop, delay, every, arguments)))
+}
+
+/// A delay that a script says.
+pub fn seconds_of(seconds: f64) -> Result<Duration, Refusal> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("invalid delay {seconds}").into())
+}
+
+/// Sets a timer for a function and its arguments; `every` calls again and again.
+fn set(
+    event_loop: &Rc<LoopState>,
+    delay: Duration,
+    every: bool,
+    what: MultiValue,
+) -> Result<(), &'static str> {
+    let vm = event_loop.lua.get().cloned().ok_or("no Lua VM")?;
+    let timers = &vm.timers;
+    // What a loop that ends is asked to do at once is not premature: it comes at its time.
+    let late = timers.premature.get();
+    if late && !delay.is_zero() {
+        return Err("process exiting");
+    }
+    if timers.pending.get() >= timers.most_pending {
+        return Err("too many pending timers");
+    }
+    let packed = vm.anchors.pack(what).map_err(|_| "no memory")?;
+    timers.pending.set(timers.pending.get() + 1);
+    timers.count.set(timers.count.get() + 1);
+    let number = timers.count.get();
+    let handle = event_loop.handle.clone();
+    event_loop.handle.spawn(async move {
+        loop {
+            let timers = &vm.timers;
+            let premature = if late {
+                handle.sleep(delay).await;
+                false
+            } else {
+                let waited = either(handle.sleep(delay), timers.hurried(number)).await;
+                timers.waiting.borrow_mut().remove(&number);
+                matches!(waited, Either::Right(())) || timers.premature.get()
+            };
+            timers.pending.set(timers.pending.get().saturating_sub(1));
+            let again = every && !premature && !late;
+            if again {
+                timers.pending.set(timers.pending.get() + 1);
+            }
+            call(&vm, premature, &packed).await;
+            if !again {
+                break;
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn call(vm: &Vm, premature: bool, call: &Packed) {
+    let timers = &vm.timers;
+    if timers.running.get() >= timers.most_running {
+        let most = timers.most_running;
+        vm.log(Level::Alert, format_args!("{most} lua_max_running_timers are not enough"));
+        return;
+    }
+    timers.running.set(timers.running.get() + 1);
+    // The error was logged. No client waits for it.
+    let _ = run::drive(vm, None, Phase::Timer, Start::Timer { premature, call }).await;
+    timers.running.set(timers.running.get().saturating_sub(1));
+}

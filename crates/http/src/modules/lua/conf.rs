@@ -1,0 +1,66 @@
+//! The settings of a location.
+
+use std::time::Duration;
+
+use super::script::Script;
+use super::tls::Tls;
+use crate::site::module::Settings;
+use crate::site::settings::Key;
+
+/// Settings.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    pub(super) rewrite: Option<Script>,
+    pub(super) access: Option<Script>,
+    pub(super) header_filter: Option<Script>,
+    pub(super) body_filter: Option<Script>,
+    pub(super) log: Option<Script>,
+    /// `rewrite_by_lua_no_postpone`
+    pub(super) early_rewrite: bool,
+    /// `access_by_lua_no_postpone`
+    pub(super) early_access: bool,
+    pub(super) need_request_body: bool,
+    pub(super) http10_buffering: bool,
+    pub(super) check_client_abort: bool,
+    pub(super) use_default_type: bool,
+    pub(super) underscores: bool,
+    pub(super) socket_log_errors: bool,
+    pub(super) connect_timeout: Duration,
+    pub(super) send_timeout: Duration,
+    pub(super) read_timeout: Duration,
+    pub(super) keepalive_timeout: Duration,
+    pub(super) pool_size: u64,
+    pub(super) tls: Tls,
+}
+
+impl Default for Conf {
+    fn default() -> Self {
+        let minute = Duration::from_secs(60);
+        Conf {
+            rewrite: None,
+            access: None,
+            header_filter: None,
+            body_filter: None,
+            log: None,
+            early_rewrite: false,
+            early_access: false,
+            need_request_body: false,
+            http10_buffering: true,
+            check_client_abort: false,
+            use_default_type: true,
+            underscores: true,
+            socket_log_errors: true,
+            connect_timeout: minute,
+            send_timeout: minute,
+            read_timeout: minute,
+            keepalive_timeout: minute,
+            pool_size: 30,
+            tls: Tls::default(),
+        }
+    }
+}
+
+impl Settings for Conf {}
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();

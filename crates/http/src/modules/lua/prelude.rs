@@ -1,0 +1,17 @@
+//! The part of `ngx` that is written in Lua.
+
+/// The chunks by the names of their names, in their order.
+pub const PRELUDE: &[(&str, &str)] = &[
+    ("=errors", include_str!("prelude/errors.lua")),
+    ("=ffi", include_str!("prelude/ffi.lua")),
+    ("=tables", include_str!("prelude/tables.lua")),
+    ("=ngx", include_str!("prelude/ngx.lua")),
+    ("=ngx.req", include_str!("prelude/request.lua")),
+    ("=ngx.location", include_str!("prelude/capture.lua")),
+    ("=ngx.re", include_str!("prelude/re.lua")),
+    ("=ngx.shared", include_str!("prelude/shared.lua")),
+    ("=ngx.socket", include_str!("prelude/socket.lua")),
+    ("=ngx.socket.udp", include_str!("prelude/udp.lua")),
+    ("=ngx.semaphore", include_str!("prelude/semaphore.lua")),
+    ("=modules", include_str!("prelude/modules.lua")),
+];
