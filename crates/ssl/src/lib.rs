@@ -3,7 +3,7 @@
 //!
 //! All of it is generic over a [`Subject`](weir_values::Subject). A room reads lines by the [`SslDirective`]s of
 //! [`server::rows`] and [`client_directives`], calls [`server::build`] when a block was read, and goes through
-//! [`weir_tls::begin`] and [`server::Context::accept`] with each new connection; who passes on has [`client::Settings`].
+//! [`weir_tls::begin`] and [`server::ServerContext::accept`] with each new connection; who passes on has [`client::Settings`].
 //! The protocol itself is `weir-tls`'.
 
 pub mod client;

@@ -1,7 +1,7 @@
 //! The directives of TLS to servers, for each module that passes on.
 
 /// The rows of these directives behind a prefix: `$row!($what, NAME, HELP, SET)` for each, where `SET` is a
-/// [`Set`](crate::Set) of [`Settings`](crate::client::Settings).
+/// [`SetDirective`](crate::SetDirective) of [`Settings`](crate::client::Settings).
 #[macro_export]
 macro_rules! client_directives {
     ($prefix:literal, $row:ident, $what:tt) => {
