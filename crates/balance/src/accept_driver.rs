@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, Load, LoadTable, LoopPolicy, Probe, Stance};
+use crate::{AfterAccept, Load, LoadTable, LoopPolicy, Probe, Stance};
 
 /// A loop accepts nothing for this long after descriptors, memory or places in its backend ran out.
 /// nginx: accept_mutex_delay.
@@ -189,7 +189,7 @@ impl AcceptDriver {
             self.pass_recheck(set, loops, set.now());
         }
         if accepted > 0
-            && self.policy.accepted(set.now(), loops, set.load(), accepted) == After::Readd
+            && self.policy.accepted(set.now(), loops, set.load(), accepted) == AfterAccept::Readd
         {
             set.readd(listener);
         }

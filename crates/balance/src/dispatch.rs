@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use crate::{LoadTable, LoopSetup, LoopState, Policy, Row, Wait};
+use crate::{LoadTable, LoopActivity, LoopSetup, Policy, Row, Wait};
 
 pub(crate) struct Dispatch {
     /// The loop that the acceptor belongs to.
@@ -44,13 +44,13 @@ impl Policy for Dispatch {
 /// The order of choice: the least loaded loop, and of equals the one that was given least so far.
 fn weight((_, row): &(usize, Row<'_>)) -> (u64, u64, u64) {
     let (load, pending) = (row.load(), row.pending());
-    let awake = u64::from(row.state() == LoopState::Awake);
+    let awake = u64::from(row.state() == LoopActivity::Awake);
     let with_pending = |n: u64| n.saturating_add(pending);
     (with_pending(load.open), with_pending(load.inflight.max(awake)), with_pending(row.accepted()))
 }
 
 fn is_there(row: Row<'_>) -> bool {
-    matches!(row.state(), LoopState::Awake | LoopState::Armed | LoopState::Disarmed)
+    matches!(row.state(), LoopActivity::Awake | LoopActivity::Armed | LoopActivity::Disarmed)
 }
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
         let mut dispatch = Dispatch { me: 0 };
         assert_eq!(dispatch.place(now, &table), None, "all rows are vacant");
         for i in 0..3 {
-            table.row(i).set_state(LoopState::Disarmed, 1);
+            table.row(i).set_state(LoopActivity::Disarmed, 1);
         }
         table.row(0).set_load(Load { inflight: 0, open: 1 });
         let placed: Vec<_> = (0..3).filter_map(|_| dispatch.place(now, &table)).collect();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use crate::AcceptPolicy;
-use crate::model::{Bound, Client, Machine, Promise, Witness, World};
+use crate::model::{Bound, Machine, ModelClient, Promise, Witness, World};
 
 const MS: Duration = Duration::from_millis(1);
 const WORK: Duration = Duration::from_millis(2);
@@ -17,7 +17,7 @@ const PROMPT: Duration = Duration::from_micros(200);
 fn six_one_after_another(kind: AcceptPolicy, gap: Duration) -> Vec<u64> {
     let mut world = World::new(kind, 3, Instant::now());
     for i in 1..=6 {
-        world.client(MS * 20 * i, Client { gap, ..Client::once(Duration::ZERO) });
+        world.client(MS * 20 * i, ModelClient { gap, ..ModelClient::once(Duration::ZERO) });
     }
     world.run(MS * 1000).accepted.clone()
 }
@@ -25,7 +25,7 @@ fn six_one_after_another(kind: AcceptPolicy, gap: Duration) -> Vec<u64> {
 /// What may happen in a schedule.
 #[derive(Clone, Debug)]
 enum Happening {
-    Client(Client),
+    Client(ModelClient),
     Stop { i: usize, length: Duration },
     Kill { i: usize, respawn: Duration },
 }
@@ -39,7 +39,7 @@ fn client() -> impl Strategy<Value = Happening> {
     let times = (work, micros(0..3000), micros(0..500));
     (1..12u64, any::<[bool; 2]>(), times).prop_map(
         |(requests, [keep, computes], (work, think, gap))| {
-            Happening::Client(Client { requests, keep, work, computes, think, gap })
+            Happening::Client(ModelClient { requests, keep, work, computes, think, gap })
         },
     )
 }
@@ -220,7 +220,7 @@ laws! {
     fair: AcceptPolicy::Fair;
 }
 
-fn load(kind: AcceptPolicy, loops: usize, clients: usize, client: Client) -> World {
+fn load(kind: AcceptPolicy, loops: usize, clients: usize, client: ModelClient) -> World {
     let mut world = World::new(kind, loops, Instant::now());
     for i in 0..clients {
         world.client(MS + Duration::from_micros(7) * i as u32, client);
@@ -234,7 +234,8 @@ fn load(kind: AcceptPolicy, loops: usize, clients: usize, client: Client) -> Wor
 fn light(kind: AcceptPolicy) -> World {
     let mut world = World::new(kind, 12, Instant::now());
     for i in 0..4 {
-        let client = Client { gap: Duration::from_micros(90 + 11 * i), ..Client::closing(WORK) };
+        let client =
+            ModelClient { gap: Duration::from_micros(90 + 11 * i), ..ModelClient::closing(WORK) };
         world.client(MS, client);
     }
     world.run(Duration::from_secs(3));
@@ -245,7 +246,7 @@ fn light(kind: AcceptPolicy) -> World {
 fn kept(kind: AcceptPolicy) -> World {
     let mut world = World::new(kind, 12, Instant::now());
     for i in 0..36 {
-        let client = Client { gap: MS * 4, ..Client::keeping(WORK) };
+        let client = ModelClient { gap: MS * 4, ..ModelClient::keeping(WORK) };
         world.client(MS + Duration::from_micros(60) * i, client);
     }
     world.run(Duration::from_secs(3));
@@ -261,19 +262,19 @@ fn seen(mut world: World) -> (f64, f64) {
 #[test]
 fn fair_has_the_tail_of_one_queue_and_is_even() {
     let fair = AcceptPolicy::Fair;
-    let (overload, spread) = seen(load(fair, 12, 200, Client::closing(WORK)));
-    let (other, _) = seen(load(AcceptPolicy::Blocking, 12, 200, Client::closing(WORK)));
+    let (overload, spread) = seen(load(fair, 12, 200, ModelClient::closing(WORK)));
+    let (other, _) = seen(load(AcceptPolicy::Blocking, 12, 200, ModelClient::closing(WORK)));
     assert!(overload <= other * 1.05 && spread <= 0.01, "{overload} {other} {spread}");
     let (light, spread) = seen(light(fair));
     assert!(light <= 2.5 && spread <= 0.01, "{light} {spread}");
     assert_eq!(kept(fair).open(), [3; 12]);
-    assert_eq!(load(fair, 12, 36, Client::keeping(WORK)).open(), [3; 12]);
+    assert_eq!(load(fair, 12, 36, ModelClient::keeping(WORK)).open(), [3; 12]);
 }
 
 #[test]
 fn the_others_pay_as_measured() {
-    let (hashed, _) = seen(load(AcceptPolicy::Reuseport, 12, 200, Client::closing(WORK)));
-    let (one_queue, _) = seen(load(AcceptPolicy::Fair, 12, 200, Client::closing(WORK)));
+    let (hashed, _) = seen(load(AcceptPolicy::Reuseport, 12, 200, ModelClient::closing(WORK)));
+    let (one_queue, _) = seen(load(AcceptPolicy::Fair, 12, 200, ModelClient::closing(WORK)));
     assert!(hashed > 2.0 * one_queue, "{hashed} {one_queue}");
     let (light, spread) = seen(light(AcceptPolicy::Exclusive));
     assert!(light > 4.0 && spread > 1.0, "{light} {spread}");
@@ -287,7 +288,7 @@ fn uneven(idle: usize) -> World {
     world.stop(Duration::ZERO, 1);
     for _ in 0..idle {
         let think = Duration::from_secs(60);
-        world.client(MS, Client { think, ..Client::keeping(Duration::ZERO) });
+        world.client(MS, ModelClient { think, ..ModelClient::keeping(Duration::ZERO) });
     }
     world.cont(MS * 200, 1);
     world.run(MS * 300);
@@ -299,8 +300,8 @@ fn uneven(idle: usize) -> World {
 /// it take?
 fn beside_a_sleeper_with(idle: usize) -> Duration {
     let mut world = uneven(idle);
-    world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 100) });
-    world.client(MS * 302, Client::once(Duration::ZERO));
+    world.client(MS * 301, ModelClient { gap: Duration::ZERO, ..ModelClient::once(MS * 100) });
+    world.client(MS * 302, ModelClient::once(Duration::ZERO));
     let answers = &world.run(MS * 350).latencies;
     assert_eq!(answers.len(), idle + 1, "the long one is still at work");
     answers[idle]
@@ -322,9 +323,9 @@ fn fair_goes_on_standby_after_backing_off() {
 #[test]
 fn fair_leaves_others_their_part_of_a_burst() {
     let mut world = uneven(3);
-    world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 3) });
+    world.client(MS * 301, ModelClient { gap: Duration::ZERO, ..ModelClient::once(MS * 3) });
     for _ in 0..40 {
-        world.client(MS * 302, Client { gap: MS * 50, ..Client::once(MS) });
+        world.client(MS * 302, ModelClient { gap: MS * 50, ..ModelClient::once(MS) });
     }
     world.run(MS * 320);
     let open = world.open();
@@ -337,7 +338,7 @@ fn fair_forgets_a_stopped_loop() {
     let mut world = World::new(AcceptPolicy::Fair, 4, Instant::now());
     world.stop(Duration::ZERO, 1);
     for i in 0..20 {
-        world.client(MS + Duration::from_micros(7) * i, Client::closing(WORK));
+        world.client(MS + Duration::from_micros(7) * i, ModelClient::closing(WORK));
     }
     let w = world.run(Duration::from_secs(4));
     let full_rate = 3.0 * 4.0 / WORK.as_secs_f64();
@@ -355,15 +356,21 @@ fn fair_spares_a_loop_with_handshakes() {
     let mut world = World::new(AcceptPolicy::Fair, 2, Instant::now());
     world.stop(Duration::ZERO, 0);
     for _ in 0..EACH {
-        world.client(MS, Client { gap: MS * 60_000, ..Client::once(Duration::ZERO) });
+        world.client(MS, ModelClient { gap: MS * 60_000, ..ModelClient::once(Duration::ZERO) });
     }
     world.cont(MS * 100, 0);
     for i in 0..EACH as u32 {
         let think = MS * 60_000;
-        world.client(MS * (200 + 5 * i), Client { think, ..Client::keeping(Duration::ZERO) });
+        world.client(
+            MS * (200 + 5 * i),
+            ModelClient { think, ..ModelClient::keeping(Duration::ZERO) },
+        );
     }
     for i in 0..40 {
-        world.client(MS * (300 + 5 * i), Client { gap: MS, ..Client::once(Duration::ZERO) });
+        world.client(
+            MS * (300 + 5 * i),
+            ModelClient { gap: MS, ..ModelClient::once(Duration::ZERO) },
+        );
     }
     assert_eq!(world.run(MS * 600).accepted, [EACH + 40, EACH]);
 }
@@ -374,12 +381,12 @@ fn fair_goes_on_standby_with_a_little_to_do() {
     let mut world = World::new(AcceptPolicy::Fair, 2, Instant::now());
     world.stop(Duration::ZERO, 1);
     for think in [MS / 2, MS * 60_000, MS * 60_000] {
-        world.client(MS, Client { think, ..Client::keeping(Duration::ZERO) });
+        world.client(MS, ModelClient { think, ..ModelClient::keeping(Duration::ZERO) });
     }
     world.cont(MS * 200, 1);
     // The less loaded loop is in a long handler when the next connection comes.
-    world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 40) });
-    world.client(MS * 305, Client::once(Duration::ZERO));
+    world.client(MS * 301, ModelClient { gap: Duration::ZERO, ..ModelClient::once(MS * 40) });
+    world.client(MS * 305, ModelClient::once(Duration::ZERO));
     assert_eq!(world.run(MS * 304).accepted, [3, 1]);
     assert_eq!(world.run(MS * 308).accepted, [4, 1]);
 }
@@ -392,7 +399,10 @@ fn a_loop_that_is_woken_and_stopped_delays_no_connection() {
             let mut world = World::new(kind, 3, Instant::now());
             let told = world.waiters(0)[0].0;
             let at = MS + Duration::from_micros(5);
-            world.client(MS, Client { gap: Duration::ZERO, ..Client::once(Duration::ZERO) });
+            world.client(
+                MS,
+                ModelClient { gap: Duration::ZERO, ..ModelClient::once(Duration::ZERO) },
+            );
             match killed {
                 true => world.kill(at, told, MS * 10_000),
                 false => world.stop(at, told),
@@ -412,7 +422,10 @@ fn a_loop_that_is_woken_and_full_passes_the_recheck_token_on() {
         let told = world.waiters(0)[0].0;
         world.room(told, 0);
         for i in 1..4 {
-            world.client(MS * i, Client { gap: Duration::ZERO, ..Client::once(Duration::ZERO) });
+            world.client(
+                MS * i,
+                ModelClient { gap: Duration::ZERO, ..ModelClient::once(Duration::ZERO) },
+            );
         }
         let w = world.run(MS * 100);
         assert_eq!((w.answered.iter().sum::<u64>(), w.answered[told]), (3, 0), "{kind}");
@@ -424,10 +437,10 @@ fn a_loop_that_is_woken_and_full_passes_the_recheck_token_on() {
 #[test]
 fn fair_leaves_standby_when_a_less_loaded_loop_is_back() {
     let mut world = uneven(3);
-    world.client(MS * 301, Client { gap: Duration::ZERO, ..Client::once(MS * 100) });
+    world.client(MS * 301, ModelClient { gap: Duration::ZERO, ..ModelClient::once(MS * 100) });
     world.run(MS * 420);
     for i in 0..4 {
-        world.client(MS * (450 + 5 * i), Client::once(Duration::ZERO));
+        world.client(MS * (450 + 5 * i), ModelClient::once(Duration::ZERO));
     }
     assert_eq!(world.run(MS * 500).accepted, [3, 5]);
 }
@@ -438,13 +451,13 @@ fn fair_wakes_no_loop_of_an_idle_server() {
     let mut world = World::new(AcceptPolicy::Fair, 8, Instant::now());
     for i in 0..11 {
         let think = Duration::from_secs(60);
-        world.client(MS * i, Client { think, ..Client::keeping(Duration::ZERO) });
+        world.client(MS * i, ModelClient { think, ..ModelClient::keeping(Duration::ZERO) });
     }
     world.run(MS * 200);
     let slept = world.sleeps();
     world.run(MS * 20_000);
     assert_eq!((world.sleeps(), world.open().iter().sum()), (slept, 11));
     // And it looks again when something happens.
-    world.client(MS * 20_001, Client::once(Duration::ZERO));
+    world.client(MS * 20_001, ModelClient::once(Duration::ZERO));
     assert_eq!(world.run(MS * 20_002).answered.iter().sum::<u64>(), 12);
 }

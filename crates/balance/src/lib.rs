@@ -41,7 +41,7 @@ pub use accept_driver::{AcceptDriver, AcceptOutcome, ListenerSet};
 pub use accept_policy::{AcceptPolicy, SocketLayout, UnknownPolicy};
 pub use loop_policy::{LoopPolicy, LoopSetup};
 pub use reuseport_load::Fit;
-pub use table::{Load, LoadTable, LoopState, Row, words};
+pub use table::{Load, LoadTable, LoopActivity, Row, words};
 
 /// Decides how new connections are spread over the loops. Each loop has its own value.
 pub trait Policy: Send {
@@ -55,8 +55,8 @@ pub trait Policy: Send {
     fn after_wait(&mut self, _now: Instant, _loops: &LoadTable<'_>) {}
 
     /// This loop accepted `n` connections in a row from one socket; its row counts them already.
-    fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {
-        After::Keep
+    fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> AfterAccept {
+        AfterAccept::Keep
     }
 
     /// Asked in each turn when its accepts are done and before its other work, until it answers
@@ -118,7 +118,7 @@ pub enum Probe {
 
 /// What follows an accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum AfterAccept {
     /// The registration stays as it is.
     Keep,
     /// Remove and add the socket at once: this loop goes to the end of the kernel's wait list.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{AcceptPolicy, After, Load, LoadTable, LoopState, Policy, Probe, Stance, Wait};
+use crate::{
+    AcceptPolicy, AfterAccept, Load, LoadTable, LoopActivity, Policy, Probe, Stance, Wait,
+};
 
 /// What a policy knows of its loop from the start.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +42,7 @@ impl LoopPolicy {
         loops: &LoadTable<'_>,
     ) -> LoopPolicy {
         loops.clear(setup.me);
-        loops.row(setup.me).set_state(LoopState::Awake, loops.stamp(now));
+        loops.row(setup.me).set_state(LoopActivity::Awake, loops.stamp(now));
         LoopPolicy { setup, policy: kind.policy(setup), retired: false }
     }
 
@@ -74,12 +76,15 @@ impl LoopPolicy {
             return Wait::DISARMED;
         }
         if !able {
-            row.set_state(LoopState::Full, stamp);
+            row.set_state(LoopActivity::Full, stamp);
             return Wait::DISARMED;
         }
         let wait = self.policy.before_wait(now, loops);
-        let asleep =
-            if wait.stance == Stance::Disarmed { LoopState::Disarmed } else { LoopState::Armed };
+        let asleep = if wait.stance == Stance::Disarmed {
+            LoopActivity::Disarmed
+        } else {
+            LoopActivity::Armed
+        };
         row.set_state(asleep, stamp);
         wait
     }
@@ -95,14 +100,20 @@ impl LoopPolicy {
         if self.retired {
             return probe;
         }
-        row.set_state(LoopState::Awake, loops.stamp(now));
+        row.set_state(LoopActivity::Awake, loops.stamp(now));
         loops.unmark_above_mean(self.setup.me);
         self.policy.after_wait(now, loops);
         probe
     }
 
     /// `n` connections were accepted in a row from one socket; `load` counts them.
-    pub fn accepted(&mut self, now: Instant, loops: &LoadTable<'_>, load: Load, n: u32) -> After {
+    pub fn accepted(
+        &mut self,
+        now: Instant,
+        loops: &LoadTable<'_>,
+        load: Load,
+        n: u32,
+    ) -> AfterAccept {
         let row = loops.row(self.setup.me);
         row.set_load(load);
         loops.count_accepted(self.setup.me, n);
@@ -134,7 +145,7 @@ impl LoopPolicy {
     /// The loop could not be armed, so the others must not rely on it.
     pub fn arm_failed(&mut self, now: Instant, loops: &LoadTable<'_>) {
         if !self.retired {
-            loops.row(self.setup.me).set_state(LoopState::Full, loops.stamp(now));
+            loops.row(self.setup.me).set_state(LoopActivity::Full, loops.stamp(now));
         }
     }
 
@@ -182,7 +193,7 @@ impl LoopPolicy {
     pub fn retire(&mut self, now: Instant, loops: &LoadTable<'_>) -> Vec<usize> {
         self.retired = true;
         loops.unlock(self.setup.me);
-        loops.row(self.setup.me).set_state(LoopState::Retired, loops.stamp(now));
+        loops.row(self.setup.me).set_state(LoopActivity::Retired, loops.stamp(now));
         loops.above_mean().filter(|&i| i != self.setup.me).collect()
     }
 }
@@ -207,7 +218,7 @@ mod tests {
                 LoopPolicy::take(AcceptPolicy::parse(name).unwrap(), setup(0), now, &table);
             let full = Load { inflight: 0, open: 2 };
             assert_eq!(policy.before_wait(now, &table, full, false), Wait::DISARMED, "{name}");
-            assert_eq!(table.row(0).state(), LoopState::Full);
+            assert_eq!(table.row(0).state(), LoopActivity::Full);
             assert_eq!(policy.after_wait(now, &table), Probe::No);
         }
     }
@@ -234,6 +245,6 @@ mod tests {
         assert_eq!(policy.retire(now, &table), [0]);
         assert_eq!(policy.before_wait(now, &table, Load::default(), true), Wait::DISARMED);
         let _ = policy.after_wait(now, &table);
-        assert_eq!(table.row(1).state(), LoopState::Retired);
+        assert_eq!(table.row(1).state(), LoopActivity::Retired);
     }
 }

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{After, LoadTable, LoopSetup, Policy, Wait};
+use crate::{AfterAccept, LoadTable, LoopSetup, Policy, Wait};
 
 pub(crate) struct Mutex {
     me: usize,
@@ -40,10 +40,10 @@ impl Policy for Mutex {
         loops.unlock(self.me);
     }
 
-    fn on_accepted(&mut self, _now: Instant, loops: &LoadTable<'_>, _n: u32) -> After {
+    fn on_accepted(&mut self, _now: Instant, loops: &LoadTable<'_>, _n: u32) -> AfterAccept {
         let free = self.connections.saturating_sub(loops.row(self.me).load().open);
         self.refrain = (self.connections / 8).saturating_sub(free);
-        After::Keep
+        AfterAccept::Keep
     }
 }
 

@@ -38,7 +38,7 @@ const KINDS: &[AcceptPolicy] = &[
     AcceptPolicy::Herd,
 ];
 
-struct Case {
+struct BalanceCase {
     world: Arc<ProcessWorld>,
     words: Vec<AtomicU64>,
     base: Instant,
@@ -51,9 +51,9 @@ fn setup(me: usize) -> LoopSetup {
     LoopSetup { me, sockets: 1, connections: 80, mutex_delay: Duration::from_millis(500) }
 }
 
-impl Case {
-    fn new(seed: u64) -> Case {
-        Case {
+impl BalanceCase {
+    fn new(seed: u64) -> BalanceCase {
+        BalanceCase {
             world: ProcessWorld::new(seed),
             words: (0..LoadTable::words(PLACES)).map(|_| AtomicU64::new(0)).collect(),
             base: Instant::now(),
@@ -141,7 +141,7 @@ impl Case {
 
 /// `dispatch`: the first place is an acceptor's, the others are loops', each with a handover socket that outlives it.
 struct Dispatched {
-    case: Case,
+    case: BalanceCase,
     lines: [Mutex<VecDeque<u64>>; PLACES],
     /// Loops that have ended by themselves. A connection that is handed to them would be lost.
     ended: Mutex<BTreeSet<usize>>,
@@ -153,7 +153,7 @@ const ROOM: usize = 3;
 
 impl Dispatched {
     fn new(seed: u64) -> Dispatched {
-        let case = Case { kind: AcceptPolicy::Dispatch, ..Case::new(seed) };
+        let case = BalanceCase { kind: AcceptPolicy::Dispatch, ..BalanceCase::new(seed) };
         Dispatched {
             case,
             lines: Default::default(),
@@ -290,7 +290,7 @@ fn an_acceptor_that_dies_leaves_no_count_of_what_never_comes() {
 fn loops_are_stopped_and_killed_between_any_two_words() {
     let first = seed();
     for seed in first..first + number("WEIR_CASES").unwrap_or(200) {
-        let case = Case::new(seed);
+        let case = BalanceCase::new(seed);
         if let Some(why) = case.run(seed) {
             println!("failed: WEIR_SEED={seed}, {:?}", case.kind);
             resume_unwind(why);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use weir_testkit::{Dice, number};
 
-use crate::{AcceptPolicy, Load, LoadTable, LoopPolicy, LoopSetup, LoopState, Stance};
+use crate::{AcceptPolicy, Load, LoadTable, LoopActivity, LoopPolicy, LoopSetup, Stance};
 
 /// How often the loop with a connection falls asleep.
 const DECISIONS: u64 = 100_000;
@@ -29,7 +29,7 @@ impl<'a> Two<'a> {
     fn among(words: &'a [AtomicU64]) -> Two<'a> {
         let table = LoadTable::over(words, Instant::now() - Duration::from_secs(1));
         let later = table.stamp(Instant::now() + Duration::from_secs(100));
-        (2..table.len()).for_each(|i| table.row(i).set_state(LoopState::Awake, later));
+        (2..table.len()).for_each(|i| table.row(i).set_state(LoopActivity::Awake, later));
         Two { table, handles: AtomicBool::new(false), over: AtomicBool::new(false) }
     }
 

@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use crate::table::SILENT;
-use crate::{After, Load, LoadTable, LoopState, Policy, Row, Wait};
+use crate::{AfterAccept, Load, LoadTable, LoopActivity, Policy, Row, Wait};
 
 /// A loop that has been in a turn for this long is given nothing more. The limit is shorter than elsewhere, since a
 /// connection in its queue waits for this loop alone.
@@ -26,9 +26,9 @@ pub struct Fit;
 
 impl Fit {
     /// The state of a loop that sleeps and takes connections.
-    pub const ASLEEP: u64 = LoopState::Armed as u64;
+    pub const ASLEEP: u64 = LoopActivity::Armed as u64;
     /// The state of one that is in a turn, and the longest turn in which it takes connections.
-    pub const AWAKE: (u64, Duration) = (LoopState::Awake as u64, STUCK);
+    pub const AWAKE: (u64, Duration) = (LoopActivity::Awake as u64, STUCK);
     /// How long it may take a loop to acknowledge a wake-up.
     pub const SILENT: Duration = SILENT;
 }
@@ -50,10 +50,10 @@ pub(crate) fn choose(now: Instant, loops: &LoadTable<'_>, hash: usize) -> Option
 fn is_fit(row: Row<'_>, stamp: u64) -> bool {
     let (state, since) = row.state_since();
     match state {
-        LoopState::Awake => {
+        LoopActivity::Awake => {
             stamp.saturating_sub(since) < STUCK.as_micros() as u64 && !row.is_silent(stamp)
         }
-        LoopState::Armed => !row.is_silent(stamp),
+        LoopActivity::Armed => !row.is_silent(stamp),
         _ => false,
     }
 }
@@ -73,7 +73,7 @@ pub(crate) struct ReuseportLoad {
 }
 
 /// The state and the accepts of a loop that had a connection to accept.
-type Seen = Option<((LoopState, u64), u64)>;
+type Seen = Option<((LoopActivity, u64), u64)>;
 
 impl ReuseportLoad {
     pub(crate) fn new(me: usize) -> ReuseportLoad {
@@ -109,7 +109,7 @@ impl ReuseportLoad {
             *seen = Some((row.state_since(), row.taken()));
             if !is_fit(row, stamp) {
                 self.relieves.push(i);
-            } else if row.state() == LoopState::Armed && before == *seen && row.wake(stamp) {
+            } else if row.state() == LoopActivity::Armed && before == *seen && row.wake(stamp) {
                 self.wakes.push(i);
             }
         }
@@ -133,10 +133,10 @@ impl Policy for ReuseportLoad {
         self.given = loops.row(self.me).handed();
     }
 
-    fn on_accepted(&mut self, _now: Instant, loops: &LoadTable<'_>, n: u32) -> After {
+    fn on_accepted(&mut self, _now: Instant, loops: &LoadTable<'_>, n: u32) -> AfterAccept {
         self.accepted = true;
         (0..n).for_each(|_| loops.row(self.me).count_taken());
-        After::Keep
+        AfterAccept::Keep
     }
 
     fn loop_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use crate::{After, LoadTable, LoopSetup, Policy, Wait};
+use crate::{AfterAccept, LoadTable, LoopSetup, Policy, Wait};
 
 pub(crate) struct Rotate {
     me: usize,
@@ -30,11 +30,11 @@ impl Policy for Rotate {
         Wait::ARMED
     }
 
-    fn on_accepted(&mut self, _now: Instant, loops: &LoadTable<'_>, _n: u32) -> After {
+    fn on_accepted(&mut self, _now: Instant, loops: &LoadTable<'_>, _n: u32) -> AfterAccept {
         let turn = self.since == 0;
         self.since = (self.since + 1) % self.every;
         let free = self.connections.saturating_sub(loops.row(self.me).load().open);
-        if turn || free < self.connections / 8 { After::Readd } else { After::Keep }
+        if turn || free < self.connections / 8 { AfterAccept::Readd } else { AfterAccept::Keep }
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
         };
         let mut rotate = Rotate::new(setup, 4);
         let mut readds = |n: usize| -> Vec<bool> {
-            (0..n).map(|_| rotate.on_accepted(now, &table, 1) == After::Readd).collect()
+            (0..n).map(|_| rotate.on_accepted(now, &table, 1) == AfterAccept::Readd).collect()
         };
         assert_eq!(readds(6), [true, false, false, false, true, false]);
         table.row(0).set_load(Load { inflight: 0, open: 71 });

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{LoadTable, LoopSetup, LoopState, Policy, Stance, Wait};
+use crate::{LoadTable, LoopActivity, LoopSetup, Policy, Stance, Wait};
 
 /// How often the others look whether the first one is still there.
 const LOOK: Duration = Duration::from_millis(500);
@@ -22,7 +22,7 @@ impl Single {
 
 impl Policy for Single {
     fn before_wait(&mut self, _now: Instant, loops: &LoadTable<'_>) -> Wait {
-        let there = |state| !matches!(state, LoopState::Vacant | LoopState::Retired);
+        let there = |state| !matches!(state, LoopActivity::Vacant | LoopActivity::Retired);
         let first = !loops.rows().take(self.me).any(|(_, row)| there(row.state()));
         let stance = if first { Stance::Armed } else { Stance::Disarmed };
         Wait { stance, at_most: (self.me > 0).then_some(LOOK), ..Wait::ARMED }

@@ -16,7 +16,7 @@ const TURN: Duration = Duration::from_millis(1);
 /// Longer than any loop stays out of the list.
 const SOON: u32 = 2000;
 
-struct Case {
+struct SpoiltCase {
     words: Vec<AtomicU64>,
     base: Instant,
     now: Instant,
@@ -26,8 +26,8 @@ struct Case {
     dice: Dice,
 }
 
-impl Case {
-    fn new(kind: AcceptPolicy, seed: u64) -> Case {
+impl SpoiltCase {
+    fn new(kind: AcceptPolicy, seed: u64) -> SpoiltCase {
         let words: Vec<_> = (0..LoadTable::words(LOOPS)).map(|_| AtomicU64::new(0)).collect();
         let base = Instant::now();
         let table = LoadTable::over(&words, base);
@@ -36,7 +36,7 @@ impl Case {
         let policies =
             (0..LOOPS).map(|me| LoopPolicy::take(kind, setup(me), base, &table)).collect();
         let (waits, dice) = (vec![Wait::DISARMED; LOOPS], Dice::salted(seed, kind.name()));
-        Case { words, base, now: base, policies, waits, dice }
+        SpoiltCase { words, base, now: base, policies, waits, dice }
     }
 
     fn spoil(&mut self) {
@@ -101,7 +101,7 @@ fn policies_bear_any_word() {
         println!("WEIR_SEED={seed}");
         for name in AcceptPolicy::NAMES {
             let kind = AcceptPolicy::parse(name).expect("a known name");
-            Case::new(kind, seed).run(kind);
+            SpoiltCase::new(kind, seed).run(kind);
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct Load {
 
 /// What a loop is doing, as far as it could say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoopState {
+pub enum LoopActivity {
     /// No loop has this row, or its worker died.
     Vacant,
     /// In a turn.
@@ -224,12 +224,12 @@ impl<'a> LoadTable<'a> {
         let (table, stamp) = (*self, self.stamp(now));
         let comes = |i: &usize| {
             let row = table.row(*i);
-            row.state() != LoopState::Awake && table.counts(row, stamp)
+            row.state() != LoopActivity::Awake && table.counts(row, stamp)
         };
         let order = |i: &usize| {
             let row = table.row(*i);
             let (state, since) = row.state_since();
-            (row.has_recheck(), state != LoopState::Armed, since, *i)
+            (row.has_recheck(), state != LoopActivity::Armed, since, *i)
         };
         let one = self.takers(from.clone()).filter(comes).min_by_key(order);
         let all = one.is_none().then(|| self.takers(from)).into_iter().flatten();
@@ -253,7 +253,10 @@ impl<'a> LoadTable<'a> {
 
     fn takers(&self, but: std::ops::Range<usize>) -> impl Iterator<Item = usize> + use<'a> {
         let takes = |row: Row<'_>| {
-            matches!(row.state(), LoopState::Armed | LoopState::Disarmed | LoopState::Awake)
+            matches!(
+                row.state(),
+                LoopActivity::Armed | LoopActivity::Disarmed | LoopActivity::Awake
+            )
         };
         self.rows().filter(move |(i, row)| !but.contains(i) && takes(*row)).map(|(i, _)| i)
     }
@@ -268,9 +271,9 @@ impl<'a> LoadTable<'a> {
     pub(crate) fn counts(&self, row: Row<'_>, stamp: u64) -> bool {
         let (state, since) = row.state_since();
         match state {
-            LoopState::Awake => stamp.saturating_sub(since) < micros(STUCK),
-            LoopState::Armed | LoopState::Disarmed => !row.is_silent(stamp),
-            LoopState::Vacant | LoopState::Full | LoopState::Retired => false,
+            LoopActivity::Awake => stamp.saturating_sub(since) < micros(STUCK),
+            LoopActivity::Armed | LoopActivity::Disarmed => !row.is_silent(stamp),
+            LoopActivity::Vacant | LoopActivity::Full | LoopActivity::Retired => false,
         }
     }
 
@@ -334,7 +337,7 @@ impl<'a> LoadTable<'a> {
 impl Row<'_> {
     /// What the loop was doing when it last said so.
     #[must_use]
-    pub fn state(&self) -> LoopState {
+    pub fn state(&self) -> LoopActivity {
         self.state_since().0
     }
 
@@ -372,20 +375,20 @@ impl Row<'_> {
         get(&self.0[HANDED]).saturating_sub(get(&self.0[TAKEN]))
     }
 
-    pub(crate) fn state_since(&self) -> (LoopState, u64) {
+    pub(crate) fn state_since(&self) -> (LoopActivity, u64) {
         let word = get(&self.0[STATE]);
         let state = match word & ((1 << STATE_BITS) - 1) {
-            1 => LoopState::Awake,
-            2 => LoopState::Armed,
-            3 => LoopState::Disarmed,
-            4 => LoopState::Full,
-            5 => LoopState::Retired,
-            _ => LoopState::Vacant,
+            1 => LoopActivity::Awake,
+            2 => LoopActivity::Armed,
+            3 => LoopActivity::Disarmed,
+            4 => LoopActivity::Full,
+            5 => LoopActivity::Retired,
+            _ => LoopActivity::Vacant,
         };
         (state, word >> STATE_BITS)
     }
 
-    pub(crate) fn set_state(&self, state: LoopState, stamp: u64) {
+    pub(crate) fn set_state(&self, state: LoopActivity, stamp: u64) {
         put(&self.0[STATE], stamp << STATE_BITS | state as u64, SeqCst);
     }
 
@@ -476,8 +479,8 @@ impl Row<'_> {
         self.calls().call(reasons)
     }
 
-    fn calls(&self) -> Slumber<Shared<'_>> {
-        Slumber::over(Shared(&self.0[CALLS]))
+    fn calls(&self) -> Slumber<RowWord<'_>> {
+        Slumber::over(RowWord(&self.0[CALLS]))
     }
 
     pub(crate) fn is_silent(&self, stamp: u64) -> bool {
@@ -509,9 +512,9 @@ fn get_in(word: &AtomicU64, order: Ordering) -> u64 {
 }
 
 /// A word of a row, as the protocol of wake-ups needs it. A dead process changes nothing.
-struct Shared<'a>(&'a AtomicU64);
+struct RowWord<'a>(&'a AtomicU64);
 
-impl Word for Shared<'_> {
+impl Word for RowWord<'_> {
     fn get(&self) -> u64 {
         get(self.0)
     }
@@ -559,12 +562,12 @@ mod tests {
     fn a_cleared_row_is_vacant_and_gives_back_lock_and_mark() {
         let (words, base) = (words(3), Instant::now());
         let table = LoadTable::over(&words, base);
-        table.row(1).set_state(LoopState::Awake, 5);
+        table.row(1).set_state(LoopActivity::Awake, 5);
         table.row(1).set_load(Load { inflight: 2, open: 3 });
         table.mark_above_mean(1);
         assert!(table.try_lock(1) && !table.try_lock(2));
         table.clear(1);
-        assert_eq!(table.row(1).state(), LoopState::Vacant);
+        assert_eq!(table.row(1).state(), LoopActivity::Vacant);
         assert_eq!(table.row(1).load(), Load::default());
         assert_eq!(table.above_mean().count(), 0);
         assert!(table.try_lock(2));
@@ -575,11 +578,11 @@ mod tests {
         let (words, base) = (words(1), Instant::now());
         let table = LoadTable::over(&words, base);
         for state in [
-            LoopState::Awake,
-            LoopState::Armed,
-            LoopState::Disarmed,
-            LoopState::Full,
-            LoopState::Retired,
+            LoopActivity::Awake,
+            LoopActivity::Armed,
+            LoopActivity::Disarmed,
+            LoopActivity::Full,
+            LoopActivity::Retired,
         ] {
             table.row(0).set_state(state, 1 << 50);
             assert_eq!(table.row(0).state_since(), (state, 1 << 50));
@@ -591,9 +594,9 @@ mod tests {
         let (words, base) = (words(1), Instant::now());
         let table = LoadTable::over(&words, base);
         let row = table.row(0);
-        row.set_state(LoopState::Awake, 1000);
+        row.set_state(LoopActivity::Awake, 1000);
         assert!(table.counts(row, 1000) && !table.counts(row, 1000 + micros(STUCK)));
-        row.set_state(LoopState::Armed, 1000);
+        row.set_state(LoopActivity::Armed, 1000);
         assert!(table.counts(row, u64::MAX >> STATE_BITS), "a loop may sleep for days");
         assert!(row.sleep() && row.wake(2000) && !row.wake(3000));
         assert!(table.counts(row, 2001) && !table.counts(row, 2000 + micros(SILENT)));
@@ -605,8 +608,8 @@ mod tests {
     fn a_recheck_token_goes_to_the_longest_armed_sleeper_then_to_others_then_to_all_awake() {
         let (words, base) = (words(6), Instant::now());
         let table = LoadTable::over(&words, base);
-        let (awake, armed) = (LoopState::Awake, LoopState::Armed);
-        let states = [awake, armed, armed, LoopState::Disarmed, LoopState::Full, awake];
+        let (awake, armed) = (LoopActivity::Awake, LoopActivity::Armed);
+        let states = [awake, armed, armed, LoopActivity::Disarmed, LoopActivity::Full, awake];
         for (i, state) in states.into_iter().enumerate() {
             table.row(i).set_state(state, 10 - i as u64);
         }

@@ -20,7 +20,7 @@ pub(crate) fn shared_files() -> usize {
 
 /// A body.
 #[derive(Debug, Clone)]
-pub enum Body {
+pub enum StoredBody {
     /// In memory.
     Bytes(Bytes),
     /// In a file that is memory; its length.
@@ -42,30 +42,30 @@ pub struct Range {
     pub length: u64,
 }
 
-impl Body {
+impl StoredBody {
     /// A body in memory, in the form that costs least to send.
-    pub fn in_memory(bytes: &[u8], files: &Files) -> Body {
+    pub fn in_memory(bytes: &[u8], files: &Files) -> StoredBody {
         let length = bytes.len() as u64;
         let shared = (!is_short(length)).then(|| files.memory_file(bytes));
         match shared {
-            Some(Ok(file)) => Body::Shared(file, length),
+            Some(Ok(file)) => StoredBody::Shared(file, length),
             // The bytes may be parts of much larger buffers.
-            Some(Err(_)) | None => Body::Bytes(Bytes::copy_from_slice(bytes)),
+            Some(Err(_)) | None => StoredBody::Bytes(Bytes::copy_from_slice(bytes)),
         }
     }
 
     /// Bytes of memory that it takes.
     pub(crate) fn memory(&self) -> u64 {
         match self {
-            Body::Bytes(bytes) => bytes.len() as u64,
-            Body::Shared(_, length) => length.next_multiple_of(4096),
-            Body::File(_) => 0,
+            StoredBody::Bytes(bytes) => bytes.len() as u64,
+            StoredBody::Shared(_, length) => length.next_multiple_of(4096),
+            StoredBody::File(_) => 0,
         }
     }
 
     /// Descriptors that it takes.
     pub(crate) fn files(&self) -> usize {
-        usize::from(!matches!(self, Body::Bytes(_)))
+        usize::from(!matches!(self, StoredBody::Bytes(_)))
     }
 }
 

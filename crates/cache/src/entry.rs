@@ -23,7 +23,7 @@
 
 use flate2::Crc;
 
-use crate::key::{Key, Variant};
+use crate::key::{CacheKey, Variant};
 
 const MAGIC: &[u8; 8] = b"weirca02";
 /// Where the times begin.
@@ -38,7 +38,7 @@ const NONE: i64 = i64::MIN;
 
 /// When an answer is of use. Seconds, since 1970 where they are points in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Times {
+pub struct Freshness {
     /// Fresh until then.
     pub valid_until: i64,
     /// So long after that it may be used while somebody updates it.
@@ -51,11 +51,11 @@ pub struct Times {
 
 /// What is known of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Entry {
+pub struct CacheEntry {
     /// Its status.
     pub status: u16,
     /// When it is of use.
-    pub times: Times,
+    pub times: Freshness,
     /// `Last-Modified`
     pub last_modified: Option<i64>,
     /// `ETag`
@@ -74,7 +74,7 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     /// What is known of it.
-    pub entry: Entry,
+    pub entry: CacheEntry,
     /// Where the body begins.
     pub body: u64,
     /// How long it is.
@@ -94,7 +94,7 @@ pub enum Unusable {
     Damaged,
 }
 
-impl Entry {
+impl CacheEntry {
     /// Where the body begins in a file.
     pub fn size(&self) -> usize {
         FIXED + self.key.len() + self.vary.len() + self.etag.len() + self.head.len()
@@ -150,7 +150,7 @@ impl Entry {
             return Err(Unusable::More(body));
         }
         let sealed = [between(bytes, 12, TIMES), between(bytes, FIXED, body)];
-        let Some((times, ..)) = Times::newest(bytes) else { return Err(Unusable::Damaged) };
+        let Some((times, ..)) = Freshness::newest(bytes) else { return Err(Unusable::Damaged) };
         if checksum(&sealed) != numbers.u32(8) {
             return Err(Unusable::Damaged);
         }
@@ -160,13 +160,13 @@ impl Entry {
             bytes.get(at - len..at).unwrap_or_default().to_vec()
         });
         let variant: [u8; 16] = numbers.array(48);
-        let entry = Entry {
+        let entry = CacheEntry {
             status: numbers.u16(12),
             times,
             last_modified: Some(numbers.i64(40)).filter(|n| *n != NONE),
             etag,
             key,
-            variant: (!vary.is_empty()).then_some(Key(variant)),
+            variant: (!vary.is_empty()).then_some(CacheKey(variant)),
             vary,
             head,
         };
@@ -174,7 +174,7 @@ impl Entry {
     }
 }
 
-impl Times {
+impl Freshness {
     fn record(&self, number: u32) -> [u8; RECORD] {
         let mut out = [0; RECORD];
         let times = [self.valid_until, self.updating, self.error, self.date];
@@ -188,13 +188,13 @@ impl Times {
     }
 
     /// The times that count in the beginning of a file, their number, and the place of the others.
-    fn newest(head: &[u8]) -> Option<(Times, u32, usize)> {
+    fn newest(head: &[u8]) -> Option<(Freshness, u32, usize)> {
         let [first, second] = [TIMES, TIMES + RECORD].map(|at| {
             let record = between(head, at, at + RECORD);
             let sum = checksum(&[between(record, 0, 4), between(record, 8, RECORD)]);
             let numbers = Numbers(record);
             (record.len() == RECORD && sum == numbers.u32(4)).then(|| {
-                let times = Times {
+                let times = Freshness {
                     valid_until: numbers.i64(8),
                     updating: numbers.i64(16),
                     error: numbers.i64(24),
@@ -210,7 +210,7 @@ impl Times {
 
     /// How these times get into a file that begins so: what is to be written, and where.
     pub(crate) fn renewal(&self, head: &[u8]) -> Option<([u8; RECORD], u64)> {
-        let (_, number, at) = Times::newest(head)?;
+        let (_, number, at) = Freshness::newest(head)?;
         Some((self.record(number.saturating_add(1)), at as u64))
     }
 }
@@ -265,12 +265,12 @@ mod tests {
             last_modified in prop::option::of(0i64..),
             parts in (bytes(), bytes(), bytes(), bytes()),
             variant in any::<[u8; 16]>(),
-        ) -> Entry {
+        ) -> CacheEntry {
             let (valid_until, updating, error, date) = times;
             let (key, vary, etag, head) = parts;
-            let times = Times { valid_until, updating, error, date };
-            let variant = (!vary.is_empty()).then_some(Key(variant));
-            Entry { status, times, last_modified, etag, key, vary, variant, head }
+            let times = Freshness { valid_until, updating, error, date };
+            let variant = (!vary.is_empty()).then_some(CacheKey(variant));
+            CacheEntry { status, times, last_modified, etag, key, vary, variant, head }
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
         fn what_is_written_is_read(entry in entry(), length in 0..i64::MAX as u64) {
             let bytes = entry.encode(length);
             prop_assert_eq!(bytes.len(), entry.size());
-            let stored = Entry::decode(&bytes).unwrap();
+            let stored = CacheEntry::decode(&bytes).unwrap();
             prop_assert_eq!(stored.body as usize, bytes.len());
             prop_assert_eq!(stored.length, length);
             prop_assert_eq!(stored.entry, entry);
@@ -292,7 +292,7 @@ mod tests {
             bytes[at] ^= 1 << bit;
             // The second place for times is not used yet.
             let unused = TIMES + RECORD..FIXED;
-            prop_assert_eq!(Entry::decode(&bytes).is_err(), !unused.contains(&at));
+            prop_assert_eq!(CacheEntry::decode(&bytes).is_err(), !unused.contains(&at));
         }
 
         #[test]
@@ -304,15 +304,15 @@ mod tests {
             let mut bytes = entry.encode(7);
             let mut old = entry.times;
             for [valid_until, updating, error, date] in renewals {
-                let new = Times { valid_until, updating, error, date };
+                let new = Freshness { valid_until, updating, error, date };
                 let (record, at) = new.renewal(&bytes).unwrap();
                 let at = at as usize;
                 bytes[at..at + cut].copy_from_slice(&record[..cut]);
-                let seen = Entry::decode(&bytes).unwrap().entry;
+                let seen = CacheEntry::decode(&bytes).unwrap().entry;
                 prop_assert!(seen.times == old || seen.times == new);
                 bytes[at..at + RECORD].copy_from_slice(&record);
-                let whole = Entry { times: new, ..entry.clone() };
-                prop_assert_eq!(&Entry::decode(&bytes).unwrap().entry, &whole);
+                let whole = CacheEntry { times: new, ..entry.clone() };
+                prop_assert_eq!(&CacheEntry::decode(&bytes).unwrap().entry, &whole);
                 old = new;
             }
         }
@@ -321,7 +321,7 @@ mod tests {
         fn a_part_asks_for_the_rest(entry in entry(), at in any::<prop::sample::Index>()) {
             let bytes = entry.encode(7);
             let part = &bytes[..at.index(bytes.len())];
-            match Entry::decode(part).unwrap_err() {
+            match CacheEntry::decode(part).unwrap_err() {
                 Unusable::More(n) => prop_assert_eq!(n, bytes.len()),
                 other => prop_assert_eq!(other, Unusable::TooSmall),
             }
@@ -329,8 +329,8 @@ mod tests {
 
         #[test]
         fn anything_may_be_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Entry::decode(&[MAGIC.as_slice(), &bytes].concat());
-            let _ = Entry::decode(&bytes);
+            let _ = CacheEntry::decode(&[MAGIC.as_slice(), &bytes].concat());
+            let _ = CacheEntry::decode(&bytes);
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Pieces stay in memory up to a limit. Beyond it, those go that are in the file. If the disk takes no more, the answer
 //! belongs to the request that fetches it: its own client sets the pace. Every other reader is on its own then, and asks
-//! the server itself for the [`Rest`]. So no reader waits for another one, and memory stays bounded.
+//! the server itself for the [`MissingRest`]. So no reader waits for another one, and memory stays bounded.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use weir_engine::{Files, OpenFile, Segment};
 
-use crate::entry::Entry;
+use crate::entry::CacheEntry;
 
 /// An answer that comes in.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ const SMALL: u64 = 64 * 1024;
 
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum FillEnd {
     /// All of it is there.
     Whole,
     /// The rest will not come.
@@ -51,7 +51,7 @@ struct FillState {
     storeless: bool,
     /// It is not to be stored: a newer one is, or somebody wanted it gone.
     superseded: bool,
-    end: Option<End>,
+    end: Option<FillEnd>,
     /// Where the reader of the request is that fetches it; none: its client has left.
     own: Option<u64>,
     /// How many others read it.
@@ -65,19 +65,19 @@ struct FillState {
 enum Head {
     #[default]
     Unknown,
-    Known(Arc<Entry>, Option<u64>),
+    Known(Arc<CacheEntry>, Option<u64>),
     /// It is not to be shared after all.
     Withdrawn,
 }
 
 /// What a reader gets.
 #[derive(Debug)]
-pub enum Piece {
+pub enum FillPiece {
     /// The next bytes.
     Data(Segment),
     /// There are no more.
-    End(End),
-    /// The rest is to be asked for: see [`Reader::rest`].
+    End(FillEnd),
+    /// The rest is to be asked for: see [`FillReader::rest`].
     Alone,
 }
 
@@ -123,7 +123,7 @@ impl Fill {
 /// Who puts it in.
 impl Fill {
     /// The head has come; `length` is that of the body, if it is told.
-    pub fn set_head(&self, entry: Arc<Entry>, length: Option<u64>) {
+    pub fn set_head(&self, entry: Arc<CacheEntry>, length: Option<u64>) {
         self.change(|s| s.head = Head::Known(entry, length));
     }
 
@@ -131,7 +131,7 @@ impl Fill {
     pub fn withdraw(&self) {
         self.change(|s| {
             s.head = Head::Withdrawn;
-            s.end.get_or_insert(End::Broken);
+            s.end.get_or_insert(FillEnd::Broken);
         });
     }
 
@@ -146,7 +146,7 @@ impl Fill {
     }
 
     /// Nothing more will come.
-    pub fn finish(&self, end: End) {
+    pub fn finish(&self, end: FillEnd) {
         self.change(|s| {
             s.end.get_or_insert(end);
         });
@@ -166,7 +166,7 @@ impl Fill {
 /// Who brings it into a file.
 impl Fill {
     /// Waits for `least` bytes that are not in the file, or for the end. The bytes, their place in the body, and the end.
-    pub async fn unwritten(&self, least: u64) -> (Vec<Bytes>, u64, Option<End>) {
+    pub async fn unwritten(&self, least: u64) -> (Vec<Bytes>, u64, Option<FillEnd>) {
         let limit = self.limit;
         self.until(|s| {
             let unwritten = s.received - s.written;
@@ -203,7 +203,7 @@ impl Fill {
     /// All of the body, where it still is in memory.
     pub fn in_memory(&self) -> Option<Bytes> {
         let state = self.lock();
-        let whole = state.start == 0 && state.end == Some(End::Whole);
+        let whole = state.start == 0 && state.end == Some(FillEnd::Whole);
         whole.then(|| match state.pieces.len() {
             1 => state.pieces.front().cloned().unwrap_or_default(),
             _ => Bytes::from(state.pieces.iter().flatten().copied().collect::<Vec<u8>>()),
@@ -221,14 +221,14 @@ impl Fill {
     /// Waits for the head, and for the whole of a small answer: who has not begun to read may still look for
     /// another one if the server is slow. What is known of the answer, and the body's length if that was told.
     /// `None`: it was withdrawn.
-    pub async fn head(&self) -> Option<(Arc<Entry>, Option<u64>)> {
+    pub async fn head(&self) -> Option<(Arc<CacheEntry>, Option<u64>)> {
         self.until(|s| match &s.head {
             Head::Unknown if s.end.is_some() => Some(None),
             Head::Unknown => None,
             Head::Withdrawn => Some(None),
             Head::Known(..) if s.end.is_none() && s.received < SMALL => None,
             Head::Known(entry, length) => {
-                let length = length.or((s.end == Some(End::Whole)).then_some(s.received));
+                let length = length.or((s.end == Some(FillEnd::Whole)).then_some(s.received));
                 Some(Some((entry.clone(), length)))
             }
         })
@@ -247,7 +247,7 @@ impl Fill {
     }
 
     /// What is known of it so far.
-    pub(crate) fn known(&self) -> Option<Arc<Entry>> {
+    pub(crate) fn known(&self) -> Option<Arc<CacheEntry>> {
         match &self.lock().head {
             Head::Known(entry, _) => Some(entry.clone()),
             _ => None,
@@ -256,38 +256,38 @@ impl Fill {
 
     /// Whether all of it is there.
     pub fn is_whole(&self) -> bool {
-        self.lock().end == Some(End::Whole)
+        self.lock().end == Some(FillEnd::Whole)
     }
 
     /// The reader of the request that fetches it.
-    pub fn own_reader(self: &Arc<Self>) -> Reader {
+    pub fn own_reader(self: &Arc<Self>) -> FillReader {
         self.lock().own = Some(0);
-        Reader { fill: self.clone(), own: true, at: 0 }
+        FillReader { fill: self.clone(), own: true, at: 0 }
     }
 
     /// A reader of another request, from the beginning; `None` where it would not come to the end.
-    pub fn reader(self: &Arc<Self>) -> Option<Reader> {
+    pub fn reader(self: &Arc<Self>) -> Option<FillReader> {
         let mut state = self.lock();
-        if state.end == Some(End::Broken) || state.storeless {
+        if state.end == Some(FillEnd::Broken) || state.storeless {
             return None;
         }
         state.joined += 1;
-        Some(Reader { fill: self.clone(), own: false, at: 0 })
+        Some(FillReader { fill: self.clone(), own: false, at: 0 })
     }
 }
 
 /// Takes an answer that comes in.
 #[derive(Debug)]
-pub struct Reader {
+pub struct FillReader {
     fill: Arc<Fill>,
     /// It is that of the request that fetches the answer.
     own: bool,
     at: u64,
 }
 
-impl Reader {
+impl FillReader {
     /// Waits for the next piece.
-    pub async fn next(&mut self) -> Piece {
+    pub async fn next(&mut self) -> FillPiece {
         let (at, own) = (self.at, self.own);
         let piece = self.fill.until(|s| s.piece(at, own)).await;
         self.passed(&piece);
@@ -295,14 +295,14 @@ impl Reader {
     }
 
     /// The next piece, if it is there.
-    pub fn next_now(&mut self) -> Option<Piece> {
+    pub fn next_now(&mut self) -> Option<FillPiece> {
         let piece = self.fill.lock().piece(self.at, self.own)?;
         self.passed(&piece);
         Some(piece)
     }
 
-    fn passed(&mut self, piece: &Piece) {
-        let Piece::Data(segment) = piece else { return };
+    fn passed(&mut self, piece: &FillPiece) {
+        let FillPiece::Data(segment) = piece else { return };
         self.at += segment.len();
         if self.own {
             self.fill.change(|s| s.own = Some(self.at));
@@ -312,7 +312,7 @@ impl Reader {
     /// Whether it has had all of a whole answer.
     pub fn is_done(&self) -> bool {
         let state = self.fill.lock();
-        state.end == Some(End::Whole) && state.received == self.at
+        state.end == Some(FillEnd::Whole) && state.received == self.at
     }
 
     /// Whether it has had as many bytes as the answer was said to have.
@@ -323,11 +323,11 @@ impl Reader {
         }
     }
 
-    /// Behind [`Piece::Alone`], what is to be asked for.
-    pub fn rest(self) -> Option<Rest> {
+    /// Behind [`FillPiece::Alone`], what is to be asked for.
+    pub fn rest(self) -> Option<MissingRest> {
         let state = self.fill.lock();
         let Head::Known(entry, length) = &state.head else { return None };
-        Some(Rest {
+        Some(MissingRest {
             at: self.at,
             entry: entry.clone(),
             length: *length,
@@ -341,11 +341,11 @@ impl Reader {
 /// What a reader lacks of an answer that the disk did not take. The server is asked once more: what its client has of the
 /// first answer must be the beginning of the second one.
 #[derive(Debug)]
-pub struct Rest {
+pub struct MissingRest {
     /// So much of the body the client has.
     pub at: u64,
     /// What is known of the answer.
-    pub entry: Arc<Entry>,
+    pub entry: Arc<CacheEntry>,
     /// Its length, if that was told.
     pub length: Option<u64>,
     file: Option<(Arc<OpenFile>, u64)>,
@@ -353,7 +353,7 @@ pub struct Rest {
     tail: Vec<Bytes>,
 }
 
-impl Rest {
+impl MissingRest {
     /// Whether the body that the client has begun to get has these bytes at this place.
     pub async fn has(&self, files: &Files, mut at: u64, mut bytes: &[u8]) -> bool {
         while at < self.written && !bytes.is_empty() {
@@ -379,7 +379,7 @@ impl Rest {
 /// So much of a file is compared at once.
 const COMPARED: usize = 64 * 1024;
 
-impl Drop for Reader {
+impl Drop for FillReader {
     fn drop(&mut self) {
         self.fill.change(|s| match self.own {
             true => s.own = None,
@@ -422,23 +422,27 @@ impl FillState {
         out
     }
 
-    fn piece(&self, at: u64, own: bool) -> Option<Piece> {
+    fn piece(&self, at: u64, own: bool) -> Option<FillPiece> {
         let alone = self.storeless && !own;
         if alone && self.end.is_none() {
-            return Some(Piece::Alone);
+            return Some(FillPiece::Alone);
         }
         if at < self.start {
             let Some((file, body)) = self.file.as_ref().filter(|_| at < self.written) else {
-                return Some(if alone { Piece::Alone } else { Piece::End(End::Broken) });
+                return Some(if alone {
+                    FillPiece::Alone
+                } else {
+                    FillPiece::End(FillEnd::Broken)
+                });
             };
             let len = self.written.min(self.start) - at;
             let segment = Segment::File { file: file.clone(), offset: body + at, len };
-            return Some(Piece::Data(segment));
+            return Some(FillPiece::Data(segment));
         }
         if at < self.received {
-            return self.from(at).into_iter().next().map(|bytes| Piece::Data(bytes.into()));
+            return self.from(at).into_iter().next().map(|bytes| FillPiece::Data(bytes.into()));
         }
-        self.end.map(Piece::End)
+        self.end.map(FillPiece::End)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use weir_zone::{Entry, Locked, ZoneRef};
+use weir_zone::{Locked, LockedEntry, ZoneRef};
 
-use crate::key::Key;
+use crate::key::CacheKey;
 
 /// Words of value that the zone must give to each entry.
 pub const VALUES: usize = 5;
@@ -47,7 +47,7 @@ pub enum Lookup {
 /// The right to update a key, until it is given back or has grown too old.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
-    key: Key,
+    key: CacheKey,
     lock: u64,
 }
 
@@ -143,7 +143,14 @@ impl Index {
 
     /// Somebody asks for a key: `uses` says how often it must be asked for, `wall` is the time of day. An entry that
     /// has to make room is told to `gone`: its file is to be removed.
-    pub fn look(&self, key: &Key, now: u64, wall: i64, uses: u64, gone: &mut Vec<Key>) -> Lookup {
+    pub fn look(
+        &self,
+        key: &CacheKey,
+        now: u64,
+        wall: i64,
+        uses: u64,
+        gone: &mut Vec<CacheKey>,
+    ) -> Lookup {
         let Some(mut table) = self.lock() else { return Lookup::NoRoom };
         let Some(entry) = table.find(&key.0) else {
             let Some(entry) = add(&mut table, key, gone) else { return Lookup::NoRoom };
@@ -179,7 +186,7 @@ impl Index {
     }
 
     /// Takes the right to update a key for `age`, unless somebody has it.
-    pub fn take(&self, key: &Key, now: u64, age: Duration) -> Option<Ticket> {
+    pub fn take(&self, key: &CacheKey, now: u64, age: Duration) -> Option<Ticket> {
         let lock = Lock::new(now.saturating_add(age.as_millis() as u64)).0;
         let mut ticket = None;
         self.change(&key.0, |values| {
@@ -193,7 +200,7 @@ impl Index {
     }
 
     /// Whether somebody has the right to update a key.
-    pub fn is_updating(&self, key: &Key, now: u64) -> bool {
+    pub fn is_updating(&self, key: &CacheKey, now: u64) -> bool {
         let Some(table) = self.lock() else { return false };
         table.find(&key.0).is_some_and(|entry| {
             let state = EntryState(table.value(entry, STATE));
@@ -212,7 +219,7 @@ impl Index {
     }
 
     /// An error stands for the answer of a key until then.
-    pub fn set_error(&self, key: &Key, status: u16, until: i64) {
+    pub fn set_error(&self, key: &CacheKey, status: u16, until: i64) {
         self.change(&key.0, |values| {
             values[STATE] = EntryState(values[STATE]).with_error(status).0;
             values[VALID] = until as u64;
@@ -220,7 +227,7 @@ impl Index {
     }
 
     /// A key has a file of this size now. The file's generation.
-    pub fn stored(&self, key: &Key, size: u64, now: u64, gone: &mut Vec<Key>) -> u32 {
+    pub fn stored(&self, key: &CacheKey, size: u64, now: u64, gone: &mut Vec<CacheKey>) -> u32 {
         let Some(mut table) = self.lock() else { return 0 };
         let Some(entry) = table.find(&key.0).or_else(|| add(&mut table, key, gone)) else {
             // Without an entry nobody finds the file, nor counts it.
@@ -239,7 +246,7 @@ impl Index {
     }
 
     /// The loader, or a request before it, has found a file.
-    pub fn known(&self, key: &Key, size: u64, now: u64) {
+    pub fn known(&self, key: &CacheKey, size: u64, now: u64) {
         let Some(mut table) = self.lock() else { return };
         let found = table.find(&key.0);
         let Some(entry) = found.or_else(|| table.add(&key.0)) else { return };
@@ -254,7 +261,7 @@ impl Index {
     }
 
     /// What a key's file says is another thing now. The file's generation.
-    pub fn changed(&self, key: &Key) -> Option<u32> {
+    pub fn changed(&self, key: &CacheKey) -> Option<u32> {
         let mut table = self.lock()?;
         let entry = table.find(&key.0)?;
         let state = EntryState(table.value(entry, STATE));
@@ -266,7 +273,7 @@ impl Index {
     }
 
     /// The file of a key is gone, or of no use.
-    pub fn lost(&self, key: &Key) {
+    pub fn lost(&self, key: &CacheKey) {
         let Some(mut table) = self.lock() else { return };
         let Some(entry) = table.find(&key.0) else { return };
         let state = EntryState(table.value(entry, STATE));
@@ -281,7 +288,7 @@ impl Index {
 
     /// Takes the entry that was not used for longest out of the index, if that is at least `idle`, or whatever it is
     /// where that is `None`. Says whether it has a file to be removed.
-    pub fn expire(&self, now: u64, idle: Option<Duration>) -> Option<(Key, bool)> {
+    pub fn expire(&self, now: u64, idle: Option<Duration>) -> Option<(CacheKey, bool)> {
         let mut table = self.lock()?;
         let mut text = Vec::with_capacity(16);
         // Entries that are being updated stay: a few may stand at the end.
@@ -312,7 +319,7 @@ impl Index {
             let size = table.value(entry, SIZE);
             table.remove(entry);
             count(&mut table, 0, size);
-            return Some((Key(key), state.has(EXISTS)));
+            return Some((CacheKey(key), state.has(EXISTS)));
         }
         None
     }
@@ -330,7 +337,7 @@ impl Index {
     }
 
     /// Takes a key out of the index. True if it has a file.
-    pub fn forget(&self, key: &Key) -> bool {
+    pub fn forget(&self, key: &CacheKey) -> bool {
         let Some(mut table) = self.lock() else { return false };
         let Some(entry) = table.find(&key.0) else { return false };
         let (exists, size) =
@@ -391,7 +398,7 @@ fn count(table: &mut Locked<'_>, more: u64, less: u64) {
 
 /// Bytes of all files, added up anew.
 #[cold]
-fn sum(table: &Locked<'_>, whole: Entry) -> u64 {
+fn sum(table: &Locked<'_>, whole: LockedEntry) -> u64 {
     let files = table
         .entries()
         .filter(|entry| *entry != whole && EntryState(table.value(*entry, STATE)).has(EXISTS));
@@ -399,7 +406,7 @@ fn sum(table: &Locked<'_>, whole: Entry) -> u64 {
 }
 
 /// A new entry; those that were not used for longest make room.
-fn add(table: &mut Locked<'_>, key: &Key, gone: &mut Vec<Key>) -> Option<Entry> {
+fn add(table: &mut Locked<'_>, key: &CacheKey, gone: &mut Vec<CacheKey>) -> Option<LockedEntry> {
     for _ in 0..40 {
         if let Some(entry) = table.add(&key.0) {
             return Some(entry);
@@ -414,7 +421,7 @@ fn add(table: &mut Locked<'_>, key: &Key, gone: &mut Vec<Key>) -> Option<Entry> 
                 table.remove(oldest);
                 count(table, 0, size);
                 if state.has(EXISTS) {
-                    gone.push(Key(old));
+                    gone.push(CacheKey(old));
                 }
             }
             _ => table.touch(oldest),

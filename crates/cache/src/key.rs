@@ -9,19 +9,19 @@ const FAMILY: usize = 12;
 
 /// What an answer is stored under: the MD5 of its key's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(pub [u8; 16]);
+pub struct CacheKey(pub [u8; 16]);
 
 /// A hash over those headers of a request that the answer depends on, and its main key: the answer's own key.
-pub type Variant = Key;
+pub type Variant = CacheKey;
 
-impl Key {
+impl CacheKey {
     /// The key of a text.
-    pub fn of(text: &[u8]) -> Key {
-        Key(Md5::digest(text).into())
+    pub fn of(text: &[u8]) -> CacheKey {
+        CacheKey(Md5::digest(text).into())
     }
 
     /// The key of that variant of an answer which depends on the headers that `vary` lists. `headers` gives the
-    /// values of a header of the request. Its file lies where the main key's does: see [`Key::is_beside`].
+    /// values of a header of the request. Its file lies where the main key's does: see [`CacheKey::is_beside`].
     pub fn variant<'h, I>(&self, vary: &[u8], headers: impl Fn(&[u8]) -> I) -> Variant
     where
         I: Iterator<Item = &'h [u8]>,
@@ -49,12 +49,12 @@ impl Key {
         }
         let mut key: [u8; 16] = hash.finalize().into();
         key[FAMILY..].copy_from_slice(&self.0[FAMILY..]);
-        Key(key)
+        CacheKey(key)
     }
 
     /// Whether this key ends as the other one does, as the keys of all variants of an answer do. Their files are in
     /// one directory, since that is named by the end of a key.
-    pub fn is_beside(&self, other: &Key) -> bool {
+    pub fn is_beside(&self, other: &CacheKey) -> bool {
         self.0[FAMILY..] == other.0[FAMILY..]
     }
 
@@ -64,7 +64,7 @@ impl Key {
     }
 
     /// From a file's name.
-    pub fn from_hex(name: &str) -> Option<Key> {
+    pub fn from_hex(name: &str) -> Option<CacheKey> {
         if name.len() != 32 || !name.is_ascii() {
             return None;
         }
@@ -72,7 +72,7 @@ impl Key {
         for (i, byte) in key.iter_mut().enumerate() {
             *byte = u8::from_str_radix(name.get(2 * i..2 * i + 2)?, 16).ok()?;
         }
-        Some(Key(key))
+        Some(CacheKey(key))
     }
 
     /// The file's path below the cache's directory: with levels 1 and 2, `c/29/...29c`.
@@ -103,18 +103,18 @@ mod tests {
 
     #[test]
     fn a_key_names_its_file_as_nginx_does() {
-        let key = Key::of(b"http://127.0.0.1/t");
-        assert_eq!(Key::from_hex(&key.hex()), Some(key));
-        let key = Key::from_hex("b7f54b2df7773722d382f4809d65029c").unwrap();
+        let key = CacheKey::of(b"http://127.0.0.1/t");
+        assert_eq!(CacheKey::from_hex(&key.hex()), Some(key));
+        let key = CacheKey::from_hex("b7f54b2df7773722d382f4809d65029c").unwrap();
         let path = key.path(&[1, 2]);
         assert_eq!(path.to_str(), Some("c/29/b7f54b2df7773722d382f4809d65029c"));
-        assert_eq!(Key::of(b"").hex(), "d41d8cd98f00b204e9800998ecf8427e");
-        assert_eq!(Key::from_hex("xyz"), None);
-        assert_eq!(Key::from_hex("z7f54b2df7773722d382f4809d65029c"), None);
+        assert_eq!(CacheKey::of(b"").hex(), "d41d8cd98f00b204e9800998ecf8427e");
+        assert_eq!(CacheKey::from_hex("xyz"), None);
+        assert_eq!(CacheKey::from_hex("z7f54b2df7773722d382f4809d65029c"), None);
     }
 
     fn variant(vary: &[u8], headers: &[(&str, &str)]) -> Variant {
-        Key::of(b"k").variant(vary, |name| {
+        CacheKey::of(b"k").variant(vary, |name| {
             let of = headers.iter().filter(move |(n, _)| n.as_bytes() == name);
             of.map(|(_, v)| v.as_bytes()).collect::<Vec<_>>().into_iter()
         })
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn variants_lie_beside_their_main_key() {
-        let (main, one) = (Key::of(b"k"), variant(b"x", &[("x", "a")]));
-        assert!(one != main && one.is_beside(&main) && !one.is_beside(&Key::of(b"other")));
+        let (main, one) = (CacheKey::of(b"k"), variant(b"x", &[("x", "a")]));
+        assert!(one != main && one.is_beside(&main) && !one.is_beside(&CacheKey::of(b"other")));
         assert_eq!(one.path(&[2, 2, 2]).parent(), main.path(&[2, 2, 2]).parent());
     }
 }

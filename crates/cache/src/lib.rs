@@ -1,7 +1,7 @@
 //! Answers that are kept for later requests. Knows files, memory and time, and nothing of HTTP but names and
 //! values of headers.
 //!
-//! A [`Cache`] is a directory with an [`Index`] in shared memory. What is stored is an [`Entry`]: what is known of
+//! A [`Cache`] is a directory with an [`Index`] in shared memory. What is stored is an [`CacheEntry`]: what is known of
 //! an answer, its head as it was received, and its body. While an answer comes in, it is a [`Fill`], from which
 //! any number of readers take it; a [`writer`] puts it into a file beside the way. A file gets its name when it
 //! is whole and not before, so that nothing half-written is ever found.
@@ -20,12 +20,12 @@ pub mod purge;
 mod store;
 pub mod writer;
 
-pub use body::{Body, Range, is_short};
-pub use entry::{Entry, Stored, Times, Unusable};
-pub use fill::{End, Fill, Piece, Reader, Rest};
+pub use body::{Range, StoredBody, is_short};
+pub use entry::{CacheEntry, Freshness, Stored, Unusable};
+pub use fill::{Fill, FillEnd, FillPiece, FillReader, MissingRest};
 pub use index::{Index, Lookup, Ticket};
-pub use key::{Key, Variant};
-pub use memory::{Look, Memory, Object};
+pub use key::{CacheKey, Variant};
+pub use memory::{FileFacts, Memory, Object};
 pub use overdue::{Late, Overdue};
 pub use store::{CacheDirectory, Opened};
 
@@ -36,7 +36,7 @@ use std::time::Duration;
 
 /// How a cache is kept. nginx: `proxy_cache_path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct CacheSettings {
     /// Where its files are, and how they are spread over directories.
     pub place: CacheDirectory,
     /// New files grow where temporary files are, not in the cache's own directory.
@@ -75,7 +75,7 @@ impl Default for Pace {
 #[derive(Debug)]
 pub struct Cache {
     /// How it is kept.
-    pub settings: Settings,
+    pub settings: CacheSettings,
     /// What is in it.
     pub index: Index,
     /// What of it is in memory.
@@ -83,7 +83,7 @@ pub struct Cache {
     /// Files of it that are open, for those who may not keep answers in memory.
     pub open: Memory,
     /// Answers that are not in their files yet, by key.
-    fills: Mutex<HashMap<Key, Coming>>,
+    fills: Mutex<HashMap<CacheKey, Coming>>,
     /// Held by who gives a file its name, so that of two answers of one key the newer one stays.
     turns: [Mutex<()>; TURNS],
     /// Answers that wait for the disk.
@@ -122,7 +122,7 @@ impl Coming {
 
 impl Cache {
     /// A cache whose index lies in a zone.
-    pub fn new(settings: Settings, zone: weir_zone::ZoneRef) -> Cache {
+    pub fn new(settings: CacheSettings, zone: weir_zone::ZoneRef) -> Cache {
         let (memory, fills, turns) = (Memory::default(), Mutex::default(), Default::default());
         let (index, open) = (Index::new(zone), Memory::of_open_files());
         let (backlog, overdue) = (backlog::Backlog::default(), Overdue::default());
@@ -151,20 +151,20 @@ impl Cache {
     }
 
     /// A key's answer is at hand no more.
-    pub fn let_go(&self, key: &Key) {
+    pub fn let_go(&self, key: &CacheKey) {
         self.memory.remove(key);
         self.open.remove(key);
     }
 
     /// The answer of this key that is coming in, or that is on its way into its file.
-    pub fn fill(&self, key: &Key) -> Option<Arc<Fill>> {
+    pub fn fill(&self, key: &CacheKey) -> Option<Arc<Fill>> {
         let fills = self.fills();
         let coming = fills.get(key)?;
         coming.newest.as_ref().or(coming.whole.as_ref()).cloned()
     }
 
     /// The answer of this key that is whole, and on its way into its file.
-    pub fn whole(&self, key: &Key) -> Option<Arc<Fill>> {
+    pub fn whole(&self, key: &CacheKey) -> Option<Arc<Fill>> {
         let fills = self.fills();
         let coming = fills.get(key)?;
         let newest = coming.newest.as_ref().filter(|fill| fill.is_whole());
@@ -172,14 +172,14 @@ impl Cache {
     }
 
     /// From now on this is the one that comes in.
-    pub fn begin(&self, key: Key, fill: Arc<Fill>) {
+    pub fn begin(&self, key: CacheKey, fill: Arc<Fill>) {
         if fill.is_storable() {
             self.fills().entry(key).or_default().newest = Some(fill);
         }
     }
 
     /// It has come whole: an older one need not be stored any more, however far that is on its way into its file.
-    pub fn came(&self, key: Key, fill: &Arc<Fill>) {
+    pub fn came(&self, key: CacheKey, fill: &Arc<Fill>) {
         if !fill.is_storable() {
             return;
         }
@@ -195,7 +195,7 @@ impl Cache {
 
     /// Takes answers that are coming in out, and sees to it that they are not stored: all whose key's text is
     /// `wanted`. Their keys. Answers whose heads are not known yet stay.
-    pub fn purge_fills(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Key> {
+    pub fn purge_fills(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<CacheKey> {
         let mut purged = Vec::new();
         self.fills().retain(|key, coming| {
             coming.retain(|fill| {
@@ -211,13 +211,13 @@ impl Cache {
     }
 
     /// The turn to give a key's file its name.
-    pub(crate) fn turn(&self, key: &Key) -> Option<std::sync::MutexGuard<'_, ()>> {
+    pub(crate) fn turn(&self, key: &CacheKey) -> Option<std::sync::MutexGuard<'_, ()>> {
         let turn = self.turns.get(usize::from(key.0[0]) % TURNS)?;
         Some(turn.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// It is over, or will not come.
-    pub fn end(&self, key: &Key, fill: &Arc<Fill>) {
+    pub fn end(&self, key: &CacheKey, fill: &Arc<Fill>) {
         let mut fills = self.fills();
         let Some(coming) = fills.get_mut(key) else { return };
         if !coming.retain(|known| Arc::ptr_eq(known, fill)) {
@@ -225,7 +225,7 @@ impl Cache {
         }
     }
 
-    fn fills(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Coming>> {
+    fn fills(&self) -> std::sync::MutexGuard<'_, HashMap<CacheKey, Coming>> {
         self.fills.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_engine::{FilePool, Handle, Rank};
 
 use crate::Cache;
-use crate::store::{Named, walk};
+use crate::store::{CacheFile, walk};
 
 /// Files that nobody is growing any more: their process is gone, or they are this old.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -43,7 +43,7 @@ fn load(cache: &Cache, now: u64) -> std::io::Result<()> {
 }
 
 /// Removes a file that was growing when its process died.
-fn remove_abandoned(named: &Named) {
+fn remove_abandoned(named: &CacheFile) {
     let name = named.path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let process = name.split('.').nth(1).and_then(|pid| pid.parse::<i32>().ok());
     let pid = process.and_then(rustix::process::Pid::from_raw);

@@ -44,7 +44,7 @@ pub async fn run(cache: &Arc<Cache>, handle: &Handle) -> Duration {
 const LEAST: Duration = Duration::from_millis(500);
 
 /// Takes entries out of the index; true if there are more to be taken.
-fn round(cache: &Cache, now: u64, gone: &mut Vec<crate::Key>, free: Option<u64>) -> bool {
+fn round(cache: &Cache, now: u64, gone: &mut Vec<crate::CacheKey>, free: Option<u64>) -> bool {
     let settings = &cache.settings;
     let most = settings.manager.files.max(1);
     let mut freed = 0;

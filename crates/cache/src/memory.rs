@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::body::{self, Body};
-use crate::entry::Entry;
-use crate::key::Key;
+use crate::body::{self, StoredBody};
+use crate::entry::CacheEntry;
+use crate::key::CacheKey;
 
 /// Answers longer than this share of the memory are not kept.
 const SHARE: u64 = 16;
@@ -33,9 +33,9 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct MemoryObjects {
     /// With the number under which it stands in the order.
-    by_key: HashMap<Key, (u64, Arc<Object>)>,
+    by_key: HashMap<CacheKey, (u64, Arc<Object>)>,
     /// In the order in which they came; what was used since gets another round.
-    order: BTreeMap<u64, Key>,
+    order: BTreeMap<u64, CacheKey>,
     /// The next number.
     next: u64,
     size: u64,
@@ -46,9 +46,9 @@ struct MemoryObjects {
 #[derive(Debug)]
 pub struct Object {
     /// What is known of it.
-    pub entry: Arc<Entry>,
+    pub entry: Arc<CacheEntry>,
     /// Its body.
-    pub body: Body,
+    pub body: StoredBody,
     /// Which version of the file it is: the index's number, which no other one has, and the file's.
     pub generation: u32,
     /// The file's number in its file system.
@@ -63,7 +63,13 @@ pub struct Object {
 
 impl Object {
     /// An answer whose file was seen now.
-    pub fn new(entry: Arc<Entry>, body: Body, generation: u32, inode: u64, now: u64) -> Object {
+    pub fn new(
+        entry: Arc<CacheEntry>,
+        body: StoredBody,
+        generation: u32,
+        inode: u64,
+        now: u64,
+    ) -> Object {
         let (checked, checking, used) = (AtomicU64::new(now), <_>::default(), <_>::default());
         let made = OnceLock::new();
         Object { entry, body, generation, inode, checked, checking, used, made }
@@ -85,14 +91,14 @@ impl Object {
 
     /// Whether it is time to look for the file again, which must have been seen within `period`. In its second half
     /// one who asks hears that it will be soon, and sees to it.
-    pub fn look(&self, now: u64, period: u64) -> Look {
+    pub fn look(&self, now: u64, period: u64) -> FileFacts {
         let age = now.saturating_sub(self.checked.load(Ordering::Relaxed));
         if age >= period {
-            Look::Due
+            FileFacts::Due
         } else if age >= period / 2 && !self.checking.swap(true, Ordering::Relaxed) {
-            Look::Soon
+            FileFacts::Soon
         } else {
-            Look::Fresh
+            FileFacts::Fresh
         }
     }
 
@@ -105,7 +111,7 @@ impl Object {
 
 /// What is known of the file of an answer in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum FileFacts {
     /// It was seen a moment ago, or somebody is looking.
     Fresh,
     /// It is to be looked for, while the answer may be used.
@@ -147,7 +153,7 @@ impl Memory {
     }
 
     /// The answer of a key with this text, in this version.
-    pub fn get(&self, key: &Key, text: &[u8], generation: u32) -> Option<Arc<Object>> {
+    pub fn get(&self, key: &CacheKey, text: &[u8], generation: u32) -> Option<Arc<Object>> {
         if self.limit() == 0 {
             return None;
         }
@@ -157,7 +163,7 @@ impl Memory {
     }
 
     /// Keeps an answer. One without a number could not be told from another version.
-    pub fn put(&self, key: Key, object: Object) {
+    pub fn put(&self, key: CacheKey, object: Object) {
         if object.generation == 0 || object.size() > self.limit() / SHARE {
             return self.remove(&key);
         }
@@ -168,7 +174,7 @@ impl Memory {
 
     /// An answer was found to be valid for longer: the one in memory too, if it is the same. It may have become another
     /// version by that.
-    pub fn renew(&self, key: &Key, entry: &Entry, generation: Option<u32>) {
+    pub fn renew(&self, key: &CacheKey, entry: &CacheEntry, generation: Option<u32>) {
         let mut kept = self.lock();
         let Some(old) = kept.get(key).cloned() else { return };
         let same = (&old.entry.head, &old.entry.key, old.entry.variant)
@@ -184,17 +190,17 @@ impl Memory {
     }
 
     /// Forgets an answer.
-    pub fn remove(&self, key: &Key) {
+    pub fn remove(&self, key: &CacheKey) {
         self.lock().remove(key);
     }
 
     /// Forgets all answers whose keys' texts are `wanted`. Their keys. Other threads wait for a few at once, and not for
     /// all.
-    pub(crate) fn purge(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Key> {
+    pub(crate) fn purge(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<CacheKey> {
         let (mut purged, mut from) = (Vec::new(), 0);
         loop {
             let mut kept = self.lock();
-            let some: Vec<(u64, Key)> =
+            let some: Vec<(u64, CacheKey)> =
                 kept.order.range(from..).take(AT_ONCE).map(|(n, key)| (*n, *key)).collect();
             let Some((last, _)) = some.last() else { return purged };
             from = last + 1;
@@ -210,7 +216,7 @@ impl Memory {
     }
 
     /// Forgets an answer, unless another one has taken its place.
-    pub fn remove_this(&self, key: &Key, object: &Arc<Object>) {
+    pub fn remove_this(&self, key: &CacheKey, object: &Arc<Object>) {
         let mut kept = self.lock();
         if kept.get(key).is_some_and(|known| Arc::ptr_eq(known, object)) {
             kept.remove(key);
@@ -229,12 +235,12 @@ impl MemoryObjects {
         self.files -= object.body.files();
     }
 
-    fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+    fn get(&self, key: &CacheKey) -> Option<&Arc<Object>> {
         self.by_key.get(key).map(|(_, object)| object)
     }
 
     /// At the end of the order, or in the place of the one that has the key.
-    fn insert(&mut self, key: Key, object: Arc<Object>) {
+    fn insert(&mut self, key: CacheKey, object: Arc<Object>) {
         self.count(&object);
         match self.by_key.get_mut(&key) {
             Some((_, known)) => {
@@ -248,14 +254,14 @@ impl MemoryObjects {
         }
     }
 
-    fn queue(&mut self, key: Key) -> u64 {
+    fn queue(&mut self, key: CacheKey) -> u64 {
         let number = self.next;
         self.next += 1;
         self.order.insert(number, key);
         number
     }
 
-    fn remove(&mut self, key: &Key) {
+    fn remove(&mut self, key: &CacheKey) {
         if let Some((number, old)) = self.by_key.remove(key) {
             self.discount(&old);
             self.order.remove(&number);
@@ -289,14 +295,14 @@ mod tests {
     }
 
     fn object(len: usize, generation: u32) -> Object {
-        let body = Body::Bytes(Bytes::from(vec![0; len]));
+        let body = StoredBody::Bytes(Bytes::from(vec![0; len]));
         Object::new(Arc::default(), body, generation, 0, 1000)
     }
 
     #[test]
     fn a_version_is_found_and_another_is_not() {
         let memory = memory(1 << 20);
-        let key = Key::of(b"a");
+        let key = CacheKey::of(b"a");
         memory.put(key, object(10, 1));
         assert!(memory.get(&key, b"", 1).is_some());
         assert!(memory.get(&key, b"", 2).is_none());
@@ -310,21 +316,21 @@ mod tests {
     #[test]
     fn two_keys_with_one_hash_are_told_apart() {
         let memory = memory(1 << 20);
-        memory.put(Key::of(b"a"), object(10, 1));
-        assert!(memory.get(&Key::of(b"a"), b"another", 1).is_none());
+        memory.put(CacheKey::of(b"a"), object(10, 1));
+        assert!(memory.get(&CacheKey::of(b"a"), b"another", 1).is_none());
     }
 
     #[test]
     fn what_has_no_number_is_not_kept() {
         let memory = memory(1 << 20);
-        memory.put(Key::of(b"a"), object(10, 0));
-        assert!(memory.get(&Key::of(b"a"), b"", 0).is_none());
+        memory.put(CacheKey::of(b"a"), object(10, 0));
+        assert!(memory.get(&CacheKey::of(b"a"), b"", 0).is_none());
     }
 
     #[test]
     fn what_is_used_stays() {
         let memory = memory(16 * 1000);
-        let key = |n: u32| Key::of(&n.to_le_bytes());
+        let key = |n: u32| CacheKey::of(&n.to_le_bytes());
         memory.put(key(0), object(300, 1));
         for n in 1..100 {
             memory.put(key(n), object(300, 1));
@@ -351,21 +357,21 @@ mod tests {
     #[test]
     fn one_looks_for_the_file_before_it_is_due() {
         let object = object(1, 1);
-        assert_eq!(object.look(1499, 1000), Look::Fresh);
-        assert_eq!(object.look(1500, 1000), Look::Soon);
-        assert_eq!(object.look(1500, 1000), Look::Fresh);
-        assert_eq!(object.look(2000, 1000), Look::Due);
+        assert_eq!(object.look(1499, 1000), FileFacts::Fresh);
+        assert_eq!(object.look(1500, 1000), FileFacts::Soon);
+        assert_eq!(object.look(1500, 1000), FileFacts::Fresh);
+        assert_eq!(object.look(2000, 1000), FileFacts::Due);
         object.seen(2000);
-        assert_eq!(object.look(2499, 1000), Look::Fresh);
-        assert_eq!(object.look(2500, 1000), Look::Soon);
+        assert_eq!(object.look(2499, 1000), FileFacts::Fresh);
+        assert_eq!(object.look(2500, 1000), FileFacts::Soon);
     }
 
     #[test]
     fn what_was_found_valid_is_valid_in_memory() {
         let memory = memory(1 << 20);
-        let key = Key::of(b"a");
+        let key = CacheKey::of(b"a");
         memory.put(key, object(10, 1));
-        let mut entry = Entry::default();
+        let mut entry = CacheEntry::default();
         entry.times.valid_until = 77;
         memory.renew(&key, &entry, Some(1));
         let old = memory.get(&key, b"", 1).unwrap();
@@ -383,10 +389,10 @@ mod tests {
     fn descriptors_are_counted() {
         let open = Memory::of_open_files();
         let pool = FilePool::default();
-        let key = |n: usize| Key::of(&n.to_le_bytes());
+        let key = |n: usize| CacheKey::of(&n.to_le_bytes());
         let file = || {
             let null = std::fs::File::open("/dev/null").unwrap();
-            Object::new(Arc::default(), Body::Shared(pool.hold(null), 7), 1, 0, 1000)
+            Object::new(Arc::default(), StoredBody::Shared(pool.hold(null), 7), 1, 0, 1000)
         };
         for n in 0..2 * OPEN_FILES {
             open.put(key(n), file());

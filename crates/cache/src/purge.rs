@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_engine::Files;
 
 use crate::store::{beside, read_entry, walk};
-use crate::{Cache, Key};
+use crate::{Cache, CacheKey};
 
 /// Which answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ fn take_out(cache: &Cache, which: &Which) -> io::Result<usize> {
     Ok(removed.len() + at_hand.len())
 }
 
-fn forget(cache: &Cache, key: &Key) {
+fn forget(cache: &Cache, key: &CacheKey) {
     cache.index.forget(key);
     cache.let_go(key);
 }
@@ -63,14 +63,14 @@ fn forget(cache: &Cache, key: &Key) {
 /// Removes files, and forgets each at once: the next answer of its key may come before the last file is gone. Their
 /// keys. Variants have keys of their own, which only their requests' headers tell, but they lie beside the main answer's
 /// file, whether that is there or not.
-fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<Key>> {
+fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<CacheKey>> {
     let place = &cache.settings.place;
     let mut removed = Vec::new();
     let main = match which {
-        Which::Key(text) => Some(Key::of(text)),
+        Which::Key(text) => Some(CacheKey::of(text)),
         Which::Prefix(_) => None,
     };
-    let mut take = |key: Key, path: &Path| {
+    let mut take = |key: CacheKey, path: &Path| {
         let wanted =
             Some(key) == main || read_entry(path).is_some_and(|entry| which.takes(&entry.key));
         if wanted && remove_file(cache, key, path) {
@@ -93,7 +93,7 @@ fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<Key>> {
 }
 
 /// Removes a file, but not between a look whether it is wanted and its getting a name.
-fn remove_file(cache: &Cache, key: Key, path: &Path) -> bool {
+fn remove_file(cache: &Cache, key: CacheKey, path: &Path) -> bool {
     let _turn = cache.turn(&key);
     std::fs::remove_file(path).is_ok()
 }
@@ -108,7 +108,7 @@ mod tests {
     use weir_engine::{FilePool, Loop, Options};
 
     use super::*;
-    use crate::{Body, Entry, Object};
+    use crate::{CacheEntry, Object, StoredBody};
 
     #[test]
     fn a_prefix_takes_more_than_a_key() {
@@ -146,14 +146,14 @@ mod tests {
         for n in 0..ANSWERS {
             let key = trial.store(&text(n));
             let generation = cache.index.stored(&key, 1, 0, &mut Vec::new());
-            let entry = Arc::new(Entry { key: text(n), ..Entry::default() });
-            let body = Body::Bytes(Bytes::from_static(b"x"));
+            let entry = Arc::new(CacheEntry { key: text(n), ..CacheEntry::default() });
+            let body = StoredBody::Bytes(Bytes::from_static(b"x"));
             cache.memory.put(key, Object::new(entry, body, generation, 1, 0));
         }
         let at_hand = || {
             let versions = 1..=ANSWERS;
             let found = (0..ANSWERS).zip(versions).filter(|(n, version)| {
-                cache.memory.get(&Key::of(&text(*n)), &text(*n), *version).is_some()
+                cache.memory.get(&CacheKey::of(&text(*n)), &text(*n), *version).is_some()
             });
             found.count() as u32
         };

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use weir_engine::{Doer, FileInfo, FilePool, Files, OpenFile, OpenHow, Rank};
 
 use crate::body::Range;
-use crate::entry::{Entry, Stored, Unusable};
-use crate::key::Key;
+use crate::entry::{CacheEntry, Stored, Unusable};
+use crate::key::CacheKey;
 
 /// What is read of a file at first: most heads.
 const FIRST: usize = 8 * 1024;
@@ -32,7 +32,7 @@ pub struct CacheDirectory {
 
 impl CacheDirectory {
     /// A key's file.
-    pub fn path(&self, key: &Key) -> PathBuf {
+    pub fn path(&self, key: &CacheKey) -> PathBuf {
         self.directory.join(key.path(&self.levels))
     }
 }
@@ -76,7 +76,7 @@ impl Opened {
                     return Ok(Err(if want == 1 { Unusable::TooSmall } else { Unusable::Damaged }));
                 }
             }
-            match Entry::decode(&read) {
+            match CacheEntry::decode(&read) {
                 Err(Unusable::More(n)) if n <= LONGEST => want = n,
                 Err(Unusable::More(_)) => return Ok(Err(Unusable::Damaged)),
                 Err(why) => return Ok(Err(why)),
@@ -121,7 +121,7 @@ pub(crate) struct Growing {
 
 impl Growing {
     /// Creates one in `directory`, to be closed, and perhaps removed, by the threads of `pool`.
-    pub(crate) fn create(directory: &Path, key: &Key, pool: &FilePool) -> io::Result<Growing> {
+    pub(crate) fn create(directory: &Path, key: &CacheKey, pool: &FilePool) -> io::Result<Growing> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -206,7 +206,7 @@ pub(crate) fn rewrite(path: &Path, stored: &Stored) -> io::Result<()> {
     let mut head = vec![0; stored.entry.size()];
     file.read_exact_at(&mut head, 0)?;
     let entry = &stored.entry;
-    let same = Entry::decode(&head).is_ok_and(|found| {
+    let same = CacheEntry::decode(&head).is_ok_and(|found| {
         found.length == stored.length
             && (&found.entry.key, &found.entry.head) == (&entry.key, &entry.head)
             && found.entry.variant == entry.variant
@@ -218,16 +218,16 @@ pub(crate) fn rewrite(path: &Path, stored: &Stored) -> io::Result<()> {
 }
 
 /// A file in a directory of the cache.
-pub(crate) struct Named {
+pub(crate) struct CacheFile {
     pub(crate) path: PathBuf,
     /// `None` for a file that is not the cache's.
-    pub(crate) key: Option<Key>,
+    pub(crate) key: Option<CacheKey>,
     pub(crate) size: u64,
     pub(crate) modified: Option<std::time::SystemTime>,
 }
 
 /// Goes through all files below a directory; `found` says whether to go on.
-pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(Named) -> bool) -> io::Result<bool> {
+pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(CacheFile) -> bool) -> io::Result<bool> {
     for item in std::fs::read_dir(directory)? {
         // What disappears meanwhile is not there.
         let Ok(item) = item else { continue };
@@ -243,8 +243,8 @@ pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(Named) -> bool) -> io
             continue;
         }
         let Ok(info) = item.metadata() else { continue };
-        let key = path.file_name().and_then(|n| n.to_str()).and_then(Key::from_hex);
-        let named = Named { path, key, size: info.len(), modified: info.modified().ok() };
+        let key = path.file_name().and_then(|n| n.to_str()).and_then(CacheKey::from_hex);
+        let named = CacheFile { path, key, size: info.len(), modified: info.modified().ok() };
         if !found(named) {
             return Ok(false);
         }
@@ -255,8 +255,8 @@ pub(crate) fn walk(directory: &Path, found: &mut dyn FnMut(Named) -> bool) -> io
 /// Goes through the files of a key and of its variants, by their names alone.
 pub(crate) fn beside(
     place: &CacheDirectory,
-    key: &Key,
-    found: &mut dyn FnMut(Key, &Path),
+    key: &CacheKey,
+    found: &mut dyn FnMut(CacheKey, &Path),
 ) -> io::Result<()> {
     let path = place.path(key);
     let items = match std::fs::read_dir(path.parent().unwrap_or(&place.directory)) {
@@ -266,7 +266,7 @@ pub(crate) fn beside(
     };
     for item in items.flatten() {
         let name = item.file_name();
-        if let Some(named) = name.to_str().and_then(Key::from_hex)
+        if let Some(named) = name.to_str().and_then(CacheKey::from_hex)
             && named.is_beside(key)
         {
             found(named, &item.path());
@@ -276,12 +276,12 @@ pub(crate) fn beside(
 }
 
 /// What is known of the answer in a file.
-pub(crate) fn read_entry(path: &Path) -> Option<Entry> {
+pub(crate) fn read_entry(path: &Path) -> Option<CacheEntry> {
     let file = File::open(path).ok()?;
     let mut bytes = vec![0; FIRST];
     loop {
         let n = file.read_at(&mut bytes, 0).ok()?;
-        match Entry::decode(bytes.get(..n)?) {
+        match CacheEntry::decode(bytes.get(..n)?) {
             Ok(stored) => return Some(stored.entry),
             Err(Unusable::More(more)) if more > bytes.len() && more <= LONGEST => {
                 bytes.resize(more, 0);

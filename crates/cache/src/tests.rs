@@ -21,7 +21,7 @@ impl Trial {
         let name = format!("weir-cache-{name}-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).unwrap();
-        let settings = Settings {
+        let settings = CacheSettings {
             place: CacheDirectory { directory, levels: Vec::new() },
             use_temp_path: false,
             inactive: Duration::from_secs(600),
@@ -34,9 +34,9 @@ impl Trial {
     }
 
     /// Puts a file there.
-    pub(crate) fn store(&self, text: &[u8]) -> Key {
+    pub(crate) fn store(&self, text: &[u8]) -> CacheKey {
         let place = &self.cache.settings.place;
-        let (key, entry) = (Key::of(text), entry(text));
+        let (key, entry) = (CacheKey::of(text), entry(text));
         let pool = FilePool::new(1, 1);
         let growing = store::Growing::create(&place.directory, &key, &pool).unwrap();
         growing.publish(&entry.encode(0), &place.path(&key)).unwrap();
@@ -50,8 +50,8 @@ impl Drop for Trial {
     }
 }
 
-fn entry(text: &[u8]) -> Arc<Entry> {
-    Arc::new(Entry { status: 200, key: text.to_vec(), ..Entry::default() })
+fn entry(text: &[u8]) -> Arc<CacheEntry> {
+    Arc::new(CacheEntry { status: 200, key: text.to_vec(), ..CacheEntry::default() })
 }
 
 fn fill(text: &[u8]) -> Arc<Fill> {
@@ -64,14 +64,14 @@ fn fill(text: &[u8]) -> Arc<Fill> {
 #[test]
 fn of_two_whole_answers_the_later_one_stays() {
     let trial = Trial::new("two");
-    let (cache, key) = (&trial.cache, Key::of(b"a"));
+    let (cache, key) = (&trial.cache, CacheKey::of(b"a"));
     let (slow, quick) = (fill(b"a"), fill(b"a"));
     cache.begin(key, slow.clone());
     cache.begin(key, quick.clone());
-    quick.finish(End::Whole);
+    quick.finish(FillEnd::Whole);
     cache.came(key, &quick);
     assert!(slow.is_storable() && quick.is_storable());
-    slow.finish(End::Whole);
+    slow.finish(FillEnd::Whole);
     cache.came(key, &slow);
     assert!(slow.is_storable() && !quick.is_storable());
     assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &slow));
@@ -83,15 +83,15 @@ fn of_two_whole_answers_the_later_one_stays() {
 #[test]
 fn an_answer_on_its_way_into_its_file_is_known_until_another_one_is_whole() {
     let trial = Trial::new("another");
-    let (cache, key) = (&trial.cache, Key::of(b"a"));
+    let (cache, key) = (&trial.cache, CacheKey::of(b"a"));
     let (first, second) = (fill(b"a"), fill(b"a"));
     cache.begin(key, first.clone());
-    first.finish(End::Whole);
+    first.finish(FillEnd::Whole);
     cache.came(key, &first);
     cache.begin(key, second.clone());
     assert!(Arc::ptr_eq(&cache.whole(&key).unwrap(), &first));
     assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &second));
-    second.finish(End::Whole);
+    second.finish(FillEnd::Whole);
     cache.came(key, &second);
     // The disk may be slower with the first than with the second, and must not put it last.
     assert!(!first.is_storable() && second.is_storable());
@@ -107,10 +107,10 @@ fn what_comes_in_is_purged_too() {
     let trial = Trial::new("coming");
     let cache = &trial.cache;
     let (one, other) = (fill(b"/a/1"), fill(b"/b"));
-    cache.begin(Key::of(b"/a/1"), one.clone());
-    cache.begin(Key::of(b"/b"), other.clone());
-    assert_eq!(cache.purge_fills(|text| text.starts_with(b"/a")), [Key::of(b"/a/1")]);
+    cache.begin(CacheKey::of(b"/a/1"), one.clone());
+    cache.begin(CacheKey::of(b"/b"), other.clone());
+    assert_eq!(cache.purge_fills(|text| text.starts_with(b"/a")), [CacheKey::of(b"/a/1")]);
     assert!(!one.is_storable() && other.is_storable());
-    assert!(cache.fill(&Key::of(b"/a/1")).is_none());
+    assert!(cache.fill(&CacheKey::of(b"/a/1")).is_none());
     assert!(one.reader().is_some());
 }

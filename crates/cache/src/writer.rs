@@ -12,11 +12,11 @@ use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use weir_engine::{Doer, Either, FilePool, Handle, Rank, either};
 
-use crate::body::Body;
-use crate::entry::Entry;
-use crate::fill::{End, Fill};
+use crate::body::StoredBody;
+use crate::entry::CacheEntry;
+use crate::fill::{Fill, FillEnd};
 use crate::index::Ticket;
-use crate::key::Key;
+use crate::key::CacheKey;
 use crate::memory::Object;
 use crate::store::{Growing, rewrite};
 use crate::{Cache, Stored};
@@ -31,15 +31,15 @@ pub const PATIENCE: Duration = Duration::from_millis(500);
 pub type Complain = Box<dyn Fn(&str, &io::Error)>;
 
 /// An answer to be stored.
-pub struct Job {
+pub struct StoreJob {
     /// Where.
     pub cache: Arc<Cache>,
     /// Under which key.
-    pub key: Key,
+    pub key: CacheKey,
     /// Where it comes from.
     pub fill: Arc<Fill>,
     /// What is known of it.
-    pub entry: Arc<Entry>,
+    pub entry: Arc<CacheEntry>,
     /// The right to update the key, given back when that is done.
     pub ticket: Option<Ticket>,
     /// Who waits for the disk.
@@ -52,7 +52,7 @@ pub struct Job {
     pub complain: Complain,
 }
 
-impl Job {
+impl StoreJob {
     /// Stores the answer when it is whole.
     pub async fn run(mut self, handle: Handle) {
         let stored = match self.write(&handle).await {
@@ -79,11 +79,11 @@ impl Job {
         let mut growing: Option<Growing> = None;
         loop {
             let (pieces, at, end) = self.fill.unwritten(CHUNK).await;
-            if end == Some(End::Broken) {
+            if end == Some(FillEnd::Broken) {
                 return Ok(None);
             }
             let written = at + pieces.iter().map(|p| p.len() as u64).sum::<u64>();
-            let last = end == Some(End::Whole);
+            let last = end == Some(FillEnd::Whole);
             // What is whole before any of it was written takes memory for which no client waits.
             let waits = end.is_none() || growing.is_some();
             let _place = match waits {
@@ -91,7 +91,7 @@ impl Job {
                 false => Some(self.cache.backlog.enter(written - at).ok_or_else(too_slow)?),
             };
             let rank = if waits { Rank::Write } else { Rank::Later };
-            let step = Step {
+            let step = DiskVisit {
                 key: self.key,
                 cache: self.cache.clone(),
                 fill: self.fill.clone(),
@@ -110,9 +110,9 @@ impl Job {
             };
             match done?? {
                 _ if !in_time => return Err(too_slow()),
-                Done::Published(inode) => return Ok(Some(inode)),
-                Done::Superseded => return Ok(None),
-                Done::Grown(grown) => {
+                StoreResult::Published(inode) => return Ok(Some(inode)),
+                StoreResult::Superseded => return Ok(None),
+                StoreResult::Grown(grown) => {
                     self.fill.written(&grown.file, body, written);
                     growing = Some(grown);
                 }
@@ -149,7 +149,7 @@ impl Job {
         let fits = |body: &Bytes| self.memory && cache.memory.fits(body.len() as u64);
         cache.let_go(&self.key);
         if let Some(body) = self.fill.in_memory().filter(fits) {
-            let body = Body::in_memory(&body, handle.files());
+            let body = StoredBody::in_memory(&body, handle.files());
             let object = Object::new(self.entry.clone(), body, generation, inode, now);
             cache.memory.put(self.key, object);
         }
@@ -163,7 +163,7 @@ fn too_slow() -> io::Error {
 }
 
 /// Removes the files of keys that the index has let go.
-pub fn remove_files(cache: &Arc<Cache>, keys: Vec<Key>, handle: &Handle) {
+pub fn remove_files(cache: &Arc<Cache>, keys: Vec<CacheKey>, handle: &Handle) {
     cache.evicts(keys.len());
     if keys.is_empty() {
         return;
@@ -186,7 +186,7 @@ pub fn remove_files(cache: &Arc<Cache>, keys: Vec<Key>, handle: &Handle) {
 /// What the file system says; `InvalidData` if the file is another one by now.
 pub async fn renew(
     cache: &Arc<Cache>,
-    key: Key,
+    key: CacheKey,
     stored: Stored,
     who: &Doer,
     handle: &Handle,
@@ -213,8 +213,8 @@ fn hold(path: &Path) -> Option<OwnedFd> {
 }
 
 /// One visit to the disk.
-struct Step {
-    key: Key,
+struct DiskVisit {
+    key: CacheKey,
     cache: Arc<Cache>,
     fill: Arc<Fill>,
     temporary: Option<PathBuf>,
@@ -226,18 +226,18 @@ struct Step {
     head: Option<Vec<u8>>,
 }
 
-enum Done {
+enum StoreResult {
     Grown(Growing),
     Published(u64),
     /// Another one is newer, or it is wanted no more.
     Superseded,
 }
 
-impl Step {
-    fn run(self) -> io::Result<Done> {
+impl DiskVisit {
+    fn run(self) -> io::Result<StoreResult> {
         // Whoever is behind in one that comes in still needs its file.
         if self.growing.is_none() && self.head.is_some() && !self.fill.is_storable() {
-            return Ok(Done::Superseded);
+            return Ok(StoreResult::Superseded);
         }
         let settings = &self.cache.settings;
         let path = settings.place.path(&self.key);
@@ -255,15 +255,15 @@ impl Step {
             at += piece.len() as u64;
         }
         match self.head {
-            None => Ok(Done::Grown(growing)),
+            None => Ok(StoreResult::Grown(growing)),
             Some(head) => {
                 // The old file's blocks are freed when all is done: that takes long on some disks, and while a file is
                 // given its name nobody else on the file system is.
                 let _replaced = hold(&path);
                 let _turn = self.cache.turn(&self.key);
                 match self.fill.is_storable() {
-                    true => growing.publish(&head, &path).map(Done::Published),
-                    false => Ok(Done::Superseded),
+                    true => growing.publish(&head, &path).map(StoreResult::Published),
+                    false => Ok(StoreResult::Superseded),
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use weir_balance::AcceptPolicy;
-use weir_balance::model::{Client, Note, Socket, Visit, What, World};
+use weir_balance::model::{ModelClient, ModelSocket, Note, Visit, What, World};
 
 use crate::finding::wrap;
 
@@ -72,7 +72,7 @@ pub(crate) fn the_list() -> String {
          who stands where.",
     );
     out += "\nFour workers register: A plain, B exclusive, C exclusive, D plain.\n";
-    let mut socket = Socket::default();
+    let mut socket = ModelSocket::default();
     for (who, exclusive) in [(0, false), (1, true), (2, true), (3, false)] {
         socket.add(who, exclusive);
         let place = if exclusive { "at the end" } else { "at the head" };
@@ -84,7 +84,7 @@ pub(crate) fn the_list() -> String {
         "(fs/eventpoll.c adds exclusive entries with add_wait_queue_exclusive, at the tail, and plain ones with add_wait_queue, \
          at the head. The article on epoll has it the other way round, B C A D; what it concludes of B and C holds all the same.)",
     );
-    let tell = |out: &mut String, socket: &mut Socket, title: &str, busy: &[usize]| {
+    let tell = |out: &mut String, socket: &mut ModelSocket, title: &str, busy: &[usize]| {
         let _ = writeln!(out, "\n{title}");
         let order = socket.order();
         let walk = socket.arrive(0, Duration::ZERO, |who| !busy.contains(&who));
@@ -110,7 +110,7 @@ fn walk(kind: AcceptPolicy) -> String {
     world.run(MS);
     world.take_notes();
     for n in 1..=CONNECTIONS {
-        world.client(MS * 50 * n, Client { requests: 1, ..Client::keeping(MS) });
+        world.client(MS * 50 * n, ModelClient { requests: 1, ..ModelClient::keeping(MS) });
     }
     world.run(MS * 50 * (CONNECTIONS + 1));
     let mut out = String::new();

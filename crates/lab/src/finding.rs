@@ -9,7 +9,7 @@ use crate::chart::{Chart, amount};
 
 /// Rows under headings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Table {
+pub(crate) struct FindingTable {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Table {
 /// What is shown, in the order in which it is read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum FindingPart {
-    Table(Table),
+    Table(FindingTable),
     /// Texts in columns of their own, side by side where there is room.
     Blocks(Vec<String>),
     Remark(String),
@@ -70,9 +70,9 @@ pub(crate) struct LabFinding {
     verdict: Option<LabVerdict>,
 }
 
-impl Table {
-    pub(crate) fn new(heads: &[&str]) -> Table {
-        Table { heads: heads.iter().map(|h| (*h).to_owned()).collect(), rows: Vec::new() }
+impl FindingTable {
+    pub(crate) fn new(heads: &[&str]) -> FindingTable {
+        FindingTable { heads: heads.iter().map(|h| (*h).to_owned()).collect(), rows: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, cells: &[String]) {
@@ -129,7 +129,7 @@ impl LabFinding {
     }
 
     /// A table, to be read and as raw data.
-    pub(crate) fn table(&mut self, name: &str, table: &Table) {
+    pub(crate) fn table(&mut self, name: &str, table: &FindingTable) {
         self.parts.push(FindingPart::Table(table.clone()));
         self.raw.push((name.to_owned(), table.tsv()));
     }
@@ -191,8 +191,8 @@ impl LabFinding {
     }
 
     /// Published figures beside those of this machine, if there are any.
-    pub(crate) fn comparison(&self) -> Option<Table> {
-        let mut table = Table::new(&["", "the article saw", "this machine"]);
+    pub(crate) fn comparison(&self) -> Option<FindingTable> {
+        let mut table = FindingTable::new(&["", "the article saw", "this machine"]);
         self.beside.iter().for_each(|row| table.row(row));
         (!self.beside.is_empty()).then_some(table)
     }
@@ -208,7 +208,7 @@ impl LabFinding {
     /// All of it for a terminal.
     pub(crate) fn text(&self) -> String {
         let mut texts: Vec<String> = self.verdict.iter().map(LabVerdict::text).collect();
-        texts.extend(self.comparison().iter().map(Table::text));
+        texts.extend(self.comparison().iter().map(FindingTable::text));
         texts.extend(self.because.iter().map(|text| wrap(text)));
         texts.extend(self.parts.iter().filter_map(|part| match part {
             FindingPart::Table(table) => Some(table.text()),

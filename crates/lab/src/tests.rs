@@ -2,13 +2,13 @@
 
 use crate::chart::{Chart, Scale};
 use crate::experiments::ALL;
-use crate::finding::{LabFinding, Table, wrap};
+use crate::finding::{FindingTable, LabFinding, wrap};
 use crate::lab::{padded, slashed, variation};
 use crate::report::{self, MachineFacts};
 
 #[test]
 fn tables_are_aligned() {
-    let mut table = Table::new(&["", "a"]);
+    let mut table = FindingTable::new(&["", "a"]);
     table.row(&["long".to_owned(), "1".to_owned()]);
     table.row(&["x".to_owned(), "100".to_owned()]);
     assert_eq!(table.text(), "        a\nlong    1\nx     100\n");
@@ -42,7 +42,7 @@ fn names_are_told_apart() {
 fn the_page_holds_what_was_found() {
     let dir = std::env::temp_dir().join(format!("weir-lab-test-{}", std::process::id()));
     let mut finding = LabFinding::default();
-    let mut table = Table::new(&["", "value"]);
+    let mut table = FindingTable::new(&["", "value"]);
     table.row(&["a < b".to_owned(), "7".to_owned()]);
     finding.table("numbers", &table);
     let mut chart = Chart::new("Who waits", "ms, less is better", Scale::Log, &["p50", "p99"]);

@@ -10,13 +10,13 @@ use weir_conf::Sources;
 use weir_log::{Cause, Level, Log, OpenLogs, log};
 use weir_zone::Zones;
 
-use crate::cli::{self, Options};
+use crate::cli::{self, CommandLine};
 use crate::config::Machine;
 use crate::cycle::{Cycle, Origin, dump, say};
 use crate::daemon::Side;
 use crate::master::{Master, Role};
 use crate::paths::Paths;
-use crate::sockets::{Failed, Purpose, Sockets};
+use crate::sockets::{Purpose, Sockets, SocketsFailed};
 use crate::{daemon, embedded, inherit, pidfile, signals, single, trial, version, worker};
 
 /// Runs the server as the command line says; returns the exit code. `-h` and `-V` name the `tools` that the program contains
@@ -49,7 +49,7 @@ pub fn run(args: Vec<OsString>, tools: &[(&str, &str)]) -> i32 {
     done.unwrap_or(1)
 }
 
-fn show(options: &Options, paths: &Paths, tools: &[(&str, &str)]) {
+fn show(options: &CommandLine, paths: &Paths, tools: &[(&str, &str)]) {
     let mut text = version::version();
     if options.help {
         text += &version::help(paths, tools);
@@ -63,11 +63,11 @@ fn show(options: &Options, paths: &Paths, tools: &[(&str, &str)]) {
 }
 
 /// `-t` and `-T`.
-fn test(origin: &Origin, options: &Options, log: &Log) -> Result<i32, Failed> {
+fn test(origin: &Origin, options: &CommandLine, log: &Log) -> Result<i32, SocketsFailed> {
     let name = origin.paths.conf_name();
     let tried = try_out(origin, options, log);
     match &tried {
-        Err(Failed) => say(&format!("configuration file {name} test failed")),
+        Err(SocketsFailed) => say(&format!("configuration file {name} test failed")),
         Ok(_) if options.quiet => {}
         Ok(_) => say(&format!("configuration file {name} test is successful")),
     }
@@ -79,7 +79,7 @@ fn test(origin: &Origin, options: &Options, log: &Log) -> Result<i32, Failed> {
     Ok(0)
 }
 
-fn try_out(origin: &Origin, options: &Options, log: &Log) -> Result<Sources, Failed> {
+fn try_out(origin: &Origin, options: &CommandLine, log: &Log) -> Result<Sources, SocketsFailed> {
     let plan = origin.read(log)?;
     if !options.quiet {
         say(&format!("the configuration file {} syntax is ok", origin.paths.conf_name()));
@@ -93,16 +93,16 @@ fn try_out(origin: &Origin, options: &Options, log: &Log) -> Result<Sources, Fai
 }
 
 /// `-s`: tells the running master.
-fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, Failed> {
+fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, SocketsFailed> {
     let plan = origin.read(log)?;
     log!(plan.log, Notice, None, "signal process started");
     let Some(path) = &plan.config.pid else {
         log!(log, Error, None, "there is no pid file with the built-in configuration");
-        return Err(Failed);
+        return Err(SocketsFailed);
     };
     let pid = pidfile::read(path).map_err(|e| {
         log!(log, Error, None, "{}", e.text(path));
-        Failed
+        SocketsFailed
     })?;
     let signal = match signal {
         cli::Signal::Stop => Signal::TERM,
@@ -113,13 +113,13 @@ fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, Failed> 
     kill_process(pid, signal).map_err(|e| {
         let (pid, number) = (pid.as_raw_nonzero(), signal.as_raw());
         log!(log, Alert, None, "kill({pid}, {number}) failed {}", Cause(&e.into()));
-        Failed
+        SocketsFailed
     })?;
     Ok(0)
 }
 
 /// Starts the server; returns when this process has done its part.
-fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Failed> {
+fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, SocketsFailed> {
     let left = inherit::take(&first);
     let inherited = left.is_some();
     let left = left.unwrap_or_default();
@@ -133,7 +133,7 @@ fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Failed>
     // Whoever reads the pid file may send a signal at once: it waits until it is asked for.
     signals::prepare().map_err(|e| {
         log!(first, Emerg, None, "signals cannot be taken {}", Cause(&e));
-        Failed
+        SocketsFailed
     })?;
     let mut starter = None;
     // A successor is in the background where its predecessor is.
@@ -149,7 +149,7 @@ fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Failed>
             Ok(Side::Background(waiting)) => starter = Some(waiting),
             Err(e) => {
                 log!(first, Emerg, None, "cannot go to the background {}", Cause(&e));
-                return Err(Failed);
+                return Err(SocketsFailed);
             }
         }
     }
@@ -177,7 +177,7 @@ fn play(
     inherited: bool,
     args: Vec<OsString>,
     started: impl FnOnce(),
-) -> Result<i32, Failed> {
+) -> Result<i32, SocketsFailed> {
     if !cycle.config.master {
         started();
         return Ok(single::run(cycle, &origin));
@@ -185,7 +185,7 @@ fn play(
     let log = Arc::clone(&cycle.log);
     let master = Master::new(origin, cycle, args, inherited).map_err(|e| {
         log!(log, Emerg, None, "the master cannot start {}", Cause(&e));
-        Failed
+        SocketsFailed
     })?;
     started();
     match master.run() {
@@ -194,9 +194,9 @@ fn play(
     }
 }
 
-fn cannot_open(path: &Path, e: &std::io::Error, log: &Log) -> Failed {
+fn cannot_open(path: &Path, e: &std::io::Error, log: &Log) -> SocketsFailed {
     log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(e));
-    Failed
+    SocketsFailed
 }
 
 /// What nginx says of itself and the machine as it starts.

@@ -28,7 +28,7 @@ pub enum Order {
 
 /// What a worker tells the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum WorkerReport {
     /// The worker's loops run.
     Ready,
     /// Somebody asks for something that is for all processes to do.
@@ -37,7 +37,7 @@ pub enum Report {
 
 /// One end of the line; the two ends speak different languages.
 #[derive(Clone, Debug)]
-pub struct End(Arc<OwnedFd>);
+pub struct ChannelEnd(Arc<OwnedFd>);
 
 /// What reading from the line gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +64,10 @@ impl Heard<u8> {
 }
 
 /// The master's and the worker's end of a new line.
-pub fn pair() -> io::Result<(End, End)> {
+pub fn pair() -> io::Result<(ChannelEnd, ChannelEnd)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    Ok((End(Arc::new(a)), End(Arc::new(b))))
+    Ok((ChannelEnd(Arc::new(a)), ChannelEnd(Arc::new(b))))
 }
 
 impl Order {
@@ -94,22 +94,22 @@ impl Order {
     }
 }
 
-impl Report {
+impl WorkerReport {
     fn to_byte(self) -> u8 {
         match self {
-            Report::Ready => b'+',
-            Report::Asked(Command::Reopen) => b'o',
-            Report::Asked(Command::Level(level)) => level_to_byte(level),
-            Report::Asked(Command::Look) => b'l',
+            WorkerReport::Ready => b'+',
+            WorkerReport::Asked(Command::Reopen) => b'o',
+            WorkerReport::Asked(Command::Level(level)) => level_to_byte(level),
+            WorkerReport::Asked(Command::Look) => b'l',
         }
     }
 
-    fn of(byte: u8) -> Option<Report> {
+    fn of(byte: u8) -> Option<WorkerReport> {
         Some(match byte {
-            b'+' => Report::Ready,
-            b'o' => Report::Asked(Command::Reopen),
-            b'l' => Report::Asked(Command::Look),
-            _ => Report::Asked(Command::Level(level_of(byte)?)),
+            b'+' => WorkerReport::Ready,
+            b'o' => WorkerReport::Asked(Command::Reopen),
+            b'l' => WorkerReport::Asked(Command::Look),
+            _ => WorkerReport::Asked(Command::Level(level_of(byte)?)),
         })
     }
 }
@@ -126,7 +126,7 @@ fn level_of(byte: u8) -> Option<Option<Level>> {
     }
 }
 
-impl End {
+impl ChannelEnd {
     /// The descriptor, for a loop that watches it.
     pub fn shared(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.0)
@@ -143,13 +143,13 @@ impl End {
     }
 
     /// Tells the master.
-    pub fn report(&self, report: Report) -> io::Result<()> {
+    pub fn report(&self, report: WorkerReport) -> io::Result<()> {
         self.send(report.to_byte())
     }
 
     /// The next report from the worker.
-    pub fn next_report(&self) -> Heard<Report> {
-        self.receive().read(Report::of)
+    pub fn next_report(&self) -> Heard<WorkerReport> {
+        self.receive().read(WorkerReport::of)
     }
 
     #[allow(clippy::disallowed_methods, reason = "one byte, without waiting")]
@@ -172,7 +172,7 @@ impl End {
     }
 }
 
-impl AsFd for End {
+impl AsFd for ChannelEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -195,9 +195,11 @@ mod tests {
         for order in orders {
             assert_eq!(worker.next_order(), Heard::Said(order));
         }
-        let asked =
-            levels.map(Command::Level).chain([Command::Reopen, Command::Look]).map(Report::Asked);
-        for report in asked.chain([Report::Ready]) {
+        let asked = levels
+            .map(Command::Level)
+            .chain([Command::Reopen, Command::Look])
+            .map(WorkerReport::Asked);
+        for report in asked.chain([WorkerReport::Ready]) {
             worker.report(report).unwrap();
             assert_eq!(master.next_report(), Heard::Said(report));
         }

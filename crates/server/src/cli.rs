@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// What the command line says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct CommandLine {
     /// `-v`, and with `-V`, `-h` and `-?`: say the version.
     pub version: bool,
     /// `-V`: say what was built.
@@ -56,8 +56,8 @@ impl Signal {
 }
 
 /// Reads the arguments behind the program's name. The error is nginx's text.
-pub fn parse(args: &[OsString]) -> Result<Options, String> {
-    let mut options = Options::default();
+pub fn parse(args: &[OsString]) -> Result<CommandLine, String> {
+    let mut options = CommandLine::default();
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         let Some(letters) = arg.as_bytes().strip_prefix(b"-") else {
@@ -68,7 +68,7 @@ pub fn parse(args: &[OsString]) -> Result<Options, String> {
     Ok(options)
 }
 
-impl Options {
+impl CommandLine {
     /// Reads one argument's letters; a letter that wants a value takes all that follows, or the
     /// next argument.
     fn word<'a>(
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    fn read(args: &[&str]) -> Result<Options, String> {
+    fn read(args: &[&str]) -> Result<CommandLine, String> {
         parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
     }
 
@@ -181,8 +181,8 @@ mod tests {
         assert!(read(&["-?"]).unwrap().help && read(&["-h"]).unwrap().help);
         let o = read(&["-vV"]).unwrap();
         assert!(o.version && o.configure && !o.help);
-        assert_eq!(read(&[]).unwrap(), Options::default());
-        assert_eq!(read(&["-"]).unwrap(), Options::default());
+        assert_eq!(read(&[]).unwrap(), CommandLine::default());
+        assert_eq!(read(&["-"]).unwrap(), CommandLine::default());
     }
 
     #[test]

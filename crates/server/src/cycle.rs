@@ -15,7 +15,7 @@ use crate::embedded;
 use crate::listen::Commons;
 use crate::paths::Paths;
 use crate::service::Sites;
-use crate::sockets::{Failed, Purpose, Sockets};
+use crate::sockets::{Purpose, Sockets, SocketsFailed};
 use weir_values::listen::Listen;
 use weir_values::{Address, Inputs};
 use weir_zone::{Declarations, Zones};
@@ -70,13 +70,13 @@ pub struct Cycle {
 impl Origin {
     /// Reads the configuration; what is wrong or odd goes to `log`. Its logs are opened when all else is found right, so
     /// whoever is told of one that cannot be opened has no other mistake.
-    pub fn read(&self, log: &Log) -> Result<Plan, Failed> {
+    pub fn read(&self, log: &Log) -> Result<Plan, SocketsFailed> {
         let plan = self.judge(log)?;
         let unread = self.logs.open_waiting().map_err(|(path, e)| {
             // nginx, which has names that end at a zero, does not find them.
             let e = if e.kind() == InvalidInput { std::io::Error::from_raw_os_error(2) } else { e };
             log!(log, Emerg, None, "{}", open_failed(&path, &e));
-            Failed
+            SocketsFailed
         })?;
         for path in unread {
             let text = "has no reader, its lines are dropped until the logs are reopened";
@@ -87,7 +87,7 @@ impl Origin {
     }
 
     /// Reads the configuration and opens nothing.
-    pub fn judge(&self, log: &Log) -> Result<Plan, Failed> {
+    pub fn judge(&self, log: &Log) -> Result<Plan, SocketsFailed> {
         let tree = match &self.paths.conf {
             Some(path) => weir_conf::read(path, self.globals.as_deref()),
             None => embedded::tree(self.globals.as_deref()),
@@ -95,7 +95,7 @@ impl Origin {
         let tell = |error: &Error| tell(log, &tree.sources, error);
         let refuse = |error: Error| {
             tell(&error);
-            Failed
+            SocketsFailed
         };
 
         let warnings = weir_conf::check(&tree, &built).map_err(refuse)?;
@@ -200,10 +200,10 @@ impl Plan {
         old_zones: &Zones,
         purpose: Purpose,
         log: &Log,
-    ) -> Result<Cycle, Failed> {
+    ) -> Result<Cycle, SocketsFailed> {
         let zones = self.zones.open(old_zones).map_err(|text| {
             log!(log, Emerg, None, "{text}");
-            Failed
+            SocketsFailed
         })?;
         if let Some(own) = &self.temporary {
             let (paths, user) = (self.sites.temp_paths(), self.config.user.as_ref());
@@ -223,7 +223,7 @@ impl Plan {
         let shape = self.config.events.balance.shape();
         let commons = Commons::new(loops, shape, &sockets).map_err(|e| {
             log!(log, Emerg, None, "the load table could not be made {}", weir_log::Cause(&e));
-            Failed
+            SocketsFailed
         })?;
         Ok(Cycle {
             config: self.config,
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_built_in_configuration_is_right_and_writes_nothing() {
-        let paths = Paths::new(&cli::Options::default(), |_| false);
+        let paths = Paths::new(&cli::CommandLine::default(), |_| false);
         let (globals, machine) = (None, Machine::here());
         let origin = Origin { paths, globals, logs: Arc::new(OpenLogs::new()), machine };
         let plan = origin.read(&origin.first_log(Level::Notice)).unwrap();

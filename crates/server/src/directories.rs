@@ -11,7 +11,7 @@ use weir_log::{Cause, Log, OpenLogs, log};
 use weir_sys::guarded;
 
 use crate::config::User;
-use crate::sockets::Failed;
+use crate::sockets::SocketsFailed;
 
 /// What the directory may be used for that holds those of others: they are found in it.
 const PARENT: u32 = 0o755;
@@ -25,13 +25,13 @@ pub fn create<'a>(
     own: &Path,
     user: Option<&User>,
     log: &Log,
-) -> Result<(), Failed> {
+) -> Result<(), SocketsFailed> {
     for path in paths {
         let there = if path.parent() == Some(own) { parents(own) } else { Ok(()) };
         let made = || guarded::directory(path, LEAF, user.map(|user| user.uid));
         there.and_then(|()| made()).map_err(|(call, e)| {
             log!(log, Emerg, None, "{call} \"{}\" failed {}", path.display(), Cause(&e));
-            Failed
+            SocketsFailed
         })?;
     }
     Ok(())

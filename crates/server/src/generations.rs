@@ -13,7 +13,7 @@ use weir_log::{Level, Log, OpenLogs};
 use weir_metrics::Registry;
 use weir_zone::Zones;
 
-use crate::channel::{self, End, Order};
+use crate::channel::{self, ChannelEnd, Order};
 use crate::config::Machine;
 use crate::cycle::{Cycle, Origin};
 use crate::listen::Commons;
@@ -43,7 +43,7 @@ struct Worker {
     /// Its cycle's load table.
     load: Arc<Commons>,
     tallies: Range<usize>,
-    channel: End,
+    channel: ChannelEnd,
     thread: JoinHandle<i32>,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_http::Site;
 use weir_log::{Level, Log, OpenLogs, Sink};
 
-use crate::cli::Options;
+use crate::cli::CommandLine;
 use crate::config::Machine;
 use crate::cycle::Origin;
 use crate::paths::Paths;
@@ -15,7 +15,7 @@ use crate::paths::Paths;
 /// The `http` block of a configuration, and the file that was read; what is wrong with it is told on stderr. `conf` and
 /// `prefix` are those of `-c` and `-p`.
 pub fn judge(conf: Option<OsString>, prefix: Option<OsString>) -> Option<(Site, PathBuf)> {
-    let options = Options { conf, prefix, test: true, ..Options::default() };
+    let options = CommandLine { conf, prefix, test: true, ..CommandLine::default() };
     let paths = Paths::new(&options, std::path::Path::exists);
     let path = paths.conf.clone()?;
     let logs = Arc::new(OpenLogs::new());

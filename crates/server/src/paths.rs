@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::cli::Options;
+use crate::cli::CommandLine;
 
 /// The layout of Debian's nginx package, used when no prefix is given.
 const PREFIX: &str = "/usr/share/nginx/";
@@ -47,7 +47,7 @@ pub struct Paths {
 impl Paths {
     /// The paths that the options mean. `exists` says whether a file is there; it is asked only
     /// for the default configuration files, whose absence means the built-in one.
-    pub fn new(options: &Options, exists: impl Fn(&Path) -> bool) -> Paths {
+    pub fn new(options: &CommandLine, exists: impl Fn(&Path) -> bool) -> Paths {
         let prefix = options.prefix.as_deref().map_or_else(|| PREFIX.into(), directory);
         let given = options.prefix.is_some();
         let temporary = if given { prefix.clone() } else { TEMPORARY.into() };
@@ -111,7 +111,7 @@ fn directory(name: &OsStr) -> PathBuf {
     std::ffi::OsString::from_vec(bytes).into()
 }
 
-fn error_log(options: &Options, prefix: &Path, default: Option<PathBuf>) -> Option<PathBuf> {
+fn error_log(options: &CommandLine, prefix: &Path, default: Option<PathBuf>) -> Option<PathBuf> {
     match &options.error_log {
         Some(name) if name.is_empty() || name == "stderr" => None,
         Some(name) => Some(joined(prefix, name)),
@@ -148,13 +148,14 @@ mod tests {
 
     #[test]
     fn weir_s_own_site_is_for_machines_without_nginx() {
-        let only = |there: &str| Paths::new(&Options::default(), |path| path == Path::new(there));
+        let only =
+            |there: &str| Paths::new(&CommandLine::default(), |path| path == Path::new(there));
         let own = only(OWN_CONF);
         assert_eq!(own.conf.as_deref(), Some(Path::new(OWN_CONF)));
         assert_eq!(own.error_log.as_deref(), Some(Path::new(OWN_ERROR_LOG)));
         assert_eq!(own.access_log, Path::new(OWN_ACCESS_LOG));
         assert_eq!(own.pid.as_deref(), Some(Path::new(PID)));
-        let both = Paths::new(&Options::default(), |_| true);
+        let both = Paths::new(&CommandLine::default(), |_| true);
         assert_eq!(both.conf.as_deref(), Some(Path::new(CONF)));
         assert_eq!(both.access_log, Path::new(ACCESS_LOG));
     }

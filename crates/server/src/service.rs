@@ -6,7 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::status::Status;
+use crate::status::StatusInputs;
 use weir_engine::Handle;
 use weir_metrics::subjects::Cells;
 use weir_metrics::{Registry, Tally};
@@ -143,7 +143,7 @@ impl Service {
     }
 
     /// The status pages show this, too; the loop's tally is said to be its own.
-    pub fn shows(&self, status: Status) {
+    pub fn shows(&self, status: StatusInputs) {
         self.metrics.belongs_to(status.owner);
         if let Some(http) = &self.http {
             let stream = self.stream.clone();

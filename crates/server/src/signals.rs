@@ -19,7 +19,7 @@ const NAMES: [(i32, &str); 8] = [
 
 /// What a signal asks of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum SignalRequest {
     /// HUP: take the configuration anew.
     Reconfigure,
     /// USR1: open the log files anew.
@@ -49,15 +49,15 @@ pub fn prepare() -> io::Result<()> {
 }
 
 /// What the signal asks for.
-pub fn wish(number: i32) -> Option<Wish> {
+pub fn wish(number: i32) -> Option<SignalRequest> {
     Some(match number {
-        libc::SIGHUP => Wish::Reconfigure,
-        libc::SIGUSR1 => Wish::Reopen,
-        libc::SIGWINCH => Wish::StopAccepting,
-        libc::SIGTERM | libc::SIGINT => Wish::Terminate,
-        libc::SIGQUIT => Wish::Quit,
-        libc::SIGUSR2 => Wish::ChangeBinary,
-        libc::SIGCHLD => Wish::Reap,
+        libc::SIGHUP => SignalRequest::Reconfigure,
+        libc::SIGUSR1 => SignalRequest::Reopen,
+        libc::SIGWINCH => SignalRequest::StopAccepting,
+        libc::SIGTERM | libc::SIGINT => SignalRequest::Terminate,
+        libc::SIGQUIT => SignalRequest::Quit,
+        libc::SIGUSR2 => SignalRequest::ChangeBinary,
+        libc::SIGCHLD => SignalRequest::Reap,
         _ => return None,
     })
 }

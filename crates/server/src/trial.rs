@@ -20,7 +20,7 @@ use weir_values::Identity;
 use crate::cycle::Cycle;
 use crate::master::{OWN_TALLY, registry};
 use crate::service::Service;
-use crate::sockets::Failed;
+use crate::sockets::SocketsFailed;
 use crate::worker::identity;
 
 /// How long the script may take. The master does nothing else meanwhile.
@@ -33,7 +33,7 @@ const LONGEST: usize = 64 * 1024;
 const WELL: &[u8] = b"\0";
 
 /// Tries the scripts of a configuration whose sockets and zones are open.
-pub fn run(cycle: &Cycle, log: &Log) -> Result<(), Failed> {
+pub fn run(cycle: &Cycle, log: &Log) -> Result<(), SocketsFailed> {
     if !cycle.sites.has_init_script() {
         return Ok(());
     }
@@ -52,7 +52,7 @@ pub fn run(cycle: &Cycle, log: &Log) -> Result<(), Failed> {
         Err(e) => format!("init_by_lua could not be tried {}", Cause(&e)),
     };
     log!(log, Emerg, None, "{text}");
-    Err(Failed)
+    Err(SocketsFailed)
 }
 
 /// All that the trial says before it ends, which it has to do in time.

@@ -13,7 +13,7 @@ word!(ModelWord);
 
 /// What the loop does in a turn, before it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum TurnStep {
     Silence,
     Read,
     PublishAndReadAgain,
@@ -21,9 +21,9 @@ enum Step {
     Publish,
     ReadAgain,
 }
-use Step::*;
+use TurnStep::*;
 
-const PROTOCOL: &[Step] = &[Silence, Read, PublishAndReadAgain];
+const PROTOCOL: &[TurnStep] = &[Silence, Read, PublishAndReadAgain];
 
 #[derive(Default)]
 struct Model {
@@ -45,7 +45,7 @@ impl Model {
     }
 
     /// A turn, and whether it ends with a sleep. `heard` counts what the loop has read of each caller.
-    fn turn(&self, steps: &[Step], heard: &mut [usize; CALLERS]) -> bool {
+    fn turn(&self, steps: &[TurnStep], heard: &mut [usize; CALLERS]) -> bool {
         self.slumber.wake();
         let mut sleeps = true;
         for step in steps {
@@ -65,7 +65,7 @@ impl Model {
 
 /// Two callers, and a loop that has two turns, since something else may wake it. Then it must be awake, or rung, or
 /// must have heard both. Once all is said, it hears of all and sleeps with a silent bell.
-fn check(steps: &'static [Step]) {
+fn check(steps: &'static [TurnStep]) {
     let mut checker = loom::model::Builder::new();
     checker.preemption_bound = Some(3);
     checker.check(move || {
@@ -97,7 +97,7 @@ fn no_call_is_lost_and_the_loop_sleeps_when_nothing_is_to_be_done() {
 /// Each mistake is found, or the model would not look closely enough.
 #[test]
 fn each_step_is_needed_where_it_is() {
-    let mistakes: &[&[Step]] = &[
+    let mistakes: &[&[TurnStep]] = &[
         &[Read, PublishAndReadAgain],
         &[Silence, PublishAndReadAgain],
         &[Silence, Read],

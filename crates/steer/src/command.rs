@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use weir_sys::signal::SignalSet;
 
 use crate::group::SteeredGroup;
-use crate::watch::{Summary, Watch};
+use crate::watch::{Summary, WorkerWatch};
 use weir_inspect::servers::{Listening, Sought, find};
 
 /// A table is shown this often, and processes that came or went are noticed.
@@ -106,7 +106,7 @@ impl Rounds {
         steer: bool,
     ) -> Result<(Vec<Summary>, bool), String> {
         let began = Instant::now();
-        let mut whole: Vec<Watch> = groups.iter().map(|group| group.fresh()).collect();
+        let mut whole: Vec<WorkerWatch> = groups.iter().map(|group| group.fresh()).collect();
         let mut shown = began;
         loop {
             let now = Instant::now();
@@ -122,7 +122,7 @@ impl Rounds {
             let arrived =
                 self.signals.wait(Some(self.every)).map_err(|e| format!("signals: {e}"))?;
             if over || arrived.is_some() {
-                let summaries = whole.iter().map(Watch::summary).collect();
+                let summaries = whole.iter().map(WorkerWatch::summary).collect();
                 return Ok((summaries, arrived.is_some()));
             }
         }
@@ -132,7 +132,7 @@ impl Rounds {
     fn renew(
         &self,
         groups: &mut Vec<SteeredGroup>,
-        whole: &mut Vec<Watch>,
+        whole: &mut Vec<WorkerWatch>,
         steer: bool,
     ) -> Result<(), String> {
         let found: Vec<Listening> = find(&self.sought).into_iter().filter(is_group).collect();

@@ -11,7 +11,7 @@ use weir_sys::steering::{PLACES, Steering};
 
 use crate::load::Member;
 use crate::shares::{Judge, WorkerSample, places};
-use crate::watch::Watch;
+use crate::watch::WorkerWatch;
 use weir_inspect::servers::Listening;
 
 /// When nobody looks any more, the kernel's hash takes over after so long.
@@ -27,7 +27,7 @@ pub(crate) struct SteeredGroup {
     judge: Judge,
     last: Instant,
     steering: Option<(Steering, UnixListener)>,
-    watch: Watch,
+    watch: WorkerWatch,
 }
 
 impl SteeredGroup {
@@ -39,7 +39,7 @@ impl SteeredGroup {
             [one] => format!("{} {}", one.name, one.pid),
             all => format!("{} of {}", all.len(), all.first().map_or("none", |p| &p.name)),
         };
-        let watch = Watch::new(members.len());
+        let watch = WorkerWatch::new(members.len());
         Ok(SteeredGroup {
             address: listening.address,
             names: listening.sockets.iter().map(name).collect(),
@@ -74,12 +74,12 @@ impl SteeredGroup {
     }
 
     /// As if nothing was seen yet.
-    pub(crate) fn fresh(&self) -> Watch {
-        Watch::new(self.members.len())
+    pub(crate) fn fresh(&self) -> WorkerWatch {
+        WorkerWatch::new(self.members.len())
     }
 
     /// Looks at all workers, and says who is to get what.
-    pub(crate) fn turn(&mut self, now: Instant, whole: &mut Watch) {
+    pub(crate) fn turn(&mut self, now: Instant, whole: &mut WorkerWatch) {
         let given = |at| self.steering.as_ref().map_or(0, |(steering, _)| steering.given(at));
         let members = self.members.iter_mut().enumerate();
         let seen: Vec<WorkerSample> =

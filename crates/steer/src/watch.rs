@@ -6,7 +6,7 @@ use crate::shares::WorkerSample;
 
 /// Looks at each worker, added up.
 #[derive(Debug, Clone)]
-pub(crate) struct Watch {
+pub(crate) struct WorkerWatch {
     rows: Vec<WorkerTotals>,
 }
 
@@ -30,9 +30,9 @@ pub(crate) struct Summary {
     pub unevenness: f64,
 }
 
-impl Watch {
-    pub(crate) fn new(workers: usize) -> Watch {
-        Watch { rows: vec![WorkerTotals::default(); workers] }
+impl WorkerWatch {
+    pub(crate) fn new(workers: usize) -> WorkerWatch {
+        WorkerWatch { rows: vec![WorkerTotals::default(); workers] }
     }
 
     /// A look: what was seen, and the shares that were given.
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn means_and_the_most_are_told() {
-        let mut watch = Watch::new(2);
+        let mut watch = WorkerWatch::new(2);
         let seen = |waiting, busy| WorkerSample { waiting, given: 0, busy };
         watch.add(&[seen(0, 1.0), seen(4, 0.0)], &[1.0, 0.0]);
         watch.add(&[seen(2, 1.0), seen(0, 0.0)], &[0.5, 0.5]);

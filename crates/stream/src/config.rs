@@ -11,7 +11,7 @@ use weir_engine::ConnectOptions;
 use weir_log::{Level, Log};
 use weir_ssl::ocsp::Stapling;
 use weir_upstream::config::{
-    Around, Bind, Block, Drafts, GroupId, Host, Upstreams, Url, methods, server,
+    Around, Bind, Drafts, GroupId, Host, UpstreamBlock, Upstreams, Url, methods, server,
 };
 use weir_upstream::tunnel;
 use weir_values::access::Rules;
@@ -24,9 +24,9 @@ use weir_values::status::StatusZone;
 use weir_values::{Address, Cidr, Inputs, Reading, Template, VariableId};
 
 use crate::directives::{self, Set};
-use crate::health::{self, Check, Match};
+use crate::health::{self, Match, StreamCheck};
 use crate::session::Session;
-use crate::site::{Parts, Server, Site};
+use crate::site::{Server, Site, SiteParts};
 use crate::tls;
 
 /// Nothing binds a session to a server.
@@ -70,16 +70,16 @@ pub struct Conf {
     /// `health_check_timeout`
     pub health_timeout: Duration,
     /// `ssl_...`, `proxy_ssl_...`
-    pub tls: tls::Conf,
+    pub tls: tls::TlsConf,
     /// `set`, in order.
     pub sets: Vec<(VariableId, Template)>,
     /// What is done with sessions.
-    pub content: Content,
+    pub content: SessionContent,
 }
 
 /// What is done with a session.
 #[derive(Debug, Clone)]
-pub enum Content {
+pub enum SessionContent {
     /// Nothing was said: sessions end with status 500.
     None,
     /// `return`
@@ -192,15 +192,15 @@ impl Conf {
             proxy: Proxy::default(),
             status_zone: None,
             health_timeout: Duration::from_secs(5),
-            tls: tls::Conf::default(),
+            tls: tls::TlsConf::default(),
             sets: Vec::new(),
-            content: Content::None,
+            content: SessionContent::None,
         }
     }
 }
 
 /// What the whole block shares while it is read.
-pub struct Setup<'a> {
+pub struct StreamSetup<'a> {
     /// From outside.
     pub inputs: Inputs<'a>,
     /// All variables, defined and referred to.
@@ -213,7 +213,7 @@ pub struct Setup<'a> {
     pub upstreams: Drafts<Infallible>,
     /// `match` blocks.
     pub matches: Vec<Arc<Match>>,
-    checks: Vec<Check>,
+    checks: Vec<StreamCheck>,
     /// Certificates and keys, each read once.
     pem_files: weir_ssl::KeyFiles,
     /// Responses that are fetched to be sent along with certificates.
@@ -221,7 +221,7 @@ pub struct Setup<'a> {
     servers: Vec<(Server, Vec<ListenLine>)>,
 }
 
-impl<'a> Setup<'a> {
+impl<'a> StreamSetup<'a> {
     /// What whoever reads a value adds to.
     pub fn reading(&mut self) -> Reading<'_, Session> {
         Reading { variables: &mut self.variables, warnings: &mut self.warnings }
@@ -240,9 +240,9 @@ impl<'a> Setup<'a> {
 }
 
 /// One block while it is read.
-pub struct Scope<'s, 'a> {
+pub struct StreamScope<'s, 'a> {
     /// What the whole block shares.
-    pub setup: &'s mut Setup<'a>,
+    pub setup: &'s mut StreamSetup<'a>,
     /// Its settings.
     pub conf: Conf,
     /// `server_name`
@@ -254,14 +254,14 @@ pub struct Scope<'s, 'a> {
     seen: HashSet<String>,
 }
 
-impl<'s, 'a> Scope<'s, 'a> {
-    fn new(setup: &'s mut Setup<'a>, conf: Conf) -> Scope<'s, 'a> {
+impl<'s, 'a> StreamScope<'s, 'a> {
+    fn new(setup: &'s mut StreamSetup<'a>, conf: Conf) -> StreamScope<'s, 'a> {
         let (names, listens, checks) = (Vec::new(), Vec::new(), Vec::new());
-        Scope { setup, conf, names, listens, checks, seen: HashSet::new() }
+        StreamScope { setup, conf, names, listens, checks, seen: HashSet::new() }
     }
 }
 
-impl Scope<'_, '_> {
+impl StreamScope<'_, '_> {
     /// True the first time that this block uses the directive: the moment to drop an inherited list.
     pub fn first(&mut self, d: &Line) -> bool {
         self.first_of(&d.name.lossy())
@@ -305,7 +305,7 @@ impl Scope<'_, '_> {
 
 /// Reads the block; also says what is odd but no reason to stop.
 pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>), Error> {
-    let mut setup = Setup {
+    let mut setup = StreamSetup {
         inputs,
         variables: weir_values::Variables::new(),
         warnings: Vec::new(),
@@ -318,7 +318,7 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         servers: Vec::new(),
     };
     let conf = Conf::new(inputs.error_log.clone());
-    let mut main = Scope::new(&mut setup, conf);
+    let mut main = StreamScope::new(&mut setup, conf);
     main.read(block.block())?;
     let conf = main.conf;
     for d in block.block() {
@@ -331,26 +331,35 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
     setup.variables.check().map_err(Error::emerg)?;
     let around =
         Around { resolver: conf.resolver.clone(), resolver_timeout: conf.resolver_timeout };
-    let Setup { variables, mut warnings, targets, upstreams, staplings, servers, checks, .. } =
-        setup;
+    let StreamSetup {
+        variables, mut warnings, targets, upstreams, staplings, servers, checks, ..
+    } = setup;
     let upstreams = upstreams.finish(&around, inputs.zones, &mut warnings)?;
     health::finish(&checks, &upstreams)?;
     let (main_log, threshold) = (conf.error_log, conf.threshold);
-    let parts =
-        Parts { servers, variables, upstreams, checks, targets, staplings, main_log, threshold };
+    let parts = SiteParts {
+        servers,
+        variables,
+        upstreams,
+        checks,
+        targets,
+        staplings,
+        main_log,
+        threshold,
+    };
     let site = Site::new(parts, &mut warnings)?;
     Ok((site, warnings))
 }
 
-fn one_server(setup: &mut Setup<'_>, d: &Line, conf: Conf) -> Result<(), Error> {
-    let mut scope = Scope::new(setup, conf);
+fn one_server(setup: &mut StreamSetup<'_>, d: &Line, conf: Conf) -> Result<(), Error> {
+    let mut scope = StreamScope::new(setup, conf);
     scope.read(d.block())?;
     tls::finish(&mut scope)?;
     for line in std::mem::take(&mut scope.checks) {
         let check = line.finish(&scope)?;
         scope.setup.checks.push(check);
     }
-    let Scope { setup, conf, mut names, listens, .. } = scope;
+    let StreamScope { setup, conf, mut names, listens, .. } = scope;
     let Some(first) = listens.first() else {
         let text = "no \"listen\" is defined for server";
         return Err(Error::emerg(text).at(d.close).mark(d.name.pos));
@@ -365,12 +374,12 @@ fn one_server(setup: &mut Setup<'_>, d: &Line, conf: Conf) -> Result<(), Error> 
 }
 
 /// `upstream NAME { }`
-fn upstream(setup: &mut Setup<'_>, d: &Line) -> Result<(), Error> {
+fn upstream(setup: &mut StreamSetup<'_>, d: &Line) -> Result<(), Error> {
     let Some(name) = d.arg(0) else { return Ok(()) };
     if setup.upstreams.is_defined(&name.bytes) {
         return Err(d.error_at(name, format!("duplicate upstream \"{}\"", name.lossy())));
     }
-    let mut block = Block::new(name.lossy().into_owned());
+    let mut block = UpstreamBlock::new(name.lossy().into_owned());
     for line in d.block() {
         let (zones, block) = (setup.inputs.zones, &mut block);
         match line.name.bytes.as_slice() {
@@ -398,7 +407,7 @@ fn upstream(setup: &mut Setup<'_>, d: &Line) -> Result<(), Error> {
 }
 
 /// `server_name NAME ...`
-pub fn server_name(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+pub fn server_name(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.names.append(&mut weir_values::names::server_names(&mut s.setup.reading(), d)?);
     Ok(())
 }
@@ -415,14 +424,14 @@ pub fn listener(text: &[u8]) -> Result<Address, &'static str> {
 }
 
 /// `pass ADDRESS`
-pub fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+pub fn pass(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };
     let to = s.setup.reading().template(d, word)?;
     s.conf.content = match to.constant() {
-        None => Content::PassTo(to),
+        None => SessionContent::PassTo(to),
         Some(text) => match listener(text) {
-            Ok(address) => Content::Pass(address),
+            Ok(address) => SessionContent::Pass(address),
             Err(why @ ("no addresses" | "no port")) => return Err(d.problem(&format!("has {why}"))),
             Err(why) => {
                 let text = format!("{why} in \"{}\" of the \"pass\" directive", word.lossy());

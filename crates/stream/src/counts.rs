@@ -20,15 +20,15 @@ const RETRIES: usize = 4;
 
 /// A session that is passed to a server, until it is dropped.
 #[derive(Debug)]
-pub struct Asked(Cell);
+pub struct CountedSession(Cell);
 
-impl Asked {
+impl CountedSession {
     /// Begins to count one.
-    pub fn begin(all: &Counts, group: &Group, peer: &Arc<Peer>) -> Option<Asked> {
+    pub fn begin(all: &Counts, group: &Group, peer: &Arc<Peer>) -> Option<CountedSession> {
         let cell = all.of(group, peer)?;
         cell.add(SESSIONS, 1);
         cell.add(GAUGE, 1);
-        Some(Asked(cell))
+        Some(CountedSession(cell))
     }
 
     /// There is a connection.
@@ -49,7 +49,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for CountedSession {
     fn drop(&mut self) {
         self.0.sub(1);
     }

@@ -9,13 +9,13 @@ use weir_upstream::config::{Bind, Url};
 use weir_values::status::StatusZone;
 use weir_values::{Template, access, geo, geoip, listen, log, map, split_clients};
 
-use crate::config::{self, Content, Scope};
+use crate::config::{self, SessionContent, StreamScope};
 use crate::health;
 use crate::tls;
 
 /// A directive of the `stream` family.
 #[derive(Debug, Clone, Copy)]
-pub struct Directive {
+pub struct StreamDirective {
     /// As written in a configuration.
     pub name: &'static str,
     /// One sentence for docs/directives.md.
@@ -28,13 +28,13 @@ pub struct Directive {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Set {
     /// A line of its block.
-    Line(fn(&mut Scope<'_, '_>, &Line) -> Result<(), Error>),
+    Line(fn(&mut StreamScope<'_, '_>, &Line) -> Result<(), Error>),
     /// Where its block is read.
     Elsewhere,
 }
 
 /// The directive of this name, if weir has built it for sessions.
-pub fn directive(name: &str) -> Option<&'static Directive> {
+pub fn directive(name: &str) -> Option<&'static StreamDirective> {
     let all = TABLE.iter().chain(tls::OWN).chain(&tls::FOR_CLIENTS).chain(tls::TO_SERVERS);
     all.into_iter().find(|d| d.name == name)
 }
@@ -42,13 +42,13 @@ pub fn directive(name: &str) -> Option<&'static Directive> {
 const fn line(
     name: &'static str,
     help: &'static str,
-    set: fn(&mut Scope<'_, '_>, &Line) -> Result<(), Error>,
-) -> Directive {
-    Directive { name, help, set: Set::Line(set) }
+    set: fn(&mut StreamScope<'_, '_>, &Line) -> Result<(), Error>,
+) -> StreamDirective {
+    StreamDirective { name, help, set: Set::Line(set) }
 }
 
-const fn elsewhere(name: &'static str, help: &'static str) -> Directive {
-    Directive { name, help, set: Set::Elsewhere }
+const fn elsewhere(name: &'static str, help: &'static str) -> StreamDirective {
+    StreamDirective { name, help, set: Set::Elsewhere }
 }
 
 /// Stands once in a block and sets one field.
@@ -68,7 +68,7 @@ const NO_NUMBER: u64 = 0x7fff_ffff;
 
 const IGNORED: &str = "Accepted: weir sizes its tables itself.";
 
-static TABLE: &[Directive] = &[
+static TABLE: &[StreamDirective] = &[
     elsewhere("upstream", "A group of servers that sessions are passed to."),
     elsewhere("server", "A server: what is done with the sessions of its addresses."),
     elsewhere(
@@ -219,7 +219,7 @@ static TABLE: &[Directive] = &[
     line("return", "A text is sent, and the session ends.", |s, d| {
         s.once(d)?;
         let Some(word) = d.arg(0) else { return Ok(()) };
-        s.conf.content = Content::Return(s.setup.reading().template(d, word)?);
+        s.conf.content = SessionContent::Return(s.setup.reading().template(d, word)?);
         Ok(())
     }),
     line("pass", "Hands the connection to another listener of this server.", config::pass),
@@ -335,7 +335,11 @@ static TABLE: &[Directive] = &[
 ];
 
 /// Nobody names clients in a header here: only who connects counts.
-fn country(s: &mut Scope<'_, '_>, d: &Line, variables: geoip::VariablePaths) -> Result<(), Error> {
+fn country(
+    s: &mut StreamScope<'_, '_>,
+    d: &Line,
+    variables: geoip::VariablePaths,
+) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;
     geoip::known(&mut s.setup.reading(), d, prefix, variables, |_| None)
 }
@@ -344,13 +348,13 @@ fn bytes(d: &Line) -> Result<usize, Error> {
     d.size().map(|n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
-fn allow(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+fn allow(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
     // Both directives make one list.
     let first = s.first_of("allow, deny");
     s.conf.access.read(d, first, &mut s.setup.warnings)
 }
 
-fn rate(s: &mut Scope<'_, '_>, d: &Line) -> Result<Template, Error> {
+fn rate(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<Template, Error> {
     let Some(word) = d.arg(0) else { return Ok(Template::EMPTY) };
     let rate = s.setup.reading().template(d, word)?;
     match rate.constant().map(values::size) {
@@ -360,7 +364,7 @@ fn rate(s: &mut Scope<'_, '_>, d: &Line) -> Result<Template, Error> {
 }
 
 /// `set $variable value`
-fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+fn set(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
     let (Some(name), Some(value)) = (d.arg(0), d.arg(1)) else { return Ok(()) };
     let mut reading = s.setup.reading();
     let new = reading.new_variable(d, name)?;
@@ -371,16 +375,16 @@ fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 }
 
 /// `proxy_pass ADDRESS`
-fn proxy_pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+fn proxy_pass(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
     let Some(word) = d.arg(0) else { return Ok(()) };
     let value = s.setup.reading().template(d, word)?;
     s.conf.content = match value.constant() {
-        None => Content::Computed(value),
+        None => SessionContent::Computed(value),
         Some(text) => {
             let url = Url::parse(text, false)
                 .map_err(|e| d.error_at(word, format!("{e} in upstream \"{}\"", word.lossy())))?;
-            Content::Group(s.setup.upstreams.refer(d, word, url, 0)?)
+            SessionContent::Group(s.setup.upstreams.refer(d, word, url, 0)?)
         }
     };
     Ok(())

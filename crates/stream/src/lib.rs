@@ -21,7 +21,7 @@ mod variables;
 
 pub use config::configure;
 pub use datagrams::Leaving;
-pub use directives::{Directive, directive};
+pub use directives::{StreamDirective, directive};
 pub use event_loop::{Hand, LoopState};
 pub use site::Site;
 pub use variables::names as variables;

@@ -14,14 +14,14 @@ use weir_proto::proxy_protocol::{self, Extras};
 use weir_ssl::client::UpstreamTls;
 use weir_tls::Wire;
 use weir_upstream::balance::Measure;
-use weir_upstream::config::{GroupId, Host, Key, Url};
+use weir_upstream::config::{GroupId, HashKey, Host, Url};
 use weir_upstream::fault::{self, Blame};
-use weir_upstream::tunnel::{self, Broke, End, Ways};
-use weir_upstream::{Choice, Ended, Group, Peer, Picked, Times};
+use weir_upstream::tunnel::{self, Broke, TunnelEnd, Ways};
+use weir_upstream::{Choice, Ended, Group, Peer, PeerTimes, Picked};
 use weir_values::{Address, Subject, Template};
 
 use crate::config::Proxy;
-use crate::counts::Asked;
+use crate::counts::CountedSession;
 use crate::datagrams;
 use crate::event_loop::Presence;
 use crate::serve::{BAD_GATEWAY, INTERNAL, OK, unless_gone};
@@ -29,7 +29,7 @@ use crate::session::{Attempt, Client, Session};
 use crate::tls;
 
 /// Where a session leads.
-pub enum Target {
+pub enum ProxyTarget {
     /// A group of the configuration.
     Group(GroupId),
     /// Addresses that were found for this session.
@@ -37,7 +37,7 @@ pub enum Target {
 }
 
 /// Where an address with variables leads.
-pub async fn compute(s: &mut Session, address: &Template) -> Result<Target, u16> {
+pub async fn compute(s: &mut Session, address: &Template) -> Result<ProxyTarget, u16> {
     s.leads = true;
     let text = address.eval(s).into_owned();
     let shown = String::from_utf8_lossy(&text).into_owned();
@@ -46,7 +46,7 @@ pub async fn compute(s: &mut Session, address: &Template) -> Result<Target, u16>
         INTERNAL
     })?;
     if let Some(id) = s.event_loop.site.upstreams.find(&url.host, url.port, 0) {
-        return Ok(Target::Group(id));
+        return Ok(ProxyTarget::Group(id));
     }
     let host = String::from_utf8_lossy(&url.host).into_owned();
     let port = url.port.unwrap_or(0);
@@ -58,14 +58,14 @@ pub async fn compute(s: &mut Session, address: &Template) -> Result<Target, u16>
         Some(address) => vec![address.endpoint(port)],
         None => resolve(s, &host, port).await?,
     };
-    Ok(Target::Found(Group::found(&host, endpoints)))
+    Ok(ProxyTarget::Found(Group::found(&host, endpoints)))
 }
 
 async fn resolve(
     s: &mut Session,
     host: &str,
     port: u16,
-) -> Result<Vec<weir_upstream::Endpoint>, u16> {
+) -> Result<Vec<weir_upstream::PeerAddress>, u16> {
     let Some(conf) = &s.conf().resolver else {
         s.log(Level::Error, format_args!("no resolver defined to resolve {host}"));
         return Err(INTERNAL);
@@ -86,13 +86,13 @@ async fn resolve(
 }
 
 /// Passes a session on; its status.
-pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
+pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> u16 {
     s.leads = true;
     let site = s.event_loop.site;
-    let counts = matches!(target, Target::Group(_)).then(|| s.event_loop.clone());
+    let counts = matches!(target, ProxyTarget::Group(_)).then(|| s.event_loop.clone());
     let (group, key) = match target {
-        Target::Found(group) => (group, Vec::new()),
-        Target::Group(id) => match site.upstreams.get(id) {
+        ProxyTarget::Found(group) => (group, Vec::new()),
+        ProxyTarget::Group(id) => match site.upstreams.get(id) {
             Some(upstream) => (upstream.group.clone(), key(s, &upstream.key)),
             None => return INTERNAL,
         },
@@ -115,23 +115,25 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
             return BAD_GATEWAY;
         };
         let peer = picked.peer.clone();
-        let asked = counts.as_ref().and_then(|all| Asked::begin(&all.counts, &group, &peer));
+        let asked =
+            counts.as_ref().and_then(|all| CountedSession::begin(&all.counts, &group, &peer));
         let asked = asked.as_ref();
-        let held = Held { group: &group, picked: RefCell::new(Some(picked)), since: now, asked };
+        let held =
+            HeldPeer { group: &group, picked: RefCell::new(Some(picked)), since: now, asked };
         begin(s, &peer.name, now);
         left = left.saturating_sub(1);
         match reach(s, proxy, &peer, from, secure.as_ref()).await {
             Ok(server) => {
                 presence.quiet();
                 let passed = match (server, s.client.clone()) {
-                    (Server::Stream(server), Client::Connected(client)) => {
+                    (ConnectedServer::Stream(server), Client::Connected(client)) => {
                         let status = converse(s, proxy, &held, &client, server).await;
-                        Passed { status, failed: false }
+                        ProxyEnd { status, failed: false }
                     }
-                    (Server::Datagrams(server), Client::Sending(place)) => {
+                    (ConnectedServer::Datagrams(server), Client::Sending(place)) => {
                         datagrams::converse(s, proxy, &held, &place, server).await
                     }
-                    _ => Passed { status: INTERNAL, failed: false },
+                    _ => ProxyEnd { status: INTERNAL, failed: false },
                 };
                 held.ended(s, if passed.failed { Ended::Failed } else { Ended::Well(times(s)) });
                 return passed.status;
@@ -153,15 +155,15 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: Target) -> u16 {
 }
 
 /// A peer that was chosen, given back whatever happens to the session.
-pub struct Held<'g> {
+pub struct HeldPeer<'g> {
     group: &'g Arc<Group>,
     picked: RefCell<Option<Picked>>,
     since: Instant,
     /// Counts it, where the configuration names the server.
-    asked: Option<&'g Asked>,
+    asked: Option<&'g CountedSession>,
 }
 
-impl Held<'_> {
+impl HeldPeer<'_> {
     /// The session has come to this moment.
     pub fn reached(&self, moment: Measure, now: Instant) {
         if let Some(picked) = &mut *self.picked.borrow_mut() {
@@ -191,7 +193,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldPeer<'_> {
     fn drop(&mut self) {
         if let Some(picked) = self.picked.take() {
             self.group.ended(&picked, Ended::Next, self.since);
@@ -200,16 +202,16 @@ impl Drop for Held<'_> {
 }
 
 /// What the last try took.
-fn times(s: &Session) -> Times<Option<Duration>> {
-    let of = |a: &Attempt| Times { connect: a.connect, first: a.first, last: a.whole };
+fn times(s: &Session) -> PeerTimes<Option<Duration>> {
+    let of = |a: &Attempt| PeerTimes { connect: a.connect, first: a.first, last: a.whole };
     s.attempts.last().map(of).unwrap_or_default()
 }
 
-fn key(s: &mut Session, key: &Key) -> Vec<u8> {
+fn key(s: &mut Session, key: &HashKey) -> Vec<u8> {
     match key {
-        Key::Nothing => Vec::new(),
-        Key::Address => s.peer().host().into_bytes(),
-        Key::Value(template) => template.eval(s).into_owned(),
+        HashKey::Nothing => Vec::new(),
+        HashKey::Address => s.peer().host().into_bytes(),
+        HashKey::Value(template) => template.eval(s).into_owned(),
     }
 }
 
@@ -235,7 +237,7 @@ fn end(s: &mut Session) {
 }
 
 /// A server, as it was reached.
-enum Server {
+enum ConnectedServer {
     Stream(Wire),
     Datagrams(Datagram),
 }
@@ -247,7 +249,7 @@ enum ServerSocket {
 }
 
 /// How passing on ended.
-pub struct Passed {
+pub struct ProxyEnd {
     /// The session's status.
     pub status: u16,
     /// The server is to blame.
@@ -260,7 +262,7 @@ async fn reach(
     peer: &Peer,
     from: Option<SocketAddr>,
     secure: Option<&UpstreamTls>,
-) -> Result<Server, Blame> {
+) -> Result<ConnectedServer, Blame> {
     let handle = s.event_loop.handle.clone();
     let options = proxy.options(from, handle.now() + proxy.connect_timeout);
     let connecting = async {
@@ -274,13 +276,13 @@ async fn reach(
     };
     let stream = match connecting.await.map_err(|error| refused(s, peer, &error))? {
         ServerSocket::Connected(stream) => stream,
-        ServerSocket::Sending(server) => return Ok(Server::Datagrams(server)),
+        ServerSocket::Sending(server) => return Ok(ConnectedServer::Datagrams(server)),
     };
     if s.conf().tcp_nodelay {
         let _ = stream.nodelay(true);
     }
     match secure {
-        None => Ok(Server::Stream(Wire::join(stream, None))),
+        None => Ok(ConnectedServer::Stream(Wire::join(stream, None))),
         // It is large, and no session rests in it.
         Some(secure) => Box::pin(open(s, proxy, stream, secure)).await,
     }
@@ -292,7 +294,7 @@ async fn open(
     proxy: &Proxy,
     stream: Stream,
     secure: &UpstreamTls,
-) -> Result<Server, Blame> {
+) -> Result<ConnectedServer, Blame> {
     if let Some(version) = proxy.proxy_protocol {
         let mut head = Vec::new();
         introduce(s, version, &mut head);
@@ -305,7 +307,7 @@ async fn open(
         }
     }
     let secured = tls::connect(s, &stream, secure).await?;
-    Ok(Server::Stream(Wire::join(stream, Some(secured))))
+    Ok(ConnectedServer::Stream(Wire::join(stream, Some(secured))))
 }
 
 /// Says in the log why there is no connection.
@@ -321,7 +323,7 @@ fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Blame {
     } else if blame == Blame::Us {
         s.log(Level::Alert, format_args!("socket() failed {} {doing}", Cause(error)));
     } else {
-        let at_once = matches!(peer.endpoint, weir_upstream::Endpoint::Unix(_));
+        let at_once = matches!(peer.endpoint, weir_upstream::PeerAddress::Unix(_));
         let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
         let level = if fault::is_usual(error) { Level::Error } else { Level::Crit };
         s.log(level, format_args!("connect(){to} failed {} {doing}", Cause(error)));
@@ -333,7 +335,7 @@ fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Blame {
 async fn converse(
     s: &mut Session,
     proxy: &Proxy,
-    held: &Held<'_>,
+    held: &HeldPeer<'_>,
     client: &Rc<Wire>,
     server: Wire,
 ) -> u16 {
@@ -382,7 +384,7 @@ async fn converse(
 /// There is a server: how long that took, and from where it is spoken to.
 pub fn connected(
     s: &mut Session,
-    held: &Held<'_>,
+    held: &HeldPeer<'_>,
     local: impl FnOnce() -> io::Result<SocketAddrAny>,
 ) {
     let now = s.event_loop.handle.now();
@@ -423,7 +425,7 @@ pub fn note_end(s: &mut Session) {
     }
 }
 
-fn say_end(s: &Session, result: Result<End, Broke>) {
+fn say_end(s: &Session, result: Result<TunnelEnd, Broke>) {
     let end = match result {
         Err(Broke { error, .. }) if fault::is_late(&error) => {
             let (text, cause) = ("while proxying connection", fault::late());
@@ -432,8 +434,8 @@ fn say_end(s: &Session, result: Result<End, Broke>) {
         }
         Err(Broke { end, sending, error }) => {
             let (name, level) = match end {
-                End::Client => ("client", Level::Info),
-                End::Server => ("upstream", Level::Error),
+                TunnelEnd::Client => ("client", Level::Info),
+                TunnelEnd::Server => ("upstream", Level::Error),
             };
             let (call, doing) =
                 if sending { ("send()", "sending to") } else { ("recv()", "reading from") };
@@ -447,7 +449,7 @@ fn say_end(s: &Session, result: Result<End, Broke>) {
         Ok(end) => end,
     };
     let Some(attempt) = s.attempts.last() else { return };
-    let who = if end == End::Server { "upstream" } else { "client" };
+    let who = if end == TunnelEnd::Server { "upstream" } else { "client" };
     s.log_bare(
         Level::Info,
         format_args!(

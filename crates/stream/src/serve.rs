@@ -17,7 +17,7 @@ use weir_values::doing;
 use weir_values::listen::Protocols;
 use weir_values::{Address, Subject, Template, forwarded};
 
-use crate::config::{self, Content};
+use crate::config::{self, SessionContent};
 use crate::datagrams::FlowGuard;
 use crate::event_loop::{LoopState, Presence};
 use crate::session::{Client, Session};
@@ -74,7 +74,7 @@ pub async fn serve_on(event_loop: Rc<LoopState>, handed: Handed, listen: usize) 
 }
 
 async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
-    let mut begun = Begun::new(s);
+    let mut begun = BegunSession::new(s);
     let s = &mut begun.0;
     if protocols.proxy_protocol
         && let Some(status) = balancer(s).await
@@ -94,7 +94,7 @@ pub async fn datagrams(place: FlowGuard, first: Vec<u8>, peer: Address) {
     let presence = Presence::begin(&event_loop);
     let (server, listen) = (place.flow.server, place.flow.listen());
     let client = Client::Sending(Rc::new(place));
-    let mut begun = Begun::new(Session::new(event_loop, server, client, peer, listen));
+    let mut begun = BegunSession::new(Session::new(event_loop, server, client, peer, listen));
     let s = &mut begun.0;
     s.received = first.len() as u64;
     s.unread = first;
@@ -104,16 +104,16 @@ pub async fn datagrams(place: FlowGuard, first: Vec<u8>, peer: Address) {
 }
 
 /// A session that has begun. Its end is the log phase, whatever ends it.
-struct Begun(Session);
+struct BegunSession(Session);
 
 /// What is left to do when a session is in the log. It is small: no session's task grows by it.
-struct Ending {
+struct SessionEnding {
     event_loop: Rc<LoopState>,
     client: Option<Rc<Wire>>,
     answered: bool,
 }
 
-impl Ending {
+impl SessionEnding {
     /// Who sees the connection end finds the session in the log.
     async fn end(self) {
         let Some(client) = self.client else { return };
@@ -125,25 +125,25 @@ impl Ending {
     }
 }
 
-impl Begun {
+impl BegunSession {
     /// The log phase.
-    fn log(mut self) -> Ending {
+    fn log(mut self) -> SessionEnding {
         let s = &mut self.0;
         s.ending = true;
-        Ending { event_loop: s.event_loop.clone(), client: s.wire(), answered: s.answered }
+        SessionEnding { event_loop: s.event_loop.clone(), client: s.wire(), answered: s.answered }
     }
 
-    fn new(s: Session) -> Begun {
+    fn new(s: Session) -> BegunSession {
         if s.conf().error_log.enabled(Level::Info) {
             let (kind, peer) = (s.kind(), &s.connected);
             let address = &s.event_loop.site.listens()[s.listen].address;
             s.log_bare(Level::Info, format_args!("{kind}client {peer} connected to {address}"));
         }
-        Begun(s)
+        BegunSession(s)
     }
 }
 
-impl Drop for Begun {
+impl Drop for BegunSession {
     fn drop(&mut self) {
         let s = &mut self.0;
         if std::thread::panicking() || matches!(s.client, Client::Gone) {
@@ -255,15 +255,17 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
     }
     doing::note("the content phase", "", s.server);
     match &s.conf().content {
-        Content::None => Err(INTERNAL),
-        Content::Return(text) => Ok(answer(s, text).await),
-        Content::Group(id) => Ok(proxy::pass(s, presence, proxy::Target::Group(*id)).await),
-        Content::Computed(address) => {
+        SessionContent::None => Err(INTERNAL),
+        SessionContent::Return(text) => Ok(answer(s, text).await),
+        SessionContent::Group(id) => {
+            Ok(proxy::pass(s, presence, proxy::ProxyTarget::Group(*id)).await)
+        }
+        SessionContent::Computed(address) => {
             let target = proxy::compute(s, address).await?;
             Ok(proxy::pass(s, presence, target).await)
         }
-        Content::Pass(to) => hand(s, to),
-        Content::PassTo(to) => {
+        SessionContent::Pass(to) => hand(s, to),
+        SessionContent::PassTo(to) => {
             s.doing = PASSING;
             let text = to.eval(s).into_owned();
             let to = config::listener(&text).map_err(|why| {

@@ -12,7 +12,7 @@ use weir_proto::client_hello::Hello;
 use weir_proto::proxy_protocol::ProxyHeader;
 use weir_ssl::server::Shown;
 use weir_tls::{Secured, Wire};
-use weir_upstream::tunnel::Passed;
+use weir_upstream::tunnel::PassedBytes;
 use weir_values::limit_conn::HeldPlaces;
 use weir_values::regex::Captures;
 use weir_values::status::{Counting, StatusZone};
@@ -105,7 +105,7 @@ pub struct Session {
     /// How often `pass` has handed it over.
     pub handed: u32,
     /// What is passing.
-    pub passed: Rc<Passed>,
+    pub passed: Rc<PassedBytes>,
     /// The tries to reach a server.
     pub attempts: Vec<Attempt>,
 }

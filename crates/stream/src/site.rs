@@ -16,7 +16,7 @@ use weir_values::status::StatusZone;
 use weir_values::{Address, Variables};
 
 use crate::config::{Conf, Groups};
-use crate::health::Check;
+use crate::health::StreamCheck;
 use crate::session::Session;
 
 /// A `server` block.
@@ -47,7 +47,7 @@ impl Blamed for Server {
 }
 
 /// What a site is made of.
-pub struct Parts {
+pub struct SiteParts {
     /// Servers with what they listen on.
     pub servers: Vec<(Server, Vec<ListenLine>)>,
     /// All variables.
@@ -55,7 +55,7 @@ pub struct Parts {
     /// Groups of upstream servers.
     pub upstreams: Groups,
     /// `health_check`s.
-    pub checks: Vec<Check>,
+    pub checks: Vec<StreamCheck>,
     /// Files that sessions are logged to.
     pub targets: Vec<LogTarget>,
     /// Responses that are fetched to be sent along with certificates.
@@ -71,14 +71,14 @@ pub struct Parts {
 pub struct Site {
     sockets: Vec<Listen>,
     /// For each socket.
-    bound: Vec<BoundSocket<Endpoint>>,
+    bound: Vec<BoundSocket<ListenEndpoint>>,
     servers: Vec<Server>,
     /// All variables.
     pub variables: Variables<Session>,
     /// Groups of upstream servers.
     pub upstreams: Groups,
     /// `health_check`s.
-    pub checks: Vec<Check>,
+    pub checks: Vec<StreamCheck>,
     /// `status_zone`s.
     pub status_zones: Vec<Arc<StatusZone>>,
     /// Files that sessions are logged to.
@@ -93,7 +93,7 @@ pub struct Site {
 
 /// What one address leads to.
 #[derive(Debug)]
-pub struct Endpoint {
+pub struct ListenEndpoint {
     /// Its servers.
     pub hosts: Hosts,
     /// What is spoken on it before anything else.
@@ -107,7 +107,7 @@ impl Site {
     }
 
     /// Puts a site together.
-    pub fn new(parts: Parts, warnings: &mut Vec<Error>) -> Result<Site, Error> {
+    pub fn new(parts: SiteParts, warnings: &mut Vec<Error>) -> Result<Site, Error> {
         let (mut lines, mut servers) = (Vec::new(), Vec::new());
         for (i, (server, listens)) in parts.servers.into_iter().enumerate() {
             lines.extend(listens.into_iter().map(|line| (ServerId(i as u32), line)));
@@ -120,7 +120,7 @@ impl Site {
                 check_certificates(&group, &servers)?;
             }
             let hosts = group.hosts(|id| &servers[id.0 as usize].names, None, warnings)?;
-            endpoints.push((listen, Endpoint { hosts, protocols }));
+            endpoints.push((listen, ListenEndpoint { hosts, protocols }));
         }
         let (sockets, bound) = bind(endpoints);
         let mut status_zones: Vec<Arc<StatusZone>> = Vec::new();
@@ -129,8 +129,9 @@ impl Site {
                 status_zones.push(zone.clone());
             }
         }
-        let Parts { variables, upstreams, checks, targets, staplings, main_log, threshold, .. } =
-            parts;
+        let SiteParts {
+            variables, upstreams, checks, targets, staplings, main_log, threshold, ..
+        } = parts;
         Ok(Site {
             sockets,
             bound,
@@ -168,7 +169,7 @@ impl Site {
     }
 
     /// Where a connection of a socket leads.
-    pub fn bound(&self, listen: usize) -> &BoundSocket<Endpoint> {
+    pub fn bound(&self, listen: usize) -> &BoundSocket<ListenEndpoint> {
         &self.bound[listen]
     }
 }

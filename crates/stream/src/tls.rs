@@ -18,8 +18,8 @@ use weir_tls::{Begin, HandshakeError, Hello, Secured, TlsConnection};
 use weir_upstream::fault::{self, Blame};
 use weir_values::Subject;
 
-use crate::config::Scope;
-use crate::directives::{Directive, Set};
+use crate::config::StreamScope;
+use crate::directives::{Set, StreamDirective};
 use crate::preread;
 use crate::serve::INTERNAL;
 use crate::session::Session;
@@ -29,7 +29,7 @@ const LONGEST: usize = 255;
 
 /// Settings.
 #[derive(Debug, Clone)]
-pub struct Conf {
+pub struct TlsConf {
     server: server::Conf,
     /// What these come to.
     pub context: Option<Arc<ServerContext>>,
@@ -40,9 +40,9 @@ pub struct Conf {
     pub(crate) client: client::Settings,
 }
 
-impl Default for Conf {
+impl Default for TlsConf {
     fn default() -> Self {
-        Conf {
+        TlsConf {
             server: server::Conf::default(),
             context: None,
             handshake_timeout: Duration::from_secs(60),
@@ -56,18 +56,19 @@ impl Default for Conf {
 const ROWS: &[SslDirective<Session, server::Conf>] = server::rows();
 
 /// The directives of TLS for clients.
-pub static FOR_CLIENTS: [Directive; ROWS.len()] = {
-    let row = Directive { name: "", help: "", set: Set::Line(for_clients) };
+pub static FOR_CLIENTS: [StreamDirective; ROWS.len()] = {
+    let row = StreamDirective { name: "", help: "", set: Set::Line(for_clients) };
     let mut all = [row; ROWS.len()];
     let mut i = 0;
     while i < all.len() {
-        all[i] = Directive { name: ROWS[i].name, help: ROWS[i].help, set: Set::Line(for_clients) };
+        all[i] =
+            StreamDirective { name: ROWS[i].name, help: ROWS[i].help, set: Set::Line(for_clients) };
         i += 1;
     }
     all
 };
 
-fn for_clients(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+fn for_clients(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
     let said = DirectiveUse { line: d, first: s.first(d) };
     SslDirective::read(ROWS, &mut s.conf.tls.server, said, &mut s.setup.tls())
 }
@@ -75,7 +76,7 @@ fn for_clients(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 /// One of those of TLS to servers.
 macro_rules! to_servers {
     (settings, $name:expr, $help:literal, $set:expr) => {
-        Directive {
+        StreamDirective {
             name: $name,
             help: $help,
             set: Set::Line(|s, d| {
@@ -88,11 +89,12 @@ macro_rules! to_servers {
 }
 
 /// The directives of TLS to servers.
-pub static TO_SERVERS: &[Directive] = weir_ssl::client_directives!("proxy_", to_servers, settings);
+pub static TO_SERVERS: &[StreamDirective] =
+    weir_ssl::client_directives!("proxy_", to_servers, settings);
 
 /// Those that requests have not.
-pub static OWN: &[Directive] = &[
-    Directive {
+pub static OWN: &[StreamDirective] = &[
+    StreamDirective {
         name: "ssl_handshake_timeout",
         help: "How long a handshake with a client may take.",
         set: Set::Line(|s, d| {
@@ -101,7 +103,7 @@ pub static OWN: &[Directive] = &[
             Ok(())
         }),
     },
-    Directive {
+    StreamDirective {
         name: "ssl_alpn",
         help: "Protocols to be spoken above TLS, the preferred first; a client that offers none of them is refused.",
         set: Set::Line(|s, d| {
@@ -113,7 +115,7 @@ pub static OWN: &[Directive] = &[
             Ok(())
         }),
     },
-    Directive {
+    StreamDirective {
         name: "proxy_ssl",
         help: "TLS is spoken to servers.",
         set: Set::Line(|s, d| {
@@ -122,7 +124,7 @@ pub static OWN: &[Directive] = &[
             Ok(())
         }),
     },
-    Directive {
+    StreamDirective {
         name: "proxy_ssl_alpn",
         help: "Protocols that servers are offered to speak above TLS.",
         set: Set::Line(|s, d| {
@@ -136,7 +138,7 @@ pub static OWN: &[Directive] = &[
 ];
 
 /// What the lines of a server come to.
-pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+pub fn finish(s: &mut StreamScope<'_, '_>) -> Result<(), Error> {
     let conf = &mut s.conf;
     let look_up = LookUp { resolver: conf.resolver.clone(), timeout: conf.resolver_timeout };
     let (tls, reader) = (&mut conf.tls, &mut s.setup.tls());

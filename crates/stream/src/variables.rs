@@ -7,9 +7,9 @@ use weir_values::{Get, Subject, Variables};
 
 use crate::session::{Attempt, Session};
 
-type Read = fn(&mut Session, &mut Vec<u8>) -> bool;
+type ReadValue = fn(&mut Session, &mut Vec<u8>) -> bool;
 
-const TABLE: &[(&str, Read)] = &[
+const TABLE: &[(&str, ReadValue)] = &[
     ("bytes_received", |s, out| number(out, s.bytes_received())),
     ("bytes_sent", |s, out| number(out, s.bytes_sent())),
     ("session_time", |s, out| {

@@ -301,15 +301,15 @@ mod tests {
     use super::*;
 
     /// A directory of this test's own, removed in the end.
-    struct TestDir(PathBuf);
+    struct GuardedDir(PathBuf);
 
-    impl TestDir {
-        fn new(name: &str) -> TestDir {
+    impl GuardedDir {
+        fn new(name: &str) -> GuardedDir {
             let path = std::env::temp_dir().join(format!("weir-sys-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
             fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-            TestDir(path)
+            GuardedDir(path)
         }
 
         fn at(&self, name: &str) -> PathBuf {
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    impl Drop for TestDir {
+    impl Drop for GuardedDir {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn links_are_followed_as_the_kernel_follows_them() {
-        let place = TestDir::new("links");
+        let place = GuardedDir::new("links");
         fs::create_dir_all(place.at("a/b")).unwrap();
         symlink("b/../b", place.at("a/c")).unwrap();
         symlink(place.at("a/c/file"), place.at("a/b/again")).unwrap();
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_pipe_without_a_reader_is_not_waited_for() {
-        let place = TestDir::new("pipe");
+        let place = GuardedDir::new("pipe");
         let (path, kind) = (place.at("pipe"), FileType::Fifo);
         rustix::fs::mknodat(rustix::fs::CWD, &path, kind, Mode::RWXU, 0).unwrap();
         assert_eq!(append(&path).unwrap_err().raw_os_error(), Some(Errno::NXIO.raw_os_error()));
@@ -367,7 +367,7 @@ mod tests {
         if !geteuid().is_root() {
             return println!("not run: only root has something to guard");
         }
-        let place = TestDir::new("owners");
+        let place = GuardedDir::new("owners");
         fs::write(place.at("target"), "").unwrap();
         let follows = |name: &str, owner: u32, mode: u32, links: u32| {
             let dir = place.at(name);
@@ -394,7 +394,7 @@ mod tests {
         if !geteuid().is_root() {
             return println!("not run: only root has something to guard");
         }
-        let place = TestDir::new("directories");
+        let place = GuardedDir::new("directories");
         let about = |path: &Path| fs::metadata(path).map(|m| (m.uid(), m.mode() & 0o7777)).unwrap();
         directory(&place.at("new"), 0o700, Some(1)).unwrap();
         assert_eq!(about(&place.at("new")), (1, 0o700));

@@ -10,7 +10,7 @@ use weir_zone::{Claimed, Row, Rows, Zone};
 
 use crate::changes::Changes;
 use crate::health::{Health, Record};
-use crate::seat::{Inflight, PeerState, Times};
+use crate::seat::{Inflight, PeerState, PeerTimes};
 use crate::seats::PeerSet;
 
 /// Values of a row.
@@ -166,7 +166,7 @@ impl<'z> Board<'z> {
         seat.accessed = instant(3);
         seat.checked = instant(4);
         seat.risen = instant(5);
-        seat.times = Times { connect: duration(14), first: duration(6), last: duration(7) };
+        seat.times = PeerTimes { connect: duration(14), first: duration(6), last: duration(7) };
         let against = count(word(9));
         let health = Health::from_word(word(8));
         seat.health = Record { health, against, asked: instant(16) };

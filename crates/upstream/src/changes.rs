@@ -1,6 +1,6 @@
 //! What an operator changes of a peer while it serves, on top of what the configuration says of it.
 
-use crate::peer::Options;
+use crate::peer::PeerOptions;
 
 /// Whom a peer serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub const MOST_WEIGHT: u32 = 65_535;
 
 impl Duty {
     /// As the configuration has it.
-    pub fn of(options: &Options) -> Duty {
+    pub fn of(options: &PeerOptions) -> Duty {
         match (options.down, options.drain) {
             (true, _) => Duty::Down,
             (_, true) => Duty::Drain,

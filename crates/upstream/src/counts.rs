@@ -19,11 +19,11 @@ pub struct Counts {
     cells: Rc<Cells>,
     kind: SubjectKind,
     /// Of servers that were asked, by their places in memory, in which they stay as long as they are here.
-    known: RefCell<HashMap<*const Peer, Known>>,
+    known: RefCell<HashMap<*const Peer, CountedPeer>>,
 }
 
 /// A server that was asked, and its cell.
-type Known = (Arc<Peer>, Option<Cell>);
+type CountedPeer = (Arc<Peer>, Option<Cell>);
 
 impl Counts {
     /// Of the requests or sessions of a loop.

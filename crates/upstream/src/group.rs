@@ -9,11 +9,11 @@ use weir_zone::ZoneRef;
 use crate::balance::{Balance, Measure, RoundRobin};
 use crate::board::{Board, PeerSlot, PeerSlots};
 use crate::changes::{Changes, Duty};
-use crate::health::{Health, Thresholds, Verdict};
-use crate::peer::{Endpoint, Options, Peer};
+use crate::health::{CheckResult, Health, Thresholds};
+use crate::peer::{Peer, PeerAddress, PeerOptions};
 use crate::queue::Queue;
 use crate::retry::Failure;
-use crate::seat::{PeerState, Times};
+use crate::seat::{PeerState, PeerTimes};
 use crate::seats::{PeerSet, Tried};
 
 /// Peers, the backups that step in for them, and how one is chosen.
@@ -80,7 +80,7 @@ pub struct Picked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// It answered; how long that took, where known.
-    Well(Times<Option<Duration>>),
+    Well(PeerTimes<Option<Duration>>),
     /// It failed, and that counts.
     Failed,
     /// Another is to be tried, which is not the peer's fault.
@@ -129,8 +129,9 @@ impl Group {
     }
 
     /// Servers that were found for one request or session: nobody else knows of them.
-    pub fn found(host: &str, endpoints: impl IntoIterator<Item = Endpoint>) -> Arc<Group> {
-        let peer = |endpoint| Arc::new(Peer::new(endpoint, host.to_owned(), Options::default()));
+    pub fn found(host: &str, endpoints: impl IntoIterator<Item = PeerAddress>) -> Arc<Group> {
+        let peer =
+            |endpoint| Arc::new(Peer::new(endpoint, host.to_owned(), PeerOptions::default()));
         let peers = endpoints.into_iter().map(peer).collect();
         Arc::new(Group::new(host, peers, Box::new(RoundRobin), 1))
     }
@@ -190,8 +191,8 @@ impl Group {
             return;
         }
         let counted = std::mem::take(&mut picked.counted);
-        self.with_seat(picked, Done(false), now, |seat, _| {
-            let mut times = Times::default();
+        self.with_seat(picked, GivenBack(false), now, |seat, _| {
+            let mut times = PeerTimes::default();
             *times.of_mut(moment) = Some(took);
             seat.timed(times);
             if counted {
@@ -203,14 +204,14 @@ impl Group {
     /// A session has its connection. The peer has passed its trial, however long the session lasts.
     pub fn connected(&self, picked: &mut Picked, now: Instant) {
         if std::mem::take(&mut picked.on_trial) {
-            self.with_seat(picked, Done(false), now, |seat, _| seat.served(now));
+            self.with_seat(picked, GivenBack(false), now, |seat, _| seat.served(now));
             self.queue.call();
         }
     }
 
     /// The request is done with a peer. True if a failure made it unavailable.
     pub fn ended(&self, picked: &Picked, how: Ended, now: Instant) -> bool {
-        let failed = self.with_seat(picked, Done(true), now, |seat, single| {
+        let failed = self.with_seat(picked, GivenBack(true), now, |seat, single| {
             seat.conns = seat.conns.saturating_sub(1);
             if picked.counted {
                 seat.inflight.end(now.saturating_duration_since(picked.since), now);
@@ -239,7 +240,7 @@ impl Group {
     fn with_seat<T>(
         &self,
         picked: &Picked,
-        Done(done): Done,
+        GivenBack(done): GivenBack,
         now: Instant,
         change: impl FnOnce(&mut PeerState, bool) -> T,
     ) -> Option<T> {
@@ -265,7 +266,7 @@ impl Group {
 }
 
 /// The connection is given back.
-struct Done(bool);
+struct GivenBack(bool);
 
 /// Peers that come and go, and their health.
 impl Group {
@@ -321,7 +322,7 @@ impl Group {
     pub fn checked(
         &self,
         peer: &Peer,
-        verdict: Verdict,
+        verdict: CheckResult,
         by: Thresholds,
         now: Instant,
     ) -> Option<Health> {

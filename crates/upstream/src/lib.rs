@@ -27,13 +27,13 @@ mod tests;
 
 pub use changes::{Changes, Duty, MOST_WEIGHT};
 pub use group::{Choice, Ended, Group, Picked};
-pub use health::{Health, Record, Thresholds, Verdict};
-pub use peer::{Endpoint, Options, Peer};
+pub use health::{CheckResult, Health, Record, Thresholds};
+pub use peer::{Peer, PeerAddress, PeerOptions};
 pub use pool::{Connection, Limits, Pool, SharedPool, Tag, close_idle};
 pub use queue::Queue;
 pub use rate::Rate;
 pub use retry::{Failure, Failures, Retry, Sent};
-pub use seat::{Inflight, PeerState, Times};
+pub use seat::{Inflight, PeerState, PeerTimes};
 pub use seats::{PeerSet, Tried};
 
 /// How many peers have room in a zone of so many bytes.

@@ -11,35 +11,35 @@ use rustix::net::{SocketAddrAny, SocketAddrUnix};
 
 /// Where a peer listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Endpoint {
+pub enum PeerAddress {
     /// IPv4 or IPv6.
     Inet(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
-impl Endpoint {
+impl PeerAddress {
     /// As the kernel takes it.
     pub fn to_any(&self) -> io::Result<SocketAddrAny> {
         match self {
-            Endpoint::Inet(inet) => Ok((*inet).into()),
-            Endpoint::Unix(path) => Ok(SocketAddrUnix::new(path)?.into()),
+            PeerAddress::Inet(inet) => Ok((*inet).into()),
+            PeerAddress::Unix(path) => Ok(SocketAddrUnix::new(path)?.into()),
         }
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Endpoint::Inet(inet) => inet.fmt(f),
-            Endpoint::Unix(path) => write!(f, "unix:{}", path.display()),
+            PeerAddress::Inet(inet) => inet.fmt(f),
+            PeerAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
 /// What a `server` line says besides its address. Fields are nginx's parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Options {
+pub struct PeerOptions {
     /// Its share of the requests.
     pub weight: u32,
     /// At most this many connections at once; 0: no limit.
@@ -60,9 +60,9 @@ pub struct Options {
     pub route: String,
 }
 
-impl Default for Options {
+impl Default for PeerOptions {
     fn default() -> Self {
-        Options {
+        PeerOptions {
             weight: 1,
             max_conns: 0,
             max_fails: 1,
@@ -80,18 +80,18 @@ impl Default for Options {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// Where it listens.
-    pub endpoint: Endpoint,
+    pub endpoint: PeerAddress,
     /// The address as text, for logs and variables.
     pub name: String,
     /// The server as the configuration wrote it; several peers may come from one name.
     pub server: String,
     /// What the configuration says of it.
-    pub options: Options,
+    pub options: PeerOptions,
 }
 
 impl Peer {
     /// A peer for an address of a server.
-    pub fn new(endpoint: Endpoint, server: impl Into<String>, options: Options) -> Peer {
+    pub fn new(endpoint: PeerAddress, server: impl Into<String>, options: PeerOptions) -> Peer {
         Peer { name: endpoint.to_string(), endpoint, server: server.into(), options }
     }
 

@@ -119,7 +119,7 @@ pub struct Reply {
 
 /// As much of a body as is looked at.
 #[derive(Default)]
-pub struct Body {
+pub struct ReplyBody {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// That is all of it.
@@ -187,8 +187,8 @@ impl Reply {
     }
 
     /// Reads the body, but not much more than `most` of it.
-    pub async fn body(&mut self, from: &impl Incoming, most: usize) -> Result<Body, Unread> {
-        let mut body = Body::default();
+    pub async fn body(&mut self, from: &impl Incoming, most: usize) -> Result<ReplyBody, Unread> {
+        let mut body = ReplyBody::default();
         let ends_with_connection = self.decoder.is_none();
         let mut decoder = self.decoder.take().unwrap_or_else(BodyDecoder::until_close);
         let mut buf = std::mem::take(&mut self.rest);

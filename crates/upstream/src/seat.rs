@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::Peer;
 use crate::balance::Measure;
 use crate::changes::{Changes, Duty};
-use crate::health::{Health, Record, Verdict};
+use crate::health::{CheckResult, Health, Record};
 
 /// A weight of 1, in which a slow start can be told in steps.
 pub const UNIT: i64 = 256;
@@ -33,7 +33,7 @@ pub struct PeerState {
     /// When it came back from a failure: its slow start.
     pub risen: Option<Instant>,
     /// Moving averages of its times.
-    pub times: Times<Duration>,
+    pub times: PeerTimes<Duration>,
     /// What its checks say.
     pub health: Record,
     /// Requests that are not answered yet, where the method asks.
@@ -44,7 +44,7 @@ pub struct PeerState {
 
 /// How long what a [`Measure`] names takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Times<T> {
+pub struct PeerTimes<T> {
     /// Until there is a connection.
     pub connect: T,
     /// To the head of an answer, or to a session's first bytes.
@@ -53,7 +53,7 @@ pub struct Times<T> {
     pub last: T,
 }
 
-impl<T: Copy> Times<T> {
+impl<T: Copy> PeerTimes<T> {
     /// One of them.
     pub fn of(&self, measure: Measure) -> T {
         match measure {
@@ -100,7 +100,7 @@ impl PeerState {
             accessed: None,
             checked: None,
             risen: None,
-            times: Times::default(),
+            times: PeerTimes::default(),
             health: Record::default(),
             inflight: Inflight::default(),
             changes: Changes::default(),
@@ -235,14 +235,14 @@ impl PeerState {
     }
 
     /// Notes how long something took.
-    pub fn timed(&mut self, times: Times<Option<Duration>>) {
+    pub fn timed(&mut self, times: PeerTimes<Option<Duration>>) {
         average(&mut self.times.connect, times.connect);
         average(&mut self.times.first, times.first);
         average(&mut self.times.last, times.last);
     }
 
     /// What a check has found; true if it changed the state. Failures of requests are another matter, and stay.
-    pub fn checked(&mut self, verdict: Verdict, by: crate::Thresholds, now: Instant) -> bool {
+    pub fn checked(&mut self, verdict: CheckResult, by: crate::Thresholds, now: Instant) -> bool {
         let was = self.health.health;
         let changed = self.health.checked(verdict, by);
         if changed && verdict.passed && was == Health::Unhealthy {

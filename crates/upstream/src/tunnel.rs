@@ -66,7 +66,7 @@ impl Ways {
 
 /// What went through, for those who look while it does.
 #[derive(Debug, Default)]
-pub struct Passed {
+pub struct PassedBytes {
     /// From the client.
     pub up: Bytes,
     /// To the server.
@@ -97,7 +97,7 @@ impl Bytes {
 
 /// Who was done first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum TunnelEnd {
     /// The client.
     Client,
     /// The server.
@@ -108,7 +108,7 @@ pub enum End {
 #[derive(Debug)]
 pub struct Broke {
     /// With whom.
-    pub end: End,
+    pub end: TunnelEnd,
     /// What was sent did not go out.
     pub sending: bool,
     /// Why.
@@ -122,11 +122,11 @@ pub async fn run(
     client: &Wire,
     server: &Wire,
     ways: Ways,
-    passed: &Passed,
+    passed: &PassedBytes,
     answered: impl Fn(),
-) -> Result<End, Broke> {
+) -> Result<TunnelEnd, Broke> {
     // Nobody takes what is not offered.
-    let gone = || Broke::with(End::Server, reading(io::ErrorKind::NotConnected.into()));
+    let gone = || Broke::with(TunnelEnd::Server, reading(io::ErrorKind::NotConnected.into()));
     pass(handle, client, server, ways, passed, answered, None).await.unwrap_or_else(|| Err(gone()))
 }
 
@@ -136,10 +136,10 @@ async fn pass(
     client: &Wire,
     server: &Wire,
     ways: Ways,
-    passed: &Passed,
+    passed: &PassedBytes,
     answered: impl Fn(),
     mut offering: Option<&mut Offering<'_>>,
-) -> Option<Result<End, Broke>> {
+) -> Option<Result<TunnelEnd, Broke>> {
     let active = &Cell::new(handle.now());
     let waits = [&Cell::new(false), &Cell::new(false)];
     let up = Direction {
@@ -178,8 +178,8 @@ async fn pass(
         up_first = !up_first;
         for turn in [up_first, !up_first] {
             let (done, other, end) = match turn {
-                true => (&mut up_done, down_done, End::Client),
-                false => (&mut down_done, up_done, End::Server),
+                true => (&mut up_done, down_done, TunnelEnd::Client),
+                false => (&mut down_done, up_done, TunnelEnd::Server),
             };
             if *done {
                 continue;
@@ -207,28 +207,28 @@ async fn pass(
 
 impl Broke {
     /// The direction from this end failed.
-    fn with(from: End, Failed { sending, error }: Failed) -> Broke {
+    fn with(from: TunnelEnd, DirectionError { sending, error }: DirectionError) -> Broke {
         let end = match (sending, from) {
             (false, end) => end,
-            (true, End::Client) => End::Server,
-            (true, End::Server) => End::Client,
+            (true, TunnelEnd::Client) => TunnelEnd::Server,
+            (true, TunnelEnd::Server) => TunnelEnd::Client,
         };
         Broke { end, sending, error }
     }
 }
 
 /// Why a direction ended.
-struct Failed {
+struct DirectionError {
     sending: bool,
     error: io::Error,
 }
 
-fn reading(error: io::Error) -> Failed {
-    Failed { sending: false, error }
+fn reading(error: io::Error) -> DirectionError {
+    DirectionError { sending: false, error }
 }
 
-fn sending(error: io::Error) -> Failed {
-    Failed { sending: true, error }
+fn sending(error: io::Error) -> DirectionError {
+    DirectionError { sending: true, error }
 }
 
 /// One direction.
@@ -253,7 +253,7 @@ impl Direction<'_> {
         read: &Bytes,
         sent: &Bytes,
         heard: impl Fn(),
-    ) -> Result<(), Failed> {
+    ) -> Result<(), DirectionError> {
         let Direction { from, to, active, .. } = self;
         let rate = Rate::new(self.rate, handle.now());
         let mut piece = ways.piece;

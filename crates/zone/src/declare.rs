@@ -18,10 +18,10 @@ pub struct Use {
 
 /// A zone that is open once the configuration is in use.
 #[derive(Debug, Clone)]
-pub struct ZoneRef(Arc<Slot>);
+pub struct ZoneRef(Arc<DeclaredZone>);
 
 #[derive(Debug)]
-struct Slot {
+struct DeclaredZone {
     name: String,
     size: u64,
     purpose: Use,
@@ -74,7 +74,7 @@ impl Declarations {
     pub fn declare(&self, name: &str, size: u64, purpose: Use) -> Result<ZoneRef, String> {
         let mut list = self.0.borrow_mut();
         let Some(known) = list.iter().find(|z| z.0.name == name) else {
-            let slot = Slot { name: name.to_owned(), size, purpose, zone: OnceLock::new() };
+            let slot = DeclaredZone { name: name.to_owned(), size, purpose, zone: OnceLock::new() };
             let zone = ZoneRef(Arc::new(slot));
             list.push(zone.clone());
             return Ok(zone);
@@ -114,7 +114,7 @@ impl Declarations {
     }
 }
 
-impl Slot {
+impl DeclaredZone {
     fn open(&self, old: &Zones) -> Result<Arc<Zone>, String> {
         let zone =
             match old.0.iter().find(|z| self.is(z)) {

@@ -26,7 +26,7 @@ pub use lock::on_stall;
 pub use owner::{process, runs};
 pub use rows::{Claimed, Row, Rows, capacity};
 pub use spoilt::on_spoilt;
-pub use table::{Entry, Locked, RecordName};
+pub use table::{Locked, LockedEntry, RecordName};
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};

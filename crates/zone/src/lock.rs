@@ -28,9 +28,9 @@ const TELL: u32 = 200;
 const FORGED: u32 = if cfg!(test) { 3 * TELL } else { 10 * TELL };
 
 /// Hears of a process that holds a lock and does not go on.
-type Listener = Box<dyn Fn(u32) + Send + Sync>;
+type StallListener = Box<dyn Fn(u32) + Send + Sync>;
 
-static LISTENER: OnceLock<Listener> = OnceLock::new();
+static LISTENER: OnceLock<StallListener> = OnceLock::new();
 
 /// `listener` hears the process id of whoever holds a zone for long; of several, the first one said is heard.
 pub fn on_stall(listener: impl Fn(u32) + Send + Sync + 'static) {

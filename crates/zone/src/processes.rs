@@ -35,7 +35,7 @@ struct Truth {
     changes: Option<((u64, u128), u64)>,
 }
 
-struct Case {
+struct ZoneCase {
     world: Arc<ProcessWorld>,
     table: Vec<AtomicU64>,
     shape: Shape,
@@ -49,11 +49,11 @@ fn words(n: usize) -> Vec<AtomicU64> {
     (0..n).map(|_| AtomicU64::new(0)).collect()
 }
 
-impl Case {
-    fn new(seed: u64) -> Case {
+impl ZoneCase {
+    fn new(seed: u64) -> ZoneCase {
         let table = words(300);
         let rows = words(crate::rows::words_for(3, VALUES));
-        Case {
+        ZoneCase {
             world: ProcessWorld::new(seed),
             shape: Shape::new(table.len(), VALUES).expect("room for some"),
             table,
@@ -238,7 +238,7 @@ impl Case {
 fn processes_are_stopped_and_killed_between_any_two_steps() {
     let first = seed();
     for seed in first..first + number("WEIR_CASES").unwrap_or(20) {
-        let case = Case::new(seed);
+        let case = ZoneCase::new(seed);
         if let Some(why) = case.run(seed) {
             println!("failed: WEIR_SEED={seed}");
             resume_unwind(why);

@@ -5,9 +5,9 @@
 use std::sync::OnceLock;
 
 /// Hears the name of a zone that was emptied.
-type Listener = Box<dyn Fn(&str) + Send + Sync>;
+type EmptiedListener = Box<dyn Fn(&str) + Send + Sync>;
 
-static LISTENER: OnceLock<Listener> = OnceLock::new();
+static LISTENER: OnceLock<EmptiedListener> = OnceLock::new();
 
 /// `listener` hears the name of each zone that this process had to empty; of several, the first one said is heard.
 pub fn on_spoilt(listener: impl Fn(&str) + Send + Sync + 'static) {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Load, LoadTable, LoopState, Row};
+use crate::{Load, LoadTable, LoopActivity, Row};
 
 /// The mean load of the loops that are compared and count.
 pub(super) struct Means {
@@ -30,7 +30,7 @@ impl Means {
         let mut inflight = Mean { sum: loops.row(me).load().inflight, n: 1 };
         let others = others(now, loops, me, self.window).map(|(_, row)| row);
         for row in others.filter(|row| self.open.admits(row.load().open, self.slack)) {
-            let busy = u64::from(row.state() == LoopState::Awake);
+            let busy = u64::from(row.state() == LoopActivity::Awake);
             inflight.add(row.load().inflight.max(busy));
         }
         self.inflight = Some(inflight);
@@ -64,7 +64,7 @@ impl Means {
     ) -> Option<usize> {
         let mut others = others(now, loops, me, self.window);
         let is_above =
-            |row: Row<'_>| row.state() == LoopState::Armed && self.excess(row.load()) > 0;
+            |row: Row<'_>| row.state() == LoopActivity::Armed && self.excess(row.load()) > 0;
         others.find(|&(_, row)| is_above(row)).map(|(i, _)| i)
     }
 }

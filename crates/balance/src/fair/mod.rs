@@ -13,7 +13,7 @@
 //! it. Requests come and go in every turn, so requests alone move no loop out of the list: a listed loop compares them
 //! only after an accept, its own or that of the loop that woke it.
 //!
-//! [`Place::next`] is the table of moves:
+//! [`LoopPlace::next`] is the table of moves:
 //!
 //! - While the others work, the loop backs off for [`STEP`] per connection above the mean, [`LONGEST`] at most. The
 //!   others come back meanwhile. Each accept on standby makes the next time longer, so one loop does not take a burst.
@@ -32,8 +32,8 @@ mod place;
 use std::time::{Duration, Instant};
 
 use self::means::Means;
-use self::place::{Facts, Move, Place};
-use crate::{After, Load, LoadTable, LoopSetup, LoopState, Policy, Row, Stance, Wait};
+use self::place::{Facts, LoopPlace, Move};
+use crate::{AfterAccept, Load, LoadTable, LoopActivity, LoopSetup, Policy, Row, Stance, Wait};
 
 /// A loop backs off for this long per connection above the mean: the time that an accept and the first look at a request
 /// take the others.
@@ -51,7 +51,7 @@ pub(crate) struct Fair {
     /// How far above the mean a listed loop may be. Leaving the list and coming back costs a call for each socket, so
     /// loops with many sockets leave later.
     slack: u64,
-    place: Place,
+    place: LoopPlace,
     compared: Compared,
     /// A loop that slept in the list when this one last looked. Its own number if there was none.
     sleeper: usize,
@@ -76,7 +76,7 @@ impl Fair {
         Fair {
             me: setup.me,
             slack: setup.sockets as u64 / 16,
-            place: Place::Listed,
+            place: LoopPlace::Listed,
             compared: Compared { at: None, load: Load::default() },
             sleeper: setup.me,
             accepted: false,
@@ -94,13 +94,13 @@ impl Fair {
 
     /// Whether a loop whose comparison still holds keeps its place. Sets the mark that the place needs before a sleep.
     fn stays(&mut self, now: Instant, loops: &LoadTable<'_>) -> bool {
-        if let Place::Deferring(..) | Place::Standby(_) = self.place {
+        if let LoopPlace::Deferring(..) | LoopPlace::Standby(_) = self.place {
             loops.mark_above_mean(self.me);
         }
         match self.place {
-            Place::Listed | Place::Standby(_) => true,
-            Place::Deferring(until, _) => now < until && self.others_sleep(now, loops),
-            Place::BackingOff(until) => now < until,
+            LoopPlace::Listed | LoopPlace::Standby(_) => true,
+            LoopPlace::Deferring(until, _) => now < until && self.others_sleep(now, loops),
+            LoopPlace::BackingOff(until) => now < until,
         }
     }
 
@@ -129,16 +129,16 @@ impl Fair {
         let facts = Facts { above, asleep, over, any, own: self.accepted };
         self.place = match self.place.next(facts) {
             Move::Stay => self.place,
-            Move::List => Place::Listed,
-            Move::Defer => Place::Deferring(now + ROUND, accepts),
+            Move::List => LoopPlace::Listed,
+            Move::Defer => LoopPlace::Deferring(now + ROUND, accepts),
             Move::BackOff => {
                 let steps = u32::try_from(excess).unwrap_or(u32::MAX);
-                Place::BackingOff(now + STEP.saturating_mul(steps).min(LONGEST))
+                LoopPlace::BackingOff(now + STEP.saturating_mul(steps).min(LONGEST))
             }
-            Move::StandBy => Place::Standby(accepts),
+            Move::StandBy => LoopPlace::Standby(accepts),
         };
         // A listed loop needs no wake-up by the mark. A loop that backs off comes back by itself.
-        if let Place::Listed | Place::BackingOff(_) = self.place {
+        if let LoopPlace::Listed | LoopPlace::BackingOff(_) = self.place {
             loops.unmark_above_mean(self.me);
         }
     }
@@ -147,11 +147,11 @@ impl Fair {
         let accepted = std::mem::take(&mut self.accepted);
         self.woken = false;
         match self.place {
-            Place::Listed | Place::Standby(_) if accepted => {
+            LoopPlace::Listed | LoopPlace::Standby(_) if accepted => {
                 Wait { stance: Stance::ArmedLast, ..Wait::ARMED }
             }
-            Place::Listed | Place::Standby(_) => Wait::ARMED,
-            Place::Deferring(until, _) | Place::BackingOff(until) => {
+            LoopPlace::Listed | LoopPlace::Standby(_) => Wait::ARMED,
+            LoopPlace::Deferring(until, _) | LoopPlace::BackingOff(until) => {
                 Wait { at_most: Some(until.saturating_duration_since(now)), ..Wait::DISARMED }
             }
         }
@@ -169,7 +169,7 @@ impl Policy for Fair {
         if !connections_came && self.is_fresh(now, own.inflight) && self.stays(now, loops) {
             return self.wait(now);
         }
-        let was_listed = self.place == Place::Listed;
+        let was_listed = self.place == LoopPlace::Listed;
         let slack = if was_listed { self.slack } else { 0 };
         self.window = self.window.wrapping_add(1);
         let mut means = Means::of_connections(now, loops, self.me, self.window, slack);
@@ -197,9 +197,9 @@ impl Policy for Fair {
         self.woken = true;
     }
 
-    fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> After {
+    fn on_accepted(&mut self, _now: Instant, _loops: &LoadTable<'_>, _n: u32) -> AfterAccept {
         self.accepted = true;
-        After::Keep
+        AfterAccept::Keep
     }
 
     fn loop_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
@@ -208,7 +208,7 @@ impl Policy for Fair {
         }
         let (me, stamp) = (self.me, loops.stamp(now));
         let wake = |&i: &usize| loops.row(i).wake(stamp);
-        let stood_by = self.accepted && matches!(self.place, Place::Standby(_));
+        let stood_by = self.accepted && matches!(self.place, LoopPlace::Standby(_));
         if stood_by && let Some(first) = longest_armed(now, loops, me) {
             // The kernel woke this loop although that one sleeps before it.
             return Some(first).filter(wake);
@@ -222,12 +222,12 @@ impl Policy for Fair {
         if asleep.peek().is_none() {
             // A marked loop that is not armed has left the list or is about to leave it. It sets its mark before it looks
             // at the list, and says that it is disarmed only afterwards.
-            let out = marked.filter(|&i| state(i) != LoopState::Armed);
+            let out = marked.filter(|&i| state(i) != LoopActivity::Armed);
             return out.min_by_key(|&i| (loops.row(i).load().open, i)).filter(wake);
         }
         // Loops that accepted, this one among them, go behind a marked loop in the list. So that one leaves.
         let leaves = self.accepted && asleep.any(|above| !above);
-        if leaves { marked.find(|&i| state(i) == LoopState::Armed).filter(wake) } else { None }
+        if leaves { marked.find(|&i| state(i) == LoopActivity::Armed).filter(wake) } else { None }
     }
 }
 
@@ -243,7 +243,7 @@ fn armed_sleepers<'a>(
 
 fn is_armed(now: Instant, loops: &LoadTable<'_>, i: usize) -> bool {
     let row = loops.row(i);
-    row.state() == LoopState::Armed && loops.counts(row, loops.stamp(now))
+    row.state() == LoopActivity::Armed && loops.counts(row, loops.stamp(now))
 }
 
 /// The loop that has slept longest of them, and so is the first in the kernel's list.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// A loop's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum LoopPlace {
     /// In the wait list.
     Listed,
     /// Out of the list, since others sleep in it. At this instant the loop decides anew; all loops together had accepted
@@ -21,13 +21,13 @@ pub(super) enum Place {
 pub(super) enum Move {
     /// Keeps its place.
     Stay,
-    /// Becomes [`Place::Listed`].
+    /// Becomes [`LoopPlace::Listed`].
     List,
-    /// Becomes [`Place::Deferring`], for a new round.
+    /// Becomes [`LoopPlace::Deferring`], for a new round.
     Defer,
-    /// Becomes [`Place::BackingOff`], for a time that grows with the excess.
+    /// Becomes [`LoopPlace::BackingOff`], for a time that grows with the excess.
     BackOff,
-    /// Becomes [`Place::Standby`].
+    /// Becomes [`LoopPlace::Standby`].
     StandBy,
 }
 
@@ -46,12 +46,12 @@ pub(super) struct Facts {
     pub(super) own: bool,
 }
 
-impl Place {
+impl LoopPlace {
     /// The table of moves.
     #[rustfmt::skip]
     pub(super) fn next(self, facts: Facts) -> Move {
         use Move::{BackOff, Defer, List, StandBy, Stay};
-        use Place::{BackingOff, Deferring, Listed, Standby};
+        use LoopPlace::{BackingOff, Deferring, Listed, Standby};
         let Facts { above, asleep, over, any, own } = facts;
         match (self, above, asleep, over, any, own) {
             // place           above  asleep over   any    own
@@ -78,16 +78,16 @@ impl Place {
     /// Whether the place's instant has come. Places without one never end by time.
     pub(super) fn is_over(self, now: Instant) -> bool {
         match self {
-            Place::Deferring(until, _) | Place::BackingOff(until) => now >= until,
-            Place::Listed | Place::Standby(_) => false,
+            LoopPlace::Deferring(until, _) | LoopPlace::BackingOff(until) => now >= until,
+            LoopPlace::Listed | LoopPlace::Standby(_) => false,
         }
     }
 
     /// Whether some loop has accepted since the place was taken, if all have accepted `accepts` by now.
     pub(super) fn saw_accepts(self, accepts: u64) -> bool {
         match self {
-            Place::Deferring(_, before) | Place::Standby(before) => before != accepts,
-            Place::Listed | Place::BackingOff(_) => false,
+            LoopPlace::Deferring(_, before) | LoopPlace::Standby(before) => before != accepts,
+            LoopPlace::Listed | LoopPlace::BackingOff(_) => false,
         }
     }
 }
@@ -101,7 +101,7 @@ mod tests {
     const NO: Option<bool> = Some(false);
 
     /// Every combination of facts that fits `row` gives this move. Returns how many there are.
-    fn holds(place: Place, row: [Option<bool>; 5], expected: Move) -> u32 {
+    fn holds(place: LoopPlace, row: [Option<bool>; 5], expected: Move) -> u32 {
         let mut fitting = 0;
         for bits in 0..1u32 << 5 {
             let facts = [0, 1, 2, 3, 4].map(|bit| bits >> bit & 1 == 1);
@@ -119,8 +119,12 @@ mod tests {
     #[test]
     fn every_row_of_the_table_of_moves() {
         let now = Instant::now();
-        let [listed, deferring, backing_off, standby] =
-            [Place::Listed, Place::Deferring(now, 7), Place::BackingOff(now), Place::Standby(7)];
+        let [listed, deferring, backing_off, standby] = [
+            LoopPlace::Listed,
+            LoopPlace::Deferring(now, 7),
+            LoopPlace::BackingOff(now),
+            LoopPlace::Standby(7),
+        ];
         let rows = [
             (listed, [NO, ANY, ANY, ANY, ANY], Move::List),
             (deferring, [NO, ANY, ANY, ANY, ANY], Move::List),

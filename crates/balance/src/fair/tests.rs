@@ -14,7 +14,7 @@ fn with_loads<T>(loads: &[Load], look: impl FnOnce(Instant, &LoadTable<'_>) -> T
     let now = Instant::now();
     let table = LoadTable::over(&words, now);
     for (i, load) in loads.iter().enumerate() {
-        table.row(i).set_state(LoopState::Armed, 1);
+        table.row(i).set_state(LoopActivity::Armed, 1);
         assert!(table.row(i).sleep());
         table.row(i).set_load(*load);
     }
@@ -86,9 +86,9 @@ fn a_loop_out_of_the_list_compares_once_a_millisecond() {
         assert!(table.is_above_mean(0));
         (1..3).for_each(|i| table.row(i).set_load(loads[0]));
         assert_eq!(stance(FRESH / 2), Stance::Disarmed);
-        table.row(1).set_state(LoopState::Awake, table.stamp(now));
+        table.row(1).set_state(LoopActivity::Awake, table.stamp(now));
         assert_eq!(stance(FRESH / 2), Stance::Disarmed, "another one is listed");
-        table.row(2).set_state(LoopState::Awake, table.stamp(now));
+        table.row(2).set_state(LoopActivity::Awake, table.stamp(now));
         assert_eq!(stance(FRESH / 2), Stance::Armed, "no other one is listed");
         assert!(!table.is_above_mean(0), "it carries no more than the others");
     });
@@ -101,7 +101,7 @@ fn with_many_sockets_a_loop_leaves_later() {
     let stance = |sockets| {
         with_loads(&loads, |now, table| {
             let mut fair = Fair::new(setup(0, sockets));
-            fair.place = Place::Listed;
+            fair.place = LoopPlace::Listed;
             fair.woken = false;
             fair.before_wait(now, table).stance
         })
@@ -116,7 +116,7 @@ fn the_time_to_back_off_grows_with_the_excess() {
     let time = |own: u64| {
         let loads = [own, 0].map(|open| Load { inflight: 0, open });
         with_loads(&loads, |now, table| {
-            table.row(1).set_state(LoopState::Awake, 1);
+            table.row(1).set_state(LoopActivity::Awake, 1);
             let mut fair = Fair::new(setup(0, 1));
             let first = fair.before_wait(now, table);
             let time = first.at_most.unwrap();
@@ -189,10 +189,10 @@ fn a_loop_that_is_about_to_leave_is_woken_by_the_last_one_in_the_list() {
     let loads = [1, 0].map(|open| Load { inflight: 0, open });
     with_loads(&loads, |now, table| {
         let (mut leaves, mut last) = (Fair::new(setup(0, 1)), Fair::new(setup(1, 1)));
-        table.row(0).set_state(LoopState::Awake, 1);
+        table.row(0).set_state(LoopActivity::Awake, 1);
         table.row(0).awake();
         assert_eq!(leaves.before_wait(now, table).stance, Stance::Disarmed);
-        table.row(1).set_state(LoopState::Awake, table.stamp(now));
+        table.row(1).set_state(LoopActivity::Awake, table.stamp(now));
         assert_eq!(last.loop_to_wake(now, table), None);
         assert!(!table.row(0).sleep() && table.row(0).acknowledge_wake());
     });

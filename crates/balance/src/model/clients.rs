@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What a client does.
 #[derive(Clone, Copy, Debug)]
-pub struct Client {
+pub struct ModelClient {
     /// Requests, one after the other's answer.
     pub requests: u64,
     /// All on one connection.
@@ -19,11 +19,11 @@ pub struct Client {
     pub gap: Duration,
 }
 
-impl Client {
+impl ModelClient {
     /// One request on its own connection.
     #[must_use]
-    pub fn once(work: Duration) -> Client {
-        Client {
+    pub fn once(work: Duration) -> ModelClient {
+        ModelClient {
             requests: 1,
             keep: false,
             work,
@@ -35,23 +35,23 @@ impl Client {
 
     /// Requests without end, each on its own connection.
     #[must_use]
-    pub fn closing(work: Duration) -> Client {
-        Client { requests: u64::MAX, ..Client::once(work) }
+    pub fn closing(work: Duration) -> ModelClient {
+        ModelClient { requests: u64::MAX, ..ModelClient::once(work) }
     }
 
     /// Requests without end on one connection.
     #[must_use]
-    pub fn keeping(work: Duration) -> Client {
-        Client { keep: true, ..Client::closing(work) }
+    pub fn keeping(work: Duration) -> ModelClient {
+        ModelClient { keep: true, ..ModelClient::closing(work) }
     }
 }
 
 #[derive(Default)]
-pub(super) struct Clients(Vec<Running>);
+pub(super) struct Clients(Vec<ModelRequest>);
 
-struct Running {
-    client: Client,
-    place: Place,
+struct ModelRequest {
+    client: ModelClient,
+    place: ClientState,
     /// The request's bytes are at the server.
     sent: bool,
     /// Requests answered on this connection.
@@ -62,18 +62,18 @@ struct Running {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ClientState {
     Away,
     Queue,
     Loop(usize),
 }
 
 impl Clients {
-    pub(super) fn add(&mut self, client: Client) -> usize {
+    pub(super) fn add(&mut self, client: ModelClient) -> usize {
         let since = Duration::ZERO;
-        self.0.push(Running {
+        self.0.push(ModelRequest {
             client,
-            place: Place::Away,
+            place: ClientState::Away,
             sent: false,
             answered: 0,
             new: true,
@@ -84,7 +84,7 @@ impl Clients {
 
     pub(super) fn connected(&mut self, id: usize, now: Duration) -> Duration {
         let running = &mut self.0[id];
-        (running.place, running.sent, running.since) = (Place::Queue, false, now);
+        (running.place, running.sent, running.since) = (ClientState::Queue, false, now);
         (running.answered, running.new) = (0, false);
         running.client.gap
     }
@@ -94,14 +94,14 @@ impl Clients {
         let running = &mut self.0[id];
         running.sent = true;
         match running.place {
-            Place::Loop(i) => Some(i),
-            Place::Queue | Place::Away => None,
+            ClientState::Loop(i) => Some(i),
+            ClientState::Queue | ClientState::Away => None,
         }
     }
 
     /// A loop took the connection; true when its request is there already.
     pub(super) fn admitted(&mut self, id: usize, i: usize) -> bool {
-        self.0[id].place = Place::Loop(i);
+        self.0[id].place = ClientState::Loop(i);
         self.0[id].sent
     }
 
@@ -116,13 +116,13 @@ impl Clients {
         if running.client.keep {
             running.since = now + running.client.think;
         } else {
-            running.place = Place::Away;
+            running.place = ClientState::Away;
         }
         (latency, next)
     }
 
     pub(super) fn lost(&mut self, id: usize) {
-        self.0[id].place = Place::Away;
+        self.0[id].place = ClientState::Away;
     }
 
     pub(super) fn is_kept(&self, id: usize) -> bool {
@@ -153,6 +153,6 @@ impl Clients {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.0.iter().filter(|r| r.place == Place::Queue).count()
+        self.0.iter().filter(|r| r.place == ClientState::Queue).count()
     }
 }

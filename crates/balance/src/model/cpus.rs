@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::{Event, Task};
+use super::{ModelEvent, ModelTask};
 
 /// From one task to the next on the same CPU.
 const SWITCH: i64 = 2_000;
@@ -28,8 +28,8 @@ pub(super) struct Cpus {
 /// Times are in nanoseconds, since one's lag behind the mean may be less than nothing.
 #[derive(Default)]
 struct Cpu {
-    running: Option<Running>,
-    waiting: Vec<Piece>,
+    running: Option<RunningTask>,
+    waiting: Vec<CpuSlice>,
     /// Tells what is on now from what was on.
     token: u64,
     /// The mean of what its tasks had, as far as it has come.
@@ -38,8 +38,8 @@ struct Cpu {
     resched: bool,
 }
 
-struct Running {
-    piece: Piece,
+struct RunningTask {
+    piece: CpuSlice,
     since: Duration,
     /// Nothing is being computed: its event happens at this moment.
     done: bool,
@@ -47,10 +47,10 @@ struct Running {
 
 /// Something that a task computes, and what happens then.
 #[derive(Clone, Copy)]
-struct Piece {
-    task: Task,
+struct CpuSlice {
+    task: ModelTask,
     left: i64,
-    event: Event,
+    event: ModelEvent,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -70,7 +70,7 @@ pub(super) type Timer = (Duration, usize, u64);
 /// What the end of a timer comes to.
 pub(super) enum Ended {
     /// The task has computed, and this happens.
-    Happens(Event),
+    Happens(ModelEvent),
     /// Others came first, or it goes on.
     Timers(Vec<Timer>),
 }
@@ -87,7 +87,7 @@ impl Cpus {
         SLICE * i64::from(1 + self.list.len().clamp(1, 8).ilog2())
     }
 
-    fn on(&self, task: Task) -> Option<usize> {
+    fn on(&self, task: ModelTask) -> Option<usize> {
         let is = |cpu: &Cpu| cpu.running.as_ref().is_some_and(|r| r.piece.task == task);
         self.list.iter().position(is)
     }
@@ -97,11 +97,11 @@ impl Cpus {
     pub(super) fn compute(
         &mut self,
         now: Duration,
-        task: Task,
+        task: ModelTask,
         (cost, wake): (Duration, Duration),
-        event: Event,
+        event: ModelEvent,
     ) -> Vec<Timer> {
-        let piece = Piece { task, left: nanos(cost), event };
+        let piece = CpuSlice { task, left: nanos(cost), event };
         let Some(at) = self.on(task) else { return self.wake(now, piece, nanos(wake)) };
         self.account(at, now);
         let slice = self.slice();
@@ -121,7 +121,7 @@ impl Cpus {
     }
 
     /// The task sleeps: its CPU is for others.
-    pub(super) fn leave(&mut self, now: Duration, task: Task) -> Vec<Timer> {
+    pub(super) fn leave(&mut self, now: Duration, task: ModelTask) -> Vec<Timer> {
         let Some(at) = self.on(task) else { return Vec::new() };
         self.account(at, now);
         let slice = self.slice();
@@ -133,14 +133,14 @@ impl Cpus {
     }
 
     /// The task is no more.
-    pub(super) fn forget(&mut self, now: Duration, task: Task) -> Vec<Timer> {
+    pub(super) fn forget(&mut self, now: Duration, task: ModelTask) -> Vec<Timer> {
         self.list.iter_mut().for_each(|cpu| cpu.waiting.retain(|p| p.task != task));
         self.leave(now, task)
     }
 
     /// The task was stopped: it sleeps if it was its own event that happened, and else goes on to compute for the next.
-    pub(super) fn put_off(&mut self, now: Duration, task: Task) -> Vec<Timer> {
-        let is_done = |r: &Running| r.piece.task == task && r.done;
+    pub(super) fn put_off(&mut self, now: Duration, task: ModelTask) -> Vec<Timer> {
+        let is_done = |r: &RunningTask| r.piece.task == task && r.done;
         match self.list.iter().any(|cpu| cpu.running.as_ref().is_some_and(is_done)) {
             true => self.leave(now, task),
             false => Vec::new(),
@@ -173,7 +173,7 @@ impl Cpus {
         })
     }
 
-    fn wake(&mut self, now: Duration, piece: Piece, wake: i64) -> Vec<Timer> {
+    fn wake(&mut self, now: Duration, piece: CpuSlice, wake: i64) -> Vec<Timer> {
         let before = self.accounts[piece.task.index()].cpu;
         let burden = |cpu: &Cpu| cpu.waiting.len() + usize::from(cpu.running.is_some());
         let at = (0..self.list.len())
@@ -190,7 +190,7 @@ impl Cpus {
         account.cpu = at;
         let cpu = &mut self.list[at];
         if cpu.running.is_none() {
-            cpu.running = Some(Running { piece, since: now, done: false });
+            cpu.running = Some(RunningTask { piece, since: now, done: false });
             return vec![self.timer(at, now, wake)];
         }
         cpu.waiting.push(piece);
@@ -228,7 +228,7 @@ impl Cpus {
         match place {
             Some(place) => {
                 let piece = cpu.waiting.remove(place);
-                cpu.running = Some(Running { piece, since: now, done: false });
+                cpu.running = Some(RunningTask { piece, since: now, done: false });
                 vec![self.timer(at, now, SWITCH)]
             }
             None => {
@@ -278,7 +278,7 @@ impl Cpus {
         self.list[at].mean = self.mean(at);
     }
 
-    fn tasks(&self, at: usize) -> impl Iterator<Item = Task> + '_ {
+    fn tasks(&self, at: usize) -> impl Iterator<Item = ModelTask> + '_ {
         let cpu = &self.list[at];
         cpu.running.iter().map(|r| r.piece.task).chain(cpu.waiting.iter().map(|p| p.task))
     }
@@ -291,10 +291,10 @@ impl Cpus {
     }
 
     /// Whose turn it is.
-    fn pick(&self, at: usize) -> Option<Task> {
+    fn pick(&self, at: usize) -> Option<ModelTask> {
         let mean = self.mean(at);
-        let account = |task: Task| self.accounts[task.index()];
-        let may = |task: &Task| account(*task).had <= mean;
+        let account = |task: ModelTask| self.accounts[task.index()];
+        let may = |task: &ModelTask| account(*task).had <= mean;
         let running = self.list[at].running.as_ref().map(|r| r.piece.task);
         if let Some(task) = running.filter(may).filter(|t| account(*t).had < account(*t).deadline) {
             return Some(task);
@@ -331,7 +331,7 @@ mod tests {
                     let n = starts.iter().position(|s| MICRO * s.1 == at).unwrap();
                     let (who, _, cost) = starts.remove(n);
                     let piece = (MICRO * cost, Duration::ZERO);
-                    timers.extend(all.compute(at, Task::Loop(who), piece, Event::Chore));
+                    timers.extend(all.compute(at, ModelTask::Loop(who), piece, ModelEvent::Chore));
                 }
                 (_, Some(timer)) => {
                     timers.remove(0);

@@ -1,13 +1,13 @@
 //! What the kernel does when a client connects, and what loops ask of it.
 
 use super::queue::Visit;
-use super::{AcceptPolicy, Event, LoadTable, Note, SocketLayout, Stance, What, World, mixed};
+use super::{AcceptPolicy, LoadTable, ModelEvent, Note, SocketLayout, Stance, What, World, mixed};
 use crate::reuseport_load;
 
 impl World {
     pub(super) fn connect(&mut self, client: usize) {
         let gap = self.clients.connected(client, self.now);
-        self.go_on_after(gap, Event::Request(client));
+        self.go_on_after(gap, ModelEvent::Request(client));
         match self.kind.shape() {
             SocketLayout::AcceptorOne => return self.hand_over(client),
             SocketLayout::AcceptorEach => return self.end_blocked_accept(client),

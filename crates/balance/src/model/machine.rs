@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::cpus::{Cpus, Ended, Timer};
-use super::{Event, World};
+use super::{ModelEvent, World};
 
 /// What a machine has, and what things cost on it.
 #[derive(Clone, Debug)]
@@ -32,17 +32,17 @@ pub struct Machine {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum ModelTask {
     Loop(usize),
     Clients,
 }
 
-impl Task {
+impl ModelTask {
     /// Its place among all tasks; the client program has the first.
     pub(super) fn index(self) -> usize {
         match self {
-            Task::Clients => 0,
-            Task::Loop(i) => i + 1,
+            ModelTask::Clients => 0,
+            ModelTask::Loop(i) => i + 1,
         }
     }
 }
@@ -51,7 +51,7 @@ impl Task {
 pub(super) struct Host {
     machine: Machine,
     cpus: Cpus,
-    chores: VecDeque<Event>,
+    chores: VecDeque<ModelEvent>,
     /// The client program has begun with a chore.
     at_work: bool,
 }
@@ -65,10 +65,16 @@ impl World {
 
     /// `event` happens when the task has computed for `cost`. A task that is not on a CPU was
     /// woken; `late` says that this takes its time on an idle one.
-    pub(super) fn compute(&mut self, task: Task, cost: Duration, event: Event, late: bool) {
+    pub(super) fn compute(
+        &mut self,
+        task: ModelTask,
+        cost: Duration,
+        event: ModelEvent,
+        late: bool,
+    ) {
         let (now, random, chance) = (self.now, self.random(), self.random());
         let Some(host) = &mut self.host else { return self.schedule(now + cost, event) };
-        let is_handler = matches!(event, Event::Answer(..));
+        let is_handler = matches!(event, ModelEvent::Answer(..));
         let cost = if is_handler { cost } else { cost.mul_f64(jitter(chance)) };
         let n = host.machine.wakes.len().max(1) as u64;
         let wake = host.machine.wakes.get((random % n) as usize).filter(|_| late);
@@ -78,7 +84,7 @@ impl World {
     }
 
     /// The task is no more.
-    pub(super) fn forget(&mut self, task: Task) {
+    pub(super) fn forget(&mut self, task: ModelTask) {
         if let Some(host) = &mut self.host {
             let timers = host.cpus.forget(self.now, task);
             self.set(timers);
@@ -86,7 +92,7 @@ impl World {
     }
 
     /// The task was stopped before what happens to it.
-    pub(super) fn put_off(&mut self, task: Task) {
+    pub(super) fn put_off(&mut self, task: ModelTask) {
         if let Some(host) = &mut self.host {
             let timers = host.cpus.put_off(self.now, task);
             self.set(timers);
@@ -94,7 +100,7 @@ impl World {
     }
 
     /// The task sleeps: its CPU is for others.
-    pub(super) fn leave(&mut self, task: Task) {
+    pub(super) fn leave(&mut self, task: ModelTask) {
         if let Some(host) = &mut self.host {
             let timers = host.cpus.leave(self.now, task);
             self.set(timers);
@@ -102,7 +108,7 @@ impl World {
     }
 
     /// Something on a CPU has come to its end; what happens then.
-    pub(super) fn on_cpu(&mut self, cpu: usize, token: u64) -> Option<Event> {
+    pub(super) fn on_cpu(&mut self, cpu: usize, token: u64) -> Option<ModelEvent> {
         match self.host.as_mut()?.cpus.ended(self.now, cpu, token) {
             Ended::Happens(event) => Some(event),
             Ended::Timers(timers) => {
@@ -114,7 +120,7 @@ impl World {
 
     fn set(&mut self, timers: Vec<Timer>) {
         for (at, cpu, token) in timers {
-            self.schedule(at, Event::OnCpu(cpu, token));
+            self.schedule(at, ModelEvent::OnCpu(cpu, token));
         }
     }
 
@@ -129,7 +135,7 @@ impl World {
     }
 
     /// Something for the client program to do, when it comes to it.
-    pub(super) fn chore(&mut self, event: Event) {
+    pub(super) fn chore(&mut self, event: ModelEvent) {
         let Some(host) = &mut self.host else { return self.play(event) };
         host.chores.push_back(event);
         if !host.at_work {
@@ -138,7 +144,7 @@ impl World {
     }
 
     /// What a client does next, after a pause: without one, the client program does not sleep.
-    pub(super) fn go_on_after(&mut self, pause: Duration, event: Event) {
+    pub(super) fn go_on_after(&mut self, pause: Duration, event: ModelEvent) {
         match &mut self.host {
             Some(host) if pause.is_zero() => host.chores.push_back(event),
             _ => self.schedule(self.now + pause, event),
@@ -158,23 +164,23 @@ impl World {
         let Some(host) = &mut self.host else { return };
         let (connect, request) = (host.machine.connect, host.machine.request);
         let cost = host.chores.front().map(|event| match event {
-            Event::Connect(client) if self.clients.is_new(*client) => connect * 2 / 3,
+            ModelEvent::Connect(client) if self.clients.is_new(*client) => connect * 2 / 3,
             // What came before is read and closed first.
-            Event::Connect(_) => connect + request / 2,
-            Event::Request(client) if self.clients.is_another(*client) => request,
+            ModelEvent::Connect(_) => connect + request / 2,
+            ModelEvent::Request(client) if self.clients.is_another(*client) => request,
             _ => request / 2,
         });
         host.at_work = cost.is_some();
         match cost {
-            Some(cost) => self.compute(Task::Clients, cost, Event::Chore, late),
-            None => self.leave(Task::Clients),
+            Some(cost) => self.compute(ModelTask::Clients, cost, ModelEvent::Chore, late),
+            None => self.leave(ModelTask::Clients),
         }
     }
 
-    fn play(&mut self, event: Event) {
+    fn play(&mut self, event: ModelEvent) {
         match event {
-            Event::Connect(client) => self.connect(client),
-            Event::Request(client) => self.request(client),
+            ModelEvent::Connect(client) => self.connect(client),
+            ModelEvent::Request(client) => self.request(client),
             _ => {}
         }
     }
@@ -192,7 +198,7 @@ mod tests {
 
     use super::*;
     use crate::AcceptPolicy;
-    use crate::model::{Client, What};
+    use crate::model::{ModelClient, What};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -206,7 +212,9 @@ mod tests {
     fn answered(computes: bool) -> u64 {
         let mut world = shared(AcceptPolicy::Fair, 12);
         let gap = Duration::ZERO;
-        (0..24).for_each(|_| world.client(MS, Client { computes, gap, ..Client::closing(MS) }));
+        (0..24).for_each(|_| {
+            world.client(MS, ModelClient { computes, gap, ..ModelClient::closing(MS) })
+        });
         world.run(MS * 101).answered.iter().sum()
     }
 
@@ -221,7 +229,9 @@ mod tests {
     fn clients_that_come_together_connect_before_the_first_sends() {
         let mut world = shared(AcceptPolicy::Exclusive, 3);
         world.take_notes();
-        (0..20).for_each(|_| world.client(MS, Client { gap: Duration::ZERO, ..Client::once(MS) }));
+        (0..20).for_each(|_| {
+            world.client(MS, ModelClient { gap: Duration::ZERO, ..ModelClient::once(MS) })
+        });
         world.run(MS * 100);
         let came = |what: &What| matches!(what, What::Arrived { .. });
         let last = world.notes().iter().rfind(|note| came(&note.what)).map(|note| note.at);
@@ -239,7 +249,9 @@ mod tests {
                 host.machine.wakes = wakes.map(Duration::from_micros).to_vec();
             }
             let (gap, work) = (Duration::ZERO, Duration::ZERO);
-            (1..=6).for_each(|i| world.client(MS * 20 * i, Client { gap, ..Client::once(work) }));
+            (1..=6).for_each(|i| {
+                world.client(MS * 20 * i, ModelClient { gap, ..ModelClient::once(work) })
+            });
             world.run(MS * 1000).accepted.clone()
         };
         let slow = spread([5, 500]);

@@ -23,13 +23,13 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-pub use self::clients::Client;
 use self::clients::Clients;
+pub use self::clients::ModelClient;
 pub use self::machine::Machine;
-use self::machine::{Host, Task};
+use self::machine::{Host, ModelTask};
 pub use self::notes::{Note, What};
 pub use self::promises::{Bound, PROMISES, Promise, Spread};
-pub use self::queue::{Socket, Visit};
+pub use self::queue::{ModelSocket, Visit};
 pub use self::witness::Witness;
 use crate::{AcceptDriver, AcceptPolicy, Load, LoadTable, SocketLayout, Stance};
 
@@ -44,10 +44,10 @@ pub struct World {
     base: Instant,
     now: Duration,
     words: Rc<[AtomicU64]>,
-    loops: Vec<Loop>,
-    sockets: Vec<Socket>,
+    loops: Vec<ModelLoop>,
+    sockets: Vec<ModelSocket>,
     clients: Clients,
-    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    events: BinaryHeap<Reverse<(Duration, u64, ModelEvent)>>,
     serial: u64,
     witness: Witness,
     /// Handlers take these times, drawn at random; none: what their clients say.
@@ -61,7 +61,7 @@ pub struct World {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum ModelEvent {
     Connect(usize),
     Request(usize),
     /// The loop's sleep number so-and-so ends.
@@ -83,12 +83,12 @@ enum Event {
     Start(usize),
 }
 
-struct Loop {
+struct ModelLoop {
     driver: Option<AcceptDriver>,
     asleep: bool,
     stopped: bool,
     /// An event came while the loop was stopped.
-    held: VecDeque<Event>,
+    held: VecDeque<ModelEvent>,
     sleep: u64,
     life: u64,
     armed: bool,
@@ -112,8 +112,8 @@ impl World {
             base,
             now: Duration::ZERO,
             words: (0..LoadTable::words(n)).map(|_| AtomicU64::new(0)).collect(),
-            loops: (0..n).map(|_| Loop::new()).collect(),
-            sockets: (0..sockets).map(|_| Socket::default()).collect(),
+            loops: (0..n).map(|_| ModelLoop::new()).collect(),
+            sockets: (0..sockets).map(|_| ModelSocket::default()).collect(),
             clients: Clients::default(),
             events: BinaryHeap::new(),
             serial: 0,
@@ -131,9 +131,9 @@ impl World {
     }
 
     /// A client that connects at `at`.
-    pub fn client(&mut self, at: Duration, client: Client) {
+    pub fn client(&mut self, at: Duration, client: ModelClient) {
         let id = self.clients.add(client);
-        self.schedule(at, Event::Connect(id));
+        self.schedule(at, ModelEvent::Connect(id));
     }
 
     /// From now on each request blocks its loop for one of these times, drawn at random, whatever
@@ -161,7 +161,7 @@ impl World {
     /// The waiters of socket `n`, in the order of the kernel's walk: who, and whether exclusive.
     #[must_use]
     pub fn waiters(&self, n: usize) -> Vec<(usize, bool)> {
-        self.sockets.get(n).map(Socket::order).unwrap_or_default()
+        self.sockets.get(n).map(ModelSocket::order).unwrap_or_default()
     }
 
     /// From now on loop `i` has room for so many connections.
@@ -171,18 +171,18 @@ impl World {
 
     /// SIGSTOP for loop `i`.
     pub fn stop(&mut self, at: Duration, i: usize) {
-        self.schedule(at, Event::Stop(i));
+        self.schedule(at, ModelEvent::Stop(i));
     }
 
     /// SIGCONT for loop `i`.
     pub fn cont(&mut self, at: Duration, i: usize) {
-        self.schedule(at, Event::Continue(i));
+        self.schedule(at, ModelEvent::Continue(i));
     }
 
     /// SIGKILL for loop `i`; a successor starts after `respawn`.
     pub fn kill(&mut self, at: Duration, i: usize, respawn: Duration) {
-        self.schedule(at, Event::Kill(i));
-        self.schedule(at + respawn, Event::Start(i));
+        self.schedule(at, ModelEvent::Kill(i));
+        self.schedule(at + respawn, ModelEvent::Start(i));
     }
 
     /// Lets time pass until `end`; returns what was seen so far.
@@ -232,13 +232,13 @@ impl World {
         LoadTable::over(&self.words, self.base)
     }
 
-    fn schedule(&mut self, at: Duration, event: Event) {
+    fn schedule(&mut self, at: Duration, event: ModelEvent) {
         self.serial += 1;
         self.events.push(Reverse((at, self.serial, event)));
     }
 
-    fn handle(&mut self, event: Event) {
-        if let Event::OnCpu(cpu, token) = event {
+    fn handle(&mut self, event: ModelEvent) {
+        if let ModelEvent::OnCpu(cpu, token) = event {
             if let Some(event) = self.on_cpu(cpu, token) {
                 self.handle(event);
             }
@@ -247,36 +247,36 @@ impl World {
         if let Some((i, life)) = event.of_loop() {
             if self.loops[i].stopped {
                 self.loops[i].held.push_back(event);
-                return self.put_off(Task::Loop(i));
+                return self.put_off(ModelTask::Loop(i));
             }
             if life.is_some_and(|life| self.loops[i].life != life) {
                 return;
             }
         }
         match event {
-            Event::Connect(_) | Event::Request(_) => self.chore(event),
-            Event::Wake(i, sleep) => {
+            ModelEvent::Connect(_) | ModelEvent::Request(_) => self.chore(event),
+            ModelEvent::Wake(i, sleep) => {
                 if self.loops[i].asleep && self.loops[i].sleep == sleep {
                     self.wake(i);
                 }
             }
-            Event::Turn(i, _) => self.turn(i),
-            Event::Handle(i, _) => self.step(i),
-            Event::Rouse(i, life, client) => {
-                let answer = Event::Answer(i, life, client);
+            ModelEvent::Turn(i, _) => self.turn(i),
+            ModelEvent::Handle(i, _) => self.step(i),
+            ModelEvent::Rouse(i, life, client) => {
+                let answer = ModelEvent::Answer(i, life, client);
                 let closing = self.closing(client);
-                self.compute(Task::Loop(i), closing, answer, false);
+                self.compute(ModelTask::Loop(i), closing, answer, false);
             }
-            Event::Answer(i, _, client) => self.answer(i, client),
-            Event::Chore => self.do_chore(),
-            Event::OnCpu(..) => {}
-            Event::Stop(i) => {
+            ModelEvent::Answer(i, _, client) => self.answer(i, client),
+            ModelEvent::Chore => self.do_chore(),
+            ModelEvent::OnCpu(..) => {}
+            ModelEvent::Stop(i) => {
                 self.loops[i].stopped = true;
                 self.pass_recheck(i);
             }
-            Event::Continue(i) => self.go_on(i),
-            Event::Kill(i) => self.die(i),
-            Event::Start(i) => self.start(i),
+            ModelEvent::Continue(i) => self.go_on(i),
+            ModelEvent::Kill(i) => self.die(i),
+            ModelEvent::Start(i) => self.start(i),
         }
     }
 
@@ -321,15 +321,15 @@ impl World {
     }
 }
 
-impl Event {
+impl ModelEvent {
     /// The loop that it happens in, and which of its lives it is for; none: whichever.
     fn of_loop(self) -> Option<(usize, Option<u64>)> {
         match self {
-            Event::Wake(i, _) => Some((i, None)),
-            Event::Turn(i, life)
-            | Event::Handle(i, life)
-            | Event::Rouse(i, life, _)
-            | Event::Answer(i, life, _) => Some((i, Some(life))),
+            ModelEvent::Wake(i, _) => Some((i, None)),
+            ModelEvent::Turn(i, life)
+            | ModelEvent::Handle(i, life)
+            | ModelEvent::Rouse(i, life, _)
+            | ModelEvent::Answer(i, life, _) => Some((i, Some(life))),
             _ => None,
         }
     }
@@ -343,9 +343,9 @@ fn mixed(seed: u64) -> u64 {
     z ^ z >> 31
 }
 
-impl Loop {
-    fn new() -> Loop {
-        Loop {
+impl ModelLoop {
+    fn new() -> ModelLoop {
+        ModelLoop {
             driver: None,
             asleep: false,
             stopped: false,

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 /// One listening socket.
 #[derive(Default)]
-pub struct Socket {
+pub struct ModelSocket {
     waiting: VecDeque<(usize, Duration)>,
-    waiters: VecDeque<Entry>,
+    waiters: VecDeque<Registration>,
 }
 
 /// One step of the kernel's walk along the list of waiters.
@@ -34,13 +34,13 @@ impl Visit {
     }
 }
 
-struct Entry {
+struct Registration {
     who: usize,
     exclusive: bool,
     told: bool,
 }
 
-impl Socket {
+impl ModelSocket {
     /// A connection is established: the walk along the list, to its end or to the first exclusive
     /// waiter that sleeps.
     pub fn arrive(
@@ -83,7 +83,7 @@ impl Socket {
 
     /// Registers a loop. A socket that is readable is ready at once.
     pub fn add(&mut self, who: usize, exclusive: bool) {
-        let entry = Entry { who, exclusive, told: !self.waiting.is_empty() };
+        let entry = Registration { who, exclusive, told: !self.waiting.is_empty() };
         if exclusive {
             self.waiters.push_back(entry);
         } else {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn exclusive_wakes_the_first_sleeper_in_the_order_of_registration() {
-        let mut socket = Socket::default();
+        let mut socket = ModelSocket::default();
         for who in 0..3 {
             socket.add(who, true);
         }
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn plain_registrations_are_all_told_and_come_first() {
-        let mut socket = Socket::default();
+        let mut socket = ModelSocket::default();
         socket.add(0, true);
         socket.add(1, false);
         socket.add(2, false);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn adding_a_readable_socket_is_ready_at_once() {
-        let mut socket = Socket::default();
+        let mut socket = ModelSocket::default();
         assert!(socket.arrive(0, NOW, |_| true).is_empty());
         socket.add(5, true);
         assert!(socket.reports(5));

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::{Event, Loop, SocketLayout, TURN, Task, WAKE, What, World, mixed};
+use super::{ModelEvent, ModelLoop, ModelTask, SocketLayout, TURN, WAKE, What, World, mixed};
 use crate::{
     AcceptDriver, AcceptOutcome, ListenerSet, Load, LoadTable, LoopPolicy, LoopSetup, Stance,
 };
@@ -98,11 +98,11 @@ impl World {
         if self.loops[i].driver.take().is_none() {
             return;
         }
-        self.forget(Task::Loop(i));
+        self.forget(ModelTask::Loop(i));
         self.sockets.iter_mut().for_each(|s| s.remove(i));
         self.table().clear(i);
-        let Loop { life, sleep, room, .. } = self.loops[i];
-        let next = Loop { life: life + 1, sleep, room, ..Loop::new() };
+        let ModelLoop { life, sleep, room, .. } = self.loops[i];
+        let next = ModelLoop { life: life + 1, sleep, room, ..ModelLoop::new() };
         let dead = std::mem::replace(&mut self.loops[i], next);
         self.pass_recheck(i);
         let gone = dead.connections.into_iter().chain(dead.handed);
@@ -129,10 +129,10 @@ impl World {
         let lp = &mut self.loops[i];
         if lp.is_sleeping() {
             lp.asleep = false;
-            let turn = Event::Turn(i, lp.life);
+            let turn = ModelEvent::Turn(i, lp.life);
             match self.host {
                 None => self.schedule(self.now + WAKE, turn),
-                Some(_) => self.compute(Task::Loop(i), self.turn_cost(), turn, true),
+                Some(_) => self.compute(ModelTask::Loop(i), self.turn_cost(), turn, true),
             }
         }
     }
@@ -180,7 +180,12 @@ impl World {
         if cost.is_zero() {
             self.step(i);
         } else {
-            self.compute(Task::Loop(i), cost, Event::Handle(i, self.loops[i].life), false);
+            self.compute(
+                ModelTask::Loop(i),
+                cost,
+                ModelEvent::Handle(i, self.loops[i].life),
+                false,
+            );
         }
     }
 
@@ -246,8 +251,10 @@ impl World {
             lp.connections.remove(&client);
         }
         match next {
-            Some(at) if self.clients.is_kept(client) => self.schedule(at, Event::Request(client)),
-            Some(at) => self.schedule(at, Event::Connect(client)),
+            Some(at) if self.clients.is_kept(client) => {
+                self.schedule(at, ModelEvent::Request(client))
+            }
+            Some(at) => self.schedule(at, ModelEvent::Connect(client)),
             None => {}
         }
         self.step(i);
@@ -268,16 +275,16 @@ impl World {
         }
         let lp = &mut self.loops[i];
         if reports || !lp.ready.is_empty() || !lp.handed.is_empty() {
-            let turn = Event::Turn(i, lp.life);
-            return self.compute(Task::Loop(i), self.turn_cost(), turn, false);
+            let turn = ModelEvent::Turn(i, lp.life);
+            return self.compute(ModelTask::Loop(i), self.turn_cost(), turn, false);
         }
         lp.asleep = true;
         lp.sleep += 1;
         let sleep = lp.sleep;
         if let Some(at_most) = at_most {
-            self.schedule(self.now + at_most, Event::Wake(i, sleep));
+            self.schedule(self.now + at_most, ModelEvent::Wake(i, sleep));
         }
-        self.leave(Task::Loop(i));
+        self.leave(ModelTask::Loop(i));
     }
 
     /// A turn's own cost, where it is not in the cost of what it does.
@@ -298,9 +305,14 @@ impl World {
         let time = drawn.unwrap_or_else(|| self.clients.work(client));
         if self.clients.computes(client) || time.is_zero() {
             let time = time + self.closing(client);
-            return self.compute(Task::Loop(i), time, Event::Answer(i, life, client), false);
+            return self.compute(
+                ModelTask::Loop(i),
+                time,
+                ModelEvent::Answer(i, life, client),
+                false,
+            );
         }
-        self.leave(Task::Loop(i));
-        self.schedule(self.now + time, Event::Rouse(i, life, client));
+        self.leave(ModelTask::Loop(i));
+        self.schedule(self.now + time, ModelEvent::Rouse(i, life, client));
     }
 }

@@ -58,7 +58,7 @@ impl Driver for Nothing {
 }
 
 /// Which of these bytes a reader's client has had.
-fn all_known(rest: Rest, asked: Vec<(u64, Vec<u8>)>) -> Vec<bool> {
+fn all_known(rest: MissingRest, asked: Vec<(u64, Vec<u8>)>) -> Vec<bool> {
     let mut event_loop = Loop::new(&Options::default()).unwrap();
     let (handle, known) = (event_loop.handle(), Rc::new(RefCell::new(Vec::new())));
     let found = known.clone();
@@ -84,7 +84,7 @@ fn waiting_readers_are_woken() {
     fill.set_head(Arc::default(), Some(3));
     assert_eq!(count.0.load(Ordering::Relaxed), 1);
     assert!(head.as_mut().poll(&mut cx).is_pending());
-    fill.finish(End::Whole);
+    fill.finish(FillEnd::Whole);
     assert_eq!(count.0.load(Ordering::Relaxed), 2);
     assert!(matches!(head.poll(&mut cx), Poll::Ready(Some((_, Some(3))))));
 }
@@ -103,17 +103,17 @@ fn without_a_disk_each_reader_is_on_its_own() {
     fill.set_head(Arc::default(), None);
     let (mut own, mut other) = (fill.own_reader(), fill.reader().unwrap());
     fill.push(Bytes::from_static(b"abcd"));
-    assert!(matches!(now(other.next()), Some(Piece::Data(s)) if bytes(&s) == b"abcd"));
+    assert!(matches!(now(other.next()), Some(FillPiece::Data(s)) if bytes(&s) == b"abcd"));
     fill.push(Bytes::from_static(b"ef"));
     assert_eq!(now(fill.room()), None);
     fill.store_failed();
-    assert!(matches!(now(other.next()), Some(Piece::Alone)));
+    assert!(matches!(now(other.next()), Some(FillPiece::Alone)));
     assert_eq!(other.rest().unwrap().at, 4);
     // No reader can join any more.
     assert!(fill.reader().is_none());
     // The client of the request that fetches it sets the pace.
     assert_eq!(now(fill.room()), None);
-    assert!(matches!(now(own.next()), Some(Piece::Data(s)) if bytes(&s) == b"abcd"));
+    assert!(matches!(now(own.next()), Some(FillPiece::Data(s)) if bytes(&s) == b"abcd"));
     assert_eq!(now(fill.room()), Some(true));
     drop(own);
     assert_eq!(now(fill.room()), Some(false));
@@ -145,19 +145,19 @@ proptest! {
                 fill.written(&file, 0, at + data.len() as u64);
             }
         };
-        let read = |reader: &mut Reader, out: &mut Vec<u8>| match now(reader.next()) {
-            Some(Piece::Data(segment)) => {
+        let read = |reader: &mut FillReader, out: &mut Vec<u8>| match now(reader.next()) {
+            Some(FillPiece::Data(segment)) => {
                 out.extend(bytes(&segment));
                 true
             }
-            other => !matches!(other, Some(Piece::Alone)),
+            other => !matches!(other, Some(FillPiece::Alone)),
         };
         let (mut all, mut shared) = (true, true);
         for step in steps {
             match step {
                 0 if now(fill.room()) == Some(true) => match pieces.next() {
                     Some(piece) => fill.push(piece.into()),
-                    None => fill.finish(End::Whole),
+                    None => fill.finish(FillEnd::Whole),
                 },
                 1 => all &= read(&mut first, &mut a),
                 2 => shared = shared && read(&mut second, &mut b),
@@ -172,14 +172,14 @@ proptest! {
         for piece in pieces {
             fill.push(piece.into());
         }
-        fill.finish(End::Whole);
+        fill.finish(FillEnd::Whole);
         while !first.is_done() || shared && !second.is_done() {
             all &= read(&mut first, &mut a);
             shared = shared && read(&mut second, &mut b);
         }
         prop_assert!(all && (shared || failed));
         prop_assert_eq!(&a, &whole);
-        prop_assert!(matches!(now(first.next()), Some(Piece::End(End::Whole))));
+        prop_assert!(matches!(now(first.next()), Some(FillPiece::End(FillEnd::Whole))));
         prop_assert_eq!(&b, &whole[..b.len()]);
         if shared {
             prop_assert_eq!(&b, &whole);

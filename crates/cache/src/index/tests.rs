@@ -10,8 +10,8 @@ fn index(size: u64) -> (Index, Zones) {
     (Index::new(zone), zones)
 }
 
-fn key(n: u64) -> Key {
-    Key::of(&n.to_le_bytes())
+fn key(n: u64) -> CacheKey {
+    CacheKey::of(&n.to_le_bytes())
 }
 
 const AGE: Duration = Duration::from_secs(5);

@@ -20,17 +20,21 @@ impl Drop for Dir {
     }
 }
 
-fn store(place: &CacheDirectory, text: &[u8], body: &[u8]) -> (Key, Entry) {
-    let entry =
-        Entry { status: 200, key: text.to_vec(), head: b"HTTP".to_vec(), ..Entry::default() };
-    let key = Key::of(text);
+fn store(place: &CacheDirectory, text: &[u8], body: &[u8]) -> (CacheKey, CacheEntry) {
+    let entry = CacheEntry {
+        status: 200,
+        key: text.to_vec(),
+        head: b"HTTP".to_vec(),
+        ..CacheEntry::default()
+    };
+    let key = CacheKey::of(text);
     let growing = Growing::create(&place.directory, &key, &FilePool::new(1, 10)).unwrap();
     growing.file.write_all_at(body, entry.size() as u64).unwrap();
     growing.publish(&entry.encode(body.len() as u64), &place.path(&key)).unwrap();
     (key, entry)
 }
 
-fn files(place: &CacheDirectory) -> Vec<Option<Key>> {
+fn files(place: &CacheDirectory) -> Vec<Option<CacheKey>> {
     let mut all = Vec::new();
     walk(&place.directory, &mut |named| {
         all.push(named.key);
@@ -44,7 +48,8 @@ fn files(place: &CacheDirectory) -> Vec<Option<Key>> {
 fn a_file_has_its_name_only_when_it_is_whole() {
     let dir = Dir::new("whole");
     let place = dir.place();
-    let growing = Growing::create(&place.directory, &Key::of(b"a"), &FilePool::new(1, 10)).unwrap();
+    let growing =
+        Growing::create(&place.directory, &CacheKey::of(b"a"), &FilePool::new(1, 10)).unwrap();
     growing.file.write_all_at(b"body", 100).unwrap();
     assert_eq!(files(&place), [None]);
     drop(growing);
@@ -55,7 +60,7 @@ fn a_file_has_its_name_only_when_it_is_whole() {
     let (key, entry) = store(&place, b"a", b"body");
     assert_eq!(files(&place), [Some(key)]);
     let bytes = std::fs::read(place.path(&key)).unwrap();
-    let stored = Entry::decode(&bytes).unwrap();
+    let stored = CacheEntry::decode(&bytes).unwrap();
     assert_eq!((stored.entry, stored.length), (entry, 4));
     assert_eq!(&bytes[stored.body as usize..], b"body");
 }
@@ -66,7 +71,7 @@ fn new_times_are_written_only_if_it_is_the_same_answer_s() {
     let place = dir.place();
     let (key, mut entry) = store(&place, b"a", b"body");
     let path = place.path(&key);
-    let stored = |entry: &Entry, length| {
+    let stored = |entry: &CacheEntry, length| {
         let body = entry.size() as u64;
         Stored { entry: entry.clone(), body, length }
     };
@@ -74,7 +79,7 @@ fn new_times_are_written_only_if_it_is_the_same_answer_s() {
         entry.times.valid_until = valid_until;
         rewrite(&path, &stored(&entry, 4)).unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        assert_eq!(Entry::decode(&bytes).unwrap(), stored(&entry, 4));
+        assert_eq!(CacheEntry::decode(&bytes).unwrap(), stored(&entry, 4));
         assert!(bytes.ends_with(b"body"));
     }
     assert!(rewrite(&path, &stored(&entry, 5)).is_err());

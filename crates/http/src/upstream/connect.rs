@@ -83,7 +83,7 @@ fn refused(r: &Request, peer: &Peer, error: &io::Error) -> Fault {
         return fault::operation(r, "connect()", error, Doing::Connecting);
     }
     // A Unix socket fails at once, where nginx names it; TCP fails later, where it does not.
-    let at_once = matches!(peer.endpoint, weir_upstream::Endpoint::Unix(_));
+    let at_once = matches!(peer.endpoint, weir_upstream::PeerAddress::Unix(_));
     let level = if is_usual(error) { Level::Error } else { Level::Crit };
     let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
     let doing = Doing::Connecting.text();

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use weir_log::Level;
-use weir_upstream::{Endpoint, Group};
+use weir_upstream::{Group, PeerAddress};
 
 use super::client::{Waited, wait};
 use super::driver::Target;
@@ -36,7 +36,7 @@ async fn resolve(
     passing: &Passing,
     host: &str,
     port: u16,
-) -> Result<Vec<Endpoint>, Step> {
+) -> Result<Vec<PeerAddress>, Step> {
     let core = &r.conf().core;
     let Some(conf) = &core.resolver else {
         r.log(Level::Error, format_args!("no resolver defined to resolve {host}"));

@@ -47,7 +47,7 @@ pub mod url {
 /// The groups of a site, whose clients may be bound to servers.
 pub mod groups {
     use super::sticky::Sticky;
-    pub use weir_upstream::config::{GroupId, Key, Queued};
+    pub use weir_upstream::config::{GroupId, HashKey, Queued};
 
     /// A group, ready to serve.
     pub type Upstream = weir_upstream::config::Upstream<Sticky>;
@@ -56,7 +56,7 @@ pub mod groups {
     /// All groups while the configuration is read.
     pub type Drafts = weir_upstream::config::Drafts<Sticky>;
     /// What stands in an `upstream { }`.
-    pub type Block = weir_upstream::config::Block<Sticky>;
+    pub type Block = weir_upstream::config::UpstreamBlock<Sticky>;
 }
 
 pub use groups::{Block, Drafts, Upstreams};

@@ -12,7 +12,7 @@ use weir_conf::Sources;
 use self::measure::{AcceptSetup, CROWD, KEPT, MeasuredSetup, WORK, measure};
 use self::shape::{LoopSetup, shape};
 use crate::experiments::MAIN;
-use crate::finding::{LabFinding, Table, wrap};
+use crate::finding::{FindingTable, LabFinding, wrap};
 use crate::lab::Lab;
 use crate::program::{Family, Program, Subject};
 
@@ -234,10 +234,10 @@ fn change(shape: &LoopSetup, sources: &Sources, conf: &Path, to: &MeasuredSetup)
     if text.is_empty() { text } else { format!("{first}{}.", letters.as_str()) }
 }
 
-fn table(measured: &[MeasuredSetup]) -> Table {
+fn table(measured: &[MeasuredSetup]) -> FindingTable {
     let heads =
         ["", "known as", "overload p99 ms", "deviation", "kept p99 ms", "most on one worker"];
-    let mut table = Table::new(&heads);
+    let mut table = FindingTable::new(&heads);
     for way in measured {
         let mark = if way.now { " *" } else { "" };
         table.row(&[

@@ -7,7 +7,7 @@ use weir_bench::Closing;
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic};
 use crate::program::{Family, ServerSetup};
 use crate::running::RunningServer;
@@ -45,7 +45,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     let mut finding = LabFinding::default();
     let heads: Vec<String> = sizes.iter().map(|n| format!("{n} idle")).collect();
     let heads: Vec<&str> = std::iter::once("").chain(heads.iter().map(String::as_str)).collect();
-    let mut table = Table::new(&heads);
+    let mut table = FindingTable::new(&heads);
     let mut picture = Vec::new();
     for program in &lab.programs {
         let ways = if program.family == Family::Weir { &WAYS[..] } else { &WAYS[..3] };

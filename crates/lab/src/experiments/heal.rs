@@ -10,7 +10,7 @@ use weir_bench::RunOutcome;
 use super::Experiment;
 use super::steer::paced;
 use crate::chart::Chart;
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::hindered::{Hindered, STOPPED, WORKING};
 use crate::lab::Lab;
 use crate::program::{Family, Program, ServerSetup, Subject};
@@ -122,7 +122,7 @@ fn part(served: &ServedByWorker, path: &str, worker: u32) -> f64 {
 
 fn tell(finding: &mut LabFinding, healed: &Healed) {
     let Healed { label, outcomes, parts } = healed;
-    let mut table = Table::new(&[
+    let mut table = FindingTable::new(&[
         label.as_str(),
         "p50 ms",
         "p90",

@@ -6,7 +6,7 @@ use weir_bench::{Closing, Pace};
 
 use super::{Experiment, POLICIES};
 use crate::chart::{Chart, Scale};
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic, nearest};
 use crate::program::{Family, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
@@ -29,8 +29,13 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     let load =
         Traffic { pace: Pace::Open { rate: 200.0 }, ..Traffic::closed(20, Closing::Always, time) };
     let mut finding = LabFinding::default();
-    let mut table =
-        Table::new(&["per connection", "sleeps", "accept events", "found nothing", "CPU µs"]);
+    let mut table = FindingTable::new(&[
+        "per connection",
+        "sleeps",
+        "accept events",
+        "found nothing",
+        "CPU µs",
+    ]);
     let mut rows = Vec::new();
     for subject in lab.subjects(POLICIES, nginx, false) {
         lab.step(&subject.label);

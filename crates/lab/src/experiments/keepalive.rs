@@ -6,7 +6,7 @@ use weir_bench::{Closing, RunOutcome};
 
 use super::{Experiment, MAIN};
 use crate::chart::Chart;
-use crate::finding::{LabFinding, Table, less};
+use crate::finding::{FindingTable, LabFinding, less};
 use crate::lab::{Lab, Traffic, nearest, padded, slashed};
 use crate::program::{HandlerWork, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
@@ -38,7 +38,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     let time = lab.size(Duration::from_secs(3), Duration::from_millis(400));
     let mut finding = LabFinding::default();
     let heads = ["", "connections", "by worker", "requests/s", "p50 ms", "p99 ms"];
-    let mut table = Table::new(&heads);
+    let mut table = FindingTable::new(&heads);
     let (mut outcomes, mut four, mut crowd) = (Vec::new(), Vec::new(), Vec::new());
     for subject in lab.subjects(MAIN, nginx, true) {
         for connections in [4, 36] {

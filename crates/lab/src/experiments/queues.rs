@@ -6,7 +6,7 @@ use weir_bench::{Closing, Figures, Log2, RunOutcome};
 
 use super::Experiment;
 use crate::chart::Chart;
-use crate::finding::{DoublingHistogram, LabFinding, Table};
+use crate::finding::{DoublingHistogram, FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic, nearest};
 use crate::program::{HandlerWork, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
@@ -60,7 +60,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
         requests: Some(lab.size(100_000, 2_000)),
         ..Traffic::closed(200, Closing::Always, lab.size(Duration::from_secs(30), SHORT))
     };
-    let mut table = Table::new(&[
+    let mut table = FindingTable::new(&[
         "",
         "min ms",
         "avg",

@@ -6,7 +6,7 @@ use weir_bench::{Closing, RequestFailure};
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic, nearest};
 use crate::program::{HandlerWork, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
@@ -33,8 +33,16 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     // More than the workers can do, so that connections wait in every queue.
     let load = Traffic::closed(CLIENTS, Closing::Always, time);
     let mut finding = LabFinding::default();
-    let mut table =
-        Table::new(&["", "answered", "refused", "reset", "closed early", "other", "p99 ms", "max"]);
+    let mut table = FindingTable::new(&[
+        "",
+        "answered",
+        "refused",
+        "reset",
+        "closed early",
+        "other",
+        "p99 ms",
+        "max",
+    ]);
     let mut losses = Vec::new();
     for subject in lab.subjects(policies, nginx, true) {
         lab.step(&subject.label);

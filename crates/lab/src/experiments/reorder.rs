@@ -6,7 +6,7 @@ use weir_bench::Closing;
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic, nearest, padded, slashed, variation};
 use crate::program::{Program, ServerSetup, Subject};
 use crate::running::RunningServer;
@@ -105,10 +105,10 @@ fn measure(
     Ok(all)
 }
 
-fn table(all: &[(String, ReorderRun)]) -> Table {
+fn table(all: &[(String, ReorderRun)]) -> FindingTable {
     let heads =
         ["re-add", "requests/s", "per CPU s", "mean ms", "p99 ms", "requests by worker", "CV"];
-    let mut table = Table::new(&heads);
+    let mut table = FindingTable::new(&heads);
     for (label, way) in all {
         let shares: Vec<f64> = way.requests.iter().map(|&n| n as f64).collect();
         table.row(&[

@@ -6,7 +6,7 @@ use weir_bench::{Closing, RunOutcome};
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic, nearest};
 use crate::program::{Program, ServerSetup, Subject};
 use crate::running::RunningServer;
@@ -90,9 +90,9 @@ fn measure(
     Ok(all)
 }
 
-fn table(all: &[(String, ShardingRun)]) -> Table {
+fn table(all: &[(String, ShardingRun)]) -> FindingTable {
     let heads = ["", "requests/s", "per CPU s", "mean ms", "deviation", "p99", "server CPU s"];
-    let mut table = Table::new(&heads);
+    let mut table = FindingTable::new(&heads);
     for (label, way) in all {
         let times = &way.outcome.tally.log2;
         table.row(&[

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::Experiment;
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::Lab;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -23,7 +23,7 @@ const A_WHILE: Duration = Duration::from_millis(300);
 
 fn run(lab: &Lab) -> Result<LabFinding, String> {
     lab.step("close() and shutdown()");
-    let mut table = Table::new(&["then", "the blocked accept()"]);
+    let mut table = FindingTable::new(&["then", "the blocked accept()"]);
     let failed = |e: std::io::Error| e.to_string();
 
     let (handle, listener, ended) = blocked().map_err(failed)?;

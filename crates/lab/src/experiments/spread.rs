@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Experiment, POLICIES};
 use crate::chart::{Chart, Scale};
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, nearest, padded, slashed};
 use crate::program::{Family, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
@@ -25,7 +25,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     let mut finding = LabFinding::default();
     let nginx: &[fn(&Program) -> Subject] =
         &[Program::one_queue, Program::accept_mutex, Program::reuseport];
-    let mut table = Table::new(&["accept model", "processes", "threads"]);
+    let mut table = FindingTable::new(&["accept model", "processes", "threads"]);
     let (mut lines, mut rows) = (String::new(), Vec::new());
     for subject in lab.subjects(POLICIES, nginx, false) {
         lab.step(&subject.label);

@@ -6,7 +6,7 @@ use weir_bench::{Closing, Pace, RunOutcome};
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{LabFinding, Table, less};
+use crate::finding::{FindingTable, LabFinding, less};
 use crate::hindered::{Hindered, STOPPED, WORKING};
 use crate::lab::{Lab, Traffic, nearest, padded, variation};
 use crate::program::{Family, HandlerWork, Program, ServerSetup, Subject};
@@ -140,8 +140,8 @@ fn held_up(lab: &Lab, subject: &Subject, at_once: usize, n: u64) -> Result<(f64,
     Ok((outcome.tally.percentile(99.0), variation(&requests)))
 }
 
-fn table(all: &[(String, PolicyResult)]) -> Table {
-    let mut table = Table::new(&[
+fn table(all: &[(String, PolicyResult)]) -> FindingTable {
+    let mut table = FindingTable::new(&[
         "",
         "stopped: lost",
         "slow: p50 ms",

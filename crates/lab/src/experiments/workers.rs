@@ -6,7 +6,7 @@ use weir_bench::{Closing, Pace};
 
 use super::{Experiment, POLICIES};
 use crate::chart::{Chart, Scale};
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic, nearest, padded, variation};
 use crate::program::{HandlerWork, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
@@ -39,7 +39,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     };
     let mut finding = LabFinding::default();
     let heads = ["", "CPU % most", "least", "requests most", "least", "CV", "p99 ms"];
-    let mut table = Table::new(&heads);
+    let mut table = FindingTable::new(&heads);
     let mut picture: Vec<(String, Vec<f64>)> = Vec::new();
     let (mut spread, mut slowest) = (Vec::new(), (String::new(), 0.0));
     for subject in lab.subjects(POLICIES, nginx, true) {

@@ -6,7 +6,7 @@ use super::ExperimentRecord;
 use super::chart::{chart, histograms};
 use crate::chart::amount;
 use crate::experiments::Experiment;
-use crate::finding::{FindingPart, LabFinding, LabVerdict, Table};
+use crate::finding::{FindingPart, FindingTable, LabFinding, LabVerdict};
 
 const STYLE: &str = include_str!("style.css");
 const INTRODUCTION: &str = include_str!("introduction.html");
@@ -120,7 +120,7 @@ fn details(out: &mut String, finding: &LabFinding) {
     out.push_str("</details>\n");
 }
 
-fn table(table: &Table, class: &str) -> String {
+fn table(table: &FindingTable, class: &str) -> String {
     let mut out = format!("<div class=\"wide\" tabindex=\"0\"><table class=\"{class}\">\n<tr>");
     for head in table.heads() {
         let _ = write!(out, "<th scope=\"col\">{}</th>", escape(head));

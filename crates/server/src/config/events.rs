@@ -5,7 +5,7 @@ use weir_conf::{Directive, Error};
 use weir_engine::BackendKind;
 use weir_log::Cause;
 
-use super::{Line, Said, put};
+use super::{Said, ServerDirective, put};
 
 /// How a loop waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +44,13 @@ impl Backend {
     }
 }
 
-pub(super) const LINES: &[Line] = &[
-    Line {
+pub(super) const LINES: &[ServerDirective] = &[
+    ServerDirective {
         name: "use",
         help: "How loops wait: epoll, poll, select, or weir's own io_uring.",
         set: set_use,
     },
-    Line {
+    ServerDirective {
         name: "worker_connections",
         help: "Connections that a loop may have open, those to upstreams included.",
         set: |said, d| {
@@ -61,7 +61,7 @@ pub(super) const LINES: &[Line] = &[
             put(some.ok_or_else(|| d.problem("invalid value")), &mut said.connections)
         },
     },
-    Line {
+    ServerDirective {
         name: "epoll_events",
         help: "Events that one wait returns at most.",
         set: |said, d| {
@@ -70,32 +70,32 @@ pub(super) const LINES: &[Line] = &[
             Ok(())
         },
     },
-    Line {
+    ServerDirective {
         name: "multi_accept",
         help: "Accept all connections that wait, not one per turn.",
         set: |said, d| put(d.flag(), &mut said.multi_accept),
     },
-    Line {
+    ServerDirective {
         name: "accept_mutex",
         help: "On is accept_balance mutex, unless accept_balance says otherwise.",
         set: |said, d| put(d.flag(), &mut said.accept_mutex),
     },
-    Line {
+    ServerDirective {
         name: "accept_mutex_delay",
         help: "How long a loop that does not hold the accept lock waits before it tries again.",
         set: |said, d| put(d.duration(), &mut said.accept_mutex_delay),
     },
-    Line {
+    ServerDirective {
         name: "accept_balance",
         help: "How new connections are spread over the loops; fair by default.",
         set: set_balance,
     },
-    Line {
+    ServerDirective {
         name: "request_balance",
         help: "Idle loops of a process take over requests that wait for one that is held up; on by default.",
         set: |said, d| put(d.flag(), &mut said.request_balance),
     },
-    Line {
+    ServerDirective {
         name: "debug_connection",
         help: "Accepted with a warning: there is no debug log of single connections.",
         set: |said, d| {
@@ -104,7 +104,7 @@ pub(super) const LINES: &[Line] = &[
             Ok(())
         },
     },
-    Line {
+    ServerDirective {
         name: "worker_aio_requests",
         help: "Accepted; file operations go to threads, whose number thread_pool sets.",
         set: |_, d| d.number().map(drop),

@@ -9,69 +9,73 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_log::Cause;
 use weir_sys::user;
 
-use super::{Affinity, FileThreads, Line, QUEUE, Said, User, put};
+use super::{Affinity, FileThreads, QUEUE, Said, ServerDirective, User, put};
 use crate::modules;
 
-pub(super) const LINES: &[Line] = &[
-    Line {
+pub(super) const LINES: &[ServerDirective] = &[
+    ServerDirective {
         name: "daemon",
         help: "Go to the background after the start.",
         set: |said, d| put(d.flag(), &mut said.daemon),
     },
-    Line {
+    ServerDirective {
         name: "master_process",
         help: "Run workers as processes; off serves from the first process, for debugging.",
         set: |said, d| put(d.flag(), &mut said.master),
     },
-    Line {
+    ServerDirective {
         name: "pid",
         help: "File with the process id of the master.",
         set: |said, d| put(Ok(text(d)), &mut said.pid),
     },
-    Line { name: "user", help: "User and group of the workers.", set: set_user },
-    Line {
+    ServerDirective { name: "user", help: "User and group of the workers.", set: set_user },
+    ServerDirective {
         name: "worker_processes",
         help: "Worker processes, or auto: one per processor that weir may use.",
         set: |said, d| put(count(said, d), &mut said.processes),
     },
-    Line {
+    ServerDirective {
         name: "worker_threads",
         help: "Event loops of each worker, or auto: one per processor that weir may use.",
         set: |said, d| put(count(said, d), &mut said.threads),
     },
-    Line {
+    ServerDirective {
         name: "worker_cpu_affinity",
         help: "Processors of each loop, as masks, or auto: a processor for each.",
         set: |said, d| put(Affinity::read(d, &said.machine.allowed), &mut said.affinity),
     },
-    Line {
+    ServerDirective {
         name: "worker_rlimit_nofile",
         help: "Largest number of open files of a worker (RLIMIT_NOFILE).",
         set: |said, d| put(d.number(), &mut said.nofile),
     },
-    Line {
+    ServerDirective {
         name: "worker_rlimit_core",
         help: "Largest core file of a worker (RLIMIT_CORE).",
         set: |said, d| put(d.offset(), &mut said.core),
     },
-    Line { name: "worker_priority", help: "Nice value of the workers.", set: set_priority },
-    Line {
+    ServerDirective {
+        name: "worker_priority",
+        help: "Nice value of the workers.",
+        set: set_priority,
+    },
+    ServerDirective {
         name: "working_directory",
         help: "Directory of the workers, where their core files go.",
         set: |said, d| put(Ok(text(d).into()), &mut said.directory),
     },
-    Line { name: "env", help: "A variable that workers keep, or get.", set: set_env },
-    Line {
+    ServerDirective { name: "env", help: "A variable that workers keep, or get.", set: set_env },
+    ServerDirective {
         name: "worker_shutdown_timeout",
         help: "How long a worker that was told to finish may take before it closes connections.",
         set: |said, d| put(d.duration(), &mut said.shutdown_timeout),
     },
-    Line {
+    ServerDirective {
         name: "timer_resolution",
         help: "How often the clock is read, at least; by default once a turn of the loop.",
         set: |said, d| put(d.duration(), &mut said.timer_resolution),
     },
-    Line {
+    ServerDirective {
         name: "error_log",
         help: "File, stderr or syslog for errors, and the least urgent level to log.",
         set: |said, d| {
@@ -79,32 +83,32 @@ pub(super) const LINES: &[Line] = &[
             Ok(())
         },
     },
-    Line {
+    ServerDirective {
         name: "thread_pool",
         help: "Threads for file operations of a worker, for all loops of it; the pool named default is there anyway.",
         set: set_pool,
     },
-    Line {
+    ServerDirective {
         name: "load_module",
         help: "Nothing is loaded: weir has its modules built in, and warns of one that it lacks.",
         set: load_module,
     },
-    Line {
+    ServerDirective {
         name: "pcre_jit",
         help: "Accepted; regular expressions are always compiled where PCRE2 can.",
         set: |_, d| d.flag().map(drop),
     },
-    Line {
+    ServerDirective {
         name: "lock_file",
         help: "Accepted; weir keeps locks in shared memory, not in files.",
         set: |_, _| Ok(()),
     },
-    Line {
+    ServerDirective {
         name: "ssl_object_cache_inheritable",
         help: "Accepted; a reload reads each file of certificates and keys once, and anew.",
         set: |_, d| d.flag().map(drop),
     },
-    Line {
+    ServerDirective {
         name: "ssl_engine",
         help: "Ignored with a warning: engines are OpenSSL's, and weir signs with AWS-LC.",
         set: |said, d| {
@@ -113,7 +117,7 @@ pub(super) const LINES: &[Line] = &[
             Ok(())
         },
     },
-    Line {
+    ServerDirective {
         name: "debug_points",
         help: "Accepted; weir has no debug points.",
         set: |_, d| d.choice(&[("stop", ()), ("abort", ())]),

@@ -21,7 +21,7 @@ use weir_conf::{Contexts, Directive, Error, KnownDirective};
 use crate::paths::{Paths, joined};
 
 /// A directive of this room: its name, its sentence in docs/directives.md, how it is read.
-struct Line {
+struct ServerDirective {
     name: &'static str,
     help: &'static str,
     set: fn(&mut Said, &Directive) -> Result<(), Error>,
@@ -49,7 +49,7 @@ pub fn help(known: &KnownDirective) -> Option<&'static str> {
     contexts.into_iter().find_map(|c| find(known.name, c)).map(|line| line.help)
 }
 
-fn find(name: &str, context: Contexts) -> Option<&'static Line> {
+fn find(name: &str, context: Contexts) -> Option<&'static ServerDirective> {
     let lines = match context {
         Contexts::MAIN => main::LINES,
         Contexts::EVENTS => events::LINES,

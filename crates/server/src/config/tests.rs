@@ -6,7 +6,7 @@ use super::*;
 use crate::cli;
 
 fn read(text: &str) -> Result<(Config, Vec<Error>), Error> {
-    let options = cli::Options { prefix: Some("/p".into()), ..cli::Options::default() };
+    let options = cli::CommandLine { prefix: Some("/p".into()), ..cli::CommandLine::default() };
     let paths = Paths::new(&options, |_| true);
     let tree = read_text(Path::new("/p/conf/nginx.conf"), text.as_bytes());
     assert!(tree.broken.is_none());

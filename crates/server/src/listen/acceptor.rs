@@ -63,7 +63,7 @@ pub(super) enum Duty {
     Place(Box<dyn Policy>),
 }
 
-struct Work {
+struct AcceptorWork {
     turnstile: Arc<Turnstile>,
     commons: Arc<Commons>,
     log: Arc<Log>,
@@ -86,7 +86,7 @@ impl Acceptor {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &turnstile.end, EventData::new_u64(END), EventFlags::IN)?;
         let mut work =
-            Work { turnstile: Arc::clone(&turnstile), commons, log, sockets, duty, epoll };
+            AcceptorWork { turnstile: Arc::clone(&turnstile), commons, log, sockets, duty, epoll };
         let builder = std::thread::Builder::new().name("weir: acceptor".into());
         let place = Beside::this_loop();
         let thread = builder.spawn(move || {
@@ -162,7 +162,7 @@ impl Turnstile {
     }
 }
 
-impl Work {
+impl AcceptorWork {
     fn run(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(self.sockets.len() + 1);
         loop {

@@ -10,7 +10,7 @@ use weir_balance::{SocketLayout, Stance};
 use weir_engine::{Arm, Handle, ListenerKey};
 use weir_log::{Cause, Log, log};
 
-use super::{Commons, Place};
+use super::{Commons, LoopPosition};
 use crate::cycle::Cycle;
 
 /// A loop goes on for this long to accept from a socket of its own that has no successor. Handshakes that began before
@@ -54,7 +54,12 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    pub(super) fn new(h: &Handle, cycle: &Cycle, place: Place, shape: SocketLayout) -> Listeners {
+    pub(super) fn new(
+        h: &Handle,
+        cycle: &Cycle,
+        place: LoopPosition,
+        shape: SocketLayout,
+    ) -> Listeners {
         let mut list = Vec::new();
         for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| !s.listen.udp) {
             let own = socket.is_each_loops_own();
@@ -255,7 +260,7 @@ impl Listeners {
 }
 
 /// The sockets of other loops. They are registered with no backend of this loop.
-fn others(h: &Handle, cycle: &Cycle, place: Place) -> Vec<(usize, Listener)> {
+fn others(h: &Handle, cycle: &Cycle, place: LoopPosition) -> Vec<(usize, Listener)> {
     let mut others = Vec::new();
     for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| s.steered) {
         for (copy, fd) in socket.copies.iter().enumerate().filter(|(copy, _)| *copy != place.row) {

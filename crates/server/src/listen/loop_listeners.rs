@@ -17,7 +17,7 @@ use weir_values::Address;
 
 use super::acceptor::Accepted;
 use super::listeners::{Listener, Listeners};
-use super::{Commons, Place, accept_failed, is_the_connections};
+use super::{Commons, LoopPosition, accept_failed, is_the_connections};
 use crate::cycle::Cycle;
 use crate::service::Service;
 
@@ -38,7 +38,7 @@ pub(super) struct LoopListeners {
 }
 
 impl LoopListeners {
-    pub(super) fn new(cycle: &Cycle, place: Place, service: Rc<Service>) -> LoopListeners {
+    pub(super) fn new(cycle: &Cycle, place: LoopPosition, service: Rc<Service>) -> LoopListeners {
         let events = &cycle.config.events;
         let room = Rc::new(ConnectionLimit::new(events.connections, &cycle.log));
         let making = Rc::clone(&room);

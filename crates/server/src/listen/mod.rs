@@ -31,7 +31,7 @@ use self::handover::Handover;
 use self::loop_listeners::LoopListeners;
 use crate::cycle::Cycle;
 use crate::service::Service;
-use crate::sockets::Socket;
+use crate::sockets::ListenSockets;
 
 /// A loop that ends looks again after this time. An acceptor that dies with a connection in its hands reports nothing.
 const LAST: Duration = Duration::from_millis(5);
@@ -41,7 +41,7 @@ const LONGEST_LAST: Duration = Duration::from_secs(10);
 
 /// Where a loop stands among all loops of the server.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct LoopPosition {
     /// Its worker, from 0.
     pub worker: usize,
     /// The loop within its worker, from 0.
@@ -67,14 +67,14 @@ impl Listening {
     pub fn new(
         h: &Handle,
         cycle: &Cycle,
-        place: Place,
+        place: LoopPosition,
         service: Rc<Service>,
     ) -> io::Result<Listening> {
         let events = &cycle.config.events;
         let commons = Arc::clone(&cycle.load);
         let listeners = LoopListeners::new(cycle, place, service);
         // Without a shared socket there is nothing to decide.
-        let decides = |socket: &Socket| socket.is_shared() || socket.steered;
+        let decides = |socket: &ListenSockets| socket.is_shared() || socket.steered;
         let decides = cycle.sockets.iter().any(decides);
         let kind = if decides { events.balance } else { AcceptPolicy::Reuseport };
         let setup = LoopSetup {
@@ -94,7 +94,7 @@ impl Listening {
 
     /// Receives from the loop's UDP sockets. Sources of datagrams can be forged, so their sessions get at most half of
     /// `worker_connections`. The other half is for clients that have completed a handshake.
-    fn receive(&mut self, cycle: &Cycle, place: Place) {
+    fn receive(&mut self, cycle: &Cycle, place: LoopPosition) {
         let most = cycle.config.events.connections / 2;
         for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| s.listen.udp) {
             if let Some(fd) = socket.copy(place.row) {
@@ -150,7 +150,7 @@ impl Listening {
     fn start_acceptor(
         &mut self,
         cycle: &Cycle,
-        place: Place,
+        place: LoopPosition,
         kind: AcceptPolicy,
         setup: LoopSetup,
     ) -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use weir_log::{Cause, Log, log};
 
-use crate::channel::{End, Order};
+use crate::channel::{ChannelEnd, Order};
 use crate::listen::Commons;
 
 /// Exit code of a worker that could not start and would not the next time either.
@@ -31,7 +31,7 @@ pub struct Child {
     /// Its configuration has a `weir_api`: it may pass on what requests ask for.
     pub may_ask: bool,
     /// The line to it.
-    pub channel: End,
+    pub channel: ChannelEnd,
     /// Its tallies, one per loop.
     pub tallies: Vec<usize>,
     /// Its loops run.

@@ -34,10 +34,10 @@ use weir_values::Command;
 use self::children::{Child, Restarts};
 use self::tallies::Tallies;
 use self::upgrade::Kin;
-use crate::channel::{self, End, Heard, Order, Report};
+use crate::channel::{self, ChannelEnd, Heard, Order, WorkerReport};
 use crate::config::MOST_LOOPS;
 use crate::cycle::{Cycle, Origin};
-use crate::signals::{self, Wish};
+use crate::signals::{self, SignalRequest};
 use crate::sockets::Sockets;
 
 /// The tally that is the master's own.
@@ -71,7 +71,7 @@ pub struct Assignment {
     /// All counters.
     pub registry: Registry,
     /// The line to the master; a process that is its own master has none.
-    pub channel: Option<End>,
+    pub channel: Option<ChannelEnd>,
     /// The name in ps, until the one takes it who changes it.
     pub title: Mutex<Option<Title>>,
 }
@@ -87,7 +87,7 @@ pub struct Master {
     restarts: Restarts,
     signals: Descriptor,
     title: Option<Title>,
-    ending: Option<Ending>,
+    ending: Option<Shutdown>,
     /// How often the configuration has been replaced.
     generation: u64,
     /// Workers of older cycles are to be told to finish when the new ones run.
@@ -99,7 +99,7 @@ pub struct Master {
 
 /// How the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum Shutdown {
     /// Workers finish their requests.
     Quit,
     /// Workers end at once; those that still live at that time are reminded.
@@ -229,7 +229,7 @@ impl Master {
         }
     }
 
-    fn assignment(&mut self, index: usize, tallies: Vec<usize>, channel: End) -> Role {
+    fn assignment(&mut self, index: usize, tallies: Vec<usize>, channel: ChannelEnd) -> Role {
         Role::Worker(Box::new(Assignment {
             cycle: self.cycle.clone(),
             logs: Arc::clone(&self.origin.logs),
@@ -249,7 +249,7 @@ impl Master {
         let mut fds = vec![PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
         fds.extend(speaking.map(|c| PollFd::from_borrowed_fd(c.channel.as_fd(), PollFlags::IN)));
         let reminder = match self.ending {
-            Some(Ending::Terminate { next, .. }) => Some(next),
+            Some(Shutdown::Terminate { next, .. }) => Some(next),
             _ => None,
         };
         let keys = weir_ssl::turn_ticket_keys().map(|left| Instant::now() + left);
@@ -268,11 +268,11 @@ impl Master {
         let mut asked = Vec::new();
         for child in self.children.iter_mut().filter(|child| !child.silent) {
             match child.channel.next_report() {
-                Heard::Said(Report::Ready) if !child.ready => {
+                Heard::Said(WorkerReport::Ready) if !child.ready => {
                     child.ready = true;
                     self.restarts.worked();
                 }
-                Heard::Said(Report::Asked(command)) if child.may_ask => {
+                Heard::Said(WorkerReport::Asked(command)) if child.may_ask => {
                     if !asked.contains(&command) {
                         asked.push(command);
                     }
@@ -316,31 +316,31 @@ impl Master {
             let Some(wish) = signals::wish(arrived.number) else { continue };
             signals::tell(arrived, self.action(wish), &self.cycle.log);
             match wish {
-                Wish::Reap => self.reap(),
-                Wish::Quit => self.quit(),
-                Wish::Terminate => self.terminate(),
-                Wish::Reopen => self.reopen(),
-                Wish::Reconfigure if self.ending.is_some() => {}
-                Wish::Reconfigure if self.kin.successor.is_some() => self.bring_back()?,
-                Wish::Reconfigure => self.reconfigure()?,
-                Wish::StopAccepting if self.is_daemon() => self.stop_accepting(),
-                Wish::ChangeBinary => self.change_binary(),
-                Wish::StopAccepting => {}
+                SignalRequest::Reap => self.reap(),
+                SignalRequest::Quit => self.quit(),
+                SignalRequest::Terminate => self.terminate(),
+                SignalRequest::Reopen => self.reopen(),
+                SignalRequest::Reconfigure if self.ending.is_some() => {}
+                SignalRequest::Reconfigure if self.kin.successor.is_some() => self.bring_back()?,
+                SignalRequest::Reconfigure => self.reconfigure()?,
+                SignalRequest::StopAccepting if self.is_daemon() => self.stop_accepting(),
+                SignalRequest::ChangeBinary => self.change_binary(),
+                SignalRequest::StopAccepting => {}
             }
         }
         ControlFlow::Continue(())
     }
 
-    fn action(&self, wish: Wish) -> &'static str {
+    fn action(&self, wish: SignalRequest) -> &'static str {
         match wish {
-            Wish::Quit => ", shutting down",
-            Wish::Terminate => ", exiting",
-            Wish::Reopen => ", reopening logs",
-            Wish::Reconfigure => ", reconfiguring",
-            Wish::StopAccepting if self.is_daemon() => ", stop accepting connections",
-            Wish::ChangeBinary if self.may_change_binary() => ", changing binary",
-            Wish::ChangeBinary => ", ignoring",
-            Wish::StopAccepting | Wish::Reap => "",
+            SignalRequest::Quit => ", shutting down",
+            SignalRequest::Terminate => ", exiting",
+            SignalRequest::Reopen => ", reopening logs",
+            SignalRequest::Reconfigure => ", reconfiguring",
+            SignalRequest::StopAccepting if self.is_daemon() => ", stop accepting connections",
+            SignalRequest::ChangeBinary if self.may_change_binary() => ", changing binary",
+            SignalRequest::ChangeBinary => ", ignoring",
+            SignalRequest::StopAccepting | SignalRequest::Reap => "",
         }
     }
 
@@ -410,7 +410,7 @@ impl Master {
         if self.ending.is_some() {
             return;
         }
-        self.ending = Some(Ending::Quit);
+        self.ending = Some(Shutdown::Quit);
         for child in &mut self.children {
             child.order(Order::Quit, &self.cycle.log);
         }
@@ -418,9 +418,9 @@ impl Master {
     }
 
     fn terminate(&mut self) {
-        if !matches!(self.ending, Some(Ending::Terminate { .. })) {
+        if !matches!(self.ending, Some(Shutdown::Terminate { .. })) {
             self.ending =
-                Some(Ending::Terminate { next: Instant::now() + PATIENCE, patience: PATIENCE });
+                Some(Shutdown::Terminate { next: Instant::now() + PATIENCE, patience: PATIENCE });
             for child in &mut self.children {
                 child.order(Order::Terminate, &self.cycle.log);
             }
@@ -430,12 +430,12 @@ impl Master {
     /// Reminds workers that were to end at once, and in the end kills them.
     fn remind(&mut self) {
         let now = Instant::now();
-        let Some(Ending::Terminate { next, patience }) = self.ending else { return };
+        let Some(Shutdown::Terminate { next, patience }) = self.ending else { return };
         if now < next {
             return;
         }
         let patience = patience * 2;
-        self.ending = Some(Ending::Terminate { next: now + patience, patience });
+        self.ending = Some(Shutdown::Terminate { next: now + patience, patience });
         let signal = if patience > IMPATIENCE { Signal::KILL } else { Signal::TERM };
         for child in &self.children {
             child.kill(signal, &self.cycle.log);

@@ -16,7 +16,7 @@ use crate::boot::redirect_stderr;
 use crate::channel::Order;
 use crate::cycle::Cycle;
 use crate::pidfile;
-use crate::sockets::{Failed, Purpose};
+use crate::sockets::{Purpose, SocketsFailed};
 use crate::trial;
 
 /// The workers of so many older configurations wait for their idle clients; those of still older ones close what is
@@ -29,11 +29,11 @@ impl Master {
         match self.next_cycle() {
             Ok(cycle) => self.adopt(cycle),
             // The reason is in the log, and the old configuration serves on.
-            Err(Failed) => ControlFlow::Continue(()),
+            Err(SocketsFailed) => ControlFlow::Continue(()),
         }
     }
 
-    fn next_cycle(&self) -> Result<Cycle, Failed> {
+    fn next_cycle(&self) -> Result<Cycle, SocketsFailed> {
         let log = &self.cycle.log;
         let plan = self.origin.read(log)?;
         let cycle = plan.open(&self.cycle.sockets, &self.cycle.zones, Purpose::Serve, log)?;
@@ -41,7 +41,7 @@ impl Master {
         if let (Some(path), true) = (&cycle.config.pid, cycle.config.pid != self.cycle.config.pid) {
             pidfile::write(path).map_err(|e| {
                 log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(&e));
-                Failed
+                SocketsFailed
             })?;
         }
         Ok(cycle)

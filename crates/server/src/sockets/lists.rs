@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_log::{Cause, Log, log};
 use weir_sys::steering::SocketArray;
 
-use super::{Socket, Sockets};
+use super::{ListenSockets, Sockets};
 
 impl Sockets {
     /// Has the kernel choose by what the loops carry. Without the privilege all is as with `reuseport`.
@@ -26,7 +26,7 @@ impl Sockets {
 }
 
 /// Those that are not in its list yet come into it.
-fn enlist(socket: &mut Socket) -> io::Result<()> {
+fn enlist(socket: &mut ListenSockets) -> io::Result<()> {
     let copies = socket.copies.iter().map(AsFd::as_fd);
     let (list, listed) = match &mut socket.list {
         Some(list) => list,

@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// A listening address with its open sockets.
 #[derive(Clone, Debug)]
-pub struct Socket {
+pub struct ListenSockets {
     /// What the configuration says about it.
     pub listen: Listen,
     /// One socket for all loops, or one for each loop, in their order.
@@ -53,12 +53,12 @@ pub struct Socket {
 /// Every listening address of a configuration, in the order of the site's list.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
-    list: Vec<Socket>,
+    list: Vec<ListenSockets>,
 }
 
 /// Sockets could not be opened; the log has the reason.
 #[derive(Debug)]
-pub struct Failed;
+pub struct SocketsFailed;
 
 /// Whether sockets are opened to serve, or to see whether they could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +69,15 @@ pub enum Purpose {
     Test,
 }
 
-impl Socket {
-    fn new(listen: Listen, copies: Vec<Arc<OwnedFd>>, wanted: usize) -> Socket {
-        Socket { listen, copies, first: (wanted > 1).then_some(0), steered: false, list: None }
+impl ListenSockets {
+    fn new(listen: Listen, copies: Vec<Arc<OwnedFd>>, wanted: usize) -> ListenSockets {
+        ListenSockets {
+            listen,
+            copies,
+            first: (wanted > 1).then_some(0),
+            steered: false,
+            list: None,
+        }
     }
 
     /// Whether every loop has a socket of its own here.
@@ -108,8 +114,8 @@ impl Sockets {
         old: &Sockets,
         purpose: Purpose,
         log: &Log,
-    ) -> Result<Sockets, Failed> {
-        let mut list: Vec<Socket> = Vec::with_capacity(listens.len());
+    ) -> Result<Sockets, SocketsFailed> {
+        let mut list: Vec<ListenSockets> = Vec::with_capacity(listens.len());
         for listen in listens {
             let before = old.find(listen);
             let mut kept = before.map(|socket| socket.copies.clone()).unwrap_or_default();
@@ -120,7 +126,10 @@ impl Sockets {
             kept.truncate(wanted);
             let in_list = before.and_then(|socket| socket.list.clone());
             let in_list = in_list.map(|(list, n)| (list, n.min(kept.len())));
-            list.push(Socket { list: in_list, ..Socket::new(listen.clone(), kept, wanted) });
+            list.push(ListenSockets {
+                list: in_list,
+                ..ListenSockets::new(listen.clone(), kept, wanted)
+            });
         }
         let mut sockets = Sockets { list };
         sockets.complete(&copies, purpose, log)?;
@@ -131,7 +140,7 @@ impl Sockets {
     }
 
     /// What is open where `listen` says.
-    fn find(&self, listen: &Listen) -> Option<&Socket> {
+    fn find(&self, listen: &Listen) -> Option<&ListenSockets> {
         self.list.iter().find(|socket| socket.listen.place() == listen.place())
     }
 
@@ -160,12 +169,12 @@ impl Sockets {
     fn add(&mut self, listen: Listen, fd: OwnedFd) {
         match self.list.iter_mut().find(|socket| socket.listen.place() == listen.place()) {
             Some(socket) => socket.copies.push(Arc::new(fd)),
-            None => self.list.push(Socket::new(listen, vec![Arc::new(fd)], 1)),
+            None => self.list.push(ListenSockets::new(listen, vec![Arc::new(fd)], 1)),
         }
     }
 
     /// Every socket, in the order of the site's list.
-    pub fn iter(&self) -> impl Iterator<Item = &Socket> {
+    pub fn iter(&self) -> impl Iterator<Item = &ListenSockets> {
         self.list.iter()
     }
 
@@ -226,7 +235,7 @@ impl Sockets {
         copies: &impl Fn(&Listen) -> usize,
         purpose: Purpose,
         log: &Log,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), SocketsFailed> {
         for round in 0..TRIES {
             let mut busy = false;
             for socket in &mut self.list {
@@ -259,7 +268,7 @@ impl Sockets {
             pause();
         }
         log!(log, Emerg, None, "still could not bind()");
-        Err(Failed)
+        Err(SocketsFailed)
     }
 
     /// Sets the options that may change; failures are logged and the socket serves without.

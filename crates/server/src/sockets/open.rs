@@ -14,7 +14,7 @@ use weir_values::Address;
 use weir_values::listen::Listen;
 
 use super::holder::held_by;
-use super::{Failed, Purpose};
+use super::{Purpose, SocketsFailed};
 
 /// One socket, the `number`th of its address, listening; nothing when the address is busy, which is told once and not
 /// `again`.
@@ -23,11 +23,11 @@ pub fn open(
     share: bool,
     (purpose, again): (Purpose, bool),
     log: &Log,
-) -> Result<Option<OwnedFd>, Failed> {
+) -> Result<Option<OwnedFd>, SocketsFailed> {
     let address = &listen.address;
     let fail = |what: fmt::Arguments<'_>, e: Errno| {
         log!(log, Emerg, None, "{what} failed {}", Cause(&e.into()));
-        Failed
+        SocketsFailed
     };
     let fd = socket(listen).map_err(|e| fail(format_args!("socket() {address}"), e))?;
     // With it a port of UDP could be bound any number of times, and the last one would have all datagrams.
@@ -61,7 +61,7 @@ pub fn open(
         && let Err(e) = guarded::check(path)
     {
         log!(log, Emerg, None, "bind() to {address} failed {}", Cause(&e));
-        return Err(Failed);
+        return Err(SocketsFailed);
     }
     if matches!(address, Address::Unix(_)) {
         guarded::mark_socket(&fd);

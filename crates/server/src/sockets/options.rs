@@ -13,7 +13,7 @@ use weir_sys::sockopt::{set_defer_accept, set_fast_open, steer, unsteer};
 use weir_values::Address;
 use weir_values::listen::Listen;
 
-use super::Socket;
+use super::ListenSockets;
 use super::open::backlog;
 
 /// Sets a socket's options; `before` is what they were, if the socket was open already.
@@ -86,7 +86,7 @@ fn keepalive(
 }
 
 /// Sends new connections to the first of an address' sockets only.
-pub fn steer_to(socket: &Socket, kept: usize, log: &Log) {
+pub fn steer_to(socket: &ListenSockets, kept: usize, log: &Log) {
     let Some(first) = socket.copies.first() else { return };
     if let Err(e) = steer(first.as_fd(), kept as u32) {
         let address = &socket.listen.address;
@@ -101,7 +101,7 @@ pub fn steer_to(socket: &Socket, kept: usize, log: &Log) {
 }
 
 /// The kernel goes by its own hash again.
-pub fn steer_no_more(socket: &Socket) {
+pub fn steer_no_more(socket: &ListenSockets) {
     if let Some(first) = socket.copies.first() {
         // An error says that they were not steered.
         let _ = unsteer(first.as_fd());

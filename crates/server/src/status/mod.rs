@@ -24,7 +24,7 @@ const UNEVEN: f64 = 0.5;
 const MATTERS: f64 = 0.5;
 
 /// What a loop needs to know to show all of them.
-pub struct Status {
+pub struct StatusInputs {
     /// All counters.
     pub registry: Registry,
     /// The loop that shows it.
@@ -32,7 +32,7 @@ pub struct Status {
     policy: &'static str,
     /// All loops wait for the same connections, so that one of them is next.
     has_next: bool,
-    listeners: Vec<Listener>,
+    listeners: Vec<ListenStatus>,
     zones: Zones,
     pools: Vec<String>,
     workers: usize,
@@ -47,26 +47,26 @@ pub fn pool_name(pool: &str, worker: usize) -> String {
 const ROWS: [&str; 3] = ["status_zone", "upstream", "upstream names"];
 
 /// An address that is listened on. Its sockets are the loops'; one that they leave is to be closed.
-struct Listener {
+struct ListenStatus {
     address: Address,
     sockets: Vec<Weak<OwnedFd>>,
     /// There is one for each loop, other processes' among them.
     each: bool,
 }
 
-impl Status {
+impl StatusInputs {
     /// For a loop of this cycle.
-    pub fn new(cycle: &Cycle, registry: Registry, of: Identity, generation: u64) -> Status {
+    pub fn new(cycle: &Cycle, registry: Registry, of: Identity, generation: u64) -> StatusInputs {
         let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         let owner = TallyOwner { worker: of.worker, index: of.index, pid: of.pid, tid, generation };
         let streams = cycle.sockets.iter().filter(|socket| !socket.listen.udp);
-        let listeners = streams.map(|socket| Listener {
+        let listeners = streams.map(|socket| ListenStatus {
             address: socket.listen.address.clone(),
             sockets: socket.copies.iter().map(Arc::downgrade).collect(),
             each: socket.is_each_loops_own(),
         });
         let named = cycle.config.pools.iter().map(|(name, _)| name);
-        Status {
+        StatusInputs {
             registry,
             owner,
             policy: cycle.config.events.balance.name(),
@@ -131,7 +131,7 @@ impl Status {
         let now = coarse_nanos();
         let newest = newest(loops);
         let is_new = |tally: &LoopTally| tally.owner.generation == newest;
-        let work = Work::of(loops);
+        let work = WorkSpread::of(loops);
         let values = vec![
             ("policy", MetricValue::Word(self.policy.to_owned())),
             ("imbalance", MetricValue::Ratio(work.imbalance)),
@@ -234,7 +234,7 @@ fn processor_time(pid: u32, tid: u32) -> Option<(u64, u64)> {
     Some((words.next()??, words.next()??))
 }
 
-impl Listener {
+impl ListenStatus {
     fn show(&self, page: &mut MetricsPage) {
         let unix = matches!(self.address, Address::Unix(_));
         let kind = if unix { "unix" } else { "tcp" };
@@ -277,7 +277,7 @@ fn newest(loops: &[LoopTally]) -> u64 {
 
 /// How the work of the last [`WINDOW`] seconds is spread over the loops of the newest configuration.
 #[derive(Debug)]
-pub struct Work {
+pub struct WorkSpread {
     /// How many loops there are.
     pub loops: usize,
     imbalance: f64,
@@ -289,15 +289,15 @@ pub struct Work {
     pub busiest: TallyOwner,
 }
 
-impl Work {
+impl WorkSpread {
     /// Of these loops.
-    pub fn of(loops: &[LoopTally]) -> Work {
+    pub fn of(loops: &[LoopTally]) -> WorkSpread {
         let (now, newest) = (coarse_nanos(), newest(loops));
         let new = loops.iter().filter(|tally| tally.owner.generation == newest);
         let shares: Vec<_> = new.map(|tally| (tally.busy_lately(now), tally.owner)).collect();
         let busy: Vec<f64> = shares.iter().map(|(share, _)| *share).collect();
         let most = shares.iter().max_by(|a, b| a.0.total_cmp(&b.0)).copied().unwrap_or_default();
-        Work {
+        WorkSpread {
             loops: busy.len(),
             imbalance: imbalance(&busy),
             mean: mean(&busy),

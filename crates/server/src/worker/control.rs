@@ -13,9 +13,9 @@ use weir_sys::signal::Descriptor;
 use weir_sys::title::Title;
 
 use super::turns;
-use crate::channel::{End, Heard, Order};
+use crate::channel::{ChannelEnd, Heard, Order};
 use crate::master::Assignment;
-use crate::signals::{self, Wish};
+use crate::signals::{self, SignalRequest};
 use weir_values::Retire;
 
 /// Loop 0's hold on all loops of the process.
@@ -31,7 +31,7 @@ pub struct Control {
     /// The name in ps.
     title: Cell<Option<Title>>,
     /// The line to the master; without one this process is its own master.
-    channel: Option<End>,
+    channel: Option<ChannelEnd>,
 }
 
 /// When threads for files take no job, they are asked again after this time.
@@ -71,7 +71,7 @@ impl Control {
         }
     }
 
-    fn listen_to(self: &Rc<Self>, channel: End) -> io::Result<()> {
+    fn listen_to(self: &Rc<Self>, channel: ChannelEnd) -> io::Result<()> {
         let control = Rc::clone(self);
         let watch = Rc::new(Cell::new(None));
         let own = Rc::clone(&watch);
@@ -90,15 +90,19 @@ impl Control {
         while let Ok(Some(arrived)) = arrivals.take() {
             let alone = self.channel.is_none();
             let (order, action) = match signals::wish(arrived.number) {
-                Some(Wish::Quit) => (Some(Order::Quit), ", shutting down"),
-                Some(Wish::StopAccepting) if self.daemon => (Some(Order::Quit), ", shutting down"),
-                Some(Wish::Terminate) => (Some(Order::Terminate), ", exiting"),
-                Some(Wish::Reopen) => (Some(Order::Reopen), ", reopening logs"),
-                Some(Wish::Reconfigure) if alone => {
+                Some(SignalRequest::Quit) => (Some(Order::Quit), ", shutting down"),
+                Some(SignalRequest::StopAccepting) if self.daemon => {
+                    (Some(Order::Quit), ", shutting down")
+                }
+                Some(SignalRequest::Terminate) => (Some(Order::Terminate), ", exiting"),
+                Some(SignalRequest::Reopen) => (Some(Order::Reopen), ", reopening logs"),
+                Some(SignalRequest::Reconfigure) if alone => {
                     (None, ", ignoring: a server without master process cannot reload")
                 }
-                Some(Wish::Reconfigure | Wish::ChangeBinary) => (None, ", ignoring"),
-                Some(Wish::StopAccepting | Wish::Reap) | None => (None, ""),
+                Some(SignalRequest::Reconfigure | SignalRequest::ChangeBinary) => {
+                    (None, ", ignoring")
+                }
+                Some(SignalRequest::StopAccepting | SignalRequest::Reap) | None => (None, ""),
             };
             signals::tell(arrived, action, &self.log);
             if let Some(order) = order {
@@ -109,7 +113,7 @@ impl Control {
 
     /// Reads what the master says; the break means that it is gone. Then the worker serves on,
     /// as nginx's does, and can be ended by signals.
-    fn take_orders(self: &Rc<Self>, channel: &End) -> ControlFlow<()> {
+    fn take_orders(self: &Rc<Self>, channel: &ChannelEnd) -> ControlFlow<()> {
         loop {
             match channel.next_order() {
                 Heard::Said(order) => self.obey(order),

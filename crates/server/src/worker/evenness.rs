@@ -10,7 +10,7 @@ use weir_engine::coarse_nanos;
 use weir_log::{Log, log};
 use weir_metrics::{Registry, TallyOwner, WINDOW};
 
-use crate::status::Work;
+use crate::status::WorkSpread;
 
 /// A loop asks no more often than this whether a look is due.
 const ASKS: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ impl Evenness {
 
     fn ask(&mut self) {
         let mut seen = None;
-        let uneven = || seen.insert(Work::of(&self.registry.loops())).is_uneven();
+        let uneven = || seen.insert(WorkSpread::of(&self.registry.loops())).is_uneven();
         let changed = self.registry.judge(coarse_nanos() / PERIOD, uneven);
         match (changed, seen) {
             (Some(true), Some(work)) => tell(&self.log, &work),
@@ -60,8 +60,8 @@ impl Evenness {
     }
 }
 
-fn tell(log: &Log, work: &Work) {
-    let Work { loops, busiest: TallyOwner { worker, index, .. }, .. } = *work;
+fn tell(log: &Log, work: &WorkSpread) {
+    let WorkSpread { loops, busiest: TallyOwner { worker, index, .. }, .. } = *work;
     let percent = |share: f64| (share * 100.0).round();
     let (most, mean) = (percent(work.most), percent(work.mean));
     log!(

@@ -16,14 +16,14 @@ use crate::config::Config;
 
 /// The worker cannot become what it must be; the log has the reason.
 #[derive(Debug)]
-pub struct Failed;
+pub struct IdentityFailed;
 
 /// Takes the identity that the configuration gives to workers.
-pub fn take(config: &Config, log: &Log) -> Result<(), Failed> {
+pub fn take(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
     let environment = variables(&config.environment, |name| std::env::var_os(name));
     if let Err(e) = environment::replace(&environment) {
         log!(log, Alert, None, "the environment could not be set {}", Cause(&e));
-        return Err(Failed);
+        return Err(IdentityFailed);
     }
     limits(config, log);
     become_user(config, log)?;
@@ -37,7 +37,7 @@ pub fn take(config: &Config, log: &Log) -> Result<(), Failed> {
         && let Err(e) = std::env::set_current_dir(directory)
     {
         log!(log, Alert, None, "chdir(\"{}\") failed {}", directory.display(), Cause(&e));
-        return Err(Failed);
+        return Err(IdentityFailed);
     }
     Ok(())
 }
@@ -68,13 +68,13 @@ fn tell(log: &Log, what: &str, does: impl FnOnce() -> io::Result<()>) {
 }
 
 /// Gives up root: group first, since a plain user may not change it any more.
-fn become_user(config: &Config, log: &Log) -> Result<(), Failed> {
+fn become_user(config: &Config, log: &Log) -> Result<(), IdentityFailed> {
     let Some(user) = config.user.as_ref().filter(|_| rustix::process::geteuid().is_root()) else {
         return Ok(());
     };
     let fatal = |what: String, e: io::Error| {
         log!(log, Emerg, None, "{what} failed {}", Cause(&e));
-        Failed
+        IdentityFailed
     };
     // After setuid() the process may not change it any more.
     if user.uid != 0 {

@@ -25,18 +25,18 @@ use weir_metrics::{Metric, Tally};
 use self::control::Control;
 use self::evenness::Evenness;
 use self::turns::Turns;
-use crate::channel::{End, Report};
+use crate::channel::{ChannelEnd, WorkerReport};
 use crate::config::{Config, FileThreads};
 use crate::cycle::Cycle;
-use crate::listen::{Listening, Place};
+use crate::listen::{Listening, LoopPosition};
 use crate::master::{Assignment, FATAL};
 use crate::service::{Served, Service};
 use crate::sockets::Sockets;
-use crate::status::{self, Status};
+use crate::status::{self, StatusInputs};
 use weir_values::{Command, Identity};
 
 /// What every loop of this process is made from.
-struct Shared {
+struct LoopParts {
     assignment: Assignment,
     served: Served,
     /// Loops besides loop 0 that have not ended.
@@ -72,7 +72,7 @@ pub fn serve(mut assignment: Assignment) -> i32 {
     // Only the loops are to hold the sockets, so that those they leave are closed.
     let cycle = Arc::new(assignment.cycle.clone());
     assignment.cycle.sockets = Sockets::default();
-    match Shared::new(assignment).run(cycle) {
+    match LoopParts::new(assignment).run(cycle) {
         Ok(()) => {
             log!(log, Notice, None, "exit");
             0
@@ -99,8 +99,8 @@ enum Stopped {
     Broken(io::Error),
 }
 
-impl Shared {
-    fn new(assignment: Assignment) -> Arc<Shared> {
+impl LoopParts {
+    fn new(assignment: Assignment) -> Arc<LoopParts> {
         // The process serves one configuration for its whole life.
         let served = assignment.cycle.sites.leak();
         let others = AtomicUsize::new(assignment.cycle.config.threads - 1);
@@ -130,7 +130,7 @@ impl Shared {
             }
         }
         let steal_group = steal_group(config, &assignment.cycle.log);
-        Arc::new(Shared { served, others, files, pools, steal_group, assignment })
+        Arc::new(LoopParts { served, others, files, pools, steal_group, assignment })
     }
 
     fn config(&self) -> &Config {
@@ -147,7 +147,7 @@ impl Shared {
         let (threads, mut turns) =
             self.start_all(&first.handle(), cycle).map_err(Stopped::Unmade)?;
         if let Some(channel) = &self.assignment.channel
-            && let Err(e) = channel.report(Report::Ready)
+            && let Err(e) = channel.report(WorkerReport::Ready)
         {
             log!(self.log(), Alert, None, "sendmsg() to the master failed {}", Cause(&e));
         }
@@ -247,9 +247,13 @@ impl Shared {
     }
 
     /// Where a loop stands among all loops of the server.
-    fn place(&self, index: usize) -> Place {
+    fn place(&self, index: usize) -> LoopPosition {
         let threads = self.config().threads;
-        Place { worker: self.assignment.index, index, row: self.assignment.index * threads + index }
+        LoopPosition {
+            worker: self.assignment.index,
+            index,
+            row: self.assignment.index * threads + index,
+        }
     }
 
     /// What the loop of this thread does in its turns.
@@ -274,7 +278,7 @@ impl Shared {
             }
         });
         let generation = self.assignment.generation;
-        let status = Status::new(cycle, registry, identity, generation);
+        let status = StatusInputs::new(cycle, registry, identity, generation);
         service.shows(status);
         let channel = self.assignment.channel.clone();
         service.passes_on(move |command| pass_on(channel.as_ref(), command));
@@ -295,9 +299,9 @@ impl Shared {
 }
 
 /// Tells the master; a process without one does it itself.
-fn pass_on(channel: Option<&End>, command: Command) -> io::Result<()> {
+fn pass_on(channel: Option<&ChannelEnd>, command: Command) -> io::Result<()> {
     match (channel, command) {
-        (Some(channel), command) => channel.report(Report::Asked(command)),
+        (Some(channel), command) => channel.report(WorkerReport::Asked(command)),
         (None, Command::Reopen) => Ok(kill_process(getpid(), Signal::USR1)?),
         (None, Command::Level(level)) => {
             weir_log::set_level(level);

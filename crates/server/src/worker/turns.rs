@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Driver, Handle, ListenerKey, StealCounts, Turn};
 
-use super::Shared;
+use super::LoopParts;
 use super::evenness::Evenness;
 use crate::listen::Listening;
 use crate::service::Service;
@@ -54,7 +54,7 @@ pub struct Turns {
     serving: Option<Serving>,
     told: Option<Retire>,
     /// Of loop 0: it ends after all others, since it takes signals for them.
-    others: Option<Arc<Shared>>,
+    others: Option<Arc<LoopParts>>,
 }
 
 /// What a loop serves.
@@ -91,14 +91,14 @@ impl Turns {
         listening: Listening,
         service: Rc<Service>,
         evenness: Option<Evenness>,
-        others: Option<Arc<Shared>>,
+        others: Option<Arc<LoopParts>>,
     ) -> Turns {
         let serving = Serving { listening, service, steals: StealCounts::default(), evenness };
         Turns { serving: Some(serving), told: None, others }
     }
 
     /// A loop of a configuration that serves nothing.
-    pub fn idle(others: Option<Arc<Shared>>) -> Turns {
+    pub fn idle(others: Option<Arc<LoopParts>>) -> Turns {
         Turns { serving: None, told: None, others }
     }
 

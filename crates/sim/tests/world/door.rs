@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_balance::model::Socket;
+use weir_balance::model::ModelSocket;
 
 use crate::looping::{Looping, Loops, State};
 
@@ -18,7 +18,7 @@ pub struct Doors {
 
 #[derive(Default)]
 struct Door {
-    socket: Socket,
+    socket: ModelSocket,
     /// Connections so far.
     came: usize,
     /// The connection that waits longest, and for how long each loop has slept beside it, in nanoseconds.

@@ -9,7 +9,7 @@ use weir_proto::base64::{self, Alphabet};
 use weir_proto::uri::{Escape, escape};
 use weir_resolver::Resolvers;
 use weir_tls::Wire;
-use weir_upstream::Endpoint;
+use weir_upstream::PeerAddress;
 use weir_upstream::reply::{BadReply, Reply, Unread};
 
 use super::LookUp;
@@ -103,7 +103,7 @@ impl Errand<'_> {
         head
     }
 
-    async fn addresses(&self, handle: &Handle) -> Option<Vec<Endpoint>> {
+    async fn addresses(&self, handle: &Handle) -> Option<Vec<PeerAddress>> {
         let Responder { host, addresses, .. } = self.responder;
         if self.responder.is_address() {
             return Some(addresses.clone());
@@ -127,7 +127,7 @@ impl Errand<'_> {
     async fn ask(
         &self,
         handle: &Handle,
-        address: &Endpoint,
+        address: &PeerAddress,
         head: &[u8],
     ) -> Result<Vec<u8>, FetchError> {
         let options = ConnectOptions { deadline: Some(self.until), ..ConnectOptions::default() };
@@ -143,7 +143,7 @@ impl Errand<'_> {
     }
 
     /// Writes to the log what stands between the client, or the certificate, and an answer.
-    pub fn say(&self, level: Level, text: std::fmt::Arguments<'_>, peer: Option<&Endpoint>) {
+    pub fn say(&self, level: Level, text: std::fmt::Arguments<'_>, peer: Option<&PeerAddress>) {
         let doing = "while requesting certificate status, responder:";
         let host = &self.responder.host;
         let peer = peer.map(|peer| format!(", peer: {peer}")).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weir_upstream::Endpoint;
+use weir_upstream::PeerAddress;
 use weir_upstream::config::{Host, Url};
 
 /// The port of HTTP.
@@ -16,7 +16,7 @@ pub struct Responder {
     /// Its port.
     pub port: u16,
     /// Its addresses, as far as they are known from the start.
-    pub addresses: Vec<Endpoint>,
+    pub addresses: Vec<PeerAddress>,
     /// Where it takes questions; ends with a slash.
     pub path: Vec<u8>,
 }
@@ -55,7 +55,7 @@ impl Responder {
     }
 
     /// The responder at one of its addresses.
-    pub fn at(&self, ip: IpAddr) -> Endpoint {
+    pub fn at(&self, ip: IpAddr) -> PeerAddress {
         Host::Ip(ip).endpoint(self.port)
     }
 }

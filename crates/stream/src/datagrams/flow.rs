@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Answering, Datagram, Handle, SocketAddrAny};
 use weir_upstream::Rate;
-use weir_upstream::tunnel::Passed;
+use weir_upstream::tunnel::PassedBytes;
 use weir_values::Address;
 
 use super::Leaving;
@@ -55,7 +55,7 @@ pub struct Flow {
     /// Whose settings count.
     pub server: &'static Server,
     /// What has gone through after the first datagram.
-    pub passed: Rc<Passed>,
+    pub passed: Rc<PassedBytes>,
     /// Datagrams from the client.
     pub requests: Cell<u64>,
     /// Datagrams from the server.

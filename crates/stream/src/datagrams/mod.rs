@@ -34,7 +34,7 @@ use weir_values::Address;
 use self::flow::{Delivered, Ends};
 pub use self::flow::{Flow, Over};
 pub use self::pass::converse;
-use self::table::{Begun, Table};
+use self::table::{FlowStart, FlowTable};
 use crate::event_loop::LoopState;
 use crate::serve;
 
@@ -47,7 +47,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Who a session is with: which socket, which of its addresses, which client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct FlowKey {
     listen: usize,
     asked: Option<IpAddr>,
     peer: Address,
@@ -55,7 +55,7 @@ pub struct Key {
 
 /// What a loop knows of its sessions.
 pub struct Sessions {
-    table: RefCell<Table<Key, Rc<Flow>>>,
+    table: RefCell<FlowTable<FlowKey, Rc<Flow>>>,
     doors: RefCell<Vec<Rc<Door>>>,
     /// Where datagrams are received, one after the other.
     scratch: RefCell<Vec<u8>>,
@@ -97,7 +97,7 @@ pub enum Leaving {
 impl Default for Sessions {
     fn default() -> Sessions {
         Sessions {
-            table: RefCell::new(Table::new(1)),
+            table: RefCell::new(FlowTable::new(1)),
             doors: RefCell::default(),
             scratch: RefCell::default(),
             said_full: Cell::new(None),
@@ -111,7 +111,7 @@ impl LoopState {
     pub fn receives(self: &Rc<Self>, fd: Arc<OwnedFd>, listen: usize, most: usize) {
         let sessions = &self.datagrams;
         if sessions.doors.borrow().is_empty() {
-            sessions.table.replace(Table::new(most));
+            sessions.table.replace(FlowTable::new(most));
         }
         let socket = match self.handle.datagram_shared(fd.clone()) {
             Ok(socket) => Rc::new(socket),
@@ -201,7 +201,7 @@ impl LoopState {
     fn came(self: &Rc<Self>, door: &Door, received: Received, bytes: &[u8]) {
         let peer = Address::from_any(received.from.clone());
         let nameless = matches!(&peer, Address::Unix(path) if path.as_os_str().is_empty());
-        let key = Key { listen: door.listen, asked: received.to, peer };
+        let key = FlowKey { listen: door.listen, asked: received.to, peer };
         let table = &self.datagrams.table;
         let known = match nameless {
             true => None,
@@ -217,7 +217,7 @@ impl LoopState {
     }
 
     /// The first datagram of a session.
-    fn begin(self: &Rc<Self>, door: &Door, key: Key, received: Received, bytes: &[u8]) {
+    fn begin(self: &Rc<Self>, door: &Door, key: FlowKey, received: Received, bytes: &[u8]) {
         let (listen, peer) = (door.listen, key.peer.clone());
         self.metrics.add(Metric::Accepted, 1);
         let site = self.site;
@@ -241,7 +241,7 @@ impl LoopState {
             .table
             .borrow_mut()
             .begin(key, |id| made.insert(Rc::new(Flow::new(id, ends, first, server))).clone());
-        if let Begun::Instead(gone) = begun {
+        if let FlowStart::Instead(gone) = begun {
             gone.end(Over::Evicted);
             self.say_full(true);
         }

@@ -14,12 +14,12 @@ use weir_values::Subject;
 use super::flow::{Expected, Flow, Over};
 use super::{FlowGuard, LONGEST};
 use crate::config::Proxy;
-use crate::proxy::{Held, Passed, connected, head, note_end, rate};
+use crate::proxy::{HeldPeer, ProxyEnd, connected, head, note_end, rate};
 use crate::serve::{BAD_GATEWAY, OK};
 use crate::session::Session;
 
 /// What a session waits for.
-enum Event {
+enum FlowEvent {
     Over(Over),
     Readable(io::Result<()>),
     /// It may be complete.
@@ -30,10 +30,10 @@ enum Event {
 pub async fn converse(
     s: &mut Session,
     proxy: &'static Proxy,
-    held: &Held<'_>,
+    held: &HeldPeer<'_>,
     place: &FlowGuard,
     server: Datagram,
-) -> Passed {
+) -> ProxyEnd {
     let server = Rc::new(server);
     connected(s, held, || server.local_addr());
     let first = head(s, proxy.proxy_protocol);
@@ -52,10 +52,10 @@ pub async fn converse(
 async fn exchange(
     s: &mut Session,
     proxy: &'static Proxy,
-    held: &Held<'_>,
+    held: &HeldPeer<'_>,
     place: &FlowGuard,
     server: &Rc<Datagram>,
-) -> Passed {
+) -> ProxyEnd {
     let (handle, flow) = (s.event_loop.handle.clone(), &*place.flow);
     let (up, down) = (rate(s, &proxy.upload_rate), rate(s, &proxy.download_rate));
     flow.connect(&handle, server.clone(), up);
@@ -65,22 +65,22 @@ async fn exchange(
         let (requests, answers) = (flow.requests.get(), flow.answers.get());
         if expected.is_done(requests, answers) {
             say(s, flow, "udp done");
-            return Passed { status: OK, failed };
+            return ProxyEnd { status: OK, failed };
         }
         match wait(flow, server).await {
-            Event::Full => {}
-            Event::Over(Over::Broken) => return broken(s, &flow.why_broken()),
-            Event::Over(Over::Evicted) => {
+            FlowEvent::Full => {}
+            FlowEvent::Over(Over::Broken) => return broken(s, &flow.why_broken()),
+            FlowEvent::Over(Over::Evicted) => {
                 say(s, flow, "udp session makes room for another");
-                return Passed { status: OK, failed };
+                return ProxyEnd { status: OK, failed };
             }
-            Event::Over(Over::Shutdown) => return disconnected(s, failed),
+            FlowEvent::Over(Over::Shutdown) => return disconnected(s, failed),
             // The server had less time than `proxy_timeout`: it is not late.
-            Event::Readable(Err(_)) if flow.has_left(handle.now()) => {
+            FlowEvent::Readable(Err(_)) if flow.has_left(handle.now()) => {
                 return disconnected(s, failed);
             }
-            Event::Readable(Err(_)) => return late(s, flow, expected, failed),
-            Event::Readable(Ok(())) => match down {
+            FlowEvent::Readable(Err(_)) => return late(s, flow, expected, failed),
+            FlowEvent::Readable(Ok(())) => match down {
                 None => failed |= hear(s, held, flow, server, expected),
                 Some(down) => {
                     let before = flow.passed.down.get();
@@ -92,23 +92,33 @@ async fn exchange(
     }
 }
 
-async fn wait(flow: &Flow, server: &Datagram) -> Event {
+async fn wait(flow: &Flow, server: &Datagram) -> FlowEvent {
     let mut waits = false;
     poll_fn(|cx| {
         if let Poll::Ready(over) = flow.poll_over(cx) {
-            return Poll::Ready(Event::Over(over));
+            return Poll::Ready(FlowEvent::Over(over));
         }
         if let Poll::Ready(readable) = server.poll_readable(cx) {
-            return Poll::Ready(Event::Readable(readable));
+            return Poll::Ready(FlowEvent::Readable(readable));
         }
         // Woken, and there is nothing: the client's last datagram may have made it complete.
-        if std::mem::replace(&mut waits, true) { Poll::Ready(Event::Full) } else { Poll::Pending }
+        if std::mem::replace(&mut waits, true) {
+            Poll::Ready(FlowEvent::Full)
+        } else {
+            Poll::Pending
+        }
     })
     .await
 }
 
 /// Passes on what the server has sent; true if that says that nobody is there.
-fn hear(s: &Session, held: &Held<'_>, flow: &Flow, server: &Datagram, expected: Expected) -> bool {
+fn hear(
+    s: &Session,
+    held: &HeldPeer<'_>,
+    flow: &Flow,
+    server: &Datagram,
+    expected: Expected,
+) -> bool {
     let mut failed = false;
     while let Some(refused) = hear_one(s, held, flow, server) {
         failed |= refused;
@@ -120,7 +130,7 @@ fn hear(s: &Session, held: &Held<'_>, flow: &Flow, server: &Datagram, expected: 
 }
 
 /// The same for one datagram, if there is one.
-fn hear_one(s: &Session, held: &Held<'_>, flow: &Flow, server: &Datagram) -> Option<bool> {
+fn hear_one(s: &Session, held: &HeldPeer<'_>, flow: &Flow, server: &Datagram) -> Option<bool> {
     let now = s.event_loop.handle.now();
     let mut scratch = s.event_loop.datagrams.scratch.borrow_mut();
     scratch.clear();
@@ -158,28 +168,28 @@ async fn pause(s: &Session, flow: &Flow, rate: Rate, before: u64) {
 }
 
 /// The worker ends.
-fn disconnected(s: &Session, failed: bool) -> Passed {
+fn disconnected(s: &Session, failed: bool) -> ProxyEnd {
     s.log_bare(Level::Info, format_args!("disconnected on shutdown"));
-    Passed { status: OK, failed }
+    ProxyEnd { status: OK, failed }
 }
 
 /// Nobody has sent anything for long.
-fn late(s: &Session, flow: &Flow, expected: Expected, failed: bool) -> Passed {
+fn late(s: &Session, flow: &Flow, expected: Expected, failed: bool) -> ProxyEnd {
     if expected.answered(flow.requests.get(), flow.answers.get()) {
         say(s, flow, "udp timed out");
-        return Passed { status: OK, failed };
+        return ProxyEnd { status: OK, failed };
     }
     let cause = fault::late();
     let text = "while proxying connection";
     s.log(Level::Error, format_args!("upstream timed out {} {text}", Cause(&cause)));
-    Passed { status: BAD_GATEWAY, failed: true }
+    ProxyEnd { status: BAD_GATEWAY, failed: true }
 }
 
 /// What is sent to the server does not go out.
-fn broken(s: &Session, error: &io::Error) -> Passed {
+fn broken(s: &Session, error: &io::Error) -> ProxyEnd {
     let doing = "while proxying and sending to upstream";
     s.log(Level::Error, format_args!("sendmsg() failed {} {doing}", Cause(error)));
-    Passed { status: OK, failed: fault::blame(error).counts() }
+    ProxyEnd { status: OK, failed: fault::blame(error).counts() }
 }
 
 fn say(s: &Session, flow: &Flow, what: &str) {

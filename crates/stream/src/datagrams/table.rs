@@ -19,7 +19,7 @@ pub struct Id {
 }
 
 #[derive(Debug)]
-struct Slot<K, V> {
+struct FlowSlot<K, V> {
     generation: u32,
     /// Whose datagrams are its, as long as they are.
     key: Option<K>,
@@ -33,9 +33,9 @@ struct Slot<K, V> {
 
 /// All sessions.
 #[derive(Debug)]
-pub struct Table<K, V> {
+pub struct FlowTable<K, V> {
     most: usize,
-    slots: Vec<Slot<K, V>>,
+    slots: Vec<FlowSlot<K, V>>,
     free: u32,
     by_client: HashMap<K, u32>,
     oldest: u32,
@@ -45,7 +45,7 @@ pub struct Table<K, V> {
 
 /// What became of a session that was to begin.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Begun<V> {
+pub enum FlowStart<V> {
     /// It has.
     Yes,
     /// It has, and this one had to make room.
@@ -54,12 +54,12 @@ pub enum Begun<V> {
     No,
 }
 
-impl<K: Clone + Eq + Hash, V> Table<K, V> {
+impl<K: Clone + Eq + Hash, V> FlowTable<K, V> {
     /// For at most so many sessions.
-    pub fn new(most: usize) -> Table<K, V> {
+    pub fn new(most: usize) -> FlowTable<K, V> {
         let (slots, by_client) = (Vec::new(), HashMap::new());
         let most = most.clamp(1, NONE as usize - 1);
-        Table { most, slots, free: NONE, by_client, oldest: NONE, newest: NONE, len: 0 }
+        FlowTable { most, slots, free: NONE, by_client, oldest: NONE, newest: NONE, len: 0 }
     }
 
     /// How many there are.
@@ -79,14 +79,14 @@ impl<K: Clone + Eq + Hash, V> Table<K, V> {
     }
 
     /// A session begins; the client's datagrams are its from now on.
-    pub fn begin(&mut self, key: K, make: impl FnOnce(Id) -> V) -> Begun<V> {
+    pub fn begin(&mut self, key: K, make: impl FnOnce(Id) -> V) -> FlowStart<V> {
         let gone = match self.len < self.most {
             true => None,
-            false if self.oldest == NONE => return Begun::No,
+            false if self.oldest == NONE => return FlowStart::No,
             false => self.take(self.oldest),
         };
         self.place(key, make);
-        gone.map_or(Begun::Yes, Begun::Instead)
+        gone.map_or(FlowStart::Yes, FlowStart::Instead)
     }
 
     /// Its client came back after an answer: it stays until it ends by itself.
@@ -112,7 +112,7 @@ impl<K: Clone + Eq + Hash, V> Table<K, V> {
         }
     }
 
-    fn slot(&mut self, slot: u32) -> Option<&mut Slot<K, V>> {
+    fn slot(&mut self, slot: u32) -> Option<&mut FlowSlot<K, V>> {
         self.slots.get_mut(slot as usize)
     }
 
@@ -124,7 +124,7 @@ impl<K: Clone + Eq + Hash, V> Table<K, V> {
     fn place(&mut self, key: K, make: impl FnOnce(Id) -> V) {
         let at = match self.free {
             NONE => {
-                self.slots.push(Slot {
+                self.slots.push(FlowSlot {
                     generation: 0,
                     key: None,
                     value: None,
@@ -230,7 +230,7 @@ mod tests {
         /// The table is a list of sessions in the order in which they began.
         #[test]
         fn it_is_a_list(acts in prop::collection::vec(act(), 0..120), most in 1usize..6) {
-            let mut table = Table::new(most);
+            let mut table = FlowTable::new(most);
             let mut list: Vec<Plain> = Vec::new();
             let mut ids = Vec::new();
             for act in acts {
@@ -244,12 +244,12 @@ mod tests {
                             number
                         };
                         match table.begin(key, make) {
-                            Begun::No => {
+                            FlowStart::No => {
                                 prop_assert_eq!(goes, Some(None));
                                 continue;
                             }
-                            Begun::Yes => prop_assert_eq!(goes, None),
-                            Begun::Instead(gone) => {
+                            FlowStart::Yes => prop_assert_eq!(goes, None),
+                            FlowStart::Instead(gone) => {
                                 let at = goes.flatten().unwrap();
                                 prop_assert_eq!(list.remove(at).number, gone);
                             }

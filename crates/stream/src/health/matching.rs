@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_conf::{Directive, Error};
 use weir_values::Regex;
 
-use crate::config::Scope;
+use crate::config::StreamScope;
 
 /// The rules of one block.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ enum Expect {
 }
 
 impl Match {
-    fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Match, Error> {
+    fn read(s: &mut StreamScope<'_, '_>, d: &Directive) -> Result<Match, Error> {
         let name = d.arg(0).map(|word| word.lossy().into_owned()).unwrap_or_default();
         let (mut send, mut expect) = (None, None);
         for line in d.block() {
@@ -63,9 +63,9 @@ impl Match {
 }
 
 impl Expect {
-    fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Expect, Error> {
+    fn read(s: &mut StreamScope<'_, '_>, d: &Directive) -> Result<Expect, Error> {
         let pattern = |caseless| {
-            move |s: &mut Scope<'_, '_>, word: &weir_conf::Word| {
+            move |s: &mut StreamScope<'_, '_>, word: &weir_conf::Word| {
                 s.setup.reading().regex(d, word, &word.bytes, caseless).map(Expect::Pattern)
             }
         };
@@ -98,7 +98,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
 }
 
 /// `match NAME { }`
-pub fn rules(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+pub fn rules(s: &mut StreamScope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let rules = Match::read(s, d)?;
     if s.setup.matches.iter().any(|known| known.name == rules.name) {
         return Err(d.error(format!("duplicate match \"{}\"", rules.name)));

@@ -11,7 +11,7 @@ use weir_ssl::client::Settings;
 use weir_upstream::config::GroupId;
 use weir_upstream::health::{self, Watcher};
 
-use crate::config::{Content, Groups, Proxy, Scope};
+use crate::config::{Groups, Proxy, SessionContent, StreamScope};
 use crate::event_loop::LoopState;
 
 mod matching;
@@ -21,7 +21,7 @@ pub use matching::{Match, rules};
 
 /// One `health_check`.
 #[derive(Debug)]
-pub struct Check {
+pub struct StreamCheck {
     line: health::HealthCheckOptions,
     group: GroupId,
     rules: Option<Arc<Match>>,
@@ -56,9 +56,9 @@ impl HealthCheckDirective {
     }
 
     /// The check, when all of its server is known.
-    pub fn finish(self, s: &Scope<'_, '_>) -> Result<Check, Error> {
+    pub fn finish(self, s: &StreamScope<'_, '_>) -> Result<StreamCheck, Error> {
         let HealthCheckDirective { line, udp } = self;
-        let Content::Group(group) = s.conf.content else {
+        let SessionContent::Group(group) = s.conf.content else {
             let text = "\"health_check\" requires \"proxy_pass\" to an upstream in its server";
             return Err(line.at.error(text));
         };
@@ -69,12 +69,12 @@ impl HealthCheckDirective {
         }
         let tls = s.conf.tls.to_servers.then(|| s.conf.tls.client.clone());
         let (timeout, proxy) = (s.conf.health_timeout, s.conf.proxy.clone());
-        Ok(Check { line, group, rules, udp, timeout, proxy, tls })
+        Ok(StreamCheck { line, group, rules, udp, timeout, proxy, tls })
     }
 }
 
 /// All groups are known: what is checked must be shared.
-pub fn finish(checks: &[Check], groups: &Groups) -> Result<(), Error> {
+pub fn finish(checks: &[StreamCheck], groups: &Groups) -> Result<(), Error> {
     for check in checks {
         if let Some(upstream) = groups.get(check.group) {
             check.line.guard(&upstream.group)?;

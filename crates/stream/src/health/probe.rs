@@ -8,9 +8,9 @@ use weir_engine::{Chain, ConnectOptions, Handle, Patience, Stream};
 use weir_proto::proxy_protocol::{self, Extras};
 use weir_tls::{Secured, Wire};
 use weir_upstream::Peer;
-use weir_upstream::health::{self, Failed};
+use weir_upstream::health::{self, CheckFailure};
 
-use super::{Check, Match};
+use super::{Match, StreamCheck};
 
 const CONNECTING: &str = "connecting to upstream";
 const SENDING: &str = "sending to upstream";
@@ -22,7 +22,7 @@ const PIECE: usize = 4096;
 /// The longest datagram.
 const LONGEST: usize = 65_535;
 
-impl health::Check for Check {
+impl health::CheckSettings for StreamCheck {
     /// Connections are not kept: what is checked is that there is one.
     type Connection = ();
 
@@ -35,7 +35,7 @@ impl health::Check for Check {
         handle: &Handle,
         peer: &Arc<Peer>,
         _: Option<()>,
-    ) -> Result<Option<()>, Failed> {
+    ) -> Result<Option<()>, CheckFailure> {
         match (&self.rules, self.udp) {
             (Some(rules), true) => self.datagram(handle, peer, rules).await?,
             _ => self.connection(handle, peer).await?,
@@ -44,7 +44,7 @@ impl health::Check for Check {
     }
 }
 
-impl Check {
+impl StreamCheck {
     fn options(&self, handle: &Handle) -> ConnectOptions {
         let from = self.proxy.bind.as_ref().and_then(|bind| bind.constant());
         self.proxy.options(from, handle.now() + self.proxy.connect_timeout)
@@ -59,17 +59,17 @@ impl Check {
         head
     }
 
-    async fn connection(&self, handle: &Handle, peer: &Peer) -> Result<(), Failed> {
+    async fn connection(&self, handle: &Handle, peer: &Peer) -> Result<(), CheckFailure> {
         let (endpoint, options) = (self.line.endpoint(peer), self.options(handle));
         let connected = async { handle.connect(&endpoint.to_any()?, &options).await };
-        let stream = connected.await.map_err(|e| Failed::io(CONNECTING, "connect()", &e))?;
+        let stream = connected.await.map_err(|e| CheckFailure::io(CONNECTING, "connect()", &e))?;
         let until = handle.now() + self.timeout;
         let head = self.introduction();
         if !head.is_empty() {
             let mut chain = Chain::new();
             chain.push(head);
             let sent = stream.send(&mut chain, Patience::Until(until)).await;
-            sent.map_err(|e| Failed::io(SENDING, "send()", &e))?;
+            sent.map_err(|e| CheckFailure::io(SENDING, "send()", &e))?;
         }
         let secured = self.secure(peer, &stream, until).await?;
         let wire = Wire::join(stream, secured);
@@ -86,22 +86,22 @@ impl Check {
         peer: &Peer,
         stream: &Stream,
         until: Instant,
-    ) -> Result<Option<Secured>, Failed> {
+    ) -> Result<Option<Secured>, CheckFailure> {
         let Some(tls) = &self.tls else { return Ok(None) };
         let client = tls.client(peer.server.as_bytes());
-        let client = client.ok_or_else(|| Failed::unable("SSL handshaking to upstream"))?;
+        let client = client.ok_or_else(|| CheckFailure::unable("SSL handshaking to upstream"))?;
         let secured = Secured::connect(stream, &client, until).await;
-        secured.map(Some).map_err(|error| Failed::handshake(&error))
+        secured.map(Some).map_err(|error| CheckFailure::handshake(&error))
     }
 
     /// Says what is to be said, and hears as much as it takes, or `proxy_buffer_size` has room for.
-    async fn speak(&self, wire: &Wire, rules: &Match, until: Instant) -> Result<(), Failed> {
+    async fn speak(&self, wire: &Wire, rules: &Match, until: Instant) -> Result<(), CheckFailure> {
         wire.set_deadline(Some(until));
         if !rules.send.is_empty() {
             let mut chain = Chain::new();
             chain.push(rules.send.clone());
             let sent = wire.send(&mut chain, Patience::Until(until)).await;
-            sent.map_err(|e| Failed::io(SENDING, "send()", &e))?;
+            sent.map_err(|e| CheckFailure::io(SENDING, "send()", &e))?;
         }
         let most = self.proxy.buffer;
         let mut said = Vec::new();
@@ -109,40 +109,45 @@ impl Check {
             match rules.judge(&said) {
                 Some(true) => return Ok(()),
                 None if said.len() < most => {}
-                _ => return Err(Failed::new(CHECKING)),
+                _ => return Err(CheckFailure::new(CHECKING)),
             }
-            wire.readable().await.map_err(|e| Failed::io(READING, "recv()", &e))?;
+            wire.readable().await.map_err(|e| CheckFailure::io(READING, "recv()", &e))?;
             said.reserve(PIECE.min(most - said.len()));
             let received = wire.try_recv(&mut said);
-            if received.map_err(|e| Failed::io(READING, "recv()", &e))? == Some(0) {
-                return Err(Failed::wrong(CHECKING, "upstream closed connection"));
+            if received.map_err(|e| CheckFailure::io(READING, "recv()", &e))? == Some(0) {
+                return Err(CheckFailure::wrong(CHECKING, "upstream closed connection"));
             }
             said.truncate(most);
         }
     }
 
     /// Sends one datagram; the first that comes back is judged.
-    async fn datagram(&self, handle: &Handle, peer: &Peer, rules: &Match) -> Result<(), Failed> {
+    async fn datagram(
+        &self,
+        handle: &Handle,
+        peer: &Peer,
+        rules: &Match,
+    ) -> Result<(), CheckFailure> {
         let (endpoint, options) = (self.line.endpoint(peer), self.options(handle));
         let socket = endpoint.to_any().and_then(|to| handle.connect_datagrams(&to, &options));
-        let socket = socket.map_err(|e| Failed::io(CONNECTING, "connect()", &e))?;
+        let socket = socket.map_err(|e| CheckFailure::io(CONNECTING, "connect()", &e))?;
         socket.set_deadline(Some(handle.now() + self.timeout));
         let mut text = self.introduction();
         text.extend_from_slice(&rules.send);
         let sent = socket.send_to(&text, None).await;
-        sent.map_err(|e| Failed::io(SENDING, "sendmsg()", &e))?;
+        sent.map_err(|e| CheckFailure::io(SENDING, "sendmsg()", &e))?;
         let mut said = Vec::with_capacity(self.proxy.buffer.min(LONGEST));
         loop {
             let readable = poll_fn(|cx| socket.poll_readable(cx)).await;
-            readable.map_err(|e| Failed::io(READING, "recv()", &e))?;
+            readable.map_err(|e| CheckFailure::io(READING, "recv()", &e))?;
             let received = socket.try_recv(&mut said);
-            if received.map_err(|e| Failed::io(READING, "recv()", &e))?.is_some() {
+            if received.map_err(|e| CheckFailure::io(READING, "recv()", &e))?.is_some() {
                 break;
             }
         }
         match rules.judge(&said) {
             Some(true) => Ok(()),
-            _ => Err(Failed::new(CHECKING)),
+            _ => Err(CheckFailure::new(CHECKING)),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_engine::{FilePool, Handle, Rank};
 use weir_log::{Level, Log};
 
-use crate::{Group, Options, Peer};
+use crate::{Group, Peer, PeerOptions};
 
 use super::groups::Upstreams;
 use super::recall::Recall;
@@ -19,7 +19,7 @@ use weir_resolver::{ResolverConf, Resolvers, Service, Unresolved};
 
 /// A server that is known by name.
 #[derive(Debug, Clone)]
-pub struct Named {
+pub struct NamedServer {
     /// Its name.
     pub host: String,
     /// Its port, unless the service tells.
@@ -29,26 +29,26 @@ pub struct Named {
     /// The server as written.
     pub server: String,
     /// What else is said of it.
-    pub options: Options,
+    pub options: PeerOptions,
     /// It was not found at the start: it is looked up as then, until it is found, and not again.
     late: bool,
 }
 
-impl Named {
+impl NamedServer {
     /// `server NAME resolve`
     pub fn again(
         host: String,
         port: u16,
         service: Option<String>,
         server: String,
-        options: Options,
-    ) -> Named {
-        Named { host, port, service, server, options, late: false }
+        options: PeerOptions,
+    ) -> NamedServer {
+        NamedServer { host, port, service, server, options, late: false }
     }
 
     /// A server whose name was not found at the start.
-    pub fn late(host: String, port: u16, server: String, options: Options) -> Named {
-        Named { host, port, service: None, server, options, late: true }
+    pub fn late(host: String, port: u16, server: String, options: PeerOptions) -> NamedServer {
+        NamedServer { host, port, service: None, server, options, late: true }
     }
 
     /// What tells it from the other names of its group, in whatever configuration; its port may be another one there.
@@ -71,7 +71,7 @@ pub fn not_found(name: &str) -> String {
 #[derive(Debug)]
 pub struct Dynamic {
     /// Who is looked up.
-    pub named: Vec<Named>,
+    pub named: Vec<NamedServer>,
     /// Who is not.
     pub fixed: Vec<Arc<Peer>>,
     /// Where; nobody needs it for names that were not found at the start.
@@ -86,7 +86,7 @@ pub struct Dynamic {
 
 impl Dynamic {
     /// A group of one server, which was not found at the start.
-    pub fn late(named: Named, group: Arc<Group>) -> Dynamic {
+    pub fn late(named: NamedServer, group: Arc<Group>) -> Dynamic {
         let timeout = Duration::from_secs(30);
         let named = vec![named];
         Dynamic { named, fixed: Vec::new(), resolver: None, timeout, group, recall: None }
@@ -94,7 +94,7 @@ impl Dynamic {
 }
 
 /// The peers that each name stands for now.
-type Known = Rc<RefCell<Vec<Vec<Arc<Peer>>>>>;
+type ResolvedPeers = Rc<RefCell<Vec<Vec<Arc<Peer>>>>>;
 
 /// Who looks.
 pub struct Looker {
@@ -112,7 +112,7 @@ pub struct Looker {
 pub fn start<T>(upstreams: &'static Upstreams<T>, worker: &Rc<Looker>) {
     for upstream in upstreams.all() {
         let Some(dynamic) = &upstream.dynamic else { continue };
-        let known: Known = Rc::new(RefCell::new(vec![Vec::new(); dynamic.named.len()]));
+        let known: ResolvedPeers = Rc::new(RefCell::new(vec![Vec::new(); dynamic.named.len()]));
         recall(dynamic, &known, worker.handle.now());
         for i in 0..dynamic.named.len() {
             worker.handle.spawn(look(worker.clone(), dynamic, known.clone(), i));
@@ -121,7 +121,7 @@ pub fn start<T>(upstreams: &'static Upstreams<T>, worker: &Rc<Looker>) {
 }
 
 /// Until name servers answer, names stand for what they stood for.
-fn recall(dynamic: &Dynamic, known: &Known, now: Instant) {
+fn recall(dynamic: &Dynamic, known: &ResolvedPeers, now: Instant) {
     let Some(recall) = &dynamic.recall else { return };
     for (i, named) in dynamic.named.iter().enumerate() {
         let peers = recall.read(&named.key(), now).into_iter().map(|known| {
@@ -139,7 +139,7 @@ fn recall(dynamic: &Dynamic, known: &Known, now: Instant) {
 }
 
 /// Looks one name up, and again when the answer's time is over, until the worker retires.
-async fn look(worker: Rc<Looker>, dynamic: &'static Dynamic, known: Known, i: usize) {
+async fn look(worker: Rc<Looker>, dynamic: &'static Dynamic, known: ResolvedPeers, i: usize) {
     let Some(named) = dynamic.named.get(i) else { return };
     if named.late {
         return look_once(&worker, dynamic, &known, i, named).await;
@@ -171,9 +171,9 @@ async fn look(worker: Rc<Looker>, dynamic: &'static Dynamic, known: Known, i: us
 async fn look_once(
     worker: &Looker,
     dynamic: &'static Dynamic,
-    known: &Known,
+    known: &ResolvedPeers,
     i: usize,
-    named: &'static Named,
+    named: &'static NamedServer,
 ) {
     // It may wait for long, and so not on a thread that files need.
     let thread = FilePool::named("names", 1, 1);
@@ -200,9 +200,9 @@ const MOST: Duration = Duration::from_secs(30);
 /// No name is asked for more often.
 const LEAST: Duration = Duration::from_secs(1);
 
-type Answer = Result<(Vec<Arc<Peer>>, Instant), Unresolved>;
+type LookupAnswer = Result<(Vec<Arc<Peer>>, Instant), Unresolved>;
 
-async fn peers(worker: &Looker, dynamic: &Dynamic, named: &Named) -> Answer {
+async fn peers(worker: &Looker, dynamic: &Dynamic, named: &NamedServer) -> LookupAnswer {
     let resolver = dynamic.resolver.as_ref().ok_or(Unresolved::TimedOut)?;
     let resolver = worker.resolvers.of(resolver);
     let (handle, timeout) = (&worker.handle, dynamic.timeout);
@@ -240,7 +240,7 @@ fn service_name(service: &str, host: &str) -> String {
 
 /// A peer at an address; of a service, with its weight, and as a backup if others come first.
 fn peer(
-    named: &Named,
+    named: &NamedServer,
     ip: std::net::IpAddr,
     port: u16,
     service: Option<(&Service, bool)>,
@@ -254,7 +254,7 @@ fn peer(
 }
 
 /// The group gets a new list, if something has changed.
-fn publish(dynamic: &Dynamic, known: &Known, i: usize, mut peers: Vec<Arc<Peer>>) -> bool {
+fn publish(dynamic: &Dynamic, known: &ResolvedPeers, i: usize, mut peers: Vec<Arc<Peer>>) -> bool {
     peers.sort_by(|a, b| a.name.cmp(&b.name));
     let mut known = known.borrow_mut();
     let Some(place) = known.get_mut(i).filter(|old| **old != peers) else { return false };
@@ -265,7 +265,7 @@ fn publish(dynamic: &Dynamic, known: &Known, i: usize, mut peers: Vec<Arc<Peer>>
 }
 
 /// What was published is for those to come, too.
-fn remember(dynamic: &Dynamic, known: &Known, i: usize, now: Instant) {
+fn remember(dynamic: &Dynamic, known: &ResolvedPeers, i: usize, now: Instant) {
     if let (Some(recall), Some(named)) = (&dynamic.recall, dynamic.named.get(i))
         && let Some(peers) = known.borrow().get(i)
     {

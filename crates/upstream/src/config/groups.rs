@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::balance::{Balance, RoundRobin};
-use crate::{Group, Limits, Options, Peer, SharedPool};
+use crate::{Group, Limits, Peer, PeerOptions, SharedPool};
 use weir_conf::{Directive, Error, Spot, Word};
 use weir_zone::{Declarations, Use, ZoneRef};
 
-use super::dynamic::{self, Dynamic, Named};
+use super::dynamic::{self, Dynamic, NamedServer};
 use super::recall::Recall;
 use super::url::{Host, Url};
 use weir_resolver::ResolverConf as Resolver;
@@ -20,7 +20,7 @@ pub struct GroupId(u32);
 
 /// What a method of balancing hashes.
 #[derive(Debug, Clone, Default)]
-pub enum Key {
+pub enum HashKey {
     /// Nothing.
     #[default]
     Nothing,
@@ -40,7 +40,7 @@ pub struct Upstream<T> {
     /// Where the loops of the process show one another what they keep.
     pub shared: Arc<SharedPool>,
     /// What the method hashes.
-    pub key: Key,
+    pub key: HashKey,
     /// Servers whose names are looked up again and again.
     pub dynamic: Option<Dynamic>,
     /// How clients are bound to servers.
@@ -108,17 +108,17 @@ pub struct Around {
 }
 
 /// A group as far as it was read.
-pub struct Draft<T> {
+pub struct GroupDraft<T> {
     host: Vec<u8>,
     port: Option<u16>,
     default_port: u16,
     url: Url,
     at: Spot,
-    block: Option<Block<T>>,
+    block: Option<UpstreamBlock<T>>,
 }
 
 /// What stands in an `upstream { }`.
-pub struct Block<T> {
+pub struct UpstreamBlock<T> {
     /// Its name.
     pub name: String,
     /// Its peers so far.
@@ -126,11 +126,11 @@ pub struct Block<T> {
     /// The method, where one is named.
     pub balance: Option<Box<dyn Balance>>,
     /// What it hashes.
-    pub key: Key,
+    pub key: HashKey,
     /// `keepalive` and kin.
     pub keepalive: Limits,
     /// Servers with `resolve`.
-    pub named: Vec<Named>,
+    pub named: Vec<NamedServer>,
     /// `zone`
     pub zone: Option<Zoned>,
     /// The method knows neither backups nor slow starts.
@@ -147,7 +147,7 @@ pub struct Block<T> {
 
 /// All groups while the configuration is read.
 pub struct Drafts<T> {
-    list: Vec<Draft<T>>,
+    list: Vec<GroupDraft<T>>,
 }
 
 impl<T> Default for Drafts<T> {
@@ -184,7 +184,7 @@ impl<T> Drafts<T> {
                 return Ok(GroupId(i as u32));
             }
         }
-        self.list.push(Draft {
+        self.list.push(GroupDraft {
             host: url.host.clone(),
             port: url.port,
             default_port,
@@ -196,7 +196,12 @@ impl<T> Drafts<T> {
     }
 
     /// An `upstream { }` was read.
-    pub fn define(&mut self, d: &Directive, word: &Word, block: Block<T>) -> Result<(), Error> {
+    pub fn define(
+        &mut self,
+        d: &Directive,
+        word: &Word,
+        block: UpstreamBlock<T>,
+    ) -> Result<(), Error> {
         let name = word.lossy();
         for draft in &mut self.list {
             if !draft.host.eq_ignore_ascii_case(&word.bytes) {
@@ -213,7 +218,7 @@ impl<T> Drafts<T> {
             draft.block = Some(block);
             return Ok(());
         }
-        self.list.push(Draft {
+        self.list.push(GroupDraft {
             host: word.bytes.clone(),
             port: None,
             default_port: 80,
@@ -242,7 +247,7 @@ impl<T> Drafts<T> {
     }
 }
 
-impl<T> Draft<T> {
+impl<T> GroupDraft<T> {
     fn same_port(&self, port: Option<u16>, default_port: u16) -> bool {
         let mine = self.port.unwrap_or(self.default_port);
         mine == port.unwrap_or(default_port)
@@ -266,19 +271,19 @@ impl<T> Draft<T> {
         let port = self.port.unwrap_or(self.default_port);
         let found = self.url.endpoints(self.default_port);
         let late = found.is_err();
-        let each = |e| Arc::new(Peer::new(e, name.clone(), Options::default()));
+        let each = |e| Arc::new(Peer::new(e, name.clone(), PeerOptions::default()));
         let peers = found.into_iter().flatten().map(each).collect();
         let group = Arc::new(Group::new(name.clone(), peers, Box::new(RoundRobin), seed));
         let dynamic = late.then(|| {
             warnings.push(self.at.warning(dynamic::not_found(&name)));
-            let named = Named::late(name.clone(), port, name.clone(), Options::default());
+            let named = NamedServer::late(name.clone(), port, name.clone(), PeerOptions::default());
             Dynamic::late(named, group.clone())
         });
         Ok(Upstream {
             group,
             keepalive: None,
             shared: Arc::default(),
-            key: Key::Nothing,
+            key: HashKey::Nothing,
             dynamic,
             sticky: None,
             queue: None,
@@ -288,14 +293,14 @@ impl<T> Draft<T> {
     }
 }
 
-impl<T> Block<T> {
+impl<T> UpstreamBlock<T> {
     /// An empty block.
     pub fn new(name: String) -> Self {
-        Block {
+        UpstreamBlock {
             name,
             peers: Vec::new(),
             balance: None,
-            key: Key::Nothing,
+            key: HashKey::Nothing,
             keepalive: Limits::default(),
             named: Vec::new(),
             zone: None,
@@ -330,7 +335,7 @@ impl<T> Block<T> {
         }
         let group = Arc::new(group);
         let resolver = self.resolver.or_else(|| around.resolver.clone());
-        let again = self.named.iter().any(Named::is_looked_up_again);
+        let again = self.named.iter().any(NamedServer::is_looked_up_again);
         let complain = |text| Err(at.error(format!("{text}")));
         if again && resolver.is_none() {
             let text = "no resolver defined to resolve names at run time in upstream";

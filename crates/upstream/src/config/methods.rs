@@ -4,18 +4,18 @@ use weir_conf::{Directive, Error, Word, values};
 use weir_values::{Reading, Subject};
 use weir_zone::Declarations;
 
-use super::groups::{Block, Key, Zoned};
+use super::groups::{HashKey, UpstreamBlock, Zoned};
 use crate::balance::{
     Balance, Consistent, Hash, IpHash, LeastConn, LeastTime, Measure, Random, Two,
 };
 
 /// A method; a second one is warned of, as nginx does.
 fn method<T>(
-    block: &mut Block<T>,
+    block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
     balance: Box<dyn Balance>,
-    key: Key,
+    key: HashKey,
 ) -> Result<(), Error> {
     if block.balance.is_some() {
         warnings.push(d.warning("load balancing method redefined"));
@@ -26,11 +26,11 @@ fn method<T>(
 
 /// A method that has no use for backups and slow starts: servers of lines below may not ask for them.
 fn plain_method<T>(
-    block: &mut Block<T>,
+    block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
     balance: Box<dyn Balance>,
-    key: Key,
+    key: HashKey,
 ) -> Result<(), Error> {
     method(block, warnings, d, balance, key)?;
     block.plain = true;
@@ -40,7 +40,7 @@ fn plain_method<T>(
 /// `hash KEY [consistent]`
 pub fn hash<S: Subject, T>(
     s: &mut Reading<'_, S>,
-    block: &mut Block<T>,
+    block: &mut UpstreamBlock<T>,
     d: &Directive,
 ) -> Result<(), Error> {
     let Some(word) = d.args.first() else { return Ok(()) };
@@ -52,25 +52,25 @@ pub fn hash<S: Subject, T>(
             return Err(d.invalid("parameter", word));
         }
     };
-    plain_method(block, s.warnings, d, balance, Key::Value(key))
+    plain_method(block, s.warnings, d, balance, HashKey::Value(key))
 }
 
 /// `ip_hash`
 pub fn ip_hash<T>(
-    block: &mut Block<T>,
+    block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
 ) -> Result<(), Error> {
-    plain_method(block, warnings, d, Box::new(IpHash), Key::Address)
+    plain_method(block, warnings, d, Box::new(IpHash), HashKey::Address)
 }
 
 /// `least_conn`
 pub fn least_conn<T>(
-    block: &mut Block<T>,
+    block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
 ) -> Result<(), Error> {
-    method(block, warnings, d, Box::new(LeastConn), Key::Nothing)
+    method(block, warnings, d, Box::new(LeastConn), HashKey::Nothing)
 }
 
 /// What is measured, as it is written.
@@ -88,7 +88,7 @@ fn measure(measures: Measures, text: &[u8]) -> Option<Measure> {
 
 /// `least_time MEASURE [inflight]`
 pub fn least_time<T>(
-    block: &mut Block<T>,
+    block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
     measures: Measures,
@@ -101,12 +101,12 @@ pub fn least_time<T>(
     let Some(word) = d.args.first() else { return Ok(()) };
     let invalid = || d.error_at(word, format!("invalid value \"{}\"", word.lossy()));
     let measure = measure(measures, &word.bytes).ok_or_else(invalid)?;
-    method(block, warnings, d, Box::new(LeastTime { measure, inflight }), Key::Nothing)
+    method(block, warnings, d, Box::new(LeastTime { measure, inflight }), HashKey::Nothing)
 }
 
 /// `random [two [METHOD]]`
 pub fn random<T>(
-    block: &mut Block<T>,
+    block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
     measures: Measures,
@@ -125,14 +125,18 @@ pub fn random<T>(
         }),
         [word, ..] => return Err(invalid(word)),
     };
-    plain_method(block, warnings, d, Box::new(Random { two }), Key::Nothing)
+    plain_method(block, warnings, d, Box::new(Random { two }), HashKey::Nothing)
 }
 
 /// nginx's slab allocator takes no less: eight pages.
 const SMALLEST_ZONE: u64 = 8 * 4096;
 
 /// `zone NAME [SIZE]`
-pub fn zone<T>(block: &mut Block<T>, zones: &Declarations, d: &Directive) -> Result<(), Error> {
+pub fn zone<T>(
+    block: &mut UpstreamBlock<T>,
+    zones: &Declarations,
+    d: &Directive,
+) -> Result<(), Error> {
     let Some(word) = d.args.first() else { return Ok(()) };
     let name = word.lossy().into_owned();
     if name.is_empty() {

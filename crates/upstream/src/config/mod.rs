@@ -10,6 +10,8 @@ mod server;
 mod url;
 
 pub use bind::Bind;
-pub use groups::{Around, Block, Drafts, GroupId, Key, Queued, Upstream, Upstreams, Zoned};
+pub use groups::{
+    Around, Drafts, GroupId, HashKey, Queued, Upstream, UpstreamBlock, Upstreams, Zoned,
+};
 pub use server::server;
 pub use url::{Host, Url};

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
-use crate::{Endpoint, Peer};
+use crate::{Peer, PeerAddress};
 use weir_zone::{Claimed, Declarations, Row, Rows, Use, ZoneRef};
 
 /// Values of a row: how many addresses the name has (in its first row), the address, its port, weight, and whether it
@@ -24,7 +24,7 @@ const MOST: usize = 100;
 
 /// An address that a name stood for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
+pub struct RecalledAddress {
     /// The address.
     pub address: SocketAddr,
     /// Its share of the requests.
@@ -49,7 +49,7 @@ impl Recall {
     }
 
     /// What a name stood for; nothing if that is not known.
-    pub fn read(&self, name: &str, now: Instant) -> Vec<Known> {
+    pub fn read(&self, name: &str, now: Instant) -> Vec<RecalledAddress> {
         let Some(zone) = self.zone.get() else { return Vec::new() };
         let (mut rows, now) = (zone.rows(VALUES), zone.msec(now));
         let Some(first) = self.row(&mut rows, name, 0, now) else { return Vec::new() };
@@ -70,7 +70,7 @@ impl Recall {
         rows.set_value(first, COUNT, 0);
         let mut count = 0;
         for peer in peers.iter().take(MOST) {
-            let Endpoint::Inet(address) = &peer.endpoint else { continue };
+            let PeerAddress::Inet(address) = &peer.endpoint else { continue };
             let Some(row) = self.row(&mut rows, name, count, now) else { break };
             let bits = match address.ip() {
                 IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
@@ -98,27 +98,31 @@ impl Recall {
     }
 }
 
-fn known(rows: &Rows<'_>, row: Row) -> Option<Known> {
+fn known(rows: &Rows<'_>, row: Row) -> Option<RecalledAddress> {
     let bits = u128::from(rows.value(row, HIGH)) << 64 | u128::from(rows.value(row, LOW));
     let port = u16::try_from(rows.value(row, PORT)).ok().filter(|_| bits != 0)?;
     let ip = Ipv6Addr::from_bits(bits).to_canonical();
     let weight = u32::try_from(rows.value(row, WEIGHT)).unwrap_or(1).max(1);
     let backup = rows.value(row, BACKUP) != 0;
-    Some(Known { address: SocketAddr::new(ip, port), weight, backup })
+    Some(RecalledAddress { address: SocketAddr::new(ip, port), weight, backup })
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use crate::Options;
+    use crate::PeerOptions;
     use weir_zone::Zones;
 
     use super::*;
 
     fn peer(address: &str, weight: u32, backup: bool) -> Arc<Peer> {
-        let endpoint = Endpoint::Inet(address.parse().unwrap());
-        Arc::new(Peer::new(endpoint, "name", Options { weight, backup, ..Options::default() }))
+        let endpoint = PeerAddress::Inet(address.parse().unwrap());
+        Arc::new(Peer::new(
+            endpoint,
+            "name",
+            PeerOptions { weight, backup, ..PeerOptions::default() },
+        ))
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dynamic::{self, Named};
-use super::groups::Block;
+use super::dynamic::{self, NamedServer};
+use super::groups::UpstreamBlock;
 use super::url::{Host, Url};
-use crate::{Options, Peer};
+use crate::{Peer, PeerOptions};
 use weir_conf::{Directive, Error, Spot, Word, values};
 
 /// The longest route, as nginx has it.
@@ -15,14 +15,14 @@ const LONGEST_ROUTE: usize = 32;
 /// What a line says besides its address.
 #[derive(Default)]
 struct Parameters {
-    options: Options,
+    options: PeerOptions,
     resolve: bool,
     service: Option<String>,
 }
 
 /// `server ADDRESS [parameter]...`; where none is said, it has this port, which 0 stands for none of.
 pub fn server<T>(
-    block: &mut Block<T>,
+    block: &mut UpstreamBlock<T>,
     warnings: &mut Vec<Error>,
     d: &Directive,
     port: u16,
@@ -47,14 +47,14 @@ pub fn server<T>(
     if resolve && url.address.is_none() {
         let host = String::from_utf8_lossy(&url.host).into_owned();
         let port = url.port.unwrap_or(port);
-        let named = Named::again(host, port, service, name, options);
+        let named = NamedServer::again(host, port, service, name, options);
         block.named.push(named);
         return Ok(());
     }
     let Ok(endpoints) = url.endpoints(port) else {
         warnings.push(Spot::new(d, address).warning(dynamic::not_found(&name)));
         let host = String::from_utf8_lossy(&url.host).into_owned();
-        let named = Named::late(host, url.port.unwrap_or(port), name, options);
+        let named = NamedServer::late(host, url.port.unwrap_or(port), name, options);
         block.named.push(named);
         return Ok(());
     };

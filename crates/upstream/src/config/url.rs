@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use crate::Endpoint;
+use crate::PeerAddress;
 
 /// The longest path of a Unix socket that the kernel takes.
 const UNIX_PATH_MAX: usize = 107;
@@ -59,15 +59,15 @@ impl Url {
 
     /// The endpoints that it stands for. Names are looked up, which may block: only while the configuration is
     /// read.
-    pub fn endpoints(&self, default_port: u16) -> Result<Vec<Endpoint>, &'static str> {
+    pub fn endpoints(&self, default_port: u16) -> Result<Vec<PeerAddress>, &'static str> {
         let port = self.port.unwrap_or(default_port);
         match &self.address {
             Some(address) => Ok(vec![address.endpoint(port)]),
             None => {
                 let host = std::str::from_utf8(&self.host).map_err(|_| "host not found")?;
                 let found = (host, port).to_socket_addrs().map_err(|_| "host not found")?;
-                let mut all: Vec<Endpoint> = Vec::new();
-                for address in found.map(Endpoint::Inet) {
+                let mut all: Vec<PeerAddress> = Vec::new();
+                for address in found.map(PeerAddress::Inet) {
                     if !all.contains(&address) {
                         all.push(address);
                     }
@@ -80,10 +80,10 @@ impl Url {
 
 impl Host {
     /// With a port.
-    pub fn endpoint(&self, port: u16) -> Endpoint {
+    pub fn endpoint(&self, port: u16) -> PeerAddress {
         match self {
-            Host::Ip(ip) => Endpoint::Inet(SocketAddr::new(*ip, port)),
-            Host::Unix(path) => Endpoint::Unix(path.clone()),
+            Host::Ip(ip) => PeerAddress::Inet(SocketAddr::new(*ip, port)),
+            Host::Unix(path) => PeerAddress::Unix(path.clone()),
         }
     }
 }

@@ -7,7 +7,7 @@ mod line;
 mod watch;
 
 pub use line::{HealthCheckOptions, time};
-pub use watch::{Check, Failed, Watcher, start};
+pub use watch::{CheckFailure, CheckSettings, Watcher, start};
 
 /// A peer's state of health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,7 +34,7 @@ pub struct Record {
 
 /// What one check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct CheckResult {
     /// The server answered as it should.
     pub passed: bool,
     /// When the check began. The verdict tells of this moment, however late it comes.
@@ -82,8 +82,8 @@ impl Record {
     }
 
     /// A check was made; true if it changed the state.
-    pub fn checked(&mut self, verdict: Verdict, thresholds: Thresholds) -> bool {
-        let Verdict { passed, asked } = verdict;
+    pub fn checked(&mut self, verdict: CheckResult, thresholds: Thresholds) -> bool {
+        let CheckResult { passed, asked } = verdict;
         if self.asked > Some(asked) {
             return false;
         }
@@ -116,8 +116,8 @@ mod tests {
 
     use super::*;
 
-    fn now(passed: bool) -> Verdict {
-        Verdict { passed, asked: Instant::now() }
+    fn now(passed: bool) -> CheckResult {
+        CheckResult { passed, asked: Instant::now() }
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
             let (begin, thresholds) = (Instant::now(), Thresholds { fails, passes });
             let (mut record, mut expected, mut newest) = (Record::default(), Record::default(), 0);
             for (asked, passed) in checks {
-                let verdict = Verdict { passed, asked: begin + Duration::from_secs(asked) };
+                let verdict = CheckResult { passed, asked: begin + Duration::from_secs(asked) };
                 let before = record;
                 record.checked(verdict, thresholds);
                 if asked < newest {

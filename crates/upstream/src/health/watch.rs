@@ -14,11 +14,11 @@ use weir_engine::Handle;
 use weir_log::{Cause, Level, Log};
 use weir_tls::HandshakeError;
 
-use super::{Health, HealthCheckOptions, Verdict};
-use crate::{Endpoint, Group, Peer, fault};
+use super::{CheckResult, Health, HealthCheckOptions};
+use crate::{Group, Peer, PeerAddress, fault};
 
 /// How servers are asked.
-pub trait Check: 'static {
+pub trait CheckSettings: 'static {
     /// A connection that is good for the next check.
     type Connection: 'static;
 
@@ -31,12 +31,12 @@ pub trait Check: 'static {
         handle: &Handle,
         peer: &Arc<Peer>,
         kept: Option<Self::Connection>,
-    ) -> impl Future<Output = Result<Option<Self::Connection>, Failed>>;
+    ) -> impl Future<Output = Result<Option<Self::Connection>, CheckFailure>>;
 }
 
 /// Why a server did not pass.
 #[derive(Debug)]
-pub struct Failed {
+pub struct CheckFailure {
     /// What was being done, in the words of the log.
     pub doing: &'static str,
     /// What went wrong, where that says more.
@@ -45,41 +45,41 @@ pub struct Failed {
     pub ours: bool,
 }
 
-impl Failed {
+impl CheckFailure {
     /// The words say all.
-    pub fn new(doing: &'static str) -> Failed {
-        Failed { doing, cause: None, ours: false }
+    pub fn new(doing: &'static str) -> CheckFailure {
+        CheckFailure { doing, cause: None, ours: false }
     }
 
     /// What an error of the system says of the server.
-    pub fn io(doing: &'static str, call: &str, error: &io::Error) -> Failed {
+    pub fn io(doing: &'static str, call: &str, error: &io::Error) -> CheckFailure {
         let cause = match error.kind() {
             io::ErrorKind::TimedOut => format!("upstream timed out {}", Cause(&fault::late())),
             _ => format!("{call} failed {}", Cause(error)),
         };
-        Failed { doing, cause: Some(cause), ours: !fault::blame(error).counts() }
+        CheckFailure { doing, cause: Some(cause), ours: !fault::blame(error).counts() }
     }
 
     /// What a handshake's end says of the server.
-    pub fn handshake(error: &HandshakeError) -> Failed {
+    pub fn handshake(error: &HandshakeError) -> CheckFailure {
         const SECURING: &str = "SSL handshaking to upstream";
         match error {
-            HandshakeError::Io(error) => Failed::io(SECURING, "SSL_do_handshake()", error),
+            HandshakeError::Io(error) => CheckFailure::io(SECURING, "SSL_do_handshake()", error),
             error => {
                 let ours = !fault::blame_handshake(error, false).counts();
-                Failed { ours, ..Failed::wrong(SECURING, error.to_string()) }
+                CheckFailure { ours, ..CheckFailure::wrong(SECURING, error.to_string()) }
             }
         }
     }
 
     /// The server was not asked, since the means for that could not be had.
-    pub fn unable(doing: &'static str) -> Failed {
-        Failed { ours: true, ..Failed::new(doing) }
+    pub fn unable(doing: &'static str) -> CheckFailure {
+        CheckFailure { ours: true, ..CheckFailure::new(doing) }
     }
 
     /// The server did what it should not.
-    pub fn wrong(doing: &'static str, what: impl Into<String>) -> Failed {
-        Failed { doing, cause: Some(what.into()), ours: false }
+    pub fn wrong(doing: &'static str, what: impl Into<String>) -> CheckFailure {
+        CheckFailure { doing, cause: Some(what.into()), ours: false }
     }
 }
 
@@ -104,22 +104,22 @@ struct Memory<K> {
 type Memories<K> = RefCell<HashMap<Arc<Peer>, Option<Memory<K>>>>;
 
 /// The right to check a server: there is one for each. Dropped, it gives the memory back.
-struct Turn<K> {
+struct CheckTurn<K> {
     peer: Arc<Peer>,
     memory: Memory<K>,
     memories: Rc<Memories<K>>,
 }
 
-impl<K> Turn<K> {
+impl<K> CheckTurn<K> {
     /// `None`: the last check of this server has not ended.
-    fn take(memories: &Rc<Memories<K>>, peer: &Arc<Peer>) -> Option<Turn<K>> {
+    fn take(memories: &Rc<Memories<K>>, peer: &Arc<Peer>) -> Option<CheckTurn<K>> {
         let new = || Some(Memory { connection: None, cause: None });
         let memory = memories.borrow_mut().entry(peer.clone()).or_insert_with(new).take()?;
-        Some(Turn { peer: peer.clone(), memory, memories: memories.clone() })
+        Some(CheckTurn { peer: peer.clone(), memory, memories: memories.clone() })
     }
 }
 
-impl<K> Drop for Turn<K> {
+impl<K> Drop for CheckTurn<K> {
     fn drop(&mut self) {
         let (connection, cause) = (self.memory.connection.take(), self.memory.cause.take());
         let memory = Some(Memory { connection, cause });
@@ -128,11 +128,11 @@ impl<K> Drop for Turn<K> {
 }
 
 /// Starts a check of a group.
-pub fn start<C: Check>(watcher: &Rc<Watcher>, check: &'static C, group: Arc<Group>) {
+pub fn start<C: CheckSettings>(watcher: &Rc<Watcher>, check: &'static C, group: Arc<Group>) {
     watcher.handle.spawn(watch(watcher.clone(), check, group));
 }
 
-async fn watch<C: Check>(watcher: Rc<Watcher>, check: &'static C, group: Arc<Group>) {
+async fn watch<C: CheckSettings>(watcher: Rc<Watcher>, check: &'static C, group: Arc<Group>) {
     let (line, handle) = (check.line(), &watcher.handle);
     if line.mandatory && !line.persistent {
         group.check_anew(handle.now());
@@ -144,7 +144,7 @@ async fn watch<C: Check>(watcher: Rc<Watcher>, check: &'static C, group: Arc<Gro
         // Servers that left the group are forgotten, once no check of them is under way.
         memories.borrow_mut().retain(|peer, memory| memory.is_none() || peers.contains(peer));
         // A server whose last check takes longer than the interval misses its turn.
-        for turn in peers.iter().filter_map(|peer| Turn::take(&memories, peer)) {
+        for turn in peers.iter().filter_map(|peer| CheckTurn::take(&memories, peer)) {
             handle.spawn(one(watcher.clone(), check, group.clone(), turn));
         }
         round += 1;
@@ -152,11 +152,11 @@ async fn watch<C: Check>(watcher: Rc<Watcher>, check: &'static C, group: Arc<Gro
     }
 }
 
-async fn one<C: Check>(
+async fn one<C: CheckSettings>(
     watcher: Rc<Watcher>,
     check: &'static C,
     group: Arc<Group>,
-    mut turn: Turn<C::Connection>,
+    mut turn: CheckTurn<C::Connection>,
 ) {
     let (handle, log, line) = (&watcher.handle, &watcher.log, check.line());
     let (peer, memory) = (turn.peer.clone(), &mut turn.memory);
@@ -169,7 +169,7 @@ async fn one<C: Check>(
     let changed = match &outcome {
         Err(failed) if failed.ours => None,
         outcome => {
-            let verdict = Verdict { passed: outcome.is_ok(), asked };
+            let verdict = CheckResult { passed: outcome.is_ok(), asked };
             group.checked(&peer, verdict, line.thresholds, handle.now())
         }
     };
@@ -183,7 +183,7 @@ async fn one<C: Check>(
                 log.write(Level::Notice, None, format_args!("peer is healthy, {about}"));
             }
         }
-        Err(Failed { doing, cause, ours }) => {
+        Err(CheckFailure { doing, cause, ours }) => {
             if let Some(cause) = cause {
                 let level = match (memory.cause.as_ref() == Some(&cause), ours) {
                     (true, _) => Level::Info,
@@ -203,12 +203,12 @@ async fn one<C: Check>(
 
 impl HealthCheckOptions {
     /// Where this server is asked.
-    pub fn endpoint(&self, peer: &Peer) -> Endpoint {
+    pub fn endpoint(&self, peer: &Peer) -> PeerAddress {
         match (&peer.endpoint, self.port) {
-            (Endpoint::Inet(address), Some(port)) => {
+            (PeerAddress::Inet(address), Some(port)) => {
                 let mut address = *address;
                 address.set_port(port);
-                Endpoint::Inet(address)
+                PeerAddress::Inet(address)
             }
             (endpoint, _) => endpoint.clone(),
         }

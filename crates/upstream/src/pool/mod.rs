@@ -22,7 +22,7 @@ mod shared;
 
 pub use kept::close_idle;
 pub use shared::SharedPool;
-use shared::{Offer, Part};
+use shared::{Offer, PublishedIdle};
 
 /// A connection that has been idle for so long in one loop may go to another one. A loop in traffic uses its connections again
 /// sooner. If others took them it would take others' in turn, and each move costs two calls of epoll_ctl and a wake-up.
@@ -96,7 +96,7 @@ impl Drop for Connection {
     }
 }
 
-struct Idle {
+struct IdleConnection {
     id: u64,
     connection: Box<Connection>,
     until: Instant,
@@ -107,12 +107,12 @@ struct Idle {
 /// The idle connections of one loop to the peers of a group.
 pub struct Pool {
     /// The newest last.
-    idle: RefCell<Vec<Idle>>,
+    idle: RefCell<Vec<IdleConnection>>,
     /// Somebody watches them.
     tended: Cell<bool>,
     last: Cell<u64>,
     shared: Arc<SharedPool>,
-    part: Arc<Part>,
+    part: Arc<PublishedIdle>,
 }
 
 impl Pool {
@@ -134,9 +134,9 @@ impl Pool {
 
     fn take_own(&self, peer: &Arc<Peer>, tag: Tag) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
-        let fits = |i: &Idle| i.connection.tag == tag && same(&i.connection.peer, peer);
+        let fits = |i: &IdleConnection| i.connection.tag == tag && same(&i.connection.peer, peer);
         while let Some(at) = idle.iter().rposition(fits) {
-            let Idle { id, mut connection, offered, .. } = idle.remove(at);
+            let IdleConnection { id, mut connection, offered, .. } = idle.remove(at);
             if offered && !self.withdraw(id, &connection) {
                 continue;
             }
@@ -208,7 +208,7 @@ impl Pool {
         let id = self.last.get() + 1;
         self.last.set(id);
         let offered = shared && self.offer(id, &connection, now);
-        idle.push(Idle { id, connection, until: now + limits.timeout, offered });
+        idle.push(IdleConnection { id, connection, until: now + limits.timeout, offered });
         drop(idle);
         if !self.tended.replace(true) {
             kept::enter(self);

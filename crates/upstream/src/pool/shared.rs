@@ -18,13 +18,13 @@ use crate::Peer;
 /// The parts of all loops of a process, for one group.
 #[derive(Debug, Default)]
 pub struct SharedPool {
-    parts: RwLock<Vec<Arc<Part>>>,
+    parts: RwLock<Vec<Arc<PublishedIdle>>>,
     count: AtomicUsize,
 }
 
 /// One loop's idle connections, as others see them.
 #[derive(Debug, Default)]
-pub struct Part {
+pub struct PublishedIdle {
     /// The loop's number: parts stand in that order, whichever thread was there first.
     number: u32,
     state: Mutex<SharedState>,
@@ -62,8 +62,8 @@ pub struct Offer {
 
 impl SharedPool {
     /// A part for loop `number`.
-    pub fn open(&self, number: u32) -> Arc<Part> {
-        let part = Arc::new(Part { number, ..Part::default() });
+    pub fn open(&self, number: u32) -> Arc<PublishedIdle> {
+        let part = Arc::new(PublishedIdle { number, ..PublishedIdle::default() });
         let mut parts = self.parts.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         let at = parts.partition_point(|other| other.number <= number);
         parts.insert(at, part.clone());
@@ -72,7 +72,7 @@ impl SharedPool {
     }
 
     /// The loop ends.
-    pub fn close(&self, part: &Arc<Part>) {
+    pub fn close(&self, part: &Arc<PublishedIdle>) {
         let mut parts = self.parts.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         parts.retain(|other| !Arc::ptr_eq(other, part));
         self.count.store(parts.len(), Relaxed);
@@ -92,7 +92,7 @@ impl SharedPool {
     }
 
     /// Takes the newest connection to a peer out of another loop's part.
-    pub fn take(&self, mine: &Arc<Part>, fits: impl Fn(&Offer) -> bool) -> Option<Offer> {
+    pub fn take(&self, mine: &Arc<PublishedIdle>, fits: impl Fn(&Offer) -> bool) -> Option<Offer> {
         let parts = self.parts.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         let own = parts.iter().position(|part| Arc::ptr_eq(part, mine)).unwrap_or(0);
         // Each begins with its neighbour, so that not all go to the first.
@@ -102,7 +102,7 @@ impl SharedPool {
     }
 }
 
-impl Part {
+impl PublishedIdle {
     /// Others may have this one.
     pub fn offer(&self, offer: Offer) {
         let mut state = self.lock();
@@ -166,11 +166,11 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Endpoint, Options};
+    use crate::{PeerAddress, PeerOptions};
 
     fn peer(port: u16) -> Arc<Peer> {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-        Arc::new(Peer::new(Endpoint::Inet(address), "server", Options::default()))
+        Arc::new(Peer::new(PeerAddress::Inet(address), "server", PeerOptions::default()))
     }
 
     fn offer(id: u64, peer: &Arc<Peer>) -> Offer {
@@ -223,7 +223,7 @@ mod tests {
         (0..300).for_each(|id| owner.offer(offer(id, &peer)));
         let thieves = [shared.open(1), shared.open(2)];
         let taken: Vec<u64> = std::thread::scope(|s| {
-            let each = |thief: &Arc<Part>| -> Vec<u64> {
+            let each = |thief: &Arc<PublishedIdle>| -> Vec<u64> {
                 std::iter::from_fn(|| shared.take(thief, |_| true)).map(|o| o.id).collect()
             };
             let runs = thieves.each_ref().map(|thief| s.spawn(move || each(thief)));

@@ -6,24 +6,27 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use crate::balance::*;
-use crate::{Choice, Ended, Endpoint, Failure, Failures, Group, Options, Peer, Retry, Sent, Times};
+use crate::{
+    Choice, Ended, Failure, Failures, Group, Peer, PeerAddress, PeerOptions, PeerTimes, Retry, Sent,
+};
 
 mod processes;
 mod sharing;
 
-fn peer(port: u16, options: Options) -> Arc<Peer> {
+fn peer(port: u16, options: PeerOptions) -> Arc<Peer> {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-    Arc::new(Peer::new(Endpoint::Inet(address), address.to_string(), options))
+    Arc::new(Peer::new(PeerAddress::Inet(address), address.to_string(), options))
 }
 
 fn peers(weights: &[u32]) -> Vec<Arc<Peer>> {
-    let each =
-        |(i, w): (usize, &u32)| peer(8000 + i as u16, Options { weight: *w, ..Options::default() });
+    let each = |(i, w): (usize, &u32)| {
+        peer(8000 + i as u16, PeerOptions { weight: *w, ..PeerOptions::default() })
+    };
     weights.iter().enumerate().map(each).collect()
 }
 
 fn well() -> Ended {
-    Ended::Well(Times::default())
+    Ended::Well(PeerTimes::default())
 }
 
 fn key(text: &str) -> Choice {
@@ -44,7 +47,7 @@ macro_rules! laws {
                     text in "[a-z]{0,5}",
                 ) {
                     let list: Vec<_> = weights.iter().enumerate().map(|(i, w)| {
-                        let options = Options { weight: *w, down: down[i], ..Options::default() };
+                        let options = PeerOptions { weight: *w, down: down[i], ..PeerOptions::default() };
                         peer(8000 + i as u16, options)
                     }).collect();
                     let group = Group::new("g", list, Box::new($balance), 7);
@@ -63,7 +66,7 @@ macro_rules! laws {
                 /// `max_conns` is never exceeded.
                 #[test]
                 fn keeps_max_conns(n in 2usize..6, most in 1u32..4, text in "[a-z]{0,5}") {
-                    let options = Options { max_conns: most, ..Options::default() };
+                    let options = PeerOptions { max_conns: most, ..PeerOptions::default() };
                     let list = (0..n).map(|i| peer(8000 + i as u16, options.clone())).collect();
                     let group = Group::new("g", list, Box::new($balance), 7);
                     let now = Instant::now();
@@ -82,7 +85,7 @@ macro_rules! laws {
                     ends in prop::collection::vec(0u8..4, 1..60),
                 ) {
                     let zone = sharing::zone();
-                    let options = Options { slow_start: Duration::from_secs(9), ..Options::default() };
+                    let options = PeerOptions { slow_start: Duration::from_secs(9), ..PeerOptions::default() };
                     let list = (0..3).map(|i| peer(8000 + i, options.clone())).collect();
                     let group = Group::new("g", list, Box::new($balance), 7);
                     let group = group.shared_in(Some(zone.clone()));
@@ -94,7 +97,7 @@ macro_rules! laws {
                         }
                         now += Duration::from_millis(500);
                         open.extend(group.pick(&mut key("k"), now));
-                        let some = Times { connect: Some(Duration::from_millis(3)), ..Times::default() };
+                        let some = PeerTimes { connect: Some(Duration::from_millis(3)), ..PeerTimes::default() };
                         match end {
                             0 => {}
                             1 => _ = open.pop().map(|p| group.ended(&p, Ended::Failed, now)),
@@ -166,7 +169,7 @@ fn least_conn_fills_the_empty_first() {
 #[test]
 fn backups_wait_for_the_last_to_fail() {
     let mut list = peers(&[1, 1]);
-    list.push(peer(9000, Options { backup: true, ..Options::default() }));
+    list.push(peer(9000, PeerOptions { backup: true, ..PeerOptions::default() }));
     let group = Group::new("g", list, Box::new(RoundRobin), 1);
     assert_eq!(group.tries(), 3);
     let now = Instant::now();
@@ -197,7 +200,7 @@ fn a_new_list_keeps_servers_that_stay() {
     let now = Instant::now();
     let picked = group.pick(&mut Choice::default(), now).unwrap();
     group.ended(&picked, Ended::Failed, now);
-    let mut longer = vec![peer(9001, Options::default())];
+    let mut longer = vec![peer(9001, PeerOptions::default())];
     longer.extend(list);
     group.replace(longer);
     for _ in 0..6 {
@@ -281,9 +284,9 @@ fn retries_follow_the_configuration() {
 fn the_soonest_are_those_of_the_measure() {
     let ms = |n| Some(Duration::from_millis(n));
     let slow = [
-        (Measure::Connect, Times { connect: ms(300), first: ms(1), last: ms(1) }),
-        (Measure::First, Times { connect: ms(1), first: ms(300), last: ms(1) }),
-        (Measure::Last, Times { connect: ms(1), first: ms(1), last: ms(300) }),
+        (Measure::Connect, PeerTimes { connect: ms(300), first: ms(1), last: ms(1) }),
+        (Measure::First, PeerTimes { connect: ms(1), first: ms(300), last: ms(1) }),
+        (Measure::Last, PeerTimes { connect: ms(1), first: ms(1), last: ms(300) }),
     ];
     for (measure, times) in slow {
         for (of, _) in slow {
@@ -295,7 +298,7 @@ fn the_soonest_are_those_of_the_measure() {
                 let picked = group.pick(&mut Choice::default(), now).unwrap();
                 let at = usize::from(picked.peer.name.ends_with('1'));
                 shares[at] += 1;
-                let fast = Times { connect: ms(1), first: ms(1), last: ms(1) };
+                let fast = PeerTimes { connect: ms(1), first: ms(1), last: ms(1) };
                 group.ended(&picked, Ended::Well(if at == 1 { times } else { fast }), now);
             }
             let expected = if of == measure { [7, 1] } else { [4, 4] };

@@ -20,7 +20,7 @@ const DEEDS: usize = 30;
 /// Each of three peers takes so many.
 const MOST: u32 = 2;
 
-struct Case {
+struct ProcessCase {
     world: Arc<ProcessWorld>,
     zone: ZoneRef,
     peers: Vec<Arc<Peer>>,
@@ -29,10 +29,10 @@ struct Case {
     held: Mutex<BTreeMap<u64, Vec<String>>>,
 }
 
-impl Case {
-    fn new(seed: u64) -> Case {
+impl ProcessCase {
+    fn new(seed: u64) -> ProcessCase {
         let (world, zone, now) = (ProcessWorld::new(seed), zone(), Instant::now());
-        Case { world, zone, peers: limited(MOST), now, held: Mutex::default() }
+        ProcessCase { world, zone, peers: limited(MOST), now, held: Mutex::default() }
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<String>>> {
@@ -93,7 +93,7 @@ impl Case {
 fn connections_of_killed_processes_come_back() {
     let first = seed();
     for seed in first..first + number("WEIR_CASES").unwrap_or(10) {
-        if let Some(why) = Case::new(seed).run(seed) {
+        if let Some(why) = ProcessCase::new(seed).run(seed) {
             println!("failed: WEIR_SEED={seed}");
             resume_unwind(why);
         }

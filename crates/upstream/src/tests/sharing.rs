@@ -3,7 +3,7 @@
 use weir_zone::{Declarations, Use, ZoneRef, Zones};
 
 use super::*;
-use crate::{Changes, Duty, Health, Thresholds, Verdict};
+use crate::{Changes, CheckResult, Duty, Health, Thresholds};
 
 pub fn zone() -> ZoneRef {
     let all = Declarations::default();
@@ -20,7 +20,7 @@ pub fn word() -> impl Strategy<Value = u64> {
 }
 
 pub fn limited(most: u32) -> Vec<Arc<Peer>> {
-    let options = Options { max_conns: most, ..Options::default() };
+    let options = PeerOptions { max_conns: most, ..PeerOptions::default() };
     (0..3).map(|i| peer(8000 + i, options.clone())).collect()
 }
 
@@ -80,7 +80,8 @@ fn a_failure_is_known_to_all_and_to_the_next_configuration() {
         assert!(a.ended(&failed, Ended::Failed, now));
         failed.peer
     };
-    let [c, _] = two(&[list[1].clone(), list[0].clone(), peer(9000, Options::default())], &zone);
+    let [c, _] =
+        two(&[list[1].clone(), list[0].clone(), peer(9000, PeerOptions::default())], &zone);
     let mut choice = Choice::default();
     let others = [c.pick(&mut choice, now), c.pick(&mut choice, now), c.pick(&mut choice, now)];
     assert!(others[2].is_none());
@@ -102,7 +103,7 @@ fn a_peer_that_left_gives_its_connections_back() {
 #[test]
 fn the_same_server_twice_is_two_peers() {
     let zone = zone();
-    let same = peer(8000, Options { max_conns: 1, ..Options::default() });
+    let same = peer(8000, PeerOptions { max_conns: 1, ..PeerOptions::default() });
     let [a, _] = two(&[same.clone(), same], &zone);
     let now = Instant::now();
     let picked: Vec<_> = (0..3).filter_map(|_| a.pick(&mut Choice::default(), now)).collect();
@@ -120,7 +121,7 @@ macro_rules! bound {
         #[test]
         fn $name() {
             let mut list = peers(&[1, 3]);
-            let options = Options { drain: true, route: "leaving".into(), ..Options::default() };
+            let options = PeerOptions { drain: true, route: "leaving".into(), ..PeerOptions::default() };
             list.push(peer(9000, options));
             let group = Group::new("g", list.clone(), Box::new($balance), 7).binding();
             let now = Instant::now();
@@ -152,13 +153,13 @@ bound! {
 
 #[test]
 fn a_sid_is_the_md5_of_the_address() {
-    assert_eq!(peer(8080, Options::default()).sid(), "5958c386bf5e9109ac10d2a628645aea");
+    assert_eq!(peer(8080, PeerOptions::default()).sid(), "5958c386bf5e9109ac10d2a628645aea");
 }
 
 #[test]
 fn a_slow_start_is_slow() {
-    let slow = Options { slow_start: Duration::from_secs(100), ..Options::default() };
-    let list = vec![peer(8000, slow), peer(8001, Options::default())];
+    let slow = PeerOptions { slow_start: Duration::from_secs(100), ..PeerOptions::default() };
+    let list = vec![peer(8000, slow), peer(8001, PeerOptions::default())];
     let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1);
     let start = Instant::now();
     let serve = |now, n| {
@@ -194,7 +195,7 @@ fn checks_decide_which_servers_are_asked() {
     };
     let (a, b) = (make(), make());
     let check = |group: &Group, at: usize, passed| {
-        group.checked(&list[at], Verdict { passed, asked: now }, by, now)
+        group.checked(&list[at], CheckResult { passed, asked: now }, by, now)
     };
     assert!(a.pick(&mut Choice::default(), now).is_none());
     assert_eq!(check(&b, 0, true), Some(Health::Healthy));
@@ -222,7 +223,7 @@ fn an_older_question_never_overrides_a_newer_one() {
     let start = Instant::now();
     let at = |secs| start + Duration::from_secs(secs);
     let verdict = |group: &Group, passed, asked, ended| {
-        group.checked(&list[0], Verdict { passed, asked: at(asked) }, by, at(ended))
+        group.checked(&list[0], CheckResult { passed, asked: at(asked) }, by, at(ended))
     };
     assert_eq!(verdict(&new, false, 1, 2), Some(Health::Unhealthy));
     assert_eq!(verdict(&new, true, 3, 4), Some(Health::Healthy));
@@ -241,7 +242,7 @@ fn a_check_that_passed_does_not_forgive_a_failed_request() {
     let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1).shared_in(Some(zone));
     let picked = group.pick(&mut Choice::default(), now).unwrap();
     assert!(group.ended(&picked, Ended::Failed, now));
-    let verdict = Verdict { passed: true, asked: now };
+    let verdict = CheckResult { passed: true, asked: now };
     group.checked(&picked.peer, verdict, Thresholds { fails: 1, passes: 1 }, now);
     let seats = group.seats(now);
     let seat = seats.iter().find(|seat| seat.peer == picked.peer).unwrap();
@@ -252,9 +253,9 @@ fn a_check_that_passed_does_not_forgive_a_failed_request() {
 #[test]
 fn both_seats_of_a_server_are_checked() {
     let (zone, now) = (zone(), Instant::now());
-    let list = vec![peer(8000, Options::default()), peer(8000, Options::default())];
+    let list = vec![peer(8000, PeerOptions::default()), peer(8000, PeerOptions::default())];
     let group = Group::new("g", list.clone(), Box::new(RoundRobin), 1).shared_in(Some(zone));
-    let verdict = Verdict { passed: false, asked: now };
+    let verdict = CheckResult { passed: false, asked: now };
     group.checked(&list[0], verdict, Thresholds { fails: 1, passes: 1 }, now);
     assert!(group.peers(now).iter().all(|(_, health)| *health == Health::Unhealthy));
 }

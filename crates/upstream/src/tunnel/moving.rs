@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 use weir_engine::{Handle, Joined, Lent, Stream};
 use weir_tls::{Secured, Wire};
 
-use super::{Broke, End, Passed, Ways, pass, run};
+use super::{Broke, PassedBytes, TunnelEnd, Ways, pass, run};
 
 /// As [`run`]; other loops of the process may go on with it meanwhile, each of which holds what `arrive` gives. None if such a loop
 /// has ended before it.
@@ -21,9 +21,9 @@ pub async fn run_movable(
     client: &Wire,
     server: &Wire,
     ways: Ways,
-    passed: &Arc<Passed>,
+    passed: &Arc<PassedBytes>,
     arrive: fn() -> Box<dyn Any>,
-) -> Option<Result<End, Broke>> {
+) -> Option<Result<TunnelEnd, Broke>> {
     if !handle.has_steal_group() {
         return Some(run(handle, client, server, ways, passed, || {}).await);
     }
@@ -50,7 +50,7 @@ struct Moving {
     client: Option<Secured>,
     server: Option<Secured>,
     ways: Ways,
-    passed: Arc<Passed>,
+    passed: Arc<PassedBytes>,
     arrive: fn() -> Box<dyn Any>,
     home: Home,
 }
@@ -62,7 +62,7 @@ impl Moving {
         handle: &Handle,
         client: &Wire,
         server: &Wire,
-    ) -> (Option<Result<End, Broke>>, Option<Box<Moving>>) {
+    ) -> (Option<Result<TunnelEnd, Broke>>, Option<Box<Moving>>) {
         let (ways, passed) = (self.ways, Arc::clone(&self.passed));
         let mut offering = Offering { client, server, here: Some(Box::new(self)), lent: None };
         let ended = pass(handle, client, server, ways, &passed, || {}, Some(&mut offering)).await;
@@ -135,7 +135,7 @@ impl Offering<'_> {
 struct Home(Arc<Letter>);
 
 impl Home {
-    fn send(self, ended: Result<End, Broke>, wires: [Wire; 2]) {
+    fn send(self, ended: Result<TunnelEnd, Broke>, wires: [Wire; 2]) {
         let [client, server] = wires.map(|wire| {
             let (stream, secured) = wire.part();
             stream.into_fd().ok().map(|fd| (fd, secured))
@@ -155,16 +155,16 @@ impl Drop for Home {
 
 /// How it ended, and its sockets, the client's first.
 struct Returned {
-    ended: Result<End, Broke>,
+    ended: Result<TunnelEnd, Broke>,
     sockets: [(OwnedFd, Option<Secured>); 2],
 }
 
 /// What the first loop waits for.
 #[derive(Default)]
-struct Letter(Mutex<Content>);
+struct Letter(Mutex<PipeContent>);
 
 #[derive(Default)]
-struct Content {
+struct PipeContent {
     returned: Option<Returned>,
     /// Nothing more will be written.
     is_over: bool,
@@ -172,7 +172,7 @@ struct Content {
 }
 
 impl Letter {
-    fn write(&self, write: impl FnOnce(&mut Content)) {
+    fn write(&self, write: impl FnOnce(&mut PipeContent)) {
         let mut content = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         write(&mut content);
         let reader = content.reader.take();

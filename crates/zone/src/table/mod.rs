@@ -82,7 +82,7 @@ pub type RecordName = [u8; 32];
 /// An entry of a locked table; outside of the lock it means something only while something else (a count in
 /// its value) keeps everybody from removing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry(u32);
+pub struct LockedEntry(u32);
 
 /// A table, held by this thread until dropped.
 #[derive(Debug)]
@@ -140,16 +140,16 @@ impl<'z> Locked<'z> {
     }
 
     /// The entry of a key.
-    pub fn find(&self, key: &[u8]) -> Option<Entry> {
+    pub fn find(&self, key: &[u8]) -> Option<LockedEntry> {
         self.search(key, |len| len == key.len())
     }
 
     /// The record of a name.
-    pub fn find_record(&self, name: &RecordName) -> Option<Entry> {
+    pub fn find_record(&self, name: &RecordName) -> Option<LockedEntry> {
         self.search(name, |len| len >= name.len())
     }
 
-    fn search(&self, key: &[u8], fits: impl Fn(usize) -> bool) -> Option<Entry> {
+    fn search(&self, key: &[u8], fits: impl Fn(usize) -> bool) -> Option<LockedEntry> {
         let hash = hash(key);
         let mut bucket = self.entries_from(low(self.words.get(self.bucket(hash))), next_in_bucket);
         bucket.find(|entry| {
@@ -161,16 +161,16 @@ impl<'z> Locked<'z> {
 
     /// A new entry, the newest, for a key that the table does not have; its values are 0. `None` without room:
     /// then it is for the caller to remove something.
-    pub fn add(&mut self, key: &[u8]) -> Option<Entry> {
+    pub fn add(&mut self, key: &[u8]) -> Option<LockedEntry> {
         self.add_hashed(hash(key), key)
     }
 
     /// A new record, as [`Locked::add`]. A table has either records or other entries.
-    pub fn add_record(&mut self, name: &RecordName, contents: &[u8]) -> Option<Entry> {
+    pub fn add_record(&mut self, name: &RecordName, contents: &[u8]) -> Option<LockedEntry> {
         self.add_hashed(hash(name), &[name, contents].concat())
     }
 
-    fn add_hashed(&mut self, hash: u32, key: &[u8]) -> Option<Entry> {
+    fn add_hashed(&mut self, hash: u32, key: &[u8]) -> Option<LockedEntry> {
         let count = self.shape.cells_of(key.len());
         let Some(cell) = self.first_free(count) else {
             if self.is_empty() && count <= self.shape.cells as usize {
@@ -193,20 +193,20 @@ impl<'z> Locked<'z> {
         self.words.set(bucket, pair(0, cell));
         self.words.set(LEN, self.len().saturating_add(1));
         self.words.commit();
-        (!self.spoilt.get()).then_some(Entry(cell))
+        (!self.spoilt.get()).then_some(LockedEntry(cell))
     }
 
     /// The entry that was used least recently.
-    pub fn oldest(&self) -> Option<Entry> {
+    pub fn oldest(&self) -> Option<LockedEntry> {
         let oldest = self.link(low(self.words.get(ENDS)));
         if (oldest == 0) != self.is_empty() {
             self.spoil();
         }
-        (oldest != 0 && !self.spoilt.get()).then_some(Entry(oldest))
+        (oldest != 0 && !self.spoilt.get()).then_some(LockedEntry(oldest))
     }
 
     /// All entries, the one that was used least recently first.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = LockedEntry> {
         let newer = |table: &Self, cell| high(table.word(cell, 2));
         self.entries_from(low(self.words.get(ENDS)), newer)
     }
@@ -223,7 +223,7 @@ impl<'z> Locked<'z> {
     }
 
     /// The entry becomes the one that was used last.
-    pub fn touch(&mut self, entry: Entry) {
+    pub fn touch(&mut self, entry: LockedEntry) {
         if high(self.words.get(ENDS)) != entry.0 {
             self.unlink(entry.0);
             self.link_newest(entry.0);
@@ -232,7 +232,7 @@ impl<'z> Locked<'z> {
     }
 
     /// Takes the entry out of the table.
-    pub fn remove(&mut self, entry: Entry) {
+    pub fn remove(&mut self, entry: LockedEntry) {
         let cell = entry.0;
         self.removed = self.removed.saturating_add(1);
         if self.is_empty() || self.removed > self.shape.cells {
@@ -246,7 +246,7 @@ impl<'z> Locked<'z> {
         } else {
             let mut chain = self.entries_from(first, next_in_bucket);
             match chain.find(|before| low(self.word(before.0, 1)) == cell) {
-                Some(Entry(before)) => {
+                Some(LockedEntry(before)) => {
                     let key_len = high(self.word(before, 1));
                     self.set(before, 1, pair(key_len, next));
                 }
@@ -259,13 +259,13 @@ impl<'z> Locked<'z> {
     }
 
     /// A value of an entry.
-    pub fn value(&self, entry: Entry, i: usize) -> u64 {
+    pub fn value(&self, entry: LockedEntry, i: usize) -> u64 {
         debug_assert!(i < self.shape.values);
         self.word(entry.0, HEAD + i)
     }
 
     /// Changes an entry's values, all or none: the first gets the first, and so on.
-    pub fn set_values<const N: usize>(&mut self, entry: Entry, values: [u64; N]) {
+    pub fn set_values<const N: usize>(&mut self, entry: LockedEntry, values: [u64; N]) {
         debug_assert!(N <= self.shape.values);
         for (i, value) in values.into_iter().enumerate() {
             self.set(entry.0, HEAD + i, value);
@@ -274,14 +274,14 @@ impl<'z> Locked<'z> {
     }
 
     /// Changes one value of an entry.
-    pub fn set_value(&mut self, entry: Entry, i: usize, value: u64) {
+    pub fn set_value(&mut self, entry: LockedEntry, i: usize, value: u64) {
         debug_assert!(i < self.shape.values);
         // A change of one word needs no journal: it is made, or it is not.
         self.fill(entry.0, HEAD + i, value);
     }
 
     /// The contents of a record.
-    pub fn contents(&self, record: Entry) -> Vec<u8> {
+    pub fn contents(&self, record: LockedEntry) -> Vec<u8> {
         let mut all = Vec::new();
         self.key(record, &mut all);
         all.drain(..size_of::<RecordName>().min(all.len()));
@@ -289,7 +289,7 @@ impl<'z> Locked<'z> {
     }
 
     /// Appends an entry's key.
-    pub fn key(&self, entry: Entry, out: &mut Vec<u8>) {
+    pub fn key(&self, entry: LockedEntry, out: &mut Vec<u8>) {
         let mut left = high(self.word(entry.0, 1)) as usize;
         if self.shape.cells_of(left) > self.shape.cells as usize {
             return self.spoil();
@@ -327,7 +327,7 @@ impl Locked<'_> {
         &self,
         first: u32,
         next: impl Fn(&Self, u32) -> u32,
-    ) -> impl Iterator<Item = Entry> {
+    ) -> impl Iterator<Item = LockedEntry> {
         let (mut at, mut left) = (self.link(first), self.len());
         std::iter::from_fn(move || {
             if at == 0 || left == 0 {
@@ -338,7 +338,7 @@ impl Locked<'_> {
                 return None;
             }
             left -= 1;
-            let found = Entry(at);
+            let found = LockedEntry(at);
             at = self.link(next(self, at));
             Some(found)
         })

@@ -12,7 +12,7 @@ use crate::{Use, Zone};
 type Model = Vec<(Vec<u8>, [u64; 2])>;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum TableStep {
     /// Finds or adds a key, makes it the newest, gives it values; without room, removes the oldest first.
     Use(Vec<u8>, u64),
     Remove(Vec<u8>),
@@ -26,11 +26,11 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![short, long.prop_map(|(n, len): (u8, usize)| vec![n; len])]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = TableStep> {
     prop_oneof![
-        4 => (key(), any::<u64>()).prop_map(|(k, v)| Step::Use(k, v)),
-        1 => key().prop_map(Step::Remove),
-        1 => Just(Step::RemoveOldest),
+        4 => (key(), any::<u64>()).prop_map(|(k, v)| TableStep::Use(k, v)),
+        1 => key().prop_map(TableStep::Remove),
+        1 => Just(TableStep::RemoveOldest),
     ]
 }
 
@@ -50,11 +50,11 @@ fn content(zone: &Zone) -> Model {
     let (mut cell, mut newer, mut cells) = (high(t.words.get(ENDS)), 0, 0);
     while cell != 0 {
         let mut key = Vec::new();
-        t.key(Entry(cell), &mut key);
-        assert_eq!(t.find(&key), Some(Entry(cell)), "an entry that is not found by its key");
+        t.key(LockedEntry(cell), &mut key);
+        assert_eq!(t.find(&key), Some(LockedEntry(cell)), "an entry that is not found by its key");
         assert_eq!(high(t.word(cell, 2)), newer);
         cells += t.shape.cells_of(key.len());
-        all.push((key, [t.value(Entry(cell), 0), t.value(Entry(cell), 1)]));
+        all.push((key, [t.value(LockedEntry(cell), 0), t.value(LockedEntry(cell), 1)]));
         (newer, cell) = (cell, low(t.word(cell, 2)));
         assert!(all.len() <= t.shape.cells as usize, "the order of use is a ring");
     }
@@ -72,10 +72,10 @@ fn content(zone: &Zone) -> Model {
 }
 
 /// Does the step as a module would; each call of the table is a change of its own.
-fn run(zone: &Zone, step: &Step) {
+fn run(zone: &Zone, step: &TableStep) {
     let mut t = zone.lock();
     match step {
-        Step::Use(key, value) => {
+        TableStep::Use(key, value) => {
             let found = t.find(key);
             let entry = match found {
                 Some(entry) => entry,
@@ -90,12 +90,12 @@ fn run(zone: &Zone, step: &Step) {
             t.touch(entry);
             t.set_values(entry, [*value, !*value]);
         }
-        Step::Remove(key) => {
+        TableStep::Remove(key) => {
             if let Some(entry) = t.find(key) {
                 t.remove(entry);
             }
         }
-        Step::RemoveOldest => {
+        TableStep::RemoveOldest => {
             if let Some(entry) = t.oldest() {
                 t.remove(entry);
             }
@@ -104,10 +104,10 @@ fn run(zone: &Zone, step: &Step) {
 }
 
 /// Does the same to the model, and notes each state on the way.
-fn run_model(model: &mut Model, step: &Step, shape: &Shape, seen: &mut Vec<Model>) {
+fn run_model(model: &mut Model, step: &TableStep, shape: &Shape, seen: &mut Vec<Model>) {
     seen.push(model.clone());
     match step {
-        Step::Use(key, value) => {
+        TableStep::Use(key, value) => {
             let at = model.iter().position(|(k, _)| k == key);
             let mut entry = at.map(|at| model.remove(at));
             while entry.is_none() {
@@ -127,8 +127,8 @@ fn run_model(model: &mut Model, step: &Step, shape: &Shape, seen: &mut Vec<Model
                 last.1 = [*value, !*value];
             }
         }
-        Step::Remove(key) => model.retain(|(k, _)| k != key),
-        Step::RemoveOldest => {
+        TableStep::Remove(key) => model.retain(|(k, _)| k != key),
+        TableStep::RemoveOldest => {
             if !model.is_empty() {
                 model.remove(0);
             }
@@ -254,9 +254,10 @@ fn entries_are_walked_in_the_order_of_their_use() {
     let mut t = zone.lock();
     let free = t.free();
     assert!(t.could_hold(1000) && !t.could_hold(65536));
-    let added: Vec<Entry> = (0u8..5).filter_map(|n| t.add_record(&[n; 32], &[n; 100])).collect();
+    let added: Vec<LockedEntry> =
+        (0u8..5).filter_map(|n| t.add_record(&[n; 32], &[n; 100])).collect();
     t.touch(added[1]);
-    let walk: Vec<Entry> = t.entries().collect();
+    let walk: Vec<LockedEntry> = t.entries().collect();
     assert_eq!(walk, [added[0], added[2], added[3], added[4], added[1]]);
     // 132 bytes: 24 in the first cell, 56 in each further one.
     assert_eq!(free - t.free(), 5 * 3 * 64);

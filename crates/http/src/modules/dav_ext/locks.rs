@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use weir_zone::{Entry, Locked, RecordName, ZoneRef};
+use weir_zone::{Locked, LockedEntry, RecordName, ZoneRef};
 
 /// Words of a record beside its contents.
 pub const VALUES: usize = 0;
@@ -102,7 +102,7 @@ impl Table<'_> {
         found
     }
 
-    fn each_below(&self, key: &[u8], mut f: impl FnMut(&Self, Entry)) {
+    fn each_below(&self, key: &[u8], mut f: impl FnMut(&Self, LockedEntry)) {
         for entry in self.locked.entries() {
             let contents = self.locked.contents(entry);
             let root = read(&contents).map(|(root, _)| root).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Table<'_> {
         found.map_or_else(Vec::new, |entry| self.live(entry))
     }
 
-    fn live(&self, entry: Entry) -> Vec<Lock> {
+    fn live(&self, entry: LockedEntry) -> Vec<Lock> {
         let contents = self.locked.contents(entry);
         let Some((_, mut all)) = read(&contents) else { return Vec::new() };
         all.retain(|lock| lock.until > self.now);

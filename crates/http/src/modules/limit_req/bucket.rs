@@ -3,7 +3,7 @@
 //! A key's state is when it was last seen, and how far it was above its rate then. The state is pinned while
 //! a request that met it waits for the other limits of its location.
 
-use weir_zone::{Entry, Locked};
+use weir_zone::{Locked, LockedEntry};
 
 /// Words of value for each key.
 pub const VALUES: usize = 2;
@@ -120,12 +120,12 @@ struct State {
 }
 
 impl State {
-    fn of(t: &Locked<'_>, entry: Entry) -> State {
+    fn of(t: &Locked<'_>, entry: LockedEntry) -> State {
         let packed = t.value(entry, 1);
         State { last: t.value(entry, 0), excess: packed >> 16, pins: (packed & 0xffff) as u32 }
     }
 
-    fn put(self, t: &mut Locked<'_>, entry: Entry) {
+    fn put(self, t: &mut Locked<'_>, entry: LockedEntry) {
         let excess = self.excess.min(u64::MAX >> 16);
         t.set_values(entry, [self.last, excess << 16 | u64::from(self.pins.min(0xffff))]);
     }

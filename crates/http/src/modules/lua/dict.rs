@@ -6,7 +6,7 @@
 
 use md5::{Digest, Md5};
 use sha1::Sha1;
-use weir_zone::{Entry, Locked, RecordName};
+use weir_zone::{Locked, LockedEntry, RecordName};
 
 /// Words of value that an entry has.
 pub const WORDS: usize = 3;
@@ -202,7 +202,7 @@ impl<'z> Dict<'z> {
 
     /// Takes out what is no longer valid, so much at the most (0 is all), and says how much.
     pub fn clear_stale(&mut self, most: usize) -> usize {
-        let mut stale: Vec<Entry> = self.entries();
+        let mut stale: Vec<LockedEntry> = self.entries();
         stale.retain(|entry| self.is_stale(*entry));
         stale.truncate(if most == 0 { usize::MAX } else { most });
         for entry in &stale {
@@ -216,22 +216,22 @@ impl<'z> Dict<'z> {
         self.table.free()
     }
 
-    fn entries(&self) -> Vec<Entry> {
+    fn entries(&self) -> Vec<LockedEntry> {
         self.table.entries().collect()
     }
 
-    fn is_stale(&self, entry: Entry) -> bool {
+    fn is_stale(&self, entry: LockedEntry) -> bool {
         let expires = self.table.value(entry, 1);
         // Kind 0: its writer was killed before it had a value.
         (expires != 0 && expires <= self.now) || self.table.value(entry, 0) == 0
     }
 
-    fn find(&self, key: &[u8]) -> Option<Entry> {
+    fn find(&self, key: &[u8]) -> Option<LockedEntry> {
         let entry = self.table.find_record(&name_of(key))?;
         (key.len() < EXACT || self.key_and_rest(entry).0 == key).then_some(entry)
     }
 
-    fn key_and_rest(&self, entry: Entry) -> (Vec<u8>, Vec<u8>) {
+    fn key_and_rest(&self, entry: LockedEntry) -> (Vec<u8>, Vec<u8>) {
         let mut contents = self.table.contents(entry);
         let length = contents.first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes));
         let rest = contents.split_off((2 + usize::from(length)).min(contents.len()));
@@ -239,7 +239,7 @@ impl<'z> Dict<'z> {
         (contents, rest)
     }
 
-    fn found(&self, entry: Entry) -> StoredValue {
+    fn found(&self, entry: LockedEntry) -> StoredValue {
         let (head, word) = (self.table.value(entry, 0), self.table.value(entry, 2));
         let (kind, flags) = (head >> 32, head as u32);
         let value = match kind {

@@ -10,7 +10,7 @@ use weir_engine::{Chain, ConnectOptions, FilePool, Handle, Patience, Rank};
 use weir_log::Cause;
 use weir_proto::otlp::{self, Partly};
 use weir_tls::{HandshakeError, Secured, Wire};
-use weir_upstream::Endpoint;
+use weir_upstream::PeerAddress;
 use weir_upstream::reply::{Reply, Unread};
 
 use super::exporter::{Exporter, PORT, seconds};
@@ -123,7 +123,7 @@ impl Collector {
         }
     }
 
-    async fn addresses(&self) -> Result<Vec<Endpoint>, Refused> {
+    async fn addresses(&self) -> Result<Vec<PeerAddress>, Refused> {
         let url = &self.exporter.url;
         let port = url.port.unwrap_or(PORT);
         if let Some(address) = &url.address {
@@ -135,7 +135,7 @@ impl Collector {
         let found: Vec<std::net::SocketAddr> = found
             .and_then(|found| found)
             .map_err(|error| Refused::later(format!("host not found ({error})")))?;
-        Ok(found.into_iter().map(Endpoint::Inet).collect())
+        Ok(found.into_iter().map(PeerAddress::Inet).collect())
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_cache::{Body, End, Entry, Object, Opened, Piece, Reader, Rest, is_short};
+use weir_cache::{
+    CacheEntry, FillEnd, FillPiece, FillReader, MissingRest, Object, Opened, StoredBody, is_short,
+};
 use weir_engine::{Chain, Files, OpenFile, Segment};
 use weir_log::Level;
 use weir_proto::http1::Method;
@@ -18,7 +20,7 @@ use crate::upstream::seen;
 #[derive(Debug)]
 pub struct Kept {
     /// What is known of it.
-    pub entry: Arc<Entry>,
+    pub entry: Arc<CacheEntry>,
     /// Its body.
     pub part: Part,
     /// Where it is at hand.
@@ -33,7 +35,7 @@ pub enum Part {
     /// In a file: where it begins, its length.
     File(Arc<OpenFile>, u64, u64),
     /// On its way; its length, if that is known.
-    Coming(Reader, Option<u64>),
+    Coming(FillReader, Option<u64>),
 }
 
 /// Why it was not sent, or not all of it.
@@ -42,17 +44,17 @@ pub enum Unsent {
     /// It could not be read after all; nothing was sent.
     Unusable,
     /// The disk does not take what comes in: the server is to be asked for the rest.
-    Rest(Option<Box<Rest>>),
+    Rest(Option<Box<MissingRest>>),
 }
 
 impl Kept {
     /// What is at hand; `None` if its file is another one by now.
     pub async fn of_object(files: &Files, object: Arc<Object>) -> Option<Kept> {
         let part = match &object.body {
-            Body::Bytes(bytes) => Part::Memory(bytes.clone()),
-            Body::Shared(file, length) => Part::File(file.clone(), 0, *length),
-            Body::File(range) if !range.stands() => return None,
-            Body::File(range) if is_short(range.length) => {
+            StoredBody::Bytes(bytes) => Part::Memory(bytes.clone()),
+            StoredBody::Shared(file, length) => Part::File(file.clone(), 0, *length),
+            StoredBody::File(range) if !range.stands() => return None,
+            StoredBody::File(range) if is_short(range.length) => {
                 let room = Vec::with_capacity(range.length as usize);
                 let (read, mut bytes) = files.read_at(&range.file, room, range.offset).await;
                 bytes.truncate(range.length as usize);
@@ -61,7 +63,7 @@ impl Kept {
                 }
                 Part::Memory(bytes.into())
             }
-            Body::File(range) => Part::File(range.file.clone(), range.offset, range.length),
+            StoredBody::File(range) => Part::File(range.file.clone(), range.offset, range.length),
         };
         Some(Kept { entry: object.entry.clone(), part, object: Some(object) })
     }
@@ -76,7 +78,7 @@ impl Kept {
     }
 
     /// What is known of it.
-    pub fn entry(&self) -> &Arc<Entry> {
+    pub fn entry(&self) -> &Arc<CacheEntry> {
         &self.entry
     }
 
@@ -181,10 +183,10 @@ fn understand<P: Protocol>(
 /// completes an announced length waits for the end of the server's answer, which a FastCGI server tells later.
 pub async fn read_on(
     r: &mut Request,
-    mut reader: Reader,
+    mut reader: FillReader,
     pieces: bool,
     end: impl Fn(&mut Request),
-) -> Result<Step, Option<Box<Rest>>> {
+) -> Result<Step, Option<Box<MissingRest>>> {
     let mut chain = Chain::new();
     loop {
         let next = match reader.next_now() {
@@ -193,20 +195,20 @@ pub async fn read_on(
             None => reader.next().await,
         };
         match next {
-            Piece::Data(segment) => chain.push(segment),
-            Piece::End(End::Whole) => {}
-            Piece::End(End::Broken) => {
+            FillPiece::Data(segment) => chain.push(segment),
+            FillPiece::End(FillEnd::Whole) => {}
+            FillPiece::End(FillEnd::Broken) => {
                 r.keepalive = false;
                 if r.send_body(chain, false).await.is_ok() {
                     let _ = r.flush().await;
                 }
                 return Ok(Step::Abort);
             }
-            Piece::Alone if reader.has_announced() => {
+            FillPiece::Alone if reader.has_announced() => {
                 let sent = r.send_body(chain, true).await;
                 return Ok(sent.map_or(Step::Abort, |()| Step::Sent));
             }
-            Piece::Alone => {
+            FillPiece::Alone => {
                 let sent = r.send_body(chain, false).await;
                 return sent.map_or(Ok(Step::Abort), |()| Err(reader.rest().map(Box::new)));
             }

@@ -1,6 +1,6 @@
 //! Whether an answer may be kept, and for how long: what its head says, and the configuration.
 
-use weir_cache::Times;
+use weir_cache::Freshness;
 use weir_proto::http1::HeaderId;
 
 use super::Caching;
@@ -67,12 +67,12 @@ impl Verdict {
     }
 
     /// When the answer is of use; `None` where nothing says that it is.
-    pub fn times(&self, caching: &Caching, status: u16, now: i64) -> Option<Times> {
+    pub fn times(&self, caching: &Caching, status: u16, now: i64) -> Option<Freshness> {
         let valid_until = match self.valid_until {
             0 => now.saturating_add(caching.valid(status)?),
             until => until,
         };
-        Some(Times { valid_until, updating: self.updating, error: self.error, date: now })
+        Some(Freshness { valid_until, updating: self.updating, error: self.error, date: now })
     }
 
     /// The head itself says how long it is fresh.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weir_cache::{Body, Fill, Key, Look, Lookup as Known, Object, Opened, Unusable};
+use weir_cache::{
+    CacheKey, FileFacts, Fill, Lookup as Known, Object, Opened, StoredBody, Unusable,
+};
 use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
 
@@ -40,7 +42,7 @@ pub enum Found {
 enum Looked {
     End(Found),
     /// The answer depends on the request: another key is looked for.
-    Variant(Key),
+    Variant(CacheKey),
     /// Somebody had the right to update it: once more.
     Again,
 }
@@ -127,10 +129,10 @@ async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Op
         return open(r, state, generation, now).await;
     };
     let looked = object.look(now, CHECK);
-    if looked == Look::Soon {
+    if looked == FileFacts::Soon {
         check_beside(r, state, &object);
     }
-    let there = looked != Look::Due || is_there(r, state, &object, now).await;
+    let there = looked != FileFacts::Due || is_there(r, state, &object, now).await;
     let files = r.event_loop.handle.files();
     if there && let Some(kept) = Kept::of_object(files, object.clone()).await {
         return Some(kept);
@@ -224,8 +226,8 @@ fn remember(r: &Request, state: &State, opened: &Opened, generation: u32, now: u
     let at_hand = state.cache.at_hand(state.memory);
     let fits = |body: &Bytes| at_hand.fits(body.len() as u64);
     let body = match opened.body().filter(fits) {
-        Some(body) if state.memory => Body::in_memory(&body, r.event_loop.handle.files()),
-        _ if !state.memory && opened.file.is_local() => Body::File(opened.range()),
+        Some(body) if state.memory => StoredBody::in_memory(&body, r.event_loop.handle.files()),
+        _ if !state.memory && opened.file.is_local() => StoredBody::File(opened.range()),
         _ => return,
     };
     let entry = Arc::new(opened.stored.entry.clone());
@@ -357,7 +359,7 @@ async fn join(
 }
 
 /// The variant of an answer for this request.
-pub fn variant(r: &Request, main: &Key, vary: &[u8]) -> Key {
+pub fn variant(r: &Request, main: &CacheKey, vary: &[u8]) -> CacheKey {
     main.variant(vary, |name| {
         let name = name.to_vec();
         r.headers().filter(move |(n, _)| n.eq_ignore_ascii_case(&name)).map(|(_, value)| value)

@@ -28,7 +28,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_cache::{Cache, Entry, Fill, Key, Rest, Ticket, Times};
+use weir_cache::{Cache, CacheEntry, CacheKey, Fill, Freshness, MissingRest, Ticket};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http1::Method;
@@ -85,7 +85,7 @@ pub struct Shown {
     /// The main key's text.
     text: Vec<u8>,
     /// What the server is asked about, whether it still stands.
-    old: RefCell<Option<Arc<Entry>>>,
+    old: RefCell<Option<Arc<CacheEntry>>>,
     /// Where it is counted in the end: nowhere, if it is no request of a client.
     counted: Option<(CacheCell, Arc<Cache>)>,
 }
@@ -112,8 +112,8 @@ impl Drop for Shown {
 pub struct State {
     cache: Arc<Cache>,
     /// What the answer is stored under: the main key, or that of a variant.
-    key: Key,
-    main: Key,
+    key: CacheKey,
+    main: CacheKey,
     shown: Rc<Shown>,
     /// The right to update the key.
     ticket: Option<Ticket>,
@@ -130,7 +130,7 @@ pub struct State {
     /// It updates the key for another request, which has its answer already.
     background: bool,
     /// The client has the beginning of an answer, and the server is asked for this.
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<MissingRest>>,
 }
 
 impl Drop for State {
@@ -141,7 +141,7 @@ impl Drop for State {
 
 impl State {
     fn new(cache: Arc<Cache>, shown: Rc<Shown>, caching: &Caching) -> State {
-        let key = Key::of(&shown.text);
+        let key = CacheKey::of(&shown.text);
         State {
             cache,
             key,
@@ -202,7 +202,12 @@ impl State {
     }
 
     /// What is to be sent of an answer whose beginning the client has, if this one is the same, as far as its head tells.
-    pub fn rest(&mut self, r: &Request, passing: &Passing, answer: &Answer) -> Option<Box<Rest>> {
+    pub fn rest(
+        &mut self,
+        r: &Request,
+        passing: &Passing,
+        answer: &Answer,
+    ) -> Option<Box<MissingRest>> {
         let (rest, said) = (self.rest.take()?, judge::judge(r, passing));
         let entry = &rest.entry;
         let same = (answer.status, answer.length) == (entry.status, rest.length)
@@ -470,7 +475,7 @@ fn prepare(
     passing: &Passing,
     state: &mut State,
     verdict: judge::Verdict,
-    times: Times,
+    times: Freshness,
     answer: &Answer,
 ) -> Arc<Fill> {
     let variant =
@@ -482,7 +487,7 @@ fn prepare(
     }
     let whole = matches!(answer.status, 200 | 206);
     let head = &r.contexts.upstream.head;
-    let entry = Arc::new(Entry {
+    let entry = Arc::new(CacheEntry {
         status: answer.status,
         times,
         last_modified: verdict.last_modified.filter(|_| whole),
@@ -496,7 +501,7 @@ fn prepare(
     fill.set_head(entry.clone(), answer.length);
     state.cache.begin(state.key, fill.clone());
     let temporary = state.cache.settings.use_temp_path.then_some(&passing.temp_path);
-    let job = weir_cache::writer::Job {
+    let job = weir_cache::writer::StoreJob {
         cache: state.cache.clone(),
         key: state.key,
         fill: fill.clone(),

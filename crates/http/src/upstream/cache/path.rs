@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_cache::{Cache, CacheDirectory, Pace, Settings};
+use weir_cache::{Cache, CacheDirectory, CacheSettings, Pace};
 use weir_conf::{Directive, Error, Word, values};
 use weir_zone::Use;
 
@@ -17,7 +17,7 @@ const VALUES: usize = 5;
 const SMALLEST: u64 = 2 * 4096;
 
 struct Draft {
-    settings: Settings,
+    settings: CacheSettings,
     zone: Option<(String, u64)>,
 }
 
@@ -48,7 +48,7 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
 
 impl Draft {
     fn new(directory: PathBuf) -> Draft {
-        let settings = Settings {
+        let settings = CacheSettings {
             place: CacheDirectory { directory, levels: Vec::new() },
             use_temp_path: true,
             inactive: Duration::from_secs(600),

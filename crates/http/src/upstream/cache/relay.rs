@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
-use weir_cache::{End, Fill, Rest};
+use weir_cache::{Fill, FillEnd, MissingRest};
 use weir_engine::Chain;
 use weir_proto::http1::Method;
 
@@ -75,13 +75,13 @@ struct Unfinished<'f>(&'f Fill);
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        self.0.finish(End::Broken);
+        self.0.finish(FillEnd::Broken);
     }
 }
 
 async fn send(
     r: &mut Request,
-    reader: weir_cache::Reader,
+    reader: weir_cache::FillReader,
     pieces: bool,
     end: impl Fn(&mut Request),
 ) -> Step {
@@ -110,10 +110,10 @@ async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill, trailer
             let mut came = Headers::default();
             source.trailers(&mut came);
             trailers.set(came);
-            return fill.finish(if whole { End::Whole } else { End::Broken });
+            return fill.finish(if whole { FillEnd::Whole } else { FillEnd::Broken });
         }
         if !fill.room().await {
-            return fill.finish(End::Broken);
+            return fill.finish(FillEnd::Broken);
         }
         source.wait().await;
     }
@@ -127,7 +127,7 @@ pub async fn go_on<P: Protocol>(
     line: Line,
     protocol: &mut P,
     begun: Vec<u8>,
-    rest: &Rest,
+    rest: &MissingRest,
 ) -> Relayed {
     let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: false, rate: None };

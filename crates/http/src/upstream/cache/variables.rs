@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_cache::Entry;
+use weir_cache::CacheEntry;
 
 use super::Status;
 use crate::config::Setup;
@@ -38,7 +38,7 @@ pub fn define(setup: &mut Setup<'_>) {
 }
 
 /// What is too old, where it may turn out to stand.
-fn old(r: &Request) -> Option<Arc<Entry>> {
+fn old(r: &Request) -> Option<Arc<CacheEntry>> {
     let shown = r.contexts.upstream.cache.as_deref();
     let shown = shown.filter(|s| s.status.get() == Status::Expired && s.cacheable.get())?;
     shown.old.borrow().clone()

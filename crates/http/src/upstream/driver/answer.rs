@@ -3,11 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
-use weir_cache::{End, Fill};
+use weir_cache::{Fill, FillEnd};
 use weir_engine::{Boxed, Chain, Patience};
 use weir_proto::http1::{HeaderId, Method};
 use weir_upstream::balance::Measure;
-use weir_upstream::tunnel::{self, Passed, Ways};
+use weir_upstream::tunnel::{self, PassedBytes, Ways};
 
 use super::{Run, Talk};
 use crate::connection::presence::Guest;
@@ -129,7 +129,7 @@ impl Run {
     ) -> Step {
         let store = self.store(r, answer).filter(|_| fill.is_none());
         if let (Some(fill), Some(place)) = (fill, &self.place) {
-            fill.finish(End::Whole);
+            fill.finish(FillEnd::Whole);
             place.came(&fill);
         }
         if let Some(to) = store {
@@ -258,7 +258,7 @@ impl Run {
         } else {
             let (idle, up) = (self.passing.read_timeout, self.passing.send_timeout);
             let ways = Ways::plain(idle, up, r.conf().core.send_timeout);
-            let passed = Arc::new(Passed::default());
+            let passed = Arc::new(PassedBytes::default());
             let guest = Guest::arrive;
             let ended = tunnel::run_movable(&handle, client, server, ways, &passed, guest).await;
             let (up, down) = (passed.up_sent.get(), passed.down_sent.get());

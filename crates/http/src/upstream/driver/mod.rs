@@ -12,14 +12,14 @@ use bytes::Bytes;
 use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::Method;
-use weir_upstream::{Choice, Ended, Failure, Group, Limits, Picked, Pool, Sent, Times};
+use weir_upstream::{Choice, Ended, Failure, Group, Limits, PeerTimes, Picked, Pool, Sent};
 
 use crate::counts::Asked;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::attempt::{Attempt, Current};
 use crate::upstream::fault::{Doing, Fault};
-use crate::upstream::groups::{GroupId, Key, Upstream};
+use crate::upstream::groups::{GroupId, HashKey, Upstream};
 use crate::upstream::http2::Links;
 use crate::upstream::line::Line;
 use crate::upstream::passing::Passing;
@@ -344,10 +344,10 @@ impl Run {
             binding.sticky.served(r, &binding.bound, &picked.peer);
         }
         let now = r.event_loop.handle.now();
-        let mut times = Times::default();
+        let mut times = PeerTimes::default();
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.response = Some(now.saturating_duration_since(attempt.started));
-            times = Times { first: attempt.header, last: attempt.response, ..times };
+            times = PeerTimes { first: attempt.header, last: attempt.response, ..times };
         }
         self.end(r, Ended::Well(times));
         self.asked = None;
@@ -365,11 +365,11 @@ impl Drop for Run {
 }
 
 /// What the method hashes of this request.
-fn key(r: &mut Request, key: &Key) -> Vec<u8> {
+fn key(r: &mut Request, key: &HashKey) -> Vec<u8> {
     match key {
-        Key::Nothing => Vec::new(),
-        Key::Value(template) => template.eval(r).into_owned(),
-        Key::Address => match r.peer().ip() {
+        HashKey::Nothing => Vec::new(),
+        HashKey::Value(template) => template.eval(r).into_owned(),
+        HashKey::Address => match r.peer().ip() {
             Some(std::net::IpAddr::V4(ip)) => ip.octets()[..3].to_vec(),
             Some(std::net::IpAddr::V6(ip)) => ip.octets().to_vec(),
             None => vec![0; 3],

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use weir_engine::{Chain, ConnectOptions, Handle, Patience};
 use weir_tls::{Secured, Wire};
-use weir_upstream::health::{self, Failed};
-use weir_upstream::reply::{Body, HEAD, Reply, Unread};
+use weir_upstream::health::{self, CheckFailure};
+use weir_upstream::reply::{HEAD, Reply, ReplyBody, Unread};
 use weir_upstream::{Connection, Limits, Peer, Tag};
 
 use super::Check;
@@ -56,14 +56,14 @@ impl Kept {
 }
 
 /// What an error says of the server.
-fn failed(doing: &'static str, call: &str, error: &io::Error) -> Failed {
+fn failed(doing: &'static str, call: &str, error: &io::Error) -> CheckFailure {
     if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
-        return Failed::wrong(doing, said.text.as_str());
+        return CheckFailure::wrong(doing, said.text.as_str());
     }
-    Failed::io(doing, call, error)
+    CheckFailure::io(doing, call, error)
 }
 
-impl health::Check for Check {
+impl health::CheckSettings for Check {
     type Connection = Kept;
 
     fn line(&self) -> &health::HealthCheckOptions {
@@ -75,7 +75,7 @@ impl health::Check for Check {
         handle: &Handle,
         peer: &Arc<Peer>,
         kept: Option<Kept>,
-    ) -> Result<Option<Kept>, Failed> {
+    ) -> Result<Option<Kept>, CheckFailure> {
         probe(handle, self, peer, kept).await
     }
 }
@@ -86,7 +86,7 @@ async fn probe(
     check: &Check,
     peer: &Arc<Peer>,
     kept: Option<Kept>,
-) -> Result<Option<Kept>, Failed> {
+) -> Result<Option<Kept>, CheckFailure> {
     let kept = kept.filter(|kept| {
         let age = handle.now().saturating_duration_since(kept.connection().started);
         age < check.kept && kept.is_good()
@@ -109,7 +109,7 @@ async fn probe(
     Ok(kept.filter(|_| !check.kept.is_zero()))
 }
 
-async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, Failed> {
+async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, CheckFailure> {
     let stream = connect(handle, check, peer).await?;
     let connection = Connection::new(stream, peer.clone(), Tag::default(), handle.now());
     if !check.http2 {
@@ -119,7 +119,7 @@ async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, 
     Ok(Kept::Http2(Leaving(http2::start(connection, limits, ROOM.body))))
 }
 
-async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Failed> {
+async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, CheckFailure> {
     const CONNECTING: &str = "connecting to upstream";
     let endpoint = check.line.endpoint(peer);
     let until = handle.now() + check.connect_timeout;
@@ -128,14 +128,14 @@ async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Fa
     let stream = connected.await.map_err(|e| failed(CONNECTING, "connect()", &e))?;
     let Some(tls) = &check.tls else { return Ok(Wire::Plain(stream)) };
     let name = peer.server.as_bytes();
-    let client = tls.client(name).ok_or_else(|| Failed::unable("SSL handshaking"))?;
+    let client = tls.client(name).ok_or_else(|| CheckFailure::unable("SSL handshaking"))?;
     let secured = Secured::connect(&stream, &client, until).await;
-    let secured = secured.map_err(|error| Failed::handshake(&error))?;
+    let secured = secured.map_err(|error| CheckFailure::handshake(&error))?;
     Ok(Wire::join(stream, Some(secured)))
 }
 
 /// Sends the request and judges the answer. True if the connection may serve another one.
-async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed> {
+async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, CheckFailure> {
     const READING: &str = "reading response header from upstream";
     let until = handle.now() + check.read_timeout;
     line.set_deadline(Some(until));
@@ -147,11 +147,11 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed
     }
     let unread = |doing, error| match error {
         Unread::Io(error) => failed(doing, "recv()", &error),
-        Unread::Wrong(error) => Failed::wrong(doing, error.to_string()),
+        Unread::Wrong(error) => CheckFailure::wrong(doing, error.to_string()),
     };
     let mut reply = Reply::read(line).await.map_err(|e| unread(READING, e))?;
     let wants_body = check.rules.as_ref().is_some_and(|rules| rules.wants_body());
-    let mut body = Body::default();
+    let mut body = ReplyBody::default();
     // A stream that is dropped before its end is reset, and a connection with many resets is not kept.
     let is_read = reply.keeps() || matches!(line, Line::Stream(_));
     if wants_body || is_read && !check.kept.is_zero() {
@@ -163,11 +163,11 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, Failed
     Ok(body.reusable)
 }
 
-fn judge(check: &Check, seen: &Seen<'_>) -> Result<(), Failed> {
+fn judge(check: &Check, seen: &Seen<'_>) -> Result<(), CheckFailure> {
     let judged = match &check.rules {
         Some(rules) => rules.judge(seen),
         None if (200..400).contains(&seen.status) => Ok(()),
         None => Err("checking status code"),
     };
-    judged.map_err(Failed::new)
+    judged.map_err(CheckFailure::new)
 }

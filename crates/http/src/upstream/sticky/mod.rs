@@ -8,7 +8,7 @@ use std::time::Duration;
 use md5::{Digest, Md5};
 use weir_log::Level;
 use weir_upstream::Peer;
-use weir_zone::{Entry, Locked, ZoneRef};
+use weir_zone::{Locked, LockedEntry, ZoneRef};
 
 use crate::request::Request;
 use crate::variables::VariableId;
@@ -196,7 +196,13 @@ impl Sessions {
     }
 
     /// A new session; those that are over make room, and where none is, the one that was used least recently.
-    fn add(&self, r: &Request, table: &mut Locked<'_>, key: &[u8], now: u64) -> Option<Entry> {
+    fn add(
+        &self,
+        r: &Request,
+        table: &mut Locked<'_>,
+        key: &[u8],
+        now: u64,
+    ) -> Option<LockedEntry> {
         while let Some(oldest) = table.oldest().filter(|oldest| self.is_over(table, *oldest, now)) {
             table.remove(oldest);
         }
@@ -212,7 +218,7 @@ impl Sessions {
         table.add(key)
     }
 
-    fn is_over(&self, table: &Locked<'_>, entry: Entry, now: u64) -> bool {
+    fn is_over(&self, table: &Locked<'_>, entry: LockedEntry, now: u64) -> bool {
         let used = table.value(entry, VALUES - 1);
         used.saturating_add(self.timeout.as_millis() as u64) <= now
     }
@@ -223,7 +229,7 @@ impl Sessions {
 }
 
 /// The server's name in a session. No name holds a zero byte.
-fn sid(table: &Locked<'_>, entry: Entry) -> Vec<u8> {
+fn sid(table: &Locked<'_>, entry: LockedEntry) -> Vec<u8> {
     let words = (0..VALUES - 1).map(|i| table.value(entry, i).to_le_bytes());
     words.flatten().take_while(|byte| *byte != 0).collect()
 }

@@ -10,7 +10,7 @@ mod tests;
 
 use super::Experiment;
 use crate::chart::{Chart, Scale};
-use crate::finding::{LabFinding, Table, less};
+use crate::finding::{FindingTable, LabFinding, less};
 use crate::lab::Lab;
 use crate::program::{Family, Subject};
 
@@ -133,8 +133,8 @@ fn compare(finding: &mut LabFinding, courses: &[Course]) {
     );
 }
 
-fn times(courses: &[Course]) -> Table {
-    let mut table = Table::new(&[
+fn times(courses: &[Course]) -> FindingTable {
+    let mut table = FindingTable::new(&[
         "time to first byte, ms",
         "load",
         "stream",
@@ -174,10 +174,10 @@ fn times(courses: &[Course]) -> Table {
 }
 
 /// What the loops say of themselves.
-fn loops(courses: &[Course]) -> Table {
+fn loops(courses: &[Course]) -> FindingTable {
     let heads =
         ["event loop blocked, ms", "load", "p50", "p99", "p99.9", "ttfb p99", "share of it %"];
-    let mut table = Table::new(&heads);
+    let mut table = FindingTable::new(&heads);
     for course in courses {
         let Some(blocked) = &course.slow.blocked else { continue };
         let [half, most, nearly_all] = [0.5, 0.99, 0.999].map(|q| blocked.quantile(q));
@@ -225,12 +225,13 @@ fn charts(finding: &mut LabFinding, courses: &[Course]) {
 }
 
 /// How many times weir's p99 others have; for weir itself, how many times that of a disk which is never slow.
-fn ratios(courses: &[Course]) -> Table {
+fn ratios(courses: &[Course]) -> FindingTable {
     let ratio = |a: f64, b: f64| a / b.max(1e-3);
     let heads = DiskRequest::ALL
         .map(|load| ["memory", "disk"].map(|name| format!("{} {name}", load.name())));
     let heads = heads.as_flattened().iter().map(String::as_str);
-    let mut table = Table::new(&std::iter::once("p99, times").chain(heads).collect::<Vec<_>>());
+    let mut table =
+        FindingTable::new(&std::iter::once("p99, times").chain(heads).collect::<Vec<_>>());
     let weir: Vec<&Course> = courses.iter().filter(|course| course.subject == ALL).collect();
     let mut own = vec![format!("{ALL}: of its p99 without slow operations")];
     for course in &weir {

@@ -9,7 +9,7 @@ use weir_bench::{Closing, Pace};
 use self::model::RequestRouting;
 use super::Experiment;
 use crate::chart::Chart;
-use crate::finding::{LabFinding, Table, less};
+use crate::finding::{FindingTable, LabFinding, less};
 use crate::lab::{Lab, Traffic};
 use crate::program::{Family, HandlerWork, ServerSetup, Subject};
 use crate::running::RunningServer;
@@ -40,7 +40,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     let weir = lab.weir()?;
     let time = lab.size(Duration::from_secs(10), Duration::from_millis(500));
     let mut finding = LabFinding::default();
-    let mut table = Table::new(&[
+    let mut table = FindingTable::new(&[
         "",
         "load",
         "p50 ms",
@@ -152,7 +152,7 @@ fn open(load: f64, time: Duration) -> Traffic {
 fn beside_the_model(
     lab: &Lab,
     finding: &mut LabFinding,
-    table: &mut Table,
+    table: &mut FindingTable,
 ) -> Vec<(&'static str, [f64; 5])> {
     let mut at_sixty = Vec::new();
     for (way, label) in RequestRouting::ALL {

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use weir_balance::AcceptPolicy;
-use weir_balance::model::{Client, World};
+use weir_balance::model::{ModelClient, World};
 
 use super::{kinds, quantile};
 use crate::chart::{Chart, Scale};
-use crate::finding::{LabFinding, Table, less};
+use crate::finding::{FindingTable, LabFinding, less};
 use crate::lab::Lab;
 
 /// How long a request blocks its worker.
@@ -69,17 +69,19 @@ fn tables_for(lab: &Lab, workers: usize, finding: &mut LabFinding) -> Vec<f64> {
         "p99",
         "p99.9",
     ];
-    let (mut table, mut tails) = (Table::new(&heads), Vec::new());
+    let (mut table, mut tails) = (FindingTable::new(&heads), Vec::new());
     // The more workers, the less virtual time tells as much.
     let least = lab.size(120, 40);
     let time = Duration::from_millis((lab.size(24_000, 1200) / workers as u64).max(least));
     for (label, kind) in kinds() {
         lab.step(&format!("model, {workers} workers, {label}"));
-        let mut full = crowd(kind, workers, workers * OVERLOAD, |_| Client::closing(WORK));
+        let mut full = crowd(kind, workers, workers * OVERLOAD, |_| ModelClient::closing(WORK));
         // The connections come before their first requests, as those of idle visitors do.
         let gap = WORK * 2;
-        let mut kept =
-            crowd(kind, workers, workers * KEPT, |_| Client { gap, ..Client::keeping(WORK) });
+        let mut kept = crowd(kind, workers, workers * KEPT, |_| ModelClient {
+            gap,
+            ..ModelClient::keeping(WORK)
+        });
         full.run(time);
         kept.run(time);
         let requests = (workers * lab.size(REQUESTS, REQUESTS / 10)).max(lab.size(20_000, 1000));
@@ -114,7 +116,12 @@ pub(super) fn explain(finding: &mut LabFinding) {
 }
 
 /// A world with these clients, who all come within 2 ms.
-fn crowd(kind: AcceptPolicy, workers: usize, n: usize, client: impl Fn(usize) -> Client) -> World {
+fn crowd(
+    kind: AcceptPolicy,
+    workers: usize,
+    n: usize,
+    client: impl Fn(usize) -> ModelClient,
+) -> World {
     let mut world = World::new(kind, workers, Instant::now());
     let apart = WORK / u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     let at = |i: usize| Duration::from_millis(1) + apart * u32::try_from(i).unwrap_or(u32::MAX);
@@ -134,7 +141,7 @@ fn heavy_tail(kind: AcceptPolicy, workers: usize, requests: usize) -> World {
         random ^= random << 17;
         let share = (random >> 11) as f64 / (1u64 << 53) as f64;
         at -= apart * (1.0 - share).ln();
-        world.client(Duration::from_secs_f64(at), Client::once(WORK));
+        world.client(Duration::from_secs_f64(at), ModelClient::once(WORK));
     }
     world.run(Duration::from_secs_f64(at) + LONGEST * 20);
     world

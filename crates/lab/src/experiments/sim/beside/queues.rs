@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use weir_balance::AcceptPolicy;
-use weir_balance::model::{Client, Machine};
+use weir_balance::model::{Machine, ModelClient};
 use weir_bench::{Closing, RunOutcome};
 
-use super::verdict::{Samples, verdict};
+use super::verdict::{MeasuredValues, verdict};
 use super::{DRAWS, MS, ROUNDS, WORKERS, kind, world};
 use crate::experiments::MAIN;
 use crate::experiments::sim::quantile;
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic};
 use crate::program::{HandlerWork, ServerSetup};
 use crate::running::RunningServer;
@@ -35,7 +35,7 @@ pub(super) fn compare(
     };
     let time = lab.size(MS * 1200, MS * 300);
     let load = Traffic::closed(CLIENTS, Closing::Always, time);
-    let mut all = vec![<[(Samples, Samples); NAMES.len()]>::default(); MAIN.len()];
+    let mut all = vec![<[(MeasuredValues, MeasuredValues); NAMES.len()]>::default(); MAIN.len()];
     for round in 1..=lab.size(ROUNDS, 1) {
         // What else the machine does changes; what a request costs is asked again each time.
         let services = services(lab, &setup)?;
@@ -54,7 +54,7 @@ pub(super) fn compare(
             }
         }
     }
-    let mut table = Table::new(&["overload", "", "measured", "model", ""]);
+    let mut table = FindingTable::new(&["overload", "", "measured", "model", ""]);
     for ((label, _), values) in MAIN.iter().zip(&all) {
         for (n, (name, (seen, model))) in NAMES.iter().zip(values).enumerate() {
             let label = if n == 0 { label } else { "" };
@@ -100,7 +100,7 @@ fn overloaded(
     let mut world = world(kind, WORKERS, machine, seed);
     world.draw_services(services.to_vec());
     let (think, gap) = (Duration::ZERO, Duration::ZERO);
-    let client = Client { think, gap, ..Client::closing(MS * 2) };
+    let client = ModelClient { think, gap, ..ModelClient::closing(MS * 2) };
     (0..CLIENTS).for_each(|_| world.client(MS, client));
     world.run(time);
     let times = &world.witness().latencies;

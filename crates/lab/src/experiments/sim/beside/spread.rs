@@ -1,11 +1,11 @@
 //! Six connections, one after another, to three idle workers.
 
-use weir_balance::model::{Client, Machine};
+use weir_balance::model::{Machine, ModelClient};
 
-use super::verdict::{Samples, verdict};
+use super::verdict::{MeasuredValues, verdict};
 use super::{DRAWS, MS, ROUNDS, kind, world};
 use crate::experiments::{POLICIES, spread};
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, padded, slashed};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(super) fn compare(
 ) -> Result<(), String> {
     let weir = lab.weir()?;
     let heads = ["6 connections, 3 workers", "measured", "model", "busiest", "model", ""];
-    let mut table = Table::new(&heads);
+    let mut table = FindingTable::new(&heads);
     for (label, policy) in POLICIES {
         let (mut seen, mut drawn) = (Outcomes::new(), Outcomes::new());
         for round in 1..=lab.size(ROUNDS, 1) {
@@ -57,7 +57,7 @@ fn draw(policy: &str, machine: &Machine, seed: u64) -> Result<Vec<u64>, String> 
     let mut world = world(kind(policy)?, WORKERS, machine, seed);
     for i in 1..=6 {
         let gap = Duration::ZERO;
-        world.client(MS * 20 * i, Client { gap, ..Client::once(Duration::ZERO) });
+        world.client(MS * 20 * i, ModelClient { gap, ..ModelClient::once(Duration::ZERO) });
     }
     Ok(padded(world.run(MS * 1000).accepted.iter().copied(), WORKERS))
 }
@@ -72,8 +72,8 @@ fn told(outcomes: &Outcomes) -> String {
     if *times == all { slashed(who) } else { format!("{} ({share} %)", slashed(who)) }
 }
 
-fn busiest(outcomes: &Outcomes) -> Samples {
-    let mut values = Samples::default();
+fn busiest(outcomes: &Outcomes) -> MeasuredValues {
+    let mut values = MeasuredValues::default();
     for (who, times) in outcomes {
         let most = who.first().copied().unwrap_or(0);
         (0..*times).for_each(|_| values.push(most as f64));

@@ -2,9 +2,9 @@
 
 /// Values of one kind, of several measurements or draws.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Samples(Vec<f64>);
+pub(super) struct MeasuredValues(Vec<f64>);
 
-impl Samples {
+impl MeasuredValues {
     pub(super) fn push(&mut self, value: f64) {
         let place = self.0.partition_point(|v| *v < value);
         self.0.insert(place, value);
@@ -39,7 +39,7 @@ const RESOLUTION: f64 = 0.02;
 
 /// The model is inside if the middle of what it draws lies in what was measured, or the middle of
 /// what was measured in what it draws. Otherwise, how far the middles are apart.
-pub(super) fn verdict(seen: &Samples, model: &Samples) -> String {
+pub(super) fn verdict(seen: &MeasuredValues, model: &MeasuredValues) -> String {
     let (real, drawn) = (seen.middle(), model.middle());
     let near = (drawn - real).abs() <= RESOLUTION * real.abs();
     if near || seen.holds(drawn) || model.holds(real) {
@@ -56,8 +56,8 @@ pub(super) fn verdict(seen: &Samples, model: &Samples) -> String {
 mod tests {
     use super::*;
 
-    fn values<const N: usize>(all: [f64; N]) -> Samples {
-        let mut values = Samples::default();
+    fn values<const N: usize>(all: [f64; N]) -> MeasuredValues {
+        let mut values = MeasuredValues::default();
         all.into_iter().for_each(|value| values.push(value));
         values
     }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use weir_balance::AcceptPolicy;
-use weir_balance::model::{Client, Machine};
+use weir_balance::model::{Machine, ModelClient};
 use weir_bench::{Closing, Pace};
 
-use super::verdict::{Samples, verdict};
+use super::verdict::{MeasuredValues, verdict};
 use super::{DRAWS, MS, ROUNDS, WORKERS, kind, world};
 use crate::experiments::MAIN;
-use crate::finding::{LabFinding, Table};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic, padded};
 use crate::program::{HandlerWork, ServerSetup};
 use crate::running::RunningServer;
@@ -33,9 +33,10 @@ pub(super) fn compare(
     let time = lab.size(MS * 1500, MS * 300);
     let load =
         Traffic { pace: Pace::Open { rate: RATE }, ..Traffic::closed(50, Closing::Always, time) };
-    let mut table = Table::new(&["light load", "share of requests", "measured", "model", ""]);
+    let mut table =
+        FindingTable::new(&["light load", "share of requests", "measured", "model", ""]);
     for (label, policy) in MAIN {
-        let mut values = <[(Samples, Samples); NAMES.len()]>::default();
+        let mut values = <[(MeasuredValues, MeasuredValues); NAMES.len()]>::default();
         for round in 1..=lab.size(ROUNDS, 1) {
             lab.step(&format!("light load, {label}, round {round}"));
             let server = RunningServer::start(&weir.policy(label, policy), &setup)?;
@@ -64,7 +65,7 @@ fn lightly(kind: AcceptPolicy, machine: &Machine, time: Duration, seed: u64) -> 
     let mut world = world(kind, WORKERS, machine, seed);
     let apart = Duration::from_secs_f64(1.0 / RATE);
     let count = (time.as_secs_f64() * RATE) as u32;
-    let client = Client { computes: true, gap: Duration::ZERO, ..Client::once(MS) };
+    let client = ModelClient { computes: true, gap: Duration::ZERO, ..ModelClient::once(MS) };
     (1..=count).for_each(|i| world.client(apart * i, client));
     ends(world.run(time * 2).answered.iter().copied())
 }
