@@ -21,7 +21,7 @@ const CIRCLE: usize = 12;
 const CIRCLES: &[(&str, usize)] = &[("engine", 33), ("http", 260), ("lab", 25), ("stream", 16)];
 
 /// Arrows that run up between folders of `http`. The number only goes down.
-const UP: usize = 56;
+const UP: usize = 47;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -10,10 +10,10 @@
 //!
 //! A folder may name those of its own level and of lower ones. `tests/architecture` counts what still runs up.
 //!
-//! 1. What a request is, and the site that it is served by: `request`, `site`, `variables`, `body`, `answer`,
-//!    `subrequest`, `files`, `counts`, `doing`, `secret`
-//! 2. How it is carried: `carrier`, `connection`, `http2`, `event_loop`
-//! 3. Phases and configuration: `phases`, `core`, `config`
+//! 1. What a request is, how it is carried, and the site that serves it: `request`, `carrier`, `site`, `variables`,
+//!    `body`, `answer`, `subrequest`, `files`, `counts`, `doing`, `secret`, `event_loop`
+//! 2. Phases and configuration: `phases`, `core`, `config`
+//! 3. Connections, which bring requests: `connection`, `http2`
 //! 4. Other servers, and the cache: `upstream`
 //! 5. Modules, which only the list in `modules/mod.rs` names: `modules`
 //! 6. What looks at a site from outside: `explain`

@@ -9,8 +9,7 @@ use weir_proto::http1::{Method, Version, chunk_end, chunk_head};
 use weir_proto::{Renew, as_new};
 
 use crate::answer::filters::Filters;
-use crate::carrier::CONTINUE;
-use crate::connection::TIMED_OUT;
+use crate::carrier::{CONTINUE, TIMED_OUT};
 use crate::doing;
 use crate::escape::within_line;
 use crate::modules::range_filter::Cutter;

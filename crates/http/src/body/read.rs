@@ -9,8 +9,7 @@ use weir_engine::spend;
 use weir_log::Level;
 use weir_proto::http1::{BodyError, Version};
 
-use crate::carrier::{Arrival, Interim};
-use crate::connection::TIMED_OUT;
+use crate::carrier::{Arrival, Interim, TIMED_OUT};
 use crate::request::Request;
 
 /// So many bytes around a body's own cost a point: the heads of chunks, extensions, trailers.

@@ -114,7 +114,7 @@ pub async fn send_waiting(r: &mut Request) -> io::Result<()> {
     chain.set_file_chunk(Some(core.sendfile_max_chunk));
     if !ending {
         // The next piece must not wait until the client has acknowledged this one.
-        r.conn.set_nodelay(core);
+        r.conn.set_nodelay(core.tcp_nodelay);
     }
     if let Some(limit) = rate::rate(r) {
         return rate::send_limited(r, &mut chain, limit).await;
@@ -151,7 +151,7 @@ pub fn send_held(r: &mut Request) -> Option<Sending> {
         return None;
     }
     let core = &r.conf().core;
-    r.conn.set_nodelay(core);
+    r.conn.set_nodelay(core.tcp_nodelay);
     chain.set_file_chunk(Some(core.sendfile_max_chunk));
     let (conn, total, patience) = (r.conn.clone(), chain.len(), core.send_timeout);
     Some(Box::pin(async move {

@@ -3,6 +3,7 @@
 //! Everything above asks what a [`Carrier`] can do, never which version it is. Another version of HTTP is one more
 //! variant here and one more file.
 
+mod conn;
 mod http1;
 mod http2;
 
@@ -16,6 +17,7 @@ use weir_engine::Chain;
 use crate::http2::Stream;
 use crate::request::Request;
 
+pub use conn::{Conn, Resting, Secure, TIMED_OUT};
 pub use http1::CONTINUE;
 
 /// A part of an answer on its way: the bytes that it took, and how it ended.
@@ -177,7 +179,7 @@ impl Request {
     /// The client took too long to send its body.
     pub fn body_timed_out(&self) {
         match &self.carrier.0 {
-            Kind::Http1 => self.conn.timed_out(&self.conf().core),
+            Kind::Http1 => self.conn.timed_out(self.conf().core.reset_timedout_connection),
             // The end of the request resets the stream.
             Kind::Http2(_) => {}
         }

@@ -8,7 +8,8 @@ use weir_proto::Renew;
 use weir_proto::http1::{HeadError, HeadLimits, HeadProgress};
 use weir_proto::proxy_protocol;
 
-use super::{CLOSED, Conn, TIMED_OUT, waited_for};
+use super::{CLOSED, waited_for};
+use crate::carrier::{Conn, TIMED_OUT};
 use crate::http2::{self, Greeting};
 use crate::request::Request;
 use crate::request::meaning;
@@ -100,7 +101,7 @@ fn cut(r: &mut Request, error: io::Error, begun: bool) -> Head {
     match error.kind() {
         io::ErrorKind::TimedOut => {
             r.log(Level::Info, format_args!("{TIMED_OUT} while {}", reading(r)));
-            r.conn.timed_out(&r.conf().core);
+            r.conn.timed_out(r.conf().core.reset_timedout_connection);
             Head::Over(408)
         }
         io::ErrorKind::UnexpectedEof => {
@@ -140,7 +141,7 @@ fn silent(r: &mut Request, error: &io::Error) -> Head {
         r.conf().core.error_log.write(Level::Info, Some(conn.number), text);
     }
     if timed_out {
-        conn.timed_out(&r.conf().core);
+        conn.timed_out(r.conf().core.reset_timedout_connection);
     }
     Head::Over(0)
 }

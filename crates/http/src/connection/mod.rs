@@ -3,19 +3,19 @@
 
 #![expect(clippy::disallowed_methods, reason = "this is the room")]
 
-mod conn;
+mod check;
 mod first_bytes;
+mod handshake;
 mod head;
 pub mod presence;
 mod rush;
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-pub use conn::{Conn, Resting};
+pub use check::check;
 pub use first_bytes::FirstBytesGuess;
 pub use rush::{Rush, calm_down};
 use weir_engine::{Handle, Idle, Stream, Wake, breathe};
@@ -27,19 +27,17 @@ use head::{FIRST_READ, Head};
 
 use crate::address::Address;
 use crate::body::Linger;
+use crate::carrier::{Conn, Resting, TIMED_OUT};
 use crate::connection::presence::Presence;
-use crate::counts;
 use crate::doing;
 use crate::event_loop::LoopState;
 use crate::http2;
-use crate::modules::ssl;
 use crate::phases;
+use crate::request::begun::Begun;
 use crate::request::{Request, Scratch};
 use crate::site::core::Conf;
 
-/// What the log says of a client that took too long.
-pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
-/// And of one that has left before it asked.
+/// What the log says of a client that has left before it asked.
 const CLOSED: &str = "client closed connection";
 /// A connection that is silent for longer than this gives up its task.
 pub const GRACE: Duration = Duration::from_secs(1);
@@ -215,17 +213,22 @@ enum After {
 
 /// Goes through the handshake first.
 async fn secure(conn: Conn, presence: Presence, event_loop: Rc<LoopState>, bytes: Vec<u8>) {
-    let done = ssl::handshake(conn, presence, &event_loop, bytes).await;
+    let done = handshake::handshake(conn, presence, &event_loop, bytes).await;
     after_handshake(done, event_loop).await;
 }
 
 /// Goes on with a handshake that another loop has begun.
-pub async fn shaken(conn: Conn, presence: Presence, event_loop: Rc<LoopState>, begun: ssl::Begun) {
-    let done = ssl::go_on(conn, presence, &event_loop, begun).await;
+pub async fn shaken(
+    conn: Conn,
+    presence: Presence,
+    event_loop: Rc<LoopState>,
+    begun: handshake::Begun,
+) {
+    let done = handshake::go_on(conn, presence, &event_loop, begun).await;
     after_handshake(done, event_loop).await;
 }
 
-async fn after_handshake(done: Option<ssl::Done>, event_loop: Rc<LoopState>) {
+async fn after_handshake(done: Option<handshake::Done>, event_loop: Rc<LoopState>) {
     match done {
         Some((conn, presence, bytes))
             if conn.with_tls(|c| c.alpn() == Some(b"h2")) == Some(true) =>
@@ -267,7 +270,7 @@ async fn run(conn: Rc<Conn>, mut presence: Presence, event_loop: Rc<LoopState>, 
         r.renew();
         if r.buf.is_empty() {
             presence.quiet(&event_loop);
-            conn.set_nodelay(core);
+            conn.set_nodelay(core.tcp_nodelay);
             presence = match pause(&conn, presence, &event_loop, core, &mut place).await {
                 Paused::Ready(presence) => presence,
                 Paused::Over(presence, why, waited) => {
@@ -424,7 +427,7 @@ async fn request(r: &mut Request) -> After {
                     let r = &mut *begun.0;
                     match head {
                         Head::Refused(status) => phases::refuse(r, status).await,
-                        _ => match ssl::check(r) {
+                        _ => match check::check(r) {
                             None => phases::serve(r).await,
                             Some(status) => phases::refuse(r, status).await,
                         },
@@ -448,27 +451,6 @@ async fn request(r: &mut Request) -> After {
     After::Close
 }
 
-/// A request that has begun. Its end is the log phase, whatever ends it: an answer, a loop that stops, a panic.
-pub struct Begun<'r>(pub &'r mut Request);
-
-impl Drop for Begun<'_> {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            return log(self.0);
-        }
-        // What the panic left may panic once more: then the line is lost, and not the process.
-        let _ = catch_unwind(AssertUnwindSafe(|| log(self.0)));
-    }
-}
-
-fn log(r: &mut Request) {
-    counts::ended(r);
-    for handler in &r.location.plan.log {
-        doing::note("the log phase", handler.module, r);
-        (handler.run)(r);
-    }
-}
-
 /// Lets a client that still sends hear the answer before the connection closes.
 async fn linger(r: &mut Request) {
     let core = &r.conf().core;
@@ -480,5 +462,6 @@ async fn linger(r: &mut Request) {
     if !r.body.should_linger(core.lingering_close, r.buf.len()) && !sent_more(r) {
         return;
     }
-    r.conn.clone().linger(&r.event_loop.handle, core).await;
+    let (time, timeout) = (core.lingering_time, core.lingering_timeout);
+    r.conn.clone().linger(&r.event_loop.handle, time, timeout).await;
 }

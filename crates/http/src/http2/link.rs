@@ -9,7 +9,7 @@ use weir_http2::PeerState;
 use weir_proto::http2::frame;
 
 use super::stream::{Stream, WrongLength, still_announced};
-use crate::connection::Conn;
+use crate::carrier::Conn;
 use crate::event_loop::LoopState;
 use crate::site::Server;
 use crate::site::core::Http2;

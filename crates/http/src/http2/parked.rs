@@ -10,8 +10,9 @@ use weir_http2::{Frames, PeerState, ReaderHistory};
 use super::link::{Ledger, Link};
 use super::reader::{History, Reader};
 use super::serve;
+use crate::carrier::Resting;
+use crate::connection;
 use crate::connection::presence::Presence;
-use crate::connection::{self, Resting};
 use crate::event_loop::LoopState;
 
 /// All that is remembered of it.

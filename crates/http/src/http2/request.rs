@@ -12,10 +12,10 @@ use weir_proto::http2::frame::ErrorCode;
 use super::stream::Stream;
 use crate::body::Linger;
 use crate::carrier::Carrier;
-use crate::connection::Begun;
+use crate::connection::check;
 use crate::doing;
-use crate::modules::ssl;
 use crate::phases;
+use crate::request::begun::Begun;
 use crate::request::meaning::{self, Undecided};
 use crate::request::{Request, Scratch};
 
@@ -71,7 +71,7 @@ async fn serve(running: Running, fields: Fields) {
                 r.response.status = 500;
                 return false;
             };
-            match refused.or_else(|| ssl::check(r)) {
+            match refused.or_else(|| check(r)) {
                 Some(status) => phases::refuse(r, status).await,
                 None => phases::serve(r).await,
             }

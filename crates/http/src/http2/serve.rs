@@ -19,8 +19,9 @@ use super::link::{Ledger, Link};
 use super::parked;
 use super::reader::{History, LARGEST, Reader};
 use crate::body::Linger;
+use crate::carrier::{Conn, TIMED_OUT};
 use crate::connection::presence::Presence;
-use crate::connection::{Conn, GRACE, PAUSING, TIMED_OUT};
+use crate::connection::{GRACE, PAUSING};
 use crate::event_loop::LoopState;
 
 /// What the first bytes of a connection say.
@@ -75,7 +76,7 @@ impl From<io::Error> for End {
 /// Serves a connection to its end; `read` is what was read of it. The connection counts as busy.
 pub async fn serve(conn: Rc<Conn>, presence: Presence, event_loop: Rc<LoopState>, read: Vec<u8>) {
     let link = Link::new(conn, event_loop, PeerState::default(), Ledger::default());
-    link.conn.set_nodelay(&link.conf().core);
+    link.conn.set_nodelay(link.conf().core.tcp_nodelay);
     greet(&link);
     // From now on only streams count as work.
     presence.quiet(&link.event_loop);
@@ -186,7 +187,7 @@ impl Task {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 link.log(format_args!("{TIMED_OUT}"));
                 if since.is_blocked(&link) {
-                    link.conn.timed_out(&link.conf().core);
+                    link.conn.timed_out(link.conf().core.reset_timedout_connection);
                     return Err(End::Lost);
                 }
                 since.incomplete = None;
@@ -343,7 +344,8 @@ impl Task {
             if matches!(end, End::Idle) || core.lingering_close == Linger::Off {
                 let _ = self.flush(&mut Since::default());
             } else if self.send_rest().await.is_ok() {
-                link.conn.linger(&link.event_loop.handle, core).await;
+                let (time, timeout) = (core.lingering_time, core.lingering_timeout);
+                link.conn.linger(&link.event_loop.handle, time, timeout).await;
             }
         }
         link.fail();

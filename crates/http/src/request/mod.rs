@@ -1,5 +1,6 @@
 //! One request: what was asked, where it stands among the settings, what is being answered.
 
+pub mod begun;
 pub mod meaning;
 pub mod origin;
 pub mod redirect;
@@ -17,8 +18,7 @@ use crate::address::Address;
 use crate::answer::output::Output;
 use crate::answer::response::Response;
 use crate::body::Body;
-use crate::carrier::Carrier;
-use crate::connection::Conn;
+use crate::carrier::{Carrier, Conn};
 use crate::counts::Processing;
 use crate::event_loop::LoopState;
 use crate::modules::Contexts;

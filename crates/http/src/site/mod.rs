@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use weir_conf::Error;
 
+use crate::carrier::Conn;
 use crate::config::scope::Spot;
-use crate::connection::Conn;
 use crate::files::temp_file::TempPath;
 use crate::listen::{Listen, ListenLine, Protocols};
 use crate::modules::api;
@@ -226,10 +226,15 @@ impl Site {
 
     /// Who answers on this connection when no name is known.
     pub fn default_server(&'static self, conn: &Conn) -> &'static Server {
-        if let Some(tls) = &conn.tls {
-            return tls.server;
+        self.server(self.default_id(conn))
+    }
+
+    /// Its place.
+    pub fn default_id(&self, conn: &Conn) -> ServerId {
+        match &conn.tls {
+            Some(tls) => tls.server,
+            None => self.hosts(conn).default,
         }
-        self.server(self.hosts(conn).default)
     }
 
     /// True where names make no difference on this connection's address.
@@ -252,8 +257,8 @@ impl Site {
         &'static self,
         conn: &Conn,
         name: &[u8],
-    ) -> Result<Option<&'static Server>, GaveUp> {
-        Ok(self.hosts(conn).find_named(name)?.map(|id| self.server(id)))
+    ) -> Result<Option<ServerId>, GaveUp> {
+        self.hosts(conn).find_named(name)
     }
 
     /// How long a new connection of a socket may stay silent.

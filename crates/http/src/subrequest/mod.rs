@@ -16,9 +16,9 @@ use weir_proto::http1::{Method, RequestParser};
 
 use crate::answer::change::set_request;
 use crate::answer::filters::{Then, into_bytes};
-use crate::connection::Begun;
 use crate::modules::ssi_filter;
 use crate::phases::{self, Step};
+use crate::request::begun::Begun;
 use crate::request::{Request, Scratch};
 
 mod capture;

@@ -14,11 +14,6 @@ use crate::request::Request;
 use crate::site::module::{Module, Settings};
 use crate::site::settings::Key;
 
-mod check;
-mod handshake;
-
-pub use check::check;
-pub use handshake::{Begun, Done, Secure, go_on, handshake};
 pub use weir_ssl::server::Conf;
 
 /// The module's settings.

@@ -1,6 +1,6 @@
 //! From an accepted socket to a connection with TLS.
 
-#![expect(clippy::disallowed_methods, reason = "a handshake comes before the carrier")]
+#![expect(clippy::disallowed_methods, reason = "this is the room")]
 
 use std::any::Any;
 use std::fmt;
@@ -16,25 +16,12 @@ use weir_ssl::ocsp::WaitingConnection;
 use weir_ssl::server::{AcceptError as Refused, FileNames, ServerContext, Shown, choose};
 use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello};
 
-use crate::connection::presence::Presence;
-use crate::connection::{self, Conn, Resting};
+use super::presence::Presence;
+use crate::carrier::{Conn, Resting, Secure};
 use crate::event_loop::LoopState;
 use crate::regex::GaveUp;
 use crate::request::{Request, Scratch};
 use crate::site::Server;
-
-/// What is known of a connection to a port that wants TLS.
-#[derive(Debug)]
-pub struct Secure {
-    /// Who answers: the server that the client named, or the default.
-    pub server: &'static Server,
-    /// `$ssl_server_name`, where it named one that is served here.
-    pub chosen: bool,
-    /// The client speaks no TLS.
-    pub plain: bool,
-    /// What the handshake has shown.
-    pub shown: Shown,
-}
 
 /// A connection after its handshake; with it come first bytes of a client that speaks no TLS.
 pub type Done = (Conn, Presence, Vec<u8>);
@@ -164,7 +151,7 @@ async fn begin(
     bytes: Vec<u8>,
     until: Instant,
 ) -> Outcome {
-    let (server, chosen, plain) = (default, false, false);
+    let (server, chosen, plain) = (event_loop.site.default_id(&conn), false, false);
     let mut secure = Secure { server, chosen, plain, shown: Shown::default() };
     match weir_tls::begin(conn.wire().socket(), bytes, until).await {
         Err(error) => Err((Some(conn), error.into())),
@@ -202,7 +189,8 @@ async fn accept(
     hello: Hello,
     until: Instant,
 ) -> Outcome {
-    let own = conn.tls.as_ref().and_then(|secure| secure.server.conf.ssl.as_deref());
+    let own = conn.tls.as_ref().map(|secure| event_loop.site.server(secure.server));
+    let own = own.and_then(|own| own.conf.ssl.as_deref());
     let chosen = choose(own, default.conf.ssl.as_deref(), hello, conn.wire().socket());
     let (context, hello) = match chosen {
         Ok(chosen) => chosen,
@@ -276,7 +264,7 @@ impl Idle for Waits {
         presence.arrive(&event_loop);
         let mut conn = conn.on(stream);
         conn.tls = tls;
-        handle.spawn(connection::shaken(conn, presence, event_loop, begun));
+        handle.spawn(super::shaken(conn, presence, event_loop, begun));
     }
 }
 

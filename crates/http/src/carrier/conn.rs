@@ -6,7 +6,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_engine::{Handle, Stream};
 use weir_log::{Level, Log};
@@ -16,12 +16,26 @@ use weir_sys::tcpinfo::{TcpInfo, tcp_info};
 use weir_tls::{Secured, TlsConnection, Wire};
 
 use crate::address::Address;
-use crate::modules::ssl::Secure;
-use crate::site::core::Conf;
+use crate::names::ServerId;
 use weir_ssl::Handed;
 
+/// What the log says of a client that took too long.
+pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 /// At the most this much is thrown away of what a client still sends when its answer is done.
 const LINGER_READ: usize = 4096;
+
+/// What is known of a connection to a port that wants TLS.
+#[derive(Debug)]
+pub struct Secure {
+    /// The server that answers: the one that the client named, or the default.
+    pub server: ServerId,
+    /// `$ssl_server_name`, where the client named a server of this site.
+    pub chosen: bool,
+    /// The client speaks no TLS.
+    pub plain: bool,
+    /// What the handshake has shown.
+    pub shown: Shown,
+}
 
 /// What is known of a connection, apart from its transport.
 #[derive(Clone)]
@@ -182,32 +196,34 @@ impl Conn {
         }
     }
 
-    /// The client took too long: `reset_timedout_connection` saves what the kernel would keep for it.
-    pub fn timed_out(&self, core: &Conf) {
-        if core.reset_timedout_connection {
+    /// The client took too long. A reset (`reset_timedout_connection`) saves what the kernel would keep for it.
+    pub fn timed_out(&self, reset: bool) {
+        if reset {
             let _ = self.wire.socket().reset_on_close();
         }
     }
 
-    /// From now on small pieces leave at once: another answer may follow before the last was acknowledged.
-    pub fn set_nodelay(&self, core: &Conf) {
-        if core.tcp_nodelay && !self.nodelay.replace(true) {
+    /// From now on small pieces leave at once, if `tcp_nodelay` wants it: another answer may follow before the last was
+    /// acknowledged.
+    pub fn set_nodelay(&self, wanted: bool) {
+        if wanted && !self.nodelay.replace(true) {
             // Unix sockets have no such thing, and no delay.
             let _ = self.wire.socket().nodelay(true);
         }
     }
 
-    /// Says that nothing more will come, and throws away what the client still sends, for as long as the
-    /// settings allow: a socket that is closed with unread bytes in it is reset, and what is on its way to the
-    /// client may be lost with it.
-    pub async fn linger(&self, handle: &Handle, core: &Conf) {
+    /// Says that nothing more will come, and throws away what the client still sends: for `time` at most, and while no
+    /// pause is longer than `timeout`. A socket that is closed with unread bytes in it is reset, and what is on its way
+    /// to the client may be lost with it.
+    #[expect(clippy::disallowed_methods, reason = "what is thrown away is bounded")]
+    pub async fn linger(&self, handle: &Handle, time: Duration, timeout: Duration) {
         if self.wire.shutdown_write().is_err() {
             return;
         }
-        let end = handle.now() + core.lingering_time;
+        let end = handle.now() + time;
         let mut buf = handle.take_buf(LINGER_READ);
         loop {
-            self.wire.set_deadline(Some(end.min(handle.now() + core.lingering_timeout)));
+            self.wire.set_deadline(Some(end.min(handle.now() + timeout)));
             buf.clear();
             let (result, back) = self.wire.recv(buf).await;
             buf = back;
