@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::experiments::{ALL, Experiment, why_absent};
+use crate::experiment::Experiment;
+use crate::experiments::{ALL, why_absent};
 use crate::finding::LabFinding;
 use crate::lab::Lab;
 use crate::program::{Family, Program};

@@ -7,6 +7,7 @@
 mod chart;
 mod command;
 mod doctor;
+mod experiment;
 mod experiments;
 mod explain;
 mod finding;

@@ -11,7 +11,7 @@ use weir_conf::Sources;
 
 use self::measure::{AcceptSetup, CROWD, KEPT, MeasuredSetup, WORK, measure};
 use self::shape::{LoopSetup, shape};
-use crate::experiments::MAIN;
+use crate::experiment::MAIN;
 use crate::finding::{FindingTable, LabFinding, wrap};
 use crate::lab::Lab;
 use crate::program::{Family, Program, Subject};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use weir_bench::Closing;
 
-use super::Experiment;
 use crate::chart::{Chart, Scale};
+use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic};
 use crate::program::{Family, ServerSetup};

@@ -7,9 +7,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use weir_bench::RunOutcome;
 
-use super::Experiment;
 use super::steer::paced;
 use crate::chart::Chart;
+use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding};
 use crate::hindered::{Hindered, STOPPED, WORKING};
 use crate::lab::Lab;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weir_bench::{Closing, RunOutcome};
 
-use super::{Experiment, MAIN};
 use crate::chart::Chart;
+use crate::experiment::{Experiment, MAIN};
 use crate::finding::{FindingTable, LabFinding, less};
 use crate::lab::{Lab, Traffic, nearest, padded, slashed};
 use crate::program::{HandlerWork, Program, ServerSetup, Subject};

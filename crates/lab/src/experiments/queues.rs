@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weir_bench::{Closing, Figures, Log2, RunOutcome};
 
-use super::Experiment;
 use crate::chart::Chart;
+use crate::experiment::Experiment;
 use crate::finding::{DoublingHistogram, FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic, nearest};
 use crate::program::{HandlerWork, Program, ServerSetup, Subject};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weir_bench::Closing;
 
-use super::Experiment;
 use crate::chart::{Chart, Scale};
+use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic, nearest, padded, slashed, variation};
 use crate::program::{Program, ServerSetup, Subject};

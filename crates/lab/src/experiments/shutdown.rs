@@ -4,7 +4,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use super::Experiment;
+use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding};
 use crate::lab::Lab;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Experiment, POLICIES};
 use crate::chart::{Chart, Scale};
+use crate::experiment::{Experiment, POLICIES};
 use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, nearest, padded, slashed};
 use crate::program::{Family, Program, ServerSetup, Subject};

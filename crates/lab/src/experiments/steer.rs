@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weir_bench::{Closing, Pace, RunOutcome};
 
-use super::Experiment;
 use crate::chart::{Chart, Scale};
+use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding, less};
 use crate::hindered::{Hindered, STOPPED, WORKING};
 use crate::lab::{Lab, Traffic, nearest, padded, variation};

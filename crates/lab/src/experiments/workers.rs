@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weir_bench::{Closing, Pace};
 
-use super::{Experiment, POLICIES};
 use crate::chart::{Chart, Scale};
+use crate::experiment::{Experiment, POLICIES};
 use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic, nearest, padded, variation};
 use crate::program::{HandlerWork, Program, ServerSetup, Subject};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::ExperimentRecord;
 use super::chart::{chart, histograms};
 use crate::chart::amount;
-use crate::experiments::Experiment;
+use crate::experiment::Experiment;
 use crate::finding::{FindingPart, FindingTable, LabFinding, LabVerdict};
 
 const STYLE: &str = include_str!("style.css");

@@ -10,7 +10,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiments::{ALL, Experiment};
+use crate::experiment::Experiment;
+use crate::experiments::ALL;
 use crate::finding::{LabFinding, wrap};
 
 pub(crate) use machine::MachineFacts;

@@ -8,8 +8,8 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
-use super::Experiment;
 use crate::chart::{Chart, Scale};
+use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding, less};
 use crate::lab::Lab;
 use crate::program::{Family, Subject};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use weir_bench::{Closing, Pace};
 
 use self::model::RequestRouting;
-use super::Experiment;
 use crate::chart::Chart;
+use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding, less};
 use crate::lab::{Lab, Traffic};
 use crate::program::{Family, HandlerWork, ServerSetup, Subject};

@@ -7,7 +7,7 @@ mod large;
 use weir_balance::AcceptPolicy;
 use weir_balance::model::World;
 
-use super::{Experiment, POLICIES};
+use crate::experiment::{Experiment, POLICIES};
 use crate::finding::LabFinding;
 use crate::lab::Lab;
 

@@ -8,7 +8,7 @@ use weir_bench::{Closing, RunOutcome};
 
 use super::verdict::{MeasuredValues, verdict};
 use super::{DRAWS, MS, ROUNDS, WORKERS, kind, world};
-use crate::experiments::MAIN;
+use crate::experiment::MAIN;
 use crate::experiments::sim::quantile;
 use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic};

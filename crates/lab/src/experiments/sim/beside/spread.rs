@@ -4,7 +4,8 @@ use weir_balance::model::{Machine, ModelClient};
 
 use super::verdict::{MeasuredValues, verdict};
 use super::{DRAWS, MS, ROUNDS, kind, world};
-use crate::experiments::{POLICIES, spread};
+use crate::experiment::POLICIES;
+use crate::experiments::spread;
 use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, padded, slashed};
 use std::collections::BTreeMap;

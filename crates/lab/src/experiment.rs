@@ -1,0 +1,37 @@
+//! What an experiment is, and the accept policies that most of them compare.
+
+use crate::finding::LabFinding;
+use crate::lab::Lab;
+
+/// An experiment.
+pub(crate) struct Experiment {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// What it asks.
+    pub(crate) question: &'static str,
+    /// What others have published about it.
+    pub(crate) published: &'static str,
+    /// Does it. Errors are lines for people.
+    pub(crate) run: fn(&Lab) -> Result<LabFinding, String>,
+}
+
+/// weir's policies with the names that the published experiments use.
+pub(crate) const POLICIES: &[(&str, &str)] = &[
+    ("blocking accept", "blocking"),
+    ("EPOLLEXCLUSIVE", "exclusive"),
+    ("re-add every 16 accepts", "rotate"),
+    ("re-add every accept", "rotate=1"),
+    ("shared epoll", "shared_epoll"),
+    ("plain epoll", "herd"),
+    ("reuseport", "reuseport"),
+    ("reuseport by load", "reuseport_load"),
+    ("fair", "fair"),
+];
+
+/// The few that differ most, for experiments that take long.
+pub(crate) const MAIN: &[(&str, &str)] = &[
+    ("EPOLLEXCLUSIVE", "exclusive"),
+    ("re-add every 16 accepts", "rotate"),
+    ("reuseport", "reuseport"),
+    ("fair", "fair"),
+];
