@@ -22,7 +22,7 @@ use crate::config::scope::Scope;
 use crate::modules::rewrite;
 use crate::phases::{Handler, Step};
 use crate::request::Request;
-use crate::site::module::Named;
+use crate::request::step::Named;
 use crate::site::settings::LocationConf;
 use crate::{Address, Identity, LoopState, Site};
 

@@ -8,10 +8,10 @@ use crate::counts;
 use crate::doing;
 use crate::request::Request;
 use crate::request::redirect::count_change;
+use crate::request::step::Named;
 pub use crate::request::step::{Answer, From, Handler, Later, Step};
 use crate::site::content::Content;
 use crate::site::location::{self, Found};
-use crate::site::module::Named;
 use weir_proto::uri::Escape;
 use weir_values::Template;
 

@@ -1,5 +1,7 @@
 //! What a configuration becomes: the `http` block is read here, by the tables of the modules, into a [`Site`].
 
+pub mod module;
+pub mod place;
 pub mod scope;
 pub mod table;
 pub mod types;
@@ -12,14 +14,15 @@ use std::sync::Arc;
 use weir_conf::{Contexts, Directive, DirectiveBody, Error, Word};
 use weir_log::{Log, OpenLogs};
 
+use crate::config::module::Modules;
+use crate::config::place::Place;
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
 use crate::listen::ListenLine;
 use crate::regex::Regex;
 use crate::request::Request;
 use crate::site::core::Root;
-use crate::site::location::{Kind, Location, LocationId, Place};
-use crate::site::module::Modules;
+use crate::site::location::{Kind, Location, LocationId};
 use crate::site::server::ServerConf;
 use crate::site::settings::LocationConf;
 use crate::site::{Parts, Server, Site};

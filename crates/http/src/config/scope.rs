@@ -7,6 +7,7 @@ pub use weir_conf::Spot;
 use weir_conf::{Contexts, Error, Pos, Word};
 
 use crate::config::Setup;
+use crate::config::place::Place;
 use crate::site::content::Content;
 use crate::site::location::LocationId;
 use crate::site::server::ServerConf;
@@ -50,7 +51,7 @@ pub struct Scope<'s, 'a> {
     /// Settings of the location, or of the blocks around it.
     pub location: LocationConf,
     /// Kind and children of the location that this block becomes; `None` at `http`.
-    pub place: crate::site::location::Place,
+    pub place: Place,
     /// Blocks of `if` whose code was read, to be filled with their settings: where each stands.
     pub conditional_blocks: Vec<(Pos, LocationId)>,
     seen: HashSet<&'static str>,
@@ -63,7 +64,7 @@ impl<'s, 'a> Scope<'s, 'a> {
         context: Contexts,
         server: ServerConf,
         location: LocationConf,
-        place: crate::site::location::Place,
+        place: Place,
     ) -> Self {
         let (conditional_blocks, seen) = (Vec::new(), HashSet::new());
         Scope { setup, context, server, location, place, conditional_blocks, seen }
@@ -77,7 +78,7 @@ impl<'s, 'a> Scope<'s, 'a> {
                 Some(Set::Block(_)) | None => {}
             }
         }
-        LocationConf::finish(self)?;
+        self.setup.modules.list.iter().try_for_each(|module| (module.finish)(self))?;
         for d in block {
             if let Some(Set::Block(set) | Set::Both(_, set)) = self.find(d).map(|known| known.set) {
                 set(self, d)?;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use weir_conf::{Contexts, Directive, DirectiveBody, Error, Word};
 
+use crate::config::place::Place;
 use crate::config::scope::{Scope, Spot};
 use crate::listen::ListenLine;
 use crate::site::Server;
-use crate::site::location::{Key, Kind, LocationId, Place};
+use crate::site::location::{Key, Kind, LocationId};
 
 /// `server { }`
 pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {

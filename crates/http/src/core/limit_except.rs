@@ -4,10 +4,11 @@ use weir_conf::{Contexts, Directive as Line, Error};
 use weir_proto::http1::Method;
 
 use super::blocks;
+use crate::config::place::Place;
 use crate::config::scope::Scope;
 use crate::request::Request;
 use crate::site::core::LimitExcept;
-use crate::site::location::{Kind, Place};
+use crate::site::location::Kind;
 
 /// `limit_except METHOD ... { }`
 pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

@@ -1,11 +1,10 @@
 //! What every server has: addresses, names, locations, files' places, limits and time-outs.
 //! nginx: ngx_http_core_module.
 
-use std::sync::Arc;
-
 use weir_conf::Contexts;
 use weir_proto::http1::{HeaderId, Method};
 
+use crate::config::module::Module;
 use crate::config::scope::Scope;
 use crate::counts;
 use crate::files::temp_file::TempPath;
@@ -13,8 +12,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::request::user_agent::Browser;
 pub use crate::site::core::Conf;
-use crate::site::location::{Kind, LocationId};
-use crate::site::module::{Module, Settings};
+use crate::site::location::LocationId;
 
 mod blocks;
 mod directives;
@@ -30,7 +28,7 @@ pub use try_files::{handler as try_files, wanted as wants_try_files};
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_core", directives: directives::DIRECTIVES, init: |_| {} };
+    Module { name: "http_core", directives: directives::DIRECTIVES, finish, ..Module::NEW };
 
 /// A location was found by its path: may this request be here?
 pub fn enter_location(r: &mut Request) -> Option<Step> {
@@ -91,22 +89,14 @@ fn browser_is_disabled(r: &Request, core: &Conf) -> bool {
         || (disable.msie6 && browser.msie6 && r.method == Method::Post)
 }
 
-impl Settings for Conf {
-    fn enter(conf: &mut Arc<Self>, block: &Kind) {
-        let this = Arc::make_mut(conf);
-        this.content.take_if(|content| !content.is_kept_in(block));
-        (this.try_files, this.limit_except, this.root.set) = (None, None, false);
-        this.names_content = false;
+/// Bodies of clients go into a directory of the server's own where the `http` block names none.
+fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
+    let core = &scope.location.core;
+    if scope.context == Contexts::HTTP
+        && core.client_body_temp_path.directory.as_os_str().is_empty()
+    {
+        let path = TempPath::default_in(scope.setup, "client_body_temp");
+        Scope::change(&mut scope.location.core).client_body_temp_path = path;
     }
-
-    fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
-        let core = &scope.location.core;
-        if scope.context == Contexts::HTTP
-            && core.client_body_temp_path.directory.as_os_str().is_empty()
-        {
-            let path = TempPath::default_in(scope.setup, "client_body_temp");
-            Scope::change(&mut scope.location.core).client_body_temp_path = path;
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -4,12 +4,12 @@ use weir_conf::Error;
 use weir_log::Level;
 use weir_values::access::Rules;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -28,7 +28,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_access", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_access", directives: DIRECTIVES, ..Module::NEW };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {

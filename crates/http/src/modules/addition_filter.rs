@@ -6,13 +6,13 @@ use weir_conf::{Directive as Line, Error};
 use weir_engine::{Boxed, Chain};
 
 use crate::answer::filters::{BodyFilter, Filtered};
+use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::config::types::{Types, types_setting};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +38,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_addition", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_addition", directives: DIRECTIVES, ..Module::NEW };
 
 fn path(d: &Line) -> Result<Vec<u8>, Error> {
     Ok(d.args.first().map_or_else(Vec::new, |word| word.bytes.clone()))

@@ -4,12 +4,12 @@ use weir_conf::{Directive as Line, Error, Spot};
 use weir_engine::Boxed;
 use weir_log::Level;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 use crate::variables::VariableId;
 use weir_values::Subject;
 use weir_values::Template;
@@ -43,7 +43,7 @@ pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_auth_request", directives: DIRECTIVES, init: |_| {} };
+    Module { name: "http_auth_request", directives: DIRECTIVES, ..Module::NEW };
 
 fn auth_request(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;

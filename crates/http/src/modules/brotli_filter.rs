@@ -8,13 +8,13 @@ use weir_conf::{Directive as Line, Error};
 use crate::answer::encoding::{
     Coding, Common, Compress, Compressor, accepts, coding_directives, encode, power_of_two,
 };
+use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::config::table::together;
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// The compressor's own input buffer.
 const BUFFER: usize = 4096;
@@ -53,7 +53,7 @@ pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_brotli_filter", directives: &DIRECTIVES, init: |_| {} };
+    Module { name: "http_brotli_filter", directives: &DIRECTIVES, ..Module::NEW };
 
 fn window(d: &Line) -> Result<u64, Error> {
     let problem = "must be 1k, 2k, 4k, 8k, 16k, 32k, 64k, 128k, 256k, 512k, 1m, 2m, 4m, 8m or 16m";

@@ -5,13 +5,13 @@ use weir_conf::Directive as Line;
 use weir_engine::Boxed;
 
 use crate::answer::precompressed::{self, CHOICE, Precompressed};
+use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::modules::brotli_filter;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +33,7 @@ pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_brotli_static", directives: DIRECTIVES, init: |_| {} };
+    Module { name: "http_brotli_static", directives: DIRECTIVES, ..Module::NEW };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {

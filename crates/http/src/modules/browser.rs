@@ -5,10 +5,10 @@ use weir_conf::{Directive as Line, Error};
 use weir_proto::http1::HeaderId;
 
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -45,16 +45,17 @@ impl Default for Conf {
     }
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let versions = &CONF.of(&s.location).modern.versions;
-        if !versions.is_empty() && !versions.iter().any(|(browser, _)| *browser == OPERA) {
-            // It may call itself MSIE: no version of it is modern unless that is said.
-            let conf = CONF.change(&mut s.location);
-            conf.modern.versions.insert(0, (OPERA, u64::MAX));
-        }
-        Ok(())
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let versions = &CONF.of(&s.location).modern.versions;
+    if !versions.is_empty() && !versions.iter().any(|(browser, _)| *browser == OPERA) {
+        // It may call itself MSIE: no version of it is modern unless that is said.
+        let conf = CONF.change(&mut s.location);
+        conf.modern.versions.insert(0, (OPERA, u64::MAX));
     }
+    Ok(())
 }
 
 /// A browser: its name in the configuration, where in the header its own name may begin, that name, and how
@@ -110,7 +111,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_browser", directives: DIRECTIVES, init };
+pub const MODULE: Module = Module { name: "http_browser", directives: DIRECTIVES, init, finish };
 
 fn init(setup: &mut Setup<'_>) {
     setup.variables.define_changeable("modern_browser", false, |r, out| {

@@ -6,12 +6,12 @@ use weir_engine::Boxed;
 use weir_proto::http1::Method;
 use weir_values::Template;
 
+use crate::config::module::Module;
 use crate::config::scope::{Scope, Spot};
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 use crate::upstream::cache::{Zone, purge};
 
 /// Settings: none, the directives name a handler.
@@ -27,21 +27,23 @@ pub struct Purge {
     prefix: String,
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let core = Scope::change(&mut s.location.core);
-        if let Some(purge) = CONTENT.change(&mut core.content) {
-            purge.zone.look_up(&s.setup.caches, &purge.prefix)?;
-        }
-        Ok(())
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let core = Scope::change(&mut s.location.core);
+    if let Some(purge) = CONTENT.change(&mut core.content) {
+        purge.zone.look_up(&s.setup.caches, &purge.prefix)?;
     }
+    Ok(())
 }
 
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module. Its directives are those of each kind of cache.
-pub const MODULE: Module = Module { name: "http_cache_purge", directives: &[], init: |_| {} };
+pub const MODULE: Module =
+    Module { name: "http_cache_purge", directives: &[], finish, ..Module::NEW };
 
 /// `..._cache_purge ZONE KEY`, in a location.
 pub fn set(

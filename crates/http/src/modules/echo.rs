@@ -9,13 +9,13 @@ use weir_proto::http1::Method;
 use weir_values::{Subject, Template};
 
 use crate::answer::filters::{BodyFilter, Filtered};
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -160,7 +160,8 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_echo", directives: DIRECTIVES, init };
+pub const MODULE: Module =
+    Module { name: "http_echo", directives: DIRECTIVES, init, ..Module::NEW };
 
 /// One more act of the block; its first takes the place of those of the block around it.
 fn add(s: &mut Scope<'_, '_>, act: Act) {

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use weir_proto::http1::Method;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Set};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "empty_gif",
@@ -19,7 +19,7 @@ const DIRECTIVES: &[Directive] = &[Directive {
 }];
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_empty_gif", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_empty_gif", directives: DIRECTIVES, ..Module::NEW };
 
 /// GIF89a: a screen of one pixel, a palette of two colours of which one is transparent, one picture.
 const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x01\x00\x00\x00\x00\xff\xff\xff\

@@ -1,8 +1,8 @@
 //! How long the loop is held up, and when that is worth a warning. weir's own, nothing in nginx.
 
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "blocked_threshold",
@@ -17,7 +17,8 @@ const DIRECTIVES: &[Directive] = &[Directive {
 }];
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_event_loop", directives: DIRECTIVES, init };
+pub const MODULE: Module =
+    Module { name: "http_event_loop", directives: DIRECTIVES, init, ..Module::NEW };
 
 fn init(setup: &mut Setup<'_>) {
     setup.variables.define("event_loop_blocked", |r, out| {

@@ -5,12 +5,12 @@ use weir_conf::{Directive as Line, Error, values};
 use weir_engine::{Boxed, Chain, Segment};
 use weir_proto::uri;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::modules::static_;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "flv",
@@ -19,7 +19,7 @@ const DIRECTIVES: &[Directive] = &[Directive {
 }];
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_flv", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_flv", directives: DIRECTIVES, ..Module::NEW };
 
 /// What a part of a file begins with: signature, version, audio and video, length of this header, no tag
 /// before.

@@ -1,7 +1,7 @@
 //! Variables whose values depend on an address. nginx: ngx_http_geo_module.
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Set};
-use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "geo",
@@ -10,7 +10,7 @@ const DIRECTIVES: &[Directive] = &[Directive {
 }];
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_geo", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_geo", directives: DIRECTIVES, ..Module::NEW };
 
 #[cfg(test)]
 mod tests {

@@ -4,9 +4,9 @@
 use weir_conf::{Directive as Line, Error};
 use weir_values::geoip::{self, CITY, COUNTRY, ORGANIZATION, Proxies, VariablePaths};
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 
 /// Settings of `http`; locations inherit them.
 #[derive(Debug, Clone, Default)]
@@ -68,7 +68,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The modules: one database, two sets of directives.
-pub const MODULE: Module = Module { name: "http_geoip2", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_geoip2", directives: DIRECTIVES, ..Module::NEW };
 
 fn known(s: &mut Scope<'_, '_>, d: &Line, variables: VariablePaths) -> Result<(), Error> {
     let prefix = s.setup.inputs.prefix;

@@ -8,13 +8,13 @@ use weir_engine::{Boxed, Chain, operation};
 use weir_log::Level;
 
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
+use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::modules::gzip_filter;
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// Room for what comes out at once.
 const ROOM: usize = 32 * 1024;
@@ -56,7 +56,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_gunzip", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_gunzip", directives: DIRECTIVES, ..Module::NEW };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {

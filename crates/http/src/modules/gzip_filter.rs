@@ -5,15 +5,15 @@ use weir_proto::date;
 use weir_proto::http1::{HeaderId, Version};
 
 use crate::answer::encoding::{Coding, Common, accepts, coding_directives, encode, power_of_two};
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
 use crate::phases::Step;
 use crate::regex::Regex;
 use crate::request::Request;
 use crate::request::user_agent::Browser;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 mod deflate;
 mod whole;
@@ -125,7 +125,8 @@ const DIRECTIVES: [Directive; CODING_DIRECTIVES.len() + OWN.len()] =
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_gzip", directives: &DIRECTIVES, init };
+pub const MODULE: Module =
+    Module { name: "http_gzip", directives: &DIRECTIVES, init, ..Module::NEW };
 
 fn init(setup: &mut crate::config::Setup<'_>) {
     setup.variables.define("gzip_ratio", |r, out| {

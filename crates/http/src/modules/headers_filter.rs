@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use weir_conf::{Error, Word};
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 use weir_values::Template;
 
 mod expires;
@@ -73,17 +73,18 @@ impl Settings for Conf {
         conf.headers.enter();
         conf.trailers.enter();
     }
+}
 
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = CONF.of(&s.location);
-        if conf.headers.outer.is_empty() && conf.trailers.outer.is_empty() {
-            return Ok(());
-        }
-        let conf = CONF.change(&mut s.location);
-        conf.headers.finish();
-        conf.trailers.finish();
-        Ok(())
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let conf = CONF.of(&s.location);
+    if conf.headers.outer.is_empty() && conf.trailers.outer.is_empty() {
+        return Ok(());
     }
+    let conf = CONF.change(&mut s.location);
+    conf.headers.finish();
+    conf.trailers.finish();
+    Ok(())
 }
 
 impl List {
@@ -137,7 +138,7 @@ pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_headers_filter", directives: DIRECTIVES, init: |_| {} };
+    Module { name: "http_headers_filter", directives: DIRECTIVES, finish, ..Module::NEW };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {

@@ -3,14 +3,14 @@
 use weir_conf::{Error, Word, values};
 
 use crate::answer::change::{WITH_A_FIELD, set_answer, set_request};
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::types;
 use crate::modules::rewrite;
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 use weir_values::escape::is_name;
 use weir_values::{Subject, Template};
 
@@ -85,7 +85,7 @@ pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_headers_more_filter", directives: DIRECTIVES, init: |_| {} };
+    Module { name: "http_headers_more_filter", directives: DIRECTIVES, ..Module::NEW };
 
 /// Whether answers of a location are changed.
 pub fn wants_answers(conf: &LocationConf) -> bool {

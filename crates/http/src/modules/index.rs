@@ -5,12 +5,12 @@ use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::Method;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files::{self, FileError};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 use weir_values::Template;
 
 /// Settings.
@@ -37,7 +37,7 @@ const DIRECTIVES: &[Directive] = &[Directive {
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_index", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_index", directives: DIRECTIVES, ..Module::NEW };
 
 fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let mut names = match s.first(d) {

@@ -3,13 +3,13 @@
 use weir_conf::{Directive as Line, Error};
 use weir_values::limit_conn::{LimitLogging, Limits};
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::modules::limit_req::refusal::{self, Refusal};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 pub use weir_values::limit_conn::HeldPlaces;
 
@@ -20,14 +20,15 @@ pub struct Conf {
     refusal: Refusal,
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if !CONF.of(&s.location).limits.is_unfinished() {
-            return Ok(());
-        }
-        let all = s.setup.inputs.zones;
-        CONF.change(&mut s.location).limits.finish(all)
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    if !CONF.of(&s.location).limits.is_unfinished() {
+        return Ok(());
     }
+    let all = s.setup.inputs.zones;
+    CONF.change(&mut s.location).limits.finish(all)
 }
 
 const DIRECTIVES: &[Directive] = &[
@@ -70,6 +71,7 @@ pub const MODULE: Module = Module {
     init: |setup| {
         setup.variables.define("limit_conn_status", |r, out| r.contexts.limit_conn.write(out));
     },
+    finish,
 };
 
 /// Whether a location has anything to do here.

@@ -8,23 +8,23 @@ use weir_conf::{Contexts, Directive as Line, Error};
 use weir_values::Template;
 use weir_values::log::{self, Escape, Files, Logs, NamedLine, OpenLogFiles};
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 
 pub use weir_values::log::{Conf, LogTarget, Writers};
 
-impl Settings for Conf {
-    /// A server for which nothing was said logs to the default file.
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if !s.context.meets(Contexts::SERVER) || !matches!(CONF.of(&s.location).logs, Logs::Unset) {
-            return Ok(());
-        }
-        let path = s.setup.inputs.access_log.to_owned();
-        with(s, |files, conf| log::default_log(files, conf, &path, b"combined"))
+impl Settings for Conf {}
+
+/// A server for which nothing was said logs to the default file.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    if !s.context.meets(Contexts::SERVER) || !matches!(CONF.of(&s.location).logs, Logs::Unset) {
+        return Ok(());
     }
+    let path = s.setup.inputs.access_log.to_owned();
+    with(s, |files, conf| log::default_log(files, conf, &path, b"combined"))
 }
 
 /// nginx's ready-made format, and the one where nothing is said.
@@ -107,7 +107,8 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_log", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module =
+    Module { name: "http_log", directives: DIRECTIVES, finish, ..Module::NEW };
 
 /// Writes the request's lines.
 pub fn handler(r: &mut Request) {

@@ -1,7 +1,7 @@
 //! Variables whose values depend on other values, by a table. nginx: ngx_http_map_module.
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Set};
-use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[
     Directive {
@@ -22,7 +22,7 @@ const DIRECTIVES: &[Directive] = &[
 ];
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_map", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_map", directives: DIRECTIVES, ..Module::NEW };
 
 #[cfg(test)]
 mod tests {

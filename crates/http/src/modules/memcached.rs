@@ -9,14 +9,14 @@ use weir_proto::memcached::{self, LineError};
 use weir_proto::uri::{self, Escape};
 
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope};
 use crate::config::table::{selected, table, together};
 use crate::phases;
 use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 use crate::upstream::driver;
 use crate::upstream::pass::{self, By};
 use crate::upstream::passing::passing_directives;
@@ -96,7 +96,8 @@ fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_memcached", directives: &DIRECTIVES, init: |_| {} };
+pub const MODULE: Module =
+    Module { name: "http_memcached", directives: &DIRECTIVES, ..Module::NEW };
 
 /// The content handler.
 static CONTENT: ContentHandler<Pass> = ContentHandler {

@@ -3,12 +3,12 @@
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_mirror", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_mirror", directives: DIRECTIVES, ..Module::NEW };
 
 fn mirror(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let Some(word) = d.args.first() else { return Ok(()) };

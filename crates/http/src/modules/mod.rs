@@ -3,11 +3,12 @@
 //! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It bears nginx's
 //! name without `ngx_http_` and `_module`. Who adds one writes the file and its lines here.
 
+use crate::config::module::{Entry, Module, Modules, Phases};
 use crate::config::scope::Directive;
 use crate::core;
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
-use crate::site::module::{Entry, HeaderFilter, Module, Modules, Named, Phases};
+use crate::request::step::{HeaderFilter, Named};
 use crate::site::settings::{LocationConf, Slots};
 
 pub mod access;

@@ -4,13 +4,13 @@ use weir_conf::Directive as Line;
 use weir_engine::Boxed;
 use weir_proto::http1::Method;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::files::directory;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_random_index", directives: DIRECTIVES, init: |_| {} };
+    Module { name: "http_random_index", directives: DIRECTIVES, ..Module::NEW };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {

@@ -6,13 +6,13 @@ use weir_conf::{Directive as Line, Error};
 
 use crate::address::Address;
 use crate::cidr::Cidr;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::forwarded;
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -78,6 +78,7 @@ pub const MODULE: Module = Module {
             true
         });
     },
+    ..Module::NEW
 };
 
 /// Whether a location has anything to do here.

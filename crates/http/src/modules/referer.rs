@@ -6,12 +6,12 @@ use weir_conf::{Directive as Line, Error};
 use weir_proto::http1::HeaderId;
 
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::names::{ServerName, WildcardNames};
 use crate::regex::Regex;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -36,30 +36,31 @@ struct Table {
     regexes: Vec<Regex>,
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if CONF.of(&s.location).server_names {
-            let names = s.server.names.clone();
-            let conf = CONF.change(&mut s.location);
-            conf.server_names = false;
-            let table = Arc::make_mut(&mut conf.table);
-            for name in names {
-                match name {
-                    ServerName::Regex(regex) => table.server_names.push(regex),
-                    name => table.hosts.push((name, Vec::new())),
-                }
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    if CONF.of(&s.location).server_names {
+        let names = s.server.names.clone();
+        let conf = CONF.change(&mut s.location);
+        conf.server_names = false;
+        let table = Arc::make_mut(&mut conf.table);
+        for name in names {
+            match name {
+                ServerName::Regex(regex) => table.server_names.push(regex),
+                name => table.hosts.push((name, Vec::new())),
             }
-            table.arrange();
         }
-        let conf = CONF.of(&s.location);
-        if (conf.none || conf.blocked) && conf.table.is_empty() {
-            return Err(Error::emerg(
-                "the \"none\" or \"blocked\" referers are specified in the \"valid_referers\" \
-                 directive without any valid referer",
-            ));
-        }
-        Ok(())
+        table.arrange();
     }
+    let conf = CONF.of(&s.location);
+    if (conf.none || conf.blocked) && conf.table.is_empty() {
+        return Err(Error::emerg(
+            "the \"none\" or \"blocked\" referers are specified in the \"valid_referers\" \
+             directive without any valid referer",
+        ));
+    }
+    Ok(())
 }
 
 const DIRECTIVES: &[Directive] = &[
@@ -84,7 +85,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_referer", directives: DIRECTIVES, init };
+pub const MODULE: Module = Module { name: "http_referer", directives: DIRECTIVES, init, finish };
 
 fn init(setup: &mut Setup<'_>) {
     setup.variables.define_changeable("invalid_referer", false, |r, out| {

@@ -5,14 +5,14 @@ use weir_engine::Boxed;
 use weir_proto::pairs::Pairs as _;
 use weir_proto::scgi::{Headers, netstring};
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::{together, without};
 use crate::phases;
 use crate::phases::Later;
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 use crate::upstream::Passing;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
@@ -29,12 +29,13 @@ pub struct Conf {
     params: Params,
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = CONF.change(&mut s.location);
-        let (passing, params) = (&mut conf.passing, &mut conf.params);
-        cgi::finish::<Headers>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)
-    }
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let conf = CONF.change(&mut s.location);
+    let (passing, params) = (&mut conf.passing, &mut conf.params);
+    cgi::finish::<Headers>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)
 }
 
 const NAME: &str = "scgi";
@@ -66,7 +67,8 @@ const OWN: &[Directive] = &[Directive {
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_scgi", directives: &DIRECTIVES, init: |_| {} };
+pub const MODULE: Module =
+    Module { name: "http_scgi", directives: &DIRECTIVES, finish, ..Module::NEW };
 
 /// The content handler.
 static CONTENT: ContentHandler<Pass> = ContentHandler {

@@ -5,11 +5,11 @@ use weir_conf::{Directive as Line, Error, values};
 use weir_proto::base64::{self, Alphabet};
 
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::request::Request;
 use crate::secret::is_same;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 use weir_values::Template;
 
 /// Settings.
@@ -37,24 +37,24 @@ impl Settings for Conf {
             Scope::change(conf).own = Own::default();
         }
     }
+}
 
-    /// The two ways exclude each other: that of this block counts.
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        match CONF.of(&s.location).own {
-            Own { link: true, secret: true } => Err(Error::emerg(
-                "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \"secure_link_md5\"",
-            )),
-            Own { secret: true, .. } => {
-                let conf = CONF.change(&mut s.location);
-                (conf.link, conf.md5) = (None, None);
-                Ok(())
-            }
-            Own { link: true, .. } => {
-                CONF.change(&mut s.location).secret = None;
-                Ok(())
-            }
-            Own { .. } => Ok(()),
+/// The two ways exclude each other: that of this block counts.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    match CONF.of(&s.location).own {
+        Own { link: true, secret: true } => Err(Error::emerg(
+            "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \"secure_link_md5\"",
+        )),
+        Own { secret: true, .. } => {
+            let conf = CONF.change(&mut s.location);
+            (conf.link, conf.md5) = (None, None);
+            Ok(())
         }
+        Own { link: true, .. } => {
+            CONF.change(&mut s.location).secret = None;
+            Ok(())
+        }
+        Own { .. } => Ok(()),
     }
 }
 
@@ -96,7 +96,8 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_secure_link", directives: DIRECTIVES, init };
+pub const MODULE: Module =
+    Module { name: "http_secure_link", directives: DIRECTIVES, init, finish };
 
 fn init(setup: &mut Setup<'_>) {
     setup.variables.define_kept("secure_link", |r, out| match &CONF.of(r.conf()).secret {

@@ -11,12 +11,12 @@ use weir_log::Level;
 use weir_proto::http1::HeaderId;
 
 use crate::answer::filters::{BodyFilter, Filtered};
+use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +38,8 @@ const DIRECTIVES: &[Directive] = &[setting!(
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_slice", directives: DIRECTIVES, init };
+pub const MODULE: Module =
+    Module { name: "http_slice", directives: DIRECTIVES, init, ..Module::NEW };
 
 fn init(setup: &mut crate::config::Setup<'_>) {
     setup.variables.define("slice_range", |r, out| {

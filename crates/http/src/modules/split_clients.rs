@@ -1,7 +1,7 @@
 //! Variables that give each of several values to a share of clients. nginx: ngx_http_split_clients_module.
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Set};
-use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "split_clients",
@@ -11,7 +11,7 @@ const DIRECTIVES: &[Directive] = &[Directive {
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_split_clients", directives: DIRECTIVES, init: |_| {} };
+    Module { name: "http_split_clients", directives: DIRECTIVES, ..Module::NEW };
 
 #[cfg(test)]
 mod tests {

@@ -10,12 +10,12 @@ use weir_values::status;
 
 use crate::answer::output::write_number;
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::counts;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[
     Directive {
@@ -55,7 +55,8 @@ static WEIR_STATUS: ContentHandler<Form> = ContentHandler {
 };
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_stub_status", directives: DIRECTIVES, init };
+pub const MODULE: Module =
+    Module { name: "http_stub_status", directives: DIRECTIVES, init, ..Module::NEW };
 
 fn init(setup: &mut Setup<'_>) {
     for (name, metric) in VARIABLES {

@@ -5,13 +5,13 @@ use weir_conf::{Directive as Line, Error};
 use weir_engine::Chain;
 
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::types::{Types, types_setting};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 use weir_values::Template;
 
 /// Texts to look for in one block, at the most.
@@ -60,7 +60,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_sub", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_sub", directives: DIRECTIVES, ..Module::NEW };
 
 fn sub_filter(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let [search, replacement] = d.args.as_slice() else { return Ok(()) };

@@ -4,14 +4,14 @@ use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
 use weir_proto::http1::Method;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::table::{selected, together};
 use crate::phases;
 use crate::phases::{Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 use crate::upstream::driver;
 use crate::upstream::pass::{By, Pass};
 use crate::upstream::passing::passing_directives;
@@ -55,7 +55,7 @@ const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED)
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_tunnel", directives: &DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_tunnel", directives: &DIRECTIVES, ..Module::NEW };
 
 /// `tunnel_pass [ADDRESS]`
 fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

@@ -11,12 +11,12 @@ use weir_proto::http1::HeaderId;
 use weir_proto::{date, uri};
 
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 use crate::variables::VariableId;
 use weir_values::Subject;
 
@@ -119,7 +119,8 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_userid", directives: DIRECTIVES, init };
+pub const MODULE: Module =
+    Module { name: "http_userid", directives: DIRECTIVES, init, ..Module::NEW };
 
 fn init(setup: &mut Setup<'_>) {
     setup.variables.define("uid_got", |r, out| {

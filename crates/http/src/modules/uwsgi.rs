@@ -9,13 +9,13 @@ use weir_log::Level;
 use weir_proto::uwsgi;
 use weir_values::Template;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope};
 use crate::config::table::{table, together, without};
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 use crate::upstream::Passing;
 use crate::upstream::cache::cache_directives;
 use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
@@ -58,21 +58,22 @@ type Name = Cow<'static, [u8]>;
 const PLAIN: Scheme = "uwsgi://";
 const SECURE: Scheme = "suwsgi://";
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let needed = match CONTENT.of(&s.location.core.content) {
-            Some(To::Computed(address)) => Some(Needed::for_computed(address, PLAIN, Needed::Tls)),
-            Some(To::Known(_, scheme, _)) => (*scheme != PLAIN).then_some(Needed::Tls),
-            None => None,
-        };
-        let conf = CONF.change(&mut s.location);
-        let (passing, params) = (&mut conf.passing, &mut conf.params);
-        cgi::finish::<uwsgi::Vars>(s.setup, NAME, passing, params, cgi::HIDDEN)?;
-        if let Some(needed) = needed {
-            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), NAME, needed)?;
-        }
-        Ok(())
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let needed = match CONTENT.of(&s.location.core.content) {
+        Some(To::Computed(address)) => Some(Needed::for_computed(address, PLAIN, Needed::Tls)),
+        Some(To::Known(_, scheme, _)) => (*scheme != PLAIN).then_some(Needed::Tls),
+        None => None,
+    };
+    let conf = CONF.change(&mut s.location);
+    let (passing, params) = (&mut conf.passing, &mut conf.params);
+    cgi::finish::<uwsgi::Vars>(s.setup, NAME, passing, params, cgi::HIDDEN)?;
+    if let Some(needed) = needed {
+        Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), NAME, needed)?;
     }
+    Ok(())
 }
 
 const NAME: &str = "uwsgi";
@@ -118,7 +119,8 @@ fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_uwsgi", directives: &DIRECTIVES, init: |_| {} };
+pub const MODULE: Module =
+    Module { name: "http_uwsgi", directives: &DIRECTIVES, finish, ..Module::NEW };
 
 /// Takes the scheme off an address.
 fn scheme(address: &[u8]) -> (Scheme, &[u8]) {

@@ -4,8 +4,8 @@ use weir_conf::{Directive as Line, Error};
 use weir_proto::http2::frame::MAX_WINDOW;
 
 use crate::carrier::Protocol;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::site::module::Module;
 
 const DIRECTIVES: &[Directive] = &[
     setting!(
@@ -93,6 +93,7 @@ pub const MODULE: Module = Module {
             true
         });
     },
+    ..Module::NEW
 };
 
 /// A directive that nginx has given up: a warning says what is used instead.

@@ -5,12 +5,12 @@ use std::time::Duration;
 use weir_conf::{Error, values};
 use weir_engine::{block, operation};
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +42,7 @@ const DIRECTIVES: &[Directive] = &[Directive {
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_work", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_work", directives: DIRECTIVES, ..Module::NEW };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {

@@ -7,12 +7,12 @@ use zstd::stream::write::Encoder as Writer;
 use crate::answer::encoding::{
     Coding, Common, Compress, Compressor, accepts, coding_directives, encode,
 };
+use crate::config::module::Module;
 use crate::config::scope::Directive;
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 /// RFC 9659: no window above 8 MiB in HTTP.
 const WINDOW_BITS: u32 = 23;
@@ -44,7 +44,7 @@ pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_zstd_filter", directives: DIRECTIVES, init: |_| {} };
+    Module { name: "http_zstd_filter", directives: DIRECTIVES, ..Module::NEW };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {

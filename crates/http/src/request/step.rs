@@ -34,6 +34,21 @@ pub enum From {
     Location(LocationId),
 }
 
+/// A handler or filter, and whose it is: a module that holds its loop up is named.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<T> {
+    /// nginx's name of the module, without `ngx_http_` and `_module`; empty for what cannot take long.
+    pub module: &'static str,
+    /// What runs.
+    pub run: T,
+}
+
+/// A handler of the log phase: nothing can be changed any more.
+pub type LogHandler = fn(&mut Request);
+
+/// A header filter: sees the response before its head is written, and may put a body filter in its way.
+pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
+
 /// A handler's answer that may take time.
 pub type Later<'a> = Boxed<'a, Step>;
 

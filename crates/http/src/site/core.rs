@@ -14,7 +14,7 @@ use crate::body::Linger;
 use crate::files::symlinks::Symlinks;
 use crate::files::temp_file::TempPath;
 use crate::site::content::Content;
-use crate::site::location::LocationId;
+use crate::site::location::{Kind, LocationId};
 use weir_resolver::ResolverConf as Resolver;
 use weir_values::Template;
 
@@ -141,6 +141,15 @@ pub struct Conf {
     pub blocked_threshold: Duration,
     /// `early_hints`: an upstream's 103 is passed on if one of these is neither empty nor `0`.
     pub early_hints: Vec<Template>,
+}
+
+impl Conf {
+    /// A block of this kind begins inside: drops what it does not inherit.
+    pub fn enter(&mut self, block: &Kind) {
+        self.content.take_if(|content| !content.is_kept_in(block));
+        (self.try_files, self.limit_except, self.root.set) = (None, None, false);
+        self.names_content = false;
+    }
 }
 
 /// `try_files`: what to look for, and what to do when nothing is there.

@@ -8,7 +8,6 @@ use weir_conf::{Error, Pos};
 
 use crate::regex::{Matched, Regex};
 use crate::request::Request;
-use crate::site::module::Modules;
 use crate::site::plan::Plan;
 use crate::site::settings::LocationConf;
 
@@ -69,21 +68,6 @@ pub struct Location {
     pub children: Children,
 }
 
-/// The block that a scope becomes: its name, kind, and the locations read inside it so far.
-#[derive(Debug)]
-pub struct Place {
-    /// As written.
-    pub name: Vec<u8>,
-    /// Where its block begins.
-    pub at: Option<Pos>,
-    /// What selects it.
-    pub kind: Kind,
-    /// Set by handlers that want the slash added.
-    pub auto_redirect: bool,
-    /// Locations inside, each with what to say if another one has its name.
-    pub inner: Vec<(LocationId, Key, Error)>,
-}
-
 /// How a location stands among its siblings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Key {
@@ -95,32 +79,6 @@ pub enum Key {
     Regex,
     /// By `@name`.
     Named(Vec<u8>),
-}
-
-impl Place {
-    /// A place without locations in it yet.
-    pub fn new(name: &[u8], kind: Kind) -> Self {
-        Place { name: name.to_vec(), at: None, kind, auto_redirect: false, inner: Vec::new() }
-    }
-
-    /// The location, when its block was read.
-    pub fn build(
-        self,
-        conf: LocationConf,
-        modules: &Modules,
-        auto: &dyn Fn(LocationId) -> bool,
-    ) -> Result<Location, Error> {
-        let children = Children::new(self.inner, auto)?;
-        Ok(Location {
-            name: self.name,
-            at: self.at,
-            kind: self.kind,
-            plan: Plan::new(&conf, modules),
-            conf,
-            auto_redirect: self.auto_redirect,
-            children,
-        })
-    }
 }
 
 /// Locations by whole names. The names are the configuration's, so that no client can make them collide.
@@ -155,7 +113,8 @@ enum Static {
 }
 
 impl Children {
-    fn new(
+    /// Arranges these. Each comes with what to say if another one has its name; `auto` tells which want the slash added.
+    pub fn new(
         inner: Vec<(LocationId, Key, Error)>,
         auto: &dyn Fn(LocationId) -> bool,
     ) -> Result<Self, Error> {

@@ -3,7 +3,6 @@
 pub mod content;
 pub mod core;
 pub mod location;
-pub mod module;
 pub mod plan;
 pub mod server;
 pub mod settings;

@@ -5,13 +5,17 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::config::scope::Scope;
 use crate::site::core::Conf;
 use crate::site::location::Kind;
-use crate::site::module::Settings;
 
 /// What a slot holds.
 type Slot = Arc<dyn Any + Send + Sync>;
+
+/// What the settings of a module do when blocks nest.
+pub trait Settings: Clone + Default + Send + Sync + 'static {
+    /// A block of this kind begins inside: drop what it does not inherit.
+    fn enter(_conf: &mut Arc<Self>, _block: &Kind) {}
+}
 
 /// The slots of all modules, in the order of the list of modules.
 pub type Slots = &'static [&'static dyn Declared];
@@ -38,17 +42,11 @@ impl LocationConf {
     /// The settings that a block of this kind begins with inside this one: all but what it does not inherit.
     pub fn inherited(&self, block: &Kind) -> Self {
         let mut child = self.clone();
-        Conf::enter(&mut child.core, block);
+        Arc::make_mut(&mut child.core).enter(block);
         for (key, slot) in child.declared.iter().zip(&mut child.slots) {
             key.enter(slot, block);
         }
         child
-    }
-
-    /// Called when all simple directives of a block were read: checks what only the whole shows.
-    pub fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
-        Conf::finish(scope)?;
-        scope.location.declared.iter().try_for_each(|key| key.finish(scope))
     }
 }
 
@@ -104,8 +102,6 @@ pub trait Declared: Sync {
     fn usual(&self) -> Slot;
     /// A block begins inside.
     fn enter(&self, slot: &mut Slot, block: &Kind);
-    /// The simple directives of a block were all read.
-    fn finish(&self, scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error>;
 }
 
 impl<T: Settings> Declared for Key<T> {
@@ -122,10 +118,6 @@ impl<T: Settings> Declared for Key<T> {
             T::enter(&mut settings, block);
             *slot = settings;
         }
-    }
-
-    fn finish(&self, scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
-        T::finish(scope)
     }
 }
 

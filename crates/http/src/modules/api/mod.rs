@@ -12,6 +12,7 @@ use weir_log::Level;
 use weir_proto::http1::{HeaderId, Method};
 use weir_values::Address;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::config::types;
 use crate::modules::{access, auth_basic, auth_request};
@@ -20,9 +21,8 @@ use crate::phases::{Later, Step};
 use crate::request::{Request, origin};
 use crate::secret::is_same;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 mod caches;
 mod logs;
@@ -41,20 +41,20 @@ pub struct Api {
     token: Option<Vec<u8>>,
 }
 
-impl Settings for Conf {
-    /// Each block that has the handler is judged by the rules that hold in it.
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let Some(api) = CONTENT.of(&s.location.core.content) else { return Ok(()) };
-        let listens = &s.server.listens;
-        let is_local = |address: &Address| matches!(address, Address::Unix(_));
-        let inside = !listens.is_empty() && listens.iter().all(|l| is_local(&l.listen.address));
-        if inside || api.token.is_some() || is_guarded(&s.location) {
-            return Ok(());
-        }
-        let text = "anybody may reach \"weir_api\" here: it needs \"deny all\", \"auth_basic\", \
-                    \"auth_request\", \"token=\" or a server that listens on \"unix:\" alone";
-        Err(api.at.error(text))
+impl Settings for Conf {}
+
+/// Each block that has the handler is judged by the rules that hold in it.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let Some(api) = CONTENT.of(&s.location.core.content) else { return Ok(()) };
+    let listens = &s.server.listens;
+    let is_local = |address: &Address| matches!(address, Address::Unix(_));
+    let inside = !listens.is_empty() && listens.iter().all(|l| is_local(&l.listen.address));
+    if inside || api.token.is_some() || is_guarded(&s.location) {
+        return Ok(());
     }
+    let text = "anybody may reach \"weir_api\" here: it needs \"deny all\", \"auth_basic\", \
+                \"auth_request\", \"token=\" or a server that listens on \"unix:\" alone";
+    Err(api.at.error(text))
 }
 
 /// Whether requests are answered here, so that a worker may pass on what they ask for.
@@ -87,7 +87,8 @@ const DIRECTIVES: &[Directive] = &[Directive {
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_api", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module =
+    Module { name: "http_api", directives: DIRECTIVES, finish, ..Module::NEW };
 
 /// `weir_api [token=FILE]`
 fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {

@@ -12,13 +12,13 @@ use weir_engine::Boxed;
 use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 use crate::variables::credentials;
 use weir_values::Template;
 
@@ -54,7 +54,8 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_auth_basic", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module =
+    Module { name: "http_auth_basic", directives: DIRECTIVES, ..Module::NEW };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {

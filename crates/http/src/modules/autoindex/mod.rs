@@ -7,14 +7,14 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::files::directory;
 use crate::modules::charset_filter;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 mod page;
 
@@ -84,7 +84,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_autoindex", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_autoindex", directives: DIRECTIVES, ..Module::NEW };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {

@@ -7,12 +7,12 @@ use std::sync::{Arc, RwLock};
 use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::types::{Types, types_setting};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 use weir_values::Template;
 
 mod maps;
@@ -66,14 +66,15 @@ impl Default for Conf {
     }
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = CONF.of(&s.location);
-        if let (Charset::Name(from), Charset::Name(to)) = (&conf.source, &conf.charset) {
-            conf.write().need(from, to);
-        }
-        Ok(())
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let conf = CONF.of(&s.location);
+    if let (Charset::Name(from), Charset::Name(to)) = (&conf.source, &conf.charset) {
+        conf.write().need(from, to);
     }
+    Ok(())
 }
 
 const DIRECTIVES: &[Directive] = &[
@@ -105,7 +106,8 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_charset", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module =
+    Module { name: "http_charset", directives: DIRECTIVES, finish, ..Module::NEW };
 
 fn charset(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;

@@ -19,11 +19,11 @@ use weir_proto::http1::{HeaderId, Method};
 
 use super::stub_status;
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::phases::{Answer, Later, Step};
 use crate::request::{Request, origin};
 use crate::site::content::ContentHandler;
-use crate::site::module::Module;
 
 /// The page, and what its browser is to allow it.
 #[derive(Debug, Clone)]
@@ -39,7 +39,8 @@ const DIRECTIVES: &[Directive] = &[Directive {
 }];
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_dashboard", directives: DIRECTIVES, init };
+pub const MODULE: Module =
+    Module { name: "http_dashboard", directives: DIRECTIVES, init, ..Module::NEW };
 
 fn init(_: &mut Setup<'_>) {}
 

@@ -9,14 +9,14 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri::{self, Escape};
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files;
 use crate::modules::dav_ext;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 mod copy;
 mod disk;
@@ -76,7 +76,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_dav", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_dav", directives: DIRECTIVES, ..Module::NEW };
 
 /// Whether a location has anything to do here.
 pub fn wanted(conf: &LocationConf) -> bool {

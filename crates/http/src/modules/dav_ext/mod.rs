@@ -14,6 +14,7 @@ use weir_proto::uri::{Escape, escape, escape_html};
 use weir_values::zones::name_and_size;
 use weir_zone::Use;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
 use crate::files::directory::{self, Entry, Which};
@@ -21,9 +22,8 @@ use crate::modules::dav::{self, Depth, depth_header};
 use crate::modules::static_;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 mod condition;
 mod lock;
@@ -47,16 +47,17 @@ pub struct Conf {
     locks: Option<Arc<Locks>>,
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let Some(name) = &CONF.of(&s.location).named else { return Ok(()) };
-        let found = s.setup.inputs.zones.find(name, TAG).map_err(Error::emerg)?;
-        let conf = CONF.change(&mut s.location);
-        conf.named = None;
-        let locks = conf.zones.iter().find(|locks| locks.zone.name() == found.name());
-        conf.locks = locks.cloned();
-        Ok(())
-    }
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let Some(name) = &CONF.of(&s.location).named else { return Ok(()) };
+    let found = s.setup.inputs.zones.find(name, TAG).map_err(Error::emerg)?;
+    let conf = CONF.change(&mut s.location);
+    conf.named = None;
+    let locks = conf.zones.iter().find(|locks| locks.zone.name() == found.name());
+    conf.locks = locks.cloned();
+    Ok(())
 }
 
 const DIRECTIVES: &[Directive] = &[
@@ -85,7 +86,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_dav_ext", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module =
+    Module { name: "http_dav_ext", directives: DIRECTIVES, finish, ..Module::NEW };
 
 fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;

@@ -10,13 +10,13 @@ use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 use weir_values::Regex;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files::directory::{self, Entry, Which};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 mod page;
 
@@ -49,15 +49,16 @@ impl Default for Conf {
     }
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = CONF.of(&s.location);
-        if conf.enabled && !conf.look.path && conf.header.is_none() {
-            let text = "\"fancyindex_show_path off\" has no effect without \"fancyindex_header\"";
-            s.setup.warnings.push(Error::warn(text.to_owned()));
-        }
-        Ok(())
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let conf = CONF.of(&s.location);
+    if conf.enabled && !conf.look.path && conf.header.is_none() {
+        let text = "\"fancyindex_show_path off\" has no effect without \"fancyindex_header\"";
+        s.setup.warnings.push(Error::warn(text.to_owned()));
     }
+    Ok(())
 }
 
 /// What stands before or behind the table.
@@ -174,7 +175,8 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_fancyindex", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module =
+    Module { name: "http_fancyindex", directives: DIRECTIVES, finish, ..Module::NEW };
 
 fn text(d: &Line) -> Result<Vec<u8>, Error> {
     Ok(d.args.first().map_or_else(Vec::new, |word| word.bytes.clone()))

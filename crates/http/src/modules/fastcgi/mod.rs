@@ -6,13 +6,13 @@ use weir_conf::Error;
 use weir_engine::Boxed;
 use weir_proto::fastcgi;
 
+use crate::config::module::Module;
 use crate::config::scope::Scope;
 use crate::phases;
 use crate::phases::Later;
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 use crate::upstream::Passing;
 use crate::upstream::cgi::{self, Params};
 use crate::upstream::pass::{self, By, Pass};
@@ -41,12 +41,13 @@ pub struct Conf {
     keep_conn: bool,
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let conf = CONF.change(&mut s.location);
-        let (passing, params) = (&mut conf.passing, &mut conf.params);
-        cgi::finish::<fastcgi::Params>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)
-    }
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let conf = CONF.change(&mut s.location);
+    let (passing, params) = (&mut conf.passing, &mut conf.params);
+    cgi::finish::<fastcgi::Params>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)
 }
 
 const NAME: &str = "fastcgi";
@@ -55,8 +56,12 @@ const NAME: &str = "fastcgi";
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module =
-    Module { name: "http_fastcgi", directives: &directives::DIRECTIVES, init: split::define };
+pub const MODULE: Module = Module {
+    name: "http_fastcgi",
+    directives: &directives::DIRECTIVES,
+    init: split::define,
+    finish,
+};
 
 /// The content handler.
 pub(super) static CONTENT: ContentHandler<Pass> = ContentHandler {

@@ -8,7 +8,7 @@ use weir_conf::{Directive, Error};
 use super::CONTENT;
 use crate::config::scope::Scope;
 use crate::modules::grpc::CONF;
-use crate::site::module::Settings;
+use crate::site::settings::Settings;
 use crate::upstream::Passing;
 use crate::upstream::http::{SetHeaders, To, Vars};
 use crate::upstream::pass::{self, NO_PORT};
@@ -55,26 +55,27 @@ impl Default for Conf {
     }
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let needed = match CONTENT.of(&s.location.core.content) {
-            Some(To::Group(_, vars)) => (vars.scheme == "grpcs://").then_some(Needed::Http2),
-            Some(To::Computed(url)) => Some(Needed::for_computed(url, "grpc://", Needed::Http2)),
-            None => None,
-        };
-        let conf = CONF.change(&mut s.location);
-        conf.passing.hide(&HIDDEN);
-        // What is never held back cannot begin to be.
-        conf.passing.ignored.insert(b"X-Accel-Buffering");
-        let mut headers = SetHeaders::new(&conf.set_headers);
-        let (set, te) = (&conf.set_headers, "$grpc_internal_trailers");
-        headers.or(&mut s.setup.variables, set, "TE", te)?;
-        conf.headers = Arc::new(headers);
-        if let Some(needed) = needed {
-            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "grpc", needed)?;
-        }
-        Ok(())
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let needed = match CONTENT.of(&s.location.core.content) {
+        Some(To::Group(_, vars)) => (vars.scheme == "grpcs://").then_some(Needed::Http2),
+        Some(To::Computed(url)) => Some(Needed::for_computed(url, "grpc://", Needed::Http2)),
+        None => None,
+    };
+    let conf = CONF.change(&mut s.location);
+    conf.passing.hide(&HIDDEN);
+    // What is never held back cannot begin to be.
+    conf.passing.ignored.insert(b"X-Accel-Buffering");
+    let mut headers = SetHeaders::new(&conf.set_headers);
+    let (set, te) = (&conf.set_headers, "$grpc_internal_trailers");
+    headers.or(&mut s.setup.variables, set, "TE", te)?;
+    conf.headers = Arc::new(headers);
+    if let Some(needed) = needed {
+        Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "grpc", needed)?;
     }
+    Ok(())
 }
 
 /// `grpc_pass ADDRESS`

@@ -6,10 +6,10 @@
 use std::borrow::Cow;
 
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::Module;
 use crate::site::settings::Key;
 use crate::upstream::driver::Target;
 use crate::upstream::http::{To, Vars};
@@ -27,8 +27,12 @@ pub use conf::Conf;
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module =
-    Module { name: "http_grpc", directives: &directives::DIRECTIVES, init: define };
+pub const MODULE: Module = Module {
+    name: "http_grpc",
+    directives: &directives::DIRECTIVES,
+    init: define,
+    finish: conf::finish,
+};
 
 fn define(setup: &mut Setup<'_>) {
     setup.variables.define("grpc_internal_trailers", |r, out| {

@@ -11,12 +11,12 @@ use weir_proto::Renew;
 use weir_values::Template;
 
 use crate::answer::response::Response;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 mod picture;
 
@@ -94,7 +94,7 @@ pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_image_filter", directives: DIRECTIVES, init: |_| {} };
+    Module { name: "http_image_filter", directives: DIRECTIVES, ..Module::NEW };
 
 fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     if s.first(d) {

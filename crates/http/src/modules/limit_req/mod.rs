@@ -7,12 +7,12 @@ use weir_conf::{Directive as Line, Error, values};
 use weir_engine::{Boxed, Either, either};
 use weir_log::Level;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 use crate::zones::Keyed;
 
 mod bucket;
@@ -88,25 +88,26 @@ impl Status {
     }
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if CONF.of(&s.location).lines.is_empty() {
-            return Ok(());
-        }
-        let all = s.setup.inputs.zones;
-        let conf = CONF.change(&mut s.location);
-        let lines = std::mem::take(&mut conf.lines);
-        conf.limits.clear();
-        for line in lines {
-            let declared = all.find(&line.zone, TAG).map_err(Error::emerg)?;
-            let zone = conf.zones.iter().find(|z| z.keyed.name() == declared.name());
-            if let Some(zone) = zone {
-                let allow = Allowance { rate: zone.rate, burst: line.burst, delay: line.delay };
-                conf.limits.push(Limit { zone: zone.clone(), allow });
-            }
-        }
-        Ok(())
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    if CONF.of(&s.location).lines.is_empty() {
+        return Ok(());
     }
+    let all = s.setup.inputs.zones;
+    let conf = CONF.change(&mut s.location);
+    let lines = std::mem::take(&mut conf.lines);
+    conf.limits.clear();
+    for line in lines {
+        let declared = all.find(&line.zone, TAG).map_err(Error::emerg)?;
+        let zone = conf.zones.iter().find(|z| z.keyed.name() == declared.name());
+        if let Some(zone) = zone {
+            let allow = Allowance { rate: zone.rate, burst: line.burst, delay: line.delay };
+            conf.limits.push(Limit { zone: zone.clone(), allow });
+        }
+    }
+    Ok(())
 }
 
 const DIRECTIVES: &[Directive] = &[
@@ -149,6 +150,7 @@ pub const MODULE: Module = Module {
             name.is_some()
         });
     },
+    finish,
 };
 
 /// Whether a location has anything to do here.

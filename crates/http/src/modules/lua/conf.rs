@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::script::Script;
 use super::tls::Tls;
-use crate::site::module::Settings;
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 
 /// Settings.
 #[derive(Debug, Clone)]

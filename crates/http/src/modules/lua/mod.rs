@@ -8,8 +8,8 @@
 
 use std::rc::Rc;
 
+use crate::config::module::Module;
 use crate::event_loop::LoopState;
-use crate::site::module::Module;
 use crate::site::settings::LocationConf;
 
 mod anchors;
@@ -42,7 +42,7 @@ pub use vm::Vm;
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_lua", directives: directives::DIRECTIVES, init: |_| {} };
+    Module { name: "http_lua", directives: directives::DIRECTIVES, ..Module::NEW };
 
 /// Whether a location has a script before the other directives of the rewrite phase.
 pub fn wants_early_rewrite(conf: &LocationConf) -> bool {

@@ -7,14 +7,14 @@ use weir_log::{Cause, Level};
 use weir_proto::mp4::TimeSpan;
 use weir_proto::uri;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files::Opened;
 use crate::modules::static_;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 
 mod file;
 
@@ -67,7 +67,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_mp4", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_mp4", directives: DIRECTIVES, ..Module::NEW };
 
 /// The content handler.
 static CONTENT: ContentHandler<()> = ContentHandler {

@@ -10,12 +10,12 @@ use weir_values::Template;
 
 use crate::answer::change::set_request;
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 mod collector;
 mod exporter;
@@ -52,17 +52,18 @@ struct Passed {
     inject: bool,
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let exports = s.setup.otel.is_complete();
-        if let Some(at) = CONF.of(&s.location).at.filter(|_| !exports) {
-            return Err(at.error("\"otel_exporter\" block is missing"));
-        }
-        if CONF.of(&s.location).exports != exports {
-            CONF.change(&mut s.location).exports = exports;
-        }
-        Ok(())
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let exports = s.setup.otel.is_complete();
+    if let Some(at) = CONF.of(&s.location).at.filter(|_| !exports) {
+        return Err(at.error("\"otel_exporter\" block is missing"));
     }
+    if CONF.of(&s.location).exports != exports {
+        CONF.change(&mut s.location).exports = exports;
+    }
+    Ok(())
 }
 
 const DIRECTIVES: &[Directive] = &[
@@ -123,7 +124,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "otel", directives: DIRECTIVES, init };
+pub const MODULE: Module = Module { name: "otel", directives: DIRECTIVES, init, finish };
 
 fn init(setup: &mut Setup<'_>) {
     let variables = &mut setup.variables;

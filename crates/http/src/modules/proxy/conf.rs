@@ -11,7 +11,7 @@ use super::rewriting::{CookieFlags, Rewrite};
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
 use crate::modules::proxy::CONF;
-use crate::site::module::Settings;
+use crate::site::settings::Settings;
 use crate::upstream::Passing;
 use crate::upstream::http::{SetHeaders, To};
 use crate::upstream::tls::Needed;
@@ -95,29 +95,30 @@ impl Default for Conf {
     }
 }
 
-impl Settings for Conf {
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-        let pass = CONTENT.of(&s.location.core.content);
-        let needed = pass.and_then(Pass::needs_tls);
-        let conf = CONF.change(&mut s.location);
-        conf.passing.finish("proxy", &HIDDEN)?;
-        if conf.passing.temp_path.directory.as_os_str().is_empty() {
-            conf.passing.temp_path = TempPath::default_in(s.setup, "proxy_temp");
-        }
-        conf.headers = Arc::new(SetHeaders::new(&conf.set_headers));
-        if conf.passing.caching.is_on() {
-            Arc::make_mut(&mut conf.passing.caching).finish(&s.setup.caches, "proxy")?;
-            let mut headers = SetHeaders::new(&conf.set_headers);
-            headers.cached(&mut s.setup.variables, &conf.set_headers)?;
-            conf.cached_headers = Arc::new(headers);
-        }
-        if let Some(needed) = needed {
-            let needed = match (needed, conf.version) {
-                (Needed::Tls, Version::Http20) => Needed::Http2,
-                _ => needed,
-            };
-            Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "proxy", needed)?;
-        }
-        Ok(())
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let pass = CONTENT.of(&s.location.core.content);
+    let needed = pass.and_then(Pass::needs_tls);
+    let conf = CONF.change(&mut s.location);
+    conf.passing.finish("proxy", &HIDDEN)?;
+    if conf.passing.temp_path.directory.as_os_str().is_empty() {
+        conf.passing.temp_path = TempPath::default_in(s.setup, "proxy_temp");
     }
+    conf.headers = Arc::new(SetHeaders::new(&conf.set_headers));
+    if conf.passing.caching.is_on() {
+        Arc::make_mut(&mut conf.passing.caching).finish(&s.setup.caches, "proxy")?;
+        let mut headers = SetHeaders::new(&conf.set_headers);
+        headers.cached(&mut s.setup.variables, &conf.set_headers)?;
+        conf.cached_headers = Arc::new(headers);
+    }
+    if let Some(needed) = needed {
+        let needed = match (needed, conf.version) {
+            (Needed::Tls, Version::Http20) => Needed::Http2,
+            _ => needed,
+        };
+        Arc::make_mut(&mut conf.passing.tls).finish(&mut s.setup.tls(), "proxy", needed)?;
+    }
+    Ok(())
 }

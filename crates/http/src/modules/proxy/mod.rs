@@ -7,10 +7,10 @@ use weir_engine::Boxed;
 use weir_log::Level;
 
 use crate::config::Setup;
+use crate::config::module::Module;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
-use crate::site::module::Module;
 use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
 use crate::upstream::GroupId;
@@ -34,8 +34,12 @@ pub use conf::{Conf, Pass};
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module =
-    Module { name: "http_proxy", directives: &directives::DIRECTIVES, init: define };
+pub const MODULE: Module = Module {
+    name: "http_proxy",
+    directives: &directives::DIRECTIVES,
+    init: define,
+    finish: conf::finish,
+};
 
 fn define(setup: &mut Setup<'_>) {
     let variables = &mut setup.variables;

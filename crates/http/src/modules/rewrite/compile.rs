@@ -7,11 +7,12 @@ use weir_conf::{Contexts, Directive, Error, Spot, values};
 use super::code::{Op, Rewrite, Test, Then, is_redirect};
 use super::condition;
 use crate::config::Setup;
+use crate::config::place::Place;
 use crate::config::scope::Scope;
 use crate::core::open_reserved;
 use crate::modules::lua;
 use crate::modules::rewrite::CONF;
-use crate::site::location::{Kind, Place};
+use crate::site::location::Kind;
 use crate::variables::{VariableId, prefixed};
 
 /// A line of a server or location: its steps are put behind those that are there.

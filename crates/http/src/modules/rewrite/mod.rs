@@ -3,12 +3,12 @@
 //!
 //! `compile` and `condition` turn directives into the steps of `code`, `run` performs them.
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Set, setting};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 use weir_engine::Boxed;
 
 mod code;
@@ -96,7 +96,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_rewrite", directives: DIRECTIVES, init: |_| {} };
+pub const MODULE: Module = Module { name: "http_rewrite", directives: DIRECTIVES, ..Module::NEW };
 
 /// Has the code say what it does.
 pub fn tell(conf: &mut Conf) {

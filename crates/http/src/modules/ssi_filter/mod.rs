@@ -8,13 +8,13 @@ use weir_engine::{Boxed, Chain};
 use weir_log::Level;
 
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
+use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::config::types::{Types, types_setting};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
+use crate::site::settings::{Key, Settings};
 
 mod commands;
 mod parser;
@@ -99,7 +99,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_ssi", directives: DIRECTIVES, init };
+pub const MODULE: Module = Module { name: "http_ssi", directives: DIRECTIVES, init, ..Module::NEW };
 
 fn init(setup: &mut crate::config::Setup<'_>) {
     setup.variables.define("date_local", |r, out| {

@@ -8,11 +8,11 @@ use weir_ssl::server::{self, ServerContext, Shown, TlsSubject};
 use weir_ssl::{DirectiveUse, SslDirective};
 use weir_tls::TlsConnection;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
 use crate::request::Request;
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 
 pub use weir_ssl::server::Conf;
 
@@ -27,6 +27,7 @@ pub const MODULE: Module = Module {
         server::define(&mut setup.variables);
         server::define_more(&mut setup.variables);
     },
+    finish,
 };
 
 const DIRECTIVES: [Directive; COMMON.len() + OWN.len()] = together(&COMMON, OWN);
@@ -61,13 +62,14 @@ fn common(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     SslDirective::read(ROWS, conf, said, &mut s.setup.tls())
 }
 
-impl Settings for Conf {
-    fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
-        if scope.context == Place::SERVER {
-            scope.server.ssl = build(scope)?;
-        }
-        Ok(())
+impl Settings for Conf {}
+
+/// All lines of a block were read.
+fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
+    if scope.context == Place::SERVER {
+        scope.server.ssl = build(scope)?;
     }
+    Ok(())
 }
 
 /// The server's TLS, if its settings ask for any.

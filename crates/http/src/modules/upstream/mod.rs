@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::site::module::{Module, Settings};
-use crate::site::settings::Key;
+use crate::site::settings::{Key, Settings};
 use crate::upstream::{cache, health};
 use weir_upstream::config::methods;
 
@@ -28,17 +28,18 @@ impl Settings for Conf {
             Arc::make_mut(conf).checks.clear();
         }
     }
+}
 
-    fn finish(s: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
-        if CONF.of(&s.location).checks.is_empty() {
-            return Ok(());
-        }
-        for line in std::mem::take(&mut CONF.change(&mut s.location).checks) {
-            let check = line.finish(s)?;
-            s.setup.checks.push(check);
-        }
-        Ok(())
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
+    if CONF.of(&s.location).checks.is_empty() {
+        return Ok(());
     }
+    for line in std::mem::take(&mut CONF.change(&mut s.location).checks) {
+        let check = line.finish(s)?;
+        s.setup.checks.push(check);
+    }
+    Ok(())
 }
 
 const DIRECTIVES: &[Directive] = &[
@@ -119,7 +120,7 @@ const DIRECTIVES: &[Directive] = &[
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_upstream", directives: DIRECTIVES, init };
+pub const MODULE: Module = Module { name: "http_upstream", directives: DIRECTIVES, init, finish };
 
 /// nginx counts each way of balancing as a module of its own.
 pub const ALSO: &[&str] = &[

@@ -1,12 +1,11 @@
 //! What a module is to the core: its directives, its settings, and its handlers in the phases.
 
-use std::sync::Arc;
+use weir_conf::Error;
 
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope};
-use crate::request::Request;
-use crate::request::step::{Handler, Step};
-use crate::site::location::Kind;
+use crate::request::step::{Handler, HeaderFilter, LogHandler, Named};
+use crate::site::plan::Plan;
 use crate::site::settings::{LocationConf, Slots};
 
 /// What a module is to the rest of the house.
@@ -18,25 +17,13 @@ pub struct Module {
     pub directives: &'static [Directive],
     /// Called once before the `http` block is read: registers variables.
     pub init: fn(&mut Setup<'_>),
+    /// The lines of a block were read: checks and completes what only the whole shows.
+    pub finish: fn(&mut Scope<'_, '_>) -> Result<(), Error>,
 }
 
-/// What the settings of a module do when blocks nest. Both hooks default to nothing.
-pub trait Settings: Clone + Default + Send + Sync + 'static {
-    /// A block of this kind begins inside: drop what it does not inherit.
-    fn enter(_conf: &mut Arc<Self>, _block: &Kind) {}
-    /// The simple directives of a block were all read.
-    fn finish(_scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
-        Ok(())
-    }
-}
-
-/// A handler or filter, and whose it is: a module that holds its loop up is named.
-#[derive(Debug, Clone, Copy)]
-pub struct Named<T> {
-    /// nginx's name of the module, without `ngx_http_` and `_module`; empty for what cannot take long.
-    pub module: &'static str,
-    /// What runs.
-    pub run: T,
+impl Module {
+    /// A module without a directive, whose hooks do nothing. A module names what it has and takes the rest from here.
+    pub const NEW: Module = Module { name: "", directives: &[], init: |_| {}, finish: |_| Ok(()) };
 }
 
 /// A handler or filter, and whether a location with such settings needs it. See `Plan`.
@@ -69,12 +56,6 @@ pub struct Phases {
     pub log: &'static [Entry<LogHandler>],
 }
 
-/// A handler of the log phase: nothing can be changed any more.
-pub type LogHandler = fn(&mut Request);
-
-/// A header filter: sees the response before its head is written, and may put a body filter in its way.
-pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
-
 /// All modules, as the one list of them has them.
 pub struct Modules {
     /// In the order in which their directives are looked up.
@@ -86,12 +67,54 @@ pub struct Modules {
     /// Their header filters.
     pub header_filters: &'static [Entry<HeaderFilter>],
     /// Checks what only the whole `http` block shows, whose settings these are.
-    pub check: fn(&LocationConf) -> Result<(), weir_conf::Error>,
+    pub check: fn(&LocationConf) -> Result<(), Error>,
 }
 
 impl Modules {
     /// The directive of this name, if a module has it.
     pub fn directive(&self, name: &str) -> Option<&'static Directive> {
         self.list.iter().flat_map(|m| m.directives).find(|d| d.name == name)
+    }
+
+    /// Which handlers and filters a location with these settings needs: the others are not even asked there.
+    pub fn plan(&self, conf: &LocationConf) -> Plan {
+        let phases = self.phases;
+        Plan {
+            post_read: needed(phases.post_read, conf),
+            server_rewrite: needed(phases.server_rewrite, conf),
+            rewrite: needed(phases.rewrite, conf),
+            rewritten: needed(phases.rewritten, conf),
+            preaccess: needed(phases.preaccess, conf),
+            access: needed(phases.access, conf),
+            precontent: needed(phases.precontent, conf),
+            content: needed(phases.content, conf),
+            log: needed(phases.log, conf),
+            header_filters: needed(self.header_filters, conf),
+        }
+    }
+}
+
+fn needed<T: Copy>(all: &[Entry<T>], conf: &LocationConf) -> Box<[Named<T>]> {
+    all.iter().filter(|entry| (entry.wanted)(conf)).map(|entry| entry.named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modules::MODULES;
+
+    #[test]
+    fn a_location_without_settings_asks_only_those_that_any_request_may_need() {
+        let plan = MODULES.plan(&LocationConf::new(MODULES.settings));
+        assert_eq!(plan.preaccess.len() + plan.access.len() + plan.precontent.len(), 0);
+        assert_eq!(
+            plan.rewrite.len()
+                + plan.rewritten.len()
+                + plan.server_rewrite.len()
+                + plan.post_read.len(),
+            0
+        );
+        assert_eq!(plan.content.len(), 2, "index and static");
+        assert!(plan.header_filters.len() <= 4);
     }
 }
