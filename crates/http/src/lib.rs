@@ -48,6 +48,7 @@ use weir_values::{address, cidr, escape, forwarded, listen, names, regex, zones}
 pub use config::Inputs;
 pub use files::temp_file::TempPath;
 pub use site::Site;
+pub use site::core::VERSION;
 
 pub use event_loop::LoopState;
 pub use modules::built;
@@ -67,6 +68,3 @@ pub fn configure(
 pub fn variables() -> Vec<String> {
     config::variables(&modules::MODULES)
 }
-
-/// weir's own version, as `Server:` and the error pages show it.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");

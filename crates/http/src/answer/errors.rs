@@ -4,29 +4,7 @@ use weir_proto::http1::Method;
 
 use crate::phases::Step;
 use crate::request::Request;
-use weir_values::Template;
-
-/// One status of an `error_page` line.
-#[derive(Debug, Clone)]
-pub struct ErrorPage {
-    /// The status that it stands for.
-    pub status: u16,
-    /// What the client is told: the status itself, another one, or what the page answers.
-    pub tell: Tell,
-    /// A path, a named location or a URL.
-    pub page: Template,
-}
-
-/// The status of an answer for which a page stands.
-#[derive(Debug, Clone, Copy)]
-pub enum Tell {
-    /// The one that the page stands for.
-    Same,
-    /// `=CODE`
-    This(u16),
-    /// `=`: the page's own.
-    Page,
-}
+use crate::site::core::Tell;
 
 /// Where the configuration sends a request that failed with this status, if it says so.
 pub fn error_page(r: &mut Request, status: u16) -> Option<Step> {

@@ -11,13 +11,13 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_conf::{Contexts, Directive, DirectiveBody, Error, Word};
+use weir_conf::{Contexts, Directive, DirectiveBody, Error, Word, values};
 use weir_log::{Log, OpenLogs};
 
 use crate::config::module::Modules;
 use crate::config::place::Place;
 use crate::config::scope::Scope;
-use crate::files::temp_file::TempPath;
+use crate::files::temp_file::{DIGITS, TempPath};
 use crate::listen::ListenLine;
 use crate::regex::Regex;
 use crate::request::Request;
@@ -216,6 +216,27 @@ impl<'a> Setup<'a> {
     pub fn next_file_cache(&mut self) -> u32 {
         self.file_caches += 1;
         self.file_caches - 1
+    }
+
+    /// Reads `..._temp_path DIRECTORY [level1 [level2 [level3]]]`.
+    pub fn read_temp_path(&mut self, d: &Directive) -> Result<Arc<TempPath>, Error> {
+        let name = d.arg(0).map(|word| word.bytes.as_slice()).unwrap_or_default();
+        let directory = self.path(name.strip_suffix(b"/").unwrap_or(name));
+        let mut levels = Vec::new();
+        for word in d.args.iter().skip(1) {
+            let digits = values::number(&word.bytes).filter(|n| (1..=DIGITS as u64).contains(n));
+            levels.push(digits.ok_or_else(|| d.problem("invalid value"))? as usize);
+        }
+        if levels.iter().sum::<usize>() > DIGITS {
+            return Err(d.problem("invalid value"));
+        }
+        Ok(self.temp_path(TempPath { directory, levels }))
+    }
+
+    /// The directory where no `..._temp_path` names one.
+    pub fn default_temp_path(&mut self, name: &str) -> Arc<TempPath> {
+        let directory = self.inputs.temporary.join(name);
+        self.temp_path(TempPath { directory, levels: Vec::new() })
     }
 
     /// Takes note of a directory for temporary files, which the server creates before it serves.

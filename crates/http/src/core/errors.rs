@@ -2,8 +2,8 @@
 
 use weir_conf::{Directive, Error, values};
 
-use crate::answer::errors::{ErrorPage, Tell};
 use crate::config::scope::Scope;
+use crate::site::core::{ErrorPage, Tell};
 
 /// `error_page code ... [=[response]] page`
 pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {

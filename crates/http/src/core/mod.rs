@@ -7,7 +7,6 @@ use weir_proto::http1::{HeaderId, Method};
 use crate::config::module::Module;
 use crate::config::scope::Scope;
 use crate::counts;
-use crate::files::temp_file::TempPath;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::request::user_agent::Browser;
@@ -95,7 +94,7 @@ fn finish(scope: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
     if scope.context == Contexts::HTTP
         && core.client_body_temp_path.directory.as_os_str().is_empty()
     {
-        let path = TempPath::default_in(scope.setup, "client_body_temp");
+        let path = scope.setup.default_temp_path("client_body_temp");
         Scope::change(&mut scope.location.core).client_body_temp_path = path;
     }
     Ok(())

@@ -6,8 +6,9 @@ use weir_conf::{Directive as Line, Error, Word, values};
 use weir_engine::Touches;
 
 use crate::config::scope::Scope;
-use crate::files::temp_file::TempPath;
-use crate::site::core::{Aio, FileCache, NoKeepalive, Root, StandsFor, Tokens};
+use crate::files::aio::Aio;
+use crate::files::cache::FileCache;
+use crate::site::core::{NoKeepalive, Root, StandsFor, Tokens};
 use crate::site::location::Kind;
 use weir_values::Template;
 
@@ -157,7 +158,7 @@ pub fn error_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 
 /// `client_body_temp_path`
 pub fn client_body_temp_path(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
-    let path = TempPath::read(s.setup, d)?;
+    let path = s.setup.read_temp_path(d)?;
     Scope::change(&mut s.location.core).client_body_temp_path = path;
     Ok(())
 }

@@ -1,10 +1,39 @@
 //! `open_file_cache`: files that stay open between requests. nginx: ngx_open_file_cache.c.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{FileError, Opened};
-use crate::site::core::{FileCache, OpenFiles};
+use super::opened::{FileError, Opened};
+
+/// `open_file_cache` and what tunes it.
+#[derive(Debug, Clone)]
+pub struct OpenFiles {
+    /// The cache, `None` where it is off.
+    pub cache: Option<FileCache>,
+    /// `open_file_cache_valid`
+    pub valid: Duration,
+    /// `open_file_cache_min_uses`
+    pub min_uses: u64,
+    /// `open_file_cache_errors`
+    pub errors: bool,
+}
+
+impl Default for OpenFiles {
+    fn default() -> Self {
+        OpenFiles { cache: None, valid: Duration::from_secs(60), min_uses: 1, errors: false }
+    }
+}
+
+/// One `open_file_cache` line: blocks that inherit it share it.
+#[derive(Debug, Clone, Copy)]
+pub struct FileCache {
+    /// Which of the site's caches.
+    pub id: u32,
+    /// At most this many files.
+    pub max: u64,
+    /// Files that were not asked for in this time are dropped.
+    pub inactive: Duration,
+}
 
 /// The caches of one loop, by their number.
 #[derive(Debug, Default)]

@@ -10,21 +10,21 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use weir_engine::{Doer, FileInfo, FileKind, OpenFile, OpenHow};
-use weir_log::{Cause, Level};
+use weir_engine::{Doer, OpenHow};
+use weir_log::Level;
 
 use crate::phases::Step;
 use crate::request::Request;
-use crate::site::core::Aio;
 
-mod cache;
+pub mod aio;
+pub mod cache;
 mod climb;
 pub mod directory;
+mod opened;
 mod path;
 pub mod realpath;
 pub mod symlinks;
@@ -32,80 +32,18 @@ pub mod temp_file;
 mod turn;
 mod walk;
 
+use aio::Aio;
 pub use cache::Caches;
 pub use climb::refused as climbs;
+pub use opened::{FileError, Opened, Stat};
 use symlinks::Refuse;
 pub use turn::TurnFiles;
 
-/// An open file, and what it is.
-#[derive(Debug, Clone)]
-pub struct Opened {
-    /// The file; not there for a directory that was only asked about.
-    pub file: Arc<OpenFile>,
-    /// What it is.
-    pub info: FileInfo,
-}
-
-/// What a path names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stat(pub FileInfo);
-
-impl Stat {
-    /// A directory.
-    pub fn is_directory(&self) -> bool {
-        self.0.kind == FileKind::Directory
-    }
-}
-
-/// Why a file could not be opened or asked about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileError {
-    errno: Errno,
-    /// The call that failed, as nginx's log names it.
-    call: &'static str,
-}
-
 impl FileError {
-    fn new(error: &io::Error, call: &'static str) -> FileError {
-        let errno = match error.kind() {
-            // No thread takes the operation: the pool's queue is full.
-            io::ErrorKind::ResourceBusy => Errno::BUSY,
-            _ => Errno::from_io_error(error).unwrap_or(Errno::IO),
-        };
-        FileError { errno, call }
-    }
-
-    /// There is no such file.
-    pub fn is_absent(&self) -> bool {
-        matches!(self.errno, Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG)
-    }
-
-    /// There is no file of this name, though its directory may be there.
-    pub fn is_missing_name(&self) -> bool {
-        self.errno == Errno::NOENT
-    }
-
-    /// The system refuses it.
-    pub fn is_denied(&self) -> bool {
-        self.errno == Errno::ACCESS
-    }
-
-    /// `disable_symlinks` refuses it.
-    pub fn is_symlink(&self) -> bool {
-        matches!(self.errno, Errno::LOOP | Errno::MLINK)
-    }
-
     /// Writes nginx's line for it to the error log.
     pub fn log(&self, r: &Request, level: Level, path: &[u8]) {
         let path = String::from_utf8_lossy(path);
         r.log(level, format_args!("{} \"{path}\" failed {self}", self.call));
-    }
-}
-
-/// `(2: No such file or directory)`
-impl std::fmt::Display for FileError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        Cause(&self.errno.into()).fmt(f)
     }
 }
 

@@ -10,13 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_conf::{Directive as Line, Error, values};
 use weir_engine::{Handle, OpenFile, Rank};
 
-use crate::config::Setup;
-
 /// Digits in a temporary file's name, as nginx has.
-const DIGITS: usize = 10;
+pub const DIGITS: usize = 10;
 /// Attempts to find a name that is not taken, before the directory counts as unusable.
 const ATTEMPTS: usize = 1000;
 
@@ -53,27 +50,6 @@ pub struct TempFile {
 }
 
 impl TempPath {
-    /// Reads `..._temp_path DIRECTORY [level1 [level2 [level3]]]`.
-    pub fn read(setup: &mut Setup<'_>, d: &Line) -> Result<Arc<TempPath>, Error> {
-        let name = d.arg(0).map(|word| word.bytes.as_slice()).unwrap_or_default();
-        let directory = setup.path(name.strip_suffix(b"/").unwrap_or(name));
-        let mut levels = Vec::new();
-        for word in d.args.iter().skip(1) {
-            let digits = values::number(&word.bytes).filter(|n| (1..=DIGITS as u64).contains(n));
-            levels.push(digits.ok_or_else(|| d.problem("invalid value"))? as usize);
-        }
-        if levels.iter().sum::<usize>() > DIGITS {
-            return Err(d.problem("invalid value"));
-        }
-        Ok(setup.temp_path(TempPath { directory, levels }))
-    }
-
-    /// The place where nothing was said.
-    pub fn default_in(setup: &mut Setup<'_>, name: &str) -> Arc<TempPath> {
-        let directory = setup.inputs.temporary.join(name);
-        setup.temp_path(TempPath { directory, levels: Vec::new() })
-    }
-
     /// Creates a file; the directory, too, if it is missing.
     pub async fn create(&self, handle: &Handle, keep: Keep) -> Result<TempFile, Failed> {
         let this = self.clone();

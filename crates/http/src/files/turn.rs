@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustc_hash::FxBuildHasher;
 
-use super::Opened;
+use super::opened::Opened;
 
 /// More files than this in one turn are opened each time.
 const MOST: usize = 256;

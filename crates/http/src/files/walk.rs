@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use weir_engine::{FileInfo, Rank};
 
-use super::{FileError, Opened};
+use super::opened::{FileError, Opened};
 use crate::files::symlinks::Refuse;
 use crate::request::Request;
 

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_engine::Touches;
 use weir_log::Log;
 use weir_proto::conditional::ModifiedSince;
 use weir_proto::http1::Method;
 
-use crate::answer::errors::ErrorPage;
 use crate::body::Linger;
+use crate::files::aio::Aio;
+use crate::files::cache::OpenFiles;
 use crate::files::symlinks::Symlinks;
 use crate::files::temp_file::TempPath;
 use crate::site::content::Content;
@@ -152,6 +152,28 @@ impl Conf {
     }
 }
 
+/// One status of an `error_page` line.
+#[derive(Debug, Clone)]
+pub struct ErrorPage {
+    /// The status that it stands for.
+    pub status: u16,
+    /// What the client is told: the status itself, another one, or what the page answers.
+    pub tell: Tell,
+    /// A path, a named location or a URL.
+    pub page: Template,
+}
+
+/// The status of an answer for which a page stands.
+#[derive(Debug, Clone, Copy)]
+pub enum Tell {
+    /// The one that the page stands for.
+    Same,
+    /// `=CODE`
+    This(u16),
+    /// `=`: the page's own.
+    Page,
+}
+
 /// `try_files`: what to look for, and what to do when nothing is there.
 #[derive(Debug, Clone)]
 pub struct TryFiles {
@@ -251,44 +273,6 @@ pub enum StandsFor {
     Match,
 }
 
-/// `open_file_cache` and what tunes it.
-#[derive(Debug, Clone)]
-pub struct OpenFiles {
-    /// The cache, `None` where it is off.
-    pub cache: Option<FileCache>,
-    /// `open_file_cache_valid`
-    pub valid: Duration,
-    /// `open_file_cache_min_uses`
-    pub min_uses: u64,
-    /// `open_file_cache_errors`
-    pub errors: bool,
-}
-
-/// `aio`
-#[derive(Debug, Clone, Default)]
-pub enum Aio {
-    /// Threads of the default pool.
-    #[default]
-    Default,
-    /// The loop itself.
-    Off,
-    /// Threads of the default pool for operations up to this one, the loop for the others.
-    Partly(Touches),
-    /// Threads of the pool of this name.
-    Threads(Template),
-}
-
-/// One `open_file_cache` line: blocks that inherit it share it.
-#[derive(Debug, Clone, Copy)]
-pub struct FileCache {
-    /// Which of the site's caches.
-    pub id: u32,
-    /// At most this many files.
-    pub max: u64,
-    /// Files that were not asked for in this time are dropped.
-    pub inactive: Duration,
-}
-
 /// `client_body_in_file_only`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BodyInFile {
@@ -310,6 +294,9 @@ pub struct NoKeepalive {
     pub safari: bool,
 }
 
+/// weir's own version, as `Server:` and the error pages show it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// `server_tokens`
 #[derive(Debug, Clone)]
 pub struct Tokens(Vec<u8>);
@@ -317,11 +304,7 @@ pub struct Tokens(Vec<u8>);
 impl Tokens {
     /// With the version, or the name alone.
     pub fn new(version: bool) -> Tokens {
-        Tokens(if version {
-            format!("weir/{}", crate::VERSION).into_bytes()
-        } else {
-            b"weir".to_vec()
-        })
+        Tokens(if version { format!("weir/{}", VERSION).into_bytes() } else { b"weir".to_vec() })
     }
 
     /// What `Server:` and weir's own pages show.
@@ -394,12 +377,6 @@ impl Default for Conf {
             blocked_threshold: weir_values::doing::THRESHOLD,
             early_hints: Vec::new(),
         }
-    }
-}
-
-impl Default for OpenFiles {
-    fn default() -> Self {
-        OpenFiles { cache: None, valid: Duration::from_secs(60), min_uses: 1, errors: false }
     }
 }
 

@@ -21,9 +21,9 @@ use crate::modules::api;
 use crate::names::{Hosts, ServerId, ServerName};
 use crate::regex::GaveUp;
 use crate::request::Request;
-use crate::variables::Variables;
 use location::{Location, LocationId};
 use server::ServerConf;
+use weir_values::Variables;
 use weir_values::doing::Usual;
 use weir_values::endpoints::{AddressGroup, BoundSocket, bind, gather};
 
@@ -58,7 +58,7 @@ pub struct Site {
     servers: Vec<Server>,
     locations: Vec<Location>,
     /// All variables.
-    pub variables: Variables,
+    pub variables: Variables<Request>,
     /// Something refers to `$realpath_root`, which may have to be found before it is asked for.
     pub asks_realpath: bool,
     /// Groups of upstream servers.
@@ -91,7 +91,7 @@ pub struct Parts {
     /// All locations.
     pub locations: Vec<Location>,
     /// All variables.
-    pub variables: Variables,
+    pub variables: Variables<Request>,
     /// Groups of upstream servers.
     pub upstreams: crate::upstream::Upstreams,
     /// `health_check`s.

@@ -174,7 +174,7 @@ impl Reading {
             None => attributes.push((NAME.to_vec(), b"unknown_service:weir".to_vec())),
         }
         let pairs = attributes.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
-        let source = Resource::new(pairs, "weir", crate::VERSION);
+        let source = Resource::new(pairs, "weir", crate::site::core::VERSION);
         let head = head(&url, &headers);
         let (failing, told) = (AtomicBool::new(false), Told::default());
         Some(Exporter { url, tls, head, source, interval, batch_size, batch_count, failing, told })

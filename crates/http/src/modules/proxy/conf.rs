@@ -9,7 +9,6 @@ use weir_proto::http1::Version;
 use super::CONTENT;
 use super::rewriting::{CookieFlags, Rewrite};
 use crate::config::scope::Scope;
-use crate::files::temp_file::TempPath;
 use crate::modules::proxy::CONF;
 use crate::site::settings::Settings;
 use crate::upstream::Passing;
@@ -104,7 +103,7 @@ pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let conf = CONF.change(&mut s.location);
     conf.passing.finish("proxy", &HIDDEN)?;
     if conf.passing.temp_path.directory.as_os_str().is_empty() {
-        conf.passing.temp_path = TempPath::default_in(s.setup, "proxy_temp");
+        conf.passing.temp_path = s.setup.default_temp_path("proxy_temp");
     }
     conf.headers = Arc::new(SetHeaders::new(&conf.set_headers));
     if conf.passing.caching.is_on() {

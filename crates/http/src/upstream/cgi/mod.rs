@@ -19,7 +19,6 @@ use weir_proto::pairs::Pairs;
 
 use super::passing::Passing;
 use crate::config::Setup;
-use crate::files::temp_file::TempPath;
 
 /// Headers of answers that clients do not see unless `..._pass_header` says so.
 pub const HIDDEN: &[&str] = &[
@@ -49,7 +48,7 @@ pub fn finish<P: Pairs>(
 ) -> Result<(), Error> {
     passing.finish(prefix, hidden)?;
     if passing.temp_path.directory.as_os_str().is_empty() {
-        passing.temp_path = TempPath::default_in(setup, &format!("{prefix}_temp"));
+        passing.temp_path = setup.default_temp_path(&format!("{prefix}_temp"));
     }
     params.finish::<P>(&mut setup.variables, passing.caching.is_on())?;
     if passing.caching.is_on() {

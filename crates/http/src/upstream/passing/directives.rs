@@ -8,7 +8,6 @@ macro_rules! passing_directives {
 
         use $crate::config::scope::Scope;
         use $crate::config::table::table;
-        use $crate::files::temp_file::TempPath;
         use $crate::upstream::passing::{self, Passing};
 
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {
@@ -45,7 +44,7 @@ macro_rules! passing_directives {
                 "How much of an answer may wait in a file.";
             "temp_file_write_size": value(temp_file_write_size, |d| d.size().map(Some)),
                 "Accepted: weir writes what it has read.";
-            "temp_path": scoped(temp_path, |s, d| TempPath::read(s.setup, d)),
+            "temp_path": scoped(temp_path, |s, d| s.setup.read_temp_path(d)),
                 "Where temporary files are, with levels of subdirectories.";
             "next_upstream": line(|s, d| {
                 settings(s).retry.on = passing::failures(d);

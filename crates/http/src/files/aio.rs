@@ -1,0 +1,18 @@
+//! `aio`: which thread reads and writes files.
+
+use weir_engine::Touches;
+use weir_values::Template;
+
+/// `aio`
+#[derive(Debug, Clone, Default)]
+pub enum Aio {
+    /// Threads of the default pool.
+    #[default]
+    Default,
+    /// The loop itself.
+    Off,
+    /// Threads of the default pool for operations up to this one, the loop for the others.
+    Partly(Touches),
+    /// Threads of the pool of this name.
+    Threads(Template),
+}
