@@ -1,4 +1,5 @@
-//! What is known of every request: who asked what, what its server was told to do, what went wrong.
+//! What is known of every request: what the client asked, what its server was told to do, what went
+//! wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +22,12 @@ pub struct Script {
     pub breaks: Option<u64>,
     /// Interim answers before the answer.
     pub interim: usize,
-    /// Bytes that belong to nobody behind the answer.
+    /// After the answer the server sends bytes that belong to no answer.
     pub extra: bool,
     pub keeps: bool,
     /// An extension of a chunk without end, as fast as it is read.
     pub floods: bool,
-    /// Who asks for it takes the first half of its body and leaves.
+    /// The client takes the first half of its body and leaves.
     pub left: bool,
     /// Something in the middle of its body is no chunk.
     pub garbled: bool,
@@ -96,11 +97,12 @@ pub struct Book {
     generations: BTreeMap<u64, u64>,
     /// How often servers were asked for slices.
     pub slices: u64,
-    /// Whose body is followed by what does not belong to it.
+    /// Requests with stray bytes after their bodies.
     pub spoiled: BTreeSet<u64>,
-    /// Whose answer may be what belonged to nobody.
+    /// Requests that may have got stray bytes as their answers.
     pub haunted: BTreeSet<u64>,
-    /// What is wrong unless it was such an answer: whose, and whether of an object.
+    /// What is wrong unless the answer was made of stray bytes: the request's id, and whether it
+    /// asked for a cached object.
     doubts: Vec<(u64, bool, String)>,
     pub findings: Vec<String>,
     pub answered: u64,
@@ -112,7 +114,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// Whether the answer to a request, or an object in the cache, may be what belonged to nobody.
+    /// Whether the answer to a request, or an object in the cache, may be made of stray bytes.
     fn is_haunted(&self, id: u64, cached: bool) -> bool {
         self.haunted.contains(&id) || cached && !self.haunted.is_empty()
     }
@@ -139,7 +141,7 @@ impl Book {
         self.doubts.push((id, cached, what));
     }
 
-    /// At the end it is known which answers may have been nobody's.
+    /// Only at the end it is known which answers may have been made of stray bytes.
     pub fn settle(&mut self) {
         for (id, cached, what) in std::mem::take(&mut self.doubts) {
             if !self.is_haunted(id, cached) {

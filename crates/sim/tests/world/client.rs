@@ -185,7 +185,8 @@ impl Ask {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Whose the answer's body is, from which offset on, and how long; `None` if it is nobody's in particular.
+    /// The answer's body: its id in the pattern, its offset and its length. `None` if the pattern
+    /// says nothing of it.
     pub fn owner(&self, answer: &Head<'_>) -> Result<Option<(u64, u64, u64)>, String> {
         let status = answer.status;
         let of_cache = matches!(self.kind, Kind::Cached(_) | Kind::Sliced(_));
@@ -261,7 +262,8 @@ impl Head<'_> {
     }
 }
 
-/// HTTP/2 that breaks the rules: a head whose fields are sound up to a point, frames cut anywhere.
+/// HTTP/2 that breaks the rules: a head with fields that are sound up to a point, frames cut
+/// anywhere.
 fn hostile_frames(dice: &mut Dice) -> Vec<u8> {
     let mut block = Vec::new();
     let fields: &[(&str, &str)] =
@@ -488,7 +490,8 @@ impl Client {
         self.judge(0, &[], book);
         let answer = std::mem::take(&mut self.answer);
         (self.unzip, self.plain) = (None, 0);
-        // Whose answer's server broke off may lose the connection, though the answer was whole, as that to a HEAD.
+        // If the server broke off, the connection may be lost although the answer was whole, as one
+        // to a HEAD is.
         self.tainted |= self.asked.pop_front().is_some_and(|ask| ask.excused);
         match answer.status() {
             200..300 => book.answered += 1,
@@ -523,21 +526,22 @@ impl Client {
         ask.doubt(book, format!("request {} {}: {at} ({how})", ask.id, ask.path()));
     }
 
-    /// Whoever served it was killed.
+    /// The worker that served it was killed.
     pub fn is_bereft(&mut self) {
         self.asked.iter_mut().chain(&mut self.later).for_each(|ask| ask.excused = true);
         self.tainted = true;
     }
 
-    /// It has all its answers, and nobody has closed its connection: it may stay for a while. To be asked once.
+    /// It has all its answers, and its connection is open: it may stay for a while. To be asked
+    /// once.
     pub fn lingers(&mut self) -> bool {
         let stays = self.idle && !self.last_word && !self.leaving;
         self.idle = false;
         stays
     }
 
-    /// Since when its next request is at the server as a whole, if nothing has come back, and nobody has to do anything
-    /// for it but answer.
+    /// Since when the server has had its next request as a whole without sending anything. Only an
+    /// answer is owed to it.
     pub fn waits_at_boundary(&self) -> Option<u64> {
         let short = self.asked.front().is_some_and(|ask| ask.kind == Kind::Short);
         self.asked_at.filter(|_| self.answers > 0 && self.asked.len() == 1 && short)

@@ -1,4 +1,4 @@
-//! The course of a world: what happens next, until everybody is done.
+//! The course of a world: what happens next, until all peers are done.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ pub const SHORT: u64 = 100_000_000;
 
 /// A head may be so long, a handshake as well, and they must come in time.
 const HEADS: u64 = 8_000;
-/// Who finds no room tries again after this time.
+/// A peer that finds no room tries again after this time.
 const STUCK: u64 = 10_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,9 +76,9 @@ pub struct Course {
     pub book: Book,
     to_come: usize,
     pub asks: u64,
-    /// All have gone but those who look what is left.
+    /// All peers have gone. Only those that look at what is left are still to come.
     pub last: bool,
-    /// The longest that somebody waited at a held up loop beside a sleeper.
+    /// The longest time that a client waited at a stalled loop while another loop slept.
     pub most_beside: u64,
     /// So many workers were killed.
     pub killed: usize,
@@ -542,7 +542,8 @@ impl Course {
     fn answer_door(&mut self, door: usize) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while let Ok(fd) = rustix::net::accept_with(&self.doors[door], flags) {
-            // Who reads a request for longer than weir waits for an answer is none of its servers.
+            // A server that reads a request for longer than weir waits for an answer would be taken
+            // for dead.
             let (most, last) = (self.fate.longest + HEADS, self.last);
             // Many requests share a connection over HTTP/2.
             let most = if door > OF_SCRIPTS { 10 * most } else { most };

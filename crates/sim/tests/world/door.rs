@@ -1,4 +1,5 @@
-//! Listening sockets: who waits in them, whom the kernel tells, and how long connections wait beside loops that sleep.
+//! Listening sockets: which loops wait in them, which ones the kernel wakes, and how long
+//! connections wait beside sleeping loops.
 
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ impl Doors {
         self.accepted[row] += 1;
     }
 
-    /// A connection is established: those who are woken.
+    /// A connection is established. Returns the loops that are woken.
     pub fn arrive(&mut self, door: usize, now: u64, sleeps: impl Fn(usize) -> bool) -> Vec<usize> {
         let door = &mut self.list[door];
         door.came += 1;

@@ -45,7 +45,8 @@ impl Extras {
         }
     }
 
-    /// Lines of `http`, of the locations of who is asked and who is sent something, and locations.
+    /// Lines of `http`, lines of the locations that are asked and that send something, and further
+    /// locations.
     pub fn lines(self, d: &mut Dice, home: &str, scheme: &str) -> (String, String, String, String) {
         let (mut http, mut asked, mut sent) = (String::new(), String::new(), String::new());
         let mut locations = String::new();

@@ -1,4 +1,4 @@
-//! What a seed has in store: how the server is configured, what fails, who comes.
+//! What a seed has in store: how the server is configured, what fails, which clients come.
 
 use rustix::io::Errno;
 use weir_engine::Call;
@@ -89,7 +89,7 @@ pub struct Fate {
     /// All of a generation's, in however many processes.
     pub loops: usize,
     pub cpus: usize,
-    /// It is about who accepts, and about nothing else.
+    /// The course is about accepting alone.
     pub accepts: Option<Law>,
     /// Loops are stopped for a while now and then.
     pub stops: bool,
@@ -328,7 +328,8 @@ fn kills(seed: u64) -> Vec<u64> {
     most.into_iter().map(|most| d.below(most as usize) as u64).collect()
 }
 
-/// What takes a configuration's place: it says the same of who is let in, and anything of all else.
+/// The configurations that take the first one's place. They keep its limits and change anything
+/// else.
 fn reloads(seed: u64, same: &Same<'_>) -> Vec<(u64, Config)> {
     let mut dice = Dice::salted(seed, "reloads");
     let d = &mut dice;
@@ -347,7 +348,7 @@ fn split(d: &mut Dice, loops: usize) -> usize {
     d.pick(&ways)
 }
 
-/// A group whose servers take so many at once, and a location that lets so many in.
+/// A group of servers with a limit of requests at once, and a location with a limit of its own.
 fn limit_lines(limits: Limits, same: &Same<'_>, keepalive: &str) -> (String, String) {
     let (Limits { all, each }, home, scheme) = (limits, same.home, same.scheme());
     let server = |i: usize| format!("server unix:{home}/u{i} max_conns={each} max_fails=0;");
@@ -392,7 +393,7 @@ fn behind_lines(d: &mut Dice, home: &str) -> String {
     )
 }
 
-/// A group of servers that speak HTTP/2, and who is asked by `/p/`, `/u/` and `/c/`.
+/// A group of servers that speak HTTP/2, and the addresses that `/p/`, `/u/` and `/c/` pass to.
 fn origin_lines(d: &mut Dice, same: &Same<'_>) -> (String, [String; 3]) {
     let (home, scheme) = (same.home, same.scheme());
     let usual = format!("proxy_pass {scheme}://u;");

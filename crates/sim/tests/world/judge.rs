@@ -4,8 +4,9 @@ use crate::course::Course;
 use crate::fate::SERVERS;
 use crate::peer::Peer;
 
-/// So long does nobody wait for a loop that is held up while another one of its process sleeps: the rarest look, two to be
-/// sure that it computes, and those that are taken before.
+/// No client waits for a stalled loop for longer than this while another loop of its process
+/// sleeps. It is the sum of the longest interval between two looks, two looks to be sure that the
+/// loop computes, and the requests that are taken before.
 const RELIEF: u64 = 15_000_000;
 
 impl Course {
@@ -42,8 +43,8 @@ impl Course {
         }
     }
 
-    /// The server has said something to this client: who had asked before it came has been answered, where there is
-    /// one loop.
+    /// The server has said something to this client. With one loop, it has by then answered all
+    /// that had asked before this client came.
     pub fn judge_order(&mut self, id: u64) {
         let Some(Peer::Client(client)) = self.peers.get_mut(&id) else { return };
         let (came, _) = (client.came, client.asked_at.take());
@@ -62,7 +63,7 @@ impl Course {
         }
     }
 
-    /// Time passes: who waits for a loop that is held up does not wait for long beside another one that sleeps.
+    /// Time passes: a client of a stalled loop does not wait for long while another loop sleeps.
     pub fn judge_relief(&mut self, to: u64) {
         let fate = &self.fate;
         let calm = fate.cpus >= fate.loops && !fate.stops && !fate.faults.excuse();

@@ -1,5 +1,5 @@
-//! A worker's process is killed between any two steps that it takes: system calls, turns, words of shared memory. Its
-//! connections end with it, and nobody else's; another one takes its place.
+//! A worker's process is killed between any two steps that it takes: system calls, turns, words of
+//! shared memory. Only its own connections end with it. Another worker takes its place.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,7 +36,7 @@ impl Course {
         self.world.doom(rows, self.dice.below(most) as u64);
     }
 
-    /// One was: its sockets are closed, and who was on them knows.
+    /// A worker was killed: its sockets are closed, and its clients know.
     pub fn look_for_dead(&mut self) {
         let Some(rows) = self.world.take_dead() else { return };
         weir_zone::dies(rows.start);

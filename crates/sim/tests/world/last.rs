@@ -1,4 +1,4 @@
-//! When all is over: what is left, and what whoever comes last still gets.
+//! When all is over: what is left, and what the last clients still get.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use crate::course::{Course, SHORT};
 use crate::pattern;
 use crate::wire::{Came, Way, Wire};
 
-/// When all is over, an answer comes within this time: before who waits for another one's lock of the cache gives up.
+/// When all is over, an answer comes within this time. It is shorter than the wait for another
+/// request's lock of the cache.
 const PATIENCE: u64 = 4_800_000_000;
 
 /// One that asks when all is over.
@@ -20,7 +21,7 @@ struct Last {
 impl Course {
     /// Counters are back where they were, and no temporary file is left.
     pub fn look_what_is_left(&mut self) {
-        // Who is killed leaves them, and whoever comes next does not know whose they are.
+        // A killed worker leaves its temporary files, and its successor cannot know them.
         for name in ["body", "proxy"].iter().filter(|_| self.killed == 0) {
             let left = files_under(&self.home.join(name));
             if left > 0 {
@@ -51,7 +52,8 @@ impl Course {
                 self.book.find(format!("a file {name} is left of what was to be stored"));
                 continue;
             };
-            // Who ends by closing has said all, as far as anybody knows.
+            // An answer that ends with its connection is taken for whole when the connection breaks
+            // off.
             let torn = script.framing == Framing::Close && script.breaks.is_some();
             let bytes = std::fs::read(file.path()).unwrap_or_default();
             let whole = bytes.len() as u64 == script.len || torn;
@@ -62,7 +64,8 @@ impl Course {
         }
     }
 
-    /// As many are let in as before anybody came, and no more; each object that is cached can be had.
+    /// As many requests are let in as before the first client came, and no more. Each cached object
+    /// can be had.
     pub fn look_whether_all_is_given_back(&mut self) {
         if self.fate.accepts.is_some() {
             return;
@@ -77,7 +80,7 @@ impl Course {
                 self.book.find(format!("{path} cannot be had in the end: {begin:?}"));
             }
         }
-        // What a killed worker held of limit_conn nobody gives back, as nobody does in nginx.
+        // What a killed worker held of limit_conn is never given back, as in nginx.
         let Some(limits) = self.fate.limits.filter(|_| self.killed == 0) else { return };
         let ask = |course: &mut Course| {
             course.asks += 1;

@@ -9,7 +9,7 @@ use crate::door::Doors;
 
 /// For how long a handler computes before another loop may have its processor.
 const SLICE: u64 = 3_000_000;
-/// Who was woken has a processor after so long at most, if one is free.
+/// A woken loop has a processor within this time, if one is free.
 const WAKE: usize = 30_000;
 
 /// What the thread that has run wants next.
@@ -66,7 +66,7 @@ pub struct Looping {
 }
 
 impl Looping {
-    /// A thread beside a loop is not there until somebody wants it.
+    /// A thread beside a loop starts only when the loop needs it.
     fn new(beside: bool) -> Looping {
         Looping {
             began: beside,
@@ -137,7 +137,7 @@ pub struct Loops {
     /// Of each loop itself, and of the thread beside it.
     pub list: Vec<Looping>,
     pub cpus: usize,
-    /// Something may have come for those who rest.
+    /// Events may have come for resting loops.
     pub stirred: bool,
 }
 
@@ -185,7 +185,7 @@ impl Loops {
         }
     }
 
-    /// Wakes those for whom there are news.
+    /// Wakes the loops that have events.
     fn hear(&mut self, now: u64, doors: &mut Doors, dice: &mut Dice) {
         let rests = |l: &Looping| !l.gone && matches!(l.state, State::Rests { .. });
         let resting: Vec<usize> = (0..self.list.len()).filter(|i| rests(&self.list[*i])).collect();
@@ -217,7 +217,7 @@ impl Loops {
         }
     }
 
-    /// A connection comes: the kernel's walk along those who wait for it.
+    /// A connection comes: the kernel walks along the wait list.
     pub fn arrive(&mut self, door: usize, now: u64, doors: &mut Doors, dice: &mut Dice) {
         self.stirred = true;
         self.settle(now, doors, dice);
@@ -226,7 +226,8 @@ impl Loops {
         }
     }
 
-    /// Gives a processor away, if one is free and wanted: to whom, if its thread is to run.
+    /// Gives a free processor to a thread that wants one. Returns the loop, if its thread is to
+    /// run.
     pub fn dispatch(&mut self, now: u64, dice: &mut Dice) -> Option<usize> {
         loop {
             let works = |l: &&Looping| !l.gone && matches!(l.state, State::Works { .. });

@@ -1,6 +1,6 @@
 //! The whole server in a simulated world.
 //!
-//! A seed determines a course of the world: how the server is configured, who comes and asks what, when each byte
+//! A seed determines a course of the world: how the server is configured, which clients come and what they ask, when each byte
 //! arrives, in which order loops have their turns, what fails. Everything of weir is what a release has in it, down to
 //! its backends: what is simulated is time, the order of things, networks, clients, servers and faults
 //! (`weir_engine::sim`). A course has a process of its own, so that descriptors can be counted; without a seed, this

@@ -1,5 +1,5 @@
-//! Clients over HTTP/2: all that they ask at once on one connection. They read frames and no fields: of a request that
-//! cannot fail it is known whose each byte of the answer is, and how many there are.
+//! Clients over HTTP/2 send all their requests at once on one connection. They read frames and no
+//! fields. For a request that cannot fail they check each byte of the answer and its length.
 
 use std::collections::BTreeMap;
 
@@ -192,7 +192,7 @@ impl Multiplexed {
         }
     }
 
-    /// Whoever served it was killed.
+    /// The worker that served it was killed.
     pub fn is_bereft(&mut self) {
         self.streams.values_mut().for_each(|stream| stream.ask.excused = true);
         self.later.iter_mut().for_each(|ask| ask.excused = true);

@@ -15,9 +15,9 @@ use crate::server::{Question, about};
 use crate::wire::{Finish, Wire};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The window of whoever has said nothing of it.
+/// The window of a peer that has not announced one.
 const USUAL: i64 = 65_535;
-/// Nobody writes more than this ahead of what has left.
+/// A server writes at most this much ahead of what has left.
 const AHEAD: usize = 48_000;
 const LIMITS: FieldLimits = FieldLimits { field: 1 << 20, block: 1 << 20 };
 
@@ -28,7 +28,7 @@ pub struct Origin {
     greeted: bool,
     buf: Vec<u8>,
     decoder: Decoder,
-    /// A head whose rest is to come: of which stream, and whether no body follows.
+    /// A head that is not complete: its stream, whether no body follows, and the bytes so far.
     block: Option<(u32, bool, Vec<u8>)>,
     streams: BTreeMap<u32, Asked>,
     newest: u32,
@@ -42,10 +42,10 @@ pub struct Origin {
     told: VecDeque<i64>,
     /// It looks at no stream above this one.
     last: Option<u32>,
-    /// Who has sent last.
+    /// The stream that sent last.
     sent: u32,
     dice: Dice,
-    /// Whose answers are to be given, and after how long.
+    /// Streams with answers to give, and after how long.
     pub thinks: Vec<(u32, u64)>,
     pub done: bool,
 }
@@ -185,7 +185,7 @@ impl Origin {
         self.pump();
     }
 
-    /// What nobody needs.
+    /// Frames that are valid and mean nothing.
     fn chat(&mut self) {
         match self.dice.below(4) {
             0 => self.say(PING, 0, 0, b"weirweir"),
@@ -260,7 +260,7 @@ impl Origin {
         let by = window - self.granted;
         self.granted = window;
         self.streams.values_mut().for_each(|asked| asked.room += by);
-        // Who waits hears of what it may send.
+        // Streams that wait hear how much they may send.
         let ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.into_iter().for_each(|id| self.grant(id));
     }
@@ -307,7 +307,7 @@ impl Origin {
         };
         self.streams.insert(stream, asked);
         let most = self.manner.most;
-        // Of those whose confirmation is under way it may not know yet.
+        // Settings that are not confirmed may not be known to the client yet.
         if self.streams.len() > most && self.told.is_empty() {
             book.find(format!("{} requests at once, of {most}", self.streams.len()));
         }
@@ -354,7 +354,7 @@ impl Origin {
         let Some(asked) = self.streams.get_mut(&stream) else { return };
         let stuck = asked.room <= 0;
         if !asked.ended && (asked.owed > self.manner.window / 2 || now || stuck) {
-            // One whose window has shrunk below nothing is helped out of it.
+            // A stream's window that has shrunk below nothing gets room again.
             let by = std::mem::take(&mut asked.owed).max(if stuck { 1 - asked.room } else { 0 });
             if by > 0 {
                 asked.room += by;
@@ -431,7 +431,7 @@ impl Origin {
             self.ended(stream);
         }
         if !script.keeps && self.last.is_none() {
-            // Who has asked since then is not heard.
+            // Requests that came after this one are not served.
             self.last = Some(self.newest);
             let [a, b, c, d] = self.newest.to_be_bytes();
             self.say(GOAWAY, 0, 0, &[a, b, c, d, 0, 0, 0, 0]);
@@ -536,7 +536,7 @@ impl Origin {
         self.leave();
     }
 
-    /// Who has said that it would closes when all is said.
+    /// A server that has announced its end closes when all is said.
     fn leave(&mut self) {
         if self.last.is_some() && self.streams.is_empty() {
             self.wire.finish = Finish::Close;
@@ -572,7 +572,7 @@ impl Origin {
         }
     }
 
-    /// What nobody may say, or not so often.
+    /// Frames that are forbidden, or not allowed so often.
     fn rave(&mut self, stream: u32) {
         let often = |n: usize, d: &mut Dice| d.below(n);
         match self.dice.below(12) {

@@ -1,4 +1,4 @@
-//! Bodies that say at each offset whose they are.
+//! Bodies that say at each offset to which answer they belong.
 
 use weir_testkit::Dice;
 
@@ -46,12 +46,12 @@ pub fn first_wrong(owner: u64, offset: u64, bytes: &[u8]) -> Option<u64> {
     None
 }
 
-/// Whose a cached object's body is: of its name, at its time.
+/// The pattern of a cached object's body, by its name and its generation.
 pub fn object(name: u64, generation: u64) -> u64 {
     0x0b1e_c700_0000 + name * 0x1_0000 + generation
 }
 
-/// Whose a file's body is.
+/// The pattern of a file's body.
 pub fn file(name: u64) -> u64 {
     0xf11e_0000_0000 + name
 }

@@ -1,4 +1,4 @@
-//! Whoever is at the other end of one of the server's connections.
+//! The peers at the other ends of the server's connections.
 
 use std::os::fd::OwnedFd;
 
@@ -34,7 +34,7 @@ impl Peer {
         }
     }
 
-    /// Whoever served it was killed.
+    /// The worker that served it was killed.
     pub fn is_bereft(&mut self) {
         match self {
             Peer::Client(client) => client.is_bereft(),

@@ -1,4 +1,5 @@
-//! One configuration takes the place of another, beside whose workers the new ones begin; and the end of all.
+//! A new configuration takes the place of the old one. Its workers begin beside the old ones. The
+//! end of all workers is here as well.
 
 use std::sync::Arc;
 

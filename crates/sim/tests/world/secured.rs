@@ -18,7 +18,7 @@ const OLD: &[&SupportedProtocolVersion] = &[&version::TLS12];
 const NEW: &[&SupportedProtocolVersion] = &[&version::TLS13];
 const BOTH: &[&SupportedProtocolVersion] = &[&version::TLS12, &version::TLS13];
 
-/// What connections have in common: who asks again resumes a session.
+/// What connections have in common: a client that connects again resumes a session.
 pub struct Secrets {
     clients: [ClientConfig; 2],
     /// Each server has its own sessions.

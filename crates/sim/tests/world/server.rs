@@ -26,12 +26,13 @@ pub struct Served {
     pub done: bool,
 }
 
-/// Whether what belongs to nobody follows an answer.
+/// Whether stray bytes follow an answer.
 enum Haunted {
     No,
-    /// It is on its way. Who asks before it arrives cannot tell it from an answer.
+    /// They are on their way. A request that is sent before they arrive may take them for its
+    /// answer.
     Soon,
-    /// It was there at that time, for everybody to see.
+    /// They were there at that time, so that the server could see them.
     Since(u64),
 }
 
@@ -120,7 +121,7 @@ impl Served {
         Served { wire, asked, thinks, floods, haunted, door, done }
     }
 
-    /// Bytes of requests; whose the last one is.
+    /// Takes bytes of requests. Returns the id of the last request.
     pub fn hear(&mut self, mut bytes: &[u8], fate: &Fate, book: &mut Book) -> u64 {
         let mut id = 0;
         while !bytes.is_empty() && !self.done {
@@ -156,8 +157,7 @@ impl Served {
         id
     }
 
-    /// It was asked for something of which only so much may be under way, and has not answered; and whoever asked has not
-    /// gone.
+    /// It was asked for something with a limit and has not answered, and the client has not gone.
     pub fn is_at_limited(&self) -> bool {
         let gone = PollFlags::HUP | PollFlags::RDHUP;
         let mut fds = [PollFd::from_borrowed_fd(self.wire.fd.as_fd(), gone)];

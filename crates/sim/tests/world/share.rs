@@ -212,7 +212,7 @@ impl sim::World for Share {
         self.0.turn.notify_all();
     }
 
-    /// The kernel reports in order, and who came first is to be served first.
+    /// The kernel reports in order, and the first event is served first.
     fn below(&self, n: usize) -> usize {
         let mut core = self.0.core();
         if core.faults.orderly { n - 1 } else { core.dice.below(n) }

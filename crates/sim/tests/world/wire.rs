@@ -58,7 +58,7 @@ pub struct Wire {
     at: usize,
     /// It is said within TLS.
     pub tls: Option<Box<Secured>>,
-    /// What stands from here on in `out` is nobody's; whether some of it is at the server.
+    /// From this offset on, `out` has stray bytes. `strayed`: some of them are at the server.
     pub strange: Option<usize>,
     pub strayed: bool,
     pub finish: Finish,

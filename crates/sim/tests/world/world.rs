@@ -1,4 +1,4 @@
-//! The world as the engine sees it: whose turn it is, what time it is, what fails.
+//! The world as the engine sees it: which thread has the turn, what time it is, what fails.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -23,7 +23,7 @@ thread_local! {
     pub static ME: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What everybody shares.
+/// What all threads share.
 pub struct World {
     pub core: Mutex<Core>,
     /// The world's turn, and those of the loops.
@@ -53,11 +53,11 @@ pub struct Core {
     /// Connections on which more comes whenever the server reads.
     pub floods: Vec<OwnedFd>,
     pub over: bool,
-    /// Who is to be killed, and after so many steps.
+    /// The rows of the loops to kill, and the number of their steps until then.
     pub doom: Option<(Range<usize>, u64)>,
     /// Nothing of that kind any more.
     pub calm: bool,
-    /// Who was.
+    /// The rows of the loops that were killed.
     pub dead: Option<Range<usize>>,
 }
 
@@ -172,7 +172,7 @@ impl World {
         }
         core.dead = Some(rows.clone());
         core.doom = None;
-        // Nobody lets it go on.
+        // The loop never gets another turn.
         self.give_back(core, me, Then::Die);
     }
 
@@ -182,7 +182,7 @@ impl World {
         core.doom = (!core.calm).then_some((rows, steps));
     }
 
-    /// Whose process was killed.
+    /// The rows of the killed process, once.
     pub fn take_dead(&self) -> Option<Range<usize>> {
         self.core().dead.take()
     }
@@ -192,7 +192,7 @@ impl World {
         core.then = then;
         core.running = None;
         drop(core);
-        // Who is woken finds no lock in its way.
+        // The woken thread must find the lock free.
         self.turn.notify_one();
         core = self.core();
         while core.running != Some(me) {
@@ -242,14 +242,15 @@ impl World {
         core.trace.add(now, "stops", i as u64, time);
     }
 
-    /// Whether a loop sleeps that could do what came at that time, and nobody else has fetched it.
+    /// Whether a loop sleeps that could serve what came at that time, and no other loop has fetched
+    /// it.
     pub fn could_relieve(&self, came: u64) -> bool {
         let (now, core) = (self.now(), self.core());
         let sleeps = core.loops.rows().any(|l| l.is_asleep(now));
         sleeps && core.loops.rows().all(|l| l.is_asleep(now) || l.fetched < came)
     }
 
-    /// What was seen of the listening socket, and who took how many.
+    /// What was seen of the listening socket, and how many connections each loop accepted.
     pub fn seen(&self) -> (Seen, Vec<u64>) {
         let core = self.core();
         (core.doors.seen(), core.doors.accepted.clone())
@@ -374,7 +375,7 @@ impl World {
         self.core().loops.are_gone()
     }
 
-    /// The server has ended: nobody asks for jobs any more.
+    /// The server has ended: no thread takes jobs any more.
     pub fn finish(&self) {
         self.core().over = true;
         self.turn.notify_all();
