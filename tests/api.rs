@@ -74,7 +74,7 @@ fn two(http: &str) -> (Server, String, String) {
     (server, format!("127.0.0.1:{a}"), format!("127.0.0.1:{b}"))
 }
 
-/// Who answers, of so many requests on connections of their own.
+/// How many of so many requests each server answers, each on a connection of its own.
 fn answers(server: &Server, n: usize) -> [usize; 2] {
     let mut counts = [0; 2];
     for _ in 0..n {

@@ -68,7 +68,7 @@ fn serves(backend: &str) {
         assert_eq!(server.get("/").body(), "before");
     }
     for path in ["/long", "/behind/long"] {
-        // Who reads nothing for a while fills the buffers on the way.
+        // A client that reads nothing for a while fills the buffers on the way.
         let mut slow = server.connect();
         slow.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
         assert_eq!(kept.get("/").body(), "before");

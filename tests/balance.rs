@@ -27,8 +27,8 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// Processes and loops of each.
 type Layout = (usize, usize);
 
-/// Who carries more looks now and then for connections that nobody takes, and finds some of a loop that the machine
-/// gives no processor: on a busy machine the even spread may need another try.
+/// A loop above the mean load rechecks the sockets now and then. It finds connections of a loop
+/// that has no processor, so on a busy machine the even spread may need another try.
 const TRIES: usize = 5;
 
 const PROCESSES: Layout = (3, 1);
@@ -162,7 +162,7 @@ fn kept_connections_are_three_each_give_or_take_one() {
     }
 }
 
-/// Kept connections that say nothing make the loads uneven, and still nobody has to look for anything.
+/// Silent kept connections make the loads uneven, and still no loop has to recheck anything.
 #[test]
 fn nothing_runs_while_nothing_happens() {
     for layout in [PROCESSES, THREADS] {
@@ -175,7 +175,7 @@ fn nothing_runs_while_nothing_happens() {
     }
 }
 
-/// A loop that is stopped gets nothing, and nobody waits for it.
+/// A stopped loop gets nothing, and no client waits for it.
 #[test]
 fn a_stopped_worker_is_left_out() {
     for policy in ["fair", "exclusive", "rotate", "herd"] {
@@ -196,8 +196,8 @@ fn a_stopped_worker_is_left_out() {
     }
 }
 
-/// Who is in the midst of a handshake will want more of its loop than who is idle: of two loops with as many
-/// connections, the one without handshakes takes the next, though they come one at a time.
+/// A connection in its handshake will need more of its loop than an idle one. Of two loops with as
+/// many connections, the one without handshakes takes the next, though they come one at a time.
 #[test]
 fn handshakes_weigh_more_than_idle_connections() {
     const EACH: usize = 6;
@@ -223,8 +223,8 @@ fn handshakes_weigh_more_than_idle_connections() {
             kept.push(client);
         }
     }
-    // Without a processor for a millisecond the free loop is stood in for by the other one: on a busy machine only
-    // prompt answers say who was chosen.
+    // The other loop stands in for a free loop that lacks a processor for a millisecond. So on a
+    // busy machine only prompt answers show the choice.
     let prompt = |_| {
         wait_idle(&server, "fair", layout);
         let began = Instant::now();
@@ -371,7 +371,7 @@ fn connections_that_wait_at_a_removed_address_are_served() {
         for client in &mut waiting {
             assert_eq!(client.response().status, 200, "{policy}");
         }
-        // Whoever has an acceptor keeps the address until it has ended.
+        // A worker with an acceptor keeps the address until it has ended.
         old.into_iter().for_each(|pid| server.wait_gone(pid));
         assert!(Client::try_connect(server.port_at(1)).is_err(), "{policy}");
     }
@@ -401,8 +401,8 @@ fn a_loop_without_descriptors_pauses_and_goes_on() {
     assert_eq!(server.get("/").status, 200);
 }
 
-/// Whoever is handed over to a loop that has no descriptor left waits for one, and is served; and the server ends in
-/// order afterwards, since nobody is missing.
+/// A connection that is handed to a loop without descriptors waits for one and is served. The
+/// server then ends in order, since no connection is missing.
 #[test]
 fn a_connection_handed_to_a_loop_without_descriptors_waits() {
     let text = conf("dispatch", (2, 1)).replace("events {", "worker_rlimit_nofile 48; events {");
@@ -428,7 +428,7 @@ fn the_first_connection_is_served_first() {
     assert_eq!(blocker.get("/").status, 200);
     blocker.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_blocked(&server);
-    // Who is silent teaches the loop not to ask the next one.
+    // A silent client teaches the loop not to ask the next one at once.
     let _silent = server.connect();
     let names = ["first", "second", "third", "fourth"];
     let mut clients: Vec<Client> = names

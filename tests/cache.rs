@@ -95,7 +95,7 @@ fn an_answer_is_kept_and_survives_a_reload() {
     let r = server.get("/a.txt");
     assert_eq!((r.header("X-Cache"), r.body().as_str()), (Some("HIT"), "first"));
 
-    // Who removes the files gets rid of the answers within a second, even of those in memory.
+    // An operator who removes the files removes the answers within a second, even those in memory.
     for file in files(&dir.file("cache")) {
         std::fs::remove_file(file).unwrap();
     }
@@ -153,7 +153,7 @@ fn a_damaged_file_is_never_served() {
         }
         std::fs::write(&file, bytes).unwrap();
         let damaged = std::fs::metadata(&file).unwrap().ino();
-        // Whoever stored it may serve it from memory for another moment.
+        // The worker that stored it may serve it from memory for another moment.
         assert!(get_until(&server, &path, "MISS").body() == body, "{damage}");
         assert!(ask_until(|| std::fs::metadata(&file).is_ok_and(|f| f.ino() != damaged)));
         assert!(get_until(&server, &path, "HIT").body() == body, "{damage}");
@@ -222,7 +222,7 @@ fn a_hit_in_memory_needs_no_file() {
         for file in files(&server.dir().file("cache")) {
             std::fs::remove_file(file).unwrap();
         }
-        // Whoever stored it may serve it from memory for another moment.
+        // The worker that stored it may serve it from memory for another moment.
         let again = match status {
             "MISS" => get_until(&server, "/a", status),
             _ => server.get("/a"),

@@ -1,4 +1,5 @@
-//! Who asked: behind balancers that speak the PROXY protocol, and behind proxies that add headers.
+//! The client's address: behind balancers that speak the PROXY protocol, and behind proxies that
+//! add headers.
 
 use weir_testkit::{Client, Server};
 

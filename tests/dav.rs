@@ -88,7 +88,7 @@ fn a_copy_that_does_not_end_leaves_threads_to_readers() {
             client
         })
         .collect();
-    // Nobody writes into the pipe.
+    // No process writes into the pipe.
     assert!(server.get("/list/").body().contains("\"a\""));
     drop(copies);
 }
@@ -124,7 +124,7 @@ fn collections_are_made_copied_moved_and_deleted() {
     assert_eq!(server.ask("DELETE /moved/", "", "").status, 404);
 }
 
-/// Whoever comes over TLS names places so.
+/// A destination with the scheme of the connection: over TLS clients name places with `https`.
 #[test]
 fn a_destination_is_of_what_the_connection_speaks() {
     let dir = certified();

@@ -118,7 +118,7 @@ fn pages_name_things_instead_of_whoever() {
         let mut in_example = false;
         for (number, line) in read(page).lines().enumerate() {
             in_example ^= line.starts_with("```");
-            // What stands in backticks is a name, such as the user `nobody`.
+            // A name in backticks, such as the user `nobody`, does not count.
             let prose: String = line.split('`').step_by(2).collect();
             let mut said = prose.split(|c: char| !c.is_alphanumeric() && c != '_');
             if !in_example && said.any(|word| words.contains(&word.to_lowercase().as_str())) {

@@ -118,7 +118,7 @@ fn a_panic_leaves_no_load() {
             }
             let answer =
                 client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).try_response();
-            // A request whose subrequest panics is answered.
+            // A request with a subrequest that panics is answered.
             assert!(answer.is_err() || path == "/sub", "{path}: {answer:?}");
             ways += 1;
             server.wait_log("a task panicked: on purpose", ways);
@@ -181,7 +181,7 @@ fn scripts_and_filters_are_told_apart() {
     }
 }
 
-/// A directory shown as one whose files take their time; unmounted in the end.
+/// A directory with files that take their time; unmounted in the end.
 struct SlowDisk {
     lab: Child,
     /// Kept open: it says something in the end.
@@ -209,7 +209,7 @@ impl SlowDisk {
         None
     }
 
-    /// Whoever waits for the disk hears that it is gone.
+    /// Requests that wait for the disk hear that it is gone.
     fn break_down(self, place: &Path) {
         let _ = kill_process(Pid::from_child(&self.lab), Signal::KILL);
         drop(self);
@@ -258,7 +258,8 @@ fn a_slow_disk_is_named_where_the_loop_waits_for_it() {
     }
 }
 
-/// Whether its files are all known or not: a directory in which a file is being created lets nobody look for another.
+/// The cache must not wait, whether its files are all known or not: a directory in which a file is
+/// being created is locked.
 #[test]
 fn a_cache_whose_disk_is_stuck_holds_no_client_up() {
     stuck_disk("");
@@ -305,7 +306,8 @@ fn stuck_disk(loader: &str) {
     assert!(server.get("/list/").body().contains("\"a\""));
     assert_eq!(server.get("/large/").bytes.len(), LARGE);
     assert!(server.get("/list/").body().contains("\"a\""));
-    // The first has the right to store it, and the second finds an answer whose beginning is in no file.
+    // The first has the right to store the answer. The second finds an answer without its beginning
+    // in a file.
     for _ in 0..2 {
         assert_eq!(server.get("/locked/large").bytes.len(), LARGE);
     }

@@ -165,7 +165,7 @@ fn each_setting_comes_with_its_line_and_rewrites_are_told() {
     let gif = |name: &str| report["settings"].as_array().unwrap().iter().any(|s| s["name"] == name);
     assert!(gif("empty_gif") && gif("server_name") == gif("listen"), "{report:#}");
 
-    // A block without lines of its own has those around it, but not who answers there.
+    // A block without lines of its own inherits settings, but not the content handler.
     let url = format!("http://first.example:{port}/images/deep/x");
     let report = explained(&server, &[&url]);
     let lines: Vec<&Value> = report["settings"]
@@ -225,7 +225,7 @@ fn with_tls_the_name_of_the_url_is_shown_in_the_handshake() {
     let report = explained(&server, &[&format!("https://b.example:{}/x", server.port())]);
     assert_eq!(report["server"]["text"], "server b.example", "{report:#}");
     assert_eq!(report["location"]["text"], "location /", "{report:#}");
-    // As the server does: who speaks no TLS is told so.
+    // As the server does: a client without TLS gets its answer.
     let report = explained(&server, &[&format!("http://b.example:{}/x", server.port())]);
     assert_eq!(report["answer"]["status"], 400, "{report:#}");
 }

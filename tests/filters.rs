@@ -309,7 +309,7 @@ fn an_unset_charset_is_not_named() {
     assert_eq!(kind("/?c=x").as_deref(), Some("text/plain; charset=x"));
 }
 
-/// As Tomcat writes it, for one: a second charset behind it would be nobody's.
+/// Tomcat writes it so, for example. No client would read a second charset behind it.
 #[test]
 fn a_charset_that_a_server_names_in_its_own_way_is_not_named_twice() {
     let server = Server::start(

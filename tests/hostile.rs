@@ -175,7 +175,7 @@ fn a_body_whose_framing_does_not_end_is_refused() {
     assert_eq!(s.get("/ok").status, 200);
 }
 
-/// A server that answers everybody with `first`, and then with `more` without end.
+/// A server that answers each request with `first`, and then with `more` without end.
 fn endless(first: &'static str, more: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

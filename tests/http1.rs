@@ -270,7 +270,7 @@ fn a_body_is_kept_in_memory_or_in_a_file() {
     assert_eq!(post(port, "/", "in memory"), "in memory");
     assert_eq!(post(port, "/file", "in memory"), "");
     let large = "0123456789".repeat(500);
-    // It has a name, though nobody finds the file: it was removed when it was made.
+    // It has a name, although the file was removed when it was made.
     let name = post(port, "/file", &large);
     let directory = server.dir().file("bodies").display().to_string();
     assert!(name.starts_with(&directory) && !std::path::Path::new(&name).exists(), "{name}");

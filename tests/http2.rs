@@ -46,7 +46,7 @@ struct Client {
     stream: TcpStream,
     decoder: Decoder,
     last: u32,
-    /// Frames are read, and windows given, as long as nobody says otherwise.
+    /// Whether the client gives windows for the frames that it reads.
     gives_windows: bool,
     ended: HashMap<u32, Answer>,
     settings: Vec<Setting>,
@@ -256,7 +256,7 @@ fn a_silent_client_is_answered_though_the_server_ends() {
     let stream = other.get("/");
     assert_eq!(other.answer(stream).text(), "yes");
     server.signal(rustix::process::Signal::QUIT);
-    // Who has greeted and asks nothing is told to go elsewhere, and loses nothing.
+    // A client that has greeted and asks nothing is sent elsewhere and loses nothing.
     assert_eq!(greeted.goaway(), ErrorCode::NoError as u32);
     let mut bytes = frame::PREFACE.to_vec();
     frame::write_settings(&[], &mut bytes);
@@ -348,7 +348,7 @@ fn bodies_come_with_and_without_a_length() {
         client.data(id, data, true);
         assert_eq!(client.answer(id).status(), "400");
     }
-    // The end may come with the head, before anybody has read.
+    // The end may come with the head, before the server has read.
     let mut out = Vec::new();
     let id = client.request("PUT", "/other", &[("content-length", "4")], false, &mut out);
     FrameHead { len: 0, kind: FrameType::Data, flags: frame::END_STREAM, stream: id }
@@ -483,7 +483,7 @@ fn a_reload_says_goodbye_and_answers_what_was_asked() {
     assert!(server.command(&["-s", "reload"]).status.success());
     assert_eq!(idle.goaway(), ErrorCode::NoError as u32);
     idle.closed();
-    // Who has come and not asked yet is not sent away.
+    // A client that has come and not asked yet is not sent away.
     let id = new.get("/");
     assert_eq!(new.answer(id).text(), "old");
     new.closed();

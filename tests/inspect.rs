@@ -39,10 +39,11 @@ fn of_nginx_it_says_which_workers_share_which_queue() {
     assert!(said(each.port(), &[]).contains("4 queues (SO_REUSEPORT)"));
 }
 
-/// Four kept connections on one of four workers: who has them, where it comes from, and what helps.
+/// Four kept connections on one of four workers: the report names the worker, the cause and the
+/// remedy.
 #[test]
 fn the_worker_with_all_connections_is_named() {
-    // Whoever has the lock takes all that wait.
+    // The worker that has the lock takes all that wait.
     let Some(server) = nginx("", "accept_mutex on; multi_accept on;") else { return };
     let first = server.get("/").body();
     let mut kept: Vec<Client> = Vec::new();
@@ -54,7 +55,7 @@ fn the_worker_with_all_connections_is_named() {
         kept.len() == 4
     });
     assert!(got);
-    // Who has closed meanwhile is gone.
+    // A client that has closed meanwhile is gone.
     let has = format!("nginx {first} has 4 of 4 connections");
     let mut text = String::new();
     let told = ask_until(|| {
@@ -254,7 +255,7 @@ fn of_nodes_cluster_it_finds_the_process_with_the_connections() {
     assert_eq!((handed.len(), theirs), (3, 6), "{json}");
 }
 
-/// Who may see no process of another sees what there is to see of its port.
+/// A user without access to any process sees what there is to see of its port.
 #[test]
 fn of_a_port_any_user_is_told_something() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -303,7 +304,8 @@ fn a_thread_that_works_has_a_line_of_its_own() {
         });
         told = ask_until(|| {
             text = said(server.port(), &[]);
-            // Behind the worker's line and before what is found out; those who look after the busy one may have theirs.
+            // The lines stand behind the worker's and before the findings. The busy worker's
+            // neighbours may have some as well.
             let lines = text.lines().filter(|line| line.contains("weir") && line.contains('%'));
             lines.count() >= 2
         });

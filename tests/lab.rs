@@ -132,7 +132,7 @@ fn a_stopped_worker_is_steered_around() {
         let line = text.lines().find(|line| line.starts_with(&beside));
         line.unwrap_or_else(|| panic!("{way} in\n{text}"))
     };
-    // Whatever the machine is at: who is in the queue of one that has stopped has no answer.
+    // However busy the machine is, connections in the queue of a stopped loop have no answer.
     assert!(!lost("reuseport").contains(" 0 of 200 lost"), "{text}");
     assert!(lost("reuseport by load").contains("none") && lost("fair").contains("none"));
     assert!(text.contains("cheap requests, by load"), "{text}");

@@ -1,4 +1,4 @@
-//! What the status pages show of the server: its loops, its sockets, who held it up.
+//! What the status pages show of the server: its loops, its sockets, what stalled it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ fn every_loop_of_every_worker_is_shown() {
              location /json { weir_status json; }
          } }",
     );
-    // Who comes first serves before the others are there.
+    // The first loop serves before the others are there.
     assert!(ask_until(|| list(&json(&server), "loops").len() == 4), "{}", json(&server));
     let before = json(&server);
     for _ in 0..10 {
@@ -95,7 +95,7 @@ fn uneven_work_is_an_alarm() {
          } }",
     );
     let mut client = server.connect();
-    // It needs no processor, so who looks in between is the only one to wait for one.
+    // The work needs no processor, so the request in between is the only one to wait for one.
     let mut work = || (0..10).for_each(|_| assert_eq!(client.get("/").status, 204));
     let alarm = || {
         work();
@@ -226,7 +226,7 @@ fn a_preempted_handler_is_not_blamed() {
     });
     let log = server.log();
     assert!(preempted, "{log}");
-    // A busy disk may hold up who writes the log; the script it does not.
+    // A busy disk may stall the loop that writes the log. The script does not.
     let blamed = |line: &str| line.contains("held up for") && line.contains("/busy");
     assert!(!log.lines().any(blamed), "{log}");
     let page = json(&server);
@@ -294,7 +294,7 @@ fn promtool_is_content() {
     assert!(out.status.success() && said.iter().all(String::is_empty), "{said:?}");
 }
 
-/// A loop that is stuck is seen by who asks another one.
+/// A stalled loop is seen by a client of another one.
 #[test]
 fn a_stuck_loop_is_seen_while_it_is_stuck() {
     let server = Server::start(
@@ -395,7 +395,7 @@ fn requests_are_counted_under_names() {
     let rate = &found["zones"]["rate"];
     assert_eq!((&rate["kind"], &rate["entries"]), (&"limit_req".into(), &1.into()), "{found}");
 
-    // Whoever has counted it may die, or be replaced.
+    // The worker that counted it may die, or be replaced.
     let workers = server.workers();
     server.signal_worker(workers[0], rustix::process::Signal::KILL);
     server.wait_gone(workers[0]);

@@ -103,7 +103,7 @@ fn conf(mistakes: &[(usize, &str)]) -> String {
     )
 }
 
-/// Exit code, and the lines of `-t` without who says them and without what only weir adds.
+/// Exit code, and the lines of `-t` without the program's name and without what only weir adds.
 fn verdict(program: &str, dir: &Dir) -> (Option<i32>, Vec<String>) {
     let prefix = format!("{}/", dir.path().display());
     let said = Command::new(program)

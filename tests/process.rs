@@ -350,7 +350,7 @@ fn a_wrong_reload_changes_nothing() {
     server.wait_log("unknown directive \"servr\"", 1);
     assert_eq!(server.workers(), workers);
     assert_eq!(server.get("/").body(), "hello");
-    // And -s tells who asks before the master hears of it.
+    // The process that runs -s reports it before the master hears of it.
     let out = server.command(&["-s", "reload"]);
     assert_eq!(out.status.code(), Some(1));
     assert!(stderr(&out).contains("unknown directive \"servr\""));
@@ -368,7 +368,7 @@ fn a_reload_to_a_busy_port_keeps_the_old_configuration() {
     server.signal(Signal::HUP);
     server.wait_log("still could not bind()", 1);
     let line = format!("bind() to 127.0.0.1:{port} failed (98: Address already in use)");
-    // Once, with whoever has it: this test.
+    // Once, with the process that has it: this test.
     assert_eq!(server.logged(&line), 1);
     let holder = format!("process {}", std::process::id());
     assert!(server.log().contains(&holder), "{}", server.log());

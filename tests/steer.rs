@@ -103,7 +103,7 @@ fn a_stopped_worker_gets_no_more_and_all_is_undone() {
     for end in [Signal::KILL, Signal::INT] {
         let Some(mut balance) = Balance::begin(&server) else { return };
         server.signal_worker(stopped, Signal::STOP);
-        // Somebody has to find out.
+        // Connections must wait before the imbalance can be found.
         assert!(some_wait(&server, 0));
         balance.looked();
         let held = waiting(port);

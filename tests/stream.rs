@@ -482,7 +482,7 @@ fn a_name_chooses_among_the_servers_of_an_address() {
     assert_eq!(heard(s.port_at(1), &hello(b"x.b.example")), b"second");
     assert_eq!(heard(s.port_at(1), &hello(b"a.example")), b"first");
     assert_eq!(heard(s.port_at(1), b"no TLS at all"), b"first");
-    // Who waits for an answer to less than a record's head has it.
+    // A client that has sent less than a record's head and waits has its answer.
     assert_eq!(heard(s.port_at(1), b"hi"), b"first");
 }
 

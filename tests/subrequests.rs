@@ -9,7 +9,7 @@ use weir_testkit::{Dir, PATIENCE, Server, listen};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// A server with these locations, whose answers are pages.
+/// A server with these locations, which answer with pages.
 fn pages(locations: &str) -> Server {
     let conf = format!(
         "events {{}}

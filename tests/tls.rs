@@ -36,7 +36,7 @@ mod rush;
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const NAME: &str = "www.example.org";
 
-/// A directory with certificates: `leaf` for [`NAME`] with its chain, `self` for anybody.
+/// A directory with certificates: `leaf` for [`NAME`] with its chain, `self` for any name.
 fn dir() -> Dir {
     weir_testkit::certified()
 }
@@ -189,7 +189,7 @@ fn the_name_in_the_handshake_chooses_server_and_certificate() {
     server.wait_log("handshake rejected while SSL handshaking, client: 127.0.0.1", 1);
 }
 
-/// nginx takes a file for unchanged whose time and inode are.
+/// nginx takes a file with unchanged time and inode for unchanged.
 #[test]
 fn a_reload_reads_certificates_and_keys_anew() {
     let server = start("", "return 200 ok;");
@@ -295,7 +295,7 @@ fn a_clients_certificate_is_judged_over_http() {
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
     assert!(String::from_utf8_lossy(&page).contains("The SSL certificate error"));
     server.wait_log("certificate verify error: (18:self-signed certificate)", 1);
-    // A session remembers who the client was.
+    // A session remembers the client's certificate.
     let mut again = Tls::connect(&server, &good, NAME);
     assert!(again.text("/").starts_with("SUCCESS"));
     assert!(again.is_resumed());
@@ -347,7 +347,7 @@ fn garbage_and_silence_cost_a_connection() {
     assert_eq!(Tls::connect(&server, &config(), NAME).get("/", NAME).1, b"");
 }
 
-/// With TLS and without, what the log says of who comes and leaves, or stays and says nothing.
+/// What the log says of clients that come and leave, or stay silent, with and without TLS.
 #[test]
 fn the_log_tells_of_clients_that_ask_nothing() {
     let server = start(
@@ -430,7 +430,7 @@ fn servers_are_checked_and_connections_to_them_kept() {
     let first = server.get("/good").body();
     assert!(first.ends_with(&format!("-{NAME}")), "{first}");
     assert_eq!(server.get("/good").body(), first, "the same connection");
-    // A connection that was not checked is not for those who want it checked, nor the other way.
+    // A connection without a check does not serve requests that want one, nor the other way.
     let unchecked = server.get("/unchecked").body();
     assert!(unchecked.ends_with('-') && unchecked.split('-').next() != first.split('-').next());
     assert_eq!(server.get("/unknown").status, 502);

@@ -340,7 +340,7 @@ fn a_condition_decides_which_requests_are_sampled() {
     assert_eq!(client.ask("GET /as_said", &asked_in_a_trace("00"), "").body(), "0");
     assert_eq!(client.get("/as_said").body(), "0");
     assert_eq!(client.get("/other").status, 204);
-    // Whoever asks for the numbers gets some, and no parent without leave.
+    // A script always gets the numbers, but gives a parent only with permission.
     let told = client.ask("GET /none", &asked_in_a_trace("01"), "").body();
     assert!(told.len() == 33 && told.ends_with('0') && !told.contains(TRACE), "{told}");
     assert_eq!(client.ask("GET /as_said", &asked_in_a_trace("01"), "").body(), "1");
@@ -507,7 +507,7 @@ fn what_a_collector_does_not_want_is_told_once_in_a_while() {
 fn a_collector_that_is_silent_or_gone_holds_no_worker_up() {
     let deaf = Deaf::new();
     let mut silent = Vec::new();
-    // Connected, and never answered; never connected; nobody there; a name that nobody has.
+    // Connected without an answer, not connected, no listener, an unknown name.
     silent.push(listen(|mut stream| drop(stream.read_to_end(&mut Vec::new()))));
     silent.extend([deaf.port(), weir_testkit::free_port()]);
     let mut endpoints: Vec<_> = silent.iter().map(|port| format!("127.0.0.1:{port}")).collect();

@@ -222,7 +222,7 @@ fn a_successor_that_cannot_start_changes_nothing() {
 #[test]
 fn connections_of_old_workers_are_answered_by_them() {
     let daemon = Daemon::start();
-    // Nobody knows who has taken which; all are taken when the last ones are served.
+    // It is not known which loop took which. All are taken when the last ones are served.
     let clients: Vec<_> = (0..6).map(|_| Client::connect(daemon.port)).collect();
     assert!((0..8).all(|_| daemon.answers()));
     let (old, _) = daemon.upgrade();
@@ -234,8 +234,9 @@ fn connections_of_old_workers_are_answered_by_them() {
     }
 }
 
-/// Workers that are brought back have nothing in common with those that still finish: here one that is stuck in a
-/// request is killed, and with `dispatch` who has no row is given no connection.
+/// Workers that are brought back have nothing in common with those that still finish. Here a worker
+/// that is stuck in a request is killed. With `dispatch` a worker without a row is given no
+/// connection.
 #[test]
 fn a_worker_that_dies_late_takes_nothing_from_those_that_were_brought_back() {
     for back in [Signal::HUP, Signal::QUIT] {

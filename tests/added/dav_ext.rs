@@ -106,7 +106,7 @@ fn locking(zone: &str) -> Server {
     writing(with_files(), &format!("dav_ext_lock_zone zone=l:{zone};"), LOCKING)
 }
 
-/// Whose worker may write to the test's files.
+/// A server with a worker that may write to the test's files.
 fn writing(dir: Dir, http: &str, server: &str) -> Server {
     let conf = format!(
         "user root; events {{ }}
@@ -148,7 +148,7 @@ fn only_the_holder_of_the_lock_may_change_a_file() {
     assert_eq!(change(&s, "COPY /list/a%20%26%20b.txt", "Destination: /list/sub/x\r\n", ""), 423);
     assert_eq!(change(&s, "PUT /list/sub/y", "", "free"), 201);
     assert_eq!(s.get("/list/sub/x").body(), "x");
-    // Somebody who asks for what is always so has not shown the lock.
+    // A condition that is always true does not show the lock.
     assert_eq!(change(&s, "PUT /list/sub/x", "If: (Not <DAV:no-lock>)\r\n", ""), 423);
     assert_eq!(change(&s, "PUT /list/sub/x", "If: nonsense\r\n", ""), 400);
     assert_eq!(change(&s, "PUT /list/sub/x", &with, "new"), 204);

@@ -6,7 +6,7 @@ use weir_testkit::{Dir, Server};
 
 use crate::{WEIR, example, refused, server_in};
 
-/// A directory whose files have these names, sizes and ages.
+/// A directory with files of these names, sizes and ages.
 fn with_files() -> Dir {
     let dir = Dir::new();
     for (name, size, second) in [

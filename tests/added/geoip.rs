@@ -63,7 +63,7 @@ fn an_address_has_a_country_a_city_and_an_owner() {
     let city = "A city whose name is longer than 28|1|R|64.1500|-21.9500|7";
     assert_eq!(from(&s, "/b", "10.1.2.3"), city);
     assert_eq!(from(&s, "/c", "10.1.2.3"), "[]");
-    // Behind a second proxy: it, or who was before it.
+    // Behind a second proxy: its address, or the one before it.
     for (recursive, expected) in [("off", ",Somebody"), ("on", "IS,Somebody")] {
         let s = server_in(
             with_databases(),

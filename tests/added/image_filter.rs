@@ -8,7 +8,7 @@ use weir_testkit::{Dir, Server};
 
 use crate::{example, refused, server_in};
 
-/// A picture whose head says that it is so large; it has as many bytes as it says if `whole`.
+/// A picture with a head that says its size; it has as many bytes as it says if `whole`.
 fn png(width: u32, height: u32, whole: bool) -> Vec<u8> {
     let mut out = b"\x89PNG\r\n\x1a\n".to_vec();
     let mut chunk = |kind: &[u8], data: &[u8]| {

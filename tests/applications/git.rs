@@ -53,7 +53,7 @@ fn git_pushes_and_clones() {
     let address = |user: &str| format!("http://{user}127.0.0.1:{}/git/a.git", server.port());
 
     done(git(&home).args(["clone", "-q", &address(""), "work"]));
-    // Longer than git's http.postBuffer, so that it sends chunks whose sum it does not tell.
+    // Longer than git's http.postBuffer, so that git sends chunks without the body's length.
     let long = noise(6 << 20);
     fs::write(home.join("work/long"), &long).unwrap();
     let commit = |message: &str| {

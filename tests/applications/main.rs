@@ -1,7 +1,7 @@
 //! Applications of others behind weir, each with its own client and the configuration that its documentation recommends.
 //!
-//! `.ci/run` installs the applications. A test whose application is absent says so and passes; with `CI` set in the
-//! environment it fails instead.
+//! `.ci/run` installs the applications. A test without its application says so and passes. With
+//! `CI` set in the environment it fails instead.
 
 mod etcd;
 mod git;

@@ -83,8 +83,9 @@ fn crowded(server: &Server, n: usize) -> (String, Vec<Client>) {
     most.expect("some loop has them")
 }
 
-/// Has the first connection hold its loop up, and asks over the others: which loop was held up, and who answers them. It
-/// may be another one than before, since that request can be taken over itself.
+/// Has the first connection stall its loop, and asks over the others. Returns the stalled loop, and
+/// the loops that answer. It may be another loop than before, since that request can be taken over
+/// itself.
 fn ask_beside_a_held_one(server: &Server, clients: &mut [Client]) -> (String, Vec<String>) {
     let (holder, others) = clients.split_first_mut().expect("some");
     holder.send(request("/hold"));
@@ -184,9 +185,9 @@ fn a_connection_that_was_accepted_and_not_reached_is_served_by_another_loop() {
             (0..PUNCTUAL).map(speaks).collect()
         });
         punctual.iter_mut().for_each(|client| assert_eq!(client.response().status, 200));
-        // Whoever comes and is silent at first would teach it otherwise.
+        // New connections that are silent at first would teach it otherwise.
         let [holder, asker, ..] = &mut punctual[..] else { unreachable!() };
-        // A loop whose turns are short expects nothing of the kind.
+        // A loop with short turns expects nothing of the kind.
         assert_eq!(holder.get("/held?n=1").body(), "1");
         wait_asleep(&server, LOOPS);
         let taken = status_by(asker, TAKEN);
@@ -238,7 +239,7 @@ fn http2_is_taken_over_as_soon_as_it_is_silent() {
         silent.write_all(frame::PREFACE).unwrap();
         silent.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
         let mut holder = server.connect();
-        // A loop whose turns are short expects nothing of the kind.
+        // A loop with short turns expects nothing of the kind.
         assert_eq!(holder.get("/held?n=1").body(), "1");
         let home = over_http2(&mut silent, 1, "/");
         wait_asleep(&server, LOOPS);
@@ -295,7 +296,7 @@ fn a_handshake_that_has_begun_is_taken_over() {
     }
 }
 
-/// Many connections whose requests come two and three at once, while loops are held up now and then.
+/// Many connections with two or three requests at once, while loops are stalled now and then.
 #[test]
 fn nothing_is_lost_or_served_twice_and_pipelines_keep_their_order() {
     const CLIENTS: usize = 12;
@@ -332,7 +333,7 @@ fn nothing_is_lost_or_served_twice_and_pipelines_keep_their_order() {
     assert_eq!(holder.response().status, 200);
     drop(holder);
     assert!(status(&server, TAKEN) > 0);
-    // Whoever took a connection counts it, and nobody else.
+    // Only the loop that took a connection counts it.
     assert!(ask_until(|| status(&server, "weir_active_connections") == 1));
     wait_idle(&server, "fair", (1, LOOPS));
     wait_still(&server);
@@ -345,7 +346,8 @@ fn nothing_is_lost_or_served_twice_and_pipelines_keep_their_order() {
     assert_eq!((before, logged.len()), (CLIENTS * ROUNDS * 3, CLIENTS * ROUNDS * 3));
 }
 
-/// Old loops take over from each other while they finish, and whoever is promised an answer gets it.
+/// Old loops take over from each other while they finish, and each request that was promised an
+/// answer gets it.
 #[test]
 fn reloads_and_the_end_lose_nothing() {
     const CLIENTS: usize = 8;

@@ -87,7 +87,8 @@ struct Tunnel {
 type Open = fn(&Server, &str) -> (Tunnel, String);
 
 impl Tunnel {
-    /// One whose parts are all in the first loop: before they are tunnels, another one may have taken them.
+    /// A tunnel with both parts in the first loop: before they are tunnels, another loop may have
+    /// taken them.
     fn on_the_first(server: &Server, open: Open) -> Tunnel {
         static NAMES: AtomicUsize = AtomicUsize::new(1000);
         for _ in 0..TRIES {

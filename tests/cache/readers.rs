@@ -17,8 +17,8 @@ const LENGTH: usize = 16 << 20;
 /// More than a reader waits for, and less than the disk has room for.
 const FIRST: usize = 400 << 10;
 
-/// A server whose first answer stops behind [`FIRST`] until it may go on, as often as it was asked, and what it sends
-/// instead to all who ask later.
+/// A server with a first answer that stops behind [`FIRST`] until it may go on, the number of its
+/// requests, and what it sends to all later ones.
 fn pausing(later: Vec<u8>) -> (u16, Arc<AtomicUsize>, Sender<()>) {
     let (asked, (go_on, may)) = (Arc::new(AtomicUsize::new(0)), channel::<()>());
     let (count, may) = (asked.clone(), Mutex::new(may));
@@ -79,7 +79,8 @@ fn small_disk(port: u16, dir: Dir) -> Option<(Server, Mounted)> {
     Some((Server::start_in(dir, WEIR, &conf), disk))
 }
 
-/// One client reads nothing of an answer that the disk does not take. Others who ask for the same get all of it meanwhile.
+/// One client reads nothing of an answer that the disk does not take. Other clients that ask for
+/// the same get all of it meanwhile.
 #[test]
 fn on_a_full_disk_no_reader_waits_for_another() {
     let (port, asked, go_on) = pausing(body(1, LENGTH));
@@ -97,7 +98,7 @@ fn on_a_full_disk_no_reader_waits_for_another() {
     assert_eq!(asked.load(Ordering::SeqCst), 3);
 }
 
-/// The server has another answer by then: nobody gets a mixture.
+/// The server has another answer by then: no client gets a mixture.
 #[test]
 fn on_a_full_disk_no_reader_gets_parts_of_two_answers() {
     let whole = body(1, LENGTH);

@@ -1,4 +1,5 @@
-//! What becomes of an answer that is too old, or that is no use: who asks for a new one, and where that is put.
+//! What becomes of an answer that is too old or of no use: which request asks for a new one, and
+//! where that is put.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -125,7 +125,7 @@ impl Ask {
             true => dice.pick(&[Framing::Length, Framing::Length, Framing::Open]),
             false => Framing::None,
         };
-        // Whether nobody has sent a body, or somebody an empty one, is seen by weir if it comes in time.
+        // weir tells no body from an empty body if the body comes in time.
         let framing = if sends && body.is_empty() { Framing::Length } else { framing };
         if sends {
             fields.push(("Content-Type", "text/sent".to_owned()));

@@ -29,13 +29,13 @@ impl Back {
         back
     }
 
-    /// What it was asked since somebody took it.
+    /// What it was asked since this was called last.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
-        // A request whose body does not come is a difference that shows as a 502.
+        // A request without its body is a difference that shows as a 502.
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         let mut reader = BufReader::new(stream.try_clone()?);
         let mut stream = stream;

@@ -1,5 +1,6 @@
-//! Extremes: each variable of requests that say nothing, too little, too often, too much and not in ASCII; and each
-//! directive that takes variables with values that nobody expects. Over each protocol, beside nginx.
+//! Extremes: each variable of requests that say nothing, too little, too often, too much and not in
+//! ASCII; and each directive that takes variables with unexpected values. Over each protocol,
+//! beside nginx.
 
 use std::fmt::Write;
 
@@ -88,7 +89,7 @@ const UNEQUAL: &[(&str, &[&str])] = &[
     ("nginx has them not", &["event_loop_blocked", "loop", "upstream_cache_key"]),
 ];
 
-/// All that are compared: who adds a variable adds nothing here.
+/// All variables that are compared: a new variable needs no line here.
 fn variables() -> Vec<String> {
     let all = weir_server::variables();
     for name in UNEQUAL.iter().flat_map(|(_, names)| *names) {

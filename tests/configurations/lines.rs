@@ -167,7 +167,7 @@ const TEXTS: &[Piece] = &[
     piece("nul\0nul", "nul nul"),
 ];
 
-/// Variables whose values are texts of the configuration, alone or beside those of requests.
+/// Variables with values from the configuration, alone or beside those of requests.
 const OWN: &[Piece] = &[
     piece("${by_map}", "map a; map b; "),
     piece("${by_nested}", "nested PATH nested end"),
@@ -176,7 +176,7 @@ const OWN: &[Piece] = &[
     piece("${by_set}", "set a; set b"),
 ];
 
-/// Variables whose values requests bring. PATH and ARGUMENT stand for what is sent.
+/// Variables with values from requests. PATH and ARGUMENT stand for what is sent.
 const BROUGHT: &[Piece] =
     &[piece("${uri}", "PATH"), piece("${tail}", "TAIL"), piece("${by_lua}", "ARGUMENT")];
 

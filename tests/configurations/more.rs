@@ -1,4 +1,4 @@
-//! Further families: those whose directives need a word by hand, beside what the tables say of the rest.
+//! Further families: their directives need a word by hand, beside what the tables say of the rest.
 
 use crate::families::{Choice, c};
 

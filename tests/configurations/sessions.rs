@@ -147,7 +147,7 @@ fn text(tree: &Tree, behind: u16, dead: u16) -> String {
     text.replace("%%DEAD%%", &dead.to_string())
 }
 
-/// A session, seen from its client, whose address is that of this port and number alone.
+/// A session, seen from its client. The client's address comes from this port and number alone.
 fn session(server: &Server, port: usize, number: usize, sent: &[u8]) -> String {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let own = SocketAddrV4::new(Ipv4Addr::new(127, 0, port as u8 + 1, number as u8 + 1), 0);
@@ -158,7 +158,7 @@ fn session(server: &Server, port: usize, number: usize, sent: &[u8]) -> String {
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     let _ = stream.write_all(sent);
     let mut all = vec![0; 7];
-    // Who is passed on is greeted; what was said comes before its end.
+    // A client is greeted as soon as its session is passed on. What was said comes before its end.
     let n = stream.read(&mut all).unwrap_or(0);
     all.truncate(n);
     let _ = stream.shutdown(Shutdown::Write);

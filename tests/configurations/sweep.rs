@@ -1,5 +1,5 @@
-//! Each value of each directive that is drawn, once at least: where chance alone would leave most of them to other runs.
-//! `WEIR_FAMILY` names a directive, whose families alone are looked at.
+//! Each value of each directive that is drawn, once at least: chance alone would leave most of them
+//! to other runs. `WEIR_FAMILY` names a directive, to look at its families alone.
 
 use weir_testkit::{Dice, Oracle, number};
 

@@ -33,7 +33,7 @@ type Reader = BufReader<Box<dyn Socket>>;
 pub trait Socket: Read + Write {}
 impl<T: Read + Write> Socket for T {}
 
-/// A connection to a server whose ports stand in the order plain, TLS, HTTP/2.
+/// A connection to a server with its ports in the order plain, TLS, HTTP/2.
 pub fn connect(wire: Wire, address: &str, ports: [u16; 3]) -> std::io::Result<Box<dyn Socket>> {
     let port = match wire {
         Wire::Plain => ports[0],
@@ -55,7 +55,7 @@ pub fn ask(ask: &Ask, ports: [u16; 3]) -> Came {
     ask_at(ask, "127.0.0.1", ports)
 }
 
-/// As [`ask`], of who listens at another address.
+/// As [`ask`], of a server at another address.
 pub fn ask_at(ask: &Ask, address: &str, ports: [u16; 3]) -> Came {
     let failed =
         |error: std::io::Error| Came { end: format!("{:?}", error.kind()), ..Came::default() };
@@ -266,7 +266,7 @@ pub fn http2_frame(
             Ok(head.has(frame::END_STREAM))
         }
         FrameType::RstStream => {
-            // Whether a stream whose answer is whole is reset besides is not of the answer.
+            // A reset after a whole answer is no part of the answer.
             came.end = format!("reset {}", frame::word(&payload).unwrap_or_default());
             Ok(true)
         }

@@ -93,7 +93,7 @@ impl Requests {
         Requests { dice: Dice::salted(seed, site), paths }
     }
 
-    /// The next one: bytes for one connection, the last of whose requests asks to close it.
+    /// The next one: bytes for one connection. The last of its requests asks to close it.
     pub fn next(&mut self) -> Vec<u8> {
         match self.dice.below(20) {
             0 => self.broken(),

@@ -25,7 +25,7 @@ pub struct Ask {
 /// Status and body.
 pub type Answer = (u16, String);
 
-/// A client over one protocol, whose connection is kept.
+/// A client over one protocol, with a kept connection.
 pub enum Client {
     /// HTTP/1.0
     Old(u16),
@@ -69,7 +69,7 @@ impl Client {
         }
     }
 
-    /// CONNECT, and a request to who is at the tunnel's other end.
+    /// CONNECT, and a request to the tunnel's other end.
     fn through(&mut self, ask: &Ask) -> io::Result<Answer> {
         let text = http1(ask, "") + "GET /hit/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
         match self {

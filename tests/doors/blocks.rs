@@ -408,7 +408,7 @@ enum Kind {
     Direct,
     /// By a redirect inside the server.
     Inside,
-    /// By a subrequest, whose body is in the answer.
+    /// By a subrequest: its body is in the answer.
     Included,
     /// By a subrequest that decides about the request.
     Asked,

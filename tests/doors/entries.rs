@@ -26,7 +26,7 @@ pub enum Way {
     Rewrite,
 }
 
-/// By what it is seen that somebody has passed.
+/// The sign that a request has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     /// The secret is in the answer.

@@ -1,6 +1,7 @@
-//! A guard with several doors: every rule that keeps somebody out, at every way to what it guards, over every protocol.
-//! Who is refused sees nothing, asks nobody behind and changes nothing; who is not gets through, so that no door is
-//! walled up; and nginx (`$WEIR_NGINX`, or `nginx` on the path) decides the same.
+//! A guard with several doors: every rule that refuses requests, at every way to what it guards,
+//! over every protocol. A refused request sees nothing, asks no server behind and changes nothing.
+//! Others get through, so that no door is walled up. nginx (`$WEIR_NGINX`, or `nginx` on the path)
+//! decides the same.
 
 #[path = "../tls/anybody.rs"]
 mod anybody;
@@ -125,7 +126,7 @@ fn conf(cells: &[Cell]) -> String {
     conf_with("%%DIR%%/none", &inside, &servers)
 }
 
-/// A server with these locations, whose files are in `root`, and with these servers beside it.
+/// A server with these locations and files in `root`, and with these servers beside it.
 fn conf_with(root: &str, inside: &str, servers: &str) -> String {
     format!(
         "user root; worker_processes 1; events {{ }}
@@ -158,7 +159,7 @@ fn conf_with(root: &str, inside: &str, servers: &str) -> String {
     )
 }
 
-/// What a server told somebody.
+/// What a server told its clients.
 struct Told {
     rule: &'static Rule,
     entry: &'static Entry,
@@ -169,7 +170,7 @@ struct Told {
     number: usize,
 }
 
-/// All that a server told, by rule, way, who and protocol.
+/// All that a server told, by rule, way, client and protocol.
 type Outcomes = BTreeMap<String, Told>;
 
 fn start(program: &str, cells: &[Cell]) -> Server {
@@ -219,7 +220,7 @@ fn knock(program: &str, cells: &[Cell]) -> Outcomes {
             if cell.entry.needs == Needs::Tunnel && client.name() == "HTTP/2" {
                 continue;
             }
-            // Who is let in comes first, and leaves nothing to the next on its connection.
+            // Allowed clients come first, and leave nothing to the next on their connection.
             for (is_in, list) in [(true, cell.rule.allowed), (false, cell.rule.refused)] {
                 for (i, who) in list.iter().enumerate().filter(|(_, who)| who.file == cell.file) {
                     // A server may close a connection when it likes.
@@ -316,7 +317,7 @@ fn snapshot(path: &Path) -> Snapshot {
 }
 
 impl Told {
-    /// Whether somebody is to get through; `None` where a way has nothing to do with the rule.
+    /// Whether the request is to get through; `None` where a way has nothing to do with the rule.
     fn is_expected(&self) -> Option<bool> {
         let (rule, way) = (self.rule, self.entry.way);
         if UNJUDGED.iter().any(|(name, ways)| *name == rule.name && ways.contains(&self.entry.name))
@@ -343,7 +344,7 @@ impl Told {
     }
 }
 
-/// Who reads the client's body.
+/// Handlers that read the client's body.
 const READERS: &[&str] = &[
     "proxied",
     "cached",

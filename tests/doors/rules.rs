@@ -1,4 +1,4 @@
-//! What keeps whom out.
+//! What keeps which client out.
 
 /// When a rule is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,11 +10,11 @@ pub enum Phase {
     Access,
     /// Where the name of a file is known.
     File,
-    /// Where a body is read: who reads none lets pass.
+    /// Where a body is read: a handler that reads none lets the request pass.
     Body,
 }
 
-/// A rule, who is refused by it and who is not.
+/// A rule, the clients that it refuses and those that it allows.
 pub struct Rule {
     pub name: &'static str,
     /// What stands in the guarded location.

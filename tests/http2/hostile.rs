@@ -108,7 +108,7 @@ fn flood(kind: FrameType, payload: &[u8], stream: u32, end: &str) {
         }
         let _ = writing.shutdown(std::net::Shutdown::Write);
     });
-    // Who reads too slowly does not see the GOAWAY behind all that it has not read.
+    // A client that reads too slowly does not see the GOAWAY behind all that it has not read.
     while !matches!(client.event(), Event::Goaway(_) | Event::Closed) {}
     let _ = client.stream.shutdown(std::net::Shutdown::Both);
     flooding.join().unwrap();
@@ -150,7 +150,7 @@ fn others_get_their_turn_during_a_flood() {
     let mut other = server.connect();
     assert_eq!(other.get("/denied").status, 403);
 
-    // More than is read at once, and no more than a socket takes that nobody reads.
+    // More than is read at once, and no more than fits into a socket that is not read.
     let mut frames = repeated(FrameType::Ping, &[0; 8], 0, 60 * 1000);
     frame::write_reset(id, ErrorCode::Cancel, &mut frames);
     let worker = server.workers()[0];

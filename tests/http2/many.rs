@@ -9,7 +9,8 @@ use super::{Client, WEIR};
 /// More than pause at once.
 const CLIENTS: usize = 1_040;
 
-/// Whoever is woken without a task reads what it was woken for, though nobody's task may rest any more.
+/// A stream that is woken without a task reads what it was woken for, though no other stream's task
+/// may rest any more.
 #[test]
 fn a_stream_that_wakes_among_many_paused_ones_is_answered_in_a_few_turns() {
     let mut limit = getrlimit(Resource::Nofile);

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use weir_testkit::Server;
 
-/// Whom a client floods, and until when.
+/// The server that a client floods, and until when.
 pub struct Target<'t> {
     pub server: &'t Server,
     pub stop: &'t AtomicBool,

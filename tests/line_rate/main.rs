@@ -1,11 +1,13 @@
-//! Whoever sends as fast as a line carries it, and wherever that is read: another client waits no longer than with nginx, and
-//! the loop does not much meanwhile.
+//! A client sends as fast as a line carries it, at each place where that is read. Another client
+//! waits no longer than with nginx, and the loop does not work much meanwhile.
 //!
-//! A flood goes to one server, and a bystander asks it meanwhile for a page, as well as a server that is left alone:
-//! what that one takes is the machine's noise. How much a worker of weir's does while it keeps somebody waiting is told by the kernel, in
-//! time of a processor, which nobody else's work makes longer; what an answer takes without a flood is the measure. Only ratios count, of builds with optimisation: `WEIR_BINARY` names one where
-//! the test has none (`just line-rate`). nginx is `$WEIR_NGINX`, or `nginx` on the path; without either nothing is
-//! compared, and the output says so. `WEIR_PLACES` names the places that are looked at, `WEIR_TABLE` prints all figures.
+//! A flood goes to one server, and a bystander asks it for a page. The bystander also asks a server
+//! that is left alone: its time is the machine's noise. The kernel says how much processor time a
+//! worker of weir uses while a client waits, which other processes do not lengthen. The measure is
+//! the cost of an answer without a flood. Only ratios count, of builds with optimisation:
+//! `WEIR_BINARY` names one where the test has none (`just line-rate`). nginx is `$WEIR_NGINX`, or
+//! `nginx` on the path. Without either nothing is compared, and the output says so. `WEIR_PLACES`
+//! names the places that are looked at, `WEIR_TABLE` prints all figures.
 
 mod flood;
 mod places;
@@ -28,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(250);
 const ANEW: usize = 8;
 /// So many times as long as with nginx.
 const RATIO: u32 = 4;
-/// While somebody waits, a loop does no more than so many answers take.
+/// While a client waits, a loop works at most as long as for this many answers.
 const ANSWERS: u64 = 1000;
 /// A busy machine is asked again.
 const TRIES: usize = 3;
@@ -86,7 +88,7 @@ struct Seen {
     weir: Duration,
     nginx: Duration,
     noise: Duration,
-    /// What weir did while somebody waited, in answers.
+    /// What weir did while a client waited, in answers.
     work: u64,
     /// There was a flood at either.
     flows: bool,

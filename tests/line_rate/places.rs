@@ -7,7 +7,7 @@ use weir_testkit::Dir;
 use crate::flood::Target;
 use crate::sources::Sources;
 
-/// A place, and who keeps it busy.
+/// A place, and the peer that keeps it busy.
 pub struct Place {
     pub name: &'static str,
     pub clients: usize,

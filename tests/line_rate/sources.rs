@@ -50,7 +50,7 @@ impl Sources {
     }
 }
 
-/// `first`, then `more` until nobody reads it.
+/// `first`, then `more` until the peer stops reading.
 fn forever(stream: &mut TcpStream, first: &[u8], more: &[u8]) -> Option<()> {
     stream.write_all(first).ok()?;
     let many = more.repeat(1 + (64 << 10) / more.len());

@@ -7,7 +7,7 @@ use weir_testkit::Server;
 
 use super::{WEIR, server_with};
 
-/// A configuration whose answer is `says`, on the port of this name.
+/// A configuration that answers `says`, on the port of this name.
 fn conf(http: &str, port: &str, says: &str) -> String {
     format!(
         "events {{ }}

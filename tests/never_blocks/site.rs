@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use weir_testkit::{Client, Dir, Server, ask_until};
 
-/// For whom the certificate is.
+/// The certificate's name.
 const NAME: &str = "www.example.org";
 /// More than sockets and buffers in memory take.
 const LARGE: usize = 6 << 20;

@@ -27,7 +27,7 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// The user `daemon`, which these workers have: the same number on every Linux.
 const DAEMON: u32 = 1;
 
-/// Workers of a server whose workers attack.
+/// Workers of the server that is attacked by its own workers.
 const WORKERS: usize = 6;
 
 /// Whether this process may do what these tests ask of it; says so where it may not.
@@ -97,7 +97,8 @@ fn line_of(worker: i32) -> OwnedFd {
     lines().remove(0)
 }
 
-/// A server whose workers are `daemon` and whose logs stand in a directory of that user, where links now lead outside.
+/// A server with workers of the user `daemon`. Its logs are in a directory of that user, where
+/// links now lead outside.
 fn with_planted_logs(http: &str) -> (Server, PathBuf) {
     let dir = Dir::new();
     let (theirs, outside) = (theirs(&dir, "theirs"), outside(&dir));
@@ -522,8 +523,8 @@ fn nothing_that_others_plant_leads_the_master_elsewhere() {
     }
 }
 
-/// Has a server make something in a directory of another user's, who puts what is root's there as soon as it stands. The
-/// owner and mode that this comes to.
+/// Has a server make something in a directory of another user, who replaces it with a file of
+/// root's at once. Returns the owner and mode that this file gets.
 fn swapped(call: &str, line: &str, root_s: &str) -> Option<(u32, u32)> {
     let dir = Dir::new();
     let theirs = theirs(&dir, "theirs");
@@ -550,7 +551,7 @@ fn swapped(call: &str, line: &str, root_s: &str) -> Option<(u32, u32)> {
     Some((found.uid(), found.mode() & 0o7777))
 }
 
-/// Whoever may change a directory can put something else there as soon as root has made what it makes.
+/// A user who may change a directory can replace what root makes there as soon as it is made.
 #[test]
 fn what_is_swapped_as_soon_as_it_is_made_keeps_its_owner_and_mode() {
     if !is_root() {
@@ -587,7 +588,7 @@ fn links_pipes_and_devices_that_root_has_put_are_logs() {
     let file = dir.write("nginx.conf", conf);
     let mut command = Command::new(WEIR);
     command.arg("-c").arg(&file).arg("-e").arg(dir.file("error.log"));
-    // Whoever reads a pipe opens it first.
+    // The reader of a pipe opens it first.
     let (path, (tell, lines)) = (pipe.clone(), std::sync::mpsc::channel());
     std::thread::spawn(move || {
         let lines =

@@ -14,7 +14,7 @@ use weir_testkit::{
 
 use super::{WEIR, is_root, shared_memory, statuses, theirs};
 
-/// Policies whose loops share the table; the first is the default.
+/// Policies with loops that share the table; the first is the default.
 const POLICIES: &[&str] = &[
     "fair",
     "fair",
@@ -136,8 +136,8 @@ fn all(server: &Server, k: u64) {
     }
 }
 
-/// A handshake that resumes the session of the one before. A session whose words were spoilt may fail, and then the
-/// client asks without it.
+/// A handshake that resumes the session of the one before. With spoilt words the session may fail,
+/// and the client then asks without it.
 fn handshake(server: &Server) {
     let (dir, session) = (server.dir().path(), server.dir().file("session"));
     let shake = |args: &[&str]| {

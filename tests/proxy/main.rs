@@ -519,7 +519,7 @@ fn a_body_on_its_way_takes_the_time_that_its_client_takes() {
     );
     let mut client = server.connect();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe");
-    // The times of connecting, sending and reading pass, and nobody but the client is waited for.
+    // The times of connecting, sending and reading pass, and only the client is waited for.
     for _ in 0..2 {
         assert_eq!(server.get("/later").status, 504);
     }

@@ -394,7 +394,8 @@ fn the_length_of_a_body_that_is_there_is_told() {
     assert_eq!(client.response().header("X-Length"), Some("5"));
 }
 
-/// Whoever leaves within its body is told of in the log; no page is made for it, and nobody asked for one.
+/// The log tells of a client that leaves within its body. No page is made for it, since it asked
+/// for none.
 #[test]
 fn a_client_that_leaves_within_its_body_gets_no_page() {
     let server = start(

@@ -19,7 +19,7 @@ fn says(text: impl Into<Vec<u8>>) -> u16 {
     })
 }
 
-/// A location for each protocol of scripts, whose servers say this.
+/// A location for each protocol of scripts, with servers that say this.
 fn scripts(output: &str) -> String {
     format!(
         "location /fastcgi {{ fastcgi_pass 127.0.0.1:{}; }}
@@ -70,7 +70,7 @@ fn what_was_read_of_a_head_that_fails_is_seen_in_variables() {
             assert_eq!((said.status, said.header("X-Seen")), (502, Some("1")), "{path} {wrong:?}");
         }
     }
-    // Who is asked next begins anew.
+    // The next server's answer begins anew.
     let first = says("HTTP/1.1 500 No\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n");
     let (second, third) = (says("HTTP/1.1 200 OK\r\n"), weir_testkit::free_port());
     let group = |name: &str, port: u16| {

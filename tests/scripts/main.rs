@@ -1,5 +1,5 @@
-//! Servers behind that speak no HTTP: what they are asked, what clients get of their answers, and what becomes of a
-//! request whose server lies.
+//! Servers behind that speak no HTTP: what they are asked, what clients get of their answers, and
+//! what becomes of a request to a server that lies.
 
 mod fastcgi;
 mod heads;

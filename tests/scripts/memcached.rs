@@ -118,7 +118,7 @@ fn a_client_gets_100_before_the_value_is_asked_for() {
     }
 }
 
-/// A server that has every key: it says who it is.
+/// A server that has every key and answers with its own name.
 fn named(name: &'static str) -> u16 {
     listen(move |stream| {
         let mut stream = BufReader::new(stream);

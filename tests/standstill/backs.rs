@@ -10,13 +10,13 @@ use weir_testkit::Deaf;
 pub struct Backs {
     /// Reads nothing and says nothing.
     pub silent: u16,
-    /// Says more than anybody reads.
+    /// Says more than any client reads.
     pub flood: u16,
     /// By name: says something, and nothing more.
     pub says: Vec<(&'static str, u16)>,
-    /// Answers all requests, whose bodies are of one byte.
+    /// Answers all requests with bodies of one byte.
     pub answers: u16,
-    /// Accepts nobody.
+    /// Accepts no connection.
     pub deaf: u16,
     /// A name server: by UDP it asks to be asked by TCP, where it is silent.
     pub names: u16,

@@ -15,7 +15,8 @@ const fn case(name: &'static str, door: Door, say: fn(&mut Line, &mut Dice)) -> 
     Case { name, door, say }
 }
 
-/// A request whose answer the client does not read, or for which the server behind stands still: `case!(path)`.
+/// A request for which the server behind stands still, or with an answer that the client does not
+/// read: `case!(path)`.
 macro_rules! gets {
     ($($path:literal)*) => {
         &[$(case($path, Door::Http, |line, _| get(line, $path))),*]

@@ -1,4 +1,4 @@
-//! A client's connection, in whose socket little finds room.
+//! A client's connection with small buffers in its socket.
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -86,7 +86,7 @@ fn begin(case: &'static Case, mut dice: Dice, ports: [u16; 10]) -> Still {
     Still { name: case.name, line }
 }
 
-/// The names of those whose connections are open.
+/// The names of the cases with open connections.
 fn open(still: &[Still]) -> String {
     let open = still.iter().filter_map(|still| still.line.is_open().then_some(still.name));
     open.collect::<Vec<_>>().join(", ")

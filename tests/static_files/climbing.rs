@@ -19,7 +19,7 @@ fn dir() -> Dir {
     dir
 }
 
-/// A server whose root is `html`, with these locations; `W3` is the directory `w3`.
+/// A server with the root `html` and these locations; `W3` is the directory `w3`.
 fn start(locations: &str) -> Server {
     Server::start_in(dir(), WEIR, &conf(locations))
 }

@@ -184,7 +184,7 @@ fn answers_come_from_the_address_that_was_asked() {
          server {{ listen 127.0.0.3:%%PORT1%% udp; return third; }}
          server {{ listen %%PORT2%% udp; return $server_addr; }}"
     ));
-    // Connected, a client hears only whom it asked.
+    // A connected client hears only the server that it asked.
     let client = client_at("127.0.0.2", s.port_at(1));
     assert_eq!(asked(&client, "hello"), "hello");
     assert_eq!(asked(&client, "again"), "again");
@@ -206,8 +206,8 @@ fn the_example_of_datagrams_works() {
     assert_eq!(asked(&client(s.port()), "weir.example"), "weir.example");
 }
 
-/// What becomes of sessions whose servers are not there, or do not answer. The second of a group is not asked for the
-/// datagram that the first has not taken: it is lost, as on any way.
+/// What becomes of sessions with servers that are not there, or do not answer. The second of a
+/// group is not asked for the datagram that the first has not taken: it is lost, as on any way.
 #[test]
 fn a_server_that_is_not_there_is_left_alone_for_a_while() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -320,8 +320,8 @@ fn many_datagrams_at_once_go_each_to_its_own() {
     }
 }
 
-/// A loop has as many sessions as half of its connections, whoever sends. The oldest makes room, unless its client has
-/// come back after an answer.
+/// A loop has at most half as many sessions as connections, whichever clients send. The oldest
+/// makes room, unless its client has come back after an answer.
 #[test]
 fn a_flood_from_many_addresses_stays_within_bounds() {
     let to = port_of();

@@ -20,7 +20,8 @@ enum Session {
     Upgraded,
     Endless,
     SlowUpload,
-    /// Calls of gRPC whose server says more and more, and whose server stands still; the client does not end them.
+    /// Calls of gRPC to a server that says more and more, and to one that stands still. The client
+    /// does not end them.
     Call,
     SilentCall,
     /// Scripts that sleep in a loop, read from a server that stands still, wait for a light thread, and a timer that sleeps in a loop

@@ -22,7 +22,7 @@ impl Pace {
         sleep(Duration::from_millis(self.0.load(Ordering::SeqCst)));
     }
 
-    /// Who of a group answers one session after the other.
+    /// Which servers of a group answer one session after the other.
     fn answers(&self, port: u16) -> Vec<String> {
         let ask = || String::from_utf8(heard(port, b"")).unwrap();
         let began = Instant::now();

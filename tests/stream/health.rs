@@ -9,7 +9,7 @@ use weir_testkit::{Server, ask_until, examples, listen};
 
 use super::{datagrams, heard, stream, tls};
 
-/// A server that says its name to who says nothing to it first, and `ill` or `well` to who asks for it.
+/// A server that says its name to a silent client, and `ill` or `well` to a check.
 struct Patient {
     port: u16,
     ill: Arc<AtomicBool>,
@@ -74,7 +74,7 @@ fn upstream(a: u16, b: u16) -> String {
     format!("upstream u {{ zone u 64k; server 127.0.0.1:{a}; server 127.0.0.1:{b}; }}")
 }
 
-/// Who answers sessions.
+/// The servers that answer sessions.
 fn names(ask: impl Fn() -> String) -> Vec<String> {
     let mut all: Vec<String> = (0..6).map(|_| ask()).collect();
     all.sort();
@@ -163,7 +163,7 @@ fn a_mandatory_check_comes_first() {
     assert_eq!(heard(s.port_at(2), b""), b"");
 }
 
-/// Who says nothing in time, or closes the connection, is ill.
+/// A server that says nothing in time, or closes the connection, is ill.
 #[test]
 fn silence_is_no_answer() {
     let silent = listen(|mut socket| {
@@ -234,7 +234,7 @@ fn a_server_that_hung_and_recovered_stays_healthy() {
     assert!(!after.contains("peer is unhealthy"), "{log}");
 }
 
-/// A check introduces itself as nobody, and speaks TLS, where sessions do.
+/// A check sends an unknown client's PROXY line, and speaks TLS, where sessions do.
 #[test]
 fn checks_speak_as_sessions_do() {
     let (a, b) = (Patient::new("a"), Patient::behind("b", b"PROXY UNKNOWN\r\n"));

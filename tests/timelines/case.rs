@@ -80,7 +80,7 @@ pub enum Step {
     Piece(usize),
 }
 
-/// Whose part the answer is.
+/// The part of the configuration that gives the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// It is the client's answer.

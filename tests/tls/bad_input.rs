@@ -30,7 +30,8 @@ fn openssl_comes_with_a_name_and_without_one() {
     assert!(said.contains("www.example.org:http/1.1") && said.contains("CN = www.example.org"));
     assert!(said.contains("ALPN protocol: http/1.1"), "{said}");
     let said = s_client(&server, &["-noservername"], GET).unwrap();
-    // The certificate is the default server's; the answer is that of whom the request names.
+    // The certificate is the default server's. The answer comes from the server that the request
+    // names.
     assert!(said.contains("s:CN = self") && said.contains("No ALPN negotiated"), "{said}");
     assert!(said.contains("\r\n\r\n:"), "{said}");
 }

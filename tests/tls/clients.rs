@@ -119,7 +119,7 @@ pub fn programs() -> Vec<String> {
     all
 }
 
-/// A client that shows these certificates of this key, and trusts anybody.
+/// A client that shows these certificates of this key, and trusts any server.
 fn client(server: &Server, files: &[&str], key: &str, protocol: &str) -> Arc<ClientConfig> {
     client_of(server, files, key, protocol, rustls::ALL_VERSIONS)
 }
@@ -233,7 +233,7 @@ fn check(server: &Server, port: u16, shown: &Shown, mode: &str, fault: &str, pro
     for round in 0..2 {
         let (was, said, resumed) = ask(port, &config, "www.example.org", "www.example.org");
         assert_eq!((was, said.as_str()), (status, text.as_str()), "{what}, resumed {resumed}");
-        // Who was let in is known again.
+        // A client that was let in resumes its session.
         assert!(resumed || round == 0 || status != 200, "{what}");
     }
     let config = client(server, &files, "k", "h2");

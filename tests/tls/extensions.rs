@@ -1,5 +1,6 @@
-//! Certificates of clients and of servers whose extensions are drawn, one at a time and two at once, beside `openssl verify`
-//! and nginx. weir believes what `openssl verify` believes, and says of the others what nginx says.
+//! Certificates of clients and of servers with extensions that are drawn, one at a time and two at
+//! once, beside `openssl verify` and nginx. weir believes what `openssl verify` believes, and says
+//! of the others what nginx says.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
@@ -150,7 +151,7 @@ const EMPTY: [u8; 2] = [0x30, 0];
 /// A change to a certificate.
 #[derive(Clone, Copy)]
 enum Change {
-    /// The extension, critical or not, has this value, in whose bytes `N` numbers the case's host.
+    /// The extension, critical or not, has this value. `N` in its bytes numbers the case's host.
     Set(&'static [u8], bool, &'static [u8]),
     /// It stands there twice.
     Twice(&'static [u8]),
@@ -544,7 +545,7 @@ fn a_clients_certificate_is_judged_by_all_its_extensions() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Shows the chain of the case whose host is asked for.
+/// Shows the chain of the case that belongs to the host.
 #[derive(Debug)]
 struct ByHost(Vec<(String, Arc<CertifiedKey>)>);
 

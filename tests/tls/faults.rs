@@ -1,6 +1,6 @@
-//! Certificates with several faults at once, drawn at random: purpose, age, revocation, authority, depth, in each mode,
-//! version of TLS and of HTTP. weir lets in whom `openssl verify` finds nothing against, and says of the others what
-//! nginx says.
+//! Certificates with several faults at once, drawn at random: purpose, age, revocation, authority,
+//! depth, in each mode, version of TLS and of HTTP. weir lets a client in if `openssl verify` finds
+//! no fault, and says of the others what nginx says.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
@@ -50,7 +50,7 @@ fn conf() -> String {
     )
 }
 
-/// One client, and whom it meets.
+/// One client, and the server that it meets.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     gone: &'static str,
@@ -68,7 +68,7 @@ impl Case {
     fn draw(dice: &mut Dice) -> Case {
         let (by, along, ..) = dice.pick(CHAINS);
         Case {
-            // Who is its own authority has taken nothing back.
+            // A certificate that is its own authority has revoked nothing.
             gone: if by.is_empty() { "" } else { dice.pick(&["", "", "gone"]) },
             purpose: dice.pick(&["client", "client", "server"]),
             age: dice.pick(&[100, 100, -1]),

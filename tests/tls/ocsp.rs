@@ -37,7 +37,8 @@ fn answer(name: &str) -> Vec<u8> {
     std::fs::read(data).unwrap()
 }
 
-/// Each handshake leaves a line in the directory, so that who waits for one with a response looks again.
+/// Each handshake leaves a line in the directory, so that a test that waits for a response looks
+/// again.
 const STAPLING: &str = "ssl_stapling on; ssl_stapling_responder http://127.0.0.1:%%PORT1%%/;
     ssl_trusted_certificate root.pem; access_log %%DIR%%/served;";
 
@@ -126,7 +127,7 @@ fn what_was_said_of_a_client_is_kept_for_all_workers() {
     for _ in 0..8 {
         assert_eq!(Tls::connect(&server, &client, NAME).text("/"), "SUCCESS");
     }
-    // And for those who come after them, though nobody would answer any more.
+    // The responses also serve the workers after them, even if no responder answers any more.
     server.configure(&format!("worker_processes 2; {}", super::conf("", &inside)));
     server.reload();
     for _ in 0..4 {

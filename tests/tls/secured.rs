@@ -1,4 +1,4 @@
-//! A client's connection over TLS whose handshake is done.
+//! A client's connection over TLS after its handshake.
 
 use std::io;
 use std::net::TcpStream;

@@ -111,10 +111,10 @@ fn connections_to_servers_that_rest_are_closed_though_their_worker_stays() {
             origin.signal_worker(worker, Signal::CONT);
         }
         assert!(ask_until(|| open(&origin) == 0), "{what}: {} stay", open(&origin));
-        // Who comes next has its own.
+        // The new workers have connections of their own.
         ask_all(&daemon);
         assert_eq!(open(&origin), WAYS.len(), "{what}: kept anew");
-        // And what the old worker opens for what it had begun is kept by nobody.
+        // No worker keeps what the old one opens for requests that it had begun.
         held.send("xxx");
         assert_eq!(held.response().body(), "ok", "{what}");
         assert!(ask_until(|| open(&origin) == WAYS.len()), "{what}: {} stay", open(&origin));
@@ -192,7 +192,8 @@ fn a_new_ocsp_response_is_fetched_without_a_waiting_client() {
         assert_eq!(asked(2), 2, "{what}");
         quit(&daemon, old);
 
-        // Nobody answers the new workers' question; clients are served, and get the answer as soon as there is one.
+        // The new workers' question gets no answer yet. Clients are served, and get the answer as
+        // soon as there is one.
         let worker = responder.workers()[0];
         responder.signal_worker(worker, Signal::STOP);
         let old = turn(&daemon, upgrades, || {});

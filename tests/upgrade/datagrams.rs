@@ -22,7 +22,7 @@ fn heard(client: &UdpSocket) -> String {
     String::from_utf8_lossy(&buf[..n]).into_owned()
 }
 
-/// Which workers answer twenty clients, all of whom hear something.
+/// Which workers answer twenty clients. Each client must hear something.
 fn answers(port: u16) -> Vec<i32> {
     let clients = (0..20).map(|_| client(port));
     let answers = clients.map(|client| {

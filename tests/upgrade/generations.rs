@@ -112,7 +112,7 @@ fn get(daemon: &Daemon, path: &str) -> weir_testkit::Response {
     Client::connect(daemon.port).get(path)
 }
 
-/// Whether the cache has an answer: a file whose name is a hash.
+/// Whether the cache has an answer: a file with a hash as its name.
 fn is_stored(daemon: &Daemon) -> bool {
     let files = std::fs::read_dir(daemon.dir.file("cache")).into_iter().flatten().flatten();
     files.into_iter().any(|file| file.file_name().len() == 32)

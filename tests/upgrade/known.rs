@@ -345,12 +345,12 @@ fn expected(known: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
 
 /// What the new workers know.
 fn after(world: &World, upgrades: bool, source: Source, dict: u32, what: &str) {
-    // Those who learn anew need somebody to learn from.
+    // Workers that learn anew need servers to learn from.
     if !upgrades {
         let known: &[_] = KNOWN;
         let mut known = expected(known);
         if source == Source::Dead {
-            // Nobody answers; that the name is known is seen by who was asked.
+            // No server answers. The request to the server shows that the name is known.
             known.retain(|(name, _)| ["cached", "rate", "most"].contains(name));
             let seen = world.known_without_servers();
             assert_eq!(seen, known, "{what}");

@@ -109,7 +109,7 @@ const CASES: &[Case] = &[
 const CONNECTIONS: usize = 48;
 const GONE: &str = "client prematurely closed connection";
 
-/// What a balancer says of a client, whose port chooses names.
+/// What a balancer says of a client. The tests choose names by its port.
 fn proxied(port: &str) -> String {
     format!("PROXY TCP4 127.0.0.1 127.0.0.1 {port} 80\r\n")
 }

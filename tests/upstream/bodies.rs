@@ -15,7 +15,7 @@ use super::{WEIR, start};
 /// A body longer than the kernel's buffers of a connection.
 pub const LONG: usize = 12 << 20;
 
-/// A directory with a certificate for anybody.
+/// A directory with a certificate for any name.
 pub fn certified() -> Dir {
     let dir = Dir::new();
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
@@ -144,7 +144,8 @@ fn hasty(first: &'static str, then: &'static str) -> u16 {
     })
 }
 
-/// A hint, or half a head, is no answer: who waits for the rest of the body before it says more would wait for ever.
+/// A hint, or half a head, is no answer: a server that waits for the rest of the body would wait
+/// for ever.
 #[test]
 fn the_body_goes_on_until_the_head_of_the_answer_is_complete() {
     const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";

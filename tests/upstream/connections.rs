@@ -1,4 +1,5 @@
-//! Connections to servers: who may use one that is kept, and whose fault it is that there is none.
+//! Connections to servers: which requests may use a kept one, and what is at fault if there is
+//! none.
 
 use std::fs;
 
@@ -8,7 +9,7 @@ use weir_testkit::Server;
 use super::origin::serve;
 use super::{WEIR, start};
 
-/// Who asks the server, and on which connection.
+/// The server's view of a request: from which process it came, and on which connection.
 fn seen(server: &Server, path: &str) -> (String, String) {
     let text = server.get(path).body();
     let (from, connection) = text.split_once(' ').unwrap_or_else(|| panic!("{path}: {text}"));
@@ -86,7 +87,7 @@ pub fn limit_descriptors(worker: i32, soft: Option<u64>) {
 #[test]
 fn no_descriptors_are_not_the_servers_fault() {
     let (one, two) = (serve(|_| Some(String::new())), serve(|_| Some(String::new())));
-    // Limits of a process of another user are not for everybody to change.
+    // Not every user may change the limits of another user's process.
     let server = start(
         "user root; worker_processes 1;",
         &format!("upstream u {{ server 127.0.0.1:{one}; server 127.0.0.1:{two}; keepalive 0; }}"),

@@ -40,8 +40,8 @@ fn origin(answer: Vec<u8>, ends: bool) -> (u16, Receiver<Asked>) {
     (port, asked)
 }
 
-/// What a client has whose server answers and closes while all else stands still, so that the next piece cannot be sent; and
-/// the log.
+/// What a client gets if its server answers and closes while all else stands still, so that the
+/// next piece cannot be sent; and the log.
 fn ask(pass: &str, how: &str, answer: &[u8], ends: bool) -> (String, String) {
     let (port, asked) = origin(answer.to_vec(), ends);
     let conf = format!(
@@ -63,7 +63,7 @@ fn ask(pass: &str, how: &str, answer: &[u8], ends: bool) -> (String, String) {
         let head = format!(
             "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {LONG}\r\n\r\n"
         );
-        // Nobody may read to the end.
+        // The server may stop reading before the end.
         let _ = sends.write_all(head.as_bytes()).and_then(|()| sends.write_all(&vec![b'x'; LONG]));
     });
     let (go, closed) = asked.recv_timeout(PATIENCE).expect("a request");

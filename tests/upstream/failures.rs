@@ -1,5 +1,6 @@
-//! Two servers that fail, each in its own way, under one request: what the client gets, who was asked, and what an
-//! older answer in the cache is good for. Drawn at random; nginx, where there is one, decides the same.
+//! Two servers that fail, each in its own way, under one request: what the client gets, which
+//! servers were asked, and what an older answer in the cache is good for. Drawn at random; nginx,
+//! where there is one, decides the same.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
@@ -74,7 +75,7 @@ impl Case {
             next: dice.pick(NEXT),
             tries: dice.below(3),
             stale,
-            // Who refuses from the first has no older answer.
+            // A server that refuses from the first has no older answer.
             known: stale.is_some() && FAILURES[first].0 != "refuses" && dice.one_in(2),
             method: if stale.is_some() {
                 "GET"
@@ -203,7 +204,7 @@ fn two_failures_under_one_request_end_as_in_nginx() {
     let judged = cases.iter().rposition(|case| case.known).unwrap_or(usize::MAX);
     let ask = |server: &Server, n: usize| outcome(server, n, &cases[n], &ports);
     let all: Vec<usize> = (0..cases.len()).filter(|n| *n != judged).collect();
-    // Who waits for a silent server waits beside others.
+    // Requests to silent servers wait beside one another.
     let seen: Vec<Vec<String>> = thread::scope(|scope| {
         let ask = &ask;
         let threads: Vec<_> = servers

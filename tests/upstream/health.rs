@@ -96,7 +96,7 @@ fn a_server_that_does_not_answer_is_unhealthy() {
     assert_eq!(origins(&server), ["b"]);
 }
 
-/// An origin whose checks get no answer if they come while it hangs, not even after that.
+/// An origin that gives no answer to checks that come while it hangs, not even after that.
 #[derive(Default)]
 struct Hanging {
     hangs: AtomicBool,
@@ -177,7 +177,8 @@ fn a_server_that_hung_and_recovered_stays_healthy() {
     assert_eq!(server.get("/").status, 200);
 }
 
-/// A reload leaves a worker behind whose check hangs. What that finds later is older than what the new worker knows.
+/// A reload leaves a worker behind with a check that hangs. What that check finds later is older
+/// than what the new worker knows.
 #[test]
 fn a_check_of_an_old_worker_says_nothing_of_a_recovered_server() {
     let ((port, a), slow) = (Hanging::start(), Slow::new());

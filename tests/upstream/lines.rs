@@ -4,7 +4,7 @@ use weir_testkit::{Dir, Server};
 
 use super::{WEIR, origin};
 
-/// A header, a request and a word more, for who takes it for the end of a line.
+/// A header, a request and a word more, for servers that take it for the end of a line.
 const PATH: &str = "/a%0d%0aX-Evil:%20p%0d%0a%0d%0aGET%20/evil";
 
 fn start(http: &str, locations: &str) -> Server {

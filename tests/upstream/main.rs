@@ -1,4 +1,5 @@
-//! Groups of servers: what workers and configurations share of them, who is bound to whom, who waits.
+//! Groups of servers: what workers and configurations share of them, which server a client is bound
+//! to, which requests wait.
 
 mod blame;
 mod bodies;

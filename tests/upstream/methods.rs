@@ -1,4 +1,4 @@
-//! Who of a group is chosen, by the method that its block names.
+//! Which server of a group is chosen, by the method that its block names.
 
 use weir_testkit::Server;
 

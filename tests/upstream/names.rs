@@ -183,7 +183,7 @@ fn passing_to_names(port: u16, names: u16) -> Server {
 fn an_answer_to_another_question_is_ignored() {
     let port = serve(|_| Some(String::new()));
     let (names, _) = answering(|question| {
-        // Nobody listens there.
+        // No server listens there.
         let wrong = [127, 0, 0, 99];
         let mut other_name = question.to_vec();
         other_name[13] ^= 1;
@@ -215,7 +215,7 @@ fn an_answer_to_another_question_is_ignored_over_tcp() {
         vec![short]
     });
     let at = names.local_addr().unwrap();
-    // Hardly ever has somebody else the same port of TCP.
+    // Another program hardly ever has the same port of TCP.
     let Ok(listener) = TcpListener::bind(at) else { return };
     std::thread::spawn(move || {
         for socket in listener.incoming() {

@@ -7,7 +7,8 @@ use weir_testkit::{Dir, PATIENCE, Server};
 
 use super::WEIR;
 
-/// An origin whose answer goes out when it is told to, and its client, who reads when it is told to.
+/// An origin that sends its answer when it is told to, and its client, which reads when it is told
+/// to.
 struct Download {
     origin: TcpStream,
     client: BufReader<TcpStream>,

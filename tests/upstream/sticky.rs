@@ -83,7 +83,7 @@ fn sessions_are_learned_once_for_all_workers() {
 
 #[test]
 fn an_answer_that_comes_late_begins_no_session_again() {
-    // Whoever logs in gets a session; other answers go on with it, a slow one when it is told to.
+    // A login gets a session. Other answers go on with it; a slow one ends when it is told to.
     let (asked, is_asked) = channel();
     let origin_of = |name: &'static str| {
         let asked = Mutex::new(asked.clone());
@@ -111,11 +111,11 @@ fn an_answer_that_comes_late_begins_no_session_again() {
     let mut client = server.connect();
     client.send("GET /slow HTTP/1.1\r\nHost: h\r\nCookie: session=one\r\n\r\n");
     let answer = is_asked.recv_timeout(PATIENCE).expect("a request");
-    // What is waited for is the session's end: time itself, in which nobody asks.
+    // The wait is for the session's end: time without requests.
     assert!(is_asked.recv_timeout(Duration::from_millis(2 * TIMEOUT)).is_err());
     drop(answer);
     assert_eq!(client.response().status, 200);
-    // Who has no session goes to one server after the other.
+    // Requests without a session go to one server after the other.
     let [one, two] = [(); 2].map(|()| origin(&server, "/", "session=one").0);
     assert_ne!(one, two);
 }

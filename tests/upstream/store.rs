@@ -38,7 +38,7 @@ fn start() -> Server {
     let dir = Dir::new();
     std::fs::create_dir_all(dir.file("origin/deep")).unwrap();
     std::fs::create_dir_all(dir.file("files")).unwrap();
-    // Workers may be somebody else.
+    // Workers may run as another user.
     let all = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(dir.file("files"), all).unwrap();
     dir.write("origin/deep/a", "0123456789".repeat(100_000));

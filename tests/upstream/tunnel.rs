@@ -107,8 +107,8 @@ fn a_server_that_is_not_there_is_a_502() {
     server.wait_log(text, 1);
 }
 
-/// What the status of a tunnel through these lines is, to a group whose first server is not there, and what its other end
-/// says of who asks.
+/// The status of a tunnel through these lines, to a group without its first server, and what the
+/// tunnel's other end says of its client.
 fn through(lines: &str) -> (u16, String) {
     through_after(free_port(), lines)
 }

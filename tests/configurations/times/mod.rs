@@ -61,7 +61,7 @@ const CLIENTS: usize = 24;
 
 /// Where weir ends otherwise on purpose (docs/differences.md): stages, how an outcome with nginx ends, and with weir.
 const BY_RIGHT: &[(&[&str], &str, &str)] = &[
-    // Whoever waits for the end of an answer need not have sent all of his request.
+    // A client that waits for the end of an answer need not have sent all of its request.
     (
         &["a body after its last answer", "half a body for nobody", "half a body of a refusal"],
         ", open",

@@ -132,7 +132,7 @@ pub const STAGES: &[Stage] = &[
     s("a server that reads nothing", All, |t| {
         let head = t.head("/unread", Some(LONG));
         t.send(&head);
-        // What the windows of HTTP/2 let through fits into the kernel: nobody has to wait.
+        // What the windows of HTTP/2 let through fits into the kernel's buffers: no write waits.
         if !t.is_http2() {
             t.send(&vec![b'x'; LONG]);
         }

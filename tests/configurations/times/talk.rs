@@ -101,7 +101,7 @@ impl Talk {
         if let Some(socket) = &mut self.socket
             && !self.closed
         {
-            // Who has closed its end is heard when it is listened to.
+            // A peer that has closed its end shows when its bytes are read.
             let _ = self.raw.set_write_timeout(Some(PAUSE));
             let _ = socket.write_all(bytes);
         }

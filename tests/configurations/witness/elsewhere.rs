@@ -256,7 +256,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("lua_shared_dict", "dictionaries_are_shared_by_all_workers_and_outlive_a_reload"),
 ];
 
-/// Directives of which nobody outside sees what they change.
+/// Directives with effects that a client cannot see.
 pub const UNSEEN: &[(&str, &[&str])] = &[
     (
         "of the kernel's sockets, or of how bytes are cut into packets and calls",

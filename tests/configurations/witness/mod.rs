@@ -1,6 +1,6 @@
 //! A witness for each directive that is built: two of its values, and requests to which nginx answers differently under
 //! the one and the other; weir must answer each as nginx does. What no such row can show is named in [`elsewhere`],
-//! with the test that does, or with why nobody can see it from outside.
+//! with the test that does, or with why no client can see it.
 //!
 //! `WEIR_WITNESS` names one directive.
 
@@ -48,7 +48,7 @@ fn rows() -> impl Iterator<Item = &'static Row> {
     [core::ROWS, more::ROWS, passing::ROWS].into_iter().flatten()
 }
 
-/// Modules that are being built, whose directives have no witness yet.
+/// Modules that are being built, with directives that have no witness yet.
 const COMING: &[&str] = &["fastcgi_", "uwsgi_", "scgi_", "memcached_", "grpc_"];
 
 /// Directives, where they are built and not merely accepted.
@@ -151,7 +151,7 @@ fn add_files(dir: &weir_testkit::Dir) {
     dir.write("html/one/b.txt", "alone");
     dir.write("html/g.txt.gz", crate::packed("packed g"));
     crate::age(&dir.file("html"));
-    // Workers that root starts are nobody.
+    // Workers that root starts run as the user nobody.
     std::fs::set_permissions(dir.file("html"), Permissions::from_mode(0o777))
         .expect("an own folder");
 }

@@ -67,7 +67,8 @@ impl Ask {
         };
         let body = if with_body { dice.pick(&["b", "body=1&c=2"]) } else { "" };
         let (http2, path) = (dice.one_in(2), dice.pick(PATHS));
-        // What is being stored is sent whole to who asks for several parts; what is stored already, in parts.
+        // An answer that is being stored is sent as a whole, even if the request names several
+        // parts. A stored one is sent in parts.
         if path.starts_with(STORED) {
             fields
                 .iter_mut()

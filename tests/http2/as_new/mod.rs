@@ -1,5 +1,5 @@
-//! Fresh against used: whatever others have asked, broken off or got wrong before, and whoever is being served at the
-//! same time, a request's answer is that of a server that has served nobody.
+//! Fresh against used: whatever other clients have asked, broken off or got wrong before, and
+//! whatever is served at the same time, a request's answer is that of a fresh server.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_SEEDS` makes it longer, `WEIR_BINARY` names another build, such as a quicker one;
 //! `TMPDIR=/dev/shm` makes it more than twice as quick, since each server has a folder of its own. A thousand seeds share the requests that they draw from, so
@@ -47,7 +47,7 @@ impl Step {
 
     fn any(dice: &mut Dice, asks: &[Ask]) -> Step {
         let ask = asks[dice.below(asks.len())].clone();
-        // Also the whole of it, whose answer nobody takes.
+        // Also all of a body that the client's request leaves unread.
         let bytes = match dice.one_in(4) {
             true => usize::MAX,
             false => dice.below(ask.bytes(1).len()),

@@ -38,7 +38,7 @@ impl Has {
     }
 }
 
-/// What the worker has once nobody is being served: as much as `usual`, or what it has by then.
+/// What the worker has once no request is being served: as much as `usual`, or what it has by then.
 fn at_rest(used: &mut Used, usual: Option<&Has>) -> Has {
     used.http1.clear();
     used.http2.clear();

@@ -12,7 +12,7 @@ const ORIGIN: &str = "server { listen 127.0.0.1:%%PORT%% ssl; server_name www.ex
     ssl_verify_client optional; ssl_client_certificate root.pem; ssl_session_cache shared:o:1m;
     location / { return 200 '[answer $ssl_server_name $ssl_session_reused $ssl_alpn_protocol $ssl_client_verify]'; } }";
 
-/// Asks a port that needs no TLS; who is not answered may find the connection reset.
+/// Asks a port that needs no TLS. A client without an answer may find the connection reset.
 fn ask(s: &Server, port: usize) -> String {
     let (mut client, mut all) = (connect(s.port_at(port)), Vec::new());
     let _ = client.write_all(GET).and_then(|()| client.read_to_end(&mut all));

@@ -84,7 +84,7 @@ def serve(*names):
         port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
-    # Until who started it lets go.
+    # Until the process that started it closes the pipe.
     sys.stdin.read()
 
 

@@ -383,7 +383,7 @@ fn a_server_that_sends_too_much_is_stopped() {
         talk.settings(&[Setting::InitialWindowSize(1 << 20)]);
         let head = talk.head()?;
         talk.fields(head.id, &OK, false);
-        // Nobody reads at the other side, and this one does not care.
+        // The other side reads nothing, and this side sends all the same.
         let piece = vec![b'p'; frame::MAX_PAYLOAD];
         for _ in 0..2000 {
             talk.data(head.id, &piece, false);

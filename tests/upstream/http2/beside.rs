@@ -342,7 +342,8 @@ fn small_bodies_share_a_connection() {
     }
 }
 
-/// The server takes its leave before it has looked at a call whose first message is on its way.
+/// The server takes its leave before it has looked at a call, while the call's first message is on
+/// its way.
 #[test]
 fn a_call_that_was_not_looked_at_is_asked_again_with_its_messages() {
     let (tell, told) = teller();

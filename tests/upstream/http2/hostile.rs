@@ -275,7 +275,7 @@ fn heads_have_their_limit() {
                 talk.answer(next.id, "next");
             }
             "/hints" => loop {
-                // As long as somebody listens.
+                // As long as the peer reads.
                 talk.fields(head.id, &[(":status", "103"), ("link", &"x".repeat(1000))], false);
                 talk.write(|out| {
                     FrameHead { len: 8, kind: FrameType::Ping, flags: 0, stream: 0 }.write(out);

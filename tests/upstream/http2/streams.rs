@@ -17,7 +17,7 @@ use super::{ask, post, start, start_on};
 fn requests_share_a_connection() {
     let peer = Peer::new(|_, talk| {
         talk.settings(&[]);
-        // Nobody is answered before all have asked.
+        // The server answers none of them before all have asked.
         let mut heads = Vec::new();
         for _ in 0..20 {
             heads.push(talk.head()?);
@@ -167,7 +167,7 @@ fn a_client_that_leaves_resets_its_stream_only() {
         tell.lock().unwrap().send(None).ok()?;
         let code = talk.reset_of(given_up.id)?;
         tell.lock().unwrap().send(Some(code)).ok()?;
-        // Late frames of the stream are nobody's.
+        // Late frames of a stream that was given up are ignored.
         talk.answer(given_up.id, "late");
         talk.answer(kept.id, "kept");
         let next = talk.head()?;
