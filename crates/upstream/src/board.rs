@@ -1,4 +1,4 @@
-//! Seats whose state stands in a zone: read from it before a choice, written to it after.
+//! Seats with state in a zone: read from it before a choice, written to it after.
 //!
 //! The methods of balancing work on plain values, in a zone or not. A look at ten peers reads some 150 words.
 
@@ -44,7 +44,7 @@ impl PeerSlots {
         self.of.get(at).copied()
     }
 
-    /// Weights were changed: who has computed something from them computes anew. The peers are the same.
+    /// Weights were changed: what was computed from them is computed anew. The peers are the same.
     pub fn reweighed(&mut self, seats: &mut PeerSet) {
         let named = self.generation == seats.generation;
         seats.generation += 1;
@@ -170,7 +170,7 @@ impl<'z> Board<'z> {
         let against = count(word(9));
         let health = Health::from_word(word(8));
         seat.health = Record { health, against, asked: instant(16) };
-        // Of a process that was killed nobody tells the method.
+        // A killed process does not tell the method that its connections are gone.
         let count = count(word(10)).min(seat.conns);
         let (sum, since, average) = (duration(11), instant(12), duration(13));
         seat.inflight = Inflight { count, sum, since, average };

@@ -2,21 +2,21 @@
 
 use crate::peer::PeerOptions;
 
-/// Whom a peer serves.
+/// Which requests a peer serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duty {
-    /// Whom the method sends.
+    /// All that the method sends.
     Up,
     /// Requests that are bound to it, and no others.
     Drain,
-    /// Nobody.
+    /// None.
     Down,
 }
 
 /// What was changed; nothing at first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Whom it serves.
+    /// Which requests it serves.
     pub duty: Option<Duty>,
     /// Its weight, at least 1.
     pub weight: Option<u32>,

@@ -1,4 +1,4 @@
-//! Whose fault a failure is: what an error says of the server that was spoken to.
+//! The culprit of a failure: what an error says of the server.
 //!
 //! Every place where a failure may count against a server asks [`blame`] or [`blame_handshake`]. What this process or its
 //! system lacks, and what a client chose, is never a server's failure.
@@ -11,7 +11,7 @@ use weir_tls::HandshakeError;
 
 use crate::Failure;
 
-/// Whose fault it is that a server could not be spoken to.
+/// The culprit when a server cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// Ours, or the client's. Asking another server would fail as well.
@@ -27,7 +27,7 @@ impl Blame {
     }
 }
 
-/// Whose fault an error of an operation is.
+/// The culprit of an operation's error.
 pub fn blame(error: &io::Error) -> Blame {
     match () {
         () if is_late(error) => Blame::Peer(Failure::Timeout),
@@ -37,8 +37,8 @@ pub fn blame(error: &io::Error) -> Blame {
     }
 }
 
-/// Whose fault it is that a handshake came to nothing. `chosen`: the name that the server was asked for is a request's or
-/// session's own, so the server may rightly refuse it.
+/// The culprit of a failed handshake. `chosen`: the request or session itself chose the server's
+/// name, so the server may rightly refuse it.
 pub fn blame_handshake(error: &HandshakeError, chosen: bool) -> Blame {
     match error {
         HandshakeError::Io(error) => blame(error),
@@ -83,7 +83,8 @@ pub fn no_slot(error: &io::Error) -> Option<&NoSlot> {
     error.get_ref()?.downcast_ref()
 }
 
-/// The kernel says that nobody answers, and no more. EAGAIN is a Unix socket's whose queue is full.
+/// The kernel reports no more than a missing peer. EAGAIN comes from a Unix socket with a full
+/// queue.
 pub fn is_usual(error: &io::Error) -> bool {
     let usual = [
         Errno::CONNRESET,

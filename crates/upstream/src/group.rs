@@ -162,13 +162,13 @@ impl Group {
         tables.usual.seats.tries() + tables.backup.seats.tries()
     }
 
-    /// Nobody is in it.
+    /// It has no peers.
     pub fn is_empty(&self) -> bool {
         let tables = self.lock();
         tables.usual.seats.list.is_empty() && tables.backup.seats.list.is_empty()
     }
 
-    /// Chooses a peer that this request has not tried. `None`: nobody is available.
+    /// Chooses a peer that this request has not tried. `None`: no peer is available.
     pub fn pick(&self, choice: &mut Choice, now: Instant) -> Option<Picked> {
         let mut tables = self.lock();
         let generation = tables.usual.seats.generation;
@@ -288,7 +288,8 @@ impl Group {
         all.cloned().collect()
     }
 
-    /// Changes some of them, for all who share the zone; without one, for this process alone.
+    /// Changes some of them, for all processes that share the zone; without one, for this process
+    /// alone.
     pub fn change(
         &self,
         which: impl Fn(&PeerState) -> bool,

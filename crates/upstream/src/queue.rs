@@ -33,7 +33,7 @@ impl Queue {
         Some(ticket)
     }
 
-    /// Nobody came before. If somebody did, `waker` hears when it is this one's turn to look again.
+    /// This request is the first that waits. If not, `waker` is woken when its turn has come.
     pub fn is_first(&self, ticket: u64, waker: &Waker) -> bool {
         let mut state = self.lock();
         let first = state.waiting.front().is_none_or(|place| place.ticket == ticket);
@@ -49,7 +49,7 @@ impl Queue {
         self.call();
     }
 
-    /// Nobody waits.
+    /// No request waits.
     pub fn is_empty(&self) -> bool {
         self.lock().waiting.is_empty()
     }

@@ -14,8 +14,8 @@ pub enum Failure {
     Timeout,
     /// It said that it has not looked at the request, and will not.
     Refused,
-    /// The connection that the request shared with others ended, or the server wants fewer requests on it. Nobody knows for
-    /// which of them.
+    /// The connection that the request shared with others ended, or the server wants fewer requests
+    /// on it. It is not known which request caused it.
     Lost {
         /// It counts against the peer: that is so for one of those requests.
         counts: bool,
@@ -84,7 +84,7 @@ impl Failures {
 }
 
 impl Failure {
-    /// The set with this failure alone; `None` for a status that is no failure to anybody.
+    /// The set with this failure alone; `None` for a status that is no failure.
     pub fn set(self) -> Option<Failures> {
         match self {
             Failure::Error | Failure::Unreachable | Failure::Refused | Failure::Lost { .. } => {
@@ -105,8 +105,9 @@ impl Failure {
         }
     }
 
-    /// It counts against the peer; 403 and 404 are the business of the request, who takes no more requests on one
-    /// connection may take them on another, and what is missing here is not missing there.
+    /// It counts against the peer. A 403 or 404 concerns the request alone: what is missing on this
+    /// peer may exist on another. A peer that takes no more requests on one connection may take
+    /// them on another.
     pub fn counts(self) -> bool {
         match self {
             Failure::Status(403 | 404) | Failure::Refused | Failure::Unreachable => false,

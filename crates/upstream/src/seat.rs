@@ -121,12 +121,12 @@ impl PeerState {
         self.changes.weight.unwrap_or(self.peer.options.weight)
     }
 
-    /// Whom it serves now.
+    /// Which requests it serves now.
     pub fn duty(&self) -> Duty {
         self.changes.duty.unwrap_or_else(|| Duty::of(&self.peer.options))
     }
 
-    /// Somebody changes it; who comes back begins slowly, where that is said.
+    /// Applies a change. A peer that comes back begins slowly, where that is configured.
     pub fn change(&mut self, change: &dyn Fn(&mut Changes), now: Instant) {
         let (weight, duty) = (self.weight(), self.duty());
         change(&mut self.changes);
@@ -138,7 +138,7 @@ impl PeerState {
         }
     }
 
-    /// It serves whom the method sends.
+    /// It serves all that the method sends.
     pub fn is_usable(&self, now: Instant) -> bool {
         self.duty() == Duty::Up && self.takes_bound(now)
     }

@@ -69,14 +69,14 @@ pub struct PeerSet {
 }
 
 impl PeerSet {
-    /// Nobody has failed yet.
+    /// No peer has failed yet.
     pub fn new(peers: Vec<Arc<Peer>>, seed: u64) -> PeerSet {
         let mut seats = PeerSet { random: seed | 1, ..PeerSet::default() };
         seats.replace(peers);
         seats
     }
 
-    /// Takes a new list; those who stay keep their state.
+    /// Takes a new list. Peers that stay keep their state.
     pub fn replace(&mut self, peers: Vec<Arc<Peer>>) {
         let mut old = std::mem::take(&mut self.list);
         for peer in peers {
@@ -100,8 +100,8 @@ impl PeerSet {
         }
     }
 
-    /// Peers must pass a check before they are used: those who are here and have not been checked, and those who
-    /// will come.
+    /// Peers must pass a check before they are used: those that have not been checked yet, and
+    /// those to come.
     pub fn guard(&mut self) {
         self.guarded = true;
         self.list.iter_mut().for_each(|seat| seat.guard(None));

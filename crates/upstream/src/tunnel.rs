@@ -64,7 +64,7 @@ impl Ways {
     }
 }
 
-/// What went through, for those who look while it does.
+/// What went through, for readers while the tunnel lives.
 #[derive(Debug, Default)]
 pub struct PassedBytes {
     /// From the client.
@@ -95,7 +95,7 @@ impl Bytes {
     }
 }
 
-/// Who was done first.
+/// The end that was done first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TunnelEnd {
     /// The client.
@@ -104,7 +104,7 @@ pub enum TunnelEnd {
     Server,
 }
 
-/// How a tunnel broke: with whom, reading or sending.
+/// How a tunnel broke: with which end, reading or sending.
 #[derive(Debug)]
 pub struct Broke {
     /// With whom.
@@ -237,7 +237,7 @@ struct Direction<'w> {
     to: &'w Wire,
     rate: u64,
     patience: Option<Duration>,
-    /// Who is to take the bytes need not send any meanwhile: only the other one is waited for.
+    /// The end that is to take the bytes need not send meanwhile: only the other end is waited for.
     may_be_silent: bool,
     /// When something went either way.
     active: &'w Cell<Instant>,

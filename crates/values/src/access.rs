@@ -38,7 +38,7 @@ impl Rules {
         self.0.is_empty()
     }
 
-    /// Whether whom no other rule names is kept out.
+    /// Whether clients that no other rule names are refused.
     pub fn deny_the_rest(&self) -> bool {
         let of_all = |rule: &&Rule| matches!(rule.who, Who::All);
         self.0.iter().find(of_all).is_some_and(|rule| rule.deny)

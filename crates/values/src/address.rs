@@ -9,7 +9,7 @@ use weir_engine::Stream;
 /// The longest path of a Unix socket.
 const UNIX_PATH: usize = 107;
 
-/// Where a socket is bound, or who is at its other end.
+/// Where a socket is bound, or the address of its peer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// IPv4 or IPv6.
@@ -190,7 +190,7 @@ fn split(text: &str) -> Result<(HostKind<'_>, Option<&str>), &'static str> {
     }
 }
 
-/// Names are resolved while the configuration is read, when nobody waits for an answer yet.
+/// Names are resolved while the configuration is read, when no client waits for an answer yet.
 fn resolve(host: HostKind<'_>) -> Result<Vec<IpAddr>, &'static str> {
     match host {
         HostKind::Ip(ip) => Ok(vec![ip]),

@@ -9,6 +9,6 @@ pub enum Command {
     Reopen,
     /// Error logs take messages of this level, or as the configuration says.
     Level(Option<Level>),
-    /// Servers behind were changed: whoever waits for one looks.
+    /// Servers behind were changed: requests that wait for one look again.
     Look,
 }

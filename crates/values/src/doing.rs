@@ -1,8 +1,9 @@
 //! What the loop of this thread is at, for the messages about handlers that hold it up.
 //!
-//! Whoever begins something notes it here, with a look at the kernel's coarse clock, which costs a few
-//! nanoseconds and is exact enough for what is worth a warning. What took longest of a handler is named at its
-//! lap ([`weir_engine::Timekeeper`]), so that nobody is blamed for another one's work.
+//! What begins something notes it here, with a look at the kernel's coarse clock. That costs a few
+//! nanoseconds and is exact enough for what is worth a warning. What took longest of a handler is
+//! named at its lap ([`weir_engine::Timekeeper`]), so that no handler is blamed for another one's
+//! work.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -32,7 +33,7 @@ pub trait Blamed: Debug {
 /// What `blocked_threshold` is where nothing is said.
 pub const THRESHOLD: Duration = Duration::from_millis(20);
 
-/// Who hears of what was done for no block in particular.
+/// Where messages go about work for no block in particular.
 #[derive(Debug, Clone)]
 pub struct Usual {
     /// `error_log`
@@ -41,7 +42,7 @@ pub struct Usual {
     pub threshold: Duration,
 }
 
-/// Whose code runs, and for what.
+/// The module with code that runs, and for what.
 #[derive(Clone, Copy, Debug)]
 struct Doing {
     /// Empty where nothing was noted.
@@ -67,7 +68,8 @@ thread_local! {
     static LONGEST: Cell<(Doing, u64)> = const { Cell::new((NOTHING, 0)) };
 }
 
-/// Notes whose code runs, in which phase and for which block; the module is empty where it is nobody's in particular.
+/// Notes the module that runs, its phase and its block; the module is empty if there is none in
+/// particular.
 #[inline]
 pub fn note(phase: &'static str, module: &'static str, block: &'static dyn Blamed) {
     begin(Doing { phase, module, block: Some(block) });
@@ -91,7 +93,7 @@ fn blame(took: Duration) -> Doing {
     if 2 * time >= took && !time.is_zero() { longest } else { last }
 }
 
-/// Runs a future, and notes at each of its steps whose it is.
+/// Runs a future, and notes its module at each of its steps.
 pub async fn noting<T>(
     phase: &'static str,
     module: &'static str,
@@ -134,7 +136,7 @@ impl Keeper {
         doing.block.map_or(self.usual.threshold, Blamed::threshold)
     }
 
-    /// Whoever would not have taken long if its thread had had a processor all the time is not to blame.
+    /// Work that was slow only for lack of a processor is not to blame.
     fn held_up(&self, doing: Doing, operation: Option<&'static str>, took: Duration) {
         let waited = waited_for_processor().unwrap_or_default().min(took);
         let preempted = took - waited <= self.threshold(doing);

@@ -36,7 +36,7 @@ pub struct AddressGroup<'a> {
     /// `default_server`
     pub default: Option<ServerId>,
     protocols: Gathered,
-    /// Who listens on it.
+    /// The servers that listen on it.
     pub servers: Vec<ServerId>,
 }
 
@@ -154,8 +154,8 @@ impl AddressGroup<'_> {
     }
 }
 
-/// What is wrong with a name. Who sets the size of a bucket is told, as by nginx, which names do not fit; weir
-/// itself has no such limit.
+/// What is wrong with a name. If the configuration sets the size of a bucket, the message names
+/// what does not fit, as nginx does; weir itself has no such limit.
 fn check_name(name: &ServerName, address: &Address, bucket: Option<u64>) -> Result<(), Error> {
     match name {
         ServerName::Bad(text) => Err(Error::emerg(format!(

@@ -1,12 +1,12 @@
-//! Who stands behind proxies: the client that `X-Forwarded-For` and kin name.
-//! nginx: ngx_http_get_forwarded_addr.
+//! The client behind proxies, as `X-Forwarded-For` and kin name it. nginx:
+//! ngx_http_get_forwarded_addr.
 
 use std::net::SocketAddr;
 
 use crate::address::Address;
 use crate::cidr::{self, Cidr};
 
-/// The client behind `peer`, if `peer` is one of the proxies and the header names somebody. `lines` are the
+/// The client behind `peer`, if `peer` is one of the proxies and the header names a client. `lines` are the
 /// header's values in the order sent; with `recursive`, proxies in the list are passed over.
 pub fn client(
     peer: &Address,

@@ -41,5 +41,6 @@ pub use subject::{Identity, Offset, Retire, Subject, next_connection};
 pub use template::Template;
 pub use variables::{Get, NotStored, Put, VariableId, VariableValues, Variables};
 
-/// The nginx release whose configuration language, messages and behaviour weir follows: `$nginx_version`.
+/// weir follows the configuration language, messages and behaviour of this nginx release:
+/// `$nginx_version`.
 pub const NGINX_VERSION: &str = "1.31.5";

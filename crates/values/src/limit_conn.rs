@@ -95,12 +95,12 @@ impl CountedConnection {
     }
 }
 
-/// What is said to whom.
+/// What is logged at which level.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitLogging {
     /// The level of the message.
     pub log_level: Level,
-    /// Whoever is above a limit passes all the same.
+    /// Requests above a limit pass all the same.
     pub dry_run: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Variables whose values depend on other values, by a table. nginx: ngx_http_map_module.
+//! Variables with values from a table, by other values. nginx: ngx_http_map_module.
 
 use weir_conf::{Directive as Line, Error, Spot};
 

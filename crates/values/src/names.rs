@@ -150,7 +150,7 @@ impl<T: Clone> WildcardNames<T> {
 /// The servers of one address.
 #[derive(Debug)]
 pub struct Hosts {
-    /// Who answers when no name fits.
+    /// The server that answers when no name fits.
     pub default: ServerId,
     names: WildcardNames<ServerId>,
     regexes: Vec<(Regex, ServerId)>,
@@ -315,7 +315,7 @@ mod tests {
     /// The same rule, written down as slowly as it is said.
     fn naive(names: &[String], host: &str) -> u32 {
         let server = |i: usize| i as u32 + 1;
-        // A name with a leading dot, one of whose halves somebody before it has, is none.
+        // A name with a leading dot is refused if an earlier name has one of its halves.
         let halves = |n: &str| match n.strip_prefix('.') {
             Some(rest) => vec![rest.to_owned(), format!("*{n}")],
             None => vec![n.to_owned()],

@@ -7,7 +7,7 @@ use crate::subject::Subject;
 use crate::template::Template;
 use crate::variables::{VariableId, Variables};
 
-/// What whoever reads a value adds to.
+/// What a directive adds to while it is read.
 pub struct Reading<'r, S> {
     /// All variables, defined and referred to.
     pub variables: &'r mut Variables<S>,
@@ -42,7 +42,7 @@ impl<S: Subject> Reading<'_, S> {
         Regex::new(self.variables, pattern, caseless).map_err(|error| d.error_at(word, error))
     }
 
-    /// The name of a variable that a directive defines; it may not be one that nobody may change.
+    /// The name of a variable that a directive defines. It may not be one that cannot be changed.
     pub fn new_variable(&self, d: &Directive, word: &Word) -> Result<String, Error> {
         let name = variable_name(d, word)?;
         if self.variables.is_fixed(name) {

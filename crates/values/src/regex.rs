@@ -158,7 +158,7 @@ impl Regex {
         }
     }
 
-    /// The same for those who forget the groups of earlier matches where this one fails.
+    /// The same for callers that forget the groups of earlier matches when this one fails.
     pub fn try_match<S: Subject>(&self, r: &mut S, subject: &[u8]) -> Matched {
         let matched = self.decide(r, subject);
         if matched == Matched::No {
@@ -167,7 +167,7 @@ impl Regex {
         matched
     }
 
-    /// The same for those who tell the log themselves.
+    /// The same for callers that write to the log themselves.
     pub fn keep_groups<S: Subject>(&self, r: &mut S, subject: &[u8]) -> Result<bool, GaveUp> {
         if self.groups() == 0 {
             let matched = self.test(subject)?;

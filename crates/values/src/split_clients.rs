@@ -9,7 +9,7 @@ use crate::template::Template;
 /// A hundred percent, in hundredths of a percent.
 const ALL: u32 = 10_000;
 
-/// A value and whom it is for.
+/// A value and the share of clients that get it.
 #[derive(Debug, PartialEq, Eq)]
 struct Share {
     /// Hashes below this have it; `None`: all that are left.

@@ -46,7 +46,7 @@ impl StatusZone {
             return Err(d.error_at(word, "invalid zone name \"\""));
         }
         let purpose = Use { tag: TAG, values: 0, key: String::new() };
-        // It is nobody's whose size is said elsewhere.
+        // The zone's size comes from here, unless another directive says it.
         let zone = zones.declare(&format!("{TAG} {name}"), SIZE, purpose);
         let zone = zone.map_err(|text| d.error(text))?;
         Ok(Some(Arc::new(StatusZone { name, zone })))

@@ -1,4 +1,4 @@
-//! Who variables are about: a request, or a session of bytes.
+//! What variables are about: a request, or a session of bytes.
 
 use std::cell::Cell;
 use std::fmt::Arguments;
@@ -27,12 +27,12 @@ pub struct Identity {
     pub index: u32,
 }
 
-/// What variables, templates and tables ask of whom they are about.
+/// What variables, templates and tables ask of their subject.
 pub trait Subject: Sized + 'static {
     /// Defines the variables that every configuration has.
     fn define(variables: &mut Variables<Self>);
 
-    /// How a variable is read whose name begins with what it reads, such as `$arg_x`.
+    /// How a variable is read that has a prefix in its name, such as `$arg_x`.
     fn prefixed(name: &[u8]) -> Option<Get<Self>>;
 
     /// The variables of its configuration.
@@ -47,7 +47,7 @@ pub trait Subject: Sized + 'static {
     /// Writes to its error log, with what is said of it in each line.
     fn log(&self, level: Level, text: Arguments<'_>);
 
-    /// Who is at the other end, or stands behind who is there.
+    /// The other end's address, or that of the client behind it.
     fn peer(&self) -> &Address;
 
     /// This end.
@@ -68,7 +68,7 @@ pub trait Subject: Sized + 'static {
     /// Which one that is.
     fn identity(&self) -> Identity;
 
-    /// All that is said about who stands behind the client, for those who believe it.
+    /// All that is said about clients behind this one, for modules that believe it.
     fn forwarded_for(&self) -> Vec<&[u8]> {
         Vec::new()
     }
@@ -188,7 +188,7 @@ impl Offset {
     }
 }
 
-/// `$connection` counts through a whole process, whoever accepts.
+/// `$connection` counts through a whole process, over all its loops.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The next connection's number.

@@ -61,7 +61,8 @@ impl<T: PartialEq + Copy> RepeatFilter<T> {
         true
     }
 
-    /// Those whose pause is over and that came again: they begin another one. The others are forgotten.
+    /// Messages that came again after their pause: they begin another one. The others are
+    /// forgotten.
     pub(crate) fn over(&mut self, now: u64) -> Vec<Again<T>> {
         let is_over = |since: u64| now.saturating_sub(since) >= PAUSE_NANOS;
         self.list.retain(|entry| entry.again.times > 0 || !is_over(entry.since));

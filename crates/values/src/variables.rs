@@ -282,7 +282,7 @@ impl<S: Subject> Variables<S> {
         })
     }
 
-    /// Resolves names such as `http_user_agent`; the error names a variable that nobody defined.
+    /// Resolves names such as `http_user_agent`; the error names a variable that is not defined.
     pub fn check(&mut self) -> Result<(), String> {
         for variable in &mut self.list {
             if variable.get.is_none() {

@@ -1,4 +1,5 @@
-//! Zones whose keys are values of requests: what `limit_req_zone` and `limit_conn_zone` have in common.
+//! Zones with keys from values of requests: what `limit_req_zone` and `limit_conn_zone` have in
+//! common.
 
 use weir_conf::{Directive, Error, Word, values};
 use weir_log::Level;

@@ -33,7 +33,7 @@ impl Bind {
         Ok(Some(Bind { address, transparent }))
     }
 
-    /// The address where it is everybody's.
+    /// The address, if it is the same for all requests.
     pub fn constant(&self) -> Option<SocketAddr> {
         parse(self.address.constant()?)
     }

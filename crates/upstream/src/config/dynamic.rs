@@ -1,5 +1,5 @@
-//! Servers of a group whose names are looked up again and again while requests are served: `server ... resolve`.
-//! One loop of each worker looks; the group is what all loops share.
+//! Servers of a group with names that are looked up regularly while requests are served: `server
+//! ... resolve`. One loop of each worker looks them up. All loops share the group.
 
 use std::cell::RefCell;
 use std::net::ToSocketAddrs;
@@ -74,7 +74,7 @@ pub struct Dynamic {
     pub named: Vec<NamedServer>,
     /// Who is not.
     pub fixed: Vec<Arc<Peer>>,
-    /// Where; nobody needs it for names that were not found at the start.
+    /// The resolver. Names that were not found at the start need none.
     pub resolver: Option<Arc<ResolverConf>>,
     /// How long an answer is waited for.
     pub timeout: Duration,
@@ -96,13 +96,13 @@ impl Dynamic {
 /// The peers that each name stands for now.
 type ResolvedPeers = Rc<RefCell<Vec<Vec<Arc<Peer>>>>>;
 
-/// Who looks.
+/// Looks names up.
 pub struct Looker {
     /// The loop.
     pub handle: Handle,
     /// What name servers have told.
     pub resolvers: Rc<Resolvers>,
-    /// Who hears of failures.
+    /// The log that hears of failures.
     pub log: Arc<Log>,
     /// The loop takes no more requests.
     pub retiring: Box<dyn Fn() -> bool>,

@@ -45,10 +45,10 @@ pub struct Upstream<T> {
     pub dynamic: Option<Dynamic>,
     /// How clients are bound to servers.
     pub sticky: Option<T>,
-    /// Who finds no server waits for one.
+    /// A request that finds no server waits for one.
     pub queue: Option<Queued>,
     host: Vec<u8>,
-    /// 0 for a block, whose servers have their own.
+    /// 0 for a block: its servers have their own.
     port: u16,
 }
 

@@ -1,5 +1,6 @@
-//! The groups of a configuration: `upstream { }`, and hosts that are named without, for all who pass something to
-//! servers. What binds a client to a server is the business of who passes; here it is any type.
+//! The groups of a configuration: `upstream { }`, and hosts that are named without a block, for all
+//! modules that pass to servers. What binds a client to a server depends on the module; here it is
+//! any type.
 
 mod bind;
 pub mod dynamic;

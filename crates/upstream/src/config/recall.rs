@@ -66,7 +66,7 @@ impl Recall {
         let Some(zone) = self.zone.get() else { return };
         let (mut rows, now) = (zone.rows(VALUES), zone.msec(now));
         let Some(first) = self.row(&mut rows, name, 0, now) else { return };
-        // Who is killed in between leaves none, rather than old ones with new.
+        // A process that is killed in between leaves none, rather than old ones with new.
         rows.set_value(first, COUNT, 0);
         let mut count = 0;
         for peer in peers.iter().take(MOST) {

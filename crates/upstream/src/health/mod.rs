@@ -1,5 +1,6 @@
-//! Active checks: servers are asked regularly, and one that does not answer as it should gets nothing to do until it
-//! does. nginx: `health_check`. How a server is asked is the business of who speaks with it.
+//! Active checks: servers are asked regularly, and one that does not answer as it should gets
+//! nothing to do until it does. nginx: `health_check`. How a server is asked depends on the
+//! protocol's module.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Who is checked when, and what the log hears of it. One loop of one worker asks; what it finds stands in the group's
-//! zone, where all workers see it.
+//! Which servers are checked when, and what the log hears of it. One loop of one worker checks. Its
+//! findings stand in the group's zone, where all workers see them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -87,7 +87,7 @@ impl CheckFailure {
 pub struct Watcher {
     /// The loop.
     pub handle: Handle,
-    /// Who hears of what is found.
+    /// The log that hears of findings.
     pub log: Arc<Log>,
     /// The loop takes no more requests.
     pub retiring: Box<dyn Fn() -> bool>,

@@ -1,4 +1,4 @@
-//! The pools of a loop that hold idle connections, for who needs their places.
+//! The pools of a loop that hold idle connections. Other uses may need their places.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};

@@ -70,7 +70,7 @@ pub struct Tag {
 pub struct Connection {
     /// The socket.
     pub stream: Wire,
-    /// Whom it leads to.
+    /// The server at its other end.
     pub peer: Arc<Peer>,
     /// Only those that want the same may have it.
     pub tag: Tag,
@@ -83,7 +83,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// One whose first request is about to be sent.
+    /// A connection before its first request.
     pub fn new(stream: Wire, peer: Arc<Peer>, tag: Tag, started: Instant) -> Box<Connection> {
         let is_broken = Cell::new(false);
         Box::new(Connection { stream, peer, tag, requests: 1, started, is_broken })

@@ -1,8 +1,8 @@
 //! What the loops of a process show one another of their idle connections.
 //!
-//! Each loop has a part of its own under a lock of its own, so that a loop that finds what it needs among its own
-//! connections meets nobody. One that does not looks into the parts of the others and takes the socket out; the
-//! loop that it was in hears of it by its waker and forgets it.
+//! Each loop has a part of its own under a lock of its own, so a loop that finds what it needs
+//! there meets no other loop. Otherwise it looks into the parts of the others and takes a socket
+//! out. The waker of the loop that had it tells that loop to forget it.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -46,11 +46,11 @@ pub struct Offer {
     pub id: u64,
     /// The socket.
     pub fd: Arc<OwnedFd>,
-    /// Its TLS, if it has any: whoever takes the offer goes on with it.
+    /// Its TLS, if it has any: the loop that takes the offer goes on with it.
     pub secured: Option<Secured>,
     /// Only those that want the same may have it.
     pub tag: Tag,
-    /// Whom it leads to.
+    /// The server at its other end.
     pub peer: Arc<Peer>,
     /// Requests so far.
     pub requests: u64,
@@ -83,8 +83,8 @@ impl SharedPool {
         self.count.load(Relaxed) > 1
     }
 
-    /// Whether all loops together keep fewer than so many each: who has more than its share may keep what others do
-    /// not.
+    /// Whether all loops together keep fewer than so many each. A loop may keep more than its share
+    /// if others keep less.
     pub fn has_room(&self, each: usize) -> bool {
         let parts = self.parts.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         let kept: usize = parts.iter().map(|part| part.count.load(Relaxed)).sum();
@@ -110,7 +110,7 @@ impl PublishedIdle {
         self.count.store(state.offers.len(), Relaxed);
     }
 
-    /// Takes an offer back; none if somebody has taken it.
+    /// Takes an offer back; none if another loop has taken it.
     pub fn withdraw(&self, id: u64) -> Option<Offer> {
         let mut state = self.lock();
         let at = state.offers.iter().rposition(|offer| offer.id == id)?;
@@ -119,7 +119,7 @@ impl PublishedIdle {
         Some(offer)
     }
 
-    /// Nobody has taken it.
+    /// No loop has taken it.
     pub fn has(&self, id: u64) -> bool {
         self.lock().offers.iter().any(|offer| offer.id == id)
     }
@@ -131,7 +131,7 @@ impl PublishedIdle {
         drop(offers);
     }
 
-    /// Whom to wake when one was taken, or a new one is to be watched.
+    /// The waker for when an offer was taken, or a new one is to be watched.
     pub fn set_waker(&self, waker: Option<Waker>) {
         self.lock().waker = waker;
     }

@@ -39,7 +39,7 @@ macro_rules! laws {
             use super::*;
 
             proptest! {
-                /// Every peer is tried once before nobody is left, and none that is down.
+                /// Every peer is tried once before none is left, and none that is down.
                 #[test]
                 fn tries_each_once(
                     weights in prop::collection::vec(1u32..6, 2..70),
@@ -307,7 +307,7 @@ fn the_soonest_are_those_of_the_measure() {
     }
 }
 
-/// Whoever is waited for is slow, until the moment that the method measures.
+/// A server with requests that wait counts as slow, until the moment that the method measures.
 #[test]
 fn a_server_with_waiting_requests_is_slow_until_its_measured_time() {
     let both = [Measure::Connect, Measure::First];

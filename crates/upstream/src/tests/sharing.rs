@@ -33,7 +33,7 @@ fn two(peers: &[Arc<Peer>], zone: &ZoneRef) -> [Group; 2] {
 }
 
 proptest! {
-    /// `max_conns` holds over all who share the zone, in any order of requests.
+    /// `max_conns` holds over all processes that share the zone, in any order of requests.
     #[test]
     fn one_limit_for_all(steps in prop::collection::vec((any::<bool>(), any::<bool>()), 1..80)) {
         let zone = zone();
@@ -132,7 +132,8 @@ macro_rules! bound {
                     group.ended(&picked, well(), now);
                 }
             }
-            // Who is bound to nobody does not come to one that drains, nor who has tried it.
+            // A request without a bound peer does not come to a draining one, nor does one that has
+            // tried it.
             let mut choice = bound_to("leaving");
             let picked: Vec<_> = (0..9).filter_map(|_| group.pick(&mut choice, now)).collect();
             assert_eq!(picked.len(), 3);
@@ -297,7 +298,7 @@ fn changes_are_known_to_all() {
     assert_eq!((of_first(&b), of_first(&a)), (even, even));
 }
 
-/// Nor is a sole server asked that nobody is to ask.
+/// A sole server is not asked either if it is shut out.
 #[test]
 fn a_sole_peer_may_be_shut_out() {
     let group = Group::new("g", peers(&[1]), Box::new(RoundRobin), 1);

@@ -45,7 +45,7 @@ pub async fn run_movable(
     Some(ended)
 }
 
-/// A tunnel for whoever takes it.
+/// A tunnel for the loop that takes it.
 struct Moving {
     client: Option<Secured>,
     server: Option<Secured>,

@@ -32,7 +32,8 @@ impl Driver for Taking {
     }
 }
 
-/// The reads by which so many KiB pass to one who has room for so many bytes, and takes them turn by turn.
+/// The reads that pass so many KiB to a reader with room for so many bytes, which takes them turn
+/// by turn.
 fn reads(much: usize, room: usize, most: usize) -> Vec<u64> {
     let mut own = Loop::new(&Options::default()).unwrap();
     let h = own.handle();

@@ -1,4 +1,4 @@
-//! Variables whose values depend on an address. nginx: ngx_http_geo_module.
+//! Variables with values from a table of addresses. nginx: ngx_http_geo_module.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Geo {
     /// The variable that holds the address; the client's where none is named.
     source: Option<VariableId>,
     table: GeoTable,
-    /// Clients whose `X-Forwarded-For` is believed.
+    /// Proxies with a believed `X-Forwarded-For`.
     proxies: Vec<Cidr>,
     recursive: bool,
 }

@@ -19,7 +19,7 @@ mod database;
 
 use database::{Database, Field};
 
-/// Clients who are believed when they say who stands behind them.
+/// Proxies that are believed when they name a client behind them.
 #[derive(Debug, Clone, Default)]
 pub struct Proxies {
     list: Vec<Cidr>,
@@ -70,7 +70,7 @@ impl Proxies {
     }
 }
 
-/// Whose address counts: the client's, or that of the client behind a proxy.
+/// The address that counts: the client's, or that of the client behind a proxy.
 fn client<S: Subject>(subject: &S, trust: Trust<S>) -> Option<IpAddr> {
     let peer = subject.peer();
     let Some(proxies) = trust(subject).filter(|proxies| !proxies.list.is_empty()) else {

@@ -108,7 +108,7 @@ pub fn access_log<S: Subject>(
     Ok(())
 }
 
-/// Whoever said nothing logs to this file, in a format that is ready.
+/// A subject without a log of its own logs to this file, in a format that is ready.
 pub fn default_log<S: Subject>(
     s: &mut Files<'_, S>,
     conf: &mut Conf,
@@ -199,7 +199,7 @@ fn parameters<S: Subject>(
     Ok((condition, size.map(|size| Buffer { size, flush, gzip })))
 }
 
-/// Lines of this place are gathered; all who log to a file gather alike.
+/// Lines of this place are gathered. All places that log to a file gather alike.
 fn gather<S>(
     s: &mut Files<'_, S>,
     d: &Directive,

@@ -1,4 +1,4 @@
-//! The files of a site's access logs, with the parameters that all who log to one share.
+//! The files of a site's access logs, with the parameters that all uses of a file share.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_log::LogFile;
 
-/// A file that some `access_log` names, or a group of files whose names are made by one.
+/// A file that some `access_log` names, or a group of files with names from one template.
 #[derive(Debug, Clone)]
 pub struct LogTarget {
     /// Its path; of a group, the name as written.

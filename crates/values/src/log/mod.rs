@@ -59,13 +59,14 @@ pub struct AccessLog {
 pub enum LogDestination {
     /// A file: its index among the site's [`LogTarget`]s.
     File(usize),
-    /// A file whose name has variables: likewise, and the name.
+    /// A file with variables in its name: likewise, and the name.
     Named(usize, Template),
     /// A syslog server.
     Syslog(Arc<Syslog>),
 }
 
-/// Writes the lines about a subject. `named` says where a line goes whose file's name has variables.
+/// Writes the lines about a subject. `named` says where a line goes if its file's name has
+/// variables.
 pub fn write<S: Subject>(
     r: &mut S,
     conf: &Conf,

@@ -1,4 +1,4 @@
-//! Logs whose names have variables: opened for each line, or kept open for a while.
+//! Logs with variables in their names: opened for each line, or kept open for a while.
 
 use std::collections::HashMap;
 use std::io;

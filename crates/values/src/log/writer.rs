@@ -24,7 +24,7 @@ const MOST: usize = 64 * 1024 * 1024;
 /// When the pool takes no job, it is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Who waits until its lines are written waits no longer than this for a disk that is slow.
+/// The longest wait for lines to be written, in case the disk is slow.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// At the most one complaint about a file in this time, as nginx.
@@ -48,7 +48,7 @@ struct Lane {
 /// What waits to be written.
 struct LineQueue {
     waiting: Mutex<WaitingLines>,
-    /// Held by who writes.
+    /// Held by the thread that writes.
     writing: Mutex<OpenFiles>,
     target: &'static LogTarget,
     log: Arc<Log>,
@@ -63,9 +63,9 @@ struct WaitingLines {
     /// How often something was taken to be written, and how often that is done.
     taken: u64,
     written: u64,
-    /// Who waits for that.
+    /// The tasks that wait for that.
     waiters: Vec<Waker>,
-    /// Somebody has waited in vain: nobody else does before something is written.
+    /// A wait was in vain: no other task waits before something is written.
     slow: bool,
     complained: Option<std::time::Instant>,
 }
@@ -75,7 +75,7 @@ impl WaitingLines {
         self.lines.is_empty() && self.named.is_empty()
     }
 
-    /// What was taken is written: those who waited look again.
+    /// What was taken is written: the tasks that waited look again.
     fn one_more_written(&mut self) -> Vec<Waker> {
         self.written += 1;
         self.slow = false;
