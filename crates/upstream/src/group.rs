@@ -128,7 +128,7 @@ impl Group {
         }
     }
 
-    /// Servers that were found for one request or session: nobody else knows of them.
+    /// Servers that were found for one request or session. No other one shares them.
     pub fn found(host: &str, endpoints: impl IntoIterator<Item = PeerAddress>) -> Arc<Group> {
         let peer =
             |endpoint| Arc::new(Peer::new(endpoint, host.to_owned(), PeerOptions::default()));

@@ -107,7 +107,7 @@ pub enum TunnelEnd {
 /// How a tunnel broke: with which end, reading or sending.
 #[derive(Debug)]
 pub struct Broke {
-    /// With whom.
+    /// The end that it broke with.
     pub end: TunnelEnd,
     /// What was sent did not go out.
     pub sending: bool,
@@ -125,7 +125,7 @@ pub async fn run(
     passed: &PassedBytes,
     answered: impl Fn(),
 ) -> Result<TunnelEnd, Broke> {
-    // Nobody takes what is not offered.
+    // Only bytes that are offered are taken.
     let gone = || Broke::with(TunnelEnd::Server, reading(io::ErrorKind::NotConnected.into()));
     pass(handle, client, server, ways, passed, answered, None).await.unwrap_or_else(|| Err(gone()))
 }

@@ -46,7 +46,7 @@ impl NamedServer {
         NamedServer { host, port, service, server, options, late: false }
     }
 
-    /// A server whose name was not found at the start.
+    /// A server with a name that was not found at the start.
     pub fn late(host: String, port: u16, server: String, options: PeerOptions) -> NamedServer {
         NamedServer { host, port, service: None, server, options, late: true }
     }
@@ -70,9 +70,9 @@ pub fn not_found(name: &str) -> String {
 /// The servers of a group that are looked up.
 #[derive(Debug)]
 pub struct Dynamic {
-    /// Who is looked up.
+    /// Servers with names to look up.
     pub named: Vec<NamedServer>,
-    /// Who is not.
+    /// Servers with fixed addresses.
     pub fixed: Vec<Arc<Peer>>,
     /// The resolver. Names that were not found at the start need none.
     pub resolver: Option<Arc<ResolverConf>>,

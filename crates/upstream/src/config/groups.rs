@@ -41,7 +41,7 @@ pub struct Upstream<T> {
     pub shared: Arc<SharedPool>,
     /// What the method hashes.
     pub key: HashKey,
-    /// Servers whose names are looked up again and again.
+    /// Servers with names that are looked up regularly.
     pub dynamic: Option<Dynamic>,
     /// How clients are bound to servers.
     pub sticky: Option<T>,

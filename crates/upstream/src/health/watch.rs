@@ -143,7 +143,7 @@ async fn watch<C: CheckSettings>(watcher: Rc<Watcher>, check: &'static C, group:
         let peers: Vec<_> = group.peers(handle.now()).into_iter().map(|(peer, _)| peer).collect();
         // Servers that left the group are forgotten, once no check of them is under way.
         memories.borrow_mut().retain(|peer, memory| memory.is_none() || peers.contains(peer));
-        // A server whose last check takes longer than the interval misses its turn.
+        // A server misses its turn if its last check takes longer than the interval.
         for turn in peers.iter().filter_map(|peer| CheckTurn::take(&memories, peer)) {
             handle.spawn(one(watcher.clone(), check, group.clone(), turn));
         }

@@ -108,7 +108,7 @@ struct IdleConnection {
 pub struct Pool {
     /// The newest last.
     idle: RefCell<Vec<IdleConnection>>,
-    /// Somebody watches them.
+    /// A task watches them.
     tended: Cell<bool>,
     last: Cell<u64>,
     shared: Arc<SharedPool>,
