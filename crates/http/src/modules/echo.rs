@@ -13,6 +13,7 @@ use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
+use crate::request::contexts::ContextKey;
 use crate::site::content::ContentHandler;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
@@ -156,6 +157,9 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
+/// What the module remembers of a request.
+static CONTEXT: ContextKey<Context> = ContextKey::passing();
+
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
 
@@ -191,12 +195,12 @@ fn around(
 fn init(setup: &mut crate::config::Setup<'_>) {
     let variables = &mut setup.variables;
     variables.define("echo_it", |r, out| {
-        let it = r.contexts.echo.as_ref().and_then(|context| context.it.as_deref());
+        let it = CONTEXT.of(&r.contexts).and_then(|context| context.it.as_deref());
         out.extend_from_slice(it.unwrap_or_default());
         it.is_some()
     });
     variables.define("echo_timer_elapsed", |r, out| {
-        let begun = r.contexts.echo.as_ref().and_then(|context| context.timer);
+        let begun = CONTEXT.of(&r.contexts).and_then(|context| context.timer);
         let elapsed =
             r.event_loop.handle.now().saturating_duration_since(begun.unwrap_or(r.started));
         let millis = elapsed.as_millis();
@@ -417,7 +421,7 @@ async fn perform(r: &mut Request, acts: &'static [Act], said: &mut Said) -> Resu
 }
 
 fn context(r: &mut Request) -> &mut Context {
-    r.contexts.echo.get_or_insert_default()
+    CONTEXT.or_insert_with(&mut r.contexts, Context::default)
 }
 
 fn value(r: &mut Request, template: &Template) -> Vec<u8> {

@@ -8,6 +8,7 @@ use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::modules::limit_req::refusal::{self, Refusal};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::contexts::ContextKey;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
@@ -61,6 +62,10 @@ const DIRECTIVES: &[Directive] = &[
     setting!("limit_conn_dry_run", CONF.refusal.dry_run, Line::flag, "Counts, but limits nothing."),
 ];
 
+/// What the module remembers of a request.
+static CONTEXT: ContextKey<HeldPlaces> =
+    ContextKey { for_subrequest: Some(HeldPlaces::counted), survives_redirect: true };
+
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
 
@@ -69,7 +74,9 @@ pub const MODULE: Module = Module {
     name: "http_limit_conn",
     directives: DIRECTIVES,
     init: |setup| {
-        setup.variables.define("limit_conn_status", |r, out| r.contexts.limit_conn.write(out));
+        setup.variables.define("limit_conn_status", |r, out| {
+            CONTEXT.of(&r.contexts).is_some_and(|held| held.write(out))
+        });
     },
     finish,
 };
@@ -82,7 +89,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
 /// Takes a place under each limit of the location.
 pub fn handler(r: &mut Request) -> Step {
     let conf = CONF.of(r.conf());
-    if r.contexts.limit_conn.is_decided() {
+    if CONTEXT.of(&r.contexts).is_some_and(HeldPlaces::is_decided) {
         return Step::Next;
     }
     let how = LimitLogging { log_level: conf.refusal.log_level, dry_run: conf.refusal.dry_run };
@@ -90,7 +97,7 @@ pub fn handler(r: &mut Request) -> Step {
         Ok(held) => (held, Step::Next),
         Err(held) => (held, Step::Status(conf.refusal.status)),
     };
-    r.contexts.limit_conn = held;
+    CONTEXT.set(&mut r.contexts, held);
     step
 }
 

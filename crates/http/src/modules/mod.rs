@@ -150,58 +150,6 @@ modules! {
     zstd_static: CONF,
 }
 
-/// What modules remember of one request, from one phase to another; a field for each that does.
-#[derive(Default)]
-pub struct Contexts {
-    /// The client's address where another one than the connection's counts.
-    pub realip: Option<Box<crate::address::Address>>,
-    /// `$realpath_root`, where a thread had to find it.
-    pub realpath: Option<Box<crate::files::realpath::Known>>,
-    /// Bytes into a compressor, and out of it.
-    pub gzip_ratio: Option<(u64, u64)>,
-    /// The slices that the answer is put together from.
-    pub slices: Option<std::rc::Rc<std::cell::RefCell<slice_filter::Slices>>>,
-    /// `timefmt` of the page.
-    pub ssi_filter: ssi_filter::Context,
-    /// What `limit_req` came to.
-    pub limit_req: Option<limit_req::Status>,
-    /// What `limit_conn` came to, and the places that the request takes.
-    pub limit_conn: limit_conn::HeldPlaces,
-    /// What is known of the servers that the request was passed to.
-    pub upstream: crate::upstream::Context,
-    /// `$secure_link_expires`
-    pub secure_link: Option<Box<[u8]>>,
-    /// What `echo` remembers of the request.
-    pub echo: Option<Box<echo::Context>>,
-    /// What scripts remember of the request.
-    pub lua: Option<Box<lua::Context>>,
-    /// What `userid` knows of the client.
-    pub userid_filter: Option<Box<userid_filter::Known>>,
-    /// The trace that the request belongs to.
-    pub otel: Option<Box<otel::Traced>>,
-}
-
-impl Contexts {
-    /// What a subrequest begins with: it is the same client's, and limits count a client's request once.
-    pub fn for_subrequest(&self) -> Self {
-        Contexts {
-            realip: self.realip.clone(),
-            limit_req: self.limit_req,
-            limit_conn: self.limit_conn.counted(),
-            otel: self.otel.clone(),
-            ..Contexts::default()
-        }
-    }
-
-    /// The request goes another way from within: what belonged to the old one is forgotten. Who asked stays, limits count a
-    /// request once, and it is in one trace.
-    pub fn redirected(&mut self) {
-        let old = std::mem::take(self);
-        let Contexts { realip, limit_req, limit_conn, upstream, otel, .. } = old;
-        *self = Contexts { realip, limit_req, limit_conn, upstream, otel, ..Contexts::default() };
-    }
-}
-
 type Wanted = fn(&LocationConf) -> bool;
 
 /// A handler that answers at once.

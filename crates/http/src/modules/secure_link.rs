@@ -8,6 +8,7 @@ use crate::config::Setup;
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::request::Request;
+use crate::request::contexts::ContextKey;
 use crate::secret::is_same;
 use crate::site::settings::{Key, Settings};
 use weir_values::Template;
@@ -92,6 +93,9 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
+/// What the module remembers of a request.
+static CONTEXT: ContextKey<Box<[u8]>> = ContextKey::passing();
+
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
 
@@ -105,7 +109,7 @@ fn init(setup: &mut Setup<'_>) {
         None => by_checksum(r, out),
     });
     setup.variables.define("secure_link_expires", |r, out| {
-        let expires = r.contexts.secure_link.as_deref();
+        let expires = CONTEXT.of(&r.contexts).map(|text| &**text);
         out.extend_from_slice(expires.unwrap_or_default());
         expires.is_some()
     });
@@ -132,7 +136,7 @@ fn by_checksum(r: &mut Request, out: &mut Vec<u8>) -> bool {
         if until.is_none() {
             return false;
         }
-        r.contexts.secure_link = Some(text.into());
+        CONTEXT.set(&mut r.contexts, text.into());
     }
     let checksum = match checksum.len() {
         0..=24 => base64::decode(Alphabet::Url, checksum),

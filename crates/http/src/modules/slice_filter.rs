@@ -15,6 +15,7 @@ use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::contexts::ContextKey;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
@@ -33,6 +34,9 @@ const DIRECTIVES: &[Directive] = &[setting!(
     Line::size,
     "The size of the slices that `$slice_range` asks for; 0 is none."
 )];
+
+/// What the module remembers of a request.
+pub static CONTEXT: ContextKey<Rc<RefCell<Slices>>> = ContextKey::passing();
 
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
@@ -82,7 +86,7 @@ impl Slices {
 
 /// The slice that a request asks for now, for one that asks for nothing else.
 pub fn alone(r: &Request) -> Option<Rc<RefCell<Slices>>> {
-    let slices = r.contexts.slices.as_ref()?.borrow();
+    let slices = CONTEXT.of(&r.contexts)?.borrow();
     let (size, asked) = (slices.size, slices.asked);
     let alone = Slices { alone: true, ..Slices::from(asked, size) };
     Some(Rc::new(RefCell::new(alone)))
@@ -90,15 +94,15 @@ pub fn alone(r: &Request) -> Option<Rc<RefCell<Slices>>> {
 
 /// The request's slices; asking for `$slice_range` begins them.
 fn begun(r: &mut Request) -> Option<Rc<RefCell<Slices>>> {
-    if r.contexts.slices.is_none() {
+    if CONTEXT.of(&r.contexts).is_none() {
         let size = CONF.of(r.conf()).size;
         if !r.is_main() || r.response.status != 0 || size == 0 {
             return None;
         }
         let slices = Slices::from(first_wanted(r) / size * size, size);
-        r.contexts.slices = Some(Rc::new(RefCell::new(slices)));
+        CONTEXT.set(&mut r.contexts, Rc::new(RefCell::new(slices)));
     }
-    r.contexts.slices.clone()
+    CONTEXT.of(&r.contexts).cloned()
 }
 
 /// The first byte that the client asks for.
@@ -150,12 +154,12 @@ pub fn wanted(conf: &LocationConf) -> bool {
 
 /// Header filter, before all others: a slice is presented as a part of the whole.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
-    let Some(slices) = r.contexts.slices.clone().filter(|s| !s.borrow().alone) else {
+    let Some(slices) = CONTEXT.of(&r.contexts).cloned().filter(|s| !s.borrow().alone) else {
         return Ok(());
     };
     if r.response.status != 206 {
         if r.is_main() {
-            r.contexts.slices = None;
+            CONTEXT.take(&mut r.contexts);
             return Ok(());
         }
         let status = r.response.status;
@@ -205,7 +209,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
 
 /// Header filter, behind the one that looks for ranges: which slices are wanted is known now.
 pub fn last_header_filter(r: &mut Request) -> Result<(), Step> {
-    let Some(slices) = r.contexts.slices.as_ref().filter(|_| r.is_main()) else { return Ok(()) };
+    let Some(slices) = CONTEXT.of(&r.contexts).filter(|_| r.is_main()) else { return Ok(()) };
     if r.response.status == 206 {
         let mut slices = slices.borrow_mut();
         let start = r.response.content_offset;
@@ -238,7 +242,9 @@ impl BodyFilter for More {
     }
 
     fn filter<'a>(&'a mut self, r: &'a mut Request, input: Chain, last: bool) -> Filtered<'a> {
-        let Some(slices) = r.contexts.slices.clone() else { return Filtered::Now(Ok(input)) };
+        let Some(slices) = CONTEXT.of(&r.contexts).cloned() else {
+            return Filtered::Now(Ok(input));
+        };
         let input = if slices.borrow().unwanted { Chain::new() } else { input };
         if !last {
             return Filtered::Now(Ok(input));
@@ -253,7 +259,7 @@ impl BodyFilter for More {
                     (slices.asked, slices.active) = (next, false);
                 }
                 let shared = slices.clone();
-                let sub = r.ask_again(|sr| sr.contexts.slices = Some(shared));
+                let sub = r.ask_again(|sr| CONTEXT.set(&mut sr.contexts, shared));
                 r.send_subrequest(sub.ok_or(io::ErrorKind::Other)?);
                 r.send_queued().await?;
                 if !slices.borrow().active {

@@ -15,6 +15,7 @@ use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::contexts::ContextKey;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 use crate::variables::VariableId;
@@ -115,6 +116,9 @@ const DIRECTIVES: &[Directive] = &[
     setting!("userid_mark", CONF.mark, mark, "A letter that marks the cookie as renewed."),
 ];
 
+/// What the module remembers of a request.
+static CONTEXT: ContextKey<Known> = ContextKey::passing();
+
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
 
@@ -213,11 +217,11 @@ fn bytes(uid: Uid) -> Vec<u8> {
 
 /// What came, read once a request.
 fn known(r: &mut Request) -> &mut Known {
-    if r.contexts.userid_filter.is_none() {
+    if CONTEXT.of(&r.contexts).is_none() {
         let known = read(r);
-        r.contexts.userid_filter = Some(Box::new(known));
+        CONTEXT.set(&mut r.contexts, known);
     }
-    r.contexts.userid_filter.get_or_insert_default()
+    CONTEXT.or_insert_with(&mut r.contexts, Known::default)
 }
 
 fn read(r: &Request) -> Known {

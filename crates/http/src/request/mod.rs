@@ -1,6 +1,7 @@
 //! One request: what was asked, where it stands among the settings, what is being answered.
 
 pub mod begun;
+pub mod contexts;
 pub mod meaning;
 pub mod origin;
 pub mod redirect;
@@ -21,8 +22,8 @@ use crate::body::Body;
 use crate::carrier::{Carrier, Conn};
 use crate::counts::Processing;
 use crate::event_loop::LoopState;
-use crate::modules::Contexts;
 use crate::regex::Captures;
+use crate::request::contexts::Contexts;
 use crate::site::content::Content;
 use crate::site::location::Location;
 use crate::site::settings::LocationConf;
@@ -237,7 +238,7 @@ impl Request {
         (*unchanged_path, *rewritten_in_place, *internal) = (true, false, false);
         (*path_changed, *path_below_alias) = (false, false);
         *path_changes_left = PATH_CHANGES;
-        *contexts = Contexts::default();
+        contexts.renew();
         contexts.upstream.attempts = attempts;
         *body = Body::default();
         (*error_status, *error_page, *keepalive) = (0, false, false);

@@ -11,6 +11,7 @@ use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::request::contexts::ContextKey;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 use crate::zones::Keyed;
@@ -136,6 +137,10 @@ const DIRECTIVES: &[Directive] = &[
     setting!("limit_req_dry_run", CONF.refusal.dry_run, Line::flag, "Counts, but limits nothing."),
 ];
 
+/// What the module remembers of a request.
+static CONTEXT: ContextKey<Status> =
+    ContextKey { for_subrequest: Some(|status| *status), survives_redirect: true };
+
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
 
@@ -145,7 +150,7 @@ pub const MODULE: Module = Module {
     directives: DIRECTIVES,
     init: |setup| {
         setup.variables.define("limit_req_status", |r, out| {
-            let name = r.contexts.limit_req.map(Status::name);
+            let name = CONTEXT.of(&r.contexts).copied().map(Status::name);
             out.extend_from_slice(name.unwrap_or_default().as_bytes());
             name.is_some()
         });
@@ -161,7 +166,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
 /// Asks the limits of the location.
 pub fn handler(r: &mut Request) -> Answer<'_> {
     let conf = CONF.of(r.conf());
-    if r.contexts.limit_req.is_some() {
+    if CONTEXT.of(&r.contexts).is_some() {
         return Answer::Now(Step::Next);
     }
     let mut pins = Pins { limits: &conf.limits, keys: Vec::new() };
@@ -176,7 +181,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     };
     let (delay, excess, limit) = pins.count(r, excess, limit);
     if delay == 0 {
-        r.contexts.limit_req = Some(Status::Passed);
+        CONTEXT.set(&mut r.contexts, Status::Passed);
         return Answer::Now(Step::Next);
     }
     let dry = if conf.refusal.dry_run { ", dry run" } else { "" };
@@ -186,10 +191,10 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         format_args!("delaying request{dry}, excess: {whole}.{part:03}, by zone \"{name}\""),
     );
     if conf.refusal.dry_run {
-        r.contexts.limit_req = Some(Status::DelayedDryRun);
+        CONTEXT.set(&mut r.contexts, Status::DelayedDryRun);
         return Answer::Now(Step::Next);
     }
-    r.contexts.limit_req = Some(Status::Delayed);
+    CONTEXT.set(&mut r.contexts, Status::Delayed);
     Answer::Later(Boxed::new(move || wait(r, Duration::from_millis(delay))))
 }
 
@@ -203,10 +208,10 @@ fn reject(r: &mut Request, conf: &Conf, refused: Option<(u64, &Limit)>) -> Step 
         );
     }
     if conf.refusal.dry_run {
-        r.contexts.limit_req = Some(Status::RejectedDryRun);
+        CONTEXT.set(&mut r.contexts, Status::RejectedDryRun);
         return Step::Next;
     }
-    r.contexts.limit_req = Some(Status::Rejected);
+    CONTEXT.set(&mut r.contexts, Status::Rejected);
     Step::Status(conf.refusal.status)
 }
 

@@ -11,6 +11,7 @@ use super::conf::CONF;
 use super::socket::{BodySocket, CloseWithRequest};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::contexts::ContextKey;
 
 /// What a request remembers of its scripts.
 #[derive(Default)]
@@ -63,15 +64,18 @@ impl Context {
 }
 
 /// What scripts keep with the request.
+pub(super) static CONTEXT: ContextKey<Context> = ContextKey::passing();
+
+/// The same, begun where it is missing.
 pub fn context(r: &mut Request) -> &mut Context {
-    r.contexts.lua.get_or_insert_default()
+    CONTEXT.or_insert_with(&mut r.contexts, Context::default)
 }
 
 /// Whether a script has begun the answer. Bytes need not have been sent: the answer may be kept back for the sake of its
 /// length, or a filter may have refused its head.
 pub fn is_begun(r: &Request) -> bool {
     let is_kept = |context: &Context| context.whole || context.refused.is_some();
-    r.response.sent || r.contexts.lua.as_deref().is_some_and(is_kept)
+    r.response.sent || CONTEXT.of(&r.contexts).is_some_and(is_kept)
 }
 
 /// `ngx.print`
@@ -123,7 +127,7 @@ pub fn send_head(r: &mut Request) -> Result<(), &'static str> {
 /// Sends what was written, if it is worth a send.
 pub async fn push(r: &mut Request) -> Result<(), ()> {
     let least = r.conf().core.postpone_output;
-    let Some(context) = &mut r.contexts.lua else { return Ok(()) };
+    let Some(context) = CONTEXT.change(&mut r.contexts) else { return Ok(()) };
     if context.whole || context.pending.is_empty() || (context.pending.len() as u64) < least {
         return Ok(());
     }

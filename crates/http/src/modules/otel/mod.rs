@@ -14,6 +14,7 @@ use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::contexts::ContextKey;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
@@ -120,6 +121,10 @@ const DIRECTIVES: &[Directive] = &[
     },
 ];
 
+/// What the module remembers of a request.
+static CONTEXT: ContextKey<Traced> =
+    ContextKey { for_subrequest: Some(Traced::clone), survives_redirect: true };
+
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
 
@@ -177,7 +182,7 @@ pub fn wants_spans(conf: &LocationConf) -> bool {
 /// Before all else that a location does: whether the request is sampled, and what servers behind hear of it.
 pub fn handler(r: &mut Request) -> Step {
     // What a request asks for inside is part of it, and once is enough.
-    if !r.is_main() || r.contexts.otel.as_ref().is_some_and(|traced| traced.decided) {
+    if !r.is_main() || CONTEXT.of(&r.contexts).is_some_and(|traced| traced.decided) {
         return Step::Next;
     }
     let conf = CONF.of(r.conf());
@@ -201,8 +206,8 @@ pub fn handler(r: &mut Request) -> Step {
 
 /// The request's place in its trace, which it gets when it is asked for first.
 fn context(r: &mut Request) -> &mut Traced {
-    let traced = r.contexts.otel.take().unwrap_or_else(|| Box::new(new_context(r)));
-    r.contexts.otel.insert(traced)
+    let traced = CONTEXT.take(&mut r.contexts).unwrap_or_else(|| new_context(r));
+    CONTEXT.or_insert_with(&mut r.contexts, || traced)
 }
 
 fn new_context(r: &Request) -> Traced {

@@ -16,7 +16,7 @@ pub fn log(r: &mut Request) {
         return;
     }
     let Some(spans) = r.event_loop.spans.clone() else { return };
-    let sampled = r.contexts.otel.as_deref().filter(|traced| traced.own.sampled);
+    let sampled = super::CONTEXT.of(&r.contexts).filter(|traced| traced.own.sampled);
     let Some(Traced { parent, state, own, .. }) = sampled.cloned() else { return };
     let name = match &CONF.of(r.conf()).name {
         Some(name) => name.eval(r).into_owned(),

@@ -252,7 +252,8 @@ impl Page {
 
     fn config(&mut self, r: &mut Request, params: &Params<'_>) {
         if let Some(format) = params.get("timefmt") {
-            r.contexts.ssi_filter.time_format = Some(format.to_vec());
+            super::CONTEXT.or_insert_with(&mut r.contexts, super::Context::default).time_format =
+                Some(format.to_vec());
         }
         if let Some(message) = params.get("errmsg") {
             self.error_message = Bytes::copy_from_slice(message);

@@ -13,6 +13,7 @@ use crate::config::scope::{Directive, setting};
 use crate::config::types::{Types, types_setting};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::contexts::ContextKey;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
@@ -95,6 +96,9 @@ const DIRECTIVES: &[Directive] = &[
     ),
 ];
 
+/// What the module remembers of a request.
+static CONTEXT: ContextKey<Context> = ContextKey::passing();
+
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
 
@@ -128,12 +132,14 @@ pub struct Context {
 
 /// Tells the log what is wrong in a page.
 fn complain(r: &Request, level: Level, text: fmt::Arguments<'_>) {
-    r.log(level, format_args!("{text}{}", r.contexts.ssi_filter.doing));
+    let doing = CONTEXT.of(&r.contexts).map_or("", |context| context.doing);
+    r.log(level, format_args!("{text}{doing}"));
 }
 
 fn date(r: &mut Request, out: &mut Vec<u8>, moment: Moment<'_>) -> bool {
     let usual = b"%A, %d-%b-%Y %H:%M:%S %Z".as_slice();
-    let format = r.contexts.ssi_filter.time_format.as_deref().unwrap_or(usual);
+    let format = CONTEXT.of(&r.contexts).and_then(|context| context.time_format.as_deref());
+    let format = format.unwrap_or(usual);
     out.extend_from_slice(&strftime(format, moment));
     true
 }
@@ -180,15 +186,16 @@ pub fn wanted(conf: &LocationConf) -> bool {
 /// Header filter.
 pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     let conf = CONF.of(r.conf());
-    r.contexts.ssi_filter.doing = match (&r.contexts.upstream.current, r.response.allow_ranges) {
+    if r.response.content_length == Some(0) || !conf.types.matches(&r.response.content_type) {
+        return Ok(());
+    }
+    let doing = match (&r.contexts.upstream.current, r.response.allow_ranges) {
         // Of files parts can be had.
         (_, true) => " while sending response to client",
         (Some(_), false) => " while sending to client",
         (None, false) => "",
     };
-    if r.response.content_length == Some(0) || !conf.types.matches(&r.response.content_type) {
-        return Ok(());
-    }
+    CONTEXT.or_insert_with(&mut r.contexts, Context::default).doing = doing;
     if r.is_main() {
         r.response.expect_changes();
         if conf.last_modified {

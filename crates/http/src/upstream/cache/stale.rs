@@ -20,7 +20,9 @@ pub fn update_in_background(r: &mut Request, state: &mut State) {
     let sub = r.ask_again(|sr| {
         sr.response.header_only = true;
         sr.contexts.upstream.update = Some(update);
-        sr.contexts.slices = slice;
+        if let Some(slice) = slice {
+            slice_filter::CONTEXT.set(&mut sr.contexts, slice);
+        }
     });
     if let Some(sub) = sub {
         r.leave_in_background(sub);

@@ -33,7 +33,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     // The number under which it is kept; nil where there is none yet, and false without a request.
     natives.add("ctx_number", |_, ()| {
-        let number = |r: &mut Request| r.contexts.lua.as_ref()?.ctx.as_ref().map(Anchor::number);
+        let number =
+            |r: &mut Request| answer::CONTEXT.of(&r.contexts)?.ctx.as_ref().map(Anchor::number);
         match with(number) {
             Ok(Some(number)) => Value::Integer(number as i64),
             Ok(None) => Value::Nil,
