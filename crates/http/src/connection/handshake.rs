@@ -56,7 +56,11 @@ pub async fn go_on(
     ended(outcome, event_loop, default)
 }
 
-fn ended(outcome: Outcome, event_loop: &LoopState, default: &'static Server) -> Option<Done> {
+fn ended(
+    outcome: HandshakeResult,
+    event_loop: &LoopState,
+    default: &'static Server,
+) -> Option<Done> {
     match outcome {
         Ok(None) => None,
         Ok(Some((conn, presence, bytes))) => {
@@ -84,10 +88,10 @@ enum Failure {
 }
 
 /// What is left of a connection whose handshake failed.
-type Refusal = (Option<Conn>, Failure);
+type FailedHandshake = (Option<Conn>, Failure);
 
 /// What comes of a handshake; nothing, if another loop has taken it.
-type Outcome = Result<Option<Done>, Refusal>;
+type HandshakeResult = Result<Option<Done>, FailedHandshake>;
 
 impl<F: Into<Refused>> From<F> for Failure {
     fn from(failure: F) -> Self {
@@ -150,7 +154,7 @@ async fn begin(
     default: &'static Server,
     bytes: Vec<u8>,
     until: Instant,
-) -> Outcome {
+) -> HandshakeResult {
     let (server, chosen, plain) = (event_loop.site.default_id(&conn), false, false);
     let mut secure = Secure { server, chosen, plain, shown: Shown::default() };
     match weir_tls::begin(conn.wire().socket(), bytes, until).await {
@@ -188,7 +192,7 @@ async fn accept(
     default: &'static Server,
     hello: Hello,
     until: Instant,
-) -> Outcome {
+) -> HandshakeResult {
     let own = conn.tls.as_ref().map(|secure| event_loop.site.server(secure.server));
     let own = own.and_then(|own| own.conf.ssl.as_deref());
     let chosen = choose(own, default.conf.ssl.as_deref(), hello, conn.wire().socket());
@@ -223,7 +227,7 @@ async fn answer(
     event_loop: &Rc<LoopState>,
     begun: Begun,
     mut spoke: bool,
-) -> Outcome {
+) -> HandshakeResult {
     let Begun { mut halfway, context, until } = begun;
     loop {
         if spoke && let Err(error) = halfway.receive(conn.wire().socket(), until).await {

@@ -24,16 +24,16 @@ pub struct Conf {
     /// `echo_status`
     status: Option<u16>,
     /// `echo_before_body`
-    before: Vec<Text>,
+    before: Vec<EchoText>,
     /// `echo_after_body`
-    after: Vec<Text>,
+    after: Vec<EchoText>,
 }
 
 impl Settings for Conf {}
 
 /// Words with a space between two.
 #[derive(Debug, Clone)]
-struct Text {
+struct EchoText {
     words: Vec<Template>,
     newline: bool,
 }
@@ -44,7 +44,7 @@ pub struct Acts(Vec<Act>);
 
 #[derive(Debug, Clone)]
 enum Act {
-    Say(Text),
+    Say(EchoText),
     /// `echo_duplicate`: how often, and what.
     Repeat(Template, Template),
     /// `echo_flush`
@@ -180,7 +180,7 @@ fn add(s: &mut Scope<'_, '_>, act: Act) {
 fn around(
     s: &mut Scope<'_, '_>,
     d: &Line,
-    list: fn(&mut Conf) -> &mut Vec<Text>,
+    list: fn(&mut Conf) -> &mut Vec<EchoText>,
 ) -> Result<(), Error> {
     let text = text(s, d)?;
     let first = s.first(d);
@@ -239,7 +239,7 @@ fn init(setup: &mut crate::config::Setup<'_>) {
 }
 
 /// `[-n] [--] word...`
-fn text(s: &mut Scope<'_, '_>, d: &Line) -> Result<Text, Error> {
+fn text(s: &mut Scope<'_, '_>, d: &Line) -> Result<EchoText, Error> {
     let (mut words, mut newline) = (d.args.as_slice(), true);
     while let [first, rest @ ..] = words {
         match first.bytes.as_slice() {
@@ -253,7 +253,7 @@ fn text(s: &mut Scope<'_, '_>, d: &Line) -> Result<Text, Error> {
         words = rest;
     }
     let words: Result<_, Error> = words.iter().map(|word| s.setup.template(d, word)).collect();
-    Ok(Text { words: words?, newline })
+    Ok(EchoText { words: words?, newline })
 }
 
 fn word(s: &mut Scope<'_, '_>, d: &Line, n: usize) -> Result<Template, Error> {
@@ -290,7 +290,7 @@ fn subrequest(s: &mut Scope<'_, '_>, d: &Line) -> Result<Act, Error> {
     Ok(Act::Include { method, path, args, body })
 }
 
-impl Text {
+impl EchoText {
     fn write(&self, r: &mut Request, out: &mut Vec<u8>) {
         for (i, word) in self.words.iter().enumerate() {
             if i > 0 {
@@ -483,7 +483,7 @@ impl BodyFilter for Around {
     }
 
     fn filter<'a>(&'a mut self, r: &'a mut Request, mut input: Chain, last: bool) -> Filtered<'a> {
-        let said = |r: &mut Request, texts: &[Text]| {
+        let said = |r: &mut Request, texts: &[EchoText]| {
             let mut out = Vec::new();
             texts.iter().for_each(|text| text.write(r, &mut out));
             Bytes::from(out)

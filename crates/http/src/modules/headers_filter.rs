@@ -28,9 +28,9 @@ pub struct Conf {
 #[derive(Debug, Clone, Default)]
 struct List {
     /// Those in force.
-    lines: Vec<Line>,
+    lines: Vec<AddedHeader>,
     /// Those of the blocks around this one.
-    outer: Vec<Line>,
+    outer: Vec<AddedHeader>,
     inherit: Inherit,
 }
 
@@ -46,19 +46,19 @@ enum Inherit {
     Merge,
 }
 
-/// One header or trailer.
+/// A header or trailer of `add_header`, `add_trailer`.
 #[derive(Debug, Clone)]
-struct Line {
+struct AddedHeader {
     name: Vec<u8>,
     value: Template,
-    kind: Kind,
+    kind: AddedKind,
     /// Whatever the status is.
     always: bool,
 }
 
 /// Headers that are more than a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum AddedKind {
     Plain,
     LastModified,
     ETag,
@@ -184,13 +184,13 @@ fn is_safe(status: u16) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
 }
 
-impl Line {
+impl AddedHeader {
     fn add(&self, r: &mut Request, value: &[u8]) {
         match self.kind {
-            Kind::Plain if value.is_empty() => {}
-            Kind::Plain => r.response.headers.add(&self.name, value),
-            Kind::ETag => r.response.etag = (!value.is_empty()).then(|| value.to_vec()),
-            Kind::LastModified => r.response.set_last_modified(value),
+            AddedKind::Plain if value.is_empty() => {}
+            AddedKind::Plain => r.response.headers.add(&self.name, value),
+            AddedKind::ETag => r.response.etag = (!value.is_empty()).then(|| value.to_vec()),
+            AddedKind::LastModified => r.response.set_last_modified(value),
         }
     }
 }
@@ -208,20 +208,20 @@ fn add(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     let value = s.setup.line(d, value)?;
     let Some(line_name) = s.setup.line_name(d, name, &name.bytes) else { return Ok(()) };
     let trailer = d.name.is("add_trailer");
-    let kind = if trailer { Kind::Plain } else { kind(name) };
+    let kind = if trailer { AddedKind::Plain } else { kind(name) };
     let conf = CONF.change(&mut s.location);
     let list = if trailer { &mut conf.trailers } else { &mut conf.headers };
-    list.lines.push(Line { name: line_name, value, kind, always });
+    list.lines.push(AddedHeader { name: line_name, value, kind, always });
     Ok(())
 }
 
-fn kind(name: &Word) -> Kind {
+fn kind(name: &Word) -> AddedKind {
     if name.bytes.eq_ignore_ascii_case(b"last-modified") {
-        Kind::LastModified
+        AddedKind::LastModified
     } else if name.bytes.eq_ignore_ascii_case(b"etag") {
-        Kind::ETag
+        AddedKind::ETag
     } else {
-        Kind::Plain
+        AddedKind::Plain
     }
 }
 

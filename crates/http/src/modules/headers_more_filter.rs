@@ -17,16 +17,16 @@ use weir_values::{Subject, Template};
 /// Settings. Those of a block follow those of the blocks around it.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    answers: Vec<Change>,
-    requests: Vec<Change>,
+    answers: Vec<HeaderEdit>,
+    requests: Vec<HeaderEdit>,
 }
 
 impl Settings for Conf {}
 
 /// One directive.
 #[derive(Debug, Clone)]
-struct Change {
-    lines: Vec<Line>,
+struct HeaderEdit {
+    lines: Vec<EditedHeader>,
     how: How,
     /// `-s`: answers of these statuses only.
     statuses: Vec<u16>,
@@ -47,9 +47,9 @@ enum How {
     Clear,
 }
 
-/// One header.
+/// A header that a directive names.
 #[derive(Debug, Clone)]
-struct Line {
+struct EditedHeader {
     name: Vec<u8>,
     /// The name is how the names begin that are meant.
     begins: bool,
@@ -119,7 +119,7 @@ pub fn handler(r: &mut Request) -> Step {
     Step::Next
 }
 
-impl Change {
+impl HeaderEdit {
     /// Whether a body of this type is meant; its parameters do not count.
     fn is_for(&self, content_type: &[u8]) -> bool {
         let kind = types::without_parameters(content_type);
@@ -127,7 +127,7 @@ impl Change {
     }
 }
 
-impl Line {
+impl EditedHeader {
     fn is_meant(&self, name: &[u8]) -> bool {
         match name.get(..self.name.len()) {
             Some(start) if self.begins => start.eq_ignore_ascii_case(&self.name),
@@ -175,7 +175,7 @@ fn read(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     let of_requests = d.name.bytes.ends_with(b"_input_headers");
     let clears = d.name.bytes.starts_with(b"more_clear");
     let how = if clears { How::Clear } else { How::Set };
-    let mut change = Change { lines: Vec::new(), how, statuses: Vec::new(), types: Vec::new() };
+    let mut change = HeaderEdit { lines: Vec::new(), how, statuses: Vec::new(), types: Vec::new() };
     let mut words = d.args.iter();
     while let Some(word) = words.next() {
         let mut list = || match words.next() {
@@ -217,7 +217,7 @@ fn line(
     d: &weir_conf::Directive,
     word: &Word,
     clears: bool,
-) -> Result<Line, Error> {
+) -> Result<EditedHeader, Error> {
     let colon = word.bytes.iter().position(|b| *b == b':');
     let (name, value) = word.bytes.split_at(colon.unwrap_or(word.bytes.len()));
     let name = name.trim_ascii();
@@ -230,5 +230,5 @@ fn line(
         Some(value) if !clears => s.setup.line_of(d, word, value.trim_ascii_start())?,
         _ => Template::EMPTY,
     };
-    Ok(Line { name: name.to_vec(), begins, value })
+    Ok(EditedHeader { name: name.to_vec(), begins, value })
 }

@@ -5,7 +5,7 @@ use weir_values::limit_conn::{LimitLogging, Limits};
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::modules::limit_req::refusal::{self, Refusal};
+use crate::modules::limit_req::refusal::{self, RejectSettings};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::request::contexts::ContextKey;
@@ -18,7 +18,7 @@ pub use weir_values::limit_conn::HeldPlaces;
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
     limits: Limits,
-    refusal: Refusal,
+    refusal: RejectSettings,
 }
 
 impl Settings for Conf {}

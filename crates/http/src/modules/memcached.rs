@@ -34,7 +34,7 @@ pub struct Conf {
 
 /// `memcached_pass`
 #[derive(Debug, Clone)]
-pub struct Pass {
+pub struct MemcachedPass {
     to: pass::Pass,
     /// `$memcached_key`
     key: Template,
@@ -75,7 +75,7 @@ const OWN: &[Directive] = table! { "memcached_", settings:
     "pass": once(|s, d| {
         let to = pass::Pass::read(s, d, None)?;
         let key = key(s.setup).map_err(|error| d.error(error))?;
-        pass::handle(s, CONTENT.with(Pass { to, key }));
+        pass::handle(s, CONTENT.with(MemcachedPass { to, key }));
         Ok(())
     }), "The memcached server, or group of servers, that has what $memcached_key names.";
     "gzip_flag": value(gzip_flag, Line::number),
@@ -100,7 +100,7 @@ pub const MODULE: Module =
     Module { name: "http_memcached", directives: &DIRECTIVES, ..Module::NEW };
 
 /// The content handler.
-static CONTENT: ContentHandler<Pass> = ContentHandler {
+static CONTENT: ContentHandler<MemcachedPass> = ContentHandler {
     module: "memcached",
     in_limit_except: false,
     optional: false,
@@ -108,7 +108,7 @@ static CONTENT: ContentHandler<Pass> = ContentHandler {
 };
 
 /// The content handler of a location with `memcached_pass`.
-fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, pass: &'static MemcachedPass) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
             return Step::Status(405);
@@ -125,28 +125,29 @@ fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
             Ok(target) => target,
             Err(step) => return step,
         };
-        let mut protocol = Memcached { conf, pass, key: Vec::new(), rest: Rest::default() };
+        let mut protocol =
+            Memcached { conf, pass, key: Vec::new(), rest: RemainingValue::default() };
         driver::serve(r, &conf.passing, target, &mut protocol).await
     })
 }
 
 struct Memcached {
     conf: &'static Conf,
-    pass: &'static Pass,
+    pass: &'static MemcachedPass,
     key: Vec<u8>,
-    rest: Rest,
+    rest: RemainingValue,
 }
 
-/// What of an answer has not come.
+/// The part of a value that has not come.
 #[derive(Default)]
-struct Rest {
+struct RemainingValue {
     /// Bytes of the value.
     value: u64,
     /// Bytes of the end that have come; none if there is no value.
     end: Option<usize>,
 }
 
-impl Rest {
+impl RemainingValue {
     fn is_over(&self) -> bool {
         self.value == 0 && self.end.is_none_or(|seen| seen == memcached::END.len())
     }
@@ -192,7 +193,7 @@ impl Protocol for Memcached {
 
 impl Reader for Memcached {
     fn restart(&mut self) {
-        self.rest = Rest::default();
+        self.rest = RemainingValue::default();
     }
 
     fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
@@ -217,7 +218,7 @@ impl Reader for Memcached {
                     }
                 }
                 (answer.status, answer.length) = (200, Some(length));
-                self.rest = Rest { value: length, end: Some(0) };
+                self.rest = RemainingValue { value: length, end: Some(0) };
             }
             Err(LineError::Key) => return Err(text("key")),
             Err(LineError::Length) => return Err(text("length")),

@@ -19,7 +19,7 @@ use crate::site::settings::{Key, Settings};
 pub struct Conf {
     /// Who is believed.
     from: Vec<Cidr>,
-    header: Source,
+    header: AddressSource,
     recursive: bool,
 }
 
@@ -27,7 +27,7 @@ impl Settings for Conf {}
 
 /// Where the client's address stands.
 #[derive(Debug, Clone, Default, PartialEq)]
-enum Source {
+enum AddressSource {
     /// The first header `X-Real-IP`.
     #[default]
     XRealIp,
@@ -99,9 +99,9 @@ fn find(r: &Request, conf: &Conf) -> Option<Address> {
     let client =
         |lists: &[&[u8]]| forwarded::client(&r.conn.peer, lists, &conf.from, conf.recursive);
     match &conf.header {
-        Source::XRealIp => client(&[r.header_named(b"x-real-ip")?]),
-        Source::Header(name) => client(&[r.header_named(name)?]),
-        Source::ProxyProtocol => {
+        AddressSource::XRealIp => client(&[r.header_named(b"x-real-ip")?]),
+        AddressSource::Header(name) => client(&[r.header_named(name)?]),
+        AddressSource::ProxyProtocol => {
             let header = r.conn.proxy.get()?;
             match client(&[header.source.as_slice()])? {
                 Address::Inet(inet) => {
@@ -110,7 +110,7 @@ fn find(r: &Request, conf: &Conf) -> Option<Address> {
                 other => Some(other),
             }
         }
-        Source::XForwardedFor => {
+        AddressSource::XForwardedFor => {
             let name = b"x-forwarded-for";
             let all = r.headers().filter(|(n, _)| n.eq_ignore_ascii_case(name));
             let all: Vec<&[u8]> = all.map(|(_, value)| value).collect();
@@ -130,12 +130,12 @@ fn from(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-fn source(d: &Line) -> Result<Source, Error> {
+fn source(d: &Line) -> Result<AddressSource, Error> {
     let name = d.arg(0).map(|word| word.bytes.as_slice()).unwrap_or_default();
     Ok(match name {
-        b"X-Real-IP" => Source::XRealIp,
-        b"X-Forwarded-For" => Source::XForwardedFor,
-        b"proxy_protocol" => Source::ProxyProtocol,
-        name => Source::Header(name.to_vec()),
+        b"X-Real-IP" => AddressSource::XRealIp,
+        b"X-Forwarded-For" => AddressSource::XForwardedFor,
+        b"proxy_protocol" => AddressSource::ProxyProtocol,
+        name => AddressSource::Header(name.to_vec()),
     })
 }

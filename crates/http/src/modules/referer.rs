@@ -22,11 +22,11 @@ pub struct Conf {
     blocked: bool,
     /// The server's own names are fine; they are put into the table when all are known.
     server_names: bool,
-    table: Arc<Table>,
+    table: Arc<ValidReferers>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Table {
+struct ValidReferers {
     /// Hosts, each with what its paths must begin with.
     hosts: Vec<(ServerName, Vec<u8>)>,
     names: Arc<WildcardNames<Vec<u8>>>,
@@ -125,7 +125,7 @@ fn behind_scheme(referer: &[u8]) -> Option<&[u8]> {
     })
 }
 
-impl Table {
+impl ValidReferers {
     fn is_empty(&self) -> bool {
         self.hosts.is_empty() && self.regexes.is_empty() && self.server_names.is_empty()
     }

@@ -159,7 +159,7 @@ impl Joined {
 /// A search for several texts in a body that comes in pieces. The text that begins first wins; of those that
 /// begin at the same byte, the one that was configured first.
 struct Search {
-    texts: Vec<Text>,
+    texts: Vec<Substitution>,
     once: bool,
     /// Whether a byte begins one of the texts.
     begins: Box<[bool; 256]>,
@@ -167,7 +167,7 @@ struct Search {
     pending: Bytes,
 }
 
-struct Text {
+struct Substitution {
     /// In lower case.
     from: Vec<u8>,
     to: &'static Template,
@@ -197,7 +197,7 @@ impl Search {
         if let Some(&first) = from.first() {
             self.begins[usize::from(first)] = true;
             self.begins[usize::from(first.to_ascii_uppercase())] = true;
-            self.texts.push(Text { from, to, value: None });
+            self.texts.push(Substitution { from, to, value: None });
         }
     }
 

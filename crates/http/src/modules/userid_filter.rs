@@ -29,7 +29,7 @@ pub struct Conf {
     name: Vec<u8>,
     domain: Vec<u8>,
     path: Vec<u8>,
-    expires: Expires,
+    expires: CookieExpires,
     /// As they stand in the cookie.
     flags: Vec<&'static str>,
     p3p: Vec<u8>,
@@ -46,7 +46,7 @@ impl Default for Conf {
             name: b"uid".to_vec(),
             domain: Vec::new(),
             path: b"; path=/".to_vec(),
-            expires: Expires::Session,
+            expires: CookieExpires::Session,
             flags: Vec::new(),
             p3p: Vec::new(),
             mark: None,
@@ -69,7 +69,7 @@ enum Mode {
 
 /// `userid_expires`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expires {
+enum CookieExpires {
     /// When the browser closes.
     Session,
     /// As late as cookies can.
@@ -188,9 +188,9 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         }
     }
     match conf.expires {
-        Expires::Session => {}
-        Expires::Max => cookie.extend_from_slice(b"; expires=Thu, 31-Dec-37 23:55:55 GMT"),
-        Expires::After(seconds) => {
+        CookieExpires::Session => {}
+        CookieExpires::Max => cookie.extend_from_slice(b"; expires=Thu, 31-Dec-37 23:55:55 GMT"),
+        CookieExpires::After(seconds) => {
             cookie.extend_from_slice(b"; expires=");
             let now = r.event_loop.handle.wall().secs;
             date::cookie(now.saturating_add(seconds), &mut cookie);
@@ -344,13 +344,13 @@ fn text(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
-fn expires(d: &Line) -> Result<Expires, Error> {
+fn expires(d: &Line) -> Result<CookieExpires, Error> {
     match d.arg(0).map(|word| word.bytes.as_slice()).unwrap_or_default() {
-        b"max" => Ok(Expires::Max),
-        b"off" => Ok(Expires::Session),
+        b"max" => Ok(CookieExpires::Max),
+        b"off" => Ok(CookieExpires::Session),
         text => match values::sec(text).map(i64::try_from) {
-            Some(Ok(0)) => Ok(Expires::Session),
-            Some(Ok(seconds)) => Ok(Expires::After(seconds)),
+            Some(Ok(0)) => Ok(CookieExpires::Session),
+            Some(Ok(seconds)) => Ok(CookieExpires::After(seconds)),
             _ => Err(d.problem("invalid value")),
         },
     }

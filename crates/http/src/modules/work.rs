@@ -15,14 +15,14 @@ use crate::site::settings::{Key, Settings};
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    work: Option<Work>,
+    work: Option<WorkKind>,
 }
 
 impl Settings for Conf {}
 
 /// How a request holds its loop up.
 #[derive(Debug, Clone, Copy)]
-enum Work {
+enum WorkKind {
     /// The thread sleeps, as in a blocking system call.
     Sleep(Duration),
     /// The thread computes.
@@ -53,9 +53,9 @@ pub fn wanted(conf: &LocationConf) -> bool {
 pub fn handler(r: &mut Request) -> Step {
     match CONF.of(r.conf()).work {
         None => {}
-        Some(Work::Sleep(time)) => operation("sleep", || block(time, false)),
-        Some(Work::Spin(time)) => operation("spin", || block(time, true)),
-        Some(Work::Panic) => panic(),
+        Some(WorkKind::Sleep(time)) => operation("sleep", || block(time, false)),
+        Some(WorkKind::Spin(time)) => operation("spin", || block(time, true)),
+        Some(WorkKind::Panic) => panic(),
     }
     Step::Next
 }
@@ -64,9 +64,9 @@ fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     s.once(d)?;
     let time = d.arg(1).map(|word| values::duration(&word.bytes));
     let work = match (d.arg(0).map(|word| word.bytes.as_slice()), time) {
-        (Some(b"sleep"), Some(Some(time))) => Work::Sleep(time),
-        (Some(b"spin"), Some(Some(time))) => Work::Spin(time),
-        (Some(b"panic"), None) => Work::Panic,
+        (Some(b"sleep"), Some(Some(time))) => WorkKind::Sleep(time),
+        (Some(b"spin"), Some(Some(time))) => WorkKind::Spin(time),
+        (Some(b"panic"), None) => WorkKind::Panic,
         _ => {
             let forms = "it may be: sleep TIME, spin TIME, panic";
             return Err(d.problem("invalid value").hint(forms));

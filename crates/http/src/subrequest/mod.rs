@@ -83,7 +83,7 @@ pub struct Family {
     /// Subrequests that nobody reads, whichever of the family made them: the client's request ends after them.
     background: RefCell<Vec<Subrequest>>,
     /// Variables and blocks of server-side includes.
-    pub ssi: RefCell<ssi_filter::Shared>,
+    pub ssi: RefCell<ssi_filter::SsiShared>,
 }
 
 /// One of the subrequests that count.

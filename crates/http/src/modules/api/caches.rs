@@ -5,10 +5,10 @@ use weir_cache::purge::{Which, purge};
 use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 
-use super::{Answer, Refused, members};
+use super::{ApiError, ApiResult, members};
 use crate::request::Request;
 
-pub async fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> Answer {
+pub async fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> ApiResult {
     let shown = |cache: &weir_cache::Cache| {
         let (size, entries) = cache.index.fill();
         let directory = cache.settings.place.directory.display().to_string();
@@ -21,14 +21,14 @@ pub async fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -
             let all = caches.iter().map(|cache| (cache.name().to_owned(), shown(cache)));
             return Ok(Value::Object(all.collect()));
         }
-        [] => return Err(Refused::method("GET")),
+        [] => return Err(ApiError::method("GET")),
         [name, rest @ ..] => (name, rest),
     };
     let cache = caches.iter().find(|cache| cache.name() == *name);
-    let cache = cache.ok_or_else(Refused::not_found)?;
+    let cache = cache.ok_or_else(ApiError::not_found)?;
     match (rest, method) {
         ([], Method::Get) => Ok(shown(cache)),
-        ([], _) => Err(Refused::method("GET")),
+        ([], _) => Err(ApiError::method("GET")),
         (["purge"], Method::Post) => {
             let purged = purge(cache, which(body)?, r.event_loop.handle.files()).await;
             let purged = purged.map_err(|error| {
@@ -36,7 +36,7 @@ pub async fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -
                 let text =
                     format_args!("opendir() \"{path}\" failed {}", Cause(&error)).to_string();
                 r.log(Level::Crit, format_args!("{text}"));
-                Refused::new(500, "the cache cannot be read")
+                ApiError::new(500, "the cache cannot be read")
             })?;
             r.log(
                 Level::Notice,
@@ -44,13 +44,13 @@ pub async fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -
             );
             Ok(json!({ "purged": purged }))
         }
-        (["purge"], _) => Err(Refused::method("POST")),
-        _ => Err(Refused::not_found()),
+        (["purge"], _) => Err(ApiError::method("POST")),
+        _ => Err(ApiError::not_found()),
     }
 }
 
 /// `{"key": TEXT}`, `{"prefix": TEXT}`, `{"all": true}`
-fn which(body: &Value) -> Result<Which, Refused> {
+fn which(body: &Value) -> Result<Which, ApiError> {
     let members = members(body, &["key", "prefix", "all"])?;
     let text =
         |name: &str| members.get(name).and_then(Value::as_str).map(|t| t.as_bytes().to_vec());
@@ -58,7 +58,7 @@ fn which(body: &Value) -> Result<Which, Refused> {
         (1, Some(key), None, None) => Ok(Which::Key(key)),
         (1, None, Some(prefix), None) => Ok(Which::Prefix(prefix)),
         (1, None, None, Some(Value::Bool(true))) => Ok(Which::Prefix(Vec::new())),
-        _ => Err(Refused::invalid(
+        _ => Err(ApiError::invalid(
             "one of \"key\", \"prefix\" (a text) and \"all\" (true) is wanted",
         )),
     }

@@ -5,18 +5,18 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_values::Command;
 
-use super::{Answer, Refused, members};
+use super::{ApiError, ApiResult, members};
 use crate::request::Request;
 
-pub fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> Answer {
+pub fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> ApiResult {
     match (parts, method) {
         ([], Method::Get) => Ok(json!({ "level": level() })),
-        ([], _) => Err(Refused::method("GET")),
+        ([], _) => Err(ApiError::method("GET")),
         (["reopen"], Method::Post) => {
             pass_on(r, Command::Reopen)?;
             Ok(json!({ "reopening": true }))
         }
-        (["reopen"], _) => Err(Refused::method("POST")),
+        (["reopen"], _) => Err(ApiError::method("POST")),
         (["level"], Method::Get) => Ok(json!({ "level": level() })),
         (["level"], Method::Post) => {
             let level = wanted(body)?;
@@ -27,8 +27,8 @@ pub fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> Answ
             pass_on(r, Command::Level(None))?;
             Ok(json!({ "level": null }))
         }
-        (["level"], _) => Err(Refused::method("GET, POST, DELETE")),
-        _ => Err(Refused::not_found()),
+        (["level"], _) => Err(ApiError::method("GET, POST, DELETE")),
+        _ => Err(ApiError::not_found()),
     }
 }
 
@@ -38,20 +38,20 @@ fn level() -> Option<&'static str> {
 }
 
 /// `{"level": NAME | null}`
-fn wanted(body: &Value) -> Result<Option<Level>, Refused> {
+fn wanted(body: &Value) -> Result<Option<Level>, ApiError> {
     match members(body, &["level"])?.get("level") {
         Some(Value::Null) => Ok(None),
         Some(Value::String(name)) if Level::parse(name).is_some() => Ok(Level::parse(name)),
-        _ => Err(Refused::invalid(
+        _ => Err(ApiError::invalid(
             "\"level\" may be: emerg, alert, crit, error, warn, notice, info, debug, null",
         )),
     }
 }
 
-fn pass_on(r: &Request, command: Command) -> Result<(), Refused> {
+fn pass_on(r: &Request, command: Command) -> Result<(), ApiError> {
     let told = r.event_loop.commands.get().is_some_and(|tell| tell(command).is_ok());
     match told {
         true => Ok(()),
-        false => Err(Refused::new(503, "the master process does not hear")),
+        false => Err(ApiError::new(503, "the master process does not hear")),
     }
 }

@@ -123,41 +123,41 @@ const SHORTEST: usize = 16;
 /// The longest body that says something.
 const LONGEST: u64 = 8 << 10;
 
-/// What a request asks for comes to this.
-pub(super) type Answer = Result<Value, Refused>;
+/// The answer to a request, or why there is none.
+pub(super) type ApiResult = Result<Value, ApiError>;
 
-/// Why it does not.
+/// A status and the text that explains it.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct ApiError {
     status: u16,
     text: String,
     /// What else the answer says of it.
     header: Option<(&'static str, &'static str)>,
 }
 
-impl Refused {
-    pub(super) fn new(status: u16, text: impl Into<String>) -> Refused {
-        Refused { status, text: text.into(), header: None }
+impl ApiError {
+    pub(super) fn new(status: u16, text: impl Into<String>) -> ApiError {
+        ApiError { status, text: text.into(), header: None }
     }
 
-    fn not_found() -> Refused {
-        Refused::new(404, "there is no such thing")
+    fn not_found() -> ApiError {
+        ApiError::new(404, "there is no such thing")
     }
 
     /// Only these methods are known here.
-    fn method(allowed: &'static str) -> Refused {
+    fn method(allowed: &'static str) -> ApiError {
         let header = Some(("Allow", allowed));
-        Refused { header, ..Refused::new(405, format!("allowed here: {allowed}")) }
+        ApiError { header, ..ApiError::new(405, format!("allowed here: {allowed}")) }
     }
 
     /// The client has shown no token, or another one.
-    fn unknown() -> Refused {
+    fn unknown() -> ApiError {
         let header = Some(("WWW-Authenticate", "Bearer"));
-        Refused { header, ..Refused::new(401, "this needs the token") }
+        ApiError { header, ..ApiError::new(401, "this needs the token") }
     }
 
-    fn invalid(text: impl Into<String>) -> Refused {
-        Refused::new(400, text)
+    fn invalid(text: impl Into<String>) -> ApiError {
+        ApiError::new(400, text)
     }
 }
 
@@ -176,7 +176,7 @@ fn handler<'a>(r: &'a mut Request, api: &'static Api) -> Later<'a> {
         r.response.headers.add(b"X-Content-Type-Options", b"nosniff");
         let (status, value) = match answer(r, api).await {
             Ok(value) => (200, value),
-            Err(Refused { status, text, header }) => {
+            Err(ApiError { status, text, header }) => {
                 if let Some((name, value)) = header {
                     r.response.headers.add(name.as_bytes(), value.as_bytes());
                 }
@@ -189,17 +189,17 @@ fn handler<'a>(r: &'a mut Request, api: &'static Api) -> Later<'a> {
     })
 }
 
-async fn answer(r: &mut Request, api: &Api) -> Answer {
+async fn answer(r: &mut Request, api: &Api) -> ApiResult {
     if let Some(token) = &api.token {
         // No page of another site has the token, so a request that shows it comes from none.
         let shown = r.header(HeaderId::Authorization).unwrap_or_default();
         let shown = shown.strip_prefix(b"Bearer ").unwrap_or_default();
         if !is_same(shown.trim_ascii(), token) {
-            return Err(Refused::unknown());
+            return Err(ApiError::unknown());
         }
     } else if let Some(why) = origin::refuse(r) {
         r.log(Level::Error, format_args!("weir_api refused a request: {why}"));
-        return Err(Refused::new(403, why));
+        return Err(ApiError::new(403, why));
     }
     let body = match r.method {
         Method::Get | Method::Head => Value::Null,
@@ -214,7 +214,7 @@ async fn answer(r: &mut Request, api: &Api) -> Answer {
     let parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).collect();
     match (parts.as_slice(), method) {
         ([], Method::Get) => Ok(json!({ "version": 1, "resources": RESOURCES })),
-        ([], _) => Err(Refused::method("GET")),
+        ([], _) => Err(ApiError::method("GET")),
         (["upstreams", rest @ ..], method) => {
             servers::answer(r, &servers::of_http(r), rest, method, &body)
         }
@@ -223,44 +223,44 @@ async fn answer(r: &mut Request, api: &Api) -> Answer {
         }
         (["caches", rest @ ..], method) => caches::answer(r, rest, method, &body).await,
         (["logs", rest @ ..], method) => logs::answer(r, rest, method, &body),
-        _ => Err(Refused::not_found()),
+        _ => Err(ApiError::not_found()),
     }
 }
 
 /// What a request that changes something says: JSON, which it calls so.
-async fn said(r: &mut Request) -> Answer {
+async fn said(r: &mut Request) -> ApiResult {
     let kind = r.header(HeaderId::ContentType).unwrap_or_default();
     if !types::without_parameters(kind).eq_ignore_ascii_case(b"application/json") {
-        return Err(Refused::new(
+        return Err(ApiError::new(
             415,
             "what changes something says Content-Type: application/json",
         ));
     }
     if r.body.length.is_some_and(|length| length > LONGEST) {
-        return Err(Refused::new(413, "the body is too long"));
+        return Err(ApiError::new(413, "the body is too long"));
     }
     let read = r.read_body().await;
-    read.map_err(|status| Refused::new(status, "the body cannot be read"))?;
+    read.map_err(|status| ApiError::new(status, "the body cannot be read"))?;
     if r.body.file.is_some() {
-        return Err(Refused::new(413, "the body is too long"));
+        return Err(ApiError::new(413, "the body is too long"));
     }
     let text: Vec<u8> = r.body.memory.concat();
     if text.is_empty() {
         return Ok(Value::Null);
     }
-    serde_json::from_slice(&text).map_err(|why| Refused::invalid(format!("no JSON: {why}")))
+    serde_json::from_slice(&text).map_err(|why| ApiError::invalid(format!("no JSON: {why}")))
 }
 
 /// The members of an object, of which these are known.
 pub(super) fn members<'v>(
     body: &'v Value,
     known: &[&str],
-) -> Result<&'v serde_json::Map<String, Value>, Refused> {
+) -> Result<&'v serde_json::Map<String, Value>, ApiError> {
     let Value::Object(members) = body else {
-        return Err(Refused::invalid("the body is to be a JSON object"));
+        return Err(ApiError::invalid("the body is to be a JSON object"));
     };
     match members.keys().find(|name| !known.contains(&name.as_str())) {
-        Some(other) => Err(Refused::invalid(format!("unknown member \"{other}\""))),
+        Some(other) => Err(ApiError::invalid(format!("unknown member \"{other}\""))),
         None => Ok(members),
     }
 }

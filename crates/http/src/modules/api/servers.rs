@@ -5,11 +5,11 @@ use weir_proto::http1::Method;
 use weir_upstream::{Changes, Duty, Group, MOST_WEIGHT, PeerState};
 use weir_values::Command;
 
-use super::{Answer, Refused, members};
+use super::{ApiError, ApiResult, members};
 use crate::request::Request;
 
-/// What becomes of a server.
-type Change = Box<dyn Fn(&mut Changes)>;
+/// What a request changes about a server.
+type ServerChange = Box<dyn Fn(&mut Changes)>;
 
 /// Those of requests.
 pub fn of_http(r: &Request) -> Vec<&Group> {
@@ -27,42 +27,42 @@ pub fn answer(
     parts: &[&str],
     method: Method,
     body: &Value,
-) -> Answer {
+) -> ApiResult {
     let now = r.event_loop.handle.now();
     let (name, rest) = match parts {
         [] if method == Method::Get => {
             let all = groups.iter().map(|group| (group.name.clone(), shown(group, now)));
             return Ok(Value::Object(all.collect()));
         }
-        [] => return Err(Refused::method("GET")),
+        [] => return Err(ApiError::method("GET")),
         [name, rest @ ..] => (name, rest),
     };
-    let group = groups.iter().find(|group| group.name == **name).ok_or_else(Refused::not_found)?;
+    let group = groups.iter().find(|group| group.name == **name).ok_or_else(ApiError::not_found)?;
     let server = match rest {
         [] | ["servers"] if method == Method::Get => {
             let shown = shown(group, now);
             return Ok(if rest.is_empty() { shown } else { shown["servers"].clone() });
         }
-        [] | ["servers"] => return Err(Refused::method("GET")),
+        [] | ["servers"] => return Err(ApiError::method("GET")),
         // The path of a Unix socket has slashes.
         ["servers", server @ ..] => server.join("/"),
-        _ => return Err(Refused::not_found()),
+        _ => return Err(ApiError::not_found()),
     };
     let is_it = |seat: &PeerState| seat.peer.name == server;
     if !group.seats(now).iter().any(is_it) {
-        return Err(Refused::not_found());
+        return Err(ApiError::not_found());
     }
-    let change: Change = match method {
+    let change: ServerChange = match method {
         Method::Get => Box::new(|_| {}),
         Method::Delete => Box::new(|changes| *changes = Changes::default()),
         Method::Patch => wanted(body)?,
-        _ => return Err(Refused::method("GET, PATCH, DELETE")),
+        _ => return Err(ApiError::method("GET, PATCH, DELETE")),
     };
     if method != Method::Get {
         if !group.is_shared() {
             let text =
                 "has no \"zone\": each worker has state of its own, and one alone would hear of it";
-            return Err(Refused::new(409, format!("upstream \"{}\" {text}", group.name)));
+            return Err(ApiError::new(409, format!("upstream \"{}\" {text}", group.name)));
         }
         group.change(is_it, &*change, now);
         // Those who wait in other processes; without a master there are none.
@@ -75,17 +75,17 @@ pub fn answer(
         );
     }
     let mut all = group.seats(now).into_iter().filter(is_it);
-    all.next().map(|seat| server_shown(&seat, now)).ok_or_else(Refused::not_found)
+    all.next().map(|seat| server_shown(&seat, now)).ok_or_else(ApiError::not_found)
 }
 
 /// `{"state": "up" | "drain" | "down" | null, "weight": N | null}`: null is what the configuration says.
-fn wanted(body: &Value) -> Result<Change, Refused> {
+fn wanted(body: &Value) -> Result<ServerChange, ApiError> {
     let members = members(body, &["state", "weight"])?;
     let duty = match members.get("state") {
         None => None,
         Some(Value::Null) => Some(None),
         Some(Value::String(name)) if Duty::named(name).is_some() => Some(Duty::named(name)),
-        Some(_) => return Err(Refused::invalid("\"state\" may be: up, drain, down, null")),
+        Some(_) => return Err(ApiError::invalid("\"state\" may be: up, drain, down, null")),
     };
     let weight = match members.get("weight") {
         None => None,
@@ -93,7 +93,8 @@ fn wanted(body: &Value) -> Result<Change, Refused> {
         Some(value) => {
             let n = value.as_u64().and_then(|n| u32::try_from(n).ok());
             let n = n.filter(|n| (1..=MOST_WEIGHT).contains(n));
-            let wrong = || Refused::invalid(format!("\"weight\" may be: 1 to {MOST_WEIGHT}, null"));
+            let wrong =
+                || ApiError::invalid(format!("\"weight\" may be: 1 to {MOST_WEIGHT}, null"));
             Some(Some(n.ok_or_else(wrong)?))
         }
     };

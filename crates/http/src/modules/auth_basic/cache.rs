@@ -18,10 +18,10 @@ const LARGEST: u64 = 1 << 20;
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// The files of a process.
-static FILES: Mutex<Option<HashMap<PathBuf, Known>>> = Mutex::new(None);
+static FILES: Mutex<Option<HashMap<PathBuf, CachedUserFile>>> = Mutex::new(None);
 
 #[derive(Debug)]
-struct Known {
+struct CachedUserFile {
     stamp: Stamp,
     content: Arc<[u8]>,
 }
@@ -65,7 +65,7 @@ pub fn read(path: &Path) -> io::Result<Arc<[u8]>> {
     file.read_to_end(&mut content)?;
     let content: Arc<[u8]> = content.into();
     if stamp.len <= LARGEST && stamp.is_settled(now) {
-        remember(path, Known { stamp, content: content.clone() });
+        remember(path, CachedUserFile { stamp, content: content.clone() });
     }
     Ok(content)
 }
@@ -76,7 +76,7 @@ fn known(path: &Path, stamp: &Stamp) -> Option<Arc<[u8]>> {
     (known.stamp == *stamp).then(|| known.content.clone())
 }
 
-fn remember(path: &Path, known: Known) {
+fn remember(path: &Path, known: CachedUserFile) {
     let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
     let files = files.get_or_insert_default();
     if files.len() >= MOST && !files.contains_key(path) {
@@ -102,7 +102,7 @@ mod tests {
         let later = SystemTime::now() + SETTLED * 2;
         assert!(stamp.is_settled(later));
 
-        remember(&path, Known { stamp, content: b"remembered"[..].into() });
+        remember(&path, CachedUserFile { stamp, content: b"remembered"[..].into() });
         assert_eq!(&*read(&path).unwrap(), b"remembered");
         let file = File::options().write(true).open(&path).unwrap();
         file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH)).unwrap();

@@ -91,7 +91,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 }
 
 /// What a look into the user file came to.
-enum Verdict {
+enum PasswordVerdict {
     Right,
     Wrong,
     NoSuchUser,
@@ -110,21 +110,21 @@ async fn judge(
     let file = path.clone();
     let verdict = r.event_loop.handle.files().run(move || look_up(file, &user, &password)).await;
     let path = path.display();
-    match verdict.unwrap_or_else(Verdict::NoFile) {
-        Verdict::Right => Step::Done,
-        Verdict::Wrong => {
+    match verdict.unwrap_or_else(PasswordVerdict::NoFile) {
+        PasswordVerdict::Right => Step::Done,
+        PasswordVerdict::Wrong => {
             r.log(Level::Error, format_args!("user \"{shown}\": password mismatch"));
             ask(r, &realm)
         }
-        Verdict::NoSuchUser => {
+        PasswordVerdict::NoSuchUser => {
             r.log(Level::Error, format_args!("user \"{shown}\" was not found in \"{path}\""));
             ask(r, &realm)
         }
-        Verdict::UnknownForm => {
+        PasswordVerdict::UnknownForm => {
             r.log(Level::Crit, format_args!("crypt_r() failed (22: Invalid argument)"));
             Step::Status(500)
         }
-        Verdict::NoFile(error) => {
+        PasswordVerdict::NoFile(error) => {
             let (level, status) = match error.kind() {
                 io::ErrorKind::NotFound => (Level::Error, 403),
                 _ => (Level::Crit, 500),
@@ -136,16 +136,16 @@ async fn judge(
 }
 
 /// Runs on a thread of the pool.
-fn look_up(path: PathBuf, user: &[u8], password: &[u8]) -> Verdict {
+fn look_up(path: PathBuf, user: &[u8], password: &[u8]) -> PasswordVerdict {
     let file = match cache::read(&path) {
         Ok(file) => file,
-        Err(error) => return Verdict::NoFile(error),
+        Err(error) => return PasswordVerdict::NoFile(error),
     };
-    let Some(kept) = users::find(&file, user) else { return Verdict::NoSuchUser };
+    let Some(kept) = users::find(&file, user) else { return PasswordVerdict::NoSuchUser };
     match password::matches(password, kept) {
-        Some(true) => Verdict::Right,
-        Some(false) => Verdict::Wrong,
-        None => Verdict::UnknownForm,
+        Some(true) => PasswordVerdict::Right,
+        Some(false) => PasswordVerdict::Wrong,
+        None => PasswordVerdict::UnknownForm,
     }
 }
 

@@ -15,14 +15,14 @@ const UTF8: usize = 3;
 pub struct Maps {
     /// Names that a directive uses.
     names: Vec<Vec<u8>>,
-    tables: Vec<(Vec<u8>, Vec<u8>, Table)>,
+    tables: Vec<(Vec<u8>, Vec<u8>, CharsetTable)>,
     /// Pairs that some block asks for.
     needed: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// How bytes become others.
 #[derive(Debug, Clone)]
-pub enum Table {
+pub enum CharsetTable {
     /// Byte for byte.
     Bytes(Arc<[u8; 256]>),
     /// A byte becomes a character of UTF-8.
@@ -31,10 +31,10 @@ pub enum Table {
     FromUtf8(Arc<HashMap<u32, u8>>),
 }
 
-impl Table {
+impl CharsetTable {
     /// Whether the length of a body becomes another.
     pub fn changes_length(&self) -> bool {
-        !matches!(self, Table::Bytes(_))
+        !matches!(self, CharsetTable::Bytes(_))
     }
 }
 
@@ -65,7 +65,7 @@ impl Maps {
     }
 
     /// The table from one to the other.
-    pub fn table(&self, from: &[u8], to: &[u8]) -> Option<Table> {
+    pub fn table(&self, from: &[u8], to: &[u8]) -> Option<CharsetTable> {
         let same = |(f, t): (&Vec<u8>, &Vec<u8>)| {
             f.eq_ignore_ascii_case(from) && t.eq_ignore_ascii_case(to)
         };
@@ -101,7 +101,7 @@ impl Maps {
     }
 }
 
-fn read_bytes(lines: &[Directive]) -> Result<(Table, Table), Error> {
+fn read_bytes(lines: &[Directive]) -> Result<(CharsetTable, CharsetTable), Error> {
     let mut there = [b'?'; 256];
     for (byte, to) in there.iter_mut().enumerate().take(128) {
         *to = byte as u8;
@@ -113,10 +113,10 @@ fn read_bytes(lines: &[Directive]) -> Result<(Table, Table), Error> {
         there[usize::from(from)] = to;
         back[usize::from(to)] = from;
     }
-    Ok((Table::Bytes(Arc::new(there)), Table::Bytes(Arc::new(back))))
+    Ok((CharsetTable::Bytes(Arc::new(there)), CharsetTable::Bytes(Arc::new(back))))
 }
 
-fn read_utf8(lines: &[Directive]) -> Result<(Table, Table), Error> {
+fn read_utf8(lines: &[Directive]) -> Result<(CharsetTable, CharsetTable), Error> {
     let mut there: Vec<Vec<u8>> =
         (0..=255u8).map(|byte| vec![if byte < 128 { byte } else { b'?' }]).collect();
     let mut back: HashMap<u32, u8> = (0..128).map(|byte| (u32::from(byte), byte)).collect();
@@ -133,7 +133,7 @@ fn read_utf8(lines: &[Directive]) -> Result<(Table, Table), Error> {
         back.insert(character.ok_or_else(|| invalid(line, text))?, from);
         there[usize::from(from)] = bytes;
     }
-    Ok((Table::ToUtf8(Arc::new(there)), Table::FromUtf8(Arc::new(back))))
+    Ok((CharsetTable::ToUtf8(Arc::new(there)), CharsetTable::FromUtf8(Arc::new(back))))
 }
 
 /// The byte in the first column, and the text of the second.

@@ -6,7 +6,7 @@ use std::io::Write;
 use bytes::Bytes;
 use weir_engine::Chain;
 
-use super::maps::Table;
+use super::maps::CharsetTable;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::request::Request;
 
@@ -21,33 +21,33 @@ pub enum Bad {
 
 /// The filter.
 pub struct Recode {
-    table: Table,
+    table: CharsetTable,
     /// The begin of a character that a piece ended with.
     saved: Vec<u8>,
 }
 
 impl Recode {
     /// At the begin of a body.
-    pub fn new(table: Table) -> Recode {
+    pub fn new(table: CharsetTable) -> Recode {
         Recode { table, saved: Vec::new() }
     }
 
     /// Recodes the next piece.
     pub fn run(&mut self, input: Bytes) -> Bytes {
         match &self.table {
-            Table::Bytes(_) | Table::ToUtf8(_) if input.is_empty() => input,
-            Table::Bytes(table) => {
+            CharsetTable::Bytes(_) | CharsetTable::ToUtf8(_) if input.is_empty() => input,
+            CharsetTable::Bytes(table) => {
                 input.iter().map(|byte| table[usize::from(*byte)]).collect::<Vec<u8>>().into()
             }
-            Table::ToUtf8(table) => {
+            CharsetTable::ToUtf8(table) => {
                 let mut out = Vec::with_capacity(input.len() * 2);
                 for byte in &input {
                     out.extend_from_slice(&table[usize::from(*byte)]);
                 }
                 out.into()
             }
-            Table::FromUtf8(_) if self.saved.is_empty() && input.is_ascii() => input,
-            Table::FromUtf8(table) => {
+            CharsetTable::FromUtf8(_) if self.saved.is_empty() && input.is_ascii() => input,
+            CharsetTable::FromUtf8(table) => {
                 let bytes = [self.saved.as_slice(), &input].concat();
                 let mut rest = bytes.as_slice();
                 let mut out = Vec::with_capacity(bytes.len());

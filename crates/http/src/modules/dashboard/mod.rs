@@ -27,7 +27,7 @@ use crate::site::content::ContentHandler;
 
 /// The page, and what its browser is to allow it.
 #[derive(Debug, Clone)]
-pub struct Page {
+pub struct DashboardPage {
     text: Bytes,
     policy: String,
 }
@@ -48,12 +48,12 @@ fn init(_: &mut Setup<'_>) {}
 fn set_dashboard(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     s.once(d)?;
     let note = d.arg(0).map(|word| word.lossy()).unwrap_or_default();
-    s.answer_with(CONTENT.with(Page::new(&note)));
+    s.answer_with(CONTENT.with(DashboardPage::new(&note)));
     Ok(())
 }
 
 /// The content handler.
-static CONTENT: ContentHandler<Page> = ContentHandler {
+static CONTENT: ContentHandler<DashboardPage> = ContentHandler {
     module: "dashboard",
     in_limit_except: true,
     optional: false,
@@ -61,7 +61,7 @@ static CONTENT: ContentHandler<Page> = ContentHandler {
 };
 
 /// Events or JSON for clients that accept these, else the page.
-fn handler<'a>(r: &'a mut Request, page: &'static Page) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, page: &'static DashboardPage) -> Later<'a> {
     Boxed::new(move || async move {
         if !matches!(r.method, Method::Get | Method::Head) {
             return Step::Status(405);
@@ -95,7 +95,7 @@ fn answer(r: &mut Request, kind: &[u8], text: Bytes) -> Step {
 
 /// Events until the client goes, or the worker wants to end: its browser comes again by itself.
 async fn stream(r: &mut Request) -> Step {
-    let Some(_place) = Place::take() else {
+    let Some(_place) = ViewerPermit::take() else {
         r.response.headers.add(b"Retry-After", b"10");
         return Step::Status(503);
     };
@@ -134,8 +134,8 @@ fn event(json: &str) -> Bytes {
     format!("data: {}\n\n", json.replace(['\n', '\r'], " ")).into()
 }
 
-impl Page {
-    fn new(note: &str) -> Page {
+impl DashboardPage {
+    fn new(note: &str) -> DashboardPage {
         let (style, script) = (include_str!("page.css"), include_str!("page.js"));
         let text = include_str!("page.html");
         let text = text.replace("{{css}}", style).replace("{{js}}", script);
@@ -149,7 +149,7 @@ impl Page {
             hash(script),
             hash(style)
         );
-        Page { text: text.replace("{{note}}", &shown).into(), policy }
+        DashboardPage { text: text.replace("{{note}}", &shown).into(), policy }
     }
 }
 
@@ -195,17 +195,17 @@ impl Viewers {
     }
 }
 
-/// One of those who look on, in this process.
-struct Place;
+/// The right to send values to one viewer of this process.
+struct ViewerPermit;
 
-impl Place {
-    fn take() -> Option<Place> {
+impl ViewerPermit {
+    fn take() -> Option<ViewerPermit> {
         let more = |n| (n < VIEWERS).then_some(n + 1);
-        LOOKING.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Place)
+        LOOKING.fetch_update(Relaxed, Relaxed, more).ok().map(|_| ViewerPermit)
     }
 }
 
-impl Drop for Place {
+impl Drop for ViewerPermit {
     fn drop(&mut self) {
         LOOKING.fetch_sub(1, Relaxed);
     }
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_page_is_whole_and_its_policy_names_what_stands_in_it() {
-        let page = Page::new("<b> & \"more\"");
+        let page = DashboardPage::new("<b> & \"more\"");
         let text = std::str::from_utf8(&page.text).unwrap();
         assert!(!text.contains("{{"), "a place was left open");
         assert!(text.contains("&lt;b&gt; &amp; \"more\""), "{}", &text[..2000]);
@@ -268,9 +268,10 @@ mod tests {
 
     #[test]
     fn no_more_than_so_many_look_on() {
-        let places: Vec<Place> = std::iter::from_fn(Place::take).take(VIEWERS + 1).collect();
+        let places: Vec<ViewerPermit> =
+            std::iter::from_fn(ViewerPermit::take).take(VIEWERS + 1).collect();
         assert_eq!(places.len(), VIEWERS);
         drop(places);
-        assert!(Place::take().is_some());
+        assert!(ViewerPermit::take().is_some());
     }
 }

@@ -19,8 +19,8 @@ use weir_log::{Cause, Level};
 use super::Depth;
 use crate::modules::dav_ext;
 
-/// What came of it, or the status to answer with.
-pub type Outcome<T> = Result<T, u16>;
+/// What an act on the disk came to, or the status to answer with.
+pub type DavResult<T> = Result<T, u16>;
 
 /// One request's work on the disk, with what is to be logged of it.
 pub struct Disk {
@@ -100,13 +100,13 @@ impl Disk {
     }
 
     /// Creates a directory; `not_found`: the status where its parent is missing.
-    pub fn make_directory(&mut self, path: &Path, mode: u32, not_found: u16) -> Outcome<()> {
+    pub fn make_directory(&mut self, path: &Path, mode: u32, not_found: u16) -> DavResult<()> {
         let made = fs::DirBuilder::new().mode(mode).create(path);
         made.map_err(|e| self.failed(&e, not_found, "mkdir()", path))
     }
 
     /// Creates an empty file, unless there is one meanwhile.
-    pub fn create(&mut self, path: &Path, access: u32) -> Outcome<()> {
+    pub fn create(&mut self, path: &Path, access: u32) -> DavResult<()> {
         let mut options = fs::OpenOptions::new();
         match options.write(true).create_new(true).mode(access).open(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -116,12 +116,12 @@ impl Disk {
         }
     }
 
-    fn remove_file(&mut self, path: &Path) -> Outcome<()> {
+    fn remove_file(&mut self, path: &Path) -> DavResult<()> {
         fs::remove_file(path).map_err(|e| self.failed(&e, 404, "unlink()", path))
     }
 
     /// Removes a directory with all that is in it. What cannot be removed is noted, and the rest goes on.
-    fn remove_tree(&mut self, path: &Path) -> Outcome<()> {
+    fn remove_tree(&mut self, path: &Path) -> DavResult<()> {
         for entry in self.entries(path)? {
             let _ = match self.link_info(&entry) {
                 Some(info) if info.is_dir() => self.remove_tree(&entry),
@@ -132,7 +132,7 @@ impl Disk {
         fs::remove_dir(path).map_err(|e| self.failed(&e, 404, "rmdir()", path))
     }
 
-    fn entries(&mut self, path: &Path) -> Outcome<Vec<PathBuf>> {
+    fn entries(&mut self, path: &Path) -> DavResult<Vec<PathBuf>> {
         let all = fs::read_dir(path).and_then(|entries| {
             entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()
         });
@@ -145,7 +145,13 @@ impl Disk {
     }
 
     /// Copies a file with its time and permissions.
-    fn copy_file(&mut self, from: &Path, to: &Path, access: u32, time: SystemTime) -> Outcome<()> {
+    fn copy_file(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        access: u32,
+        time: SystemTime,
+    ) -> DavResult<()> {
         let mut source =
             File::open(from).map_err(|e| self.broken(Level::Crit, "open()", from, &e))?;
         let mut options = fs::OpenOptions::new();
@@ -167,7 +173,7 @@ impl Disk {
     }
 
     /// Copies what is in one directory into another that is there.
-    fn copy_tree(&mut self, from: &Path, to: &Path) -> Outcome<()> {
+    fn copy_tree(&mut self, from: &Path, to: &Path) -> DavResult<()> {
         for entry in self.entries(from)? {
             let (Some(info), Some(name)) = (self.link_info(&entry), entry.file_name()) else {
                 continue;
@@ -194,7 +200,7 @@ impl Disk {
 /// A method's whole work.
 impl Disk {
     /// Puts a body in its place; true if nothing was there before.
-    pub fn put(&mut self, put: &Put) -> Outcome<bool> {
+    pub fn put(&mut self, put: &Put) -> DavResult<bool> {
         let existed = match fs::metadata(&put.to) {
             Ok(info) if info.is_dir() => {
                 let cause = Cause(&Errno::ISDIR.into()).to_string();
@@ -219,7 +225,7 @@ impl Disk {
     }
 
     /// Renames, across file systems by copying. nginx: ngx_ext_rename_file.
-    fn rename(&mut self, from: &Path, to: &Path, access: u32, create_path: bool) -> Outcome<()> {
+    fn rename(&mut self, from: &Path, to: &Path, access: u32, create_path: bool) -> DavResult<()> {
         let mut renamed = fs::rename(from, to);
         let missing = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
         if create_path && renamed.as_ref().is_err_and(missing) {
@@ -239,14 +245,14 @@ impl Disk {
     }
 
     /// Moves a file to another file system.
-    fn carry(&mut self, from: &Path, to: &Path) -> Outcome<()> {
+    fn carry(&mut self, from: &Path, to: &Path) -> DavResult<()> {
         let info = fs::metadata(from).map_err(|e| self.broken(Level::Alert, "stat()", from, &e))?;
         self.copy_over(from, to, &info)?;
         self.remove_file(from)
     }
 
     /// A copy beside its place takes it in one step: what stands there may be on its way to a client, by reference.
-    fn copy_over(&mut self, from: &Path, to: &Path, info: &Metadata) -> Outcome<()> {
+    fn copy_over(&mut self, from: &Path, to: &Path, info: &Metadata) -> DavResult<()> {
         let mut beside = to.as_os_str().to_owned();
         beside.push(format!(".{:010}", info.ino() % 10_000_000_000));
         let beside = PathBuf::from(beside);
@@ -261,7 +267,7 @@ impl Disk {
     }
 
     /// DELETE.
-    pub fn delete(&mut self, bytes: &[u8], collection: bool, depth: Depth) -> Outcome<()> {
+    pub fn delete(&mut self, bytes: &[u8], collection: bool, depth: Depth) -> DavResult<()> {
         let named = path(bytes);
         let info = fs::symlink_metadata(&named).map_err(|e| {
             let directory = Errno::from_io_error(&e) == Some(Errno::NOTDIR);
@@ -287,7 +293,7 @@ impl Disk {
     }
 
     /// COPY and MOVE; the answer is the status.
-    pub fn transfer(&mut self, t: &Transfer, to_collection: bool) -> Outcome<u16> {
+    pub fn transfer(&mut self, t: &Transfer, to_collection: bool) -> DavResult<u16> {
         let there = self.destination(t, to_collection)?;
         let mut from = t.from.clone().into_os_string();
         if t.collection {
@@ -320,7 +326,7 @@ impl Disk {
     }
 
     /// What is at the destination, if it may be replaced.
-    fn destination(&mut self, t: &Transfer, to_collection: bool) -> Outcome<Option<Metadata>> {
+    fn destination(&mut self, t: &Transfer, to_collection: bool) -> DavResult<Option<Metadata>> {
         let there = match fs::symlink_metadata(&t.to) {
             Ok(there) => there,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -340,7 +346,7 @@ impl Disk {
         Ok(Some(there))
     }
 
-    fn transfer_file(&mut self, t: &Transfer, info: &Metadata, over: bool) -> Outcome<()> {
+    fn transfer_file(&mut self, t: &Transfer, info: &Metadata, over: bool) -> DavResult<()> {
         if t.moves {
             return self.rename(&t.from, &t.to, t.access, true);
         }

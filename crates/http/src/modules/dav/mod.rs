@@ -22,7 +22,7 @@ mod copy;
 mod disk;
 
 pub(crate) use copy::own_path;
-use disk::Outcome;
+use disk::DavResult;
 pub(crate) use disk::{Disk, Put, path as disk_path};
 
 /// Settings.
@@ -161,7 +161,7 @@ async fn delete(r: &mut Request) -> Step {
 }
 
 /// An empty file where nothing is.
-pub(crate) async fn create(r: &mut Request, path: &[u8]) -> Outcome<()> {
+pub(crate) async fn create(r: &mut Request, path: &[u8]) -> DavResult<()> {
     let (path, access) = (disk::path(path), CONF.of(r.conf()).access);
     on_disk(r, move |disk| disk.create(&path, access)).await
 }
@@ -195,8 +195,8 @@ async fn make_collection(r: &mut Request) -> Step {
 /// Does something to the disk on a thread of the pool, and logs what it says.
 pub(crate) async fn on_disk<T: Send + 'static>(
     r: &mut Request,
-    work: impl FnOnce(&mut Disk) -> Outcome<T> + Send + 'static,
-) -> Outcome<T> {
+    work: impl FnOnce(&mut Disk) -> DavResult<T> + Send + 'static,
+) -> DavResult<T> {
     let properties = dav_ext::has_properties(r.conf());
     let done = r.event_loop.handle.files().write(move || {
         let mut disk = Disk { properties, notes: Vec::new() };
@@ -210,7 +210,7 @@ pub(crate) async fn on_disk<T: Send + 'static>(
     outcome
 }
 
-fn status(outcome: Outcome<u16>) -> Step {
+fn status(outcome: DavResult<u16>) -> Step {
     Step::Status(outcome.unwrap_or_else(|status| status))
 }
 

@@ -19,12 +19,12 @@ pub struct Condition<'t> {
     /// It must not be so.
     pub not: bool,
     /// What is asked for.
-    pub state: State<'t>,
+    pub state: ResourceState<'t>,
 }
 
-/// What something can be.
+/// What a condition asks of a resource: a lock token or an entity tag.
 #[derive(Debug, PartialEq, Eq)]
-pub enum State<'t> {
+pub enum ResourceState<'t> {
     /// Locked, with this token.
     Token(&'t [u8]),
     /// As it was when it had this entity tag.
@@ -58,8 +58,12 @@ fn conditions(mut rest: &[u8]) -> Option<(Vec<Condition<'_>>, &[u8])> {
             rest = rest[3..].trim_ascii_start();
         }
         let (state, behind) = match rest.split_first()? {
-            (b'<', inside) => until(inside, b'>').map(|(text, rest)| (State::Token(text), rest))?,
-            (b'[', inside) => until(inside, b']').map(|(text, rest)| (State::Tag(text), rest))?,
+            (b'<', inside) => {
+                until(inside, b'>').map(|(text, rest)| (ResourceState::Token(text), rest))?
+            }
+            (b'[', inside) => {
+                until(inside, b']').map(|(text, rest)| (ResourceState::Tag(text), rest))?
+            }
             _ => return None,
         };
         all.push(Condition { not, state });
@@ -101,10 +105,10 @@ mod tests {
     #[test]
     fn lists_are_read() {
         let condition = |not, state| Condition { not, state };
-        let (token, tag) = (State::Token(b"a:b"), State::Tag(b"\"c\""));
+        let (token, tag) = (ResourceState::Token(b"a:b"), ResourceState::Tag(b"\"c\""));
         let lists = parse(b" (<a:b>[\"c\"]) <http://h/x> (Not <DAV:no-lock>) (not<a:b>)").unwrap();
         assert_eq!(lists[0].all, [condition(false, token), condition(false, tag)]);
-        let no_lock = condition(true, State::Token(b"DAV:no-lock"));
+        let no_lock = condition(true, ResourceState::Token(b"DAV:no-lock"));
         assert_eq!((lists[1].of, &lists[1].all), (Some(&b"http://h/x"[..]), &vec![no_lock]));
         assert_eq!((lists.len(), lists[0].of, lists[2].of), (3, None, Some(&b"http://h/x"[..])));
         for bad in

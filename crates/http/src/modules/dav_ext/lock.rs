@@ -6,8 +6,8 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri::{Escape, escape, escape_html};
 
-use super::condition::{self, List, State};
-use super::locks::{Lock, Locks, Table, Wish, key};
+use super::condition::{self, List, ResourceState};
+use super::locks::{Lock, LockRequest, LockTable, Locks, key};
 use super::{body, file_of, respond, xml};
 use crate::files;
 use crate::modules::dav::{self, Depth, depth_header};
@@ -61,7 +61,7 @@ pub fn gone(r: &Request) {
     }
 }
 
-fn open<'z>(r: &Request, locks: &'z Locks) -> Option<Table<'z>> {
+fn open<'z>(r: &Request, locks: &'z Locks) -> Option<LockTable<'z>> {
     locks.open(r.event_loop.handle.now())
 }
 
@@ -83,8 +83,8 @@ impl Held {
         }
         let states = lists.iter().flat_map(|list| &list.all).filter(|state| !state.not);
         let tokens = states.filter_map(|condition| match condition.state {
-            State::Token(text) => condition::read(text),
-            State::Tag(_) => None,
+            ResourceState::Token(text) => condition::read(text),
+            ResourceState::Tag(_) => None,
         });
         Ok(Held(tokens.collect()))
     }
@@ -108,14 +108,15 @@ async fn any_holds(r: &mut Request, locks: &Locks, lists: &[List<'_>]) -> Result
             Some(uri) => dav::own_path(r, uri),
         };
         let Some(path) = path else { continue };
-        let asks = list.all.iter().any(|condition| matches!(condition.state, State::Tag(_)));
+        let asks =
+            list.all.iter().any(|condition| matches!(condition.state, ResourceState::Tag(_)));
         let tag = if asks { tag(r, &path).await? } else { None };
         let over = open(r, locks).map_or_else(Vec::new, |table| table.over(&path));
-        let is = |state: &State<'_>| match state {
-            State::Token(text) => {
+        let is = |state: &ResourceState<'_>| match state {
+            ResourceState::Token(text) => {
                 condition::read(text).is_some_and(|token| over.iter().any(|l| l.token == token))
             }
-            State::Tag(text) => tag.as_deref() == Some(*text),
+            ResourceState::Tag(text) => tag.as_deref() == Some(*text),
         };
         if list.all.iter().all(|condition| is(&condition.state) != condition.not) {
             return Ok(true);
@@ -184,7 +185,13 @@ async fn locked(r: &mut Request, locks: &Locks) -> Result<(u16, Lock, bool), Ste
 
 /// A new lock, unless another stands in the way; only shared ones stand beside each other. Where nothing is yet, it needs
 /// a new name in its directory.
-fn add(r: &Request, locks: &Locks, held: &Held, wish: Wish, there: bool) -> Result<Lock, Step> {
+fn add(
+    r: &Request,
+    locks: &Locks,
+    held: &Held,
+    wish: LockRequest,
+    there: bool,
+) -> Result<Lock, Step> {
     let mut table = open(r, locks).ok_or(Step::Status(500))?;
     let own = key(&r.path);
     let (binding, of_directory): (Vec<_>, Vec<_>) =
@@ -206,7 +213,7 @@ fn add(r: &Request, locks: &Locks, held: &Held, wish: Wish, there: bool) -> Resu
 const LONGEST_OWNER: usize = 1024;
 
 /// The lock that a body asks for; `None` for what is no XML.
-fn wish(body: &[u8], deep: bool) -> Option<Wish> {
+fn wish(body: &[u8], deep: bool) -> Option<LockRequest> {
     let document = xml::document(body)?;
     let named = |name: &'static str| {
         document.descendants().filter(move |node| node.has_tag_name(("DAV:", name)))
@@ -218,7 +225,7 @@ fn wish(body: &[u8], deep: bool) -> Option<Wish> {
     if owner.len() > LONGEST_OWNER {
         owner.clear();
     }
-    Some(Wish { deep, shared, owner })
+    Some(LockRequest { deep, shared, owner })
 }
 
 fn told(lock: &Lock) -> Vec<u8> {

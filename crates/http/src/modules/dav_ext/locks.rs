@@ -22,9 +22,9 @@ pub struct Locks {
     pub timeout: Duration,
 }
 
-/// What a client asks for.
+/// The lock that a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wish {
+pub struct LockRequest {
     /// Whether all below is locked, too.
     pub deep: bool,
     /// Whether others may have a shared lock, too.
@@ -41,7 +41,7 @@ pub struct Lock {
     /// Who knows it may write.
     pub token: u128,
     /// What was asked for.
-    pub wish: Wish,
+    pub wish: LockRequest,
     /// When it ends, in milliseconds of the zone's clock.
     until: u64,
     /// Seconds until it ends.
@@ -49,7 +49,7 @@ pub struct Lock {
 }
 
 /// The locks, for this thread alone until dropped.
-pub struct Table<'z> {
+pub struct LockTable<'z> {
     locked: Locked<'z>,
     now: u64,
     timeout: u64,
@@ -68,14 +68,14 @@ fn name_of(key: &[u8]) -> RecordName {
 
 impl Locks {
     /// The table, which may have to be waited for; none before the configuration is in use.
-    pub fn open(&self, now: Instant) -> Option<Table<'_>> {
+    pub fn open(&self, now: Instant) -> Option<LockTable<'_>> {
         let zone = self.zone.get()?;
         let timeout = self.timeout.as_millis() as u64;
-        Some(Table { locked: zone.lock(), now: zone.msec(now), timeout })
+        Some(LockTable { locked: zone.lock(), now: zone.msec(now), timeout })
     }
 }
 
-impl Table<'_> {
+impl LockTable<'_> {
     /// The locks that stand in the way of a change at `path`: its own, those of its directory, and deep ones further
     /// above.
     pub fn over(&self, path: &[u8]) -> Vec<Lock> {
@@ -126,7 +126,7 @@ impl Table<'_> {
     }
 
     /// A lock beside those that there are; `None` without room for it.
-    pub fn add(&mut self, path: &[u8], token: u128, wish: Wish) -> Option<Lock> {
+    pub fn add(&mut self, path: &[u8], token: u128, wish: LockRequest) -> Option<Lock> {
         while let Some(oldest) = self.locked.oldest().filter(|oldest| self.live(*oldest).is_empty())
         {
             self.locked.remove(oldest);
@@ -217,7 +217,7 @@ fn read(mut text: &[u8]) -> Option<(Vec<u8>, Vec<Lock>)> {
         let until = u64::from_le_bytes(array(text)?);
         let [flags] = array(text)?;
         let owner = bytes(text)?.to_vec();
-        let wish = Wish { deep: flags & DEEP != 0, shared: flags & SHARED != 0, owner };
+        let wish = LockRequest { deep: flags & DEEP != 0, shared: flags & SHARED != 0, owner };
         all.push(Lock { root: root.clone(), token, wish, until, left: 0 });
     }
     Some((root, all))
@@ -243,8 +243,8 @@ mod tests {
 
     use super::*;
 
-    const ALONE: Wish = Wish { deep: false, shared: false, owner: Vec::new() };
-    const DEEP: Wish = Wish { deep: true, shared: false, owner: Vec::new() };
+    const ALONE: LockRequest = LockRequest { deep: false, shared: false, owner: Vec::new() };
+    const DEEP: LockRequest = LockRequest { deep: true, shared: false, owner: Vec::new() };
 
     fn locks(zones: &Declarations) -> Locks {
         let purpose = Use { tag: "dav_ext", values: VALUES, key: String::new() };
@@ -300,10 +300,10 @@ mod tests {
         let zones = Declarations::default();
         let (locks, now) = (locks(&zones), Instant::now());
         let mut table = locks.open(now).unwrap();
-        let wish = |owner: &str| Wish { shared: true, owner: owner.into(), ..DEEP };
+        let wish = |owner: &str| LockRequest { shared: true, owner: owner.into(), ..DEEP };
         let first = table.add(b"/a", 1, wish("one")).unwrap();
         table.add(b"/a", 2, wish("two")).unwrap();
-        let shown = |table: &Table<'_>| {
+        let shown = |table: &LockTable<'_>| {
             let all = table.over(b"/a/x").into_iter();
             all.map(|lock| (lock.token, lock.wish.owner)).collect::<Vec<_>>()
         };
@@ -327,7 +327,7 @@ mod tests {
         let zones = Declarations::default();
         let (locks, now) = (locks(&zones), Instant::now());
         let mut table = locks.open(now).unwrap();
-        let shared = || Wish { shared: true, ..ALONE };
+        let shared = || LockRequest { shared: true, ..ALONE };
         let first = table.add(b"/a", 1, shared()).unwrap();
         table.add(b"/a", 2, shared()).unwrap();
         for n in 0..100_000 {

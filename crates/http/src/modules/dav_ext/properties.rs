@@ -33,21 +33,21 @@ pub struct Property {
 
 /// What is asked of one property.
 #[derive(Debug, PartialEq, Eq)]
-enum Change {
+enum PropertyChange {
     Set(Property),
     Remove(Name),
 }
 
-impl Change {
+impl PropertyChange {
     fn name(&self) -> &Name {
         match self {
-            Change::Set(property) => &property.name,
-            Change::Remove(name) => name,
+            PropertyChange::Set(property) => &property.name,
+            PropertyChange::Remove(name) => name,
         }
     }
 
     /// The changes of a body, in its order; `None` if it asks for none.
-    fn read(body: &[u8]) -> Option<Vec<Change>> {
+    fn read(body: &[u8]) -> Option<Vec<PropertyChange>> {
         let document = xml::document(body)?;
         let root = document.root_element();
         let mut changes = Vec::new();
@@ -62,9 +62,9 @@ impl Change {
                 changes.push(if sets {
                     let mut text = Vec::new();
                     xml::write(element, &mut text);
-                    Change::Set(Property { name, element: text })
+                    PropertyChange::Set(Property { name, element: text })
                 } else {
-                    Change::Remove(name)
+                    PropertyChange::Remove(name)
                 });
             }
         }
@@ -82,7 +82,7 @@ pub async fn change(r: &mut Request) -> Step {
 
 async fn changed(r: &mut Request) -> Result<Vec<u8>, Step> {
     let body = body(r).await?;
-    let Some(changes) = Change::read(&body) else {
+    let Some(changes) = PropertyChange::read(&body) else {
         r.log(Level::Error, format_args!("dav_ext: the body of PROPPATCH asks for no change"));
         return Err(Step::Status(400));
     };
@@ -146,11 +146,11 @@ fn status_of(error: Errno) -> u16 {
     }
 }
 
-fn apply(path: &Path, changes: &[Change]) -> Result<(), Errno> {
+fn apply(path: &Path, changes: &[PropertyChange]) -> Result<(), Errno> {
     let mut all = read(path)?;
     for change in changes {
         all.retain(|property| property.name != *change.name());
-        if let Change::Set(property) = change {
+        if let PropertyChange::Set(property) = change {
             all.push(property.clone());
         }
     }
@@ -229,16 +229,19 @@ mod tests {
                     <D:remove><D:prop><b/></D:prop></D:remove><D:set><D:prop xml:lang='de'><c/></D:prop></D:set>\
                     </D:propertyupdate>";
         let set = |local: &str, element: &str| {
-            Change::Set(Property { name: name("u", local), element: element.as_bytes().to_vec() })
+            PropertyChange::Set(Property {
+                name: name("u", local),
+                element: element.as_bytes().to_vec(),
+            })
         };
         let expected = [
             set("a", "<n:a xmlns:n=\"u\">1</n:a>"),
-            Change::Remove(name("u", "b")),
+            PropertyChange::Remove(name("u", "b")),
             set("c", "<n:c xmlns:n=\"u\" xml:lang=\"de\"></n:c>"),
         ];
-        assert_eq!(Change::read(text.as_bytes()).as_deref(), Some(&expected[..]));
+        assert_eq!(PropertyChange::read(text.as_bytes()).as_deref(), Some(&expected[..]));
         for none in ["", "<a>", "<a/>", "<propertyupdate xmlns='DAV:'><set/></propertyupdate>"] {
-            assert_eq!(Change::read(none.as_bytes()), None, "{none}");
+            assert_eq!(PropertyChange::read(none.as_bytes()), None, "{none}");
         }
     }
 
@@ -257,8 +260,8 @@ mod tests {
     #[test]
     fn update() {
         bolero::check!().for_each(|bytes: &[u8]| {
-            for change in Change::read(bytes).into_iter().flatten() {
-                if let Change::Set(property) = change {
+            for change in PropertyChange::read(bytes).into_iter().flatten() {
+                if let PropertyChange::Set(property) = change {
                     assert_eq!(parse(&property.element), [property]);
                 }
             }

@@ -26,8 +26,8 @@ use page::{Column, Look, Order};
 #[derive(Debug, Clone)]
 pub struct Conf {
     enabled: bool,
-    header: Option<Part>,
-    footer: Option<Part>,
+    header: Option<PagePart>,
+    footer: Option<PagePart>,
     order: Order,
     look: Look,
     which: Which,
@@ -63,7 +63,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
 
 /// What stands before or behind the table.
 #[derive(Debug, Clone)]
-enum Part {
+enum PagePart {
     /// The answer of another path.
     Path(Vec<u8>),
     /// A file's text, read at the start.
@@ -195,7 +195,7 @@ fn sort(d: &Line) -> Result<(Column, bool), Error> {
 
 /// `PATH [subrequest | local]`
 #[expect(clippy::disallowed_methods, reason = "the configuration names the file")]
-fn part(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<Part>, Error> {
+fn part(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<PagePart>, Error> {
     let Some(path) = d.args.first() else { return Ok(None) };
     match d.args.get(1) {
         None => {}
@@ -206,11 +206,11 @@ fn part(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<Part>, Error> {
             let read = read.map_err(|e| {
                 d.error_at(path, format!("cannot open file \"{}\" {}", file.display(), Cause(&e)))
             })?;
-            return Ok(Some(Part::Text(Bytes::from(read))));
+            return Ok(Some(PagePart::Text(Bytes::from(read))));
         }
         Some(kind) => return Err(d.invalid("header/footer kind", kind)),
     }
-    Ok((!path.bytes.is_empty()).then(|| Part::Path(path.bytes.clone())))
+    Ok((!path.bytes.is_empty()).then(|| PagePart::Path(path.bytes.clone())))
 }
 
 fn ignore(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
@@ -284,10 +284,10 @@ fn is_ignored(conf: &Conf, entry: &Entry) -> bool {
 }
 
 /// A part of the site's own; none where there is none, or where its path does not answer with 200.
-async fn own(r: &mut Request, part: Option<&Part>) -> Option<Vec<u8>> {
+async fn own(r: &mut Request, part: Option<&PagePart>) -> Option<Vec<u8>> {
     let path = match part? {
-        Part::Text(text) => return Some(text.to_vec()),
-        Part::Path(path) => path,
+        PagePart::Text(text) => return Some(text.to_vec()),
+        PagePart::Path(path) => path,
     };
     let (path, args) = match path.iter().position(|b| *b == b'?') {
         Some(at) => (&path[..at], &path[at + 1..]),

@@ -46,10 +46,10 @@ struct Tools {
 pub struct Whole {
     level: u32,
     window_bits: u8,
-    state: State,
+    state: GzipState,
 }
 
-enum State {
+enum GzipState {
     Gathering(Vec<u8>),
     InPieces(Deflate),
     Ended(Vec<u8>),
@@ -66,18 +66,18 @@ impl Whole {
     pub fn new(level: u32, window_bits: u8, length: Option<u64>) -> Whole {
         let length = length.and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
         let gathered = Vec::with_capacity(length.min(most(level)));
-        Whole { level, window_bits, state: State::Gathering(gathered) }
+        Whole { level, window_bits, state: GzipState::Gathering(gathered) }
     }
 
     /// Goes on in pieces.
     fn in_pieces(&mut self) -> io::Result<&mut Deflate> {
-        if let State::Gathering(gathered) = &self.state {
+        if let GzipState::Gathering(gathered) = &self.state {
             let mut deflate = Deflate::new(self.level, self.window_bits);
             deflate.write(gathered)?;
-            self.state = State::InPieces(deflate);
+            self.state = GzipState::InPieces(deflate);
         }
         match &mut self.state {
-            State::InPieces(deflate) => Ok(deflate),
+            GzipState::InPieces(deflate) => Ok(deflate),
             _ => Err(io::Error::other("the answer has ended")),
         }
     }
@@ -86,7 +86,7 @@ impl Whole {
 impl Encoder for Whole {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.state {
-            State::Gathering(gathered) if gathered.len() + bytes.len() <= most(self.level) => {
+            GzipState::Gathering(gathered) if gathered.len() + bytes.len() <= most(self.level) => {
                 gathered.extend_from_slice(bytes);
                 Ok(())
             }
@@ -96,7 +96,9 @@ impl Encoder for Whole {
 
     fn pause(&mut self) -> io::Result<()> {
         match &self.state {
-            State::Gathering(gathered) if gathered.len() > PATIENCE => self.in_pieces().map(drop),
+            GzipState::Gathering(gathered) if gathered.len() > PATIENCE => {
+                self.in_pieces().map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -106,10 +108,10 @@ impl Encoder for Whole {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        if let State::Gathering(gathered) = &self.state
+        if let GzipState::Gathering(gathered) = &self.state
             && gathered.len() >= LEAST
         {
-            self.state = State::Ended(compress(self.level, gathered)?);
+            self.state = GzipState::Ended(compress(self.level, gathered)?);
             return Ok(());
         }
         self.in_pieces()?.finish()
@@ -117,9 +119,9 @@ impl Encoder for Whole {
 
     fn take(&mut self) -> Vec<u8> {
         match &mut self.state {
-            State::Gathering(_) => Vec::new(),
-            State::InPieces(deflate) => deflate.take(),
-            State::Ended(out) => std::mem::take(out),
+            GzipState::Gathering(_) => Vec::new(),
+            GzipState::InPieces(deflate) => deflate.take(),
+            GzipState::Ended(out) => std::mem::take(out),
         }
     }
 }
@@ -186,7 +188,7 @@ mod tests {
             whole.write(&[b'a'; 25_000]).unwrap();
             assert!(whole.take().is_empty());
         }
-        assert!(matches!(whole.state, State::Gathering(_)));
+        assert!(matches!(whole.state, GzipState::Gathering(_)));
         assert_eq!(gunzip(&ended(whole, Vec::new())), [b'a'; 100_000]);
     }
 
@@ -195,7 +197,7 @@ mod tests {
         let mut whole = Whole::new(1, 15, Some(10));
         whole.write(&[b'a'; MOST]).unwrap();
         whole.write(b"b").unwrap();
-        assert!(matches!(whole.state, State::InPieces(_)));
+        assert!(matches!(whole.state, GzipState::InPieces(_)));
         let plain = gunzip(&ended(whole, Vec::new()));
         assert_eq!((plain.len(), plain.last()), (MOST + 1, Some(&b'b')));
     }
@@ -218,10 +220,10 @@ mod tests {
         let mut whole = Whole::new(1, 15, Some(100_000));
         whole.write(&[b'a'; PATIENCE]).unwrap();
         whole.pause().unwrap();
-        assert!(matches!(whole.state, State::Gathering(_)));
+        assert!(matches!(whole.state, GzipState::Gathering(_)));
         whole.write(b"b").unwrap();
         whole.pause().unwrap();
-        assert!(matches!(whole.state, State::InPieces(_)));
+        assert!(matches!(whole.state, GzipState::InPieces(_)));
     }
 
     #[test]

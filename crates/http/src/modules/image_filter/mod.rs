@@ -20,7 +20,7 @@ use crate::site::settings::{Key, Settings};
 
 mod picture;
 
-use picture::{Angle, Kind, Work};
+use picture::{Angle, ImageAction, PictureFormat};
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -197,14 +197,14 @@ async fn answer(r: &mut Request) -> Step {
             "the picture did not come, or has more bytes than \"image_filter_buffer\"",
         );
     }
-    let Some(kind) = Kind::of(&picture) else { return refuse(r, &conf, "no picture") };
+    let Some(kind) = PictureFormat::of(&picture) else { return refuse(r, &conf, "no picture") };
     let work = match work(r, &conf) {
         Some(work) => work,
         None => return refuse(r, &conf, "invalid parameters for a picture"),
     };
     // Half of the pool's threads are left to who needs a file.
     let done = r.event_loop.handle.files().write(move || match work {
-        Work::Pass => Ok((picture, None)),
+        ImageAction::Pass => Ok((picture, None)),
         work => picture::change(&picture, kind, &work).map(|new| (picture, new)),
     });
     let (old, new) = match done.await {
@@ -237,7 +237,7 @@ fn adopt(r: &mut Request, mut response: Response) {
 }
 
 /// What is to be done for this request.
-fn work(r: &mut Request, conf: &Conf) -> Option<Work> {
+fn work(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
     let angle = match &conf.angle {
         None => Angle::None,
         Some(angle) => Angle::read(&angle.eval(r))?,
@@ -246,8 +246,8 @@ fn work(r: &mut Request, conf: &Conf) -> Option<Work> {
         Some((pixels(&width.eval(r))?, pixels(&height.eval(r))?))
     };
     let shape = match &conf.what {
-        What::Nothing | What::Test => return Some(Work::Pass),
-        What::Size => return Some(Work::Tell),
+        What::Nothing | What::Test => return Some(ImageAction::Pass),
+        What::Size => return Some(ImageAction::Tell),
         What::Rotate => picture::Shape::Same,
         What::Resize(width, height) => {
             let (width, height) = size(width, height)?;
@@ -260,7 +260,7 @@ fn work(r: &mut Request, conf: &Conf) -> Option<Work> {
     };
     let quality = percent(&conf.jpeg_quality.eval(r))?;
     let sharpen = percent(&conf.sharpen.eval(r)).unwrap_or(0);
-    Some(Work::Change { shape, angle, quality, sharpen })
+    Some(ImageAction::Change { shape, angle, quality, sharpen })
 }
 
 fn refuse(r: &mut Request, conf: &Conf, why: &str) -> Step {

@@ -13,31 +13,33 @@ const MEMORY: u64 = 256 << 20;
 
 /// What a picture is, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PictureFormat {
     Jpeg,
     Gif,
     Png,
     Webp,
 }
 
-impl Kind {
+impl PictureFormat {
     /// None for what is no picture.
-    pub fn of(bytes: &[u8]) -> Option<Kind> {
+    pub fn of(bytes: &[u8]) -> Option<PictureFormat> {
         match bytes {
-            [0xff, 0xd8, _, _, ..] => Some(Kind::Jpeg),
-            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Kind::Gif),
-            [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(Kind::Png),
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Kind::Webp),
+            [0xff, 0xd8, _, _, ..] => Some(PictureFormat::Jpeg),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(PictureFormat::Gif),
+            [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(PictureFormat::Png),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
+                Some(PictureFormat::Webp)
+            }
             _ => None,
         }
     }
 
     fn format(self) -> ImageFormat {
         match self {
-            Kind::Jpeg => ImageFormat::Jpeg,
-            Kind::Gif => ImageFormat::Gif,
-            Kind::Png => ImageFormat::Png,
-            Kind::Webp => ImageFormat::WebP,
+            PictureFormat::Jpeg => ImageFormat::Jpeg,
+            PictureFormat::Gif => ImageFormat::Gif,
+            PictureFormat::Png => ImageFormat::Png,
+            PictureFormat::Webp => ImageFormat::WebP,
         }
     }
 
@@ -48,10 +50,10 @@ impl Kind {
 
     fn name(self) -> &'static str {
         match self {
-            Kind::Jpeg => "jpeg",
-            Kind::Gif => "gif",
-            Kind::Png => "png",
-            Kind::Webp => "webp",
+            PictureFormat::Jpeg => "jpeg",
+            PictureFormat::Gif => "gif",
+            PictureFormat::Png => "png",
+            PictureFormat::Webp => "webp",
         }
     }
 }
@@ -87,27 +89,31 @@ pub enum Shape {
     Cut(u32, u32),
 }
 
-/// What is done.
+/// What is done with a picture.
 #[derive(Debug, Clone, Copy)]
-pub enum Work {
+pub enum ImageAction {
     Pass,
     Tell,
     Change { shape: Shape, angle: Angle, quality: u8, sharpen: u8 },
 }
 
 /// The new picture, or what is said of it; `None` where it stays as it is. The error is for the log.
-pub fn change(bytes: &[u8], kind: Kind, work: &Work) -> Result<Option<Vec<u8>>, String> {
+pub fn change(
+    bytes: &[u8],
+    kind: PictureFormat,
+    work: &ImageAction,
+) -> Result<Option<Vec<u8>>, String> {
     let (width, height) = reader(bytes, kind).into_dimensions().map_err(|e| e.to_string())?;
     let (shape, angle, quality, sharpen) = match *work {
-        Work::Pass => return Ok(None),
-        Work::Tell => {
+        ImageAction::Pass => return Ok(None),
+        ImageAction::Tell => {
             let name = kind.name();
             let text = format!(
                 "{{ \"img\" : {{ \"width\": {width}, \"height\": {height}, \"type\": \"{name}\" }} }}\r\n"
             );
             return Ok(Some(text.into_bytes()));
         }
-        Work::Change { shape, angle, quality, sharpen } => (shape, angle, quality, sharpen),
+        ImageAction::Change { shape, angle, quality, sharpen } => (shape, angle, quality, sharpen),
     };
     let fits = match shape {
         Shape::Same => false,
@@ -141,7 +147,7 @@ pub fn change(bytes: &[u8], kind: Kind, work: &Work) -> Result<Option<Vec<u8>>, 
     written(picture, kind, quality).map(Some).map_err(|e| e.to_string())
 }
 
-fn reader(bytes: &[u8], kind: Kind) -> ImageReader<Cursor<&[u8]>> {
+fn reader(bytes: &[u8], kind: PictureFormat) -> ImageReader<Cursor<&[u8]>> {
     let mut reader = ImageReader::with_format(Cursor::new(bytes), kind.format());
     let mut limits = Limits::default();
     limits.max_alloc = Some(MEMORY);
@@ -181,15 +187,15 @@ fn sharpened(picture: &DynamicImage, percent: u8) -> DynamicImage {
     picture.filter3x3(&[0.0, outer, 0.0, outer, inner, outer, 0.0, outer, 0.0])
 }
 
-fn written(picture: DynamicImage, kind: Kind, quality: u8) -> image::ImageResult<Vec<u8>> {
+fn written(picture: DynamicImage, kind: PictureFormat, quality: u8) -> image::ImageResult<Vec<u8>> {
     let mut out = Vec::new();
     match kind {
-        Kind::Jpeg => {
+        PictureFormat::Jpeg => {
             DynamicImage::from(picture.to_rgb8())
                 .write_with_encoder(JpegEncoder::new_with_quality(&mut out, quality))?;
         }
-        Kind::Png => picture.write_with_encoder(PngEncoder::new(&mut out))?,
-        Kind::Gif => {
+        PictureFormat::Png => picture.write_with_encoder(PngEncoder::new(&mut out))?,
+        PictureFormat::Gif => {
             let (width, height) = (picture.width(), picture.height());
             GifEncoder::new_with_speed(&mut out, 10).encode(
                 &picture.to_rgba8(),
@@ -198,7 +204,7 @@ fn written(picture: DynamicImage, kind: Kind, quality: u8) -> image::ImageResult
                 image::ExtendedColorType::Rgba8,
             )?;
         }
-        Kind::Webp => {
+        PictureFormat::Webp => {
             DynamicImage::from(picture.to_rgba8())
                 .write_with_encoder(WebPEncoder::new_lossless(&mut out))?;
         }
@@ -212,24 +218,25 @@ mod tests {
 
     use super::*;
 
-    fn picture(kind: Kind, width: u32, height: u32) -> Vec<u8> {
+    fn picture(kind: PictureFormat, width: u32, height: u32) -> Vec<u8> {
         let paint = |x: u32, y: u32| image::Rgb([x as u8, y as u8, 99]);
         written(DynamicImage::from(image::RgbImage::from_fn(width, height, paint)), kind, 90)
             .unwrap()
     }
 
-    fn size(bytes: &[u8], kind: Kind) -> (u32, u32) {
+    fn size(bytes: &[u8], kind: PictureFormat) -> (u32, u32) {
         reader(bytes, kind).into_dimensions().unwrap()
     }
 
-    const KINDS: [Kind; 4] = [Kind::Jpeg, Kind::Gif, Kind::Png, Kind::Webp];
+    const KINDS: [PictureFormat; 4] =
+        [PictureFormat::Jpeg, PictureFormat::Gif, PictureFormat::Png, PictureFormat::Webp];
 
     #[test]
     fn each_kind_is_known_and_changed() {
         let (angle, quality, sharpen) = (Angle::None, 75, 10);
         for kind in KINDS {
             let old = picture(kind, 40, 20);
-            assert_eq!(Kind::of(&old), Some(kind));
+            assert_eq!(PictureFormat::of(&old), Some(kind));
             for (shape, angle, expected) in [
                 (Shape::Within(20, 20), angle, (20, 10)),
                 (Shape::Within(u32::MAX, 5), angle, (10, 5)),
@@ -238,35 +245,44 @@ mod tests {
                 (Shape::Same, Angle::Quarter, (20, 40)),
                 (Shape::Within(20, 20), Angle::ThreeQuarters, (10, 20)),
             ] {
-                let work = Work::Change { shape, angle, quality, sharpen };
+                let work = ImageAction::Change { shape, angle, quality, sharpen };
                 let new = change(&old, kind, &work).unwrap().expect("another one");
-                assert_eq!((Kind::of(&new), size(&new, kind)), (Some(kind), expected), "{shape:?}");
+                assert_eq!(
+                    (PictureFormat::of(&new), size(&new, kind)),
+                    (Some(kind), expected),
+                    "{shape:?}"
+                );
             }
-            let work = Work::Change { shape: Shape::Within(40, 20), angle, quality, sharpen };
+            let work =
+                ImageAction::Change { shape: Shape::Within(40, 20), angle, quality, sharpen };
             assert_eq!(change(&old, kind, &work), Ok(None));
         }
     }
 
     #[test]
     fn a_quarter_is_counterclockwise() {
-        let old = picture(Kind::Png, 3, 2);
-        let work =
-            Work::Change { shape: Shape::Same, angle: Angle::Quarter, quality: 75, sharpen: 0 };
-        let new = change(&old, Kind::Png, &work).unwrap().unwrap();
-        let new = reader(&new, Kind::Png).decode().unwrap().to_rgb8();
+        let old = picture(PictureFormat::Png, 3, 2);
+        let work = ImageAction::Change {
+            shape: Shape::Same,
+            angle: Angle::Quarter,
+            quality: 75,
+            sharpen: 0,
+        };
+        let new = change(&old, PictureFormat::Png, &work).unwrap().unwrap();
+        let new = reader(&new, PictureFormat::Png).decode().unwrap().to_rgb8();
         // The upper right corner comes to the upper left.
         assert_eq!(new.get_pixel(0, 0), &image::Rgb([2, 0, 99]));
     }
 
     #[test]
     fn a_picture_that_says_that_it_is_huge_is_refused_before_it_is_read() {
-        let mut bomb = picture(Kind::Png, 8, 8);
+        let mut bomb = picture(PictureFormat::Png, 8, 8);
         bomb[16..24].copy_from_slice(&[0, 0, 0xf0, 0, 0, 0, 0xf0, 0]);
         let crc = crc(&bomb[12..29]);
         bomb[29..33].copy_from_slice(&crc.to_be_bytes());
         let shape = Shape::Within(5, 5);
-        let work = Work::Change { shape, angle: Angle::None, quality: 75, sharpen: 0 };
-        let why = change(&bomb, Kind::Png, &work).unwrap_err();
+        let work = ImageAction::Change { shape, angle: Angle::None, quality: 75, sharpen: 0 };
+        let why = change(&bomb, PictureFormat::Png, &work).unwrap_err();
         assert_eq!(why, "too many pixels: 61440 x 61440");
     }
 
@@ -298,7 +314,7 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] = byte;
             bytes.truncate(cut.index(bytes.len()) + 1);
-            let work = Work::Change { shape: Shape::Within(3, 3), angle: Angle::Half, quality: 75, sharpen: 0 };
+            let work = ImageAction::Change { shape: Shape::Within(3, 3), angle: Angle::Half, quality: 75, sharpen: 0 };
             let _ = change(&bytes, kind, &work);
         }
     }

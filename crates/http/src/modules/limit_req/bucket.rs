@@ -25,7 +25,7 @@ pub struct Allowance {
 
 /// What a key's bucket says to one more request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum BucketVerdict {
     /// It is counted; the excess.
     Counted(u64),
     /// It may, and waits to be counted with [`count`]; the state is pinned.
@@ -37,44 +37,50 @@ pub enum Verdict {
 }
 
 /// Asks a key's bucket; `last`: no other limit follows, so that the request is counted at once.
-pub fn ask(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bool) -> Verdict {
+pub fn ask(
+    t: &mut Locked<'_>,
+    key: &[u8],
+    allow: &Allowance,
+    now: u64,
+    last: bool,
+) -> BucketVerdict {
     let Some(entry) = t.find(key) else { return first(t, key, allow, now, last) };
     t.touch(entry);
-    let state = State::of(t, entry);
+    let state = BucketState::of(t, entry);
     let (excess, elapsed) = state.excess(allow.rate, now);
     if excess > allow.burst {
-        return Verdict::Refused(excess);
+        return BucketVerdict::Refused(excess);
     }
     if last {
         state.counted(excess, elapsed, now).put(t, entry);
-        return Verdict::Counted(excess);
+        return BucketVerdict::Counted(excess);
     }
-    State { pins: state.pins + 1, ..state }.put(t, entry);
-    Verdict::Pinned
+    BucketState { pins: state.pins + 1, ..state }.put(t, entry);
+    BucketVerdict::Pinned
 }
 
-fn first(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bool) -> Verdict {
+fn first(t: &mut Locked<'_>, key: &[u8], allow: &Allowance, now: u64, last: bool) -> BucketVerdict {
     expire(t, allow.rate, now, false);
     let mut added = t.add(key);
     if added.is_none() {
         expire(t, allow.rate, now, true);
         added = t.add(key);
     }
-    let Some(entry) = added else { return Verdict::NoRoom };
+    let Some(entry) = added else { return BucketVerdict::NoRoom };
     if last {
-        State { last: now, excess: 0, pins: 0 }.put(t, entry);
-        return Verdict::Counted(0);
+        BucketState { last: now, excess: 0, pins: 0 }.put(t, entry);
+        return BucketVerdict::Counted(0);
     }
-    State { last: 0, excess: 0, pins: 1 }.put(t, entry);
-    Verdict::Pinned
+    BucketState { last: 0, excess: 0, pins: 1 }.put(t, entry);
+    BucketVerdict::Pinned
 }
 
 /// Counts the request at a key's pinned state; the excess. None is left where the zone was emptied meanwhile.
 pub fn count(t: &mut Locked<'_>, key: &[u8], rate: u64, now: u64) -> u64 {
     let Some(entry) = t.find(key) else { return 0 };
-    let state = State::of(t, entry);
+    let state = BucketState::of(t, entry);
     let (excess, elapsed) = state.excess(rate, now);
-    State { pins: state.pins.saturating_sub(1), ..state.counted(excess, elapsed, now) }
+    BucketState { pins: state.pins.saturating_sub(1), ..state.counted(excess, elapsed, now) }
         .put(t, entry);
     excess
 }
@@ -82,8 +88,8 @@ pub fn count(t: &mut Locked<'_>, key: &[u8], rate: u64, now: u64) -> u64 {
 /// Lets go of a key's pinned state without counting.
 pub fn unpin(t: &mut Locked<'_>, key: &[u8]) {
     let Some(entry) = t.find(key) else { return };
-    let state = State::of(t, entry);
-    State { pins: state.pins.saturating_sub(1), ..state }.put(t, entry);
+    let state = BucketState::of(t, entry);
+    BucketState { pins: state.pins.saturating_sub(1), ..state }.put(t, entry);
 }
 
 /// How long a request with this excess waits, in milliseconds.
@@ -95,7 +101,7 @@ pub fn delay(allow: &Allowance, excess: u64) -> u64 {
 fn expire(t: &mut Locked<'_>, rate: u64, now: u64, mut force: bool) {
     for _ in 0..if force { 3 } else { 2 } {
         let Some(entry) = t.oldest() else { return };
-        let state = State::of(t, entry);
+        let state = BucketState::of(t, entry);
         // Each lookup makes its state the newest: what is pinned has only pinned ones before it.
         if state.pins > 0 {
             return;
@@ -113,16 +119,20 @@ fn expire(t: &mut Locked<'_>, rate: u64, now: u64, mut force: bool) {
 
 /// A key's state, as the table's two words hold it.
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct BucketState {
     last: u64,
     excess: u64,
     pins: u32,
 }
 
-impl State {
-    fn of(t: &Locked<'_>, entry: LockedEntry) -> State {
+impl BucketState {
+    fn of(t: &Locked<'_>, entry: LockedEntry) -> BucketState {
         let packed = t.value(entry, 1);
-        State { last: t.value(entry, 0), excess: packed >> 16, pins: (packed & 0xffff) as u32 }
+        BucketState {
+            last: t.value(entry, 0),
+            excess: packed >> 16,
+            pins: (packed & 0xffff) as u32,
+        }
     }
 
     fn put(self, t: &mut Locked<'_>, entry: LockedEntry) {
@@ -140,8 +150,8 @@ impl State {
         (self.excess.saturating_add(1000).saturating_sub(leaked), elapsed)
     }
 
-    fn counted(self, excess: u64, elapsed: u64, now: u64) -> State {
-        State { excess, last: if elapsed > 0 { now } else { self.last }, ..self }
+    fn counted(self, excess: u64, elapsed: u64, now: u64) -> BucketState {
+        BucketState { excess, last: if elapsed > 0 { now } else { self.last }, ..self }
     }
 }
 
@@ -167,13 +177,13 @@ mod tests {
         let mut t = zone.lock();
         let limit = allow(2, 1);
         let mut ask = |now| ask(&mut t, b"k", &limit, now, true);
-        assert_eq!(ask(1_000_000), Verdict::Counted(0));
-        assert_eq!(ask(1_000_000), Verdict::Counted(1000));
-        assert_eq!(ask(1_000_000), Verdict::Refused(2000));
+        assert_eq!(ask(1_000_000), BucketVerdict::Counted(0));
+        assert_eq!(ask(1_000_000), BucketVerdict::Counted(1000));
+        assert_eq!(ask(1_000_000), BucketVerdict::Refused(2000));
         // 2 requests a second: 499 ms leak 0.998 of one.
-        assert_eq!(ask(1_000_499), Verdict::Refused(1002));
-        assert_eq!(ask(1_000_500), Verdict::Counted(1000));
-        assert_eq!(ask(2_000_000), Verdict::Counted(0));
+        assert_eq!(ask(1_000_499), BucketVerdict::Refused(1002));
+        assert_eq!(ask(1_000_500), BucketVerdict::Counted(1000));
+        assert_eq!(ask(2_000_000), BucketVerdict::Counted(0));
     }
 
     #[test]
@@ -188,12 +198,12 @@ mod tests {
         let zone = zone();
         let mut t = zone.lock();
         let limit = allow(1, 0);
-        assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), Verdict::Pinned);
+        assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), BucketVerdict::Pinned);
         while t.add(&t.len().to_be_bytes()).is_some() {}
         // The oldest is pinned: nothing makes room.
-        assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), Verdict::NoRoom);
+        assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), BucketVerdict::NoRoom);
         assert_eq!(count(&mut t, b"k", limit.rate, 99_000_000), 0);
-        assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), Verdict::Counted(0));
+        assert_eq!(ask(&mut t, b"other", &limit, 99_000_000, true), BucketVerdict::Counted(0));
         assert_eq!(t.find(b"k"), None);
     }
 
@@ -203,14 +213,14 @@ mod tests {
         let zone = zone();
         let mut t = zone.lock();
         let limit = allow(1, 5);
-        assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), Verdict::Pinned);
+        assert_eq!(ask(&mut t, b"k", &limit, 90_000_000, false), BucketVerdict::Pinned);
         let entry = t.find(b"k");
         entry.into_iter().for_each(|entry| t.remove(entry));
-        assert_eq!(ask(&mut t, b"other", &limit, 90_000_000, true), Verdict::Counted(0));
+        assert_eq!(ask(&mut t, b"other", &limit, 90_000_000, true), BucketVerdict::Counted(0));
         assert_eq!(t.find(b"other"), entry);
         unpin(&mut t, b"k");
         assert_eq!(count(&mut t, b"k", limit.rate, 90_000_000), 0);
-        assert_eq!(ask(&mut t, b"other", &limit, 90_000_000, true), Verdict::Counted(1000));
+        assert_eq!(ask(&mut t, b"other", &limit, 90_000_000, true), BucketVerdict::Counted(1000));
     }
 
     #[test]
@@ -236,7 +246,7 @@ mod tests {
             let (mut now, mut passed) = (1_000_000u64, 0u64);
             for gap in &gaps {
                 now += gap;
-                passed += u64::from(matches!(ask(&mut t, b"k", &limit, now, true), Verdict::Counted(_)));
+                passed += u64::from(matches!(ask(&mut t, b"k", &limit, now, true), BucketVerdict::Counted(_)));
                 let elapsed = now - 1_000_000 - gaps[0];
                 prop_assert!(passed * 1000 <= 1000 + burst * 1000 + rate * elapsed);
             }

@@ -19,8 +19,8 @@ use crate::zones::Keyed;
 mod bucket;
 pub mod refusal;
 
-use bucket::{Allowance, Verdict};
-use refusal::Refusal;
+use bucket::{Allowance, BucketVerdict};
+use refusal::RejectSettings;
 
 /// What its zones are declared as.
 const TAG: &str = "limit_req";
@@ -32,16 +32,16 @@ const NEVER: u64 = u64::MAX / 1000;
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    zones: Vec<Arc<Zone>>,
+    zones: Vec<Arc<LimitReqZone>>,
     /// `limit_req` of this block, until all zones are known.
     lines: Vec<LimitLine>,
     limits: Vec<Limit>,
-    refusal: Refusal,
+    refusal: RejectSettings,
 }
 
 /// `limit_req_zone`
 #[derive(Debug)]
-struct Zone {
+struct LimitReqZone {
     keyed: Keyed,
     /// Thousandths of a request a second.
     rate: u64,
@@ -58,7 +58,7 @@ struct LimitLine {
 /// `limit_req`
 #[derive(Debug, Clone)]
 struct Limit {
-    zone: Arc<Zone>,
+    zone: Arc<LimitReqZone>,
     allow: Allowance,
 }
 
@@ -172,12 +172,12 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
     let mut pins = Pins { limits: &conf.limits, keys: Vec::new() };
     let outcome = pins.ask(r);
     let (excess, limit) = match outcome {
-        Outcome::Free => return Answer::Now(Step::Next),
-        Outcome::Refused(refused) => {
+        LimitOutcome::Free => return Answer::Now(Step::Next),
+        LimitOutcome::Refused(refused) => {
             pins.let_go();
             return Answer::Now(reject(r, conf, refused));
         }
-        Outcome::Allowed(excess, limit) => (excess, limit),
+        LimitOutcome::Allowed(excess, limit) => (excess, limit),
     };
     let (delay, excess, limit) = pins.count(r, excess, limit);
     if delay == 0 {
@@ -227,7 +227,7 @@ async fn wait(r: &mut Request, delay: Duration) -> Step {
     }
 }
 
-enum Outcome {
+enum LimitOutcome {
     /// No limit has a key for the request.
     Free,
     /// All allow it; the excess at the last one if that has counted it.
@@ -243,26 +243,28 @@ struct Pins {
 }
 
 impl Pins {
-    fn ask(&mut self, r: &mut Request) -> Outcome {
-        let mut outcome = Outcome::Free;
+    fn ask(&mut self, r: &mut Request) -> LimitOutcome {
+        let mut outcome = LimitOutcome::Free;
         for (i, limit) in self.limits.iter().enumerate() {
             let keyed = &limit.zone.keyed;
             let Some(key) = keyed.key(r, LONGEST_KEY) else { continue };
             let Some(mut table) = keyed.lock() else { continue };
             let last = i + 1 == self.limits.len();
             match bucket::ask(&mut table, &key, &limit.allow, keyed.now(r), last) {
-                Verdict::Counted(excess) => outcome = Outcome::Allowed(excess, limit),
-                Verdict::Pinned => {
+                BucketVerdict::Counted(excess) => outcome = LimitOutcome::Allowed(excess, limit),
+                BucketVerdict::Pinned => {
                     self.keys.push((limit, key));
-                    outcome = Outcome::Allowed(0, limit);
+                    outcome = LimitOutcome::Allowed(0, limit);
                 }
-                Verdict::Refused(excess) => return Outcome::Refused(Some((excess, limit))),
-                Verdict::NoRoom => {
+                BucketVerdict::Refused(excess) => {
+                    return LimitOutcome::Refused(Some((excess, limit)));
+                }
+                BucketVerdict::NoRoom => {
                     drop(table);
                     let name = keyed.name();
                     let text = format_args!("could not allocate node in limit_req zone \"{name}\"");
                     r.log(Level::Alert, text);
-                    return Outcome::Refused(None);
+                    return LimitOutcome::Refused(None);
                 }
             }
         }
@@ -317,7 +319,7 @@ fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         rate = number.saturating_mul(1000) / scale;
         Ok(true)
     })?;
-    CONF.change(&mut s.location).zones.push(Arc::new(Zone { keyed, rate }));
+    CONF.change(&mut s.location).zones.push(Arc::new(LimitReqZone { keyed, rate }));
     Ok(())
 }
 

@@ -3,9 +3,9 @@
 use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
 
-/// `limit_..._log_level`, `limit_..._status`, `limit_..._dry_run`
+/// What a refused request gets: `limit_..._log_level`, `limit_..._status`, `limit_..._dry_run`.
 #[derive(Debug, Clone)]
-pub struct Refusal {
+pub struct RejectSettings {
     /// The level of the message.
     pub log_level: Level,
     /// The status of the answer.
@@ -14,9 +14,9 @@ pub struct Refusal {
     pub dry_run: bool,
 }
 
-impl Default for Refusal {
+impl Default for RejectSettings {
     fn default() -> Self {
-        Refusal { log_level: Level::Error, status: 503, dry_run: false }
+        RejectSettings { log_level: Level::Error, status: 503, dry_run: false }
     }
 }
 

@@ -109,27 +109,27 @@ pub fn phase() -> Phase {
 }
 
 /// The request of the running script, if it runs for one.
-pub fn with<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, Refusal> {
+pub fn with<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
     if !REQUEST.is_set() {
-        return Err(Refusal::NoRequest);
+        return Err(NgxError::NoRequest);
     }
     Ok(REQUEST.with(f))
 }
 
 /// The same in phases in which the client may be written to.
-pub fn with_answer<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, Refusal> {
+pub fn with_answer<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> {
     match phase() {
         phase if phase.may_answer() => with(f),
-        phase => Err(Refusal::Disabled(phase)),
+        phase => Err(NgxError::Disabled(phase)),
     }
 }
 
 /// Tells what the script is about to wait for.
-pub fn wish(wish: Wish) -> Result<(), Refusal> {
+pub fn wish(wish: Wish) -> Result<(), NgxError> {
     let phase = phase();
     // To end a filter's script at once needs no waiting.
     if !phase.may_wait() && !matches!(wish, Wish::Exit(_)) {
-        return Err(Refusal::Disabled(phase));
+        return Err(NgxError::Disabled(phase));
     }
     WISH.set(Some(wish));
     Ok(())
@@ -142,7 +142,7 @@ pub fn take_wish() -> Option<Wish> {
 
 /// Why a function of `ngx` cannot do what it was asked for: raised in the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum NgxError {
     /// A timer, or the start.
     NoRequest,
     /// Not in this phase.
@@ -151,26 +151,26 @@ pub enum Refusal {
     Other(String),
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for NgxError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refusal::NoRequest => f.write_str("no request found"),
-            Refusal::Disabled(phase) => {
+            NgxError::NoRequest => f.write_str("no request found"),
+            NgxError::Disabled(phase) => {
                 write!(f, "API disabled in the context of {}", phase.directive())
             }
-            Refusal::Other(text) => f.write_str(text),
+            NgxError::Other(text) => f.write_str(text),
         }
     }
 }
 
-impl From<String> for Refusal {
-    fn from(text: String) -> Refusal {
-        Refusal::Other(text)
+impl From<String> for NgxError {
+    fn from(text: String) -> NgxError {
+        NgxError::Other(text)
     }
 }
 
-impl From<&str> for Refusal {
-    fn from(text: &str) -> Refusal {
-        Refusal::Other(text.to_owned())
+impl From<&str> for NgxError {
+    fn from(text: &str) -> NgxError {
+        NgxError::Other(text.to_owned())
     }
 }

@@ -52,8 +52,8 @@ pub enum How {
     Replace,
 }
 
-/// Why nothing was stored, as scripts are told.
-pub type Refused = &'static str;
+/// Why nothing was stored, in the words that scripts get.
+pub type DictError = &'static str;
 
 /// A dictionary, held by this thread until dropped.
 pub struct Dict<'z> {
@@ -87,7 +87,7 @@ impl<'z> Dict<'z> {
         (value, flags): (&Value, u32),
         ttl: u64,
         (how, force): (How, bool),
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, DictError> {
         let entry = self.find(key);
         let valid = entry.is_some_and(|entry| !self.is_stale(entry));
         match how {
@@ -115,7 +115,7 @@ impl<'z> Dict<'z> {
         key: &[u8],
         by: f64,
         init: Option<(f64, u64)>,
-    ) -> Result<(f64, bool), Refused> {
+    ) -> Result<(f64, bool), DictError> {
         let valid = self.find(key).filter(|entry| !self.is_stale(*entry));
         let Some(entry) = valid else {
             let (first, ttl) = init.ok_or("not found")?;
@@ -140,7 +140,7 @@ impl<'z> Dict<'z> {
         key: &[u8],
         create: bool,
         change: impl FnOnce(&mut Vec<Value>) -> T,
-    ) -> Result<Option<T>, Refused> {
+    ) -> Result<Option<T>, DictError> {
         let (mut list, expires) = match self.valid(key) {
             Some(StoredValue { value: Value::List(list), expires, .. }) => (list, expires),
             Some(_) => return Err("value not a list"),
@@ -264,7 +264,7 @@ impl<'z> Dict<'z> {
         flags: u32,
         expires: u64,
         force: bool,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, DictError> {
         let length = u16::try_from(key.len()).map_err(|_| "key too long")?;
         let mut contents = Vec::with_capacity(key.len() + 16);
         contents.extend_from_slice(&length.to_le_bytes());
@@ -313,7 +313,7 @@ const LIST: u64 = 4;
 const EXACT: usize = 32;
 
 /// Whether this can be a key; the error is what scripts are told.
-pub fn check(key: &[u8]) -> Result<(), Refused> {
+pub fn check(key: &[u8]) -> Result<(), DictError> {
     match key.len() {
         0 => Err("empty key"),
         1..=LONGEST => Ok(()),

@@ -6,7 +6,7 @@ use weir_log::Level;
 use super::answer;
 use super::conf::CONF;
 use super::current::Phase;
-use super::run::{self, Outcome, Start};
+use super::run::{self, ScriptOutcome, Start};
 use super::script::Script;
 use super::vm::Unloaded;
 use super::wish::Exit;
@@ -60,9 +60,9 @@ async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent:
     match perform(r, phase, script).await {
         Err(step) => step,
         Ok(outcome) if answer::is_begun(r) => end(r, outcome).await,
-        Ok(Outcome::Finished | Outcome::Exit(Exit::Status(0))) => consent,
-        Ok(Outcome::Exit(Exit::Status(DECLINED))) => Step::Next,
-        Ok(Outcome::Exit(Exit::Jump)) => {
+        Ok(ScriptOutcome::Finished | ScriptOutcome::Exit(Exit::Status(0))) => consent,
+        Ok(ScriptOutcome::Exit(Exit::Status(DECLINED))) => Step::Next,
+        Ok(ScriptOutcome::Exit(Exit::Jump)) => {
             // What follows is another request to scripts.
             answer::context(r).ctx = None;
             consent
@@ -74,13 +74,13 @@ async fn before_content(r: &mut Request, phase: Phase, script: &Script, consent:
 async fn in_content(r: &mut Request, script: &Script) -> Step {
     match perform(r, Phase::Content, script).await {
         Err(step) => step,
-        Ok(Outcome::Exit(Exit::Status(DECLINED))) if !answer::is_begun(r) => Step::Next,
+        Ok(ScriptOutcome::Exit(Exit::Status(DECLINED))) if !answer::is_begun(r) => Step::Next,
         Ok(outcome) => end(r, outcome).await,
     }
 }
 
 /// Runs a phase's script; the error is what the request comes to without it.
-async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Outcome, Step> {
+async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<ScriptOutcome, Step> {
     let Some(vm) = r.event_loop.lua.get().cloned() else { return Err(Step::Status(500)) };
     if CONF.of(r.conf()).need_request_body {
         Box::pin(r.read_body()).await.map_err(Step::Status)?;
@@ -100,16 +100,16 @@ async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Outco
 }
 
 /// What the request comes to.
-async fn end(r: &mut Request, outcome: Outcome) -> Step {
+async fn end(r: &mut Request, outcome: ScriptOutcome) -> Step {
     match outcome {
-        Outcome::Finished | Outcome::Exit(Exit::Jump) => answer::finish(r).await,
-        Outcome::Exit(Exit::Status(status)) => exit(r, status).await,
-        Outcome::Exit(Exit::Exec(path, _)) if path.first() == Some(&b'@') => {
+        ScriptOutcome::Finished | ScriptOutcome::Exit(Exit::Jump) => answer::finish(r).await,
+        ScriptOutcome::Exit(Exit::Status(status)) => exit(r, status).await,
+        ScriptOutcome::Exit(Exit::Exec(path, _)) if path.first() == Some(&b'@') => {
             r.redirect_to_named(&path)
         }
-        Outcome::Exit(Exit::Exec(path, args)) => r.redirect_to_parts(&path, args),
-        Outcome::Failed => exit(r, 500).await,
-        Outcome::Abandoned => Step::Status(499),
+        ScriptOutcome::Exit(Exit::Exec(path, args)) => r.redirect_to_parts(&path, args),
+        ScriptOutcome::Failed => exit(r, 500).await,
+        ScriptOutcome::Abandoned => Step::Status(499),
     }
 }
 

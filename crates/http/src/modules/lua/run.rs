@@ -17,14 +17,14 @@ use super::anchors::{Anchor, Packed};
 use super::answer;
 use super::conf::CONF;
 use super::current::{self, Phase};
-use super::socket::Failed;
+use super::socket::SocketError;
 use super::vm::Vm;
 use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
 use crate::request::Request;
 
 /// What a run came to.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ScriptOutcome {
     /// All of it is done.
     Finished,
     /// It ended itself.
@@ -67,7 +67,7 @@ enum RoutineState {
 }
 
 /// A script at work.
-struct Run<'r> {
+struct ScriptRun<'r> {
     vm: &'r Vm,
     request: Option<&'r mut Request>,
     phase: Phase,
@@ -77,7 +77,7 @@ struct Run<'r> {
 }
 
 /// What a step of a coroutine has come to.
-enum Step {
+enum CoroutineStep {
     /// Its end, with these values.
     Ended(MultiValue),
     /// A wait.
@@ -93,19 +93,19 @@ pub async fn drive(
     mut request: Option<&mut Request>,
     phase: Phase,
     start: Start<'_>,
-) -> Outcome {
+) -> ScriptOutcome {
     let (thread, step) = match begin(vm, request.as_deref_mut(), phase, start) {
-        Ok((_, Step::Failed(error))) | Err(error) => {
+        Ok((_, CoroutineStep::Failed(error))) | Err(error) => {
             return failed(request.as_deref(), vm, &error);
         }
-        Ok((thread, Step::Ended(_))) => {
+        Ok((thread, CoroutineStep::Ended(_))) => {
             // Most scripts do not wait for anything.
             if matches!(start, Start::Script(_)) {
                 vm.keep(thread);
             }
-            return Outcome::Finished;
+            return ScriptOutcome::Finished;
         }
-        Ok((_, Step::Wished(Wish::Exit(exit)))) => return Outcome::Exit(exit),
+        Ok((_, CoroutineStep::Wished(Wish::Exit(exit)))) => return ScriptOutcome::Exit(exit),
         Ok(waits) => waits,
     };
     let id = ThreadId::of(&Value::Thread(thread.clone()));
@@ -115,7 +115,7 @@ pub async fn drive(
     };
     let watching = request.as_ref().is_some_and(|r| CONF.of(r.conf()).check_client_abort);
     let routines = vec![Routine { thread, id, state: RoutineState::Busy }];
-    let run = Run { vm, request, phase, routines, watching };
+    let run = ScriptRun { vm, request, phase, routines, watching };
     // Large, and seldom needed: no request pays for its room but one that waits.
     Box::pin(run.go_on(step, matches!(start, Start::Script(_)))).await
 }
@@ -126,7 +126,7 @@ fn begin(
     r: Option<&mut Request>,
     phase: Phase,
     start: Start<'_>,
-) -> mlua::Result<(Thread, Step)> {
+) -> mlua::Result<(Thread, CoroutineStep)> {
     let mut thread = None;
     let step = step(r, phase, || match start {
         Start::Script(code) => {
@@ -146,7 +146,7 @@ fn begin(
     });
     match (thread, step) {
         (Some(thread), step) => Ok((thread, step)),
-        (None, Step::Failed(error)) => Err(error),
+        (None, CoroutineStep::Failed(error)) => Err(error),
         (None, _) => Err(Error::CoroutineUnresumable),
     }
 }
@@ -165,14 +165,14 @@ pub fn at_once(
         Ok((thread.resume((code.number(), args))?, thread.status()))
     });
     match step {
-        Step::Ended(values) => {
+        CoroutineStep::Ended(values) => {
             if let Some(thread) = thread {
                 vm.keep(thread);
             }
             Ok(Ok(values))
         }
-        Step::Wished(Wish::Exit(exit)) => Ok(Err(exit)),
-        Step::Failed(error) => Err(text_of(&error)),
+        CoroutineStep::Wished(Wish::Exit(exit)) => Ok(Err(exit)),
+        CoroutineStep::Failed(error) => Err(text_of(&error)),
         _ => Err(format!("attempt to yield in the context of {}", phase.directive())),
     }
 }
@@ -182,19 +182,19 @@ fn step(
     r: Option<&mut Request>,
     phase: Phase,
     work: impl FnOnce() -> mlua::Result<(MultiValue, ThreadStatus)>,
-) -> Step {
+) -> CoroutineStep {
     // mlua panics where handles run out, as they may within a step: a call can have thousands of arguments.
     let caught =
         || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(fault(&*panic)));
     let done = current::enter(r, phase, caught);
     let wish = current::take_wish();
     match done {
-        Err(error) => Step::Failed(error),
+        Err(error) => CoroutineStep::Failed(error),
         Ok((values, ThreadStatus::Resumable)) => match wish.filter(|_| is_wait(&values)) {
-            Some(wish) => Step::Wished(wish),
-            None => Step::Yielded,
+            Some(wish) => CoroutineStep::Wished(wish),
+            None => CoroutineStep::Yielded,
         },
-        Ok((values, _)) => Step::Ended(values),
+        Ok((values, _)) => CoroutineStep::Ended(values),
     }
 }
 
@@ -205,15 +205,15 @@ fn fault(panic: &(dyn std::any::Any + Send)) -> Error {
     Error::runtime(text.unwrap_or("a function of ngx failed"))
 }
 
-impl Run<'_> {
+impl ScriptRun<'_> {
     /// All that follows the first step of the script.
-    async fn go_on(mut self, first: Step, is_script: bool) -> Outcome {
+    async fn go_on(mut self, first: CoroutineStep, is_script: bool) -> ScriptOutcome {
         if let Some(outcome) = self.stepped(0, first).await {
             return outcome;
         }
         loop {
             if let Some(outcome) = self.step_all().await {
-                if let (Outcome::Finished, [entry], true) =
+                if let (ScriptOutcome::Finished, [entry], true) =
                     (&outcome, &self.routines[..], is_script)
                     && let Ok(thread) = entry.thread.get()
                 {
@@ -228,7 +228,7 @@ impl Run<'_> {
     }
 
     /// Runs what can run, until all wait or the run is over.
-    async fn step_all(&mut self) -> Option<Outcome> {
+    async fn step_all(&mut self) -> Option<ScriptOutcome> {
         while let Some(i) = self.first_ready() {
             let step = self.step(i);
             if let Some(outcome) = self.stepped(i, step).await {
@@ -237,7 +237,7 @@ impl Run<'_> {
         }
         let over =
             self.routines.iter().all(|routine| matches!(routine.state, RoutineState::Ended(..)));
-        over.then_some(Outcome::Finished)
+        over.then_some(ScriptOutcome::Finished)
     }
 
     /// The newest first: a light thread runs before the one that has spawned it goes on.
@@ -246,11 +246,11 @@ impl Run<'_> {
     }
 
     /// One step of a coroutine: up to its next wish, or its end.
-    fn step(&mut self, i: usize) -> Step {
-        let Run { vm, request, phase, routines, .. } = self;
-        let Some(routine) = routines.get_mut(i) else { return Step::Yielded };
+    fn step(&mut self, i: usize) -> CoroutineStep {
+        let ScriptRun { vm, request, phase, routines, .. } = self;
+        let Some(routine) = routines.get_mut(i) else { return CoroutineStep::Yielded };
         let state = std::mem::replace(&mut routine.state, RoutineState::Busy);
-        let RoutineState::Ready(reply) = state else { return Step::Yielded };
+        let RoutineState::Ready(reply) = state else { return CoroutineStep::Yielded };
         step(request.as_deref_mut(), *phase, || {
             let thread: Thread = routine.thread.get()?;
             let args = reply(&vm.lua).unwrap_or_else(|e| failure(&vm.lua, &e.to_string()));
@@ -259,16 +259,16 @@ impl Run<'_> {
     }
 
     /// Does what a coroutine's step has come to.
-    async fn stepped(&mut self, i: usize, step: Step) -> Option<Outcome> {
+    async fn stepped(&mut self, i: usize, step: CoroutineStep) -> Option<ScriptOutcome> {
         let wish = match step {
-            Step::Wished(wish) => wish,
-            Step::Failed(error) => return self.broke(i, &error),
-            Step::Ended(values) => return self.returned(i, values),
+            CoroutineStep::Wished(wish) => wish,
+            CoroutineStep::Failed(error) => return self.broke(i, &error),
+            CoroutineStep::Ended(values) => return self.returned(i, values),
             // It goes on when others had their turn.
-            Step::Yielded => Wish::Wait(Box::pin(turn())),
+            CoroutineStep::Yielded => Wish::Wait(Box::pin(turn())),
         };
         match wish {
-            Wish::Exit(exit) => return Some(Outcome::Exit(exit)),
+            Wish::Exit(exit) => return Some(ScriptOutcome::Exit(exit)),
             Wish::Wait(mut wait) => {
                 // A wait begins at once, in the order of the calls: others find the socket busy.
                 let begun = poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await;
@@ -286,7 +286,7 @@ impl Run<'_> {
                 let is_taken = answer::context(r).body_socket.is_some();
                 if !is_taken && let Err(status) = r.read_body().await {
                     // Too large, broken, too slow: no script can make good for that.
-                    return Some(Outcome::Exit(Exit::Status(i32::from(status))));
+                    return Some(ScriptOutcome::Exit(Exit::Status(i32::from(status))));
                 }
                 self.set(i, ready(|_| Ok(MultiValue::new())));
             }
@@ -326,7 +326,7 @@ impl Run<'_> {
     }
 
     /// A coroutine ended with an error: the script's own ends the run.
-    fn broke(&mut self, i: usize, error: &Error) -> Option<Outcome> {
+    fn broke(&mut self, i: usize, error: &Error) -> Option<ScriptOutcome> {
         if i == 0 {
             return Some(failed(self.request.as_deref(), self.vm, error));
         }
@@ -339,7 +339,7 @@ impl Run<'_> {
     }
 
     /// A coroutine's function has returned. That of a light thread returns what the script's own function raised, too.
-    fn returned(&mut self, i: usize, mut values: MultiValue) -> Option<Outcome> {
+    fn returned(&mut self, i: usize, mut values: MultiValue) -> Option<ScriptOutcome> {
         match values.front() {
             Some(value) if is_failed(value) => {}
             _ => return self.ended(i, true, values),
@@ -355,7 +355,7 @@ impl Run<'_> {
     }
 
     /// Notes how a coroutine ended, and wakes the one that waits for it.
-    fn ended(&mut self, i: usize, well: bool, values: MultiValue) -> Option<Outcome> {
+    fn ended(&mut self, i: usize, well: bool, values: MultiValue) -> Option<ScriptOutcome> {
         let values = match self.vm.anchors.pack(values) {
             Ok(values) => values,
             Err(error) => return Some(failed(self.request.as_deref(), self.vm, &error)),
@@ -368,7 +368,7 @@ impl Run<'_> {
     }
 
     /// A light thread begins, before the one that has spawned it goes on.
-    fn spawn(&mut self, i: usize, thread: Thread, args: MultiValue) -> Option<Outcome> {
+    fn spawn(&mut self, i: usize, thread: Thread, args: MultiValue) -> Option<ScriptOutcome> {
         self.set(i, ready(|_| Ok(MultiValue::new())));
         let id = ThreadId::of(&Value::Thread(thread.clone()));
         let anchors = &self.vm.anchors;
@@ -450,14 +450,14 @@ impl Run<'_> {
     }
 
     /// Waits until some coroutine can go on.
-    async fn wait(&mut self) -> Option<Outcome> {
+    async fn wait(&mut self) -> Option<ScriptOutcome> {
         let vm = self.vm;
         if !self.routines.iter().any(|routine| matches!(routine.state, RoutineState::Waiting(_))) {
             let text = format_args!("lua light threads wait for each other");
             log(self.request.as_deref(), vm, text);
-            return Some(Outcome::Failed);
+            return Some(ScriptOutcome::Failed);
         }
-        let Run { request, routines, watching, .. } = self;
+        let ScriptRun { request, routines, watching, .. } = self;
         if let Some(r) = request.as_deref_mut()
             && answer::push(r).await.is_err()
             && *watching
@@ -490,10 +490,10 @@ impl Run<'_> {
     }
 
     /// The client has gone: the script ends, or its `ngx.on_abort` has the word.
-    fn abandoned(&mut self) -> Option<Outcome> {
+    fn abandoned(&mut self) -> Option<ScriptOutcome> {
         let r = self.request.as_deref_mut()?;
         let Some(function) = answer::context(r).on_abort.take() else {
-            return Some(Outcome::Abandoned);
+            return Some(ScriptOutcome::Abandoned);
         };
         self.watching = false;
         let thread = function.get::<Function>().and_then(|f| self.vm.lua.create_thread(f));
@@ -529,10 +529,10 @@ async fn turn() -> Reply {
     Box::new(|_| Ok(MultiValue::new()))
 }
 
-fn failed(r: Option<&Request>, vm: &Vm, error: &Error) -> Outcome {
+fn failed(r: Option<&Request>, vm: &Vm, error: &Error) -> ScriptOutcome {
     let text = text_of(error);
     log(r, vm, format_args!("lua entry thread aborted: runtime error: {text}"));
-    Outcome::Failed
+    ScriptOutcome::Failed
 }
 
 /// Tells the log of the request, or of the whole site.
@@ -545,7 +545,7 @@ fn log(r: Option<&Request>, vm: &Vm, text: std::fmt::Arguments<'_>) {
 
 /// What a receiving method returns: the bytes and, as the fourth value, whether a mark was reached; or nil, the error, and
 /// what came.
-pub fn received_reply(received: Result<(Vec<u8>, bool), (Failed, Vec<u8>)>) -> Reply {
+pub fn received_reply(received: Result<(Vec<u8>, bool), (SocketError, Vec<u8>)>) -> Reply {
     reply(move |lua| match received {
         Ok((bytes, reached)) => {
             let text = Value::String(lua.create_string(bytes)?);

@@ -23,9 +23,9 @@ pub enum Script {
     Named(Template),
 }
 
-/// One script as it was read.
+/// The text of a script as it was read.
 #[derive(Debug)]
-pub struct Source {
+pub struct ScriptSource {
     /// What errors in it name: `=` and a text, or `@` and a path.
     pub name: String,
     /// The text.
@@ -35,7 +35,7 @@ pub struct Source {
 /// All that the site's scripts share.
 #[derive(Debug, Default)]
 pub struct Scripts {
-    list: Vec<Source>,
+    list: Vec<ScriptSource>,
     /// `init_by_lua`
     pub init: Option<ScriptId>,
     /// `init_worker_by_lua`
@@ -68,11 +68,11 @@ impl Scripts {
     }
 
     /// One of them.
-    pub fn get(&self, id: ScriptId) -> Option<&Source> {
+    pub fn get(&self, id: ScriptId) -> Option<&ScriptSource> {
         self.list.get(id.0 as usize)
     }
 
-    fn add(&mut self, source: Source) -> ScriptId {
+    fn add(&mut self, source: ScriptSource) -> ScriptId {
         self.list.push(source);
         ScriptId(self.list.len() as u32 - 1)
     }
@@ -91,7 +91,7 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script,
         _ => return Err(d.error(format!("\"{name}\" has no script"))),
     };
     let phase = name.strip_suffix("_block").unwrap_or(&name);
-    let source = Source { name: format!("={phase}({})", place(s, d)), text };
+    let source = ScriptSource { name: format!("={phase}({})", place(s, d)), text };
     check(&source).map_err(|text| d.error(format!("failed to load inlined Lua code: {text}")))?;
     Ok(Script::Known(s.setup.lua.add(source)))
 }
@@ -119,7 +119,7 @@ fn file(s: &mut Scope<'_, '_>, d: &Directive, path: &Word) -> Result<Script, Err
         let cause = weir_log::Cause(&error);
         d.error_at(path, format!("failed to load external Lua file \"{shown}\": {cause}"))
     })?;
-    let source = Source { name: format!("@{shown}"), text };
+    let source = ScriptSource { name: format!("@{shown}"), text };
     check(&source).map_err(|text| {
         d.error_at(path, format!("failed to load external Lua file \"{shown}\": {text}"))
     })?;
@@ -135,7 +135,7 @@ fn place(s: &Scope<'_, '_>, d: &Directive) -> String {
 }
 
 /// Whether it is Lua at all; the error is the compiler's.
-fn check(source: &Source) -> Result<(), String> {
+fn check(source: &ScriptSource) -> Result<(), String> {
     let lua = mlua::Lua::new_with(mlua::StdLib::NONE, mlua::LuaOptions::new());
     let compiled = lua.and_then(|lua| {
         let chunk = lua.load(without_shebang(&source.text)).set_name(&source.name);

@@ -9,8 +9,8 @@ use weir_proto::mp4::{self, Cut, FileLayout, Problem, TimeSpan};
 /// More than any `ftyp` needs.
 const LARGEST_FTYP: u64 = 1024;
 
-/// What a file came to.
-pub enum Found {
+/// What is sent of a file, or why nothing is.
+pub enum Mp4Selection {
     /// The file itself is what is wanted.
     Whole,
     /// `ftyp`, and what follows it.
@@ -21,35 +21,35 @@ pub enum Found {
     Failed(io::Error),
 }
 
-enum Stop {
+enum Mp4Stop {
     Whole,
     Problem(Problem),
     Failed(io::Error),
 }
 
-impl From<Problem> for Stop {
-    fn from(problem: Problem) -> Stop {
-        Stop::Problem(problem)
+impl From<Problem> for Mp4Stop {
+    fn from(problem: Problem) -> Mp4Stop {
+        Mp4Stop::Problem(problem)
     }
 }
 
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Stop {
-        Stop::Failed(error)
+impl From<io::Error> for Mp4Stop {
+    fn from(error: io::Error) -> Mp4Stop {
+        Mp4Stop::Failed(error)
     }
 }
 
 /// Finds what is wanted of a file of this size, with a `moov` no larger than `most`.
-pub fn find(file: &File, end: u64, wanted: TimeSpan, most: u64) -> Found {
+pub fn find(file: &File, end: u64, wanted: TimeSpan, most: u64) -> Mp4Selection {
     match search(file, end, wanted, most) {
-        Ok((ftyp, cut)) => Found::Part(ftyp, cut),
-        Err(Stop::Whole) => Found::Whole,
-        Err(Stop::Problem(problem)) => Found::Problem(problem),
-        Err(Stop::Failed(error)) => Found::Failed(error),
+        Ok((ftyp, cut)) => Mp4Selection::Part(ftyp, cut),
+        Err(Mp4Stop::Whole) => Mp4Selection::Whole,
+        Err(Mp4Stop::Problem(problem)) => Mp4Selection::Problem(problem),
+        Err(Mp4Stop::Failed(error)) => Mp4Selection::Failed(error),
     }
 }
 
-fn search(file: &File, end: u64, wanted: TimeSpan, most: u64) -> Result<(Vec<u8>, Cut), Stop> {
+fn search(file: &File, end: u64, wanted: TimeSpan, most: u64) -> Result<(Vec<u8>, Cut), Mp4Stop> {
     let (mut ftyp, mut moov, mut data) = (Vec::new(), None, None);
     let mut at = 0;
     while at < end && (moov.is_none() || data.is_none()) {
@@ -73,7 +73,7 @@ fn search(file: &File, end: u64, wanted: TimeSpan, most: u64) -> Result<(Vec<u8>
             b"moov" if moov.is_some() => return Err(duplicate("moov").into()),
             // The tables come first, and all is wanted: that is the file as it is.
             b"moov" if data.is_none() && wanted.start == 0 && wanted.length == 0 => {
-                return Err(Stop::Whole);
+                return Err(Mp4Stop::Whole);
             }
             b"moov" if size > most => {
                 let more = "you may want to increase mp4_max_buffer_size";

@@ -18,7 +18,7 @@ use crate::site::settings::{Key, Settings};
 
 mod file;
 
-use file::Found;
+use file::Mp4Selection;
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -99,20 +99,20 @@ async fn send(r: &mut Request) -> Step {
     };
     r.response.single_range = true;
     match find(r, &opened, wanted).await {
-        Found::Whole => chain.push(whole(&opened)),
-        Found::Part(ftyp, cut) => {
+        Mp4Selection::Whole => chain.push(whole(&opened)),
+        Mp4Selection::Part(ftyp, cut) => {
             chain.push(Bytes::from(ftyp));
             chain.push(Bytes::from(cut.head));
             let len = cut.data.end - cut.data.start;
             let (file, offset) = (opened.file.clone(), cut.data.start);
             chain.push(Segment::File { file, offset, len });
         }
-        Found::Problem(problem) => {
+        Mp4Selection::Problem(problem) => {
             let text = problem.about(&String::from_utf8_lossy(&path));
             r.log(Level::Error, format_args!("{text}"));
             return Step::Status(500);
         }
-        Found::Failed(error) => {
+        Mp4Selection::Failed(error) => {
             let (path, cause) = (String::from_utf8_lossy(&path), Cause(&error));
             r.log(Level::Crit, format_args!("pread() \"{path}\" failed {cause}"));
             return Step::Status(500);
@@ -121,12 +121,12 @@ async fn send(r: &mut Request) -> Step {
     static_::send_part(r, &opened, chain).await
 }
 
-async fn find(r: &Request, opened: &Opened, wanted: TimeSpan) -> Found {
+async fn find(r: &Request, opened: &Opened, wanted: TimeSpan) -> Mp4Selection {
     let conf = CONF.of(r.conf());
     let most = conf.max_buffer_size.max(conf.buffer_size);
     let (file, end) = (opened.file.clone(), opened.info.len);
     let found = r.event_loop.handle.files().run(move || file::find(&file, end, wanted, most)).await;
-    found.unwrap_or_else(Found::Failed)
+    found.unwrap_or_else(Mp4Selection::Failed)
 }
 
 /// What the query asks for, if for a part.

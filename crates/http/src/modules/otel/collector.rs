@@ -23,9 +23,9 @@ const LONGEST: usize = 64 * 1024;
 /// Names are looked up by the system, which may take long, so not on threads that files need.
 static NAMES: LazyLock<FilePool> = LazyLock::new(|| FilePool::named("otel_names", 1, 64));
 
-/// Why spans were not taken.
+/// Why the collector did not take spans.
 #[derive(Debug)]
-pub struct Refused {
+pub struct ExportError {
     /// For people.
     pub text: String,
     /// They may be taken later.
@@ -34,18 +34,22 @@ pub struct Refused {
     pub after: Option<Duration>,
 }
 
-impl Refused {
-    fn later(text: impl Into<String>) -> Refused {
-        Refused { text: text.into(), again: true, after: None }
+impl ExportError {
+    fn later(text: impl Into<String>) -> ExportError {
+        ExportError { text: text.into(), again: true, after: None }
     }
 
-    fn io(doing: &str, error: &io::Error) -> Refused {
-        Refused::later(format!("{doing} failed {}", Cause(error)))
+    fn io(doing: &str, error: &io::Error) -> ExportError {
+        ExportError::later(format!("{doing} failed {}", Cause(error)))
     }
 
     /// The worker has ended.
-    pub fn ended() -> Refused {
-        Refused { text: "the worker ended while sending to".to_owned(), again: false, after: None }
+    pub fn ended() -> ExportError {
+        ExportError {
+            text: "the worker ended while sending to".to_owned(),
+            again: false,
+            after: None,
+        }
     }
 }
 
@@ -63,7 +67,7 @@ impl Collector {
     }
 
     /// Sends spans, and waits until the collector has taken them, or all but some.
-    pub async fn post(&mut self, spans: &Bytes) -> Result<Partly, Refused> {
+    pub async fn post(&mut self, spans: &Bytes) -> Result<Partly, ExportError> {
         let until = self.handle.now() + TIMEOUT;
         if let Some(wire) = self.kept.take().filter(Wire::is_silent) {
             // The collector may close it right now, which says nothing of the spans.
@@ -81,7 +85,7 @@ impl Collector {
         wire: Wire,
         spans: &Bytes,
         until: Instant,
-    ) -> Result<Result<Partly, Refused>, Refused> {
+    ) -> Result<Result<Partly, ExportError>, ExportError> {
         wire.set_deadline(Some(until));
         let source = self.exporter.source.head(spans.len());
         let mut head = self.exporter.head.clone();
@@ -92,7 +96,7 @@ impl Collector {
         chain.push(spans.clone());
         wire.send(&mut chain, Patience::Until(until))
             .await
-            .map_err(|e| Refused::io("send() to", &e))?;
+            .map_err(|e| ExportError::io("send() to", &e))?;
         let (answer, reusable) = receive(&wire).await?;
         if reusable {
             wire.set_deadline(None);
@@ -101,29 +105,33 @@ impl Collector {
         Ok(answer)
     }
 
-    async fn connect(&self, until: Instant) -> Result<Wire, Refused> {
-        let mut last = Refused::later("no address of");
+    async fn connect(&self, until: Instant) -> Result<Wire, ExportError> {
+        let mut last = ExportError::later("no address of");
         for address in self.addresses().await? {
             let options = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
             let connected = async { self.handle.connect(&address.to_any()?, &options).await };
             match connected.await {
                 Ok(stream) => return self.secure(stream, until).await,
-                Err(error) => last = Refused::io("connect() to", &error),
+                Err(error) => last = ExportError::io("connect() to", &error),
             }
         }
         Err(last)
     }
 
-    async fn secure(&self, stream: weir_engine::Stream, until: Instant) -> Result<Wire, Refused> {
+    async fn secure(
+        &self,
+        stream: weir_engine::Stream,
+        until: Instant,
+    ) -> Result<Wire, ExportError> {
         let Some(client) = &self.exporter.tls else { return Ok(Wire::Plain(stream)) };
         match Secured::connect(&stream, client, until).await {
             Ok(secured) => Ok(Wire::join(stream, Some(secured))),
-            Err(HandshakeError::Io(error)) => Err(Refused::io("TLS handshake with", &error)),
-            Err(error) => Err(Refused::later(format!("{error} in the TLS handshake with"))),
+            Err(HandshakeError::Io(error)) => Err(ExportError::io("TLS handshake with", &error)),
+            Err(error) => Err(ExportError::later(format!("{error} in the TLS handshake with"))),
         }
     }
 
-    async fn addresses(&self) -> Result<Vec<PeerAddress>, Refused> {
+    async fn addresses(&self) -> Result<Vec<PeerAddress>, ExportError> {
         let url = &self.exporter.url;
         let port = url.port.unwrap_or(PORT);
         if let Some(address) = &url.address {
@@ -134,7 +142,7 @@ impl Collector {
         let found = self.handle.files().run_in(&NAMES, Rank::Read, ask).await;
         let found: Vec<std::net::SocketAddr> = found
             .and_then(|found| found)
-            .map_err(|error| Refused::later(format!("host not found ({error})")))?;
+            .map_err(|error| ExportError::later(format!("host not found ({error})")))?;
         Ok(found.into_iter().map(PeerAddress::Inet).collect())
     }
 }
@@ -151,10 +159,10 @@ impl Exporter {
 }
 
 /// What the collector says, and whether it may be asked again on this connection.
-async fn receive(wire: &Wire) -> Result<(Result<Partly, Refused>, bool), Refused> {
+async fn receive(wire: &Wire) -> Result<(Result<Partly, ExportError>, bool), ExportError> {
     let unread = |error| match error {
-        Unread::Io(error) => Refused::io("recv() from", &error),
-        Unread::Wrong(text) => Refused::later(format!("{text} while reading the answer of")),
+        Unread::Io(error) => ExportError::io("recv() from", &error),
+        Unread::Wrong(text) => ExportError::later(format!("{text} while reading the answer of")),
     };
     let mut reply = Reply::read(wire).await.map_err(unread)?;
     let judged = judge(reply.status(), reply.header(b"retry-after").and_then(seconds));
@@ -165,11 +173,11 @@ async fn receive(wire: &Wire) -> Result<(Result<Partly, Refused>, bool), Refused
 }
 
 /// What a status means, as the protocol says.
-fn judge(status: u16, after: Option<Duration>) -> Result<(), Refused> {
+fn judge(status: u16, after: Option<Duration>) -> Result<(), ExportError> {
     let again = matches!(status, 429 | 502..=504);
     match status {
         200..=299 => Ok(()),
-        _ => Err(Refused { text: format!("status {status} from"), again, after }),
+        _ => Err(ExportError { text: format!("status {status} from"), again, after }),
     }
 }
 

@@ -15,7 +15,7 @@ use weir_engine::{Either, Handle, either};
 use weir_log::{Level, Log};
 use weir_metrics::{Metric, Tally};
 
-use super::collector::{Collector, Refused};
+use super::collector::{Collector, ExportError};
 use super::exporter::Exporter;
 
 /// A batch is full when it has so many bytes: collectors take a few of these.
@@ -180,7 +180,7 @@ impl Spans {
         loop {
             let sent = match either(pin!(collector.post(&bytes)), pin!(self.too_late())).await {
                 Either::Left(sent) => sent,
-                Either::Right(()) => Err(Refused::ended()),
+                Either::Right(()) => Err(ExportError::ended()),
             };
             let refused = match sent {
                 Ok(partly) => {
@@ -227,7 +227,7 @@ impl Spans {
     }
 
     /// Said when it begins, for all loops of the process.
-    fn fails(&self, why: &Refused) {
+    fn fails(&self, why: &ExportError) {
         if !self.exporter.failing.swap(true, Relaxed) {
             let to = self.exporter.shown();
             let then = match why.again {

@@ -45,7 +45,7 @@ pub struct Conf {
 
 /// Where `proxy_pass` leads.
 #[derive(Debug, Clone)]
-pub struct Pass {
+pub struct ProxyPass {
     /// A group that is known from the start, or a value that tells.
     pub to: To,
     /// The location's name, which a URI takes the place of; empty where there is none.
@@ -54,7 +54,7 @@ pub struct Pass {
     pub url: Vec<u8>,
 }
 
-impl Pass {
+impl ProxyPass {
     /// What the settings of TLS are needed for; `None` if an address without variables has no TLS.
     fn needs_tls(&self) -> Option<Needed> {
         match &self.to {
@@ -99,7 +99,7 @@ impl Settings for Conf {}
 /// All lines of a block were read.
 pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let pass = CONTENT.of(&s.location.core.content);
-    let needed = pass.and_then(Pass::needs_tls);
+    let needed = pass.and_then(ProxyPass::needs_tls);
     let conf = CONF.change(&mut s.location);
     conf.passing.finish("proxy", &HIDDEN)?;
     if conf.passing.temp_path.directory.as_os_str().is_empty() {

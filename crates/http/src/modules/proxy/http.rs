@@ -4,7 +4,7 @@ use bytes::Bytes;
 use weir_engine::Chain;
 use weir_proto::http1::{Version, chunk_end, chunk_head, last_chunk};
 
-use super::conf::{Conf, Pass};
+use super::conf::{Conf, ProxyPass};
 use super::outgoing::{self, Length};
 use super::rewriting;
 use crate::escape::within_word;
@@ -16,7 +16,7 @@ use crate::upstream::{Outgoing, Protocol};
 /// A request on its way to an HTTP server.
 pub struct Http {
     conf: &'static Conf,
-    pass: &'static Pass,
+    pass: &'static ProxyPass,
     /// `http://` or `https://`
     scheme: &'static str,
     /// What comes back.
@@ -27,7 +27,7 @@ pub struct Http {
 
 impl Http {
     /// Nothing was asked yet.
-    pub fn new(conf: &'static Conf, pass: &'static Pass, scheme: &'static str) -> Http {
+    pub fn new(conf: &'static Conf, pass: &'static ProxyPass, scheme: &'static str) -> Http {
         let answers = Answers::new(conf.version == Version::Http20, conf.passing.pass_trailers);
         Http { conf, pass, scheme, answers, chunked: false }
     }

@@ -28,7 +28,7 @@ mod rewriting;
 #[cfg(test)]
 mod tests;
 
-pub use conf::{Conf, Pass};
+pub use conf::{Conf, ProxyPass};
 
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
@@ -69,7 +69,7 @@ fn of_vars(r: &mut Request, out: &mut Vec<u8>, field: fn(&Vars) -> &[u8]) -> boo
 /// The group that a location passes all its requests to, and the scheme.
 pub fn group(conf: &LocationConf) -> Option<(GroupId, &'static str)> {
     match CONTENT.of(&conf.core.content) {
-        Some(Pass { to: To::Group(id, vars), .. }) => Some((*id, vars.scheme)),
+        Some(ProxyPass { to: To::Group(id, vars), .. }) => Some((*id, vars.scheme)),
         _ => None,
     }
 }
@@ -82,7 +82,7 @@ pub fn constant_headers(conf: &Conf) -> Vec<(Bytes, Bytes)> {
 }
 
 /// The content handler.
-pub(super) static CONTENT: ContentHandler<Pass> = ContentHandler {
+pub(super) static CONTENT: ContentHandler<ProxyPass> = ContentHandler {
     module: "proxy",
     in_limit_except: true,
     optional: false,
@@ -91,7 +91,7 @@ pub(super) static CONTENT: ContentHandler<Pass> = ContentHandler {
 
 /// The content handler of a location with `proxy_pass`. Its future is moved once as a whole, so what few requests
 /// need stands in boxes of its own, here and in the driver.
-fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
+fn handler<'a>(r: &'a mut Request, pass: &'static ProxyPass) -> Later<'a> {
     Boxed::new(move || async move {
         let conf = CONF.of(r.conf());
         let found = match &pass.to {

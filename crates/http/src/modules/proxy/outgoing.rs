@@ -4,7 +4,7 @@ use bytes::Bytes;
 use weir_log::Level;
 use weir_proto::http1::Version;
 
-use super::conf::{Conf, Pass};
+use super::conf::{Conf, ProxyPass};
 use crate::answer::output::write_number;
 use crate::escape::within_word;
 use crate::request::Request;
@@ -27,7 +27,7 @@ pub enum Length {
 pub fn write(
     r: &mut Request,
     conf: &'static Conf,
-    pass: &'static Pass,
+    pass: &'static ProxyPass,
     length: Length,
 ) -> Result<Outgoing, u16> {
     let body = conf.body.as_ref().map(|t| t.eval(r).into_owned());
@@ -73,7 +73,7 @@ pub fn write(
 }
 
 /// The URL that is asked for: an answer's key in a cache, where the configuration has none.
-pub fn write_key(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
+pub fn write_key(r: &Request, pass: &ProxyPass, out: &mut Vec<u8>) {
     if let Some(vars) = r.contexts.upstream.vars.as_deref() {
         out.extend_from_slice(vars.scheme.as_bytes());
         out.extend_from_slice(&vars.host);
@@ -82,7 +82,7 @@ pub fn write_key(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
 }
 
 /// Writes the path that a request asks for, if it may be asked.
-pub fn write_target(r: &Request, pass: &Pass, out: &mut Vec<u8>) -> Result<(), u16> {
+pub fn write_target(r: &Request, pass: &ProxyPass, out: &mut Vec<u8>) -> Result<(), u16> {
     let start = out.len();
     write_uri(r, pass, out);
     within_word(out, start);
@@ -97,11 +97,11 @@ pub fn write_target(r: &Request, pass: &Pass, out: &mut Vec<u8>) -> Result<(), u
     Ok(())
 }
 
-fn write_uri(r: &Request, pass: &Pass, out: &mut Vec<u8>) {
+fn write_uri(r: &Request, pass: &ProxyPass, out: &mut Vec<u8>) {
     uri::write(&parts(r, pass), out);
 }
 
-fn parts<'r>(r: &'r Request, pass: &'r Pass) -> uri::Parts<'r> {
+fn parts<'r>(r: &'r Request, pass: &'r ProxyPass) -> uri::Parts<'r> {
     let vars = r.contexts.upstream.vars.as_deref();
     let head = r.head();
     uri::Parts {

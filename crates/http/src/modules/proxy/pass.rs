@@ -3,7 +3,7 @@
 use weir_conf::{Directive, Error};
 
 use super::CONTENT;
-use super::conf::Pass;
+use super::conf::ProxyPass;
 use crate::config::scope::Scope;
 use crate::site::location::Kind;
 use crate::upstream::http::{To, Vars};
@@ -41,7 +41,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         }
         To::Group(s.setup.upstreams.refer(d, word, url, port)?, vars)
     };
-    handle(s, CONTENT.with(Pass { to, location, url: word.bytes.clone() }));
+    handle(s, CONTENT.with(ProxyPass { to, location, url: word.bytes.clone() }));
     Ok(())
 }
 

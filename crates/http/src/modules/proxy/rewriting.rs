@@ -1,7 +1,7 @@
 //! `proxy_redirect`, `proxy_cookie_domain`, `proxy_cookie_path`, `proxy_cookie_flags`: what a server says of
 //! itself becomes what clients know.
 
-use super::conf::{Conf, Pass};
+use super::conf::{Conf, ProxyPass};
 use crate::regex::Regex;
 use crate::request::Request;
 use crate::upstream::http::To;
@@ -80,7 +80,7 @@ fn first(r: &mut Request, rules: &[Rewrite], value: &[u8], prefix: usize) -> Opt
 pub fn redirect(
     r: &mut Request,
     conf: &Conf,
-    pass: &Pass,
+    pass: &ProxyPass,
     value: &[u8],
     prefix: usize,
 ) -> Option<Vec<u8>> {

@@ -18,8 +18,8 @@ use weir_values::Template;
 /// The text of a `return` without one.
 static NOTHING: Template = Template::EMPTY;
 
-/// Where the code stands.
-struct Run {
+/// The state of code that runs.
+struct RewriteRun {
     conf: &'static Conf,
     /// The next step.
     at: usize,
@@ -30,7 +30,7 @@ struct Run {
 }
 
 /// Why the code stopped.
-enum Stop {
+enum RewriteStop {
     /// It came to its end.
     End(Step),
     /// It must know something about a file; the answer decides whether the next `len` steps are taken.
@@ -41,54 +41,54 @@ enum Stop {
 
 /// Performs code that needs no file.
 pub fn at_once(r: &mut Request, conf: &'static Conf) -> Step {
-    match Run::new(conf).steps(r) {
-        Stop::End(step) => step,
+    match RewriteRun::new(conf).steps(r) {
+        RewriteStop::End(step) => step,
         // Not reached: such code is run by `with_files`.
-        Stop::File { .. } | Stop::Root => Step::Status(500),
+        RewriteStop::File { .. } | RewriteStop::Root => Step::Status(500),
     }
 }
 
 /// Performs code that may ask about files, without holding up the loop.
 pub async fn with_files(r: &mut Request, conf: &'static Conf) -> Step {
-    let mut run = Run::new(conf);
+    let mut run = RewriteRun::new(conf);
     loop {
         match run.steps(r) {
-            Stop::End(step) => return step,
-            Stop::File { kind, path, not, len } => {
+            RewriteStop::End(step) => return step,
+            RewriteStop::File { kind, path, not, len } => {
                 let holds = file_holds(r, kind, &path).await != not;
                 run.branch(r, holds, len);
             }
-            Stop::Root => realpath::prepare(r).await,
+            RewriteStop::Root => realpath::prepare(r).await,
         }
     }
 }
 
-impl Run {
-    fn new(conf: &'static Conf) -> Run {
-        Run { conf, at: 0, quote: true, moved: false }
+impl RewriteRun {
+    fn new(conf: &'static Conf) -> RewriteRun {
+        RewriteRun { conf, at: 0, quote: true, moved: false }
     }
 
-    fn steps(&mut self, r: &mut Request) -> Stop {
+    fn steps(&mut self, r: &mut Request) -> RewriteStop {
         let code = self.conf.code.as_slice();
         while let Some(op) = code.get(self.at) {
             // What a step changes may stand in `root`.
             if std::mem::take(&mut self.moved) {
-                return Stop::Root;
+                return RewriteStop::Root;
             }
             self.at += 1;
             self.moved = r.site.asks_realpath;
             match op {
                 Op::Rewrite(rewrite) => {
                     if let Some(step) = self.rewrite(r, rewrite) {
-                        return Stop::End(step);
+                        return RewriteStop::End(step);
                     }
                 }
                 Op::Return { status, text } => {
-                    return Stop::End(answer(r, *status, text.as_ref()));
+                    return RewriteStop::End(answer(r, *status, text.as_ref()));
                 }
                 Op::Break => {
                     r.rewritten_in_place |= std::mem::take(&mut r.path_changed);
-                    return Stop::End(Step::Next);
+                    return RewriteStop::End(Step::Next);
                 }
                 Op::Set { variable, value } => {
                     let value = self.value(r, value);
@@ -98,7 +98,7 @@ impl Run {
                     let args = args.iter().map(|arg| self.value(r, arg)).collect();
                     match lua::value(r, script, args) {
                         Ok(value) => r.store_variable(*variable, value),
-                        Err(step) => return Stop::End(step),
+                        Err(step) => return RewriteStop::End(step),
                     }
                 }
                 Op::If { test: Test::File { kind, path, not }, len, .. } => {
@@ -106,15 +106,15 @@ impl Run {
                     if files::climbs(r, &name, path) {
                         name.clear();
                     }
-                    return Stop::File { kind: *kind, path: name, not: *not, len: *len };
+                    return RewriteStop::File { kind: *kind, path: name, not: *not, len: *len };
                 }
                 Op::If { test, len, .. } => match self.holds(r, test) {
                     Ok(holds) => self.branch(r, holds, *len),
-                    Err(step) => return Stop::End(step),
+                    Err(step) => return RewriteStop::End(step),
                 },
             }
         }
-        Stop::End(Step::Next)
+        RewriteStop::End(Step::Next)
     }
 
     /// Enters the `if` that was just tested, or passes over it.

@@ -9,7 +9,7 @@ use weir_log::Level;
 use weir_proto::uri::{self, Escape};
 
 use super::parser::{Command, Event, Parser};
-use super::{Block, Conf, complain, text};
+use super::{Conf, SsiBlock, complain, text};
 use crate::request::Request;
 use crate::subrequest::{Family, Stub};
 
@@ -25,7 +25,7 @@ pub enum Fault {
 }
 
 /// A page that is being read.
-pub struct Page {
+pub struct SsiPage {
     conf: &'static Conf,
     family: Rc<Family>,
     parser: Parser,
@@ -33,7 +33,7 @@ pub struct Page {
     output: bool,
     in_block: bool,
     /// Which part of an `if` this is.
-    part: Part,
+    part: Branch,
     /// A branch of the `if` was taken.
     taken: bool,
     encoding: Encoding,
@@ -41,7 +41,7 @@ pub struct Page {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum Branch {
     Outside,
     If,
     Else,
@@ -55,16 +55,16 @@ enum Encoding {
 }
 
 /// A command that weir knows.
-struct Known {
+struct CommandSpec {
     name: &'static str,
     /// Names, and whether they must be there.
     params: &'static [(&'static str, bool)],
     /// The last part of an `if` that it may follow.
-    after: Option<Part>,
+    after: Option<Branch>,
 }
 
-const COMMANDS: &[Known] = &[
-    Known {
+const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
         name: "include",
         params: &[
             ("virtual", false),
@@ -75,25 +75,25 @@ const COMMANDS: &[Known] = &[
         ],
         after: None,
     },
-    Known {
+    CommandSpec {
         name: "echo",
         params: &[("var", true), ("default", false), ("encoding", false)],
         after: None,
     },
-    Known { name: "config", params: &[("errmsg", false), ("timefmt", false)], after: None },
-    Known { name: "set", params: &[("var", true), ("value", true)], after: None },
-    Known { name: "if", params: &[("expr", true)], after: None },
-    Known { name: "elif", params: &[("expr", true)], after: Some(Part::If) },
-    Known { name: "else", params: &[], after: Some(Part::If) },
-    Known { name: "endif", params: &[], after: Some(Part::Else) },
-    Known { name: "block", params: &[("name", true)], after: None },
-    Known { name: "endblock", params: &[], after: None },
+    CommandSpec { name: "config", params: &[("errmsg", false), ("timefmt", false)], after: None },
+    CommandSpec { name: "set", params: &[("var", true), ("value", true)], after: None },
+    CommandSpec { name: "if", params: &[("expr", true)], after: None },
+    CommandSpec { name: "elif", params: &[("expr", true)], after: Some(Branch::If) },
+    CommandSpec { name: "else", params: &[], after: Some(Branch::If) },
+    CommandSpec { name: "endif", params: &[], after: Some(Branch::Else) },
+    CommandSpec { name: "block", params: &[("name", true)], after: None },
+    CommandSpec { name: "endblock", params: &[], after: None },
 ];
 
 /// A command's parameters by name.
-struct Params<'c>(&'c Command);
+struct CommandParams<'c>(&'c Command);
 
-impl<'c> Params<'c> {
+impl<'c> CommandParams<'c> {
     fn get(&self, name: &str) -> Option<&'c [u8]> {
         let found = self.0.params.iter().find(|(n, _)| n == name.as_bytes());
         found.map(|(_, value)| value.as_slice())
@@ -104,16 +104,16 @@ impl<'c> Params<'c> {
     }
 }
 
-impl Page {
+impl SsiPage {
     /// At its begin.
-    pub fn new(conf: &'static Conf, family: Rc<Family>) -> Page {
-        Page {
+    pub fn new(conf: &'static Conf, family: Rc<Family>) -> SsiPage {
+        SsiPage {
             conf,
             family,
             parser: Parser::new(conf.value_length as usize),
             output: true,
             in_block: false,
-            part: Part::Outside,
+            part: Branch::Outside,
             taken: false,
             encoding: Encoding::Entity,
             error_message: Bytes::from_static(
@@ -195,20 +195,20 @@ impl Page {
             }
         }
         if let Some(after) = known.after
-            && (self.part == Part::Outside || self.part > after)
+            && (self.part == Branch::Outside || self.part > after)
         {
             complain(r, Level::Error, format_args!("invalid context of SSI command: \"{name}\""));
             return Err(Fault::Command);
         }
         check_params(r, known, command)?;
-        self.perform(r, known.name, &Params(command), out).await
+        self.perform(r, known.name, &CommandParams(command), out).await
     }
 
     async fn perform(
         &mut self,
         r: &mut Request,
         name: &str,
-        params: &Params<'_>,
+        params: &CommandParams<'_>,
         out: &mut Chain,
     ) -> Result<(), Fault> {
         match name {
@@ -222,11 +222,11 @@ impl Page {
             "if" | "elif" => return self.branch(r, name == "if", params.required("expr")),
             "else" => {
                 self.output = !self.taken;
-                self.part = Part::Else;
+                self.part = Branch::Else;
             }
-            "endif" => (self.output, self.taken, self.part) = (true, false, Part::Outside),
+            "endif" => (self.output, self.taken, self.part) = (true, false, Branch::Outside),
             "block" => {
-                let block = Block { name: params.required("name").to_vec(), body: Vec::new() };
+                let block = SsiBlock { name: params.required("name").to_vec(), body: Vec::new() };
                 self.family.ssi.borrow_mut().blocks.push(block);
                 (self.output, self.in_block) = (false, true);
             }
@@ -236,7 +236,7 @@ impl Page {
     }
 
     fn branch(&mut self, r: &mut Request, first: bool, expression: &[u8]) -> Result<(), Fault> {
-        if first && self.part != Part::Outside {
+        if first && self.part != Branch::Outside {
             complain(r, Level::Error, format_args!("the \"if\" command inside the \"if\" command"));
             return Err(Fault::Command);
         }
@@ -246,11 +246,11 @@ impl Page {
         }
         self.output = text::holds(r, expression)?;
         self.taken = self.output;
-        self.part = Part::If;
+        self.part = Branch::If;
         Ok(())
     }
 
-    fn config(&mut self, r: &mut Request, params: &Params<'_>) {
+    fn config(&mut self, r: &mut Request, params: &CommandParams<'_>) {
         if let Some(format) = params.get("timefmt") {
             super::CONTEXT.or_insert_with(&mut r.contexts, super::Context::default).time_format =
                 Some(format.to_vec());
@@ -260,7 +260,7 @@ impl Page {
         }
     }
 
-    fn echo(&mut self, r: &mut Request, params: &Params<'_>, out: &mut Chain) {
+    fn echo(&mut self, r: &mut Request, params: &CommandParams<'_>, out: &mut Chain) {
         let mut value = Vec::new();
         if !text::append_variable(r, params.required("var"), &mut value) {
             value = params.get("default").unwrap_or(b"(none)").to_vec();
@@ -291,7 +291,7 @@ impl Page {
     async fn include(
         &mut self,
         r: &mut Request,
-        params: &Params<'_>,
+        params: &CommandParams<'_>,
         out: &mut Chain,
     ) -> Result<(), Fault> {
         let include = Include::read(r, params)?;
@@ -347,7 +347,7 @@ struct Include<'c> {
 }
 
 impl<'c> Include<'c> {
-    fn read(r: &Request, params: &Params<'c>) -> Result<Include<'c>, Fault> {
+    fn read(r: &Request, params: &CommandParams<'c>) -> Result<Include<'c>, Fault> {
         let fail = |text: String| {
             complain(r, Level::Error, format_args!("{text}"));
             Err(Fault::Command)
@@ -390,7 +390,7 @@ impl<'c> Include<'c> {
     }
 }
 
-fn check_params(r: &Request, known: &Known, command: &Command) -> Result<(), Fault> {
+fn check_params(r: &Request, known: &CommandSpec, command: &Command) -> Result<(), Fault> {
     let name = known.name;
     let fail = |text: String| {
         complain(r, Level::Error, format_args!("{text}"));
@@ -408,7 +408,7 @@ fn check_params(r: &Request, known: &Known, command: &Command) -> Result<(), Fau
             return fail(format!("duplicate \"{shown}\" parameter in \"{name}\" SSI command"));
         }
     }
-    let given = Params(command);
+    let given = CommandParams(command);
     match known.params.iter().find(|(n, mandatory)| *mandatory && given.get(n).is_none()) {
         None => Ok(()),
         Some((param, _)) => {

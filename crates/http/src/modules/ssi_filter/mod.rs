@@ -27,7 +27,7 @@ mod fuzz;
 #[cfg(test)]
 mod tests;
 
-use commands::Page;
+use commands::SsiPage;
 use strftime::{Moment, strftime};
 use weir_conf::Directive as Line;
 
@@ -146,21 +146,21 @@ fn date(r: &mut Request, out: &mut Vec<u8>, moment: Moment<'_>) -> bool {
 
 /// What the pages of one answer share, whichever subrequest they come from.
 #[derive(Default)]
-pub struct Shared {
+pub struct SsiShared {
     /// Names in lower case, and values.
     variables: Vec<(Vec<u8>, Vec<u8>)>,
-    blocks: Vec<Block>,
+    blocks: Vec<SsiBlock>,
     /// Groups of the last regular expression.
     groups: Vec<Vec<u8>>,
 }
 
 /// A part of a page that may take the place of an include.
-struct Block {
+struct SsiBlock {
     name: Vec<u8>,
     body: Vec<bytes::Bytes>,
 }
 
-impl Shared {
+impl SsiShared {
     fn get(&self, name: &[u8]) -> Option<&[u8]> {
         if let [digit @ b'0'..=b'9'] = name
             && let Some(group) = self.groups.get(usize::from(digit - b'0'))
@@ -205,12 +205,12 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         }
     }
     let family = r.family();
-    r.add_body_filter(Box::new(Ssi { page: Page::new(conf, family) }));
+    r.add_body_filter(Box::new(Ssi { page: SsiPage::new(conf, family) }));
     Ok(())
 }
 
 struct Ssi {
-    page: Page,
+    page: SsiPage,
 }
 
 impl BodyFilter for Ssi {

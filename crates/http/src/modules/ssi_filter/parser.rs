@@ -34,14 +34,14 @@ pub struct Command {
 /// Where in a page the reading stands.
 #[derive(Debug)]
 pub struct Parser {
-    state: State,
+    state: ParserState,
     command: Command,
     /// `ssi_value_length`
     longest_value: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ParserState {
     Text,
     /// This many bytes of [`OPEN`] were seen.
     Open(usize),
@@ -63,15 +63,15 @@ enum State {
 impl Parser {
     /// At the begin of a page.
     pub fn new(longest_value: usize) -> Parser {
-        Parser { state: State::Text, command: Command::default(), longest_value }
+        Parser { state: ParserState::Text, command: Command::default(), longest_value }
     }
 
     /// Takes from `input` what belongs to the next event; `None` when it is used up.
     pub fn next(&mut self, input: &mut Bytes) -> Option<Event> {
         while !input.is_empty() {
             let event = match self.state {
-                State::Text => self.text(input),
-                State::Open(seen) => self.open(seen, input),
+                ParserState::Text => self.text(input),
+                ParserState::Open(seen) => self.open(seen, input),
                 _ => {
                     let byte = input.split_to(1);
                     self.inside(byte.first().copied().unwrap_or_default())
@@ -86,8 +86,8 @@ impl Parser {
 
     /// The page ends: what looked like the begin of a command was text.
     pub fn end(&mut self) -> Option<Event> {
-        match std::mem::replace(&mut self.state, State::Text) {
-            State::Open(seen) => Some(opening(seen)),
+        match std::mem::replace(&mut self.state, ParserState::Text) {
+            ParserState::Open(seen) => Some(opening(seen)),
             _ => None,
         }
     }
@@ -96,7 +96,7 @@ impl Parser {
         match memchr::memchr(OPEN[0], input) {
             None => Some(Event::Text(std::mem::take(input))),
             Some(0) => {
-                self.state = State::Open(1);
+                self.state = ParserState::Open(1);
                 bytes::Buf::advance(input, 1);
                 None
             }
@@ -107,49 +107,55 @@ impl Parser {
     fn open(&mut self, seen: usize, input: &mut Bytes) -> Option<Event> {
         if input.first() == OPEN.get(seen) {
             bytes::Buf::advance(input, 1);
-            self.state = State::Open(seen + 1);
+            self.state = ParserState::Open(seen + 1);
             if seen + 1 == OPEN.len() {
-                self.state = State::BeforeCommand;
+                self.state = ParserState::BeforeCommand;
                 self.command = Command::default();
             }
             return None;
         }
         // Not a command after all; the byte may begin one.
-        self.state = State::Text;
+        self.state = ParserState::Text;
         Some(opening(seen))
     }
 
     fn inside(&mut self, byte: u8) -> Option<Event> {
         let blank = matches!(byte, b' ' | b'\r' | b'\n' | b'\t');
         match (self.state, byte) {
-            (State::BeforeCommand, _) if blank => None,
-            (State::BeforeCommand, _) => {
+            (ParserState::BeforeCommand, _) if blank => None,
+            (ParserState::BeforeCommand, _) => {
                 self.command.name.push(byte);
-                self.go(State::Command)
+                self.go(ParserState::Command)
             }
-            (State::Command | State::AfterValue, _) if blank => self.go(State::BeforeParam),
-            (State::Command | State::BeforeParam | State::AfterValue, b'-') => {
-                self.go(State::End(1))
+            (ParserState::Command | ParserState::AfterValue, _) if blank => {
+                self.go(ParserState::BeforeParam)
             }
-            (State::Command, _) => self.command_byte(byte),
-            (State::BeforeParam, _) if blank => None,
-            (State::BeforeParam, _) => {
+            (ParserState::Command | ParserState::BeforeParam | ParserState::AfterValue, b'-') => {
+                self.go(ParserState::End(1))
+            }
+            (ParserState::Command, _) => self.command_byte(byte),
+            (ParserState::BeforeParam, _) if blank => None,
+            (ParserState::BeforeParam, _) => {
                 self.command.params.push((vec![byte], Vec::new()));
-                self.go(State::Param)
+                self.go(ParserState::Param)
             }
-            (State::Param, _) if blank => self.go(State::BeforeEqual),
-            (State::Param | State::BeforeEqual, b'=') => self.go(State::BeforeValue),
-            (State::Param, _) => self.param_byte(byte),
-            (State::BeforeEqual | State::BeforeValue, _) if blank => None,
-            (State::BeforeEqual, _) => self.unexpected(byte, "after", ""),
-            (State::BeforeValue, b'"' | b'\'') => self.go(State::Value(byte)),
-            (State::BeforeValue, _) => self.unexpected(byte, "before", "value of "),
-            (State::Value(quote), _) if byte == quote => self.go(State::AfterValue),
-            (State::Value(quote), b'\\') => self.value_byte(byte, State::Escaped(quote)),
-            (State::Value(quote) | State::Escaped(quote), _) => {
-                self.value_byte(byte, State::Value(quote))
+            (ParserState::Param, _) if blank => self.go(ParserState::BeforeEqual),
+            (ParserState::Param | ParserState::BeforeEqual, b'=') => {
+                self.go(ParserState::BeforeValue)
             }
-            (State::AfterValue, _) => {
+            (ParserState::Param, _) => self.param_byte(byte),
+            (ParserState::BeforeEqual | ParserState::BeforeValue, _) if blank => None,
+            (ParserState::BeforeEqual, _) => self.unexpected(byte, "after", ""),
+            (ParserState::BeforeValue, b'"' | b'\'') => self.go(ParserState::Value(byte)),
+            (ParserState::BeforeValue, _) => self.unexpected(byte, "before", "value of "),
+            (ParserState::Value(quote), _) if byte == quote => self.go(ParserState::AfterValue),
+            (ParserState::Value(quote), b'\\') => {
+                self.value_byte(byte, ParserState::Escaped(quote))
+            }
+            (ParserState::Value(quote) | ParserState::Escaped(quote), _) => {
+                self.value_byte(byte, ParserState::Value(quote))
+            }
+            (ParserState::AfterValue, _) => {
                 let (name, value) = self.param();
                 let text = format!(
                     "unexpected \"{}\" symbol after \"{value}\" value of \"{name}\" parameter in \
@@ -159,23 +165,23 @@ impl Parser {
                 );
                 self.complain(0, text)
             }
-            (State::End(1), b'-') => self.go(State::End(2)),
-            (State::End(2), b'>') => {
-                self.state = State::Text;
+            (ParserState::End(1), b'-') => self.go(ParserState::End(2)),
+            (ParserState::End(2), b'>') => {
+                self.state = ParserState::Text;
                 Some(Event::Command(std::mem::take(&mut self.command)))
             }
-            (State::End(_), _) => {
+            (ParserState::End(_), _) => {
                 let (byte, name) = (char::from(byte), self.name());
                 let text = format!("unexpected \"{byte}\" symbol in \"{name}\" SSI command");
                 self.complain(0, text)
             }
-            (State::Broken(2), b'>') => {
-                self.state = State::Text;
+            (ParserState::Broken(2), b'>') => {
+                self.state = ParserState::Text;
                 Some(Event::Broken)
             }
-            (State::Broken(seen), b'-') if seen < 2 => self.go(State::Broken(seen + 1)),
-            (State::Broken(_), _) => self.go(State::Broken(0)),
-            (State::Text | State::Open(_), _) => None,
+            (ParserState::Broken(seen), b'-') if seen < 2 => self.go(ParserState::Broken(seen + 1)),
+            (ParserState::Broken(_), _) => self.go(ParserState::Broken(0)),
+            (ParserState::Text | ParserState::Open(_), _) => None,
         }
     }
 
@@ -204,7 +210,7 @@ impl Parser {
         self.complain(0, text)
     }
 
-    fn value_byte(&mut self, byte: u8, next: State) -> Option<Event> {
+    fn value_byte(&mut self, byte: u8, next: ParserState) -> Option<Event> {
         let longest = self.longest_value;
         let (_, value) = self.command.params.last_mut()?;
         if value.len() < longest {
@@ -230,11 +236,11 @@ impl Parser {
     }
 
     fn complain(&mut self, dashes: u8, text: String) -> Option<Event> {
-        self.state = State::Broken(dashes);
+        self.state = ParserState::Broken(dashes);
         Some(Event::Complaint(text))
     }
 
-    fn go(&mut self, state: State) -> Option<Event> {
+    fn go(&mut self, state: ParserState) -> Option<Event> {
         self.state = state;
         None
     }

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::Shared;
+use super::SsiShared;
 use super::parser::{Event, Parser};
 use crate::trial::complaint;
 
@@ -86,7 +86,7 @@ fn broken_commands_are_skipped_to_their_end() {
 
 #[test]
 fn variables_of_a_page_have_no_case() {
-    let mut shared = Shared::default();
+    let mut shared = SsiShared::default();
     shared.set(b"Name", b"1".to_vec());
     shared.set(b"nAME", b"2".to_vec());
     assert_eq!(shared.get(b"name"), Some(b"2".as_slice()));

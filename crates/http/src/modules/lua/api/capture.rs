@@ -11,7 +11,7 @@ use super::natives::{Natives, failed, keep};
 use super::{encode, headers};
 use crate::answer::change;
 use crate::modules::lua::answer;
-use crate::modules::lua::current::{Refusal, with};
+use crate::modules::lua::current::{NgxError, with};
 use crate::modules::lua::wish::{Wish, reply};
 use crate::request::Request;
 use crate::subrequest::Capture;
@@ -19,7 +19,7 @@ use crate::subrequest::Capture;
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_waiting("capture", |lua, list: Table| {
-        let prepared: Result<Vec<Capture>, Refusal> = list
+        let prepared: Result<Vec<Capture>, NgxError> = list
             .sequence_values::<Table>()
             .map(|asked| with(|r| prepare(lua, r, &asked.map_err(failed)?))?)
             .collect();
@@ -56,7 +56,7 @@ async fn join(mut running: Vec<Running>) -> Vec<Box<Request>> {
 }
 
 /// A subrequest as the table of the prelude asks for it.
-fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal> {
+fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, NgxError> {
     let text = |key: &str| asked.raw_get::<Option<mlua::String>>(key).ok().flatten();
     let flag = |key: &str| asked.raw_get::<Option<bool>>(key).ok().flatten() == Some(true);
     let uri = text("uri").ok_or("no uri is given")?;
@@ -116,7 +116,7 @@ fn prepare(lua: &Lua, r: &mut Request, asked: &Table) -> Result<Capture, Refusal
 }
 
 /// An option that is a table, if it is there.
-fn option(asked: &Table, name: &str) -> Result<Option<Table>, Refusal> {
+fn option(asked: &Table, name: &str) -> Result<Option<Table>, NgxError> {
     asked.raw_get(name).map_err(|_| format!("Bad {name} option value").into())
 }
 

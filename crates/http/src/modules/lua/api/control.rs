@@ -9,7 +9,7 @@ use crate::answer::change::set_location_as_said;
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{self, Refusal, phase, with, with_answer};
+use crate::modules::lua::current::{self, NgxError, phase, with, with_answer};
 use crate::modules::lua::wish::{Exit, ThreadId, Wish, reply};
 use crate::request::Request;
 
@@ -24,7 +24,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_waiting("sleep", |_, seconds: f64| {
         let delay = seconds_of(seconds)?;
-        let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+        let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
         let sleep = event_loop.handle.sleep(delay);
         Ok(Wish::Wait(Box::pin(async move {
             sleep.await;
@@ -63,7 +63,7 @@ fn threads(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-fn exit(status: i64) -> Result<(), Refusal> {
+fn exit(status: i64) -> Result<(), NgxError> {
     let status = i32::try_from(status).map_err(|_| "bad status")?;
     let late = |r: &mut Request| answer::is_begun(r) && phase().may_answer();
     if status < 300 || matches!(status, 408 | 444 | 499) || !with(late)? {
@@ -82,7 +82,7 @@ fn exit(status: i64) -> Result<(), Refusal> {
     current::wish(Wish::Exit(Exit::Status(0)))
 }
 
-fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, Refusal> {
+fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, NgxError> {
     if answer::is_begun(r) {
         return Err("attempt to call ngx.exec after sending out response headers".into());
     }
@@ -101,7 +101,7 @@ fn exec(r: &mut Request, uri: &[u8], args: &[u8]) -> Result<Wish, Refusal> {
     Ok(Wish::Exit(Exit::Exec(safe.path, query)))
 }
 
-fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, Refusal> {
+fn redirect(r: &mut Request, uri: &[u8], status: i64) -> Result<Wish, NgxError> {
     if !matches!(status, 301 | 302 | 303 | 307 | 308) {
         return Err("only ngx.HTTP_MOVED_TEMPORARILY, ngx.HTTP_MOVED_PERMANENTLY, \
                     ngx.HTTP_PERMANENT_REDIRECT, ngx.HTTP_SEE_OTHER, and \

@@ -6,7 +6,7 @@ use mlua::Lua;
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::uri::{self, Escape};
 
-use super::natives::{Named, Natives, named};
+use super::natives::{NamedValues, Natives, named};
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -89,7 +89,7 @@ pub fn decode_args(
     lua: &Lua,
     text: &[u8],
     most: Option<usize>,
-) -> mlua::Result<(Named, Option<&'static str>)> {
+) -> mlua::Result<(NamedValues, Option<&'static str>)> {
     let mut parts = text.split(|b| *b == b'&').filter(|part| !part.is_empty());
     let most = most.filter(|most| *most != 0).unwrap_or(most.map_or(100, |_| usize::MAX));
     let mut all = Vec::new();

@@ -9,7 +9,7 @@ use crate::answer::change::{
     NoLength, WITH_A_FIELD, set_answer, set_location_as_said, set_request,
 };
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{Refusal, with};
+use crate::modules::lua::current::{NgxError, with};
 use crate::request::Request;
 
 /// Adds the functions of this part.
@@ -45,7 +45,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 }
 
 /// Sets a line of the answer, while it can be set.
-fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), Refusal> {
+fn set(name: &[u8], values: &mut [Vec<u8>]) -> Result<(), NgxError> {
     with(|r| {
         let name = dashed(r, name.to_vec());
         if !r.response.sent && name.eq_ignore_ascii_case(b"location") {
@@ -72,7 +72,7 @@ fn dashed(r: &Request, mut name: Vec<u8>) -> Vec<u8> {
 }
 
 /// One value, several, or none.
-fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, Refusal> {
+fn values(lua: &Lua, value: &Value) -> Result<Vec<Vec<u8>>, NgxError> {
     let one = |value: &Value| {
         let text = match value {
             Value::Boolean(value) => Some(value.to_string().into_bytes()),
@@ -97,7 +97,7 @@ fn lines_of<'a>(
     lines: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     most: Option<usize>,
     raw: bool,
-) -> mlua::Result<Lines> {
+) -> mlua::Result<HeaderTables> {
     let most = most.filter(|most| *most != 0).unwrap_or(most.map_or(100, |_| usize::MAX));
     let mut lines = lines.map(|(name, value)| match raw {
         true => (Cow::Borrowed(name), Some(Cow::Borrowed(value))),
@@ -108,11 +108,11 @@ fn lines_of<'a>(
     Ok((named(lua, &all)?, truncated))
 }
 
-type Lines = (super::natives::Named, Option<&'static str>);
+type HeaderTables = (super::natives::NamedValues, Option<&'static str>);
 
 /// As the prelude takes it: a refusal, or a table by names or names and values in turn, and a word.
 fn flat(
-    lines: Result<Lines, Refusal>,
+    lines: Result<HeaderTables, NgxError>,
 ) -> (Option<String>, Option<Table>, Option<Table>, Option<&'static str>) {
     match lines {
         Ok(((all, list), truncated)) => (None, all, list, truncated),

@@ -6,7 +6,7 @@ use mlua::{BString, Either, FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue
 
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
-use crate::modules::lua::current::{self, Refusal};
+use crate::modules::lua::current::{self, NgxError};
 use crate::modules::lua::wish::Wish;
 
 /// Functions of one part, by the names under which the prelude finds them.
@@ -31,7 +31,7 @@ impl Natives<'_> {
     pub fn add_refusing<A, R>(
         &self,
         name: &str,
-        f: impl Fn(&Lua, A) -> Result<R, Refusal> + 'static,
+        f: impl Fn(&Lua, A) -> Result<R, NgxError> + 'static,
     ) -> mlua::Result<()>
     where
         A: FromLuaMulti,
@@ -52,7 +52,7 @@ impl Natives<'_> {
     pub fn add_waiting<A>(
         &self,
         name: &str,
-        f: impl Fn(&Lua, A) -> Result<Wish, Refusal> + 'static,
+        f: impl Fn(&Lua, A) -> Result<Wish, NgxError> + 'static,
     ) -> mlua::Result<()>
     where
         A: FromLuaMulti,
@@ -68,9 +68,9 @@ impl Natives<'_> {
 
 /// A text on its way to Lua. Where it is UTF-8, as nearly all are, no reference to it is held in between, and
 /// references are what costs most of such a call.
-pub type Text = Either<String, mlua::String>;
+pub type LuaText = Either<String, mlua::String>;
 
-pub fn text(lua: &Lua, bytes: Vec<u8>) -> mlua::Result<Text> {
+pub fn text(lua: &Lua, bytes: Vec<u8>) -> mlua::Result<LuaText> {
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Either::Left(text)),
         Err(odd) => lua.create_string(odd.as_bytes()).map(Either::Right),
@@ -78,7 +78,7 @@ pub fn text(lua: &Lua, bytes: Vec<u8>) -> mlua::Result<Text> {
 }
 
 /// What a function that may refuse answers with one value: without a list of values being made of it.
-pub fn one<R>(answer: Result<R, Refusal>) -> (Option<String>, Option<R>) {
+pub fn one<R>(answer: Result<R, NgxError>) -> (Option<String>, Option<R>) {
     match answer {
         Ok(value) => (None, Some(value)),
         Err(refusal) => (Some(refusal.to_string()), None),
@@ -86,15 +86,15 @@ pub fn one<R>(answer: Result<R, Refusal>) -> (Option<String>, Option<R>) {
 }
 
 /// Keeps a value beyond this step.
-pub fn keep(value: impl IntoLua) -> Result<Anchor, Refusal> {
-    let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+pub fn keep(value: impl IntoLua) -> Result<Anchor, NgxError> {
+    let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
     let vm = event_loop.lua.get().ok_or("no Lua VM")?;
     vm.anchors.keep(value).map_err(failed)
 }
 
 /// There is no memory for it.
-pub fn failed(error: mlua::Error) -> Refusal {
-    Refusal::Other(error.to_string())
+pub fn failed(error: mlua::Error) -> NgxError {
+    NgxError::Other(error.to_string())
 }
 
 /// Names and values; none is `true`.
@@ -102,9 +102,9 @@ pub type Pair<'t> = (Cow<'t, [u8]>, Option<Cow<'t, [u8]>>);
 
 /// Pairs as a table by names, or, where names are repeated or very many, as names and values in turn, which the
 /// prelude gathers.
-pub type Named = (Option<Table>, Option<Table>);
+pub type NamedValues = (Option<Table>, Option<Table>);
 
-pub fn named(lua: &Lua, pairs: &[Pair<'_>]) -> mlua::Result<Named> {
+pub fn named(lua: &Lua, pairs: &[Pair<'_>]) -> mlua::Result<NamedValues> {
     /// More are not compared each with each.
     const FEW: usize = 32;
     let repeats = |n: usize, name: &[u8]| pairs.iter().take(n).any(|(before, _)| **before == *name);
@@ -220,7 +220,7 @@ fn write_table(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Res
 }
 
 /// All values as one text; the error names the argument.
-pub fn gather(lua: &Lua, values: &MultiValue, function: &str) -> Result<Vec<u8>, Refusal> {
+pub fn gather(lua: &Lua, values: &MultiValue, function: &str) -> Result<Vec<u8>, NgxError> {
     let mut out = Vec::new();
     for (i, value) in values.iter().enumerate() {
         write(lua, value, &mut out)

@@ -4,7 +4,7 @@ use mlua::{BString, MultiValue, Value};
 
 use super::natives::{Natives, done, gather};
 use crate::modules::lua::answer;
-use crate::modules::lua::current::{Phase, Refusal, phase, with_answer};
+use crate::modules::lua::current::{NgxError, Phase, phase, with_answer};
 use crate::modules::lua::filters::{argument, with_piece};
 use crate::modules::lua::wish::Wish;
 
@@ -63,9 +63,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })
 }
 
-fn in_body_filter() -> Result<(), Refusal> {
+fn in_body_filter() -> Result<(), NgxError> {
     match phase() {
         Phase::BodyFilter => Ok(()),
-        phase => Err(Refusal::Disabled(phase)),
+        phase => Err(NgxError::Disabled(phase)),
     }
 }

@@ -6,7 +6,7 @@ use weir_proto::http1::{Method, Version};
 use super::encode;
 use super::natives::{Natives, failed, one, text};
 use crate::answer::change;
-use crate::modules::lua::current::{Phase, Refusal, phase, with};
+use crate::modules::lua::current::{NgxError, Phase, phase, with};
 use crate::modules::lua::wish::{Exit, Wish};
 use crate::request::Request;
 
@@ -54,7 +54,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_refusing("may_jump", |_, ()| match phase() {
         Phase::Rewrite => Ok(()),
-        phase => Err(Refusal::Disabled(phase)),
+        phase => Err(NgxError::Disabled(phase)),
     })?;
     natives.add_waiting("jump", |_, ()| {
         with(|r| {
@@ -82,7 +82,7 @@ fn bodies(natives: &Natives<'_>) -> mlua::Result<()> {
         let data = data.as_bytes().to_vec();
         with(|r| {
             if !r.body.is_whole() {
-                return Err(Refusal::from("request body not read yet"));
+                return Err(NgxError::from("request body not read yet"));
             }
             let length = data.len().to_string().into_bytes();
             r.body.replace(data.into());

@@ -3,13 +3,13 @@
 use mlua::{BString, Either, Lua, MultiValue, Value};
 use weir_zone::ZoneRef;
 
-use super::natives::{Natives, Text, borrowed, text};
+use super::natives::{LuaText, Natives, borrowed, text};
 use crate::event_loop::LoopState;
-use crate::modules::lua::dict::{self, Dict, How, Refused, Value as Stored};
+use crate::modules::lua::dict::{self, Dict, DictError, How, Value as Stored};
 use crate::modules::lua::wish::failure;
 
 /// A key: a string, or a number as one; anything else is none.
-type Key = Either<BString, Value>;
+type DictKey = Either<BString, Value>;
 
 /// Adds the functions of this part. The prelude passes each its dictionary's number and the key first.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -20,7 +20,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         })
         .unwrap_or_default();
     natives.constant("dicts", names)?;
-    natives.add("dict_get", |lua, (at, key): (usize, Key)| {
+    natives.add("dict_get", |lua, (at, key): (usize, DictKey)| {
         let found = with(at, &key, |dict, key| Ok(dict.valid(key)));
         let given = found.and_then(|found| {
             found.map(|found| Ok((given(lua, found.value)?, flags(found.flags)))).transpose()
@@ -31,7 +31,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             Err(refused) => (None, failure(lua, refused).pop_back().unwrap_or(Value::Nil)),
         }
     })?;
-    natives.add("dict_get_stale", |lua, (at, key): (usize, Key)| {
+    natives.add("dict_get_stale", |lua, (at, key): (usize, DictKey)| {
         answer(lua, with(at, &key, |dict, key| Ok(dict.get(key))), |lua, found| {
             let Some(found) = found else { return Ok(nil()) };
             values(lua, &found.value, [flags(found.flags), Value::Boolean(found.stale)])
@@ -52,7 +52,14 @@ fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
     ] {
         natives.add(
             name,
-            move |_, (at, key, value, ttl, flags): (usize, Key, Value, Option<f64>, Option<u32>)| {
+            move |_,
+                  (at, key, value, ttl, flags): (
+                usize,
+                DictKey,
+                Value,
+                Option<f64>,
+                Option<u32>,
+            )| {
                 let stored = with(at, &key, |dict, key| match stored(&value)? {
                     None if how == How::Set => {
                         dict.remove(key);
@@ -72,7 +79,7 @@ fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
     }
     natives.add(
         "dict_incr",
-        |_, (at, key, by, init, ttl): (usize, Key, f64, Option<f64>, Option<f64>)| {
+        |_, (at, key, by, init, ttl): (usize, DictKey, f64, Option<f64>, Option<f64>)| {
             let init = init.map(|init| (init, millis(ttl)));
             match with(at, &key, |dict, key| dict.increase(key, by, init)) {
                 Ok((sum, forcible)) => (Some(sum), None, Some(forcible)),
@@ -84,7 +91,7 @@ fn storing(natives: &Natives<'_>) -> mlua::Result<()> {
 
 fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
     for (name, left) in [("dict_lpush", true), ("dict_rpush", false)] {
-        natives.add(name, move |_, (at, key, value): (usize, Key, Value)| {
+        natives.add(name, move |_, (at, key, value): (usize, DictKey, Value)| {
             let pushed = with(at, &key, |dict, key| {
                 let value = match stored(&value)? {
                     Some(value @ (Stored::Text(_) | Stored::Number(_))) => value,
@@ -99,7 +106,7 @@ fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
         })?;
     }
     for (name, left) in [("dict_lpop", true), ("dict_rpop", false)] {
-        natives.add(name, move |lua, (at, key): (usize, Key)| {
+        natives.add(name, move |lua, (at, key): (usize, DictKey)| {
             let popped = with(at, &key, |dict, key| {
                 dict.with_list(key, false, |list| match left {
                     true if !list.is_empty() => Some(list.remove(0)),
@@ -112,7 +119,7 @@ fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
             })
         })?;
     }
-    natives.add("dict_llen", |_, (at, key): (usize, Key)| {
+    natives.add("dict_llen", |_, (at, key): (usize, DictKey)| {
         match with(at, &key, |dict, key| dict.with_list(key, false, |list| list.len())) {
             Ok(length) => (Some(length.unwrap_or(0)), None),
             Err(refused) => (None, Some(refused)),
@@ -122,13 +129,13 @@ fn lists(natives: &Natives<'_>) -> mlua::Result<()> {
 
 /// What is asked of a key's time, or of the dictionary as a whole.
 fn whole(natives: &Natives<'_>) -> mlua::Result<()> {
-    natives.add("dict_ttl", |_, (at, key): (usize, Key)| {
+    natives.add("dict_ttl", |_, (at, key): (usize, DictKey)| {
         match with(at, &key, |dict, key| dict.left(key).ok_or("not found")) {
             Ok(left) => (Some(left as f64 / 1000.0), None),
             Err(refused) => (None, Some(refused)),
         }
     })?;
-    natives.add("dict_expire", |_, (at, key, ttl): (usize, Key, f64)| {
+    natives.add("dict_expire", |_, (at, key, ttl): (usize, DictKey, f64)| {
         let done = with(at, &key, |dict, key| {
             dict.expire(key, millis(Some(ttl))).then_some(()).ok_or("not found")
         });
@@ -162,9 +169,9 @@ fn open<T>(at: usize, f: impl FnOnce(&mut Dict<'_>) -> T) -> Option<T> {
 
 fn with<T>(
     at: usize,
-    key: &Key,
-    f: impl FnOnce(&mut Dict<'_>, &[u8]) -> Result<T, Refused>,
-) -> Result<T, Refused> {
+    key: &DictKey,
+    f: impl FnOnce(&mut Dict<'_>, &[u8]) -> Result<T, DictError>,
+) -> Result<T, DictError> {
     let key = match key {
         Either::Left(key) => key,
         Either::Right(Value::Nil) => return Err("nil key"),
@@ -177,7 +184,7 @@ fn with<T>(
 /// Values, or nil and why there are none.
 fn answer<T>(
     lua: &Lua,
-    result: Result<T, Refused>,
+    result: Result<T, DictError>,
     values: impl FnOnce(&Lua, T) -> mlua::Result<MultiValue>,
 ) -> MultiValue {
     let values = result.and_then(|value| values(lua, value).map_err(|_| "no memory"));
@@ -189,7 +196,7 @@ fn nil() -> MultiValue {
 }
 
 /// A value on its way to Lua.
-fn given(lua: &Lua, value: Stored) -> Result<Either<Text, Value>, Refused> {
+fn given(lua: &Lua, value: Stored) -> Result<Either<LuaText, Value>, DictError> {
     Ok(match value {
         Stored::Boolean(value) => Either::Right(Value::Boolean(value)),
         Stored::Number(value) => Either::Right(Value::Number(value)),
@@ -214,7 +221,7 @@ fn flags(flags: u32) -> Value {
     if flags == 0 { Value::Nil } else { Value::Integer((flags as i32).into()) }
 }
 
-fn stored(value: &Value) -> Result<Option<Stored>, Refused> {
+fn stored(value: &Value) -> Result<Option<Stored>, DictError> {
     Ok(Some(match value {
         Value::Nil => return Ok(None),
         Value::Boolean(value) => Stored::Boolean(*value),

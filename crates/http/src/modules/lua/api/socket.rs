@@ -12,9 +12,9 @@ use super::natives::{Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{Refusal, with, with_answer};
+use crate::modules::lua::current::{NgxError, with, with_answer};
 use crate::modules::lua::run::received_reply;
-use crate::modules::lua::socket::{BodySocket, Failed, Pattern, Server, Socket};
+use crate::modules::lua::socket::{BodySocket, Pattern, Socket, SocketError, SocketTarget};
 use crate::modules::lua::wish::{Reply, Wish, failure, reply};
 use crate::request::Request;
 use crate::site::settings::LocationConf;
@@ -32,7 +32,7 @@ struct BodyHandle(Rc<BodySocket>);
 impl mlua::UserData for BodyHandle {}
 
 /// What can be received from.
-type Source = Either<Tcp, UserDataRef<BodyHandle>>;
+type ReceivingHandle = Either<Tcp, UserDataRef<BodyHandle>>;
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
@@ -45,7 +45,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         let _ = with(|r| answer::context(r).add_socket(weak));
         lua.create_userdata(TcpHandle(socket)).map_err(|error| error.to_string().into())
     })?;
-    natives.add("socket_timeouts", |_, (socket, times): (Source, (f64, f64, f64))| {
+    natives.add("socket_timeouts", |_, (socket, times): (ReceivingHandle, (f64, f64, f64))| {
         let time = |ms: f64| (ms > 0.0).then(|| Duration::from_millis(ms as u64));
         let (connect, send, receive) = times;
         match socket {
@@ -58,9 +58,9 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         }
     })?;
     natives.add_waiting("socket_connect", |_, (socket, host, port, pool): Connecting| {
-        let server = Server::new(&host.as_bytes(), port)?;
+        let server = SocketTarget::new(&host.as_bytes(), port)?;
         let pool = pool.map_or_else(|| server.name(), |pool| pool.as_bytes().to_vec());
-        let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+        let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
         let (core, conf) = (&settings()?.core, CONF.of(settings()?));
         let (socket, name) = (socket.0.clone(), server.clone());
         Ok(waiting(async move {
@@ -91,7 +91,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add("socket_close", |_, socket: Tcp| {
         done(if socket.0.close() { Ok(()) } else { Err("closed") })
     })?;
-    natives.add("socket_is_open", |_, socket: Source| match socket {
+    natives.add("socket_is_open", |_, socket: ReceivingHandle| match socket {
         Either::Left(socket) => socket.0.is_open(),
         Either::Right(body) => body.0.is_open(),
     })?;
@@ -108,7 +108,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
             let time =
                 ms.map_or(conf.keepalive_timeout, |ms| Duration::from_millis(ms.max(0.0) as u64));
             let most = most.unwrap_or(usize::try_from(conf.pool_size).unwrap_or(usize::MAX));
-            let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+            let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
             Ok(done(socket.0.keep(&event_loop, time, most)))
         },
     )
@@ -133,7 +133,7 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
             done.map(|()| Value::Integer(sent)).map_err(|failed| (failed, None))
         }))
     })?;
-    natives.add_waiting("socket_receive", |_, (socket, pattern): (Source, Value)| {
+    natives.add_waiting("socket_receive", |_, (socket, pattern): (ReceivingHandle, Value)| {
         let pattern = match &pattern {
             Value::Nil => Pattern::Line,
             Value::Integer(n) => {
@@ -148,7 +148,7 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
         };
         receive(&socket, pattern)
     })?;
-    natives.add_waiting("socket_receive_any", |_, (socket, most): (Source, usize)| {
+    natives.add_waiting("socket_receive_any", |_, (socket, most): (ReceivingHandle, usize)| {
         if most == 0 {
             return Err("bad argument #2 to 'receiveany' (bad max argument)".into());
         }
@@ -156,7 +156,7 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_waiting(
         "socket_until",
-        |_, (socket, mark, inclusive, most): (Source, mlua::String, bool, Option<usize>)| {
+        |_, (socket, mark, inclusive, most): (ReceivingHandle, mlua::String, bool, Option<usize>)| {
             let mark = mark.as_bytes().to_vec();
             if mark.is_empty() {
                 return Err("pattern is empty".into());
@@ -166,7 +166,7 @@ fn moving(natives: &Natives<'_>) -> mlua::Result<()> {
     )
 }
 
-fn receive(socket: &Source, pattern: Pattern) -> Result<Wish, Refusal> {
+fn receive(socket: &ReceivingHandle, pattern: Pattern) -> Result<Wish, NgxError> {
     match socket {
         Either::Left(socket) => {
             let (socket, handle) = (socket.0.clone(), handle()?);
@@ -199,7 +199,7 @@ fn body_socket(r: &mut Request) -> Result<Rc<BodySocket>, &'static str> {
 
 /// A wait whose end is one value, or nil, the error, and what there was.
 pub(super) fn waiting(
-    work: impl Future<Output = Result<Value, (Failed, Option<Vec<u8>>)>> + 'static,
+    work: impl Future<Output = Result<Value, (SocketError, Option<Vec<u8>>)>> + 'static,
 ) -> Wish {
     Wish::Wait(Box::pin(async move {
         let done = work.await;
@@ -211,7 +211,7 @@ pub(super) fn waiting(
     }))
 }
 
-fn fail(lua: &Lua, failed: &Failed, part: Option<&[u8]>) -> mlua::Result<MultiValue> {
+fn fail(lua: &Lua, failed: &SocketError, part: Option<&[u8]>) -> mlua::Result<MultiValue> {
     let mut values = failure(lua, &failed.to_string());
     if let Some(part) = part {
         values.push_back(Value::String(lua.create_string(part)?));
@@ -224,13 +224,13 @@ pub(super) fn ip(address: &mlua::String) -> Option<IpAddr> {
     std::str::from_utf8(&address.as_bytes()).ok()?.parse().ok()
 }
 
-pub(super) fn handle() -> Result<Handle, Refusal> {
-    LoopState::current().map(|event_loop| event_loop.handle.clone()).ok_or(Refusal::NoRequest)
+pub(super) fn handle() -> Result<Handle, NgxError> {
+    LoopState::current().map(|event_loop| event_loop.handle.clone()).ok_or(NgxError::NoRequest)
 }
 
 /// Settings of the request's location, or of the site for a timer, which has no request.
-pub(super) fn settings() -> Result<&'static LocationConf, Refusal> {
+pub(super) fn settings() -> Result<&'static LocationConf, NgxError> {
     let site =
-        || LoopState::current().map(|event_loop| &event_loop.site.main).ok_or(Refusal::NoRequest);
+        || LoopState::current().map(|event_loop| &event_loop.site.main).ok_or(NgxError::NoRequest);
     with(|r| r.conf()).or_else(|_| site())
 }

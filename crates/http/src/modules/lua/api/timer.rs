@@ -10,7 +10,7 @@ use weir_log::Level;
 use super::natives::{Done, Natives, done};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Packed;
-use crate::modules::lua::current::{Phase, Refusal};
+use crate::modules::lua::current::{NgxError, Phase};
 use crate::modules::lua::run::{self, Start};
 use crate::modules::lua::vm::Vm;
 
@@ -26,7 +26,7 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
 }
 
 /// `delay, every, function, ...`
-fn set_timer(mut arguments: MultiValue) -> Result<Done, Refusal> {
+fn set_timer(mut arguments: MultiValue) -> Result<Done, NgxError> {
     let delay = match arguments.pop_front() {
         Some(Value::Integer(n)) => n as f64,
         Some(Value::Number(n)) => n,
@@ -37,12 +37,12 @@ fn set_timer(mut arguments: MultiValue) -> Result<Done, Refusal> {
     if !matches!(arguments.front(), Some(Value::Function(_))) {
         return Err("bad argument #2 (function expected)".into());
     }
-    let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+    let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
     Ok(done(set(&event_loop, delay, every, arguments)))
 }
 
 /// A delay that a script says.
-pub fn seconds_of(seconds: f64) -> Result<Duration, Refusal> {
+pub fn seconds_of(seconds: f64) -> Result<Duration, NgxError> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("invalid delay {seconds}").into())
 }
 

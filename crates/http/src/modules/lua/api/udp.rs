@@ -10,8 +10,8 @@ use super::socket::{handle, ip, settings, waiting};
 use crate::event_loop::LoopState;
 use crate::modules::lua::answer;
 use crate::modules::lua::conf::CONF;
-use crate::modules::lua::current::{Refusal, with};
-use crate::modules::lua::socket::{Server, UdpSocket};
+use crate::modules::lua::current::{NgxError, with};
+use crate::modules::lua::socket::{SocketTarget, UdpSocket};
 use crate::modules::lua::wish::{Wish, failure, reply};
 use crate::site::settings::LocationConf;
 
@@ -37,8 +37,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
         ip(&address).map(|ip| socket.0.bind(ip)).is_some()
     })?;
     natives.add_waiting("udp_connect", |_, (socket, host, port): (Udp, mlua::String, u16)| {
-        let server = Server::new(&host.as_bytes(), Some(port))?;
-        let event_loop = LoopState::current().ok_or(Refusal::NoRequest)?;
+        let server = SocketTarget::new(&host.as_bytes(), Some(port))?;
+        let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
         let LocationConf { core, .. } = settings()?;
         let socket = socket.0.clone();
         Ok(waiting(async move {

@@ -3,11 +3,11 @@
 use mlua::{BString, Lua, Value};
 use weir_log::Level;
 
-use super::natives::{Natives, Text, failed, keep, one, text};
+use super::natives::{LuaText, Natives, failed, keep, one, text};
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::answer;
-use crate::modules::lua::current::{Refusal, with};
+use crate::modules::lua::current::{NgxError, with};
 use crate::request::Request;
 use crate::variables::NotStored;
 use weir_values::Subject;
@@ -64,16 +64,16 @@ fn group(lua: &Lua, r: &Request, n: i64) -> Value {
 }
 
 /// What `get` appends; nil where it says that there is nothing.
-fn value(lua: &Lua, get: impl FnOnce(&mut Vec<u8>) -> bool) -> Result<Option<Text>, Refusal> {
+fn value(lua: &Lua, get: impl FnOnce(&mut Vec<u8>) -> bool) -> Result<Option<LuaText>, NgxError> {
     let mut out = Vec::new();
     get(&mut out).then(|| text(lua, out).map_err(failed)).transpose()
 }
 
 /// Stores a variable as a script asks for it.
-pub fn store(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), Refusal> {
+pub fn store(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), NgxError> {
     r.store_named(name, value).map_err(|why| {
         let name = String::from_utf8_lossy(name);
-        Refusal::Other(match why {
+        NgxError::Other(match why {
             NotStored::Fixed => format!("variable \"{name}\" not changeable"),
             NotStored::Unknown => format!(
                 "variable \"{name}\" not found for writing; maybe it is a built-in variable that \

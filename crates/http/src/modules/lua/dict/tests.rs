@@ -13,7 +13,7 @@ fn text(text: &str) -> Value {
     Value::Text(text.as_bytes().to_vec())
 }
 
-fn set(dict: &mut Dict<'_>, key: &[u8], value: &Value, ttl: u64) -> Result<bool, Refused> {
+fn set(dict: &mut Dict<'_>, key: &[u8], value: &Value, ttl: u64) -> Result<bool, DictError> {
     dict.store(key, (value, 0), ttl, (How::Set, true))
 }
 

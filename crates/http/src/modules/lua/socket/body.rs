@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_engine::{Either, either};
 
-use super::{Failed, Pattern};
+use super::{Pattern, SocketError};
 use crate::request::Request;
 
 /// What a script reads the client's body from.
@@ -42,7 +42,7 @@ impl BodySocket {
         &self,
         r: &mut Request,
         pattern: &Pattern,
-    ) -> Result<(Vec<u8>, bool), (Failed, Vec<u8>)> {
+    ) -> Result<(Vec<u8>, bool), (SocketError, Vec<u8>)> {
         let failed = loop {
             let found = pattern.take(&mut self.unread.borrow_mut());
             if let Some(found) = found {
@@ -51,18 +51,19 @@ impl BodySocket {
             match self.more(r).await {
                 Ok(true) => {}
                 Ok(false) if *pattern == Pattern::All => return Ok((self.unread.take(), true)),
-                Ok(false) => break Failed::Closed,
+                Ok(false) => break SocketError::Closed,
                 Err(failed) => break failed,
             }
         };
-        self.closed.set(failed != Failed::Timeout);
+        self.closed.set(failed != SocketError::Timeout);
         Err((failed, self.unread.take()))
     }
 
     /// Reads the next piece of the body; false at its end.
-    async fn more(&self, r: &mut Request) -> Result<bool, Failed> {
+    async fn more(&self, r: &mut Request) -> Result<bool, SocketError> {
         // The request answers 408 where its own time is over, and other statuses where the body is broken.
-        let failure = |status| if status == 408 { Failed::Timeout } else { Failed::Closed };
+        let failure =
+            |status| if status == 408 { SocketError::Timeout } else { SocketError::Closed };
         r.send_continue().await.map_err(failure)?;
         loop {
             if let Some(piece) = r.body_piece_now().map_err(failure)? {
@@ -75,7 +76,7 @@ impl BodySocket {
             let limit = r.event_loop.handle.sleep(self.timeout.get());
             match either(r.body_readable(), limit).await {
                 Either::Left(()) => r.more_body().await.map_err(failure)?,
-                Either::Right(()) => return Err(Failed::Timeout),
+                Either::Right(()) => return Err(SocketError::Timeout),
             }
         }
     }

@@ -33,7 +33,7 @@ const READ: usize = 4096;
 
 /// Why something did not succeed, in the words that scripts look for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failed {
+pub enum SocketError {
     /// It took too long.
     Timeout,
     /// There is no connection, or the other side has ended it.
@@ -44,60 +44,60 @@ pub enum Failed {
     Other(String),
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for SocketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failed::Timeout => f.write_str("timeout"),
-            Failed::Closed => f.write_str("closed"),
-            Failed::Busy("") => f.write_str("socket busy"),
-            Failed::Busy(doing) => write!(f, "socket busy {doing}"),
-            Failed::Other(text) => f.write_str(text),
+            SocketError::Timeout => f.write_str("timeout"),
+            SocketError::Closed => f.write_str("closed"),
+            SocketError::Busy("") => f.write_str("socket busy"),
+            SocketError::Busy(doing) => write!(f, "socket busy {doing}"),
+            SocketError::Other(text) => f.write_str(text),
         }
     }
 }
 
-impl From<io::Error> for Failed {
-    fn from(error: io::Error) -> Failed {
+impl From<io::Error> for SocketError {
+    fn from(error: io::Error) -> SocketError {
         match error.kind() {
-            ErrorKind::TimedOut => Failed::Timeout,
-            ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => Failed::Closed,
+            ErrorKind::TimedOut => SocketError::Timeout,
+            ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => SocketError::Closed,
             _ if error.raw_os_error().is_some() => {
                 // The kernel's words in small letters, as nginx tells them to scripts.
                 let text = error.to_string().to_ascii_lowercase();
                 let words = text.rsplit_once(" (os error").map(|(words, _)| words.to_owned());
-                Failed::Other(words.unwrap_or(text))
+                SocketError::Other(words.unwrap_or(text))
             }
-            _ => Failed::Other(error.to_string()),
+            _ => SocketError::Other(error.to_string()),
         }
     }
 }
 
 /// The server to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Server {
+pub enum SocketTarget {
     /// `unix:/path`
     Unix(String),
     /// A host and a port.
     Host(String, u16),
 }
 
-impl Server {
+impl SocketTarget {
     /// As scripts name it.
-    pub fn new(host: &[u8], port: Option<u16>) -> Result<Server, String> {
+    pub fn new(host: &[u8], port: Option<u16>) -> Result<SocketTarget, String> {
         let host = std::str::from_utf8(host).map_err(|_| "bad host".to_owned())?;
         if let Some(path) = host.strip_prefix("unix:") {
-            return Ok(Server::Unix(path.to_owned()));
+            return Ok(SocketTarget::Unix(path.to_owned()));
         }
         let port = port.ok_or_else(|| "missing the port number".to_owned())?;
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-        Ok(Server::Host(host.to_owned(), port))
+        Ok(SocketTarget::Host(host.to_owned(), port))
     }
 
     /// The name of its pool.
     pub fn name(&self) -> Vec<u8> {
         match self {
-            Server::Unix(path) => format!("unix:{path}").into_bytes(),
-            Server::Host(host, port) => format!("{host}:{port}").into_bytes(),
+            SocketTarget::Unix(path) => format!("unix:{path}").into_bytes(),
+            SocketTarget::Host(host, port) => format!("{host}:{port}").into_bytes(),
         }
     }
 }
@@ -170,9 +170,9 @@ impl Socket {
         &self,
         event_loop: &Rc<LoopState>,
         core: &'static core::Conf,
-        server: Server,
+        server: SocketTarget,
         pool: Vec<u8>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), SocketError> {
         self.close();
         let kept =
             event_loop.lua.get().and_then(|vm| vm.pools.take(&pool, event_loop.handle.now()));
@@ -187,8 +187,8 @@ impl Socket {
         let connecting = async {
             let to = address(event_loop, core, &server).await?;
             let bind = match &server {
-                Server::Unix(_) => None,
-                Server::Host(..) => self.local.get().map(|ip| SocketAddr::new(ip, 0).into()),
+                SocketTarget::Unix(_) => None,
+                SocketTarget::Host(..) => self.local.get().map(|ip| SocketAddr::new(ip, 0).into()),
             };
             let how = ConnectOptions { bind, ..ConnectOptions::default() };
             let stream = event_loop.handle.connect(&to, &how).await?;
@@ -200,23 +200,23 @@ impl Socket {
     }
 
     /// Goes on in TLS. Bytes that came before are an error: a third party could have sent them.
-    pub async fn secure(&self, handle: &Handle, client: &TlsClient) -> Result<(), Failed> {
-        let line = self.line.take().ok_or(Failed::Closed)?;
+    pub async fn secure(&self, handle: &Handle, client: &TlsClient) -> Result<(), SocketError> {
+        let line = self.line.take().ok_or(SocketError::Closed)?;
         if line.wire.is_tls() {
             *self.line.borrow_mut() = Some(line);
             return Ok(());
         }
         // A coroutine that sends or receives holds it, too.
-        let line = Rc::try_unwrap(line).map_err(|_| Failed::Busy("writing"))?;
+        let line = Rc::try_unwrap(line).map_err(|_| SocketError::Busy("writing"))?;
         if !line.unread.borrow().is_empty() {
-            return Err(Failed::Other(UNREAD.to_owned()));
+            return Err(SocketError::Other(UNREAD.to_owned()));
         }
         let (stream, _) = line.wire.part();
         let limit = self.timeouts.get()[0];
         let shaking = async {
             let until = handle.now() + limit;
             let secured = Secured::connect(&stream, client, until).await;
-            secured.map_err(|error| Failed::Other(error.to_string()))
+            secured.map_err(|error| SocketError::Other(error.to_string()))
         };
         let secured = within(handle, limit, shaking).await?;
         *self.line.borrow_mut() = Some(Connection::new(Wire::join(stream, Some(secured))));
@@ -224,8 +224,8 @@ impl Socket {
     }
 
     /// Sends all of it; the other side has the time to send for each piece that it takes.
-    pub async fn send(&self, handle: &Handle, bytes: Vec<u8>) -> Result<(), Failed> {
-        let line = self.line.borrow().clone().ok_or(Failed::Closed)?;
+    pub async fn send(&self, handle: &Handle, bytes: Vec<u8>) -> Result<(), SocketError> {
+        let line = self.line.borrow().clone().ok_or(SocketError::Closed)?;
         let _busy = Busy::new(&self.sending, "writing")?;
         let mut chain = Chain::new();
         chain.push(Bytes::from(bytes));
@@ -234,7 +234,7 @@ impl Socket {
         let mut sent = Ok(());
         while sent.is_ok() && !chain.is_empty() {
             let sending = async {
-                line.wire.send_some(&mut chain, Patience::Watched).await.map_err(Failed::from)
+                line.wire.send_some(&mut chain, Patience::Watched).await.map_err(SocketError::from)
             };
             sent = within(handle, limit, sending).await;
         }
@@ -250,9 +250,9 @@ impl Socket {
         &self,
         handle: &Handle,
         pattern: &Pattern,
-    ) -> Result<(Vec<u8>, bool), (Failed, Vec<u8>)> {
+    ) -> Result<(Vec<u8>, bool), (SocketError, Vec<u8>)> {
         let without = |failed| (failed, Vec::new());
-        let line = self.line.borrow().clone().ok_or_else(|| without(Failed::Closed))?;
+        let line = self.line.borrow().clone().ok_or_else(|| without(SocketError::Closed))?;
         let _busy = Busy::new(&self.receiving, "reading").map_err(without)?;
         loop {
             let found = pattern.take(&mut line.unread.borrow_mut());
@@ -265,7 +265,7 @@ impl Socket {
             #[expect(clippy::disallowed_methods, reason = "a server's bytes")]
             let reading = async {
                 let (read, buf) = line.wire.recv(Vec::with_capacity(READ)).await;
-                read.map(|_| buf).map_err(Failed::from)
+                read.map(|_| buf).map_err(SocketError::from)
             };
             match within(handle, limit, reading).await {
                 Ok(bytes) if bytes.is_empty() => {
@@ -273,12 +273,12 @@ impl Socket {
                     let rest = line.unread.take();
                     return match pattern {
                         Pattern::All => Ok((rest, true)),
-                        _ => Err((Failed::Closed, rest)),
+                        _ => Err((SocketError::Closed, rest)),
                     };
                 }
                 Ok(bytes) => line.unread.borrow_mut().extend_from_slice(&bytes),
                 Err(failed) => {
-                    if failed != Failed::Timeout {
+                    if failed != SocketError::Timeout {
                         self.close();
                     }
                     return Err((failed, line.unread.take()));
@@ -358,9 +358,9 @@ impl CloseWithRequest for Socket {
 struct Busy<'a>(&'a Cell<bool>);
 
 impl<'a> Busy<'a> {
-    fn new(busy: &'a Cell<bool>, doing: &'static str) -> Result<Busy<'a>, Failed> {
+    fn new(busy: &'a Cell<bool>, doing: &'static str) -> Result<Busy<'a>, SocketError> {
         if busy.replace(true) {
-            return Err(Failed::Busy(doing));
+            return Err(SocketError::Busy(doing));
         }
         Ok(Busy(busy))
     }
@@ -375,27 +375,27 @@ impl Drop for Busy<'_> {
 async fn address(
     event_loop: &Rc<LoopState>,
     core: &'static core::Conf,
-    server: &Server,
-) -> Result<SocketAddrAny, Failed> {
+    server: &SocketTarget,
+) -> Result<SocketAddrAny, SocketError> {
     let (host, port) = match server {
-        Server::Unix(path) => {
+        SocketTarget::Unix(path) => {
             let path = rustix::net::SocketAddrUnix::new(path.as_str());
-            return path.map(Into::into).map_err(|error| Failed::from(io::Error::from(error)));
+            return path.map(Into::into).map_err(|error| SocketError::from(io::Error::from(error)));
         }
-        Server::Host(host, port) => (host, *port),
+        SocketTarget::Host(host, port) => (host, *port),
     };
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port).into());
     }
     let Some(conf) = &core.resolver else {
-        return Err(Failed::Other(format!("no resolver defined to resolve \"{host}\"")));
+        return Err(SocketError::Other(format!("no resolver defined to resolve \"{host}\"")));
     };
     let resolver = event_loop.resolvers.of(conf);
     let found = resolver.resolve(&event_loop.handle, host, core.resolver_timeout).await;
     let found =
-        found.map_err(|why| Failed::Other(format!("{host} could not be resolved ({why})")))?;
+        found.map_err(|why| SocketError::Other(format!("{host} could not be resolved ({why})")))?;
     let first = found.addresses.first();
-    let first = first.ok_or_else(|| Failed::Other(format!("{host} has no address")))?;
+    let first = first.ok_or_else(|| SocketError::Other(format!("{host} has no address")))?;
     Ok(SocketAddr::new(*first, port).into())
 }
 
@@ -403,10 +403,10 @@ async fn address(
 async fn within<T>(
     handle: &Handle,
     limit: Duration,
-    work: impl Future<Output = Result<T, Failed>>,
-) -> Result<T, Failed> {
+    work: impl Future<Output = Result<T, SocketError>>,
+) -> Result<T, SocketError> {
     match either(work, handle.sleep(limit)).await {
         Either::Left(done) => done,
-        Either::Right(()) => Err(Failed::Timeout),
+        Either::Right(()) => Err(SocketError::Timeout),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 use weir_engine::{ConnectOptions, Datagram, Handle};
 
-use super::{Busy, CloseWithRequest, Failed, Server, address, within};
+use super::{Busy, CloseWithRequest, SocketError, SocketTarget, address, within};
 use crate::event_loop::LoopState;
 use crate::modules::core;
 
@@ -52,15 +52,15 @@ impl UdpSocket {
         &self,
         event_loop: &Rc<LoopState>,
         core: &'static core::Conf,
-        server: Server,
-    ) -> Result<(), Failed> {
+        server: SocketTarget,
+    ) -> Result<(), SocketError> {
         let _busy = Busy::new(&self.busy, "")?;
         self.datagram.take();
         let to = address(event_loop, core, &server).await?;
         let bind = match &server {
             // The kernel gives it a name of its own, to which the server can answer.
-            Server::Unix(_) => Some(SocketAddrAny::from(SocketAddrUnix::new_unnamed())),
-            Server::Host(..) => self.local.get().map(|ip| SocketAddr::new(ip, 0).into()),
+            SocketTarget::Unix(_) => Some(SocketAddrAny::from(SocketAddrUnix::new_unnamed())),
+            SocketTarget::Host(..) => self.local.get().map(|ip| SocketAddr::new(ip, 0).into()),
         };
         let how = ConnectOptions { bind, ..ConnectOptions::default() };
         let datagram = event_loop.handle.connect_datagrams(&to, &how)?;
@@ -69,15 +69,19 @@ impl UdpSocket {
     }
 
     /// Sends one datagram.
-    pub async fn send(&self, handle: &Handle, bytes: &[u8]) -> Result<(), Failed> {
+    pub async fn send(&self, handle: &Handle, bytes: &[u8]) -> Result<(), SocketError> {
         let datagram = self.datagram()?;
         let _busy = Busy::new(&self.busy, "")?;
-        let sending = async { datagram.send_to(bytes, None).await.map_err(Failed::from) };
+        let sending = async { datagram.send_to(bytes, None).await.map_err(SocketError::from) };
         within(handle, self.timeout.get(), sending).await.map(|_| ())
     }
 
     /// Receives one datagram, or as much of its beginning as is wanted.
-    pub async fn receive(&self, handle: &Handle, most: Option<usize>) -> Result<Vec<u8>, Failed> {
+    pub async fn receive(
+        &self,
+        handle: &Handle,
+        most: Option<usize>,
+    ) -> Result<Vec<u8>, SocketError> {
         let datagram = self.datagram()?;
         let _busy = Busy::new(&self.busy, "")?;
         let receiving = async {
@@ -101,15 +105,15 @@ impl UdpSocket {
     }
 
     /// Ends it; an error if a coroutine uses it, or if it has no peer.
-    pub fn close(&self) -> Result<(), Failed> {
+    pub fn close(&self) -> Result<(), SocketError> {
         self.datagram()?;
         let _busy = Busy::new(&self.busy, "")?;
         self.datagram.take();
         Ok(())
     }
 
-    fn datagram(&self) -> Result<Rc<Datagram>, Failed> {
-        self.datagram.borrow().clone().ok_or(Failed::Closed)
+    fn datagram(&self) -> Result<Rc<Datagram>, SocketError> {
+        self.datagram.borrow().clone().ok_or(SocketError::Closed)
     }
 }
 
