@@ -38,7 +38,7 @@ pub trait ListenerSet {
     fn is_shared(&self, listener: Self::Listener) -> bool;
     /// Accepts the connection that has waited longest.
     fn accept(&mut self, listener: Self::Listener) -> AcceptOutcome;
-    /// The backend reported a socket whose queue was empty at accept.
+    /// The backend reported a socket, but its queue was empty at accept.
     fn found_empty(&mut self) {}
     /// Takes the next connection that an acceptor handed over.
     fn take_handed(&mut self) -> AcceptOutcome;

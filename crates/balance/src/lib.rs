@@ -66,7 +66,8 @@ pub trait Policy: Send {
         None
     }
 
-    /// A stalled loop whose own queue this one empties. Asked when no loop is left to wake, until it answers `None`.
+    /// A stalled loop with a queue that this one empties. Asked when no loop is left to wake, until
+    /// it answers `None`.
     fn loop_to_relieve(&mut self) -> Option<usize> {
         None
     }

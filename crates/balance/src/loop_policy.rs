@@ -164,7 +164,7 @@ impl LoopPolicy {
         if self.retired { None } else { self.policy.loop_to_wake(now, loops) }
     }
 
-    /// A loop whose queue is to be emptied.
+    /// A loop with a queue that is to be emptied.
     pub fn next_to_relieve(&mut self) -> Option<usize> {
         if self.retired { None } else { self.policy.loop_to_relieve() }
     }

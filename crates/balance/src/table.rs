@@ -44,7 +44,7 @@ pub struct Row<'a>(&'a [AtomicU64; ROW]);
 /// What a loop carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Requests in process, and accepted connections whose first request is not answered yet.
+    /// Requests in process, and accepted connections without an answer to their first request yet.
     pub inflight: u64,
     /// Open connections, idle ones included.
     pub open: u64,
@@ -78,8 +78,8 @@ const ABOVE_MEAN: usize = 1;
 const HANDS: usize = 9;
 /// Connections that all loops together have accepted, those that have ended included.
 const ACCEPTS: usize = 10;
-/// Nanoseconds of the kernel's clock at the table's base, for programs, which know no [`Instant`]s. Whoever makes the table
-/// writes them.
+/// Nanoseconds of the kernel's clock at the table's base, for programs, which know no [`Instant`]s.
+/// The maker of the table writes them.
 pub const BASE: usize = 15;
 // Words of a row's first line.
 /// A state and, above its bits, the stamp in microseconds since when it holds.
@@ -115,7 +115,7 @@ impl<'a> LoadTable<'a> {
         (loops + 1) * ROW
     }
 
-    /// A table over shared words; as many rows as fit. All who share the words must pass the same
+    /// A table over shared words; as many rows as fit. All processes that share the words must pass the same
     /// `base`, an instant before any that they will name (it is inherited across fork).
     ///
     /// # Panics

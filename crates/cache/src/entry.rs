@@ -17,9 +17,10 @@
 //! Numbers are little-endian. The head is written when the body is complete: a file without it is no file of
 //! the cache.
 //!
-//! What was found to be valid for longer gets new times in its file, while others read that. So there are two places
-//! for them: those with the higher number count, and new ones go where the others are. A reader who sees them half
-//! written has the old ones. Nothing else of a file that has its name ever changes.
+//! An answer that proves to be valid for longer gets new times in its file while requests read the
+//! old ones. So there are two places for them: the times with the higher number count, and new ones
+//! go to the other place. A reader that sees them half written uses the old ones. Nothing else
+//! changes in a file that has its name.
 
 use flate2::Crc;
 
@@ -41,7 +42,7 @@ const NONE: i64 = i64::MIN;
 pub struct Freshness {
     /// Fresh until then.
     pub valid_until: i64,
-    /// So long after that it may be used while somebody updates it.
+    /// So long after that it may be used while a request updates it.
     pub updating: i64,
     /// So long after that it may be used where it cannot be updated.
     pub error: i64,
@@ -100,7 +101,7 @@ impl CacheEntry {
         FIXED + self.key.len() + self.vary.len() + self.etag.len() + self.head.len()
     }
 
-    /// The beginning of a file whose body has this length.
+    /// The beginning of a file for a body of this length.
     pub fn encode(&self, length: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.size());
         out.extend_from_slice(MAGIC);

@@ -49,7 +49,7 @@ struct FillState {
     file: Option<(Arc<OpenFile>, u64)>,
     /// There is no file, or no more room in it.
     storeless: bool,
-    /// It is not to be stored: a newer one is, or somebody wanted it gone.
+    /// It is not to be stored: a newer answer is, or this one was purged.
     superseded: bool,
     end: Option<FillEnd>,
     /// Where the reader of the request is that fetches it; none: its client has left.
@@ -91,7 +91,7 @@ impl Fill {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and tells all who wait.
+    /// Changes the state and wakes all tasks that wait.
     fn change<T>(&self, change: impl FnOnce(&mut FillState) -> T) -> T {
         let mut state = self.lock();
         let out = change(&mut state);
@@ -120,14 +120,14 @@ impl Fill {
     }
 }
 
-/// Who puts it in.
+/// The side that puts it in.
 impl Fill {
     /// The head has come; `length` is that of the body, if it is told.
     pub fn set_head(&self, entry: Arc<CacheEntry>, length: Option<u64>) {
         self.change(|s| s.head = Head::Known(entry, length));
     }
 
-    /// It will not be shared: who waits for it has to help himself.
+    /// It will not be shared: requests that wait for it ask a server themselves.
     pub fn withdraw(&self) {
         self.change(|s| {
             s.head = Head::Withdrawn;
@@ -152,7 +152,7 @@ impl Fill {
         });
     }
 
-    /// Waits until there is room for more. False if nobody is there to take it.
+    /// Waits until there is room for more. False if no reader is left to take it.
     pub async fn room(&self) -> bool {
         let limit = self.limit;
         self.until(|s| {
@@ -163,14 +163,14 @@ impl Fill {
     }
 }
 
-/// Who brings it into a file.
+/// The side that brings it into a file.
 impl Fill {
     /// Waits for `least` bytes that are not in the file, or for the end. The bytes, their place in the body, and the end.
     pub async fn unwritten(&self, least: u64) -> (Vec<Bytes>, u64, Option<FillEnd>) {
         let limit = self.limit;
         self.until(|s| {
             let unwritten = s.received - s.written;
-            // Who puts pieces in may wait for room that only writing makes.
+            // The side that puts pieces in may wait for room that only writing makes.
             let enough = unwritten >= least || (unwritten > 0 && s.is_full(limit));
             (enough || s.end.is_some()).then(|| (s.from(s.written), s.written, s.end))
         })
@@ -216,11 +216,11 @@ impl Fill {
     }
 }
 
-/// Who reads it.
+/// The side that reads it.
 impl Fill {
-    /// Waits for the head, and for the whole of a small answer: who has not begun to read may still look for
-    /// another one if the server is slow. What is known of the answer, and the body's length if that was told.
-    /// `None`: it was withdrawn.
+    /// Waits for the head, and for the whole of a small answer: a request that has not begun to
+    /// read may still look for another answer if the server is slow. Returns what is known of the
+    /// answer, and the body's length if it is known. `None`: it was withdrawn.
     pub async fn head(&self) -> Option<(Arc<CacheEntry>, Option<u64>)> {
         self.until(|s| match &s.head {
             Head::Unknown if s.end.is_some() => Some(None),
@@ -241,7 +241,7 @@ impl Fill {
         !state.storeless && !state.superseded
     }
 
-    /// It is not to be stored any more. Who reads it may go on.
+    /// It is not to be stored any more. Its readers may go on.
     pub fn supersede(&self) {
         self.lock().superseded = true;
     }

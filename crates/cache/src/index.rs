@@ -51,7 +51,7 @@ pub struct Ticket {
     lock: u64,
 }
 
-/// Who updates an entry, and until when in milliseconds.
+/// The process that updates an entry, and until when in milliseconds.
 #[derive(Clone, Copy)]
 struct Lock(u64);
 
@@ -141,8 +141,8 @@ impl Index {
         self.zone.get().map(weir_zone::Zone::lock)
     }
 
-    /// Somebody asks for a key: `uses` says how often it must be asked for, `wall` is the time of day. An entry that
-    /// has to make room is told to `gone`: its file is to be removed.
+    /// A request asks for a key: `uses` says how often it must be asked for, `wall` is the time of
+    /// day. An entry that has to make room is added to `gone`: its file is to be removed.
     pub fn look(
         &self,
         key: &CacheKey,
@@ -185,7 +185,7 @@ impl Index {
         self.change(WHOLE, |values| values[STATE] = 1);
     }
 
-    /// Takes the right to update a key for `age`, unless somebody has it.
+    /// Takes the right to update a key for `age`, unless another request has it.
     pub fn take(&self, key: &CacheKey, now: u64, age: Duration) -> Option<Ticket> {
         let lock = Lock::new(now.saturating_add(age.as_millis() as u64)).0;
         let mut ticket = None;
@@ -199,7 +199,7 @@ impl Index {
         ticket
     }
 
-    /// Whether somebody has the right to update a key.
+    /// Whether a request has the right to update a key.
     pub fn is_updating(&self, key: &CacheKey, now: u64) -> bool {
         let Some(table) = self.lock() else { return false };
         table.find(&key.0).is_some_and(|entry| {
@@ -230,7 +230,7 @@ impl Index {
     pub fn stored(&self, key: &CacheKey, size: u64, now: u64, gone: &mut Vec<CacheKey>) -> u32 {
         let Some(mut table) = self.lock() else { return 0 };
         let Some(entry) = table.find(&key.0).or_else(|| add(&mut table, key, gone)) else {
-            // Without an entry nobody finds the file, nor counts it.
+            // Without an entry the file is neither found nor counted.
             gone.push(*key);
             return 0;
         };

@@ -80,17 +80,17 @@ pub struct Cache {
     pub index: Index,
     /// What of it is in memory.
     pub memory: Memory,
-    /// Files of it that are open, for those who may not keep answers in memory.
+    /// Its open files, for requests that may not keep answers in memory.
     pub open: Memory,
     /// Answers that are not in their files yet, by key.
     fills: Mutex<HashMap<CacheKey, Coming>>,
-    /// Held by who gives a file its name, so that of two answers of one key the newer one stays.
+    /// Held while a file gets its name, so that of two answers of one key the newer one stays.
     turns: [Mutex<()>; TURNS],
     /// Answers that wait for the disk.
     backlog: backlog::Backlog,
-    /// Files that nobody waits for any more.
+    /// Files that no request waits for any more.
     pub overdue: Overdue,
-    /// Answers that this process has removed and nobody has counted yet.
+    /// Answers that this process has removed and that are not counted yet.
     evicted: AtomicU64,
 }
 
@@ -121,7 +121,7 @@ impl Coming {
 }
 
 impl Cache {
-    /// A cache whose index lies in a zone.
+    /// A cache with its index in a zone.
     pub fn new(settings: CacheSettings, zone: weir_zone::ZoneRef) -> Cache {
         let (memory, fills, turns) = (Memory::default(), Mutex::default(), Default::default());
         let (index, open) = (Index::new(zone), Memory::of_open_files());
@@ -130,7 +130,7 @@ impl Cache {
         Cache { settings, index, memory, open, fills, turns, backlog, overdue, evicted }
     }
 
-    /// So many answers were removed to make room, or since nobody had asked for them.
+    /// So many answers were removed to make room, or because they were not asked for.
     pub(crate) fn evicts(&self, n: usize) {
         self.evicted.fetch_add(n as u64, Relaxed);
     }
@@ -145,7 +145,8 @@ impl Cache {
         self.index.name()
     }
 
-    /// The answers at hand for those who may keep some in memory, and for those who may not.
+    /// The answers at hand: in memory for requests that may keep some there, open files for the
+    /// others.
     pub fn at_hand(&self, in_memory: bool) -> &Memory {
         if in_memory { &self.memory } else { &self.open }
     }
@@ -193,8 +194,8 @@ impl Cache {
         }
     }
 
-    /// Takes answers that are coming in out, and sees to it that they are not stored: all whose key's text is
-    /// `wanted`. Their keys. Answers whose heads are not known yet stay.
+    /// Takes out answers that are coming in, all with keys of a `wanted` text, and prevents that
+    /// they are stored. Returns their keys. Answers without a known head stay.
     pub fn purge_fills(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<CacheKey> {
         let mut purged = Vec::new();
         self.fills().retain(|key, coming| {

@@ -8,7 +8,7 @@ use weir_engine::{FilePool, Handle, Rank};
 use crate::Cache;
 use crate::store::{CacheFile, walk};
 
-/// Files that nobody is growing any more: their process is gone, or they are this old.
+/// Files that no process is growing any more: their process is gone, or they are this old.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// Goes through the directory, with pauses, on a thread of its own: it may take long, and those for file operations

@@ -21,7 +21,7 @@ const OPEN_FILES: usize = 128;
 /// A purge looks at so many while it holds the lock.
 const AT_ONCE: usize = 256;
 
-/// Answers of a cache that are at hand. There is no room until somebody asks for some.
+/// Answers of a cache that are at hand. There is no room until a configuration asks for some.
 #[derive(Debug)]
 pub struct Memory {
     limit: AtomicU64,
@@ -55,14 +55,14 @@ pub struct Object {
     pub inode: u64,
     /// When the file was last seen to be there, in milliseconds.
     checked: AtomicU64,
-    /// Somebody is looking for it.
+    /// A request is looking for its file.
     checking: AtomicBool,
     used: AtomicBool,
     made: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Object {
-    /// An answer whose file was seen now.
+    /// An answer with a file that was seen now.
     pub fn new(
         entry: Arc<CacheEntry>,
         body: StoredBody,
@@ -89,8 +89,8 @@ impl Object {
         self.body.memory() + self.entry.size() as u64 + OVERHEAD
     }
 
-    /// Whether it is time to look for the file again, which must have been seen within `period`. In its second half
-    /// one who asks hears that it will be soon, and sees to it.
+    /// Whether it is time to look for the file again, which must have been seen within `period`. In
+    /// the second half of the period one caller is told to look.
     pub fn look(&self, now: u64, period: u64) -> FileFacts {
         let age = now.saturating_sub(self.checked.load(Ordering::Relaxed));
         if age >= period {
@@ -112,7 +112,7 @@ impl Object {
 /// What is known of the file of an answer in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFacts {
-    /// It was seen a moment ago, or somebody is looking.
+    /// It was seen a moment ago, or another request is looking.
     Fresh,
     /// It is to be looked for, while the answer may be used.
     Soon,
@@ -194,8 +194,8 @@ impl Memory {
         self.lock().remove(key);
     }
 
-    /// Forgets all answers whose keys' texts are `wanted`. Their keys. Other threads wait for a few at once, and not for
-    /// all.
+    /// Forgets all answers with keys of a `wanted` text and returns the keys. Other threads wait
+    /// for a few at once, and not for all.
     pub(crate) fn purge(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<CacheKey> {
         let (mut purged, mut from) = (Vec::new(), 0);
         loop {

@@ -1,4 +1,5 @@
-//! Files that a disk was asked for and has not told of in time, so that nobody else waits for it meanwhile.
+//! Files that a disk was asked for and has not delivered in time. No other request waits for them
+//! meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

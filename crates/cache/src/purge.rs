@@ -1,4 +1,4 @@
-//! Takes answers out that somebody wants gone: stored ones, and those that are coming in.
+//! Takes out answers that are to be purged: stored ones, and those that are coming in.
 
 use std::io;
 use std::path::Path;
@@ -12,9 +12,9 @@ use crate::{Cache, CacheKey};
 /// Which answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
-    /// The one whose key has this text, in all variants that depend on the request.
+    /// The answer with this text as its key, in all variants that depend on the request.
     Key(Vec<u8>),
-    /// All whose keys' texts begin so.
+    /// All answers with keys that begin so.
     Prefix(Vec<u8>),
 }
 
@@ -27,7 +27,7 @@ impl Which {
     }
 }
 
-/// Removes answers, and says how many. One that is coming in still reaches those who wait for it, but nobody else;
+/// Removes answers, and says how many. One that is coming in still reaches the requests that wait for it, but no other;
 /// another process's is stored when it is whole. All of the work is the file pool's: there may be very many answers.
 ///
 /// # Errors

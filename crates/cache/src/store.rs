@@ -51,7 +51,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens a file and reads its head; from memory if the kernel has it, else where `who` waits.
+    /// Opens a file and reads its head: from memory if the kernel has it, else through the file
+    /// pool as `who`.
     ///
     /// # Errors
     ///

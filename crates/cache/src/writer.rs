@@ -42,7 +42,7 @@ pub struct StoreJob {
     pub entry: Arc<CacheEntry>,
     /// The right to update the key, given back when that is done.
     pub ticket: Option<Ticket>,
-    /// Who waits for the disk.
+    /// The file pool that waits for the disk.
     pub doer: Doer,
     /// Where files grow that are to become files of a cache, if not there.
     pub temporary: Option<PathBuf>,
@@ -235,7 +235,7 @@ enum StoreResult {
 
 impl DiskVisit {
     fn run(self) -> io::Result<StoreResult> {
-        // Whoever is behind in one that comes in still needs its file.
+        // Readers that are behind in an answer that comes in still need its file.
         if self.growing.is_none() && self.head.is_some() && !self.fill.is_storable() {
             return Ok(StoreResult::Superseded);
         }
@@ -257,8 +257,8 @@ impl DiskVisit {
         match self.head {
             None => Ok(StoreResult::Grown(growing)),
             Some(head) => {
-                // The old file's blocks are freed when all is done: that takes long on some disks, and while a file is
-                // given its name nobody else on the file system is.
+                // The old file's blocks are freed when all is done. That takes long on some disks,
+                // and while one file gets its name, no other one on the file system can.
                 let _replaced = hold(&path);
                 let _turn = self.cache.turn(&self.key);
                 match self.fill.is_storable() {

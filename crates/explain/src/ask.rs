@@ -80,7 +80,7 @@ impl AskedRequest {
                 let listen = addresses
                     .iter()
                     .position(shown)
-                    .ok_or_else(|| self.nobody(path, &addresses))?;
+                    .ok_or_else(|| self.not_listening(path, &addresses))?;
                 return Ok(self.at(listen, addresses[listen].clone()));
             }
             Some(text) => match text.parse::<SocketAddr>() {
@@ -100,7 +100,7 @@ impl AskedRequest {
         let found = [&exact as &dyn Fn(&Address) -> bool, &open, &any]
             .into_iter()
             .find_map(|fits| addresses.iter().position(fits));
-        let listen = found.ok_or_else(|| self.nobody(&format!("port {port}"), &addresses))?;
+        let listen = found.ok_or_else(|| self.not_listening(&format!("port {port}"), &addresses))?;
         let own = &addresses[listen];
         let ip = ip.or(own.ip().filter(|_| !own.is_wildcard())).unwrap_or(match own.ip() {
             Some(IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
@@ -114,9 +114,9 @@ impl AskedRequest {
         Question { listen, local, secure, request: self.request() }
     }
 
-    fn nobody(&self, whom: &str, addresses: &[Address]) -> String {
+    fn not_listening(&self, at: &str, addresses: &[Address]) -> String {
         let all: Vec<String> = addresses.iter().map(Address::to_string).collect();
-        format!("no server listens on {whom}; there are {}", all.join(", "))
+        format!("no server listens on {at}; there are {}", all.join(", "))
     }
 
     fn request(&self) -> Vec<u8> {

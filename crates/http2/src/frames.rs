@@ -20,7 +20,7 @@ pub struct Broken {
     pub code: ErrorCode,
     /// What the log is told.
     pub text: String,
-    /// The stream whose frame it was, if it was of one.
+    /// The stream of the frame, if it was of one.
     pub stream: Option<u32>,
 }
 
@@ -105,7 +105,7 @@ pub trait FrameHandler {
 
     /// A frame of a body begins, so long without its padding: whether its pieces are of interest.
     fn data(&mut self, head: FrameHead, len: usize) -> ReadResult<bool>;
-    /// A piece of it, whose stream may have ended since.
+    /// A piece of a body. Its stream may have ended since.
     fn piece(&mut self, piece: BodyPiece<'_>);
 
     /// A block of fields begins: what it is. Of the end that asks, [`frame::dependency`] may be told.
@@ -138,7 +138,7 @@ pub trait FrameHandler {
     fn misfits(&mut self, head: FrameHead, stream: Option<&Self::Stream>, by: u32) -> ReadResult;
     /// The other end looks at no stream above `last`.
     fn goaway(&mut self, _last: u32, _code: u32) {}
-    /// Nobody obeys priorities.
+    /// Priorities are ignored.
     fn priority(&mut self, _head: FrameHead, _payload: &[u8]) -> ReadResult {
         Ok(())
     }
@@ -163,7 +163,7 @@ impl ReaderHistory {
 
 /// Reads the frames of a connection.
 pub struct Frames<E: FrameHandler> {
-    /// Who makes something of them.
+    /// The end that handles them.
     pub end: E,
     seen: ReaderHistory,
     /// A block of fields that is not complete.
@@ -205,7 +205,7 @@ impl<E: FrameHandler> Frames<E> {
         (self.end, self.seen)
     }
 
-    /// Who makes something of the frames, and the block that is not complete.
+    /// The end that handles the frames, and the block that is not complete.
     pub fn end_and_block(&mut self) -> (&mut E, Option<&mut Block<E::Block>>) {
         (&mut self.end, self.block.as_mut().map(|gathered| &mut gathered.block))
     }
@@ -375,7 +375,7 @@ impl<E: FrameHandler> Frames<E> {
         Ok(())
     }
 
-    /// Bodies count for the connection, whoever reads them.
+    /// Bodies count for the connection, even if no stream reads them.
     fn count(&mut self, head: FrameHead) -> ReadResult {
         let window = self.seen.window;
         let Some(left) = window.checked_sub(head.len as u32) else {

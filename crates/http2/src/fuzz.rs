@@ -1,4 +1,4 @@
-//! Frames of whoever is at the other end.
+//! Frames of any peer.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -54,7 +54,7 @@ pub struct Link<S> {
 }
 
 impl<S: Stream> Link<S> {
-    /// A connection without streams, whose bodies go in frames of at most `chunk` bytes.
+    /// A connection without streams. Bodies will go in frames of at most `chunk` bytes.
     pub fn new(handle: Handle, peer: PeerState, chunk: usize) -> Link<S> {
         Link {
             widest: peer.window.clone(),
@@ -140,7 +140,7 @@ impl<S: Stream> Link<S> {
         free > 0 && (unsent == 0 || unsent + stream <= free)
     }
 
-    /// What streams whose bodies are not sent may send without more credit of their own.
+    /// What streams with unsent bodies may send without more credit of their own.
     fn unsent_windows(&self) -> i64 {
         let streams = self.streams.borrow();
         let unsent = streams.iter().map(|stream| stream.way()).filter(|way| !way.is_closed());
@@ -201,7 +201,7 @@ impl<S: Stream> Link<S> {
         self.streams.borrow().clone()
     }
 
-    /// A new one, whose number is larger than any before.
+    /// A new stream, with a larger number than any before.
     pub fn add(&self, stream: Rc<S>) {
         self.streams.borrow_mut().push(stream);
     }

@@ -1,5 +1,5 @@
-//! Frames that wait to be sent on a connection, and whom to wake for them. Both ends of HTTP/2 have one: the
-//! connections of clients and those to servers.
+//! Frames that wait to be sent on a connection, and the task to wake for them. Both ends of HTTP/2
+//! have one: the connections of clients and those to servers.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -11,8 +11,8 @@ use weir_engine::Handle;
 
 /// While more than this waits to be sent, streams wait.
 pub const FULL: usize = 64 * 1024;
-/// And who does not take that many bytes is not read from: bodies alone are never so much, what is said to frames that
-/// come may be.
+/// A peer that does not take that many bytes is not read from. Bodies alone are never so much;
+/// answers to its frames may be.
 const TOO_MUCH: usize = 2 * FULL;
 /// Room for frames at first.
 const ROOM: usize = 4096;
@@ -91,8 +91,8 @@ impl Outbox {
         readable: impl Future<Output = io::Result<()>>,
         writable: impl Future<Output = io::Result<()>>,
     ) -> io::Result<bool> {
-        // Who does not read what it is sent is not read from, but for the sake of bodies: both ends could wait for each
-        // other so, and for windows that lie unread.
+        // A peer that does not read what it is sent is not read from. Bodies are no reason to stop
+        // reading: both ends could then wait for each other, and for windows that lie unread.
         let may_read = !sending || self.waiting() < TOO_MUCH;
         let mut readable = pin!(readable);
         let mut writable = pin!(writable);
@@ -112,7 +112,7 @@ impl Outbox {
     }
 }
 
-/// Wakes who waits at a place.
+/// Wakes the task that waits at a place.
 pub fn wake(place: &RefCell<Option<Waker>>) {
     if let Some(waker) = place.take() {
         waker.wake();
@@ -143,7 +143,7 @@ mod tests {
         outbox.set_backlog(FULL as u64);
         assert!(outbox.is_full());
         assert!(matches!(poll(), Poll::Ready(Ok(true))));
-        // Whoever only asks, and takes no answer, is not heard for ever.
+        // A peer that only asks, and takes no answer, is not heard for ever.
         outbox.set_backlog(TOO_MUCH as u64);
         assert!(poll().is_pending());
     }

@@ -42,7 +42,7 @@ impl Pipe {
         self.read.clear();
     }
 
-    /// Who waits needs no buffer.
+    /// A connection that waits needs no buffer.
     pub fn give_room(&mut self, handle: &Handle) {
         if self.read.is_empty() {
             handle.give_buf(std::mem::take(&mut self.read));
@@ -85,7 +85,7 @@ impl Pipe {
         Ok(moved)
     }
 
-    /// Throws away what waits, since nobody takes it.
+    /// Throws away what waits, since the peer does not take it.
     pub fn drop_output<S: Stream>(&mut self, link: &Link<S>) {
         self.sending.clear();
         drop(link.out.take());

@@ -1,4 +1,4 @@
-//! A stream's way to the other end: what of a body may be sent, and who waits to.
+//! A stream's way to the other end: what of a body may be sent, and which tasks wait to send.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -99,7 +99,7 @@ impl SendWindow {
         window <= i64::from(frame::MAX_WINDOW)
     }
 
-    /// Wakes who sends: what it waits for has come, or will not.
+    /// Wakes the task that sends: what it waits for has come, or will not.
     pub fn wake(&self) {
         wake(&self.writer);
     }
@@ -176,7 +176,8 @@ fn poll_room<S: Stream>(stream: &Rc<S>, cx: &Context<'_>) -> Poll<()> {
     }
     let way = stream.way();
     wait(&way.writer, cx);
-    // Who waits for its own window does not hold a place among those who wait for the connection.
+    // A stream that waits for its own window does not hold a place among those that wait for the
+    // connection.
     if way.window.get() > 0 && !way.queued.replace(true) {
         way.admitted.set(false);
         stream.link().enqueue(stream.clone());

@@ -10,8 +10,9 @@ use weir_sys::signal::SignalSet;
 use crate::look::look;
 use crate::servers::{self, Listening, Sought, find};
 
-/// Looks into any server on this machine (nginx, HAProxy, node, gunicorn, puma, ...): who shares which queue, how the connections and
-/// the work are spread over its workers, what is wrong, and what helps. It changes nothing
+/// Looks into any server on this machine (nginx, HAProxy, node, gunicorn, puma, ...): which workers
+/// share which queue, how the connections and the work are spread over its workers, what is wrong,
+/// and what helps. It changes nothing
 #[derive(Debug, Parser)]
 #[command(name = "weir inspect", bin_name = "weir inspect")]
 pub struct Options {
@@ -64,14 +65,15 @@ fn run(options: &Options) -> Result<(), String> {
         });
         let text = if options.json { report.json() + "\n" } else { report.text() };
         let clear = if options.watch && !options.json { "\x1b[H\x1b[2J" } else { "" };
-        // Nobody reads it any more.
+        // The reader of the output has gone.
         if write!(std::io::stdout(), "{clear}{text}").is_err() || !options.watch || interrupted {
             return Ok(());
         }
     }
 }
 
-/// A number is a port if somebody listens there, and a process otherwise; the port where only that is seen, and not who.
+/// A number is a port if a server listens there, and a process otherwise. If the port's processes
+/// are hidden, it is the port alone.
 fn sought(whom: &str) -> Result<(Sought, Option<u16>), String> {
     let somebody = |sought: Sought| -> Option<Sought> {
         let found: Vec<Listening> = find(&sought);

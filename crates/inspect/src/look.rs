@@ -61,7 +61,7 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
         let told = told.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
         for ((mut queue, socket), told) in queues.into_iter().zip(&listening.sockets).zip(told) {
             if let (Err(_), Some((waiting, room))) = (&queue.socket, told) {
-                // Of the sockets of others anybody may know how many wait, once.
+                // For sockets of other users any process may read the queue's length, once.
                 (queue.waiting, queue.room) = (Some(waiting), Some(room));
             } else if let Err(e) = &queue.socket {
                 unseen.insert(format!("how many wait in queues ({e}): run it as root"));
@@ -109,13 +109,14 @@ fn processes(found: &[Listening]) -> impl Iterator<Item = &ServerProcess> {
     sockets.flat_map(|socket| &socket.sharers)
 }
 
-/// Who takes connections from a socket: of several queues only who waits for this one.
+/// The processes that take connections from a socket: of several queues only those that wait for
+/// this one.
 fn takers<'a>(listening: &Listening, socket: &'a ListeningSocket) -> &'a [ServerProcess] {
     if listening.sockets.len() == 1 { &socket.sharers } else { &socket.workers }
 }
 
-/// Who is handed connections by those that accept them: not one of these, and with some of the connections; and all their
-/// like.
+/// The processes that are handed connections: they do not accept, and have some of the connections.
+/// Their like count as well.
 fn handed(listening: &Listening) -> Vec<ServerProcess> {
     let holders: Vec<&ServerProcess> = processes(std::slice::from_ref(listening)).collect();
     let (open, all) = (open_at(listening.address.port()), offspring(&holders));

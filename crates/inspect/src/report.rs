@@ -11,13 +11,13 @@ pub(crate) struct Report {
     pub seconds: f64,
     /// Processors of this machine.
     pub processors: usize,
-    /// Where somebody listens.
+    /// The addresses that it listens on.
     pub places: Vec<ListenAddress>,
     /// What could not be seen, and why.
     pub unseen: Vec<String>,
 }
 
-/// An address, and who serves it.
+/// An address, and the processes that serve it.
 #[derive(Debug, Serialize)]
 pub(crate) struct ListenAddress {
     pub address: String,
@@ -25,7 +25,7 @@ pub(crate) struct ListenAddress {
     pub program: String,
     pub queues: Vec<AcceptQueue>,
     pub workers: Vec<Worker>,
-    /// Open connections at this port, whoever has them.
+    /// Open connections at this port, in all processes.
     pub connections: usize,
     /// Connections for which a queue had no room, in the machine's whole network, during the look.
     pub overflows: Option<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct AcceptQueue {
     pub waiting: Option<u32>,
     /// How many it takes.
     pub room: Option<u32>,
-    /// Who takes from it.
+    /// The processes that take from it.
     pub workers: Vec<i32>,
 }
 
@@ -75,17 +75,17 @@ pub(crate) struct Thread {
     pub switches: f64,
 }
 
-/// How somebody waits for connections.
+/// How a process waits for connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WaitMethod {
-    /// epoll with EPOLLEXCLUSIVE: a connection wakes one who waits.
+    /// epoll with EPOLLEXCLUSIVE: a connection wakes one worker that waits.
     EpollExclusive,
-    /// epoll without it: a connection wakes all who wait.
+    /// epoll without it: a connection wakes all workers that wait.
     Epoll,
     /// A ring of io_uring.
     IoUring,
-    /// Only who has a lock waits, in turns: nginx's `accept_mutex`.
+    /// Only the worker with a lock waits, in turns: nginx's `accept_mutex`.
     Turns,
     /// accept(2) blocks.
     Accept,
@@ -180,13 +180,13 @@ impl ListenAddress {
             (n, _) => format!("{n} queues (SO_REUSEPORT), filled by the kernel's hash"),
         };
         let turns = self.workers.iter().find(|worker| worker.waits == WaitMethod::Turns);
-        // Who is at work is not seen to wait.
+        // A busy worker is not seen to wait.
         let waiting =
             |worker: &&Worker| !matches!(worker.waits, WaitMethod::Handed | WaitMethod::Unknown);
         let any = turns.or(self.workers.iter().find(waiting));
         let alone = self.queues.len() > 1 || workers == 1;
         let waits = match any.map_or(WaitMethod::Unknown, |worker| worker.waits) {
-            // Nobody else is there to be woken.
+            // No other worker is there to be woken.
             WaitMethod::Epoll | WaitMethod::EpollExclusive if alone => "epoll",
             WaitMethod::Poll if alone => "poll(2) or select(2)",
             waits => waits.words(),
@@ -226,7 +226,7 @@ impl ListenAddress {
         self.write_findings(out);
     }
 
-    /// Of one whose processes are hidden.
+    /// A server with hidden processes.
     fn write_hidden(&self, out: &mut String) {
         let (n, s) = (self.queues.len(), if self.queues.len() == 1 { "" } else { "s" });
         let _ = writeln!(out, "somebody on {}: {n} queue{s}", self.address);

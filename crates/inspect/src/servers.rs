@@ -32,11 +32,11 @@ pub struct ServerProcess {
 pub struct Epoll {
     /// In so many of its epoll instances: one for each of its loops, usually.
     pub instances: usize,
-    /// With EPOLLEXCLUSIVE in all of them: a connection wakes one of those who wait.
+    /// With EPOLLEXCLUSIVE in all of them: a connection wakes one of those that wait.
     pub exclusive: bool,
 }
 
-/// A socket that listens, and who takes connections from it.
+/// A socket that listens, and the processes that take connections from it.
 #[derive(Debug)]
 pub struct ListeningSocket {
     /// Its number.
@@ -47,7 +47,7 @@ pub struct ListeningSocket {
     pub sharers: Vec<ServerProcess>,
 }
 
-/// Sockets at a port whose processes cannot be seen.
+/// Sockets at a port, when their processes are hidden.
 pub(crate) fn hidden(port: u16) -> Vec<Listening> {
     let mut out: BTreeMap<SocketAddr, Vec<ListeningSocket>> = BTreeMap::new();
     for (inode, address) in listening(None).into_iter().filter(|(_, at)| at.port() == port) {
@@ -77,7 +77,7 @@ pub struct Sought {
     pub name: Option<String>,
 }
 
-/// Who listens, by address.
+/// The servers that listen, by address.
 pub fn find(sought: &Sought) -> Vec<Listening> {
     let mut pids: Vec<i32> = numbers("/proc").collect();
     if let Some(root) = sought.pid {
@@ -137,7 +137,7 @@ impl ListeningSocket {
     ///
     /// # Errors
     ///
-    /// What pidfd_getfd(2) answers: `PermissionDenied` to those who may not trace the process.
+    /// What pidfd_getfd(2) answers: `PermissionDenied` if this process may not trace the other one.
     pub fn borrow(&self) -> io::Result<OwnedFd> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for process in &self.workers {

@@ -30,7 +30,7 @@ fn is_nginx(place: &ListenAddress) -> bool {
     place.program == "nginx"
 }
 
-/// Who serves connections: where some are handed them, these.
+/// The workers that serve connections: where some are handed them, these.
 fn serving(place: &ListenAddress) -> Vec<&Worker> {
     let handed = |worker: &&Worker| worker.waits == WaitMethod::Handed;
     let some: Vec<&Worker> = place.workers.iter().filter(handed).collect();
@@ -88,7 +88,7 @@ fn skewed(place: &ListenAddress) -> Option<Finding> {
     Some(Finding { severity: Severity::Bad, what, why: why.to_owned(), advice: advice.to_owned() })
 }
 
-/// Somebody waits for one worker while another one has time.
+/// Connections wait for one worker while another one has time.
 fn queue_of_one(place: &ListenAddress) -> Option<Finding> {
     if place.queues.len() < 2 {
         return None;
@@ -127,7 +127,7 @@ fn overflow(place: &ListenAddress) -> Option<Finding> {
     })
 }
 
-/// Each connection wakes everybody.
+/// Each connection wakes all workers.
 fn herd(place: &ListenAddress) -> Option<Finding> {
     let one_queue = place.queues.len() == 1;
     let waits = |worker: &&Worker| matches!(worker.waits, WaitMethod::Epoll | WaitMethod::Poll);
@@ -169,7 +169,7 @@ fn hot(place: &ListenAddress) -> Option<Finding> {
     })
 }
 
-/// Nobody has time, though the machine may.
+/// No worker has time, though the machine may.
 fn overloaded(place: &ListenAddress, processors: usize) -> Option<Finding> {
     let threads: usize = place.workers.iter().map(|worker| worker.loops.max(1)).sum();
     let all_full =

@@ -26,7 +26,7 @@ pub(crate) enum FindingPart {
     Histograms(Vec<DoublingHistogram>),
 }
 
-/// How many values are in each row of a histogram whose rows double.
+/// The number of values in each row of a histogram with rows that double.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DoublingHistogram {
     pub(crate) title: String,
@@ -139,7 +139,7 @@ impl LabFinding {
         self.parts.push(FindingPart::Remark(text.to_owned()));
     }
 
-    /// Texts whose lines stay as they are, side by side where there is room.
+    /// Texts that keep their lines, side by side where there is room.
     pub(crate) fn blocks(&mut self, texts: Vec<String>) {
         self.parts.push(FindingPart::Blocks(texts));
     }

@@ -52,8 +52,8 @@ frontend lab
     )
 }
 
-/// A script whose action holds up its thread: by opening a file that takes its time, or by counting,
-/// how far having been measured when it is loaded, while there is only one thread.
+/// A script that stalls its thread: it opens a file that takes its time, or it counts. How far it
+/// must count is measured when the script is loaded, while there is only one thread.
 pub(crate) fn script(work: HandlerWork, slow_file: &Path) -> String {
     let deed = match work {
         HandlerWork::Sleep(_) | HandlerWork::Either(..) => {

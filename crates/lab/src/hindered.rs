@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Who is slow is stopped for so long,
+/// The slow worker is stopped for so long,
 pub(crate) const STOPPED: Duration = Duration::from_millis(50);
 /// and then works for so long.
 pub(crate) const WORKING: Duration = Duration::from_millis(20);

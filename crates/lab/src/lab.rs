@@ -26,7 +26,7 @@ pub(crate) struct Traffic {
     pub(crate) time: Duration,
     /// All connections before the first request, so far apart.
     pub(crate) connect_first: Option<Duration>,
-    /// Who has no answer within this time has none.
+    /// A request without an answer within this time counts as lost.
     pub(crate) timeout: Duration,
 }
 
@@ -57,8 +57,8 @@ impl Lab {
         found.ok_or_else(|| "there is no weir among the servers".to_owned())
     }
 
-    /// weir's policies by label and name, then nginx's ways, for each nginx, then HAProxy's; with
-    /// `working`, for those whose handlers can block.
+    /// weir's policies by label and name, then nginx's ways, for each nginx, then HAProxy's. With
+    /// `working`, only servers with handlers that can block.
     pub(crate) fn subjects(
         &self,
         policies: &[(&str, &str)],

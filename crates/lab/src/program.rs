@@ -30,7 +30,7 @@ pub(crate) struct Program {
     scripts: bool,
     /// nginx without Lua: how long a text is that a certain pattern takes a millisecond to refuse.
     pub(crate) hard_text: Option<f64>,
-    /// A worker of it can be held up by a file whose opening takes time: nginx without Lua, HAProxy with it.
+    /// A file that takes time to open can stall its worker: nginx without Lua, HAProxy with it.
     pub(crate) opens_slowly: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct ServerSetup {
     pub(crate) threads: usize,
     /// Each request blocks its loop for so long.
     pub(crate) work: Option<HandlerWork>,
-    /// Log who served which connection.
+    /// Log which worker served which connection.
     pub(crate) log: bool,
     /// More lines for `events`.
     pub(crate) events: &'static str,

@@ -78,7 +78,7 @@ impl RunningServer {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// How long a request takes to a server whose handler works for a millisecond: the least of
+    /// The time of a request to a server with a handler that works for a millisecond: the least of
     /// several.
     pub(crate) fn time_of_work(program: &Program) -> Option<Duration> {
         let work = Some(HandlerWork::Spin(Duration::from_millis(1)));
@@ -119,7 +119,7 @@ impl RunningServer {
         Ok(())
     }
 
-    /// Waits until all workers sleep: whoever has work to do has done it.
+    /// Waits until all workers sleep: then all work is done.
     pub(crate) fn settle(&self) -> Result<(), String> {
         self.settle_within(PATIENCE)
     }
@@ -228,7 +228,7 @@ impl RunningServer {
         }
     }
 
-    /// Who served what; the server ends, so that its log is complete.
+    /// Which worker served what. The server ends, so that its log is complete.
     pub(crate) fn served(mut self) -> Result<ServedByWorker, String> {
         // The signal after which connections are served to their end.
         let gently = match self.subject.program.family {
@@ -294,7 +294,7 @@ impl Drop for RunningServer {
     }
 }
 
-/// A disk with one file, whose opening takes so long.
+/// A disk with one file that takes so long to open.
 pub(crate) fn slow_disk(dir: &Path, time: Spread) -> Result<SlowDisk, String> {
     let failed = |e: std::io::Error| format!("a slow disk: {e}");
     let (source, mount) = (dir.join("files"), dir.join("slow"));

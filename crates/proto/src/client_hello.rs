@@ -1,5 +1,6 @@
-//! A client's first message of TLS, read by who takes no part in the conversation: the name that it asks for, what it
-//! would speak, and in which version. RFC 8446, section 4.1.2; RFC 6066, section 3; RFC 7301.
+//! A client's first message of TLS, read without taking part in the conversation: the name that it
+//! asks for, the protocols that it would speak, and the version. RFC 8446, section 4.1.2; RFC 6066,
+//! section 3; RFC 7301.
 
 /// What the first bytes come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ const RECORD: usize = 5;
 /// The message, and its head.
 const CLIENT_HELLO: u8 = 1;
 const MESSAGE: usize = 4;
-/// A message that is longer is nobody's first.
+/// A message that is longer is no ClientHello.
 const MOST: usize = 64 * 1024;
 
 /// Reads the bytes that a client began with. The message may come in several records.
@@ -170,7 +171,7 @@ fn protocols(mut data: Cursor<'_>) -> Option<Vec<u8>> {
     Some(names)
 }
 
-/// The highest of the versions that a client lists; those that nobody knows are there to be skipped.
+/// The highest of the versions that a client lists. Unknown ones are there to be skipped.
 fn highest(mut data: Cursor<'_>) -> Option<[u8; 2]> {
     let length = data.byte()?;
     let list = data.take(usize::from(length))?;

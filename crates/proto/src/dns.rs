@@ -46,7 +46,7 @@ pub struct Message {
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRecord {
-    /// Whose it is, in lower case.
+    /// The name that it belongs to, in lower case.
     pub name: String,
     /// How many seconds it holds.
     pub ttl: u32,

@@ -1,5 +1,5 @@
-//! FastCGI 1.0 as a web server speaks it: one request a connection at a time, whose id is 1.
-//! nginx: ngx_http_fastcgi_module.c.
+//! FastCGI 1.0 as a web server speaks it: one request a connection at a time, with the id 1. nginx:
+//! ngx_http_fastcgi_module.c.
 
 use std::fmt;
 use std::ops::Range;
@@ -61,7 +61,7 @@ impl Pairs for Params {
     }
 }
 
-/// The longest name or value whose length is a byte.
+/// The longest name or value with a length of one byte.
 const SHORT: u8 = 127;
 
 /// How a longer one says it.
@@ -69,8 +69,8 @@ fn long(length: usize) -> [u8; 4] {
     (length as u32 | 1 << 31).to_be_bytes()
 }
 
-/// Makes the parameters that stand from `start` on a record whose head has its room before them, and ends their
-/// stream. The error is their length, where it is more than a record holds.
+/// Makes a record of the parameters from `start` on. Its head fills the room before them. Ends
+/// their stream. The error is their length, if it is more than a record holds.
 pub fn end_params(start: usize, out: &mut Vec<u8>) -> Result<(), usize> {
     let length = out.len().saturating_sub(start);
     if length > LONGEST {

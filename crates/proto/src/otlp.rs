@@ -83,7 +83,7 @@ pub fn write_span(span: &TraceSpan<'_>, out: &mut Vec<u8>) {
     });
 }
 
-/// Whose spans a batch has: what stands before them.
+/// The server that a batch's spans come from: what stands before them.
 #[derive(Clone, Debug)]
 pub struct Resource {
     resource: Vec<u8>,
@@ -91,7 +91,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// A server with these attributes, whose spans are made by a program of this name and version.
+    /// A server with these attributes. A program of this name and version makes its spans.
     pub fn new<'a>(
         attributes: impl Iterator<Item = (&'a [u8], &'a [u8])>,
         name: &str,
@@ -155,7 +155,7 @@ pub fn partly(answer: &[u8]) -> Option<Partly> {
 enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Of a kind that nobody asks for.
+    /// Any other kind.
     Other,
 }
 

@@ -17,7 +17,7 @@ const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// What a header said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// Who connected to the balancer, as text: of version 1, as it was sent.
+    /// The address that connected to the balancer, as text: of version 1, as it was sent.
     pub source: Vec<u8>,
     /// From which port.
     pub source_port: u16,
@@ -34,10 +34,10 @@ pub struct ProxyHeader {
 pub enum ProxyProgress {
     /// More must come.
     More,
-    /// The header ends after `len` bytes. It names nobody if the balancer speaks for itself, or of something that
-    /// is not TCP over IP.
+    /// The header ends after `len` bytes. It names no client if the balancer speaks for itself, or
+    /// of something that is not TCP over IP.
     Done {
-        /// Who, and to whom.
+        /// Both addresses.
         header: Option<Box<ProxyHeader>>,
         /// Length of the header.
         len: usize,
@@ -72,9 +72,10 @@ impl fmt::Display for HeaderError {
     }
 }
 
-/// Appends a header that says who speaks to whom, by a connection or in datagrams; where that is not known, that
-/// nobody is named. Version 1 has no word for datagrams, and names the client's family; in version 2 both addresses
-/// are of one family, so one of IPv4 beside one of IPv6 is written as one of IPv6.
+/// Appends a header with the addresses of both ends, of a connection or of datagrams. If they are
+/// unknown, it says that it names no client. Version 1 has no word for datagrams, and names the
+/// client's family. In version 2 both addresses are of one family, so one of IPv4 beside one of
+/// IPv6 is written as one of IPv6.
 pub fn write(
     version: u8,
     ends: Option<(SocketAddr, SocketAddr)>,

@@ -13,7 +13,7 @@ pub struct TraceContext {
     pub trace: [u8; 16],
     /// The span; not all zero.
     pub span: [u8; 8],
-    /// Who sent it may have recorded it.
+    /// The sender may have recorded it.
     pub sampled: bool,
 }
 

@@ -130,7 +130,8 @@ fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Sockets
     if origin.paths.conf.is_none() {
         let _ = std::io::stdout().write_all(embedded::greeting(cycle.config.loops()).as_bytes());
     }
-    // Whoever reads the pid file may send a signal at once: it waits until it is asked for.
+    // A process that reads the pid file may send a signal at once: the signal waits until it is
+    // asked for.
     signals::prepare().map_err(|e| {
         log!(first, Emerg, None, "signals cannot be taken {}", Cause(&e));
         SocketsFailed
@@ -165,7 +166,7 @@ fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Sockets
     })
 }
 
-/// What to tell who started weir on a terminal, and sees nothing of it otherwise.
+/// A message for the user who started weir on a terminal and would see nothing of it otherwise.
 fn in_the_background(conf: &str) -> String {
     format!("weir serves {conf} in the background; with the same options, -s quit ends it.\n")
 }

@@ -22,7 +22,7 @@ pub enum Order {
     Reopen,
     /// Error logs take messages of this level, or as the configuration says.
     Level(Option<Level>),
-    /// Servers behind were changed: whoever waits for one looks.
+    /// Servers behind were changed: requests that wait for one look again.
     Look,
 }
 
@@ -31,7 +31,7 @@ pub enum Order {
 pub enum WorkerReport {
     /// The worker's loops run.
     Ready,
-    /// Somebody asks for something that is for all processes to do.
+    /// An operator asks for something that all processes must do.
     Asked(Command),
 }
 

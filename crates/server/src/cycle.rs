@@ -68,8 +68,8 @@ pub struct Cycle {
 }
 
 impl Origin {
-    /// Reads the configuration; what is wrong or odd goes to `log`. Its logs are opened when all else is found right, so
-    /// whoever is told of one that cannot be opened has no other mistake.
+    /// Reads the configuration; what is wrong or odd goes to `log`. Its logs are opened last, so a
+    /// configuration with a log that cannot be opened has no other mistake.
     pub fn read(&self, log: &Log) -> Result<Plan, SocketsFailed> {
         let plan = self.judge(log)?;
         let unread = self.logs.open_waiting().map_err(|(path, e)| {
@@ -165,7 +165,7 @@ impl Origin {
     /// one, and the terminal.
     pub fn first_log(&self, least: Level) -> Log {
         let sink = match &self.paths.error_log {
-            // Who has no configuration wants to read sentences, not log lines.
+            // A user without a configuration wants to read sentences, not log lines.
             None if self.paths.conf.is_none() => return Log::echoing(Vec::new(), "weir"),
             None => Sink::Stderr,
             Some(path) => match self.logs.open(path) {
@@ -248,7 +248,7 @@ pub fn dump(sources: &Sources, out: &mut impl Write) -> std::io::Result<()> {
 
 /// A line on the terminal, as from nginx.
 pub fn say(text: &str) {
-    // Nobody could be told that stderr is gone.
+    // A failure of stderr could not be reported.
     let _ = writeln!(std::io::stderr(), "weir: {text}");
 }
 
@@ -258,7 +258,7 @@ fn open_failed(path: &Path, e: &std::io::Error) -> String {
 
 /// Whether weir gives a meaning to the directive in that context.
 pub fn built(known: &KnownDirective, context: Contexts) -> bool {
-    // Directives of `mail` have names of `http`, and nobody who reads them.
+    // Directives of `mail` have names of `http`, and are not read.
     const OF_HTTP: Contexts = Contexts::HTTP
         .or(Contexts::SERVER)
         .or(Contexts::LOCATION)
@@ -284,7 +284,7 @@ pub fn help(known: &KnownDirective) -> Option<&'static str> {
     config::help(known).or_else(of_http)
 }
 
-/// Logs an error's first line, and shows the rest where somebody reads along.
+/// Logs an error's first line, and shows the rest on a terminal.
 fn tell(log: &Log, sources: &Sources, error: &Error) {
     let level = match error.level {
         Severity::Emerg => Level::Emerg,

@@ -53,7 +53,7 @@ const NOTE: &str = "weir runs with the configuration that is built in. To see it
                     weir bench -d 30s http://127.0.0.1:8080/hello . To serve your own, write an nginx.conf and \
                     start: weir -c /path/to/nginx.conf";
 
-/// What to tell who started weir on a terminal.
+/// A message for the user who started weir on a terminal.
 pub fn greeting(loops: usize) -> String {
     let pid = std::process::id();
     let plural = if loops == 1 { "" } else { "s" };

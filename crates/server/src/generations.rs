@@ -119,8 +119,9 @@ impl Generations {
         threads.map(|thread| thread.join().unwrap_or(1)).collect()
     }
 
-    /// The worker whose first tally this is has been killed: what it held is free, as the master has it, and another one takes
-    /// its place, if the configuration is still in force. False if none can be started.
+    /// The worker with this first tally has been killed. The master frees what it held. Another
+    /// worker takes its place, if the configuration is still in force. False if none can be
+    /// started.
     pub fn bury(&mut self, first: usize) -> bool {
         let Some(at) = self.workers.iter().position(|worker| worker.tallies.start == first) else {
             return true;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Those whose directives another module of weir has, or that have none.
+/// Modules without directives, or with directives that another module of weir has.
 const IN_OTHERS: &[&str] = &["ndk_http_module", "ngx_http_geoip_module"];
 
 /// How many directives of a module that is not there are named.
@@ -20,7 +20,7 @@ pub fn is_there(name: &str) -> bool {
     IN_OTHERS.contains(&name) || names().any(|there| there == bare)
 }
 
-/// Directives of a module that weir knows but lacks, for a message; empty for a module that nobody knows.
+/// Directives of a module that weir knows but lacks, for a message; empty for an unknown module.
 pub fn directives(name: &str) -> String {
     let of = weir_conf::all_known().filter(|known| known.module == name);
     let names: BTreeSet<&str> = of.map(|known| known.name).collect();

@@ -45,8 +45,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The paths that the options mean. `exists` says whether a file is there; it is asked only
-    /// for the default configuration files, whose absence means the built-in one.
+    /// The paths that the options mean. `exists` says whether a file is there. It is asked only for
+    /// the default configuration files: without them the built-in one is used.
     pub fn new(options: &CommandLine, exists: impl Fn(&Path) -> bool) -> Paths {
         let prefix = options.prefix.as_deref().map_or_else(|| PREFIX.into(), directory);
         let given = options.prefix.is_some();

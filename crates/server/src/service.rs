@@ -154,14 +154,14 @@ impl Service {
         }
     }
 
-    /// What somebody asks of all processes goes there.
+    /// What an operator asks of all processes goes there.
     pub fn passes_on(&self, tell: impl Fn(Command) -> std::io::Result<()> + 'static) {
         if let Some(http) = &self.http {
             let _ = http.commands.set(Box::new(tell));
         }
     }
 
-    /// Whoever waits for a server behind looks.
+    /// Requests that wait for a server behind look again.
     pub fn look(&self) {
         self.http.iter().for_each(|http| http.look());
     }
@@ -240,7 +240,8 @@ impl Service {
 }
 
 impl Served {
-    /// The listening socket at this address, or at a wildcard of its port; of connections, as who is passed on.
+    /// The number of the listening socket at this address, or at a wildcard of its port. It counts
+    /// over the sockets for connections, as those that are passed on.
     fn number_of(&self, to: &Address) -> Option<usize> {
         let http = self.http.iter().flat_map(|site| site.listens());
         let mut all = http.chain(self.stream.iter().flat_map(|site| site.listens()));

@@ -1,5 +1,6 @@
-//! Runs `init_by_lua` once before a configuration is taken into use, so that one whose script fails is refused: at the start the
-//! server does not start, at a reload the old configuration stays.
+//! Runs `init_by_lua` once before a configuration is taken into use, so that one with a script that
+//! fails is refused. At the start the server does not start; at a reload the old configuration
+//! stays.
 //!
 //! Workers run the script in each loop, as the workers' user. So the trial has a process of its own with the same
 //! identity: what the script opens, it opens with the same rights, and what it does to its process the master never sees.
@@ -32,7 +33,7 @@ const LONGEST: usize = 64 * 1024;
 /// What the trial says when all is well; anything else is what went wrong.
 const WELL: &[u8] = b"\0";
 
-/// Tries the scripts of a configuration whose sockets and zones are open.
+/// Tries the scripts of a configuration with open sockets and zones.
 pub fn run(cycle: &Cycle, log: &Log) -> Result<(), SocketsFailed> {
     if !cycle.sites.has_init_script() {
         return Ok(());

@@ -12,13 +12,13 @@ pub struct Handed {
     pub wire: Wire,
     /// What the handshake has shown.
     pub shown: Option<Box<Shown>>,
-    /// Who is at the other end.
+    /// The peer's address.
     pub peer: Address,
     /// The address that it was passed to.
     pub local: Address,
     /// What a balancer in front said of the client.
     pub proxy: Option<Box<ProxyHeader>>,
-    /// What was read of the client, for whoever takes over.
+    /// What was read of the client, for the code that takes over.
     pub bytes: Vec<u8>,
     /// How often it was handed over, this time included.
     pub times: u32,

@@ -18,7 +18,7 @@ pub struct Keep {
 #[derive(Debug)]
 pub struct Loaded<T>(RefCell<HashMap<SettingsKey, CachedSettings<T>>>);
 
-/// Whose settings, and the files in order.
+/// The number of the settings, and the files in order.
 pub type SettingsKey = (usize, Vec<(Vec<u8>, Vec<u8>)>);
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl<T: Clone> Loaded<T> {
         Some(entry.value.clone())
     }
 
-    /// Keeps one more of these settings; who has waited longest to be used again goes.
+    /// Keeps one more of these settings. The one that has not been used for longest goes.
     pub fn keep(&self, key: SettingsKey, value: T, keep: &Keep, now: Instant) {
         let mut entries = self.0.borrow_mut();
         // nginx counts certificates and keys, each.

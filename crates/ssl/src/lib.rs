@@ -1,9 +1,10 @@
-//! TLS as configurations say it, once for `http` and `stream`: the `ssl_*` directives of servers and those of who passes
-//! on to servers (`proxy_ssl_*`), what they come to, and the `$ssl_*` variables.
+//! TLS as configurations say it, once for `http` and `stream`: the `ssl_*` directives of servers,
+//! those of modules that pass to servers (`proxy_ssl_*`), what they come to, and the `$ssl_*`
+//! variables.
 //!
 //! All of it is generic over a [`Subject`](weir_values::Subject). A room reads lines by the [`SslDirective`]s of
 //! [`server::rows`] and [`client_directives`], calls [`server::build`] when a block was read, and goes through
-//! [`weir_tls::begin`] and [`server::ServerContext::accept`] with each new connection; who passes on has [`client::Settings`].
+//! [`weir_tls::begin`] and [`server::ServerContext::accept`] with each new connection. For TLS to servers there is [`client::Settings`].
 //! The protocol itself is `weir-tls`'.
 
 pub mod client;

@@ -6,7 +6,7 @@ use weir_values::{Inputs, Reading, Subject, Template, Variables};
 use crate::files::KeyFiles;
 use crate::ocsp::Stapling;
 
-/// What whoever reads settings of TLS adds to.
+/// What a directive of TLS adds to while it is read.
 pub struct SslReader<'r, 'i, S> {
     /// From outside.
     pub inputs: Inputs<'i>,

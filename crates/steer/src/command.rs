@@ -59,7 +59,7 @@ fn run(options: &Options) -> Result<(), String> {
     let sought = Sought { pid: options.pid, port: options.port, name: None };
     let found = find(&sought);
     if found.is_empty() {
-        return Err(nobody(&sought));
+        return Err(nothing_found(&sought));
     }
     for listening in &found {
         println!("{}", told(listening));
@@ -165,7 +165,7 @@ fn groups(found: &[Listening]) -> Result<Vec<SteeredGroup>, String> {
     several.map(|listening| SteeredGroup::of(listening).map_err(|e| refused(&e))).collect()
 }
 
-fn nobody(sought: &Sought) -> String {
+fn nothing_found(sought: &Sought) -> String {
     let who =
         sought.pid.map_or("no process that can be seen".to_owned(), |pid| format!("process {pid}"));
     let place = sought.port.map_or(String::new(), |port| format!(" on port {port}"));

@@ -222,7 +222,7 @@ pub struct StreamSetup<'a> {
 }
 
 impl<'a> StreamSetup<'a> {
-    /// What whoever reads a value adds to.
+    /// What a directive adds to while it is read.
     pub fn reading(&mut self) -> Reading<'_, Session> {
         Reading { variables: &mut self.variables, warnings: &mut self.warnings }
     }

@@ -63,7 +63,7 @@ macro_rules! once {
     };
 }
 
-/// As many responses as nobody counts. nginx: NGX_MAX_INT32_VALUE.
+/// The number of responses without a limit. nginx: NGX_MAX_INT32_VALUE.
 const NO_NUMBER: u64 = 0x7fff_ffff;
 
 const IGNORED: &str = "Accepted: weir sizes its tables itself.";
@@ -334,7 +334,7 @@ static TABLE: &[StreamDirective] = &[
     ),
 ];
 
-/// Nobody names clients in a header here: only who connects counts.
+/// There is no header that names clients here: only the connection's address counts.
 fn country(
     s: &mut StreamScope<'_, '_>,
     d: &Line,

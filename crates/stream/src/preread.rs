@@ -40,7 +40,7 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
             Ok(0) => return Err(OK),
             Ok(_) => s.unread.extend_from_slice(&more),
             Err(error) => {
-                // Of one who says nothing nginx says nothing.
+                // Like nginx, write nothing to the log for a silent client.
                 if !fault::is_late(&error) {
                     complain(s, &error, "prereading client data");
                 }

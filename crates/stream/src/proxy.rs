@@ -288,7 +288,7 @@ async fn reach(
     }
 }
 
-/// Goes through the handshake; who connects is said before it.
+/// Goes through the handshake. The client's address is sent before it.
 async fn open(
     s: &Session,
     proxy: &Proxy,
@@ -400,7 +400,7 @@ pub fn connected(
     }
 }
 
-/// What a server is sent first: who connects, and what was read of the client before.
+/// What a server is sent first: the client's address, and what was read of the client before.
 pub fn head(s: &mut Session, proxy_protocol: Option<u8>) -> Vec<u8> {
     if s.wire().is_some() {
         // What was only looked at has come when it goes on.
@@ -467,7 +467,7 @@ pub fn rate(s: &mut Session, rate: &Template) -> u64 {
     values::size(&rate.eval(s)).unwrap_or(0)
 }
 
-/// Tells the server who connects.
+/// Tells the server the client's address.
 fn introduce(s: &Session, version: u8, out: &mut Vec<u8>) {
     let ends = match (s.peer(), s.local()) {
         (Address::Inet(from), Address::Inet(to)) => Some((*from, *to)),

@@ -1,5 +1,6 @@
-//! One session's way: who connects, who may, what it is, and what is done with it. Phases are nginx's
-//! (ngx_stream_core_module): post-accept, preaccess, access, preread, content, log.
+//! One session's way: its client, whether it may connect, what it is, and what is done with it.
+//! Phases are nginx's (ngx_stream_core_module): post-accept, preaccess, access, preread, content,
+//! log.
 
 use std::future::Future;
 use std::io;
@@ -114,7 +115,7 @@ struct SessionEnding {
 }
 
 impl SessionEnding {
-    /// Who sees the connection end finds the session in the log.
+    /// The session is in the log before the client sees the connection end.
     async fn end(self) {
         let Some(client) = self.client else { return };
         self.event_loop.logs.written(&self.event_loop.handle).await;
@@ -278,7 +279,7 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
     }
 }
 
-/// Who stands behind a balancer that is believed. nginx: ngx_stream_realip_module.
+/// The client behind a balancer that is believed. nginx: ngx_stream_realip_module.
 fn real(s: &mut Session) {
     let believed = &s.conf().believed;
     if believed.is_empty() {
@@ -325,7 +326,7 @@ fn linger(client: &Wire) {
         return;
     }
     let mut buf = Vec::with_capacity(4096);
-    // Only what is there: whoever sends on and on hears of the end.
+    // Only what is there: a client that keeps sending still sees the end.
     while matches!(client.try_recv(&mut buf), Ok(Some(n)) if n > 0) {
         buf.clear();
     }

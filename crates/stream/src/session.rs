@@ -27,7 +27,7 @@ use crate::variables;
 /// One try to reach a server.
 #[derive(Debug)]
 pub struct Attempt {
-    /// Whom; nobody of the group was available where it is the group's name.
+    /// The server's name, or the group's if no server of it was available.
     pub name: Arc<str>,
     /// When it began.
     pub started: Instant,
@@ -58,15 +58,15 @@ pub enum Client {
 pub struct Session {
     /// The loop's state.
     pub event_loop: Rc<LoopState>,
-    /// Whose settings count.
+    /// The server with the settings that count.
     pub server: &'static Server,
     /// Its client.
     pub client: Client,
     /// Which listening socket it came from.
     pub listen: usize,
-    /// Who connected.
+    /// The address that connected.
     pub connected: Address,
-    /// Who stands behind who connected.
+    /// The client behind that address.
     pub real: Option<Address>,
     local: OnceCell<Address>,
     number: u64,
@@ -177,7 +177,7 @@ impl Session {
         }
     }
 
-    /// Takes the connection away, if nobody else holds it.
+    /// Takes the connection away, if no other task holds it.
     pub fn leave(&mut self) -> Option<Wire> {
         // It is known from now on.
         self.local();

@@ -152,7 +152,7 @@ impl Site {
         &self.sockets
     }
 
-    /// Who hears of what held a loop up for no server in particular.
+    /// Where stalls are logged that belong to no server in particular.
     pub fn usual(&self) -> Usual {
         Usual { log: self.main_log.clone(), threshold: self.threshold }
     }
@@ -174,7 +174,7 @@ impl Site {
     }
 }
 
-/// Who wants TLS must have something to show.
+/// A server that speaks TLS must have a certificate.
 fn check_certificates(group: &AddressGroup<'_>, servers: &[Server]) -> Result<(), Error> {
     let of = |id: &ServerId| servers.get(id.0 as usize);
     let default = group.default.as_ref().or(group.servers.first()).and_then(of);

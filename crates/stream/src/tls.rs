@@ -159,8 +159,8 @@ impl TlsSubject for Session {
     }
 }
 
-/// Goes through the handshake with a client, whose first bytes may have come already. What stands in the way, and what
-/// the client's certificate is worth, is in the log.
+/// Goes through the handshake with a client that may have sent its first bytes already. Failures,
+/// and the verdict on the client's certificate, go to the log.
 pub async fn accept(s: &mut Session) -> Result<(), u16> {
     let Some(client) = s.wire() else { return Ok(()) };
     if client.is_tls() {
@@ -233,7 +233,7 @@ async fn judge(s: &mut Session, context: &'static ServerContext) -> Result<(), u
     admit(s)
 }
 
-/// Who has to show a certificate, and has not shown a good one, is let in no further.
+/// A client that must show a certificate, and has not shown a good one, is refused.
 fn admit(s: &Session) -> Result<(), u16> {
     let certificate = s.tls(|connection| !connection.peer_certificates().is_empty()) == Some(true);
     let Some(own) = s.conf().tls.context.as_deref() else { return Ok(()) };

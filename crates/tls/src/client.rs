@@ -49,7 +49,7 @@ impl ClientSettings {
         self.build_with(CheckServer { authorities: self.authorities.clone(), any_name: false })
     }
 
-    /// The same for servers whose certificate may be for any name: the caller knows none.
+    /// The same for a certificate of any name: the caller knows no name.
     pub fn build_for_any_name(&self) -> Result<TlsClient, String> {
         self.build_with(CheckServer { authorities: self.authorities.clone(), any_name: true })
     }
@@ -75,7 +75,7 @@ impl ClientSettings {
         config.enable_sni = self.send_name;
         config.cert_compressors.clear();
         config.cert_decompressors.clear();
-        Ok(TlsClient { config: Arc::new(config), name: nobody() })
+        Ok(TlsClient { config: Arc::new(config), name: no_name() })
     }
 }
 
@@ -103,9 +103,9 @@ impl TlsClient {
     }
 }
 
-/// What is no name of a host (a socket's path, say) is nobody's: an address that no certificate is for, and
-/// that is not sent.
-pub(crate) fn nobody() -> ServerName<'static> {
+/// The name for what is no name of a host (a socket's path, say): an address that no certificate is
+/// for, and that is not sent.
+pub(crate) fn no_name() -> ServerName<'static> {
     IpAddr::from(std::net::Ipv4Addr::UNSPECIFIED).into()
 }
 

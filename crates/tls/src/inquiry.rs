@@ -6,12 +6,12 @@ use crate::verifier::{Authorities, now};
 use crate::x509::ocsp::{OcspAnswer, OcspRequest, Signer};
 use crate::x509::{Certificate, verify};
 
-/// Whose answer counts.
+/// Which answers count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Believe {
-    /// Anybody's: it is passed on to who will look at it.
+    /// All: the answer is passed on and judged later.
     Anyone,
-    /// Of those whom an authority stands behind.
+    /// Answers with an authority behind their signer.
     Trusted {
         /// The authorities.
         authorities: Arc<Authorities>,
@@ -65,7 +65,7 @@ impl Inquiry {
     }
 }
 
-/// Who has issued a certificate: one of these, in DER.
+/// The issuer of a certificate: one of these, in DER.
 pub fn issuer<'a>(
     certificate: &[u8],
     mut among: impl Iterator<Item = &'a [u8]>,

@@ -2,7 +2,7 @@
 //!
 //! [`ServerSettings`] and [`ClientSettings`] say what TLS is to be and become configurations that
 //! connections share. A [`TlsConnection`] is the state of one of them without a socket; a [`Wire`] is a socket
-//! with or without TLS, for who speaks a protocol above and does not care. Certificates are read and verified
+//! with or without TLS, for a protocol above that works alike over both. Certificates are read and verified
 //! by OpenSSL's rules ([`x509`]), cryptography and the protocol itself are rustls' and aws-lc's.
 
 mod client;

@@ -176,9 +176,9 @@ impl Default for Ciphers {
 pub enum Chosen {
     /// Ciphers for TLS 1.2.
     Some,
-    /// Such as OpenSSL has and rustls has not: what is left is TLS 1.3, whose ciphers it does not choose.
+    /// A cipher that OpenSSL has and rustls has not: what is left is TLS 1.3 with its own ciphers.
     Foreign,
-    /// Nothing that anybody knows.
+    /// An unknown name.
     Nothing,
 }
 
@@ -329,7 +329,7 @@ pub struct Curves(Option<Vec<&'static dyn SupportedKxGroup>>);
 /// What is wrong with a list of curves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadCurve<'a> {
-    /// No curve that anybody knows.
+    /// An unknown curve.
     Unknown(&'a str),
     /// One that rustls does not have; the others may do.
     Missing(&'a str),

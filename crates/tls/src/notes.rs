@@ -1,5 +1,5 @@
-//! What rustls asks for, or decides, in the midst of a step of the handshake and does not tell afterwards. Whoever makes
-//! that step takes the notes right after it, on the same thread.
+//! What rustls asks for, or decides, in the midst of a step of the handshake and does not tell
+//! afterwards. The code that makes that step takes the notes right after it, on the same thread.
 
 use std::cell::Cell;
 

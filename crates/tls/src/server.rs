@@ -240,7 +240,7 @@ impl ServerSettings {
         // rustls counts the record's header in.
         let record = usize::try_from(self.buffer_size).unwrap_or(usize::MAX).clamp(32, 16_384);
         config.max_fragment_size = Some(record + 5);
-        // Who takes early data answers it at once, too.
+        // A server that takes early data answers it at once, too.
         config.send_half_rtt_data = self.early_data > 0;
         if !self.compress {
             config.cert_compressors.clear();

@@ -123,7 +123,7 @@ impl Halfway {
         match progress {
             ConnectionProgress::Open => {
                 state.connection.early = plain;
-                // Who waits for the first request needs no buffer.
+                // A connection that waits for its first request needs no buffer.
                 if state.connection.incoming.is_empty() {
                     stream.handle().give_buf(std::mem::take(&mut state.connection.incoming));
                 }
@@ -315,7 +315,7 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Waits for the socket and receives once, for the next who receives. True at the end.
+    /// Waits for the socket and receives once, for the next receive. True at the end.
     async fn receive_ahead(&self, early: &mut Vec<u8>) -> io::Result<bool> {
         self.socket().readable().await?;
         let closed = self.receive(early)? == Some(0);
@@ -323,7 +323,7 @@ impl TlsStream {
         Ok(closed)
     }
 
-    /// Keeps what was received for the next who receives.
+    /// Keeps what was received for the next receive.
     fn keep_unread(&self, early: &mut Vec<u8>, closed: bool) {
         let Ok(mut state) = self.state() else { return };
         state.connection.early.append(early);

@@ -1,10 +1,11 @@
 //! Tickets: sessions that clients keep, sealed with keys that every worker has.
 //!
-//! Keys live for a period, and are accepted for one more. Those of the next period come from a secret by a function that
-//! has no way back, and so does the secret itself (a ratchet): whoever reads the memory of a process opens tickets of two
-//! periods, and none that were sealed before. All processes of a server count periods by the same clock, each with its
-//! own copy of the secret, so they agree without a word. Each one turns its copy in time, whether or not clients come
-//! ([`turn_ticket_keys`]), and wipes what it had.
+//! Keys live for a period, and are accepted for one more. Those of the next period come from a
+//! secret by a function that has no way back, and so does the secret itself (a ratchet). An
+//! attacker who reads the memory of a process opens tickets of two periods, and none that were
+//! sealed before. All processes of a server count periods by the same clock, each with its own copy
+//! of the secret, so they agree without a word. Each one turns its copy in time, whether or not
+//! clients come ([`turn_ticket_keys`]), and wipes what it had.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -29,7 +30,7 @@ const KEY: usize = 32;
 /// What a period's keys are derived from.
 const SECRET: usize = 32;
 
-/// The shortest period: a server whose sessions last for less turns its keys no more often.
+/// The shortest period: shorter sessions do not make a server turn its keys more often.
 const SHORTEST: u64 = 60;
 
 /// Bytes that are wiped before their memory is used for something else. They do not move: a copy on a stack would stay.
@@ -74,7 +75,8 @@ impl TicketSecret {
 /// The ratchets of this process, one for each period.
 static RATCHETS: Mutex<Vec<Weak<Ratchet>>> = Mutex::new(Vec::new());
 
-/// Turns all keys whose period is over, and says how long the others last; none where there are no such keys.
+/// Turns all keys after the end of their period, and says how long the others last; none where
+/// there are no such keys.
 pub fn turn_ticket_keys() -> Option<Duration> {
     let now = steady();
     let known = lock(&RATCHETS);
@@ -86,7 +88,7 @@ pub fn turn_ticket_keys() -> Option<Duration> {
     next.min().map(Duration::from_secs)
 }
 
-/// Seconds that all processes of a server count alike. Nobody sets this clock back or forward.
+/// Seconds that all processes of a server count alike. This clock is never set back or forward.
 fn steady() -> u64 {
     Instant::now().saturating_duration_since(beginning()).as_secs()
 }
@@ -360,7 +362,7 @@ mod tests {
         let first = tickets.seal(b"session", at(HOUR - 1)).unwrap();
         assert!(tickets.open(&first, at(HOUR)).is_some());
         tickets.seal(b"session", at(2 * HOUR)).unwrap();
-        // The clock of whoever reads the memory is no matter.
+        // The clock of the attacker does not matter.
         for later in [0, HOUR - 1, 2 * HOUR, 3 * HOUR, 1000 * HOUR] {
             assert_eq!(tickets.open(&first, Now { unix: 1_000_000 + HOUR, steady: later }), None);
         }

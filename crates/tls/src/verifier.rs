@@ -17,7 +17,7 @@ use crate::names::provider;
 use crate::notes;
 use crate::x509::{Certificate, Purpose, TrustStore, VerifyError, host, signature, verify};
 
-/// Whom to trust; the lists of a configuration, in DER.
+/// The authorities to trust, and the lists of a configuration, in DER.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Authorities {
     /// Certificates of authorities that may vouch.
@@ -180,7 +180,7 @@ impl ServerCertVerifier for CheckServer {
             || Certificate::parse(leaf)
                 .is_some_and(|c| host::matches(&c, name.to_str().as_bytes()));
         if !right {
-            let name = if *name == nobody() { "".into() } else { name.to_str() };
+            let name = if *name == no_name() { "".into() } else { name.to_str() };
             return Err(refused(
                 format!("upstream SSL certificate does not match \"{name}\""),
                 true,

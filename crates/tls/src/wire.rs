@@ -1,4 +1,4 @@
-//! A connection with or without TLS, for who speaks a protocol above and does not care.
+//! A connection with or without TLS, for a protocol above that works alike over both.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -179,8 +179,9 @@ impl Wire {
         matches!(self, Wire::Tls(tls) if tls.has_unread())
     }
 
-    /// Nothing came that nobody asked for, neither bytes, be they part of a record, nor the end: the connection may
-    /// serve another request. What came is gone then. Costs a system call only where something may be there.
+    /// Nothing came unasked, neither bytes, be they part of a record, nor the end: the connection
+    /// may serve another request. What came is gone then. Costs a system call only where something
+    /// may be there.
     #[expect(clippy::disallowed_methods, reason = "one look")]
     pub fn is_silent(&self) -> bool {
         if self.socket().peek_closed() {

@@ -8,7 +8,7 @@ use crate::Zone;
 /// What a zone is for. Two that differ in it do not share memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Use {
-    /// Whose it is, as messages name it: `limit_req`.
+    /// The module that it belongs to, as messages name it: `limit_req`.
     pub tag: &'static str,
     /// Words of value for each key; up to 5.
     pub values: usize,
@@ -89,7 +89,7 @@ impl Declarations {
         Ok(known.clone())
     }
 
-    /// The zone of this name, for one who only uses it.
+    /// The zone of this name, for code that only uses it.
     ///
     /// # Errors
     ///

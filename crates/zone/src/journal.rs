@@ -1,7 +1,7 @@
 //! Writes that can be undone: before a word changes, its place and its old value are noted.
 //!
-//! A change of the table takes several writes, and its writer may be killed between any two. The notes
-//! stand in the zone itself, so that whoever takes the lock next can put the old values back.
+//! A change of the table takes several writes, and its writer may be killed between any two. The
+//! notes stand in the zone itself, so that the next holder of the lock can put the old values back.
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 

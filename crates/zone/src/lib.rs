@@ -1,10 +1,12 @@
 //! Shared-memory zones: named regions of a fixed size that all loops and workers share, and that pass from
 //! one configuration to the next.
 //!
-//! A configuration [declares](Declarations::declare) what it wants; the master [opens](Declarations::open) the
-//! zones before it forks, taking over those of the configuration before. A zone holds one `table`: keys of
-//! any length, a few words of value each, in the order of their last use; or [rows](Zone::rows): a few wide
-//! records. Who works on it [locks](Zone::lock) it. A holder that is killed leaves the lock to the next one, who first undoes what was half done.
+//! A configuration [declares](Declarations::declare) what it wants; the master
+//! [opens](Declarations::open) the zones before it forks, taking over those of the configuration
+//! before. A zone holds one `table`: keys of any length, a few words of value each, in the order of
+//! their last use; or [rows](Zone::rows): a few wide records. Code that works on it
+//! [locks](Zone::lock) it. A killed holder leaves the lock to the next one, which first undoes what
+//! was half done.
 
 mod declare;
 mod journal;
@@ -68,7 +70,7 @@ impl Zone {
         &self.name
     }
 
-    /// Whose it is.
+    /// The module that it belongs to.
     pub fn tag(&self) -> &'static str {
         self.purpose.tag
     }
@@ -78,7 +80,8 @@ impl Zone {
         self.size
     }
 
-    /// An instant in milliseconds, the same for all who share the zone. It begins with a day.
+    /// An instant in milliseconds, the same for all processes that share the zone. It begins with a
+    /// day.
     pub fn msec(&self, at: Instant) -> u64 {
         (at.saturating_duration_since(beginning()) + BEGIN).as_millis() as u64
     }

@@ -17,10 +17,10 @@ use crate::{owner, seam};
 const SPINS: u32 = 128;
 /// Times that the processor is given away before the holder's life is asked for.
 const YIELDS: u32 = 64;
-/// The first pause of a waiter whose holder lives; doubled each time, up to the most.
+/// The first pause of a waiter while the holder lives; doubled each time, up to the most.
 const FIRST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-/// Pauses after which somebody is told, once for each wait: about a second.
+/// Pauses before the wait is reported, once for each wait: about a second.
 const TELL: u32 = 200;
 /// Pauses after which no running process still holds a lock: about ten seconds. A process that stood still for longer
 /// without a signal (its memory was swapped out) loses the lock. What it had begun is undone, and it does not release the
@@ -32,9 +32,10 @@ type StallListener = Box<dyn Fn(u32) + Send + Sync>;
 
 static LISTENER: OnceLock<StallListener> = OnceLock::new();
 
-/// `listener` hears the process id of whoever holds a zone for long; of several, the first one said is heard.
+/// `listener` hears the process id of a process that holds a zone for long. Of several listeners
+/// the first counts.
 pub fn on_stall(listener: impl Fn(u32) + Send + Sync + 'static) {
-    // Who came first stays.
+    // The first listener stays.
     let _ = LISTENER.set(Box::new(listener));
 }
 
@@ -147,7 +148,7 @@ mod tests {
                 assert_eq!(acquire(&lock), Acquired::Free);
                 (spent() - before, began.elapsed())
             });
-            // Bounded, so that one who is never told of fails here.
+            // Bounded, so that a missing report fails here.
             for _ in 0..200 * TELL {
                 if TOLD.load(Ordering::SeqCst) != 0 {
                     break;

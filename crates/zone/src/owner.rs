@@ -1,4 +1,4 @@
-//! Who holds a lock: a process, told from later ones with the same id by the time it started.
+//! The holder of a lock: a process, told from later ones with the same id by the time it started.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

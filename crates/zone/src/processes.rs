@@ -1,6 +1,7 @@
-//! Several processes on one table and on the same rows: any of them may be stopped or killed before any step of shared
-//! memory, and others go on there. What the next one finds is whole: of the change that was under way all or nothing,
-//! each living process's holdings, nobody else inside.
+//! Several processes on one table and on the same rows: any of them may be stopped or killed before
+//! any step of shared memory, and others go on there. What the next one finds is whole: of the
+//! change that was under way all or nothing, each living process's holdings, and no other process
+//! inside.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 
@@ -21,13 +22,13 @@ const DEEDS: usize = 30;
 
 type Entries = Vec<(Vec<u8>, [u64; 2])>;
 
-/// What all processes have done, by those who did it.
+/// What all processes have done, by process.
 #[derive(Default)]
 struct Truth {
     entries: Entries,
     /// What they are once a change that is under way is made.
     soon: Option<Entries>,
-    /// Who is in the table, and at the rows.
+    /// The process in the table, and the one at the rows.
     inside: [Option<u64>; 2],
     /// How often each process holds each name.
     held: BTreeMap<(u64, u128), u64>,
@@ -66,7 +67,7 @@ impl ZoneCase {
         self.truth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This one is inside now, and nobody else who lives.
+    /// This process is inside now, and no other living one.
     fn enter(&self, which: usize, owner: u64) {
         let before = self.truth().inside[which].replace(owner);
         assert!(before.is_none_or(|other| !self.world.lives(other)), "two are inside");
@@ -153,7 +154,7 @@ impl ZoneCase {
             }
             assert_eq!(rows.held(row), sum, "all hold another number than each");
         }
-        // Whoever was about to change something else of its own is dead.
+        // A process that was about to change something else of its own is dead.
         assert!(soon.is_none_or(|((owner, _), _)| !self.world.lives(owner)));
     }
 

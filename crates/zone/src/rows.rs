@@ -1,13 +1,15 @@
 //! Rows of words: a zone's other shape, for records that are few, wide, and always at hand.
 //!
-//! A row is found by a name of 128 bits, then stays where it is, so that its user may remember its place. When all
-//! are taken, the one that nobody holds and that was used least recently goes to the next name; who remembers a
-//! place asks whether it is still theirs ([`Rows::is`]).
+//! A row is found by a name of 128 bits, then stays where it is, so that its user may remember its
+//! place. When all are taken, the next name gets a row that no process holds, the one that was used
+//! least recently. A user that remembers a place asks whether the row is still its own
+//! ([`Rows::is`]).
 //!
-//! A row's values are independent words: a writer that is killed leaves some new and some old, and its reader
-//! must bear that. What it *held* of a row is another matter: each process has its own count, and those of one
-//! that ended are taken back. No journal is needed: what all hold is the sum of what each holds, so who takes the
-//! lock from the dead adds up anew; and a row has no name while it passes from one to the next.
+//! A row's values are independent words: a writer that is killed leaves some new and some old, and
+//! its reader must bear that. What it *held* of a row is another matter: each process has its own
+//! count, and the counts of ended processes are taken back. No journal is needed: what all hold is
+//! the sum of what each holds, so a process that takes the lock from a dead one adds up anew. A row
+//! has no name while it passes from one name to the next.
 //!
 //! Each word may have any value, as in a table. A number of rows that has no room spoils them all.
 //!
@@ -21,7 +23,7 @@ use std::sync::atomic::{AtomicU64, compiler_fence};
 use crate::lock::{self, Acquired};
 use crate::{owner, seam, spoilt};
 
-/// Processes whose holdings are told apart; those beyond share the last count, which nobody takes back.
+/// Processes with a count of their own. The rest share the last count, which is never taken back.
 const OWNERS: usize = 64;
 const LOCK: usize = 0;
 const USED: usize = 1;
@@ -103,7 +105,7 @@ impl<'z> Rows<'z> {
         self.set(row.0 + HELD, held);
     }
 
-    /// Makes them rows that nobody has used. Killed in between, it is done again.
+    /// Makes them unused rows. If the process is killed in between, it is done again.
     #[cold]
     fn empty(&mut self) {
         self.spoilt = true;
@@ -137,7 +139,8 @@ impl<'z> Rows<'z> {
             }
             false => self.idlest(used)?,
         };
-        // Killed in between, it leaves a row without a name, or with half of one, which nobody finds.
+        // Killed in between, it leaves a row without a name, or with half of one, which is never
+        // found.
         for at in row.0..row.0 + self.width() {
             self.set(at, 0);
         }

@@ -13,13 +13,13 @@ mod real {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// A word is about to change: false if whoever wants that is dead.
+    /// A word is about to change: false if the process that wants that is dead.
     #[inline(always)]
     pub(crate) fn step() -> bool {
         true
     }
 
-    /// Whether this process has not used this yet, of which each process remembers who last did.
+    /// Whether this process has not used this yet. Each process remembers which one used it last.
     #[inline(always)]
     pub(crate) fn enters(entered: &AtomicU64, this: u64) -> bool {
         entered.swap(this, Relaxed) != this

@@ -1,4 +1,5 @@
-//! Zones whose words cannot be together: an attacker in a worker may write any value to any word.
+//! Zones with words that cannot be together: an attacker in a worker may write any value to any
+//! word.
 //!
 //! Such a zone is emptied, once, by the process that finds it so. Its users go on with an empty one.
 

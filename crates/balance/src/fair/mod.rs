@@ -92,7 +92,8 @@ impl Fair {
         is_recent && inflight >= load.inflight
     }
 
-    /// Whether a loop whose comparison still holds keeps its place. Sets the mark that the place needs before a sleep.
+    /// Whether a loop keeps its place while its comparison still holds. Sets the mark that the
+    /// place needs before a sleep.
     fn stays(&mut self, now: Instant, loops: &LoadTable<'_>) -> bool {
         if let LoopPlace::Deferring(..) | LoopPlace::Standby(_) = self.place {
             loops.mark_above_mean(self.me);

@@ -147,7 +147,7 @@ impl Clients {
         self.0[id].client.computes
     }
 
-    /// A number that no other request has, and that is the same whoever serves it.
+    /// A number that no other request has, and that does not depend on the loop.
     pub(super) fn seed(&self, id: usize) -> u64 {
         id as u64 ^ self.0[id].client.requests << 20
     }

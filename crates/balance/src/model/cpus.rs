@@ -1,12 +1,13 @@
-//! Who is on which CPU: what of kernel/sched/fair.c decides who of those that were woken comes first.
+//! Which task is on which CPU: the part of kernel/sched/fair.c that orders woken tasks.
 //!
-//! Each CPU has a queue of its own. Whoever is woken takes an idle CPU, the one it had before if it can; else it queues up
-//! where fewest are. Among those of one queue each is owed the same time: who had no more than the mean may run, and of
-//! these the one whose next slice ends first does (pick_eevdf). Who is on the CPU stays for a slice, or until it
-//! had more than the mean and somebody wakes up whose turn it is. So a worker that is woken may be on the CPU at once,
-//! before those that were woken earlier, or wait behind the client for a whole slice: who takes the connections of a burst
-//! is a matter of that. A CPU that has nothing to do takes a waiting task of another one only after a while
-//! (sched_balance_newidle: not for pauses shorter than a move costs).
+//! Each CPU has a queue of its own. A woken task takes an idle CPU, the one it had before if it
+//! can; else it queues up where fewest are. The tasks of one queue are owed the same time: those
+//! that had no more than the mean may run, and of these the one with the slice that ends first does
+//! (pick_eevdf). A task stays on the CPU for a slice, or until it had more than the mean and a
+//! woken task goes before it. So a woken worker may be on the CPU at once, before workers that were
+//! woken earlier, or wait behind the client for a whole slice. That decides which loop takes the
+//! connections of a burst. A CPU that has nothing to do takes a waiting task of another one only
+//! after a while (sched_balance_newidle: not for pauses shorter than a move costs).
 
 use std::time::Duration;
 
@@ -183,7 +184,8 @@ impl Cpus {
         let (mean, slice) = (self.mean(at), self.slice());
         let account = &mut self.accounts[piece.task.index()];
         let same = account.cpu == at;
-        // Who had more than its part comes back as it went, until the others have had as much.
+        // A task that had more than its part comes back as it went, until the others have had as
+        // much.
         let had = mean - std::mem::take(&mut account.owed);
         account.had = if same { had.max(account.had.min(mean + slice)) } else { had };
         account.deadline = account.had + slice;
@@ -197,12 +199,12 @@ impl Cpus {
         if self.pick(at) == Some(piece.task) {
             return self.preempt(at, now);
         }
-        // From now on somebody waits for the end of the slice.
+        // From now on a task waits for the end of the slice.
         let is_computing = self.list[at].running.as_ref().is_some_and(|running| !running.done);
         if is_computing { vec![self.timer(at, now, 0)] } else { Vec::new() }
     }
 
-    /// Whoever is on makes room at once, or when what it does at this moment is done.
+    /// The running task makes room at once, or when what it does at this moment is done.
     fn preempt(&mut self, at: usize, now: Duration) -> Vec<Timer> {
         let cpu = &mut self.list[at];
         if cpu.running.as_ref().is_some_and(|running| running.done) {
@@ -238,7 +240,7 @@ impl Cpus {
         }
     }
 
-    /// A CPU that was idle for a while takes somebody who waits elsewhere.
+    /// A CPU that was idle for a while takes a task that waits elsewhere.
     fn pull(&mut self, at: usize, now: Duration) -> Vec<Timer> {
         let longest = self.list.iter().enumerate().max_by_key(|(_, cpu)| cpu.waiting.len());
         let Some((from, _)) = longest.filter(|(_, cpu)| !cpu.waiting.is_empty()) else {
@@ -290,7 +292,7 @@ impl Cpus {
         if n == 0 { self.list[at].mean } else { sum / n }
     }
 
-    /// Whose turn it is.
+    /// The task to run next.
     fn pick(&self, at: usize) -> Option<ModelTask> {
         let mean = self.mean(at);
         let account = |task: ModelTask| self.accounts[task.index()];

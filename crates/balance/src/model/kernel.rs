@@ -22,7 +22,7 @@ impl World {
         self.note_arrival(client, socket, walk);
     }
 
-    /// The acceptor's work; a connection that nobody can take stays in the queue.
+    /// The acceptor's work. A connection that no loop can take stays in the queue.
     pub(super) fn hand_over(&mut self, client: usize) {
         let (now, table) = (self.base + self.now, LoadTable::over(&self.words, self.base));
         let setup = self.setup(0);

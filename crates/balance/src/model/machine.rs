@@ -1,14 +1,14 @@
-//! A machine whose few CPUs the loops and their clients share.
+//! A machine with few CPUs, which the loops and their clients share.
 //!
 //! Without one, each loop has a CPU of its own and clients cost nothing, so that the policy alone
 //! decides. With one, two things more do.
 //!
-//! *CPUs*: who is woken first need not run first; see `cpus`. A CPU that is idle is taken at once, but needs time to wake
-//! up itself.
+//! *CPUs*: the loop that is woken first need not run first; see `cpus`. A CPU that is idle is taken
+//! at once, but needs time to wake up itself.
 //!
-//! *The client program*: load generators are one thread, which does what it hears of in that
-//! order. Clients who come together all connect before the first of them sends, and the loop that
-//! takes connections meanwhile finds no request in them that would keep it from taking the next.
+//! *The client program*: load generators are one thread, which handles its events in order. Clients
+//! that come together all connect before the first of them sends. The loop that takes connections
+//! meanwhile finds no request in them that would keep it from taking the next.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -158,7 +158,8 @@ impl World {
         self.notes.as_deref().unwrap_or_default()
     }
 
-    /// The waiters of socket `n`, in the order of the kernel's walk: who, and whether exclusive.
+    /// The waiters of socket `n`, in the order of the kernel's walk: the loop, and whether
+    /// exclusive.
     #[must_use]
     pub fn waiters(&self, n: usize) -> Vec<(usize, bool)> {
         self.sockets.get(n).map(ModelSocket::order).unwrap_or_default()

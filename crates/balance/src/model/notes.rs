@@ -20,14 +20,14 @@ pub enum What {
     Arrived {
         /// The connection's number.
         connection: usize,
-        /// The list: who, and whether exclusive.
+        /// The list: the loop, and whether exclusive.
         order: Vec<(usize, bool)>,
-        /// Whom of it the kernel met.
+        /// The waiters that the kernel met.
         walk: Vec<Visit>,
     },
     /// A loop took a connection.
     Accepted {
-        /// Who.
+        /// The loop.
         who: usize,
         /// The connection's number.
         connection: usize,
@@ -36,16 +36,16 @@ pub enum What {
     },
     /// A loop was told of a connection that another one had taken.
     FoundNone {
-        /// Who.
+        /// The loop.
         who: usize,
     },
     /// A loop added itself to the list of waiters, at its end, or took itself out.
     Registered {
-        /// Who.
+        /// The loop.
         who: usize,
         /// Added.
         armed: bool,
-        /// The list afterwards: who, and whether exclusive.
+        /// The list afterwards: the loop, and whether exclusive.
         order: Vec<(usize, bool)>,
     },
 }

@@ -1,8 +1,8 @@
 //! The kernel's side of a listening socket: the queue of connections and the list of waiters.
 //!
-//! From kernel/sched/wait.c and fs/eventpoll.c: plain registrations stand at the head and are all
-//! told; exclusive ones stand at the tail in the order of registration, and telling stops at the
-//! first that sleeps. Who is told finds the socket in its ready list at its next wait.
+//! From kernel/sched/wait.c and fs/eventpoll.c. Plain registrations stand at the head and are all
+//! told. Exclusive ones stand at the tail in the order of registration, and telling stops at the
+//! first that sleeps. A loop that is told finds the socket in its ready list at its next wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct ModelSocket {
 /// One step of the kernel's walk along the list of waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
-    /// Whose registration it is.
+    /// The loop that registered.
     pub who: usize,
     /// It was made with EPOLLEXCLUSIVE.
     pub exclusive: bool,
@@ -63,7 +63,7 @@ impl ModelSocket {
         walk
     }
 
-    /// The list of waiters, in the order in which it is walked: who, and whether exclusive.
+    /// The list of waiters, in the order in which it is walked: the loop, and whether exclusive.
     #[must_use]
     pub fn order(&self) -> Vec<(usize, bool)> {
         self.waiters.iter().map(|w| (w.who, w.exclusive)).collect()

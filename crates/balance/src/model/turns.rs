@@ -203,7 +203,8 @@ impl World {
         None
     }
 
-    /// The master's part for a loop that was stopped or killed: everybody looks for what it was told of.
+    /// The master's part for a loop that was stopped or killed: all loops recheck what it was told
+    /// of.
     pub(super) fn pass_recheck(&mut self, i: usize) {
         let (now, table) = (self.base + self.now, self.table());
         table.suspect(now, i..i + 1);

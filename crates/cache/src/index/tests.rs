@@ -75,7 +75,8 @@ fn one_updates_and_the_others_wait() {
     let ticket = index.take(&key(1), 1000, AGE).unwrap();
     assert!(index.take(&key(1), 1001, AGE).is_none());
     assert!(index.is_updating(&key(1), 5999));
-    // Who has it for too long loses it, and takes it from nobody when it gives it back.
+    // A holder that keeps it for too long loses it. When it gives the right back, it takes it from
+    // no other.
     assert!(!index.is_updating(&key(1), 6000));
     let later = index.take(&key(1), 6000, AGE).unwrap();
     index.release(ticket);

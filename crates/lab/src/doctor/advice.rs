@@ -25,8 +25,9 @@ impl Best {
     }
 }
 
-/// What to use of the ways of one server. The best is the one whose worse situation is the least bad, each taken
-/// against the best there. `change` says how to come from what the configuration has to a way.
+/// Which way of one server to use. The best is the one with the least bad worse situation, each
+/// taken against the best there. `change` says how to come from what the configuration has to a
+/// way.
 pub(super) fn advice(
     server: &str,
     ways: &[&MeasuredSetup],
@@ -62,7 +63,8 @@ pub(super) fn advice(
     )
 }
 
-/// What an nginx does that reads the same configuration: for those who have one and not yet a weir.
+/// What an nginx does that reads the same configuration: for operators who have one and no weir
+/// yet.
 pub(super) fn beside_nginx(ways: &[&MeasuredSetup]) -> Option<String> {
     let now = ways.iter().find(|m| m.now)?;
     let nginx = ways.iter().find(|m| m.policy == "rotate").filter(|m| !m.now)?;

@@ -26,9 +26,9 @@ const POLICIES: &[(&str, &str)] =
     &[("reuseport", "reuseport"), ("reuseport by load", "reuseport_load"), ("fair", "fair")];
 /// Workers of which one is stopped, or slow; also those that have cheap requests only.
 const FEW: usize = 4;
-/// Workers whose requests hold them up.
+/// Workers that are stalled by their requests.
 const MANY: usize = 12;
-/// Connections, of which those are lost that nobody answers within this time.
+/// Connections. One without an answer within this time is lost.
 const KNOCKS: u64 = 200;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Connections a second beside a worker that is slow.

@@ -1,4 +1,5 @@
-//! Charts as tables whose rows have a track with dots: figures for those who hear the page, places for those who see it.
+//! Charts as tables with a track of dots in each row: readers who hear the page get figures,
+//! readers who see it places.
 
 use std::fmt::Write as _;
 

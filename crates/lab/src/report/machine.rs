@@ -9,7 +9,7 @@ use crate::program::Program;
 
 /// How long others are watched for.
 const WATCHED: Duration = Duration::from_millis(300);
-/// A pause between two looks at the clock that is nobody's own.
+/// The pause between two looks at the clock.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// The machine, and the servers that were asked.

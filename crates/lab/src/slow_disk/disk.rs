@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::tree::FileNumbers;
 
-/// Who asks.
+/// The user and group of the process that asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileOwner {
     pub(crate) uid: u32,
@@ -249,7 +249,7 @@ fn kept(flags: i32) -> OFlags {
     (flags & (OFlags::RWMODE | OFlags::TRUNC)) | OFlags::CLOEXEC
 }
 
-/// What is made belongs to whoever made it, if this process may say so.
+/// A new file belongs to the process that made it, if this process may say so.
 fn give(path: &Path, owner: FileOwner) {
     let _ = lchown(path, Some(owner.uid), Some(owner.gid));
 }

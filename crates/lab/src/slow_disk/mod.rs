@@ -1,9 +1,9 @@
 //! A file system that is slow now and then: what is under its mount point is a directory elsewhere, and a share
 //! of chosen operations takes longer, by a seed that makes a run repeatable.
 //!
-//! A delayed operation waits on a thread of its own, so that it delays nothing but those who wait for it: what
-//! stands still behind one slow operation is then the fault of the server under test. FUSE needs `/dev/fuse` and
-//! the right to mount, or the program `fusermount3`; libfuse is not needed.
+//! A delayed operation waits on a thread of its own, so that it delays only callers that wait for
+//! it. What stands still behind one slow operation is then the fault of the server under test. FUSE
+//! needs `/dev/fuse` and the right to mount, or the program `fusermount3`; libfuse is not needed.
 
 mod command;
 mod delays;
@@ -81,7 +81,7 @@ impl Drop for SlowDisk {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
         if session.umount_and_join().is_err() {
-            // Somebody still has a file open there. It goes away with the last of them.
+            // A process still has a file open there. The mount goes away with the last of them.
             let _ = rustix::mount::unmount(&self.mount, rustix::mount::UnmountFlags::DETACH);
         }
     }

@@ -111,7 +111,8 @@ fn a_directory_takes_its_files_along() {
     assert_eq!(tree.path(file), None);
 }
 
-/// A scratch directory with a mounted disk; `None`, said aloud, where this machine lets nobody mount.
+/// A scratch directory with a mounted disk. `None`, and a message, if this machine does not allow
+/// mounts.
 fn mounted(name: &str, delays: Delays) -> Option<(PathBuf, SlowDisk)> {
     let dir = std::env::temp_dir().join(format!("weir-slow-{name}-{}", std::process::id()));
     fs::create_dir_all(dir.join("source")).unwrap();

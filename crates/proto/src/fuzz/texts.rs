@@ -122,7 +122,7 @@ fn traces() {
         if let Some(context) = TraceContext::parse(lines()) {
             let mut written = Vec::new();
             context.write(&mut written);
-            // All but version and flags is passed on as it came, and nobody reads it otherwise.
+            // All but version and flags is passed on as it came, and any reader reads it likewise.
             assert_eq!(written[2..53], input[2..53]);
             assert_eq!(TraceContext::parse([written.as_slice()].into_iter()), Some(context));
         }

@@ -50,12 +50,12 @@ impl BodyDecoder {
         BodyDecoder(BodyFraming::Length(n))
     }
 
-    /// A chunked body whose trailers are read and thrown away, as nginx does with requests'.
+    /// A chunked body: its trailers are read and thrown away, as nginx does with requests'.
     pub fn chunked() -> BodyDecoder {
         BodyDecoder(BodyFraming::Chunked(ChunkParser::default()))
     }
 
-    /// A chunked body whose trailers are kept, `limit` bytes of them at most.
+    /// A chunked body: its trailers are kept, `limit` bytes of them at most.
     pub fn chunked_with_trailers(limit: usize) -> BodyDecoder {
         BodyDecoder(BodyFraming::Chunked(ChunkParser::keeping_trailers(limit)))
     }

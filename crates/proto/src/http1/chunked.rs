@@ -7,8 +7,8 @@ use super::names::HeaderLine;
 /// nginx keeps sizes in a file offset, with room for the bytes that frame the last chunk.
 const MAX_SIZE: u64 = i64::MAX as u64 - 9;
 
-/// What may stand around the data beyond what each chunk has a right to. Who sends more means no good: nobody looks at
-/// extensions, nor at trailers that are not kept.
+/// The limit of what stands around the data beyond what each chunk has a right to. More is hostile:
+/// extensions are ignored, and so are trailers that are not kept.
 const MAX_FRAMING: u64 = 32 * 1024;
 /// The right of each chunk, beside twice its size.
 const USUAL_FRAMING: u64 = 16;

@@ -1,6 +1,6 @@
-//! Request heads that come as fields, from HTTP/2: put together into the same [`RequestHead`], over a text that
-//! reads like a head of HTTP/1, so that nobody who looks at a request has to know how it came.
-//! nginx: ngx_http_v2_pseudo_header, ngx_http_v2_run_request.
+//! Request heads that come as fields, from HTTP/2: put together into the same [`RequestHead`], over
+//! a text that reads like a head of HTTP/1. So code that looks at a request need not know how it
+//! came. nginx: ngx_http_v2_pseudo_header, ngx_http_v2_run_request.
 
 use std::fmt;
 

@@ -15,7 +15,7 @@ pub enum HeadError {
     InvalidRequest,
     /// HTTP/2.0 or later in a request line.
     InvalidVersion,
-    /// A request line without a version whose method is not GET.
+    /// A request line without a version and with another method than GET.
     InvalidMethod09,
     /// The authority of an absolute-form or CONNECT target is not a host.
     InvalidHostInLine,

@@ -50,7 +50,7 @@ pub struct RequestHead {
     pub quoted: bool,
     /// The path holds `+`.
     pub plus: bool,
-    /// An absolute-form target whose authority is followed by `?`.
+    /// An absolute-form target with `?` directly after its authority.
     pub empty_path: bool,
     /// The server's name from the target or else from `Host`, without port and trailing dot.
     pub server: Option<Span>,

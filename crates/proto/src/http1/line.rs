@@ -210,7 +210,7 @@ impl LineParser {
     fn end_authority(&mut self, ch: u8, head: &mut RequestHead) -> Result<(), HeadError> {
         head.host = Some(Span::new(self.mark, self.pos));
         if head.method == Method::Connect {
-            // CONNECT wants "host:port", then the version whose "/" serves as the path
+            // CONNECT wants "host:port", then the version: its "/" serves as the path
             if self.state != RequestLineState::Port || ch != b' ' {
                 return Err(HeadError::InvalidRequest);
             }

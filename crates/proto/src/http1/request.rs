@@ -105,7 +105,7 @@ impl RequestParser {
         &self.head
     }
 
-    /// The head, for those who change what was asked.
+    /// The head, for code that changes what was asked.
     pub fn head_mut(&mut self) -> &mut RequestHead {
         &mut self.head
     }
@@ -206,7 +206,7 @@ impl RequestParser {
         uri::normalise(head.path.of(buf), limits.merge_slashes, &mut head.normalised)
     }
 
-    /// The request line was written by somebody else.
+    /// The request line was composed, not read.
     pub(super) fn line_is_there(&mut self) {
         self.stage = Stage::Done;
     }

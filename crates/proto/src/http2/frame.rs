@@ -106,7 +106,7 @@ pub enum ErrorCode {
     FrameSize = 6,
     /// A stream that was not looked at, and may be asked for again.
     RefusedStream = 7,
-    /// Nobody wants the answer any more.
+    /// The answer is not wanted any more.
     Cancel = 8,
     /// The tables of fields differ.
     Compression = 9,
@@ -179,7 +179,7 @@ pub fn unpadded(flags: u8, payload: &[u8]) -> Result<&[u8], SizeError> {
     Ok(rest.get(..len).unwrap_or_default())
 }
 
-/// The stream that one depends on, and what follows: RFC 7540 section 5.3, which nobody obeys any more.
+/// The stream that one depends on, and what follows: RFC 7540 section 5.3, which is obsolete.
 pub fn dependency(payload: &[u8]) -> Result<(u32, &[u8]), SizeError> {
     let (first, rest) = payload.split_first_chunk::<5>().ok_or(SizeError::Short)?;
     let &[a, b, c, d, _weight] = first;

@@ -134,7 +134,7 @@ fn plain(name: &[u8; 4], body: Option<&[u8]>, out: &mut Vec<u8>) {
     }
 }
 
-/// An atom whose size is known when its content is written.
+/// An atom: its size is known when its content is written.
 fn atom(name: &[u8; 4], out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend([0; 4]);

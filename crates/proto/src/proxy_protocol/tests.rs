@@ -71,7 +71,7 @@ fn version_2_headers() {
     let (header, _) = done(&v2(0x21, 0x21, &body));
     let header = header.unwrap();
     assert_eq!((header.source.as_slice(), header.source_port), (&b"2000::1"[..], 9));
-    // LOCAL, datagrams, Unix sockets: a header that names nobody.
+    // LOCAL, datagrams, Unix sockets: a header that names no client.
     for (command, family) in [(0x20, 0x11), (0x21, 0x12), (0x21, 0x31), (0x21, 0)] {
         assert_eq!(done(&v2(command, family, &[0; 4])), (None, 20));
     }
@@ -166,6 +166,6 @@ fn two_families_are_told_of_in_one() {
     assert_eq!(addresses((v4, v6)), ["::ffff:127.0.0.1", "2001:db8::1"]);
     let other = "[::ffff:10.0.0.1]:5".parse().unwrap();
     assert_eq!(addresses((other, v4)), ["10.0.0.1", "127.0.0.1"]);
-    // Nobody is named: command LOCAL.
+    // No client is named: command LOCAL.
     assert_eq!(written(2, None)[12..16], [0x20, 0, 0, 7]);
 }

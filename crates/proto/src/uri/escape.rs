@@ -74,7 +74,7 @@ pub fn unescape(kind: Unescape, bytes: &[u8], out: &mut Vec<u8>) -> usize {
         let Some(low_value) = hex(low) else { continue };
         let decoded = high_value << 4 | low_value;
         match kind {
-            // only a decoded "?" whose second digit is a letter can be one: 3F
+            // only a decoded "?" with a letter as its second digit can be one: 3F
             Unescape::Uri | Unescape::Redirect if decoded == b'?' => {
                 out.push(decoded);
                 break;

@@ -154,7 +154,7 @@ fn set_user(said: &mut Said, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// Who workers are when nothing is said: nobody, if the master could be anybody.
+/// The user of the workers when nothing is said: nobody, if the master runs as root.
 pub(super) fn default_user() -> Result<Option<User>, Error> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);

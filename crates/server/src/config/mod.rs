@@ -58,7 +58,7 @@ fn find(name: &str, context: Contexts) -> Option<&'static ServerDirective> {
     lines.iter().find(|line| line.name == name)
 }
 
-/// Who the workers are.
+/// The user of the workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The user's name, for the supplementary groups.

@@ -16,7 +16,8 @@ use crate::sockets::Sockets;
 pub(super) struct Steered(Vec<(usize, Choice)>);
 
 impl Steered {
-    /// The words of a table for `loops` loops, and a program for each address whose sockets are in a list.
+    /// The words of a table for `loops` loops, and a program for each address with sockets in a
+    /// list.
     pub(super) fn table(loops: usize, sockets: &Sockets) -> io::Result<(SharedWords, Steered)> {
         let lists = sockets.iter().enumerate();
         let mut lists = lists.filter_map(|(n, s)| Some((n, s.choices()?))).peekable();

@@ -12,8 +12,8 @@ use crate::listen::Commons;
 /// Exit code of a worker that could not start and would not the next time either.
 pub const FATAL: i32 = 2;
 
-/// Pause before a worker is started again whose predecessors died while starting: doubled each
-/// time, from the second on, up to the most.
+/// Pause before a worker is started again after others died while starting: doubled each time, from
+/// the second on, up to the most.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 

@@ -72,7 +72,7 @@ pub struct Assignment {
     pub registry: Registry,
     /// The line to the master; a process that is its own master has none.
     pub channel: Option<ChannelEnd>,
-    /// The name in ps, until the one takes it who changes it.
+    /// The name in ps, until the thread that changes it takes it.
     pub title: Mutex<Option<Title>>,
 }
 
@@ -116,8 +116,8 @@ pub fn registry() -> io::Result<Registry> {
 }
 
 impl Master {
-    /// A master for a cycle whose sockets are open, inherited from a predecessor or not; `args` is
-    /// the command line. [`signals::prepare`] was called.
+    /// A master for a cycle with open sockets, inherited from a predecessor or not; `args` is the
+    /// command line. [`signals::prepare`] was called.
     pub fn new(
         origin: Origin,
         cycle: Cycle,
@@ -292,7 +292,8 @@ impl Master {
         self.retire_replaced();
     }
 
-    /// Does what somebody has asked a worker for. Workers that come begin with it, since they are copies.
+    /// Does what an operator has asked a worker for. Workers that come begin with it, since they
+    /// are copies.
     fn carry_out(&mut self, command: Command) {
         match command {
             Command::Reopen => self.reopen(),
@@ -375,7 +376,7 @@ impl Master {
         self.retire_replaced();
     }
 
-    /// A process that is no worker has ended: the successor, or one that nobody knows.
+    /// A process that is no worker has ended: the successor, or an unknown one.
     fn reap_other(&mut self, pid: Pid, status: WaitStatus) {
         let is_successor = self.kin.successor == Some(pid);
         let name = if is_successor { "new binary process" } else { "unknown process" };

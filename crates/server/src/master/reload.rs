@@ -2,7 +2,7 @@
 //!
 //! The new configuration is read and its sockets are opened before anything changes. Then its
 //! workers start on the same sockets; when their loops run, the workers of older cycles are told
-//! to finish. At no time is nobody there to accept.
+//! to finish. At every time some loops accept.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

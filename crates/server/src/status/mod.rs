@@ -20,7 +20,7 @@ use crate::version;
 
 /// From this coefficient of variation on the loops' work is uneven.
 const UNEVEN: f64 = 0.5;
-/// Where nobody is busy for a larger share of the time, it does not matter.
+/// If no loop is busy for a larger share of the time, it does not matter.
 const MATTERS: f64 = 0.5;
 
 /// What a loop needs to know to show all of them.
@@ -43,7 +43,7 @@ pub fn pool_name(pool: &str, worker: usize) -> String {
     format!("{pool}\n{worker}")
 }
 
-/// Whose zones hold rows and no table.
+/// Zones that hold rows and no table.
 const ROWS: [&str; 3] = ["status_zone", "upstream", "upstream names"];
 
 /// An address that is listened on. Its sockets are the loops'; one that they leave is to be closed.
@@ -148,7 +148,7 @@ impl StatusInputs {
         }
     }
 
-    /// The numbers of those that sleep armed, who is woken first in front.
+    /// The numbers of the loops that sleep armed; the first to be woken stands in front.
     fn next(&self, loops: &[LoopTally], is_new: &impl Fn(&LoopTally) -> bool) -> String {
         let waits =
             |tally: &LoopTally| is_new(tally) && tally.is_armed() && tally.awake_since().is_none();
@@ -160,7 +160,7 @@ impl StatusInputs {
     }
 }
 
-/// Who held loops up lately, the newest in front: no metric, since there is no end of names.
+/// What stalled loops lately, the newest in front. It is no metric, since there is no end of names.
 fn culprits(loops: &[LoopTally]) -> String {
     let all =
         loops.iter().flat_map(|tally| tally.culprits().into_iter().map(|who| (tally.owner, who)));
@@ -283,9 +283,9 @@ pub struct WorkSpread {
     imbalance: f64,
     /// The mean share of the time in which they were busy.
     pub mean: f64,
-    /// The share of who was busy for longest.
+    /// The share of the busiest.
     pub most: f64,
-    /// Who that is.
+    /// The busiest loop or process.
     pub busiest: TallyOwner,
 }
 

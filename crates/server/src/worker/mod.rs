@@ -341,7 +341,7 @@ fn serve_on(own: &mut Loop, turns: &mut Turns) -> io::Result<()> {
     ended
 }
 
-/// Ends a loop: first its requests, whose log lines are written then.
+/// Ends a loop: first its requests, which write their log lines then.
 fn end(own: Loop, turns: Turns) {
     drop(own);
     drop(turns);

@@ -1,4 +1,4 @@
-//! Certificates for servers whose names have variables in them.
+//! Certificates for servers, with variables in their names.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;

@@ -55,7 +55,7 @@ pub struct Settings {
     built: Option<TlsClient>,
     /// The same where HTTP/2 is to be spoken.
     http2: Option<TlsClient>,
-    /// Certificate and key whose names have variables in them.
+    /// Certificate and key with variables in their names.
     computed: Option<Arc<Computed>>,
 }
 
@@ -207,7 +207,7 @@ impl Settings {
         Ok(Some(Authorities { anchors, lists, depth }))
     }
 
-    /// The same apart from requests, whose variables it cannot know.
+    /// The same outside of requests, without their variables.
     pub fn client(&self, host: &[u8]) -> Option<TlsClient> {
         let name = self.name.as_ref().and_then(Template::constant).unwrap_or(host);
         let built = self.http2.as_ref().or(self.built.as_ref())?.named(without_port(name));

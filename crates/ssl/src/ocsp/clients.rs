@@ -28,7 +28,7 @@ pub struct ClientOcsp {
 pub struct WaitingConnection<'a> {
     /// Its loop.
     pub handle: &'a Handle,
-    /// Who hears of failures.
+    /// The log that hears of failures.
     pub log: &'a Log,
     /// Its number.
     pub number: u64,

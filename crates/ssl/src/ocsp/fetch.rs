@@ -18,7 +18,7 @@ use super::responder::Responder;
 /// Longer answers are no answers.
 const LONGEST: usize = 16 * 1024;
 
-/// Who is asked, and who hears of failures.
+/// The responder to ask, and the log that hears of failures.
 pub struct Errand<'a> {
     pub responder: &'a Responder,
     pub look_up: &'a LookUp,

@@ -21,7 +21,7 @@ pub use staple::Stapling;
 /// `ssl_ocsp`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OcspMode {
-    /// Nobody is asked.
+    /// No responder is asked.
     #[default]
     Off,
     /// About every certificate of a client's chain, but for the root.

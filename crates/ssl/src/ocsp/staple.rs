@@ -45,7 +45,7 @@ pub struct StapleSettings<'w> {
     pub responder: Option<&'w NamedFile>,
     /// `ssl_stapling_verify`
     pub verify: bool,
-    /// Among whom the certificate's issuer is found.
+    /// The certificate's issuer is found among these.
     pub authorities: &'w Arc<Authorities>,
     /// How the responder's name becomes addresses.
     pub look_up: &'w LookUp,

@@ -21,7 +21,7 @@ use crate::ocsp::WaitingConnection;
 pub struct Shown {
     /// The name that the client gave, as it wrote it.
     pub server_name: Option<Box<str>>,
-    /// By whose settings the handshake went, and the client's certificate was judged.
+    /// The settings by which the handshake went and the client's certificate was judged.
     pub context: Option<&'static ServerContext>,
     /// What is wrong with the client's certificate.
     pub fault: Option<VerifyError>,
@@ -106,8 +106,8 @@ impl fmt::Display for AcceptError {
     }
 }
 
-/// By whose settings a handshake goes on: those of the server that the client named, if that one has something to
-/// show, or else of the default one. A client that is refused is told.
+/// The settings by which a handshake goes on: those of the server that the client named, if that
+/// server has a certificate, or else of the default one. A client that is refused gets an alert.
 pub fn choose(
     own: Option<&'static ServerContext>,
     default: Option<&'static ServerContext>,
@@ -141,7 +141,7 @@ impl ServerContext {
         }
     }
 
-    /// The configuration for a client for whom the files have these names.
+    /// The configuration for a client with these names for the files.
     async fn config(
         &self,
         names: FileNames,
@@ -193,7 +193,7 @@ impl ServerContext {
             let chain = connection.peer_certificates();
             let judged =
                 (!chain.is_empty()).then(|| self.authorities.check(chain, Purpose::Client));
-            // Who goes on to ask needs the way to the root.
+            // To ask a responder, the path to the root is needed.
             let kept = |path: Vec<&[u8]>| match &self.ocsp {
                 Some(_) => path.into_iter().map(<[u8]>::to_vec).collect(),
                 None => Vec::new(),
@@ -209,7 +209,7 @@ impl ServerContext {
         }
     }
 
-    /// Why a client is not served whose certificate has this fault, or that has shown none.
+    /// Why a client is not served: its certificate has this fault, or it has shown none.
     pub fn refusal(&self, fault: Option<VerifyError>, shown: bool) -> Option<ClientRefusal> {
         if let Some(fault) = fault
             && !(self.verify == Verify::OptionalNoCa && fault.only_unknown_root())

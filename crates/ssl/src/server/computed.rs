@@ -1,5 +1,5 @@
-//! Certificates whose names have variables in them: loaded when a client asks, by the file pool's threads, and
-//! kept by each loop as `ssl_certificate_cache` says.
+//! Certificates with variables in their names: loaded when a client asks, by the file pool's
+//! threads, and kept by each loop as `ssl_certificate_cache` says.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Computed {
             .collect()
     }
 
-    /// The configuration for a client for whom the files have these names. The error is for the log.
+    /// The configuration for a client with these names for the files. The error is for the log.
     pub async fn config(
         &self,
         names: Vec<(Vec<u8>, Vec<u8>)>,

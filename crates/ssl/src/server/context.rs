@@ -24,9 +24,9 @@ pub struct ServerContext {
     pub certificates: Certificates,
     /// `ssl_verify_client`
     pub verify: Verify,
-    /// Who vouches for clients.
+    /// The authorities that sign certificates of clients.
     pub authorities: Arc<Authorities>,
-    /// Who is asked about their certificates.
+    /// The responder that is asked about these certificates.
     pub ocsp: Option<ocsp::ClientOcsp>,
     /// `ssl_reject_handshake`
     pub reject: bool,
@@ -195,10 +195,10 @@ fn ocsp(conf: &Conf, look_up: LookUp) -> Result<Option<ocsp::ClientOcsp>, Error>
     Ok(Some(ocsp::ClientOcsp::new(conf.ocsp, responder.transpose()?, cache, look_up)))
 }
 
-/// Who vouches for clients.
+/// The authorities that sign certificates of clients.
 struct ClientAuthorities {
     authorities: Authorities,
-    /// Those whose names clients are told.
+    /// The names that are sent to clients.
     told: Vec<Vec<u8>>,
 }
 
@@ -227,12 +227,12 @@ fn clients(conf: &Conf, files: &mut KeyFiles) -> Result<ClientAuthorities, Error
     Ok(clients)
 }
 
-/// Who wants TLS has nothing to show.
+/// The message for a server with TLS and without a certificate.
 pub const NO_CERTIFICATE: &str =
     "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
 
-/// Who wants TLS must have something to show: the default server, or each where that one refuses. The first that has
-/// not.
+/// A server with TLS must have a certificate: the default server, or each server if the default
+/// refuses handshakes. Returns the first that has none.
 pub fn check<T>(
     default: Option<T>,
     all: impl IntoIterator<Item = T>,

@@ -11,7 +11,7 @@ use weir_values::{Subject, Variables};
 
 use super::Shown;
 
-/// A subject whose client may speak TLS.
+/// A subject with a client that may speak TLS.
 pub trait TlsSubject: Subject {
     /// What was agreed on in the handshake.
     fn tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T>;

@@ -19,10 +19,10 @@ use super::table::Id;
 use crate::config::Proxy;
 use crate::site::Server;
 
-/// For how long answers are waited for when nobody receives from a port any more.
+/// How long answers are waited for after the port's last receiver has ended.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Whom a session is with, and from where it is answered.
+/// The client of a session, and the address from which it is answered.
 pub struct Ends {
     /// The socket that its client's datagrams came to.
     pub socket: Answering,
@@ -52,7 +52,7 @@ pub struct Flow {
     /// Its place.
     pub id: Id,
     ends: Ends,
-    /// Whose settings count.
+    /// The server with the settings that count.
     pub server: &'static Server,
     /// What has gone through after the first datagram.
     pub passed: Rc<PassedBytes>,
@@ -129,7 +129,7 @@ pub enum Delivered {
 }
 
 impl Flow {
-    /// A session whose first datagram has come.
+    /// A session that begins with its first datagram.
     pub fn new(id: Id, ends: Ends, first: u64, server: &'static Server) -> Flow {
         Flow {
             id,
@@ -303,7 +303,7 @@ impl Flow {
         }
     }
 
-    /// Whether it is to end; if not, whoever is polled hears when it is, or when it may be complete.
+    /// Whether it is to end. If not, the task is woken when it is, or when it may be complete.
     pub fn poll_over(&self, cx: &Context<'_>) -> Poll<Over> {
         if let Some(over) = self.over.get() {
             return Poll::Ready(over);

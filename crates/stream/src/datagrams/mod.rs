@@ -1,14 +1,15 @@
 //! Sessions of datagrams: `listen ... udp`.
 //!
-//! **A session belongs to the loop whose socket its client's datagrams come to.** Every loop has a socket of its own for
-//! a port of UDP, all bound to it with SO_REUSEPORT, and the kernel chooses among them by the addresses of both ends: as
-//! long as the loops are the same, so is the loop. So a loop finds its sessions in a table that nobody shares, and no
-//! datagram goes from loop to loop. (nginx does so where `reuseport` is said, and begins a second session without.)
+//! **A session belongs to the loop with the socket that gets its client's datagrams.** Every loop
+//! has a socket of its own for a port of UDP, all bound to it with SO_REUSEPORT. The kernel chooses
+//! among them by the addresses of both ends: as long as the loops are the same, so is the loop. So
+//! a loop finds its sessions in a table of its own, and no datagram goes from loop to loop. (nginx
+//! does so where `reuseport` is said, and begins a second session without.)
 //!
-//! A socket connected to each client, the other way, was thought through and left: a worker that has given up its
-//! privileges may not bind one to port 53, it costs a descriptor and five calls for a client who may ask once, what
-//! arrives before it is connected comes to the wrong socket, and kernels up to 6.13 find the sockets of one port by
-//! looking at them one by one.
+//! The other way, a socket connected to each client, was thought through and left. A worker that
+//! has given up its privileges may not bind one to port 53. It costs a descriptor and five calls
+//! for a client that may ask once. What arrives before it is connected comes to the wrong socket.
+//! Kernels up to 6.13 find the sockets of one port by looking at them one by one.
 //!
 //! At a reload the loops stop receiving at once: what comes waits for the new ones, in the same sockets. Sessions that
 //! have begun still get the answers that their clients wait for, within `proxy_timeout`, and end.
@@ -45,7 +46,7 @@ const REST: usize = 1024;
 /// How often a loop says that it has no room.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
-/// Who a session is with: which socket, which of its addresses, which client.
+/// The ends of a session: which socket, which of its addresses, which client.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     listen: usize,
@@ -90,7 +91,7 @@ impl Drop for FlowGuard {
 pub enum Leaving {
     /// Others receive from it.
     ToOthers,
-    /// Nobody does: what waits there is taken, and the port is to be free soon.
+    /// No loop reads it any more: what waits there is taken, and the port is to be free soon.
     ForGood,
 }
 
@@ -181,7 +182,7 @@ impl LoopState {
         }
     }
 
-    /// Receives one datagram, and gives it to whom it belongs; false if there is none.
+    /// Receives one datagram, and gives it to its session; false if there is none.
     fn take_one(self: &Rc<Self>, door: &Door, socket: &Datagram) -> bool {
         let sessions = &self.datagrams;
         let mut scratch = sessions.scratch.borrow_mut();

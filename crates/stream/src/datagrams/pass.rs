@@ -26,7 +26,8 @@ enum FlowEvent {
     Full,
 }
 
-/// Datagrams both ways, until the session is complete, or nobody has sent one for the time-out.
+/// Datagrams both ways, until the session is complete, or neither end has sent one for the
+/// time-out.
 pub async fn converse(
     s: &mut Session,
     proxy: &'static Proxy,
@@ -111,7 +112,7 @@ async fn wait(flow: &Flow, server: &Datagram) -> FlowEvent {
     .await
 }
 
-/// Passes on what the server has sent; true if that says that nobody is there.
+/// Passes on what the server has sent; true if that says that no server is there.
 fn hear(
     s: &Session,
     held: &HeldPeer<'_>,
@@ -173,7 +174,7 @@ fn disconnected(s: &Session, failed: bool) -> ProxyEnd {
     ProxyEnd { status: OK, failed }
 }
 
-/// Nobody has sent anything for long.
+/// Neither end has sent anything for long.
 fn late(s: &Session, flow: &Flow, expected: Expected, failed: bool) -> ProxyEnd {
     if expected.answered(flow.requests.get(), flow.answers.get()) {
         say(s, flow, "udp timed out");

@@ -1,14 +1,15 @@
 //! The sessions of a loop: found by their clients, bounded in number, and which of them makes room for another.
 //!
-//! Anybody can send a datagram in anybody's name, so a session costs who asks for it nothing. There are at most so many;
-//! when another begins then, the oldest of those ends whose client has not come back after an answer. Who has, is
-//! there and hears what it is told, and is not ended for strangers. The kernel's connection tracking does the same
-//! (`nf_conntrack`: ASSURED, early drop).
+//! A datagram may carry any sender's address, so a session costs its client nothing. There are at
+//! most so many. When another one begins then, the oldest session ends that has no second datagram
+//! after an answer. A client that has sent one is there and hears what it is told. It does not lose
+//! its session to strangers. The kernel's connection tracking does the same (`nf_conntrack`:
+//! ASSURED, early drop).
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Nobody, in the list of those who may have to go.
+/// The end of the list of sessions that may have to go.
 const NONE: u32 = u32::MAX;
 
 /// A session's place, as long as it lasts.
@@ -21,7 +22,7 @@ pub struct Id {
 #[derive(Debug)]
 struct FlowSlot<K, V> {
     generation: u32,
-    /// Whose datagrams are its, as long as they are.
+    /// The key of the datagrams that belong to it, as long as they do.
     key: Option<K>,
     value: Option<V>,
     /// Its client has not come back after an answer.
@@ -50,7 +51,7 @@ pub enum FlowStart<V> {
     Yes,
     /// It has, and this one had to make room.
     Instead(V),
-    /// There is no room, and nobody who may make it.
+    /// There is no room, and no session that may make it.
     No,
 }
 
@@ -136,7 +137,7 @@ impl<K: Clone + Eq + Hash, V> FlowTable<K, V> {
             }
             free => free,
         };
-        // Who had the key before keeps its place, and its client's datagrams no longer.
+        // The session that had the key keeps its slot, but gets no more of its client's datagrams.
         if let Some(before) = self.by_client.insert(key.clone(), at)
             && let Some(before) = self.slot(before)
         {
@@ -177,7 +178,7 @@ impl<K: Clone + Eq + Hash, V> FlowTable<K, V> {
         value
     }
 
-    /// Takes it off the list of those who may have to go.
+    /// Takes it off the list of sessions that may have to go.
     fn unlink(&mut self, at: u32) {
         let Some(slot) = self.slot(at).filter(|slot| slot.young) else { return };
         slot.young = false;

@@ -50,7 +50,7 @@ impl StreamCheck {
         self.proxy.options(from, handle.now() + self.proxy.connect_timeout)
     }
 
-    /// That nobody is named who is spoken for, where servers want to hear of that.
+    /// A PROXY header that names no client, for servers that want one.
     fn introduction(&self) -> Vec<u8> {
         let mut head = Vec::new();
         if let Some(version) = self.proxy.proxy_protocol {

@@ -24,7 +24,7 @@ pub struct Certificate<'a> {
     pub subject: &'a [u8],
     /// The key, with its algorithm.
     pub key: PublicKey<'a>,
-    /// Who may do what with it.
+    /// What the certificate may be used for.
     pub extensions: Extensions<'a>,
     /// The contents of the signature's algorithm.
     pub algorithm: &'a [u8],

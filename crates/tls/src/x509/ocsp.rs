@@ -54,7 +54,7 @@ pub struct OcspAnswer {
 /// How much an answer's signer must show.
 #[derive(Debug, Clone, Copy)]
 pub enum Signer<'a> {
-    /// That it signed; who it is does not matter.
+    /// That it signed; the signer does not matter.
     Anyone,
     /// That the certificate's issuer stands behind it, and a root behind that.
     Trusted {

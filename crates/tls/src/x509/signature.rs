@@ -6,7 +6,7 @@ use rustls::pki_types::SignatureVerificationAlgorithm;
 use super::cert::PublicKey;
 use crate::names::provider;
 
-/// Whether `key` signed `message`, by the algorithm whose contents the signer wrote beside it.
+/// Whether `key` signed `message`, by the algorithm that the signer wrote beside it.
 pub fn verify(key: &PublicKey<'_>, algorithm: &[u8], message: &[u8], signature: &[u8]) -> bool {
     let algorithms = provider().signature_verification_algorithms.all;
     algorithms

@@ -14,11 +14,11 @@ pub enum Purpose {
     Server,
     /// By a client, to us.
     Client,
-    /// By who says what a certificate is worth (OCSP).
+    /// By a responder that says whether a certificate is good (OCSP).
     Responder,
 }
 
-/// Whom to trust, and how far.
+/// Which roots to trust, and how far.
 #[derive(Debug, Clone, Copy)]
 pub struct TrustStore<'a> {
     /// Certificates of authorities.
@@ -149,7 +149,8 @@ struct Built<'c, 'a> {
     forged: Vec<usize>,
 }
 
-/// The chain up to a trusted root, or as far as it leads; trusted issuers are preferred, and those whose key fits.
+/// The chain up to a trusted root, or as far as it leads. Trusted issuers are preferred, and
+/// issuers with a key that fits.
 fn build<'c, 'a>(
     leaf: &'c Certificate<'a>,
     others: &'c [Certificate<'a>],

@@ -79,8 +79,8 @@ impl Shape {
 /// What a record is found by: a hash, so that it is as good as unique and all are of one length, in whole words.
 pub type RecordName = [u8; 32];
 
-/// An entry of a locked table; outside of the lock it means something only while something else (a count in
-/// its value) keeps everybody from removing it.
+/// An entry of a locked table. Outside of the lock it means something only while something else (a
+/// count in its value) keeps it from being removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockedEntry(u32);
 
@@ -180,7 +180,8 @@ impl<'z> Locked<'z> {
             return None;
         };
         let bucket = self.bucket(hash);
-        // All of this is in cells that nobody sees yet, but for the link that makes them a list.
+        // All of this is in cells that are not visible yet, but for the link that makes them a
+        // list.
         self.fill(cell, 0, pair(hash, low(self.word(cell, 0))));
         self.fill(cell, 1, pair(key.len() as u32, low(self.words.get(bucket))));
         for i in 0..self.shape.values {

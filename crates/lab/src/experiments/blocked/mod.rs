@@ -1,4 +1,4 @@
-//! A disk of which one operation in some hundred is slow: who waits for it?
+//! A disk with one slow operation in some hundred: which requests wait for it?
 
 mod origin;
 mod site;

@@ -24,7 +24,7 @@ pub(crate) struct SharedServers {
     origin: Origin,
     disk: SlowDisk,
     scratch: Scratch,
-    /// The next object that nobody has asked for.
+    /// The next object that was never asked for.
     fresh: Cell<u32>,
     /// The next one in the row of those that are asked for in turn.
     next: Cell<u32>,
@@ -103,7 +103,8 @@ impl SharedServers {
         Ok(Streams { memory, disk, delayed, blocked })
     }
 
-    /// What a load asks for. `fresh` is how many it needs of those that nobody has asked for, or not of late.
+    /// What a load asks for. `fresh` is how many objects it needs that were not asked for yet, or
+    /// not of late.
     fn paths(&self, load: DiskRequest, objects: u32, fresh: u32) -> Vec<String> {
         let named = |prefix: &str, numbers: std::ops::Range<u32>| {
             numbers.map(|n| format!("/{prefix}/{n}")).collect::<Vec<_>>()

@@ -12,14 +12,14 @@ use weir_engine::StealGroup;
 
 use super::{CONNECTIONS, LONG, LONG_ONES, LOOPS, SHORT};
 
-/// Who serves a request.
+/// Which loop serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestRouting {
     /// The loop that has its connection, sooner or later.
     Pinned,
     /// A loop that has nothing to do takes the connection.
     TakenOver,
-    /// Whoever is free takes the next request: the ideal.
+    /// A free loop takes the next request: the ideal.
     OneQueue,
 }
 
@@ -226,7 +226,7 @@ impl QueueModel {
         self.admit();
     }
 
-    /// Somebody works, so somebody is to watch.
+    /// While a loop works, one must watch.
     fn watch(&mut self) {
         if self.way == RequestRouting::TakenOver && !self.watched {
             self.watched = true;

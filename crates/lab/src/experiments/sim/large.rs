@@ -115,7 +115,7 @@ pub(super) fn explain(finding: &mut LabFinding) {
     );
 }
 
-/// A world with these clients, who all come within 2 ms.
+/// A world with these clients, which all come within 2 ms.
 fn crowd(
     kind: AcceptPolicy,
     workers: usize,

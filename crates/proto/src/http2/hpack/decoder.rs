@@ -111,8 +111,9 @@ impl Decoder {
         Ok(())
     }
 
-    /// Looks at the beginning of a block of which more is to come: an error, if whatever comes cannot mend it;
-    /// otherwise, how many bytes of whole fields there are. Looks for numbers only, which anybody can check.
+    /// Looks at the beginning of a block of which more is to come. It returns an error if whatever
+    /// comes cannot mend it, otherwise how many bytes of whole fields there are. It checks numbers
+    /// only, which need no table.
     pub fn foresee(partial: &[u8]) -> Result<usize, BlockError> {
         let mut input = Input(partial);
         loop {
@@ -180,7 +181,7 @@ impl Input<'_> {
         Ok(byte)
     }
 
-    /// A number whose first bits are the low ones of the next byte: RFC 7541 section 5.1.
+    /// A number that begins in the low bits of the next byte: RFC 7541 section 5.1.
     fn number(&mut self, prefix: u32) -> Result<usize, BlockError> {
         let most = (1 << prefix) - 1;
         let mut number = usize::from(self.byte()?) & most;

@@ -17,7 +17,7 @@ pub fn indexed(index: u8, out: &mut Vec<u8>) {
     out.push(0x80 | index);
 }
 
-/// A field whose name has an index in the fixed table.
+/// A field with a name that has an index in the fixed table.
 pub fn with_name_of(index: u8, value: &[u8], out: &mut Vec<u8>) {
     number(0, 4, usize::from(index), out);
     string(value, out);

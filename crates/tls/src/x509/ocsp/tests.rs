@@ -17,7 +17,7 @@ fn der(pem: &[u8]) -> Vec<u8> {
     crate::certificates(pem).unwrap().remove(0).to_vec()
 }
 
-/// What the answer to the question about `leaf.pem` comes to, as somebody who trusts `root.pem` sees it.
+/// What the answer to the question about `leaf.pem` comes to, if `root.pem` is trusted.
 fn answer(response: &[u8], now: i64, known: bool) -> Result<OcspAnswer, String> {
     let (leaf, inter) = (der(data!("leaf.pem")), der(data!("inter.pem")));
     let (leaf, inter) = (Certificate::parse(&leaf).unwrap(), Certificate::parse(&inter).unwrap());
@@ -56,13 +56,13 @@ fn the_issuer_and_its_delegates_may_sign_responses() {
 fn others_are_not() {
     assert_eq!(answer(data!("by-root.ocsp"), NOW, false), refused("root ca not trusted"));
     assert_eq!(answer(data!("undelegated.ocsp"), NOW, false), refused("missing ocspsigning usage"));
-    // Unless nobody asks who it is.
+    // Unless the signer is not checked.
     let (leaf, inter) = (der(data!("leaf.pem")), der(data!("inter.pem")));
     let (leaf, inter) = (Certificate::parse(&leaf).unwrap(), Certificate::parse(&inter).unwrap());
     let question = OcspRequest::new(&leaf, &inter);
     let answer = question.answer(data!("by-root.ocsp"), &[], Signer::Anyone, NOW);
     assert_eq!(answer.unwrap().status, CertificateStatus::Good);
-    // A signer who is not told of, and not sent along.
+    // An unknown signer that is not sent along.
     let answer = question.answer(data!("unknown.ocsp"), &[], Signer::Anyone, NOW);
     assert_eq!(answer, refused("signer certificate not found"));
 }

@@ -13,7 +13,7 @@ use crate::running::{RunningServer, pause};
 
 /// Wake-ups that are measured.
 const WAKES: u32 = 300;
-/// Clients of the server whose requests are weighed: enough to keep it busy.
+/// Clients of the server with requests that are weighed: enough to keep it busy.
 const CLIENTS: usize = 8;
 
 /// CPU time for a request, of the server and of the client.

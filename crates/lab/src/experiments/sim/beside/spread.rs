@@ -15,7 +15,7 @@ const WORKERS: usize = 3;
 /// The model draws so often as much, since it costs little.
 const MORE: u64 = 8;
 
-/// Who got how many, with the number of times that it was seen.
+/// How many connections each loop got, with the number of times that this was seen.
 type Outcomes = BTreeMap<Vec<u64>, u32>;
 
 pub(super) fn compare(
