@@ -100,7 +100,8 @@ impl AskedRequest {
         let found = [&exact as &dyn Fn(&Address) -> bool, &open, &any]
             .into_iter()
             .find_map(|fits| addresses.iter().position(fits));
-        let listen = found.ok_or_else(|| self.not_listening(&format!("port {port}"), &addresses))?;
+        let listen =
+            found.ok_or_else(|| self.not_listening(&format!("port {port}"), &addresses))?;
         let own = &addresses[listen];
         let ip = ip.or(own.ip().filter(|_| !own.is_wildcard())).unwrap_or(match own.ip() {
             Some(IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
