@@ -49,7 +49,7 @@ impl ConnectionLoop {
     async fn arrive(&mut self, after: Duration) {
         let h = self.site.h.clone();
         h.sleep(after).await;
-        // Whoever cannot connect tries again with the first request, where failures count.
+        // A client that cannot connect tries again with the first request, where failures count.
         let _ = self.connect(self.site.plan.calls.first().map_or(0, |call| call.peer)).await;
         h.sleep_until(self.site.schedule.began).await;
     }

@@ -5,7 +5,7 @@ use std::io;
 /// Why a request has no complete answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFailure {
-    /// Nobody listens there.
+    /// No server listens there.
     Refused,
     /// No connection within the time.
     ConnectTimeout,
@@ -110,7 +110,7 @@ impl RequestFailure {
         }
     }
 
-    /// There is no connection: whoever tries again at once would spin.
+    /// There is no connection: a client that tries again at once would spin.
     pub(crate) fn is_of_connecting(self) -> bool {
         use RequestFailure::*;
         matches!(self, Refused | Exhausted | Connect | Certificate | Handshake | NoHttp2)

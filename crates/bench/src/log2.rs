@@ -1,4 +1,4 @@
-//! Histograms whose rows double: 0, 1, 2, 4, 8, ...
+//! Histograms with rows that double: 0, 1, 2, 4, 8, ...
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,7 @@ pub struct Figures {
 }
 
 impl Log2 {
-    /// A histogram that somebody else has made: the rows' counts, from 0 on.
+    /// A histogram from another program: the rows' counts, from 0 on.
     pub fn of(rows: &[u64], figures: &Figures) -> Log2 {
         let count = rows.iter().sum();
         let squares = figures.deviation.powi(2) * count as f64;

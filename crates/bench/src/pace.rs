@@ -67,7 +67,7 @@ impl Schedule {
 }
 
 /// Wakes the connections of one loop at their moments: more exactly than the loop's own timers,
-/// whose unit is a millisecond.
+/// which have a unit of a millisecond.
 pub(crate) struct Alarm {
     timer: Arc<OwnedFd>,
     waiting: RefCell<VecDeque<(Instant, Waker)>>,
@@ -123,7 +123,7 @@ impl Alarm {
         self.set();
     }
 
-    /// Sets the timer for the first who waits.
+    /// Sets the timer for the first connection that waits.
     fn set(&self) {
         let waiting = self.waiting.borrow();
         let Some((at, _)) = waiting.front() else { return };
@@ -134,7 +134,7 @@ impl Alarm {
             tv_nsec: left.subsec_nanos().into(),
         };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        // It fails for values that no clock has; then nobody waits for long anyway.
+        // It fails for values that no clock has; then no connection waits for long anyway.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 }

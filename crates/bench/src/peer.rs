@@ -1,4 +1,4 @@
-//! Whom requests go to, and what TLS is to be there.
+//! The server that requests go to, and what TLS is to be there.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,7 +13,7 @@ use crate::{RequestFailure, Url};
 /// Authorities between a certificate and the root, at most; OpenSSL's default.
 const DEPTH: u32 = 100;
 
-/// Whom to connect to.
+/// The server to connect to.
 #[derive(Clone, Debug)]
 pub struct TargetServer {
     /// Its address.
@@ -64,7 +64,7 @@ impl TlsTarget {
 }
 
 impl TargetServer {
-    /// Who serves a URL; with `to`, there.
+    /// The server of a URL; with `to`, the one there.
     pub(crate) fn of(
         url: &Url,
         to: Option<&SocketAddrAny>,

@@ -74,7 +74,7 @@ pub struct PreparedRequest {
 pub struct LoadPlan {
     /// Requests, sent in turn.
     pub calls: Vec<PreparedRequest>,
-    /// Whom they go to.
+    /// The servers that they go to.
     pub peers: Vec<TargetServer>,
     /// Connections at a time.
     pub connections: usize,

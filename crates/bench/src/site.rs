@@ -49,7 +49,7 @@ impl Drop for Leave {
     }
 }
 
-/// A request whose time has come.
+/// A request at its due time.
 pub(crate) struct DueRequest<'a> {
     pub(crate) call: &'a PreparedRequest,
     /// What its latency counts from.

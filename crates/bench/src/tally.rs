@@ -41,7 +41,7 @@ pub struct Tally {
     pub statuses: BTreeMap<u16, u64>,
     /// Failures in the order of [`RequestFailure::ALL`].
     pub failures: [u64; RequestFailure::ALL.len()],
-    /// For failures whose kind says too little, what the first of them said.
+    /// For failures of kinds that say too little, what the first of them said.
     pub reasons: BTreeMap<&'static str, String>,
     /// Bytes received.
     pub bytes: u64,

@@ -11,7 +11,7 @@ use crate::{
 
 mod secure;
 
-/// A server whose connections are served by `serve`, until the process ends.
+/// A server with connections that `serve` serves, until the process ends.
 pub(crate) fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,10 +1,11 @@
 //! How much a task does before others get their turn.
 //!
-//! A loop looks for events between two turns, so whatever does not end holds everybody up. Therefore each task has a
-//! budget of points for a turn, and whatever it does takes some: operations on sockets and files by themselves, and who
-//! works on what was received says so ([`spend`]). When nothing is left, each operation that could go on at once waits
-//! for another turn instead. A loop over operations needs no other bound; one over what was read before
-//! asks [`is_spent`], or awaits [`breathe`].
+//! A loop looks for events between two turns, so a task that does not end stalls all others.
+//! Therefore each task has a budget of points for a turn. Operations on sockets and files take
+//! points by themselves, and code that works on received data takes them with [`spend`]. When
+//! nothing is left, each operation that could go on at once waits for another turn instead. A loop
+//! over operations needs no other bound; one over what was read before asks [`is_spent`], or awaits
+//! [`breathe`].
 //!
 //! A task that used up its budget goes on as heavy work does: last, after all that is ready now, and one at a time.
 
@@ -80,7 +81,7 @@ pub fn breathe() -> Breathe {
     Breathe { gives_up: false }
 }
 
-/// Lets everybody else go first: what is ready now, and what the next look for events brings.
+/// Lets all other tasks go first: what is ready now, and what the next look for events brings.
 pub fn yield_now() -> Breathe {
     Breathe { gives_up: true }
 }

@@ -1,9 +1,9 @@
 //! Work that takes long for a loop, such as the private key's part of a handshake, one piece at a time.
 //!
-//! What became ready is otherwise served in the order in which the kernel reported it, so that a
-//! rush of clients with keys to agree on makes everybody wait until the last of them is served.
-//! A task that awaits [`Handle::heavy`] first lets the rest of the turn go ahead, and between two such
-//! pieces the loop looks for what has become ready meanwhile.
+//! What became ready is otherwise served in the order in which the kernel reported it. A rush of
+//! clients with keys to agree on would then make all others wait until the last of them is served.
+//! A task that awaits [`Handle::heavy`] first lets the rest of the turn go ahead, and between two
+//! such pieces the loop looks for what has become ready meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -106,7 +106,7 @@ impl Inner {
         })
     }
 
-    /// Brings a socket into the loop, whose backend does not report it yet.
+    /// Brings a socket into the loop. The backend does not report it yet.
     pub(crate) fn enter(
         &self,
         h: &Handle,

@@ -1,4 +1,4 @@
-//! A table of reused slots whose keys carry a generation, so that a stale key finds nothing.
+//! A table of reused slots with a generation in each key, so that a stale key finds nothing.
 
 /// Names one value of a [`Slots`] table; it never names the value that takes the slot later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

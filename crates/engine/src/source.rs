@@ -180,7 +180,7 @@ impl Source {
         self.ready.set(self.ready.get().without(ready));
     }
 
-    /// For level-triggered backends: is anybody interested in an event that is not known yet?
+    /// For level-triggered backends: does a task wait for an event that is not known yet?
     pub(crate) fn wants_read(&self) -> bool {
         let waits = self.parked.get() || self.reader.get().is_set() || self.closer.get().is_set();
         waits && !self.is(Ready::READ)

@@ -135,7 +135,7 @@ fn open(path: &Path) -> io::Result<File> {
     guarded::open(path, flags, Mode::from_raw_mode(0o644))
 }
 
-/// Makes `file` writable by the workers' user, who reopen it without root's rights.
+/// Makes `file` writable by the workers' user: workers reopen it without root's rights.
 ///
 /// As nginx, the group stays.
 fn give(file: &File, uid: u32) -> io::Result<()> {
@@ -171,7 +171,7 @@ impl OpenLogs {
         OpenLogs::default()
     }
 
-    /// The file at `path`, opened if nobody holds it yet.
+    /// The file at `path`, opened if no log holds it yet.
     ///
     /// A file that was renamed or removed since is reopened, so a new configuration always
     /// writes to what its path names.

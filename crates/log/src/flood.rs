@@ -76,7 +76,7 @@ impl Flood {
     }
 }
 
-/// A number for what is said, whomever it is said about (FNV-1a).
+/// A number for what is said, apart from its subject (FNV-1a).
 fn kind(level: Level, text: &[u8]) -> u64 {
     let fixed = text.iter().take_while(|byte| !byte.is_ascii_digit() && **byte != b'"');
     [level as u8].iter().chain(fixed).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {

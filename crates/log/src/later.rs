@@ -1,8 +1,8 @@
 //! Lines on their way to a file, for threads that must not wait for a disk.
 //!
-//! Such a thread says once who writes for it ([`never_wait`]). Its lines then go into a queue for each file, and one
-//! job at a time empties a queue, so that their order stays. Threads that may wait write at once, behind the lines
-//! that are already queued.
+//! Such a thread says once which job writes for it ([`never_wait`]). Its lines then go into a queue
+//! for each file, and one job at a time empties a queue, so that their order stays. Threads that
+//! may wait write at once, behind the lines that are already queued.
 
 use std::cell::RefCell;
 use std::io;
@@ -47,7 +47,7 @@ pub(crate) trait Output: Send + Sync + 'static {
 #[derive(Debug, Default)]
 pub(crate) struct WriteQueue {
     waiting: Mutex<WaitingText>,
-    /// Held by who writes.
+    /// Held by the thread that writes.
     writing: Mutex<()>,
 }
 
@@ -96,7 +96,7 @@ fn enqueue<O: Output>(output: &Arc<O>, line: &[u8], hand_over: &HandOver) {
 }
 
 impl WriteQueue {
-    /// Writes all that waits, and runs `then` before anybody else writes.
+    /// Writes all that waits, and runs `then` before any other thread writes.
     pub(crate) fn alone<T>(&self, output: &dyn Output, then: impl FnOnce() -> T) -> T {
         let writing = lock(&self.writing);
         loop {

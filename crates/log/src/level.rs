@@ -21,7 +21,7 @@ pub enum Level {
     Notice,
     /// Normal, such as a client that left.
     Info,
-    /// For those who look for a fault.
+    /// For the search for a fault.
     Debug,
 }
 

@@ -34,7 +34,7 @@ use line::LogLine;
 /// Where lines of a log go.
 #[derive(Clone, Debug)]
 pub enum Sink {
-    /// An append-only file, shared by all who log to its path.
+    /// An append-only file, shared by all that log to its path.
     File(Arc<LogFile>),
     /// The standard error of the process.
     Stderr,
@@ -98,7 +98,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log that writes to every sink whose level includes the message's.
+    /// A log that writes to every sink with a level that includes the message's.
     pub fn new(sinks: Vec<(Level, Sink)>) -> Log {
         let most = sinks.iter().map(|(level, _)| *level).max();
         Log { sinks, most, ..Log::default() }
@@ -142,7 +142,7 @@ impl Log {
         })
     }
 
-    /// Whether somebody at a terminal reads along: errors may be explained there.
+    /// Whether a user at a terminal reads along: errors may be explained there.
     pub fn is_on_terminal(&self) -> bool {
         self.echo.is_some() || self.has_stderr()
     }

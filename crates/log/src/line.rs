@@ -194,13 +194,13 @@ pub(crate) fn console(name: &str, level: Level, text: fmt::Arguments<'_>) {
     stderr(line.bytes());
 }
 
-/// One unbuffered write to stderr, now or later; nobody could be told of a failure.
+/// One unbuffered write to stderr, now or later. A failure cannot be reported.
 pub(crate) fn stderr(bytes: &[u8]) {
     static STDERR: LazyLock<Arc<Stderr>> = LazyLock::new(Arc::default);
     later::write(&STDERR, bytes);
 }
 
-/// Standard error may be a file, a pipe or a terminal that nobody reads.
+/// Standard error may be a file, a pipe or a terminal that is never read.
 #[derive(Default)]
 struct Stderr(WriteQueue);
 

@@ -10,7 +10,7 @@ use crate::LINE_MAX;
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 
-/// A ring of bytes. Writers take their place with one addition and wait for nobody; who reads may
+/// A ring of bytes. Writers take their place with one addition and wait for nothing. A reader may
 /// find a line that is being written in pieces.
 ///
 /// A line begins with a new word; what is left of its last word is zero.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 
-/// A sink whose file is open.
+/// A sink with an open file.
 fn opened(args: &[&str], dir: &Path, logs: &OpenLogs) -> (Level, Sink) {
     let sink = sink(args, dir, logs).unwrap();
     logs.open_waiting().unwrap();
@@ -233,7 +233,7 @@ fn lines_of_a_thread_that_must_not_wait_are_written_by_others_in_their_order() {
     assert_eq!(dir.read("log"), "1\n2\n3\n4\n");
     file.write(b"5\n");
     assert_eq!(jobs.borrow().len(), 1);
-    // Who may wait does not overtake.
+    // A thread that may wait does not overtake.
     let other = file.clone();
     std::thread::spawn(move || other.write(b"6\n")).join().unwrap();
     assert_eq!(dir.read("log"), "1\n2\n3\n4\n5\n6\n");

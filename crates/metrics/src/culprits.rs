@@ -1,4 +1,4 @@
-//! Who held loops up lately: the last ones of each loop, in words that all processes share.
+//! What stalled loops lately: the last culprits of each loop, in words that all processes share.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 use std::time::Duration;

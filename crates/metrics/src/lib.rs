@@ -1,9 +1,9 @@
 //! Counters, gauges and times, each declared once; Prometheus and JSON text derive from the tables.
 //!
-//! Values live in words that all processes of a server share. Each loop writes one [`Tally`] of
-//! its own, so counting takes no lock and no locked instruction; readers sum over the tallies. What
-//! a loop has counted outlives it: the master adds it to a tally of its own ([`Registry::bury`]).
-//! [`MetricsPage`] is what is shown: rows of the tables in `table`, from whoever knows them.
+//! Values live in words that all processes of a server share. Each loop writes one [`Tally`] of its
+//! own, so counting takes no lock and no locked instruction; readers sum over the tallies. What a
+//! loop has counted outlives it: the master adds it to a tally of its own ([`Registry::bury`]).
+//! [`MetricsPage`] is what is shown: rows of the tables in `table`, from the code that knows them.
 
 mod culprits;
 mod docs;
@@ -49,7 +49,7 @@ const STARTED: usize = 2;
 /// The period in which something was judged last, and in the lowest bit what came of it.
 const JUDGED: usize = 3;
 
-/// Words of one tally: who writes it, what it has been doing lately, its values, its times.
+/// Words of one tally: its writer, what the loop has been doing lately, its values, its times.
 const WIDTH: usize = (TIMES + HISTOGRAMS.len() * histogram::WORDS).next_multiple_of(LINE);
 const OWNER: usize = 0;
 const LATELY: usize = OWNER + LINE;
@@ -57,17 +57,18 @@ const CULPRITS: usize = LATELY + history::WORDS;
 const VALUES: usize = CULPRITS + culprits::WORDS;
 const TIMES: usize = (VALUES + METRICS.len()).next_multiple_of(LINE);
 
-/// Who reads while values are moved tries again, but not for ever: whoever moves them may have died.
+/// A reader tries again while values are moved, but not for ever: the process that moves them may
+/// have died.
 const TRIES: usize = 10_000;
 
-/// Who writes a tally.
+/// The writer of a tally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TallyOwner {
     /// Its worker, from 0.
     pub worker: u32,
     /// Its number within the worker.
     pub index: u32,
-    /// Its process; 0 is nobody.
+    /// Its process; 0 is none.
     pub pid: u32,
     /// Its thread.
     pub tid: u32,
@@ -159,8 +160,8 @@ impl Registry {
         tallies.filter(|tally| tally.owner.pid != 0).collect()
     }
 
-    /// A loop has died: what it had open is forgotten, what it has counted goes to tally `to`, whose writer calls this,
-    /// and the tally is as new.
+    /// A loop has died. What it had open is forgotten, and what it has counted goes to tally `to`,
+    /// which the caller writes. The loop's tally is then as new.
     pub fn bury(&self, index: usize, to: &Tally) {
         let tally = self.tally_words(index).unwrap_or_default();
         let Some(moves) = self.words.get(MOVES) else { return };
@@ -219,7 +220,7 @@ impl Registry {
         read()
     }
 
-    /// Tallies that somebody has written; to look at others would cost memory.
+    /// Tallies that were written once; to look at others would cost memory.
     fn used(&self) -> impl Iterator<Item = &'static [AtomicU64]> {
         let used = self.words.get(USED).map_or(0, |word| word.load(SeqCst)) as usize;
         self.words.get(TALLIES..).unwrap_or_default().chunks_exact(WIDTH).take(used)
@@ -235,7 +236,7 @@ impl Registry {
 #[derive(Clone, Copy, Debug)]
 pub struct LoopTally {
     words: &'static [AtomicU64],
-    /// Whose it is.
+    /// The writer.
     pub owner: TallyOwner,
 }
 
@@ -278,7 +279,7 @@ impl LoopTally {
         history::armed_since(lately(self.words))
     }
 
-    /// Who held it up lately, in no order.
+    /// What stalled the loop lately, in no order.
     pub fn culprits(&self) -> Vec<Culprit> {
         culprits::all(self.words.get(CULPRITS..VALUES).unwrap_or_default())
     }
@@ -369,7 +370,7 @@ impl Tally {
         history::carry(lately(self.words), open);
     }
 
-    /// Notes who held the loop up.
+    /// Notes what stalled the loop.
     pub fn culprit(&self, culprit: &Culprit) {
         culprits::note(self.words.get(CULPRITS..VALUES).unwrap_or_default(), culprit);
     }
@@ -385,7 +386,7 @@ impl Tally {
         self.update_at(VALUES + metric as usize, change);
     }
 
-    /// Load and store are enough, since nobody else writes here.
+    /// Load and store are enough, since only this loop writes here.
     #[inline]
     fn update_at(&self, at: usize, change: impl FnOnce(u64) -> u64) {
         if let Some(word) = self.words.get(at) {

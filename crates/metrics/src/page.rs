@@ -1,4 +1,4 @@
-//! What a page shows: rows of tables, gathered from whoever knows them.
+//! What a page shows: rows of tables, gathered from the code that knows them.
 
 use crate::table::{Column, MetricTable};
 use crate::{Times, json, prometheus};

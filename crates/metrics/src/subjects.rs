@@ -45,14 +45,14 @@ pub const MOST_NAMES: usize = 1000;
 /// So many cells there are for all loops and names.
 pub const MOST_CELLS: usize = 16 << 10;
 
-/// Words of a cell: whose tally it belongs to, 0 for nobody's; its name; its numbers; its times.
+/// Words of a cell: the tally that it belongs to, 0 for none; its name; its numbers; its times.
 const OWNER: usize = 0;
 const NAME: usize = 1;
 const NUMBERS: usize = 2;
 const TIMES: usize = NUMBERS + COUNTS;
 const CELL: usize = (TIMES + histogram::WORDS).next_multiple_of(crate::LINE);
 
-/// Numbers of a cell. What they are, whoever counts says; the last is a gauge.
+/// Numbers of a cell. Their meaning comes from the code that counts; the last is a gauge.
 pub const COUNTS: usize = 16;
 /// How many there are right now.
 pub const GAUGE: usize = COUNTS - 1;
@@ -94,7 +94,7 @@ impl Cell {
         self.change(TIMES + histogram::SUM, |n| n.wrapping_add(micros));
     }
 
-    /// Load and store are enough, since nobody else writes here.
+    /// Load and store are enough, since only this loop writes here.
     #[inline]
     fn change(&self, at: usize, change: impl FnOnce(u64) -> u64) {
         if let Some(word) = self.words.get(at) {

@@ -179,9 +179,9 @@ declare! {
     Sent Counter Bytes "sent";
     /// Open client connections, idle ones included.
     Active Gauge Count "active_connections";
-    /// Connections whose request head is being read.
+    /// Connections while their request head is being read.
     Reading Gauge Count "reading_connections";
-    /// Connections whose request is worked on or being answered.
+    /// Connections while their request is worked on or being answered.
     Writing Gauge Count "writing_connections";
     /// Idle keep-alive connections.
     Waiting Gauge Count "waiting_connections";

@@ -79,7 +79,8 @@ fn run(options: &Options) -> Result<(), String> {
     if options.dry_run || interrupted {
         return Ok(());
     }
-    // Who looks after the slow must not be held up with them. Without the privilege it goes on as it is.
+    // A busy machine must not stall the program that watches slow workers. Without the privilege it
+    // goes on as it is.
     let _ = rustix::process::setpriority_process(None, PRIORITY);
     println!("\nsteering{}", if options.secs.is_none() { "; Ctrl-C ends it" } else { "" });
     groups.iter_mut().try_for_each(SteeredGroup::steer).map_err(|e| refused(&e))?;

@@ -14,7 +14,7 @@ use crate::shares::{Judge, WorkerSample, places};
 use crate::watch::WorkerWatch;
 use weir_inspect::servers::Listening;
 
-/// When nobody looks any more, the kernel's hash takes over after so long.
+/// If this program stops looking, the kernel's hash takes over after so long.
 const HOLDS: Duration = Duration::from_secs(1);
 const A_MOMENT: Duration = Duration::from_millis(10);
 const BUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
@@ -63,7 +63,7 @@ impl SteeredGroup {
     /// From now on the kernel goes by the shares of each look.
     pub(crate) fn steer(&mut self) -> io::Result<()> {
         let Some(first) = self.members.first() else { return Ok(()) };
-        // One at a time: who steers these sockets has this name.
+        // One at a time: the program that steers these sockets has this name.
         let name = SocketAddr::from_abstract_name(format!("weir-balance-{}", first.inode))?;
         let only = UnixListener::bind_addr(&name)?;
         let sockets: Vec<_> = self.members.iter().map(|member| member.socket.as_fd()).collect();
@@ -78,7 +78,7 @@ impl SteeredGroup {
         WorkerWatch::new(self.members.len())
     }
 
-    /// Looks at all workers, and says who is to get what.
+    /// Looks at all workers, and says which gets what.
     pub(crate) fn turn(&mut self, now: Instant, whole: &mut WorkerWatch) {
         let given = |at| self.steering.as_ref().map_or(0, |(steering, _)| steering.given(at));
         let members = self.members.iter_mut().enumerate();

@@ -11,7 +11,7 @@ use weir_inspect::servers::{ListeningSocket, ran};
 /// How long a look back at the processor's time goes, more or less.
 const WINDOW: Duration = Duration::from_millis(200);
 
-/// One socket of a group, and who serves it.
+/// One socket of a group, and the process that serves it.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub socket: OwnedFd,

@@ -1,8 +1,8 @@
-//! Who gets which share of the new connections. Pure.
+//! Which worker gets which share of the new connections. Pure.
 //!
-//! Whoever has connections waiting and has taken none since the last look gets nothing more, and when it goes on, it is
-//! trusted again little by little, in less than a second. The others get shares by what is left of their processors, and the
-//! less the more wait already.
+//! A worker with connections that wait gets nothing more if it has taken none since the last look.
+//! When it goes on, it is trusted again little by little, in less than a second. The others get
+//! shares by what is left of their processors, and less the more connections already wait.
 
 /// What was seen of a worker at a look.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,17 +15,17 @@ pub(crate) struct WorkerSample {
     pub busy: f64,
 }
 
-/// Who is at work all the time gets so much of what an idle one does.
+/// A worker that is busy all the time gets this part of an idle one's share.
 const LEAST: f64 = 0.1;
-/// Who was stuck a moment ago is trusted so far.
+/// A worker that was stuck a moment ago is trusted so far.
 const DISTRUST: f64 = 1.0 / 256.0;
-/// Seconds after which who was stuck is trusted twice as far.
+/// Seconds after which a worker that was stuck is trusted twice as far.
 const DOUBLES: f64 = 0.1;
 
 /// Seconds that are no time.
 const A_MOMENT: f64 = 0.001;
 
-/// Says at each look who gets what.
+/// Says at each look which worker gets what.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     before: Vec<WorkerSample>,
@@ -55,7 +55,8 @@ impl Judge {
             }
         }
         if shares.iter().all(|share| *share == 0.0) {
-            // Somebody has to have them: who is stuck for a moment only, sooner than who has stopped.
+            // All are stuck, and one must have them: rather one that is stuck for a moment than one
+            // that has stopped.
             let by_time =
                 |(seen, stuck): (&WorkerSample, &f64)| wants(seen) / (stuck + A_MOMENT).powi(2);
             shares = now.iter().zip(&self.stuck).map(by_time).collect();
@@ -66,7 +67,7 @@ impl Judge {
     }
 }
 
-/// Somebody has waited all the time, and nobody was taken.
+/// Connections have waited all the time, and none was taken.
 fn is_stuck(before: &WorkerSample, now: &WorkerSample) -> bool {
     let came = now.given.saturating_sub(before.given);
     let waits = |seen: &WorkerSample| u64::from(seen.waiting);

@@ -26,8 +26,8 @@ pub fn give_back() {
 #[derive(Debug)]
 pub struct Mimalloc;
 
-/// Before the first block: mimalloc asks for huge pages, two megabytes that are zeroed while a loop stands still and of which a
-/// small server never uses the most. Who is forked has the same.
+/// Before the first block: mimalloc asks for huge pages. Two megabytes are zeroed while a loop
+/// stands still, and a small server never uses most of them. Forked processes inherit the setting.
 #[used]
 // SAFETY: what stands in .init_array is a function of C that glibc calls once, before main; it allocates nothing.
 #[unsafe(link_section = ".init_array")]

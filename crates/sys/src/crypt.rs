@@ -25,8 +25,8 @@ pub fn crypt(key: &[u8], setting: &[u8]) -> Option<Vec<u8>> {
     let mut memory = vec![0u8; size_of::<Data>() + align_of::<Data>()];
     let skip = memory.as_ptr().align_offset(align_of::<Data>());
     let data: *mut Data = memory.get_mut(skip..)?.as_mut_ptr().cast();
-    // SAFETY: both texts end with NUL and outlive the call; `data` is aligned, zeroed, and has room for
-    // libcrypt's structure behind it, and nobody else uses it.
+    // SAFETY: both texts end with NUL and outlive the call; `data` is aligned, zeroed, and has room
+    // for libcrypt's structure behind it, and no other code uses it.
     let hash = unsafe { crypt_r(key.as_ptr(), setting.as_ptr(), data) };
     if hash.is_null() {
         return None;

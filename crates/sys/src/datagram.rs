@@ -13,7 +13,7 @@ use rustix::net::SocketAddrAny;
 pub struct Received {
     /// Its length, as far as there was room for it.
     pub len: usize,
-    /// Who sent it; nobody for a Unix-domain socket without a name.
+    /// The sender's address; none for a Unix-domain socket without a name.
     pub from: Option<SocketAddrAny>,
     /// The address that it was sent to, where the socket tells: see [`tell_destination`].
     pub to: Option<IpAddr>,

@@ -33,17 +33,16 @@ fn adopt(number: i32) -> io::Result<OwnedFd> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
-    // SAFETY: it stays open over execve, which no socket does that Rust's libraries make, so
-    // nobody in this program owns the number; each is taken once, since the caller gives a set,
-    // once, and the mark of those that were taken is set above.
+    // SAFETY: it stays open over execve, which no socket does that Rust's libraries make, so no
+    // code in this program owns the number; each is taken once, since the caller gives a set, once,
+    // and the mark of those that were taken is set above.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Puts `with`'s open file behind `target`'s number and closes `with`.
 ///
-/// The exchange is atomic: a concurrent `write` on `target` goes to the old file or to the new
-/// one. The number stays the same, so nobody who holds it has to be told. `target` gets
-/// close-on-exec.
+/// The exchange is atomic: a concurrent `write` on `target` goes to the old file or to the new one.
+/// The number stays the same, so its holders need not be told. `target` gets close-on-exec.
 pub fn replace(target: BorrowedFd<'_>, with: OwnedFd) -> io::Result<()> {
     loop {
         // SAFETY: both numbers are open for the whole call, since `target` borrows an owner and

@@ -20,7 +20,7 @@ pub fn replace(variables: &[(OsString, OsString)]) -> io::Result<()> {
     }
     let old: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
     for name in old {
-        // SAFETY: this is the only thread, so nobody reads the environment meanwhile.
+        // SAFETY: this is the only thread, so no other one reads the environment meanwhile.
         unsafe { std::env::remove_var(name) };
     }
     for (name, value) in variables {

@@ -1,11 +1,13 @@
 //! Paths at which root makes and opens things although other users may change what lies there. path_resolution(7),
 //! symlink(7).
 //!
-//! A user who can write to a directory can put a link into it, and root who follows the link opens, makes or gives away
-//! a file elsewhere. The rule here: root follows a link, and takes what is no plain file, only where no other user can
-//! have put it. Links to the standard output and error of the process are followed in any case, unless these are plain
-//! files, which would be given away. Each directory on the way is opened before the next name is looked up in it, so nothing changes between a look and its
-//! use. For a process that is not root there is nothing to guard.
+//! A user who can write to a directory can put a link into it. If root follows the link, root
+//! opens, makes or gives away a file elsewhere. The rule here: root follows a link, and takes what
+//! is no plain file, only where no other user can have put it. Links to the standard output and
+//! error of the process are followed in any case, unless these are plain files, which would be
+//! given away. Each directory on the way is opened before the next name is looked up in it, so
+//! nothing changes between a look and its use. For a process that is not root there is nothing to
+//! guard.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
@@ -77,8 +79,8 @@ pub fn open(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
     })
 }
 
-/// Makes a directory with this mode, whatever the umask, or takes the one that is there; gives it to `owner`, who may
-/// do everything with it.
+/// Makes a directory with this mode, whatever the umask, or takes the one that is there. Gives it
+/// to `owner`, with all rights to it.
 ///
 /// # Errors
 ///

@@ -6,8 +6,8 @@ use std::slice;
 
 use mlua::{Lua, LuaOptions, StdLib};
 
-/// A VM whose scripts may do all that LuaJIT can: `ffi`, `debug` and C modules among it, with which a script can read and
-/// write any memory of the process.
+/// A VM with all that LuaJIT can do: `ffi`, `debug` and C modules among it, with which a script can
+/// read and write any memory of the process.
 ///
 /// The caller promises that the VM runs scripts of the configuration only. Their author is the administrator, as with
 /// OpenResty, and is trusted like the author of a module for `load_module`. Nothing that a client, an upstream or

@@ -14,7 +14,7 @@ use io_uring::{IoUring, cqueue, opcode, types};
 const REQUESTS: u32 = 512;
 /// Room for completions, at least and at most: the kernel's own limit is 2^16.
 const COMPLETIONS: std::ops::RangeInclusive<u32> = 2048..=1 << 15;
-/// The number of requests to cancel, whose own completions mean nothing.
+/// The number of requests to cancel. Their own completions mean nothing.
 const CANCELS: u64 = u64::MAX;
 
 /// A ring of the thread that made it; the only one that may use it.

@@ -107,7 +107,7 @@ impl Descriptor {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just made this descriptor and nobody else knows it.
+        // SAFETY: the kernel just made this descriptor and no other code knows it.
         Ok(Descriptor(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 

@@ -1,5 +1,5 @@
-//! The accept queues of sockets that belong to other processes, or to nobody's network: the kernel tells of them by
-//! sock_diag(7).
+//! The accept queues of sockets that belong to other processes, or to other network namespaces: the
+//! kernel tells of them by sock_diag(7).
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ const ANSWER: usize = 72;
 const UNIX_ANSWER: usize = 16;
 /// An answer of the kernel has no more bytes.
 const ROOM: usize = 32 << 10;
-/// A port has no more sockets than there are loops; who is told of so many answers does not go on.
+/// A port has no more sockets than there are loops; the reader stops after so many answers.
 const ANSWERS: usize = 256;
 
 /// For each TCP socket that listens at the address, in the order in which they were made: how many connections wait,

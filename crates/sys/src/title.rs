@@ -40,7 +40,8 @@ impl Title {
         let shown = bytes.len().min(self.len.saturating_sub(1));
         let start = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
         // SAFETY: these are `len` bytes of the initial stack, which stays mapped and writable. The
-        // environment was moved away; the arguments, whose last byte stays NUL, are read no more.
+        // environment was moved away; the arguments, with a last byte that stays NUL, are read no
+        // more.
         unsafe {
             std::ptr::write_bytes(start, 0, self.len);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, shown);

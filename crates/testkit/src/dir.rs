@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Dir(PathBuf);
 
 impl Dir {
-    /// Makes one, with the directory `logs` in it that a prefix has. Workers that are nobody may
+    /// Makes one, with the directory `logs` in it that a prefix has. Workers of the user nobody may
     /// read it, too.
     #[expect(clippy::new_without_default, reason = "it makes something on disk")]
     pub fn new() -> Dir {

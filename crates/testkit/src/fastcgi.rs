@@ -85,7 +85,7 @@ fn length(bytes: &mut &[u8]) -> usize {
     long as usize
 }
 
-/// Sends bytes; who does not want them may have closed.
+/// Sends bytes. False if the peer has closed, which it may.
 pub fn say(stream: &mut (impl Write + ?Sized), bytes: &[u8]) -> bool {
     stream.write_all(bytes).is_ok()
 }

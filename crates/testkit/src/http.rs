@@ -28,7 +28,7 @@ impl Client {
         Client::try_connect(port).unwrap_or_else(|e| panic!("cannot connect to port {port}: {e}"))
     }
 
-    /// Connects, unless nobody listens.
+    /// Connects, unless no server listens.
     pub fn try_connect(port: u16) -> std::io::Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -125,7 +125,7 @@ impl Client {
                 let size = head.split(';').next().unwrap_or_default().trim();
                 let size = u64::from_str_radix(size, 16).map_err(|_| odd(&head))?;
                 self.stream.by_ref().take(size).read_to_end(&mut bytes)?;
-                // Behind the last one may be trailers, which nobody asked for here.
+                // Behind the last one may be trailers, which no test asks for here.
                 while !self.try_line()?.is_empty() {}
                 if size == 0 {
                     return Ok(bytes);

@@ -20,7 +20,8 @@ pub fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
     port
 }
 
-/// An address where connections do not come about as long as it lives: nobody accepts, and the queue is full.
+/// An address where connections do not come about as long as it lives: its queue is full and never
+/// emptied.
 #[derive(Debug)]
 pub struct Deaf {
     listener: TcpListener,

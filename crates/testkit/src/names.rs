@@ -37,8 +37,8 @@ const ADDRESS: u16 = 1;
 /// For services.
 const SERVICE: u16 = 33;
 
-/// A name server on 127.0.0.1, which says of a name what `reply` says: its port. Of each kind it tells those who
-/// ask for it. It ends with the test's process.
+/// A name server on 127.0.0.1, which says of a name what `reply` says: its port. It answers each
+/// kind of question with the addresses of that kind. It ends with the test's process.
 pub fn name_server(mut reply: impl FnMut(&str) -> NameReply + Send + 'static) -> u16 {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port for a name server");
     let port = socket.local_addr().expect("its address").port();

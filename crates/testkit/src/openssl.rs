@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use crate::Dir;
 
-/// A directory with certificates: `chain.pem` and `leaf.key` for `www.example.org`, `self.pem` for anybody,
-/// `client.pem`; `root.pem` vouches for the first and the last.
+/// A directory with certificates: `chain.pem` and `leaf.key` for `www.example.org`, `self.pem` for
+/// any name, `client.pem`; `root.pem` vouches for the first and the last.
 pub fn certified() -> Dir {
     let dir = Dir::new();
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");

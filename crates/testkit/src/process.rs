@@ -90,8 +90,8 @@ pub(crate) fn wait_asleep(pid: i32) {
     wait_state(pid, "SZX");
 }
 
-/// Waits until all threads of a process are in one of these states (proc(5)), or it has ended. Nobody but its parent
-/// would be told.
+/// Waits until all threads of a process are in one of these states (proc(5)), or it has ended. Only
+/// its parent would be told.
 fn wait_state(pid: i32, states: &str) {
     assert!(ask_until(|| is_in(pid, states)), "process {pid} is not in a state of {states}");
 }
@@ -137,7 +137,8 @@ pub fn children(parent: i32) -> Vec<i32> {
     }
 }
 
-/// What the kernel tells of a process whose threads have them; none where it does not, or the process is gone.
+/// What the kernel tells of the children of a process's threads; none where it does not, or the
+/// process is gone.
 fn told_children(parent: i32) -> Option<Vec<i32>> {
     let mut all = Vec::new();
     for thread in fs::read_dir(format!("/proc/{parent}/task")).ok()? {
@@ -159,7 +160,7 @@ fn found_children(parent: i32) -> Vec<i32> {
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = fields(&stat);
-    // Dead ones that nobody has buried yet do not count.
+    // Dead ones that are not reaped yet do not count.
     fields.next().filter(|state| *state != "Z")?;
     fields.next()?.parse().ok()
 }

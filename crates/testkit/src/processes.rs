@@ -46,7 +46,7 @@ pub mod seam {
         /// What a process remembers, since its memory is a thread's here: of one zone.
         static ENTERED: Cell<u64> = const { Cell::new(0) };
         pub(super) static ME: RefCell<Option<Me>> = const { RefCell::new(None) };
-        /// This thread is one of a process in somebody else's order of things; 0: it is not.
+        /// This thread is one of a process in another world's order of things; 0: it is not.
         static OWNER: Cell<u64> = const { Cell::new(0) };
     }
 
@@ -124,7 +124,7 @@ pub mod seam {
         owner.or_else(|| me().map(|me| me.owner))
     }
 
-    /// Whether this process has not used this yet, of which each process remembers who last did.
+    /// Whether this process has not used this yet. Each process remembers which one used it last.
     pub fn enters(entered: &AtomicU64, this: u64) -> bool {
         match me() {
             Some(_) => ENTERED.replace(this) != this,
@@ -165,7 +165,7 @@ struct SimulatedProcess {
     lived: usize,
 }
 
-/// Whose turn it is, and who lives.
+/// Which process has the turn, and which ones live.
 pub struct ProcessWorld {
     core: Mutex<Core>,
     turns: Condvar,
@@ -261,7 +261,8 @@ impl ProcessWorld {
         self.turns.notify_all();
     }
 
-    /// Waits for the turn of whoever is in a place now; none when nobody comes there any more.
+    /// Waits for the turn of the process that is in a place now; none when no process comes there
+    /// any more.
     fn wait_for_turn(&self, place: usize) -> Option<u64> {
         let mut core = self.core();
         while core.running != place && !core.wrong && core.list[place].lives {
@@ -288,7 +289,8 @@ impl Core {
         SimulatedProcess { owner: pid << 32 | self.born, lives: true, stopped: 0, lived }
     }
 
-    /// The turn goes to one that lives and is not stopped; where all are, the first who goes on.
+    /// The turn goes to a process that lives and is not stopped; where all are stopped, the first
+    /// one goes on.
     fn pass(&mut self) {
         self.steps += 1;
         assert!(self.steps < MOST, "somebody waits for ever");
@@ -305,7 +307,7 @@ impl Core {
 }
 
 impl ProcessWorld {
-    /// One in which nobody has lived.
+    /// A world in which no process has lived.
     pub fn new(seed: u64) -> Arc<ProcessWorld> {
         let mut dice = Dice::new(seed);
         let kills = dice.pick(&[60, 300, 2_000]);
@@ -337,7 +339,7 @@ impl ProcessWorld {
         })
     }
 
-    /// Then one comes to whom nothing happens, and looks; what it finds wrong.
+    /// Then a process comes that is not harmed, and looks. Returns what it finds wrong.
     pub fn look(self: &Arc<Self>, look: impl FnOnce(Me)) -> Option<Box<dyn Any + Send>> {
         let mut core = self.core();
         (core.kills, core.stops, core.others) = (usize::MAX, usize::MAX, usize::MAX);

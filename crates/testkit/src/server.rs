@@ -25,7 +25,8 @@ pub struct Server {
     dir: Dir,
 }
 
-/// The environment's word on how servers wait whose configuration does not say: epoll, poll, select or io_uring.
+/// The environment variable for how servers wait if their configuration does not say: epoll, poll,
+/// select or io_uring.
 const USE: &str = "WEIR_TEST_USE";
 
 /// Ports that `%%PORT..%%` may name.
@@ -226,8 +227,9 @@ fn expand(conf: &str, ports: &[u16], dir: &Dir) -> String {
     text
 }
 
-/// A TCP port on which nobody listens now, and which no other test of this process gets. It is none of those that the
-/// kernel gives to clients, so that no connection of another process takes it before the server does.
+/// A TCP port without a listener, which no other test of this process gets. It is none of those
+/// that the kernel gives to clients, so that no connection of another process takes it before the
+/// server does.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -240,7 +242,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Ports that are given to nobody who does not ask for them; Linux begins to give at 32768.
+/// Ports that are given only on request; Linux gives its own from 32768 on.
 const FIRST: u16 = 10_000;
 const LAST: u16 = 32_000;
 /// Between the first ports of two processes that were started one after another.

@@ -88,7 +88,8 @@ impl StreamLoop {
         if let Some(gap) = site.plan.connect_first {
             if is_first {
                 site.h.sleep(gap.saturating_mul(order)).await;
-                // Whoever cannot connect tries again with the first request, where failures count.
+                // A client that cannot connect tries again with the first request, where failures
+                // count.
                 let first = site.plan.calls.first().map_or(0, |call| call.peer);
                 let _ = self.line.sender(&site, first).await;
             }

@@ -8,7 +8,7 @@ use crate::{RequestFailure, RunOutcome};
 
 /// From this share of its time on, a thread of the client was in the way.
 const FULL: f64 = 0.9;
-/// Who answers this share of a rate answers it.
+/// A server that answers this share of a rate answers it.
 const ENOUGH: f64 = 0.98;
 /// Send lag beyond this share of the latency spoils it.
 const MUCH_LAG: f64 = 0.1;

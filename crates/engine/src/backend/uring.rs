@@ -154,7 +154,7 @@ mod tests {
     /// More than there is room for.
     const MANY: usize = 5000;
 
-    /// The kernel ends a request whose completions find no room.
+    /// The kernel ends a request if its completions find no room.
     #[test]
     fn news_that_were_not_taken_do_not_end_the_news() {
         let Ok(mut uring) = Uring::new(1) else { return };

@@ -26,7 +26,7 @@ pub enum Touches {
 }
 
 impl Doer {
-    /// The pool whose threads do such an operation; `None`: the loop does.
+    /// The pool with the threads for such an operation; `None`: the loop does it.
     pub fn pool(&self, touches: Touches) -> Option<&FilePool> {
         match self {
             Doer::Pool(pool) => Some(pool),

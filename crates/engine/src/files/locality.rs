@@ -21,7 +21,7 @@ use crate::operation::coarse_nanos;
 /// How often the kernel is asked whether the mounts have changed, in nanoseconds.
 const CHECK: u64 = 100_000_000;
 
-/// File systems whose answers need no server.
+/// File systems that answer without a server.
 const LOCAL: &[&str] = &[
     "bcachefs",
     "btrfs",

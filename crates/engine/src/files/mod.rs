@@ -298,7 +298,7 @@ impl Files {
         self.stat_by(self.doer(), path).await
     }
 
-    /// As [`Files::stat`], where `who` waits if it must.
+    /// As [`Files::stat`], through the pool of `who` if it must wait.
     pub async fn stat_by(&self, who: Doer, path: &Path) -> io::Result<FileInfo> {
         let Some(pool) = who.pool(Touches::Name) else {
             return Ok(operation("stat", || rustix::fs::stat(path))?.into());

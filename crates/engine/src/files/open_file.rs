@@ -19,7 +19,7 @@ use crate::clock;
 pub struct OpenFile {
     /// There until it is dropped.
     file: Option<File>,
-    /// Whose threads read it when it is not in memory.
+    /// The pool with the threads that read it when it is not in memory.
     pool: FilePool,
     access: Access,
     found: Mutex<Found>,
@@ -53,7 +53,7 @@ impl OpenFile {
         OpenFile { file: Some(file), pool, access, found }
     }
 
-    /// Whose threads read it when it is not in memory.
+    /// The pool with the threads that read it when it is not in memory.
     pub fn pool(&self) -> &FilePool {
         &self.pool
     }

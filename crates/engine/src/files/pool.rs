@@ -107,7 +107,8 @@ impl FilePool {
         FilePool(Arc::new(Owner(Arc::new(shared))))
     }
 
-    /// `hear` is told, on the thread whose work is refused, when the queue is full. The first one stays.
+    /// `hear` is told when the queue is full, on the thread with the refused work. The first one
+    /// stays.
     pub fn on_overflow(&self, hear: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.0.0.overflow.0.set(Box::new(hear));
     }

@@ -19,7 +19,7 @@ pub enum Rank {
 
 const RANKS: [Rank; 3] = [Rank::Read, Rank::Write, Rank::Later];
 
-/// So often others may go before one whose turn it would be but for its rank.
+/// How often work with a better rank may go first when it is this one's turn.
 const PASSED: u32 = 8;
 
 /// What waits, in one line for each rank.

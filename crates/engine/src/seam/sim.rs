@@ -293,7 +293,7 @@ struct Simulated {
     real: Box<dyn Backend>,
     /// News that are kept back, and until when.
     held: Vec<(u64, Token, Ready)>,
-    /// Listening sockets in whose list this loop is, and the lists.
+    /// Listening sockets with this loop in their list, and the lists.
     listeners: Vec<(Token, usize)>,
     found: Events,
 }

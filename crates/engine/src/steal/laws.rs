@@ -192,7 +192,7 @@ impl Idle for Waiting {
     fn resume(self: Box<Self>, _: &Handle, _: Stream, _: Wake) {}
 }
 
-/// A group whose first loop is blocked by its own thread, while the others sleep.
+/// A group with a first loop that is blocked by its own thread, while the others sleep.
 struct Beside {
     group: StealGroup,
     instance: Arc<OwnedFd>,

@@ -1,4 +1,4 @@
-//! What the laws are tried on: a loop with a listener whose connections become tasks.
+//! What the laws are tried on: a loop with a listener that makes a task of each connection.
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener, TcpStream};

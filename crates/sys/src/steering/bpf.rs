@@ -128,7 +128,8 @@ pub(super) fn load(name: [u8; 16], program: &[Instruction]) -> io::Result<OwnedF
 
 fn descriptor<T>(command: i32, asked: &T) -> io::Result<OwnedFd> {
     let fd = bpf(command, asked)?;
-    // SAFETY: both commands that this is called with answer with a new descriptor, which nobody else owns.
+    // SAFETY: both commands that this is called with answer with a new descriptor without another
+    // owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,5 +1,6 @@
-//! The table names a socket for each value of the connection's hash. It holds for a time: when nobody has renewed it,
-//! because its owner has stopped or died, the program chooses nothing, and the kernel goes by its own hash again.
+//! The table names a socket for each value of the connection's hash. It holds for a time. If its
+//! owner has stopped or died and does not renew it, the program chooses nothing, and the kernel
+//! goes by its own hash again.
 
 use std::fmt;
 use std::io;
@@ -106,7 +107,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this size, and nobody has a reference any more.
+        // SAFETY: the mapping was made by `new` with this size, and no reference to it is left.
         let unmapped = unsafe { munmap(self.0.as_ptr().cast(), size_of::<SteeringMap>()) };
         debug_assert!(unmapped.is_ok(), "munmap of an own mapping: {unmapped:?}");
     }

@@ -40,7 +40,8 @@ pub struct Layout {
     pub open: usize,
     /// Requests in process, which weigh next.
     pub inflight: usize,
-    /// Connections that it was given, which the program counts. Of equals, who was given least has the next.
+    /// Connections that it was given, which the program counts. Of equals, the loop with the fewest
+    /// has the next.
     pub handed: usize,
     /// How many of them it has accepted.
     pub taken: usize,
@@ -118,7 +119,7 @@ fn choose(
         program.extend(compare(layout, shift, n, further as i32)?);
     }
     let last = [
-        op(0x15, 9, 0, END, -1), // nobody
+        op(0x15, 9, 0, END, -1), // no row
         op(0xbf, 1, 6, 0, 0),
         sockets[0],
         sockets[1],
@@ -247,7 +248,7 @@ mod tests {
         let handed = |row: usize| words[LAYOUT.rows + row * LAYOUT.row + 4].load(SeqCst);
         let asleep = |row| set(row, 0, LONG_AGO << 3 | 2);
 
-        // Nobody takes anything: by the kernel's hash.
+        // No loop takes anything: by the kernel's hash.
         assert!(spread(&group).iter().all(|n| *n < 40));
         (0..4).for_each(asleep);
         // Each adds to what the next one sees.
@@ -258,7 +259,7 @@ mod tests {
         [(0, 20), (1, 0), (2, 10), (3, 10)].iter().for_each(|(row, open)| set(*row, 2, *open));
         assert_eq!(spread(&group), [0, 20, 10, 10]);
 
-        // Who was woken and has not stirred, who is at work for too long, who is full.
+        // A loop that was woken and has not stirred, one that works for too long, one that is full.
         (0..4).for_each(|row| [2, 4, 5].iter().for_each(|word| set(row, *word, 0)));
         set(0, 1, LONG_AGO);
         set(1, 0, LONG_AGO << 3 | 1);
