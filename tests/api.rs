@@ -440,7 +440,7 @@ fn only_the_token_gives_access() {
     let out = server.command(&["-t"]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(
-        !out.status.success() && said.contains("anybody may reach \"weir_api\" here"),
+        !out.status.success() && said.contains("any client may reach \"weir_api\" here"),
         "{said}"
     );
 }

@@ -273,7 +273,7 @@ fn of_a_port_any_user_is_told_something() {
         // Where the kernel does not tell of sockets, that is said.
         assert!(text.contains("not seen: how many wait"), "{text} {error}");
     }
-    assert!(text.contains(&format!("somebody on {at}: 1 queue\n")), "{text} {error}");
+    assert!(text.contains(&format!("hidden processes on {at}: 1 queue\n")), "{text} {error}");
     assert!(text.contains("not seen: who serves it"), "{text}");
 }
 
@@ -282,7 +282,7 @@ fn a_search_without_result_says_so() {
     let output = run(WEIR, ["inspect", "no-such-server"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("nobody that can be seen listens as no-such-server"), "{said}");
+    assert!(said.contains("no visible process listens as no-such-server"), "{said}");
 }
 
 /// One of four loops has all the work: it is a thread, and has a line.

@@ -94,10 +94,10 @@ fn sought(whom: &str) -> Result<(Sought, Option<u16>), String> {
         servers::numbers("/proc").any(|pid| pid.to_string() == whom || servers::name(pid) == whom);
     Err(match runs {
         true => format!(
-            "no socket of {whom} can be seen: those of others' processes root may see, anybody what there is to see at a port"
+            "no socket of {whom} can be seen: only root may see those of other users' processes; any user may look at a port"
         ),
         false => format!(
-            "nobody that can be seen listens as {whom}: processes of others can be seen by root only"
+            "no visible process listens as {whom}: only root can see other users' processes"
         ),
     })
 }

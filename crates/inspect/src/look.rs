@@ -71,7 +71,7 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
         }
         if place.workers.is_empty() {
             unseen
-                .insert("who serves it, and who has which connections: run it as root".to_owned());
+                .insert("the processes that serve it, and their connections: run it as root".to_owned());
         }
         places.push(place);
     }

@@ -229,7 +229,7 @@ impl ListenAddress {
     /// A server with hidden processes.
     fn write_hidden(&self, out: &mut String) {
         let (n, s) = (self.queues.len(), if self.queues.len() == 1 { "" } else { "s" });
-        let _ = writeln!(out, "somebody on {}: {n} queue{s}", self.address);
+        let _ = writeln!(out, "hidden processes on {}: {n} queue{s}", self.address);
         self.write_queue(out);
         let _ = writeln!(out, "  connections {}", self.connections);
         self.write_findings(out);

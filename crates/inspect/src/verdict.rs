@@ -59,15 +59,15 @@ fn skewed(place: &ListenAddress) -> Option<Finding> {
     let why = match (one_queue, first.waits) {
         (_, WaitMethod::Handed) => "one process accepts all connections and hands them on",
         (true, _) if in_turns => {
-            "not all wait at the queue (with accept_mutex one at a time does), and who waits takes most"
+            "not all wait at the queue (with accept_mutex one at a time does), and the one that waits takes most"
         }
         (true, WaitMethod::EpollExclusive) => {
             "all wait at one queue, and the kernel wakes the first in its list, again and again the same one while it sleeps between two connections"
         }
         (true, WaitMethod::Epoll | WaitMethod::Poll) => {
-            "all wait at one queue and are all woken; whoever is awake already takes most"
+            "all wait at one queue and are all woken; a worker that is awake already takes most"
         }
-        (true, _) => "all wait at one queue, and whoever is first takes",
+        (true, _) => "all wait at one queue, and the first one takes",
         (false, _) => {
             "each has a queue of its own, which the kernel fills by a hash, whatever a worker has already"
         }
@@ -100,7 +100,7 @@ fn queue_of_one(place: &ListenAddress) -> Option<Finding> {
     (free > 0).then(|| Finding {
         severity: Severity::Bad,
         what: format!("{waiting} connections waited for {} while {free} queues were empty", name(worker)),
-        why: "each worker has a queue of its own: who is in it waits for this worker, whoever else has time".to_owned(),
+        why: "each worker has a queue of its own: a connection in it waits for this worker, even if another has time".to_owned(),
         advice: "`weir balance` keeps new connections away from a worker that is behind; one queue for all (without \
                  `reuseport`) has nobody wait beside a worker that has time"
             .to_owned(),

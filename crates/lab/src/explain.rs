@@ -22,7 +22,7 @@ const TOLD: &[(&str, &str, &str)] = &[
     (
         "EPOLLEXCLUSIVE, registered once",
         "exclusive",
-        "Nobody leaves the list, so that whoever stands first and sleeps is asked first each time.",
+        "No worker leaves the list, so the first one that sleeps is asked first each time.",
     ),
     (
         "EPOLLEXCLUSIVE, re-added every 2 accepts (nginx: every 16)",
@@ -167,21 +167,21 @@ fn steps(
                 "sleeps, is woken; a plain entry does not use the wake-up, the walk goes on"
             }
             (false, _) => {
-                "is busy, will see it when it is done; nobody was woken, the walk goes on"
+                "is busy, will see it when it is done; no worker was woken, the walk goes on"
             }
         };
         let _ = writeln!(out, "      {} ({kind}) {fate}", name(visit.who));
     }
     let rest = order.get(walk.len()..).unwrap_or_default();
     let _ = match rest.is_empty() {
-        true => writeln!(out, "      nobody is left"),
+        true => writeln!(out, "      no worker is left"),
         false => writeln!(out, "      not asked: {}", listed(rest, name)),
     };
 }
 
 fn listed(order: &[(usize, bool)], name: impl Fn(usize) -> String) -> String {
     let names: Vec<String> = order.iter().map(|(who, _)| name(*who)).collect();
-    if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
+    if names.is_empty() { "no worker".to_owned() } else { names.join(", ") }
 }
 
 #[cfg(test)]

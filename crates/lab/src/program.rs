@@ -157,7 +157,7 @@ impl Program {
             Family::Weir => "the directive work: it sleeps, or computes",
             Family::Nginx if self.lua.is_some() => "Lua that calls usleep(), or computes",
             Family::Nginx | Family::Haproxy if self.opens_slowly => {
-                "a file whose open() takes that time, on a disk made for it"
+                "a file with an open() that takes that time, on a disk made for it"
             }
             Family::Nginx if self.hard_text.is_some() => {
                 "a regular expression that is hard to refuse: it computes where others sleep"

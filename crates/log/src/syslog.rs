@@ -123,7 +123,7 @@ impl Syslog {
     /// # Errors
     ///
     /// The server cannot be reached; the next message connects anew.
-    #[allow(clippy::disallowed_methods, reason = "a line, which nobody waits for")]
+    #[allow(clippy::disallowed_methods, reason = "a line; nothing waits for it")]
     pub fn write(&self, severity: Level, text: &[u8]) -> Result<(), SendError> {
         let mut message = self.head(severity).into_bytes();
         message.extend_from_slice(text);

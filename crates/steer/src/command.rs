@@ -171,7 +171,7 @@ fn nothing_found(sought: &Sought) -> String {
         sought.pid.map_or("no process that can be seen".to_owned(), |pid| format!("process {pid}"));
     let place = sought.port.map_or(String::new(), |port| format!(" on port {port}"));
     let verb = if sought.pid.is_some() { "does not listen" } else { "listens" };
-    format!("{who} {verb}{place}; processes of others can be seen by root only")
+    format!("{who} {verb}{place}; only root can see other users' processes")
 }
 
 fn refused(error: &io::Error) -> String {

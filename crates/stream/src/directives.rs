@@ -132,13 +132,13 @@ static TABLE: &[StreamDirective] = &[
     line("server_names_hash_bucket_size", IGNORED, |s, d| s.once(d)),
     line("map_hash_max_size", IGNORED, |s, d| s.once(d)),
     line("map_hash_bucket_size", IGNORED, |s, d| s.once(d)),
-    line("map", "A variable whose value a table gives for another value.", |s, d| {
+    line("map", "A variable with a value from a table, by another value.", |s, d| {
         map::read(&mut s.setup.reading(), d)
     }),
-    line("geo", "A variable whose value a table gives for an address.", |s, d| {
+    line("geo", "A variable with a value from a table of addresses.", |s, d| {
         geo::read(&mut s.setup.reading(), d, false)
     }),
-    line("split_clients", "A variable whose value depends on the hash of another.", |s, d| {
+    line("split_clients", "A variable with a value that depends on the hash of another.", |s, d| {
         split_clients::read(&mut s.setup.reading(), d)
     }),
     line(
@@ -149,7 +149,7 @@ static TABLE: &[StreamDirective] = &[
     line("geoip_city", "Variables of a city, its region and country.", |s, d| {
         country(s, d, geoip::CITY)
     }),
-    line("geoip_org", "`$geoip_org`: whose network it is.", |s, d| {
+    line("geoip_org", "`$geoip_org`: the network's organization.", |s, d| {
         country(s, d, geoip::ORGANIZATION)
     }),
     line(
@@ -193,7 +193,7 @@ static TABLE: &[StreamDirective] = &[
             s.logging(|files, conf| log::access_log(files, conf, d, first, None))
         },
     ),
-    line("open_log_file_cache", "Keeps logs open whose names have variables.", |s, d| {
+    line("open_log_file_cache", "Keeps logs open that have variables in their names.", |s, d| {
         s.once(d)?;
         log::open_log_file_cache(&mut s.conf.log, d)
     }),

@@ -31,7 +31,7 @@ pub struct Deaf {
 impl Deaf {
     /// One on 127.0.0.1.
     pub fn new() -> Deaf {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port where nobody accepts");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port without accepts");
         rustix::net::listen(&listener, 0).expect("a short queue");
         let address = listener.local_addr().expect("its address");
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();

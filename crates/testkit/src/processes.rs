@@ -293,7 +293,7 @@ impl Core {
     /// one goes on.
     fn pass(&mut self) {
         self.steps += 1;
-        assert!(self.steps < MOST, "somebody waits for ever");
+        assert!(self.steps < MOST, "a process waits for ever");
         let living: Vec<usize> = (0..self.list.len()).filter(|i| self.list[*i].lives).collect();
         let awake = |i: &usize| self.list[*i].stopped <= self.steps;
         let ready: Vec<usize> = living.iter().copied().filter(awake).collect();

@@ -84,7 +84,7 @@ impl TlsClient {
     pub fn named(&self, name: &[u8]) -> TlsClient {
         let text = std::str::from_utf8(name).ok().map(|name| name.trim_end_matches('.').to_owned());
         let name = text.and_then(|text| ServerName::try_from(text).ok());
-        TlsClient { config: self.config.clone(), name: name.unwrap_or_else(nobody) }
+        TlsClient { config: self.config.clone(), name: name.unwrap_or_else(no_name) }
     }
 
     /// The same, which offers these protocols to speak above TLS (ALPN), the preferred first. Sessions are resumed

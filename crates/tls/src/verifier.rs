@@ -12,7 +12,7 @@ use rustls::{
     SignatureScheme,
 };
 
-use crate::client::nobody;
+use crate::client::no_name;
 use crate::names::provider;
 use crate::notes;
 use crate::x509::{Certificate, Purpose, TrustStore, VerifyError, host, signature, verify};

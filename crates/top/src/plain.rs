@@ -75,7 +75,7 @@ pub(crate) fn totals(f: &Figures) -> String {
 }
 
 pub(crate) fn or_no_loop(next: &str) -> &str {
-    if next.is_empty() { "nobody sleeps, what comes waits in the queue" } else { next }
+    if next.is_empty() { "no loop sleeps; new connections wait in the queue" } else { next }
 }
 
 /// A bar of eighths of cells.

@@ -70,7 +70,7 @@ pub const ALL: &[Tool] = &[
     },
     Tool {
         name: "inspect",
-        about: "look into any server on this machine: who has which connections, and what helps",
+        about: "look into any server on this machine: which worker has which connections, and what helps",
         built: built!("tools", weir_inspect::Options, weir_inspect::inspect),
     },
     Tool {

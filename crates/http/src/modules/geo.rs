@@ -5,7 +5,7 @@ use crate::config::scope::{Directive, Set};
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "geo",
-    help: "A variable whose value a table gives for an address.",
+    help: "A variable with a value from a table of addresses.",
     set: Set::Simple(|s, d| weir_values::geo::read(&mut s.setup.reading(), d, true)),
 }];
 

@@ -32,12 +32,12 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "geoip_org",
-        help: "`$geoip_org`: whose network it is.",
+        help: "`$geoip_org`: the network's organization.",
         set: Set::Simple(|s, d| known(s, d, ORGANIZATION)),
     },
     Directive {
         name: "geoip_proxy",
-        help: "Clients whose `X-Forwarded-For` says whose address counts.",
+        help: "Proxies with an `X-Forwarded-For` that names the client.",
         set: Set::Simple(|s, d| CONF.change(&mut s.location).proxies.add(d)),
     },
     setting!(

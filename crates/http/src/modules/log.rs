@@ -95,7 +95,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "open_log_file_cache",
-        help: "Keeps logs open whose names have variables.",
+        help: "Keeps logs open that have variables in their names.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
             log::open_log_file_cache(CONF.change(&mut s.location), d)

@@ -6,7 +6,7 @@ use crate::config::scope::{Directive, Set};
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "map",
-        help: "A variable whose value a table gives for another value.",
+        help: "A variable with a value from a table, by another value.",
         set: Set::Simple(|s, d| weir_values::map::read(&mut s.setup.reading(), d)),
     },
     Directive {

@@ -104,7 +104,7 @@ fn compare(finding: &mut LabFinding, four: &[(String, (Vec<u64>, RunOutcome))]) 
     if let Some((label, (landed, seen))) = one {
         let (rate, p50) = (seen.requests_per_second(), seen.tally.percentile(50.0));
         finding.beside(
-            "4 kept connections, 12 workers: who has them",
+            "4 kept connections, 12 workers: which have them",
             "4 / 0 / 0 ...",
             format!("{} ({label})", slashed(landed)),
         );

@@ -108,7 +108,7 @@ fn compare(finding: &mut LabFinding, rows: &[(String, Vec<u64>)]) {
     }
     if let Some((_, got)) = nearest(rows, &["fair"]) {
         finding.beside(
-            "epoll whose wait queue is first-in, first-out",
+            "epoll with a first-in, first-out wait queue",
             "\"best generic solution\", in no kernel",
             format!("{} (fair, without a patch)", slashed(got)),
         );

@@ -170,7 +170,7 @@ fn table(all: &[(String, PolicyResult)]) -> FindingTable {
 fn charts(finding: &mut LabFinding, all: &[(String, PolicyResult)]) {
     let runs = all.iter().map(|(label, seen)| (label.as_str(), &seen.slow));
     finding.chart(Chart::percentiles("Beside a worker that is slow", runs).caption(
-        "Whom the hash sends to the slow one waits for it, whoever else sleeps: a quarter of the clients.",
+        "Clients that the hash sends to the slow worker wait for it, although others sleep: a quarter of the clients.",
     ));
     let mut chart = Chart::new(
         "Connections lost while one of four workers is stopped",

@@ -15,7 +15,7 @@ pub(super) fn access_order<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Optio
         d,
         d.arg(0)?,
         format!(
-            "\"{} all\" in line {} fits everybody, so this is never asked",
+            "\"{} all\" in line {} fits every client, so this rule is never reached",
             all.name.lossy(),
             all.end.line
         ),
@@ -30,7 +30,7 @@ pub(super) fn endless_body<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Optio
     found(
         d,
         d.arg(0)?,
-        "a body may have any size, and anybody may fill the disk with it",
+        "a body may have any size, and any client may fill the disk with it",
         "say the largest that is meant, in the location where it is",
     )
 }
@@ -43,7 +43,7 @@ pub(super) fn key_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Opti
     found(
         d,
         key,
-        format!("who sends another ${name} each time is never limited, and fills the zone"),
+        format!("a client that sends another ${name} each time is never limited, and fills the zone"),
         "limit by $binary_remote_addr; behind a proxy, with set_real_ip_from and real_ip_header",
     )
 }
@@ -87,7 +87,7 @@ pub(super) fn referer_none<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Er
     found(
         d,
         none,
-        "who sends no Referer is let in, and any page may leave it out",
+        "a request without a Referer is let in, and any page may leave it out",
         "take none away if this is meant as a protection",
     )
 }
@@ -99,7 +99,7 @@ pub(super) fn trusts_every_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Op
     found(
         d,
         who,
-        "anybody may say to come from any address, so limits, access rules and logs are his",
+        "any client may claim any address, and so evade limits, access rules and logs",
         "name the addresses of your proxies",
     )
 }

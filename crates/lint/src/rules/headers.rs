@@ -103,7 +103,7 @@ pub(super) fn hsts_without_tls<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> O
     found(
         d,
         d.arg(0)?,
-        "this server speaks no TLS, and over HTTP nobody heeds Strict-Transport-Security",
+        "this server speaks no TLS, and over HTTP clients ignore Strict-Transport-Security",
         "put it into the server with `listen ... ssl`, and let this one redirect there",
     )
 }

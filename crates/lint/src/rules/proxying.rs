@@ -48,7 +48,7 @@ pub(super) fn server_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> O
         d,
         url,
         format!(
-            "whoever asks says by ${name} which server is asked, those inside your network included"
+            "the client chooses by ${name} which server is asked, those inside your network included"
         ),
         "choose the server by a map of the values that you know",
     )

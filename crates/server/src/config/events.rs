@@ -106,7 +106,7 @@ pub(super) const LINES: &[ServerDirective] = &[
     },
     ServerDirective {
         name: "worker_aio_requests",
-        help: "Accepted; file operations go to threads, whose number thread_pool sets.",
+        help: "Accepted; file operations go to threads, and thread_pool sets their number.",
         set: |_, d| d.number().map(drop),
     },
 ];

@@ -46,7 +46,7 @@ impl Database {
     /// Reads a file. The error is for a message.
     #[allow(
         clippy::disallowed_methods,
-        reason = "a file of the configuration, before anybody is served"
+        reason = "a file of the configuration, before any request"
     )]
     pub fn open(path: &Path) -> Result<Database, String> {
         let bytes = std::fs::read(path).map_err(|error| weir_log::Cause(&error).to_string())?;

@@ -52,7 +52,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     if inside || api.token.is_some() || is_guarded(&s.location) {
         return Ok(());
     }
-    let text = "anybody may reach \"weir_api\" here: it needs \"deny all\", \"auth_basic\", \
+    let text = "any client may reach \"weir_api\" here: it needs \"deny all\", \"auth_basic\", \
                 \"auth_request\", \"token=\" or a server that listens on \"unix:\" alone";
     Err(api.at.error(text))
 }
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn an_api_open_to_all_is_refused() {
-        let refused = "anybody may reach \"weir_api\" here";
+        let refused = "any client may reach \"weir_api\" here";
         for open in [
             "",
             "allow 127.0.0.1;",

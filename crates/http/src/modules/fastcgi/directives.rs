@@ -41,7 +41,7 @@ const OWN: &[Directive] = table! { "fastcgi_", settings:
     "split_path_info": line(|s, d| {
         settings(s).split = Split::read(s, d)?.map(Arc::new);
         Ok(())
-    }), "A pattern whose groups are $fastcgi_script_name and $fastcgi_path_info.";
+    }), "A pattern with the groups $fastcgi_script_name and $fastcgi_path_info.";
     "catch_stderr": list(catch_stderr, |_, d| Ok(texts(d))),
         "A text in a server's messages for the log that makes its answer an invalid one.";
     "keep_conn": value(keep_conn, Line::flag),

@@ -251,7 +251,7 @@ macro_rules! cache_directives {
             }), "Values of which one makes a request remove what it names; `*` at a key's end: all that begin so. Or \
                  `METHOD [from ADDRESS ...]`, and in a location `ZONE KEY`, as the module ngx_cache_purge has it.";
             "cache_methods": value(methods, |d| Ok(cache::methods(d))),
-                "Methods whose answers are kept.";
+                "Methods with answers that are kept.";
             "cache_min_uses": value(min_uses, Line::number),
                 "How often something must be asked for to be kept.";
             "cache_max_range_offset": value(max_range_offset, |d| d.offset().map(Some)),
