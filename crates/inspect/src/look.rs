@@ -70,8 +70,9 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
             place.queues.push(AcceptQueue { waiting: queue.waiting, room: queue.room, workers });
         }
         if place.workers.is_empty() {
-            unseen
-                .insert("the processes that serve it, and their connections: run it as root".to_owned());
+            unseen.insert(
+                "the processes that serve it, and their connections: run it as root".to_owned(),
+            );
         }
         places.push(place);
     }

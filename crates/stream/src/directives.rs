@@ -138,9 +138,11 @@ static TABLE: &[StreamDirective] = &[
     line("geo", "A variable with a value from a table of addresses.", |s, d| {
         geo::read(&mut s.setup.reading(), d, false)
     }),
-    line("split_clients", "A variable with a value that depends on the hash of another.", |s, d| {
-        split_clients::read(&mut s.setup.reading(), d)
-    }),
+    line(
+        "split_clients",
+        "A variable with a value that depends on the hash of another.",
+        |s, d| split_clients::read(&mut s.setup.reading(), d),
+    ),
     line(
         "geoip_country",
         "Variables of a country, out of a database of MaxMind's form (`.mmdb`).",

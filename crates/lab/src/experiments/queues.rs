@@ -94,7 +94,9 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
         finding.verdict(
             each / fair.max(1e-9),
             "times less deviation with fair than with a queue each",
-            format!("{fair:.2} ms with fair, {each:.2} with {label}: all that wait, wait equally long."),
+            format!(
+                "{fair:.2} ms with fair, {each:.2} with {label}: all that wait, wait equally long."
+            ),
         );
     }
     histograms(&mut finding, &outcomes);

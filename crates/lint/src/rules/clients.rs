@@ -43,7 +43,9 @@ pub(super) fn key_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Opti
     found(
         d,
         key,
-        format!("a client that sends another ${name} each time is never limited, and fills the zone"),
+        format!(
+            "a client that sends another ${name} each time is never limited, and fills the zone"
+        ),
         "limit by $binary_remote_addr; behind a proxy, with set_real_ip_from and real_ip_header",
     )
 }

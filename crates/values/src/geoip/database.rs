@@ -44,10 +44,7 @@ impl Field {
 
 impl Database {
     /// Reads a file. The error is for a message.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a file of the configuration, before any request"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "a file of the configuration, before any request")]
     pub fn open(path: &Path) -> Result<Database, String> {
         let bytes = std::fs::read(path).map_err(|error| weir_log::Cause(&error).to_string())?;
         let reader = Reader::from_source(bytes).map_err(|error| format!("({error})"))?;
