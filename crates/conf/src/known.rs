@@ -117,7 +117,7 @@ pub enum DirectiveForm {
 /// What happens to a configuration that uses a directive which weir has not built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It is refused: ignoring the directive would change who gets in or what clients get.
+    /// It is refused: ignoring the directive would change which clients get in or what they get.
     Emerg,
     /// It is refused unless the only argument is this one, which asks for what weir does anyway.
     EmergUnless(&'static str),

@@ -294,7 +294,7 @@ fn not_closed(directive: &Directive) -> String {
     format!("the block of \"{name}\" in line {line} is not closed")
 }
 
-/// The innermost block whose brace stands further left than its name: likely another block's.
+/// The innermost block with a brace further left than its name: likely another block's.
 fn misplaced(list: &[Directive]) -> Option<&Directive> {
     list.iter().find_map(|directive| {
         let (open, close) = (directive.name.pos, directive.close);

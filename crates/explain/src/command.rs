@@ -40,7 +40,7 @@ pub struct Options {
 pub fn explain(options: Options) -> i32 {
     match run(options) {
         Ok(text) => {
-            // Nobody reads it, then.
+            // The reader has gone, then.
             let _ = std::io::stdout().write_all(text.as_bytes());
             0
         }

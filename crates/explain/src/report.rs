@@ -19,7 +19,7 @@ pub(crate) struct Report {
     pub server: Option<NamedBlock>,
     /// What happened on the way.
     pub steps: Vec<ExecutedBlock>,
-    /// The block whose settings are in force; none where the answer came before.
+    /// The block with the settings in force; none where the answer came before.
     pub location: Option<NamedBlock>,
     /// The path as the location sees it.
     pub path: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct NamedBlock {
     pub line: u32,
 }
 
-/// A block whose code has run.
+/// A block with code that has run.
 #[derive(Debug, Serialize)]
 pub(crate) struct ExecutedBlock {
     pub block: NamedBlock,

@@ -58,7 +58,7 @@ pub(crate) fn held<'a>(main: &'a [Directive], chain: &[&'a Directive]) -> Vec<Se
     let levels =
         chain.iter().rev().map(|block| (block.block(), Some(*block))).chain([(main, None)]);
     let is_server = chain.last().is_some_and(|block| block.name.is("server"));
-    // Blocks that only change settings leave who answers as it was.
+    // Blocks that only change settings leave the content handler as it was.
     let mut own = true;
     for (i, (lines, from)) in levels.enumerate() {
         let mut here = Vec::new();

@@ -151,7 +151,7 @@ async fn next_server(
 }
 
 impl Resolver {
-    /// Whose turn it is.
+    /// The name server to ask next.
     fn server(&self) -> Result<SocketAddr, Unresolved> {
         let turn = self.next.get();
         self.next.set(turn.wrapping_add(1));

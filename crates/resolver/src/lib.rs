@@ -110,7 +110,7 @@ thread_local! {
 }
 
 impl Resolvers {
-    /// Those of this thread's loop: whoever serves on it shares what name servers have told.
+    /// Those of this thread's loop: all that it serves shares what name servers have told.
     pub fn of_loop() -> Rc<Resolvers> {
         CURRENT.with(Rc::clone)
     }
@@ -273,7 +273,7 @@ impl Resolver {
         }
     }
 
-    /// The servers of a service. Nobody else waits for it, so nothing is kept.
+    /// The servers of a service. Only the caller waits for it, so nothing is kept.
     pub async fn services(
         &self,
         handle: &Handle,
@@ -295,7 +295,7 @@ impl Resolver {
         found
     }
 
-    /// The question for a name, whose task is started if there was none. The caller joins it at once.
+    /// The question for a name; starts its task if there was none. The caller joins it at once.
     fn question(self: &Rc<Self>, handle: &Handle, name: String) -> Rc<PendingName> {
         if let Some(question) = self.asked.borrow().get(&name) {
             return question.clone();

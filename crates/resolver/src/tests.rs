@@ -80,9 +80,9 @@ fn resolver(port: u16) -> Rc<Resolver> {
     Rc::new(Resolver::new(Arc::new(conf)))
 }
 
-/// Clients ask for drawn names of all these kinds, more than there is room for; some leave. Questions, sockets,
-/// connections and names stay within their bounds, nothing is left when all have gone, and whoever asks for a name that
-/// is answered gets its address.
+/// Clients ask for drawn names of all these kinds, more than there is room for; some leave.
+/// Questions, sockets, connections and names stay within their bounds, and nothing is left when all
+/// have gone. A client that asks for a name with an answer gets its address.
 #[test]
 fn what_clients_ask_for_is_bounded() {
     let mut dice = Dice::salted(seed(), "names");

@@ -68,7 +68,8 @@ impl<W: Word> Slumber<W> {
         Slumber(word)
     }
 
-    /// Notes a reason. True if the caller has to ring: the loop sleeps, and no one has called it for this reason yet.
+    /// Notes a reason. True if the caller has to ring: the loop sleeps, and was not called for this
+    /// reason yet.
     pub fn call(&self, reason: u64) -> bool {
         self.0.raise(reason) & (ASLEEP | reason) == ASLEEP
     }
@@ -90,8 +91,8 @@ impl<W: Word> Slumber<W> {
         self.0.change(0, ASLEEP)
     }
 
-    /// Clears reasons that are none of these: a word in shared memory may have any value, and a reason that no one takes
-    /// would keep the loop awake for ever.
+    /// Clears reasons that are none of these: a word in shared memory may have any value, and a
+    /// reason that is never taken would keep the loop awake for ever.
     pub fn keep_only(&self, reasons: u64) {
         self.take(!(reasons | ASLEEP));
     }

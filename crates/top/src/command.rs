@@ -12,8 +12,9 @@ use crate::plain;
 use crate::screen::{KeyAction, Screen};
 use crate::snapshot::Snapshot;
 
-/// Shows a running weir, live: how even its loops work, who would be woken next, what held loops up, latency, upstream servers,
-/// caches. It reads what a location with weir_dashboard or weir_status json tells
+/// Shows a running weir, live: how even its loops work, which would be woken next, what held loops
+/// up, latency, upstream servers, caches. It reads what a location with weir_dashboard or
+/// weir_status json tells
 #[derive(Debug, Parser)]
 #[command(name = "weir top", bin_name = "weir top")]
 pub struct Options {
@@ -52,7 +53,7 @@ fn run(options: &Options) -> Result<(), String> {
         #[expect(clippy::disallowed_methods, reason = "there is no loop here")]
         std::thread::sleep(interval);
         let text = plain::text(&Figures::of(&place.snapshot()?, &first));
-        // Nobody reads it any more.
+        // The reader has gone.
         let _ = std::io::stdout().write_all(text.as_bytes());
         return Ok(());
     }

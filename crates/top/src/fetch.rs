@@ -23,7 +23,7 @@ enum Transport {
     Unix(String),
 }
 
-/// Where `weir_dashboard` or `weir_status json` usually stand, where nobody says it.
+/// Where `weir_dashboard` or `weir_status json` usually stand, unless the user says it.
 const USUAL: &[&str] = &["/", "/panel", "/dashboard", "/status", "/weir_status"];
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A snapshot of hundreds of loops is far smaller.

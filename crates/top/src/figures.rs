@@ -17,7 +17,7 @@ pub(crate) struct Figures {
     pub sent: f64,
     /// Connections that wait to be accepted, and how many may.
     pub waiting: (u64, u64),
-    /// Who would be woken next.
+    /// The loop that would be woken next.
     pub next: String,
     pub loops: Vec<LoopRow>,
     pub culprits: Vec<Blame>,

@@ -77,7 +77,7 @@ fn server_page(page: &mut Vec<u8>) -> io::Result<()> {
     Man::new(command).section("8").render(page)
 }
 
-/// The server's command line. It is read by `weir_server`; this is for those who describe it.
+/// The server's command line. `weir_server` reads it; this is for code that describes it.
 fn server() -> Command {
     let command =
         Command::new("weir").about(ABOUT).long_about(LONG).version(env!("CARGO_PKG_VERSION"));

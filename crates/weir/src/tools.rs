@@ -106,7 +106,7 @@ fn parsed<O: Parser>(args: &[OsString], run: fn(O) -> i32) -> i32 {
     match O::try_parse_from(args) {
         Ok(options) => run(options),
         Err(said) => {
-            // Nobody reads it, then.
+            // The reader has gone, then.
             let _ = said.print();
             said.exit_code()
         }

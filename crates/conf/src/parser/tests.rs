@@ -95,7 +95,7 @@ fn hints_say_where_to_look() {
         inner.starts_with("the block of \"b\" in line 2 is not closed: the \"}\" in line 4"),
         "{inner}"
     );
-    // Who does not indent is not judged by it.
+    // A file without indentation is not judged by it.
     assert_eq!(hint("a {\nb {\nc;\n}\n"), "the block of \"a\" in line 1 is not closed");
     let error = parse("a;\nb c\n\n").broken.unwrap();
     assert_eq!((error.at.unwrap().line, error.mark.unwrap().line), (4, 2));

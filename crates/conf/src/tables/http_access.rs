@@ -1,4 +1,4 @@
-//! Who gets in, and how much of it.
+//! Which clients get in, and how many at once.
 
 use super::*;
 

@@ -2,8 +2,9 @@
 //!
 //! A row says: name, contexts, arguments, whether it may stand in a block more than once, and what
 //! happens while weir has not built it. Names, contexts and numbers of arguments are nginx's. The
-//! last column is a judgement: a directive refuses the start when ignoring it would change who gets
-//! in or what clients get; the switch of a feature refuses, so what only shapes that feature warns.
+//! last column is a judgement: a directive refuses the start when ignoring it would change which
+//! clients get in or what they get; the switch of a feature refuses, so what only shapes that
+//! feature warns.
 
 use crate::context::Contexts;
 use crate::known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective};

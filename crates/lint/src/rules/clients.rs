@@ -1,4 +1,4 @@
-//! Who may come, over what, and with how much.
+//! Which clients may come, over what, and with how much.
 
 use weir_conf::{Directive, Error};
 
@@ -68,7 +68,7 @@ pub(super) fn listen_without_ssl<'a>(scope: &BlockPath<'a>, d: &'a Directive) ->
     )
 }
 
-/// Versions that nobody should speak any more. RFC 8996.
+/// Versions that are obsolete. RFC 8996.
 pub(super) fn old_tls<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     (d.name.lossy().ends_with("ssl_protocols")).then_some(())?;
     let old = d.args.iter().find(|word| {
@@ -82,7 +82,7 @@ pub(super) fn old_tls<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> 
     )
 }
 
-/// `valid_referers none` lets in whoever leaves the field out.
+/// `valid_referers none` lets in requests without the field.
 pub(super) fn referer_none<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let none =
         d.args.iter().find(|word| word.is("none")).filter(|_| d.name.is("valid_referers"))?;
@@ -94,7 +94,7 @@ pub(super) fn referer_none<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Er
     )
 }
 
-/// Whoever connects may say who he is.
+/// Any client may claim any address.
 pub(super) fn trusts_every_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let who = d.arg(0).filter(|_| d.name.is("set_real_ip_from"))?;
     matches!(text(Some(who)), "0.0.0.0/0" | "::/0").then_some(())?;

@@ -52,7 +52,7 @@ fn text(word: Option<&Word>) -> &str {
     word.and_then(Word::str).unwrap_or_default()
 }
 
-/// The first variable of a text whose name begins so.
+/// The first variable of a text with a name that begins so.
 fn begins<'t>(text: &'t str, prefixes: &[&str]) -> Option<&'t str> {
     text.match_indices('$').find_map(|(at, _)| {
         let rest = text.get(at + 1..)?.trim_start_matches('{');

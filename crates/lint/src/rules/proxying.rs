@@ -73,7 +73,7 @@ pub(super) fn cache_key_host<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Opt
     )
 }
 
-/// `Connection: upgrade` to everybody: no connection to a server is kept.
+/// `Connection: upgrade` in every request: no connection to a server is kept.
 pub(super) fn connection_upgrade<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let is_connection =
         d.name.is("proxy_set_header") && text(d.arg(0)).eq_ignore_ascii_case("connection");
