@@ -1,24 +1,23 @@
 //! One loop's state of the `http` room: what its connections share.
 
+mod first_bytes;
+mod gone;
+mod rush;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use weir_engine::{Handle, Wake};
+use weir_engine::{Handle, operation};
 use weir_metrics::subjects::Cells;
 use weir_metrics::{Metric, MetricsPage, Tally};
 use weir_values::status::StatusZone;
 use weir_values::{Command, Identity, Offset, Retire};
 
-use crate::address::Address;
-use crate::connection;
-use crate::connection::presence::Gone;
 use crate::counts::Counts;
 use crate::files::{Caches, TurnFiles};
-use crate::http2::{self, Link};
 use crate::modules::dashboard;
 use crate::modules::log::Writers;
 use crate::modules::lua;
@@ -30,6 +29,10 @@ use weir_resolver::Resolvers;
 use weir_ssl::Loaded;
 use weir_upstream::Group;
 use weir_upstream::config::dynamic::{self, Looker};
+
+pub use first_bytes::FirstBytesGuess;
+pub use gone::Gone;
+use rush::Rush;
 
 /// Rooms of ended requests that are kept for new ones.
 const SCRATCHES: usize = 64;
@@ -43,6 +46,12 @@ pub type Show = Box<dyn Fn(&mut MetricsPage)>;
 
 /// Passes a command on to whoever carries it out in all processes.
 pub type Tell = Box<dyn Fn(Command) -> std::io::Result<()>>;
+
+/// A connection that is told when its worker begins to end.
+pub trait OnRetire {
+    /// The loop retires.
+    fn retiring(&self);
+}
 
 /// What the connections of one loop share.
 pub struct LoopState {
@@ -85,12 +94,12 @@ pub struct LoopState {
     retiring: Cell<Option<Retire>>,
     scratches: RefCell<Vec<Scratch>>,
     pausing: Cell<usize>,
-    pub(crate) first_bytes: connection::FirstBytesGuess,
-    pub(crate) rush: connection::Rush,
+    pub(crate) first_bytes: FirstBytesGuess,
+    rush: Rush,
     /// In this turn a connection was accepted without being asked for its first bytes.
     pub(crate) unasked: Cell<bool>,
-    /// Connections over HTTP/2, which are told of the worker's end, the oldest first.
-    links: RefCell<BTreeMap<u64, Weak<Link>>>,
+    /// Connections that are told of the worker's end, the oldest first.
+    links: RefCell<BTreeMap<u64, Weak<dyn OnRetire>>>,
     date: Cell<(i64, [u8; 29])>,
     /// `open_file_cache`
     pub(crate) file_caches: RefCell<Caches>,
@@ -195,8 +204,8 @@ impl LoopState {
             retiring: Cell::new(None),
             scratches: RefCell::new(Vec::new()),
             pausing: Cell::new(0),
-            first_bytes: connection::FirstBytesGuess::default(),
-            rush: connection::Rush::default(),
+            first_bytes: FirstBytesGuess::default(),
+            rush: Rush::default(),
             unasked: Cell::new(false),
             links: RefCell::default(),
             date: Cell::new((i64::MIN, [b' '; 29])),
@@ -241,32 +250,14 @@ impl LoopState {
         CURRENT.try_with(|c| c.borrow().clone()).ok().flatten()
     }
 
-    /// Takes an accepted socket (non-blocking) of the site's listening socket number `listen`.
-    pub fn accepted(self: &Rc<Self>, fd: OwnedFd, peer: Address, listen: usize) {
-        self.metrics.add(Metric::Accepted, 1);
-        if let Ok(stream) = self.handle.stream(fd) {
-            self.metrics.add(Metric::Handled, 1);
-            connection::accepted(self, stream, peer, listen);
-        }
-    }
-
-    /// Takes over a connection for the site's listening socket number `listen`.
-    pub fn take_over(self: &Rc<Self>, handed: weir_ssl::Handed, listen: usize) {
-        connection::taken_over(self, handed, listen);
-    }
-
-    /// Begins the end: no new requests on connections that rest.
-    pub fn retire(&self, how: Retire) {
+    /// Begins the end of all but parked connections, which `connection` wakes.
+    pub(crate) fn begin_retiring(&self, how: Retire) {
         self.retiring.set(Some(how));
         self.upstreams.clear();
         for link in self.links.borrow().values().filter_map(Weak::upgrade) {
-            link.out.signal();
+            link.retiring();
         }
         lua::retire(self);
-        match how {
-            Retire::Quit => self.handle.unpark_all(Wake::Shutdown),
-            Retire::Reload => self.handle.unpark_those(Wake::Shutdown, http2::is_parked),
-        };
     }
 
     /// Requests that wait for a server look whether there is one.
@@ -374,7 +365,7 @@ impl LoopState {
     pub(crate) fn left(&self) {
         self.connections.set(self.connections.get().saturating_sub(1));
         if self.rush.shrank(self.connections()) {
-            self.handle.spawn(connection::calm_down());
+            self.handle.spawn(calm_down());
         }
     }
 
@@ -386,11 +377,9 @@ impl LoopState {
         self.inflight.set(self.inflight.get().saturating_sub(1));
     }
 
-    /// Keeps a connection in mind, to be told of the worker's end; the answer is what it is known by.
-    pub(crate) fn register_link(&self, link: &Rc<Link>) -> u64 {
-        let number = link.conn.number;
-        self.links.borrow_mut().insert(number, Rc::downgrade(link));
-        number
+    /// Remembers the connection of this number, to tell it of the worker's end.
+    pub(crate) fn register_link(&self, number: u64, link: Weak<dyn OnRetire>) {
+        self.links.borrow_mut().insert(number, link);
     }
 
     pub(crate) fn unregister_link(&self, number: u64) {
@@ -417,6 +406,17 @@ impl LoopState {
         if kept.len() < SCRATCHES {
             kept.push(scratch);
         }
+    }
+}
+
+/// Gives memory back after a rush, unless the next rush is there by then.
+async fn calm_down() {
+    let Some(event_loop) = LoopState::current() else { return };
+    event_loop.handle.sleep(rush::CALM).await;
+    // The pages of a hundred megabytes take milliseconds: tasks that are ready go first.
+    event_loop.handle.heavy().await;
+    if event_loop.rush.is_calm(event_loop.connections()) {
+        operation("giving memory back", weir_sys::allocator::give_back);
     }
 }
 

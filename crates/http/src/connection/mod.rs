@@ -4,26 +4,26 @@
 #![expect(clippy::disallowed_methods, reason = "this is the room")]
 
 mod check;
-mod first_bytes;
 mod handshake;
 mod head;
+mod pause;
 pub mod presence;
-mod rush;
 
 use std::any::Any;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 pub use check::check;
-pub use first_bytes::FirstBytesGuess;
-pub use rush::{Rush, calm_down};
 use weir_engine::{Handle, Idle, Stream, Wake, breathe};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_ssl::Handed;
+use weir_values::Retire;
 
 use head::{FIRST_READ, Head};
+pub use pause::{GRACE, PAUSING, rest};
 
 use crate::address::Address;
 use crate::body::Linger;
@@ -39,11 +39,6 @@ use crate::site::core::Conf;
 
 /// What the log says of a client that has left before it asked.
 const CLOSED: &str = "client closed connection";
-/// A connection that is silent for longer than this gives up its task.
-pub const GRACE: Duration = Duration::from_secs(1);
-/// So many connections of a loop may keep their tasks meanwhile; a rush of more must not hold the memory of
-/// as many tasks.
-pub const PAUSING: usize = 1024;
 
 /// A connection between two requests.
 struct Parked {
@@ -54,8 +49,33 @@ struct Parked {
     stays: Instant,
 }
 
+impl LoopState {
+    /// Takes an accepted socket (non-blocking) of the site's listening socket number `listen`.
+    pub fn accepted(self: &Rc<Self>, fd: OwnedFd, peer: Address, listen: usize) {
+        self.metrics.add(Metric::Accepted, 1);
+        if let Ok(stream) = self.handle.stream(fd) {
+            self.metrics.add(Metric::Handled, 1);
+            accepted(self, stream, peer, listen);
+        }
+    }
+
+    /// Takes over a connection for the site's listening socket number `listen`.
+    pub fn take_over(self: &Rc<Self>, handed: Handed, listen: usize) {
+        taken_over(self, handed, listen);
+    }
+
+    /// Begins the end: no new requests on connections that rest.
+    pub fn retire(&self, how: Retire) {
+        self.begin_retiring(how);
+        match how {
+            Retire::Quit => self.handle.unpark_all(Wake::Shutdown),
+            Retire::Reload => self.handle.unpark_those(Wake::Shutdown, http2::is_parked),
+        };
+    }
+}
+
 /// Takes a new connection: it is served at once if its first bytes are there, and rests until they are otherwise.
-pub fn accepted(event_loop: &Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
+fn accepted(event_loop: &Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
     let now = event_loop.handle.now();
     let number = event_loop.next_connection();
     let until = now + event_loop.site.first_timeout(listen);
@@ -67,7 +87,7 @@ pub fn accepted(event_loop: &Rc<LoopState>, stream: Stream, peer: Address, liste
 }
 
 /// Takes over a connection from another listener, which may have read of it and spoken TLS.
-pub fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
+fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
     let (now, number) = (event_loop.handle.now(), event_loop.next_connection());
     let (stream, conn, bytes) = Resting::handed(handed, listen, number, now);
     let (conn, presence) = (conn.on(stream), Presence::begin(event_loop));
@@ -138,16 +158,6 @@ fn serve_at_once(
             None
         }
     }
-}
-
-/// Parks a connection, which waits, until something comes of it, or until `deadline`.
-pub fn rest(
-    event_loop: &LoopState,
-    stream: Stream,
-    parked: impl Idle + 'static,
-    deadline: Instant,
-) {
-    event_loop.handle.park(stream, Box::new(parked), Some(deadline));
 }
 
 /// A box for a connection that pauses, which outlives the pause and serves the next one.

@@ -6,12 +6,10 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
 use weir_metrics::Metric;
 
-use crate::event_loop::LoopState;
+use crate::event_loop::{Gone, LoopState};
 
 /// One open connection of this thread's worker. It goes with the connection: from the task to the parked value and
 /// back, and to another loop that takes the connection over.
@@ -20,27 +18,6 @@ pub struct Presence {
     counted: Cell<As>,
     /// The loop that counts it.
     home: Arc<Gone>,
-}
-
-/// Of the connections that a loop has counted, those that other loops count now: they say so here, and only the loop
-/// itself changes its own counts.
-#[derive(Debug, Default)]
-pub struct Gone {
-    open: AtomicUsize,
-    /// Of these, so many were in process.
-    busy: AtomicUsize,
-}
-
-impl Gone {
-    /// How many are open connections of others.
-    pub fn open(&self) -> usize {
-        self.open.load(Relaxed)
-    }
-
-    /// How many are in process elsewhere.
-    pub fn busy(&self) -> usize {
-        self.busy.load(Relaxed)
-    }
 }
 
 /// A tunnel of another loop that goes on in this one. Its connection stays counted where its request is; this loop counts it as
@@ -110,8 +87,7 @@ impl Presence {
         let busy = self.counted.get().is_busy();
         event_loop.arrived(busy);
         let before = std::mem::replace(&mut self.home, Arc::clone(&event_loop.gone));
-        before.open.fetch_add(1, Relaxed);
-        before.busy.fetch_add(usize::from(busy), Relaxed);
+        before.add(busy);
     }
 
     /// It has something to do.

@@ -10,7 +10,7 @@ use weir_proto::http2::frame;
 
 use super::stream::{Stream, WrongLength, still_announced};
 use crate::carrier::Conn;
-use crate::event_loop::LoopState;
+use crate::event_loop::{LoopState, OnRetire};
 use crate::site::Server;
 use crate::site::core::Http2;
 
@@ -67,6 +67,12 @@ impl Deref for Link {
 
     fn deref(&self) -> &Self::Target {
         &self.shared
+    }
+}
+
+impl OnRetire for Link {
+    fn retiring(&self) {
+        self.out.signal();
     }
 }
 

@@ -13,7 +13,6 @@ mod request;
 mod serve;
 mod stream;
 
-pub use link::Link;
 pub use parked::is_parked;
 pub use serve::{Greeting, greeting, serve};
 pub use stream::Stream;

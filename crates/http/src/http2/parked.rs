@@ -11,8 +11,8 @@ use super::link::{Ledger, Link};
 use super::reader::{History, Reader};
 use super::serve;
 use crate::carrier::Resting;
-use crate::connection;
 use crate::connection::presence::Presence;
+use crate::connection::rest;
 use crate::event_loop::LoopState;
 
 /// All that is remembered of it.
@@ -31,7 +31,7 @@ pub fn park(link: Rc<Link>, presence: Presence, frames: Frames<Reader>, left: Du
     // If somebody else holds the connection, it closes when that ends.
     if let Some((stream, parked)) = part(link, presence, frames) {
         parked.presence.wait(&event_loop);
-        connection::rest(&event_loop, stream, parked, event_loop.handle.now() + left);
+        rest(&event_loop, stream, parked, event_loop.handle.now() + left);
     }
 }
 

@@ -5,7 +5,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -127,7 +127,9 @@ impl Task {
     /// Serves the connection until it ends, or is parked.
     async fn live(mut self, why: Wake) {
         let event_loop = self.link.event_loop.clone();
-        let registered = event_loop.register_link(&self.link);
+        let registered = self.link.conn.number;
+        let link: Weak<Link> = Rc::downgrade(&self.link);
+        event_loop.register_link(registered, link);
         let end = match why {
             Wake::Ready | Wake::Shutdown => self.run().await,
             Wake::Deadline | Wake::Evicted => End::Idle,
