@@ -35,7 +35,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     !CONF.of(conf).rules.is_empty()
 }
 
-/// Whether whom no other rule names is kept out.
+/// Whether the rules deny every client that no other rule names.
 pub fn denies_the_rest(conf: &Conf) -> bool {
     conf.rules.deny_the_rest()
 }

@@ -17,7 +17,7 @@ use weir_values::Template;
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// Whom to ask; empty: nobody.
+    /// The location to ask; empty for none.
     path: Vec<u8>,
     /// What is kept of the answer.
     variables: Vec<(VariableId, Template)>,

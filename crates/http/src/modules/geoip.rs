@@ -11,7 +11,7 @@ use crate::site::settings::{Key, Settings};
 /// Settings of `http`; locations inherit them.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// Who is believed to name clients: `geoip_proxy`.
+    /// Proxies that are trusted to name clients: `geoip_proxy`.
     proxies: Proxies,
     /// `geoip2_proxy`
     proxies2: Proxies,

@@ -1,4 +1,4 @@
-//! Answers in gzip, and who may have them. nginx: ngx_http_gzip_filter_module, ngx_http_gzip_ok.
+//! Answers in gzip, and which requests may have them. nginx: ngx_http_gzip_filter_module, ngx_http_gzip_ok.
 
 use weir_conf::{Directive as Line, Error};
 use weir_proto::date;

@@ -1,4 +1,4 @@
-//! Sets and clears headers of answers and of requests, whoever wrote them. nginx: the headers-more module.
+//! Sets and clears headers of answers and of requests, those of the upstream as well. nginx: the headers-more module.
 
 use weir_conf::{Error, Word, values};
 

@@ -1,4 +1,4 @@
-//! Copies of requests, whose answers nobody sees. nginx: ngx_http_mirror_module.
+//! Copies of requests to other locations. Their answers are dropped. nginx: ngx_http_mirror_module.
 
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;

@@ -1,7 +1,7 @@
 //! The modules, and the ONE visible order of phases and filters.
 //!
 //! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It bears nginx's
-//! name without `ngx_http_` and `_module`. Who adds one writes the file and its lines here.
+//! name without `ngx_http_` and `_module`. A new module is its file and its lines here.
 
 use crate::config::module::{Entry, Module, Modules, Phases};
 use crate::config::scope::Directive;
@@ -175,7 +175,7 @@ const fn plain<T: Copy>(module: &'static str, wanted: Wanted, run: T) -> Entry<T
     Entry { named: Named { module, run }, wanted }
 }
 
-/// Whose code is a few comparisons for all requests: not worth a look at the clock.
+/// The module name of filters that only compare a few values. Their time is not measured.
 const QUICK: &str = "";
 
 /// Any request may need it.

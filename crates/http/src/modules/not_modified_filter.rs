@@ -42,7 +42,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
-/// Nothing of the answer is sent whose condition does not hold.
+/// The request's condition does not hold: nothing of the answer is sent.
 fn failed(r: &mut Request) -> Step {
     r.response.renew();
     Step::Status(412)

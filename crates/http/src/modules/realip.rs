@@ -1,4 +1,4 @@
-//! Who asked, where trusted servers stand between the client and this one. nginx: ngx_http_realip_module.
+//! The client's address where trusted proxies stand between the client and this server. nginx: ngx_http_realip_module.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use crate::site::settings::{Key, Settings};
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// Who is believed.
+    /// Proxies that are trusted to name clients.
     from: Vec<Cidr>,
     header: AddressSource,
     recursive: bool,

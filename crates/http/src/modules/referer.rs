@@ -18,7 +18,7 @@ use crate::site::settings::{Key, Settings};
 pub struct Conf {
     /// Requests without `Referer` are fine.
     none: bool,
-    /// So are those whose `Referer` is no URL: something on the way has removed it.
+    /// So are those with a `Referer` that is no URL: a proxy or firewall has removed it.
     blocked: bool,
     /// The server's own names are fine; they are put into the table when all are known.
     server_names: bool,

@@ -1,4 +1,4 @@
-//! Links that only who knows a secret can make, and that may expire. nginx: ngx_http_secure_link_module.
+//! Links that can only be made with a secret, and that may expire. nginx: ngx_http_secure_link_module.
 
 use md5::{Digest, Md5};
 use weir_conf::{Directive as Line, Error, values};
@@ -121,7 +121,7 @@ fn template(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<Template>, Error> 
     s.setup.template(d, word).map(Some)
 }
 
-/// `1` for a good link, `0` for one whose time has passed.
+/// `1` for a good link, `0` for an expired one.
 fn by_checksum(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let conf = CONF.of(r.conf());
     let (Some(link), Some(md5)) = (&conf.link, &conf.md5) else { return false };

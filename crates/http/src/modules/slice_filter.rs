@@ -218,7 +218,7 @@ pub fn last_header_filter(r: &mut Request) -> Result<(), Step> {
         }
         slices.end = start + r.response.content_length.unwrap_or(0);
     } else {
-        // Who asked for a part gets all, since it is compressed, or otherwise changed on its way.
+        // A client that asked for a range gets all: a filter changes the body, so ranges do not apply.
         let mut slices = slices.borrow_mut();
         slices.whole = true;
         if std::mem::take(&mut r.response.content_offset) > 0 {

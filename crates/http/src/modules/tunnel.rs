@@ -90,7 +90,7 @@ fn handler<'a>(r: &'a mut Request, pass: &'static Pass) -> Later<'a> {
     })
 }
 
-/// What goes through a tunnel is nobody's business: a connection is the answer.
+/// A tunnel's protocol. The server's connection is the answer; its bytes are not read.
 struct Opaque;
 
 impl Protocol for Opaque {

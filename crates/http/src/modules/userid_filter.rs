@@ -78,7 +78,7 @@ enum CookieExpires {
     After(i64),
 }
 
-/// An identifier: four numbers, whose bytes in the machine's order are the cookie.
+/// An identifier: four numbers. Their bytes in the machine's order are the cookie.
 type Uid = [u32; 4];
 
 /// What is known of a request's cookie.

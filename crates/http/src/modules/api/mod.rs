@@ -1,6 +1,6 @@
 //! `weir_api`: what an operator changes while the server runs, as JSON over HTTP. weir's own, nothing in nginx.
 //!
-//! Who may is for the location's other settings to say; one that anybody may reach is refused at the start. Requests that a
+//! The location's other settings restrict the clients; a location open to all is refused at the start. Requests that a
 //! page of another site could have sent are refused (`request::origin`), and what changes something must say that it
 //! brings JSON.
 
@@ -62,7 +62,7 @@ pub fn answers(conf: &LocationConf) -> bool {
     CONTENT.of(&conf.core.content).is_some()
 }
 
-/// Whether somebody is kept out.
+/// Whether the location restricts its clients.
 fn is_guarded(conf: &LocationConf) -> bool {
     let asked = [
         access::wanted(conf).then(|| access::denies_the_rest(access::CONF.of(conf))),

@@ -65,7 +65,7 @@ pub fn answer(
             return Err(ApiError::new(409, format!("upstream \"{}\" {text}", group.name)));
         }
         group.change(is_it, &*change, now);
-        // Those who wait in other processes; without a master there are none.
+        // Requests may wait in other processes. Without a master there are no other processes.
         if let Some(tell) = r.event_loop.commands.get() {
             let _ = tell(Command::Look);
         }

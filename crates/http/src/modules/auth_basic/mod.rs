@@ -1,4 +1,4 @@
-//! Lets in who knows a name and its password. nginx: ngx_http_auth_basic_module.
+//! Lets in clients with a user's name and password. nginx: ngx_http_auth_basic_module.
 //!
 //! The user file is read and the password hashed on a thread of the pool: both take their time.
 
@@ -62,7 +62,7 @@ pub fn wanted(conf: &LocationConf) -> bool {
     CONF.of(conf).realm.is_some() && CONF.of(conf).user_file.is_some()
 }
 
-/// Whether nobody comes in without a password, whatever the request says.
+/// Whether every request needs a password.
 pub fn asks_every_client(conf: &Conf) -> bool {
     conf.realm.as_ref().and_then(Template::constant).is_some_and(|realm| realm != b"off")
 }
@@ -152,7 +152,7 @@ fn look_up(path: PathBuf, user: &[u8], password: &[u8]) -> PasswordVerdict {
 /// Asks the client for a name and password.
 fn ask(r: &mut Request, realm: &[u8]) -> Step {
     let value = [b"Basic realm=\"", realm, b"\""].concat();
-    // Who asks for a tunnel meets a proxy.
+    // To a client that asks for a tunnel, this server is a proxy.
     let (name, status): (&[u8], u16) = match r.method {
         Method::Connect => (b"Proxy-Authenticate", 407),
         _ => (b"WWW-Authenticate", 401),

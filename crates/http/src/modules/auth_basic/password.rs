@@ -11,7 +11,7 @@ const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn
 const APR1: &[u8] = b"$apr1$";
 const SHA1_LEN: usize = 20;
 
-/// Whether the password is the kept one. `None` for a form that nobody knows. May take long.
+/// Whether the password is the kept one. `None` for an unknown form. May take long.
 pub fn matches(password: &[u8], kept: &[u8]) -> Option<bool> {
     // What follows a NUL belongs to neither.
     let password = password.split(|b| *b == 0).next().unwrap_or_default();

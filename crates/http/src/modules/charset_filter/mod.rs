@@ -212,7 +212,7 @@ fn destination(r: &mut Request, conf: &'static Conf) -> Result<Option<Vec<u8>>, 
     if !applies { Ok(None) } else { value(r, &conf.charset) }
 }
 
-/// The charset that the body is in, as far as anybody says.
+/// The charset of the body, if the answer or the configuration names one.
 fn source(r: &mut Request, conf: &'static Conf) -> Result<Option<Vec<u8>>, Step> {
     if !r.response.charset.is_empty() {
         return Ok(Some(r.response.charset.clone()));

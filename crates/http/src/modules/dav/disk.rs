@@ -69,7 +69,7 @@ pub fn path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
-/// Who may read a file may enter a directory.
+/// Adds the permission to enter a directory wherever there is one to read.
 pub fn directory_access(access: u32) -> u32 {
     access | (access & 0o444) >> 2
 }

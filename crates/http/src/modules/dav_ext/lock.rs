@@ -1,4 +1,4 @@
-//! LOCK and UNLOCK, and what changes files where somebody has a lock.
+//! LOCK and UNLOCK, and whether a request may change locked files.
 
 use bytes::Bytes;
 use weir_engine::Boxed;
@@ -277,7 +277,7 @@ pub fn unlock(r: &mut Request) -> Step {
     let Some(mut table) = open(r, locks) else { return Step::Status(500) };
     let token = condition::read(shown);
     let own = table.over(&r.path).into_iter().find(|lock| Some(lock.token) == token);
-    // Only one who has it may end it, and by a path that it binds.
+    // A lock ends only by its token, and by a path that it covers.
     let Some(lock) = own else { return Step::Status(409) };
     table.remove(&lock);
     Step::Status(204)

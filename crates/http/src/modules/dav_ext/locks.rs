@@ -38,7 +38,7 @@ pub struct LockRequest {
 pub struct Lock {
     /// What was locked; see [`key`].
     pub root: Vec<u8>,
-    /// Who knows it may write.
+    /// Requests that carry it may write.
     pub token: u128,
     /// What was asked for.
     pub wish: LockRequest,

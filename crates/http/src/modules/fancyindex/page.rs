@@ -18,7 +18,7 @@ pub enum Column {
 /// In what order entries stand.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// If nobody asks: the column, and whether the other way round.
+    /// The order where the client asks for none: the column, and whether it is descending.
     pub by: (Column, bool),
     pub directories_first: bool,
     /// Names that differ in case stand apart.

@@ -24,7 +24,7 @@ pub struct FastCgi {
     ended: bool,
     /// More came behind the end of the request.
     more: bool,
-    /// What is wrong with the records, until somebody comes to it.
+    /// An error in the records, until the body is read as far as that.
     broken: Option<String>,
     announced: Announced,
     framing: Framing,
@@ -39,7 +39,7 @@ struct Framing {
     before: usize,
     /// In front of each later record, and how much of the output is.
     later: Vec<(usize, usize)>,
-    /// The head is known: nobody asks any more.
+    /// The head is known, so records are not looked at for it any more.
     settled: bool,
 }
 
@@ -292,14 +292,13 @@ impl Reader for FastCgi {
         if self.announced.is_due() && self.ended {
             return Err("upstream prematurely closed FastCGI request".to_owned());
         }
-        // Who closes when the output ends makes the server's last words an error.
+        // Bytes after the end of the request are an error.
         let extra = self.more.then_some(AFTER_END);
         Ok(Taken { done: self.ended, extra })
     }
 
     fn ends_with_connection(&self) -> bool {
-        // Who was asked to keep the connection says that the request is over. It is waited for where the answer is
-        // gathered.
+        // With `fastcgi_keep_conn` a record says that the request is over. It is waited for if the answer is buffered.
         let ends = !self.conf.keep_conn || self.out_ended && !self.conf.passing.buffering;
         ends && !self.ended && self.records.is_between() && !self.announced.is_due()
     }

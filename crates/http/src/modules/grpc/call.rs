@@ -1,4 +1,4 @@
-//! A call: a request whose body goes out as it comes in, and whose answer comes back as it goes out.
+//! A call: its body is sent to the server as it comes in, and the answer to the client while the body is still sent.
 
 use crate::escape::within_word;
 use crate::request::Request;
@@ -13,7 +13,7 @@ pub struct Call {
     conf: &'static Conf,
     /// `grpc://` or `grpcs://`
     scheme: &'static str,
-    /// The client has a body that nobody has read.
+    /// The client has a body that was not read yet.
     streams: bool,
     /// What comes back.
     answers: Answers,

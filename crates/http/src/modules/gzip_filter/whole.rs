@@ -21,7 +21,7 @@ const MOST_LONG: usize = 64 * 1024;
 /// The first of them.
 const LONG: u32 = 7;
 
-/// So much is gathered while nobody knows when more comes. A client of nginx's has to wait for it as well: zlib
+/// So much is gathered while it is unknown when more comes. A client of nginx's has to wait for it as well: zlib
 /// takes 16 Ki letters and matches before anything comes out.
 const PATIENCE: usize = 16 * 1024;
 
@@ -155,7 +155,7 @@ fn at_hand(kept: &mut Vec<(u32, Compressor)>, level: u32) -> &mut Compressor {
     &mut kept[0].1
 }
 
-/// The compressor's level whose answers are no longer than those of zlib's level; they are numbered alike.
+/// The compressor's level with answers no longer than those of zlib's level; they are numbered alike.
 fn own_level(level: u32) -> CompressionLvl {
     let own = if matches!(level, 5 | 6) { level + 1 } else { level };
     CompressionLvl::new(own as i32).unwrap_or_default()

@@ -184,7 +184,7 @@ async fn answer(r: &mut Request) -> Step {
     let (status, whole) = (sub.response.status, sub.capture_is_whole());
     let picture = Bytes::from(sub.take_captured_body());
     adopt(r, std::mem::take(&mut sub.response));
-    // For `$upstream_...`: whoever was asked was asked for this request.
+    // `$upstream_...` of this request show the servers that its subrequest was passed to.
     r.contexts.upstream = std::mem::take(&mut sub.contexts.upstream);
     drop(sub);
     if status == 304 {
@@ -202,7 +202,7 @@ async fn answer(r: &mut Request) -> Step {
         Some(work) => work,
         None => return refuse(r, &conf, "invalid parameters for a picture"),
     };
-    // Half of the pool's threads are left to who needs a file.
+    // Half of the pool's threads are left for requests that need a file.
     let done = r.event_loop.handle.files().write(move || match work {
         ImageAction::Pass => Ok((picture, None)),
         work => picture::change(&picture, kind, &work).map(|new| (picture, new)),

@@ -9,7 +9,7 @@ use weir_zone::{Locked, LockedEntry};
 pub const VALUES: usize = 2;
 /// Jumps of the clock: a state so far in the future is one of the past.
 const FUTURE: i64 = -60_000;
-/// A state that nobody asked for so long may go if nothing is left in its bucket.
+/// A state that was not used for so long may go if its bucket is empty.
 const OLD: u64 = 60_000;
 
 /// What a limit allows.

@@ -1,4 +1,4 @@
-//! What a request above a limit gets, and who hears of it: the same for rates and for connections.
+//! What a request above a limit gets, and at which level it is logged: the same for rates and for connections.
 
 use weir_conf::{Directive as Line, Error};
 use weir_log::Level;

@@ -256,7 +256,7 @@ impl<'z> Dict<'z> {
         }
     }
 
-    /// A new entry. Without room the least recently used go: those whose time is over, others if `force`.
+    /// A new entry. Without room the least recently used go: expired ones, others if `force`.
     fn write(
         &mut self,
         key: &[u8],

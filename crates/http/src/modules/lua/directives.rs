@@ -281,7 +281,7 @@ fn only_script(s: &mut Scope<'_, '_>, d: &Line) -> Result<Script, Error> {
     read(s, d, 0)
 }
 
-/// The phases whose scripts stand once in a block.
+/// Directives that a block may have once, in one of their three forms.
 const FAMILIES: &[&str] = &[
     "rewrite_by_lua",
     "access_by_lua",

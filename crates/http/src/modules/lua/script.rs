@@ -17,9 +17,9 @@ pub struct ScriptId(pub u32);
 /// What runs in a phase.
 #[derive(Debug, Clone)]
 pub enum Script {
-    /// A text of the configuration, or a file whose name is the same for every request.
+    /// A text of the configuration, or a file with the same name for every request.
     Known(ScriptId),
-    /// A file whose name holds variables: read when it is first asked for.
+    /// A file with variables in its name: read when a request first needs it.
     Named(Template),
 }
 
@@ -52,7 +52,7 @@ pub struct Scripts {
     pub pending_timers: Option<u64>,
     /// `lua_max_running_timers`
     pub running_timers: Option<u64>,
-    /// Some location has a script whose name holds variables.
+    /// Some location has a script with variables in its name.
     named: bool,
 }
 

@@ -19,7 +19,7 @@ pub struct Timers {
     pub most_running: u64,
     /// Those that wait for their time.
     pub pending: Cell<u64>,
-    /// Those whose script runs.
+    /// Those that run.
     pub running: Cell<u64>,
     /// The loop ends: timers come before their time, and their argument says so.
     pub premature: Cell<bool>,

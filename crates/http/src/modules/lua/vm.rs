@@ -30,7 +30,7 @@ pub type Code = Rc<Anchor>;
 pub struct Vm {
     /// Lua itself.
     pub lua: Lua,
-    /// The site whose scripts these are.
+    /// The site that the scripts belong to.
     pub site: &'static Site,
     /// What outlives a step of a script.
     pub anchors: Rc<Anchors>,

@@ -156,7 +156,7 @@ impl Reading {
         }
     }
 
-    /// Whether there is somebody to tell.
+    /// Whether a collector is configured.
     pub fn is_complete(&self) -> bool {
         self.draft.is_some()
     }
@@ -264,7 +264,7 @@ fn head(url: &Url, headers: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// TLS to a collector whose certificate these authorities vouch for, or those of the machine.
+/// TLS to a collector. Its certificate must lead to these authorities, or to those of the machine.
 fn client(
     setup: &mut Setup<'_>,
     line: &Directive,

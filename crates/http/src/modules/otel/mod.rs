@@ -1,7 +1,7 @@
-//! Traces: who asked, what each request was and how long it took, told to a collector of OpenTelemetry.
+//! Traces: a span for each request, with its parent and its times, sent to an OpenTelemetry collector.
 //! nginx: ngx_otel_module.
 //!
-//! A request gets its numbers when somebody asks for them first: the directives, or a variable. They are passed on in its
+//! A request gets its IDs when a directive or a variable first needs them. They are passed on in its
 //! headers, and when it is over, its span goes to the loop's [`Spans`], which sends them.
 
 use weir_conf::{Error, Spot};
@@ -30,7 +30,7 @@ pub use spans::Spans;
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    /// There is somebody to tell.
+    /// Spans go to a collector.
     exports: bool,
     /// `otel_trace`
     trace: Option<Template>,
@@ -158,7 +158,7 @@ fn init(setup: &mut Setup<'_>) {
 /// A request in its trace.
 #[derive(Clone)]
 pub struct Traced {
-    /// Who asked, where that counts.
+    /// The parent, if the client's trace is trusted.
     parent: Option<TraceContext>,
     /// The client's `tracestate`.
     state: Vec<u8>,

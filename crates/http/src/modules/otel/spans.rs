@@ -122,7 +122,7 @@ impl Spans {
         }
     }
 
-    /// Waits until this is so; whoever changes something of it wakes the task.
+    /// Waits until this is so. Each change of the queue wakes the task.
     async fn once(&self, is_so: impl Fn() -> bool) {
         poll_fn(|cx| {
             if is_so() {

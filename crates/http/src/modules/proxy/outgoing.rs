@@ -131,7 +131,7 @@ fn write_host(r: &mut Request, conf: &Conf, headers: &SetHeaders, out: &mut Vec<
     end_line(r, mark, start, out);
 }
 
-/// Ends the line that began at `mark`, and whose value stands from `start` on: an empty one is none.
+/// Ends the line that began at `mark`, with its value at `start`. A line without a value is removed.
 fn end_line(r: &Request, mark: usize, start: usize, out: &mut Vec<u8>) {
     if out.len() == start {
         return out.truncate(mark);

@@ -41,7 +41,7 @@ pub struct CookieFlags {
 pub enum CookieName {
     /// Cookies of this name.
     Is(Template),
-    /// Cookies whose name matches.
+    /// Cookies with a name that matches.
     Regex(Regex),
 }
 

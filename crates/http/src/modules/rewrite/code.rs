@@ -6,7 +6,7 @@ use crate::site::location::LocationId;
 use crate::variables::VariableId;
 use weir_values::Template;
 
-/// Statuses whose text is a `Location`.
+/// Statuses that send their text as `Location`.
 pub fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }

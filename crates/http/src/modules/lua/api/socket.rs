@@ -197,7 +197,7 @@ fn body_socket(r: &mut Request) -> Result<Rc<BodySocket>, &'static str> {
     Ok(socket)
 }
 
-/// A wait whose end is one value, or nil, the error, and what there was.
+/// A wait that ends with one value, or with nil, the error, and the bytes that came.
 pub(super) fn waiting(
     work: impl Future<Output = Result<Value, (SocketError, Option<Vec<u8>>)>> + 'static,
 ) -> Wish {
