@@ -81,7 +81,7 @@ impl Clock {
 
     /// The turn's time, or the kernel's coarse clock's where the turn has gone on for so long that it is later.
     pub(crate) fn moment(&self) -> Instant {
-        self.now().max(self.instant(crate::coarse_nanos()))
+        self.now().max(self.instant(coarse_nanos()))
     }
 
     /// Milliseconds since the loop was made, rounded down.
@@ -148,6 +148,13 @@ pub(crate) fn read() -> Instant {
 #[inline]
 pub(crate) fn nanos() -> u64 {
     seam::simulated_nanos().unwrap_or_else(|| in_nanos(clock_gettime(ClockId::Monotonic)))
+}
+
+/// The time by the kernel's coarse clock, in nanoseconds.
+#[inline]
+pub fn coarse_nanos() -> u64 {
+    let read = || in_nanos(clock_gettime(ClockId::MonotonicCoarse));
+    seam::simulated_nanos().unwrap_or_else(read)
 }
 
 /// A time since the system started, in nanoseconds.

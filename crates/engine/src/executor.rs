@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use crate::budget;
-use crate::remote::Mailbox;
 
 /// What a task pays for being run, whatever it does.
 const POLL: u32 = 4;
@@ -24,7 +23,7 @@ const NO_TASK: u32 = u32::MAX;
 pub(crate) struct Executor {
     tasks: RefCell<Tasks>,
     boxes: RefCell<Boxes>,
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<dyn WakeTask>,
     current: Cell<u32>,
     /// Identifies the running task's waker, so that a poll with another one is noticed.
     current_waker: Cell<*const ()>,
@@ -99,9 +98,15 @@ impl Boxes {
     }
 }
 
-/// Wakes a slot's task from anywhere, through the loop's mailbox.
+/// Wakes tasks from any thread: the loop's mailbox.
+pub(crate) trait WakeTask: Send + Sync {
+    /// The task in this slot is to run.
+    fn wake_task(&self, task: u32);
+}
+
+/// Wakes a slot's task from any thread.
 struct SlotWaker {
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<dyn WakeTask>,
     task: u32,
 }
 
@@ -116,7 +121,7 @@ impl Wake for SlotWaker {
 }
 
 impl Executor {
-    pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
+    pub(crate) fn new(mailbox: Arc<dyn WakeTask>) -> Self {
         let tasks = Tasks {
             slots: Vec::new(),
             free: Vec::new(),

@@ -7,12 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Token, TokenKind};
+use crate::callbacks::Watch;
 use crate::inner::Inner;
-use crate::outside::{Listener, Watch};
+use crate::outside::Listener;
 use crate::seam::{self, Call};
 use crate::steal::GroupMember;
-use crate::{Arm, Files, ListenerKey, Remote, Sleep, StealCounts, Timekeeper, Wall, WatchKey};
+use crate::token::{Token, TokenKind};
+use crate::{Arm, Files, ListenerKey, Remote, StealCounts, Timekeeper, Wall, WatchKey};
 
 /// A handle of this thread's loop. Cheap to clone.
 #[derive(Clone)]
@@ -55,18 +56,6 @@ impl Handle {
     /// `keeper` hears how long each handler waited and took.
     pub fn keep_time(&self, keeper: Rc<dyn Timekeeper>) {
         self.0.laps.set_keeper(Some(keeper));
-    }
-
-    /// A future that is ready after `d`, counted from [`Handle::now`].
-    pub fn sleep(&self, d: Duration) -> Sleep {
-        let at = self.now().checked_add(d);
-        let tick = at.map_or(crate::clock::NEVER, |at| self.0.clock.tick_of(at));
-        Sleep::new(self.clone(), tick)
-    }
-
-    /// A future that is ready at `at`.
-    pub fn sleep_until(&self, at: Instant) -> Sleep {
-        Sleep::new(self.clone(), self.0.clock.tick_of(at))
     }
 }
 

@@ -5,39 +5,20 @@
 //! A task that awaits [`Handle::heavy`] first lets the rest of the turn go ahead, and between two
 //! such pieces the loop looks for what has become ready meanwhile.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+mod queue;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::Handle;
 use crate::inner::Inner;
-use crate::waiter::Waiter;
-
-/// The waiting tasks, in their order.
-#[derive(Default)]
-pub(crate) struct Queue {
-    waiting: RefCell<VecDeque<(u64, Waiter)>>,
-    /// The number of the next task that comes.
-    next: Cell<u64>,
-    /// Numbers below this have had their turn.
-    called: Cell<u64>,
-}
-
-impl Queue {
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.borrow().is_empty()
-    }
-}
+pub(crate) use queue::HeavyQueue;
 
 impl Inner {
     /// Wakes the first task that waits for heavy work. False if none does.
     pub(crate) fn call_heavy(&self) -> bool {
-        let first = self.heavy.waiting.borrow_mut().pop_front();
-        let Some((number, waiter)) = first else { return false };
-        self.heavy.called.set(number + 1);
+        let Some(waiter) = self.heavy.call_first() else { return false };
         self.waiters.wake_one(waiter, &self.tasks);
         true
     }
@@ -66,35 +47,21 @@ impl Future for Heavy {
         let this = &mut *self;
         let inner = &this.h.0;
         let queue = &inner.heavy;
-        let number = *this.number.get_or_insert_with(|| {
-            let number = queue.next.get();
-            queue.next.set(number + 1);
-            queue.waiting.borrow_mut().push_back((number, Waiter::NOBODY));
-            number
-        });
-        if number < queue.called.get() {
+        let number = *this.number.get_or_insert_with(|| queue.enter());
+        if queue.was_called(number) {
             return Poll::Ready(());
         }
-        let mut waiting = queue.waiting.borrow_mut();
-        if let Some((_, place)) = waiting.iter_mut().rev().find(|(n, _)| *n == number) {
-            let waiter = inner.waiters.of(cx, &inner.tasks);
-            inner.waiters.forget(std::mem::replace(place, waiter));
-        }
+        let waiter = inner.waiters.of(cx, &inner.tasks);
+        inner.waiters.forget(queue.set_waiter(number, waiter));
         Poll::Pending
     }
 }
 
 impl Drop for Heavy {
     fn drop(&mut self) {
-        let Some(number) = self.number else { return };
         let inner = &self.h.0;
-        if number < inner.heavy.called.get() {
-            return;
-        }
-        let mut waiting = inner.heavy.waiting.borrow_mut();
-        if let Some(at) = waiting.iter().position(|(n, _)| *n == number)
-            && let Some((_, waiter)) = waiting.remove(at)
-        {
+        let waiter = self.number.and_then(|number| inner.heavy.leave(number));
+        if let Some(waiter) = waiter {
             inner.waiters.forget(waiter);
         }
     }

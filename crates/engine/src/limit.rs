@@ -5,24 +5,10 @@ use std::io;
 use std::rc::Rc;
 
 use crate::Handle;
+use crate::inner::SocketLimit;
 
 /// Idle connections are ended when no more than this part of the sockets is left. nginx: ngx_drain_connections.
 const SCARCE: usize = 16;
-
-/// Ends idle connections.
-pub(crate) type MakeRoom = Rc<dyn Fn(&Handle)>;
-
-/// See [`Handle::limit_sockets`].
-pub(crate) struct SocketLimit {
-    most: usize,
-    make_room: Option<MakeRoom>,
-}
-
-impl Default for SocketLimit {
-    fn default() -> Self {
-        SocketLimit { most: usize::MAX, make_room: None }
-    }
-}
 
 /// A connection did not come about since the loop has as many sockets as it may: what the error holds then.
 #[derive(Clone, Copy, Debug)]

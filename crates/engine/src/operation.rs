@@ -7,9 +7,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
-use crate::clock::{self, in_nanos};
+use crate::clock::{self, coarse_nanos};
 use crate::seam;
 
 /// The coarse clock may go on as seldom as this (`CONFIG_HZ=100`), so that less cannot be told by it.
@@ -29,13 +27,6 @@ thread_local! {
     static LAST: Cell<&'static str> = const { Cell::new("") };
     /// What has taken longest since the last question.
     static LONGEST: Cell<Longest> = const { Cell::new(NONE) };
-}
-
-/// The time by the kernel's coarse clock, in nanoseconds.
-#[inline]
-pub fn coarse_nanos() -> u64 {
-    let read = || in_nanos(clock_gettime(ClockId::MonotonicCoarse));
-    seam::simulated_nanos().unwrap_or_else(read)
 }
 
 /// Holds the loop up for so long, asleep as in a blocking system call, or computing.

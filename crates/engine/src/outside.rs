@@ -3,7 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::Handle;
 use crate::slots::Key;
 
 /// How a listening socket takes part in the wait.
@@ -27,12 +26,4 @@ pub struct WatchKey(pub(crate) Key);
 pub(crate) struct Listener {
     pub(crate) fd: Arc<OwnedFd>,
     pub(crate) armed: Option<Arm>,
-}
-
-pub(crate) type WatchCall = Box<dyn FnMut(&Handle)>;
-
-pub(crate) struct Watch {
-    pub(crate) fd: Arc<OwnedFd>,
-    /// Out while it runs.
-    pub(crate) call: Option<WatchCall>,
 }

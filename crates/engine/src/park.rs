@@ -1,53 +1,11 @@
 //! Parked connections: between requests, a connection is a small value and no task.
 
-use std::any::Any;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::source::{Ready, Registered, Rest, Source};
-use crate::{Handle, Stream};
-
-/// What a connection is while it is parked. `Send`, since another loop of the process may take it
-/// ([`crate::Options::steal_group`]) and resume it there.
-pub trait Idle: Any + Send {
-    /// The connection comes back to life. Dropping the stream closes it; its deadline is unset.
-    fn resume(self: Box<Self>, h: &Handle, stream: Stream, why: Wake);
-}
-
-/// Two connections of which each takes what the other one sends, while nothing is on its way. `Send` as [`Idle`] is.
-pub trait Joined: Any + Send {
-    /// This loop has taken both, in the order in which they were offered.
-    fn go_on(self: Box<Self>, h: &Handle, streams: [Stream; 2]);
-}
-
-/// Why a parked connection is resumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
-    /// There is something to read, possibly the end of the stream.
-    Ready,
-    /// The deadline has passed.
-    Deadline,
-    /// Its place is needed for another connection.
-    Evicted,
-    /// The loop is shutting down.
-    Shutdown,
-}
-
-/// The parked sources, oldest first, linked through themselves.
-#[derive(Clone, Copy)]
-pub(crate) struct Parked {
-    pub(crate) oldest: u32,
-    pub(crate) newest: u32,
-    pub(crate) count: usize,
-}
-
-const NIL: u32 = u32::MAX;
-
-impl Parked {
-    pub(crate) fn new() -> Self {
-        Parked { oldest: NIL, newest: NIL, count: 0 }
-    }
-}
+use crate::ready::Ready;
+use crate::source::{NIL, Registered, Rest, Source};
+use crate::{Handle, Idle, Stream, Wake};
 
 impl Handle {
     /// Gives the connection to the loop until something comes, or until `deadline`. It is resumed in the next

@@ -8,14 +8,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use weir_slumber::Slumber;
 
 use crate::Handle;
-use crate::backend::Token;
-use crate::source::Ready;
+use crate::callbacks::Post;
+use crate::executor::WakeTask;
+use crate::ready::Ready;
+use crate::token::Token;
 
 /// Why others call the loop.
 const MAIL: u64 = 1;
-
-/// A closure that another thread sends to the loop.
-pub(crate) type Post = Box<dyn FnOnce(&Handle) + Send>;
 
 /// What another loop of the group found in this one's list of what is ready.
 #[derive(Clone, Copy, Debug)]
@@ -75,10 +74,6 @@ impl Mailbox {
         &self.notifier
     }
 
-    pub(crate) fn wake_task(&self, task: u32) {
-        self.put(|mail| mail.woken.push(task));
-    }
-
     pub(crate) fn tell(&self, news: News) {
         self.put(|mail| mail.news.push(news));
     }
@@ -129,5 +124,11 @@ impl Mailbox {
         self.slumber.take(MAIL);
         let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut letters.mail, mail);
+    }
+}
+
+impl WakeTask for Mailbox {
+    fn wake_task(&self, task: u32) {
+        self.put(|mail| mail.woken.push(task));
     }
 }

@@ -1,57 +1,25 @@
 //! The loop itself: one turn after the other.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Events, Token, TokenKind};
-use crate::clock;
-use crate::inner::{Inner, Target};
+use crate::backend::{Events, kind};
+use crate::clock::{self, Clock};
+use crate::inner::Inner;
+use crate::remote::Mailbox;
 use crate::seam;
-use crate::steal::{GroupMember, StealGroup, Stolen};
-use crate::{BackendKind, Driver, FilePool, Handle, ListenerKey, Turn, Wake};
-
-/// How a loop is made.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How it waits; nginx: `use`.
-    pub backend: BackendKind,
-    /// How often the time of day is read at most; nginx: `timer_resolution`.
-    pub timer_resolution: Option<Duration>,
-    /// Events taken from the kernel at once; nginx: `epoll_events`.
-    pub events: usize,
-    /// Threads for file operations; give all loops of a process a clone of one pool.
-    pub files: FilePool,
-    /// Further pools, found by their names.
-    pub pools: Vec<FilePool>,
-    /// The loops of this process that relieve each other; give each of them a clone. Only loops that wait in epoll do.
-    pub steal_group: Option<StealGroup>,
-    /// What wakes it: an event descriptor that does not block. Any other holder, in another process for instance, wakes the
-    /// loop by writing to it. None: one of its own.
-    pub notifier: Option<Arc<OwnedFd>>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            backend: BackendKind::Epoll,
-            timer_resolution: None,
-            events: 512,
-            files: FilePool::default(),
-            pools: Vec::new(),
-            steal_group: None,
-            notifier: None,
-        }
-    }
-}
+use crate::steal::{GroupMember, Stolen};
+use crate::token::{Token, TokenKind};
+use crate::waiter::TimerTarget;
+use crate::{Arm, BackendKind, Driver, Files, Handle, ListenerKey, Options, Turn, Wake};
 
 /// An event loop. It belongs to the thread that made it.
 pub struct Loop {
     handle: Handle,
     events: Events,
-    due: Vec<Target>,
+    due: Vec<TimerTarget>,
     /// A connection of another loop, which begins with the turn.
     taken: Option<Stolen>,
     /// So many events, that one included, came to the last turn.
@@ -69,7 +37,21 @@ struct Before {
 impl Loop {
     /// A loop with nothing in it.
     pub fn new(options: &Options) -> io::Result<Self> {
-        let handle = Handle(Rc::new(Inner::new(options)?));
+        let mailbox = Arc::new(Mailbox::new(options.notifier.as_ref())?);
+        let mut backend = kind::make(options.backend, options.events)?;
+        backend.watch(mailbox.notifier(), Token::NOTIFIER, Arm::Shared)?;
+        let steal_group =
+            options.steal_group.as_ref().zip(backend.instance()).and_then(|(group, instance)| {
+                GroupMember::join(group, instance, Arc::clone(&mailbox))
+            });
+        if let Some(member) = &steal_group {
+            backend.watch(member.timer(), Token::STALL_TIMER, Arm::Exclusive)?;
+        }
+        let clock = Clock::new(options.timer_resolution);
+        let files = Files::new(options.files.clone(), options.pools.clone());
+        let mut inner = Inner::new(clock, backend, files, mailbox, steal_group);
+        inner.misses_ends = options.backend == BackendKind::Select;
+        let handle = Handle(Rc::new(inner));
         let events = Events::default();
         Ok(Loop { handle, events, due: Vec::new(), taken: None, handled: 0 })
     }

@@ -42,7 +42,6 @@ mod real {
     use rustix::io::Errno;
 
     use super::Call;
-    use crate::backend::Backend;
 
     #[inline(always)]
     pub(crate) fn simulated_nanos() -> Option<u64> {
@@ -77,11 +76,6 @@ mod real {
 
     pub(crate) fn later(job: Box<dyn FnOnce() + Send>) {
         drop(job);
-    }
-
-    #[inline(always)]
-    pub(crate) fn backend(real: Box<dyn Backend>) -> Box<dyn Backend> {
-        real
     }
 
     #[inline(always)]

@@ -3,11 +3,12 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use crate::Handle;
 use crate::clock::NEVER;
-use crate::inner::Target;
 use crate::timers::TimerId;
+use crate::waiter::TimerTarget;
 
 /// See [`Handle::sleep`].
 #[must_use = "futures do nothing unless they are awaited"]
@@ -17,9 +18,17 @@ pub struct Sleep {
     timer: Option<TimerId>,
 }
 
-impl Sleep {
-    pub(crate) fn new(h: Handle, at: u64) -> Self {
-        Sleep { h, at, timer: None }
+impl Handle {
+    /// A future that is ready after `d`, counted from [`Handle::now`].
+    pub fn sleep(&self, d: Duration) -> Sleep {
+        let at = self.now().checked_add(d);
+        let tick = at.map_or(NEVER, |at| self.0.clock.tick_of(at));
+        Sleep { h: self.clone(), at: tick, timer: None }
+    }
+
+    /// A future that is ready at `at`.
+    pub fn sleep_until(&self, at: Instant) -> Sleep {
+        Sleep { h: self.clone(), at: self.0.clock.tick_of(at), timer: None }
     }
 }
 
@@ -36,11 +45,11 @@ impl Future for Sleep {
         if this.at == NEVER {
             return Poll::Pending;
         }
-        let target = Target::Waiter(inner.waiters.of(cx, &inner.tasks));
+        let target = TimerTarget::Waiter(inner.waiters.of(cx, &inner.tasks));
         let mut wheel = inner.wheel.borrow_mut();
         let pending = this.timer.and_then(|timer| wheel.payload_mut(timer));
         if let Some(pending) = pending {
-            if let Target::Waiter(old) = std::mem::replace(pending, target) {
+            if let TimerTarget::Waiter(old) = std::mem::replace(pending, target) {
                 inner.waiters.forget(old);
             }
         } else {
@@ -55,7 +64,7 @@ impl Sleep {
         let inner = &self.h.0;
         let timer = self.timer.take();
         let target = timer.and_then(|timer| inner.wheel.borrow_mut().cancel(timer));
-        if let Some(Target::Waiter(waiter)) = target {
+        if let Some(TimerTarget::Waiter(waiter)) = target {
             inner.waiters.forget(waiter);
         }
     }

@@ -7,60 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::EventFlags;
-
-use crate::backend::Token;
 use crate::clock::NEVER;
-use crate::inner::Target;
+use crate::ready::Ready;
 use crate::seam::{self, Call};
 use crate::timers::TimerId;
-use crate::waiter::Waiter;
+use crate::token::Token;
+use crate::waiter::{TimerTarget, Waiter};
 use crate::{Handle, Idle, Wake};
-
-/// What is known about a socket, in the bits that poll and epoll share. `READ` and `WRITE` stay
-/// set until an operation finds the socket exhausted; the others stay set for good.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ready(u16);
-
-impl Ready {
-    pub(crate) const NONE: Ready = Ready(0);
-    pub(crate) const READ: Ready = Ready(EventFlags::IN.bits() as u16);
-    pub(crate) const WRITE: Ready = Ready(EventFlags::OUT.bits() as u16);
-    /// The peer will send no more.
-    pub(crate) const RDHUP: Ready = Ready(EventFlags::RDHUP.bits() as u16);
-    /// Both directions are closed.
-    pub(crate) const HUP: Ready = Ready(EventFlags::HUP.bits() as u16);
-    pub(crate) const ERR: Ready = Ready(EventFlags::ERR.bits() as u16);
-    /// Nothing more comes from the peer, in one way or another.
-    pub(crate) const GONE: Ready = Self::RDHUP.and(Self::HUP).and(Self::ERR);
-    /// A read would not block.
-    pub(crate) const READABLE: Ready = Self::READ.and(Self::GONE);
-    /// A write would not block.
-    pub(crate) const WRITABLE: Ready = Self::WRITE.and(Self::HUP).and(Self::ERR);
-
-    /// From the kernel's bits; those that mean nothing here are dropped.
-    #[inline]
-    pub(crate) const fn from_bits(bits: u16) -> Ready {
-        Ready(bits & Self::READABLE.and(Self::WRITE).0)
-    }
-
-    pub(crate) const fn bits(self) -> u16 {
-        self.0
-    }
-
-    pub(crate) const fn and(self, other: Ready) -> Ready {
-        Ready(self.0 | other.0)
-    }
-
-    #[inline]
-    pub(crate) const fn any(self, of: Ready) -> bool {
-        self.0 & of.0 != 0
-    }
-
-    pub(crate) const fn without(self, other: Ready) -> Ready {
-        Ready(self.0 & !other.0)
-    }
-}
 
 /// Whether a task rests on a stream: see [`crate::Stream::rest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,8 +113,8 @@ impl Source {
             timer: Cell::new(None),
             idle: Cell::new(None),
             offered: Cell::new(false),
-            prev: Cell::new(u32::MAX),
-            next: Cell::new(u32::MAX),
+            prev: Cell::new(NIL),
+            next: Cell::new(NIL),
         }
     }
 
@@ -189,6 +142,23 @@ impl Source {
     /// As [`Source::wants_read`].
     pub(crate) fn wants_write(&self) -> bool {
         self.writer.get().is_set() && !self.is(Ready::WRITE)
+    }
+}
+
+/// The parked sources, oldest first, linked through themselves.
+#[derive(Clone, Copy)]
+pub(crate) struct Parked {
+    pub(crate) oldest: u32,
+    pub(crate) newest: u32,
+    pub(crate) count: usize,
+}
+
+/// No source.
+pub(crate) const NIL: u32 = u32::MAX;
+
+impl Parked {
+    pub(crate) fn new() -> Self {
+        Parked { oldest: NIL, newest: NIL, count: 0 }
     }
 }
 
@@ -270,7 +240,7 @@ impl Source {
             wheel.cancel(old);
         }
         self.scheduled.set(tick);
-        self.timer.set(Some(wheel.insert(tick, Target::Source(self.token))));
+        self.timer.set(Some(wheel.insert(tick, TimerTarget::Source(self.token))));
     }
 
     /// The timer fired: has the deadline come? It may have moved on since the timer was set.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::net::{Shutdown, SocketAddrAny, sockopt};
 
 use crate::Handle;
-use crate::source::{Fd, Ready, Registered};
+use crate::ready::Ready;
+use crate::source::{Fd, Registered};
 
 /// A connected, non-blocking stream socket of a loop; dropped, it leaves the loop and closes.
 ///

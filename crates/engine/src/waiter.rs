@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
 
 use crate::executor::Executor;
+use crate::token::Token;
 
 /// A task's number, or a foreign waker's (top bit), or none. Four bytes instead of a `Waker`:
 /// registering interest is a store, without reference counts.
@@ -17,6 +18,13 @@ impl Waiter {
     pub(crate) fn is_set(self) -> bool {
         self != Self::NOBODY
     }
+}
+
+/// What a timer wakes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TimerTarget {
+    Source(Token),
+    Waiter(Waiter),
 }
 
 /// Wakers that are not those of the running task: combinators that poll their children with a

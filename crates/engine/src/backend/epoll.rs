@@ -11,9 +11,11 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::{Backend, Events, Token};
+use super::{Backend, Events};
 use crate::Arm;
-use crate::source::{Ready, Source};
+use crate::ready::Ready;
+use crate::source::Source;
+use crate::token::Token;
 
 /// `epoll_wait`'s timeout is an `int` of milliseconds; longer sleeps come in parts.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);

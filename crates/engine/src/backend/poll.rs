@@ -1,33 +1,29 @@
 //! `poll(2)`: every descriptor is handed over at each wait, for the events that tasks wait for.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use weir_sys::poll::{PollSet, Polled};
 
-use super::{Backend, Events, Table, Token};
-use crate::Arm;
-use crate::source::{Ready, Source};
+use super::Events;
+use super::table::{Table, TableBackend, TableCall};
+use crate::ready::Ready;
+use crate::token::Token;
+
+pub(crate) type Poll = TableBackend<PollCall>;
 
 #[derive(Default)]
-pub(crate) struct Poll {
-    table: Table,
+pub(crate) struct PollCall {
     set: PollSet,
     tokens: Vec<Token>,
 }
 
-impl Poll {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
-    fn fill(&mut self) {
+impl PollCall {
+    fn fill(&mut self, table: &Table) {
         self.set.clear();
         self.tokens.clear();
-        for wanted in self.table.wanted() {
+        for wanted in table.wanted() {
             let asked = [
                 (wanted.read, Polled::READ),
                 (wanted.write, Polled::WRITE),
@@ -44,36 +40,14 @@ impl Poll {
     }
 }
 
-impl Backend for Poll {
-    fn add(&mut self, source: &Rc<Source>) -> io::Result<()> {
-        self.table.add(source);
-        Ok(())
-    }
-
-    /// The waiting tasks are looked up at each wait.
-    fn report_room(&mut self, _: &Source) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn remove(&mut self, source: &Source) {
-        self.table.remove(source);
-    }
-
-    fn detach(&mut self, source: &Source) {
-        self.table.remove(source);
-    }
-
-    fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, _: Arm) -> io::Result<()> {
-        self.table.watch(fd, token);
-        Ok(())
-    }
-
-    fn unwatch(&mut self, _: &OwnedFd, token: Token) {
-        self.table.unwatch(token);
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()> {
-        self.fill();
+impl TableCall for PollCall {
+    fn wait(
+        &mut self,
+        table: &Table,
+        timeout: Option<Duration>,
+        events: &mut Events,
+    ) -> io::Result<()> {
+        self.fill(table);
         self.set.wait(timeout)?;
         for (token, polled) in self.tokens.iter().zip(self.set.results()) {
             if polled != Polled::NONE {

@@ -2,31 +2,26 @@
 //! side while data wait; the loop looks itself (see `Inner::deliver`).
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use weir_sys::select::SelectSet;
 
-use super::{Backend, Events, Table, Token};
-use crate::Arm;
-use crate::source::{Ready, Source};
+use super::Events;
+use super::table::{Table, TableBackend, TableCall};
+use crate::ready::Ready;
+
+pub(crate) type Select = TableBackend<SelectCall>;
 
 #[derive(Default)]
-pub(crate) struct Select {
-    table: Table,
+pub(crate) struct SelectCall {
     set: SelectSet,
 }
 
-impl Select {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
-    fn fill(&mut self) {
+impl SelectCall {
+    fn fill(&mut self, table: &Table) {
         self.set.clear();
-        for wanted in self.table.wanted() {
+        for wanted in table.wanted() {
             if wanted.read {
                 self.set.want_read(wanted.fd);
             }
@@ -37,42 +32,22 @@ impl Select {
     }
 }
 
-impl Backend for Select {
-    fn add(&mut self, source: &Rc<Source>) -> io::Result<()> {
-        SelectSet::fits(source.fd.as_fd())?;
-        self.table.add(source);
-        Ok(())
+impl TableCall for SelectCall {
+    fn fits(fd: BorrowedFd<'_>) -> io::Result<()> {
+        SelectSet::fits(fd)
     }
 
-    /// The waiting tasks are looked up at each wait.
-    fn report_room(&mut self, _: &Source) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn remove(&mut self, source: &Source) {
-        self.table.remove(source);
-    }
-
-    fn detach(&mut self, source: &Source) {
-        self.table.remove(source);
-    }
-
-    fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, _: Arm) -> io::Result<()> {
-        SelectSet::fits(fd.as_fd())?;
-        self.table.watch(fd, token);
-        Ok(())
-    }
-
-    fn unwatch(&mut self, _: &OwnedFd, token: Token) {
-        self.table.unwatch(token);
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()> {
-        self.fill();
+    fn wait(
+        &mut self,
+        table: &Table,
+        timeout: Option<Duration>,
+        events: &mut Events,
+    ) -> io::Result<()> {
+        self.fill(table);
         if self.set.wait(timeout)? == 0 {
             return Ok(());
         }
-        for wanted in self.table.wanted() {
+        for wanted in table.wanted() {
             let found = [
                 (self.set.readable(wanted.fd), Ready::READ),
                 (self.set.writable(wanted.fd), Ready::WRITE),

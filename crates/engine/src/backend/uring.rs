@@ -16,10 +16,13 @@ use rustix::io::Errno;
 use weir_sys::ring::Ring;
 
 use super::epoll::Epoll;
-use super::{Backend, Events, Table, Token, TokenKind};
+use super::table::Table;
+use super::{Backend, Events};
 use crate::Arm;
+use crate::ready::Ready;
 use crate::slots::Key;
-use crate::source::{Ready, Source};
+use crate::source::Source;
+use crate::token::{Token, TokenKind};
 
 /// A request's number is its source's token, and this bit if it asks for room.
 const ROOM: u64 = 1 << 63;

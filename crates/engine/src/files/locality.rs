@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use weir_sys::poll::{PollSet, Polled};
 
-use crate::operation::coarse_nanos;
+use crate::clock::coarse_nanos;
 
 /// How often the kernel is asked whether the mounts have changed, in nanoseconds.
 const CHECK: u64 = 100_000_000;

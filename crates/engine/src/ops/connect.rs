@@ -12,8 +12,9 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt
 
 use weir_sys::sockopt::set_transparent;
 
+use crate::ready::Ready;
 use crate::seam::{self, Call};
-use crate::source::{Fd, Ready};
+use crate::source::Fd;
 use crate::{Handle, Stream};
 
 /// How to connect.

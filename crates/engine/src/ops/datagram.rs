@@ -14,8 +14,9 @@ pub use weir_sys::datagram::Received;
 
 use crate::budget;
 use crate::ops::{connect, must_yield};
+use crate::ready::Ready;
 use crate::seam::{self, Call};
-use crate::source::{Fd, Ready, Registered};
+use crate::source::{Fd, Registered};
 use crate::{ConnectOptions, Handle};
 
 /// A datagram socket in a loop; closes on drop.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use weir_sys::descriptor::replace;
 
-use crate::source::{Fd, Ready};
+use crate::ready::Ready;
+use crate::source::Fd;
 use crate::{Joined, Stream};
 
 impl Stream {

@@ -15,7 +15,8 @@ use std::io;
 use std::task::{Context, Poll};
 
 use crate::budget;
-use crate::source::{Ready, Registered};
+use crate::ready::Ready;
+use crate::source::Registered;
 
 impl Registered {
     /// Leaves the operation pending until the socket is readable; an error when its deadline has

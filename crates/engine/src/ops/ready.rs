@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use crate::Stream;
 use crate::ops::must_yield;
-use crate::source::Ready;
+use crate::ready::Ready;
 
 /// See [`Stream::readable`].
 #[must_use = "futures do nothing unless they are awaited"]

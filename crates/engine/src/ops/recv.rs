@@ -12,8 +12,9 @@ use rustix::net::RecvFlags;
 use crate::Stream;
 use crate::budget;
 use crate::ops::must_yield;
+use crate::ready::Ready;
 use crate::seam::{self, Call};
-use crate::source::{Ready, Registered, Source};
+use crate::source::{Registered, Source};
 
 /// See [`Stream::recv`].
 #[must_use = "futures do nothing unless they are awaited"]

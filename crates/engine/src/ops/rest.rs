@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::clock::NEVER;
 use crate::ops::must_yield;
-use crate::source::{Ready, Registered, Rest};
+use crate::ready::Ready;
+use crate::source::{Registered, Rest};
 use crate::{Idle, Stream, Wake};
 
 /// See [`Stream::rest`].

@@ -17,8 +17,9 @@ use crate::chain::{Chain, Segment};
 use crate::files::{Offload, Rank, Residence, read_waiting, residence};
 use crate::operation::operation;
 use crate::ops::must_yield;
+use crate::ready::Ready;
 use crate::seam::{self, Call};
-use crate::source::{Ready, Registered};
+use crate::source::Registered;
 
 /// Pieces of memory handed to the kernel at once.
 const PIECES: usize = 16;

@@ -1,10 +1,8 @@
 //! A world in the kernel's place: see [`World`].
 
 use std::collections::BTreeMap;
-use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -13,8 +11,6 @@ use rustix::net::sockopt;
 
 use super::Call;
 use crate::Arm;
-use crate::backend::{Backend, Events, Token, TokenKind};
-use crate::source::{Ready, Source};
 
 /// What a thread of the file pool would do.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -110,7 +106,7 @@ pub fn install(world: Box<dyn World>) {
     weir_sys::beginning::beginning();
 }
 
-fn world() -> Option<&'static dyn World> {
+pub(crate) fn world() -> Option<&'static dyn World> {
     WORLD.get().map(|world| &**world)
 }
 
@@ -168,16 +164,6 @@ pub(crate) mod seam {
     pub(crate) fn later(job: Job) {
         if let Some(world) = world() {
             world.later(job);
-        }
-    }
-
-    pub(crate) fn backend(real: Box<dyn Backend>) -> Box<dyn Backend> {
-        match world() {
-            Some(world) => {
-                let (held, listeners, found) = (Vec::new(), Vec::new(), Events::default());
-                Box::new(Simulated { world, real, held, listeners, found })
-            }
-            None => real,
         }
     }
 
@@ -282,113 +268,6 @@ pub(crate) mod seam {
     }
 }
 
-fn nanos(time: Duration) -> u64 {
+pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// A backend that is asked what has come, and never sleeps: the world does that. What it reports comes in another
-/// order, and some of it later. The kernel is not asked about listening sockets: it wakes loops by which of them sleep, and here none does.
-struct Simulated {
-    world: &'static dyn World,
-    real: Box<dyn Backend>,
-    /// News that are kept back, and until when.
-    held: Vec<(u64, Token, Ready)>,
-    /// Listening sockets with this loop in their list, and the lists.
-    listeners: Vec<(Token, usize)>,
-    found: Events,
-}
-
-impl Simulated {
-    /// What the kernel has to report, and what was kept back long enough.
-    fn look(&mut self, events: &mut Events) -> io::Result<()> {
-        self.found.clear();
-        self.real.wait(Some(Duration::ZERO), &mut self.found)?;
-        let now = self.world.nanos();
-        for (token, ready) in self.found.streams.drain(..) {
-            match self.world.hold_back() {
-                Some(time) => self.held.push((now + time, token, ready)),
-                None => events.streams.push((token, ready)),
-            }
-        }
-        events.watched.append(&mut self.found.watched);
-        let told = self.listeners.iter().filter(|(_, list)| self.world.is_told(*list));
-        events.watched.extend(told.map(|(token, _)| *token));
-        self.held.retain(|(until, token, ready)| {
-            let due = *until <= now;
-            if due {
-                events.streams.push((*token, *ready));
-            }
-            !due
-        });
-        Ok(())
-    }
-
-    fn shuffle<T>(&self, list: &mut [T]) {
-        for i in (1..list.len()).rev() {
-            list.swap(i, self.world.below(i + 1));
-        }
-    }
-}
-
-impl Backend for Simulated {
-    fn add(&mut self, source: &Rc<Source>) -> io::Result<()> {
-        self.real.add(source)
-    }
-
-    fn report_room(&mut self, source: &Source) -> io::Result<()> {
-        self.real.report_room(source)
-    }
-
-    fn remove(&mut self, source: &Source) {
-        self.real.remove(source);
-    }
-
-    fn detach(&mut self, source: &Source) {
-        self.real.detach(source);
-    }
-
-    fn watch(&mut self, fd: &Arc<OwnedFd>, token: Token, arm: Arm) -> io::Result<()> {
-        let list = match token.kind() {
-            TokenKind::Listener => self.world.enlist(fd.as_fd(), arm),
-            _ => None,
-        };
-        let Some(list) = list else { return self.real.watch(fd, token, arm) };
-        self.listeners.push((token, list));
-        Ok(())
-    }
-
-    fn unwatch(&mut self, fd: &OwnedFd, token: Token) {
-        match self.listeners.iter().position(|(listener, _)| *listener == token) {
-            Some(at) => self.world.leave(self.listeners.remove(at).1),
-            None => self.real.unwatch(fd, token),
-        }
-    }
-
-    fn news(&self) -> Option<BorrowedFd<'_>> {
-        self.real.news()
-    }
-
-    fn limit(&mut self, events: usize) {
-        self.real.limit(events);
-    }
-
-    fn instance(&self) -> Option<Arc<OwnedFd>> {
-        self.real.instance()
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>, events: &mut Events) -> io::Result<()> {
-        let until = timeout.map(|time| self.world.nanos().saturating_add(nanos(time)));
-        for looked in [false].into_iter().chain(std::iter::repeat(true)) {
-            let held = self.held.iter().map(|(until, ..)| *until).min();
-            let (until, news) = (until.into_iter().chain(held).min(), self.real.news());
-            self.world.rest(Rest { until, looked, news });
-            self.look(events)?;
-            if events.len() > 0 || until.is_some_and(|until| until <= self.world.nanos()) {
-                break;
-            }
-        }
-        self.shuffle(&mut events.streams);
-        self.shuffle(&mut events.watched);
-        Ok(())
-    }
 }

@@ -14,10 +14,10 @@ use super::{
     MemberAddress, Shared, SharedMember, StallProbe, StealCounts, StealGroup, Stealable, Stolen,
     nanos,
 };
-use crate::backend::{Token, TokenKind};
 use crate::clock;
+use crate::ready::Ready;
 use crate::remote::{Mailbox, News};
-use crate::source::Ready;
+use crate::token::{Token, TokenKind};
 
 /// A loop reads the others' words at most this often. Each read fetches a cache line from another processor.
 const LOOK_AGAIN: Duration = Duration::from_micros(250);

@@ -19,10 +19,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::tests::wait;
 use super::{GroupMember, Mailbox, StealCounts, StealGroup, nanos};
-use crate::backend::{Token, TokenKind};
 use crate::clock;
 use crate::slots::Key;
 use crate::tests::site::Site;
+use crate::token::{Token, TokenKind};
 use crate::{Chain, Handle, Idle, Patience, Remote, Stream, Wake};
 
 const LOOPS: usize = 3;

@@ -41,7 +41,7 @@ use rustix::time::{
 use crate::remote::Mailbox;
 use crate::seam;
 pub(crate) use group_member::GroupMember;
-use stall_probe::StallProbe;
+use stall_probe::{StallProbe, nanos};
 use stealable::Stealable;
 pub(crate) use stealable::Stolen;
 
@@ -57,7 +57,7 @@ impl std::fmt::Debug for StealGroup {
 
 impl StealGroup {
     /// A loop may be stalled when its turn has lasted longer than this.
-    pub const STALLED: Duration = Duration::from_micros(300);
+    pub const STALLED: Duration = stall_probe::STALLED;
     /// The interval of checks while some loop is stalled.
     pub const CHECK: Duration = Duration::from_millis(1);
     /// The longest interval of checks while loops are awake and none is stalled. The interval grows up to this, since a
@@ -184,8 +184,4 @@ impl StallTimer {
         }
         first
     }
-}
-
-const fn nanos(d: Duration) -> u64 {
-    d.as_nanos() as u64
 }

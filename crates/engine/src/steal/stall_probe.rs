@@ -2,17 +2,20 @@
 //!
 //! Where processors are scarce, the turns of all loops are long. A loop that waits for a processor gets one when other
 //! loops sleep. A loop that stole its connections would use the processor that it waits for. So a loop counts as stalled
-//! in two cases only: its thread is blocked, or it has used the processor for [`StealGroup::STALLED`] of its turn.
+//! in two cases only: its thread is blocked, or it has used the processor for [`STALLED`] of its turn.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use weir_sys::thread::ThreadClock;
 
-use super::{StealGroup, nanos};
 use crate::seam;
+
+/// A loop may be stalled when its turn has lasted longer than this.
+pub(super) const STALLED: Duration = Duration::from_micros(300);
 
 /// A loop's thread, and what other loops have seen of its turn.
 pub(super) struct StallProbe {
@@ -61,7 +64,7 @@ impl StallProbe {
             self.turn.store(turn, Release);
             return false;
         }
-        used.saturating_sub(self.used.load(Relaxed)) >= nanos(StealGroup::STALLED)
+        used.saturating_sub(self.used.load(Relaxed)) >= nanos(STALLED)
     }
 }
 
@@ -69,6 +72,10 @@ impl StallProbe {
 fn state(line: &[u8]) -> Option<u8> {
     let end = line.iter().rposition(|byte| *byte == b')')?;
     line.get(end + 2).copied()
+}
+
+pub(super) const fn nanos(d: Duration) -> u64 {
+    d.as_nanos() as u64
 }
 
 #[cfg(test)]

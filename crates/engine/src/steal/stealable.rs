@@ -7,8 +7,8 @@ use rustix::event::epoll;
 use rustix::io::fcntl_dupfd_cloexec;
 use weir_sys::descriptor::replace;
 
-use crate::backend::Token;
-use crate::{Idle, Joined};
+use crate::callbacks::{Idle, Joined};
+use crate::token::Token;
 
 /// A table by the slots of the loop's sources. A loop that takes a value out, under the lock, owns the connection.
 #[derive(Default)]

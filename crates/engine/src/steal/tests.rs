@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::*;
-use crate::backend::{Token, TokenKind};
 use crate::slots::Key;
 use crate::tests::site::Site;
+use crate::token::{Token, TokenKind};
 use crate::{Chain, Either, Handle, Idle, Joined, Patience, Remote, Stream, Wake, either};
 
 /// A connection that answers each request with a byte, and notes the thread.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use super::{StopAtEnd, client, receive, send};
-use crate::source::Ready;
+use crate::ready::Ready;
 use crate::tests::site::Site;
 use crate::{BackendKind, Chain, ConnectOptions, Either, Patience, either};
 

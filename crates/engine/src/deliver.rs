@@ -1,0 +1,134 @@
+//! How events, timers and mail reach their waiters.
+
+use rustix::net::RecvFlags;
+
+use crate::inner::Inner;
+use crate::ready::Ready;
+use crate::remote::News;
+use crate::slots::Key;
+use crate::source::{Rest, Source};
+use crate::token::Token;
+use crate::waiter::TimerTarget;
+use crate::{Handle, Wake};
+
+impl Inner {
+    /// Brings an event to its waiters; an event for a socket that is gone is dropped.
+    #[inline]
+    pub(crate) fn deliver(&self, h: &Handle, token: Token, ready: Ready) {
+        let source = self.sources.borrow().get(token.key()).cloned();
+        let Some(source) = source else { return };
+        source.mark(ready);
+        if source.parked.get() {
+            if ready.any(Ready::READABLE) {
+                h.resume(source, Wake::Ready);
+            }
+            return;
+        }
+        if ready.any(Ready::READABLE) {
+            self.waiters.wake(&source.reader, &self.tasks);
+            if self.misses_ends && source.closer.get().is_set() {
+                look_for_end(&source);
+            }
+        }
+        if ready.any(Ready::WRITABLE) {
+            self.waiters.wake(&source.writer, &self.tasks);
+        }
+        if source.is(Ready::GONE) {
+            self.waiters.wake(&source.closer, &self.tasks);
+        }
+    }
+
+    /// A foreign descriptor is readable.
+    pub(crate) fn call_watch(&self, h: &Handle, key: Key) {
+        let call = self.watches.borrow_mut().get_mut(key).and_then(|watch| watch.call.take());
+        let Some(mut call) = call else { return };
+        self.guard(|| call(h));
+        // The call may have removed its own watch.
+        let mut call = Some(call);
+        if let Some(watch) = self.watches.borrow_mut().get_mut(key) {
+            watch.call = call.take();
+        }
+        drop(call);
+    }
+
+    /// A timer has come.
+    pub(crate) fn expire(&self, h: &Handle, target: TimerTarget) {
+        let token = match target {
+            TimerTarget::Waiter(waiter) => return self.waiters.wake_one(waiter, &self.tasks),
+            TimerTarget::Source(token) => token,
+        };
+        let source = self.sources.borrow().get(token.key()).cloned();
+        let Some(source) = source else { return };
+        if !source.deadline_came(h) {
+            return;
+        }
+        if source.parked.get() {
+            h.resume(source, Wake::Deadline);
+            return;
+        }
+        for place in [&source.reader, &source.writer, &source.closer] {
+            self.waiters.wake(place, &self.tasks);
+        }
+    }
+
+    /// Resumes what was parked although it was readable.
+    pub(crate) fn resume_readable(&self, h: &Handle) {
+        let tokens = std::mem::take(&mut *self.resumable.borrow_mut());
+        for token in tokens {
+            let source = self.sources.borrow().get(token.key()).cloned();
+            if let Some(source) = source
+                && source.parked.get()
+                && source.is(Ready::READABLE)
+            {
+                h.resume(source, Wake::Ready);
+            }
+        }
+    }
+
+    /// Work and wake-ups from other threads, and from wakers.
+    pub(crate) fn read_mail(&self, h: &Handle) {
+        if !self.mailbox.has_mail() {
+            return;
+        }
+        let mut mail = self.read.take();
+        self.mailbox.collect(&mut mail);
+        for task in mail.woken.drain(..) {
+            self.tasks.wake(task);
+        }
+        for news in mail.news.drain(..) {
+            self.hear(h, news);
+        }
+        for post in mail.posts.drain(..) {
+            self.guard(|| post(h));
+        }
+        self.read.set(mail);
+    }
+
+    /// What another loop found ready for this one.
+    fn hear(&self, h: &Handle, news: News) {
+        let (News::Ready(token, _) | News::Stolen(token)) = news;
+        let Some(source) = self.sources.borrow().get(token.key()).cloned() else { return };
+        let rests = source.parked.get() || source.rest.get() == Rest::Yes;
+        match news {
+            News::Stolen(_) if rests => h.resume(source, Wake::Ready),
+            News::Stolen(_) => self.waiters.wake(&source.reader, &self.tasks),
+            // What was read meanwhile would be taken for the next request.
+            News::Ready(_, ready) if rests && source.is_silent(ready) => {
+                self.deliver(h, token, ready.without(Ready::READ));
+            }
+            News::Ready(_, ready) => self.deliver(h, token, ready),
+        }
+    }
+}
+
+/// `select` reports the end of a stream as readable only: asks the socket.
+#[allow(clippy::disallowed_methods, reason = "one byte, and only a look at it")]
+fn look_for_end(source: &Source) {
+    let mut byte = [0u8; 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match rustix::net::recv(&source.fd, &mut byte[..], flags) {
+        Ok((0, _)) => source.mark(Ready::RDHUP),
+        Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+        Err(_) => source.mark(Ready::ERR),
+    }
+}
