@@ -1,19 +1,18 @@
-//! The directives that are the same for all protocols: `proxy_cache`, `fastcgi_cache` ...
+//! What a location says of its cache, whatever the protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_cache::Cache;
-use weir_conf::{Directive as Line, Error, values};
+use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_upstream::Failures;
 
-use super::purge::Purge;
-use crate::config::scope::{Scope, Spot};
+use crate::config::scope::Spot;
 use crate::phases::Step;
 use crate::request::Request;
-use weir_values::Template;
+use weir_values::{Cidr, Template};
 
 /// What a location says of its cache.
 #[derive(Debug, Clone)]
@@ -155,128 +154,34 @@ impl Zone {
     }
 }
 
-/// `..._cache NAME | off`
-pub fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<Zone, Error> {
-    let Some(word) = d.args.first() else { return Ok(Zone::Off) };
-    if word.is("off") {
-        return Ok(Zone::Off);
-    }
-    let value = s.setup.template(d, word)?;
-    if value.constant().is_none() {
-        return Ok(Zone::Computed(value));
-    }
-    Ok(Zone::Named(word.lossy().into_owned(), Spot::new(d, word)))
+/// Which requests remove something.
+#[derive(Debug, Clone, Default)]
+pub enum Purge {
+    /// None.
+    #[default]
+    Never,
+    /// Those of whose values one is neither empty nor `0`.
+    If(Vec<Template>),
+    /// Those with a method of their own.
+    By(Arc<PurgeMethod>),
 }
 
-/// Values of which one must be true.
-pub fn predicates(s: &mut Scope<'_, '_>, d: &Line) -> Result<Vec<Template>, Error> {
-    d.args.iter().map(|word| s.setup.template(d, word)).collect()
+/// `METHOD [from ADDRESS ...]`
+#[derive(Debug, Clone)]
+pub struct PurgeMethod {
+    pub(super) name: Vec<u8>,
+    /// The addresses that may; `None`: all.
+    pub(super) from: Option<Vec<Cidr>>,
 }
 
-/// `..._cache_valid [status ...] time`
-pub fn valid(d: &Line) -> Result<Vec<(u16, i64)>, Error> {
-    let Some((time, statuses)) = d.args.split_last() else { return Ok(Vec::new()) };
-    let seconds = values::sec(&time.bytes).and_then(|n| i64::try_from(n).ok());
-    let seconds = seconds.ok_or_else(|| d.invalid("time value", time))?;
-    if statuses.is_empty() {
-        return Ok([200, 301, 302].map(|status| (status, seconds)).to_vec());
-    }
-    let read = |word: &weir_conf::Word| {
-        if word.is("any") {
-            return Ok((0, seconds));
+impl Purge {
+    /// Another line; `first`: the first of its block.
+    pub fn add(&mut self, d: &Line, other: Purge, first: bool) -> Result<(), Error> {
+        match (self, other) {
+            (this, other) if first => *this = other,
+            (Purge::If(values), Purge::If(more)) => values.extend(more),
+            _ => return Err(d.problem("is duplicate")),
         }
-        let status = values::number(&word.bytes).filter(|n| (100..=599).contains(n));
-        let status = status.ok_or_else(|| d.invalid("status", word))?;
-        Ok((status as u16, seconds))
-    };
-    statuses.iter().map(read).collect()
-}
-
-/// `..._cache_methods`: GET and HEAD are always among them.
-pub fn methods(d: &Line) -> Vec<Method> {
-    let mut methods = vec![Method::Get, Method::Head];
-    if d.args.iter().any(|word| word.bytes.eq_ignore_ascii_case(b"POST")) {
-        methods.push(Method::Post);
+        Ok(())
     }
-    methods
 }
-
-/// The directives that set a module's [`Caching`]: `cache_directives!(proxy, "proxy_")` for a module whose
-/// settings have a field `passing`.
-macro_rules! cache_directives {
-    ($key:ident, $prefix:literal) => {{
-        use weir_conf::Directive as Line;
-
-        use $crate::upstream::cache;
-        use $crate::config::scope::Scope;
-        use $crate::config::table::table;
-
-        const STORE: &str = concat!($prefix, "store");
-        const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "store\"");
-        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut cache::Caching {
-            let passing = &mut $key.change(&mut s.location).passing;
-            std::sync::Arc::make_mut(&mut passing.caching)
-        }
-        table! { $prefix, settings:
-            "cache_path": line(|s, d| cache::set_path(s, d, concat!($prefix, "cache"))),
-                "A directory of answers that are kept, with its index and its limits.";
-            "cache": once(|s, d| {
-                let zone = cache::zone(s, d)?;
-                let same_block = s.has_seen(STORE);
-                let passing = &mut $key.change(&mut s.location).passing;
-                if !matches!(zone, cache::Zone::Off) && passing.store.is_some() {
-                    if same_block {
-                        return Err(d.problem(CONFLICT));
-                    }
-                    // What the block around stores, this one keeps.
-                    passing.store = None;
-                }
-                settings(s).zone = zone;
-                Ok(())
-            }), "The cache that answers are kept in.";
-            "cache_key": scoped(key, |s, d| Ok(cache::predicates(s, d)?.pop())),
-                "What answers are kept under.";
-            "cache_valid": list(valid, |_, d| cache::valid(d)),
-                "How long answers are valid that do not say so themselves.";
-            "cache_bypass": list(bypass, cache::predicates),
-                "Values of which one makes a request go past the cache.";
-            "no_cache": list(no_cache, cache::predicates),
-                "Values of which one keeps an answer out of the cache.";
-            "cache_purge": line(|s, d| {
-                let first = s.first(d);
-                if let Some(purge) = cache::purge::read(s, d, concat!($prefix, "cache"))? {
-                    settings(s).purge.add(d, purge, first)?;
-                }
-                Ok(())
-            }), "Values of which one makes a request remove what it names; `*` at a key's end: all that begin so. Or \
-                 `METHOD [from ADDRESS ...]`, and in a location `ZONE KEY`, as the module ngx_cache_purge has it.";
-            "cache_methods": value(methods, |d| Ok(cache::methods(d))),
-                "Methods with answers that are kept.";
-            "cache_min_uses": value(min_uses, Line::number),
-                "How often something must be asked for to be kept.";
-            "cache_max_range_offset": value(max_range_offset, |d| d.offset().map(Some)),
-                "Ranges that begin behind this are asked for as they are, and not kept.";
-            "cache_use_stale": once(|s, d| {
-                let (failures, updating) = cache::stale_failures(d);
-                let caching = settings(s);
-                (caching.use_stale, caching.stale_while_updating) = (failures, updating);
-                Ok(())
-            }), "After which failures something too old is sent.";
-            "cache_lock": value(lock, Line::flag),
-                "Whether one request fetches what several ask for.";
-            "cache_lock_timeout": value(lock_timeout, Line::duration),
-                "How long the others wait for it.";
-            "cache_lock_age": value(lock_age, Line::duration),
-                "After how long one of the others may try, too.";
-            "cache_revalidate": value(revalidate, Line::flag),
-                "Whether servers are asked if something too old has changed.";
-            "cache_convert_head": value(convert_head, Line::flag),
-                "Whether HEAD is passed as GET.";
-            "cache_memory": value(memory, Line::size),
-                "How much memory each worker spends on small answers that are asked for often; 0: none.";
-            "cache_background_update": value(background_update, Line::flag),
-                "Whether something too old is sent while it is updated.";
-        }
-    }};
-}
-pub(crate) use cache_directives;

@@ -3,7 +3,7 @@
 use weir_cache::Freshness;
 use weir_proto::http1::HeaderId;
 
-use super::Caching;
+use super::conf::Caching;
 use crate::request::Request;
 use crate::upstream::passing::Passing;
 

@@ -15,8 +15,9 @@ use weir_cache::{
 use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
 
-use super::hit::{Kept, Part};
-use super::{State, Status, unlisted};
+use super::kept::{Kept, Part};
+use super::state::{State, Status};
+use super::unlisted;
 use crate::request::Request;
 use crate::upstream::client::{Waited, wait};
 use crate::upstream::passing::Passing;

@@ -5,202 +5,46 @@
 //! `judge` says from the head of its answer whether it is kept, and `relay` passes it on while it is stored.
 
 mod conf;
+pub mod directives;
 mod hit;
 mod judge;
+mod kept;
+mod key;
 mod lookup;
 mod path;
 pub mod purge;
 mod relay;
 mod stale;
+mod state;
 mod tasks;
 mod unlisted;
 mod variables;
 
-pub(crate) use conf::cache_directives;
-pub use conf::{Caching, Zone, methods, predicates, valid, zone};
-pub use hit::Kept;
+pub use conf::{Caching, Zone};
+pub(crate) use directives::cache_directives;
 pub use path::set_path;
 pub use relay::{go_on, relay};
+pub use state::{Shown, State};
 pub use tasks::start;
 pub use variables::define;
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_cache::{Cache, CacheEntry, CacheKey, Fill, Freshness, MissingRest, Ticket};
+use weir_cache::{CacheEntry, Fill, Freshness, MissingRest};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http1::Method;
-use weir_upstream::{Failure, Failures};
+use weir_upstream::Failure;
 
+use self::key::{fits, key_text};
+use self::state::Status;
 use super::passing::Passing;
 use super::protocol::{Answer, Protocol};
-use crate::counts::CacheCell;
 use crate::phases::Step;
 use crate::request::Request;
 use weir_values::Template;
 
-/// What a request had from the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// Nothing.
-    Miss,
-    /// It was not to be asked.
-    Bypass,
-    /// Something too old, which is updated.
-    Expired,
-    /// Something too old, since there is nothing better.
-    Stale,
-    /// Something too old, while another request updates it.
-    Updating,
-    /// Something too old that is as good as new.
-    Revalidated,
-    /// An answer.
-    Hit,
-}
-
-impl Status {
-    /// As `$upstream_cache_status` shows it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Miss => "MISS",
-            Status::Bypass => "BYPASS",
-            Status::Expired => "EXPIRED",
-            Status::Stale => "STALE",
-            Status::Updating => "UPDATING",
-            Status::Revalidated => "REVALIDATED",
-            Status::Hit => "HIT",
-        }
-    }
-}
-
-/// What is to be seen of what a request has to do with a cache, as long as the request is there.
-#[derive(Debug)]
-pub struct Shown {
-    /// What it had from the cache.
-    status: Cell<Status>,
-    /// The server's answer may be kept.
-    cacheable: Cell<bool>,
-    /// The main key's text.
-    text: Vec<u8>,
-    /// What the server is asked about, whether it still stands.
-    old: RefCell<Option<Arc<CacheEntry>>>,
-    /// Where it is counted in the end: nowhere, if it is no request of a client.
-    counted: Option<(CacheCell, Arc<Cache>)>,
-}
-
-impl Shown {
-    fn new(text: Vec<u8>, status: Status, counted: Option<(CacheCell, Arc<Cache>)>) -> Rc<Shown> {
-        let (status, cacheable) = (Cell::new(status), Cell::new(true));
-        Rc::new(Shown { status, cacheable, text, old: RefCell::default(), counted })
-    }
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        if let Some((cell, cache)) = &self.counted {
-            cell.asked(self.status.get() as usize);
-            cell.evicted(cache);
-        }
-    }
-}
-
-/// The place of one answer in a cache. It goes with the answer, from the look at what is there to the end of the
-/// body, and gives back what it holds wherever that ends.
-#[derive(Debug)]
-pub struct State {
-    cache: Arc<Cache>,
-    /// What the answer is stored under: the main key, or that of a variant.
-    key: CacheKey,
-    main: CacheKey,
-    shown: Rc<Shown>,
-    /// The right to update the key.
-    ticket: Option<Ticket>,
-    /// Where others wait for the answer.
-    fill: Option<Arc<Fill>>,
-    /// What is there, too old.
-    old: Option<Kept>,
-    /// What is asked for often may be in memory.
-    memory: bool,
-    /// The server is asked whether what is too old still stands.
-    revalidate: bool,
-    /// It may be used although it cannot be updated.
-    stale_error: bool,
-    /// It updates the key for another request, which has its answer already.
-    background: bool,
-    /// The client has the beginning of an answer, and the server is asked for this.
-    rest: Option<Box<MissingRest>>,
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        self.give_back();
-    }
-}
-
 impl State {
-    fn new(cache: Arc<Cache>, shown: Rc<Shown>, caching: &Caching) -> State {
-        let key = CacheKey::of(&shown.text);
-        State {
-            cache,
-            key,
-            main: key,
-            shown,
-            ticket: None,
-            fill: None,
-            old: None,
-            memory: caching.memory > 0,
-            revalidate: caching.revalidate,
-            stale_error: false,
-            background: false,
-            rest: None,
-        }
-    }
-
-    /// The same place, for a request that updates what is there; it has the right to do so from now on.
-    fn hand_over(&mut self) -> State {
-        State {
-            cache: self.cache.clone(),
-            key: self.key,
-            main: self.main,
-            shown: Shown::new(self.shown.text.clone(), Status::Miss, None),
-            ticket: self.ticket.take(),
-            fill: None,
-            old: None,
-            memory: self.memory,
-            revalidate: self.revalidate,
-            stale_error: false,
-            background: true,
-            rest: None,
-        }
-    }
-
-    /// Who waits for this answer waits for nothing.
-    fn withdraw(&mut self) {
-        if let Some(fill) = self.fill.take() {
-            self.cache.end(&self.key, &fill);
-            fill.withdraw();
-        }
-    }
-
-    fn give_back(&mut self) {
-        self.withdraw();
-        if let Some(ticket) = self.ticket.take() {
-            self.cache.index.release(ticket);
-        }
-    }
-
-    fn give_up(&mut self) {
-        self.shown.cacheable.set(false);
-        self.give_back();
-    }
-
-    /// The client has the beginning of an answer.
-    pub fn has_begun(&self) -> bool {
-        self.rest.is_some()
-    }
-
     /// What is to be sent of an answer whose beginning the client has, if this one is the same, as far as its head tells.
     pub fn rest(
         &mut self,
@@ -214,11 +58,6 @@ impl State {
             && said.last_modified == entry.last_modified
             && said.etag == entry.etag;
         same.then_some(rest)
-    }
-
-    /// All of the answer is in the fill.
-    pub fn came(&self, fill: &Arc<Fill>) {
-        self.cache.came(self.key, fill);
     }
 
     /// Whether something old is sent in place of an answer of this status.
@@ -317,34 +156,8 @@ fn begin<P: Protocol>(
     let bypass = Template::any_is_true(&caching.bypass, r);
     let counted = r.event_loop.counts.cache(r.site, &cache).map(|cell| (cell, cache.clone()));
     let shown = Shown::new(text, if bypass { Status::Bypass } else { Status::Miss }, counted);
-    Ok(Some(State::new(cache, shown, caching)))
+    Ok(Some(State::new(cache, shown, caching.memory > 0, caching.revalidate)))
 }
-
-fn key_text<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -> Vec<u8> {
-    let mut text = Vec::new();
-    match &caching.key {
-        Some(key) => key.eval_into(r, &mut text),
-        None => protocol.cache_key(r, &mut text),
-    }
-    text
-}
-
-/// Whether the buffer for heads would hold the key and what nginx puts beside it: who says less does not cache.
-fn fits(r: &Request, passing: &Passing, key: &[u8]) -> bool {
-    let (prefix, size) = (passing.caching.prefix, passing.buffer_size);
-    let needed = (BESIDE_KEY + key.len()) as u64;
-    if needed > size {
-        let least = needed.next_multiple_of(1024);
-        let text = format_args!(
-            "{prefix}_buffer_size {size} is not enough for cache key, it should be increased to at least {least}"
-        );
-        r.log(Level::Error, text);
-    }
-    needed <= size
-}
-
-/// What nginx's files begin with, its words around the key, and the least that it leaves for a head.
-const BESIDE_KEY: usize = 336 + 7 + 256;
 
 /// `..._cache_max_range_offset`: the client would wait too long for the part that it wants.
 fn beyond_offset(r: &Request, caching: &Caching) -> bool {
@@ -531,10 +344,4 @@ fn complain(r: &Request, state: &State) -> weir_cache::writer::Complain {
         let (path, cause) = (path.display(), weir_log::Cause(error));
         log.write(level, Some(number), format_args!("cache file \"{path}\" {what} {cause}"));
     })
-}
-
-/// The words of `..._cache_use_stale`.
-pub fn stale_failures(d: &weir_conf::Directive) -> (Failures, bool) {
-    let updating = d.args.iter().any(|word| word.is("updating"));
-    (super::passing::failures(d), updating)
 }

@@ -9,8 +9,8 @@ use weir_cache::{Fill, FillEnd, MissingRest};
 use weir_engine::Chain;
 use weir_proto::http1::Method;
 
-use super::State;
 use super::hit::read_on;
+use super::state::State;
 use crate::answer::filters::into_bytes;
 use crate::answer::headers::Headers;
 use crate::phases::Step;

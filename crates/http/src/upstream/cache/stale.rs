@@ -4,9 +4,10 @@ use weir_cache::Stored;
 use weir_log::{Cause, Level};
 use weir_proto::http1::HeaderId;
 
-use super::hit::{self, Kept, Part, Unsent};
+use super::hit::{self, Unsent};
 use super::judge::{self, Verdict};
-use super::{State, Status};
+use super::kept::{Kept, Part};
+use super::state::{State, Status};
 use crate::modules::slice_filter;
 use crate::phases::Step;
 use crate::request::Request;

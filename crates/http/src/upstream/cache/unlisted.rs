@@ -7,7 +7,7 @@ use weir_engine::{Either, either};
 use weir_log::Level;
 use weir_metrics::Metric;
 
-use super::State;
+use super::state::State;
 use crate::request::Request;
 
 type Outcome = std::io::Result<Result<Opened, Unusable>>;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_cache::CacheEntry;
 
-use super::Status;
+use super::state::Status;
 use crate::config::Setup;
 use crate::request::Request;
 

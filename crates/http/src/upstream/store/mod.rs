@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_conf::{Directive, Error};
 use weir_engine::{Chain, OpenFile};
 use weir_log::{Cause, Level};
 
@@ -15,35 +14,17 @@ use super::relay::{self, Relayed};
 use super::source::{Ahead, Source};
 use crate::answer::filters::into_bytes;
 use crate::answer::headers::Headers;
-use crate::config::scope::Scope;
 use crate::files;
 use crate::files::temp_file::{Keep, TempFile};
 use crate::modules::dav::{self, Put, disk_path};
 use crate::phases::Step;
 use crate::request::Request;
-use weir_values::Template;
 
-/// Where answers go.
-#[derive(Debug, Clone)]
-pub enum Store {
-    /// To the file that the request's path stands for.
-    AsRequested,
-    /// To the file that this says.
-    To(Template),
-}
+mod conf;
+mod directives;
 
-impl Store {
-    /// `..._store on | off | PATH`
-    pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Option<Store>, Error> {
-        let Some(word) = d.args.first() else { return Ok(None) };
-        Ok(match word.bytes.as_slice() {
-            b"" => return Err(d.error_at(word, "empty path")),
-            b"off" => None,
-            b"on" => Some(Store::AsRequested),
-            _ => Some(Store::To(s.setup.template(d, word)?)),
-        })
-    }
-}
+pub use conf::Store;
+pub(crate) use directives::store_directives;
 
 /// Sends the head, which is filled in, and the body behind it, and makes a file of the body. It is read to its end,
 /// whether the client stays or not; a client that has all of it finds the file in its place. `begun` is what came
@@ -218,42 +199,3 @@ async fn write(r: &Request, file: &Arc<OpenFile>, bytes: &Bytes, at: u64) -> boo
     }
     written.is_ok()
 }
-
-/// The directives of a module whose answers may be stored: `store_directives!(proxy, "proxy_")`.
-macro_rules! store_directives {
-    ($key:ident, $prefix:literal) => {{
-        use std::sync::Arc;
-
-        use $crate::config::scope::Scope;
-        use $crate::config::table::table;
-        use $crate::modules::dav;
-        use $crate::upstream::Passing;
-        use $crate::upstream::cache::Zone;
-        use $crate::upstream::store::Store;
-
-        const CACHE: &str = concat!($prefix, "cache");
-        const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "cache\"");
-        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {
-            &mut $key.change(&mut s.location).passing
-        }
-        table! { $prefix, settings:
-            "store": once(|s, d| {
-                let store = Store::read(s, d)?;
-                let same_block = s.has_seen(CACHE);
-                let passing = settings(s);
-                if store.is_some() && passing.caching.is_on() {
-                    if same_block {
-                        return Err(d.problem(CONFLICT));
-                    }
-                    // What the block around keeps, this one stores.
-                    Arc::make_mut(&mut passing.caching).zone = Zone::Off;
-                }
-                passing.store = store;
-                Ok(())
-            }), "Answers become files of this server.";
-            "store_access": value(store_access, dav::access),
-                "Permissions of files that answers become.";
-        }
-    }};
-}
-pub(crate) use store_directives;

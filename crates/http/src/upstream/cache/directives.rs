@@ -1,0 +1,181 @@
+//! The directives of [`Caching`](super::conf::Caching): `proxy_cache`, `fastcgi_cache` ...
+
+use std::sync::Arc;
+
+use weir_conf::{Directive as Line, Error, Word, values};
+use weir_proto::http1::Method;
+use weir_upstream::Failures;
+
+use super::conf::{Purge, PurgeMethod, Zone};
+use crate::config::scope::{Scope, Spot};
+use crate::modules::cache_purge;
+use crate::site::location::Kind;
+use weir_values::{Cidr, Template};
+
+/// `..._cache NAME | off`
+pub fn zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<Zone, Error> {
+    let Some(word) = d.args.first() else { return Ok(Zone::Off) };
+    if word.is("off") {
+        return Ok(Zone::Off);
+    }
+    let value = s.setup.template(d, word)?;
+    if value.constant().is_none() {
+        return Ok(Zone::Computed(value));
+    }
+    Ok(Zone::Named(word.lossy().into_owned(), Spot::new(d, word)))
+}
+
+/// Values of which one must be true.
+pub fn predicates(s: &mut Scope<'_, '_>, d: &Line) -> Result<Vec<Template>, Error> {
+    d.args.iter().map(|word| s.setup.template(d, word)).collect()
+}
+
+/// `..._cache_valid [status ...] time`
+pub fn valid(d: &Line) -> Result<Vec<(u16, i64)>, Error> {
+    let Some((time, statuses)) = d.args.split_last() else { return Ok(Vec::new()) };
+    let seconds = values::sec(&time.bytes).and_then(|n| i64::try_from(n).ok());
+    let seconds = seconds.ok_or_else(|| d.invalid("time value", time))?;
+    if statuses.is_empty() {
+        return Ok([200, 301, 302].map(|status| (status, seconds)).to_vec());
+    }
+    let read = |word: &weir_conf::Word| {
+        if word.is("any") {
+            return Ok((0, seconds));
+        }
+        let status = values::number(&word.bytes).filter(|n| (100..=599).contains(n));
+        let status = status.ok_or_else(|| d.invalid("status", word))?;
+        Ok((status as u16, seconds))
+    };
+    statuses.iter().map(read).collect()
+}
+
+/// `..._cache_methods`: GET and HEAD are always among them.
+pub fn methods(d: &Line) -> Vec<Method> {
+    let mut methods = vec![Method::Get, Method::Head];
+    if d.args.iter().any(|word| word.bytes.eq_ignore_ascii_case(b"POST")) {
+        methods.push(Method::Post);
+    }
+    methods
+}
+
+/// The words of `..._cache_use_stale`.
+pub fn stale_failures(d: &Line) -> (Failures, bool) {
+    let updating = d.args.iter().any(|word| word.is("updating"));
+    (crate::upstream::passing::failures(d), updating)
+}
+
+/// `..._cache_purge` in one of its forms: `None` for the one that makes its location remove and nothing else. Values
+/// have variables in them, and nothing else begins with one.
+pub fn purge(s: &mut Scope<'_, '_>, d: &Line, name: &str) -> Result<Option<Purge>, Error> {
+    let [first, more @ ..] = d.args.as_slice() else { return Ok(None) };
+    if s.setup.template(d, first)?.constant().is_none() {
+        return predicates(s, d).map(|values| Some(Purge::If(values)));
+    }
+    let from = match more {
+        [] if first.is("off") => return Ok(Some(Purge::Never)),
+        [] => None,
+        [key] => {
+            if matches!(s.place.kind, Kind::Server) {
+                return Err(d.problem("(separate location syntax) is not allowed here"));
+            }
+            cache_purge::set(s, d, first, key, name)?;
+            return Ok(None);
+        }
+        [from, who @ ..] if from.is("from") => addresses(d, who)?,
+        [other, ..] => return Err(d.invalid("parameter", other)),
+    };
+    let name = if first.is("on") { b"PURGE".to_vec() } else { first.bytes.clone() };
+    Ok(Some(Purge::By(Arc::new(PurgeMethod { name, from }))))
+}
+
+fn addresses(d: &Line, words: &[Word]) -> Result<Option<Vec<Cidr>>, Error> {
+    if words.first().is_some_and(|word| word.is("all")) {
+        return Ok(None);
+    }
+    let read = |word: &Word| match Cidr::parse(&word.bytes) {
+        Some((cidr, _)) => Ok(cidr),
+        None => Err(d.invalid("parameter", word)),
+    };
+    words.iter().map(read).collect::<Result<_, _>>().map(Some)
+}
+
+/// The directives that set a module's [`Caching`]: `cache_directives!(proxy, "proxy_")` for a module whose
+/// settings have a field `passing`.
+macro_rules! cache_directives {
+    ($key:ident, $prefix:literal) => {{
+        use weir_conf::Directive as Line;
+
+        use $crate::upstream::cache::directives;
+        use $crate::upstream::cache::{Caching, Zone};
+        use $crate::config::scope::Scope;
+        use $crate::config::table::table;
+
+        const STORE: &str = concat!($prefix, "store");
+        const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "store\"");
+        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Caching {
+            let passing = &mut $key.change(&mut s.location).passing;
+            std::sync::Arc::make_mut(&mut passing.caching)
+        }
+        table! { $prefix, settings:
+            "cache_path": line(|s, d| $crate::upstream::cache::set_path(s, d, concat!($prefix, "cache"))),
+                "A directory of answers that are kept, with its index and its limits.";
+            "cache": once(|s, d| {
+                let zone = directives::zone(s, d)?;
+                let same_block = s.has_seen(STORE);
+                let passing = &mut $key.change(&mut s.location).passing;
+                if !matches!(zone, Zone::Off) && passing.store.is_some() {
+                    if same_block {
+                        return Err(d.problem(CONFLICT));
+                    }
+                    // What the block around stores, this one keeps.
+                    passing.store = None;
+                }
+                settings(s).zone = zone;
+                Ok(())
+            }), "The cache that answers are kept in.";
+            "cache_key": scoped(key, |s, d| Ok(directives::predicates(s, d)?.pop())),
+                "What answers are kept under.";
+            "cache_valid": list(valid, |_, d| directives::valid(d)),
+                "How long answers are valid that do not say so themselves.";
+            "cache_bypass": list(bypass, directives::predicates),
+                "Values of which one makes a request go past the cache.";
+            "no_cache": list(no_cache, directives::predicates),
+                "Values of which one keeps an answer out of the cache.";
+            "cache_purge": line(|s, d| {
+                let first = s.first(d);
+                if let Some(purge) = directives::purge(s, d, concat!($prefix, "cache"))? {
+                    settings(s).purge.add(d, purge, first)?;
+                }
+                Ok(())
+            }), "Values of which one makes a request remove what it names; `*` at a key's end: all that begin so. Or \
+                 `METHOD [from ADDRESS ...]`, and in a location `ZONE KEY`, as the module ngx_cache_purge has it.";
+            "cache_methods": value(methods, |d| Ok(directives::methods(d))),
+                "Methods with answers that are kept.";
+            "cache_min_uses": value(min_uses, Line::number),
+                "How often something must be asked for to be kept.";
+            "cache_max_range_offset": value(max_range_offset, |d| d.offset().map(Some)),
+                "Ranges that begin behind this are asked for as they are, and not kept.";
+            "cache_use_stale": once(|s, d| {
+                let (failures, updating) = directives::stale_failures(d);
+                let caching = settings(s);
+                (caching.use_stale, caching.stale_while_updating) = (failures, updating);
+                Ok(())
+            }), "After which failures something too old is sent.";
+            "cache_lock": value(lock, Line::flag),
+                "Whether one request fetches what several ask for.";
+            "cache_lock_timeout": value(lock_timeout, Line::duration),
+                "How long the others wait for it.";
+            "cache_lock_age": value(lock_age, Line::duration),
+                "After how long one of the others may try, too.";
+            "cache_revalidate": value(revalidate, Line::flag),
+                "Whether servers are asked if something too old has changed.";
+            "cache_convert_head": value(convert_head, Line::flag),
+                "Whether HEAD is passed as GET.";
+            "cache_memory": value(memory, Line::size),
+                "How much memory each worker spends on small answers that are asked for often; 0: none.";
+            "cache_background_update": value(background_update, Line::flag),
+                "Whether something too old is sent while it is updated.";
+        }
+    }};
+}
+pub(crate) use cache_directives;

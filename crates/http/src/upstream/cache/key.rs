@@ -1,0 +1,35 @@
+//! What an answer is kept under.
+
+use weir_log::Level;
+
+use super::conf::Caching;
+use crate::request::Request;
+use crate::upstream::passing::Passing;
+use crate::upstream::protocol::Protocol;
+
+/// The text of a request's key.
+pub fn key_text<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -> Vec<u8> {
+    let mut text = Vec::new();
+    match &caching.key {
+        Some(key) => key.eval_into(r, &mut text),
+        None => protocol.cache_key(r, &mut text),
+    }
+    text
+}
+
+/// Whether the buffer for heads would hold the key and what nginx puts beside it: who says less does not cache.
+pub fn fits(r: &Request, passing: &Passing, key: &[u8]) -> bool {
+    let (prefix, size) = (passing.caching.prefix, passing.buffer_size);
+    let needed = (BESIDE_KEY + key.len()) as u64;
+    if needed > size {
+        let least = needed.next_multiple_of(1024);
+        let text = format_args!(
+            "{prefix}_buffer_size {size} is not enough for cache key, it should be increased to at least {least}"
+        );
+        r.log(Level::Error, text);
+    }
+    needed <= size
+}
+
+/// What nginx's files begin with, its words around the key, and the least that it leaves for a head.
+const BESIDE_KEY: usize = 336 + 7 + 256;

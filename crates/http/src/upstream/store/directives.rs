@@ -1,0 +1,40 @@
+//! The directives of [`Store`](super::conf::Store): `proxy_store`, `fastcgi_store` ...
+
+/// The directives of a module whose answers may be stored: `store_directives!(proxy, "proxy_")`.
+macro_rules! store_directives {
+    ($key:ident, $prefix:literal) => {{
+        use std::sync::Arc;
+
+        use $crate::config::scope::Scope;
+        use $crate::config::table::table;
+        use $crate::modules::dav;
+        use $crate::upstream::Passing;
+        use $crate::upstream::cache::Zone;
+        use $crate::upstream::store::Store;
+
+        const CACHE: &str = concat!($prefix, "cache");
+        const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "cache\"");
+        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {
+            &mut $key.change(&mut s.location).passing
+        }
+        table! { $prefix, settings:
+            "store": once(|s, d| {
+                let store = Store::read(s, d)?;
+                let same_block = s.has_seen(CACHE);
+                let passing = settings(s);
+                if store.is_some() && passing.caching.is_on() {
+                    if same_block {
+                        return Err(d.problem(CONFLICT));
+                    }
+                    // What the block around keeps, this one stores.
+                    Arc::make_mut(&mut passing.caching).zone = Zone::Off;
+                }
+                passing.store = store;
+                Ok(())
+            }), "Answers become files of this server.";
+            "store_access": value(store_access, dav::access),
+                "Permissions of files that answers become.";
+        }
+    }};
+}
+pub(crate) use store_directives;
