@@ -1,10 +1,10 @@
-//! An answer over HTTP/1 as a client understands it, byte by byte; and requests as a server does.
+//! HTTP/1 messages, read byte by byte: answers as a client reads them, requests as a server does.
 
 /// How a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Frame {
     Length(u64),
-    /// Within a chunk; or in what stands between chunks.
+    /// The bytes that are left of a chunk; `Between`: what stands between chunks.
     Chunk(u64),
     Between,
     Trailers,
@@ -18,13 +18,13 @@ pub struct Message {
     line: Vec<u8>,
     frame: Option<Frame>,
     pub lines: Vec<String>,
-    /// So many bytes of its body came.
+    /// The number of body bytes so far.
     pub seen: u64,
     pub done: bool,
     pub broken: Option<String>,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Request,
@@ -60,7 +60,8 @@ impl Message {
         self.lines.first().and_then(|line| line.split(' ').nth(1)).unwrap_or("")
     }
 
-    /// Understands `bytes`: how many were this message's, and what of them was its body.
+    /// Reads `bytes`. Returns how many of them belong to this message, and the part that is its
+    /// body.
     pub fn feed<'a>(&mut self, bytes: &'a [u8], side: Side) -> (usize, &'a [u8]) {
         let mut at = 0;
         while !self.has_head() && at < bytes.len() {
@@ -112,7 +113,7 @@ impl Message {
         let Some(text) = line.strip_suffix("\r\n") else { return self.fail("a chunk's line") };
         match self.frame {
             Some(Frame::Trailers) => self.done = text.is_empty(),
-            // What follows a chunk's bytes.
+            // The line end after a chunk's bytes.
             _ if text.is_empty() && self.seen > 0 => {}
             _ => match u64::from_str_radix(text.split(';').next().unwrap_or(""), 16) {
                 Ok(0) => self.frame = Some(Frame::Trailers),
@@ -156,13 +157,13 @@ impl Message {
         self.frame = Some(frame);
     }
 
-    /// The connection has ended; whether this is a whole message.
+    /// The connection has ended. Returns whether the message is complete.
     pub fn end(&mut self) -> bool {
         self.done |= self.frame == Some(Frame::Close);
         self.done && self.broken.is_none()
     }
 
-    /// Its end is the connection's.
+    /// Whether the message ends with its connection.
     pub fn ends_with_connection(&self) -> bool {
         self.frame == Some(Frame::Close)
     }

@@ -18,25 +18,25 @@ pub enum Framing {
 pub struct Script {
     pub len: u64,
     pub framing: Framing,
-    /// It breaks off after so many bytes of its answer, head included.
+    /// The server breaks off after this many bytes of its answer, head included.
     pub breaks: Option<u64>,
-    /// Interim answers before the answer.
+    /// The number of interim answers before the answer.
     pub interim: usize,
     /// After the answer the server sends bytes that belong to no answer.
     pub extra: bool,
     pub keeps: bool,
-    /// An extension of a chunk without end, as fast as it is read.
+    /// The server sends an endless extension of a chunk, as fast as it is read.
     pub floods: bool,
     /// The client takes the first half of its body and leaves.
     pub left: bool,
-    /// Something in the middle of its body is no chunk.
+    /// The body has bytes in its middle that are no chunk.
     pub garbled: bool,
-    /// It thinks so long.
+    /// The time before the answer.
     pub delay: u64,
 }
 
 impl Script {
-    /// It takes so long and says little.
+    /// A script with this delay and a short answer.
     pub fn plain(delay: u64) -> Script {
         Script {
             len: 10,
@@ -84,16 +84,16 @@ impl Script {
 
 #[derive(Default)]
 pub struct Book {
-    /// What time it is.
+    /// The time.
     pub now: u64,
-    /// When each request began to be sent, or later.
+    /// When the sending of each request began, at the earliest.
     pub begun: BTreeMap<u64, u64>,
-    /// Requests that change something, and were at a server as a whole.
+    /// Requests that change something and have arrived at a server as a whole.
     posts: BTreeSet<u64>,
     pub scripts: BTreeMap<u64, Script>,
     /// The first generation of cached objects.
     pub first: u64,
-    /// How often a cached object was asked for, and so many more: its generation.
+    /// The current generation of each cached object: it grows with each answer.
     generations: BTreeMap<u64, u64>,
     /// How often servers were asked for slices.
     pub slices: u64,
@@ -109,7 +109,7 @@ pub struct Book {
     pub failed: u64,
     pub excused: u64,
     pub verified: u64,
-    /// Connections to servers on which a session went on.
+    /// Connections to servers that resumed a session.
     pub resumed: BTreeSet<u64>,
 }
 
@@ -119,24 +119,24 @@ impl Book {
         self.haunted.contains(&id) || cached && !self.haunted.is_empty()
     }
 
-    /// A request that changes something is at a server as a whole: no other is asked the same.
+    /// A request that changes something has arrived at a server. It must not arrive a second time.
     pub fn asked(&mut self, id: u64) {
         if !self.posts.insert(id) {
             self.find(format!("request {id} was made twice, and is none that may be"));
         }
     }
 
-    /// Which time of a cached object is asked for.
+    /// The generation of a cached object that a server sends now.
     pub fn generation(&mut self, name: u64) -> u64 {
         *self.generations.entry(name).or_insert(self.first)
     }
 
-    /// It was answered: the next one comes.
+    /// A server has sent the object: its next answer is the next generation.
     pub fn next_generation(&mut self, name: u64) {
         *self.generations.entry(name).or_insert(self.first) += 1;
     }
 
-    /// Something is wrong with the answer to a request.
+    /// Notes a fault in the answer to a request.
     pub fn doubt(&mut self, id: u64, cached: bool, what: String) {
         self.doubts.push((id, cached, what));
     }

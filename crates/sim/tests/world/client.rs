@@ -1,4 +1,4 @@
-//! Clients over HTTP/1: what they ask, and what they hold against the answers.
+//! Clients over HTTP/1: what they ask, and how they check the answers.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -19,16 +19,16 @@ pub enum Kind {
     Proxied,
     Upload(u64),
     Cached(u64),
-    /// Cached in slices.
+    /// Cached in slices, by its name.
     Sliced(u64),
     /// Kept in a file.
     Stored,
-    /// The same, where only so many are let in.
+    /// The same, in a location with a limit.
     Limited,
     /// Answered by a script of this kind.
     Script(&'static str),
     Short,
-    /// It holds its loop up.
+    /// The handler stalls its loop.
     Work(u64),
 }
 
@@ -39,9 +39,9 @@ pub struct Ask {
     pub kind: Kind,
     pub head_only: bool,
     pub range: Option<(u64, u64)>,
-    /// It may be compressed.
+    /// The answer may be compressed.
     pub zipped: bool,
-    /// Its failure is no wonder.
+    /// The request may fail.
     pub excused: bool,
 }
 
@@ -82,7 +82,7 @@ impl Ask {
         if scripted {
             let mut script = fate.script(dice);
             if let Kind::Script(how) = kind {
-                // A script knows one framing.
+                // A script handles one framing only.
                 (script.framing, script.floods, script.garbled) = (Framing::Length, false, false);
                 script.left = how == "leave";
             }
@@ -90,7 +90,7 @@ impl Ask {
             book.scripts.insert(id, script);
         }
         excused |= fate.broken_servers && matches!(kind, Kind::Cached(_) | Kind::Sliced(_));
-        // Over HTTP/2 a connection that breaks is that of others, too.
+        // Over HTTP/2, other requests share a connection that breaks.
         excused |= fate.broken_servers
             && fate.http2_behind
             && matches!(kind, Kind::Proxied | Kind::Upload(_) | Kind::Script(_));
@@ -116,7 +116,7 @@ impl Ask {
         Ask { id, kind, head_only, range, zipped, excused }
     }
 
-    /// How many bytes of bodies it takes at most: there and back.
+    /// The most bytes of bodies that the request takes, in each direction.
     pub fn weight(&self, fate: &Fate, book: &Book) -> (u64, u64) {
         let script = book.scripts.get(&self.id).map_or(0, |script| script.len);
         match self.kind {
@@ -129,7 +129,7 @@ impl Ask {
         }
     }
 
-    /// Something is wrong with its answer.
+    /// Notes a fault in the request's answer.
     pub fn doubt(&self, book: &mut Book, what: String) {
         book.doubt(self.id, matches!(self.kind, Kind::Cached(_) | Kind::Sliced(_)), what);
     }
@@ -191,7 +191,7 @@ impl Ask {
         let status = answer.status;
         let of_cache = matches!(self.kind, Kind::Cached(_) | Kind::Sliced(_));
         let wants = if self.range.is_some() { 206 } else { 200 };
-        // What was never there as a whole is not to be had in part.
+        // An answer that never existed as a whole has no parts.
         let whole = status == 200 && (of_cache || self.zipped);
         if status != wants && !whole {
             return match status {
@@ -236,7 +236,8 @@ impl Ask {
 }
 
 impl Ask {
-    /// What an answer has of a body that is so long: all, or what was asked for.
+    /// The part of a body of this length that the answer has: all of it, or the range that was
+    /// asked for.
     fn part(&self, answer: &Head<'_>, owner: u64, len: u64) -> Result<(u64, u64, u64), String> {
         let (Some((from, to)), 206) = (self.range, answer.status) else {
             return Ok((owner, 0, len));
@@ -250,7 +251,7 @@ impl Ask {
     }
 }
 
-/// An answer's head, of whatever protocol.
+/// An answer's head, from either protocol.
 pub struct Head<'a> {
     pub status: u16,
     pub field: &'a dyn Fn(&str) -> Option<String>,
@@ -275,7 +276,7 @@ fn hostile_frames(dice: &mut Dice) -> Vec<u8> {
         block.push(value.len() as u8);
         block.extend_from_slice(value.as_bytes());
     }
-    // An index that names nothing.
+    // An index that is not in the table.
     block.push(0x80);
     let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00".to_vec();
     out.extend_from_slice(&[0, 0, block.len() as u8, 1, 5, 0, 0, 0, 1]);
@@ -293,24 +294,25 @@ pub struct Client {
     asked: VecDeque<Ask>,
     pipelines: bool,
     answer: Message,
-    /// Takes it apart where it is compressed; and how long it is otherwise.
+    /// Decompresses a compressed answer. `plain` is the number of bytes after that.
     unzip: Option<GzDecoder<Vec<u8>>>,
     plain: u64,
-    /// It goes away after so many bytes of answers.
+    /// The client leaves after this many bytes of answers.
     leaves: Option<usize>,
     got: usize,
-    /// It sends no more, or has gone on its own.
+    /// The client sends no more, or has left by itself.
     leaving: bool,
     last_word: bool,
-    /// Nothing is left to ask.
+    /// The client has nothing left to ask.
     idle: bool,
     tainted: bool,
-    /// When it connected, and when its request was at the server as a whole, if nothing has come back since.
+    /// When the client connected. `asked_at`: when its request was at the server as a whole, if no
+    /// answer has begun since.
     pub came: u64,
     pub asked_at: Option<u64>,
-    /// For how long it waited so, while some loop slept.
+    /// How long the client waited so while some loop slept.
     pub beside: u64,
-    /// It has had so many answers.
+    /// The number of answers so far.
     answers: u64,
     pub done: bool,
 }
@@ -351,7 +353,7 @@ impl Client {
         client
     }
 
-    /// It goes away in the middle of what it sends.
+    /// The client leaves in the middle of what it sends.
     fn break_off(&mut self, dice: &mut Dice, book: &mut Book) {
         self.wire.out.truncate(dice.below(self.wire.out.len() + 1));
         if dice.one_in(3) {
@@ -387,7 +389,7 @@ impl Client {
         }
     }
 
-    /// Bytes of answers.
+    /// Takes bytes of answers.
     pub fn hear(&mut self, mut bytes: &[u8], dice: &mut Dice, book: &mut Book) {
         self.got += bytes.len();
         if self.leaves.is_some_and(|most| self.got >= most) {
@@ -438,7 +440,7 @@ impl Client {
         }
     }
 
-    /// What stood in it, if it is compressed.
+    /// The decompressed bytes, if the answer is compressed.
     fn unzipped(&mut self, body: &[u8]) -> Option<Result<Vec<u8>, String>> {
         if self.answer.field("content-encoding") != Some("gzip") || body.is_empty() {
             return (self.unzip.is_some() && body.is_empty()).then(|| Ok(Vec::new()));
@@ -451,7 +453,7 @@ impl Client {
         Some(wrote.map(|()| std::mem::take(unzip.get_mut())).map_err(|e| e.to_string()))
     }
 
-    /// Is what came the right answer's?
+    /// Checks that these bytes belong to the right answer.
     fn judge(&mut self, at: u64, body: &[u8], book: &mut Book) {
         let Some(ask) = self.asked.front() else { return };
         let answer = &self.answer;
@@ -547,7 +549,7 @@ impl Client {
         self.asked_at.filter(|_| self.answers > 0 && self.asked.len() == 1 && short)
     }
 
-    /// What it waits for.
+    /// What the client waits for, in words.
     pub fn waits_for(&self) -> String {
         let ask = self.asked.front();
         let what = ask.map_or("nothing".to_owned(), |ask| format!("{} {}", ask.id, ask.path()));

@@ -26,15 +26,15 @@ use crate::server::Served;
 use crate::wire::{Came, Way, Wire};
 use crate::world::{BEGINNING, Queue, World};
 
-/// No client takes so long, in nanoseconds.
+/// The limit of a client's time, in nanoseconds.
 pub const MOST: u64 = 2_000_000_000_000;
-/// After so long nothing is left of anything: keep-alive and caches' files included.
+/// After this time all has ended, keep-alive connections and inactive files of caches included.
 const QUIET: u64 = 400_000_000_000;
 
-/// Until all loops have done what they have to do at once.
+/// The time in which all loops do what they can do at once.
 pub const SHORT: u64 = 100_000_000;
 
-/// A head may be so long, a handshake as well, and they must come in time.
+/// The number of bytes of a head, or of a handshake, that must come in time.
 const HEADS: u64 = 8_000;
 /// A peer that finds no room tries again after this time.
 const STUCK: u64 = 10_000_000;
@@ -45,7 +45,7 @@ pub enum What {
     Send(u64),
     Take(u64),
     Answer(u64),
-    /// To one of the requests of a connection.
+    /// Give the answer to one request of a connection.
     AnswerOne(u64, u32),
     /// A client that has all its answers leaves.
     Leave(u64),
@@ -53,9 +53,9 @@ pub enum What {
     Stop,
     /// Another configuration takes the place of this one.
     Reload,
-    /// Those of older ones are told so.
+    /// The workers of older configurations are told to finish.
     Retire,
-    /// A worker is killed, and its master hears of that.
+    /// A worker is killed. `Bury`: its master hears of it.
     Kill,
     Bury(usize),
     Nothing,
@@ -80,7 +80,7 @@ pub struct Course {
     pub last: bool,
     /// The longest time that a client waited at a stalled loop while another loop slept.
     pub most_beside: u64,
-    /// So many workers were killed.
+    /// The number of killed workers.
     pub killed: usize,
 }
 
@@ -97,7 +97,7 @@ impl Course {
         let part = if fate.again { "again" } else { "course" };
         let (mut dice, to_come) = (Dice::salted(fate.seed, part), fate.clients);
         let secrets = Secrets::new(&mut dice);
-        // Nothing of what was is taken for what is.
+        // The store of a former course must not be taken for this one's.
         let mut book = Book::default();
         book.first = if fate.again { 1_000 } else { 0 };
         Course {
@@ -136,9 +136,11 @@ impl Course {
         self.world.gather();
         self.rest_for(SHORT);
         let before = (self.descriptors(), self.world.held(self.fate.loops));
-        // A worker's process takes along what its configuration holds open; here it stays, such as its log's file.
+        // A worker's process closes what its configuration holds open, such as the file of its log.
+        // Here all workers are one process, so it stays open.
         let takes_along = !self.fate.reloads.is_empty() || !self.fate.kills.is_empty();
-        // The first loop of a worker has a task that turns the keys of tickets. A reload may bring such keys, and more workers.
+        // The first loop of a worker has a task that turns the keys of tickets. A reload may bring
+        // such keys, and more workers.
         let turns_keys = usize::from(!self.fate.reloads.is_empty());
         self.after(0, What::Comes);
         if self.fate.stops {
@@ -150,7 +152,7 @@ impl Course {
             if self.fate.crash.is_some_and(|at| self.world.now() > BEGINNING + at) {
                 self.fate.crash = None;
                 self.book.settle();
-                // What is wrong already is told by this life.
+                // Faults that were found already are reported before the crash.
                 if self.book.findings.is_empty() {
                     return crash::happens(&self.home, &self.world, &self.fate);
                 }
@@ -171,7 +173,8 @@ impl Course {
         self.judge_law();
         self.world.calm();
         self.rest_for(QUIET);
-        // A cache goes on to fetch without its clients, also from a server that sends byte by byte.
+        // The cache goes on fetching after its clients have left, also from a server that sends
+        // byte by byte.
         while !self.world.are_gone_but(self.fate.loops)
             && self.peers.values().any(|peer| matches!(peer, Peer::Server(_) | Peer::Origin(_)))
             && self.world.now() < MOST
@@ -203,8 +206,8 @@ impl Course {
         }
     }
 
-    /// How many there are. Of several workers each may have some answers at hand that another one has removed, in memory or
-    /// with their files.
+    /// The number of open descriptors. With several workers, each may keep answers at hand that
+    /// another one has removed, in memory or with their files.
     fn descriptors(&self) -> usize {
         let (cache, several) = (self.home.join("cache"), self.fate.config.processes > 1);
         let in_memory = |path: &Path| path.to_string_lossy().starts_with("/memfd:weir");
@@ -217,20 +220,20 @@ impl Course {
         all.filter(counts).count()
     }
 
-    /// Time passes, with all that happens by itself.
+    /// Lets time pass, with all that happens by itself.
     pub fn rest_for(&mut self, time: u64) {
         let end = self.world.now() + time;
         self.after(time, What::Nothing);
         while self.world.now() < end && self.step() {}
     }
 
-    /// A new connection to the server; none if there is no room for it now.
+    /// Connects to the server. None if it has no room now.
     pub fn connect(&mut self) -> Option<OwnedFd> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let kind = SocketType::STREAM;
         let fd =
             rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).expect("a socket");
-        // Where there are several, the kernel goes by its hash.
+        // With several queues, the kernel chooses by its hash.
         let door = self.dice.below(self.fate.config.doors);
         let name = if door > 0 { format!("s.{door}") } else { "s".to_owned() };
         let to = SocketAddrUnix::new(self.home.join(name)).expect("an address");
@@ -251,7 +254,7 @@ impl Course {
         self.peers.values().filter(|p| !matches!(p, Peer::Server(_) | Peer::Origin(_))).count()
     }
 
-    /// One thing happens; false if nothing ever will.
+    /// Lets one thing happen. False if nothing is left to happen.
     pub fn step(&mut self) -> bool {
         let mut any = self.world.work();
         let now = self.world.now();
@@ -349,7 +352,7 @@ impl Course {
         let peer = if multiplexed {
             let whole = |ask: &Ask| !matches!(ask.kind, Kind::Upload(_)) && ask.range.is_none();
             let asks = asks.into_iter().filter(whole).collect();
-            // It has a word to say to each frame that it gets.
+            // The client answers each frame that it gets.
             wire.there.piece = wire.there.piece.max(100);
             wire.there.delay = wire.there.delay.min(1_000_000);
             Peer::Multiplexed(Box::new(Multiplexed::new(wire, asks, fro, dice, breaks, book)))
@@ -368,7 +371,7 @@ impl Course {
         }
     }
 
-    /// The first six clients to three idle loops come one after another, with a short request each.
+    /// The first six clients come one after another to three idle loops, with a short request each.
     fn comes_alone(&mut self, came: usize) -> bool {
         let Some(law) = self.fate.accepts else { return false };
         let alone = self.fate.loops == 3
@@ -393,7 +396,7 @@ impl Course {
         id
     }
 
-    /// Sees to it that what is to be sent will be.
+    /// Plans the sending of what a peer has to send.
     fn go_on(&mut self, id: u64) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         if peer.is_done() || peer.wire().is_over() {
@@ -512,13 +515,14 @@ impl Course {
         }
     }
 
-    /// What the server has done.
+    /// Looks at what the server has done.
     fn look(&mut self) {
-        // What came on a connection together with it is seen once that is taken.
+        // A descriptor that came together with a connection is seen only after the connection is
+        // accepted.
         while self.look_once() {}
     }
 
-    /// Whether a server was connected to.
+    /// Looks once. Returns whether the server has connected to a peer.
     fn look_once(&mut self) -> bool {
         let mut events: Vec<Event> = Vec::with_capacity(256);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -542,8 +546,7 @@ impl Course {
     fn answer_door(&mut self, door: usize) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         while let Ok(fd) = rustix::net::accept_with(&self.doors[door], flags) {
-            // A server that reads a request for longer than weir waits for an answer would be taken
-            // for dead.
+            // A peer must read a request faster than weir's timeout for an answer.
             let (most, last) = (self.fate.longest + HEADS, self.last);
             // Many requests share a connection over HTTP/2.
             let most = if door > OF_SCRIPTS { 10 * most } else { most };

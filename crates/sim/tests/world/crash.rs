@@ -1,8 +1,10 @@
-//! The machine loses its power: of what was not yet on the disk only a beginning is there, or nothing. Then the same
-//! server starts over the same directory, in this process, which becomes another program.
+//! The machine loses its power: of a file that was not on the disk yet, only a beginning is left,
+//! or nothing. Then the same server starts over the same directory, in this process, which becomes
+//! another program.
 //!
-//! Weir asks for no file to be written out, since what it stores can be had again. Of a file of the cache the disk may
-//! have all, none, or a beginning, as file systems have it that write data before they say how long a file is.
+//! weir never asks the kernel to sync a file, since it can fetch what it stores again. Of a file of
+//! the cache the disk may have all, nothing, or a beginning. File systems behave so that write data
+//! before they write a file's length.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,26 +19,26 @@ const HOME: &str = "WEIR_HOME";
 const DATE: &str = "WEIR_DATE";
 const TRACE: &str = "WEIR_TRACE_BEFORE";
 
-/// What is known of the life before.
+/// What is known of the course before the crash.
 pub struct Before {
     pub home: PathBuf,
     pub date: i64,
     pub trace: u64,
 }
 
-/// The life before this one, if there was one.
+/// The course before the crash, if there was one.
 pub fn before() -> Option<Before> {
     let home = PathBuf::from(std::env::var_os(HOME)?);
     Some(Before { home, date: number(DATE)? as i64, trace: number(TRACE)? })
 }
 
-/// Everything ends here, and begins again.
+/// The crash: this process starts itself anew over the same directory.
 pub fn happens(home: &Path, world: &World, fate: &Fate) {
     let mut dice = Dice::salted(fate.seed, "disk");
     for file in files_under(&home.join("cache")) {
         lose(&file, &mut dice);
     }
-    // Sockets and what is temporary go, as they do where a system starts.
+    // Sockets and temporary files go, as when a system starts.
     let doors = (0..DOORS).map(|door| format!("u{door}"));
     for name in ["s".to_owned(), "pid".to_owned()].into_iter().chain(doors) {
         let _ = std::fs::remove_file(home.join(name));
@@ -55,7 +57,7 @@ pub fn happens(home: &Path, world: &World, fate: &Fate) {
     panic!("cannot begin again: {error}");
 }
 
-/// What is left of a file.
+/// Removes the part of a file that did not reach the disk.
 fn lose(file: &Path, dice: &mut Dice) {
     let len = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
     let keep = match dice.below(6) {
@@ -73,7 +75,7 @@ fn lose(file: &Path, dice: &mut Dice) {
     }
 }
 
-/// In one order.
+/// All files under a directory, in a fixed order.
 fn files_under(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {

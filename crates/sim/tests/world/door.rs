@@ -7,34 +7,35 @@ use weir_balance::model::ModelSocket;
 
 use crate::looping::{Looping, Loops, State};
 
-/// One for all, or one for each loop, in their order.
+/// One queue for all loops, or one for each, in their order.
 #[derive(Default)]
 pub struct Doors {
     list: Vec<Door>,
-    /// Each is for one loop, in their order.
+    /// Each queue belongs to one loop, in their order.
     one_each: bool,
-    /// Connections by the loop that took them.
+    /// The number of connections that each loop took.
     pub accepted: Vec<u64>,
 }
 
 #[derive(Default)]
 struct Door {
     socket: ModelSocket,
-    /// Connections so far.
+    /// The number of connections so far.
     came: usize,
-    /// The connection that waits longest, and for how long each loop has slept beside it, in nanoseconds.
+    /// The connection that waits longest, and how long each loop has slept meanwhile, in
+    /// nanoseconds.
     beside: Option<(usize, Vec<u64>)>,
     unarmed: u64,
     seen: Seen,
 }
 
-/// What was seen from outside, in nanoseconds.
+/// What was measured from outside, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// The longest time for which one connection waited while one loop that could have taken it slept, all its naps
-    /// together: one that wakes up for its own work could have taken it.
+    /// The longest sleep of one loop beside one waiting connection that it could have taken, all
+    /// its naps together. A loop that wakes up for its own work could have taken the connection.
     pub beside_sleeper: u64,
-    /// The longest time for which every loop slept, and none was armed.
+    /// The longest time in which all loops slept and none was armed.
     pub nobody_armed: u64,
 }
 
@@ -44,7 +45,7 @@ impl Doors {
         Doors { list, one_each, accepted: vec![0; loops] }
     }
 
-    /// More loops have come.
+    /// More loops begin.
     pub fn expect(&mut self, loops: usize) {
         self.accepted.resize(self.accepted.len() + loops, 0);
     }
@@ -57,7 +58,7 @@ impl Doors {
         self.list[door].socket.remove(who);
     }
 
-    /// It waits for nothing any more.
+    /// The loop waits for no socket any more.
     pub fn forget(&mut self, who: usize) {
         self.list.iter_mut().for_each(|door| door.socket.remove(who));
     }
@@ -66,7 +67,7 @@ impl Doors {
         self.list[door].socket.reports(who)
     }
 
-    /// Whether its wait reports any of them.
+    /// Whether the loop's wait reports one of the sockets.
     pub fn reports_any(&mut self, who: usize) -> bool {
         self.list.iter_mut().any(|door| door.socket.reports(who))
     }
@@ -84,7 +85,7 @@ impl Doors {
         walk.into_iter().filter(|visit| visit.asleep).map(|visit| visit.who).collect()
     }
 
-    /// Time passes.
+    /// Notes the time from `now` to `to`.
     pub fn observe(&mut self, now: u64, to: u64, loops: &Loops) {
         let used = if self.one_each { self.list.len() } else { 1 };
         for (row, door) in self.list.iter_mut().enumerate().take(used) {
@@ -102,7 +103,8 @@ impl Doors {
 }
 
 impl Door {
-    /// Time passes; all loops may take what comes, or one.
+    /// Notes this time for one queue. `whose`: the only loop that may take from it, if there is
+    /// one.
     fn observe(&mut self, now: u64, to: u64, loops: &Loops, whose: Option<usize>) {
         let mine = |row: usize| whose.is_none_or(|whose| whose == row);
         let sleeps = |l: &Looping| l.is_asleep(now) && l.unable <= now;

@@ -1,11 +1,11 @@
-//! What a configuration may have beside the usual: it is drawn for a course, and its clients ask for it.
+//! Optional parts of a configuration. They are drawn for a course, and its clients ask for them.
 
 use weir_testkit::Dice;
 
-/// What there is of it.
+/// The parts that a course has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras {
-    /// Cached answers are asked for in part.
+    /// Clients ask for parts of cached answers.
     pub ranged: bool,
     /// `slice`.
     pub sliced: bool,
@@ -15,18 +15,18 @@ pub struct Extras {
     pub mirrored: bool,
     /// `auth_request`.
     pub guarded: bool,
-    /// Another one asks for answers that are compressed.
+    /// An additional client asks for compressed answers.
     pub zipped: bool,
 }
 
-/// Objects that are cached in slices.
+/// The number of objects that are cached in slices.
 pub const SLICED: u64 = 5;
 
 pub fn sliced_len(name: u64) -> u64 {
     [1, 10_000, 65_536, 65_537, 300_000][name as usize % 5]
 }
 
-/// As objects of the cache they have names of their own.
+/// The name of a sliced object among the cached ones.
 pub fn sliced_name(name: u64) -> u64 {
     100 + name
 }
@@ -103,7 +103,7 @@ impl Extras {
     }
 }
 
-/// The first and the last byte that a `Range` of the simplest kind asks for, of so many.
+/// The first and the last byte of a simple `Range`, in a body of this length.
 pub fn range(text: &str, len: u64) -> Option<(u64, u64)> {
     let (from, to) = text.strip_prefix("bytes=")?.split_once('-')?;
     let (from, to) = (from.parse().ok()?, to.parse().unwrap_or(u64::MAX));

@@ -8,24 +8,24 @@ use crate::book::Script;
 use crate::extras::Extras;
 use crate::law::{self, Law};
 
-/// What fails, once in so many times; 0 is never.
+/// Faults, each once in so many times; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub accept: usize,
     pub connect: usize,
     pub watch: usize,
     pub offload: usize,
-    /// Nothing is found in memory.
+    /// A read finds nothing in the page cache.
     pub cold: usize,
-    /// News of sockets come late.
+    /// Events of sockets are reported late.
     pub holds: usize,
-    /// An operation on a file takes up to so many nanoseconds.
+    /// The most nanoseconds of an operation on a file.
     pub slow_disk: u64,
-    /// Other loops go on before a system call.
+    /// Other loops run before a system call.
     pub others: usize,
-    /// Other loops go on before a word of the load table is read or changed.
+    /// Other loops run before a word of the load table is read or changed.
     pub words: usize,
-    /// What is reported is in order.
+    /// Events are reported in order.
     pub orderly: bool,
 }
 
@@ -44,13 +44,13 @@ impl Faults {
         (rate > 0 && dice.one_in(rate)).then(|| dice.pick(errors))
     }
 
-    /// Requests may fail that would not otherwise.
+    /// Whether these faults may fail requests.
     pub fn excuse(&self) -> bool {
         self.accept + self.connect + self.watch + self.offload > 0
     }
 }
 
-/// How many of `/k/` there may be at once.
+/// The limits of `/k/`.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// `limit_conn`.
@@ -75,10 +75,10 @@ pub const DOORS: usize = OF_SCRIPTS + 1 + ORIGINS;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub text: String,
-    /// How many listening sockets it has.
+    /// The number of its listening sockets.
     pub doors: usize,
     pub processes: usize,
-    /// Any loop may take over requests of any other.
+    /// Any loop may steal requests of any other.
     pub relieves: bool,
 }
 
@@ -86,7 +86,7 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct Fate {
     pub seed: u64,
-    /// All of a generation's, in however many processes.
+    /// All loops of a generation, in all its processes.
     pub loops: usize,
     pub cpus: usize,
     /// The course is about accepting alone.
@@ -95,45 +95,46 @@ pub struct Fate {
     pub stops: bool,
     pub faults: Faults,
     pub clients: usize,
-    /// Clients speak TLS; servers do, but to scripts.
+    /// Clients speak TLS. `tls_behind`: servers do as well, except with scripts.
     pub tls: bool,
     pub tls_behind: bool,
     /// Some servers speak HTTP/2.
     pub http2_behind: bool,
     pub extras: Extras,
-    /// So many requests at once are let in, and so many are passed on to each server, where that is limited.
+    /// The limits of requests, at the client's side and for each server.
     pub limits: Option<Limits>,
-    /// Servers that break off, and clients that do.
+    /// Servers break off, and so do clients.
     pub broken_servers: bool,
     pub broken_clients: bool,
-    /// After so long the machine loses its power.
+    /// The machine loses its power after this time.
     pub crash: Option<u64>,
-    /// It has, before this course.
+    /// This course goes on after a crash.
     pub again: bool,
-    /// Bodies are up to so long.
+    /// The length of the longest body.
     pub longest: u64,
     pub config: Config,
-    /// Workers are killed, each so long after the one before.
+    /// The times after which workers are killed, each from the one before.
     pub kills: Vec<u64>,
-    /// Other configurations that take its place, each after so long.
+    /// The configurations that replace this one, each with the time before it.
     pub reloads: Vec<(u64, Config)>,
 }
 
-/// How many files there are, and how long each is.
+/// The number of files.
 pub const FILES: u64 = 8;
 
 pub fn file_len(name: u64) -> u64 {
     [0, 1, 100, 4096, 20_000, 65_537, 300_000, 1_200_000][name as usize % 8]
 }
 
-/// Locations that hold their loop up.
+/// The number of locations that stall their loop.
 pub const WORKS: u64 = 4;
 
 /// What scripts do.
 pub const SCRIPTS: &[&str] = &["sleep", "capture", "ask", "leave"];
 
-/// Scripts, which ask a server by way of a subrequest or on connections of their own. One that leaves takes half of what
-/// the server says, and would give the rest to the next one if it could.
+/// Scripts that ask a server through a subrequest or on connections of their own. The script that
+/// leaves takes half of what the server says. If the rest stayed in the connection, it would reach
+/// the next script.
 const SCRIPT: &str = r#"
             local id, how = ngx.var.http_x_ask, ngx.var.uri:match("^/l/(%a+)/")
             local function answer(whose, len, body)
@@ -193,7 +194,7 @@ impl Fate {
         fate
     }
 
-    /// What comes after its machine has lost its power.
+    /// The course after the crash.
     pub fn after_crash(self) -> Fate {
         Fate { crash: None, again: true, ..self }
     }
@@ -251,7 +252,7 @@ impl Fate {
         }
     }
 
-    /// Many clients with short requests, some of which hold their loops up.
+    /// A course with many clients and short requests. Some requests stall their loops.
     fn of_accepts(seed: u64, home: &str, mut dice: Dice) -> Fate {
         let d = &mut dice;
         let mut faults = Faults { orderly: true, words: words(seed), ..Faults::default() };
@@ -294,15 +295,15 @@ impl Fate {
         }
     }
 
-    /// What a server does with a request.
+    /// Draws what a server does with a request.
     pub fn script(&self, dice: &mut Dice) -> Script {
         let script = Script::draw(dice, self.longest, self.broken_servers);
-        // What comes without end is not made within TLS.
+        // An endless answer is not made within TLS.
         Script { floods: script.floods && !self.tls_behind, ..script }
     }
 }
 
-/// What all configurations of a course say alike.
+/// What all configurations of a course have in common.
 struct Same<'a> {
     loops: usize,
     home: &'a str,
@@ -313,13 +314,13 @@ struct Same<'a> {
     limits: Option<Limits>,
 }
 
-/// Once in so many words others go on; in half of the courses never.
+/// How often other loops run before a word is read; in half of the courses never.
 fn words(seed: u64) -> usize {
     let mut dice = Dice::salted(seed, "words");
     if dice.one_in(2) { dice.pick(&[2, 10, 100]) } else { 0 }
 }
 
-/// When workers are killed.
+/// Draws when workers are killed.
 fn kills(seed: u64) -> Vec<u64> {
     let mut d = Dice::salted(seed, "kills");
     let count = if d.one_in(3) { 1 + d.below(3) } else { 0 };
@@ -342,7 +343,7 @@ fn reloads(seed: u64, same: &Same<'_>) -> Vec<(u64, Config)> {
     (0..count).map(one).collect()
 }
 
-/// In how many processes so many loops are, as many in each.
+/// Draws the number of processes for these loops, with as many loops in each.
 fn split(d: &mut Dice, loops: usize) -> usize {
     let ways: Vec<usize> = (1..=loops).filter(|n| loops.is_multiple_of(*n)).collect();
     d.pick(&ways)
@@ -364,7 +365,7 @@ fn limit_lines(limits: Limits, same: &Same<'_>, keepalive: &str) -> (String, Str
     )
 }
 
-/// What makes the server's clients speak TLS.
+/// The lines that make the server speak TLS with its clients.
 fn tls_lines(d: &mut Dice, home: &str) -> String {
     let (size, tickets) = (d.pick(&["16k", "4k", "100"]), d.pick(&["on", "off"]));
     let cache = d.pick(&["off", "shared:t:100k"]);
@@ -379,7 +380,7 @@ fn tls_lines(d: &mut Dice, home: &str) -> String {
     )
 }
 
-/// How servers behind are spoken to within TLS.
+/// The lines that make it speak TLS with the servers behind.
 fn behind_lines(d: &mut Dice, home: &str) -> String {
     let (reuse, verify, named) =
         (d.pick(&["on", "on", "off"]), d.pick(&["on", "off"]), d.pick(&["on", "off"]));

@@ -15,14 +15,14 @@ pub const ACK: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 pub const PADDED: u8 = 8;
 
-/// What is known of a frame before its payload.
+/// The head of a frame.
 pub struct Head {
     pub kind: u8,
     pub flags: u8,
     pub stream: u32,
 }
 
-/// Writes one.
+/// Appends a frame.
 pub fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
     out.extend_from_slice(&[kind, flags]);
@@ -30,7 +30,7 @@ pub fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]
     out.extend_from_slice(payload);
 }
 
-/// Takes the first one that is there as a whole.
+/// Takes the first complete frame.
 pub fn take(buf: &mut Vec<u8>) -> Option<(Head, Vec<u8>)> {
     let [a, b, c, kind, flags, e, f, g, h] = *buf.first_chunk::<9>()?;
     let len = u32::from_be_bytes([0, a, b, c]) as usize;

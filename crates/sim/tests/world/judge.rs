@@ -1,4 +1,4 @@
-//! What is held against the server while a course goes on.
+//! What is checked of the server while a course runs.
 
 use crate::course::Course;
 use crate::fate::SERVERS;
@@ -22,7 +22,7 @@ impl Course {
         }
     }
 
-    /// Only so many are let in at once, and so many to each server.
+    /// Checks the limits of requests, over all and for each server.
     pub fn judge_limits(&mut self, id: u64) {
         let Some(limits) = self.fate.limits else { return };
         if !matches!(self.peers.get(&id), Some(Peer::Server(served)) if served.is_at_limited()) {

@@ -11,18 +11,18 @@ use weir_engine::sim::sockets_of;
 
 use crate::course::{Course, What};
 
-/// Within so many steps.
+/// The numbers of steps within which a worker dies.
 const STEPS: [usize; 4] = [1, 30, 300, 3_000];
 
 impl Course {
-    /// The next one is killed after its time.
+    /// Plans the next kill.
     pub fn plan_kill(&mut self) {
         if let Some(after) = self.fate.kills.pop() {
             self.after(after, What::Kill);
         }
     }
 
-    /// One of the workers has not many steps left.
+    /// Condemns one of the workers to die within a few steps.
     pub fn kill(&mut self) {
         let firsts = self.generations.as_ref().map(|g| g.firsts()).unwrap_or_default();
         if firsts.is_empty() {
@@ -57,7 +57,7 @@ impl Course {
         self.plan_kill();
     }
 
-    /// The master hears of it.
+    /// The master hears of a killed worker.
     pub fn bury(&mut self, first: usize) {
         let Some(generations) = &mut self.generations else { return };
         if let Some(loops) = generations.successor(first) {
@@ -70,7 +70,7 @@ impl Course {
     }
 }
 
-/// It was accepted at the server's address, or leads to one of those behind.
+/// Whether the socket was accepted at the server's address, or leads to a server behind.
 fn is_the_servers(socket: &OwnedFd) -> bool {
     let begins = |name: Option<SocketAddrAny>, with: &str| {
         let name = name.and_then(|name| SocketAddrUnix::try_from(name).ok());
@@ -81,7 +81,7 @@ fn is_the_servers(socket: &OwnedFd) -> bool {
     begins(getsockname(socket).ok(), "s") || begins(getpeername(socket).ok().flatten(), "u")
 }
 
-/// As the kernel does it where a process ends.
+/// Closes the sockets of these loops, as the kernel does when a process ends.
 fn close_all(rows: &Range<usize>) {
     let this = pidfd_open(getpid(), PidfdFlags::empty()).expect("this process");
     for fd in sockets_of(rows) {

@@ -12,14 +12,14 @@ use crate::wire::{Came, Way, Wire};
 /// request's lock of the cache.
 const PATIENCE: u64 = 4_800_000_000;
 
-/// One that asks when all is over.
+/// A client that asks when all is over.
 struct Last {
     wire: Wire,
     text: Vec<u8>,
 }
 
 impl Course {
-    /// Counters are back where they were, and no temporary file is left.
+    /// Checks that counters are back where they were, and no temporary file is left.
     pub fn look_what_is_left(&mut self) {
         // A killed worker leaves its temporary files, and its successor cannot know them.
         for name in ["body", "proxy"].iter().filter(|_| self.killed == 0) {
@@ -39,7 +39,7 @@ impl Course {
         }
     }
 
-    /// What is kept in files is whole.
+    /// Checks that the files that are kept are complete.
     fn look_what_is_stored(&mut self) {
         if self.fate.again {
             return;
@@ -100,7 +100,7 @@ impl Course {
         }
     }
 
-    /// One that nothing disturbs asks.
+    /// Sends a request without any disturbance.
     fn begin_at_last(&mut self, path: &str, id: u64) -> Last {
         let fd = self.connect().expect("a connection where there is room for all");
         let way = Way { piece: 64_000, delay: 0 };
@@ -112,7 +112,7 @@ impl Course {
         Last { wire, text: Vec::new() }
     }
 
-    /// What it has heard after that time.
+    /// What the client has heard after that time.
     fn hear_at_last(&mut self, last: &mut Last, time: u64) -> String {
         let end = self.world.now() + time;
         let mut piece = Vec::new();

@@ -1,4 +1,4 @@
-//! Holds the promises of accept policies against the server that runs in the world.
+//! Checks the promises of accept policies in the server that runs in the world.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use weir_testkit::Dice;
 use crate::book::Book;
 use crate::door::Seen;
 
-/// A wake-up, an accept, and what else of a turn comes before it.
+/// The time of a wake-up, an accept, and what precedes the accept in a turn.
 const PROMPT: Duration = Duration::from_micros(500);
 /// `fair` is the default, so it is drawn this many times as often as another policy.
 const FAIR: usize = 4;

@@ -1,4 +1,4 @@
-//! What each loop is about, and which of them have a processor.
+//! The state of each loop, and which of them have a processor.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -7,7 +7,7 @@ use weir_testkit::Dice;
 
 use crate::door::Doors;
 
-/// For how long a handler computes before another loop may have its processor.
+/// How long a handler computes before another loop may have its processor.
 const SLICE: u64 = 3_000_000;
 /// A woken loop has a processor within this time, if one is free.
 const WAKE: usize = 30_000;
@@ -15,7 +15,7 @@ const WAKE: usize = 30_000;
 /// What the thread that has run wants next.
 #[derive(Clone, Copy, Debug)]
 pub enum Then {
-    /// Nothing, until something comes or until then.
+    /// To wait for events, at most until this time.
     Rest(Option<u64>),
     /// To sleep in a handler.
     Sleep(u64),
@@ -23,19 +23,19 @@ pub enum Then {
     Compute(u64),
     /// To go on.
     Run,
-    /// Nothing ever again: its process was killed.
+    /// Nothing: its process was killed.
     Die,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum State {
-    /// In its wait.
+    /// The thread waits for events.
     Rests { until: Option<u64> },
-    /// It has something to do, and no processor. It was in the middle of computing if something is left.
+    /// The thread has work and no processor. `left`: what is left of a computation.
     Wants { at: u64, left: u64 },
-    /// It has a processor until then.
+    /// The thread has a processor until this time.
     Works { until: u64, then: Then },
-    /// A handler sleeps.
+    /// A handler sleeps until this time.
     Sleeps { until: u64 },
 }
 
@@ -43,24 +43,25 @@ pub struct Looping {
     pub began: bool,
     pub gone: bool,
     pub state: State,
-    /// When it last went on after a rest, and whether it does the next time: it has fetched what had come by then, and
-    /// nothing that came later.
+    /// When the loop last went on after a rest. `fetches`: whether it does so the next time. It has
+    /// fetched what had come by then, and nothing that came later.
     pub fetched: u64,
     pub rested: bool,
-    /// Its process is stopped until then.
+    /// The loop's process is stopped until this time.
     pub stopped: u64,
-    /// It takes no connection before that time: descriptors have run out, or its door is deaf.
+    /// The loop accepts nothing before this time: descriptors have run out, or its listener could
+    /// not be armed.
     pub unable: u64,
-    /// For how long it has had a processor, all that it has now included.
+    /// How long the thread has had a processor, the current time included.
     used: u64,
     /// The tasks and sockets that it has.
     pub holds: (usize, usize),
-    /// Readable when there is something for it.
+    /// Readable when there is an event for the loop.
     pub news: Option<OwnedFd>,
-    /// It is beside a loop: it hears what it is told of, and when it is called.
+    /// The thread is beside a loop: it waits for what it registered, and for calls.
     beside: bool,
     pub called: bool,
-    /// System calls of this turn, and whether the next is another one.
+    /// System calls of this turn. `fresh`: the loop begins another turn.
     pub calls: u64,
     pub fresh: bool,
 }
@@ -86,23 +87,24 @@ impl Looping {
         }
     }
 
-    /// It is wanted, and about to begin.
+    /// The thread was asked for, and is about to begin.
     pub fn expect(&mut self) {
         *self = Looping { began: false, gone: false, ..Looping::new(true) };
     }
 
-    /// Asleep in its wait, in the kernel's eyes: a stopped process waits for nothing.
+    /// Whether the loop sleeps in its wait, in the kernel's eyes: a stopped process waits for
+    /// nothing.
     pub fn is_asleep(&self, now: u64) -> bool {
         matches!(self.state, State::Rests { .. }) && !self.gone && self.stopped <= now
     }
 
-    /// It has a processor until then.
+    /// Gives the thread a processor until this time.
     pub fn works(&mut self, now: u64, until: u64, then: Then) {
         self.used += until - now;
         self.state = State::Works { until, then };
     }
 
-    /// For how long it has had one.
+    /// How long the thread has had a processor.
     pub fn used(&self, now: u64) -> u64 {
         match self.state {
             State::Works { until, .. } => self.used - until.saturating_sub(now),
@@ -110,13 +112,13 @@ impl Looping {
         }
     }
 
-    /// It has a processor, or waits for one.
+    /// Whether the thread has a processor, or waits for one.
     pub fn is_runnable(&self, now: u64) -> bool {
         let waits = matches!(self.state, State::Rests { .. } | State::Sleeps { .. });
         !waits && self.stopped <= now
     }
 
-    /// When something changes for it by itself.
+    /// The next time at which the thread's state changes by itself.
     fn next(&self, now: u64) -> Option<u64> {
         let at = match self.state {
             State::Rests { until } => until?,
@@ -132,9 +134,9 @@ impl Looping {
     }
 }
 
-/// All loops, and so many processors.
+/// All loops, and the number of processors.
 pub struct Loops {
-    /// Of each loop itself, and of the thread beside it.
+    /// Each loop, followed by the thread beside it.
     pub list: Vec<Looping>,
     pub cpus: usize,
     /// Events may have come for resting loops.
@@ -152,12 +154,12 @@ impl Loops {
         self.list.extend((0..2 * loops).map(|i| Looping::new(i % 2 == 1)));
     }
 
-    /// The loops themselves.
+    /// The loops without the threads beside them.
     pub fn rows(&self) -> impl DoubleEndedIterator<Item = &Looping> + ExactSizeIterator {
         self.list.iter().step_by(2)
     }
 
-    /// Brings all up to this moment.
+    /// Brings all threads up to this moment.
     pub fn settle(&mut self, now: u64, doors: &mut Doors, dice: &mut Dice) {
         let mut fell_asleep = false;
         for l in self.list.iter_mut().filter(|l| !l.gone) {
@@ -256,7 +258,7 @@ impl Loops {
         }
     }
 
-    /// When something changes by itself.
+    /// The next time at which a thread's state changes by itself.
     pub fn next(&self, now: u64) -> Option<u64> {
         self.list.iter().filter(|l| !l.gone).filter_map(|l| l.next(now)).min()
     }

@@ -1,13 +1,14 @@
 //! The whole server in a simulated world.
 //!
-//! A seed determines a course of the world: how the server is configured, which clients come and what they ask, when each byte
-//! arrives, in which order loops have their turns, what fails. Everything of weir is what a release has in it, down to
-//! its backends: what is simulated is time, the order of things, networks, clients, servers and faults
-//! (`weir_engine::sim`). A course has a process of its own, so that descriptors can be counted; without a seed, this
-//! program starts itself for some fresh ones.
+//! A seed determines a course of the world: how the server is configured, which clients come and
+//! what they ask, when each byte arrives, in which order loops have their turns, what fails.
+//! Everything of weir is what a release has in it, down to its backends. Simulated are time, the
+//! order of events, networks, clients, servers and faults (`weir_engine::sim`). A course has a
+//! process of its own, so that descriptors can be counted. Without a seed, this program starts
+//! itself for some fresh ones.
 //!
-//! `WEIR_SEED=7 cargo test -p weir-sim` runs one course, `WEIR_COURSES=1000` so many fresh ones; with `WEIR_TRACE=1` a
-//! course tells what happens.
+//! `WEIR_SEED=7 cargo test -p weir-sim` runs one course, `WEIR_COURSES=1000` that many fresh ones.
+//! With `WEIR_TRACE=1` a course prints what happens.
 
 #![allow(clippy::disallowed_methods, reason = "the peers are no tasks, and have no budget")]
 
@@ -50,8 +51,8 @@ use fate::{FILES, Fate, file_len};
 use share::Share;
 use world::World;
 
-/// When the world begins, since 1970, and when its files were written: dates have their lengths in HTTP/2, and a seed is one
-/// course whenever it is played.
+/// When the world begins, since 1970, and when its files were written. It is fixed, since dates
+/// differ in length in HTTP/2, and a seed must give the same course at any time.
 const DATE: i64 = 1_790_000_000;
 
 fn main() -> ExitCode {
@@ -114,7 +115,7 @@ fn one(seed: u64) -> ExitCode {
     if book.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The error log has nothing in it that is the server's own fault.
+/// Checks that the error log has no line about a fault of the server itself.
 fn read_log(home: &Path, shown: bool, book: &mut book::Book) {
     let log = std::fs::read_to_string(home.join("error.log")).unwrap_or_default();
     for line in log.lines() {

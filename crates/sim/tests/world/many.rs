@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use weir_testkit::{number, seed};
 
-/// Courses where nothing else is asked for.
+/// The number of courses by default.
 const COURSES: u64 = 10;
-/// A course that takes longer hangs: in a processor's time, in ticks of 10 ms, or on a machine that has time for it.
+/// A course that takes longer hangs: in ticks of 10 ms of a processor's time. On an idle machine
+/// that is real time.
 const TICKS: u64 = 6_000;
 const PATIENCE: Duration = Duration::from_secs(1_200);
 
@@ -19,7 +20,7 @@ pub fn run() -> ExitCode {
         println!("world: test");
         return ExitCode::SUCCESS;
     }
-    // A filter of cargo's that means other tests.
+    // A filter of `cargo test` that means other tests.
     if args.iter().any(|arg| !arg.starts_with('-') && !"world".contains(arg.as_str())) {
         return ExitCode::SUCCESS;
     }
@@ -45,7 +46,7 @@ pub fn run() -> ExitCode {
         lookers.into_iter().flat_map(|looker| looker.join().unwrap_or_default()).collect()
     });
     failed.sort_unstable();
-    // The same seed is the same course.
+    // A seed must give the same course twice.
     let same = trace(first) == trace(first);
     if !same {
         println!("two runs of seed {first} differ");
@@ -65,14 +66,14 @@ fn start(seed: u64) -> Child {
     command.spawn().expect("a process for a course")
 }
 
-/// How long a process has had a processor.
+/// The processor time of a process, in ticks.
 fn ticks(id: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_ascii_whitespace();
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
-/// What a course says, and whether it passed.
+/// Runs a course: its output, and whether it passed.
 fn course(seed: u64) -> (String, bool) {
     let mut child = start(seed);
     let mut out = child.stdout.take().expect("what it says");

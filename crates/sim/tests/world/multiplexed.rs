@@ -30,7 +30,7 @@ pub struct Multiplexed {
     number: u32,
     at_once: usize,
     buf: Vec<u8>,
-    /// It gives up a stream now and then.
+    /// The client resets a stream now and then.
     gives_up: bool,
     dice: Dice,
     /// The server takes no more streams.
@@ -39,7 +39,7 @@ pub struct Multiplexed {
 }
 
 impl Multiplexed {
-    /// `heaviest` is how long the longest answer is.
+    /// `heaviest` is the length of the longest answer.
     pub fn new(
         wire: Wire,
         asks: Vec<Ask>,
@@ -198,7 +198,7 @@ impl Multiplexed {
         self.later.iter_mut().for_each(|ask| ask.excused = true);
     }
 
-    /// What it waits for.
+    /// What the client waits for, in words.
     pub fn waits_for(&self) -> String {
         let waits = |(_, s): (&u32, &Stream)| format!("{} after {} bytes", s.ask.path(), s.seen);
         self.streams.iter().map(waits).collect::<Vec<_>>().join(", ")

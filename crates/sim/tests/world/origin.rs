@@ -1,5 +1,5 @@
-//! Servers behind that speak HTTP/2: many requests at once on a connection, windows that they keep and hold others to, and
-//! all that they may do beside.
+//! Servers behind that speak HTTP/2: many requests at once on a connection, windows that both sides
+//! must respect, and everything else that such a server may do.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +21,7 @@ const USUAL: i64 = 65_535;
 const AHEAD: usize = 48_000;
 const LIMITS: FieldLimits = FieldLimits { field: 1 << 20, block: 1 << 20 };
 
-/// A connection to one of them.
+/// A connection to such a server.
 pub struct Origin {
     pub wire: Wire,
     manner: Manner,
@@ -32,15 +32,15 @@ pub struct Origin {
     block: Option<(u32, bool, Vec<u8>)>,
     streams: BTreeMap<u32, Asked>,
     newest: u32,
-    /// What may be sent of bodies, on the connection and on a stream that begins.
+    /// The bytes of bodies that may be sent, on the connection and on a new stream.
     window: i64,
     initial: i64,
-    /// The same for what comes, and what it was told of it and has not confirmed.
+    /// The same for received bodies, and the settings that were announced and not confirmed yet.
     room: i64,
     owed: i64,
     granted: i64,
     told: VecDeque<i64>,
-    /// It looks at no stream above this one.
+    /// The server ignores streams above this one.
     last: Option<u32>,
     /// The stream that sent last.
     sent: u32,
@@ -50,7 +50,7 @@ pub struct Origin {
     pub done: bool,
 }
 
-/// How it speaks.
+/// How the server behaves.
 struct Manner {
     window: i64,
     most: usize,
@@ -58,9 +58,9 @@ struct Manner {
     pads: bool,
     splits: bool,
     chats: bool,
-    /// It answers before it has heard all.
+    /// It answers before it has read the whole request.
     early: bool,
-    /// It reads nothing while it has much to say.
+    /// It reads nothing while it has much to send.
     deaf: bool,
 }
 
@@ -101,7 +101,7 @@ fn field(block: &mut Vec<u8>, name: &str, value: &str) {
 }
 
 impl Origin {
-    /// Requests' bodies are up to `longest`.
+    /// Bodies of requests are up to `longest` bytes.
     pub fn new(wire: Wire, dice: &mut Dice, longest: u64) -> Origin {
         let mut dice = Dice::new(dice.any());
         let d = &mut dice;
@@ -155,7 +155,7 @@ impl Origin {
         }
     }
 
-    /// It reads nothing until it has said what it has to say.
+    /// Whether it reads nothing until it has sent what it has.
     pub fn is_deaf(&self) -> bool {
         self.manner.deaf && self.wire.left() > 20_000
     }
@@ -191,7 +191,7 @@ impl Origin {
             0 => self.say(PING, 0, 0, b"weirweir"),
             1 => self.say(0xbb, 3, self.newest, b"nobody knows"),
             2 if self.newest > 0 => self.say(PRIORITY, 0, self.newest, &[0, 0, 0, 0, 7]),
-            // Windows that change, those of streams that are under way as well.
+            // Changes windows, also of streams in progress.
             _ => {
                 let window = (self.manner.window / 2).max(1) + self.dice.below(20_000) as i64;
                 let [a, b, c, d] = (window as u32).to_be_bytes();
@@ -252,7 +252,7 @@ impl Origin {
         }
     }
 
-    /// From now on it keeps to what it was told.
+    /// The client has confirmed the settings, and must respect them from now on.
     fn confirmed(&mut self, book: &mut Book) {
         let Some(window) = self.told.pop_front() else {
             return book.find("settings were confirmed that nobody had said".to_owned());
@@ -290,7 +290,7 @@ impl Origin {
             return;
         }
         if fate.broken_servers && self.dice.one_in(20) {
-            // It is too busy, and has not looked at it.
+            // The server is too busy, and has not looked at the request.
             return self.say(RESET, 0, stream, &[0, 0, 0, 7]);
         }
         let asked = Asked {
@@ -343,7 +343,7 @@ impl Origin {
         }
     }
 
-    /// Lets more come, of a stream and of all.
+    /// Gives room for more, on a stream and on the connection.
     fn grant(&mut self, stream: u32) {
         if self.owed > 0 && (self.room <= 0 || self.owed > USUAL / 2 || self.dice.one_in(4)) {
             let by = std::mem::take(&mut self.owed);
@@ -363,7 +363,7 @@ impl Origin {
         }
     }
 
-    /// A request is there.
+    /// A request has arrived as a whole.
     fn whole(&mut self, stream: u32, fate: &Fate, book: &mut Book) {
         let Some(asked) = self.streams.get(&stream) else { return };
         if asked.post && !book.spoiled.contains(&asked.id) {
@@ -384,7 +384,7 @@ impl Origin {
         self.thinks.push((stream, delay));
     }
 
-    /// Gives the answer.
+    /// Gives the answer to a request.
     pub fn answer(&mut self, stream: u32, fate: &Fate, book: &mut Book) {
         let Some(asked) = self.streams.get(&stream) else { return };
         if asked.answer.is_some() {
@@ -440,7 +440,7 @@ impl Origin {
         self.leave();
     }
 
-    /// Fields, in one frame or in several.
+    /// Writes fields, in one frame or in several.
     fn fields(&mut self, stream: u32, block: &[u8], ends: bool) {
         let flags = if ends { END_STREAM } else { 0 };
         let at = if self.manner.splits { self.dice.below(block.len()) } else { block.len() };
@@ -452,7 +452,7 @@ impl Origin {
         }
     }
 
-    /// Sends what there is room for, a piece of each in turn.
+    /// Sends what fits into the windows, a piece of each stream in turn.
     pub fn pump(&mut self) {
         while self.wire.left() < AHEAD && self.wire.finish == Finish::Stay {
             let wants = |asked: &Asked, window: i64| {
@@ -508,7 +508,7 @@ impl Origin {
         self.ended(stream);
     }
 
-    /// All of an answer was said.
+    /// An answer was sent as a whole.
     fn ended(&mut self, stream: u32) {
         let Some(asked) = self.streams.get_mut(&stream) else { return };
         let Some(answer) = &mut asked.answer else { return };
@@ -520,14 +520,14 @@ impl Origin {
         if ended {
             self.settle(stream);
         } else if self.dice.one_in(2) {
-            // It wants no more of the request.
+            // The rest of the request is not wanted.
             self.say(RESET, 0, stream, &[0; 4]);
             self.streams.remove(&stream);
             self.leave();
         }
     }
 
-    /// Nothing is left of a stream if both have said all.
+    /// Forgets a stream if both sides have ended it.
     fn settle(&mut self, stream: u32) {
         let over = |asked: &Asked| asked.ended && asked.answer.as_ref().is_some_and(|a| a.silent);
         if self.streams.get(&stream).is_some_and(over) {
@@ -552,7 +552,7 @@ impl Origin {
                 return self.leave();
             }
             2 => {
-                // What it has heard it has looked at.
+                // The server has looked at all requests that it has received.
                 let [a, b, c, d] = self.newest.to_be_bytes();
                 self.say(GOAWAY, 0, 0, &[a, b, c, d, 0, 0, 0, code]);
                 self.last = Some(0);
@@ -564,7 +564,7 @@ impl Origin {
                 self.wire.out.truncate(len);
                 self.wire.finish = Finish::Close;
             }
-            // It says nothing more, and waits.
+            // The server says nothing more, and waits.
             _ => {}
         }
         if let Some(answer) = self.streams.get_mut(&stream).and_then(|a| a.answer.as_mut()) {

@@ -30,7 +30,7 @@ pub fn fill(out: &mut Vec<u8>, owner: u64, offset: u64, len: u64) {
     }
 }
 
-/// Where `bytes`, which should be `owner`'s from `offset` on, are first another's.
+/// The first offset at which `bytes`, which should be `owner`'s from `offset` on, are wrong.
 pub fn first_wrong(owner: u64, offset: u64, bytes: &[u8]) -> Option<u64> {
     let mut left = bytes;
     for (word, skip) in pieces(owner, offset) {
@@ -56,8 +56,8 @@ pub fn file(name: u64) -> u64 {
     0xf11e_0000_0000 + name
 }
 
-/// Appends so much of an owner's body in chunks of drawn lengths up to `most`, each with this extension, up to the last
-/// one's line.
+/// Appends a part of an owner's body in chunks of drawn lengths up to `most`, each with this
+/// extension. The last chunk's line end is left out.
 pub fn chunks(out: &mut Vec<u8>, dice: &mut Dice, whose: (u64, u64), most: usize, extension: &str) {
     let ((owner, len), mut at) = (whose, 0);
     while at < len {

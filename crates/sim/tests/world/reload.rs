@@ -8,14 +8,14 @@ use weir_server::Generations;
 use crate::course::{Course, MOST, What};
 
 impl Course {
-    /// The next one comes after its time.
+    /// Plans the next reload.
     pub fn plan_reload(&mut self) {
         if let Some((after, _)) = self.fate.reloads.last() {
             self.after(*after, What::Reload);
         }
     }
 
-    /// The next generation begins beside those that there are.
+    /// The next generation of workers begins beside the present ones.
     pub fn reload(&mut self) {
         let Some((_, config)) = self.fate.reloads.pop() else { return };
         std::fs::write(self.home.join("nginx.conf"), &config.text).expect("a configuration");
@@ -33,7 +33,7 @@ impl Course {
         self.plan_reload();
     }
 
-    /// The server is told to end, and has to.
+    /// The server is told to end, and must end.
     pub fn quit(&mut self) {
         self.generations.iter_mut().for_each(Generations::quit);
         self.world.stir();
@@ -46,7 +46,7 @@ impl Course {
         }
     }
 
-    /// Waits for the ends of all: their exit codes.
+    /// Waits until all workers have ended. Returns their exit codes.
     pub fn end(&mut self) -> Vec<i32> {
         let Some(generations) = self.generations.take() else { return Vec::new() };
         let world = Arc::clone(&self.world);

@@ -1,5 +1,5 @@
-//! TLS as the world's clients and servers speak it: rustls, without a socket. Keys and signatures are as long each time, so
-//! that a seed's course is the same, though they are not.
+//! TLS as the world's clients and servers speak it: rustls, without a socket. Keys and signatures
+//! differ each time but have the same length. So a seed's course is the same.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const BOTH: &[&SupportedProtocolVersion] = &[&version::TLS12, &version::TLS13];
 /// What connections have in common: a client that connects again resumes a session.
 pub struct Secrets {
     clients: [ClientConfig; 2],
-    /// Each server has its own sessions.
+    /// Each server keeps its own sessions.
     servers: [ServerConfig; SERVERS],
 }
 
@@ -47,7 +47,7 @@ impl Secrets {
         Secrets { clients, servers }
     }
 
-    /// A connection, which does not know yet whether it will speak HTTP/2.
+    /// A client's end of a connection. It does not know yet whether it will speak HTTP/2.
     pub fn connect(&self, dice: &mut Dice, multiplexed: bool) -> Box<Secured> {
         let mut config = self.clients[dice.below(2)].clone();
         config.max_fragment_size = fragments(dice);
@@ -58,7 +58,7 @@ impl Secrets {
         Secured::new(connection.into())
     }
 
-    /// A server's end of one.
+    /// A server's end of a connection.
     pub fn accept(&self, dice: &mut Dice, server: usize, multiplexed: bool) -> Box<Secured> {
         let mut config = self.servers[server % SERVERS].clone();
         if multiplexed {
@@ -74,7 +74,7 @@ fn fragments(dice: &mut Dice) -> Option<usize> {
     dice.pick(&[None, None, Some(64), Some(1_000)])
 }
 
-/// The server's files.
+/// Writes the server's files.
 pub fn write_files(dir: &Dir) {
     dir.write("h.pem", CERTIFICATE);
     dir.write("h.key", KEY);
@@ -82,10 +82,10 @@ pub fn write_files(dir: &Dir) {
 
 pub struct Secured {
     connection: Connection,
-    /// What is to be sent, and how much of it was.
+    /// The bytes to be sent, and how many of them were sent.
     sealed: Vec<u8>,
     at: usize,
-    /// The end is said when all else was, or has been.
+    /// The connection ends when all else is sent, or has ended.
     ends: bool,
     ended: bool,
 }
@@ -95,12 +95,12 @@ impl Secured {
         Box::new(Secured { connection, sealed: Vec::new(), at: 0, ends: false, ended: false })
     }
 
-    /// Nothing comes after what is to be sent, and the peer is told so.
+    /// Ends the connection after what is to be sent, and tells the peer so.
     pub fn ends(&mut self) {
         self.ends = true;
     }
 
-    /// A session that was known went on.
+    /// Whether the connection resumed a session.
     pub fn resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
@@ -109,7 +109,7 @@ impl Secured {
         self.at < self.sealed.len() || self.connection.wants_write()
     }
 
-    /// So much is sealed and has not left.
+    /// The number of sealed bytes that have not left.
     pub fn left(&self) -> usize {
         self.sealed.len() - self.at
     }
@@ -118,7 +118,7 @@ impl Secured {
         self.connection.is_handshaking()
     }
 
-    /// Takes what can be sent.
+    /// Appends the bytes that can be sent.
     pub fn seal(&mut self, out: &mut Vec<u8>) {
         if !self.is_handshaking() {
             self.connection.set_buffer_limit(None);
@@ -137,7 +137,7 @@ impl Secured {
         (&self.sealed, &mut self.at)
     }
 
-    /// Whether all was sent.
+    /// Drops what was sent. Returns whether that was all.
     pub fn forget_sent(&mut self) -> bool {
         let all = self.at == self.sealed.len();
         if all {
@@ -147,7 +147,7 @@ impl Secured {
         all
     }
 
-    /// What came, and what stood in it.
+    /// Decrypts what came, and appends the plain text.
     pub fn open(&mut self, mut sealed: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
         while !sealed.is_empty() {
             self.connection.read_tls(&mut sealed).map_err(|e| e.to_string())?;

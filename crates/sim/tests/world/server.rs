@@ -1,4 +1,4 @@
-//! Servers behind the server: each does with a request what its script says.
+//! Servers behind weir: each treats a request as its script says.
 
 use std::os::fd::AsFd;
 
@@ -12,16 +12,16 @@ use crate::fate::Fate;
 use crate::pattern;
 use crate::wire::{Finish, Wire};
 
-/// A connection to one of them.
+/// A connection to such a server.
 pub struct Served {
     pub wire: Wire,
     asked: Message,
-    /// The answer is to be given when its time has come.
+    /// The time at which the answer is to be given.
     pub thinks: Option<u64>,
-    /// What it has to send goes on without end.
+    /// The answer goes on without end.
     pub floods: bool,
     haunted: Haunted,
-    /// Which server it is to.
+    /// The number of the server.
     pub door: usize,
     pub done: bool,
 }
@@ -36,26 +36,26 @@ enum Haunted {
     Since(u64),
 }
 
-/// What an answer is about.
+/// The body of an answer.
 pub struct About {
     pub script: Script,
     pub owner: u64,
-    /// Where in the body it begins.
+    /// The offset at which it begins.
     pub from: u64,
     pub status: u16,
     pub fields: String,
 }
 
-/// What a server knows of a request.
+/// A request, as the server has read it.
 pub struct Question<'a> {
     pub path: &'a str,
     pub id: u64,
-    /// So much of a body has come.
+    /// The number of body bytes so far.
     pub got: u64,
     pub range: Option<&'a str>,
 }
 
-/// What the answer is.
+/// Decides the answer's body.
 pub fn about(question: &Question<'_>, fate: &Fate, book: &mut Book) -> About {
     let &Question { path, id, got, range } = question;
     let (from, status) = (0, 200);
@@ -86,7 +86,8 @@ pub fn about(question: &Question<'_>, fate: &Fate, book: &mut Book) -> About {
     About { script, owner: id, from, status, fields }
 }
 
-/// A part of an object that is asked for in parts, which has another body now and then where servers are none to rely on.
+/// A part of an object that is cached in slices. An unreliable server sends a part of another body
+/// now and then.
 fn slice(name: u64, range: Option<&str>, fate: &Fate, book: &mut Book) -> About {
     let (len, name) = (extras::sliced_len(name), extras::sliced_name(name));
     book.slices += 1;
@@ -167,14 +168,14 @@ impl Served {
             && poll(&mut fds, Some(&now)).is_ok_and(|found| found == 0)
     }
 
-    /// More of what is to be sent has arrived.
+    /// More of the answer has arrived at weir.
     pub fn arrived(&mut self, now: u64) {
         if std::mem::take(&mut self.wire.strayed) {
             self.haunted = Haunted::Since(now);
         }
     }
 
-    /// May this connection be asked again?
+    /// Checks that weir may use this connection again.
     fn judge_use(&self, id: u64, book: &mut Book) {
         let began = book.begun.get(&id).copied().unwrap_or(0);
         match self.haunted {
@@ -197,7 +198,7 @@ impl Served {
         about(&Question { path: self.asked.path(), id, got, range }, fate, book)
     }
 
-    /// Gives the answer.
+    /// Gives the answer to a request.
     pub fn answer(&mut self, fate: &Fate, book: &mut Book) {
         self.thinks = None;
         let About { script, owner, from, status, fields } = self.about(fate, book);

@@ -13,18 +13,18 @@ use weir_engine::{Arm, Call};
 use crate::looping::Then;
 use crate::world::{Core, ME, World};
 
-/// So many system calls a task may make in a turn, or a few more; and there are a few tasks without a peer.
+/// The most system calls of a task in a turn, and a few more for tasks without a peer.
 const BUDGET: u64 = 150;
 const FEW: u64 = 4;
-/// For so long a loop takes nothing after an accept failed.
+/// How long a loop accepts nothing after a failed accept.
 const SHORTAGE: u64 = 510_000_000;
-/// What a system call takes, in nanoseconds.
+/// The time of a system call, in nanoseconds.
 const CALL: u64 = 800;
 
-/// What comes at once of what has no end.
+/// What an endless answer sends at once.
 const FLOOD: &[u8] = &[b'a'; 16_384];
 
-/// A share of the world that the engine can have.
+/// The world as the engine holds it.
 pub struct Share(pub Arc<World>);
 
 impl sim::World for Share {
@@ -120,7 +120,7 @@ impl sim::World for Share {
         core.loops.list[me].gone = true;
         core.loops.list[me].news = None;
         core.doors.forget(me);
-        // Its loop may wait for that.
+        // The loop may wait for what the thread beside it does.
         core.loops.list[me & !1].called |= me % 2 == 1;
         core.running = None;
         world.turn.notify_one();
@@ -132,11 +132,12 @@ impl sim::World for Share {
         self.0.step(core, me);
         core = self.0.core();
         let runs = core.running == Some(me);
-        // Before the first turn and after the last one, threads do as they like.
+        // Before the first turn and after the last one, threads run freely.
         if !core.acting && !runs {
             return Ok(());
         }
-        // The others are under locks of the file pool or of pools of connections, or may be.
+        // Other calls may be made under locks of the file pool or of connection pools. There no
+        // other loop may run.
         let lets_go = matches!(call, Call::Accept | Call::Send | Call::Watch | Call::Connect);
         if runs && core.faults.others > 0 && lets_go {
             let Core { dice, faults, .. } = &mut *core;
@@ -170,7 +171,8 @@ impl sim::World for Share {
             let until = self.0.now() + SHORTAGE;
             match me % 2 {
                 0 => loops.list[me].unable = until,
-                // It has taken the wake-up with it, and others beside their loops hear of nothing.
+                // The thread beside a loop has consumed the wake-up, and other such threads are not
+                // woken.
                 _ => loops.list.iter_mut().for_each(|l| l.unable = until),
             }
         }
@@ -231,7 +233,8 @@ impl sim::World for Share {
     }
 }
 
-/// Which of the server's listening sockets it is, by its name; an epoll instance stands for the only one.
+/// The number of the server's listening socket, by its name. An epoll instance stands for the only
+/// one.
 fn door_of(socket: BorrowedFd<'_>) -> Option<usize> {
     let name = match rustix::net::getsockname(socket) {
         Err(Errno::NOTSOCK) => return Some(0),

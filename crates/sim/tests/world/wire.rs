@@ -1,8 +1,8 @@
-//! The world's end of a connection, and the way between it and the server.
+//! The world's end of a connection, and the network between it and the server.
 //!
-//! Bytes go through a socket of the kernel that has no timers. What a peer sends enters it when it arrives, in pieces;
-//! what the server sent is taken out of it only when it arrives at the peer. Until then the pages of a file that was sent
-//! without a copy are the file's.
+//! Bytes go through a socket of the kernel that has no timers. What a peer sends enters the socket
+//! when it arrives, in pieces. What the server sent is taken out only when it arrives at the peer.
+//! Until then the pages of a file that was sent without a copy belong to the file.
 
 use std::os::fd::OwnedFd;
 
@@ -16,21 +16,21 @@ use crate::secured::Secured;
 /// How bytes travel in one direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// A piece is at most so long.
+    /// The largest piece.
     pub piece: usize,
-    /// And takes between one and two times so many nanoseconds.
+    /// The delay of a piece is between one and two times so many nanoseconds.
     pub delay: u64,
 }
 
 impl Way {
-    /// One on which `bytes` take no more than a thousand pieces or so.
+    /// Draws a direction that takes at most about a thousand pieces for `bytes`.
     pub fn draw(dice: &mut Dice, bytes: u64) -> Way {
         let piece = dice.pick(&[1, 7, 100, 1460, 16_000, 64_000]);
         let delay = dice.pick(&[1_000, 50_000, 1_000_000, 20_000_000]);
         Way { piece: piece.max(bytes as usize / 600), delay }
     }
 
-    /// One that is short and wide.
+    /// Draws a direction with short delays and large pieces.
     pub fn quick(dice: &mut Dice) -> Way {
         Way { piece: 64_000, delay: dice.pick(&[1_000, 30_000, 500_000]) }
     }
@@ -40,11 +40,11 @@ impl Way {
     }
 }
 
-/// What happens when everything was sent.
+/// What happens after everything was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
     Stay,
-    /// Nothing more is sent.
+    /// The peer shuts down its sending side.
     Half,
     Close,
 }
@@ -53,30 +53,30 @@ pub struct Wire {
     pub fd: OwnedFd,
     pub there: Way,
     pub back: Way,
-    /// What the peer has to say.
+    /// What the peer has to send.
     pub out: Vec<u8>,
     at: usize,
-    /// It is said within TLS.
+    /// TLS, if the peer speaks it.
     pub tls: Option<Box<Secured>>,
     /// From this offset on, `out` has stray bytes. `strayed`: some of them are at the server.
     pub strange: Option<usize>,
     pub strayed: bool,
     pub finish: Finish,
-    /// An event will send, or take, a piece.
+    /// An event is planned that will send, or take, a piece.
     pub sending: bool,
     pub taking: bool,
     /// The server does not take what arrived.
     pub stuck: bool,
 }
 
-/// What came of a look at the socket.
+/// The result of a look at the socket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Came {
     Bytes(usize),
     Nothing,
     End,
     Reset,
-    /// What came is no TLS, or not this connection's.
+    /// What came is no TLS, or belongs to another connection.
     Torn(String),
 }
 
@@ -88,12 +88,12 @@ impl Wire {
         Wire { fd, there, back, out, at, tls, strange, strayed, finish, sending, taking, stuck }
     }
 
-    /// So much was said and has not left.
+    /// The number of bytes that were written and have not left.
     pub fn left(&self) -> usize {
         self.out.len() - self.at + self.tls.as_ref().map_or(0, |tls| tls.left())
     }
 
-    /// Something can be sent now.
+    /// Whether something can be sent now.
     pub fn has_more(&self) -> bool {
         match &self.tls {
             Some(tls) if tls.has_more() => true,
@@ -102,7 +102,7 @@ impl Wire {
         }
     }
 
-    /// Everything was sent, and the connection is to be closed now.
+    /// Whether everything was sent, and the connection is to be closed now.
     pub fn is_over(&self) -> bool {
         let sent = self.tls.as_ref().is_none_or(|tls| !tls.has_more());
         sent && self.at >= self.out.len() && self.finish == Finish::Close
@@ -133,7 +133,7 @@ impl Wire {
         }
         self.strayed |= self.strange.take_if(|at| *at < self.at).is_some();
         let all = self.tls.as_mut().is_none_or(|tls| tls.forget_sent());
-        // Within TLS it is there when all is.
+        // Within TLS it has arrived only when all of it has.
         let sealed = self.tls.is_some() && all && self.out.is_empty();
         self.strayed |= sealed && self.strange.take().is_some();
         if all && self.at == self.out.len() {

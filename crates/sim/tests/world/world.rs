@@ -19,14 +19,14 @@ use crate::looping::{Loops, Then};
 /// The world's time when it begins.
 pub const BEGINNING: u64 = 1_000_000_000;
 thread_local! {
-    /// Which of the threads of loops and of those beside them this one is.
+    /// The number of this thread, among those of loops and those beside them.
     pub static ME: Cell<usize> = const { Cell::new(0) };
 }
 
 /// What all threads share.
 pub struct World {
     pub core: Mutex<Core>,
-    /// The world's turn, and those of the loops.
+    /// The condition variables of the world's turn and of the loops' turns.
     pub turn: Condvar,
     pub turns: Vec<Condvar>,
     pub nanos: AtomicU64,
@@ -41,28 +41,28 @@ pub struct Core {
     pub running: Option<usize>,
     /// What the loop that ran wants next.
     pub then: Then,
-    /// The world itself is at work.
+    /// The world itself acts.
     pub acting: bool,
-    /// What is to be done, and for which loop.
+    /// Jobs by their time, and the loop of each.
     pub jobs: BTreeMap<(u64, u64), (usize, Job)>,
     pub numbers: u64,
     pub most_calls: u64,
-    /// So many peers are connected: each may be worth a task's budget.
+    /// The number of connected peers: each may be worth a task's budget.
     pub peers: u64,
     pub trace: Trace,
-    /// Connections on which more comes whenever the server reads.
+    /// Connections with an endless stream: more comes whenever the server reads.
     pub floods: Vec<OwnedFd>,
     pub over: bool,
     /// The rows of the loops to kill, and the number of their steps until then.
     pub doom: Option<(Range<usize>, u64)>,
-    /// Nothing of that kind any more.
+    /// No more kills.
     pub calm: bool,
     /// The rows of the loops that were killed.
     pub dead: Option<Range<usize>>,
 }
 
 impl Core {
-    /// The loops of a process that was killed have nothing to do with anything any more.
+    /// Clears what the loops of a killed process were about to do.
     fn bury(&mut self, now: u64) {
         let Some(rows) = self.dead.clone() else { return };
         self.trace.add(now, "killed", rows.start as u64, rows.end as u64);
@@ -71,7 +71,7 @@ impl Core {
             (l.gone, l.news) = (true, None);
             self.doors.forget(i);
         }
-        // What its threads were about to do is not even dropped.
+        // The jobs of its threads are not even dropped.
         let jobs = std::mem::take(&mut self.jobs);
         let (dead, living): (Vec<_>, Vec<_>) =
             jobs.into_iter().partition(|(_, (whose, _))| rows.contains(whose));
@@ -81,7 +81,7 @@ impl Core {
     }
 }
 
-/// What happened, in one number: two runs of a seed must agree on it.
+/// A hash of what happened: two runs of a seed must agree on it.
 #[derive(Clone, Default)]
 pub struct Trace {
     hash: u64,
@@ -147,7 +147,8 @@ impl World {
         core
     }
 
-    /// A word that processes share is about to be read or changed. If no lock is held, others may go on before.
+    /// A word of shared memory is about to be read or changed. If no lock is held, other loops may
+    /// run before.
     fn at_word(&self, me: usize, holding: Holding) {
         self.step(self.core(), me);
         let mut core = self.core();
@@ -158,7 +159,7 @@ impl World {
         }
     }
 
-    /// A doomed loop dies here, if it has made its last step.
+    /// A doomed loop dies here if this was its last step.
     pub fn step(&self, mut core: MutexGuard<'_, Core>, me: usize) {
         let runs = core.running == Some(me);
         let Some((rows, left)) =
@@ -176,7 +177,7 @@ impl World {
         self.give_back(core, me, Then::Die);
     }
 
-    /// The loops of these rows are killed after so many steps of theirs.
+    /// Condemns the loops of these rows to die after so many steps of theirs.
     pub fn doom(&self, rows: Range<usize>, steps: u64) {
         let mut core = self.core();
         core.doom = (!core.calm).then_some((rows, steps));
@@ -187,7 +188,7 @@ impl World {
         self.core().dead.take()
     }
 
-    /// The loop that runs gives the turn back, and waits for its next one.
+    /// Gives the turn back, and waits for this loop's next one.
     pub fn give_back<'a>(&'a self, mut core: MutexGuard<'a, Core>, me: usize, then: Then) {
         core.then = then;
         core.running = None;
@@ -204,12 +205,12 @@ impl World {
         self.nanos.load(Ordering::Relaxed)
     }
 
-    /// All loops wait to begin.
+    /// Waits until all loops are about to begin.
     pub fn gather(&self) {
         self.wait_until(|core| core.loops.list.iter().all(|l| l.began)).acting = true;
     }
 
-    /// So many loops more are about to begin.
+    /// Announces so many more loops.
     pub fn expect(&self, loops: usize) {
         let Core { loops: all, doors, acting, .. } = &mut *self.core();
         all.add(loops);
@@ -217,7 +218,7 @@ impl World {
         *acting = false;
     }
 
-    /// Whether all loops have ended but so many.
+    /// Whether at most so many loops are left.
     pub fn are_gone_but(&self, last: usize) -> bool {
         self.core().loops.rows().filter(|l| !l.gone).count() <= last
     }
@@ -234,7 +235,7 @@ impl World {
         loops.arrive(door, now, doors, dice);
     }
 
-    /// A loop's process is stopped for so long.
+    /// Stops a loop's process for this time.
     pub fn stop(&self, i: usize, time: u64) {
         let now = self.now();
         let mut core = self.core();
@@ -274,17 +275,17 @@ impl World {
         self.core().trace.hash
     }
 
-    /// The most system calls that one turn made.
+    /// The most system calls of one turn.
     pub fn most_calls(&self) -> u64 {
         self.core().most_calls
     }
 
-    /// From now on more comes on this connection whenever the server reads.
+    /// From now on, more comes on this connection whenever the server reads.
     pub fn flood(&self, fd: OwnedFd) {
         self.core().floods.push(fd);
     }
 
-    /// No more faults, and no more floods.
+    /// Ends all faults and endless streams.
     pub fn calm(&self) {
         let mut core = self.core();
         core.faults = Faults::default();
@@ -292,7 +293,7 @@ impl World {
         (core.doom, core.calm) = (None, true);
     }
 
-    /// Lets one loop have a turn, if one has something to do; whether one had.
+    /// Lets one loop have a turn. Returns whether one had something to do.
     pub fn turn_one(&self) -> bool {
         let now = self.now();
         let mut core = self.core();
@@ -313,7 +314,8 @@ impl World {
         self.turns[i].notify_one();
         let mut core = self.wait_until(|core| core.running.is_none());
         core.acting = true;
-        // What it did is done now; the others go on from here, as long as there are processors.
+        // The loop's work takes effect now. The others go on from here, as long as there are
+        // processors.
         let until = self.nanos.swap(now, Ordering::Relaxed);
         if let Then::Die = core.then {
             core.bury(now);
@@ -329,7 +331,7 @@ impl World {
         true
     }
 
-    /// When something happens by itself in the loops, or a job is due.
+    /// The next time at which something happens by itself in the loops, or a job is due.
     pub fn next(&self) -> Option<u64> {
         let core = self.core();
         let job = core.jobs.keys().map(|(at, _)| *at).next();
@@ -342,7 +344,7 @@ impl World {
         doors.observe(now, to.max(now), loops);
     }
 
-    /// Does the jobs that are due; whether there were any.
+    /// Does the jobs that are due. Returns whether there were any.
     pub fn work(&self) -> bool {
         let mut any = false;
         loop {
@@ -363,7 +365,7 @@ impl World {
         }
     }
 
-    /// The tasks and sockets of each of the last loops.
+    /// The numbers of tasks and sockets of each of the last loops.
     pub fn held(&self, last: usize) -> Vec<(usize, usize)> {
         let core = self.core();
         let rows = core.loops.rows();
@@ -381,7 +383,8 @@ impl World {
         self.turn.notify_all();
     }
 
-    /// After the loops' end: whatever their threads want done yet, at once, until the server has ended.
+    /// After the loops' end: does at once what their threads still want, until the server has
+    /// ended.
     pub fn clean_up(&self) {
         loop {
             let mut core = self.wait_until(|core| core.over || !core.jobs.is_empty());
@@ -393,7 +396,7 @@ impl World {
     }
 }
 
-/// A step of memory that processes share, in the one world that there is.
+/// Runs at each step of shared memory, in the one world that there is.
 pub fn on_step(world: &Arc<World>) {
     static WORLD: OnceLock<Arc<World>> = OnceLock::new();
     let _ = WORLD.set(Arc::clone(world));
@@ -404,5 +407,5 @@ pub fn on_step(world: &Arc<World>) {
     });
 }
 
-/// In the order of time.
+/// A queue in the order of time.
 pub type Queue<T> = std::collections::BinaryHeap<Reverse<(u64, u64, T)>>;
