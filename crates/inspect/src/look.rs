@@ -15,19 +15,19 @@ use crate::servers::{
 };
 use crate::verdict;
 
-/// Queues are looked at this often during a look.
+/// The interval between two looks at the queues.
 const OFTEN: Duration = Duration::from_millis(20);
 
-/// What a process had used up at a time.
+/// What a process had used by a point in time.
 #[derive(Debug, Clone, Default)]
 struct Used {
-    /// The processor's time of each thread.
+    /// The processor time of each thread.
     ran: BTreeMap<i32, Duration>,
-    /// How often each was taken from a processor.
+    /// How often each thread was taken from a processor.
     switches: BTreeMap<i32, u64>,
 }
 
-/// Looks on for a while. `pause` waits between two looks at the queues.
+/// Takes figures over a while. `pause` waits between two looks at the queues.
 pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Duration)) -> Report {
     let began = Instant::now();
     let handed: Vec<Vec<ServerProcess>> = found.iter().map(handed).collect();
@@ -83,7 +83,7 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
     Report { seconds, processors, places, unseen: unseen.into_iter().collect() }
 }
 
-/// A queue, at several looks.
+/// A queue over several looks.
 struct Watched {
     socket: std::io::Result<OwnedFd>,
     waiting: Option<u32>,
@@ -160,7 +160,7 @@ fn workers(
     out.into_values().collect()
 }
 
-/// What a process has, and has used since `then`, so many seconds ago.
+/// The figures of a process, now and since `then`, so many seconds ago.
 fn worker(
     process: &ServerProcess,
     waits: WaitMethod,
@@ -193,7 +193,7 @@ fn worker(
     }
 }
 
-/// The busiest threads of a process that has several; their figures stand in the order of the threads.
+/// The busiest threads of a process that has several, in the order of the threads.
 fn threads<'a>(
     pid: i32,
     threads: impl Iterator<Item = &'a i32>,
@@ -213,7 +213,7 @@ fn threads<'a>(
     rows
 }
 
-/// So many threads of a worker are told of.
+/// The most threads of a worker that are shown.
 const MOST_THREADS: usize = 16;
 
 fn waits(process: &ServerProcess, inode: u64) -> WaitMethod {
@@ -235,7 +235,7 @@ fn waits(process: &ServerProcess, inode: u64) -> WaitMethod {
 
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: &[i64] = &[libc::SYS_poll, libc::SYS_select];
-/// Newer architectures have none.
+/// Newer architectures lack the old system calls.
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: &[i64] = &[];
 
@@ -252,14 +252,14 @@ fn used(pid: i32) -> Used {
     Used { switches: ran.keys().map(|thread| (*thread, switches(thread))).collect(), ran }
 }
 
-/// The connections that are open at a port of this machine, by their sockets' numbers.
+/// The inodes of the sockets of open connections at a port of this machine.
 fn open_at(port: u16) -> BTreeSet<u64> {
     const ESTABLISHED: u8 = 1;
     let open = rows(None).into_iter().filter(|row| row.state == ESTABLISHED);
     open.filter(|row| row.own.port() == port).map(|row| row.inode).collect()
 }
 
-/// How many of these a process has.
+/// The number of these connections that a process has.
 fn connections(pid: i32, open: &BTreeSet<u64>) -> usize {
     let links = numbers(&format!("/proc/{pid}/fd"))
         .filter_map(|fd| fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok());

@@ -1,10 +1,10 @@
-//! What is told of a server: figures and findings, as text or as JSON.
+//! A server's report: figures and findings, as text or as JSON.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
-/// All that was seen over a while.
+/// All figures of a look.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     /// How long the figures were taken, in seconds.
@@ -25,7 +25,7 @@ pub(crate) struct ListenAddress {
     pub program: String,
     pub queues: Vec<AcceptQueue>,
     pub workers: Vec<Worker>,
-    /// Open connections at this port, in all processes.
+    /// Open connections at this port, over all processes.
     pub connections: usize,
     /// Connections for which a queue had no room, in the machine's whole network, during the look.
     pub overflows: Option<u64>,
@@ -35,9 +35,9 @@ pub(crate) struct ListenAddress {
 /// A listening socket's queue of connections that were not accepted yet.
 #[derive(Debug, Serialize)]
 pub(crate) struct AcceptQueue {
-    /// How many waited, at most, when it was looked at.
+    /// The most connections that waited at any look.
     pub waiting: Option<u32>,
-    /// How many it takes.
+    /// The queue's limit.
     pub room: Option<u32>,
     /// The processes that take from it.
     pub workers: Vec<i32>,
@@ -49,14 +49,14 @@ pub(crate) struct Worker {
     pub pid: i32,
     pub name: String,
     pub waits: WaitMethod,
-    /// Its epoll instances that wait for connections: loops.
+    /// The number of its epoll instances that wait for connections: its loops.
     pub loops: usize,
     pub threads: usize,
-    /// Of a processor: 1 is all of one.
+    /// The processor time used: 1 is all of one processor.
     pub cpu: f64,
-    /// The same of its busiest thread.
+    /// The same for its busiest thread.
     pub busiest: f64,
-    /// The busiest of its threads, where it has several, the busiest first.
+    /// Its busiest threads, if it has several, the busiest first.
     pub rows: Vec<Thread>,
     /// Context switches in a second.
     pub switches: f64,
@@ -69,7 +69,7 @@ pub(crate) struct Worker {
 pub(crate) struct Thread {
     pub tid: i32,
     pub name: String,
-    /// Of a processor.
+    /// The processor time used: 1 is all of one processor.
     pub cpu: f64,
     /// Context switches in a second.
     pub switches: f64,
@@ -91,9 +91,9 @@ pub(crate) enum WaitMethod {
     Accept,
     /// poll(2) or select(2).
     Poll,
-    /// It does not: another process accepts connections and hands them over.
+    /// It does not wait: another process accepts connections and hands them over.
     Handed,
-    /// It was not seen.
+    /// Unknown.
     Unknown,
 }
 
@@ -103,9 +103,9 @@ pub(crate) enum WaitMethod {
 pub(crate) enum Severity {
     /// All is well.
     Fine,
-    /// It may become a trouble.
+    /// It may become a problem.
     Note,
-    /// Clients feel it.
+    /// Clients notice it.
     Bad,
 }
 
@@ -113,15 +113,15 @@ pub(crate) enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub severity: Severity,
-    /// What is seen, with figures.
+    /// The observation, with figures.
     pub what: String,
-    /// Where it comes from.
+    /// Its cause.
     pub why: String,
     /// What to change in that server.
     pub advice: String,
 }
 
-/// Threads that work less are not shown to people.
+/// Threads that work less are left out of the text.
 const SEEN: f64 = 0.01;
 
 impl WaitMethod {
@@ -140,13 +140,13 @@ impl WaitMethod {
 }
 
 impl Report {
-    /// For programs.
+    /// The report as JSON.
     pub(crate) fn json(&self) -> String {
-        // Strings and numbers only, so it cannot fail; an empty text would be the least surprise.
+        // Only strings and numbers are written, so it cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// For people.
+    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         for place in &self.places {
@@ -180,7 +180,7 @@ impl ListenAddress {
             (n, _) => format!("{n} queues (SO_REUSEPORT), filled by the kernel's hash"),
         };
         let turns = self.workers.iter().find(|worker| worker.waits == WaitMethod::Turns);
-        // A busy worker is not seen to wait.
+        // How a busy worker waits cannot be seen.
         let waiting =
             |worker: &&Worker| !matches!(worker.waits, WaitMethod::Handed | WaitMethod::Unknown);
         let any = turns.or(self.workers.iter().find(waiting));

@@ -19,9 +19,9 @@ pub struct ServerProcess {
     pub name: String,
     /// Its descriptors of these sockets, by the socket's number (inode).
     fds: BTreeMap<u64, i32>,
-    /// Those that it waits for in epoll.
+    /// The sockets that it waits for in epoll.
     waits: BTreeMap<u64, Epoll>,
-    /// It has an epoll instance, whatever for.
+    /// Whether it has any epoll instance.
     pub has_epoll: bool,
     /// It has a ring of io_uring.
     pub has_ring: bool,
@@ -30,7 +30,8 @@ pub struct ServerProcess {
 /// How a process waits for a socket in epoll.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Epoll {
-    /// In so many of its epoll instances: one for each of its loops, usually.
+    /// The number of its epoll instances that wait for the socket: usually one for each of its
+    /// loops.
     pub instances: usize,
     /// With EPOLLEXCLUSIVE in all of them: a connection wakes one of those that wait.
     pub exclusive: bool,
@@ -41,9 +42,10 @@ pub struct Epoll {
 pub struct ListeningSocket {
     /// Its number.
     pub inode: u64,
-    /// The processes that wait for it; those that hold it, where none does.
+    /// The processes that wait for it, or all that hold it if none waits.
     pub workers: Vec<ServerProcess>,
-    /// Those that hold it and do not wait for it now included: they wait in turns, as with nginx's `accept_mutex`.
+    /// The same, with processes that hold it and do not wait for it now: they wait in turns, as
+    /// with nginx's `accept_mutex`.
     pub sharers: Vec<ServerProcess>,
 }
 
@@ -133,7 +135,7 @@ pub(crate) fn is_accept(call: &i64) -> bool {
 }
 
 impl ListeningSocket {
-    /// The socket itself, of which the process keeps its own.
+    /// A descriptor of this process for the same socket.
     ///
     /// # Errors
     ///
@@ -171,7 +173,7 @@ pub fn ran(pid: i32) -> BTreeMap<i32, Duration> {
     numbers(&format!("/proc/{pid}/task")).filter_map(read).collect()
 }
 
-/// Those that came from these processes and have none of their listening sockets: they may be handed connections.
+/// Child processes of these without a listening socket: they may be handed connections.
 pub(crate) fn offspring(of: &[&ServerProcess]) -> Vec<ServerProcess> {
     let all: Vec<i32> = numbers("/proc").collect();
     let mut pids: Vec<i32> = of.iter().flat_map(|process| family(process.pid, &all)).collect();
@@ -262,7 +264,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// A process that has some of these sockets.
+/// Reads a process; none if it has none of these sockets.
 fn read(pid: i32, sockets: &BTreeMap<u64, SocketAddr>) -> Option<ServerProcess> {
     let (mut fds, mut of_fd, mut epolls) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     let mut has_ring = false;
@@ -307,7 +309,7 @@ fn target(line: &str) -> Option<(i32, u32)> {
 }
 
 impl ServerProcess {
-    /// How it waits for a socket in epoll, if it does.
+    /// How the process waits for a socket in epoll, if it does.
     pub fn epoll(&self, inode: u64) -> Option<Epoll> {
         self.waits.get(&inode).copied()
     }

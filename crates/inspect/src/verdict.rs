@@ -5,7 +5,7 @@ use crate::report::{Finding, ListenAddress, Severity, WaitMethod, Worker};
 /// A worker this busy has no time left.
 const FULL: f64 = 0.9;
 
-/// The findings about a place, the worst first; at least one.
+/// The findings about an address, the worst first; at least one.
 pub(crate) fn findings(place: &ListenAddress, processors: usize) -> Vec<Finding> {
     let rules = [overflow, queue_of_one, skewed, herd, hot];
     let mut out: Vec<Finding> = rules.iter().filter_map(|rule| rule(place)).collect();
@@ -44,7 +44,7 @@ fn skewed(place: &ListenAddress) -> Option<Finding> {
     let first = serving.iter().max_by_key(|worker| worker.connections)?;
     let without = serving.iter().filter(|worker| worker.connections == 0).count();
     let count = serving.len();
-    // Twice what is even, and more than chance makes of a few.
+    // More than twice the even share, and more than chance explains for a few connections.
     let is_skewed = count > 1 && first.connections >= 3 && first.connections * count > all * 2;
     if !is_skewed {
         return None;

@@ -13,10 +13,10 @@ use crate::group::SteeredGroup;
 use crate::watch::{Summary, WorkerWatch};
 use weir_inspect::servers::{Listening, Sought, find};
 
-/// A table is shown this often, and processes that came or went are noticed.
+/// The interval of the table, and of the search for processes that came or went.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The nice value while it steers: a look takes some microseconds.
+/// The nice value while it steers: a look takes only some microseconds.
 const PRIORITY: i32 = -15;
 
 /// Gives new connections of another server's SO_REUSEPORT group (nginx: `listen ... reuseport`) to the workers that have
@@ -91,7 +91,7 @@ fn run(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks, again and again.
+/// Looks repeatedly, and steers.
 struct Rounds {
     signals: SignalSet,
     every: Duration,
@@ -99,7 +99,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Until the time is over, or a signal comes: then true.
+    /// Runs until the time is over, or until a signal comes: then returns true.
     fn go(
         &mut self,
         groups: &mut Vec<SteeredGroup>,
@@ -129,7 +129,7 @@ impl Rounds {
         }
     }
 
-    /// Workers come and go, with a reload for instance.
+    /// Takes over a new set of workers, after a reload for instance.
     fn renew(
         &self,
         groups: &mut Vec<SteeredGroup>,
@@ -145,7 +145,7 @@ impl Rounds {
         {
             return Ok(());
         }
-        // What steers a socket lets go of it before another does.
+        // The old steering must release a socket before a new one takes it.
         groups.clear();
         *groups = self::groups(&found)?;
         *whole = groups.iter().map(SteeredGroup::fresh).collect();
@@ -211,7 +211,7 @@ fn told(listening: &Listening) -> String {
     out
 }
 
-/// What helps a server with one queue.
+/// The advice for a server with one queue.
 fn instead(name: &str) -> &'static str {
     match name {
         "nginx" => {

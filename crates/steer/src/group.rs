@@ -19,7 +19,7 @@ const HOLDS: Duration = Duration::from_secs(1);
 const A_MOMENT: Duration = Duration::from_millis(10);
 const BUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 
-/// Steered as long as it lives.
+/// A group is steered as long as this value lives.
 pub(crate) struct SteeredGroup {
     address: std::net::SocketAddr,
     members: Vec<Member>,
@@ -31,7 +31,7 @@ pub(crate) struct SteeredGroup {
 }
 
 impl SteeredGroup {
-    /// The sockets that listen at an address, of which there are several.
+    /// Takes the sockets of an address with several queues.
     pub(crate) fn of(listening: &Listening) -> io::Result<SteeredGroup> {
         let members: Vec<Member> =
             listening.sockets.iter().map(Member::of).collect::<io::Result<_>>()?;
@@ -51,7 +51,7 @@ impl SteeredGroup {
         })
     }
 
-    /// It still is what was found.
+    /// Whether the group is still what was found.
     pub(crate) fn is(&self, listening: &Listening) -> bool {
         let found = listening.sockets.iter().map(|socket| {
             (socket.inode, socket.workers.iter().map(|worker| worker.pid).collect::<Vec<_>>())
@@ -60,7 +60,7 @@ impl SteeredGroup {
             && found.eq(self.members.iter().map(|member| (member.inode, member.pids.clone())))
     }
 
-    /// From now on the kernel goes by the shares of each look.
+    /// From now on the kernel follows the shares of each look.
     pub(crate) fn steer(&mut self) -> io::Result<()> {
         let Some(first) = self.members.first() else { return Ok(()) };
         // One at a time: the program that steers these sockets has this name.
@@ -73,7 +73,7 @@ impl SteeredGroup {
         Ok(())
     }
 
-    /// As if nothing was seen yet.
+    /// A new watch, without figures.
     pub(crate) fn fresh(&self) -> WorkerWatch {
         WorkerWatch::new(self.members.len())
     }
@@ -98,7 +98,7 @@ impl SteeredGroup {
         whole.add(&seen, &given);
     }
 
-    /// What was seen since the last time, as a table.
+    /// The figures since the last table.
     pub(crate) fn table(&mut self) -> String {
         let fresh = self.fresh();
         let watch = std::mem::replace(&mut self.watch, fresh);
@@ -106,15 +106,16 @@ impl SteeredGroup {
     }
 }
 
-/// The program for these sockets. One that was killed has left its own, which lets go of them some time after it is
-/// taken away.
+/// Loads the program for these sockets. If an earlier one was killed, its program is removed first;
+/// the kernel releases the sockets some time later.
 fn load(sockets: &[BorrowedFd<'_>]) -> io::Result<Steering> {
     let end = Instant::now() + HOLDS;
     loop {
         match Steering::new(sockets) {
             Err(e) if e.raw_os_error() == Some(BUSY) && Instant::now() < end => {
                 sockets.first().map_or(Ok(()), |first| unsteer(*first)).or_else(|e| {
-                    // Nothing is attached any more, and the kernel has not come to the rest yet.
+                    // No program is attached any more, and the kernel has not released the rest
+                    // yet.
                     if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
                 })?;
                 sleep(A_MOMENT);
@@ -134,7 +135,7 @@ impl Drop for SteeredGroup {
         if self.steering.is_some()
             && let Some(member) = self.members.first()
         {
-            // Without it the table runs out by itself.
+            // Otherwise the table expires by itself.
             let _ = unsteer(member.socket.as_fd());
         }
     }

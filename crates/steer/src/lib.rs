@@ -1,4 +1,5 @@
-//! `weir balance`: new connections of another server's SO_REUSEPORT group go to the workers that have time for them.
+//! `weir balance`: gives the new connections of another server's SO_REUSEPORT group to the workers
+//! that have time for them.
 //!
 //! The kernel spreads them by a hash. So a worker that is slow, or stopped, gets as many as the
 //! others, and the connections in its queue wait. Here `weir_inspect::servers` finds the group and

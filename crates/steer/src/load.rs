@@ -1,4 +1,4 @@
-//! How a worker fares: what waits in its socket's queue, and how busy it is. proc(5), tcp(7).
+//! The load of a worker: the length of its socket's queue, and its processor time. proc(5), tcp(7).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use weir_sys::tcpinfo::accept_queue;
 use crate::shares::WorkerSample;
 use weir_inspect::servers::{ListeningSocket, ran};
 
-/// How long a look back at the processor's time goes, more or less.
+/// The window over which processor time is measured, about.
 const WINDOW: Duration = Duration::from_millis(200);
 
 /// One socket of a group, and the process that serves it.
@@ -17,19 +17,19 @@ pub(crate) struct Member {
     pub socket: OwnedFd,
     pub inode: u64,
     pub pids: Vec<i32>,
-    /// When its processor's time was asked for last, and what was said.
+    /// When its processor time was last read, and the result.
     asked: Option<(Instant, Duration)>,
     busy: f64,
 }
 
 impl Member {
-    /// The socket is the server's own; this is another descriptor of it.
+    /// Duplicates the server's socket into this process.
     pub(crate) fn of(socket: &ListeningSocket) -> std::io::Result<Member> {
         let pids = socket.workers.iter().map(|worker| worker.pid).collect();
         Ok(Member { socket: socket.borrow()?, inode: socket.inode, pids, asked: None, busy: 0.0 })
     }
 
-    /// A look at it; it was given so many connections.
+    /// Takes a sample. `given` is the number of connections that it was given.
     pub(crate) fn look(&mut self, now: Instant, given: u64) -> WorkerSample {
         let waiting = accept_queue(self.socket.as_fd()).map_or(0, |(waiting, _)| waiting);
         let due = self.asked.is_none_or(|(then, _)| now.duration_since(then) >= WINDOW);

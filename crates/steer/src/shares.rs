@@ -4,14 +4,14 @@
 //! When it goes on, it is trusted again little by little, in less than a second. The others get
 //! shares by what is left of their processors, and less the more connections already wait.
 
-/// What was seen of a worker at a look.
+/// A sample of a worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct WorkerSample {
     /// Connections that wait to be accepted.
     pub waiting: u32,
     /// Connections that it was given so far.
     pub given: u64,
-    /// Of a processor, lately: 0 to 1.
+    /// Its recent use of a processor: 0 to 1.
     pub busy: f64,
 }
 
@@ -22,7 +22,7 @@ const DISTRUST: f64 = 1.0 / 256.0;
 /// Seconds after which a worker that was stuck is trusted twice as far.
 const DOUBLES: f64 = 0.1;
 
-/// Seconds that are no time.
+/// A time that counts as nothing, in seconds.
 const A_MOMENT: f64 = 0.001;
 
 /// Says at each look which worker gets what.
@@ -30,12 +30,12 @@ const A_MOMENT: f64 = 0.001;
 pub(crate) struct Judge {
     before: Vec<WorkerSample>,
     trust: Vec<f64>,
-    /// For how many seconds each has been stuck.
+    /// How long each worker has been stuck, in seconds.
     stuck: Vec<f64>,
 }
 
 impl Judge {
-    /// Each worker's share, which add up to 1; the last look was so many seconds ago.
+    /// The share of each worker; they add up to 1. `seconds`: the time since the last look.
     pub(crate) fn shares(&mut self, now: &[WorkerSample], seconds: f64) -> Vec<f64> {
         self.trust.resize(now.len(), 1.0);
         self.stuck.resize(now.len(), 0.0);
@@ -74,7 +74,7 @@ fn is_stuck(before: &WorkerSample, now: &WorkerSample) -> bool {
     before.waiting > 0 && now.waiting > 0 && waits(now) >= waits(before) + came
 }
 
-/// Which worker has which place, of `places`, by their shares; a share of less than half a place may come to none.
+/// Distributes `places` places by the shares. A share of less than half a place may get none.
 pub(crate) fn places(shares: &[f64], places: usize) -> Vec<u32> {
     let (mut out, mut upto) = (Vec::with_capacity(places), 0.0);
     for (worker, share) in (0u32..).zip(shares) {

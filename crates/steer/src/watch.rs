@@ -1,10 +1,10 @@
-//! What was seen over a while, as figures for people.
+//! Figures over a while, to be shown.
 
 use std::fmt::Write;
 
 use crate::shares::WorkerSample;
 
-/// Looks at each worker, added up.
+/// The sums of all looks at each worker.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerWatch {
     rows: Vec<WorkerTotals>,
@@ -35,7 +35,7 @@ impl WorkerWatch {
         WorkerWatch { rows: vec![WorkerTotals::default(); workers] }
     }
 
-    /// A look: what was seen, and the shares that were given.
+    /// Adds a look: the samples, and the shares that were given.
     pub(crate) fn add(&mut self, seen: &[WorkerSample], shares: &[f64]) {
         for ((row, seen), share) in self.rows.iter_mut().zip(seen).zip(shares) {
             row.looks += 1;
@@ -46,7 +46,7 @@ impl WorkerWatch {
         }
     }
 
-    /// A row for each worker, under these names.
+    /// A table with a row for each worker, under these names.
     pub(crate) fn table(&self, names: &[String]) -> String {
         let mut out = format!(
             "{:>20} {:>6} {:>8} {:>8} {:>6}\n",
