@@ -1,14 +1,15 @@
-//! Charts: rows of dots on one scale. The page draws them without a picture's fixed size, so that they are legible on a phone.
+//! Charts: rows of dots on one scale. The page draws them without a fixed size, so that they are
+//! legible on a phone.
 
 use serde::{Deserialize, Serialize};
 use weir_bench::RunOutcome;
 
-/// How values become places.
+/// How values become positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Scale {
-    /// From nothing to the most.
+    /// From zero to the largest value.
     Linear,
-    /// Each step is a factor.
+    /// Logarithmic: each step is a factor.
     Log,
 }
 
@@ -20,7 +21,7 @@ pub(crate) struct Chart {
     pub(crate) unit: String,
     pub(crate) caption: String,
     pub(crate) scale: Scale,
-    /// The first dots of each row are these, and get a number each; the others are dots alone.
+    /// The names of the first dots of each row, which get a number each; the others are dots alone.
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<ChartRow>,
 }
@@ -32,19 +33,19 @@ pub(crate) struct ChartRow {
     pub(crate) dots: Vec<Dot>,
 }
 
-/// What was measured, once in each round; nothing where it could not be.
+/// The value of a cell in each round; nothing where it could not be measured.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Dot(Vec<f64>);
 
 impl Dot {
-    /// The middle one of the rounds.
+    /// The median of the rounds.
     pub(crate) fn value(&self) -> Option<f64> {
         let mut all = self.0.clone();
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied()
     }
 
-    /// The least and the most of the rounds.
+    /// The smallest and the largest value of the rounds.
     pub(crate) fn range(&self) -> Option<(f64, f64)> {
         let least = self.0.iter().copied().min_by(f64::total_cmp);
         least.zip(self.0.iter().copied().max_by(f64::total_cmp))
@@ -63,7 +64,7 @@ impl Chart {
         self
     }
 
-    /// The times of these runs.
+    /// A row with the percentiles of these runs.
     pub(crate) fn percentiles<'a>(
         title: &str,
         runs: impl IntoIterator<Item = (&'a str, &'a RunOutcome)>,
@@ -77,14 +78,14 @@ impl Chart {
         chart
     }
 
-    /// A row of what one round has measured. What is not a number is not there.
+    /// Adds a row with the values of one round. A value that is not finite is left out.
     pub(crate) fn row(&mut self, label: &str, values: impl IntoIterator<Item = f64>) {
         let dot = |value: f64| Dot(if value.is_finite() { vec![value] } else { Vec::new() });
         let dots = values.into_iter().map(dot).collect();
         self.rows.push(ChartRow { label: label.to_owned(), dots });
     }
 
-    /// Adds what another round has measured.
+    /// Adds the values of another round.
     pub(crate) fn join(&mut self, other: &Chart) {
         for row in &mut self.rows {
             let Some(more) = other.rows.iter().find(|more| more.label == row.label) else {
@@ -109,7 +110,7 @@ impl Chart {
         }
     }
 
-    /// Where a value stands, from 0 to 1.
+    /// The position of a value, from 0 to 1.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let (least, most) = self.ends();
         let place = match self.scale {

@@ -1,4 +1,4 @@
-//! What an experiment is, and the accept policies that most of them compare.
+//! The type of an experiment, and the accept policies that most experiments compare.
 
 use crate::finding::LabFinding;
 use crate::lab::Lab;
@@ -7,11 +7,11 @@ use crate::lab::Lab;
 pub(crate) struct Experiment {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// What it asks.
+    /// The question that it answers.
     pub(crate) question: &'static str,
-    /// What others have published about it.
+    /// Published results about it.
     pub(crate) published: &'static str,
-    /// Does it. Errors are lines for people.
+    /// Runs it. Errors are lines for the user.
     pub(crate) run: fn(&Lab) -> Result<LabFinding, String>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) const POLICIES: &[(&str, &str)] = &[
     ("fair", "fair"),
 ];
 
-/// The few that differ most, for experiments that take long.
+/// The most different policies, for experiments that take long.
 pub(crate) const MAIN: &[(&str, &str)] = &[
     ("EPOLLEXCLUSIVE", "exclusive"),
     ("re-add every 16 accepts", "rotate"),

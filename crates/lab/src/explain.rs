@@ -12,7 +12,7 @@ const MS: Duration = Duration::from_millis(1);
 const LOOPS: usize = 3;
 const CONNECTIONS: u32 = 4;
 
-/// The accept models that differ in how the list is walked, and what to watch.
+/// The accept models with different walks along the list, and what to watch.
 const TOLD: &[(&str, &str, &str)] = &[
     (
         "blocking accept()",
@@ -47,7 +47,7 @@ const TOLD: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The whole story.
+/// The whole text.
 pub(crate) fn explain() -> String {
     let mut out = the_list();
     for (title, policy, remark) in TOLD {
@@ -106,7 +106,7 @@ pub(crate) fn the_list() -> String {
 /// Connections that come one after another, under a policy.
 fn walk(kind: AcceptPolicy) -> String {
     let mut world = World::new(kind, LOOPS, Instant::now());
-    // Starting up is no part of the story.
+    // The start is left out.
     world.run(MS);
     world.take_notes();
     for n in 1..=CONNECTIONS {

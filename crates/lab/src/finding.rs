@@ -1,4 +1,4 @@
-//! What an experiment found.
+//! The finding of an experiment.
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ pub(crate) struct DoublingHistogram {
     pub(crate) title: String,
     /// Where a row begins, and how many values it has.
     pub(crate) rows: Vec<(u64, u64)>,
-    /// For a terminal.
+    /// The histogram as text for a terminal.
     text: String,
 }
 
@@ -46,20 +46,20 @@ impl DoublingHistogram {
 /// The answer in a line and a figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LabVerdict {
-    /// Of the round that is shown.
+    /// The figure of the round that is shown.
     pub(crate) figure: f64,
     /// What the figure counts.
     pub(crate) unit: String,
-    /// A sentence that is true of the figures of the round that is shown.
+    /// A sentence about the figures of the round that is shown.
     pub(crate) line: String,
     /// The figure in all rounds.
     pub(crate) rounds: Vec<f64>,
 }
 
-/// Everything that an experiment leaves behind.
+/// All results of an experiment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LabFinding {
-    /// Published figures and those of this machine: what, there, here.
+    /// Published figures and those of this machine: what, published, here.
     beside: Vec<[String; 3]>,
     /// Where this machine differs, and why.
     because: Vec<String>,
@@ -160,12 +160,12 @@ impl LabFinding {
         self.verdict = Some(LabVerdict { figure, unit: unit.to_owned(), line, rounds });
     }
 
-    /// What is said of it in one line.
+    /// The answer in one line.
     pub(crate) fn answer(&self) -> Option<&LabVerdict> {
         self.verdict.as_ref()
     }
 
-    /// Of several rounds the one with the middle answer, with the ranges of all in its charts.
+    /// The round with the median answer, with the ranges of all rounds in its charts.
     pub(crate) fn of_rounds(mut rounds: Vec<LabFinding>) -> Option<LabFinding> {
         let figure = |finding: &LabFinding| finding.verdict.as_ref().map_or(0.0, |v| v.figure);
         rounds.sort_by(|a, b| figure(a).total_cmp(&figure(b)));
@@ -180,7 +180,7 @@ impl LabFinding {
             let mut all: Vec<&Chart> = all.map(|chart| &*chart).collect();
             let mut joined = all.remove(0).clone();
             all.into_iter().for_each(|other| joined.join(other));
-            // The order of rows is that of the round that is shown.
+            // The rows keep the order of the round that is shown.
             chart.rows.iter_mut().for_each(|row| {
                 if let Some(all) = joined.rows.iter().find(|other| other.label == row.label) {
                     row.clone_from(all);
@@ -205,7 +205,7 @@ impl LabFinding {
         &self.parts
     }
 
-    /// All of it for a terminal.
+    /// The finding as text for a terminal.
     pub(crate) fn text(&self) -> String {
         let mut texts: Vec<String> = self.verdict.iter().map(LabVerdict::text).collect();
         texts.extend(self.comparison().iter().map(FindingTable::text));
@@ -249,7 +249,7 @@ impl LabVerdict {
     }
 }
 
-/// How one figure stands to another, where less is better: `3.1 times less`, `as much`.
+/// How one figure compares to another, where less is better: `3.1 times less`, `as much`.
 pub(crate) fn less(figure: f64, other: f64) -> String {
     let times = other / figure.max(1e-9);
     match times {

@@ -1,11 +1,11 @@
-//! HAProxy's configuration, which is no nginx.conf. Its workers are the threads of one process, which a master
-//! watches.
+//! HAProxy's configuration, which is no nginx.conf. Its workers are the threads of one process. A
+//! master watches the process.
 
 use std::path::Path;
 
 use crate::program::{HandlerWork, ServerSetup};
 
-/// The script that holds up a thread, where one is wanted.
+/// The script that stalls a thread.
 pub(crate) const SCRIPT: &str = "work.lua";
 
 /// The configuration text; `bind` is what follows the address. It logs to standard output.
@@ -13,8 +13,8 @@ pub(crate) fn configuration(setup: &ServerSetup, bind: &str, dir: &Path, port: u
     let threads = setup.processes * setup.threads;
     let log = if setup.log { "log stdout format raw local0" } else { "" };
     let script = dir.join(SCRIPT);
-    // One state per thread: with one for all, only one thread could be held up at a time. And no
-    // script may be interrupted, since that would set its thread free.
+    // One Lua state per thread: a shared one could stall only one thread at a time. No script may
+    // be interrupted, since that would free its thread.
     let (load, work) = match setup.work {
         Some(_) => (
             format!(
@@ -25,7 +25,7 @@ pub(crate) fn configuration(setup: &ServerSetup, bind: &str, dir: &Path, port: u
         ),
         None => (String::new(), ""),
     };
-    // A backend goes unused where those before it are there.
+    // HAProxy uses the first backend that is available, so those before it are disabled.
     let backend = match setup.events {
         "use poll;" => "noepoll",
         "use select;" => "noepoll\n    nopoll",

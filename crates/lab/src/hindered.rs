@@ -1,4 +1,4 @@
-//! A worker that is kept from its work: stopped for good, or again and again.
+//! A worker that is stopped, for good or repeatedly.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -11,21 +11,21 @@ pub(crate) const STOPPED: Duration = Duration::from_millis(50);
 /// and then works for so long.
 pub(crate) const WORKING: Duration = Duration::from_millis(20);
 
-/// A worker that cannot work as it likes until this is dropped.
+/// A worker that is hindered until this is dropped.
 pub(crate) struct Hindered {
     worker: Pid,
     slow: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Hindered {
-    /// It is stopped.
+    /// Stops the worker.
     pub(crate) fn stopped(worker: u32) -> Result<Hindered, String> {
         let worker = pid(worker)?;
         kill_process(worker, Signal::STOP).map_err(|e| format!("cannot stop a worker: {e}"))?;
         Ok(Hindered { worker, slow: None })
     }
 
-    /// It is stopped again and again, as one is that waits for a slow disk.
+    /// Stops the worker repeatedly, as if it waited for a slow disk.
     pub(crate) fn slow(worker: u32) -> Result<Hindered, String> {
         let hindered = Hindered::stopped(worker)?;
         let (worker, (over, is_over)) = (hindered.worker, channel());

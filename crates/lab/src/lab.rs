@@ -1,4 +1,4 @@
-//! What experiments have at hand: programs, sizes, load, progress.
+//! What experiments share: programs, sizes, load, progress.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use weir_bench::{Closing, LoadPlan, Pace, RunOutcome, RunProgress, RunWatcher, U
 use crate::program::{Family, Program, Subject};
 use crate::running::RunningServer;
 
-/// The room and its tools.
+/// The programs under test, and the options of the run.
 pub(crate) struct Lab {
     pub(crate) programs: Vec<Program>,
-    /// A short form, to see that it works.
+    /// A short run, to see that everything works.
     pub(crate) brief: bool,
     pub(crate) bar: ProgressBar,
 }
@@ -24,14 +24,14 @@ pub(crate) struct Traffic {
     pub(crate) pace: Pace,
     pub(crate) requests: Option<u64>,
     pub(crate) time: Duration,
-    /// All connections before the first request, so far apart.
+    /// All connections begin before the first request, with this time between two.
     pub(crate) connect_first: Option<Duration>,
     /// A request without an answer within this time counts as lost.
     pub(crate) timeout: Duration,
 }
 
 impl Traffic {
-    /// A closed loop for some time.
+    /// A closed loop for this time.
     pub(crate) fn closed(connections: usize, closing: Closing, time: Duration) -> Traffic {
         Traffic {
             connections,
@@ -79,13 +79,13 @@ impl Lab {
         all
     }
 
-    /// Says what goes on.
+    /// Reports progress.
     pub(crate) fn step(&self, what: &str) {
         self.bar.set_message(what.to_owned());
         self.bar.tick();
     }
 
-    /// Loads a server; `during` hears of the time that has passed.
+    /// Loads a server; `during` is called with the elapsed time.
     pub(crate) fn load(
         &self,
         server: &RunningServer,
@@ -113,7 +113,7 @@ impl Lab {
         self.run(&plan, during)
     }
 
-    /// Does what a plan says; `during` hears of the time that has passed.
+    /// Runs a plan; `during` is called with the elapsed time.
     pub(crate) fn run(
         &self,
         plan: &LoadPlan,
@@ -135,7 +135,7 @@ impl RunWatcher for Eye<'_> {
     }
 }
 
-/// How uneven values are: their deviation as a share of their mean. 0 is even.
+/// The unevenness of values: their deviation as a share of their mean. 0 is even.
 pub(crate) fn variation(values: &[f64]) -> f64 {
     let n = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -143,7 +143,7 @@ pub(crate) fn variation(values: &[f64]) -> f64 {
     if mean > 0.0 { (squares / n).sqrt() / mean } else { 0.0 }
 }
 
-/// As many values as there are workers, the most first; those that were never heard of are 0.
+/// A value for each worker, the largest first; a worker without one has 0.
 pub(crate) fn padded(counts: impl IntoIterator<Item = u64>, workers: usize) -> Vec<u64> {
     let mut all: Vec<u64> = counts.into_iter().collect();
     all.resize(all.len().max(workers), 0);
@@ -156,8 +156,7 @@ pub(crate) fn slashed(counts: &[u64]) -> String {
     counts.iter().map(u64::to_string).collect::<Vec<_>>().join(" / ")
 }
 
-/// Of rows by their labels, the first that ends with one of `ends`, the preferred end first: what it
-/// is called, and its value.
+/// The label and the value of the first row that ends with one of `ends`, the preferred end first.
 pub(crate) fn nearest<'a, T>(rows: &'a [(String, T)], ends: &[&str]) -> Option<(&'a str, &'a T)> {
     let find = |end: &&str| rows.iter().find(|(label, _)| label.ends_with(end));
     ends.iter().find_map(find).map(|(label, value)| (label.as_str(), value))

@@ -1,8 +1,9 @@
-//! `weir lab`: the experiments that its field has published, repeated on this machine with weir, nginx or both.
+//! `weir lab`: published experiments, repeated on this machine with weir, nginx or both.
 //!
-//! An experiment (`experiments`) states its question and what others saw, starts servers
-//! (`program`, `running`), loads them with `weir-bench`, and returns a `finding`: an answer in a line, tables,
-//! a `chart` or two, raw data. `report` makes one page of all. Nothing here is known to the server.
+//! An experiment (`experiments`) states its question and the published results, starts servers
+//! (`program`, `running`), and loads them with `weir-bench`. It returns a `finding`: an answer in a
+//! line, tables, a `chart` or two, raw data. `report` makes one page of all. The server knows
+//! nothing of this crate.
 
 mod chart;
 mod command;

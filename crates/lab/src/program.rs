@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::slow_disk::Spread;
 
-/// What a binary is.
+/// The kind of a binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Weir,
@@ -22,19 +22,20 @@ pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
     pub(crate) family: Family,
-    /// As it says itself: `nginx/1.22.1`.
+    /// Its own words: `nginx/1.22.1`.
     pub(crate) version: String,
-    /// nginx only: where its Lua module is, for a handler that blocks.
+    /// nginx only: the path of its Lua module, for a handler that blocks.
     lua: Option<PathBuf>,
     /// HAProxy only: it runs scripts.
     scripts: bool,
-    /// nginx without Lua: how long a text is that a certain pattern takes a millisecond to refuse.
+    /// nginx without Lua: the length of a text that a certain pattern takes a millisecond to
+    /// refuse.
     pub(crate) hard_text: Option<f64>,
     /// A file that takes time to open can stall its worker: nginx without Lua, HAProxy with it.
     pub(crate) opens_slowly: bool,
 }
 
-/// To refuse `aaa...b` costs as the cube of its length, since three borders have every place there is.
+/// To refuse `aaa...b` takes time with the cube of its length, since three borders can be anywhere.
 const HARD_PATTERN: &str = "^a*a*a*a*$";
 
 /// A program with one way of spreading connections.
@@ -49,7 +50,7 @@ pub(crate) struct Subject {
     http: &'static str,
 }
 
-/// What the server is to do.
+/// The server's setup.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSetup {
     pub(crate) processes: usize,
@@ -79,7 +80,7 @@ pub(crate) enum HandlerWork {
 }
 
 impl HandlerWork {
-    /// For how long it sleeps, if it does.
+    /// The time that it sleeps, if it does.
     pub(crate) fn sleeps(self) -> Option<Spread> {
         match self {
             HandlerWork::Sleep(time) => Some(Spread::Fixed(time)),
@@ -97,7 +98,7 @@ impl Default for ServerSetup {
 }
 
 impl Program {
-    /// Looks at a binary: what it says of itself tells the family.
+    /// Looks at a binary: the version that it prints tells the family.
     pub(crate) fn inspect(name: &str, path: &Path) -> Result<Program, String> {
         let output = Command::new(path).arg("-V").output();
         let output = output.map_err(|e| format!("cannot run {}: {e}", path.display()))?;
@@ -137,7 +138,7 @@ impl Program {
         })
     }
 
-    /// Whether a handler of it can block its loop on purpose.
+    /// Whether one of its handlers can block its loop on purpose.
     pub(crate) fn can_work(&self) -> bool {
         match self.family {
             Family::Weir => true,
@@ -146,12 +147,12 @@ impl Program {
         }
     }
 
-    /// Whether it can sleep, and now and then for longer.
+    /// Whether such a handler can sleep, and sometimes for longer.
     pub(crate) fn can_sleep(&self) -> bool {
         self.can_work() && (self.lua.is_some() || self.opens_slowly)
     }
 
-    /// How a handler of it is made that holds up its worker.
+    /// How its handler stalls a worker.
     pub(crate) fn way_of_work(&self) -> &'static str {
         match self.family {
             Family::Weir => "the directive work: it sleeps, or computes",
@@ -166,8 +167,8 @@ impl Program {
         }
     }
 
-    /// Finds other ways to hold up a worker, where there is no Lua. `time` tells how long a request takes
-    /// to a server with a handler that computes for a millisecond, if it can be had.
+    /// Finds other ways to stall a worker if there is no Lua. `time` measures a request to a server
+    /// with a handler that computes for a millisecond, if possible.
     pub(crate) fn calibrated(
         mut self,
         opens_slowly: impl Fn() -> bool,
@@ -182,7 +183,7 @@ impl Program {
             self.hard_text = Some(tried);
             let millis = time(&self).map(|t| t.as_secs_f64() * 1e3);
             let length = millis.filter(|ms| *ms > 0.0).map(|ms| tried / ms.cbrt());
-            // Other lengths mean that the pattern was seen through, or that something else took time.
+            // Other lengths mean that the pattern was optimised, or that something else took time.
             self.hard_text = length.filter(|length| (10.0..400.0).contains(length));
         }
         self
@@ -201,12 +202,12 @@ impl Program {
         self.subject(label, &format!("accept_balance {policy};"), "")
     }
 
-    /// As it comes, with lines for `http`.
+    /// The default, with lines for `http`.
     pub(crate) fn with(&self, label: &str, http: &'static str) -> Subject {
         Subject { http, ..self.subject(label, "", "") }
     }
 
-    /// nginx as it comes: one queue.
+    /// nginx's default: one queue.
     pub(crate) fn one_queue(&self) -> Subject {
         self.subject("one queue", "accept_mutex off;", "")
     }
@@ -221,7 +222,7 @@ impl Program {
         self.subject("reuseport", "accept_mutex off;", " reuseport")
     }
 
-    /// The ways of another server than weir that differ most.
+    /// The most different ways of a server other than weir.
     pub(crate) fn others(&self) -> Vec<Subject> {
         match self.family {
             Family::Weir => Vec::new(),
@@ -249,7 +250,7 @@ impl Subject {
         }
     }
 
-    /// Processes that serve.
+    /// The number of processes that serve.
     pub(crate) fn processes(&self, setup: &ServerSetup) -> usize {
         if self.program.family == Family::Haproxy { 1 } else { setup.processes }
     }

@@ -1,4 +1,4 @@
-//! A server that runs, and what the kernel tells about its workers.
+//! A running server, and what the kernel tells about its workers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,9 +15,9 @@ use crate::slow_disk::{Delays, SlowDisk, Spread};
 
 /// How long a server may take to start, to settle and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Requests of which the fastest tells how long the work takes.
+/// The number of requests; the fastest one tells how long the work takes.
 const TRIALS: usize = 20;
-/// Between two looks.
+/// The time between two looks.
 const GLANCE: Duration = Duration::from_millis(2);
 
 /// A started server; ended, with its files, when it is dropped.
@@ -27,7 +27,7 @@ pub(crate) struct RunningServer {
     subject: Subject,
     port: u16,
     processes: usize,
-    /// What the server's files are on, where opening one is what holds up a worker.
+    /// The disk of the server's files, if opening a file stalls a worker.
     disk: Option<SlowDisk>,
 }
 
@@ -62,7 +62,7 @@ impl RunningServer {
                 let script = crate::haproxy::script(work, &dir.join("slow/file"));
                 fs::write(dir.join(crate::haproxy::SCRIPT), script).map_err(|e| e.to_string())?;
             }
-            // It logs nowhere else but to syslog.
+            // It logs elsewhere only to syslog.
             let create = |name: &str| fs::File::create(dir.join(name)).map_err(|e| e.to_string());
             command.stdout(create("access.log")?).stderr(create("error.log")?);
         }
@@ -95,7 +95,7 @@ impl RunningServer {
         Some(least(&busy)?.saturating_sub(least(&idle)?))
     }
 
-    /// Whether a disk can be mounted on which opening a file takes time.
+    /// Whether a disk can be mounted with a slow open().
     pub(crate) fn can_open_slowly() -> bool {
         let name = format!("weir-lab-{}-trial", std::process::id());
         let dir = std::env::temp_dir().join(name);
@@ -124,7 +124,7 @@ impl RunningServer {
         self.settle_within(PATIENCE)
     }
 
-    /// As [`RunningServer::settle`], for work that takes long.
+    /// As [`RunningServer::settle`], for longer work.
     pub(crate) fn settle_within(&self, patience: Duration) -> Result<(), String> {
         let began = Instant::now();
         let mut quiet = 0;
@@ -147,7 +147,7 @@ impl RunningServer {
         text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
     }
 
-    /// One of them.
+    /// One of the workers.
     pub(crate) fn a_worker(&self) -> Result<u32, String> {
         let first = self.workers().first().copied();
         first.ok_or_else(|| format!("{} has no worker", self.subject.label))
@@ -158,7 +158,7 @@ impl RunningServer {
         self.child.id()
     }
 
-    /// Whether its error log has this.
+    /// Whether its error log has this text.
     pub(crate) fn has_said(&self, text: &str) -> bool {
         let log = fs::read_to_string(self.dir.join("error.log"));
         log.is_ok_and(|log| log.contains(text))
@@ -176,7 +176,7 @@ impl RunningServer {
         }
     }
 
-    /// How often the workers went to sleep so far.
+    /// How often the workers have gone to sleep.
     pub(crate) fn sleeps(&self) -> u64 {
         let workers = self.workers();
         workers.into_iter().flat_map(tasks).map(|task| switches(&task)).sum()
@@ -190,7 +190,7 @@ impl RunningServer {
         word.map(str::to_owned).ok_or_else(|| format!("{}: no answer", self.subject.label))
     }
 
-    /// The body of what is at `path`.
+    /// The body of the answer at `path`.
     pub(crate) fn get(&self, path: &str) -> Result<String, String> {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(self.address())?;
@@ -211,8 +211,8 @@ impl RunningServer {
         page.lines().find_map(value)
     }
 
-    /// Requests one after another, as if the server had run for a while: each worker's first accepts are
-    /// often special. They are not counted as served.
+    /// Sends requests one after another, as if the server had run for a while: each worker's first
+    /// accepts are often special. They do not count as served.
     pub(crate) fn warm_up(&self, requests: usize) -> Result<(), String> {
         (0..requests).try_for_each(|_| {
             self.ask()?;
@@ -230,7 +230,7 @@ impl RunningServer {
 
     /// Which worker served what. The server ends, so that its log is complete.
     pub(crate) fn served(mut self) -> Result<ServedByWorker, String> {
-        // The signal after which connections are served to their end.
+        // The signal for a graceful shutdown.
         let gently = match self.subject.program.family {
             Family::Haproxy => Signal::USR1,
             Family::Weir | Family::Nginx => Signal::QUIT,
@@ -288,7 +288,7 @@ impl Drop for RunningServer {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
-        // What is on the disk must be left alone until it is unmounted.
+        // The files on the disk must stay until it is unmounted.
         drop(self.disk.take());
         let _ = fs::remove_dir_all(&self.dir);
     }

@@ -1,4 +1,4 @@
-//! Texts, configurations and pages; whole experiments are run by the binary's tests.
+//! Texts, configurations and pages; the binary's tests run whole experiments.
 
 use crate::chart::{Chart, Scale};
 use crate::experiments::ALL;
@@ -64,7 +64,7 @@ fn the_page_holds_what_was_found() {
     assert!(page.contains("a &lt; b"));
     assert!(page.contains("<figcaption>Less is better.</figcaption></figure>"));
     assert_eq!(page.matches(experiment.question).count(), 1);
-    // The middle round's answer, on top and in its section, with the range of all.
+    // The median round's answer, on top and in its section, with the range of all.
     assert_eq!(
         page.matches("<b>4</b> ms with fair <small>(2 to 4 in 3 rounds)</small>").count(),
         2

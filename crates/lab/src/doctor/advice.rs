@@ -2,10 +2,10 @@
 
 use super::measure::MeasuredSetup;
 
-/// One that is no more than this share above the best in its worse situation may stay.
+/// A way may stay if its worse situation is at most this factor above the best.
 const SMALL: f64 = 1.1;
 
-/// The p99 of the best in each situation: what all are held against.
+/// The best p99 of each situation, to which all ways are compared.
 struct Best {
     overload: f64,
     kept: f64,
@@ -19,7 +19,7 @@ impl Best {
         Best { overload: least(|m| m.overload), kept: least(|m| m.kept) }
     }
 
-    /// How far it is from the best where it is farthest.
+    /// The largest factor between this way and the best.
     fn badness(&self, m: &MeasuredSetup) -> f64 {
         (m.overload / self.overload).max(m.kept / self.kept)
     }
@@ -63,8 +63,7 @@ pub(super) fn advice(
     )
 }
 
-/// What an nginx does that reads the same configuration: for operators who have one and no weir
-/// yet.
+/// What nginx does with the same configuration: for operators who have an nginx and no weir yet.
 pub(super) fn beside_nginx(ways: &[&MeasuredSetup]) -> Option<String> {
     let now = ways.iter().find(|m| m.now)?;
     let nginx = ways.iter().find(|m| m.policy == "rotate").filter(|m| !m.now)?;
@@ -92,7 +91,7 @@ fn times(now: f64, then: f64) -> String {
     }
 }
 
-/// What is wrong with the way that the configuration has.
+/// What is wrong with the configured way.
 fn why(now: &MeasuredSetup, first: &MeasuredSetup) -> String {
     let landed = format!(
         "Of the connections that stay, one worker had {} (with {}: {})",

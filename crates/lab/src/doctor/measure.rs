@@ -1,4 +1,4 @@
-//! A way to accept, under the two loads that tell ways apart.
+//! Measures a way to accept under the two loads that distinguish ways.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use crate::running::RunningServer;
 
 /// How long a request blocks its loop.
 pub(super) const WORK: Duration = Duration::from_millis(2);
-/// Between two connections that stay: long enough for a loop to sleep again.
+/// The time between two kept connections: long enough for a loop to sleep again.
 const APART: Duration = Duration::from_millis(10);
-/// Clients for each loop under overload, and connections that stay.
+/// Clients for each loop under overload, and with kept connections.
 pub(super) const CROWD: usize = 16;
 pub(super) const KEPT: usize = 3;
 
 /// One way to accept.
 pub(super) struct AcceptSetup {
     pub(super) subject: Subject,
-    /// What other experiments call it.
+    /// Its name in other experiments.
     pub(super) label: String,
-    /// The policy of weir that it is or comes to.
+    /// The policy of weir that it is, or is equivalent to.
     pub(super) policy: String,
-    /// What to write into a configuration for it.
+    /// The configuration line for it.
     pub(super) setting: String,
-    /// The configuration has it.
+    /// Whether the configuration has it.
     pub(super) now: bool,
 }
 
@@ -40,14 +40,15 @@ pub(super) struct MeasuredSetup {
     /// p99 under overload, and the deviation.
     pub(super) overload: f64,
     pub(super) deviation: f64,
-    /// p99 of connections that stay.
+    /// p99 of kept connections.
     pub(super) kept: f64,
-    /// Connections of the loop that has most of those that stay.
+    /// The connections of the loop with the most kept ones.
     pub(super) most: u64,
 }
 
 impl MeasuredSetup {
-    /// The better of both in each situation: what a machine does beside makes things only worse.
+    /// The better value of both in each situation: disturbances by other programs only make values
+    /// worse.
     pub(super) fn better(self, other: MeasuredSetup) -> MeasuredSetup {
         MeasuredSetup {
             overload: self.overload.min(other.overload),

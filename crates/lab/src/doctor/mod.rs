@@ -16,12 +16,12 @@ use crate::finding::{FindingTable, LabFinding, wrap};
 use crate::lab::Lab;
 use crate::program::{Family, Program, Subject};
 
-/// Each way is measured so often.
+/// The number of measurements of each way.
 const ROUNDS: usize = 2;
-/// More loops than this would need more clients than a small machine can play.
+/// More loops than this would need more clients than a small machine can run.
 const MOST: usize = 32;
 
-/// A way of nginx, what to write for it, and the policy of weir that it comes to.
+/// A way of nginx, its configuration line, and the equivalent policy of weir.
 type OfNginx = (fn(&Program) -> Subject, &'static str, &'static str);
 
 const OF_NGINX: &[OfNginx] = &[
@@ -30,7 +30,7 @@ const OF_NGINX: &[OfNginx] = &[
     (Program::reuseport, "listen ... reuseport", "reuseport"),
 ];
 
-/// Measures, and says what to use and why.
+/// Measures, and advises a way with its reason.
 pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
     let path = conf.canonicalize().map_err(|e| format!("{}: {e}", conf.display()))?;
     let tree = weir_conf::read(&path, None);
@@ -64,8 +64,8 @@ pub(crate) fn advise(lab: &Lab, conf: &Path) -> Result<String, String> {
     Ok(out)
 }
 
-/// A server advises on no configuration that it refuses. One that only lacks something on this machine (a directory for its
-/// logs, the right to read a key) may be sound where it is used.
+/// Refuses a configuration that the server refuses. One that only lacks something on this machine
+/// (a directory for its logs, the right to read a key) may be sound where it is used.
 fn checked(program: &Program, conf: &Path) -> Result<(), String> {
     if program.family == Family::Haproxy {
         return Ok(());
@@ -81,7 +81,7 @@ fn checked(program: &Program, conf: &Path) -> Result<(), String> {
     Err(format!("{} -t refuses this configuration:\n{}", program.name, why.join("\n")))
 }
 
-/// What was read from the configuration.
+/// What was read from the configuration, as text.
 fn told(shape: &LoopSetup, sources: &Sources, conf: &Path) -> String {
     let said = match &shape.said {
         Some(said) => {
@@ -108,7 +108,8 @@ fn counted(n: usize, one: &str, more: &str) -> String {
     if n == 1 { format!("1 {one}") } else { format!("{n} {one}{more}") }
 }
 
-/// What to compare: of weir the policies that differ most and its own, of nginx all it has.
+/// The ways to compare: weir's most different policies and the configured one, and all ways of
+/// nginx.
 fn ways(lab: &Lab, shape: &LoopSetup) -> Result<Vec<AcceptSetup>, String> {
     let mut all = Vec::new();
     for program in &lab.programs {
@@ -127,7 +128,7 @@ fn ways(lab: &Lab, shape: &LoopSetup) -> Result<Vec<AcceptSetup>, String> {
                 }));
             }
             Family::Nginx if program.can_work() => {
-                // Of accept_balance nginx knows nothing.
+                // nginx does not know accept_balance.
                 let now = OF_NGINX.iter().map(|way| way.2).find(|policy| *policy == shape.policy);
                 let now = now.unwrap_or("rotate");
                 all.extend(OF_NGINX.iter().map(|(subject, setting, policy)| AcceptSetup {
@@ -155,13 +156,13 @@ fn ways(lab: &Lab, shape: &LoopSetup) -> Result<Vec<AcceptSetup>, String> {
     Ok(all)
 }
 
-/// Processes and loops of each, as many as a small machine can play.
+/// The number of processes, and of loops in each, that a small machine can run.
 fn played(shape: &LoopSetup) -> (usize, usize) {
     let processes = shape.processes.min(MOST);
     (processes, shape.threads.min((MOST / processes).max(1)))
 }
 
-/// The advice first, then what it rests on.
+/// The advice first, then its figures.
 fn finding(
     shape: &LoopSetup,
     rounds: usize,
@@ -210,7 +211,7 @@ fn finding(
     finding
 }
 
-/// How to come from what the configuration has to another way.
+/// How to change the configuration to another way.
 fn change(shape: &LoopSetup, sources: &Sources, conf: &Path, to: &MeasuredSetup) -> String {
     let place = shape.said.as_ref().map(|said| (said.words, said.place(sources, conf)));
     let away = match &place {

@@ -9,9 +9,9 @@ use weir_conf::{Directive, Pos, Sources};
 pub(crate) struct LoopSetup {
     pub(crate) processes: usize,
     pub(crate) threads: usize,
-    /// The policy that it comes to, by weir's name.
+    /// The policy that it results in, by weir's name.
     pub(crate) policy: String,
-    /// The words that say so; none: the default.
+    /// The words that choose it; none: the default.
     pub(super) said: Option<ConfiguredWords>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct ConfiguredWords {
 }
 
 impl ConfiguredWords {
-    /// Where they stand, by a path from the configuration's directory.
+    /// Their position, with a path from the configuration's directory.
     pub(super) fn place(&self, sources: &Sources, conf: &Path) -> String {
         let Some(source) = sources.get(self.at.file) else { return String::new() };
         let dir = conf.parent().unwrap_or(conf);
@@ -32,8 +32,8 @@ impl ConfiguredWords {
     }
 }
 
-/// Reads a configuration as weir would: `accept_balance`, or nginx's own words for the same. An address
-/// with `reuseport` has its queues whatever else is said.
+/// Reads a configuration as weir would: `accept_balance`, or nginx's own words for the same. An
+/// address with `reuseport` has a queue for each worker in any case.
 pub(crate) fn shape(main: &[Directive]) -> LoopSetup {
     let find = |list: &[Directive], name: &str| {
         let found = list.iter().find(|d| d.name.is(name))?;
@@ -64,7 +64,7 @@ pub(crate) fn shape(main: &[Directive]) -> LoopSetup {
     }
 }
 
-/// The first `listen` that asks for a queue for each worker. Those for datagrams are another matter.
+/// The first `listen` that asks for a queue for each worker, datagrams apart.
 fn reuseport(list: &[Directive]) -> Option<Pos> {
     list.iter().find_map(|d| {
         if !d.name.is("listen") {

@@ -28,9 +28,10 @@ const WAYS: [(&str, &str); 4] = [
     ("select", "use select;"),
     ("io_uring", "use io_uring;"),
 ];
-/// select(2) knows no descriptors from 1024 on.
+/// select(2) takes no descriptors from 1024 on.
 const MOST_FOR_SELECT: usize = 900;
-/// A server that looks at all connections for each one that it accepts needs long for ten thousand.
+/// The time to accept ten thousand connections. A server that scans all connections for each accept
+/// needs long.
 const TO_ACCEPT: Duration = Duration::from_secs(60);
 /// Descriptors of this process that are not for idle connections.
 const OTHERS: u64 = 200;
@@ -66,7 +67,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
                     continue;
                 }
                 let Ok(server) = RunningServer::start(&subject, &setup) else {
-                    // Built without it, or the kernel has none.
+                    // The server was built without it, or the kernel lacks it.
                     cells.push("-".to_owned());
                     values.push(0.0);
                     continue;
@@ -80,7 +81,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
                 drop(kept);
                 let cpu = server.cpu().into_iter().sum::<Duration>().saturating_sub(before);
                 let rate = outcome.tally.requests() as f64 / cpu.as_secs_f64().max(1e-9);
-                // A server that takes no more than so many connections answers none of ours.
+                // A server at its limit of connections answers none of ours.
                 cells.push(if rate > 0.0 { format!("{rate:.0}") } else { "-".to_owned() });
                 values.push(rate);
             }

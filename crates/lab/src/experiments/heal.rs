@@ -27,10 +27,10 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 const WORKERS: usize = 4;
-/// What the kernel was told by one that was killed holds for a second.
+/// After `weir balance` is killed, the kernel follows its last table for a second.
 const FORGOTTEN: Duration = Duration::from_millis(1200);
 
-/// What clients see at each time: its name, and the path that they ask for then.
+/// The phases of the experiment: the name, and the path that clients request in it.
 const TIMES: [(&str, &str); 4] = [
     ("the kernel's hash", "/before"),
     ("weir balance", "/steered"),
@@ -38,11 +38,11 @@ const TIMES: [(&str, &str); 4] = [
     ("after it was killed", "/killed"),
 ];
 
-/// What was seen of one server.
+/// The results of one server.
 struct Healed {
     label: String,
     outcomes: Vec<RunOutcome>,
-    /// The slow worker's part of the requests, each time.
+    /// The slow worker's share of the requests in each phase.
     parts: Vec<f64>,
 }
 
@@ -68,14 +68,15 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     Ok(finding)
 }
 
-/// Each nginx with its queues; where there is none, weir with as many.
+/// Each nginx with a queue per worker; without an nginx, weir with as many queues.
 fn subjects(lab: &Lab) -> Result<Vec<Subject>, String> {
     let nginx = lab.programs.iter().filter(|program| program.family == Family::Nginx);
     let all: Vec<Subject> = nginx.map(Program::reuseport).collect();
     Ok(if all.is_empty() { vec![lab.weir()?.policy("reuseport", "reuseport")] } else { all })
 }
 
-/// Before, while it steers, after its end and after it was killed; or why it does not steer.
+/// Measures before, while it steers, after its end and after it was killed; or returns why it does
+/// not steer.
 fn heal(lab: &Lab, subject: &Subject) -> Result<Result<Healed, String>, String> {
     let server = RunningServer::start(
         subject,
@@ -107,12 +108,12 @@ fn heal(lab: &Lab, subject: &Subject) -> Result<Result<Healed, String>, String> 
     Ok(Ok(Healed { label: subject.label.clone(), outcomes, parts }))
 }
 
-/// A worker's part of the requests for a path, in percent.
+/// A worker's share of the requests for a path, in percent.
 fn part(served: &ServedByWorker, path: &str, worker: u32) -> f64 {
     let (mut own, mut all) = (0, 0);
     for ((who, _), requests) in served.by_path.iter().filter(|((_, of), _)| of == path) {
         all += requests;
-        // A loop is named after its process.
+        // A loop's name begins with its process id.
         if who.split('-').next() == Some(worker.to_string().as_str()) {
             own += requests;
         }
@@ -170,7 +171,7 @@ struct BalanceProcess {
 }
 
 impl BalanceProcess {
-    /// It steers; or what it says why it does not.
+    /// Starts it. Returns once it steers, or with the reason why it does not.
     fn begin(
         weir: &Program,
         server: &RunningServer,

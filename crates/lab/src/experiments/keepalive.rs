@@ -1,4 +1,4 @@
-//! Connections that stay.
+//! Kept connections.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 };
 
 const WORKERS: usize = 12;
-/// Between two connections: long enough for the worker that took one to sleep again.
+/// The time between two connections: long enough for the worker that took one to sleep again.
 const APART: Duration = Duration::from_millis(15);
 
 fn run(lab: &Lab) -> Result<LabFinding, String> {
@@ -98,7 +98,7 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     Ok(finding)
 }
 
-/// `four` holds where four connections landed, and what they saw.
+/// `four`: the workers that got four connections, and the results of the run.
 fn compare(finding: &mut LabFinding, four: &[(String, (Vec<u64>, RunOutcome))]) {
     let one = nearest(four, &[", one queue", "re-add every 16 accepts"]);
     if let Some((label, (landed, seen))) = one {
@@ -127,7 +127,7 @@ fn compare(finding: &mut LabFinding, four: &[(String, (Vec<u64>, RunOutcome))]) 
     }
 }
 
-/// `crowd` holds where 36 connections landed, and their p99.
+/// `crowd`: the workers that got 36 connections, and the p99.
 fn compare_crowd(finding: &mut LabFinding, crowd: &[(String, (Vec<u64>, f64))]) {
     let one = nearest(crowd, &[", one queue", "re-add every 16 accepts"]);
     let each = nearest(crowd, &[", reuseport", "reuseport"]);

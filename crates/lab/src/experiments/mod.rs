@@ -38,10 +38,10 @@ pub(crate) const ALL: &[Experiment] = &[
     sim::EXPERIMENT,
 ];
 
-/// Those in which each request holds up its worker.
+/// Experiments in which each request stalls its worker.
 const NEED_SLOW_HANDLERS: &[&str] = &["queues", "workers", "keepalive", "reload", "steer"];
 
-/// Why a server takes no part in an experiment; `None`: it does.
+/// Why a server takes no part in an experiment; `None` if it does.
 pub(crate) fn why_absent(experiment: &Experiment, program: &Program) -> Option<&'static str> {
     match (experiment.name, program.family) {
         (name, _) if NEED_SLOW_HANDLERS.contains(&name) && !program.can_work() => Some(

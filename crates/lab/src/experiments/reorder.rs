@@ -1,4 +1,4 @@
-//! What it costs to give up one's place in the queue of waiters.
+//! The cost of giving up one's place in the wait list.
 
 use std::time::Duration;
 

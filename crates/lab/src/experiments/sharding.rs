@@ -24,7 +24,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 const CONNECTIONS: usize = 64;
 
-/// What one way to accept came to.
+/// The results of one way to accept.
 struct ShardingRun {
     rate: f64,
     per_cpu: f64,

@@ -1,4 +1,4 @@
-//! How to end an accept() that blocks.
+//! Ways to end a blocking accept().
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -77,7 +77,7 @@ fn blocked() -> std::io::Result<(TcpListener, std::net::SocketAddr, EndedServer)
         let _ = sender.send(end);
     });
     let _ = begins.recv();
-    // Whether the thread has reached the call cannot be seen from here; give it the time.
+    // This thread cannot see whether the other one has reached the call, so it waits a while.
     let _ = ended.recv_timeout(A_WHILE);
     Ok((other, address, ended))
 }

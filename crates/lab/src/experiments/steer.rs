@@ -1,4 +1,4 @@
-//! A queue each, filled by a hash or by what the loops carry.
+//! A queue for each worker, filled by a hash or by the loops' load.
 
 use std::time::Duration;
 
@@ -24,17 +24,17 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 const POLICIES: &[(&str, &str)] =
     &[("reuseport", "reuseport"), ("reuseport by load", "reuseport_load"), ("fair", "fair")];
-/// Workers of which one is stopped, or slow; also those that have cheap requests only.
+/// The number of workers when one is stopped or slow, or when requests are cheap.
 const FEW: usize = 4;
 /// Workers that are stalled by their requests.
 const MANY: usize = 12;
 /// Connections. One without an answer within this time is lost.
 const KNOCKS: u64 = 200;
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Connections a second beside a worker that is slow.
+/// Connections per second beside a slow worker.
 const RATE: f64 = 1500.0;
 
-/// What one way of accepting comes to.
+/// The results of one way to accept.
 struct PolicyResult {
     lost: u64,
     slow: RunOutcome,
@@ -118,13 +118,13 @@ fn look(lab: &Lab, subject: &Subject) -> Result<PolicyResult, String> {
     Ok(PolicyResult { lost, slow, overload, light, closing, kept })
 }
 
-/// Connections that begin on time, whatever the answers do.
+/// Connections that begin on time, even if answers are late.
 pub(super) fn paced(lab: &Lab) -> Traffic {
     let time = lab.size(Duration::from_secs(4), Duration::from_millis(700));
     Traffic { pace: Pace::Open { rate: RATE }, ..Traffic::closed(400, Closing::Always, time) }
 }
 
-/// The p99 and the CV of so many requests that hold up their workers.
+/// The p99 and the CV of so many requests that stall their workers.
 fn held_up(lab: &Lab, subject: &Subject, at_once: usize, n: u64) -> Result<(f64, f64), String> {
     lab.step(&format!("{}, {at_once} at a time", subject.label));
     let work = Some(HandlerWork::Sleep(Duration::from_millis(2)));

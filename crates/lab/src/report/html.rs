@@ -1,4 +1,4 @@
-//! The page: the answers on top, then a section for each finding, then the words.
+//! The page: the answers on top, then a section for each finding, then the terms.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ const INTRODUCTION: &str = include_str!("introduction.html");
 const GLOSSARY: &str = include_str!("glossary.html");
 const ARTICLES: &str = include_str!("articles.html");
 
-/// All of it.
+/// The whole page.
 pub(super) fn page(found: &[(&Experiment, ExperimentRecord)]) -> String {
     let mut out = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>weir lab</title>\n",
@@ -98,7 +98,7 @@ fn section(out: &mut String, experiment: &Experiment, record: &ExperimentRecord)
     out.push_str("</section>\n");
 }
 
-/// All that was measured.
+/// All figures.
 fn details(out: &mut String, finding: &LabFinding) {
     out.push_str("<details><summary>All that was measured</summary>\n");
     for part in finding.parts() {

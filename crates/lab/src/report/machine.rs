@@ -1,4 +1,4 @@
-//! The machine that figures are of, and what was measured on it.
+//! The machine that was measured, and its figures.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::program::Program;
 
-/// How long others are watched for.
+/// How long the load of other programs is watched.
 const WATCHED: Duration = Duration::from_millis(300);
 /// The pause between two looks at the clock.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -21,7 +21,8 @@ pub(crate) struct MachineFacts {
     kernel: String,
     /// Tasks that wanted a CPU in the last minute.
     load: String,
-    /// The share of time that others took from a task which computes, and the longest pause in ms.
+    /// The share of time that other programs took from a computing task, and the longest pause in
+    /// ms.
     taken: (f64, f64),
     /// Name, version, and how a handler of it holds up its worker.
     pub(crate) servers: Vec<[String; 3]>,
@@ -54,7 +55,7 @@ impl MachineFacts {
         }
     }
 
-    /// For people, in a few sentences.
+    /// The facts as text, in a few sentences.
     pub(crate) fn text(&self) -> String {
         let MachineFacts { day, cpus, model, kernel, load, taken: (share, longest), .. } = self;
         let servers = self.servers.iter().map(|[name, version, _]| format!("{name} {version}"));

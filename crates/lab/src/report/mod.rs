@@ -16,14 +16,14 @@ use crate::finding::{LabFinding, wrap};
 
 pub(crate) use machine::MachineFacts;
 
-/// What the page needs to know of an experiment that was done.
+/// What the page needs to know of a finished experiment.
 #[derive(Debug, Serialize, Deserialize)]
 struct ExperimentRecord {
     finding: LabFinding,
     machine: MachineFacts,
 }
 
-/// A finding as text: the question, what others saw, what was seen here.
+/// A finding as text: the question, the published results, the results here.
 pub(crate) fn text(experiment: &Experiment, finding: &LabFinding) -> String {
     let mut out = format!("{}: {}\n", experiment.name, wrap(experiment.question));
     let _ = writeln!(out, "{}", wrap(&format!("Published: {}", experiment.published)));
@@ -54,7 +54,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// One page with all findings in `dir`, which needs nothing else: the page, and how many there are.
+/// One self-contained page with all findings in `dir`: the page, and their number.
 pub(crate) fn page(dir: &Path) -> Result<(String, usize), String> {
     let mut found = Vec::new();
     for experiment in ALL {

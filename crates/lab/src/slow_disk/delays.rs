@@ -34,7 +34,7 @@ pub(crate) enum Spread {
     Fixed(Duration),
     /// Anything between two times.
     Uniform(Duration, Duration),
-    /// The first and, in this share of cases, the second.
+    /// The first, or in this share of cases the second.
     Either(Duration, Duration, f64),
     /// Short ones often, long ones rarely: the mean of an exponential distribution.
     Exponential(Duration),
@@ -43,18 +43,18 @@ pub(crate) enum Spread {
 /// What is delayed, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Delays {
-    /// These.
+    /// The operations that may be slow.
     pub(crate) operations: Vec<Operation>,
-    /// So often.
+    /// The probability.
     pub(crate) share: Share,
-    /// For so long.
+    /// The delay.
     pub(crate) time: Spread,
-    /// Which of them it hits.
+    /// The seed that draws them.
     pub(crate) seed: u64,
 }
 
 impl Delays {
-    /// Every open() of a file takes so long.
+    /// Every open() of a file takes this time.
     pub(crate) fn each_open(time: Spread) -> Delays {
         let operations = vec![Operation::Open];
         Delays { operations, share: Share(1.0), time, seed: 1 }
@@ -62,7 +62,7 @@ impl Delays {
 }
 
 impl Share {
-    /// One of so many.
+    /// One operation of so many.
     pub(crate) fn one_in(n: u32) -> Share {
         Share(1.0 / f64::from(n.max(1)))
     }
@@ -137,12 +137,12 @@ impl Faults {
         self.slow.load(Ordering::Relaxed)
     }
 
-    /// Delayed, and drawn for.
+    /// The numbers of delayed operations and of draws.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.delayed.load(Ordering::Relaxed), self.drawn.load(Ordering::Relaxed))
     }
 
-    /// How long this operation is to wait.
+    /// The delay of this operation.
     pub(crate) fn draw(&self, operation: Operation) -> Option<Duration> {
         if !self.is_slow() || !self.delays.operations.contains(&operation) {
             return None;
@@ -158,7 +158,7 @@ impl Faults {
 }
 
 impl Spread {
-    /// The time at a place between 0 and 1 of the distribution.
+    /// The quantile of the distribution at a place between 0 and 1.
     fn at(self, place: f64) -> Duration {
         match self {
             Spread::Fixed(time) => time,
@@ -180,7 +180,7 @@ fn unit(word: u64) -> f64 {
     (word >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// SplitMix64's output function (Steele, Lea, Flood 2014): neighbours become strangers.
+/// SplitMix64's output function (Steele, Lea, Flood 2014): neighbouring words get unrelated values.
 fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The directory behind the mount point: operations by the kernel's numbers.
+//! The directory behind the mount point: operations by inode number.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -24,7 +24,7 @@ pub(crate) struct FileOwner {
 /// An entry of a directory: number, kind, name.
 pub(crate) type Listed = (u64, FileType, OsString);
 
-/// What is to change of a file.
+/// The attributes of a file that are to change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changes {
     pub(crate) mode: Option<u32>,
@@ -156,7 +156,7 @@ impl Disk {
 
     pub(crate) fn read(&self, handle: u64, offset: u64, size: usize) -> io::Result<Vec<u8>> {
         let (file, mut bytes, mut len) = (self.file(handle)?, vec![0; size], 0);
-        // Fewer bytes than asked for would mean the end of the file.
+        // A short read would mean the end of the file.
         while let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) {
             match file.read_at(rest, offset + len as u64) {
                 Ok(0) => break,
@@ -182,7 +182,7 @@ impl Disk {
         let mut open = lock(&self.open);
         let closed = (open.files.remove(&handle), open.listings.remove(&handle));
         drop(open);
-        // Not under the lock: closing may take its time.
+        // Not under the lock: closing may take long.
         drop(closed);
     }
 
@@ -243,7 +243,7 @@ fn gone() -> io::Error {
     io::Error::from_raw_os_error(Errno::ESTALE.code())
 }
 
-/// Flags that are passed on: the kernel has done the rest, and buffers here are not aligned.
+/// The flags that are passed on. The kernel has handled the rest, and buffers here are not aligned.
 fn kept(flags: i32) -> OFlags {
     let flags = OFlags::from_bits_retain(flags as u32);
     (flags & (OFlags::RWMODE | OFlags::TRUNC)) | OFlags::CLOEXEC

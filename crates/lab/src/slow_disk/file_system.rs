@@ -1,4 +1,4 @@
-//! The face towards the kernel: each request is done at once, or later by a thread that waits first.
+//! The FUSE side: each request is done at once, or later by a thread that waits first.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,9 +17,9 @@ use super::delays::{Faults, Operation};
 use super::disk::{Changes, Disk, FileOwner};
 use crate::running::pause;
 
-/// How long the kernel may believe what it was told of a file.
+/// How long the kernel may cache what it was told of a file.
 const TRUSTED: Duration = Duration::from_secs(1);
-/// Reads ahead that the kernel may have under way; a slow one is not to hold up others.
+/// The number of read-aheads that the kernel may have in flight; a slow one must not stall others.
 const BACKGROUND: u16 = 512;
 
 pub(crate) struct FileSystem {
@@ -32,7 +32,7 @@ impl FileSystem {
         FileSystem { disk: Arc::new(disk), faults }
     }
 
-    /// Does `work` now, or after a delay and beside everything else.
+    /// Does `work` now, or after a delay on a thread of its own.
     fn perform(&self, operation: Operation, work: impl FnOnce(&Disk) + Send + 'static) {
         let Some(delay) = self.faults.draw(operation) else { return work(&self.disk) };
         let disk = Arc::clone(&self.disk);
@@ -40,12 +40,12 @@ impl FileSystem {
             pause(delay);
             work(&disk);
         };
-        // Where there is no thread, the reply goes with the work and tells of an error.
+        // If no thread can be started, `work` is dropped and its reply reports an error.
         let _ = std::thread::Builder::new().name("slow operation".to_owned()).spawn(later);
     }
 }
 
-/// Answers with what was done, or with why it was not.
+/// Replies with the result, or with the error.
 macro_rules! answer {
     ($reply:ident, $done:expr, $value:pat => $say:expr) => {
         match $done {
@@ -57,7 +57,7 @@ macro_rules! answer {
 
 impl Filesystem for FileSystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // A kernel that cannot do the one or the other has its own way.
+        // A kernel without these capabilities works in its own way.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let _ = config.set_max_background(BACKGROUND);
         Ok(())

@@ -1,5 +1,5 @@
-//! A file system that is slow now and then: what is under its mount point is a directory elsewhere, and a share
-//! of chosen operations takes longer, by a seed that makes a run repeatable.
+//! A file system with slow operations: it shows another directory, and a share of chosen operations
+//! takes longer. A seed makes a run repeatable.
 //!
 //! A delayed operation waits on a thread of its own, so that it delays only callers that wait for
 //! it. What stands still behind one slow operation is then the fault of the server under test. FUSE

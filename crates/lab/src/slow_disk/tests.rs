@@ -67,7 +67,8 @@ proptest! {
         }
     }
 
-    /// Names are given, taken and changed in any order: a name has one number, a number one name.
+    /// Names are created, removed and changed in any order: a name has one number, a number one
+    /// name.
     #[test]
     fn numbers_and_names_agree(steps in prop::collection::vec((0u8..3, 0u8..6, 0u8..6), 0..60)) {
         let mut tree = FileNumbers::new("/top".into());
@@ -164,8 +165,8 @@ fn what_is_done_at_the_mount_is_done_to_the_directory() {
     fs::remove_dir_all(dir).unwrap();
 }
 
-/// Every open takes a second, and thirty-two of them take about one: no more threads are needed than there are
-/// openers.
+/// Every open takes a second, and thirty-two of them together take about one: no more threads are
+/// needed than there are openers.
 #[test]
 fn one_delay_does_not_wait_for_another() {
     let second = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! The numbers by which the kernel knows files. A number stays with its file through renames, for as long as the
-//! file has a name; they are not forgotten earlier, so that a file asked about twice is the same file.
+//! The inode numbers of files. A number stays with its file through renames, as long as the file
+//! has a name. So a file that is looked up twice is the same file.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -35,7 +35,7 @@ impl FileNumbers {
         FileNumbers { root, nodes: HashMap::new(), numbers: HashMap::new(), last: ROOT }
     }
 
-    /// Where a file is; `None` for one that has lost its name.
+    /// The path of a file; `None` if it has lost its name.
     pub(crate) fn path(&self, number: u64) -> Option<PathBuf> {
         let mut names = Vec::new();
         let mut at = number;
@@ -48,7 +48,7 @@ impl FileNumbers {
         Some(names.iter().rev().map(Path::new).collect())
     }
 
-    /// Where a name in a directory is.
+    /// The path of a name in a directory.
     pub(crate) fn child(&self, parent: u64, name: &OsStr) -> Option<PathBuf> {
         self.path(parent).map(|path| path.join(name))
     }
@@ -65,14 +65,14 @@ impl FileNumbers {
         self.last
     }
 
-    /// A name is gone.
+    /// A name was removed.
     pub(crate) fn removed(&mut self, parent: u64, name: &OsStr) {
         if let Some(number) = self.numbers.remove(&Node::new(parent, name)) {
             self.nodes.remove(&number);
         }
     }
 
-    /// A file has another name; whatever had that name has none.
+    /// A file was renamed; a file that had the new name has none now.
     pub(crate) fn renamed(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) {
         let (from, to) = (Node::new(from.0, from.1), Node::new(to.0, to.1));
         if from == to {

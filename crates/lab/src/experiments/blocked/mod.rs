@@ -36,13 +36,13 @@ const RATE: f64 = 500.0;
 /// One in so many disk operations is slow.
 const ONE_IN: u32 = 500;
 
-/// What weir's variants leave to threads.
+/// The file operations that each variant of weir gives to threads.
 const WEIR: &[(&str, &str)] =
     &[(NOTHING, "aio off;"), (READS, "aio reads;"), (OPENS, "aio opens;"), (ALL, "")];
 const NOTHING: &str = "weir, blocking I/O";
 const READS: &str = "weir, threads for read";
 const OPENS: &str = "weir, threads for open too";
-/// weir as it comes.
+/// weir's default.
 const ALL: &str = "weir, all in threads";
 const NGINX: &[(&str, &str)] =
     &[("aio off", "aio off;"), ("aio threads", "aio threads; aio_write on;")];
@@ -51,9 +51,9 @@ const NGINX: &[(&str, &str)] =
 struct Course {
     subject: String,
     load: DiskRequest,
-    /// While no operation was slow.
+    /// The figures without slow operations.
     fast: Streams,
-    /// While some were.
+    /// The figures with slow operations.
     slow: Streams,
 }
 
@@ -93,7 +93,7 @@ fn subjects(lab: &Lab) -> Vec<Subject> {
         let variants = match program.family {
             Family::Weir => WEIR,
             Family::Nginx => NGINX,
-            // It stores nothing on disks.
+            // It stores nothing on disk.
             Family::Haproxy => &[],
         };
         all.extend(variants.iter().map(|(label, http)| program.with(label, http)));
@@ -173,7 +173,7 @@ fn times(courses: &[Course]) -> FindingTable {
     table
 }
 
-/// What the loops say of themselves.
+/// What the loops report of their delays.
 fn loops(courses: &[Course]) -> FindingTable {
     let heads =
         ["event loop blocked, ms", "load", "p50", "p99", "p99.9", "ttfb p99", "share of it %"];
@@ -224,7 +224,8 @@ fn charts(finding: &mut LabFinding, courses: &[Course]) {
     }
 }
 
-/// How many times weir's p99 others have; for weir itself, how many times that of a disk which is never slow.
+/// The p99 of others as a multiple of weir's. For weir itself: as a multiple of its p99 on a disk
+/// that is never slow.
 fn ratios(courses: &[Course]) -> FindingTable {
     let ratio = |a: f64, b: f64| a / b.max(1e-3);
     let heads = DiskRequest::ALL

@@ -27,7 +27,7 @@ impl Origin {
                     break;
                 }
                 let bytes = Arc::clone(&bytes);
-                // A connection that is not served is closed, and the cache says so.
+                // A connection without a thread is closed, and the cache reports that.
                 let _ = std::thread::Builder::new().spawn(move || serve(&stream, &bytes));
             }
         })?;
@@ -42,7 +42,7 @@ impl Origin {
 impl Drop for Origin {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // It sleeps in accept().
+        // The thread sleeps in accept(): this wakes it.
         let _ = TcpStream::connect(self.address);
     }
 }

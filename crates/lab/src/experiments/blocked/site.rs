@@ -16,7 +16,7 @@ use crate::slow_disk::{Delays, Operation, Share, SlowDisk, Spread};
 
 /// How long a slow operation takes.
 const DELAY: Duration = Duration::from_millis(100);
-/// Objects that are asked for again and again.
+/// The number of objects that are asked for repeatedly.
 const HOT: u32 = 20;
 
 /// What all servers share. Fields are dropped in their order.
@@ -26,7 +26,7 @@ pub(crate) struct SharedServers {
     scratch: Scratch,
     /// The next object that was never asked for.
     fresh: Cell<u32>,
-    /// The next one in the row of those that are asked for in turn.
+    /// The next object of those that are asked for in turn.
     next: Cell<u32>,
 }
 
@@ -110,8 +110,8 @@ impl SharedServers {
             numbers.map(|n| format!("/{prefix}/{n}")).collect::<Vec<_>>()
         };
         match load {
-            // Where the run before ended: what that one left in memory is of no use. Neighbours in time are no
-            // neighbours by name; 7919 is a prime.
+            // Goes on where the run before ended, since the objects of that run are in memory.
+            // Successive requests must not have neighbouring names; 7919 is a prime.
             DiskRequest::Cold => {
                 let first = self.next.replace((self.next.get() + fresh) % objects);
                 (first..first + objects).map(|n| format!("/o/{}", n * 7919 % objects)).collect()
@@ -158,7 +158,7 @@ impl SharedServers {
     }
 }
 
-/// What the loops say so far of how long events waited for them.
+/// What the loops have reported so far of the time that events waited.
 fn blocked(subject: &Subject, server: &RunningServer) -> Option<Buckets> {
     if subject.program.family != Family::Weir {
         return None;

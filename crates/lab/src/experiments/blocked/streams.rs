@@ -9,15 +9,15 @@ use super::RATE;
 use super::waits::{Buckets, FirstByteWaits};
 use crate::lab::Lab;
 
-/// Connections of a stream: enough for all requests that come while a loop stands still.
+/// Connections of a stream: enough for all requests that come while a loop is blocked.
 const CONNECTIONS: usize = 128;
 
-/// What the disk stream asks for.
+/// What the requests of the disk stream ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskRequest {
     /// Each of all objects in turn.
     Cold,
-    /// A few objects again and again.
+    /// A few objects repeatedly.
     Hot,
     /// Objects that are not stored yet.
     Fills,
@@ -54,9 +54,9 @@ impl DiskRequest {
 pub(crate) struct Streams {
     pub(crate) memory: FirstByteWaits,
     pub(crate) disk: FirstByteWaits,
-    /// Operations that were slow meanwhile.
+    /// The number of operations that were slow meanwhile.
     pub(crate) delayed: u64,
-    /// What the loops say, if they do.
+    /// What the loops report, if they do.
     pub(crate) blocked: Option<Buckets>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn run(
     })
 }
 
-/// Asks for each of these once, as fast as they come.
+/// Asks for each of these paths once, as fast as answers come.
 pub(crate) fn fetch(lab: &Lab, server: SocketAddr, paths: &[String]) -> Result<Tally, String> {
     let mut plan = plan(server, paths)?;
     (plan.connections, plan.requests) = (16, Some(paths.len() as u64));

@@ -1,4 +1,4 @@
-//! Times that requests waited, and times that loops say their events waited.
+//! Times that requests waited, and times that events waited for their loops.
 
 use weir_bench::Tally;
 
@@ -17,19 +17,19 @@ impl FirstByteWaits {
         FirstByteWaits { bad: tally.errors() + other, tally }
     }
 
-    /// The time in milliseconds within which this share of the requests had it.
+    /// The time in milliseconds within which this share of the requests had their first byte.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         self.tally.first_byte.value_at_quantile(share) as f64 / 1e6
     }
 
-    /// The same of all but so many of the slowest.
+    /// The same without the slowest requests.
     pub(crate) fn quantile_without(&self, slowest: u64, share: f64) -> f64 {
         let all = self.tally.first_byte.len().max(1);
         let rest = all.saturating_sub(slowest) as f64 / all as f64;
         self.quantile(share * rest)
     }
 
-    /// Both streams' requests.
+    /// The requests of both streams.
     pub(crate) fn with(&self, other: &FirstByteWaits) -> FirstByteWaits {
         let mut tally = self.tally.clone();
         // All have the same bounds.
@@ -43,7 +43,8 @@ impl FirstByteWaits {
 pub(crate) struct Buckets(Vec<(f64, u64)>);
 
 impl Buckets {
-    /// Finds it in Prometheus' text format; the bounds are seconds there and milliseconds here.
+    /// Reads the histogram from Prometheus' text format. Its bounds are in seconds, the result's in
+    /// milliseconds.
     pub(crate) fn read(text: &str, name: &str) -> Option<Buckets> {
         let prefix = format!("{name}_bucket{{le=\"");
         let line = |line: &str| {
@@ -55,7 +56,7 @@ impl Buckets {
         (!all.is_empty()).then_some(Buckets(all))
     }
 
-    /// What came since.
+    /// The values since an earlier reading.
     pub(crate) fn since(&self, before: &Buckets) -> Buckets {
         let pairs = self.0.iter().zip(&before.0);
         Buckets(pairs.map(|((bound, n), (_, old))| (*bound, n.saturating_sub(*old))).collect())

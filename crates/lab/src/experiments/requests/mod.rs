@@ -1,4 +1,4 @@
-//! Requests that wait for a loop that is held up, while others have nothing to do.
+//! Requests that wait for a stalled loop while other loops are idle.
 
 mod model;
 
@@ -29,11 +29,11 @@ const LOOPS: usize = 12;
 const CONNECTIONS: usize = 200;
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_millis(50);
-/// Of a hundred requests.
+/// The percentage of long requests.
 const LONG_ONES: f64 = 1.0;
-/// Parts of what the loops can do in all.
+/// The loads, as shares of what all loops can do.
 const LOADS: [f64; 3] = [0.30, 0.60, 0.75];
-/// Between two connections, so that each comes to a loop that sleeps.
+/// The time between two connections, so that each comes to a sleeping loop.
 const APART: Duration = Duration::from_millis(2);
 
 fn run(lab: &Lab) -> Result<LabFinding, String> {
@@ -133,7 +133,7 @@ fn setup_of_others() -> ServerSetup {
     ServerSetup { processes: LOOPS, work: WORK, ..ServerSetup::default() }
 }
 
-/// Requests a second that are so much of what the loops can do.
+/// The requests per second that make this load.
 fn rate(load: f64) -> f64 {
     let part = LONG_ONES / 100.0;
     let mean = part * LONG.as_secs_f64() + (1.0 - part) * SHORT.as_secs_f64();
@@ -148,7 +148,7 @@ fn open(load: f64, time: Duration) -> Traffic {
     }
 }
 
-/// Rows of the model's ways: for the chart, what they come to at 60 %.
+/// Rows of the model's ways. Returns their figures at 60 % for the chart.
 fn beside_the_model(
     lab: &Lab,
     finding: &mut LabFinding,
@@ -177,7 +177,7 @@ fn beside_the_model(
     at_sixty
 }
 
-/// The times at 60 %, with and without.
+/// The times at 60 %, with and without stealing.
 fn compare(finding: &mut LabFinding, at_sixty: &[[f64; 4]]) {
     let [[_, on90, on99, _], [_, off90, off99, _], ..] = at_sixty else { return };
     let line =

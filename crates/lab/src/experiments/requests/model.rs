@@ -1,8 +1,9 @@
-//! The same loops, connections and requests in virtual time, where nothing costs anything but the handlers: what the rules come
-//! to by themselves.
+//! The same loops, connections and requests in virtual time, where only handlers take time: the
+//! effect of the rules alone.
 //!
-//! What takeover goes by is the server's own: when a loop is held up, how often one sleeper looks, and how many events a loop
-//! fetches at once. Each loop has a processor, and each handler blocks its loop.
+//! The rules of takeover are the server's own: when a loop counts as stalled, how often a sleeper
+//! looks, and how many events a loop fetches at once. Each loop has a processor, and each handler
+//! blocks its loop.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,16 +16,16 @@ use super::{CONNECTIONS, LONG, LONG_ONES, LOOPS, SHORT};
 /// Which loop serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestRouting {
-    /// The loop that has its connection, sooner or later.
+    /// Always the loop that has its connection.
     Pinned,
-    /// A loop that has nothing to do takes the connection.
+    /// An idle loop takes the connection.
     TakenOver,
     /// A free loop takes the next request: the ideal.
     OneQueue,
 }
 
 impl RequestRouting {
-    /// All, as tables name them.
+    /// All ways, with their names in tables.
     pub(super) const ALL: [(RequestRouting, &'static str); 3] = [
         (RequestRouting::TakenOver, "the model, taken over"),
         (RequestRouting::Pinned, "the model, pinned"),
@@ -32,23 +33,23 @@ impl RequestRouting {
     ];
 }
 
-/// What was seen.
+/// The results.
 pub(super) struct ModelResult {
-    /// In ms, in their order.
+    /// The times of the requests in ms, in ascending order.
     times: Vec<f64>,
     /// Connections that another loop took.
     pub(super) taken: u64,
 }
 
 impl ModelResult {
-    /// Milliseconds that so many of a hundred requests did not exceed.
+    /// The time in milliseconds that this percentage of the requests did not exceed.
     pub(super) fn percentile(&self, percent: f64) -> f64 {
         let at = (self.times.len() as f64 * percent / 100.0) as usize;
         self.times.get(at).or(self.times.last()).copied().unwrap_or(0.0)
     }
 }
 
-/// So many requests, so many of them a second.
+/// Runs so many requests at this rate per second.
 pub(super) fn run(way: RequestRouting, rate: f64, requests: u64) -> ModelResult {
     let mut model = QueueModel::new(way);
     let apart = Duration::from_secs_f64(1.0 / rate);
@@ -76,19 +77,19 @@ pub(super) fn run(way: RequestRouting, rate: f64, requests: u64) -> ModelResult 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ModelEvent {
     Arrival,
-    /// The handler that a loop is in ends.
+    /// The handler of a loop ends.
     Done(usize),
-    /// The watch's timer.
+    /// The timer of the watch fires.
     Watch,
 }
 
 #[derive(Default)]
 struct ModelLoop {
-    /// The kernel's list of what is ready for it.
+    /// The ready list that the kernel holds for it.
     ready: VecDeque<usize>,
-    /// What it has fetched from there.
+    /// The events that it has fetched.
     batch: VecDeque<usize>,
-    /// Since when its turn lasts; none while it sleeps.
+    /// When its turn began; none while it sleeps.
     turn: Option<Duration>,
     serves: usize,
 }
@@ -96,7 +97,7 @@ struct ModelLoop {
 #[derive(Clone, Copy, Default)]
 struct ModelConnection {
     owner: usize,
-    /// When its request should have begun.
+    /// When its request was due.
     began: Duration,
 }
 
@@ -109,10 +110,10 @@ struct QueueModel {
     random: u64,
     loops: Vec<ModelLoop>,
     connections: Vec<ModelConnection>,
-    /// Connections that have no request, and requests that have no connection.
+    /// Connections without a request. `waiting`: the times of requests without a connection.
     free: VecDeque<usize>,
     waiting: VecDeque<Duration>,
-    /// Of all loops, where there is one queue.
+    /// The queue of all loops, where there is only one.
     queue: VecDeque<usize>,
     watched: bool,
     after: Duration,
@@ -147,7 +148,7 @@ impl QueueModel {
         self.events.push(Reverse((at, self.serial, event)));
     }
 
-    /// Requests go out over connections that have none.
+    /// Gives requests to connections without one.
     fn admit(&mut self) {
         while let (Some(_), Some(&began)) = (self.free.front(), self.waiting.front()) {
             let Some(connection) = self.free.pop_front() else { return };
@@ -174,7 +175,7 @@ impl QueueModel {
         }
     }
 
-    /// The loop looks what is there for it, and sleeps if there is nothing.
+    /// The loop fetches its events, and sleeps if there are none.
     fn turn(&mut self, i: usize) {
         let fetched = match self.way {
             RequestRouting::OneQueue => self.queue.pop_front().into_iter().collect(),
@@ -195,7 +196,7 @@ impl QueueModel {
         }
     }
 
-    /// A connection out of the list of one that is held up.
+    /// Takes a connection out of the ready list of a stalled loop.
     fn look(&mut self, i: usize) -> Option<usize> {
         let now = self.now;
         let mut others = (1..LOOPS).map(|further| (i + further) % LOOPS);
@@ -234,7 +235,7 @@ impl QueueModel {
         }
     }
 
-    /// One sleeper looks; where none sleeps, each looks for itself before it does.
+    /// One sleeper looks. If none sleeps, each loop looks before it sleeps.
     fn timer_fired(&mut self) {
         self.watched = false;
         let stalled = self.loops.iter().any(|l| l.is_stalled(self.now));
@@ -267,7 +268,8 @@ impl ModelLoop {
 mod tests {
     use super::*;
 
-    /// What the published sketch has seen at 60 %: 68, 7.5 and 4.4 ms at p90, and 152, 50.6 and 50.4 at p99.
+    /// The published sketch found these figures at 60 %: 68, 7.5 and 4.4 ms at p90, and 152, 50.6
+    /// and 50.4 at p99.
     #[test]
     fn the_model_knows_the_sketch() {
         let rate = 0.6 * LOOPS as f64 / 1.49e-3;

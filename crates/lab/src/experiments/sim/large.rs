@@ -12,7 +12,7 @@ use crate::lab::Lab;
 
 /// How long a request blocks its worker.
 const WORK: Duration = Duration::from_millis(2);
-/// Clients for each worker: far too many, and some that stay.
+/// Clients for each worker: an overload, or connections that are kept.
 const OVERLOAD: usize = 16;
 const KEPT: usize = 3;
 /// The share of their time for which workers are busy under heavy-tailed requests.
@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// Requests under the heavy tail, for each worker.
 const REQUESTS: usize = 100;
 
-/// What each policy comes to with these numbers of workers.
+/// The results of each policy with these numbers of workers.
 pub(super) fn tables(lab: &Lab, sizes: &[usize], finding: &mut LabFinding) {
     let mut tails: Vec<(&str, Vec<f64>)> = kinds().map(|(label, _)| (label, Vec::new())).collect();
     for &workers in sizes {
@@ -70,7 +70,7 @@ fn tables_for(lab: &Lab, workers: usize, finding: &mut LabFinding) -> Vec<f64> {
         "p99.9",
     ];
     let (mut table, mut tails) = (FindingTable::new(&heads), Vec::new());
-    // The more workers, the less virtual time tells as much.
+    // With more workers, less virtual time gives as many samples.
     let least = lab.size(120, 40);
     let time = Duration::from_millis((lab.size(24_000, 1200) / workers as u64).max(least));
     for (label, kind) in kinds() {
@@ -129,7 +129,7 @@ fn crowd(
     world
 }
 
-/// Requests that come at random, of very different length; at the end all are answered.
+/// Requests at random times with very different service times; at the end all are answered.
 fn heavy_tail(kind: AcceptPolicy, workers: usize, requests: usize) -> World {
     let mut world = World::new(kind, workers, Instant::now());
     world.draw_services(pareto(WORK));

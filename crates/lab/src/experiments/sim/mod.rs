@@ -1,5 +1,5 @@
-//! The same questions to a model of the kernel's queues: first beside what this machine does, then for machines
-//! that are not here.
+//! The same questions to a model of the kernel's queues: first beside this machine, then for larger
+//! machines.
 
 mod beside;
 mod large;
@@ -22,7 +22,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run: |lab| study(lab, lab.size(&[12, 64, 512], &[12, 64])),
 };
 
-/// The model beside this machine, and then alone for so many workers.
+/// The model beside this machine, and then alone for these numbers of workers.
 pub(crate) fn study(lab: &Lab, sizes: &[usize]) -> Result<LabFinding, String> {
     let mut finding = LabFinding::default();
     if lab.weir().is_ok() {
@@ -41,7 +41,7 @@ fn kinds() -> impl Iterator<Item = (&'static str, AcceptPolicy)> {
     POLICIES.iter().filter_map(|(label, name)| Some((*label, AcceptPolicy::parse(name).ok()?)))
 }
 
-/// Milliseconds that this share of the world's requests did not exceed.
+/// The time in milliseconds that this share of the world's requests did not exceed.
 fn quantile(world: &World, share: f64) -> f64 {
     world.witness().quantile(share).as_secs_f64() * 1e3
 }

@@ -1,4 +1,4 @@
-//! What this machine has, and what things cost on it: the figures that the model is given.
+//! Measures the figures of this machine that the model is given.
 
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::lab::{Lab, Traffic};
 use crate::program::ServerSetup;
 use crate::running::{RunningServer, pause};
 
-/// Wake-ups that are measured.
+/// The number of wake-ups that are measured.
 const WAKES: u32 = 300;
 /// Clients of the server with requests that are weighed: enough to keep it busy.
 const CLIENTS: usize = 8;
@@ -22,7 +22,7 @@ struct Cost {
     client: Duration,
 }
 
-/// Measures it: a request on a kept connection, and what it costs more on one of its own.
+/// Measures a request on a kept connection, and the additional cost of a connection of its own.
 pub(super) fn measured(lab: &Lab) -> Result<Machine, String> {
     lab.step("what a wake-up and a connection cost");
     let (kept, closing) = (cost(lab, Closing::Never)?, cost(lab, Closing::Always)?);
@@ -35,7 +35,7 @@ pub(super) fn measured(lab: &Lab) -> Result<Machine, String> {
     })
 }
 
-/// What the model was given, for people.
+/// The figures that the model was given, as text.
 pub(super) fn told(machine: &Machine) -> String {
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     let mut wakes = machine.wakes.clone();
@@ -73,13 +73,13 @@ fn cost(lab: &Lab, closing: Closing) -> Result<Cost, String> {
     Ok(Cost { server: server / requests, client: client / requests })
 }
 
-/// From sending to a thread that sleeps to its first line, so many times.
+/// The times from a send to the first line of the thread that it wakes.
 fn wakes(times: u32) -> Vec<Duration> {
     let (sender, wishes) = channel::<Instant>();
     let sleeper = std::thread::spawn(move || wishes.iter().map(|at| at.elapsed()).collect());
     for _ in 0..times {
         pause(MS);
-        // The other one ends only after this.
+        // The other thread ends only after this.
         let _ = sender.send(Instant::now());
     }
     drop(sender);

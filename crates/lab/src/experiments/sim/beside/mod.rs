@@ -1,5 +1,5 @@
-//! The model beside this machine: spread, queues and workers once more, several times each, so that
-//! it is known how far this machine is from itself.
+//! The model beside this machine: spread, queues and workers once more. Each is measured several
+//! times, so that the spread of the machine's own figures is known.
 
 mod machine;
 mod others;
@@ -39,7 +39,7 @@ pub(super) fn tables(lab: &Lab, finding: &mut LabFinding) -> Result<(), String> 
     Ok(())
 }
 
-/// Loops on this machine, as chance number `seed` has it.
+/// The world with this machine's loops, for a seed.
 fn world(kind: AcceptPolicy, loops: usize, machine: &Machine, seed: u64) -> World {
     let mut world = World::new(kind, loops, Instant::now());
     world.seed(seed);

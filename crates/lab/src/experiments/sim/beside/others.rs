@@ -1,9 +1,9 @@
-//! What else the machine does meanwhile, which the model knows nothing of.
+//! The work of other programs meanwhile, which the model does not know.
 
 use std::fs;
 use std::time::Instant;
 
-/// The CPUs' work since a moment.
+/// The work of the CPUs since a moment.
 pub(super) struct Others {
     since: Instant,
     all: u64,
@@ -17,7 +17,7 @@ impl Others {
         Others { since: Instant::now(), all, own }
     }
 
-    /// The part of the CPUs that other programs have used since, from 0 to 1.
+    /// The share of the CPUs that other programs have used since, from 0 to 1.
     pub(super) fn share(&self) -> f64 {
         let now = Others::watch();
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -39,7 +39,7 @@ fn all(stat: &str) -> u64 {
         .sum()
 }
 
-/// Ticks of this process and of those that it started and that have ended.
+/// Ticks of this process and of its ended children.
 fn own(stat: &str) -> u64 {
     // The name stands in parentheses and may hold anything; the state is the first word behind it.
     let rest = stat.rsplit(')').next().unwrap_or_default();

@@ -16,7 +16,7 @@ use crate::program::{HandlerWork, ServerSetup};
 use crate::running::RunningServer;
 
 const CLIENTS: usize = 200;
-/// Times that the distribution of services is told in.
+/// The number of times that represent the distribution of service times.
 const TIMES: u32 = 500;
 /// Between two connections: long enough for a loop to sleep again.
 const APART: Duration = Duration::from_millis(5);
@@ -37,7 +37,7 @@ pub(super) fn compare(
     let load = Traffic::closed(CLIENTS, Closing::Always, time);
     let mut all = vec![<[(MeasuredValues, MeasuredValues); NAMES.len()]>::default(); MAIN.len()];
     for round in 1..=lab.size(ROUNDS, 1) {
-        // What else the machine does changes; what a request costs is asked again each time.
+        // The load of other programs changes, so the cost of a request is measured anew each time.
         let services = services(lab, &setup)?;
         for ((label, policy), values) in MAIN.iter().zip(&mut all) {
             lab.step(&format!("overload, {label}, round {round}"));
@@ -72,8 +72,8 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// How long a request holds a worker while the next one waits already. The mean is what so many workers
-/// that are never idle need for each request, the spread around it that of what clients see.
+/// The service time of a request under overload. The mean follows from the throughput of workers
+/// that are never idle, the spread around it from what clients see.
 fn services(lab: &Lab, setup: &ServerSetup) -> Result<Vec<Duration>, String> {
     lab.step("what a request costs");
     let server = RunningServer::start(&lab.weir()?.policy("fair", "fair"), setup)?;

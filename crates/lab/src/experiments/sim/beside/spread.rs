@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const WORKERS: usize = 3;
-/// The model draws so often as much, since it costs little.
+/// The model draws this many times more often, since it costs little.
 const MORE: u64 = 8;
 
 /// How many connections each loop got, with the number of times that this was seen.
@@ -63,7 +63,7 @@ fn draw(policy: &str, machine: &Machine, seed: u64) -> Result<Vec<u64>, String> 
     Ok(padded(world.run(MS * 1000).accepted.iter().copied(), WORKERS))
 }
 
-/// The most frequent one, and its share of all if there are others.
+/// The most frequent outcome, with its share if there are others.
 fn told(outcomes: &Outcomes) -> String {
     let all: u32 = outcomes.values().sum();
     let Some((who, times)) = outcomes.iter().max_by_key(|(_, times)| **times) else {

@@ -1,4 +1,4 @@
-//! Whether the model does what the machine does.
+//! Whether the model's figures agree with the machine's.
 
 /// Values of one kind, of several measurements or draws.
 #[derive(Clone, Debug, Default)]
@@ -33,12 +33,12 @@ impl MeasuredValues {
     }
 }
 
-/// Figures that are nearer to each other than this share are the same: what a request costs is not
-/// known more exactly.
+/// Figures that differ by less than this share count as equal: the cost of a request is not known
+/// more exactly.
 const RESOLUTION: f64 = 0.02;
 
-/// The model is inside if the middle of what it draws lies in what was measured, or the middle of
-/// what was measured in what it draws. Otherwise, how far the middles are apart.
+/// The model agrees if its median lies in the measured range, or the measured median in its range.
+/// Otherwise: how far the medians are apart.
 pub(super) fn verdict(seen: &MeasuredValues, model: &MeasuredValues) -> String {
     let (real, drawn) = (seen.middle(), model.middle());
     let near = (drawn - real).abs() <= RESOLUTION * real.abs();
