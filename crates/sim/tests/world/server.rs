@@ -126,9 +126,14 @@ impl Served {
     pub fn hear(&mut self, mut bytes: &[u8], fate: &Fate, book: &mut Book) -> u64 {
         let mut id = 0;
         while !bytes.is_empty() && !self.done {
-            if self.asked.done {
+            if self.asked.done && matches!(self.haunted, Haunted::No) {
                 book.find("a server was asked again before it had answered".to_owned());
                 return id;
+            }
+            if self.asked.done {
+                // What strayed passed for the answer. HTTP/1 cannot tell the two apart, nor what follows now.
+                self.asked = Message::default();
+                self.haunted = Haunted::Soon;
             }
             let at = self.asked.seen;
             let (used, body) = self.asked.feed(bytes, Side::Request);
