@@ -129,6 +129,79 @@ fn pages_name_things_instead_of_whoever() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// A walk of CONTRIBUTING.md: its words, and the files that its steps name.
+fn walks() -> Vec<(Vec<String>, Vec<String>)> {
+    let page = read("CONTRIBUTING.md");
+    let text = page.split("\n## Five walks\n").nth(1).unwrap();
+    let text = text.split("\n## ").next().unwrap();
+    let quoted = |text: &str| -> Vec<String> {
+        text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let walk = |walk: &str| {
+        let (heading, steps) = walk.split_once('\n').unwrap();
+        let paths = quoted(steps)
+            .into_iter()
+            .filter(|quoted| quoted.contains('/') && !quoted.contains(' ') && quoted.contains('.'));
+        (quoted(heading), paths.collect())
+    };
+    text.split("\n### ").skip(1).map(walk).collect()
+}
+
+/// Whether a text has a word, and not only as a part of another one.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_inside = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + word.len()..]);
+        !before.ends_with(is_inside) && !after.starts_with(is_inside)
+    })
+}
+
+/// The code of all crates without its tests, by path.
+fn product_files(directory: &Path, files: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        if name.contains("/tests") || name.contains("fuzz") {
+            continue;
+        }
+        if path.is_dir() {
+            product_files(&path, files);
+        } else if name.ends_with(".rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            files.push((name, code.to_owned()));
+        }
+    }
+}
+
+#[test]
+fn walks_name_each_file_that_knows_the_thing() {
+    let mut files = Vec::new();
+    product_files(&root().join("crates"), &mut files);
+    let walks = walks();
+    assert_eq!(walks.len(), 5);
+    for (words, paths) in walks {
+        for path in &paths {
+            let at = root().join(path);
+            assert!(at.exists(), "the walk of {words:?} names {path}, which does not exist");
+            if at.is_dir() || path.ends_with("directives.md") || path.ends_with("secure_link.rs") {
+                continue;
+            }
+            let text = format!("{path}{}", read(path)).to_lowercase();
+            assert!(
+                words.iter().any(|word| text.contains(&word.to_lowercase())),
+                "the walk of {words:?} names {path}, which does not know it"
+            );
+        }
+        for (name, code) in &files {
+            assert!(
+                paths.contains(name) || !words.iter().any(|word| has_word(code, word)),
+                "{name} knows one of {words:?}, and the walk in CONTRIBUTING.md does not name it"
+            );
+        }
+    }
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
