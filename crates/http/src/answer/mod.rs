@@ -3,7 +3,6 @@
 
 pub mod change;
 mod content_type;
-pub mod encoding;
 pub mod errors;
 pub mod filters;
 pub mod head;

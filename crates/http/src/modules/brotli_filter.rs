@@ -5,12 +5,12 @@ use std::io;
 use brotli::CompressorWriter;
 use weir_conf::{Directive as Line, Error};
 
-use crate::answer::encoding::{
-    Coding, Common, Compress, Compressor, accepts, coding_directives, encode, power_of_two,
-};
 use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::config::table::together;
+use crate::modules::encoding::{
+    Coding, Common, Compress, Compressor, accepts, coding_directives, encode, power_of_two,
+};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::settings::LocationConf;
@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::answer::encoding::samples::{coded, pieces};
+    use crate::modules::encoding::samples::{coded, pieces};
     use crate::trial::complaint;
 
     #[test]

@@ -4,10 +4,10 @@ use weir_conf::{Directive as Line, Error};
 use weir_proto::date;
 use weir_proto::http1::{HeaderId, Version};
 
-use crate::answer::encoding::{Coding, Common, accepts, coding_directives, encode, power_of_two};
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
+use crate::modules::encoding::{Coding, Common, accepts, coding_directives, encode, power_of_two};
 use crate::phases::Step;
 use crate::regex::Regex;
 use crate::request::Request;

@@ -27,6 +27,7 @@ pub mod dav;
 pub mod dav_ext;
 pub mod echo;
 pub mod empty_gif;
+mod encoding;
 pub mod event_loop;
 pub mod fancyindex;
 pub mod fastcgi;

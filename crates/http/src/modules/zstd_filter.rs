@@ -4,11 +4,11 @@ use std::io;
 
 use zstd::stream::write::Encoder as Writer;
 
-use crate::answer::encoding::{
-    Coding, Common, Compress, Compressor, accepts, coding_directives, encode,
-};
 use crate::config::module::Module;
 use crate::config::scope::Directive;
+use crate::modules::encoding::{
+    Coding, Common, Compress, Compressor, accepts, coding_directives, encode,
+};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::site::settings::LocationConf;
@@ -106,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::answer::encoding::samples::{coded, pieces};
+    use crate::modules::encoding::samples::{coded, pieces};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]

@@ -14,9 +14,10 @@ use crate::request::Request;
 
 mod builtin;
 mod prefixed;
+mod value;
 
 pub use builtin::{body_bytes, credentials, status};
-pub use prefixed::{joined, same_name};
+pub use value::{joined, same_name};
 pub use weir_values::{NotStored, VariableId, VariableValues};
 
 /// The variables of a site.

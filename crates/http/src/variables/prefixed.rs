@@ -4,6 +4,7 @@ use weir_proto::http1::HeaderId;
 use weir_proto::uri;
 
 use crate::request::Request;
+use crate::variables::value::{joined, put_some, same_name};
 use weir_values::Get;
 
 /// Reads what the rest of the name says.
@@ -31,13 +32,6 @@ fn argument(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     put_some(out, value)
 }
 
-fn put_some(out: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
-    if let Some(value) = value {
-        out.extend_from_slice(value);
-    }
-    value.is_some()
-}
-
 /// `$http_x`: all values of a request's header.
 fn request_header(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     joined(r.headers().filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), b", ", out)
@@ -63,32 +57,6 @@ fn tlv(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
 fn trailer(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let trailers = r.response.trailers.iter();
     joined(trailers.filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), b", ", out)
-}
-
-/// Joins all values of a header, as a list of one header would be written (RFC 9110 section 5.3).
-pub fn joined<'a>(
-    values: impl Iterator<Item = &'a [u8]>,
-    separator: &[u8],
-    out: &mut Vec<u8>,
-) -> bool {
-    let mut found = false;
-    for value in values {
-        if found {
-            out.extend_from_slice(separator);
-        }
-        out.extend_from_slice(value);
-        found = true;
-    }
-    found
-}
-
-/// Whether a header's name is the one that a variable's name spells with underscores.
-pub fn same_name(header: &[u8], variable: &[u8]) -> bool {
-    header.len() == variable.len()
-        && header.iter().zip(variable).all(|(h, v)| match h {
-            b'-' => *v == b'_',
-            h => h.to_ascii_lowercase() == *v,
-        })
 }
 
 fn cookie(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {

@@ -5,7 +5,7 @@ use std::io;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-use crate::answer::encoding::Encoder;
+use crate::modules::encoding::Encoder;
 
 /// Room for what comes out of the compressor at once.
 const ROOM: usize = 16 * 1024;
@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::answer::encoding::samples::{After, coded, pieces};
+    use crate::modules::encoding::samples::{After, coded, pieces};
 
     /// A text of words, with some order in it.
     fn text() -> Vec<u8> {

@@ -6,7 +6,7 @@ use std::io;
 use libdeflater::{CompressionLvl, Compressor};
 
 use super::deflate::Deflate;
-use crate::answer::encoding::Encoder;
+use crate::modules::encoding::Encoder;
 
 /// Up to this size answers are compressed whole: no call holds the loop for more than two milliseconds, in
 /// which zlib does less.
@@ -168,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::answer::encoding::samples::{coded, pieces};
+    use crate::modules::encoding::samples::{coded, pieces};
 
     fn gunzip(coded: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();

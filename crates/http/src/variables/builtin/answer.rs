@@ -4,20 +4,20 @@ use weir_conf::values;
 use weir_log::Level;
 use weir_proto::http1::Version;
 
-use super::{Read, number, put};
 use crate::request::Request;
 use crate::variables::prefixed;
+use crate::variables::value::{ReadVariable, put, put_number};
 
-pub const TABLE: &[(&str, Read)] = &[
+pub const TABLE: &[(&str, ReadVariable)] = &[
     ("status", |r, out| {
         out.extend_from_slice(format!("{:03}", status(r)).as_bytes());
         true
     }),
-    ("bytes_sent", |r, out| number(out, r.output.sent)),
-    ("body_bytes_sent", |r, out| number(out, body_bytes(r))),
+    ("bytes_sent", |r, out| put_number(out, r.output.sent)),
+    ("body_bytes_sent", |r, out| put_number(out, body_bytes(r))),
     ("request_completion", |r, out| put(out, if r.output.complete { b"OK" } else { b"" })),
     ("pipe", |r, out| put(out, if r.pipelined { b"p" } else { b"." })),
-    ("limit_rate", |r, out| number(out, r.limit_rate.unwrap_or(0))),
+    ("limit_rate", |r, out| put_number(out, r.limit_rate.unwrap_or(0))),
     ("sent_http_content_type", |r, out| prefixed::response_header(r, b"content_type", out)),
     ("sent_http_content_length", |r, out| prefixed::response_header(r, b"content_length", out)),
     ("sent_http_location", |r, out| {
@@ -30,7 +30,7 @@ pub const TABLE: &[(&str, Read)] = &[
         (_, false) => put(out, b"close"),
     }),
     ("sent_http_keep_alive", |r, out| match r.conf().core.keepalive_header {
-        Some(seconds) if r.keepalive => put(out, b"timeout=") && number(out, seconds),
+        Some(seconds) if r.keepalive => put(out, b"timeout=") && put_number(out, seconds),
         _ => false,
     }),
     ("sent_http_transfer_encoding", |r, out| r.response.chunked && put(out, b"chunked")),

@@ -1,10 +1,10 @@
 //! Where the request's files are.
 
-use super::Read;
 use crate::files::realpath;
 use crate::request::Request;
+use crate::variables::value::ReadVariable;
 
-pub const TABLE: &[(&str, Read)] = &[
+pub const TABLE: &[(&str, ReadVariable)] = &[
     ("request_filename", |r, out| {
         let core = &r.conf().core;
         core.map_path_into(r, out).is_ok()

@@ -1,7 +1,7 @@
 //! The variables that every site has. nginx: ngx_http_variables.c, which documents each name.
 
-use super::Variables;
-use crate::answer::output::write_number;
+use weir_values::Variables;
+
 use crate::request::Request;
 
 mod answer;
@@ -13,10 +13,8 @@ mod times;
 pub use answer::{body_bytes, status};
 pub use question::credentials;
 
-type Read = fn(&mut Request, &mut Vec<u8>) -> bool;
-
 /// Defines them all.
-pub fn define(variables: &mut Variables) {
+pub fn define(variables: &mut Variables<Request>) {
     let tables = [question::TABLE, answer::TABLE, peers::TABLE, files::TABLE, times::TABLE];
     weir_values::builtin::define(variables);
     for (name, read) in tables.into_iter().flatten() {
@@ -27,22 +25,4 @@ pub fn define(variables: &mut Variables) {
     variables.settable(args, question::set_args);
     let limit_rate = variables.refer(b"limit_rate");
     variables.settable(limit_rate, answer::set_limit_rate);
-}
-
-fn put(out: &mut Vec<u8>, value: &[u8]) -> bool {
-    out.extend_from_slice(value);
-    true
-}
-
-/// The value, where there is one.
-fn put_some(out: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
-    if let Some(value) = value {
-        out.extend_from_slice(value);
-    }
-    value.is_some()
-}
-
-fn number(out: &mut Vec<u8>, n: u64) -> bool {
-    write_number(n, out);
-    true
 }

@@ -2,11 +2,11 @@
 
 use weir_sys::tcpinfo::TcpInfo;
 
-use super::{Read, number};
 use crate::request::Request;
+use crate::variables::value::{ReadVariable, put_number};
 
-pub const TABLE: &[(&str, Read)] = &[
-    ("connection_requests", |r, out| number(out, r.conn.requests.get())),
+pub const TABLE: &[(&str, ReadVariable)] = &[
+    ("connection_requests", |r, out| put_number(out, r.conn.requests.get())),
     ("tcpinfo_rtt", |r, out| tcp(r, out, |info| info.rtt)),
     ("tcpinfo_rttvar", |r, out| tcp(r, out, |info| info.rttvar)),
     ("tcpinfo_snd_cwnd", |r, out| tcp(r, out, |info| info.snd_cwnd)),
@@ -15,7 +15,7 @@ pub const TABLE: &[(&str, Read)] = &[
 
 fn tcp(r: &Request, out: &mut Vec<u8>, field: fn(TcpInfo) -> u32) -> bool {
     match r.conn.tcp_info() {
-        Ok(info) => number(out, u64::from(field(info))),
+        Ok(info) => put_number(out, u64::from(field(info))),
         Err(_) => false,
     }
 }

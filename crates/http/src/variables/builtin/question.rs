@@ -3,9 +3,8 @@
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::http1::{HeaderId, Method};
 
-use super::{Read, number, put, put_some};
 use crate::request::Request;
-use crate::variables::prefixed;
+use crate::variables::value::{ReadVariable, joined, put, put_number, put_some};
 
 /// Empty where what was asked for cannot be; a request that was refused before it named anything has none.
 fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -13,7 +12,7 @@ fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
     named && put(out, &r.path)
 }
 
-pub const TABLE: &[(&str, Read)] = &[
+pub const TABLE: &[(&str, ReadVariable)] = &[
     ("request", |r, out| put(out, r.request_line())),
     ("request_method", |r, out| {
         let name = r.main_method();
@@ -35,7 +34,7 @@ pub const TABLE: &[(&str, Read)] = &[
     ("server_name", |r, out| put(out, r.server.name().as_bytes())),
     ("request_port", |r, out| match r.head().port {
         0 => put(out, b""),
-        port => number(out, u64::from(port)),
+        port => put_number(out, u64::from(port)),
     }),
     ("is_request_port", |r, out| put(out, if r.head().port == 0 { b"" } else { b":" })),
     // Other names that a variable would spell like one of these do not count: not `X_Forwarded_For`.
@@ -48,14 +47,14 @@ pub const TABLE: &[(&str, Read)] = &[
     ("content_type", |r, out| put_all(r, HeaderId::ContentType, out)),
     ("content_length", |r, out| match (r.header(HeaderId::ContentLength), r.body.length) {
         (Some(text), _) => put(out, text),
-        (None, Some(length)) => number(out, length),
+        (None, Some(length)) => put_number(out, length),
         (None, None) => false,
     }),
     ("remote_user", |r, out| match credentials(r) {
         Some((user, _)) => put(out, &user),
         None => false,
     }),
-    ("request_length", |r, out| number(out, r.request_length)),
+    ("request_length", |r, out| put_number(out, r.request_length)),
     ("request_body", |r, out| {
         for piece in &r.body.memory {
             out.extend_from_slice(piece);
@@ -67,7 +66,7 @@ pub const TABLE: &[(&str, Read)] = &[
 /// All values of a well-known header, as one list.
 fn put_all(r: &Request, id: HeaderId, out: &mut Vec<u8>) -> bool {
     let separator: &[u8] = if id == HeaderId::Cookie { b"; " } else { b", " };
-    prefixed::joined(r.head().all(id).map(|header| header.value.of(&r.buf)), separator, out)
+    joined(r.head().all(id).map(|header| header.value.of(&r.buf)), separator, out)
 }
 
 /// The arguments; a request without any has none, and a log shows that.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::Read;
 use crate::request::Request;
+use crate::variables::value::ReadVariable;
 
-pub const TABLE: &[(&str, Read)] = &[
+pub const TABLE: &[(&str, ReadVariable)] = &[
     ("request_time", |r, out| seconds(out, since(r, r.started))),
     ("connection_time", |r, out| seconds(out, since(r, r.conn.started))),
 ];

@@ -57,9 +57,9 @@ macro_rules! coding_directives {
     ($key:ident, $name:literal, $lowest:literal, $highest:literal, $help:literal) => {{
         use weir_conf::Directive as Line;
 
-        use $crate::answer::encoding::Common;
         use $crate::config::scope::Scope;
         use $crate::config::table::table;
+        use $crate::modules::encoding::Common;
 
         fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Common {
             &mut $key.change(&mut s.location).common
