@@ -1,6 +1,5 @@
 //! Reads a `stream` block into a [`Site`].
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use weir_values::listen::ListenLine;
 use weir_values::log::{self, LogTarget};
 use weir_values::names::ServerName;
 use weir_values::status::StatusZone;
-use weir_values::{Address, Cidr, Inputs, Reading, Template, VariableId};
+use weir_values::{Address, Cidr, Inputs, Reading, Template, UsedDirectives, VariableId};
 
 use crate::directives::{self, Set};
 use crate::health::{self, Match, StreamCheck};
@@ -251,33 +250,30 @@ pub struct StreamScope<'s, 'a> {
     pub listens: Vec<ListenLine>,
     /// `health_check`, until all of the server is known.
     pub checks: Vec<health::HealthCheckDirective>,
-    seen: HashSet<String>,
+    used: UsedDirectives,
 }
 
 impl<'s, 'a> StreamScope<'s, 'a> {
     fn new(setup: &'s mut StreamSetup<'a>, conf: Conf) -> StreamScope<'s, 'a> {
         let (names, listens, checks) = (Vec::new(), Vec::new(), Vec::new());
-        StreamScope { setup, conf, names, listens, checks, seen: HashSet::new() }
+        StreamScope { setup, conf, names, listens, checks, used: UsedDirectives::default() }
     }
 }
 
 impl StreamScope<'_, '_> {
     /// True the first time that this block uses the directive: the moment to drop an inherited list.
     pub fn first(&mut self, d: &Line) -> bool {
-        self.first_of(&d.name.lossy())
+        self.used.first(d)
     }
 
     /// The same for several directives that make one list.
     pub fn first_of(&mut self, names: &str) -> bool {
-        self.seen.insert(names.to_owned())
+        self.used.first_of(names.as_bytes())
     }
 
     /// For directives that may stand once in a block: nginx's `is duplicate`.
     pub fn once(&mut self, d: &Line) -> Result<(), Error> {
-        if self.first(d) {
-            return Ok(());
-        }
-        Err(d.problem("is duplicate"))
+        self.used.once(d)
     }
 
     /// Reads with what logs add to.

@@ -35,7 +35,7 @@ pub use address::Address;
 pub use cidr::Cidr;
 pub use command::Command;
 pub use inputs::Inputs;
-pub use reading::Reading;
+pub use reading::{Reading, UsedDirectives};
 pub use regex::Regex;
 pub use subject::{Identity, Offset, Retire, Subject, next_connection};
 pub use template::Template;

@@ -1,11 +1,42 @@
 //! Reads values of a configuration.
 
+use std::collections::HashSet;
+
 use weir_conf::{Directive, Error, Word};
 
 use crate::regex::Regex;
 use crate::subject::Subject;
 use crate::template::Template;
 use crate::variables::{VariableId, Variables};
+
+/// The directives that a block has used so far.
+#[derive(Debug, Default)]
+pub struct UsedDirectives(HashSet<Vec<u8>>);
+
+impl UsedDirectives {
+    /// True the first time that the block uses the directive: the moment to drop an inherited list.
+    pub fn first(&mut self, d: &Directive) -> bool {
+        self.first_of(&d.name.bytes)
+    }
+
+    /// The same for several directives that make one list.
+    pub fn first_of(&mut self, names: &[u8]) -> bool {
+        self.0.insert(names.to_vec())
+    }
+
+    /// For directives that may stand once in a block: nginx's `is duplicate`.
+    pub fn once(&mut self, d: &Directive) -> Result<(), Error> {
+        if self.first(d) {
+            return Ok(());
+        }
+        Err(d.problem("is duplicate"))
+    }
+
+    /// Whether the block has used the directive.
+    pub fn contains(&self, name: &str) -> bool {
+        self.0.contains(name.as_bytes())
+    }
+}
 
 /// What a directive adds to while it is read.
 pub struct Reading<'r, S> {
@@ -42,7 +73,7 @@ impl<S: Subject> Reading<'_, S> {
         Regex::new(self.variables, pattern, caseless).map_err(|error| d.error_at(word, error))
     }
 
-    /// The name of a variable that a directive defines. It may not be one that cannot be changed.
+    /// The name of a variable that a directive defines. The built-in variables cannot be defined.
     pub fn new_variable(&self, d: &Directive, word: &Word) -> Result<String, Error> {
         let name = variable_name(d, word)?;
         if self.variables.is_fixed(name) {

@@ -1,6 +1,5 @@
 //! A block that is being read: what its directives may set, and what the block inside it inherits.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use weir_conf::Spot;
@@ -13,6 +12,7 @@ use crate::site::location::LocationId;
 use crate::site::server::ServerConf;
 use crate::site::settings::LocationConf;
 use crate::variables::VariableId;
+use weir_values::UsedDirectives;
 
 /// A directive of the `http` family that weir gives a meaning to. Its contexts and argument counts stand in
 /// the tables of `weir-conf`.
@@ -54,7 +54,7 @@ pub struct Scope<'s, 'a> {
     pub place: Place,
     /// Blocks of `if` whose code was read, to be filled with their settings: where each stands.
     pub conditional_blocks: Vec<(Pos, LocationId)>,
-    seen: HashSet<&'static str>,
+    used: UsedDirectives,
 }
 
 impl<'s, 'a> Scope<'s, 'a> {
@@ -66,8 +66,8 @@ impl<'s, 'a> Scope<'s, 'a> {
         location: LocationConf,
         place: Place,
     ) -> Self {
-        let (conditional_blocks, seen) = (Vec::new(), HashSet::new());
-        Scope { setup, context, server, location, place, conditional_blocks, seen }
+        let (conditional_blocks, used) = (Vec::new(), UsedDirectives::default());
+        Scope { setup, context, server, location, place, conditional_blocks, used }
     }
 
     /// Reads all directives of the block: first the lines, then the blocks inside, which inherit from them.
@@ -89,28 +89,25 @@ impl<'s, 'a> Scope<'s, 'a> {
 
     /// True the first time that this block uses the directive: the moment to drop an inherited list.
     pub fn first(&mut self, d: &weir_conf::Directive) -> bool {
-        self.find(d).is_none_or(|known| self.seen.insert(known.name))
+        self.used.first(d)
     }
 
     /// The same for several directives that make one list.
-    pub fn first_of(&mut self, names: &'static str) -> bool {
-        self.seen.insert(names)
+    pub fn first_of(&mut self, names: &str) -> bool {
+        self.used.first_of(names.as_bytes())
     }
 
     /// Whether this block has used a directive so far.
     pub fn has_seen(&self, name: &str) -> bool {
-        self.seen.contains(name)
+        self.used.contains(name)
     }
 
     /// For directives that may stand once in a block: nginx's `is duplicate`.
     pub fn once(&mut self, d: &weir_conf::Directive) -> Result<(), Error> {
-        if self.first(d) {
-            return Ok(());
-        }
-        Err(d.problem("is duplicate"))
+        self.used.once(d)
     }
 
-    /// The name of a variable that a directive defines; it may not be one that nobody may change.
+    /// The name of a variable that a directive defines; the built-in ones cannot be defined.
     pub fn new_variable(&mut self, d: &weir_conf::Directive, word: &Word) -> Result<String, Error> {
         self.setup.reading().new_variable(d, word)
     }
