@@ -21,7 +21,7 @@ const CIRCLE: usize = 12;
 const CIRCLES: &[(&str, usize)] = &[("http", 160), ("stream", 16)];
 
 /// Arrows that run up between folders of `http`. The number only goes down.
-const UP: usize = 37;
+const UP: usize = 34;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

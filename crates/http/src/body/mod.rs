@@ -37,7 +37,7 @@ pub struct Body {
     pub file: Option<BodyFile>,
     /// [`crate::request::Request::read_body`] has read it.
     whole: bool,
-    /// Whoever answers wants it as a file, which is theirs to keep.
+    /// The handler wants it as a file that it may keep.
     for_keeps: bool,
     /// What is read is thrown away.
     discarding: bool,
@@ -99,7 +99,7 @@ impl Body {
         Body { outer: self.size(), ..Body::none() }
     }
 
-    /// How long it is, as far as that is known and somebody may still take it.
+    /// Its length, where that is known and the body is not thrown away.
     pub fn size(&self) -> Option<u64> {
         self.length.or(self.outer).filter(|_| !self.discarding)
     }
@@ -114,7 +114,7 @@ impl Body {
         (self.at, self.done, self.broken) = (at, !linger, !linger);
     }
 
-    /// It is larger than it may be: whoever answers, an error page too, finds none, and what comes is thrown away.
+    /// It is larger than allowed. What answers, an error page too, finds no body, and what still comes is thrown away.
     pub fn refuse(&mut self) {
         (self.expects_continue, self.discarding) = (false, true);
         (self.length, self.whole) = (Some(0), true);

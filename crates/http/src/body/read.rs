@@ -1,4 +1,4 @@
-//! Reading a body piece by piece, and throwing away what nobody asked for.
+//! Reading a body piece by piece, and throwing away what no handler asked for.
 
 use std::io;
 use std::ops::Range;
@@ -114,8 +114,8 @@ impl Request {
         true
     }
 
-    /// Looks through what came of a body that nobody asked for: a broken one is refused while that can be
-    /// told to the client. Does not wait for more.
+    /// Checks what came of a body that no handler asked for: a broken one is refused while the client can still be told.
+    /// Does not wait for more.
     pub fn discard_received(&mut self) -> Result<(), u16> {
         if self.body.done {
             return Ok(());
@@ -160,7 +160,7 @@ impl Request {
         self.body.done = step.done;
         self.body.received += step.data.len() as u64;
         if step.done && self.body.chunked {
-            // Now the length is known; of a body that nobody asked for nothing is left.
+            // Now the length is known. Nothing is left of a body that is thrown away.
             let left = if self.body.discarding { 0 } else { self.body.received };
             self.body.length = Some(left);
         }
@@ -184,7 +184,7 @@ impl Request {
         Err(413)
     }
 
-    /// `client_max_body_size`, of a body in frames whose length was not announced.
+    /// `client_max_body_size`, for a body in frames without an announced length.
     fn check_chunked_size(&mut self) -> Result<(), u16> {
         let limit = self.conf().core.client_max_body_size;
         let received = self.body.received;

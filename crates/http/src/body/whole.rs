@@ -9,7 +9,7 @@ use crate::request::Request;
 use crate::site::core::BodyInFile;
 
 impl Request {
-    /// Reads all of the body, within the limits that the location sets. It stays for who asks again.
+    /// Reads all of the body, within the limits that the location sets. It stays for later calls.
     pub async fn read_body(&mut self) -> Result<(), u16> {
         self.gather_body(true).await
     }

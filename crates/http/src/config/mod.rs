@@ -122,7 +122,7 @@ impl<'a> Setup<'a> {
         self.locations[id.0 as usize].as_ref().is_some_and(|l| l.auto_redirect)
     }
 
-    /// What whoever reads a value adds to.
+    /// What reading a value adds to.
     pub fn reading(&mut self) -> Reading<'_, Request> {
         Reading { variables: &mut self.variables, warnings: &mut self.warnings }
     }

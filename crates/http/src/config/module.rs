@@ -36,7 +36,7 @@ pub struct Entry<T: 'static> {
 
 /// The phases, in nginx's order; the handlers of each run in the order written here.
 pub struct Phases {
-    /// A request's head was read: `realip` changes who asked.
+    /// A request's head was read: `realip` changes the client's address.
     pub post_read: &'static [Entry<Handler>],
     /// `rewrite` directives of the server, before a location is looked for.
     pub server_rewrite: &'static [Entry<Handler>],
@@ -46,11 +46,11 @@ pub struct Phases {
     pub rewritten: &'static [Entry<Handler>],
     /// Limits.
     pub preaccess: &'static [Entry<Handler>],
-    /// Who may; `satisfy` says how their answers add up.
+    /// Access rules; `satisfy` says how their answers add up.
     pub access: &'static [Entry<Handler>],
     /// `try_files`, `mirror`.
     pub precontent: &'static [Entry<Handler>],
-    /// Who answers, where the location names no handler of its own (`proxy_pass`, `stub_status`).
+    /// The answer, where the location names no handler of its own (`proxy_pass`, `stub_status`).
     pub content: &'static [Entry<Handler>],
     /// The request is over.
     pub log: &'static [Entry<LogHandler>],
@@ -66,7 +66,7 @@ pub struct Modules {
     pub phases: &'static Phases,
     /// Their header filters.
     pub header_filters: &'static [Entry<HeaderFilter>],
-    /// Checks what only the whole `http` block shows, whose settings these are.
+    /// Checks what only the settings of the whole `http` block show.
     pub check: fn(&LocationConf) -> Result<(), Error>,
 }
 

@@ -169,7 +169,7 @@ impl Cache {
         at
     }
 
-    /// Drops files that nobody asked for in the time of `inactive`; a few each time, as nginx does.
+    /// Drops files that no request asked for in the time of `inactive`; a few each time, as nginx does.
     fn expire(&mut self, limits: FileCache, now: Instant) {
         for _ in 0..2 {
             let Some((_, oldest)) = self.ends else { return };

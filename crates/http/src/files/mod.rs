@@ -102,7 +102,7 @@ pub fn whole(r: &Request, path: &[u8]) -> Option<(Opened, Bytes)> {
     r.event_loop.turn_files.borrow().whole(path)
 }
 
-/// `aio`: who waits for the files of a request.
+/// `aio`: which threads wait for the files of a request.
 pub fn doer(r: &mut Request) -> Doer {
     let name = match &r.conf().core.aio {
         Aio::Default => return r.event_loop.handle.files().doer(),

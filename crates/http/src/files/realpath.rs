@@ -64,7 +64,7 @@ fn root(r: &mut Request) -> PathBuf {
     PathBuf::from(OsString::from_vec(root))
 }
 
-/// The kernel's answer, if it needs nobody for it: an open descriptor knows its path.
+/// The kernel's answer where no thread has to wait for it: an open descriptor knows its path.
 fn in_memory(r: &Request, root: &Path) -> Option<PathBuf> {
     use std::os::fd::AsRawFd;
     let fd = r.event_loop.handle.files().directory_now(root)?;

@@ -29,7 +29,7 @@ pub struct TempPath {
 /// What becomes of a temporary file's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// It has none: nobody else can open the file.
+    /// It has none: no other process can open the file.
     Nameless,
     /// It is removed with the last use.
     WhileUsed,
@@ -45,7 +45,7 @@ pub struct TempFile {
     pub path: PathBuf,
     /// It has that name: others can open it as long as it is used.
     pub named: bool,
-    /// Who removes the name in the end.
+    /// Removes the name in the end, on a thread of this loop's pool.
     remover: Cell<Option<Handle>>,
 }
 
@@ -110,7 +110,7 @@ pub struct Failed {
 }
 
 impl TempFile {
-    /// The name stays for others: whoever took it over moves or removes it.
+    /// The name stays: the caller moves or removes it.
     pub fn keep(&self) {
         self.remover.set(None);
     }

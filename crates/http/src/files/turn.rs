@@ -14,7 +14,7 @@ const MOST: usize = 256;
 /// What the running turn has opened.
 #[derive(Debug, Default)]
 pub struct TurnFiles {
-    /// Whoever asks for names that collide makes a turn compare [`MOST`].
+    /// Names that a client makes collide cost a turn [`MOST`] comparisons at most.
     files: HashMap<Box<[u8]>, Known, FxBuildHasher>,
 }
 

@@ -276,7 +276,7 @@ pub enum StandsFor {
 /// `client_body_in_file_only`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BodyInFile {
-    /// Large bodies go to a file that nobody else sees.
+    /// Large bodies go to a file without a name.
     #[default]
     Off,
     /// Every body goes to a file that stays.

@@ -60,7 +60,7 @@ pub struct Location {
     pub kind: Kind,
     /// Settings of all modules.
     pub conf: LocationConf,
-    /// Who of the modules takes part.
+    /// Which handlers and filters it needs.
     pub plan: Plan,
     /// A request for the name without its last slash is sent to the name (`proxy_pass` and kin).
     pub auto_redirect: bool,
@@ -139,7 +139,7 @@ impl Children {
                     this.prefixes.push(Prefix { name, id, parent: None });
                 }
                 Key::Regex => this.regexes.push(id),
-                // nginx lets a second location of the name pass; nobody reaches it.
+                // As in nginx, a second location of the name is allowed and never reached.
                 Key::Named(name) => {
                     this.named.entry(name).or_insert(id);
                 }
@@ -203,7 +203,7 @@ pub enum Found {
     At(LocationId),
     /// The request must be sent to this location's name, which is its path and a slash.
     Redirect(LocationId),
-    /// A pattern could not be decided: serving another location might let in whom this one keeps out.
+    /// A pattern could not be decided: another location might let a client in that this one keeps out.
     Undecided,
 }
 

@@ -186,7 +186,7 @@ impl Site {
         &self.sockets
     }
 
-    /// Who hears of what held a loop up for no location in particular.
+    /// Where a stall of a loop is logged that belongs to no location.
     pub fn usual(&self) -> Usual {
         let log = self.main.core.error_log.clone();
         Usual { log, threshold: self.main.core.blocked_threshold }
@@ -223,7 +223,7 @@ impl Site {
         &self.servers[id.0 as usize]
     }
 
-    /// Who answers on this connection when no name is known.
+    /// The server of this connection where no name is known.
     pub fn default_server(&'static self, conn: &Conn) -> &'static Server {
         self.server(self.default_id(conn))
     }
@@ -282,7 +282,8 @@ impl Site {
     }
 }
 
-/// Who wants TLS must have something to show: the default server, or each where that one refuses.
+/// A server that listens with TLS needs a certificate: the default server, or each server where that one refuses
+/// handshakes.
 fn check_certificates(group: &AddressGroup<'_>, servers: &[Server]) -> Result<(), Error> {
     let of = |id: &ServerId| servers.get(id.0 as usize);
     let default = group.default.as_ref().or(group.servers.first()).and_then(of);
