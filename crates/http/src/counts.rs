@@ -17,6 +17,7 @@ use weir_upstream::{Group, Peer};
 use crate::request::Request;
 use crate::site::Site;
 use crate::upstream::Attempt;
+use crate::upstream::groups::GROUPS;
 
 /// Numbers of cells: first one for each class of statuses, or for each state of a cache.
 const RECEIVED: usize = CLASSES.len();
@@ -185,7 +186,7 @@ pub fn show(r: &Request, page: &mut MetricsPage) {
         show_zone(OTHERS, counted, page);
     }
     let now = event_loop.handle.now();
-    let groups = site.upstreams.all().iter().map(|upstream| &upstream.group);
+    let groups = GROUPS.of(&site.main_confs).all().iter().map(|upstream| &upstream.group);
     counts::show(groups, (&all, SubjectKind::Peer), now, (&UPSTREAMS, peer_values), page);
     for cache in &site.caches {
         let counted = all.of(SubjectKind::Cache, cache.name());

@@ -13,18 +13,19 @@ use std::sync::Arc;
 use weir_engine::{Handle, operation};
 use weir_metrics::subjects::Cells;
 use weir_metrics::{Metric, MetricsPage, Tally};
+use weir_values::log::Writers;
 use weir_values::status::StatusZone;
 use weir_values::{Command, Identity, Offset, Retire};
 
 use crate::counts::Counts;
 use crate::files::{Caches, TurnFiles};
 use crate::modules::dashboard;
-use crate::modules::log::Writers;
 use crate::modules::lua;
-use crate::modules::otel::Spans;
+use crate::modules::otel::{EXPORTER, Spans};
 use crate::request::Scratch;
 use crate::site::Site;
 use crate::upstream::Pools;
+use crate::upstream::groups::GROUPS;
 use weir_resolver::Resolvers;
 use weir_ssl::Loaded;
 use weir_upstream::Group;
@@ -179,7 +180,7 @@ impl LoopState {
         let registry = cells.registry();
         let counts = Counts::new(site, cells);
         let log = &site.main.core.error_log;
-        let spans = site.otel.as_ref();
+        let spans = EXPORTER.of(&site.main_confs).as_ref();
         let spans = spans.map(|exporter| Spans::start(exporter, &handle, &metrics, log));
         let event_loop = Rc::new(LoopState {
             handle,
@@ -194,7 +195,7 @@ impl LoopState {
             stream_groups: OnceCell::new(),
             panel: dashboard::Viewers::default(),
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),
-            upstreams: Pools::new(&site.upstreams, identity.index),
+            upstreams: Pools::new(GROUPS.of(&site.main_confs), identity.index),
             resolvers: Resolvers::telling(log),
             lua: OnceCell::new(),
             spans,
@@ -235,7 +236,7 @@ impl LoopState {
                 told.upgrade().is_none_or(|event_loop| event_loop.retiring())
             }),
         };
-        dynamic::start(&site.upstreams, &Rc::new(looker));
+        dynamic::start(GROUPS.of(&site.main_confs), &Rc::new(looker));
         let told = Rc::downgrade(self);
         let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
         weir_ssl::ocsp::staple::start(&self.handle, &site.staplings, retiring);
@@ -262,7 +263,11 @@ impl LoopState {
 
     /// Requests that wait for a server look whether there is one.
     pub fn look(&self) {
-        self.site.upstreams.all().iter().for_each(|upstream| upstream.group.queue.call());
+        GROUPS
+            .of(&self.site.main_confs)
+            .all()
+            .iter()
+            .for_each(|upstream| upstream.group.queue.call());
     }
 
     /// What a turn has found out about files and newcomers does not hold in the next one.

@@ -19,7 +19,7 @@ use weir_ssl::Handed;
 use weir_tls::{Ciphers, ClientSettings, Curves, Secured, Versions, Wire};
 
 use crate::config::scope::Scope;
-use crate::modules::rewrite;
+use crate::modules::{lua, rewrite};
 use crate::phases::{Handler, Step};
 use crate::request::Request;
 use crate::request::step::Named;
@@ -185,7 +185,7 @@ impl Driver for UntilDone {
 
 /// Leaves in what decides where a request goes, and takes out all else.
 fn quieten(site: &mut Site, log: &Arc<Log>) {
-    site.lua = Default::default();
+    lua::SCRIPTS.replace(&mut site.main_confs, lua::Scripts::default());
     silence(&mut site.main, log);
     for location in site.locations_mut() {
         silence(&mut location.conf, log);

@@ -40,12 +40,12 @@ impl Sites {
 
     /// Whether workers may ask the master for something.
     pub fn take_commands(&self) -> bool {
-        self.http.iter().any(|site| site.takes_commands())
+        self.http.iter().any(|site| site.takes_commands)
     }
 
     /// Whether a script runs before anything is served, and may fail.
     pub fn has_init_script(&self) -> bool {
-        self.http.iter().any(|site| site.has_init_script())
+        self.http.iter().any(|site| site.has_init_script)
     }
 
     /// Directories for temporary files, to be created before anything is served.

@@ -23,15 +23,14 @@ use crate::regex::Regex;
 use crate::request::Request;
 use crate::site::core::Root;
 use crate::site::location::{Kind, Location, LocationId};
+use crate::site::main_conf::MainDrafts;
 use crate::site::server::ServerConf;
 use crate::site::settings::LocationConf;
 use crate::site::{Parts, Server, Site};
-use crate::upstream::health::{self, Check};
-use crate::upstream::{Block, Drafts, Match};
 use crate::variables::{VariableId, Variables};
-use weir_upstream::config::Around;
 pub use weir_values::Inputs;
 use weir_values::escape::{is_name, one_line};
+use weir_values::log::LogTarget;
 use weir_values::{Reading, Template};
 use weir_zone::Declarations;
 
@@ -46,18 +45,16 @@ pub struct Setup<'a> {
     /// Servers so far, with the addresses that each listens on.
     pub servers: Vec<(Server, Vec<ListenLine>)>,
     /// Files that requests are logged to.
-    pub log_targets: Vec<crate::modules::log::LogTarget>,
+    pub log_targets: Vec<LogTarget>,
     /// What was noticed that does not stop the start.
     pub warnings: Vec<Error>,
     locations: Vec<Option<Location>>,
-    /// Groups of upstream servers.
-    pub upstreams: Drafts,
-    /// `health_check`s so far.
-    pub checks: Vec<Check>,
-    /// The `upstream { }` that is being read.
-    pub upstream: Option<Block>,
-    /// `match` blocks.
-    pub matches: Vec<Arc<Match>>,
+    /// What modules read of the whole block.
+    pub drafts: MainDrafts,
+    /// Requests can ask for what the master does.
+    pub takes_commands: bool,
+    /// A script runs before anything is served, and may fail.
+    pub has_init_script: bool,
     /// Certificates and keys, each read once.
     pub pem_files: weir_ssl::KeyFiles,
     /// Responses that are fetched to be sent along with certificates.
@@ -66,10 +63,6 @@ pub struct Setup<'a> {
     pub status_zones: Vec<String>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
-    /// Scripts.
-    pub lua: crate::modules::lua::Scripts,
-    /// Where spans go.
-    pub otel: crate::modules::otel::Reading,
     temp_paths: Vec<Arc<TempPath>>,
     file_caches: u32,
     /// Variables in values of headers.
@@ -89,16 +82,13 @@ impl<'a> Setup<'a> {
             log_targets: Vec::new(),
             warnings: Vec::new(),
             locations: Vec::new(),
-            upstreams: Drafts::default(),
-            checks: Vec::new(),
-            upstream: None,
-            matches: Vec::new(),
+            drafts: MainDrafts::new(modules.main_keys),
+            takes_commands: false,
+            has_init_script: false,
             pem_files: weir_ssl::KeyFiles::at(inputs.conf_prefix),
             staplings: Vec::new(),
             status_zones: Vec::new(),
             caches: Vec::new(),
-            lua: Default::default(),
-            otel: Default::default(),
             temp_paths: Vec::new(),
             file_caches: 0,
             in_lines: HashSet::new(),
@@ -308,23 +298,19 @@ pub fn configure(
         }
     }
     let locations: Option<Vec<Location>> = setup.locations.into_iter().collect();
-    let around = Around {
-        resolver: main.core.resolver.clone(),
-        resolver_timeout: main.core.resolver_timeout,
-    };
-    let upstreams = setup.upstreams.finish(&around, inputs.zones, &mut warnings)?;
+    let around = (&main, inputs.zones);
+    let main_confs = setup.drafts.finish(modules.main_keys, around, &mut warnings)?;
     let parts = Parts {
         servers: setup.servers,
         locations: locations.ok_or_else(|| block.error("a location was left unread"))?,
         variables: setup.variables,
-        checks: health::finish(setup.checks, &upstreams)?,
-        upstreams,
         main,
         staplings: setup.staplings,
         status_zones: setup.status_zones,
         caches: setup.caches,
-        lua: setup.lua,
-        otel: setup.otel.finish(),
+        main_confs,
+        takes_commands: setup.takes_commands,
+        has_init_script: setup.has_init_script,
         temp_paths: setup.temp_paths,
         prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),
         log_targets: setup.log_targets,

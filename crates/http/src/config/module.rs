@@ -5,6 +5,7 @@ use weir_conf::Error;
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope};
 use crate::request::step::{Handler, HeaderFilter, LogHandler, Named};
+use crate::site::main_conf::MainKeys;
 use crate::site::plan::Plan;
 use crate::site::settings::{LocationConf, Slots};
 
@@ -62,6 +63,8 @@ pub struct Modules {
     pub list: &'static [&'static Module],
     /// The settings that they have in each location.
     pub settings: Slots,
+    /// What they make of the whole `http` block.
+    pub main_keys: MainKeys,
     /// Their handlers.
     pub phases: &'static Phases,
     /// Their header filters.

@@ -9,6 +9,7 @@ use crate::core;
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
 use crate::request::step::{HeaderFilter, Named};
+use crate::site::main_conf::MainKeys;
 use crate::site::settings::{LocationConf, Slots};
 
 pub mod access;
@@ -266,10 +267,19 @@ static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
     plain("slice_filter", slice_filter::wanted, slice_filter::last_header_filter),
 ];
 
+/// What modules make of the whole `http` block. A key stands behind those that its draft needs when it is finished.
+static MAIN_KEYS: MainKeys = &[
+    &crate::upstream::groups::GROUPS,
+    &crate::upstream::health::CHECKS,
+    &lua::SCRIPTS,
+    &otel::EXPORTER,
+];
+
 /// All of them, for the core.
 pub static MODULES: Modules = Modules {
     list: LIST,
     settings: SETTINGS,
+    main_keys: MAIN_KEYS,
     phases: &PHASES,
     header_filters: HEADER_FILTERS,
     check: |main| charset_filter::check(charset_filter::CONF.of(main)),

@@ -3,6 +3,7 @@
 pub mod content;
 pub mod core;
 pub mod location;
+pub mod main_conf;
 pub mod plan;
 pub mod server;
 pub mod settings;
@@ -17,15 +18,16 @@ use crate::carrier::Conn;
 use crate::config::scope::Spot;
 use crate::files::temp_file::TempPath;
 use crate::listen::{Listen, ListenLine, Protocols};
-use crate::modules::api;
 use crate::names::{Hosts, ServerId, ServerName};
 use crate::regex::GaveUp;
 use crate::request::Request;
 use location::{Location, LocationId};
+use main_conf::MainConfs;
 use server::ServerConf;
 use weir_values::Variables;
 use weir_values::doing::Usual;
 use weir_values::endpoints::{AddressGroup, BoundSocket, bind, gather};
+use weir_values::log::LogTarget;
 
 /// One `server` block.
 #[derive(Debug)]
@@ -61,10 +63,6 @@ pub struct Site {
     pub variables: Variables<Request>,
     /// Something refers to `$realpath_root`, which may have to be found before it is asked for.
     pub asks_realpath: bool,
-    /// Groups of upstream servers.
-    pub upstreams: crate::upstream::Upstreams,
-    /// `health_check`s.
-    pub checks: Vec<crate::upstream::health::Check>,
     /// Settings of the `http` block, for what happens outside of any server.
     pub main: crate::site::settings::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
@@ -73,15 +71,17 @@ pub struct Site {
     pub status_zones: Vec<String>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
-    /// Scripts.
-    pub lua: crate::modules::lua::Scripts,
-    /// Where spans go.
-    pub otel: Option<crate::modules::otel::Exporter>,
+    /// What modules made of the block.
+    pub main_confs: MainConfs,
+    /// Requests can ask for what the master does, through `weir_api`.
+    pub takes_commands: bool,
+    /// There is an `init_by_lua`, which may fail.
+    pub has_init_script: bool,
     temp_paths: Vec<Arc<TempPath>>,
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
     /// Files that requests are logged to.
-    pub log_targets: Vec<crate::modules::log::LogTarget>,
+    pub log_targets: Vec<LogTarget>,
 }
 
 /// What a site is put together from.
@@ -92,10 +92,6 @@ pub struct Parts {
     pub locations: Vec<Location>,
     /// All variables.
     pub variables: Variables<Request>,
-    /// Groups of upstream servers.
-    pub upstreams: crate::upstream::Upstreams,
-    /// `health_check`s.
-    pub checks: Vec<crate::upstream::health::Check>,
     /// Settings of the `http` block.
     pub main: crate::site::settings::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
@@ -104,16 +100,18 @@ pub struct Parts {
     pub status_zones: Vec<String>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
-    /// Scripts.
-    pub lua: crate::modules::lua::Scripts,
-    /// Where spans go.
-    pub otel: Option<crate::modules::otel::Exporter>,
+    /// What modules made of the block.
+    pub main_confs: MainConfs,
+    /// Requests can ask for what the master does, through `weir_api`.
+    pub takes_commands: bool,
+    /// There is an `init_by_lua`, which may fail.
+    pub has_init_script: bool,
     /// Directories for temporary files.
     pub temp_paths: Vec<Arc<TempPath>>,
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
     /// Files that requests are logged to.
-    pub log_targets: Vec<crate::modules::log::LogTarget>,
+    pub log_targets: Vec<LogTarget>,
     /// `server_names_hash_bucket_size`, where it was set.
     pub names_bucket: Option<u64>,
 }
@@ -152,33 +150,22 @@ impl Site {
             locations: parts.locations,
             asks_realpath: parts.variables.is_referred(b"realpath_root"),
             variables: parts.variables,
-            upstreams: parts.upstreams,
-            checks: parts.checks,
             main: parts.main,
             staplings: parts.staplings,
             status_zones: parts.status_zones,
             caches: parts.caches,
-            lua: parts.lua,
-            otel: parts.otel,
+            main_confs: parts.main_confs,
+            takes_commands: parts.takes_commands,
+            has_init_script: parts.has_init_script,
             temp_paths: parts.temp_paths,
             prefix: parts.prefix,
             log_targets: parts.log_targets,
         })
     }
 
-    /// Whether workers may ask the master for something: requests can, through `weir_api`.
-    pub fn takes_commands(&self) -> bool {
-        self.locations.iter().any(|location| api::answers(&location.conf))
-    }
-
     /// Directories for temporary files, to be created before the site is served.
     pub fn temp_paths(&self) -> &[Arc<TempPath>] {
         &self.temp_paths
-    }
-
-    /// Whether there is an `init_by_lua`, which may fail.
-    pub fn has_init_script(&self) -> bool {
-        self.lua.init.is_some()
     }
 
     /// The sockets to open; connections are handed over with an index into this list.

@@ -7,6 +7,7 @@ use weir_upstream::{Group, PeerAddress};
 
 use super::client::{Waited, wait};
 use super::driver::Target;
+use super::groups::GROUPS;
 use super::passing::Passing;
 use super::url::{Host, Url};
 use crate::phases::Step;
@@ -19,7 +20,8 @@ pub async fn target(
     url: &Url,
     default_port: u16,
 ) -> Result<Target, Step> {
-    if let Some(id) = r.site.upstreams.find(&url.host, url.port, default_port) {
+    let groups = GROUPS.of(&r.site.main_confs);
+    if let Some(id) = groups.find(&url.host, url.port, default_port) {
         return Ok(Target::Configured(id));
     }
     let host = String::from_utf8_lossy(&url.host).into_owned();

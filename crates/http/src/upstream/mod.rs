@@ -12,6 +12,7 @@ pub mod destination;
 pub mod driver;
 mod exchange;
 mod fault;
+pub mod groups;
 mod head;
 pub mod health;
 pub mod http;
@@ -33,7 +34,7 @@ pub mod upload;
 mod waiting;
 
 pub use attempt::{Attempt, Context};
-pub use health::{Match, start as start_checks};
+pub use health::start as start_checks;
 pub use passing::Passing;
 pub use pools::Pools;
 pub use protocol::{Answer, Extra, Found, Outgoing, Protocol, Reader, Taken};
@@ -43,20 +44,3 @@ pub use weir_upstream::config::GroupId;
 pub mod url {
     pub use weir_upstream::config::{Host, Url};
 }
-
-/// The groups of a site, whose clients may be bound to servers.
-pub mod groups {
-    use super::sticky::Sticky;
-    pub use weir_upstream::config::{GroupId, HashKey, Queued};
-
-    /// A group, ready to serve.
-    pub type Upstream = weir_upstream::config::Upstream<Sticky>;
-    /// All groups.
-    pub type Upstreams = weir_upstream::config::Upstreams<Sticky>;
-    /// All groups while the configuration is read.
-    pub type Drafts = weir_upstream::config::Drafts<Sticky>;
-    /// What stands in an `upstream { }`.
-    pub type Block = weir_upstream::config::UpstreamBlock<Sticky>;
-}
-
-pub use groups::{Block, Drafts, Upstreams};

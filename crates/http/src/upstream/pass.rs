@@ -5,6 +5,7 @@ use weir_log::Level;
 
 use super::GroupId;
 use super::driver::{self, Target};
+use super::groups::GROUPS;
 use super::passing::Passing;
 use super::protocol::Protocol;
 use super::url::{Host, Url};
@@ -39,7 +40,8 @@ impl Pass {
             let text = String::from_utf8_lossy(text);
             d.error_at(word, format!("{e} in upstream \"{text}\""))
         })?;
-        s.setup.upstreams.refer(d, word, url, NO_PORT).map(Pass::Group)
+        let groups = GROUPS.draft(&mut s.setup.drafts);
+        groups.all.refer(d, word, url, NO_PORT).map(Pass::Group)
     }
 
     /// The server of this request.
@@ -72,7 +74,7 @@ pub fn parsed(r: &Request, text: &[u8], by: By) -> Result<Target, Step> {
         Step::Status(500)
     })?;
     let local = by == By::Configuration && matches!(url.address, Some(Host::Unix(_)));
-    let known = || r.site.upstreams.find(&url.host, None, NO_PORT).is_some();
+    let known = || GROUPS.of(&r.site.main_confs).find(&url.host, None, NO_PORT).is_some();
     if url.port.is_none() && !local && !known() {
         r.log(Level::Error, format_args!("no port in upstream \"{shown}\""));
         return Err(Step::Status(500));

@@ -46,6 +46,7 @@ impl Settings for Conf {}
 /// Each block that has the handler is judged by the rules that hold in it.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let Some(api) = CONTENT.of(&s.location.core.content) else { return Ok(()) };
+    s.setup.takes_commands = true;
     let listens = &s.server.listens;
     let is_local = |address: &Address| matches!(address, Address::Unix(_));
     let inside = !listens.is_empty() && listens.iter().all(|l| is_local(&l.listen.address));
@@ -55,11 +56,6 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let text = "any client may reach \"weir_api\" here: it needs \"deny all\", \"auth_basic\", \
                 \"auth_request\", \"token=\" or a server that listens on \"unix:\" alone";
     Err(api.at.error(text))
-}
-
-/// Whether requests are answered here, so that a worker may pass on what they ask for.
-pub fn answers(conf: &LocationConf) -> bool {
-    CONTENT.of(&conf.core.content).is_some()
 }
 
 /// Whether the location restricts its clients.

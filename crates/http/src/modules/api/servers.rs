@@ -7,13 +7,15 @@ use weir_values::Command;
 
 use super::{ApiError, ApiResult, members};
 use crate::request::Request;
+use crate::upstream::groups::GROUPS;
 
 /// What a request changes about a server.
 type ServerChange = Box<dyn Fn(&mut Changes)>;
 
 /// Those of requests.
 pub fn of_http(r: &Request) -> Vec<&Group> {
-    r.site.upstreams.all().iter().map(|upstream| &*upstream.group).collect()
+    let groups = GROUPS.of(&r.site.main_confs);
+    groups.all().iter().map(|upstream| &*upstream.group).collect()
 }
 
 /// Those of sessions.

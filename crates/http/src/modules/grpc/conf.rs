@@ -10,6 +10,7 @@ use crate::config::scope::Scope;
 use crate::modules::grpc::CONF;
 use crate::site::settings::Settings;
 use crate::upstream::Passing;
+use crate::upstream::groups::GROUPS;
 use crate::upstream::http::{SetHeaders, To, Vars};
 use crate::upstream::pass::{self, NO_PORT};
 use crate::upstream::tls::Needed;
@@ -92,7 +93,8 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
             d.error_at(word, format!("{e} in upstream \"{rest}\""))
         })?;
         let vars = vars(&url, scheme);
-        To::Group(s.setup.upstreams.refer(d, word, url, NO_PORT)?, vars)
+        let groups = GROUPS.draft(&mut s.setup.drafts);
+        To::Group(groups.all.refer(d, word, url, NO_PORT)?, vars)
     };
     pass::handle(s, CONTENT.with(to));
     Ok(())

@@ -10,7 +10,7 @@ use weir_zone::Use;
 use super::conf::{CONF, Conf};
 use super::dict;
 use super::phases::CONTENT;
-use super::script::{Script, ScriptId, read, read_known};
+use super::script::{SCRIPTS, Script, ScriptId, read, read_known};
 use crate::config::scope::{Directive, Scope, Set, setting};
 
 /// A script of a phase, in its three forms.
@@ -26,10 +26,10 @@ macro_rules! scripts {
 
 const PHASES: &[Directive] = scripts! {
     ("init_by_lua", "init_by_lua_block", "init_by_lua_file")
-        |s, d| { let id = read_known(s, d, 0)?; only(d, &mut s.setup.lua.init, id) },
+        init,
         "A Lua script that each loop runs before it serves.";
     ("init_worker_by_lua", "init_worker_by_lua_block", "init_worker_by_lua_file")
-        |s, d| { let id = read_known(s, d, 0)?; only(d, &mut s.setup.lua.init_worker, id) },
+        init_worker,
         "A Lua script that each loop runs when it begins to serve.";
     ("content_by_lua", "content_by_lua_block", "content_by_lua_file")
         content, "A Lua script answers.";
@@ -71,7 +71,8 @@ const SETTINGS: &[Directive] = &[
         help: "Where `require` looks for modules in Lua; `;;` is the default path.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            s.setup.lua.package_path = d.arg(0).map(|word| word.bytes.clone());
+            SCRIPTS.draft(&mut s.setup.drafts).package_path =
+                d.arg(0).map(|word| word.bytes.clone());
             Ok(())
         }),
     },
@@ -80,7 +81,8 @@ const SETTINGS: &[Directive] = &[
         help: "Where `require` looks for modules in C; `;;` is the default path.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            s.setup.lua.package_cpath = d.arg(0).map(|word| word.bytes.clone());
+            SCRIPTS.draft(&mut s.setup.drafts).package_cpath =
+                d.arg(0).map(|word| word.bytes.clone());
             Ok(())
         }),
     },
@@ -89,7 +91,7 @@ const SETTINGS: &[Directive] = &[
         help: "Timers of a loop that may wait.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            s.setup.lua.pending_timers = Some(Line::number(d)?);
+            SCRIPTS.draft(&mut s.setup.drafts).pending_timers = Some(Line::number(d)?);
             Ok(())
         }),
     },
@@ -98,7 +100,7 @@ const SETTINGS: &[Directive] = &[
         help: "Timers of a loop that may run at a time.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            s.setup.lua.running_timers = Some(Line::number(d)?);
+            SCRIPTS.draft(&mut s.setup.drafts).running_timers = Some(Line::number(d)?);
             Ok(())
         }),
     },
@@ -256,9 +258,20 @@ fn only(d: &Line, place: &mut Option<ScriptId>, id: ScriptId) -> Result<(), Erro
     Ok(())
 }
 
+fn init(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let id = read_known(s, d, 0)?;
+    s.setup.has_init_script = true;
+    only(d, &mut SCRIPTS.draft(&mut s.setup.drafts).init, id)
+}
+
+fn init_worker(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    let id = read_known(s, d, 0)?;
+    only(d, &mut SCRIPTS.draft(&mut s.setup.drafts).init_worker, id)
+}
+
 fn exit_worker(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let id = read_known(s, d, 0)?;
-    only(d, &mut s.setup.lua.exit_worker, id)
+    only(d, &mut SCRIPTS.draft(&mut s.setup.drafts).exit_worker, id)
 }
 
 /// A phase's script; the three forms of a directive exclude each other.
@@ -309,13 +322,13 @@ fn shared_dict(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let Some(bytes) = bytes else {
         return Err(d.invalid("lua shared dict size", size));
     };
-    if s.setup.lua.dicts.iter().any(|zone| zone.name() == text) {
+    if SCRIPTS.draft(&mut s.setup.drafts).dicts.iter().any(|zone| zone.name() == text) {
         let text = format!("lua_shared_dict \"{text}\" is already defined as \"{text}\"");
         return Err(d.error_at(name, text));
     }
     let purpose = Use { tag: dict::TAG, values: dict::WORDS, key: String::new() };
     let zone = s.setup.inputs.zones.declare(&text, bytes, purpose);
-    s.setup.lua.dicts.push(zone.map_err(|text| d.error(text))?);
+    SCRIPTS.draft(&mut s.setup.drafts).dicts.push(zone.map_err(|text| d.error(text))?);
     Ok(())
 }
 

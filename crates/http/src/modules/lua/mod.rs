@@ -37,7 +37,7 @@ pub use answer::Context;
 pub use conf::CONF;
 pub use filters::{header_filter, log, value};
 pub use phases::{access, rewrite};
-pub use script::{Script, Scripts, read};
+pub use script::{SCRIPTS, Script, Scripts, read};
 pub use vm::Vm;
 
 /// The module.

@@ -8,6 +8,7 @@ use weir_conf::{Directive, DirectiveBody, Error, Word};
 use weir_zone::ZoneRef;
 
 use crate::config::scope::Scope;
+use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
 use weir_values::Template;
 
 /// A script's place in the site's list.
@@ -56,6 +57,17 @@ pub struct Scripts {
     named: bool,
 }
 
+/// The site's scripts.
+pub static SCRIPTS: MainKey<Scripts> = MainKey::new();
+
+impl MainDraft for Scripts {
+    type MainConf = Scripts;
+
+    fn finish(self, _: &mut BlockEnd<'_>) -> Result<Scripts, Error> {
+        Ok(self)
+    }
+}
+
 impl Scripts {
     /// Without scripts no loop needs a machine.
     pub fn is_empty(&self) -> bool {
@@ -93,7 +105,7 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive, word: usize) -> Result<Script,
     let phase = name.strip_suffix("_block").unwrap_or(&name);
     let source = ScriptSource { name: format!("={phase}({})", place(s, d)), text };
     check(&source).map_err(|text| d.error(format!("failed to load inlined Lua code: {text}")))?;
-    Ok(Script::Known(s.setup.lua.add(source)))
+    Ok(Script::Known(SCRIPTS.draft(&mut s.setup.drafts).add(source)))
 }
 
 /// The same where a request is not there to give variables their values.
@@ -111,7 +123,7 @@ fn file(s: &mut Scope<'_, '_>, d: &Directive, path: &Word) -> Result<Script, Err
     let full = s.setup.full_name(&path.bytes);
     let template = s.setup.template_of(d, path, &full)?;
     let Some(constant) = template.constant() else {
-        s.setup.lua.named = true;
+        SCRIPTS.draft(&mut s.setup.drafts).named = true;
         return Ok(Script::Named(template));
     };
     let shown = String::from_utf8_lossy(constant).into_owned();
@@ -123,7 +135,7 @@ fn file(s: &mut Scope<'_, '_>, d: &Directive, path: &Word) -> Result<Script, Err
     check(&source).map_err(|text| {
         d.error_at(path, format!("failed to load external Lua file \"{shown}\": {text}"))
     })?;
-    Ok(Script::Known(s.setup.lua.add(source)))
+    Ok(Script::Known(SCRIPTS.draft(&mut s.setup.drafts).add(source)))
 }
 
 /// `nginx.conf:12`, as errors of an inlined script name it.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use weir_log::Level;
 
 use super::current::Phase;
+use super::script::SCRIPTS;
 use super::vm::{Vm, not_made};
 use super::{api, package};
 use crate::event_loop::LoopState;
@@ -13,7 +14,7 @@ use crate::site::Site;
 /// Makes a loop's VM and runs `init_by_lua`; `None` where the site has no scripts.
 pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
     let site = event_loop.site;
-    if site.lua.is_empty() {
+    if SCRIPTS.of(&site.main_confs).is_empty() {
         return None;
     }
     let tell =
@@ -33,7 +34,7 @@ pub fn try_out(event_loop: &LoopState) -> Result<(), String> {
 
 /// Puts `ngx` into the VM and runs `init_by_lua`.
 fn begin(vm: &Vm, event_loop: &LoopState) -> Result<(), String> {
-    let scripts = &vm.site.lua;
+    let scripts = vm.known;
     let prefix = prefix(vm.site);
     package::furnish(&vm.lua, scripts, &prefix)
         .and_then(|()| api::install(&vm.lua, &vm.anchors, &prefix, event_loop.identity))

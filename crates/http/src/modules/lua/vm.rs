@@ -10,7 +10,7 @@ use weir_log::Level;
 
 use super::anchors::{Anchor, Anchors};
 use super::current::{self, Phase};
-use super::script::{Script, ScriptId, without_shebang};
+use super::script::{SCRIPTS, Script, ScriptId, Scripts, without_shebang};
 use super::wish::text_of;
 use super::{socket, timers};
 use crate::files;
@@ -32,6 +32,8 @@ pub struct Vm {
     pub lua: Lua,
     /// The site that the scripts belong to.
     pub site: &'static Site,
+    /// Its scripts.
+    pub known: &'static Scripts,
     /// What outlives a step of a script.
     pub anchors: Rc<Anchors>,
     scripts: RefCell<Vec<Option<Code>>>,
@@ -50,29 +52,31 @@ impl Vm {
     /// A VM without `ngx` in it.
     #[expect(clippy::disallowed_methods, reason = "all scripts of a site are its configuration's")]
     pub fn new(site: &'static Site) -> Result<Vm, String> {
+        let known = SCRIPTS.of(&site.main_confs);
         let lua = weir_sys::lua::vm_without_restrictions();
         let anchors = Anchors::new(&lua).map_err(|error| not_made(&error))?;
         Ok(Vm {
             anchors,
-            scripts: RefCell::new(vec![None; site.lua.len()]),
+            scripts: RefCell::new(vec![None; known.len()]),
             files: RefCell::default(),
             ended: RefCell::default(),
             broken: Cell::new(false),
             pools: socket::Pools::default(),
-            timers: timers::Timers::new(&site.lua),
+            timers: timers::Timers::new(known),
             lua,
             site,
+            known,
         })
     }
 
     /// `init_worker_by_lua`: when the loop has its VM.
     pub fn started(&self) {
-        self.run_and_tell(Phase::InitWorker, self.site.lua.init_worker);
+        self.run_and_tell(Phase::InitWorker, self.known.init_worker);
     }
 
     /// `exit_worker_by_lua`
     pub fn ending(&self) {
-        self.run_and_tell(Phase::ExitWorker, self.site.lua.exit_worker);
+        self.run_and_tell(Phase::ExitWorker, self.known.exit_worker);
     }
 
     /// Writes to the error log of the whole site.
@@ -124,7 +128,7 @@ impl Vm {
         if let Some(Some(code)) = self.scripts.borrow().get(at) {
             return Ok(code.clone());
         }
-        let source = self.site.lua.get(id).ok_or("there is no such script")?;
+        let source = self.known.get(id).ok_or("there is no such script")?;
         let code = self.compile(&source.name, &source.text)?;
         if let Some(place) = self.scripts.borrow_mut().get_mut(at) {
             *place = Some(code.clone());

@@ -11,6 +11,7 @@ use weir_upstream::config::Url;
 
 use crate::config::Setup;
 use crate::escape::is_name;
+use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
 
 /// Where spans go, and in which portions.
 #[derive(Debug)]
@@ -89,10 +90,21 @@ struct Draft {
     batch_count: usize,
 }
 
+/// Where the site's spans go.
+pub static EXPORTER: MainKey<Reading> = MainKey::new();
+
+impl MainDraft for Reading {
+    type MainConf = Option<Exporter>;
+
+    fn finish(self, _: &mut BlockEnd<'_>) -> Result<Option<Exporter>, Error> {
+        Ok(self.exporter())
+    }
+}
+
 impl Reading {
     /// Reads `otel_exporter { }`.
     pub fn read(setup: &mut Setup<'_>, d: &Directive) -> Result<(), Error> {
-        if setup.otel.draft.is_some() {
+        if EXPORTER.draft(&mut setup.drafts).draft.is_some() {
             return Err(d.problem("is duplicate"));
         }
         let (mut endpoint, mut trusted, mut seen) = (None, None, Vec::new());
@@ -139,7 +151,8 @@ impl Reading {
             true => Some(client(setup, line, trusted)?.named(bare(&url.host))),
             false => None,
         };
-        setup.otel.draft = Some(Draft { url, tls, headers, interval, batch_size, batch_count });
+        let read = EXPORTER.draft(&mut setup.drafts);
+        read.draft = Some(Draft { url, tls, headers, interval, batch_size, batch_count });
         Ok(())
     }
 
@@ -162,7 +175,7 @@ impl Reading {
     }
 
     /// All was read.
-    pub fn finish(self) -> Option<Exporter> {
+    fn exporter(self) -> Option<Exporter> {
         let Draft { url, tls, headers, interval, batch_size, batch_count } = self.draft?;
         let mut attributes = self.attributes;
         match self.service {

@@ -23,7 +23,7 @@ mod exporter;
 mod span;
 mod spans;
 
-pub use exporter::{Exporter, Reading};
+pub use exporter::{EXPORTER, Reading};
 pub use span::log;
 pub use spans::Spans;
 
@@ -57,7 +57,7 @@ impl Settings for Conf {}
 
 /// All lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-    let exports = s.setup.otel.is_complete();
+    let exports = EXPORTER.draft(&mut s.setup.drafts).is_complete();
     if let Some(at) = CONF.of(&s.location).at.filter(|_| !exports) {
         return Err(at.error("\"otel_exporter\" block is missing"));
     }
@@ -79,7 +79,7 @@ const DIRECTIVES: &[Directive] = &[
         help: "The server's name in traces, `service.name`.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
-            s.setup.otel.service_name(d);
+            EXPORTER.draft(&mut s.setup.drafts).service_name(d);
             Ok(())
         }),
     },
@@ -87,7 +87,7 @@ const DIRECTIVES: &[Directive] = &[
         name: "otel_resource_attr",
         help: "What else is said of the server, a name and a value.",
         set: Set::Simple(|s, d| {
-            s.setup.otel.resource_attribute(d);
+            EXPORTER.draft(&mut s.setup.drafts).resource_attribute(d);
             Ok(())
         }),
     },

@@ -6,6 +6,7 @@ use super::CONTENT;
 use super::conf::ProxyPass;
 use crate::config::scope::Scope;
 use crate::site::location::Kind;
+use crate::upstream::groups::GROUPS;
 use crate::upstream::http::{To, Vars};
 use crate::upstream::pass::handle;
 use crate::upstream::url::{Host, Url};
@@ -39,7 +40,8 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
                  block",
             ));
         }
-        To::Group(s.setup.upstreams.refer(d, word, url, port)?, vars)
+        let groups = GROUPS.draft(&mut s.setup.drafts);
+        To::Group(groups.all.refer(d, word, url, port)?, vars)
     };
     handle(s, CONTENT.with(ProxyPass { to, location, url: word.bytes.clone() }));
     Ok(())

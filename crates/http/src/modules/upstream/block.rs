@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::scope::{Scope, Set};
 use crate::request::Request;
-use crate::upstream::Block;
+use crate::upstream::groups::{Block, GROUPS};
 use weir_conf::{Directive, Error, Word, values};
 use weir_resolver::ResolverConf as Resolver;
 use weir_upstream::config::{Queued, server};
@@ -14,19 +14,21 @@ use weir_values::Reading;
 /// `upstream NAME { }`
 pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let Some(name) = d.args.first() else { return Ok(()) };
-    if s.setup.upstreams.is_defined(&name.bytes) {
+    let draft = GROUPS.draft(&mut s.setup.drafts);
+    if draft.all.is_defined(&name.bytes) {
         return Err(d.error_at(name, format!("duplicate upstream \"{}\"", name.lossy())));
     }
     let new = Block::new(name.lossy().into_owned());
-    let outer = s.setup.upstream.replace(new);
+    let outer = draft.block.replace(new);
     for line in d.block() {
         read(s, line)?;
     }
-    let Some(block) = std::mem::replace(&mut s.setup.upstream, outer) else { return Ok(()) };
+    let draft = GROUPS.draft(&mut s.setup.drafts);
+    let Some(block) = std::mem::replace(&mut draft.block, outer) else { return Ok(()) };
     if block.peers.is_empty() && block.named.is_empty() {
         return Err(Error::emerg("no servers are inside upstream").at(d.close).mark(name.pos));
     }
-    s.setup.upstreams.define(d, name, block)
+    draft.all.define(d, name, block)
 }
 
 fn read(s: &mut Scope<'_, '_>, line: &Directive) -> Result<(), Error> {
@@ -67,15 +69,17 @@ pub fn with(
     d: &Directive,
     read: impl FnOnce(&mut Reading<'_, Request>, &mut Block) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut own = s.setup.upstream.take().ok_or_else(|| d.problem("is not allowed here"))?;
+    let draft = GROUPS.draft(&mut s.setup.drafts);
+    let mut own = draft.block.take().ok_or_else(|| d.problem("is not allowed here"))?;
     let done = read(&mut s.setup.reading(), &mut own);
-    s.setup.upstream = Some(own);
+    GROUPS.draft(&mut s.setup.drafts).block = Some(own);
     done
 }
 
 /// The block that is being read. Directives that call this stand nowhere else, which the check has seen to.
 pub fn block<'s>(s: &'s mut Scope<'_, '_>, d: &Directive) -> Result<&'s mut Block, Error> {
-    s.setup.upstream.as_mut().ok_or_else(|| d.problem("is not allowed here"))
+    let draft = GROUPS.draft(&mut s.setup.drafts);
+    draft.block.as_mut().ok_or_else(|| d.problem("is not allowed here"))
 }
 
 /// `keepalive CONNECTIONS [local]`

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::site::settings::{Key, Settings};
+use crate::upstream::health::CHECKS;
 use crate::upstream::{cache, health};
 use weir_upstream::config::methods;
 
@@ -37,7 +38,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), weir_conf::Error> {
     }
     for line in std::mem::take(&mut CONF.change(&mut s.location).checks) {
         let check = line.finish(s)?;
-        s.setup.checks.push(check);
+        CHECKS.draft(&mut s.setup.drafts).checks.push(check);
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::attempt::{Attempt, Current};
 use crate::upstream::fault::{Doing, Fault};
-use crate::upstream::groups::{GroupId, HashKey, Upstream};
+use crate::upstream::groups::{GROUPS, GroupId, HashKey, Upstream};
 use crate::upstream::http2::Links;
 use crate::upstream::line::Line;
 use crate::upstream::passing::Passing;
@@ -195,7 +195,7 @@ impl Run {
             // It was looked up before.
             Target::Url(..) => return Err(Step::Status(500)),
             Target::Configured(id) => {
-                let Some(upstream) = r.site.upstreams.get(id) else {
+                let Some(upstream) = GROUPS.of(&r.site.main_confs).get(id) else {
                     r.log(Level::Alert, format_args!("no upstream configuration"));
                     return Err(Step::Status(500));
                 };

@@ -8,7 +8,7 @@ use weir_conf::{Directive, Error};
 use weir_proto::http1::Version;
 use weir_upstream::health;
 
-use super::{Check, Match};
+use super::{CHECKS, Check, Match};
 use crate::config::scope::Scope;
 use crate::escape::within_word;
 use crate::modules::proxy;
@@ -41,13 +41,14 @@ impl Line {
     }
 
     /// The check, when all of its location is known.
-    pub fn finish(self, s: &Scope<'_, '_>) -> Result<Check, Error> {
+    pub fn finish(self, s: &mut Scope<'_, '_>) -> Result<Check, Error> {
         let passed = proxy::group(&s.location);
         let Some((group, scheme)) = passed else {
             let text = "\"health_check\" requires \"proxy_pass\" to an upstream in its location";
             return Err(self.line.at.error(text));
         };
-        let rules = self.line.find(&s.setup.matches, |rules| &rules.name)?.cloned();
+        let matches = &CHECKS.draft(&mut s.setup.drafts).matches;
+        let rules = self.line.find(matches, |rules| &rules.name)?.cloned();
         let passing = &proxy::CONF.of(&s.location).passing;
         Ok(Check {
             line: self.line,
@@ -68,9 +69,10 @@ impl Line {
 /// `match NAME { }`
 pub fn rules(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let rules = Match::read(s, d)?;
-    if s.setup.matches.iter().any(|known| known.name == rules.name) {
+    let matches = &mut CHECKS.draft(&mut s.setup.drafts).matches;
+    if matches.iter().any(|known| known.name == rules.name) {
         return Err(d.error(format!("duplicate match \"{}\"", rules.name)));
     }
-    s.setup.matches.push(Arc::new(rules));
+    matches.push(Arc::new(rules));
     Ok(())
 }

@@ -11,10 +11,11 @@ use bytes::Bytes;
 use weir_conf::Error;
 use weir_upstream::health::{self, Watcher};
 
-use super::groups::{GroupId, Upstreams};
+use super::groups::{GROUPS, GroupId};
 use super::http::fields;
 use super::tls;
 use crate::event_loop::LoopState;
+use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
 
 mod conf;
 mod matching;
@@ -72,14 +73,30 @@ impl Check {
 /// What servers read in their logs.
 const AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"), " (health check)");
 
-/// All groups are known: what is checked must be shared.
-pub fn finish(mut checks: Vec<Check>, upstreams: &Upstreams) -> Result<Vec<Check>, Error> {
-    for check in &mut checks {
-        let Some(upstream) = upstreams.get(check.group) else { continue };
-        check.line.guard(&upstream.group)?;
-        check.write(&upstream.group.name);
+/// The checks of a site.
+pub static CHECKS: MainKey<ChecksDraft> = MainKey::new();
+
+/// What was read of them so far.
+#[derive(Default)]
+pub struct ChecksDraft {
+    /// `health_check`s.
+    pub checks: Vec<Check>,
+    /// `match` blocks.
+    pub matches: Vec<Arc<Match>>,
+}
+
+impl MainDraft for ChecksDraft {
+    type MainConf = Vec<Check>;
+
+    /// All groups are known: what is checked must be shared.
+    fn finish(mut self, end: &mut BlockEnd<'_>) -> Result<Vec<Check>, Error> {
+        for check in &mut self.checks {
+            let Some(upstream) = GROUPS.of(end.made).get(check.group) else { continue };
+            check.line.guard(&upstream.group)?;
+            check.write(&upstream.group.name);
+        }
+        Ok(self.checks)
     }
-    Ok(checks)
 }
 
 /// Starts the checks of a configuration, on one loop of one worker.
@@ -90,8 +107,9 @@ pub fn start(event_loop: &Rc<LoopState>) {
         log: event_loop.site.main.core.error_log.clone(),
         retiring: Box::new(move || told.upgrade().is_none_or(|event_loop| event_loop.retiring())),
     });
-    for check in &event_loop.site.checks {
-        if let Some(upstream) = event_loop.site.upstreams.get(check.group) {
+    let main_confs = &event_loop.site.main_confs;
+    for check in CHECKS.of(main_confs) {
+        if let Some(upstream) = GROUPS.of(main_confs).get(check.group) {
             health::start(&watcher, check, upstream.group.clone());
         }
     }

@@ -5,6 +5,7 @@ use weir_zone::ZoneRef;
 
 use super::natives::{LuaText, Natives, borrowed, text};
 use crate::event_loop::LoopState;
+use crate::modules::lua::SCRIPTS;
 use crate::modules::lua::dict::{self, Dict, DictError, How, Value as Stored};
 use crate::modules::lua::wish::failure;
 
@@ -16,7 +17,12 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     let event_loop = LoopState::current();
     let names: Vec<String> = event_loop
         .map(|event_loop| {
-            event_loop.site.lua.dicts.iter().map(|zone| zone.name().to_owned()).collect()
+            SCRIPTS
+                .of(&event_loop.site.main_confs)
+                .dicts
+                .iter()
+                .map(|zone| zone.name().to_owned())
+                .collect()
         })
         .unwrap_or_default();
     natives.constant("dicts", names)?;
@@ -157,12 +163,12 @@ fn whole(natives: &Natives<'_>) -> mlua::Result<()> {
 
 fn zone<T>(at: usize, f: impl FnOnce(&ZoneRef) -> T) -> Option<T> {
     let event_loop = LoopState::current()?;
-    event_loop.site.lua.dicts.get(at).map(f)
+    SCRIPTS.of(&event_loop.site.main_confs).dicts.get(at).map(f)
 }
 
 fn open<T>(at: usize, f: impl FnOnce(&mut Dict<'_>) -> T) -> Option<T> {
     let event_loop = LoopState::current()?;
-    let zone = event_loop.site.lua.dicts.get(at)?.get()?;
+    let zone = SCRIPTS.of(&event_loop.site.main_confs).dicts.get(at)?.get()?;
     let now = zone.msec(event_loop.handle.now());
     Some(f(&mut Dict::new(zone.lock(), now)))
 }

@@ -1,0 +1,40 @@
+//! The groups of a site, whose clients may be bound to servers.
+
+use weir_conf::Error;
+use weir_upstream::config::Around;
+
+use super::sticky::Sticky;
+use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
+
+pub use weir_upstream::config::{GroupId, HashKey, Queued};
+
+/// A group, ready to serve.
+pub type Upstream = weir_upstream::config::Upstream<Sticky>;
+/// All groups.
+pub type Upstreams = weir_upstream::config::Upstreams<Sticky>;
+/// All groups while the configuration is read.
+pub type Drafts = weir_upstream::config::Drafts<Sticky>;
+/// What stands in an `upstream { }`.
+pub type Block = weir_upstream::config::UpstreamBlock<Sticky>;
+
+/// The groups of a site.
+pub static GROUPS: MainKey<GroupsDraft> = MainKey::new();
+
+/// What was read of them so far.
+#[derive(Default)]
+pub struct GroupsDraft {
+    /// Those that are named or written out.
+    pub all: Drafts,
+    /// The `upstream { }` that is being read.
+    pub block: Option<Block>,
+}
+
+impl MainDraft for GroupsDraft {
+    type MainConf = Upstreams;
+
+    fn finish(self, end: &mut BlockEnd<'_>) -> Result<Upstreams, Error> {
+        let core = &end.main.core;
+        let (resolver, resolver_timeout) = (core.resolver.clone(), core.resolver_timeout);
+        self.all.finish(&Around { resolver, resolver_timeout }, end.zones, end.warnings)
+    }
+}
