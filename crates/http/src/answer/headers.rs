@@ -7,11 +7,11 @@ use weir_values::escape::within_name;
 #[derive(Debug, Default, Clone)]
 pub struct Headers {
     text: Vec<u8>,
-    lines: Vec<Line>,
+    lines: Vec<LineSpan>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Line {
+struct LineSpan {
     start: u32,
     name: u32,
     value: u32,
@@ -29,7 +29,7 @@ impl Headers {
         let name = self.text.len() - start;
         self.text.extend_from_slice(value);
         let (start, name, value) = (start as u32, name as u32, value.len() as u32);
-        self.lines.push(Line { start, name, value });
+        self.lines.push(LineSpan { start, name, value });
     }
 
     /// Replaces all lines of this name by one; an empty value only removes.
@@ -80,6 +80,6 @@ fn ends_name(byte: u8) -> bool {
     byte <= b' ' || byte == b':' || byte == 0x7f
 }
 
-fn name_of<'a>(text: &'a [u8], line: &Line) -> &'a [u8] {
+fn name_of<'a>(text: &'a [u8], line: &LineSpan) -> &'a [u8] {
     &text[line.start as usize..(line.start + line.name) as usize]
 }

@@ -17,9 +17,9 @@ use crate::files;
 use crate::phases::Step;
 use crate::request::Request;
 
-/// A name in a directory and what it stands for, links followed.
+/// A name in a directory and the file behind it, links followed.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// The name.
     pub name: Vec<u8>,
     /// What it is; a link that leads nowhere is a link.
@@ -76,7 +76,11 @@ struct Failed {
 }
 
 /// The entries of a directory, in no order. The error is what the client gets; the log was told.
-pub async fn entries(r: &mut Request, path: &[u8], which: Which) -> Result<Vec<Entry>, Step> {
+pub async fn entries(
+    r: &mut Request,
+    path: &[u8],
+    which: Which,
+) -> Result<Vec<DirectoryEntry>, Step> {
     files::check_links(r, path).await?;
     let directory = PathBuf::from(OsString::from_vec(path.to_vec()));
     let scanned = r.event_loop.handle.files().run(move || scan(&directory, which)).await;
@@ -119,7 +123,7 @@ fn refuse(r: &Request, failed: &Failed) -> Step {
 }
 
 /// Blocks. What may not be looked at is left out, and told.
-fn scan(directory: &Path, which: Which) -> Result<(Vec<Entry>, Vec<Failed>), Failed> {
+fn scan(directory: &Path, which: Which) -> Result<(Vec<DirectoryEntry>, Vec<Failed>), Failed> {
     let listing =
         std::fs::read_dir(directory).map_err(|e| Failed::new("opendir()", directory, e))?;
     let (mut entries, mut odd) = (Vec::new(), Vec::new());
@@ -132,7 +136,7 @@ fn scan(directory: &Path, which: Which) -> Result<(Vec<Entry>, Vec<Failed>), Fai
         }
         let path = item.path();
         match look(&path) {
-            Ok(info) => entries.push(Entry { name: name.into_vec(), info }),
+            Ok(info) => entries.push(DirectoryEntry { name: name.into_vec(), info }),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 odd.push(Failed::new("stat()", &path, error));
             }
@@ -152,7 +156,7 @@ fn look(path: &Path) -> io::Result<FileInfo> {
     }
 }
 
-impl Entry {
+impl DirectoryEntry {
     /// It is a directory.
     pub fn is_directory(&self) -> bool {
         self.info.kind == FileKind::Directory

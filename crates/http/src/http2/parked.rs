@@ -15,8 +15,8 @@ use crate::connection::presence::Presence;
 use crate::connection::rest;
 use crate::event_loop::LoopState;
 
-/// All that is remembered of it.
-struct Parked {
+/// All that is kept of a parked connection.
+struct ParkedHttp2 {
     conn: Resting,
     presence: Presence,
     peer: PeerState,
@@ -35,18 +35,22 @@ pub fn park(link: Rc<Link>, presence: Presence, frames: Frames<Reader>, left: Du
     }
 }
 
-fn part(link: Rc<Link>, presence: Presence, frames: Frames<Reader>) -> Option<(Stream, Parked)> {
+fn part(
+    link: Rc<Link>,
+    presence: Presence,
+    frames: Frames<Reader>,
+) -> Option<(Stream, ParkedHttp2)> {
     let (reader, seen) = frames.into_parts();
     let history = reader.into_history();
     let (conn, peer, ledger) = link.part()?;
     let (stream, conn) = conn.part();
-    Some((stream, Parked { conn, presence, peer, ledger, seen, history }))
+    Some((stream, ParkedHttp2 { conn, presence, peer, ledger, seen, history }))
 }
 
-impl Idle for Parked {
+impl Idle for ParkedHttp2 {
     fn resume(self: Box<Self>, handle: &Handle, stream: Stream, why: Wake) {
         let Some(event_loop) = LoopState::current() else { return };
-        let Parked { conn, mut presence, peer, ledger, seen, history } = *self;
+        let ParkedHttp2 { conn, mut presence, peer, ledger, seen, history } = *self;
         presence.arrive(&event_loop);
         presence.wake(&event_loop);
         let link = Link::new(Rc::new(conn.on(stream)), event_loop, peer, ledger);
@@ -57,7 +61,7 @@ impl Idle for Parked {
 /// Whether a parked connection is one of HTTP/2, whose client can be told to go elsewhere.
 pub fn is_parked(idle: &dyn Idle) -> bool {
     let idle: &dyn Any = idle;
-    idle.is::<Parked>()
+    idle.is::<ParkedHttp2>()
 }
 
 #[cfg(test)]

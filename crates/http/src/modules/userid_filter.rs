@@ -81,9 +81,9 @@ enum CookieExpires {
 /// An identifier: four numbers. Their bytes in the machine's order are the cookie.
 type Uid = [u32; 4];
 
-/// What is known of a request's cookie.
+/// The cookie of a request, read or to be set.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct UserIdCookie {
     got: Option<Uid>,
     /// The cookie as it came.
     cookie: Vec<u8>,
@@ -117,7 +117,7 @@ const DIRECTIVES: &[Directive] = &[
 ];
 
 /// What the module remembers of a request.
-static CONTEXT: ContextKey<Known> = ContextKey::passing();
+static CONTEXT: ContextKey<UserIdCookie> = ContextKey::passing();
 
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
@@ -216,24 +216,24 @@ fn bytes(uid: Uid) -> Vec<u8> {
 }
 
 /// What came, read once a request.
-fn known(r: &mut Request) -> &mut Known {
+fn known(r: &mut Request) -> &mut UserIdCookie {
     if CONTEXT.of(&r.contexts).is_none() {
         let known = read(r);
         CONTEXT.set(&mut r.contexts, known);
     }
-    CONTEXT.or_insert_with(&mut r.contexts, Known::default)
+    CONTEXT.or_insert_with(&mut r.contexts, UserIdCookie::default)
 }
 
-fn read(r: &Request) -> Known {
+fn read(r: &Request) -> UserIdCookie {
     let name = &CONF.of(r.conf()).name;
     let mut lines = r.head().all(HeaderId::Cookie).map(|h| h.value.of(&r.buf));
     let found = lines.find_map(|line| Some((uri::list_value(line, name, b';')?, line)));
-    let Some((cookie, line)) = found else { return Known::default() };
+    let Some((cookie, line)) = found else { return UserIdCookie::default() };
     let complain = |what: &str| {
         let line = String::from_utf8_lossy(line);
         r.log(Level::Error, format_args!("client sent {what} userid cookie \"{line}\""));
     };
-    let mut known = Known { cookie: cookie.to_vec(), ..Known::default() };
+    let mut known = UserIdCookie { cookie: cookie.to_vec(), ..UserIdCookie::default() };
     let Some(text) = cookie.get(..TEXT) else {
         complain("too short");
         return known;
@@ -250,7 +250,7 @@ fn read(r: &Request) -> Known {
 }
 
 /// What is to be set: nothing where a good cookie came.
-fn decide(r: &mut Request) -> &Known {
+fn decide(r: &mut Request) -> &UserIdCookie {
     let conf = CONF.of(r.conf());
     let (got, set) = (known(r).got, known(r).set);
     if set.is_some() {

@@ -14,7 +14,7 @@ use super::passing::Passing;
 use super::protocol::Protocol;
 use super::relay::tell;
 use super::source::Source;
-use super::upload::{Rest, Way, Went};
+use super::upload::{UnsentRequest, Way, Went};
 use crate::carrier::Sending;
 use crate::phases::Step;
 use crate::request::Request;
@@ -31,7 +31,7 @@ enum Next {
 
 /// A request whose body is not complete, and whose answer has begun.
 pub struct Exchange {
-    body: Box<Rest>,
+    body: Box<UnsentRequest>,
     /// The stream; without one the connection is the answer's alone.
     to: Option<Sender>,
     /// A piece of the answer.
@@ -42,7 +42,7 @@ pub struct Exchange {
 
 impl Exchange {
     /// Sends the rest of a body beside the answer. As in nginx, a body that was read before is not sent on over HTTP/1.
-    pub fn new(body: Box<Rest>, to: Option<Sender>) -> Option<Exchange> {
+    pub fn new(body: Box<UnsentRequest>, to: Option<Sender>) -> Option<Exchange> {
         let goes_on = to.is_some() || body.goes_on();
         goes_on.then_some(Exchange { body, to, sending: None, over: false })
     }

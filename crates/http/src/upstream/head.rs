@@ -11,7 +11,7 @@ use super::fault::{self, CLIENT_GONE, Doing, Fault};
 use super::line::Line;
 use super::passing::Passing;
 use super::protocol::{Answer, Found, Protocol, Reader};
-use super::upload::{self, Rest};
+use super::upload::{self, UnsentRequest};
 use crate::request::Request;
 
 /// Reads until the head is complete; `buf` then holds it, and behind it what came of the body. Until then the `rest` of the
@@ -22,7 +22,7 @@ pub async fn read<P: Protocol>(
     line: &Line,
     protocol: &mut P,
     buf: &mut Vec<u8>,
-    rest: &mut Option<Box<Rest>>,
+    rest: &mut Option<Box<UnsentRequest>>,
 ) -> Result<Answer, Fault> {
     let limit = usize::try_from(passing.buffer_size).unwrap_or(usize::MAX);
     let (mut interim, mut framing) = (0, 0);
@@ -97,7 +97,7 @@ async fn send_on<P: Protocol>(
     passing: &Passing,
     connection: &Connection,
     protocol: &P,
-    rest: &mut Rest,
+    rest: &mut UnsentRequest,
     buf: &[u8],
 ) -> Result<(), Fault> {
     let doing = if buf.is_empty() { Doing::Sending } else { Doing::ReadingHead };

@@ -9,10 +9,10 @@ use super::http2::Links;
 
 /// A pool for each group that keeps connections.
 #[derive(Default)]
-pub struct Pools(Vec<Option<Kept>>);
+pub struct Pools(Vec<Option<GroupPools>>);
 
-/// What is kept of a group.
-struct Kept {
+/// The idle connections of a group.
+struct GroupPools {
     /// Connections that serve one request after another.
     pool: Rc<Pool>,
     /// Connections that serve many at once.
@@ -23,7 +23,7 @@ impl Pools {
     /// The pools of loop `number`. All loops make theirs before the first request, so that what one keeps the others see.
     pub fn new(upstreams: &Upstreams, number: u32) -> Pools {
         let each = upstreams.all().iter().map(|upstream| {
-            upstream.keepalive.as_ref().map(|_| Kept {
+            upstream.keepalive.as_ref().map(|_| GroupPools {
                 pool: Rc::new(Pool::new(upstream.shared.clone(), number)),
                 links: Rc::default(),
             })

@@ -14,7 +14,7 @@ use super::line::Line;
 use super::passing::Passing;
 use super::protocol::{Extra, Protocol};
 use super::source::{Ahead, Broken, Source};
-use super::upload::Rest;
+use super::upload::UnsentRequest;
 use crate::answer::filters::Then;
 use crate::answer::headers::Headers;
 use crate::phases::Step;
@@ -37,7 +37,7 @@ pub async fn relay<P: Protocol>(
     line: Line,
     protocol: &mut P,
     begun: Vec<u8>,
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<UnsentRequest>>,
 ) -> Relayed {
     let mut exchange = rest.and_then(|rest| Exchange::new(rest, line.sender()));
     let rate = match (&passing.limit_rate, buffering) {

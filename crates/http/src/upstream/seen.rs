@@ -20,8 +20,8 @@ pub struct Wishes {
     pub buffering: Option<bool>,
 }
 
-/// A header line taken out of its buffer.
-struct Line<'a> {
+/// A header line of the server, taken out of its buffer.
+struct TakenHeader<'a> {
     id: HeaderId,
     name: &'a [u8],
     value: &'a [u8],
@@ -174,17 +174,17 @@ fn duplicate(r: &Request, header: &HeaderLine, first: &HeaderLine) {
 }
 
 /// Calls `f` with each header line, while the request itself stays free to be changed.
-fn each(r: &mut Request, mut f: impl FnMut(&mut Request, &Line<'_>)) {
+fn each(r: &mut Request, mut f: impl FnMut(&mut Request, &TakenHeader<'_>)) {
     let head = std::mem::take(&mut r.contexts.upstream.head);
     let headers = std::mem::take(&mut r.contexts.upstream.headers);
     for header in &headers {
         let (name, value) = (header.name.of(&head), header.value.of(&head));
-        f(r, &Line { id: header.id, name, value });
+        f(r, &TakenHeader { id: header.id, name, value });
     }
     (r.contexts.upstream.head, r.contexts.upstream.headers) = (head, headers);
 }
 
-fn copy<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, line: &Line<'_>) {
+fn copy<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, line: &TakenHeader<'_>) {
     let value = line.value;
     match line.id {
         HeaderId::Connection
@@ -238,7 +238,7 @@ fn find_url(value: &[u8]) -> Option<usize> {
 }
 
 /// As a time, where writing the time gives what the server wrote; else as it is.
-fn last_modified(r: &mut Request, line: &Line<'_>) {
+fn last_modified(r: &mut Request, line: &TakenHeader<'_>) {
     let time = weir_proto::date::parse(line.value);
     let time = time.filter(|t| weir_proto::date::imf_fixdate(*t) == line.value);
     // Of other answers, only what a server said itself is passed on.

@@ -26,7 +26,7 @@ pub async fn whole(
     passing: &Passing,
     connection: &Connection,
     mut chain: Chain,
-) -> Result<Option<Box<Rest>>, Fault> {
+) -> Result<Option<Box<UnsentRequest>>, Fault> {
     let mut tried = Ok(());
     if !connection.stream.is_tls() {
         let before = chain.len();
@@ -36,7 +36,7 @@ pub async fn whole(
             return Ok(None);
         }
     }
-    let mut rest = Box::new(Rest::all(chain));
+    let mut rest = Box::new(UnsentRequest::all(chain));
     if let Err(error) = tried {
         let call = call(&rest.pending);
         return rest.refused(r, connection, call, &error).map(|()| Some(rest));
@@ -56,7 +56,7 @@ async fn send(
     r: &mut Request,
     passing: &Passing,
     connection: &Connection,
-    rest: &mut Rest,
+    rest: &mut UnsentRequest,
 ) -> Result<bool, Fault> {
     while rest.next(r, connection).await? {
         if !push(r, passing, connection, rest).await? {
@@ -85,7 +85,7 @@ async fn push(
     r: &mut Request,
     passing: &Passing,
     connection: &Connection,
-    rest: &mut Rest,
+    rest: &mut UnsentRequest,
 ) -> Result<bool, Fault> {
     let before = rest.piece.len();
     let sent = push_on(r, passing, connection, rest).await;
@@ -97,7 +97,7 @@ async fn push_on(
     r: &mut Request,
     passing: &Passing,
     connection: &Connection,
-    rest: &mut Rest,
+    rest: &mut UnsentRequest,
 ) -> Result<bool, Fault> {
     let stream = &connection.stream;
     loop {
@@ -134,7 +134,7 @@ pub async fn beside<P: Protocol>(
     passing: &Passing,
     connection: &Connection,
     protocol: &P,
-    rest: &mut Rest,
+    rest: &mut UnsentRequest,
 ) -> Result<io::Result<()>, Fault> {
     let stream = &connection.stream;
     while rest.next(r, connection).await? || !rest.last {
@@ -182,9 +182,9 @@ fn has_answered(connection: &Connection, error: &io::Error) -> bool {
     answered
 }
 
-/// What the server has not got of a request.
+/// The part of a request that was not sent to the server yet.
 #[derive(Default)]
-pub struct Rest {
+pub struct UnsentRequest {
     /// What goes out next, as it is: with TLS the same has to be sent until it has gone out.
     piece: Chain,
     pending: Chain,
@@ -196,7 +196,7 @@ pub struct Rest {
     refused: bool,
 }
 
-/// What [`Rest::go_on`] came to.
+/// What [`UnsentRequest::go_on`] came to.
 pub enum Went {
     /// All that was there went out.
     Out,
@@ -204,10 +204,10 @@ pub enum Went {
     More,
 }
 
-impl Rest {
+impl UnsentRequest {
     /// All of a request.
-    pub fn all(request: Chain) -> Rest {
-        Rest { pending: request, last: true, ..Rest::default() }
+    pub fn all(request: Chain) -> UnsentRequest {
+        UnsentRequest { pending: request, last: true, ..UnsentRequest::default() }
     }
 
     /// Whether there is a piece to be sent.
@@ -323,8 +323,9 @@ pub async fn stream<P: Protocol>(
     line: &Line,
     protocol: &P,
     chain: Chain,
-) -> Result<Option<Box<Rest>>, Fault> {
-    let mut rest = Box::new(Rest { pending: chain, streams: true, ..Rest::default() });
+) -> Result<Option<Box<UnsentRequest>>, Fault> {
+    let mut rest =
+        Box::new(UnsentRequest { pending: chain, streams: true, ..UnsentRequest::default() });
     loop {
         rest.fill(r, protocol).map_err(Fault::Client)?;
         let sent = match line {
@@ -353,7 +354,7 @@ async fn send_on(
     passing: &Passing,
     line: &Line,
     stream: &Stream,
-    rest: &mut Rest,
+    rest: &mut UnsentRequest,
 ) -> Result<bool, Fault> {
     let sending = stream.send(&mut rest.pending, rest.last, passing.send_timeout);
     let sending = pin!(either(sending, line.answered()));

@@ -19,12 +19,12 @@ use crate::request::Request;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A place in the queue, left when dropped.
-struct Place<'q> {
+struct QueuePlace<'q> {
     queue: &'q Queue,
     ticket: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         self.queue.leave(self.ticket);
     }
@@ -40,7 +40,7 @@ pub async fn wait(
 ) -> Result<Option<Picked>, Fault> {
     let queue = &group.queue;
     let Some(ticket) = queue.enter(conf.most) else { return Ok(None) };
-    let place = Place { queue, ticket };
+    let place = QueuePlace { queue, ticket };
     let turn = turn(r, group, choice, &place, conf.timeout);
     match client::wait(r, passing, pin!(turn), None).await {
         Waited::Gone => Err(CLIENT_GONE),
@@ -52,7 +52,7 @@ async fn turn(
     r: &Request,
     group: &Group,
     choice: &mut Choice,
-    place: &Place<'_>,
+    place: &QueuePlace<'_>,
     timeout: Duration,
 ) -> Option<Picked> {
     let handle = &r.event_loop.handle;

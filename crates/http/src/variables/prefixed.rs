@@ -8,11 +8,11 @@ use crate::variables::value::{joined, put_some, same_name};
 use weir_values::Get;
 
 /// Reads what the rest of the name says.
-type Read = fn(&mut Request, &[u8], &mut Vec<u8>) -> bool;
+type ReadPrefixed = fn(&mut Request, &[u8], &mut Vec<u8>) -> bool;
 
 /// The variable of this name, if its prefix is one of these.
 pub fn getter(name: &[u8]) -> Option<Get<Request>> {
-    let families: [(&[u8], Read); 7] = [
+    let families: [(&[u8], ReadPrefixed); 7] = [
         (b"arg_", argument),
         (b"http_", request_header),
         (b"sent_http_", response_header),

@@ -103,7 +103,7 @@ fn run(own: &mut Loop, parked: usize) {
 }
 
 /// Serves one request, and takes the connection apart.
-fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
+fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, ParkedHttp2) {
     let (mut own, event_loop) = make();
     let (send, parted) = mpsc::channel();
     let h = own.handle();
@@ -137,7 +137,7 @@ fn begin(server: OwnedFd, request: Vec<u8>) -> (OwnedFd, Parked) {
 }
 
 /// Serves what comes until the connection is parked; then another worker takes over.
-fn go_on(server: OwnedFd, mut parked: Parked) {
+fn go_on(server: OwnedFd, mut parked: ParkedHttp2) {
     let (mut own, event_loop) = make();
     // It came as another worker's, and is this one's from its arrival on.
     parked.presence.arrive(&event_loop);
@@ -178,5 +178,5 @@ fn it_moves_to_another_loop_and_is_parked_there() {
 
 #[test]
 fn it_is_small() {
-    assert!(size_of::<Parked>() <= 400, "{}", size_of::<Parked>());
+    assert!(size_of::<ParkedHttp2>() <= 400, "{}", size_of::<ParkedHttp2>());
 }

@@ -6,7 +6,7 @@ use weir_proto::date::{Calendar, imf_fixdate};
 use weir_proto::uri::{Escape, escape, escape_html};
 
 use crate::escape::json_escape;
-use crate::files::directory::Entry;
+use crate::files::directory::DirectoryEntry;
 
 /// Width of the column of names, in characters.
 const NAMES: usize = 50;
@@ -26,7 +26,7 @@ pub struct Look {
 }
 
 /// A page for people.
-pub fn html(path: &[u8], entries: &[Entry], look: Look) -> Vec<u8> {
+pub fn html(path: &[u8], entries: &[DirectoryEntry], look: Look) -> Vec<u8> {
     let mut out = b"<html>\r\n<head><title>Index of ".to_vec();
     escape_html(path, &mut out);
     out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
@@ -39,7 +39,7 @@ pub fn html(path: &[u8], entries: &[Entry], look: Look) -> Vec<u8> {
     out
 }
 
-fn line(entry: &Entry, look: Look, out: &mut Vec<u8>) {
+fn line(entry: &DirectoryEntry, look: Look, out: &mut Vec<u8>) {
     let slash: &[u8] = if entry.is_directory() { b"/" } else { b"" };
     out.extend_from_slice(b"<a href=\"");
     escape(Escape::UriComponent, &entry.name, out);
@@ -86,7 +86,7 @@ fn short_size(len: u64) -> String {
     }
 }
 
-fn kind(entry: &Entry) -> &'static str {
+fn kind(entry: &DirectoryEntry) -> &'static str {
     if entry.is_directory() {
         "directory"
     } else if entry.is_file() {
@@ -97,7 +97,7 @@ fn kind(entry: &Entry) -> &'static str {
 }
 
 /// XML.
-pub fn xml(entries: &[Entry]) -> Vec<u8> {
+pub fn xml(entries: &[DirectoryEntry]) -> Vec<u8> {
     let mut out = b"<?xml version=\"1.0\"?>\r\n<list>\r\n".to_vec();
     for entry in entries {
         let (kind, c) = (kind(entry), Calendar::at(entry.info.modified));
@@ -118,7 +118,7 @@ pub fn xml(entries: &[Entry]) -> Vec<u8> {
 }
 
 /// JSON.
-pub fn json(entries: &[Entry]) -> Vec<u8> {
+pub fn json(entries: &[DirectoryEntry]) -> Vec<u8> {
     let mut out = b"[".to_vec();
     for (i, entry) in entries.iter().enumerate() {
         let comma: &[u8] = if i == 0 { b"" } else { b"," };
@@ -138,7 +138,7 @@ pub fn json(entries: &[Entry]) -> Vec<u8> {
 }
 
 /// JSON as the argument of a function's call.
-pub fn jsonp(entries: &[Entry], callback: &[u8]) -> Vec<u8> {
+pub fn jsonp(entries: &[DirectoryEntry], callback: &[u8]) -> Vec<u8> {
     [b"/* callback */\r\n", callback, b"(", &json(entries), b");"].concat()
 }
 
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn names_are_as_long_as_their_characters_are_many() {
-        let entry = |name: &str| Entry { name: name.as_bytes().to_vec(), info: info() };
+        let entry = |name: &str| DirectoryEntry { name: name.as_bytes().to_vec(), info: info() };
         let shown = |name: &str, utf8| {
             let page = html(b"/", &[entry(name)], Look { offset: 0, exact_size: true, utf8 });
             let page = String::from_utf8_lossy(&page).into_owned();

@@ -17,7 +17,7 @@ use weir_zone::Use;
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
-use crate::files::directory::{self, Entry, Which};
+use crate::files::directory::{self, DirectoryEntry, Which};
 use crate::modules::dav::{self, Depth, depth_header};
 use crate::modules::static_;
 use crate::phases::{Answer, Step};
@@ -304,7 +304,7 @@ async fn find(r: &mut Request) -> Step {
     let own = r.path.clone();
     let name = own.trim_ascii_end().strip_suffix(b"/").unwrap_or(&own);
     let name = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
-    let mut all = vec![(own.clone(), Entry { name, info: stat.0 })];
+    let mut all = vec![(own.clone(), DirectoryEntry { name, info: stat.0 })];
     if children && stat.is_directory() {
         let mut entries = match directory::entries(r, &path, Which::USUAL).await {
             Ok(entries) => entries,
@@ -405,7 +405,7 @@ fn write_supported(out: &mut Vec<u8>) {
 /// A file or directory that is told of.
 struct Resource<'r> {
     href: &'r [u8],
-    entry: &'r Entry,
+    entry: &'r DirectoryEntry,
     locks: Told,
     /// Those that clients gave it.
     properties: Vec<Property>,

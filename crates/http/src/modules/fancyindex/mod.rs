@@ -12,7 +12,7 @@ use weir_values::Regex;
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
-use crate::files::directory::{self, Entry, Which};
+use crate::files::directory::{self, DirectoryEntry, Which};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::settings::LocationConf;
@@ -279,7 +279,7 @@ async fn list(r: &mut Request) -> Step {
 }
 
 /// What withholds a name does so even if its pattern gives up.
-fn is_ignored(conf: &Conf, entry: &Entry) -> bool {
+fn is_ignored(conf: &Conf, entry: &DirectoryEntry) -> bool {
     conf.ignore.iter().any(|regex| regex.may_match(&entry.name))
 }
 

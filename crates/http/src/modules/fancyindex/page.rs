@@ -4,7 +4,7 @@ use std::io::Write;
 
 use weir_proto::uri::{Escape, escape, escape_html};
 
-use crate::files::directory::Entry;
+use crate::files::directory::DirectoryEntry;
 use crate::modules::ssi_filter::strftime::{Moment, strftime};
 
 /// What a list is sorted by.
@@ -61,11 +61,11 @@ impl Default for Look {
 
 impl Order {
     /// Sorts by a column.
-    pub fn sort(&self, entries: &mut [Entry], (column, down): (Column, bool)) {
-        let named = |a: &Entry, b: &Entry| match self.cased {
+    pub fn sort(&self, entries: &mut [DirectoryEntry], (column, down): (Column, bool)) {
+        let named = |a: &DirectoryEntry, b: &DirectoryEntry| match self.cased {
             true => a.name.cmp(&b.name),
             false => {
-                let lower = |entry: &Entry| entry.name.to_ascii_lowercase();
+                let lower = |entry: &DirectoryEntry| entry.name.to_ascii_lowercase();
                 lower(a).cmp(&lower(b)).then_with(|| a.name.cmp(&b.name))
             }
         };
@@ -101,7 +101,7 @@ pub fn asked(args: &[u8]) -> Option<(Column, bool)> {
 /// The whole page.
 pub fn table(
     path: &[u8],
-    entries: &[Entry],
+    entries: &[DirectoryEntry],
     look: &Look,
     offset: i32,
     asked: Option<(Column, bool)>,
@@ -158,7 +158,7 @@ fn begin(path: &[u8], look: &Look, out: &mut Vec<u8>) {
     out.extend_from_slice(b"</h1>\n");
 }
 
-fn row(entry: &Entry, look: &Look, offset: i32, sorted: &str, out: &mut Vec<u8>) {
+fn row(entry: &DirectoryEntry, look: &Look, offset: i32, sorted: &str, out: &mut Vec<u8>) {
     let directory = entry.is_directory();
     out.extend_from_slice(b"<tr><td class=\"link\"><a href=\"");
     escape(Escape::UriComponent, &entry.name, out);

@@ -64,7 +64,7 @@ impl Protocol for Call {
         self.answers.set_head_only(method == b"HEAD");
         uri::write(&uri::Parts::own(r), &mut path);
         within_word(&mut path, 0);
-        let line = fields::Line { method: &method, path: &path, length: r.body.length };
+        let line = fields::RequestLine { method: &method, path: &path, length: r.body.length };
         let bytes = fields::write(r, &line, &self.conf.headers, true);
         Ok(Outgoing { bytes, uri: path.into(), body: Default::default() })
     }

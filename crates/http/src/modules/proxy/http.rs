@@ -51,7 +51,7 @@ impl Http {
         self.answers.set_head_only(method.eq_ignore_ascii_case(b"HEAD"));
         outgoing::write_target(r, self.pass, &mut path)?;
         let headers = if r.is_cacheable() { &conf.cached_headers } else { &conf.headers };
-        let line = fields::Line { method: &method, path: &path, length };
+        let line = fields::RequestLine { method: &method, path: &path, length };
         let bytes = fields::write(r, &line, headers, conf.passing.pass_request_headers);
         Ok(Outgoing { bytes, uri: path.into(), body: body.unwrap_or_default() })
     }

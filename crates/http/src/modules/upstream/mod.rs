@@ -20,7 +20,7 @@ pub use variables::prefixed;
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
     /// `health_check`, until all of the location is known.
-    checks: Vec<health::Line>,
+    checks: Vec<health::HealthCheckLine>,
 }
 
 impl Settings for Conf {
@@ -100,7 +100,7 @@ const DIRECTIVES: &[Directive] = &[
         name: "health_check",
         help: "The servers are asked regularly; one that does not answer well gets no requests.",
         set: Set::Simple(|s, d| {
-            let line = health::Line::read(d)?;
+            let line = health::HealthCheckLine::read(d)?;
             CONF.change(&mut s.location).checks.push(line);
             Ok(())
         }),

@@ -143,9 +143,9 @@ fn cgi(byte: u8) -> u8 {
     if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }
 }
 
-/// Where a header line stands among those of its name.
+/// The place of a header line among those of its name.
 #[derive(Clone, Copy)]
-struct Place {
+struct HeaderPlace {
     /// None of them stands before it.
     first: bool,
     /// The next of them.
@@ -153,10 +153,10 @@ struct Place {
 }
 
 /// The places of all lines. A client may send as many as its head has room for: each is not compared with each.
-fn places(all: &[HeaderLine], buf: &[u8]) -> Vec<Place> {
+fn places(all: &[HeaderLine], buf: &[u8]) -> Vec<HeaderPlace> {
     let mut order: Vec<usize> = (0..all.len()).collect();
     order.sort_by(|&a, &b| by_name(&all[a], &all[b], buf));
-    let mut places = vec![Place { first: true, next: None }; all.len()];
+    let mut places = vec![HeaderPlace { first: true, next: None }; all.len()];
     for pair in order.windows(2) {
         if by_name(&all[pair[0]], &all[pair[1]], buf).is_eq() {
             places[pair[0]].next = Some(pair[1]);

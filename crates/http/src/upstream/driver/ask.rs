@@ -12,7 +12,7 @@ use crate::upstream::fault::{Doing, Fault, complain};
 use crate::upstream::http2::{self, Room, Stream};
 use crate::upstream::line::Line;
 use crate::upstream::protocol::{Answer, Protocol, Reader as _};
-use crate::upstream::upload::Rest;
+use crate::upstream::upload::UnsentRequest;
 use crate::upstream::{connect, head, seen, upload, waiting};
 
 impl Run {
@@ -141,7 +141,7 @@ impl Run {
         r: &mut Request,
         protocol: &mut P,
         line: &Line,
-    ) -> Result<Option<Box<Rest>>, Fault> {
+    ) -> Result<Option<Box<UnsentRequest>>, Fault> {
         let mut chain = Chain::new();
         let connection = match line {
             Line::Own(connection) => connection,

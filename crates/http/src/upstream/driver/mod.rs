@@ -26,7 +26,7 @@ use crate::upstream::passing::Passing;
 use crate::upstream::protocol::{Answer, Outgoing, Protocol, Reader};
 use crate::upstream::sticky::{Bound, Sticky};
 use crate::upstream::tls::UpstreamTls;
-use crate::upstream::upload::Rest;
+use crate::upstream::upload::UnsentRequest;
 use crate::upstream::url::Url;
 use crate::upstream::{cache, destination};
 
@@ -126,7 +126,7 @@ async fn ask<P: Protocol>(
 struct Talk {
     line: Line,
     /// What did not go out of the request.
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<UnsentRequest>>,
 }
 
 impl Talk {

@@ -13,17 +13,17 @@ use crate::config::scope::Scope;
 use crate::escape::within_word;
 use crate::modules::proxy;
 
-/// A line, until the location's other settings are known.
+/// A `health_check` line, until the location's other settings are known.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct HealthCheckLine {
     line: health::HealthCheckOptions,
     uri: Vec<u8>,
     kept: Duration,
 }
 
-impl Line {
+impl HealthCheckLine {
     /// `health_check [parameter]...`
-    pub fn read(d: &Directive) -> Result<Line, Error> {
+    pub fn read(d: &Directive) -> Result<HealthCheckLine, Error> {
         let (mut uri, mut kept) = (b"/".to_vec(), Duration::ZERO);
         let line = health::HealthCheckOptions::read(d, |name, value| {
             match (name, value?) {
@@ -37,7 +37,7 @@ impl Line {
             }
             Some(())
         })?;
-        Ok(Line { line, uri, kept })
+        Ok(HealthCheckLine { line, uri, kept })
     }
 
     /// The check, when all of its location is known.

@@ -10,9 +10,9 @@ use crate::regex::Regex;
 pub struct Match {
     /// Its name.
     pub name: String,
-    status: Option<Status>,
+    status: Option<StatusMatch>,
     headers: Vec<Header>,
-    body: Vec<Body>,
+    body: Vec<BodyMatch>,
     required: Vec<Required>,
 }
 
@@ -27,7 +27,7 @@ enum Required {
 
 /// `status [!] CODE | FROM-TO ...`
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Status {
+struct StatusMatch {
     not: bool,
     ranges: Vec<(u16, u16)>,
 }
@@ -51,7 +51,7 @@ enum Must {
 
 /// `body ~ "..."`, `body !~ "..."`
 #[derive(Debug)]
-struct Body {
+struct BodyMatch {
     not: bool,
     regex: Regex,
 }
@@ -74,9 +74,9 @@ impl Match {
         for line in d.block() {
             match &*line.name.lossy() {
                 "status" if this.status.is_some() => return Err(line.problem("is duplicate")),
-                "status" => this.status = Some(Status::read(line)?),
+                "status" => this.status = Some(StatusMatch::read(line)?),
                 "header" => this.headers.push(Header::read(s, line)?),
-                "body" => this.body.push(Body::read(s, line)?),
+                "body" => this.body.push(BodyMatch::read(s, line)?),
                 "require" => this.required.extend(Required::read(line)?),
                 other => return Err(line.error(format!("unknown directive \"{other}\""))),
             }
@@ -139,9 +139,9 @@ impl Required {
     }
 }
 
-impl Status {
-    fn read(d: &Directive) -> Result<Status, Error> {
-        let mut this = Status::default();
+impl StatusMatch {
+    fn read(d: &Directive) -> Result<StatusMatch, Error> {
+        let mut this = StatusMatch::default();
         for (i, word) in d.args.iter().enumerate() {
             if i == 0 && word.is("!") {
                 this.not = true;
@@ -202,10 +202,10 @@ impl Header {
     }
 }
 
-impl Body {
-    fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<Body, Error> {
+impl BodyMatch {
+    fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<BodyMatch, Error> {
         match d.args.as_slice() {
-            [operator, value] if operator.is("~") || operator.is("!~") => Ok(Body {
+            [operator, value] if operator.is("~") || operator.is("!~") => Ok(BodyMatch {
                 not: operator.is("!~"),
                 regex: s.setup.regex(d, value, &value.bytes, false)?,
             }),
@@ -225,7 +225,7 @@ mod tests {
         for bad in ["", "20", "600", "399-200", "200-", "-200", "2xx"] {
             assert_eq!(range(bad), None, "{bad}");
         }
-        let status = Status { not: true, ranges: vec![(301, 303), (307, 307)] };
+        let status = StatusMatch { not: true, ranges: vec![(301, 303), (307, 307)] };
         assert!(status.fits(200) && status.fits(304) && !status.fits(302) && !status.fits(307));
     }
 
@@ -233,7 +233,7 @@ mod tests {
     fn all_rules_must_hold() {
         let header = |name: &str, must| Header { name: name.as_bytes().to_vec(), must };
         let rules = Match {
-            status: Some(Status { not: false, ranges: vec![(200, 299)] }),
+            status: Some(StatusMatch { not: false, ranges: vec![(200, 299)] }),
             headers: vec![
                 header("Content-Type", Must::Be(b"text/html".to_vec())),
                 header("X-Bad", Must::BeAbsent),

@@ -21,7 +21,7 @@ mod conf;
 mod matching;
 mod probe;
 
-pub use conf::{Line, rules};
+pub use conf::{HealthCheckLine, rules};
 pub use matching::Match;
 
 /// One `health_check`.

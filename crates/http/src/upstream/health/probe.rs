@@ -21,8 +21,8 @@ const BODY: usize = 256 * 1024;
 /// The same for a stream.
 const ROOM: Room = Room { head: HEAD, body: BODY as u32 };
 
-/// A connection that is good for the next check.
-pub enum Kept {
+/// A connection that the next check may use.
+pub enum ProbeConnection {
     /// HTTP/1 is spoken on it.
     Http1(Box<Connection>),
     /// HTTP/2.
@@ -38,19 +38,19 @@ impl Drop for Leaving {
     }
 }
 
-impl Kept {
+impl ProbeConnection {
     fn connection(&self) -> &Connection {
         match self {
-            Kept::Http1(connection) => connection,
-            Kept::Http2(Leaving(link)) => &link.connection,
+            ProbeConnection::Http1(connection) => connection,
+            ProbeConnection::Http2(Leaving(link)) => &link.connection,
         }
     }
 
     /// The server has not closed it, nor sent what would be taken for the next answer.
     fn is_good(&self) -> bool {
         match self {
-            Kept::Http1(connection) => connection.stream.is_silent(),
-            Kept::Http2(Leaving(link)) => !link.is_leaving(),
+            ProbeConnection::Http1(connection) => connection.stream.is_silent(),
+            ProbeConnection::Http2(Leaving(link)) => !link.is_leaving(),
         }
     }
 }
@@ -64,7 +64,7 @@ fn failed(doing: &'static str, call: &str, error: &io::Error) -> CheckFailure {
 }
 
 impl health::CheckSettings for Check {
-    type Connection = Kept;
+    type Connection = ProbeConnection;
 
     fn line(&self) -> &health::HealthCheckOptions {
         &self.line
@@ -74,8 +74,8 @@ impl health::CheckSettings for Check {
         &'static self,
         handle: &Handle,
         peer: &Arc<Peer>,
-        kept: Option<Kept>,
-    ) -> Result<Option<Kept>, CheckFailure> {
+        kept: Option<ProbeConnection>,
+    ) -> Result<Option<ProbeConnection>, CheckFailure> {
         probe(handle, self, peer, kept).await
     }
 }
@@ -85,8 +85,8 @@ async fn probe(
     handle: &Handle,
     check: &Check,
     peer: &Arc<Peer>,
-    kept: Option<Kept>,
-) -> Result<Option<Kept>, CheckFailure> {
+    kept: Option<ProbeConnection>,
+) -> Result<Option<ProbeConnection>, CheckFailure> {
     let kept = kept.filter(|kept| {
         let age = handle.now().saturating_duration_since(kept.connection().started);
         age < check.kept && kept.is_good()
@@ -96,27 +96,31 @@ async fn probe(
         None => open(handle, check, peer).await?,
     };
     let kept = match kept {
-        Kept::Http1(connection) => {
+        ProbeConnection::Http1(connection) => {
             let line = Line::Own(connection);
             let reusable = ask(handle, check, &line).await?;
-            line.into_own().filter(|_| reusable).map(Kept::Http1)
+            line.into_own().filter(|_| reusable).map(ProbeConnection::Http1)
         }
-        Kept::Http2(link) => {
+        ProbeConnection::Http2(link) => {
             ask(handle, check, &Line::Stream(link.0.open(&check.request, true, ROOM))).await?;
-            Some(Kept::Http2(link))
+            Some(ProbeConnection::Http2(link))
         }
     };
     Ok(kept.filter(|_| !check.kept.is_zero()))
 }
 
-async fn open(handle: &Handle, check: &Check, peer: &Arc<Peer>) -> Result<Kept, CheckFailure> {
+async fn open(
+    handle: &Handle,
+    check: &Check,
+    peer: &Arc<Peer>,
+) -> Result<ProbeConnection, CheckFailure> {
     let stream = connect(handle, check, peer).await?;
     let connection = Connection::new(stream, peer.clone(), Tag::default(), handle.now());
     if !check.http2 {
-        return Ok(Kept::Http1(connection));
+        return Ok(ProbeConnection::Http1(connection));
     }
     let limits = Limits { requests: u64::MAX, timeout: check.kept, ..Limits::default() };
-    Ok(Kept::Http2(Leaving(http2::start(connection, limits, ROOM.body))))
+    Ok(ProbeConnection::Http2(Leaving(http2::start(connection, limits, ROOM.body))))
 }
 
 async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, CheckFailure> {

@@ -8,8 +8,8 @@ use crate::answer::output::write_number;
 use crate::request::Request;
 use weir_values::Subject;
 
-/// What a request's head says beside the headers.
-pub struct Line<'a> {
+/// The request line, and what else the head says beside the headers.
+pub struct RequestLine<'a> {
     /// GET, POST ...
     pub method: &'a [u8],
     /// Path and query.
@@ -34,7 +34,7 @@ const CONTENT_LENGTH: u8 = 28;
 const ROOM: usize = 512;
 
 /// Writes the block of fields; the client's own are among them if `pass`.
-pub fn write(r: &mut Request, line: &Line<'_>, headers: &SetHeaders, pass: bool) -> Bytes {
+pub fn write(r: &mut Request, line: &RequestLine<'_>, headers: &SetHeaders, pass: bool) -> Bytes {
     let (mut out, mut value) = (Vec::with_capacity(ROOM), Vec::new());
     match line.method {
         b"GET" => hpack::indexed(GET, &mut out),

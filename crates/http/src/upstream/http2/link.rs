@@ -12,7 +12,7 @@ use weir_upstream::{Connection, Limits};
 
 use super::ending::Ending;
 use super::links::Opening;
-use super::stream::{Room, State, Stream};
+use super::stream::{Room, Stream, StreamState};
 
 /// Until the server says how many streams it serves, no more: RFC 9113 section 6.5.2 asks servers for that many.
 pub const MOST: u32 = 100;
@@ -29,7 +29,7 @@ pub struct Link {
     /// The socket, whom it leads to, and how it is secured.
     pub connection: Box<Connection>,
     /// What both ends have of it.
-    shared: weir_http2::Link<State>,
+    shared: weir_http2::Link<StreamState>,
     /// A stream's window in the own settings.
     announced: u32,
     /// How many streams the server serves at once.
@@ -49,7 +49,7 @@ pub struct Link {
 }
 
 impl Deref for Link {
-    type Target = weir_http2::Link<State>;
+    type Target = weir_http2::Link<StreamState>;
 
     fn deref(&self) -> &Self::Target {
         &self.shared
@@ -152,7 +152,7 @@ impl Link {
             }
         });
         room.body = room.body.max(self.announced);
-        let state = Rc::new(State::new(self.clone(), id, ended, room, head.len()));
+        let state = Rc::new(StreamState::new(self.clone(), id, ended, room, head.len()));
         self.add(state.clone());
         Stream(state)
     }

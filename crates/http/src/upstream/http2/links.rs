@@ -19,8 +19,8 @@ pub struct Links {
     dials: RefCell<Vec<Rc<Dial>>>,
 }
 
-/// What a request finds.
-pub enum Found {
+/// The connection that a request finds.
+pub enum FoundLink {
     /// A connection with room for it.
     Link(Rc<Link>),
     /// One is being opened, which may have room for it.
@@ -62,7 +62,7 @@ impl Links {
         limits: &Limits,
         now: Instant,
         shared: bool,
-    ) -> Found {
+    ) -> FoundLink {
         if shared {
             let list = self.list.borrow();
             let fits = |link: &&Rc<Link>| {
@@ -72,7 +72,7 @@ impl Links {
                     && link.has_room(body, limits, now)
             };
             if let Some(link) = list.iter().find(fits) {
-                return Found::Link(link.clone());
+                return FoundLink::Link(link.clone());
             }
             // What the server says on one connection it will say on the next.
             let same = list.iter().filter(|link| link.connection.peer.endpoint == peer.endpoint);
@@ -82,14 +82,14 @@ impl Links {
                 dial.tag == tag && dial.peer.endpoint == peer.endpoint && dial.takes(body, most)
             };
             if let Some(dial) = dials.iter().find(fits) {
-                return Found::Coming(Coming(dial.clone()));
+                return FoundLink::Coming(Coming(dial.clone()));
             }
         }
         let (open, waiting) = Default::default();
         let (streams, bodies) = (Cell::new(1), Cell::new(body));
         let dial = Rc::new(Dial { peer: peer.clone(), tag, open, streams, bodies, waiting });
         self.dials.borrow_mut().push(dial.clone());
-        Found::None(Opening { dial, links: Rc::downgrade(self) })
+        FoundLink::None(Opening { dial, links: Rc::downgrade(self) })
     }
 
     /// A new one.

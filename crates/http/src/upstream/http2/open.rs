@@ -9,7 +9,7 @@ use weir_engine::{Either, either};
 use weir_upstream::{Connection, Limits, Peer, Tag};
 
 use super::link::Link;
-use super::links::{Found, Links};
+use super::links::{FoundLink, Links};
 use super::stream::Room;
 use super::task;
 use crate::request::Request;
@@ -48,9 +48,9 @@ pub async fn open(
     let opening = loop {
         let now = r.event_loop.handle.now();
         match links.find(peer, tag, body, limits, now, sharing) {
-            Found::Link(link) => return Ok((link, true)),
-            Found::None(opening) => break opening,
-            Found::Coming(coming) => {
+            FoundLink::Link(link) => return Ok((link, true)),
+            FoundLink::None(opening) => break opening,
+            FoundLink::Coming(coming) => {
                 let timeout = r.event_loop.handle.sleep(passing.connect_timeout);
                 let come = pin!(either(coming.wait(), timeout));
                 match wait(r, passing, come, Some(Doing::Connecting)).await {

@@ -10,7 +10,7 @@ use weir_upstream::Failure;
 use super::ending::Ending;
 use super::link::Link;
 use super::message::{Message, unreadable};
-use super::stream::State;
+use super::stream::StreamState;
 
 /// Bytes of frames that one block of fields may be spread over, beyond what its stream has room for.
 const BLOCK: usize = 64 * 1024;
@@ -23,18 +23,18 @@ const IDLE_TALK: u32 = 1000;
 /// The table of fields that an end has unless it says otherwise.
 const USUAL_TABLE: u32 = 4096;
 
-/// What a server's frames come to.
-pub struct Reader {
+/// Carries out the frames of a server.
+pub struct ServerFrameReader {
     link: Rc<Link>,
     /// Settings and pings since the server was last of use.
     settings: u32,
     pings: u32,
 }
 
-impl Reader {
+impl ServerFrameReader {
     /// Of a connection on which nothing has come.
-    pub fn new(link: Rc<Link>) -> Reader {
-        Reader { link, settings: 0, pings: 0 }
+    pub fn new(link: Rc<Link>) -> ServerFrameReader {
+        ServerFrameReader { link, settings: 0, pings: 0 }
     }
 
     /// Something of an answer came, or the server took something that it was sent: a server may send pings as long as
@@ -44,13 +44,13 @@ impl Reader {
     }
 }
 
-impl FrameHandler for Reader {
-    type Stream = State;
+impl FrameHandler for ServerFrameReader {
+    type Stream = StreamState;
     type Block = ();
     const PREFACE: &'static [u8] = b"";
     const LARGEST: usize = frame::MAX_PAYLOAD;
 
-    fn link(&self) -> &weir_http2::Link<State> {
+    fn link(&self) -> &weir_http2::Link<StreamState> {
         &self.link
     }
 
@@ -70,7 +70,7 @@ impl FrameHandler for Reader {
         }
     }
 
-    fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<State>>> {
+    fn stream(&self, head: FrameHead) -> ReadResult<Option<Rc<StreamState>>> {
         let id = head.stream;
         if id == 0 || id.is_multiple_of(2) || id > self.link.last() {
             let data = if head.kind == FrameType::Data { "data " } else { "" };
@@ -176,7 +176,7 @@ impl FrameHandler for Reader {
         }
     }
 
-    fn misfits(&mut self, head: FrameHead, stream: Option<&State>, by: u32) -> ReadResult {
+    fn misfits(&mut self, head: FrameHead, stream: Option<&StreamState>, by: u32) -> ReadResult {
         const TOO_LARGE: &str = "upstream sent too large window update";
         const ZERO: &str = "upstream sent zero window update";
         let text = if by == 0 { ZERO } else { TOO_LARGE };
@@ -202,7 +202,7 @@ impl FrameHandler for Reader {
     }
 }
 
-fn closed(stream: &State) -> Ending {
+fn closed(stream: &StreamState) -> Ending {
     Ending::invalid(format!("upstream sent frame for closed stream {}", stream.id))
 }
 

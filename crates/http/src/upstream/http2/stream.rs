@@ -47,13 +47,13 @@ impl Room {
 }
 
 /// A request's end of a stream. Dropped before both sides are done, it resets the stream.
-pub struct Stream(pub(super) Rc<State>);
+pub struct Stream(pub(super) Rc<StreamState>);
 
 /// Sends the body of a request whose answer is read elsewhere.
-pub struct Sender(Rc<State>);
+pub struct Sender(Rc<StreamState>);
 
-/// A stream as its connection sees it.
-pub struct State {
+/// The state of a stream that its connection works on.
+pub struct StreamState {
     link: Rc<Link>,
     /// Its number.
     pub id: u32,
@@ -89,10 +89,16 @@ pub struct State {
     head: usize,
 }
 
-impl State {
-    pub(super) fn new(link: Rc<Link>, id: u32, ended: bool, room: Room, head: usize) -> State {
+impl StreamState {
+    pub(super) fn new(
+        link: Rc<Link>,
+        id: u32,
+        ended: bool,
+        room: Room,
+        head: usize,
+    ) -> StreamState {
         let credit = i64::from(room.body);
-        State {
+        StreamState {
             id,
             room,
             way: SendWindow::new(link.initial_window(), ended),
@@ -132,7 +138,7 @@ impl State {
 }
 
 /// What comes.
-impl State {
+impl StreamState {
     /// The answer's own head has come.
     pub fn has_head(&self) -> bool {
         self.has_head.get()
@@ -246,12 +252,12 @@ impl State {
     }
 }
 
-impl weir_http2::Stream for State {
+impl weir_http2::Stream for StreamState {
     fn id(&self) -> u32 {
         self.id
     }
 
-    fn link(&self) -> &weir_http2::Link<State> {
+    fn link(&self) -> &weir_http2::Link<StreamState> {
         &self.link
     }
 
@@ -273,7 +279,7 @@ impl weir_http2::Stream for State {
 }
 
 /// What goes.
-impl State {
+impl StreamState {
     async fn send(
         self: &Rc<Self>,
         chain: &mut Chain,

@@ -12,7 +12,7 @@ use weir_upstream::{Failure, Limits};
 use super::ending::Ending;
 use super::link::Link;
 use super::links::Links;
-use super::reader::Reader;
+use super::reader::ServerFrameReader;
 
 /// Starts the task of a connection; `links` are those that it is one of.
 pub fn start(link: &Rc<Link>, links: Option<&Rc<Links>>, limits: Limits) {
@@ -23,7 +23,7 @@ pub fn start(link: &Rc<Link>, links: Option<&Rc<Links>>, limits: Limits) {
         link: link.clone(),
         links: links.map(Rc::downgrade),
         limits,
-        frames: Frames::new(Reader::new(link.clone()), seen),
+        frames: Frames::new(ServerFrameReader::new(link.clone()), seen),
         pipe: Pipe::default(),
         deaf: false,
     };
@@ -34,14 +34,14 @@ struct Task {
     link: Rc<Link>,
     links: Option<Weak<Links>>,
     limits: Limits,
-    frames: Frames<Reader>,
+    frames: Frames<ServerFrameReader>,
     pipe: Pipe,
     /// The server has closed, and takes nothing more; what it said before is still to be read.
     deaf: bool,
 }
 
 /// How a connection ends.
-enum End {
+enum LinkEnd {
     /// It was idle for long enough, or has served as long as it may.
     Done,
     /// The server broke the protocol.
@@ -50,15 +50,15 @@ enum End {
     Lost(Ending),
 }
 
-impl From<Broken> for End {
-    fn from(broken: Broken) -> End {
-        End::Broken(broken)
+impl From<Broken> for LinkEnd {
+    fn from(broken: Broken) -> LinkEnd {
+        LinkEnd::Broken(broken)
     }
 }
 
-impl From<io::Error> for End {
-    fn from(error: io::Error) -> End {
-        End::Lost(error.into())
+impl From<io::Error> for LinkEnd {
+    fn from(error: io::Error) -> LinkEnd {
+        LinkEnd::Lost(error.into())
     }
 }
 
@@ -70,9 +70,9 @@ impl Task {
             }
         };
         let code = match &end {
-            End::Done => Some(ErrorCode::NoError),
-            End::Broken(broken) => Some(broken.code),
-            End::Lost(_) => None,
+            LinkEnd::Done => Some(ErrorCode::NoError),
+            LinkEnd::Broken(broken) => Some(broken.code),
+            LinkEnd::Lost(_) => None,
         };
         if let Some(code) = code {
             self.link.write(|out| frame::write_goaway(0, code, out));
@@ -82,9 +82,9 @@ impl Task {
             links.remove(&self.link);
         }
         let (why, of) = match end {
-            End::Broken(broken) => (Ending::invalid(broken.text), broken.stream),
-            End::Lost(ending) => (ending, None),
-            End::Done => (closed(), None),
+            LinkEnd::Broken(broken) => (Ending::invalid(broken.text), broken.stream),
+            LinkEnd::Lost(ending) => (ending, None),
+            LinkEnd::Done => (closed(), None),
         };
         self.link.fail(&why, of);
     }
@@ -110,7 +110,7 @@ impl Task {
     }
 
     /// Understands what was read, sends what waits, and waits for more.
-    async fn turn(&mut self) -> Result<(), End> {
+    async fn turn(&mut self) -> Result<(), LinkEnd> {
         self.pipe.understand(&mut self.frames)?;
         self.flush()?;
         let link = &self.link;
@@ -122,7 +122,7 @@ impl Task {
         let idle = link.idle_since();
         if let Some(since) = idle {
             if link.is_spent(&self.limits, handle.now()) {
-                return Err(End::Done);
+                return Err(LinkEnd::Done);
             }
             wire.set_deadline(Some(since + self.limits.timeout));
             if let Some(links) = self.links.as_ref().and_then(Weak::upgrade) {
@@ -135,10 +135,10 @@ impl Task {
         }
         match self.pipe.wait(link, wire).await {
             Ok(true) if self.pipe.receive(handle, wire)? => Ok(()),
-            Ok(true) => Err(End::Lost(closed())),
+            Ok(true) => Err(LinkEnd::Lost(closed())),
             Ok(false) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::TimedOut && idle.is_some() => {
-                Err(End::Done)
+                Err(LinkEnd::Done)
             }
             Err(error) => Err(error.into()),
         }
