@@ -166,7 +166,7 @@ pub fn ended(r: &mut Request) {
     }
 }
 
-/// Who was not answered has left: 4xx.
+/// A client without an answer has left: 4xx.
 fn class(status: u16) -> usize {
     match status / 100 {
         class @ 1..=5 => usize::from(class) - 1,

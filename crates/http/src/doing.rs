@@ -28,7 +28,8 @@ impl Blamed for Location {
     }
 }
 
-/// Notes whose code runs for a request, and in which phase; the module is empty where it is nobody's in particular.
+/// Notes the module that runs for a request, and the phase; the module is empty if there is none in
+/// particular.
 #[inline]
 pub fn note(phase: &'static str, module: &'static str, r: &Request) {
     doing::note(phase, module, r.location);

@@ -42,10 +42,10 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<LoopState>>> = const { RefCell::new(None) };
 }
 
-/// Adds what somebody knows to a status page.
+/// Adds figures to a status page.
 pub type Show = Box<dyn Fn(&mut MetricsPage)>;
 
-/// Passes a command on to whoever carries it out in all processes.
+/// Passes a command on to the master, which has all processes carry it out.
 pub type Tell = Box<dyn Fn(Command) -> std::io::Result<()>>;
 
 /// A connection that is told when its worker begins to end.
@@ -70,11 +70,11 @@ pub struct LoopState {
     pub(crate) counts: Counts,
     /// What others than `http` have to show there.
     pub shown: OnceCell<Show>,
-    /// Who is told what is for all processes to do.
+    /// Takes the commands that all processes must carry out.
     pub commands: OnceCell<Tell>,
     /// What sessions are counted under, for the same.
     pub status_zones: OnceCell<&'static [Arc<StatusZone>]>,
-    /// Servers that sessions are passed to, for whoever changes something of them.
+    /// Servers that sessions are passed to, for the API that changes them.
     pub stream_groups: OnceCell<Vec<Arc<Group>>>,
     /// What viewers of the panel share.
     pub(crate) panel: dashboard::Viewers,
@@ -307,7 +307,7 @@ impl LoopState {
         self.connections.get().saturating_sub(self.gone.open())
     }
 
-    /// Requests being processed, and connections whose first request is not answered yet.
+    /// Requests being processed, and connections without an answer to their first request yet.
     pub fn inflight(&self) -> usize {
         self.inflight.get().saturating_sub(self.gone.busy())
     }
@@ -328,7 +328,7 @@ impl LoopState {
         self.offset.local_time(&self.handle)
     }
 
-    /// A number that nobody can foresee.
+    /// A number that cannot be foreseen.
     pub fn random_word(&self) -> u64 {
         self.ids.next()
     }

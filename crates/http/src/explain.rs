@@ -29,9 +29,9 @@ use crate::{Address, Identity, LoopState, Site};
 /// What a request went through.
 #[derive(Debug, Default)]
 pub struct Course {
-    /// The blocks whose code has run, in order.
+    /// The blocks with code that has run, in order.
     pub steps: Vec<Passed>,
-    /// The block whose settings are in force at last; none where the answer came before.
+    /// The block with the settings in force at last; none where the answer came before.
     pub arrived: Option<Passed>,
 }
 
@@ -132,14 +132,14 @@ async fn ask(stream: Stream, secure: Option<&[u8]>, request: Vec<u8>) -> io::Res
         #[expect(clippy::disallowed_methods, reason = "an answer, by the client that asks here")]
         let (read, back) = wire.recv(all).await;
         all = back;
-        // Who closes without a word has said all the same.
+        // A connection that is closed without an alert has said all the same.
         if !matches!(read, Ok(n) if n > 0) || all.len() > LONGEST {
             return Ok(all);
         }
     }
 }
 
-/// A client that believes every certificate: nothing is told to who shows it.
+/// A client that believes every certificate: it sends nothing of value to the server.
 fn anyone() -> Result<weir_tls::TlsClient, String> {
     let settings = ClientSettings {
         versions: Versions::default(),
@@ -211,7 +211,8 @@ fn quieten(site: &mut Site, log: &Arc<Log>) {
     }
 }
 
-/// The modules whose handlers decide where a request goes; scripts may do anything, and are left out.
+/// The modules with handlers that decide where a request goes; scripts may do anything, and are
+/// left out.
 const DECIDES: &[&str] = &["realip", "rewrite", "headers_more_filter"];
 
 fn silence(conf: &mut LocationConf, log: &Arc<Log>) {
@@ -262,7 +263,7 @@ fn here(r: &Request) -> Passed {
     }
 }
 
-/// What was logged and not seen yet, without whom it was for.
+/// What was logged and not seen yet, without its subject.
 fn newer() -> Vec<String> {
     NOTES.with_borrow_mut(|notes| {
         let Some((memory, seen)) = notes else { return Vec::new() };

@@ -30,7 +30,8 @@ impl Named<Handler> {
     }
 }
 
-/// Serves a request whose head was read, up to the last byte of its answer. True if it ended in order.
+/// Serves a request after its head was read, up to the last byte of its answer. True if it ended in
+/// order.
 pub async fn serve(r: &mut Request) -> bool {
     counts::at(r);
     let early = match r.server.conf.early_read.is_empty() {
@@ -60,7 +61,7 @@ pub async fn serve_subrequest(r: &mut Request) -> bool {
     settle(r, step).await
 }
 
-/// Follows a step of a request whose answer was sent already.
+/// Follows a step of a request after its answer was sent.
 pub async fn go_on(r: &mut Request, step: Step) -> bool {
     settle(r, step).await
 }
@@ -82,7 +83,7 @@ async fn read_early(r: &mut Request) -> Option<Step> {
     r.read_body().await.err().map(Step::Status)
 }
 
-/// Ends a request whose head was refused: straight to the page for the status.
+/// Ends a request with a refused head: straight to the page for the status.
 pub async fn refuse(r: &mut Request, status: u16) -> bool {
     settle(r, Step::Status(status)).await
 }
@@ -242,7 +243,7 @@ async fn access(r: &mut Request) -> Option<Step> {
     }
 }
 
-/// `auth_delay`: whoever guesses passwords has to wait.
+/// `auth_delay`: a client that guesses passwords has to wait.
 async fn unauthorized(r: &mut Request, status: u16) -> Step {
     let delay = r.conf().core.auth_delay;
     if !delay.is_zero() {

@@ -1,4 +1,4 @@
-//! Headers that a configuration or a script changes by their names, whoever wrote them.
+//! Headers that a configuration or a script changes by their names, whatever set them.
 
 use std::borrow::Cow;
 

@@ -50,7 +50,7 @@ pub enum Then {
 
 /// Changes a body on its way out. A header filter puts it there with [`Request::add_body_filter`].
 pub trait BodyFilter {
-    /// nginx's name of the module whose filter it is, without `ngx_http_` and `_module`.
+    /// nginx's name of the filter's module, without `ngx_http_` and `_module`.
     fn module(&self) -> &'static str;
 
     /// Takes the next piece; `last` marks the body's end.
@@ -123,7 +123,8 @@ impl Request {
         self.send_body_then(chain, if last { Then::End } else { Then::Pause }).await
     }
 
-    /// Sends a piece that is not the last, for who calls [`Request::pause_body`] before it waits for the next.
+    /// Sends a piece that is not the last. The caller calls [`Request::pause_body`] before it waits
+    /// for the next.
     pub async fn send_body_on(&mut self, chain: Chain) -> io::Result<()> {
         self.send_body_then(chain, Then::More).await
     }
@@ -229,7 +230,7 @@ impl Request {
         Ok(())
     }
 
-    /// Hands a piece to whom it is for: the client, or the request that this one is a part of.
+    /// Hands a piece on: to the client, or to the request that this one is a part of.
     async fn deliver(&mut self, mut chain: Chain, then: Then) -> io::Result<()> {
         if !self.is_main() {
             return self.give_to_parent(chain).await;

@@ -11,13 +11,14 @@ pub trait Fields {
     /// The head may speak of its connection.
     const OF_CONNECTION: bool;
 
-    /// A field, whose value `write` appends.
+    /// A field; `write` appends its value.
     fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>));
 
     /// See [`within_line`].
     fn own_texts(&self) -> &'static OwnTexts;
 
-    /// A field whose value is not of the server's own making: it stays within its line, whatever it is.
+    /// A field with a value that is not of the server's own making: it stays within its line,
+    /// whatever it is.
     #[inline]
     fn field(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
         let texts = self.own_texts();

@@ -7,7 +7,7 @@ use crate::answer::headers::Headers;
 /// The head of an answer before it is written.
 #[derive(Debug, Default)]
 pub struct Response {
-    /// Status code; 0 until somebody answers.
+    /// Status code; 0 until there is an answer.
     pub status: u16,
     /// The status line behind the version, where it is not the usual one for the code (an upstream's).
     pub status_line: Option<Vec<u8>>,

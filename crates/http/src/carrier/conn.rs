@@ -44,7 +44,7 @@ pub struct Facts {
     pub tls: Option<Arc<Secure>>,
     /// It was another listener's, which handed it over.
     pub before: Option<Arc<Before>>,
-    /// Who is at the other end.
+    /// The address at the other end.
     pub peer: Address,
     /// Which listening socket it came from.
     pub listen: usize,

@@ -80,7 +80,7 @@ impl Fields for Lines<'_> {
     }
 }
 
-/// A head, but for a request that has no version, whose answer has none either.
+/// A head. A request without a version gets an answer without a head.
 pub fn write_head(r: &Request, out: &mut Vec<u8>) {
     if r.version <= Version::Http09 {
         return;

@@ -54,7 +54,7 @@ pub enum Interim {
     EarlyHints,
 }
 
-/// How far a body has come whose carrier tells where it ends.
+/// How far a body has come, where the carrier tells where it ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
     /// The client has sent all of it.
@@ -124,7 +124,8 @@ impl Carrier {
         }
     }
 
-    /// Bytes sent that are neither of the answer's head nor of its body, in an answer whose body is not chunked.
+    /// Bytes sent that belong neither to the answer's head nor to its body, in an answer without
+    /// chunks.
     pub fn framing(&self) -> u64 {
         match &self.0 {
             Kind::Http1 => 0,
@@ -219,7 +220,7 @@ impl Request {
         }
     }
 
-    /// Sends a head whose body is still to come, where the head need not wait for company.
+    /// Sends a head before its body comes, where the head need not wait for company.
     pub fn send_head_ahead(&mut self) -> io::Result<()> {
         match &self.carrier.0 {
             Kind::Http2(stream) if self.is_main() => {

@@ -23,7 +23,8 @@ pub struct Module {
 }
 
 impl Module {
-    /// A module without a directive, whose hooks do nothing. A module names what it has and takes the rest from here.
+    /// A module without a directive, with hooks that do nothing. A module names what it has and
+    /// takes the rest from here.
     pub const NEW: Module = Module { name: "", directives: &[], init: |_| {}, finish: |_| Ok(()) };
 }
 

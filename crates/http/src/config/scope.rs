@@ -52,7 +52,8 @@ pub struct Scope<'s, 'a> {
     pub location: LocationConf,
     /// Kind and children of the location that this block becomes; `None` at `http`.
     pub place: Place,
-    /// Blocks of `if` whose code was read, to be filled with their settings: where each stands.
+    /// Blocks of `if` after their code was read, to be filled with their settings: where each
+    /// stands.
     pub conditional_blocks: Vec<(Pos, LocationId)>,
     used: UsedDirectives,
 }

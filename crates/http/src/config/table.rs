@@ -7,7 +7,7 @@ use crate::config::scope::{Directive, Scope};
 /// Reads a value that refers to what the scope knows.
 pub type Read<T> = fn(&mut Scope<'_, '_>, &weir_conf::Directive) -> Result<T, Error>;
 
-/// A table whose rows say how a directive is read:
+/// A table with rows that say how a directive is read:
 ///
 /// - `value(FIELD, READ)`: stands once in a block, and is read into a field of the settings;
 /// - `scoped(FIELD, READ)`: the same where reading it takes the scope;

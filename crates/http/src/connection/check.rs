@@ -34,8 +34,9 @@ pub fn check(r: &mut Request) -> Option<u16> {
     })
 }
 
-/// The client named another host in the handshake, and was asked for its certificate there. Who named none, or none
-/// of ours, was asked by the default server: what was `shown` there counts for a server that would have judged it alike.
+/// The client named another host in the handshake, and was asked for its certificate there. A
+/// client that named none, or none of ours, was asked by the default server: what was `shown` there
+/// counts for a server that would have judged it alike.
 fn is_misdirected(r: &Request, context: &ServerContext, shown: bool) -> bool {
     let Some(tls) = r.conn.tls.as_deref() else { return false };
     let named_another = tls.chosen

@@ -87,7 +87,7 @@ enum Failure {
     ProxyProtocol(proxy_protocol::HeaderError),
 }
 
-/// What is left of a connection whose handshake failed.
+/// What is left of a connection after a failed handshake.
 type FailedHandshake = (Option<Conn>, Failure);
 
 /// What comes of a handshake; nothing, if another loop has taken it.
@@ -252,10 +252,10 @@ async fn answer(
     }
 }
 
-/// A handshake that waits for its client, for whoever takes it.
+/// A handshake that waits for its client, for the loop that takes it.
 struct Waits {
     conn: Resting,
-    /// Who has this alone may add to it.
+    /// Its only holder may add to it.
     tls: Option<Arc<Secure>>,
     presence: Presence,
     begun: Begun,
@@ -272,8 +272,9 @@ impl Idle for Waits {
     }
 }
 
-/// Waits until the client says something, or has been silent for too long. Meanwhile another loop may take the connection: then
-/// none. Who should make room for others may go on all the same.
+/// Waits until the client says something, or has been silent for too long. Meanwhile another loop
+/// may take the connection: then none. A connection that should make room for others may go on all
+/// the same.
 async fn offer(
     conn: &mut Conn,
     presence: Presence,
@@ -291,7 +292,8 @@ async fn offer(
     Some((presence, begun))
 }
 
-/// What certificates are called whose names have variables in them: a request that has not come is asked for those.
+/// The names of certificates with variables in them: a request that has not come is asked for
+/// those.
 fn names(
     conn: Conn,
     context: &ServerContext,
@@ -319,7 +321,7 @@ async fn judge(conn: &mut Conn, context: &'static ServerContext, event_loop: &Lo
         until: event_loop.handle.now() + server.conf.client_header_timeout,
     };
     let fault = context.judge(conn.wire(), waiting).await;
-    // Nobody else has it before the first request.
+    // No other task has it before the first request.
     if let Some(secure) = conn.tls.as_mut().and_then(Arc::get_mut) {
         (secure.shown.context, secure.shown.fault) = (Some(context), fault);
     }

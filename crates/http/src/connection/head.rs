@@ -23,7 +23,7 @@ pub enum Head {
     Read,
     /// It is wrong: this status is the answer.
     Refused(u16),
-    /// No answer: the client is gone, or too slow, or nobody knows whose answer it would be.
+    /// No answer: the client is gone, or too slow, or the server that would answer is unknown.
     Over(u16),
     /// It is none of HTTP/1: the client greets in HTTP/2.
     Http2,
@@ -116,7 +116,7 @@ fn cut(r: &mut Request, error: io::Error, begun: bool) -> Head {
     }
 }
 
-/// What the log says of a client whose connection broke.
+/// What the log says of a client after its connection broke.
 pub fn lost(error: &io::Error) -> String {
     format!("recv() failed {}", Cause(error))
 }
@@ -146,7 +146,7 @@ fn silent(r: &mut Request, error: &io::Error) -> Head {
     Head::Over(0)
 }
 
-/// Without a server there is nobody to answer; the connection closes.
+/// Without a server there is no answer; the connection closes.
 fn undecided(r: &mut Request) -> Head {
     meaning::take_line(r);
     Head::Over(500)
@@ -181,7 +181,7 @@ async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<I
         match proxy_protocol::parse(&r.buf) {
             Ok(proxy_protocol::ProxyProgress::Done { header, len }) => {
                 if let Some(header) = header {
-                    // Nobody else sets it, and only once.
+                    // Only this sets it, and only once.
                     let _ = conn.proxy.set(header.into());
                 }
                 r.buf.drain(..len);
@@ -211,7 +211,8 @@ fn refused(r: &mut Request, error: &HeadError) -> Head {
     if error.line_parsed() {
         meaning::take_line(r);
     } else if r.conn.requests.get() == 0 && speaks_http2(r) && is_foreign(&r.buf) {
-        // Who means HTTP/2 and greets wrongly would take an answer for frames: RFC 9113 section 3.4.
+        // A client that means HTTP/2 and greets wrongly would take an answer for frames: RFC 9113
+        // section 3.4.
         return Head::Over(error.status());
     }
     // What follows the fault cannot be told from a body: it is not read as another request.

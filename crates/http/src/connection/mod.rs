@@ -104,7 +104,7 @@ fn taken_over(event_loop: &Rc<LoopState>, handed: Handed, listen: usize) {
     }
 }
 
-/// Serves a new connection whose first bytes are there already; others come back.
+/// Serves a new connection if its first bytes are there already; others come back.
 fn serve_at_once(
     event_loop: &Rc<LoopState>,
     new: Parked,
@@ -200,7 +200,7 @@ impl Idle for Parked {
     }
 }
 
-/// What the log says of a client of whom nothing has come yet.
+/// What the log says of a client that has sent nothing yet.
 fn waited_for(conn: &Conn, event_loop: &LoopState, what: &str) {
     let server = event_loop.site.default_server(conn);
     let doing = match conn.tls.is_none() && event_loop.site.protocols(conn).ssl {
@@ -213,7 +213,7 @@ fn waited_for(conn: &Conn, event_loop: &LoopState, what: &str) {
 
 /// What comes after an answer.
 enum After {
-    /// The next request, whose first bytes may be there already.
+    /// The next request. Its first bytes may be there already.
     Next,
     /// HTTP/2.
     Http2,
@@ -300,7 +300,7 @@ async fn run(conn: Rc<Conn>, mut presence: Presence, event_loop: Rc<LoopState>, 
 async fn complete(conn: &Conn, r: &Request) {
     let timeout = r.server.conf.client_header_timeout;
     conn.wire().set_deadline(Some(r.event_loop.handle.now() + timeout));
-    // Whoever does not go on is noticed by the next who reads.
+    // A client that does not go on is noticed by the next read.
     let _ = conn.wire().completed().await;
     conn.wire().set_deadline(None);
 }
@@ -453,7 +453,7 @@ async fn request(r: &mut Request) -> After {
     if in_order && r.keepalive && r.discard_body().await {
         return After::Next;
     }
-    // Who sees the connection end finds the request in the log.
+    // The request is in the log before the client sees the connection end.
     event_loop.logs.written(&event_loop.handle).await;
     if in_order {
         linger(r).await;

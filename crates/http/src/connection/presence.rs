@@ -129,7 +129,7 @@ impl Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        // At the end of its thread nobody counts any more.
+        // At the end of its thread it is not counted any more.
         if let Some(event_loop) = LoopState::current() {
             self.arrive(&event_loop);
             self.turn(As::Quiet, &event_loop);

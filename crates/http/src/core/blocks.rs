@@ -37,7 +37,7 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     Ok(())
 }
 
-/// A server without `listen`: port 80, or 8000 for a user who may not open that.
+/// A server without `listen`: port 80, or 8000 if weir does not run as root.
 fn default_listen(d: &Directive) -> Result<Vec<ListenLine>, Error> {
     let port = if rustix::process::geteuid().is_root() { "80" } else { "8000" };
     let word = Word { bytes: port.as_bytes().to_vec(), pos: d.name.pos, quoted: false };

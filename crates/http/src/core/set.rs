@@ -1,4 +1,4 @@
-//! The directives of `core` whose arguments need a closer look.
+//! The directives of `core` with arguments that need a closer look.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ pub enum Refuse {
     /// None.
     #[default]
     Nothing,
-    /// Those whose owner is not the owner of the file that they lead to.
+    /// Those with another owner than the file that they lead to.
     NotOwner,
     /// All.
     All,

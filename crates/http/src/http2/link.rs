@@ -52,7 +52,7 @@ pub struct Link {
     pub conn: Rc<Conn>,
     /// This loop's state.
     pub event_loop: Rc<LoopState>,
-    /// Whose settings hold for the connection as a whole.
+    /// The server with the settings for the connection as a whole.
     pub server: &'static Server,
     /// What both ends have of it.
     shared: weir_http2::Link<Stream>,
@@ -143,7 +143,7 @@ impl Link {
         }
     }
 
-    /// Takes apart what stays of it, if nobody else has to do with it.
+    /// Takes apart what stays of it, if no other task holds it.
     pub fn part(self: Rc<Self>) -> Option<(Conn, PeerState, Ledger)> {
         let Link { conn, shared, ledger, .. } = Rc::into_inner(self)?;
         ledger.resets.borrow_mut().shrink_to_fit();

@@ -1,10 +1,11 @@
 //! HTTP/2 to clients: RFC 9113. nginx: ngx_http_v2_module.
 //!
-//! A connection is one task (`serve`) that reads frames (`reader`) and sends what waits in the [`Link`], which its
-//! streams share. Each request is a task of its own (`request`): the same [`crate::request::Request`] as over
-//! HTTP/1, whose body comes from its [`Stream`] and whose answer becomes frames in the link's buffer (`carrier/http2.rs`).
-//! A connection without streams gives up its task after a while (`parked`).
-//! All tasks that have something to say in one turn of the loop say it with one send.
+//! A connection is one task (`serve`) that reads frames (`reader`) and sends what waits in the
+//! [`Link`], which its streams share. Each request is a task of its own (`request`): the same
+//! [`crate::request::Request`] as over HTTP/1. Its body comes from its [`Stream`], and its answer
+//! becomes frames in the link's buffer (`carrier/http2.rs`). A connection without streams gives up
+//! its task after a while (`parked`). All tasks that have something to say in one turn of the loop
+//! say it with one send.
 
 mod link;
 mod parked;

@@ -28,7 +28,7 @@ struct ParkedHttp2 {
 /// Parks a connection, which may be silent for `left`.
 pub fn park(link: Rc<Link>, presence: Presence, frames: Frames<Reader>, left: Duration) {
     let event_loop = link.event_loop.clone();
-    // If somebody else holds the connection, it closes when that ends.
+    // If another task holds the connection, it closes when that ends.
     if let Some((stream, parked)) = part(link, presence, frames) {
         parked.presence.wait(&event_loop);
         rest(&event_loop, stream, parked, event_loop.handle.now() + left);
@@ -58,7 +58,7 @@ impl Idle for ParkedHttp2 {
     }
 }
 
-/// Whether a parked connection is one of HTTP/2, whose client can be told to go elsewhere.
+/// Whether a parked connection is one of HTTP/2: its client can be told to go elsewhere.
 pub fn is_parked(idle: &dyn Idle) -> bool {
     let idle: &dyn Any = idle;
     idle.is::<ParkedHttp2>()

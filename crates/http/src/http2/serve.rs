@@ -57,7 +57,7 @@ enum End {
     Parked(Duration),
     /// The client broke the protocol.
     Broken(Broken),
-    /// Nobody is there to be told.
+    /// The client is gone.
     Lost,
 }
 
@@ -198,7 +198,7 @@ impl Task {
                     return Ok(true);
                 }
                 if self.is_between() {
-                    // Who has said nothing has broken nothing.
+                    // A client that has said nothing has broken nothing.
                     return Err(End::Idle);
                 }
                 Err(End::Broken(Broken {
@@ -262,8 +262,8 @@ impl Task {
         self.link.streams() == 0 && !self.pipe.is_sending() && self.link.out.is_empty()
     }
 
-    /// Nobody but this task has to do with the connection, and nothing was read in part: something of a request may
-    /// outlive its stream.
+    /// Only this task has to do with the connection, and nothing was read in part: something of a
+    /// request may outlive its stream.
     fn is_free(&self) -> bool {
         // The reader has the other one.
         let link = &self.link;
@@ -317,7 +317,7 @@ impl Task {
     /// The worker ends: the client is told to go elsewhere.
     fn retire(&self) {
         let event_loop = &self.link.event_loop;
-        // Who has asked for nothing yet may be about to, and would have to come again.
+        // A client that has asked for nothing yet may be about to, and would have to come again.
         let is_new = event_loop.has_successor() && !self.frames.end.has_seen_requests();
         if event_loop.retiring() && !is_new && !self.link.is_leaving() {
             self.frames.end.say_goodbye(ErrorCode::NoError);
@@ -390,7 +390,7 @@ impl Task {
 struct Since {
     /// The greeting, or the rest of a frame or head.
     incomplete: Option<Instant>,
-    /// It is the rest of a head whose stream was reset for that: no request waits for it.
+    /// It is the rest of a head with a stream that was reset for that: no request waits for it.
     late: bool,
     /// That it reads.
     blocked: Option<Instant>,

@@ -31,7 +31,7 @@ pub struct Stream {
     announced: Cell<Option<u64>>,
     /// What it has sent is not what it has announced.
     malformed: Cell<bool>,
-    /// What it has sent, and nobody has read.
+    /// What the client has sent, and the request has not read.
     incoming: RefCell<Vec<u8>>,
     /// The client has sent all.
     ended: Cell<bool>,
@@ -99,7 +99,7 @@ impl Stream {
         self.timed_out.set(true);
     }
 
-    /// Nobody hears what is said here.
+    /// The stream is gone: what is said here is not sent.
     pub fn is_gone(&self) -> bool {
         self.gone.get()
     }
@@ -232,7 +232,8 @@ impl Stream {
         }
     }
 
-    /// Waits until the client has sent something that nobody has read, or has ended the stream; at most so long.
+    /// Waits until the client has sent something that is not read yet, or has ended the stream; at
+    /// most so long.
     pub async fn touched(&self, timeout: Duration) {
         if !self.has_incoming() {
             let sleep = self.link.event_loop.handle.sleep(timeout);

@@ -70,7 +70,8 @@ fn quality(value: &[u8]) -> u32 {
 pub trait Encoder {
     /// Takes more of the body.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// More comes, nobody knows when: what waits for it is to be no more than the coding asks for.
+    /// More comes, and it is not known when: what waits for it is to be no more than the coding
+    /// asks for.
     fn pause(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -132,7 +133,7 @@ pub fn encode(r: &mut Request, coding: &'static Coding, encoder: impl Encoder + 
     r.add_body_filter(Box::new(Encoded { coding, encoder, read: 0, written: 0 }));
 }
 
-/// A content coding, and whose it is.
+/// A content coding, and its module.
 pub struct Coding {
     /// In `Content-Encoding`.
     pub name: &'static [u8],

@@ -60,7 +60,8 @@ pub struct ContextKey<T: 'static> {
 }
 
 impl<T: 'static> ContextKey<T> {
-    /// Of a module whose memory ends with the request's way, and that a subrequest knows nothing of.
+    /// Of a module with a memory that ends with the request's way, and that a subrequest knows
+    /// nothing of.
     pub const fn passing() -> ContextKey<T> {
         ContextKey { for_subrequest: None, survives_redirect: false }
     }

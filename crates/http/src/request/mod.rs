@@ -299,7 +299,7 @@ impl Request {
         span.of(&self.buf)
     }
 
-    /// Who asked: the client's address, or the one that `realip` found behind it.
+    /// The client's address, or the one that `realip` found behind it.
     pub fn peer(&self) -> &Address {
         self.contexts.realip.as_deref().unwrap_or(&self.conn.peer)
     }

@@ -34,7 +34,7 @@ pub enum From {
     Location(LocationId),
 }
 
-/// A handler or filter, and whose it is: a module that holds its loop up is named.
+/// A handler or filter, and its module: a module that stalls its loop is named.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<T> {
     /// nginx's name of the module, without `ngx_http_` and `_module`; empty for what cannot take long.

@@ -114,9 +114,10 @@ impl Content {
         }
     }
 
-    /// What answers behind several `if`s that hold. As in nginx, the last one that names a handler decides the handler.
-    /// The last one of all, whose handler is `own`, decides its settings. So a handler answers only where both name the
-    /// same directive. `echo` and Lua leave the request to the files without an act or a script.
+    /// What answers behind several `if`s that hold. As in nginx, the last one that names a handler
+    /// decides the handler. The last one of all, with the handler `own`, decides its settings. So a
+    /// handler answers only where both name the same directive. `echo` and Lua leave the request to
+    /// the files without an act or a script.
     pub fn after_ifs<'a>(
         chosen: Option<&'a Content>,
         own: Option<&'a Content>,

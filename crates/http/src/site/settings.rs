@@ -1,4 +1,5 @@
-//! The settings of one location: those of the core as fields, those of modules in slots whose types the modules know.
+//! The settings of one location: those of the core as fields, those of modules in slots with types
+//! that the modules know.
 
 use std::any::Any;
 use std::marker::PhantomData;

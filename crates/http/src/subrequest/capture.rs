@@ -1,4 +1,4 @@
-//! Subrequests whose answer is wanted as a value: by a script, or to be changed as a whole.
+//! Subrequests with an answer that is wanted as a value: by a script, or to be changed as a whole.
 
 use super::{Sink, Sub, run};
 use crate::request::Request;

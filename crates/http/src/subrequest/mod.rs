@@ -1,9 +1,9 @@
 //! Requests that are made for another request: their answers become parts of its answer, are looked at, or
 //! are thrown away. nginx: ngx_http_subrequest, ngx_http_postpone_filter_module.
 //!
-//! A subrequest is a [`Request`] of its own, with the head, the body and the variables of the one that it is
-//! made for. One whose body is a part of another runs as a task of its own and fills a [`Pipe`]; it ends
-//! with the request that it is made for.
+//! A subrequest is a [`Request`] of its own, with the head, the body and the variables of the one
+//! that it is made for. One with a body that is a part of another runs as a task of its own and
+//! fills a [`Pipe`]; it ends with the request that it is made for.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -61,9 +61,9 @@ enum Sink {
     Parent(Rc<Pipe>),
     /// Into memory, this much at the most.
     Memory { body: Vec<u8>, limit: u64 },
-    /// Into memory, this much at the most, for who asked.
+    /// Into memory, this much at the most, for the caller.
     Value { body: Vec<u8>, limit: u64, whole: bool },
-    /// Nobody asks for it.
+    /// It is thrown away.
     Nowhere,
 }
 
@@ -80,7 +80,7 @@ pub struct Stub {
 pub struct Family {
     /// Subrequests that have not ended.
     live: Cell<u32>,
-    /// Subrequests that nobody reads, whichever of the family made them: the client's request ends after them.
+    /// Subrequests without a reader, from all of the family: the client's request ends after them.
     background: RefCell<Vec<Subrequest>>,
     /// Variables and blocks of server-side includes.
     pub ssi: RefCell<ssi_filter::SsiShared>,
@@ -97,8 +97,9 @@ impl Drop for Counted {
 
 /// Making them.
 impl Request {
-    /// Starts a subrequest whose body becomes a part of this one's: see [`Request::send_subrequest`].
-    /// `None`: there are too many inside each other; the log was told.
+    /// Starts a subrequest with a body that becomes a part of this one's: see
+    /// [`Request::send_subrequest`]. `None`: there are too many inside each other; the log was
+    /// told.
     pub fn include(&mut self, path: &[u8], args: &[u8], stub: Option<Stub>) -> Option<Subrequest> {
         let pipe = Rc::new(Pipe::default());
         let mut sr = self.subrequest(path, args, Sink::Parent(pipe.clone()))?;
@@ -134,7 +135,7 @@ impl Request {
         Some(start(sr, pipe))
     }
 
-    /// The same for who wants the answer as a value, if it has no more bytes than this.
+    /// The same for an answer that is wanted as a value, if it has no more bytes than this.
     pub fn capture_again(&mut self, limit: u64) -> Option<Capture> {
         let mut sr = self.again(Sink::Value { body: Vec::new(), limit, whole: false })?;
         if sr.method == Method::Head {
@@ -157,8 +158,8 @@ impl Request {
         Some(sr)
     }
 
-    /// Starts a subrequest with this one's method whose answer nobody waits for. The client's request stays
-    /// until it has ended.
+    /// Starts a subrequest with this one's method, and does not wait for its answer. The client's
+    /// request stays until it has ended.
     pub fn copy_to(&mut self, path: &[u8], args: &[u8]) -> bool {
         let Some(mut sr) = self.subrequest(path, args, Sink::Nowhere) else { return false };
         sr.method = self.method;
@@ -179,7 +180,7 @@ impl Request {
         run(&mut sr).await.then_some(sr)
     }
 
-    /// Prepares a subrequest whose answer a script wants as a value, to run beside this one.
+    /// Prepares a subrequest with an answer that a script wants as a value, to run beside this one.
     pub fn capture(&mut self, path: &[u8], args: &[u8]) -> Option<Capture> {
         let sink = Sink::Value { body: Vec::new(), limit: u64::MAX, whole: false };
         self.subrequest(path, args, sink).map(|sr| Capture(Box::new(sr)))
@@ -259,17 +260,17 @@ impl Request {
         self.family.get_or_insert_with(Rc::default).clone()
     }
 
-    /// Nobody reads this subrequest. This request may end before it, the client's may not.
+    /// This subrequest has no reader. This request may end before it, the client's may not.
     pub fn leave_in_background(&mut self, sub: Subrequest) {
         self.family().background.borrow_mut().push(sub);
     }
 
-    /// Whether there are subrequests that nobody reads.
+    /// Whether there are subrequests without a reader.
     pub fn has_background(&self) -> bool {
         self.family.as_ref().is_some_and(|family| !family.background.borrow().is_empty())
     }
 
-    /// Waits until the subrequests that nobody reads have ended.
+    /// Waits until the subrequests without a reader have ended.
     pub async fn join_background(&mut self) {
         let family = self.family();
         let next = || family.background.borrow_mut().pop();
@@ -280,7 +281,7 @@ impl Request {
 }
 
 impl Sub {
-    /// Of a request that goes on after its answer: nobody hears what it says.
+    /// Of a request that goes on after its answer: what it says goes nowhere.
     pub fn unheard(family: Rc<Family>, method: Vec<u8>) -> Sub {
         family.live.set(family.live.get() + 1);
         let _counted = Counted(family);
@@ -300,7 +301,7 @@ impl Sub {
 
 /// Being one.
 impl Request {
-    /// Whether rules on who may come here were asked already, of the request that this one is made for.
+    /// Whether access rules were asked already, for the request that this one is made for.
     pub fn is_vouched_for(&self) -> bool {
         self.sub.as_ref().is_some_and(|sub| !sub.own)
     }

@@ -13,12 +13,12 @@ use weir_upstream::{Group, Peer};
 use super::http::Vars;
 use crate::answer::headers::Headers;
 
-/// Who was asked.
+/// The server that was asked.
 #[derive(Debug, Clone)]
 pub enum Who {
     /// A server.
     Peer(Arc<Peer>),
-    /// Nobody of the group was available.
+    /// No server of the group was available.
     Group(Arc<Group>),
 }
 
@@ -35,7 +35,8 @@ impl Who {
 /// One attempt to get an answer.
 #[derive(Debug, Clone)]
 pub struct Attempt {
-    /// Who was asked; `None` stands between the attempts of two locations that a request went through.
+    /// The server that was asked; `None` stands between the attempts of two locations that a
+    /// request went through.
     pub who: Option<Who>,
     /// When it began.
     pub started: Instant,
@@ -97,7 +98,7 @@ pub struct Context {
     pub vars: Option<std::borrow::Cow<'static, Vars>>,
 }
 
-/// Whom a request is being passed to.
+/// The server that a request is being passed to.
 #[derive(Debug, Clone)]
 pub struct Current {
     /// `http://` and kin.

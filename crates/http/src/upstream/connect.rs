@@ -54,7 +54,7 @@ pub async fn connect(
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Err(error)) => Err(refused(r, peer, &error)),
         Waited::For(Ok(stream)) => {
-            // What follows has times of its own, or waits for the client, who has his.
+            // What follows has times of its own, or waits for the client, which has its own.
             stream.set_deadline(None);
             let secured = match secure {
                 Some(secure) => Some(tls::handshake(r, passing, &stream, secure).await?),

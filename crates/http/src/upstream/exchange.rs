@@ -29,14 +29,14 @@ enum Next {
     Went(io::Result<Went>),
 }
 
-/// A request whose body is not complete, and whose answer has begun.
+/// A request with a body that is not complete and an answer that has begun.
 pub struct Exchange {
     body: Box<UnsentRequest>,
     /// The stream; without one the connection is the answer's alone.
     to: Option<Sender>,
     /// A piece of the answer.
     sending: Option<Sending>,
-    /// All of the body went out, or nobody wants the rest.
+    /// All of the body went out, or the rest is not wanted.
     over: bool,
 }
 

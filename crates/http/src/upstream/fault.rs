@@ -9,16 +9,16 @@ use weir_upstream::fault::{Blame, blame, is_late, late, no_slot, unbound};
 
 use crate::request::Request;
 
-/// Whose fault it is that an attempt came to nothing.
+/// The culprit when an attempt came to nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The server's: another one may be tried.
     Peer(Failure),
     /// The client's, which sent something wrong or went away: this status is the end.
     Client(u16),
-    /// Ours: nobody can be asked, and this status is the end.
+    /// weir: no server can be asked, and this status is the end.
     Us(u16),
-    /// The configuration leaves nobody to ask.
+    /// The configuration leaves no server to ask.
     Nobody,
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for Complaint {
 
 impl std::error::Error for Complaint {}
 
-/// Logs an error of an operation, or that it took too long, and says whose fault it was.
+/// Logs an error of an operation, or that it took too long, and returns the culprit.
 pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fault {
     if let Some(said) = error.get_ref().and_then(|inner| inner.downcast_ref::<Complaint>()) {
         complain(r, &said.text, doing);
@@ -107,7 +107,7 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
     if is_late(error) {
         let cause = late();
         let text = format_args!("upstream timed out {} {}", Cause(&cause), doing.text());
-        // Two sides that have nothing to say to each other are nobody's fault.
+        // Two sides that have nothing to say to each other are not at fault.
         let level = if matches!(doing, Doing::Upgraded) { Level::Info } else { Level::Error };
         r.log(level, text);
         return Fault::Peer(Failure::Timeout);

@@ -36,7 +36,7 @@ impl Line {
         }
     }
 
-    /// A stream knows what came and went in its frames, which nobody else has counted.
+    /// A stream knows what came and went in its frames, which is counted nowhere else.
     pub fn count(&self, r: &mut Request) {
         if let (Line::Stream(stream), Some(attempt)) = (self, r.contexts.upstream.attempt()) {
             (attempt.received, attempt.sent) = (stream.received(), stream.sent());
@@ -75,7 +75,7 @@ impl Line {
         }
     }
 
-    /// For who sends the rest of a request beside its answer.
+    /// For a task that sends the rest of a request beside its answer.
     pub fn sender(&self) -> Option<Sender> {
         match self {
             Line::Own(_) => None,

@@ -24,7 +24,7 @@ pub enum Pass {
     Computed(Template),
 }
 
-/// Nothing is assumed of a server whose port is not told.
+/// Nothing is assumed of a server without a port.
 pub const NO_PORT: u16 = 0;
 
 impl Pass {
@@ -56,7 +56,7 @@ impl Pass {
     }
 }
 
-/// Whose words an address with variables in it is made of.
+/// The author of the words in an address with variables: the administrator or the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// The configuration's: it may be wrong, but means no harm.

@@ -87,8 +87,8 @@ pub trait Reader {
     /// Another server is about to be asked: forgets what the last one said.
     fn restart(&mut self);
 
-    /// A protocol with records takes its framing out of what was just received, from `from` on. What is wrong with it is
-    /// told by [`Reader::head`] or [`Reader::body`], whoever comes to it.
+    /// A protocol with records takes its framing out of what was just received, from `from` on. The
+    /// next call of [`Reader::head`] or [`Reader::body`] reports what is wrong with it.
     fn unframe(&mut self, _buf: &mut Vec<u8>, _from: usize) {}
 
     /// So many bytes of framing, of those that came with the head, stood behind its end.
@@ -148,7 +148,7 @@ pub trait Protocol {
 
     /// The client's body goes out as it comes in, and is not read beforehand.
     fn streams(&self, r: &Request) -> bool {
-        // Somebody may have read it for another purpose: then it goes as one that was read.
+        // It may have been read for another purpose: then it goes as one that was read.
         !r.body.is_whole() && self.may_stream(r)
     }
 

@@ -55,7 +55,8 @@ pub async fn relay<P: Protocol>(
     let mut step = r.send_head().err();
     let wanted = !r.response.header_only;
     if step.is_none() && !wanted {
-        // Nobody waits for it. What is there may be all of it, and the connection good for another request.
+        // The client waits for nothing. What is there may be all of it, and the connection good for
+        // another request.
         source.read_now();
         let sent = r.send_body(Chain::new(), true).await;
         step = Some(sent.map_or(Step::Abort, |()| Step::Sent));
@@ -87,7 +88,7 @@ pub async fn relay<P: Protocol>(
     relayed
 }
 
-/// Sends what is left of a body whose head is sent, unless this has come to an end.
+/// Sends what is left of a body after its head, unless this has come to an end.
 pub async fn send_rest<P: Protocol>(
     r: &mut Request,
     passing: &Passing,
@@ -217,7 +218,7 @@ pub fn complain(r: &Request, broken: &Broken) {
     }
 }
 
-/// Reads the rest for nobody, so that the server is not disturbed.
+/// Reads the rest and throws it away, so that the server is not disturbed.
 async fn drain<P: Protocol>(source: &mut Source<'_, P>) {
     while !source.done {
         source.read_now();

@@ -122,7 +122,7 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, answe
     }
 }
 
-/// Of lines that an answer may have once, the first counts: the others are logged, and nobody sees them.
+/// Of lines that an answer may have once, the first counts: the others are logged and dropped.
 pub fn forget_duplicates(r: &mut Request) {
     let mut seen = 0u64;
     let again = r.contexts.upstream.headers.iter().any(|header| {

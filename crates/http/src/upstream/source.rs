@@ -68,7 +68,8 @@ pub struct Source<'p, P> {
     temp: Option<Temp>,
     /// Nothing more comes.
     pub done: bool,
-    /// It ended too early. Nobody may take this away: what comes yet on such a connection is not another answer.
+    /// It ended too early. This must stay: what comes yet on such a connection is not another
+    /// answer.
     broken: Option<Broken>,
     /// What came behind its end.
     extra: Option<Extra>,

@@ -19,8 +19,8 @@ use super::pieces;
 use super::protocol::Protocol;
 use crate::request::Request;
 
-/// Sends a request whose body was read before; what is left of it when the server begins to answer. A socket nearly always
-/// takes all of it at once.
+/// Sends a request with a body that was read before. Returns what is left of it when the server
+/// begins to answer. A socket nearly always takes all of it at once.
 pub async fn whole(
     r: &mut Request,
     passing: &Passing,
@@ -127,8 +127,9 @@ async fn push_on(
     }
 }
 
-/// Waits until the server says more. Who has said something that is no answer yet (an early hint, a message for the log, half
-/// a head) may still want the rest of the request, which goes out meanwhile.
+/// Waits until the server says more. A server that has said something that is no answer yet (an
+/// early hint, a message for the log, half a head) may still want the rest of the request, which
+/// goes out meanwhile.
 pub async fn beside<P: Protocol>(
     r: &mut Request,
     passing: &Passing,

@@ -14,8 +14,8 @@ use super::groups::Queued;
 use super::passing::Passing;
 use crate::request::Request;
 
-/// How often who is first looks by itself: nobody tells when another worker gives a server back, or when the time
-/// of a failed one is over.
+/// How often the first in the queue looks by itself: it is not told when another worker gives a
+/// server back, or when the time of a failed one is over.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A place in the queue, left when dropped.

@@ -23,7 +23,7 @@ pub use weir_values::{NotStored, VariableId, VariableValues};
 /// The variables of a site.
 pub type Variables = weir_values::Variables<Request>;
 
-/// How a variable is read whose name begins with what it reads: `$arg_x`, `$http_x` and kin.
+/// How a variable is read if its name begins with what it reads: `$arg_x`, `$http_x` and kin.
 pub fn prefixed(name: &[u8]) -> Option<Get<Request>> {
     prefixed::getter(name)
 }

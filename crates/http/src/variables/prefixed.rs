@@ -1,4 +1,4 @@
-//! Variables whose name says what they read: `$arg_x`, `$http_x`, `$cookie_x`, `$sent_http_x`.
+//! Variables with names that say what they read: `$arg_x`, `$http_x`, `$cookie_x`, `$sent_http_x`.
 
 use weir_proto::http1::HeaderId;
 use weir_proto::uri;

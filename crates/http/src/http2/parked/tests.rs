@@ -26,7 +26,7 @@ const SITE: &str = "http2 on; server {
     listen 127.0.0.1:80;
     return 200 '$connection_requests $http_x_kept';
 }";
-/// A head whose last field goes into the table of both ends, and one that names it there.
+/// A head with a last field that goes into the table of both ends, and one that names it there.
 const FIRST: &[u8] = b"\x82\x86\x84\x01\x01a\x40\x06x-kept\x04kept";
 const SECOND: &[u8] = b"\x82\x86\x84\x01\x01a\xbe";
 

@@ -28,7 +28,8 @@ impl Common {
         Common { on: false, types: Types::default(), level, min_length: 20, buffers: (32, 4096) }
     }
 
-    /// Whether an answer is worth coding, whoever asked. If it is, it varies by what its client takes.
+    /// Whether an answer is worth coding, for any client. If it is, it varies by what its client
+    /// takes.
     pub fn fits(&self, r: &mut Request) -> bool {
         let response = &mut r.response;
         let fits = matches!(response.status, 200 | 403 | 404)
@@ -51,8 +52,9 @@ pub fn power_of_two(
     size.ok_or_else(|| d.problem(problem))
 }
 
-/// The directives that set a coding's [`Common`]: `coding_directives!(gzip_filter, "gzip", 1, 9, "...")` for a
-/// module whose settings have a field `common`, levels from 1 to 9, and what the directive of its name is for.
+/// The directives that set a coding's [`Common`]: `coding_directives!(gzip_filter, "gzip", 1, 9,
+/// "...")` for a module with settings that have a field `common`, levels from 1 to 9, and what the
+/// directive of its name is for.
 macro_rules! coding_directives {
     ($key:ident, $name:literal, $lowest:literal, $highest:literal, $help:literal) => {{
         use weir_conf::Directive as Line;

@@ -160,7 +160,7 @@ pub enum Purge {
     /// None.
     #[default]
     Never,
-    /// Those of whose values one is neither empty nor `0`.
+    /// Requests for which one of these values is neither empty nor `0`.
     If(Vec<Template>),
     /// Those with a method of their own.
     By(Arc<PurgeMethod>),

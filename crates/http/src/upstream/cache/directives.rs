@@ -99,8 +99,8 @@ fn addresses(d: &Line, words: &[Word]) -> Result<Option<Vec<Cidr>>, Error> {
     words.iter().map(read).collect::<Result<_, _>>().map(Some)
 }
 
-/// The directives that set a module's [`Caching`]: `cache_directives!(proxy, "proxy_")` for a module whose
-/// settings have a field `passing`.
+/// The directives that set a module's [`Caching`]: `cache_directives!(proxy, "proxy_")` for a
+/// module with settings that have a field `passing`.
 macro_rules! cache_directives {
     ($key:ident, $prefix:literal) => {{
         use weir_conf::Directive as Line;

@@ -17,7 +17,8 @@ pub fn key_text<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -
     text
 }
 
-/// Whether the buffer for heads would hold the key and what nginx puts beside it: who says less does not cache.
+/// Whether the buffer for heads would hold the key and what nginx puts beside it. With a smaller
+/// one nothing is cached.
 pub fn fits(r: &Request, passing: &Passing, key: &[u8]) -> bool {
     let (prefix, size) = (passing.caching.prefix, passing.buffer_size);
     let needed = (BESIDE_KEY + key.len()) as u64;

@@ -24,7 +24,7 @@ use crate::upstream::passing::Passing;
 
 /// How often it is looked whether another process has an answer.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often it is looked whether a file is there whose answer is in memory, in milliseconds.
+/// How often weir looks for the file of an answer in memory, in milliseconds.
 const CHECK: u64 = 1000;
 
 /// See [`lookup`].
@@ -44,7 +44,7 @@ enum Looked {
     End(Found),
     /// The answer depends on the request: another key is looked for.
     Variant(CacheKey),
-    /// Somebody had the right to update it: once more.
+    /// Another request had the right to update it: once more.
     Again,
 }
 
@@ -143,7 +143,7 @@ async fn stored(r: &mut Request, state: &State, generation: u32, now: u64) -> Op
 }
 
 async fn is_there(r: &Request, state: &State, object: &Object, now: u64) -> bool {
-    // Who removes a file by hand wants the answer to be gone.
+    // An operator who removes a file by hand wants the answer to be gone.
     let path = state.cache.settings.place.path(&state.key);
     match r.event_loop.handle.files().stat(&path).await {
         Ok(info) if info.inode == object.inode => {
@@ -176,7 +176,8 @@ async fn open(r: &mut Request, state: &State, generation: u32, now: u64) -> Opti
     opened(r, state, &path, outcome, Some(generation), now)
 }
 
-/// What there is that the loader has not come to yet. `None`: nobody knows, and the disk takes too long to say.
+/// What there is that the loader has not come to yet. `None`: it is not known, and the disk takes
+/// too long to say.
 async fn unlisted(r: &mut Request, state: &State, now: u64) -> Option<Option<Kept>> {
     let path = state.cache.settings.place.path(&state.key);
     let outcome = unlisted::open(r, state, &path).await?;
@@ -319,8 +320,8 @@ async fn absent(
     {
         return looked;
     }
-    // Another process has the right to fetch it, or one of this whose answer is not for others; in the same turn nothing
-    // would be otherwise.
+    // Another process has the right to fetch it, or a request of this one with an answer that is
+    // not shared. In the same turn nothing would be otherwise.
     let until = deadline.min(r.event_loop.handle.now() + LOOK);
     let handle = r.event_loop.handle.clone();
     let waited = wait(r, passing, pin!(handle.sleep_until(until)), None).await;
@@ -340,7 +341,7 @@ async fn join(
     deadline: Instant,
 ) -> Option<Looked> {
     let handle = r.event_loop.handle.clone();
-    // Who has the right to update a key may lose it meanwhile.
+    // The request with the right to update a key may lose it meanwhile.
     let until = deadline.min(handle.now() + passing.caching.lock_age);
     let head = either(fill.head(), handle.sleep_until(until));
     let waited = wait(r, passing, pin!(head), None).await;

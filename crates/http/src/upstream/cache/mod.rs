@@ -45,7 +45,8 @@ use crate::request::Request;
 use weir_values::Template;
 
 impl State {
-    /// What is to be sent of an answer whose beginning the client has, if this one is the same, as far as its head tells.
+    /// What is to be sent of an answer after the client has got its beginning, if this one is the
+    /// same, as far as its head tells.
     pub fn rest(
         &mut self,
         r: &Request,
@@ -182,7 +183,8 @@ fn beyond_offset(r: &Request, caching: &Caching) -> bool {
 }
 
 impl Request {
-    /// A server's answer to this request may be kept: it is read to its end, whoever has left.
+    /// A server's answer to this request may be kept: it is read to its end, even if the client has
+    /// left.
     pub fn is_cacheable(&self) -> bool {
         self.contexts.upstream.cache.as_ref().is_some_and(|shown| shown.cacheable.get())
     }
@@ -207,8 +209,8 @@ pub async fn send_old<P: Protocol>(
     sent.unwrap_or(Step::Status(500))
 }
 
-/// Nobody answered, and nobody else is asked: something old is sent instead, or `step` is the end. It may stand for
-/// the answer for a while.
+/// No server answered, and no other one is asked: something old is sent instead, or `step` is the
+/// end. It may stand for the answer for a while.
 pub async fn instead<P: Protocol>(
     r: &mut Request,
     state: Option<Box<State>>,
@@ -251,7 +253,8 @@ pub fn intercepted(r: &mut Request, mut state: State, passing: &Passing, status:
     state.give_up();
 }
 
-/// The head of an answer has come: what it says. Where it must not be kept, nobody takes it for one that may be.
+/// The head of an answer has come: what it says. If it must not be kept, no other request may use
+/// it.
 pub fn judged(r: &Request, state: &mut State, passing: &Passing) -> judge::Verdict {
     let verdict = judge::judge(r, passing);
     if !verdict.cacheable {

@@ -55,7 +55,7 @@ const SILENT: Telling = Telling { page: false, nothing: 404 };
 /// As the module has it.
 pub const TOLD: Telling = Telling { page: true, nothing: 412 };
 
-/// Removes one answer, or all whose keys begin with what stands before a `*`.
+/// Removes one answer, or all with keys that begin with what stands before a `*`.
 pub async fn purge(r: &mut Request, cache: &Arc<Cache>, text: Vec<u8>, told: Telling) -> Step {
     let mut name = text.clone();
     let which = match name.pop_if(|last| *last == b'*') {

@@ -45,7 +45,7 @@ pub async fn relay<P: Protocol>(
     source.begin(begun);
     let (reader, pieces) = (fill.own_reader(), source.comes_in_pieces());
     let unfinished = Unfinished(fill);
-    // They are not kept: who finds the answer in the cache has none.
+    // They are not kept: a hit in the cache has none.
     let trailers = Cell::default();
     let filling = async {
         fill_from(&mut source, fill, &trailers).await;
@@ -60,7 +60,7 @@ pub async fn relay<P: Protocol>(
     )
     .await;
     drop(unfinished);
-    // Who was asked with HEAD may send nothing: that is not kept, and nobody's fault.
+    // A server that was asked with HEAD may send nothing: that is not kept, and no fault.
     let bare = r.method == Method::Head && source.length == 0;
     if let Some(broken) = source.broken()
         && !(bare && matches!(broken, Broken::Closed))
@@ -70,7 +70,7 @@ pub async fn relay<P: Protocol>(
     finish(r, source, step)
 }
 
-/// A fill that nobody fills any more, since its request was given up.
+/// A fill that stays incomplete, since its request was given up.
 struct Unfinished<'f>(&'f Fill);
 
 impl Drop for Unfinished<'_> {
@@ -119,8 +119,8 @@ async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill, trailer
     }
 }
 
-/// Sends the rest of a body whose beginning the client has: `begun` is what came with the head of the second answer. What
-/// the client has must be the beginning of that one.
+/// Sends the rest of a body after the client has got its beginning: `begun` is what came with the
+/// head of the second answer. What the client has must be the beginning of that one.
 pub async fn go_on<P: Protocol>(
     r: &mut Request,
     passing: &'static Passing,

@@ -22,7 +22,7 @@ pub async fn open(r: &mut Request, state: &State, path: &Path) -> Option<Outcome
     let doer = crate::files::doer(r);
     let path = path.to_path_buf();
     let handle = r.event_loop.handle.clone();
-    // Whoever waits for a thread may have to go on without it.
+    // A request that waits for a thread may have to go on without it.
     let mut opening = Box::pin({
         let handle = handle.clone();
         async move { Opened::open(handle.files(), doer, &path).await }

@@ -49,7 +49,7 @@ impl Announced {
         self.rest == Some(0)
     }
 
-    /// Nobody wants the body, and nobody waits for its end.
+    /// The body is not wanted, and its end is not waited for.
     pub fn is_left(&self, r: &Request, passing: &Passing) -> bool {
         self.of_head && !r.is_cacheable() && passing.store.is_none()
     }

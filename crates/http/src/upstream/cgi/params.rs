@@ -220,7 +220,8 @@ impl Compiled {
     }
 }
 
-/// The directive that sets a module's [`Params`], for a module whose settings have a field `params`.
+/// The directive that sets a module's [`Params`], for a module with settings that have a field
+/// `params`.
 macro_rules! param_directive {
     ($key:ident, $prefix:literal) => {{
         fn settings<'s>(

@@ -1,5 +1,5 @@
-//! Protocols whose requests begin with a packet of parameters, and that have no framing else: the body follows as it is, and
-//! the answer is what a script writes.
+//! Protocols with requests that begin with a packet of parameters and have no framing else. The
+//! body follows as it is, and the answer is what a script writes.
 
 use bytes::Bytes;
 use weir_proto::http1::HeaderLine;
@@ -54,7 +54,7 @@ impl<D: Dialect> Protocol for Plain<D> {
         self.dialect.secure(r)
     }
 
-    /// A body whose length is not known must be read, so that it is.
+    /// A body without a known length must be read to know it.
     fn may_stream(&self, r: &Request) -> bool {
         !self.passing.request_buffering && self.sends_body() && !r.body.chunked
     }

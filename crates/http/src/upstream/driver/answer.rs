@@ -101,7 +101,7 @@ impl Run {
         }
     }
 
-    /// The client hears whose it is.
+    /// The client gets the cookie that binds it.
     pub(super) fn bind(&mut self, r: &mut Request) {
         if let Some(cookie) = self.binding.as_mut().and_then(|binding| binding.cookie.take()) {
             r.response.headers.add(b"Set-Cookie", &cookie);
@@ -262,7 +262,7 @@ impl Run {
             let guest = Guest::arrive;
             let ended = tunnel::run_movable(&handle, client, server, ways, &passed, guest).await;
             let (up, down) = (passed.up_sent.get(), passed.down_sent.get());
-            // Who is silent for too long has said all.
+            // A server that is silent for too long has said all.
             let is_silence = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
             r.output.complete = !matches!(&ended, Some(Err(b)) if !is_silence(&b.error));
             if let Some(Err(broke)) = ended {

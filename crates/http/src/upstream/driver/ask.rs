@@ -125,7 +125,7 @@ impl Run {
             return Ok(self.group.pick(&mut self.choice, now));
         };
         let before = self.choice.clone();
-        // Nobody overtakes those who wait.
+        // Requests that wait are not overtaken.
         if self.group.queue.is_empty()
             && let Some(picked) = self.group.pick(&mut self.choice, now)
         {

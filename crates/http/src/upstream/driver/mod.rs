@@ -1,5 +1,5 @@
-//! One request's way through servers: who is asked, what is sent, what comes back, and whether another is
-//! asked instead.
+//! One request's way through servers: which server is asked, what is sent, what comes back, and
+//! whether another is asked instead.
 
 mod answer;
 mod ask;
@@ -141,7 +141,7 @@ impl Talk {
 struct Binding {
     sticky: &'static Sticky,
     bound: Bound,
-    /// The cookie for who came to the server that is being asked.
+    /// The cookie for clients of the server that is being asked.
     cookie: Option<Vec<u8>>,
 }
 
@@ -320,7 +320,7 @@ impl Run {
         }
     }
 
-    /// Leaves a server whose answer is not wanted; its connection may be good for another request.
+    /// Leaves a server without its answer; its connection may be good for another request.
     fn leave<P: Protocol>(&self, r: &Request, talk: Talk, answer: &Answer, protocol: &mut P) {
         let head = &r.contexts.upstream.head;
         let empty = !protocol.reader().has_body(r, answer);
@@ -377,7 +377,7 @@ fn key(r: &mut Request, key: &HashKey) -> Vec<u8> {
     }
 }
 
-/// Reads the client's body before anybody is asked. The error is the request's end.
+/// Reads the client's body before a server is asked. The error is the request's end.
 pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(), Step> {
     let read = if !protocol.streams(r) {
         r.read_body().await

@@ -42,7 +42,7 @@ impl Ending {
         Ending::Said(text, Failure::Lost { counts })
     }
 
-    /// As who reads from a socket gets it.
+    /// As a read from a socket returns it.
     pub fn error(&self) -> io::Error {
         match self {
             Ending::Code(code) => io::Error::from_raw_os_error(*code),

@@ -16,17 +16,18 @@ use super::stream::{Room, Stream, StreamState};
 
 /// Until the server says how many streams it serves, no more: RFC 9113 section 6.5.2 asks servers for that many.
 pub const MOST: u32 = 100;
-/// A connection whose streams have used up this many numbers takes no new ones.
+/// A connection with this many used numbers of streams takes no new ones.
 const LAST: u32 = frame::MAX_WINDOW - 2;
 /// After so many resets a connection takes no new streams. Servers close connections with too many: h2 from 20 at once,
 /// Jetty from 128 in a second, Netty from 200 in half a minute, Envoy from 500.
 const RESETS: u64 = 16;
-/// After so many, if half of its streams were reset: Tomcat closes a connection whose fourth request in a row is reset.
+/// After so many, if half of its streams were reset: Tomcat closes a connection after four resets
+/// in a row.
 const RESETS_IN_A_ROW: u64 = 3;
 
 /// A connection, as its streams see it.
 pub struct Link {
-    /// The socket, whom it leads to, and how it is secured.
+    /// The socket, the server at its other end, and how it is secured.
     pub connection: Box<Connection>,
     /// What both ends have of it.
     shared: weir_http2::Link<StreamState>,
@@ -88,7 +89,7 @@ impl Link {
     }
 }
 
-/// Who may come.
+/// Which streams may come.
 impl Link {
     /// The server has said how it wants to be spoken to: others may use the connection, too.
     pub fn greeted(&self) {

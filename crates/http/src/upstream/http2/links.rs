@@ -25,7 +25,7 @@ pub enum FoundLink {
     Link(Rc<Link>),
     /// One is being opened, which may have room for it.
     Coming(Coming),
-    /// None: whoever asked opens one.
+    /// None: the caller opens one.
     None(Opening),
 }
 
@@ -48,7 +48,7 @@ pub struct Opening {
     links: Weak<Links>,
 }
 
-/// A connection that somebody else opens.
+/// A connection that another request opens.
 pub struct Coming(Rc<Dial>);
 
 impl Links {
@@ -137,7 +137,7 @@ impl Dial {
 }
 
 impl Opening {
-    /// The connection is there, and has room for who waits.
+    /// The connection is there, and has room for the requests that wait.
     pub fn done(self) {
         self.dial.open.set(Some(true));
     }

@@ -7,7 +7,7 @@ use crate::answer::headers::Headers;
 
 /// The most that is kept of trailers.
 const TRAILERS: usize = 16 * 1024;
-/// Fields of a connection: HTTP/2 has none, and nobody beyond the connection may believe them.
+/// Fields of a connection: HTTP/2 has none, and they mean nothing beyond the connection.
 const OF_CONNECTIONS: [&[u8]; 5] =
     [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
 
@@ -145,7 +145,7 @@ fn is_valid(name: &[u8], value: &[u8]) -> bool {
     !name.iter().any(wrong) && !value.iter().any(|b| matches!(b, 0 | b'\r' | b'\n'))
 }
 
-/// What a server sends whose block cannot be read, in nginx's words where it has some.
+/// What a server sends with a block that cannot be read, in nginx's words where it has some.
 pub fn unreadable(error: BlockError) -> String {
     match error {
         BlockError::Truncated => "truncated http2 header".to_owned(),

@@ -19,7 +19,7 @@ use crate::upstream::fault::{CLIENT_GONE, Doing, Fault, operation};
 use crate::upstream::passing::Passing;
 use crate::upstream::tls::UpstreamTls;
 
-/// Speaks HTTP/2 on a connection that nobody shares.
+/// Speaks HTTP/2 on a connection for one request alone.
 pub fn start(connection: Box<Connection>, limits: Limits, window: u32) -> Rc<Link> {
     let link = Link::new(connection, None, window);
     task::start(&link, None, limits);
@@ -55,7 +55,7 @@ pub async fn open(
                 let come = pin!(either(coming.wait(), timeout));
                 match wait(r, passing, come, Some(Doing::Connecting)).await {
                     Waited::Gone => return Err(CLIENT_GONE),
-                    // Who opened it could not; perhaps this request can.
+                    // The request that opened it could not; perhaps this one can.
                     Waited::For(Either::Left(open)) => sharing = open,
                     Waited::For(Either::Right(())) => {
                         let late = io::ErrorKind::TimedOut.into();

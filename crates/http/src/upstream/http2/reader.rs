@@ -14,7 +14,7 @@ use super::stream::StreamState;
 
 /// Bytes of frames that one block of fields may be spread over, beyond what its stream has room for.
 const BLOCK: usize = 64 * 1024;
-/// No name and no value is longer, whoever asks for it.
+/// The limit of a name or a value, for any request.
 const FIELDS: FieldLimits = FieldLimits { field: 1 << 20, block: usize::MAX };
 /// So many settings, and so many pings, may come without anything of an answer between them while the server takes
 /// nothing that it is sent.
@@ -115,7 +115,7 @@ impl FrameHandler for ServerFrameReader {
     }
 
     fn most(&self, stream: u32) -> usize {
-        // Nobody can take the fields in turn if they are not all looked at.
+        // The fields can be taken in turn only if all are looked at.
         BLOCK + self.link.stream(stream).map_or(0, |stream| stream.room.head)
     }
 

@@ -32,7 +32,7 @@ const LARGEST_WINDOW: u32 = 1 << 30;
 pub struct Room {
     /// Bytes of a head.
     pub head: usize,
-    /// Bytes of a body that nobody has read: the stream's window.
+    /// Bytes of a body that are not read yet: the stream's window.
     pub body: u32,
 }
 
@@ -65,13 +65,13 @@ pub struct StreamState {
     credit: Cell<i64>,
     /// What it may send again, and does not know of.
     owed: Cell<i64>,
-    /// Heads that nobody has read.
+    /// Heads that are not read yet.
     heads: RefCell<VecDeque<Vec<u8>>>,
     /// The answer's own head has come.
     has_head: Cell<bool>,
     /// The answer's own head was the end, too.
     is_bare: Cell<bool>,
-    /// What nobody has read of the body.
+    /// The part of the body that is not read yet.
     incoming: RefCell<Vec<u8>>,
     trailers: RefCell<Headers>,
     /// The server has sent all.
@@ -128,7 +128,8 @@ impl StreamState {
             return;
         }
         if self.ended.get() {
-            // What was complete is called off by who sent it: as far as nobody has it, there was no answer.
+            // The server that sent a complete answer calls it off. If no part of it was read, there
+            // was no answer.
             self.heads.borrow_mut().clear();
         }
         self.ending.borrow_mut().get_or_insert(why);
@@ -321,7 +322,7 @@ impl Stream {
         self.0.send(piece, last, timeout).await
     }
 
-    /// For who sends while another receives.
+    /// For a task that sends while another receives.
     pub fn sender(&self) -> Sender {
         Sender(self.0.clone())
     }

@@ -1,7 +1,7 @@
 //! The directives of [`Passing`](super::Passing).
 
-/// The directives that set a module's [`Passing`](super::Passing): `passing_directives!(proxy, "proxy_")` for a
-/// module whose settings have a field `passing`.
+/// The directives that set a module's [`Passing`](super::Passing): `passing_directives!(proxy,
+/// "proxy_")` for a module with settings that have a field `passing`.
 macro_rules! passing_directives {
     ($key:ident, $prefix:literal) => {{
         use weir_conf::Directive as Line;

@@ -159,7 +159,7 @@ impl Passing {
         let both = format!(
             "the maximum of the value of \"{prefix}_buffer_size\" and one of the \"{prefix}_buffers\""
         );
-        // Two buffers may be busy unless somebody says so.
+        // Two buffers may be busy unless the configuration says otherwise.
         let busy = self.busy_buffers_size.unwrap_or(largest.saturating_mul(2));
         let name = format!("\"{prefix}_busy_buffers_size\"");
         if busy < largest {

@@ -11,7 +11,7 @@ use crate::variables::VariableId;
 
 /// nginx's slab allocator takes no less: eight pages.
 const SMALLEST_ZONE: u64 = 8 * 4096;
-/// How long a session that nobody asks for is kept, unless `timeout=` says otherwise.
+/// How long an unused session is kept, unless `timeout=` says otherwise.
 const KEPT: Duration = Duration::from_secs(600);
 /// Attributes that keep a cookie from other sites' requests.
 const SAME_SITE: [&[u8]; 3] = [b"strict", b"lax", b"none"];

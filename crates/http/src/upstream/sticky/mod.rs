@@ -1,7 +1,8 @@
 //! Requests of one client go to one server. nginx: ngx_http_upstream_sticky_module.
 //!
-//! The client shows whose it is: by a cookie that names the server, by any variable that does (`route`), or
-//! by the identifier of a session that the server was seen to begin (`learn`).
+//! The client shows which server it is bound to: by a cookie that names the server, by any variable
+//! that does (`route`), or by the identifier of a session that the server was seen to begin
+//! (`learn`).
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ const VALUES: usize = 5;
 /// How clients are bound to servers.
 #[derive(Debug)]
 pub struct Sticky {
-    /// The first of them that has a value says whose the request is.
+    /// The first of them that has a value names the request's server.
     lookup: Vec<VariableId>,
     cookie: Option<Cookie>,
     sessions: Option<Sessions>,
@@ -82,7 +83,7 @@ impl Sticky {
         (Bound { id }, sid)
     }
 
-    /// The cookie for who came to a server.
+    /// The cookie for clients of a server.
     pub fn cookie(&self, r: &mut Request, peer: &Peer) -> Option<Vec<u8>> {
         self.cookie.as_ref().map(|cookie| cookie.write(r, peer))
     }
@@ -160,7 +161,8 @@ impl Sessions {
         (!self.is_over(&table, entry, now)).then(|| sid(&table, entry))
     }
 
-    /// Notes whom a session belongs to: one that the server begins with this answer, or one that goes on.
+    /// Notes the server that a session belongs to: a session that the server begins with this
+    /// answer, or one that goes on.
     fn learn(&self, r: &mut Request, bound: &Bound, peer: &Peer) {
         let created = first(r, &self.create);
         let (id, creates) = match &created {

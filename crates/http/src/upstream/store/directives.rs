@@ -1,6 +1,7 @@
 //! The directives of [`Store`](super::conf::Store): `proxy_store`, `fastcgi_store` ...
 
-/// The directives of a module whose answers may be stored: `store_directives!(proxy, "proxy_")`.
+/// The directives of a module with answers that may be stored: `store_directives!(proxy,
+/// "proxy_")`.
 macro_rules! store_directives {
     ($key:ident, $prefix:literal) => {{
         use std::sync::Arc;
