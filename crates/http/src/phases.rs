@@ -77,7 +77,7 @@ async fn read_early(r: &mut Request) -> Option<Step> {
     if !Template::any_is_true(&r.server.conf.early_read, r) {
         return None;
     }
-    if let Some(end) = crate::core::check_body_size(r) {
+    if let Some(end) = crate::core::enter::check_body_size(r) {
         return Some(end);
     }
     r.read_body().await.err().map(Step::Status)
@@ -120,7 +120,7 @@ async fn run(r: &mut Request, from: From) -> Step {
                     return end;
                 }
             }
-            From::Location(id) => crate::core::enter_named(r, id),
+            From::Location(id) => crate::core::enter::enter_named(r, id),
         }
         r.path_changed = false;
         if let Some(end) = each(r, "the rewrite phase", &r.location.plan.rewrite).await {
@@ -188,7 +188,7 @@ fn find_location(r: &mut Request) -> Option<Step> {
         Found::Undecided => return Some(Step::Status(500)),
     };
     r.location = r.site.location(id);
-    if let Some(end) = crate::core::enter_location(r) {
+    if let Some(end) = crate::core::enter::enter_location(r) {
         return Some(end);
     }
     if !redirect {

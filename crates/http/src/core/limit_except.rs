@@ -6,7 +6,6 @@ use weir_proto::http1::Method;
 use super::blocks;
 use crate::config::place::Place;
 use crate::config::scope::Scope;
-use crate::request::Request;
 use crate::site::core::LimitExcept;
 use crate::site::location::Kind;
 
@@ -32,13 +31,4 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let conf = Scope::change(&mut s.location.core);
     conf.limit_except = Some(LimitExcept { allowed, location });
     Ok(())
-}
-
-/// Goes on with the settings of the block, if the request's method is not one that it excepts.
-pub fn enter(r: &mut Request) {
-    if let Some(limit) = &r.conf().core.limit_except
-        && !limit.allowed.contains(&r.method)
-    {
-        r.location = r.site.location(limit.location);
-    }
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 use bytes::Bytes;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use weir_engine::{Doer, OpenHow};
+use weir_engine::OpenHow;
 use weir_log::Level;
 
 use crate::phases::Step;
@@ -24,6 +24,7 @@ pub mod aio;
 pub mod cache;
 mod climb;
 pub mod directory;
+mod doer;
 mod opened;
 mod path;
 pub mod realpath;
@@ -32,9 +33,9 @@ pub mod temp_file;
 mod turn;
 mod walk;
 
-use aio::Aio;
 pub use cache::Caches;
 pub use climb::refused as climbs;
+pub use doer::doer;
 pub use opened::{FileError, Opened, Stat};
 use symlinks::Refuse;
 pub use turn::TurnFiles;
@@ -100,28 +101,6 @@ pub fn whole(r: &Request, path: &[u8]) -> Option<(Opened, Bytes)> {
         return None;
     }
     r.event_loop.turn_files.borrow().whole(path)
-}
-
-/// `aio`: which threads wait for the files of a request.
-pub fn doer(r: &mut Request) -> Doer {
-    let name = match &r.conf().core.aio {
-        Aio::Default => return r.event_loop.handle.files().doer(),
-        Aio::Off => return Doer::Loop,
-        Aio::Partly(most) => {
-            let pool = r.event_loop.handle.files().default_pool().clone();
-            return Doer::Partly(pool, *most);
-        }
-        Aio::Threads(name) => name.eval(r),
-    };
-    let files = r.event_loop.handle.files();
-    match files.pool(&name) {
-        Some(pool) => Doer::Pool(pool.clone()),
-        None => {
-            let name = String::from_utf8_lossy(&name);
-            r.log(Level::Error, format_args!("thread pool \"{name}\" not found"));
-            files.doer()
-        }
-    }
 }
 
 async fn open_plain(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {

@@ -29,7 +29,7 @@ pub async fn prepare(r: &mut Request) {
     {
         return;
     }
-    let (doer, path) = (super::doer(r), root.clone());
+    let (doer, path) = (super::doer::doer(r), root.clone());
     let walk = || std::fs::canonicalize(path);
     let walked = r.event_loop.handle.files().run_by(&doer, Rank::Read, "realpath", walk).await;
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);

@@ -26,7 +26,7 @@ pub async fn open(r: &mut Request, path: &[u8], flags: OFlags) -> Result<Opened,
         None => (0, Refuse::Nothing),
     };
     let path = path.to_vec();
-    let doer = super::doer(r);
+    let doer = super::doer::doer(r);
     let work = move || walk(&path, trusted, refuse, flags);
     match r.event_loop.handle.files().run_by(&doer, Rank::Read, "openat", work).await {
         Ok(Ok((fd, info))) => {

@@ -128,7 +128,7 @@ impl RewriteRun {
             if r.conf().core.names_content {
                 r.chosen_content = r.conf().core.content.as_ref();
             }
-            crate::core::settings_changed(r);
+            crate::core::enter::settings_changed(r);
         }
     }
 
