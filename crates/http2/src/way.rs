@@ -117,6 +117,17 @@ impl SendWindow {
     }
 }
 
+/// Why [`send_some`] sends no more of a body for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// All of it was sent.
+    Done,
+    /// The other end, or the connection, takes no more: see [`poll_room`].
+    Full,
+    /// What is next is in a file: see [`read_ahead`].
+    File,
+}
+
 /// Sends a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the other end, or the connection, takes
 /// no more, for `timeout` at most.
 pub async fn send<S: Stream>(
@@ -126,25 +137,44 @@ pub async fn send<S: Stream>(
     chunk: usize,
     timeout: Duration,
 ) -> io::Result<()> {
-    let (way, handle) = (stream.way(), stream.link().handle());
+    let handle = stream.link().handle();
+    loop {
+        match send_some(&**stream, chain, last, chunk)? {
+            Pause::Done => return Ok(()),
+            Pause::Full => {
+                let room = poll_fn(|cx| poll_room(stream, cx));
+                if let Either::Right(()) = either(room, handle.sleep(timeout)).await {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+            Pause::File => read_ahead(handle, chain, chunk).await?,
+        }
+    }
+}
+
+/// Sends what the other end, and the connection, take now of a body.
+pub fn send_some<S: Stream>(
+    stream: &S,
+    chain: &mut Chain,
+    last: bool,
+    chunk: usize,
+) -> io::Result<Pause> {
     loop {
         stream.check()?;
         if stream.has_enough() {
             chain.clear();
         }
-        if way.is_done(chain, last) {
-            way.admitted.set(false);
-            return Ok(());
+        if stream.way().is_done(chain, last) {
+            stream.way().admitted.set(false);
+            return Ok(Pause::Done);
         }
-        if !chain.is_empty() && !may_send(&**stream) {
-            let room = poll_fn(|cx| poll_room(stream, cx));
-            if let Either::Right(()) = either(room, handle.sleep(timeout)).await {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            continue;
+        if !chain.is_empty() && !may_send(stream) {
+            return Ok(Pause::Full);
         }
-        fill(handle, chain, chunk).await?;
-        send_frame(&**stream, chain, last, chunk);
+        if needs_file(chain, chunk) {
+            return Ok(Pause::File);
+        }
+        send_frame(stream, chain, last, chunk);
     }
 }
 
@@ -170,7 +200,8 @@ fn may_send<S: Stream>(stream: &S) -> bool {
     turn && way.window.get() > 0 && link.window() > 0 && !link.out.is_full()
 }
 
-fn poll_room<S: Stream>(stream: &Rc<S>, cx: &Context<'_>) -> Poll<()> {
+/// Waits until more of a body can be sent, or none at all.
+pub fn poll_room<S: Stream>(stream: &Rc<S>, cx: &Context<'_>) -> Poll<()> {
     if stream.check().is_err() || stream.has_enough() || may_send(&**stream) {
         return Poll::Ready(());
     }
@@ -223,19 +254,22 @@ fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads files at the head of the chain, if there is not memory enough for a frame before them.
-async fn fill(handle: &Handle, chain: &mut Chain, chunk: usize) -> io::Result<()> {
-    let (mut ahead, mut before) = (0, 0);
+/// There is a file in the chain, and not memory enough for a frame before it.
+fn needs_file(chain: &Chain, chunk: usize) -> bool {
+    let mut ahead = 0;
     for segment in chain.segments() {
-        let Some(memory) = segment.memory() else { break };
-        (ahead, before) = (ahead + memory.len(), before + 1);
+        let Some(memory) = segment.memory() else { return true };
+        ahead += memory.len();
         if ahead >= chunk {
-            return Ok(());
+            return false;
         }
     }
-    if before == chain.segments().count() {
-        return Ok(());
-    }
+    false
+}
+
+/// Reads the first file in the chain, as far as a frame needs it, into the memory before it.
+pub async fn read_ahead(handle: &Handle, chain: &mut Chain, chunk: usize) -> io::Result<()> {
+    let before = chain.segments().take_while(|segment| segment.memory().is_some()).count();
     let memory: Vec<Segment> = (0..before).filter_map(|_| chain.pop()).collect();
     if let Some(Segment::File { file, offset, len }) = chain.pop() {
         let room = usize::try_from(len).unwrap_or(usize::MAX).min(READ_AHEAD.max(chunk));

@@ -18,9 +18,6 @@ use crate::request::Request;
 /// Room for one read of a body.
 const PIECE: usize = 16 * 1024;
 
-/// The answer to `Expect: 100-continue`, in front of another answer.
-pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
 fn status_line(what: Interim) -> &'static [u8] {
     match what {
         Interim::Continue => b"HTTP/1.1 100 Continue\r\n",

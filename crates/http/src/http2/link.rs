@@ -58,8 +58,6 @@ pub struct Link {
     shared: weir_http2::Link<Stream>,
     /// What outlives the streams.
     pub ledger: Ledger,
-    /// Room for the values of fields while they are written.
-    room: RefCell<Vec<u8>>,
 }
 
 impl Deref for Link {
@@ -88,7 +86,7 @@ impl Link {
         let chunk = event_loop.site.location(server.location).conf.core.http2.chunk_size;
         let chunk = usize::try_from(chunk).unwrap_or(frame::MAX_PAYLOAD);
         let shared = weir_http2::Link::new(event_loop.handle.clone(), peer, chunk);
-        Rc::new(Link { server, shared, ledger, room: RefCell::default(), conn, event_loop })
+        Rc::new(Link { server, shared, ledger, conn, event_loop })
     }
 
     /// Settings of the connection.
@@ -99,16 +97,6 @@ impl Link {
     /// `http2_*` of the connection.
     pub fn v2(&self) -> &'static Http2 {
         &self.conf().core.http2
-    }
-
-    /// Room for a value, to be given back.
-    pub fn take_room(&self) -> Vec<u8> {
-        self.room.take()
-    }
-
-    /// Gives it back.
-    pub fn give_room(&self, room: Vec<u8>) {
-        self.room.replace(room);
     }
 
     /// Frames for the stream may come for a while; `announced` is what its body still lacks.

@@ -11,7 +11,7 @@ use weir_proto::http2::frame::ErrorCode;
 
 use super::stream::Stream;
 use crate::body::Linger;
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, RequestStream};
 use crate::connection::check;
 use crate::doing;
 use crate::phases;
@@ -59,7 +59,7 @@ async fn serve(running: Running, fields: Fields) {
     conn.requests.set(conn.requests.get() + 1);
     let Fields { scratch, verdict, len, ended } = fields;
     let mut r = Request::new(conn, event_loop.clone(), scratch);
-    r.carrier = Carrier::http2(stream.clone());
+    r.carrier = Carrier::of(stream.clone());
     let accepted = accept(&mut r, verdict.as_ref().err(), len, ended);
     let begun = Begun(&mut r);
     event_loop.metrics.add(Metric::Requests, 1);

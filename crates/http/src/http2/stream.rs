@@ -7,12 +7,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_engine::{Chain, Either, either};
-use weir_http2::{SendWindow, wait, wake};
-use weir_proto::http2::frame::{self, ErrorCode};
+use weir_engine::{Chain, either};
+use weir_http2::{Pause, SendWindow, wait, wake};
+use weir_proto::http2::frame::{self, END_STREAM, ErrorCode, FrameHead};
 use weir_proto::http2::hpack;
 
 use super::link::Link;
+use crate::carrier::{Arrival, Protocol, RequestStream, Section, TakeField};
 
 /// What a request that waits for its body lets the client send, at least.
 const READING: u32 = 256 * 1024;
@@ -84,21 +85,6 @@ impl Stream {
         self.way.is_closed()
     }
 
-    /// Bytes sent that are neither of the answer's head nor of its body: heads of frames, and trailers.
-    pub fn framing(&self) -> u64 {
-        self.way.framing() + self.trailers.get()
-    }
-
-    /// The client took too long to send, or to take; or it was shut out.
-    pub fn has_timed_out(&self) -> bool {
-        self.timed_out.get()
-    }
-
-    /// The client gets no answer, and nothing is wrong here: told as if it had taken too long.
-    pub fn shut_out(&self) {
-        self.timed_out.set(true);
-    }
-
     /// The stream is gone: what is said here is not sent.
     pub fn is_gone(&self) -> bool {
         self.gone.get()
@@ -107,21 +93,6 @@ impl Stream {
     /// This end has given it up.
     pub fn was_reset(&self) -> bool {
         self.reset.get()
-    }
-
-    /// Waits until the client gives the stream up, or the connection ends.
-    pub async fn gone(&self) {
-        poll_fn(|cx| {
-            if self.gone.get() {
-                return Poll::Ready(());
-            }
-            let mut watchers = self.watchers.borrow_mut();
-            if !watchers.iter().any(|waker| waker.will_wake(cx.waker())) {
-                watchers.push(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
     }
 
     /// The stream ends at once.
@@ -195,19 +166,50 @@ impl Stream {
         self.ended.get() && self.incoming.borrow().is_empty()
     }
 
-    /// Something is there to be received, or nothing more will come.
-    pub fn has_incoming(&self) -> bool {
+    /// Waits until the client has sent something that is not read yet, or has ended the stream; at
+    /// most so long.
+    pub async fn touched(&self, timeout: Duration) {
+        if !self.has_incoming() {
+            let sleep = self.link.event_loop.handle.sleep(timeout);
+            let _ = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await;
+        }
+    }
+}
+
+/// What its request and answer have of it.
+impl RequestStream for Stream {
+    fn protocol(&self) -> Protocol {
+        Protocol::Http2
+    }
+
+    fn arrival(&self) -> Arrival {
+        Arrival { ended: self.is_ended(), drained: self.is_drained(), gone: self.is_gone() }
+    }
+
+    fn has_incoming(&self) -> bool {
         self.ended.get() || !self.incoming.borrow().is_empty()
     }
 
-    /// Receives what is there, or waits for it; 0 at the end. Lets the client send on, `window` bytes at least.
-    pub async fn receive(
-        &self,
-        buf: &mut Vec<u8>,
-        window: u64,
-        timeout: Duration,
-    ) -> io::Result<usize> {
-        self.readable(window, timeout).await;
+    fn invite(&self, window: u64) {
+        let window = i64::from(u32::try_from(window).unwrap_or(frame::MAX_WINDOW).max(READING));
+        let window = window.min(i64::from(frame::MAX_WINDOW));
+        let credit = self.credit.get();
+        if credit <= window / 2 {
+            let by = (window - credit) as u32;
+            self.credit.set(window);
+            self.link.write(|out| frame::write_window_update(self.id, by, out));
+        }
+    }
+
+    fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.has_incoming() {
+            return Poll::Ready(());
+        }
+        wait(&self.reader, cx);
+        Poll::Pending
+    }
+
+    fn receive(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         if self.timed_out.get() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -220,52 +222,79 @@ impl Stream {
         Ok(received)
     }
 
-    /// Waits until there is something to receive, or until the client has taken too long.
-    pub async fn readable(&self, window: u64, timeout: Duration) {
-        if self.has_incoming() || self.timed_out.get() {
-            return;
-        }
-        self.invite(window);
-        let sleep = self.link.event_loop.handle.sleep(timeout);
-        if let Either::Right(()) = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await {
-            self.timed_out.set(true);
-        }
-    }
-
-    /// Waits until the client has sent something that is not read yet, or has ended the stream; at
-    /// most so long.
-    pub async fn touched(&self, timeout: Duration) {
-        if !self.has_incoming() {
-            let sleep = self.link.event_loop.handle.sleep(timeout);
-            let _ = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await;
-        }
-    }
-
-    fn poll_incoming(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.has_incoming() {
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.gone.get() {
             return Poll::Ready(());
         }
-        wait(&self.reader, cx);
+        let mut watchers = self.watchers.borrow_mut();
+        if !watchers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            watchers.push(cx.waker().clone());
+        }
         Poll::Pending
     }
 
-    /// All that came was read: the client may send on.
-    fn invite(&self, window: u64) {
-        let window = i64::from(u32::try_from(window).unwrap_or(frame::MAX_WINDOW).max(READING));
-        let window = window.min(i64::from(frame::MAX_WINDOW));
-        let credit = self.credit.get();
-        if credit <= window / 2 {
-            let by = (window - credit) as u32;
-            self.credit.set(window);
-            self.link.write(|out| frame::write_window_update(self.id, by, out));
+    fn time_out(&self) {
+        self.timed_out.set(true);
+    }
+
+    fn has_timed_out(&self) -> bool {
+        self.timed_out.get()
+    }
+
+    fn shut_out(&self) {
+        // Nothing is wrong here: the client is told as if it had taken too long.
+        self.timed_out.set(true);
+    }
+
+    fn write(&self, section: Section, fields: &mut dyn FnMut(TakeField<'_>), out: &mut Vec<u8>) {
+        let (begin, link) = (frame::leave_head(out), &self.link);
+        match section {
+            Section::Interim(interim) => hpack::status(interim.status(), out),
+            Section::Head(status) => {
+                link.ledger.answers.set(link.ledger.answers.get() + 1);
+                if link.table_changed() {
+                    hpack::empty_table(out);
+                }
+                hpack::status(status, out);
+            }
+            Section::Trailers => {}
         }
+        fields(&mut |name, value| hpack::field(name, value, out));
+        let flags = if section == Section::Trailers { END_STREAM } else { 0 };
+        frame::finish_headers(out, begin, self.id, flags, link.frame_size());
+    }
+
+    fn send_head(&self, written: &mut [u8], last: bool) -> io::Result<()> {
+        if last {
+            end_stream(written);
+        }
+        self.send_frames(written, last)
+    }
+
+    fn send_trailers(&self, written: &[u8]) -> io::Result<()> {
+        self.trailers.set(self.trailers.get() + written.len() as u64);
+        self.send_frames(written, true)
+    }
+
+    fn send_body(&self, chain: &mut Chain, last: bool, chunk: usize) -> io::Result<Pause> {
+        weir_http2::send_some(self, chain, last, chunk)
+    }
+
+    fn poll_room(self: Rc<Self>, cx: &mut Context<'_>) -> Poll<()> {
+        weir_http2::poll_room(&self, cx)
+    }
+
+    fn sent(&self) -> u64 {
+        self.way.sent()
+    }
+
+    fn framing(&self) -> u64 {
+        self.way.framing() + self.trailers.get()
     }
 }
 
-/// What goes.
 impl Stream {
-    /// Sends a head: whole frames.
-    pub fn send_head(&self, frames: &[u8], last: bool) -> io::Result<()> {
+    fn send_frames(&self, frames: &[u8], last: bool) -> io::Result<()> {
         if self.gone.get() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
@@ -274,44 +303,6 @@ impl Stream {
         }
         self.link.write(|out| out.extend_from_slice(frames));
         Ok(())
-    }
-
-    /// Sends a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the client, or the
-    /// connection, takes no more. The answer is the number of bytes sent, framing and all, and how it ended.
-    pub async fn send(
-        self: &Rc<Self>,
-        chain: &mut Chain,
-        last: bool,
-        chunk: usize,
-        timeout: Duration,
-    ) -> (u64, io::Result<()>) {
-        let before = self.way.sent();
-        let sent = weir_http2::send(self, chain, last, chunk, timeout).await;
-        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            self.timed_out.set(true);
-        }
-        (self.way.sent() - before, sent)
-    }
-
-    /// What follows the body, as frames of their own.
-    pub fn send_trailers(&self, frames: &[u8]) -> io::Result<()> {
-        self.trailers.set(self.trailers.get() + frames.len() as u64);
-        self.send_head(frames, true)
-    }
-
-    /// An interim answer.
-    pub fn send_interim<'a>(
-        &self,
-        status: u16,
-        fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    ) -> io::Result<u64> {
-        let mut frames = Vec::new();
-        let begin = frame::leave_head(&mut frames);
-        hpack::status(status, &mut frames);
-        fields.for_each(|(name, value)| hpack::field(name, value, &mut frames));
-        frame::finish_headers(&mut frames, begin, self.id, 0, self.link.frame_size());
-        self.send_head(&frames, false)?;
-        Ok(frames.len() as u64)
     }
 }
 
@@ -332,3 +323,18 @@ pub fn still_announced(
 /// A body is longer or shorter than it was said to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrongLength;
+
+/// The frames of a head become the whole answer.
+fn end_stream(frames: &mut [u8]) {
+    // Those before may be of interim answers; the last HEADERS frame is the one.
+    let (mut at, mut last) = (0, None);
+    while let Some(head) = FrameHead::read(frames.get(at..).unwrap_or_default()) {
+        if head.kind == frame::FrameType::Headers {
+            last = Some((at, head));
+        }
+        at += frame::HEAD + head.len;
+    }
+    if let Some((at, head)) = last {
+        frame::put_head(frames, at, FrameHead { flags: head.flags | END_STREAM, ..head });
+    }
+}

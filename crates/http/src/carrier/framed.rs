@@ -1,0 +1,226 @@
+//! A request that is a stream of its connection: its answer becomes frames of it.
+
+#![expect(clippy::disallowed_methods, reason = "this is the room")]
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_engine::{Chain, Either, Handle, either};
+use weir_http2::{Pause, read_ahead};
+use weir_values::Subject;
+
+use super::{Interim, RequestStream, Section, Sending, TakeField};
+use crate::answer::head::Fields;
+use crate::answer::rate;
+use crate::escape::OwnTexts;
+use crate::request::Request;
+
+/// Room for the value of a field while it is written.
+const VALUE: usize = 512;
+
+pub async fn receive(
+    r: &Request,
+    stream: &Rc<dyn RequestStream>,
+    mut buf: Vec<u8>,
+) -> (io::Result<usize>, Vec<u8>) {
+    readable(r, stream).await;
+    (stream.receive(&mut buf), buf)
+}
+
+/// Waits until there is something to receive, or until the client has taken too long.
+pub async fn readable(r: &Request, stream: &Rc<dyn RequestStream>) {
+    if stream.has_incoming() || stream.has_timed_out() {
+        return;
+    }
+    let core = &r.conf().core;
+    stream.invite(core.client_body_buffer_size);
+    let sleep = r.event_loop.handle.sleep(core.client_body_timeout);
+    if let Either::Right(()) = either(poll_fn(|cx| stream.poll_incoming(cx)), sleep).await {
+        stream.time_out();
+    }
+}
+
+/// What an upstream or a configuration may say of its own connection, and no answer over a stream may: RFC 9113,
+/// section 8.2.2. nginx: ngx_http_upstream_copy_upgrade.
+const OF_A_CONNECTION: [&[u8]; 4] =
+    [b"Upgrade", b"Keep-Alive", b"Proxy-Connection", b"Transfer-Encoding"];
+
+/// A block of fields.
+struct Block<'a> {
+    take: TakeField<'a>,
+    value: &'a mut Vec<u8>,
+    own_texts: &'static OwnTexts,
+}
+
+impl Fields for Block<'_> {
+    const OF_CONNECTION: bool = false;
+
+    #[inline]
+    fn own(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        if OF_A_CONNECTION.iter().any(|of| name.eq_ignore_ascii_case(of)) {
+            return;
+        }
+        self.value.clear();
+        write(self.value);
+        (self.take)(name, self.value);
+    }
+
+    #[inline]
+    fn own_texts(&self) -> &'static OwnTexts {
+        self.own_texts
+    }
+}
+
+/// A head, as frames that do not end the stream.
+pub fn write_head(r: &Request, stream: &dyn RequestStream, out: &mut Vec<u8>) {
+    let own_texts = r.site.variables.own_texts();
+    let mut value = r.event_loop.handle.take_buf(VALUE);
+    let mut fields = |take: TakeField<'_>| {
+        r.write_fields(&mut Block { take, value: &mut value, own_texts });
+    };
+    stream.write(Section::Head(r.response.status), &mut fields, out);
+    r.event_loop.handle.give_buf(value);
+}
+
+pub async fn send_waiting(r: &mut Request, stream: &Rc<dyn RequestStream>) -> io::Result<()> {
+    let (mut head, mut chain, ending) = r.output.take();
+    let trailers = ending && !r.response.trailers.is_empty();
+    let ends_here = ending && !trailers;
+    if !head.is_empty() {
+        let whole = ends_here && chain.is_empty();
+        r.output.sent += head.len() as u64;
+        stream.send_head(&mut head, whole)?;
+        r.event_loop.handle.give_buf(head);
+    }
+    match rate::rate(r).filter(|_| !chain.is_empty()) {
+        Some(limit) => rate::send_limited(r, &mut chain, limit).await?,
+        None if chain.is_empty() => {}
+        None => send_body(r, stream, &mut chain, ends_here).await?,
+    }
+    if ends_here {
+        send_body(r, stream, &mut chain, true).await?;
+    } else if trailers {
+        send_trailers(r, &**stream)?;
+    }
+    Ok(())
+}
+
+/// A head is a frame of its own, so it need not wait for its body: as with nginx.
+pub fn send_head_ahead(r: &mut Request, stream: &dyn RequestStream) -> io::Result<()> {
+    let mut head = r.output.take_head();
+    if head.is_empty() {
+        return Ok(());
+    }
+    stream.send_head(&mut head, false)?;
+    r.output.sent += head.len() as u64;
+    r.event_loop.handle.give_buf(head);
+    Ok(())
+}
+
+/// Sends a piece of the body, in frames of `http2_chunk_size`.
+pub async fn send_body(
+    r: &mut Request,
+    stream: &Rc<dyn RequestStream>,
+    chain: &mut Chain,
+    last: bool,
+) -> io::Result<()> {
+    let (handle, timeout) = (&r.event_loop.handle, r.conf().core.send_timeout);
+    let (bytes, sent) = send(stream, handle, chain, last, chunk(r), timeout).await;
+    r.output.sent += bytes;
+    sent.inspect_err(|error| r.log_late(error))
+}
+
+/// Sends a body, in frames of at most `chunk` bytes; `last` ends it. Waits while the client, or the
+/// connection, takes no more. The answer is the number of bytes sent, framing and all, and how it ended.
+async fn send(
+    stream: &Rc<dyn RequestStream>,
+    handle: &Handle,
+    chain: &mut Chain,
+    last: bool,
+    chunk: usize,
+    timeout: Duration,
+) -> (u64, io::Result<()>) {
+    let before = stream.sent();
+    let sent = send_all(stream, handle, chain, last, chunk, timeout).await;
+    if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+        stream.time_out();
+    }
+    (stream.sent() - before, sent)
+}
+
+async fn send_all(
+    stream: &Rc<dyn RequestStream>,
+    handle: &Handle,
+    chain: &mut Chain,
+    last: bool,
+    chunk: usize,
+    timeout: Duration,
+) -> io::Result<()> {
+    loop {
+        match stream.send_body(chain, last, chunk)? {
+            Pause::Done => return Ok(()),
+            Pause::Full => {
+                let room = poll_fn(|cx| stream.clone().poll_room(cx));
+                if let Either::Right(()) = either(room, handle.sleep(timeout)).await {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+            Pause::File => read_ahead(handle, chain, chunk).await?,
+        }
+    }
+}
+
+pub fn send_held(r: &mut Request, stream: Rc<dyn RequestStream>) -> Option<Sending> {
+    let (mut head, mut chain, _) = r.output.take();
+    if head.is_empty() && chain.is_empty() {
+        return None;
+    }
+    let (chunk, timeout) = (chunk(r), r.conf().core.send_timeout);
+    let handle = r.event_loop.handle.clone();
+    Some(Box::pin(async move {
+        if !head.is_empty()
+            && let Err(error) = stream.send_head(&mut head, false)
+        {
+            return (0, Err(error));
+        }
+        let (bytes, sent) = send(&stream, &handle, &mut chain, false, chunk, timeout).await;
+        (head.len() as u64 + bytes, sent)
+    }))
+}
+
+/// Sends an interim answer. Returns the number of its bytes, and how it ended.
+pub fn send_interim<'a>(
+    stream: &dyn RequestStream,
+    what: Interim,
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> (u64, io::Result<()>) {
+    let (mut written, mut fields) = (Vec::new(), fields);
+    let mut each =
+        |take: TakeField<'_>| fields.by_ref().for_each(|(name, value)| take(name, value));
+    stream.write(Section::Interim(what), &mut each, &mut written);
+    match stream.send_head(&mut written, false) {
+        Ok(()) => (written.len() as u64, Ok(())),
+        Err(error) => (0, Err(error)),
+    }
+}
+
+fn chunk(r: &Request) -> usize {
+    usize::try_from(r.conf().core.http2.chunk_size).unwrap_or(usize::MAX)
+}
+
+fn send_trailers(r: &mut Request, stream: &dyn RequestStream) -> io::Result<()> {
+    let (mut written, mut text) = (Vec::new(), Vec::new());
+    let mut fields = |take: TakeField<'_>| {
+        for (name, value) in r.response.trailers.iter() {
+            text.clear();
+            text.extend_from_slice(value);
+            r.within_line(&mut text, 0);
+            take(name, &text);
+        }
+    };
+    stream.write(Section::Trailers, &mut fields, &mut written);
+    r.output.sent += written.len() as u64;
+    stream.send_trailers(&written)
+}
