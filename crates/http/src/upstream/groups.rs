@@ -1,4 +1,4 @@
-//! The groups of a site, whose clients may be bound to servers.
+//! The groups of a site. Clients may be bound to servers of them.
 
 use weir_conf::Error;
 use weir_upstream::config::Around;

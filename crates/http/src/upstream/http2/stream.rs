@@ -49,7 +49,7 @@ impl Room {
 /// A request's end of a stream. Dropped before both sides are done, it resets the stream.
 pub struct Stream(pub(super) Rc<StreamState>);
 
-/// Sends the body of a request whose answer is read elsewhere.
+/// Sends the body of a request while another task reads the answer.
 pub struct Sender(Rc<StreamState>);
 
 /// The state of a stream that its connection works on.
