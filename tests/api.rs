@@ -1,4 +1,4 @@
-//! The runtime face: what an operator changes while the server runs.
+//! The runtime API: what an operator changes while the server runs.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What the command line says of itself: versions, options, tools, the manual, and what shells complete.
+//! The command line: versions, options, tools, the manual, and shell completion.
 //!
 //! A server alone has tests of its own here: `cargo test -p weir --no-default-features --test command_line`, also with
 //! `--features manual`.

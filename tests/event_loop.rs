@@ -1,4 +1,5 @@
-//! How long handlers wait and take: measured, shown, warned of. And what one costs that panics.
+//! How long handlers wait and take: measured, shown, and warned of. And the cost of a handler that
+//! panics.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is meant to keep the server busy, by a client or by a configuration, ends soon and is told.
+//! Clients and configurations that try to keep the server busy: the work ends soon and is logged.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! HTTP/1 on the wire: heads, bodies, keep-alive, and clients that do not behave.
+//! HTTP/1 on the wire: heads, bodies, keep-alive, and clients that break the rules.
 
 use weir_testkit::{Client, Server};
 

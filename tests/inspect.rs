@@ -1,4 +1,4 @@
-//! `weir inspect`, as a whole process, with servers of several kinds, where they are installed.
+//! `weir inspect` as a whole process, beside servers of several kinds where they are installed.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;

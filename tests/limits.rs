@@ -1,4 +1,4 @@
-//! `limit_req` and `limit_conn`: across workers, reloads and the deaths of workers.
+//! `limit_req` and `limit_conn` across workers, reloads and killed workers.
 
 use rustix::process::Signal;
 use weir_testkit::{Dir, Server, ask_until, until};

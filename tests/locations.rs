@@ -1,4 +1,4 @@
-//! Which location a path selects, and where requests go from there.
+//! Which location a path selects, and which one a request goes to from there.
 
 use weir_testkit::{Dir, Server};
 

@@ -1,5 +1,5 @@
-//! Two mistakes in one configuration: what is told, of which line, and with which exit code, beside nginx, where there is
-//! one. Drawn at random.
+//! Two mistakes in one configuration: which one is reported, for which line, and with which exit
+//! code, beside nginx where there is one. Drawn at random.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 

@@ -1,4 +1,4 @@
-//! Modules that need a server to be seen at work.
+//! Modules that need a running server to be tested.
 
 use weir_testkit::{Client, Response, Server};
 

@@ -1,5 +1,5 @@
-//! What is packaged works: the configurations of the Debian package, of the container and of the chart, and examples of pages
-//! that have no module of their own. And the pages of the site are all there.
+//! Packages work: the configurations of the Debian package, of the container and of the chart, and
+//! examples of pages without a test module of their own. All pages of the site exist.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};

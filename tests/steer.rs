@@ -1,4 +1,4 @@
-//! `weir balance`, as a whole process, with servers of others: nginx, where it is installed.
+//! `weir balance` as a whole process, with another server: nginx, where it is installed.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! Requests inside requests: includes, additions, questions to an authority, mirrors.
+//! Requests inside requests: includes, additions, `auth_request`, mirrors.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

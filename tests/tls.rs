@@ -1,4 +1,5 @@
-//! TLS to clients and to servers, spoken with rustls as the client; certificates are those of the `tls` room.
+//! TLS to clients and to servers, spoken with rustls as the client; the certificates are those of
+//! the crate `tls`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Traces: what is told to a collector of OpenTelemetry, and what servers behind hear.
+//! Traces: what a collector of OpenTelemetry gets, and what servers behind get.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Binary upgrade: USR2 starts a successor on the same sockets, and either of the two may go.
+//! Binary upgrade: USR2 starts a successor on the same sockets, and either of the two may end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

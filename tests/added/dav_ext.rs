@@ -1,4 +1,4 @@
-//! dav-ext.
+//! The module dav-ext: PROPFIND, LOCK and UNLOCK.
 
 use std::time::{Duration, UNIX_EPOCH};
 

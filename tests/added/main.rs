@@ -1,4 +1,4 @@
-//! Modules that nginx does not bring along.
+//! Third-party modules of nginx that are built into weir.
 
 mod cache_purge;
 mod dav_ext;

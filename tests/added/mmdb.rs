@@ -1,4 +1,4 @@
-//! Writes databases of MaxMind's form, version 2.0: a tree of bits, then what its leaves say.
+//! Writes databases of MaxMind's format, version 2.0: a tree of bits, then the data of its leaves.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Applications of others behind weir, each with its own client and the configuration that its documentation recommends.
+//! Applications behind weir, each with its own client and the configuration that its documentation recommends.
 //!
 //! `.ci/run` installs the applications. A test without its application says so and passes. With
 //! `CI` set in the environment it fails instead.

@@ -1,4 +1,4 @@
-//! The order of the rooms, read from the imports of the product's files.
+//! The order of the crates, read from the imports of the product's files.
 //!
 //! `ARCHITECTURE.md` orders the crates and `crates/http/src/lib.rs` the folders of `http`. An arrow is a file that
 //! names something of another file. `WEIR_ARROWS=1 cargo test -p weir-testkit --test architecture -- --nocapture`

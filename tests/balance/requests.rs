@@ -1,4 +1,4 @@
-//! Requests that wait for a loop that is held up: loops of the same process take them over.
+//! Requests that wait for a stalled loop: loops of the same process steal them.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

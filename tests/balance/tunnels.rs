@@ -1,4 +1,4 @@
-//! Tunnels of a loop that is held up: other loops of the same process go on with them.
+//! Tunnels of a stalled loop: other loops of the same process steal them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,5 @@
-//! Readers of one answer that comes in: what each of them gets, and when it sees the end.
+//! Several readers of one answer while it comes in: what each of them gets, and when it sees the
+//! end.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Requests of the kind that the generated sites know.
+//! The requests that are sent to generated sites.
 
 use weir_testkit::Dice;
 

@@ -1,4 +1,4 @@
-//! The server behind both: it answers with what it was asked, and notes it byte by byte.
+//! The server behind weir and nginx: it answers with what it was asked, and notes it byte by byte.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! What the generated configurations are made of: directives by the module that merges them, with values.
+//! The parts of generated configurations: directives with values, by the module that merges them.
 
 /// Where a directive may stand, one letter each: `h`ttp, `s`erver, `l`ocation, `S`: `if` in server,
 /// `i`: `if` in location, `e`: `limit_except`.

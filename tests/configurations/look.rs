@@ -1,4 +1,4 @@
-//! What a client sees of a server, made comparable.
+//! The answers of a server, in a form that can be compared.
 
 use std::io::Read;
 

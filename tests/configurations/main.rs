@@ -1,5 +1,5 @@
-//! Configurations that vary: generated ones, each given to nginx and to weir with the same requests. Equal verdicts of
-//! `-t`, equal answers, equal lines of the access log.
+//! Generated configurations. Each is given to nginx and to weir with the same requests. Verdicts of
+//! `-t`, answers and lines of the access log must be equal.
 //!
 //! nginx is `$WEIR_NGINX`, or `nginx` on the path; without one nothing is compared, and the output says so. `WEIR_SEED`
 //! is the first seed, `WEIR_CONFIGURATIONS` how many configurations are drawn, `WEIR_REQUESTS` how many requests each gets.

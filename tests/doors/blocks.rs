@@ -1,5 +1,6 @@
-//! Every access rule and every content handler in every kind of block, by every way, over every version of HTTP. What a
-//! rule keeps out of a location it keeps out of the blocks in it; what answers in a block is what nginx has answer there.
+//! Every access rule and every content handler in every kind of block, by every way, over every
+//! version of HTTP. A rule that refuses a request in a location refuses it in the location's blocks
+//! as well. A block has the same content handler as in nginx.
 //!
 //! Cases are drawn: `WEIR_CASES` for more than 150, `WEIR_SEED` for the same again. With nginx (`$WEIR_NGINX`) statuses
 //! are the same, too.

@@ -1,4 +1,4 @@
-//! Ways to what is guarded.
+//! The ways to a guarded resource.
 
 /// A way. In its text `ID` is the cell, `RULE` the rule, `FILE` the file that is asked for, `DATA` a directory with it,
 /// `OWN` one of the cell's own, and `HIT` a server that answers with the secret and keeps count.

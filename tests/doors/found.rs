@@ -1,4 +1,4 @@
-//! Doors that were open, one by one.
+//! Ways around a rule that were found, one by one.
 
 use weir_testkit::Server;
 

@@ -1,4 +1,4 @@
-//! Bodies, and what a server behind sends, over HTTP/2.
+//! Bodies, and answers of servers behind, over HTTP/2.
 
 use std::io::{Read, Write};
 

@@ -1,4 +1,4 @@
-//! What h2spec asks of a server, where it is installed: its parts `generic`, `http2` and `hpack`.
+//! The tests of h2spec, where it is installed: its parts `generic`, `http2` and `hpack`.
 
 use weir_testkit::{Dir, Server, run};
 

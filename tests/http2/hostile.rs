@@ -1,4 +1,4 @@
-//! Clients that mean no good: what they cost is bounded.
+//! Hostile clients: their cost is bounded.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! More connections than a loop lets keep their tasks for a while after a request.
+//! More connections than a loop lets keep their tasks after a request.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::Value;

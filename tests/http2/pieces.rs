@@ -1,4 +1,4 @@
-//! Greetings, heads and frames that are large, come in pieces or late, or do not come whole.
+//! Prefaces, heads and frames that are large, come in pieces or late, or stay incomplete.
 
 use std::io::{Read, Write};
 

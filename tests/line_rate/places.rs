@@ -1,4 +1,4 @@
-//! Each place that reads or writes as long as there is something: what goes on there at line rate.
+//! Each place that reads or writes as long as there are bytes: its work at line rate.
 
 use std::path::Path;
 

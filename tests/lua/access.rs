@@ -1,5 +1,5 @@
-//! Scripts that stand before the content: one that has begun an answer ends the request, over every version of HTTP, in
-//! every kind of block, and in a subrequest.
+//! Scripts that run before the content: a script that has begun an answer ends the request. This
+//! holds over every version of HTTP, in every kind of block, and in a subrequest.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

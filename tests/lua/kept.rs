@@ -1,4 +1,4 @@
-//! What scripts keep while they wait, and what a client can make grow by it: there is room for all of it.
+//! What scripts keep while they wait. Its size, which clients can influence, is bounded.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What scripts find in the library: texts, patterns, shared dictionaries, all of LuaJIT.
+//! The library of scripts: texts, patterns, shared dictionaries, all of LuaJIT.
 
 use weir_testkit::Server;
 

@@ -1,4 +1,4 @@
-//! What the directives of scripts' sockets and timers change: each with a value that is seen.
+//! The directives of scripts' sockets and timers: each with a value that has a visible effect.
 
 use std::io::Read;
 use std::net::TcpStream;

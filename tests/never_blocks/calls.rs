@@ -1,4 +1,4 @@
-//! What strace wrote, as a list of system calls.
+//! The output of strace, as a list of system calls.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,9 @@
-//! No loop ever waits for a file: a server runs under strace through all that touches files, and each system call
-//! of a loop is looked at.
+//! No loop ever waits for a file: a server runs under strace through everything that touches files,
+//! and each system call of a loop is checked.
 //!
-//! A call may stay on a loop if the kernel answers it from memory or not at all: `openat2` with `RESOLVE_CACHED`,
-//! `preadv2` with `RWF_NOWAIT`, `sendfile` of bytes that one of these has found in memory. Whatever else files need, a `thread_pool` does.
+//! A call may stay on a loop if the kernel answers it from memory or not at all: `openat2` with
+//! `RESOLVE_CACHED`, `preadv2` with `RWF_NOWAIT`, `sendfile` of bytes that one of these has found
+//! in memory. A `thread_pool` makes all other calls on files.
 
 mod calls;
 mod rules;

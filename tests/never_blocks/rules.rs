@@ -1,4 +1,4 @@
-//! Which system calls may hold up the thread that makes them.
+//! Which system calls may block the thread that makes them.
 
 use std::collections::{HashMap, HashSet};
 

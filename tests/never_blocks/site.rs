@@ -1,4 +1,4 @@
-//! A site that touches files in every way that there is, and a visit to all of it.
+//! A site that touches files in every possible way, and requests to all of it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

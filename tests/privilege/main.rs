@@ -1,5 +1,5 @@
-//! What the master does as root for a worker, or at a path that others of the machine can change. Two attackers: one has
-//! a worker's descriptors and memory, the other an account on the machine.
+//! What the master does as root for a worker, or at a path that other users can change. There are
+//! two attackers: one has a worker's descriptors and memory, the other an account on the machine.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 

@@ -1,4 +1,4 @@
-//! What stands behind an answer: trailers.
+//! The trailers of an answer.
 
 use super::start;
 use super::talk::upstream;

@@ -1,4 +1,4 @@
-//! Servers behind, as tests have them.
+//! Servers behind, for the tests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

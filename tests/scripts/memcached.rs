@@ -1,4 +1,4 @@
-//! What memcached has.
+//! `memcached_pass`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Command;

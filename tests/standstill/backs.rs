@@ -1,4 +1,4 @@
-//! Servers behind the one under test, each of which stands still in its own way.
+//! Servers behind the one under test. Each stops in its own way.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

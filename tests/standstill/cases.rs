@@ -1,4 +1,4 @@
-//! What clients say before they stand still.
+//! What clients send before they stop.
 
 use weir_testkit::Dice;
 

@@ -1,5 +1,6 @@
-//! Clients and servers that stand still: they read nothing and say nothing more, each at some point of an exchange.
-//! Every one of them is gone when its timeout is over, and a worker that ends does not outlive them.
+//! Clients and servers that stop reading and sending, each at some point of an exchange. Each
+//! connection is closed when its timeout is over, and a worker that ends does not wait longer for
+//! them.
 
 use std::thread;
 

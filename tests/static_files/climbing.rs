@@ -1,5 +1,5 @@
-//! Where paths lead: what a client says does not lead out of a directory, whatever it is put behind, and what is
-//! inherited stands for what it was said of.
+//! Where paths lead: no text of a client leads out of a directory, whatever the configuration puts
+//! before it. An inherited path is relative to the directive that gave it.
 
 use std::os::unix::fs::symlink;
 

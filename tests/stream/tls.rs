@@ -1,5 +1,5 @@
-//! TLS of sessions. The clients are OpenSSL's and Python's, the servers behind are `http` of the same weir, nginx where
-//! there is one, and those that know no TLS.
+//! TLS of sessions. The clients are OpenSSL's and Python's. The servers behind are `http` of the
+//! same weir, nginx where there is one, and servers without TLS.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};

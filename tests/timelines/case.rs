@@ -1,4 +1,4 @@
-//! The cases, and what holds for them.
+//! The cases and their rules.
 
 use std::fmt::Write as _;
 

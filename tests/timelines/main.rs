@@ -1,5 +1,6 @@
-//! When bytes arrive: a server behind sends a piece of its answer, and the next one only once the client has the first. A
-//! piece that is held back holds up its own answer for ever, so the check needs no clock.
+//! When bytes arrive: a server behind sends a piece of its answer, and the next one only once the
+//! client has the first. A piece that weir holds back blocks its own answer for ever, so the check
+//! needs no clock.
 //!
 //! nginx is `$WEIR_NGINX`, or `nginx` on the path: what it passes on before more comes, weir must pass on. Without one the
 //! rules of [`Case::passes`] are checked alone. `WEIR_CASES` for more than 60 cases, `WEIR_SEED` for the same again.

@@ -1,4 +1,4 @@
-//! The servers behind: one for each protocol. Each takes its turns with the client of the case.
+//! The servers behind: one for each protocol. Each takes turns with the client of the case.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

@@ -1,4 +1,5 @@
-//! What both ends agree on beside keys: signatures, compression of certificates, and commands by OpenSSL's names.
+//! What both ends agree on beside keys: signatures, compression of certificates, and options by
+//! OpenSSL's names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

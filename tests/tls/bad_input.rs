@@ -1,4 +1,4 @@
-//! Clients that mean no good, or know no better: what they get, what they cost, and what the log says.
+//! Hostile or broken clients: what they get, their cost, and what the log says.
 
 use std::io::{Read, Write};
 

@@ -1,5 +1,6 @@
-//! What clients' certificates are worth: every kind of fault in every mode, over each version of HTTP, in new sessions
-//! and in resumed ones. nginx (`$WEIR_NGINX`, or `nginx` on the path) is asked the same, where there is one.
+//! The verdict on clients' certificates: every kind of fault in every mode, over each version of
+//! HTTP, in new sessions and in resumed ones. nginx (`$WEIR_NGINX`, or `nginx` on the path) is
+//! asked the same, where there is one.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

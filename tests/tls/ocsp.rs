@@ -1,5 +1,5 @@
-//! Responders, asked about the server's certificates and about clients'. The responder is weir, too: the answers were
-//! made by OpenSSL.
+//! OCSP responders, asked about the server's certificates and about clients'. The responder is
+//! weir, too: OpenSSL made its answers.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Many handshakes at a time, and what they cost others.
+//! Many handshakes at a time, and how long they delay other requests.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,5 +1,6 @@
-//! What workers have from others, over a reload and a binary upgrade: connections to servers that rest, and what was said
-//! of the server's own certificate; while those others are up, do not answer, or are dead.
+//! What workers have from other servers, over a reload and a binary upgrade: idle connections to
+//! servers, and OCSP responses for the server's own certificate; while those servers are up, do not
+//! answer, or are dead.
 
 use std::net::TcpStream;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Sockets that datagrams come to.
+//! Sockets of datagrams over a binary upgrade.
 
 use std::net::UdpSocket;
 use std::sync::mpsc::channel;

@@ -1,5 +1,6 @@
-//! Each thing that a worker knows, over a reload and a binary upgrade, while what it was learned from is up, slow or dead,
-//! and under a load of HTTP/1.1, TLS and HTTP/2, with a tunnel that stays.
+//! Everything that a worker has learned, over a reload and a binary upgrade, while its source is
+//! up, slow or dead. There is a load of HTTP/1.1, TLS and HTTP/2 meanwhile, with a tunnel that
+//! stays.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};

@@ -1,4 +1,5 @@
-//! What this server lacks, and what a client chooses, is no server's failure: a check that draws its cases.
+//! A fault of weir or of a client must not count as a server's failure: a check that draws its
+//! cases.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 

@@ -1,4 +1,4 @@
-//! Servers that answer and close before they have all of a request.
+//! Servers that answer and close before they have read all of a request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,4 @@
-//! What a decoded path may bring stays within the line, and the word, that it was meant for.
+//! A decoded path stays within the line, and the word, that it is written into.
 
 use weir_testkit::{Dir, Server};
 

@@ -1,4 +1,5 @@
-//! Servers known by name: what a reload keeps of them, and how soon a name server that was away is asked again.
+//! Servers known by name: what a reload keeps of them, and how soon an unreachable name server is
+//! asked again.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};

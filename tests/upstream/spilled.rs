@@ -1,4 +1,5 @@
-//! Answers that come faster than their clients take them: what does not fit into memory goes through a file.
+//! Answers that come faster than their clients read them: what does not fit into memory goes
+//! through a file.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Servers behind that keep others waiting, each in its own way.
+//! Servers behind that delay their answers, each in its own way.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};

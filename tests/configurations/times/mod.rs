@@ -1,7 +1,8 @@
-//! Times by life stage: each directive that bounds a time, at nothing, next to nothing and long, in each stage of a
-//! connection's life, over each protocol; beside nginx. What happens is compared, not when.
+//! Timeouts by stage: each directive with a time, at zero, very short and long, in each stage of a
+//! connection, over each protocol, beside nginx. The test compares what happens, not when.
 //!
-//! `WEIR_TIMES` says how many cases are looked at (100000: all), `WEIR_SEED` which, `WEIR_STAGE` names one stage.
+//! `WEIR_TIMES` is the number of cases (100000: all), `WEIR_SEED` chooses them, `WEIR_STAGE` names
+//! one stage.
 
 mod behind;
 mod stages;

@@ -1,4 +1,4 @@
-//! Where in a connection's life a time may run out.
+//! The stages of a connection in which a timeout may expire.
 
 use weir_proto::http2::frame::Setting;
 

@@ -1,4 +1,4 @@
-//! What is done to answers, groups of servers, TLS.
+//! Directives about answers, groups of servers and TLS.
 
 use super::{Row, w};
 

@@ -1,4 +1,4 @@
-//! What is passed to servers, kept of their answers, and passed on.
+//! Directives about passing requests to servers, and about storing their answers.
 
 use super::{Row, w};
 

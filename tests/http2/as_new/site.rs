@@ -1,4 +1,5 @@
-//! A site that has every module which answers alike each time, and a server behind it that answers as its path says.
+//! A site with every module that answers alike each time, and a server behind it that answers as
+//! its path says.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -1,6 +1,6 @@
-//! What a server has after it has served many is what it had after the first few.
+//! A server's memory, descriptors and tasks after many requests are those after the first few.
 //!
-//! `WEIR_SOAK` says for how many seconds; a few thousand requests where it says nothing.
+//! `WEIR_SOAK` is the number of seconds; without it the test sends a few thousand requests.
 
 use std::fs;
 use std::time::{Duration, Instant};

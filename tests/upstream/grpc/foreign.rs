@@ -1,4 +1,4 @@
-//! Calls of others: grpcio, where Python has it.
+//! Calls of another implementation: grpcio, where Python has it.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Calls that are passed to gRPC servers.
+//! Calls that weir passes to gRPC servers.
 
 mod ends;
 mod foreign;

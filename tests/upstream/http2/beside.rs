@@ -1,4 +1,4 @@
-//! Requests beside one that is given up, stands still, or ends the connection.
+//! Requests beside one that is given up, stops, or ends the connection.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

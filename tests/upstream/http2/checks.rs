@@ -1,4 +1,4 @@
-//! `health_check` of servers that are spoken to in HTTP/2.
+//! `health_check` over HTTP/2.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};

@@ -1,4 +1,5 @@
-//! Servers of others: nginx, where there is one (`$WEIR_NGINX`, or `nginx` on the path), and weir's own other side.
+//! Other HTTP/2 servers: nginx, where there is one (`$WEIR_NGINX`, or `nginx` on the path), and
+//! weir's own server side.
 
 use weir_testkit::{Client, Dir, Oracle, Server};
 
