@@ -1,4 +1,4 @@
-//! Reading answers: where each ends, and what it says about the connection.
+//! Reads answers: where each ends, and whether the connection goes on.
 
 use std::cell::RefCell;
 use std::io;

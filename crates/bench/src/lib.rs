@@ -1,9 +1,9 @@
 //! `weir bench`, a load generator, and `weir histogram`.
 //!
-//! A witness of servers must not share their code: of weir it uses the event loop, the wire
-//! format and TLS, nothing of HTTP's server side. A [`LoadPlan`] says what to send where and how often,
-//! [`run`] does it, and the [`RunOutcome`] says what was seen and whether the client itself was in
-//! the way.
+//! A load generator that measures servers must not share their code: of weir it uses the event
+//! loop, the wire format and TLS, nothing of HTTP's server side. A [`LoadPlan`] says what to send
+//! where and how often, and [`run`] does it. The [`RunOutcome`] has the figures, and says whether
+//! the client itself was the bottleneck.
 
 mod answer;
 mod client;

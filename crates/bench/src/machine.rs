@@ -1,4 +1,4 @@
-//! What the client itself cost: a witness that was busy must say so.
+//! The cost of the client itself: a busy client must report that.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What the connections of one thread share, and what all of them do alike.
+//! What the connections of one thread share.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What was seen, counted per thread and added up at the end.
+//! The results, counted per thread and added up at the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Whole answers that wait for the disk: bounded, since no client pays for them any more.
+//! Complete answers that wait for the disk: bounded, since no client's pace limits them any more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Where the body of an answer is that is at hand.
+//! Where the body of an answer at hand is.
 
 use std::sync::{Arc, LazyLock};
 

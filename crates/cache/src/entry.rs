@@ -1,4 +1,4 @@
-//! What a file of the cache says before the body, and how it says it.
+//! The head of a cache file, and its format.
 //!
 //! ```text
 //! 0   magic, 8 bytes            48  variant, 16
@@ -14,8 +14,8 @@
 //!     least number
 //! ```
 //!
-//! Numbers are little-endian. The head is written when the body is complete: a file without it is no file of
-//! the cache.
+//! Numbers are little-endian. The head is written when the body is complete: a file without it is
+//! not a cache file.
 //!
 //! An answer that proves to be valid for longer gets new times in its file while requests read the
 //! old ones. So there are two places for them: the times with the higher number count, and new ones

@@ -1,9 +1,10 @@
-//! An answer while it comes in: one puts pieces in, any number of readers take them out, a writer brings them
-//! into a file. All may be on different loops.
+//! An answer while it comes in. One request puts pieces in, any number of readers take them out,
+//! and a writer brings them into a file. All may be on different loops.
 //!
-//! Pieces stay in memory up to a limit. Beyond it, those go that are in the file. If the disk takes no more, the answer
-//! belongs to the request that fetches it: its own client sets the pace. Every other reader is on its own then, and asks
-//! the server itself for the [`MissingRest`]. So no reader waits for another one, and memory stays bounded.
+//! Pieces stay in memory up to a limit. Beyond it, pieces that are in the file are dropped. If the
+//! disk takes no more, the answer belongs to the request that fetches it: its own client sets the
+//! pace. Every other reader then asks the server itself for the [`MissingRest`]. So no reader waits
+//! for another one, and memory stays bounded.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

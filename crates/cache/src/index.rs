@@ -1,4 +1,5 @@
-//! What is in a cache: a table in shared memory, so that all workers, and the next configuration's, know it.
+//! The index of a cache: a table in shared memory, so that all workers, and those of the next
+//! configuration, know it.
 
 use std::time::Duration;
 

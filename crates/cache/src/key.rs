@@ -1,4 +1,4 @@
-//! Names of stored answers: nginx's, so that its users find their files.
+//! The file names of stored answers: nginx's, so that operators find the files.
 
 use std::path::PathBuf;
 

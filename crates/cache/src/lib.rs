@@ -1,10 +1,10 @@
-//! Answers that are kept for later requests. Knows files, memory and time, and nothing of HTTP but names and
-//! values of headers.
+//! Answers that are kept for later requests. This crate knows files, memory and time. Of HTTP it
+//! knows only names and values of headers.
 //!
-//! A [`Cache`] is a directory with an [`Index`] in shared memory. What is stored is an [`CacheEntry`]: what is known of
-//! an answer, its head as it was received, and its body. While an answer comes in, it is a [`Fill`], from which
-//! any number of readers take it; a [`writer`] puts it into a file beside the way. A file gets its name when it
-//! is whole and not before, so that nothing half-written is ever found.
+//! A [`Cache`] is a directory with an [`Index`] in shared memory. It stores [`CacheEntry`] values:
+//! what is known of an answer, its head as it was received, and its body. While an answer comes in,
+//! it is a [`Fill`], from which any number of readers take it, and a [`writer`] writes it into a
+//! file. A file gets its name only when it is complete, so that no incomplete file is ever found.
 
 mod backlog;
 mod body;

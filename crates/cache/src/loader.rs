@@ -1,4 +1,4 @@
-//! Finds out what files there are, once after the start.
+//! Reads which files exist, once after the start.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

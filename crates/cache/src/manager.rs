@@ -1,4 +1,5 @@
-//! Keeps a cache within its limits: removes what was not used for long, and what is too much.
+//! Keeps a cache within its limits: removes answers that were not used for long, and those beyond
+//! the size.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Answers that are asked for often, at hand: in memory, or with their files open. Each belongs to one version of its
+//! Popular answers at hand: in memory, or with their files open. Each belongs to one version of its
 //! file.
 
 use std::any::Any;

@@ -1,5 +1,4 @@
-//! Files that a disk was asked for and has not delivered in time. No other request waits for them
-//! meanwhile.
+//! Files that a disk has not delivered in time. No other request waits for them meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The cache as a whole: which of several answers of a key stays.
+//! The cache as a whole: which of several answers to a key stays.
 
 use bytes::Bytes;
 use weir_engine::FilePool;

@@ -1,4 +1,5 @@
-//! Brings an answer that comes in into its file. Runs as a task of its own, so that no client waits for the disk.
+//! Writes an incoming answer into its file. It runs as a task of its own, so that no client waits
+//! for the disk.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,5 @@
-//! Times in buckets: four to each power of two of microseconds, so that a value is known to a quarter.
+//! Times in buckets: four to each power of two of microseconds, so that a value is known within a
+//! quarter.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,5 @@
-//! What a loop has been doing lately: its present turn, whether it is armed, and how busy it was in the last seconds.
+//! The recent activity of a loop: its present turn, whether it is armed, and how busy it was in the
+//! last seconds.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,8 +1,9 @@
-//! What is counted under names: zones of servers and locations, servers behind, caches.
+//! Counters under names: zones of servers and locations, servers behind, caches.
 //!
-//! Each loop has a cell of its own for each name that it counts under, so that it counts with plain stores. Cells are taken
-//! out of memory that all processes share when a loop begins, or comes to know a name; readers add up those of one name.
-//! There is room for so many, and for what is beyond a loop has one cell for each kind: it is counted together.
+//! Each loop has a cell of its own for each name that it counts under, so that it counts with plain
+//! stores. A loop takes cells out of memory that all processes share when it begins, or when it
+//! needs a new name. Readers add up the cells of one name. The number of cells is limited: beyond
+//! it, a loop counts all further names of a kind in one cell.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The one place where a value is declared: what each loop writes, and what pages show of it and of others' figures.
+//! The declarations of all values: what each loop writes, and what pages show.
 
 /// How a value moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! A browser that shows no window: Debian's Chromium, where it is installed.
+//! A headless browser: Debian's Chromium, where it is installed.
 
 use std::path::Path;
 use std::process::Command;

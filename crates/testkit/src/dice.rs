@@ -1,4 +1,4 @@
-//! All chance of a test, from one number.
+//! Random numbers of a test, all from one seed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! A directory of a test's own.
+//! A temporary directory for a test.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

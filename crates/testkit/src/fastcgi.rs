@@ -1,4 +1,4 @@
-//! A FastCGI server of the tests' own, which may lie.
+//! A FastCGI server for tests. It can break the protocol.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

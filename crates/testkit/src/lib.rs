@@ -8,7 +8,7 @@
 //! assert_eq!(server.get("/").body(), "hello");
 //! ```
 //!
-//! Whatever cannot go on panics with what the server logged, since the caller is a test.
+//! A failure panics with what the server logged, since the caller is a test.
 
 mod browser;
 mod dice;

@@ -1,4 +1,4 @@
-//! Servers of the tests' own.
+//! Servers for tests.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Name servers of the tests' own.
+//! Name servers for tests.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;

@@ -1,7 +1,8 @@
-//! A model of several processes, each a thread: one runs at a time, and may be stopped or killed before any step that it
-//! takes in shared memory. Others go on there; and others come in the places of the dead.
+//! A model of several processes, each a thread: one runs at a time, and may be stopped or killed
+//! before any step that it takes in shared memory. Others go on there, and new ones take the places
+//! of the dead.
 //!
-//! A room has such steps by way of its seam, which in its tests is [`seam`].
+//! A crate passes its steps here through its seam, which in its tests is [`seam`].
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

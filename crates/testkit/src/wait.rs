@@ -1,4 +1,4 @@
-//! Waiting for a file to say something, without sleeping between looks.
+//! Waits until a file has a text, without sleeping between looks.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};

@@ -1,7 +1,8 @@
-//! `weir top`: a running weir in a terminal, over what `weir_status json` and `weir_dashboard` tell of it.
+//! `weir top`: a running weir in a terminal, from the data of `weir_status json` and
+//! `weir_dashboard`.
 //!
-//! A snapshot is counters; what is shown is the difference of two. `fetch` gets snapshots, `snapshot` is their form, `figures`
-//! makes rates of two of them, `plain` and `screen` show these.
+//! A snapshot has counters; the screen shows the difference of two. `fetch` gets snapshots,
+//! `snapshot` is their form, `figures` makes rates of two of them, `plain` and `screen` show these.
 
 mod command;
 mod fetch;

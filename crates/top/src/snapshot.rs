@@ -1,4 +1,4 @@
-//! What a server tells of itself. What it does not know, or does not count yet, is left out.
+//! The data of a server. What the server does not know, or does not count yet, is left out.
 
 use std::collections::BTreeMap;
 

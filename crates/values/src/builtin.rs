@@ -1,5 +1,5 @@
-//! The variables of both ends of a connection, of this server and of the clock: requests and sessions have them alike.
-//! nginx documents each name.
+//! The variables of both ends of a connection, of this server and of the clock, for requests and
+//! sessions alike. nginx documents each name.
 
 use weir_proto::date;
 use weir_proto::proxy_protocol::{ProxyHeader, TlvError};

@@ -1,4 +1,4 @@
-//! What an operator asks of the server as a whole, through one of its workers.
+//! Commands of an operator to the whole server, which come through one of its workers.
 
 use weir_log::Level;
 

@@ -1,4 +1,4 @@
-//! What the loop of this thread is at, for the messages about handlers that hold it up.
+//! The current activity of this thread's loop, for messages about handlers that stall it.
 //!
 //! What begins something notes it here, with a look at the kernel's coarse clock. That costs a few
 //! nanoseconds and is exact enough for what is worth a warning. What took longest of a handler is

@@ -1,4 +1,4 @@
-//! What the lines of `listen` of all servers come to: sockets, and which server answers where.
+//! The sockets that the `listen` lines of all servers result in, and the servers of each.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What rooms that read blocks of the configuration are given.
+//! What the crates that read blocks of the configuration are given.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Values of a configuration, and what they are for a request or a session: addresses and networks, regular
-//! expressions, variables, and texts with variables in them.
+//! Values of a configuration, and their meaning for a request or a session: addresses and networks,
+//! regular expressions, variables, and texts with variables in them.
 //!
-//! All of it is generic over its [`Subject`]: `http` and `stream` have the same variables of what both know,
-//! and each adds its own.
+//! All of it is generic over its [`Subject`]: `http` and `stream` share the variables that both
+//! know, and each adds its own.
 
 pub mod access;
 pub mod address;

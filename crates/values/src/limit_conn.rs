@@ -1,4 +1,4 @@
-//! Limits how many subjects of a key there are at once.
+//! Limits the number of concurrent subjects with the same key.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What `listen` says, and what the server is to open.
+//! The parameters of `listen`, and the socket that the server opens for it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `status_zone`: what servers have done, counted under a name for all workers and over reloads, as status pages show it.
+//! `status_zone`: counters of servers under a name, over all workers and reloads, for status pages.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What was told of lately, so that what comes again and again is told of once, and then how often.
+//! Recent log messages, so that a repeated one is logged once, and then with the number of
+//! repetitions.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Variables: by what name a configuration refers to what is known of a request or a session.
+//! Variables: the names by which a configuration refers to values of a request or a session.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-//! What a configuration wants, and how it passes to the next one. nginx: ngx_shared_memory_add().
+//! The zones that a configuration wants, and how they pass to the next one. nginx:
+//! ngx_shared_memory_add().
 
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};

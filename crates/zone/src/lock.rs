@@ -1,8 +1,9 @@
 //! A lock in shared memory that outlives its holders.
 //!
-//! Critical sections are a few dozen memory accesses, so a waiter spins, then lets others run. One that
-//! waits long looks whether the holder still lives, and takes the lock from one that does not. From one that
-//! lives and does not go on (a stopped process) nothing can be taken: the waiter sleeps, and says so.
+//! Critical sections are a few dozen memory accesses, so a waiter spins, then lets others run. A
+//! waiter that waits long checks whether the holder still lives, and takes the lock from a dead
+//! one. The lock of a living holder that does not go on (a stopped process) cannot be taken: the
+//! waiter sleeps, and reports that.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,7 +11,8 @@
 //! the sum of what each holds, so a process that takes the lock from a dead one adds up anew. A row
 //! has no name while it passes from one name to the next.
 //!
-//! Each word may have any value, as in a table. A number of rows that has no room spoils them all.
+//! Each word may have any value, as in a table. A number of rows that exceeds the zone spoils them
+//! all.
 //!
 //! ```text
 //! lock | rows in use | owners...    rows: name (2) | last use | held by all | held by each owner... | values...

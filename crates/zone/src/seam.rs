@@ -1,6 +1,6 @@
-//! Where zones meet the processes that use them: each step of shared memory comes by here, so that a model of several
-//! processes may stop or kill one between any two. Outside of tests, of this room and of those above it that ask for
-//! `processes`, nothing of it is compiled.
+//! Where zones meet the processes that use them. Each step of shared memory passes here, so that a
+//! model of several processes may stop or kill one between any two. It is compiled only in tests of
+//! this crate, and of crates above it that enable `processes`.
 
 #[cfg(not(any(test, feature = "processes")))]
 pub(crate) use real::*;

@@ -1,7 +1,6 @@
-//! Zones with words that cannot be together: an attacker in a worker may write any value to any
-//! word.
+//! Zones with contradictory words: an attacker in a worker may write any value to any word.
 //!
-//! Such a zone is emptied, once, by the process that finds it so. Its users go on with an empty one.
+//! The process that finds such a zone empties it, once. Its users go on with an empty zone.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! What a run saw, for people, programs and eyes.
+//! The report of a run: as text, as JSON and as a picture.
 
 mod hdr;
 mod json;

@@ -1,4 +1,4 @@
-//! The summary for people.
+//! The summary as text.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! A table by ranges of IPv4 addresses: a later range may lie inside an earlier one.
 //!
-//! Kept in blocks of 65536 addresses, so that what overlaps what is judged as in nginx.
+//! Kept in blocks of 65536 addresses, so that overlaps are treated as in nginx.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};

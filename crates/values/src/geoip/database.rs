@@ -1,4 +1,4 @@
-//! A database of MaxMind's form, in memory: what it says of an address.
+//! A database in MaxMind's format, in memory: looks an address up.
 
 use std::fmt;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Variables that say where an address is, out of databases of MaxMind's form. nginx: ngx_http_geoip_module, and
-//! the geoip2 module.
+//! Variables with the location of an address, from databases in MaxMind's format. nginx:
+//! ngx_http_geoip_module, and the geoip2 module.
 
 use std::ffi::OsStr;
 use std::net::IpAddr;

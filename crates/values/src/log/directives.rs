@@ -1,4 +1,4 @@
-//! The directives' parameters.
+//! The parameters of the log directives.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

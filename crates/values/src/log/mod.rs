@@ -1,7 +1,8 @@
 //! Lines of access logs: their formats, and their way to files.
 //!
-//! A line is made on the loop and written by a thread of the file pool, so that no disk holds up a request; see
-//! `writer`. Lines of one loop keep their order, none is torn, and what waits is written before a loop ends.
+//! A line is made on the loop and written by a thread of the file pool, so that no disk stalls a
+//! request; see `writer`. Lines of one loop keep their order, none is torn, and all queued lines
+//! are written before a loop ends.
 
 use std::sync::Arc;
 

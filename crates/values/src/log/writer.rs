@@ -1,8 +1,8 @@
 //! The way of lines from a loop to their files.
 //!
-//! A loop appends to a queue for each file and, once a turn, gives a thread of the file pool the job to write
-//! what is there: one write for all lines of the turn. One job at a time empties a queue, so order stays; when
-//! the loop ends, it empties its queues itself.
+//! A loop appends to a queue for each file. Once a turn it gives a thread of the file pool the job
+//! to write the queue: one write for all lines of the turn. One job at a time empties a queue, so
+//! order stays. When the loop ends, it empties its queues itself.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};

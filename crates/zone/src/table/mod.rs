@@ -11,9 +11,10 @@
 //!
 //! A record is an entry that is found by the first bytes of its key; what follows them is its contents.
 //!
-//! Each word may have any value: a process that an attacker has taken over may write any. A walk takes no more steps than
-//! the table has cells, and no link leads out of the table. A guard that finds words that cannot be together shows a
-//! table without entries and without room from then on, and leaves an empty one behind.
+//! Each word may have any value: a process that an attacker has taken over may write any. A walk
+//! takes at most as many steps as the table has cells, and no link leads out of the table. A guard
+//! that finds contradictory words shows a table without entries and without room from then on, and
+//! leaves an empty one behind.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

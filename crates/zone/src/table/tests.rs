@@ -1,4 +1,4 @@
-//! The table against a model that is slow and obvious.
+//! The table beside a simple, slow model.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
