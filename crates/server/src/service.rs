@@ -240,8 +240,8 @@ impl Service {
 }
 
 impl Served {
-    /// The number of the listening socket at this address, or at a wildcard of its port. It counts
-    /// over the sockets for connections, as those that are passed on.
+    /// The number of the socket that listens for connections at this address, or at a wildcard of its
+    /// port. Sockets of datagrams do not count: only connections are passed on.
     fn number_of(&self, to: &Address) -> Option<usize> {
         let http = self.http.iter().flat_map(|site| site.listens());
         let mut all = http.chain(self.stream.iter().flat_map(|site| site.listens()));
