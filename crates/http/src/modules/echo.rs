@@ -1,4 +1,4 @@
-//! Says what its lines say, in their order: for trying things out. nginx: the echo module.
+//! Answers with the texts of its directives, in their order: for trying things out. nginx: the echo module.
 
 use std::time::{Duration, Instant};
 
@@ -356,7 +356,7 @@ impl Said {
     }
 }
 
-/// Does what the lines say. The error is the request's end.
+/// Carries out the directives in their order. The error is the request's end.
 async fn perform(r: &mut Request, acts: &'static [Act], said: &mut Said) -> Result<(), Step> {
     let mut rest = acts;
     while let [act, after @ ..] = rest {

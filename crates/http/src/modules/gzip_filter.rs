@@ -254,7 +254,7 @@ impl Proxied {
         !self.is_off() && !cacheable
     }
 
-    /// Without a word of what is allowed, nothing is.
+    /// Nothing is allowed unless a parameter says so.
     fn is_off(&self) -> bool {
         !(self.expired
             || self.no_cache

@@ -68,7 +68,7 @@ pub struct Slices {
     etag: Option<Vec<u8>>,
     /// The slice that is asked for has come.
     active: bool,
-    /// No part is sent but all, whatever the client asks for.
+    /// The whole answer is sent, even if the client asks for a range.
     whole: bool,
     /// The first that has come is not where that begins.
     unwanted: bool,
@@ -190,7 +190,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     }
     (slices.next, slices.active) = (end, true);
     if r.is_main() {
-        // Where the wanted part ends is known once; those behind it say only where the whole does.
+        // The first slice sets the end of the wanted range. Later ones only know the length of the whole.
         slices.end = length;
     }
     let response = &mut r.response;
@@ -251,7 +251,7 @@ impl BodyFilter for More {
         }
         Filtered::Later(Boxed::new(move || async move {
             r.send_ahead(input).await?;
-            // What is there goes out, whatever becomes of the next slice.
+            // The bytes of this slice are sent, even if the next slice fails.
             r.flush().await?;
             while let Some(next) = following(&slices) {
                 {

@@ -181,7 +181,7 @@ enum At {
     Nothing,
     /// This one, whole.
     Text(usize),
-    /// Perhaps a text: more bytes will tell.
+    /// Perhaps the begin of a text: more bytes are needed.
     Unknown,
 }
 

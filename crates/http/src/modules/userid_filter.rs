@@ -303,7 +303,7 @@ fn fresh(r: &Request, conf: &Conf) -> Uid {
     [place, now.to_be(), start().to_be(), number.to_be()]
 }
 
-/// What tells the counters of processes apart: when it began, and its number.
+/// What makes the identifiers of processes differ: the time of the start and the process ID.
 fn start() -> u32 {
     static START: OnceLock<u32> = OnceLock::new();
     *START.get_or_init(|| {

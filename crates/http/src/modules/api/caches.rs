@@ -5,7 +5,7 @@ use weir_cache::purge::{Which, purge};
 use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 
-use super::{ApiError, ApiResult, members};
+use super::error::{ApiError, ApiResult, members};
 use crate::request::Request;
 
 pub async fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> ApiResult {

@@ -5,7 +5,7 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_values::Command;
 
-use super::{ApiError, ApiResult, members};
+use super::error::{ApiError, ApiResult, members};
 use crate::request::Request;
 
 pub fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -> ApiResult {

@@ -25,8 +25,11 @@ use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
 mod caches;
+mod error;
 mod logs;
 mod servers;
+
+use error::{ApiError, ApiResult};
 
 /// Settings: none, the directive names a handler.
 #[derive(Debug, Clone, Default)]
@@ -119,44 +122,6 @@ const SHORTEST: usize = 16;
 /// The longest body that says something.
 const LONGEST: u64 = 8 << 10;
 
-/// The answer to a request, or why there is none.
-pub(super) type ApiResult = Result<Value, ApiError>;
-
-/// A status and the text that explains it.
-#[derive(Debug)]
-pub(super) struct ApiError {
-    status: u16,
-    text: String,
-    /// What else the answer says of it.
-    header: Option<(&'static str, &'static str)>,
-}
-
-impl ApiError {
-    pub(super) fn new(status: u16, text: impl Into<String>) -> ApiError {
-        ApiError { status, text: text.into(), header: None }
-    }
-
-    fn not_found() -> ApiError {
-        ApiError::new(404, "there is no such thing")
-    }
-
-    /// Only these methods are known here.
-    fn method(allowed: &'static str) -> ApiError {
-        let header = Some(("Allow", allowed));
-        ApiError { header, ..ApiError::new(405, format!("allowed here: {allowed}")) }
-    }
-
-    /// The client has shown no token, or another one.
-    fn unknown() -> ApiError {
-        let header = Some(("WWW-Authenticate", "Bearer"));
-        ApiError { header, ..ApiError::new(401, "this needs the token") }
-    }
-
-    fn invalid(text: impl Into<String>) -> ApiError {
-        ApiError::new(400, text)
-    }
-}
-
 /// The content handler.
 static CONTENT: ContentHandler<Api> = ContentHandler {
     module: "api",
@@ -245,20 +210,6 @@ async fn said(r: &mut Request) -> ApiResult {
         return Ok(Value::Null);
     }
     serde_json::from_slice(&text).map_err(|why| ApiError::invalid(format!("no JSON: {why}")))
-}
-
-/// The members of an object, of which these are known.
-pub(super) fn members<'v>(
-    body: &'v Value,
-    known: &[&str],
-) -> Result<&'v serde_json::Map<String, Value>, ApiError> {
-    let Value::Object(members) = body else {
-        return Err(ApiError::invalid("the body is to be a JSON object"));
-    };
-    match members.keys().find(|name| !known.contains(&name.as_str())) {
-        Some(other) => Err(ApiError::invalid(format!("unknown member \"{other}\""))),
-        None => Ok(members),
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use weir_proto::http1::Method;
 use weir_upstream::{Changes, Duty, Group, MOST_WEIGHT, PeerState};
 use weir_values::Command;
 
-use super::{ApiError, ApiResult, members};
+use super::error::{ApiError, ApiResult, members};
 use crate::request::Request;
 use crate::upstream::groups::GROUPS;
 

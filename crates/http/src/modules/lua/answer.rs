@@ -22,17 +22,17 @@ pub struct Context {
     pub on_abort: Option<Anchor>,
     /// Written and not sent yet.
     pending: Vec<u8>,
-    /// All of the answer is kept back, so that its length can be told to a client of HTTP/1.0.
+    /// All of the answer is kept until its end, so that a client of HTTP/1.0 gets its length.
     whole: bool,
     /// `ngx.eof` was said.
     eof: bool,
-    /// The head was refused by a filter: this is what the request comes to.
+    /// A filter refused the head. The request ends with this step.
     refused: Option<Step>,
     /// Connections that close with the request, unless they are kept.
     sockets: Vec<Weak<dyn CloseWithRequest>>,
     /// A script reads the body from this: nothing else does.
     pub body_socket: Option<Rc<BodySocket>>,
-    /// A header filter's script has ended the request once: it is not asked for the page of that.
+    /// A header filter's script has ended the request once. It does not run for the error page.
     pub filter_exited: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the running script may ask for: the request that it runs for, and the phase.
+//! The running script: the request that it runs for, its phase, and what it waits for.
 //!
 //! A script's functions live as long as its machine, and a request only as long as its handler. So the handler
 //! lends its request to this thread for each step of the script, and takes it back before it waits.
@@ -15,7 +15,7 @@ scoped_thread_local!(static mut REQUEST: Request);
 
 thread_local! {
     static PHASE: Cell<Phase> = const { Cell::new(Phase::Init) };
-    /// What the script waits for, told right before it yields.
+    /// What the script waits for. It is set right before the script yields.
     static WISH: RefCell<Option<Wish>> = const { RefCell::new(None) };
 }
 
@@ -92,7 +92,7 @@ impl Phase {
     }
 }
 
-/// Runs `f` in a phase, with a request to ask for or without one.
+/// Runs `f` in a phase, with a request or without one.
 pub fn enter<T>(request: Option<&mut Request>, phase: Phase, f: impl FnOnce() -> T) -> T {
     let before = PHASE.replace(phase);
     let out = operation(phase.directive(), || match request {
@@ -124,7 +124,7 @@ pub fn with_answer<T>(f: impl FnOnce(&mut Request) -> T) -> Result<T, NgxError> 
     }
 }
 
-/// Tells what the script is about to wait for.
+/// Notes what the script is about to wait for.
 pub fn wish(wish: Wish) -> Result<(), NgxError> {
     let phase = phase();
     // To end a filter's script at once needs no waiting.
@@ -140,7 +140,7 @@ pub fn take_wish() -> Option<Wish> {
     WISH.take()
 }
 
-/// Why a function of `ngx` cannot do what it was asked for: raised in the script.
+/// Why a function of `ngx` failed. The prelude raises it in the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NgxError {
     /// A timer, or the start.

@@ -134,7 +134,7 @@ impl<'z> Dict<'z> {
         Ok((sum, false))
     }
 
-    /// Changes a list; `change` answers what the caller is told, and the list's new state is stored.
+    /// Changes a list; `change` returns the caller's answer, and the list's new state is stored.
     pub fn with_list<T>(
         &mut self,
         key: &[u8],
@@ -312,7 +312,7 @@ const LIST: u64 = 4;
 /// Shorter keys are their own names.
 const EXACT: usize = 32;
 
-/// Whether this can be a key; the error is what scripts are told.
+/// Whether this can be a key; the error is the text that scripts get.
 pub fn check(key: &[u8]) -> Result<(), DictError> {
     match key.len() {
         0 => Err("empty key"),

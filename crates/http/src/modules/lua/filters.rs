@@ -1,4 +1,4 @@
-//! Scripts that see an answer on its way out, and those that come when all is over.
+//! Scripts that filter an answer, and those of the log phase and of `set_by_lua`: none of them may wait.
 
 use std::cell::RefCell;
 

@@ -1,10 +1,10 @@
 //! Scripts in Lua, on LuaJIT. nginx: lua-nginx-module of OpenResty.
 //!
-//! A loop has one VM (`vm`). A phase with a script enters by `phases` (those that may answer) or
-//! `filters` (those that may not wait), which lend the request to the script (`current`) and run it step by
-//! step (`run`). `api` holds what `ngx` offers, a file for each part: functions in Rust, which `prelude` wraps
-//! in Lua where they may raise an error or wait, since only Lua can do that to its caller. Values of Lua that outlive a
-//! step stand in `anchors`. What a script writes passes `answer` on its way out. docs/lua.md says what there is and what is not.
+//! A loop has one VM (`vm`), which `start` fills. A phase with a script enters by `phases` (those that may answer) or
+//! `filters` (those that may not wait). Both lend the request to the script (`current`) and run it step by step (`run`).
+//! A script that yields leaves a `wish`, which its run fulfils. `api` has the functions of `ngx` in Rust, a file for each
+//! part. `prelude` wraps them in Lua where they raise errors or wait, since only Lua can do that. Values that outlive a
+//! step are kept in `anchors`. `answer` gathers and sends what a script writes. docs/lua.md says what `ngx` offers.
 
 use std::rc::Rc;
 

@@ -17,7 +17,7 @@ use crate::site::content::ContentHandler;
 /// `ngx.ERROR`
 const ERROR: i32 = -1;
 
-/// `ngx.DECLINED`: the script has no say, and the next handler of the phase is asked.
+/// `ngx.DECLINED`: the script leaves the request to the next handler of the phase.
 const DECLINED: i32 = -5;
 
 /// `rewrite_by_lua`
@@ -79,7 +79,7 @@ async fn in_content(r: &mut Request, script: &Script) -> Step {
     }
 }
 
-/// Runs a phase's script; the error is what the request comes to without it.
+/// Runs a phase's script. The error is the step that the request ends with if it cannot run.
 async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<ScriptOutcome, Step> {
     let Some(vm) = r.event_loop.lua.get().cloned() else { return Err(Step::Status(500)) };
     if CONF.of(r.conf()).need_request_body {
@@ -99,7 +99,7 @@ async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Scrip
     Ok(run::drive(&vm, Some(r), phase, Start::Script(&code)).await)
 }
 
-/// What the request comes to.
+/// The step that follows from how the script ended.
 async fn end(r: &mut Request, outcome: ScriptOutcome) -> Step {
     match outcome {
         ScriptOutcome::Finished | ScriptOutcome::Exit(Exit::Jump) => answer::finish(r).await,
@@ -116,7 +116,7 @@ async fn end(r: &mut Request, outcome: ScriptOutcome) -> Step {
 /// `ngx.exit(status)`
 async fn exit(r: &mut Request, status: i32) -> Step {
     let status = match status {
-        // The client is told nothing more, as in nginx.
+        // Nothing more is sent, and the connection is closed, as in nginx.
         ERROR => return Step::Abort,
         // Too late for another handler.
         DECLINED => 0,

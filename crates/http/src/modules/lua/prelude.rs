@@ -1,6 +1,6 @@
 //! The part of `ngx` that is written in Lua.
 
-/// The chunks by the names of their names, in their order.
+/// Each chunk with its name, in the order in which they run.
 pub const PRELUDE: &[(&str, &str)] = &[
     ("=errors", include_str!("prelude/errors.lua")),
     ("=ffi", include_str!("prelude/ffi.lua")),

@@ -22,14 +22,14 @@ use super::vm::Vm;
 use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
 use crate::request::Request;
 
-/// What a run came to.
+/// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ScriptOutcome {
     /// All of it is done.
     Finished,
     /// It ended itself.
     Exit(Exit),
-    /// An error, which the log was told.
+    /// An error, which was logged.
     Failed,
     /// The client has gone.
     Abandoned,
@@ -76,7 +76,7 @@ struct ScriptRun<'r> {
     watching: bool,
 }
 
-/// What a step of a coroutine has come to.
+/// How a step of a coroutine ended.
 enum CoroutineStep {
     /// Its end, with these values.
     Ended(MultiValue),
@@ -258,7 +258,7 @@ impl ScriptRun<'_> {
         })
     }
 
-    /// Does what a coroutine's step has come to.
+    /// Goes on from the end of a coroutine's step.
     async fn stepped(&mut self, i: usize, step: CoroutineStep) -> Option<ScriptOutcome> {
         let wish = match step {
             CoroutineStep::Wished(wish) => wish,
@@ -489,7 +489,7 @@ impl ScriptRun<'_> {
         }
     }
 
-    /// The client has gone: the script ends, or its `ngx.on_abort` has the word.
+    /// The client has gone: the script ends, or its `ngx.on_abort` function runs.
     fn abandoned(&mut self) -> Option<ScriptOutcome> {
         let r = self.request.as_deref_mut()?;
         let Some(function) = answer::context(r).on_abort.take() else {

@@ -1,4 +1,4 @@
-//! How many timers of scripts a loop has, and how they are called before their time.
+//! The timers of a loop's scripts: how many wait and run, and waking them when the loop ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use mlua::{Error, LightUserData, Lua, MultiValue, Thread, Value};
 
 use super::socket::Pattern;
 
-/// What a wait came to, as the values that the waiting function returns.
+/// The result of a wait: makes the values that the waiting function returns.
 pub type Reply = Box<dyn FnOnce(&Lua) -> mlua::Result<MultiValue>>;
 
 /// A wait that does not need the request.
@@ -25,7 +25,7 @@ pub enum Wish {
     Flush,
     /// `ngx.eof`
     Eof,
-    /// `ngx.exit` and kin: the script does not go on.
+    /// `ngx.exit`, `ngx.exec`, `ngx.redirect`: the script does not go on.
     Exit(Exit),
     /// `ngx.thread.spawn`: a light thread that begins at once.
     Spawn(Thread, MultiValue),
@@ -57,13 +57,13 @@ pub enum Exit {
     Jump,
 }
 
-/// What the prelude yields to tell that it waits, and that no script can make.
+/// The value that the prelude yields when it waits. No script can make it.
 pub fn mark() -> Value {
     Value::LightUserData(LightUserData(std::ptr::without_provenance_mut(MARK)))
 }
 
-/// Whether this was yielded by the prelude. A wish may have been told before a yield that failed, since C code
-/// was between; it is not the next yield's.
+/// Whether the prelude yielded this. A yield fails where C code is between the script and its run. Its wish is still
+/// noted then, but it does not belong to the next yield.
 pub fn is_wait(values: &MultiValue) -> bool {
     matches!(values.front(), Some(Value::LightUserData(mark)) if mark.0.addr() == MARK)
 }

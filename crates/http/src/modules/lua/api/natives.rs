@@ -66,8 +66,8 @@ impl Natives<'_> {
     }
 }
 
-/// A text on its way to Lua. Where it is UTF-8, as nearly all are, no reference to it is held in between, and
-/// references are what costs most of such a call.
+/// A text for Lua. Text in UTF-8, which is nearly all, goes there as a Rust string, without a reference. Such
+/// references cost most of a short call.
 pub type LuaText = Either<String, mlua::String>;
 
 pub fn text(lua: &Lua, bytes: Vec<u8>) -> mlua::Result<LuaText> {
@@ -118,7 +118,7 @@ pub fn named(lua: &Lua, pairs: &[Pair<'_>]) -> mlua::Result<NamedValues> {
     Ok((None, Some(lua.create_sequence_from(list)?)))
 }
 
-/// A text on its way into a table.
+/// A text for a table.
 pub fn borrowed(bytes: &[u8]) -> Either<&str, BString> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Either::Left(text),

@@ -201,7 +201,7 @@ fn nil() -> MultiValue {
     MultiValue::from_vec(vec![Value::Nil])
 }
 
-/// A value on its way to Lua.
+/// A stored value as Lua has it.
 fn given(lua: &Lua, value: Stored) -> Result<Either<LuaText, Value>, DictError> {
     Ok(match value {
         Stored::Boolean(value) => Either::Right(Value::Boolean(value)),

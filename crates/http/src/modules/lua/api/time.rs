@@ -1,4 +1,4 @@
-//! Time: `ngx.now` and kin.
+//! Time: `ngx.now`, `ngx.time` and the like.
 
 use std::cell::Cell;
 

@@ -69,7 +69,7 @@ fn value(lua: &Lua, get: impl FnOnce(&mut Vec<u8>) -> bool) -> Result<Option<Lua
     get(&mut out).then(|| text(lua, out).map_err(failed)).transpose()
 }
 
-/// Stores a variable as a script asks for it.
+/// Stores a variable for a script.
 pub fn store(r: &mut Request, name: &[u8], value: Vec<u8>) -> Result<(), NgxError> {
     r.store_named(name, value).map_err(|why| {
         let name = String::from_utf8_lossy(name);

@@ -13,7 +13,7 @@ pub struct BodySocket {
     /// What came and was not received yet.
     unread: RefCell<Vec<u8>>,
     timeout: Cell<Duration>,
-    /// The end was told, or an error.
+    /// The script got the end of the body, or an error.
     closed: Cell<bool>,
 }
 

@@ -62,7 +62,7 @@ impl From<io::Error> for SocketError {
             ErrorKind::TimedOut => SocketError::Timeout,
             ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => SocketError::Closed,
             _ if error.raw_os_error().is_some() => {
-                // The kernel's words in small letters, as nginx tells them to scripts.
+                // The kernel's text in small letters, as nginx gives it to scripts.
                 let text = error.to_string().to_ascii_lowercase();
                 let words = text.rsplit_once(" (os error").map(|(words, _)| words.to_owned());
                 SocketError::Other(words.unwrap_or(text))
