@@ -6,6 +6,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll::Event;
 use rustix::net::SocketFlags;
 
 use crate::clock;
@@ -38,9 +39,24 @@ pub fn wait(time: Option<Duration>, is: impl FnMut() -> bool) {
     seam::wait(time, is);
 }
 
-/// As [`wait`], in the wait lists of these sockets.
-pub fn wait_at<'a>(sockets: impl Iterator<Item = BorrowedFd<'a>>, is: impl FnMut() -> bool) {
-    seam::wait_at(sockets, is);
+/// As [`wait`], for less than a second: until `end` is readable, which is when `is_over`.
+pub fn pause(time: Duration, end: BorrowedFd<'_>, is_over: impl FnMut() -> bool) {
+    seam::pause(time, end, is_over);
+}
+
+/// As [`wait`], in the wait lists of these sockets. The epoll instance has them all, and a descriptor that is readable when
+/// `is_over`. What is found is added to `events`.
+///
+/// # Errors
+///
+/// As epoll_wait(2).
+pub fn wait_at<'a>(
+    instance: &OwnedFd,
+    sockets: impl Iterator<Item = BorrowedFd<'a>>,
+    is_over: impl FnMut() -> bool,
+    events: &mut Vec<Event>,
+) -> rustix::io::Result<usize> {
+    seam::wait_at(instance, sockets, is_over, events)
 }
 
 /// Accepts a connection.

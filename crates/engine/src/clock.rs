@@ -3,9 +3,6 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
-use weir_sys::beginning::beginning;
-
 use crate::seam;
 
 /// A deadline that never comes.
@@ -47,7 +44,7 @@ impl Clock {
             now: Cell::new(epoch),
             nanos: Cell::new(epoch_nanos),
             tick: Cell::new(0),
-            wall: Cell::new(read_wall()),
+            wall: Cell::new(seam::wall_nanos()),
             wall_at: Cell::new(epoch_nanos),
             resolution: resolution.map_or(0, |r| u64::try_from(r.as_nanos()).unwrap_or(u64::MAX)),
         }
@@ -64,7 +61,7 @@ impl Clock {
         let holds = if self.resolution == 0 { WALL_HOLDS } else { self.resolution };
         if nanos.saturating_sub(self.wall_at.get()) >= holds {
             self.wall_at.set(nanos);
-            self.wall.set(read_wall());
+            self.wall.set(seam::wall_nanos());
         }
     }
 
@@ -138,43 +135,24 @@ pub(crate) fn turn() -> Option<Instant> {
 
 /// The time now, for the few callers for which the turn's is too old.
 pub(crate) fn read() -> Instant {
-    match seam::simulated_nanos() {
-        Some(nanos) => beginning() + Duration::from_nanos(nanos),
-        None => Instant::now(),
-    }
+    seam::instant()
 }
 
 /// The same clock's time in nanoseconds, of which differences cost less than those of two `Instant`s: 584 years long.
 #[inline]
 pub(crate) fn nanos() -> u64 {
-    seam::simulated_nanos().unwrap_or_else(|| in_nanos(clock_gettime(ClockId::Monotonic)))
+    seam::nanos()
 }
 
 /// The time by the kernel's coarse clock, in nanoseconds.
 #[inline]
 pub fn coarse_nanos() -> u64 {
-    let read = || in_nanos(clock_gettime(ClockId::MonotonicCoarse));
-    seam::simulated_nanos().unwrap_or_else(read)
-}
-
-/// A time since the system started, in nanoseconds.
-#[inline]
-pub(crate) fn in_nanos(time: Timespec) -> u64 {
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+    seam::coarse_nanos()
 }
 
 fn ceil_millis(d: Duration) -> u64 {
     // Durations beyond 500 million years are as good as never; saturate instead of overflowing.
     d.as_secs().saturating_mul(1000).saturating_add(u64::from(d.subsec_nanos().div_ceil(1_000_000)))
-}
-
-/// In nanoseconds since 1970; earlier times are not told apart.
-fn read_wall() -> u64 {
-    if let Some(nanos) = seam::simulated_nanos() {
-        return seam::simulated_secs() as u64 * 1_000_000_000 + nanos;
-    }
-    let t = clock_gettime(ClockId::Realtime);
-    if t.tv_sec < 0 { 0 } else { in_nanos(t) }
 }
 
 #[cfg(test)]
@@ -206,9 +184,9 @@ mod tests {
         let mut seen = 0;
         // Over two readings, and what is between.
         while nanos() - began < 3 * WALL_HOLDS {
-            let before = read_wall() / 1_000_000;
+            let before = seam::wall_nanos() / 1_000_000;
             clock.refresh();
-            let (now, after) = (millis(clock.wall()), read_wall() / 1_000_000);
+            let (now, after) = (millis(clock.wall()), seam::wall_nanos() / 1_000_000);
             assert!(before <= now + 1 && now <= after + 1, "{before} {now} {after}");
             assert!(seen <= now + 1, "{seen} {now}");
             seen = now;

@@ -76,7 +76,7 @@ pub use ops::send::{Patience, Send};
 pub use options::Options;
 pub use outside::{Arm, ListenerKey, WatchKey};
 pub use remote::Remote;
-pub use run::{Loop, born, is_simulated};
+pub use run::{Loop, born, unix_sockets_share_addresses};
 pub use runqueue::waited_for_processor;
 pub use rustix::net::SocketAddrAny;
 #[cfg(feature = "sim")]

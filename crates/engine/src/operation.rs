@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::clock::{self, coarse_nanos};
+use crate::clock::coarse_nanos;
 use crate::seam;
 
 /// The coarse clock may go on as seldom as this (`CONFIG_HZ=100`), so that less cannot be told by it.
@@ -29,19 +29,9 @@ thread_local! {
     static LONGEST: Cell<Longest> = const { Cell::new(NONE) };
 }
 
-/// Holds the loop up for so long, asleep as in a blocking system call, or computing.
-#[allow(clippy::disallowed_methods, reason = "a handler that blocks is what was asked for")]
+/// Blocks the loop for so long, as a system call does, or computes.
 pub fn block(time: Duration, computes: bool) {
-    if seam::block(time, computes) {
-        return;
-    }
-    if !computes {
-        return std::thread::sleep(time);
-    }
-    let start = clock::read();
-    while clock::read().saturating_duration_since(start) < time {
-        std::hint::spin_loop();
-    }
+    seam::block(time, computes);
 }
 
 /// Does `work` under a name, such as that of a system call.

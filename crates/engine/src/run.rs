@@ -206,9 +206,11 @@ impl Drop for Loop {
     }
 }
 
-/// Whether this is the simulated world.
-pub fn is_simulated() -> bool {
-    seam::is_simulated()
+/// Whether Unix-domain sockets may listen at one address together, as sockets of TCP may. The kernel does not let them; in
+/// the simulated world they stand for sockets of TCP.
+#[must_use]
+pub fn unix_sockets_share_addresses() -> bool {
+    seam::unix_sockets_share_addresses()
 }
 
 /// This thread will be that loop's, of all that there ever were in the server. Only the simulated world listens.

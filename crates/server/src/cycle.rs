@@ -212,7 +212,8 @@ impl Plan {
         let loops = self.config.loops();
         let each = self.config.events.balance.shape() == SocketLayout::SocketEach;
         let each = |listen: &Listen| {
-            let may = matches!(listen.address, Address::Inet(_)) || weir_engine::is_simulated();
+            let may = matches!(listen.address, Address::Inet(_))
+                || weir_engine::unix_sockets_share_addresses();
             (each || listen.reuseport || listen.udp) && may
         };
         let copies = |listen: &Listen| if each(listen) { loops } else { 1 };

@@ -269,13 +269,11 @@ impl Files {
         if how.writes() {
             return None;
         }
-        let mut resolve = how.resolve;
-        if !seam::is_simulated() {
-            if !self.locality.answers_from_memory(path, how.resolve) {
-                return None;
-            }
-            resolve |= ResolveFlags::CACHED;
+        let cached = seam::cached_flags();
+        if !cached.is_empty() && !self.locality.answers_from_memory(path, how.resolve) {
+            return None;
         }
+        let resolve = how.resolve | cached;
         let now = || rustix::fs::openat2(CWD, path, how.flags(), how.mode, resolve);
         let open = || seam::at(Call::FromMemory).and_then(|()| now());
         match operation("open", open) {
@@ -288,9 +286,7 @@ impl Files {
     /// A directory, good for its path alone, if the kernel walks there in memory; that asks no server either.
     pub fn directory_now(&self, path: &Path) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve =
-            if seam::is_simulated() { ResolveFlags::empty() } else { ResolveFlags::CACHED };
-        rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve).ok()
+        rustix::fs::openat2(CWD, path, flags, Mode::empty(), seam::cached_flags()).ok()
     }
 
     /// Asks about what `path` names; a symbolic link is followed.
@@ -325,10 +321,7 @@ impl Files {
         } else {
             operation("read", || {
                 seam::at(Call::FromMemory)?;
-                match seam::is_simulated() {
-                    true => read_waiting(file, &mut buf, offset),
-                    false => weir_sys::pagecache::read_nowait(file, &mut buf, offset),
-                }
+                seam::read_now(file, &mut buf, offset)
             })
         };
         match read {

@@ -15,9 +15,7 @@ use std::time::Duration;
 use super::open_file::{Access, OpenFile};
 use super::rank::{Lines, Rank};
 use crate::clock;
-use crate::seam::{self, Call};
-
-type Job = Box<dyn FnOnce() + Send>;
+use crate::seam::{self, Call, Job};
 
 /// Threads for file operations; clones share them, so that the loops of a process may.
 #[derive(Clone, Debug)]
@@ -40,7 +38,7 @@ struct Shared {
 }
 
 /// Starts a thread.
-pub(super) type Spawn = fn(Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>;
+pub(super) type Spawn = fn(Builder, Job) -> io::Result<()>;
 
 /// Called when the queue is full.
 #[derive(Default)]
@@ -95,7 +93,7 @@ impl FilePool {
 
     /// As [`FilePool::new`], with a name by which it is found and complained about.
     pub fn named(name: &str, threads: usize, queue: usize) -> Self {
-        FilePool::spawned(name, threads, queue, |thread, work| thread.spawn(work).map(drop))
+        FilePool::spawned(name, threads, queue, seam::start_worker)
     }
 
     pub(super) fn spawned(name: &str, threads: usize, queue: usize, spawn: Spawn) -> Self {
@@ -196,7 +194,6 @@ impl Shared {
             return Err((io::ErrorKind::ResourceBusy.into(), job));
         }
         if state.started == 0
-            && !seam::is_simulated()
             && let Err(error) = self.start(&mut state)
         {
             return Err((error, job));
@@ -217,9 +214,6 @@ impl Shared {
     /// Sees to it that a thread takes what may be taken. One that cannot be started is missed, and tried again with the
     /// next job: those that run do its work.
     fn call(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        if seam::is_simulated() {
-            return self.call_simulated(state);
-        }
         let takable = state.jobs.takable();
         // Threads that were started or woken for earlier jobs count as idle until they run.
         if takable > state.idle && state.started < self.threads {
@@ -228,20 +222,6 @@ impl Shared {
         drop(state);
         if takable > 0 {
             self.work.notify_one();
-        }
-    }
-
-    /// What a thread would take is done when the simulated world says so.
-    fn call_simulated(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        while let Some((rank, (_, job))) = state.jobs.take() {
-            let shared = Arc::clone(self);
-            seam::later(Box::new(move || {
-                MAY_WAIT.set(true);
-                let _ = catch_unwind(AssertUnwindSafe(job));
-                let mut state = shared.lock();
-                state.jobs.ended(rank);
-                shared.call(state);
-            }));
         }
     }
 
@@ -269,10 +249,14 @@ impl Shared {
             } else if state.closed {
                 // Those that run do what must wait for them.
                 return;
-            } else {
+            } else if seam::worker_stays() {
                 state.idle += 1;
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
+            }
+            if !seam::worker_stays() {
+                state.started -= 1;
+                return self.call(state);
             }
         }
     }

@@ -6,7 +6,7 @@ use rustix::io::ReadWriteFlags;
 use weir_sys::pagecache::cached_pages;
 
 use super::OpenFile;
-use crate::seam::{self, Call};
+use crate::seam;
 
 /// What sending a range of a file would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +20,7 @@ pub(crate) enum Residence {
 /// Looks at `len` bytes of `file` from `offset` on.
 pub(crate) fn residence(file: &OpenFile, offset: u64, len: u64) -> Residence {
     let end = offset.saturating_add(len.max(1));
-    let look = || {
-        let told = seam::at(Call::FromMemory).is_ok();
-        told && (seam::is_simulated() || is_cached(file, offset, end))
-    };
+    let look = || seam::is_resident(|| is_cached(file, offset, end));
     let cached = file.is_resident(offset..end, look);
     if cached { Residence::Cached } else { Residence::Unknown }
 }

@@ -10,10 +10,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::Call;
+pub use super::Job;
 use crate::Arm;
-
-/// What a thread of the file pool would do.
-pub type Job = Box<dyn FnOnce() + Send>;
 
 /// For how long a loop has nothing to do.
 pub struct Rest<'a> {
@@ -121,14 +119,37 @@ pub fn sockets_of(loops: &Range<usize>) -> Vec<RawFd> {
 
 /// What the engine asks of the world, if there is one.
 pub(crate) mod seam {
+    use std::fs::File;
+    use std::io;
+    use std::thread::Builder;
+    use std::time::Instant;
+
+    use rustix::buffer::spare_capacity;
+    use rustix::event::epoll::{self, Event};
+    use rustix::event::{EventfdFlags, Timespec, eventfd};
+    use rustix::fs::ResolveFlags;
+
+    use super::super::kernel;
     use super::*;
 
-    pub(crate) fn simulated_nanos() -> Option<u64> {
-        world().map(World::nanos)
+    pub(crate) fn instant() -> Instant {
+        world().map_or_else(kernel::instant, |world| {
+            weir_sys::beginning::beginning() + Duration::from_nanos(world.nanos())
+        })
     }
 
-    pub(crate) fn simulated_secs() -> i64 {
-        world().map_or(0, World::secs)
+    pub(crate) fn nanos() -> u64 {
+        world().map_or_else(kernel::nanos, World::nanos)
+    }
+
+    pub(crate) fn coarse_nanos() -> u64 {
+        world().map_or_else(kernel::coarse_nanos, World::nanos)
+    }
+
+    pub(crate) fn wall_nanos() -> u64 {
+        world().map_or_else(kernel::wall_nanos, |world| {
+            world.secs() as u64 * 1_000_000_000 + world.nanos()
+        })
     }
 
     pub(crate) fn at(call: Call) -> Result<(), Errno> {
@@ -150,21 +171,73 @@ pub(crate) mod seam {
         connected(socket);
     }
 
-    pub(crate) fn block(time: Duration, computes: bool) -> bool {
-        world().is_some_and(|world| {
-            world.block(time, computes);
-            true
-        })
-    }
-
-    pub(crate) fn is_simulated() -> bool {
-        world().is_some()
-    }
-
-    pub(crate) fn later(job: Job) {
-        if let Some(world) = world() {
-            world.later(job);
+    pub(crate) fn block(time: Duration, computes: bool) {
+        match world() {
+            Some(world) => world.block(time, computes),
+            None => kernel::block(time, computes),
         }
+    }
+
+    /// A worker is a job of the world's, which chooses when it runs.
+    pub(crate) fn start_worker(thread: Builder, work: Job) -> io::Result<()> {
+        match world() {
+            Some(world) => world.later(work),
+            None => kernel::start_worker(thread, work)?,
+        }
+        Ok(())
+    }
+
+    /// The world orders jobs one by one.
+    pub(crate) fn worker_stays() -> bool {
+        world().is_none()
+    }
+
+    /// Calls are made to wait by [`at`], not by the kernel.
+    pub(crate) fn cached_flags() -> ResolveFlags {
+        world().map_or_else(kernel::cached_flags, |_| ResolveFlags::empty())
+    }
+
+    pub(crate) fn read_now(file: &File, buf: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
+        match world() {
+            Some(_) => Ok(rustix::io::pread(file, spare_capacity(buf), offset)?),
+            None => kernel::read_now(file, buf, offset),
+        }
+    }
+
+    pub(crate) fn is_resident(look: impl FnOnce() -> bool) -> bool {
+        at(Call::FromMemory).is_ok() && (world().is_some() || look())
+    }
+
+    pub(crate) fn thread_count(read: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        world().is_none().then(read).flatten()
+    }
+
+    pub(crate) fn timer() -> io::Result<OwnedFd> {
+        match world() {
+            Some(_) => Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
+            None => kernel::timer(),
+        }
+    }
+
+    pub(crate) fn set_timer(timer: &Arc<OwnedFd>, nanos: u64) -> io::Result<()> {
+        let Some(world) = world() else { return kernel::set_timer(timer, nanos) };
+        let timer = Arc::clone(timer);
+        let fire = move || {
+            let _ = rustix::io::write(&timer, &1u64.to_ne_bytes());
+        };
+        world.after(nanos, Box::new(fire));
+        Ok(())
+    }
+
+    pub(crate) fn pause(time: Duration, end: BorrowedFd<'_>, is_over: impl FnMut() -> bool) {
+        match world() {
+            Some(_) => wait(Some(time), is_over),
+            None => kernel::pause(time, end, is_over),
+        }
+    }
+
+    pub(crate) fn unix_sockets_share_addresses() -> bool {
+        world().is_some()
     }
 
     pub(crate) fn born(number: usize) {
@@ -192,16 +265,6 @@ pub(crate) mod seam {
         world().map(|world| Duration::from_nanos(world.has_used(number)))
     }
 
-    pub(crate) fn notify_after(notifier: &Arc<OwnedFd>, nanos: u64) -> bool {
-        let Some(world) = world() else { return false };
-        let notifier = Arc::clone(notifier);
-        let ring = move || {
-            let _ = rustix::io::write(&notifier, &1u64.to_ne_bytes());
-        };
-        world.after(nanos, Box::new(ring));
-        true
-    }
-
     pub(crate) fn beside() -> usize {
         world().map_or(0, World::beside)
     }
@@ -221,21 +284,26 @@ pub(crate) mod seam {
 
     pub(crate) fn wait(time: Option<Duration>, mut is: impl FnMut() -> bool) {
         let Some(world) = world() else { return };
-        let until = time.map(|time| world.nanos().saturating_add(nanos(time)));
+        let until = time.map(|time| world.nanos().saturating_add(super::nanos(time)));
         while !is() && until.is_none_or(|until| world.nanos() < until) {
             world.wait(until);
         }
     }
 
     pub(crate) fn wait_at<'a>(
+        instance: &OwnedFd,
         sockets: impl Iterator<Item = BorrowedFd<'a>>,
-        mut is: impl FnMut() -> bool,
-    ) {
-        let Some(world) = world() else { return };
+        mut is_over: impl FnMut() -> bool,
+        events: &mut Vec<Event>,
+    ) -> Result<usize, Errno> {
+        let Some(world) = world() else {
+            return kernel::wait_at(instance, sockets, is_over, events);
+        };
         let lists = sockets.filter_map(|socket| world.enlist(socket, Arm::Exclusive));
         let lists: Vec<usize> = lists.collect();
-        wait(None, || is() || lists.iter().any(|list| world.is_told(*list)));
+        wait(None, || is_over() || lists.iter().any(|list| world.is_told(*list)));
         lists.iter().for_each(|list| world.leave(*list));
+        epoll::wait(instance, spare_capacity(events), Some(&Timespec::default()))
     }
 
     /// A socket is in the list of the loops' sockets.

@@ -33,10 +33,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 
 use crate::remote::Mailbox;
 use crate::seam;
@@ -133,14 +129,8 @@ struct StallTimer {
 
 impl StallTimer {
     fn new() -> io::Result<StallTimer> {
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = match seam::is_simulated() {
-            true => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            false => timerfd_create(TimerfdClockId::Monotonic, flags)?,
-        };
-        let timer = Arc::new(timer);
         Ok(StallTimer {
-            timer,
+            timer: Arc::new(seam::timer()?),
             set: AtomicBool::new(false),
             after: AtomicU64::new(nanos(StealGroup::CHECK)),
         })
@@ -151,13 +141,7 @@ impl StallTimer {
         if self.set.load(SeqCst) || self.set.swap(true, SeqCst) {
             return;
         }
-        let after = self.after.load(Relaxed);
-        if seam::notify_after(&self.timer, after) {
-            return;
-        }
-        let in_time = Timespec { tv_sec: 0, tv_nsec: after as i64 };
-        let once = Itimerspec { it_value: in_time, it_interval: Timespec::default() };
-        if timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).is_err() {
+        if seam::set_timer(&self.timer, self.after.load(Relaxed)).is_err() {
             self.set.store(false, SeqCst);
         }
     }

@@ -11,9 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use weir_balance::Policy;
 use weir_engine::beside::{self, Beside};
@@ -154,11 +153,7 @@ impl Turnstile {
 
     /// Sleeps, unless the thread is to end.
     fn pause(&self, time: Duration) {
-        if weir_engine::is_simulated() {
-            return beside::wait(Some(time), || self.lock().ending);
-        }
-        let time = Timespec { tv_sec: 0, tv_nsec: time.as_nanos() as i64 };
-        let _ = poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&time));
+        beside::pause(time, self.end.as_fd(), || self.lock().ending);
     }
 }
 
@@ -194,10 +189,8 @@ impl AcceptorWork {
             epoll::add(&self.epoll, socket, data, EventFlags::IN | EventFlags::EXCLUSIVE)?;
         }
         let sockets = self.sockets.iter().map(|(_, socket)| socket.as_fd());
-        beside::wait_at(sockets, || self.turnstile.lock().ending);
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let most = weir_engine::is_simulated().then_some(&now);
-        let waited = epoll::wait(&self.epoll, spare_capacity(events), most);
+        let is_over = || self.turnstile.lock().ending;
+        let waited = beside::wait_at(&self.epoll, sockets, is_over, events);
         for (_, socket) in &self.sockets {
             epoll::delete(&self.epoll, socket)?;
         }
