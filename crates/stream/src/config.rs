@@ -1,202 +1,22 @@
 //! Reads a `stream` block into a [`Site`].
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use weir_conf::{Directive as Line, Error, Spot};
-use weir_engine::ConnectOptions;
-use weir_log::{Level, Log};
 use weir_ssl::ocsp::Stapling;
-use weir_upstream::config::{
-    Around, Bind, Drafts, GroupId, Host, UpstreamBlock, Upstreams, Url, methods, server,
-};
-use weir_upstream::tunnel;
-use weir_values::access::Rules;
-use weir_values::doing::THRESHOLD;
-use weir_values::limit_conn::{LimitLogging, Limits};
+use weir_upstream::config::{Around, Drafts, UpstreamBlock, methods, server};
 use weir_values::listen::ListenLine;
 use weir_values::log::{self, LogTarget};
 use weir_values::names::ServerName;
-use weir_values::status::StatusZone;
-use weir_values::{Address, Cidr, Inputs, Reading, Template, UsedDirectives, VariableId};
+use weir_values::{Inputs, Reading, UsedDirectives};
 
 use crate::directives::{self, Set};
-use crate::health::{self, Match, StreamCheck};
+use crate::health::{HealthCheckDirective, Match, StreamCheck, finish};
 use crate::session::Session;
+use crate::settings::{SessionContent, StreamConf, listener};
 use crate::site::{Server, Site, SiteParts};
 use crate::tls;
-
-/// Nothing binds a session to a server.
-pub type Groups = Upstreams<Infallible>;
-
-/// Settings of a server; a block inside begins with a clone of those around it.
-#[derive(Debug, Clone)]
-pub struct Conf {
-    /// `error_log`
-    pub error_log: Arc<Log>,
-    /// `resolver`
-    pub resolver: Option<Arc<weir_resolver::ResolverConf>>,
-    /// `resolver_timeout`
-    pub resolver_timeout: Duration,
-    /// `proxy_protocol_timeout`
-    pub proxy_protocol_timeout: Duration,
-    /// `preread_timeout`
-    pub preread_timeout: Duration,
-    /// `preread_buffer_size`
-    pub preread_buffer: usize,
-    /// `blocked_threshold`
-    pub threshold: Duration,
-    /// `tcp_nodelay`
-    pub tcp_nodelay: bool,
-    /// `ssl_preread`
-    pub ssl_preread: bool,
-    /// `set_real_ip_from`
-    pub believed: Vec<Cidr>,
-    /// `allow`, `deny`
-    pub access: Rules,
-    /// `limit_conn`
-    pub limits: Limits,
-    /// What those above a limit are told.
-    pub refusal: LimitLogging,
-    /// `access_log`
-    pub log: log::Conf,
-    /// `proxy_...`
-    pub proxy: Proxy,
-    /// `status_zone`
-    pub status_zone: Option<Arc<StatusZone>>,
-    /// `health_check_timeout`
-    pub health_timeout: Duration,
-    /// `ssl_...`, `proxy_ssl_...`
-    pub tls: tls::TlsConf,
-    /// `set`, in order.
-    pub sets: Vec<(VariableId, Template)>,
-    /// What is done with sessions.
-    pub content: SessionContent,
-}
-
-/// What is done with a session.
-#[derive(Debug, Clone)]
-pub enum SessionContent {
-    /// Nothing was said: sessions end with status 500.
-    None,
-    /// `return`
-    Return(Template),
-    /// `proxy_pass` to a group, or to an address of the configuration.
-    Group(GroupId),
-    /// `proxy_pass` with variables.
-    Computed(Template),
-    /// `pass` to a listener of this server.
-    Pass(Address),
-    /// `pass` with variables.
-    PassTo(Template),
-}
-
-/// `proxy_...`
-#[derive(Debug, Clone)]
-pub struct Proxy {
-    /// `proxy_connect_timeout`
-    pub connect_timeout: Duration,
-    /// `proxy_timeout`
-    pub timeout: Duration,
-    /// `proxy_buffer_size`
-    pub buffer: usize,
-    /// What reads grow to: no further, where the size is said.
-    pub most: usize,
-    /// `proxy_upload_rate`
-    pub upload_rate: Template,
-    /// `proxy_download_rate`
-    pub download_rate: Template,
-    /// `proxy_next_upstream`
-    pub next: bool,
-    /// `proxy_next_upstream_tries`
-    pub tries: u32,
-    /// `proxy_next_upstream_timeout`
-    pub next_timeout: Duration,
-    /// `proxy_protocol`: its version.
-    pub proxy_protocol: Option<u8>,
-    /// `proxy_half_close`
-    pub half_close: bool,
-    /// `proxy_requests`; 0: any number.
-    pub requests: u64,
-    /// `proxy_responses`, to each of them.
-    pub responses: Option<u64>,
-    /// `proxy_bind`
-    pub bind: Option<Bind>,
-    /// `proxy_socket_keepalive`
-    pub keepalive: bool,
-    /// `proxy_socket_rcvbuf`
-    pub rcvbuf: Option<usize>,
-    /// `proxy_socket_sndbuf`
-    pub sndbuf: Option<usize>,
-}
-
-impl Default for Proxy {
-    fn default() -> Self {
-        Proxy {
-            connect_timeout: Duration::from_secs(60),
-            timeout: Duration::from_secs(600),
-            buffer: tunnel::PIECE,
-            most: tunnel::MOST,
-            upload_rate: Template::EMPTY,
-            download_rate: Template::EMPTY,
-            next: true,
-            tries: 0,
-            next_timeout: Duration::ZERO,
-            proxy_protocol: None,
-            half_close: false,
-            requests: 0,
-            responses: None,
-            bind: None,
-            keepalive: false,
-            rcvbuf: None,
-            sndbuf: None,
-        }
-    }
-}
-
-impl Proxy {
-    /// How a server is reached from this address until then.
-    pub fn options(&self, from: Option<SocketAddr>, until: Instant) -> ConnectOptions {
-        ConnectOptions {
-            deadline: Some(until),
-            bind: from.map(Into::into),
-            transparent: self.bind.as_ref().is_some_and(|bind| bind.transparent),
-            keepalive: self.keepalive,
-            rcvbuf: self.rcvbuf,
-            sndbuf: self.sndbuf,
-            ..ConnectOptions::default()
-        }
-    }
-}
-
-impl Conf {
-    fn new(error_log: Arc<Log>) -> Conf {
-        Conf {
-            error_log,
-            resolver: None,
-            resolver_timeout: Duration::from_secs(30),
-            proxy_protocol_timeout: Duration::from_secs(30),
-            preread_timeout: Duration::from_secs(30),
-            preread_buffer: 16 * 1024,
-            threshold: THRESHOLD,
-            tcp_nodelay: true,
-            ssl_preread: false,
-            believed: Vec::new(),
-            access: Rules::default(),
-            limits: Limits::default(),
-            refusal: LimitLogging { log_level: Level::Error, dry_run: false },
-            log: log::Conf::default(),
-            proxy: Proxy::default(),
-            status_zone: None,
-            health_timeout: Duration::from_secs(5),
-            tls: tls::TlsConf::default(),
-            sets: Vec::new(),
-            content: SessionContent::None,
-        }
-    }
-}
 
 /// What the whole block shares while it is read.
 pub struct StreamSetup<'a> {
@@ -243,18 +63,18 @@ pub struct StreamScope<'s, 'a> {
     /// What the whole block shares.
     pub setup: &'s mut StreamSetup<'a>,
     /// Its settings.
-    pub conf: Conf,
+    pub conf: StreamConf,
     /// `server_name`
     pub names: Vec<ServerName>,
     /// `listen`
     pub listens: Vec<ListenLine>,
     /// `health_check`, until all of the server is known.
-    pub checks: Vec<health::HealthCheckDirective>,
+    pub checks: Vec<HealthCheckDirective>,
     used: UsedDirectives,
 }
 
 impl<'s, 'a> StreamScope<'s, 'a> {
-    fn new(setup: &'s mut StreamSetup<'a>, conf: Conf) -> StreamScope<'s, 'a> {
+    fn new(setup: &'s mut StreamSetup<'a>, conf: StreamConf) -> StreamScope<'s, 'a> {
         let (names, listens, checks) = (Vec::new(), Vec::new(), Vec::new());
         StreamScope { setup, conf, names, listens, checks, used: UsedDirectives::default() }
     }
@@ -313,7 +133,7 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         staplings: Vec::new(),
         servers: Vec::new(),
     };
-    let conf = Conf::new(inputs.error_log.clone());
+    let conf = StreamConf::new(inputs.error_log.clone());
     let mut main = StreamScope::new(&mut setup, conf);
     main.read(block.block())?;
     let conf = main.conf;
@@ -331,7 +151,7 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         variables, mut warnings, targets, upstreams, staplings, servers, checks, ..
     } = setup;
     let upstreams = upstreams.finish(&around, inputs.zones, &mut warnings)?;
-    health::finish(&checks, &upstreams)?;
+    finish(&checks, &upstreams)?;
     let (main_log, threshold) = (conf.error_log, conf.threshold);
     let parts = SiteParts {
         servers,
@@ -347,7 +167,7 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
     Ok((site, warnings))
 }
 
-fn one_server(setup: &mut StreamSetup<'_>, d: &Line, conf: Conf) -> Result<(), Error> {
+fn one_server(setup: &mut StreamSetup<'_>, d: &Line, conf: StreamConf) -> Result<(), Error> {
     let mut scope = StreamScope::new(setup, conf);
     scope.read(d.block())?;
     tls::finish(&mut scope)?;
@@ -406,17 +226,6 @@ fn upstream(setup: &mut StreamSetup<'_>, d: &Line) -> Result<(), Error> {
 pub fn server_name(s: &mut StreamScope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.names.append(&mut weir_values::names::server_names(&mut s.setup.reading(), d)?);
     Ok(())
-}
-
-/// The address of `pass`, which is looked up nowhere. The error is nginx's text.
-pub fn listener(text: &[u8]) -> Result<Address, &'static str> {
-    let url = Url::parse(text, false)?;
-    match (url.address, url.port) {
-        (None, _) => Err("no addresses"),
-        (Some(Host::Unix(path)), _) => Ok(Address::Unix(path)),
-        (Some(Host::Ip(_)), None) => Err("no port"),
-        (Some(Host::Ip(ip)), Some(port)) => Ok(Address::Inet((ip, port).into())),
-    }
 }
 
 /// `pass ADDRESS`

@@ -9,8 +9,9 @@ use weir_upstream::config::{Bind, Url};
 use weir_values::status::StatusZone;
 use weir_values::{Template, access, geo, geoip, listen, log, map, split_clients};
 
-use crate::config::{self, SessionContent, StreamScope};
+use crate::config::{self, StreamScope};
 use crate::health;
+use crate::settings::SessionContent;
 use crate::tls;
 
 /// A directive of the `stream` family.

@@ -1,23 +1,18 @@
 //! One loop's state of the `stream` room.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_engine::Handle;
-use weir_metrics::subjects::{Cells, SubjectKind};
 use weir_metrics::{Metric, Tally};
 use weir_resolver::Resolvers;
 use weir_ssl::{Handed, Loaded};
-use weir_upstream::config::dynamic::{self, Looker};
 use weir_upstream::counts::Counts;
 use weir_values::log::Writers;
 use weir_values::{Address, Identity, Offset, Retire};
 
 use crate::datagrams::Sessions;
-use crate::health;
-use crate::serve;
 use crate::site::Site;
 
 /// Finds the listener with this address: what takes connections over there.
@@ -45,69 +40,12 @@ pub struct LoopState {
     pub(crate) datagrams: Sessions,
     /// What it counts of servers behind.
     pub(crate) counts: Counts,
-    sessions: Cell<usize>,
-    inflight: Cell<usize>,
-    retiring: Cell<Option<Retire>>,
+    pub(crate) sessions: Cell<usize>,
+    pub(crate) inflight: Cell<usize>,
+    pub(crate) retiring: Cell<Option<Retire>>,
 }
 
 impl LoopState {
-    /// The state of this thread's loop.
-    pub fn new(
-        handle: Handle,
-        site: &'static Site,
-        identity: Identity,
-        metrics: Rc<Tally>,
-        cells: Rc<Cells>,
-    ) -> Rc<LoopState> {
-        let event_loop = Rc::new(LoopState {
-            handle,
-            site,
-            identity,
-            metrics,
-            resolvers: Resolvers::telling(&site.main_log),
-            logs: Writers::new(&site.targets, &site.main_log),
-            offset: Offset::default(),
-            hand: RefCell::new(None),
-            certificates: Loaded::default(),
-            upstream_certificates: Loaded::default(),
-            datagrams: Sessions::default(),
-            counts: Counts::new(cells, SubjectKind::StreamPeer),
-            sessions: Cell::new(0),
-            inflight: Cell::new(0),
-            retiring: Cell::new(None),
-        });
-        if identity.index == 0 {
-            let told = Rc::downgrade(&event_loop);
-            let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
-            weir_ssl::ocsp::staple::start(&event_loop.handle, &site.staplings, retiring.clone());
-            let looker = Looker {
-                handle: event_loop.handle.clone(),
-                resolvers: event_loop.resolvers.clone(),
-                log: site.main_log.clone(),
-                retiring: Box::new(retiring),
-            };
-            dynamic::start(&site.upstreams, &Rc::new(looker));
-            if identity.worker == 0 {
-                health::start(&event_loop);
-            }
-        }
-        event_loop
-    }
-
-    /// Takes an accepted socket (non-blocking) of the site's listening socket number `listen`.
-    pub fn accepted(self: &Rc<Self>, fd: OwnedFd, peer: Address, listen: usize) {
-        self.metrics.add(Metric::Accepted, 1);
-        if let Ok(stream) = self.handle.stream(fd) {
-            self.metrics.add(Metric::Handled, 1);
-            self.handle.spawn(serve::serve(self.clone(), stream, peer, listen));
-        }
-    }
-
-    /// Takes over a connection for the site's listening socket number `listen`.
-    pub fn take_over(self: &Rc<Self>, handed: Handed, listen: usize) {
-        self.handle.spawn(serve::serve_on(self.clone(), handed, listen));
-    }
-
     /// Where `pass` hands connections over.
     pub fn hands_to(&self, hand: Hand) {
         *self.hand.borrow_mut() = Some(hand);

@@ -15,7 +15,10 @@ mod preread;
 mod proxy;
 mod serve;
 mod session;
+mod settings;
 mod site;
+mod start;
+mod status;
 mod tls;
 mod variables;
 

@@ -6,8 +6,8 @@ use weir_upstream::fault;
 use weir_values::regex::GaveUp;
 use weir_values::{Subject, doing};
 
-use crate::serve::{BAD_REQUEST, INTERNAL, OK, complain};
-use crate::session::Session;
+use crate::session::{Session, complain};
+use crate::status::{BAD_REQUEST, INTERNAL, OK};
 
 /// Reads until the client's first TLS message is whole, or it is clear that there is none.
 pub async fn look(s: &mut Session) -> Result<(), u16> {

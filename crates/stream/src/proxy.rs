@@ -20,12 +20,12 @@ use weir_upstream::tunnel::{self, Broke, TunnelEnd, Ways};
 use weir_upstream::{Choice, Ended, Group, Peer, PeerTimes, Picked};
 use weir_values::{Address, Subject, Template};
 
-use crate::config::Proxy;
 use crate::counts::CountedSession;
 use crate::datagrams;
 use crate::event_loop::Presence;
-use crate::serve::{BAD_GATEWAY, INTERNAL, OK, unless_gone};
-use crate::session::{Attempt, Client, Session};
+use crate::session::{Attempt, Client, Session, unless_gone};
+use crate::settings::Proxy;
+use crate::status::{BAD_GATEWAY, INTERNAL, OK};
 use crate::tls;
 
 /// Where a session leads.

@@ -2,12 +2,11 @@
 //! Phases are nginx's (ngx_stream_core_module): post-accept, preaccess, access, preread, content,
 //! log.
 
-use std::future::Future;
-use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use weir_engine::{Chain, Either, Patience, Stream, either};
+use weir_engine::{Chain, Patience, Stream};
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
 use weir_proto::proxy_protocol;
@@ -18,24 +17,12 @@ use weir_values::doing;
 use weir_values::listen::Protocols;
 use weir_values::{Address, Subject, Template, forwarded};
 
-use crate::config::{self, SessionContent};
 use crate::datagrams::FlowGuard;
 use crate::event_loop::{LoopState, Presence};
-use crate::session::{Client, Session};
+use crate::session::{Client, Session, complain};
+use crate::settings::{SessionContent, listener};
+use crate::status::{BAD_REQUEST, FORBIDDEN, INTERNAL, OK, UNAVAILABLE};
 use crate::{preread, proxy, tls};
-
-/// How sessions end, as `$status` shows it.
-pub const OK: u16 = 200;
-/// The client sent what it should not.
-pub const BAD_REQUEST: u16 = 400;
-/// A rule keeps it out.
-pub const FORBIDDEN: u16 = 403;
-/// Something failed here.
-pub const INTERNAL: u16 = 500;
-/// No server answered.
-pub const BAD_GATEWAY: u16 = 502;
-/// A limit keeps it out.
-pub const UNAVAILABLE: u16 = 503;
 
 /// A connection that is passed on so often goes round in circles. nginx: NGX_STREAM_PASS_MAX_PASSES.
 const MOST_HANDED: u32 = 10;
@@ -45,6 +32,22 @@ const RETURNING: Duration = Duration::from_secs(5);
 
 /// What `pass` does, for the log.
 const PASSING: &str = "passing connection to port";
+
+impl LoopState {
+    /// Takes an accepted socket (non-blocking) of the site's listening socket number `listen`.
+    pub fn accepted(self: &Rc<Self>, fd: OwnedFd, peer: Address, listen: usize) {
+        self.metrics.add(Metric::Accepted, 1);
+        if let Ok(stream) = self.handle.stream(fd) {
+            self.metrics.add(Metric::Handled, 1);
+            self.handle.spawn(serve(self.clone(), stream, peer, listen));
+        }
+    }
+
+    /// Takes over a connection for the site's listening socket number `listen`.
+    pub fn take_over(self: &Rc<Self>, handed: Handed, listen: usize) {
+        self.handle.spawn(serve_on(self.clone(), handed, listen));
+    }
+}
 
 /// Serves a connection from its first byte to its log line.
 pub async fn serve(event_loop: Rc<LoopState>, stream: Stream, peer: Address, listen: usize) {
@@ -212,16 +215,6 @@ async fn balancer(s: &mut Session) -> Option<u16> {
     status
 }
 
-/// Logs that a client took too long, or what failed.
-pub fn complain(s: &Session, error: &io::Error, doing: &str) {
-    if fault::is_late(error) {
-        let cause = fault::late();
-        s.log(Level::Info, format_args!("client timed out {} while {doing}", Cause(&cause)));
-    } else {
-        s.log(Level::Info, format_args!("recv() failed {} while {doing}", Cause(error)));
-    }
-}
-
 /// The phases; the session's status.
 async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, u16> {
     let conf = s.conf();
@@ -269,7 +262,7 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
         SessionContent::PassTo(to) => {
             s.doing = PASSING;
             let text = to.eval(s).into_owned();
-            let to = config::listener(&text).map_err(|why| {
+            let to = listener(&text).map_err(|why| {
                 let text = String::from_utf8_lossy(&text);
                 s.log(Level::Error, format_args!("{why} in pass \"{text}\""));
                 INTERNAL
@@ -359,24 +352,4 @@ fn hand(s: &mut Session, to: &Address) -> Result<u16, u16> {
     let wire = s.leave().ok_or(INTERNAL)?;
     take_over(Handed { wire, shown, peer, local, proxy, bytes, times });
     Ok(OK)
-}
-
-/// Waits for something, and for the client to leave.
-pub async fn unless_gone<T>(s: &Session, what: impl Future<Output = T>) -> Option<T> {
-    let what = Box::pin(what);
-    match &s.client {
-        Client::Connected(client) => {
-            client.set_deadline(None);
-            first(either(what, client.socket().closed()).await)
-        }
-        Client::Sending(place) => first(either(what, std::pin::pin!(place.flow.over())).await),
-        Client::Gone => None,
-    }
-}
-
-fn first<T, U>(either: Either<T, U>) -> Option<T> {
-    match either {
-        Either::Left(done) => Some(done),
-        Either::Right(_) => None,
-    }
 }

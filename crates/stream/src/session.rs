@@ -2,25 +2,28 @@
 
 use std::cell::OnceCell;
 use std::fmt::{Arguments, Write};
+use std::future::Future;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_engine::Handle;
-use weir_log::Level;
+use weir_engine::{Either, Handle, either};
+use weir_log::{Cause, Level};
 use weir_proto::client_hello::Hello;
 use weir_proto::proxy_protocol::ProxyHeader;
 use weir_ssl::server::Shown;
 use weir_tls::{Secured, Wire};
+use weir_upstream::fault;
 use weir_upstream::tunnel::PassedBytes;
 use weir_values::limit_conn::HeldPlaces;
 use weir_values::regex::Captures;
 use weir_values::status::{Counting, StatusZone};
 use weir_values::{Address, Get, Identity, Subject, VariableValues, Variables};
 
-use crate::config::Conf;
 use crate::datagrams::FlowGuard;
 use crate::event_loop::LoopState;
+use crate::settings::StreamConf;
 use crate::site::Server;
 use crate::variables;
 
@@ -196,7 +199,7 @@ impl Session {
     }
 
     /// Settings of its server.
-    pub fn conf(&self) -> &'static Conf {
+    pub fn conf(&self) -> &'static StreamConf {
         &self.server.conf
     }
 
@@ -303,5 +306,35 @@ impl Subject for Session {
 
     fn identity(&self) -> Identity {
         self.event_loop.identity
+    }
+}
+
+/// Logs that a client took too long, or what failed.
+pub fn complain(s: &Session, error: &io::Error, doing: &str) {
+    if fault::is_late(error) {
+        let cause = fault::late();
+        s.log(Level::Info, format_args!("client timed out {} while {doing}", Cause(&cause)));
+    } else {
+        s.log(Level::Info, format_args!("recv() failed {} while {doing}", Cause(error)));
+    }
+}
+
+/// Waits for something, and for the client to leave.
+pub async fn unless_gone<T>(s: &Session, what: impl Future<Output = T>) -> Option<T> {
+    let what = Box::pin(what);
+    match &s.client {
+        Client::Connected(client) => {
+            client.set_deadline(None);
+            first(either(what, client.socket().closed()).await)
+        }
+        Client::Sending(place) => first(either(what, std::pin::pin!(place.flow.over())).await),
+        Client::Gone => None,
+    }
+}
+
+fn first<T, U>(either: Either<T, U>) -> Option<T> {
+    match either {
+        Either::Left(done) => Some(done),
+        Either::Right(_) => None,
     }
 }

@@ -15,15 +15,15 @@ use weir_values::names::{Hosts, ServerId, ServerName};
 use weir_values::status::StatusZone;
 use weir_values::{Address, Variables};
 
-use crate::config::{Conf, Groups};
 use crate::health::StreamCheck;
 use crate::session::Session;
+use crate::settings::{Groups, StreamConf};
 
 /// A `server` block.
 #[derive(Debug)]
 pub struct Server {
     /// Its settings.
-    pub conf: Conf,
+    pub conf: StreamConf,
     /// `server_name`
     pub names: Vec<ServerName>,
     /// The first address that it listens on.

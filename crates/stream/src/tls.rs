@@ -1,7 +1,6 @@
 //! TLS of sessions: for their clients (nginx: ngx_stream_ssl_module) and to servers (`proxy_ssl`).
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Stream;
@@ -21,37 +20,11 @@ use weir_values::Subject;
 use crate::config::StreamScope;
 use crate::directives::{Set, StreamDirective};
 use crate::preread;
-use crate::serve::INTERNAL;
 use crate::session::Session;
+use crate::status::INTERNAL;
 
 /// The longest name of a protocol (RFC 7301, section 3.1).
 const LONGEST: usize = 255;
-
-/// Settings.
-#[derive(Debug, Clone)]
-pub struct TlsConf {
-    server: server::Conf,
-    /// What these come to.
-    pub context: Option<Arc<ServerContext>>,
-    handshake_timeout: Duration,
-    alpn: Vec<Vec<u8>>,
-    /// `proxy_ssl`
-    pub to_servers: bool,
-    pub(crate) client: client::Settings,
-}
-
-impl Default for TlsConf {
-    fn default() -> Self {
-        TlsConf {
-            server: server::Conf::default(),
-            context: None,
-            handshake_timeout: Duration::from_secs(60),
-            alpn: Vec::new(),
-            to_servers: false,
-            client: client::Settings::default(),
-        }
-    }
-}
 
 const ROWS: &[SslDirective<Session, server::Conf>] = server::rows();
 

@@ -16,7 +16,7 @@ use weir_values::Address;
 
 use super::Leaving;
 use super::table::Id;
-use crate::config::Proxy;
+use crate::settings::Proxy;
 use crate::site::Server;
 
 /// How long answers are waited for after the port's last receiver has ended.

@@ -16,28 +16,24 @@
 
 mod flow;
 mod pass;
+mod receive;
 mod table;
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Answering, Datagram, Received};
-use weir_log::{Cause, Level};
-use weir_metrics::Metric;
+use weir_engine::Datagram;
 use weir_values::Address;
 
-use self::flow::{Delivered, Ends};
-pub use self::flow::{Flow, Over};
+pub use self::flow::Flow;
 pub use self::pass::converse;
-use self::table::{FlowStart, FlowTable};
+use self::table::FlowTable;
 use crate::event_loop::LoopState;
-use crate::serve;
 
 /// The longest datagram.
 const LONGEST: usize = 65_535;
@@ -103,169 +99,5 @@ impl Default for Sessions {
             scratch: RefCell::default(),
             said_full: Cell::new(None),
         }
-    }
-}
-
-/// What the loop calls.
-impl LoopState {
-    /// Receives from the socket of this number, for at most `most` sessions of datagrams in the whole loop.
-    pub fn receives(self: &Rc<Self>, fd: Arc<OwnedFd>, listen: usize, most: usize) {
-        let sessions = &self.datagrams;
-        if sessions.doors.borrow().is_empty() {
-            sessions.table.replace(FlowTable::new(most));
-        }
-        let socket = match self.handle.datagram_shared(fd.clone()) {
-            Ok(socket) => Rc::new(socket),
-            Err(e) => {
-                let text = format_args!("a socket could not be watched {}", Cause(&e));
-                return self.site.main_log.write(Level::Alert, None, text);
-            }
-        };
-        let door = Rc::new(Door {
-            listen,
-            fd,
-            socket: RefCell::new(Some(socket)),
-            waker: RefCell::default(),
-        });
-        sessions.doors.borrow_mut().push(door.clone());
-        self.handle.spawn(receive(self.clone(), door));
-    }
-
-    /// Ends receiving from a socket.
-    pub fn leaves(self: &Rc<Self>, listen: usize, how: Leaving) {
-        let mut doors = self.datagrams.doors.borrow_mut();
-        let Some(at) = doors.iter().position(|door| door.listen == listen) else { return };
-        let door = doors.remove(at);
-        drop(doors);
-        let Some(socket) = door.socket.take() else { return };
-        if let Some(waker) = door.waker.take() {
-            waker.wake();
-        }
-        if how == Leaving::ForGood {
-            self.take_rest(&door, &socket);
-        }
-        let now = self.handle.now();
-        for flow in self.datagrams.table.borrow().iter().filter(|flow| flow.listen() == listen) {
-            flow.leave(now, how);
-        }
-    }
-}
-
-/// The task of a socket.
-async fn receive(event_loop: Rc<LoopState>, door: Rc<Door>) {
-    loop {
-        let readable = poll_fn(|cx| {
-            let Some(socket) = door.socket.borrow().clone() else { return Poll::Ready(None) };
-            let mut waker = door.waker.borrow_mut();
-            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                *waker = Some(cx.waker().clone());
-            }
-            socket.poll_readable(cx).map(|_| Some(socket))
-        });
-        let Some(socket) = readable.await else { return };
-        event_loop.take_some(&door, &socket);
-    }
-}
-
-impl LoopState {
-    /// Receives until nothing is there, or the task has done enough for this turn.
-    fn take_some(self: &Rc<Self>, door: &Door, socket: &Datagram) {
-        while !weir_engine::is_spent() && self.take_one(door, socket) {}
-    }
-
-    /// Receives what is there, as far as that has an end.
-    fn take_rest(self: &Rc<Self>, door: &Door, socket: &Datagram) {
-        for _ in 0..REST {
-            if !self.take_one(door, socket) {
-                return;
-            }
-        }
-    }
-
-    /// Receives one datagram, and gives it to its session; false if there is none.
-    fn take_one(self: &Rc<Self>, door: &Door, socket: &Datagram) -> bool {
-        let sessions = &self.datagrams;
-        let mut scratch = sessions.scratch.borrow_mut();
-        scratch.clear();
-        scratch.reserve(LONGEST);
-        match socket.try_recv_from(&mut scratch) {
-            Ok(Some(received)) => self.came(door, received, &scratch),
-            Ok(None) => return false,
-            Err(e) => {
-                let text = format_args!("recvmsg() failed {}", Cause(&e));
-                self.site.main_log.write(Level::Alert, None, text);
-            }
-        }
-        true
-    }
-
-    fn came(self: &Rc<Self>, door: &Door, received: Received, bytes: &[u8]) {
-        let peer = Address::from_any(received.from.clone());
-        let nameless = matches!(&peer, Address::Unix(path) if path.as_os_str().is_empty());
-        let key = FlowKey { listen: door.listen, asked: received.to, peer };
-        let table = &self.datagrams.table;
-        let known = match nameless {
-            true => None,
-            false => table.borrow().find(&key).cloned(),
-        };
-        let Some(flow) = known else { return self.begin(door, key, received, bytes) };
-        if flow.is_assured_now() {
-            table.borrow_mut().assure(flow.id);
-        }
-        if flow.deliver(&self.handle, bytes) == Delivered::Last {
-            table.borrow_mut().let_go(flow.id);
-        }
-    }
-
-    /// The first datagram of a session.
-    fn begin(self: &Rc<Self>, door: &Door, key: FlowKey, received: Received, bytes: &[u8]) {
-        let (listen, peer) = (door.listen, key.peer.clone());
-        self.metrics.add(Metric::Accepted, 1);
-        let site = self.site;
-        let bound = &site.listens()[listen].address;
-        let local = match (received.to, bound.port()) {
-            (Some(ip), Some(port)) => Address::Inet(SocketAddr::new(ip, port)),
-            _ => bound.clone(),
-        };
-        let server = site.server(site.bound(listen).at(|| local.ip()).hosts.default);
-        let ends = Ends {
-            socket: Answering::new(door.fd.clone()),
-            listen,
-            peer: received.from,
-            asked: received.to,
-            local,
-        };
-        let first = bytes.len() as u64;
-        let mut made = None;
-        let begun = self
-            .datagrams
-            .table
-            .borrow_mut()
-            .begin(key, |id| made.insert(Rc::new(Flow::new(id, ends, first, server))).clone());
-        if let FlowStart::Instead(gone) = begun {
-            gone.end(Over::Evicted);
-            self.say_full(true);
-        }
-        let Some(flow) = made else { return self.say_full(false) };
-        if flow.is_full() {
-            self.datagrams.table.borrow_mut().let_go(flow.id);
-        }
-        self.metrics.add(Metric::Handled, 1);
-        let place = FlowGuard { event_loop: self.clone(), flow };
-        self.handle.spawn(serve::datagrams(place, bytes.to_vec(), peer));
-    }
-
-    fn say_full(&self, evicted: bool) {
-        let now = self.handle.now();
-        let sessions = &self.datagrams;
-        if sessions.said_full.get().is_some_and(|at| now < at + SAY_AGAIN) {
-            return;
-        }
-        sessions.said_full.set(Some(now));
-        let n = sessions.table.borrow().len();
-        let text = "sessions of datagrams are as many as worker_connections allow";
-        let then = if evicted { ", the oldest make room" } else { "" };
-        let level = if evicted { Level::Warn } else { Level::Alert };
-        self.site.main_log.write(level, None, format_args!("{n} {text}{then}"));
     }
 }

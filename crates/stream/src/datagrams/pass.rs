@@ -13,10 +13,10 @@ use weir_values::Subject;
 
 use super::flow::{Expected, Flow, Over};
 use super::{FlowGuard, LONGEST};
-use crate::config::Proxy;
 use crate::proxy::{HeldPeer, ProxyEnd, connected, head, note_end, rate};
-use crate::serve::{BAD_GATEWAY, OK};
 use crate::session::Session;
+use crate::settings::Proxy;
+use crate::status::{BAD_GATEWAY, OK};
 
 /// What a session waits for.
 enum FlowEvent {

@@ -1,0 +1,79 @@
+//! How a loop's state begins, and the tasks that it starts.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use weir_engine::Handle;
+use weir_metrics::Tally;
+use weir_metrics::subjects::{Cells, SubjectKind};
+use weir_resolver::Resolvers;
+use weir_ssl::Loaded;
+use weir_upstream::config::dynamic::{self, Looker};
+use weir_upstream::counts::Counts;
+use weir_upstream::health::{self, Watcher};
+use weir_values::log::Writers;
+use weir_values::{Identity, Offset};
+
+use crate::datagrams::Sessions;
+use crate::event_loop::LoopState;
+use crate::site::Site;
+
+impl LoopState {
+    /// The state of this thread's loop.
+    pub fn new(
+        handle: Handle,
+        site: &'static Site,
+        identity: Identity,
+        metrics: Rc<Tally>,
+        cells: Rc<Cells>,
+    ) -> Rc<LoopState> {
+        let event_loop = Rc::new(LoopState {
+            handle,
+            site,
+            identity,
+            metrics,
+            resolvers: Resolvers::telling(&site.main_log),
+            logs: Writers::new(&site.targets, &site.main_log),
+            offset: Offset::default(),
+            hand: RefCell::new(None),
+            certificates: Loaded::default(),
+            upstream_certificates: Loaded::default(),
+            datagrams: Sessions::default(),
+            counts: Counts::new(cells, SubjectKind::StreamPeer),
+            sessions: Cell::new(0),
+            inflight: Cell::new(0),
+            retiring: Cell::new(None),
+        });
+        if identity.index == 0 {
+            let told = Rc::downgrade(&event_loop);
+            let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
+            weir_ssl::ocsp::staple::start(&event_loop.handle, &site.staplings, retiring.clone());
+            let looker = Looker {
+                handle: event_loop.handle.clone(),
+                resolvers: event_loop.resolvers.clone(),
+                log: site.main_log.clone(),
+                retiring: Box::new(retiring),
+            };
+            dynamic::start(&site.upstreams, &Rc::new(looker));
+            if identity.worker == 0 {
+                start_checks(&event_loop);
+            }
+        }
+        event_loop
+    }
+}
+
+/// Starts the checks of a configuration, on one loop of one worker.
+fn start_checks(event_loop: &Rc<LoopState>) {
+    let told = Rc::downgrade(event_loop);
+    let watcher = Rc::new(Watcher {
+        handle: event_loop.handle.clone(),
+        log: event_loop.site.main_log.clone(),
+        retiring: Box::new(move || told.upgrade().is_none_or(|event_loop| event_loop.retiring())),
+    });
+    for check in &event_loop.site.checks {
+        if let Some(upstream) = event_loop.site.upstreams.get(check.group) {
+            health::start(&watcher, check, upstream.group.clone());
+        }
+    }
+}
