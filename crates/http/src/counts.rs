@@ -1,117 +1,31 @@
-//! What requests are counted under: the `status_zone`s of servers and locations, the servers behind, and caches.
+//! What requests are counted under: the `status_zone`s of servers and locations.
 //! Nothing is looked up and no clock read for a request that is counted under no name; one that is may have come and gone
 //! within a turn, so that the turn's time would not do.
 
 use std::mem::take;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Instant;
 
-use weir_metrics::subjects::{Cell, Cells, Counted, GAUGE, OTHERS, SubjectKind};
-use weir_metrics::{
-    CACHE_STATES, CACHES, CLASSES, Metric, MetricValue, MetricsPage, UPSTREAMS, ZONES,
-};
-use weir_upstream::counts::{self, Counts as Peers};
-use weir_upstream::{Group, Peer};
+use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, GAUGE, OTHERS, SubjectKind};
+use weir_metrics::{CLASSES, Metric, MetricValue, MetricsPage, ZONES};
 
 use crate::request::Request;
 use crate::site::Site;
-use crate::upstream::Attempt;
-use crate::upstream::groups::GROUPS;
 
-/// Numbers of cells: first one for each class of statuses, or for each state of a cache.
-const RECEIVED: usize = CLASSES.len();
-const SENT: usize = RECEIVED + 1;
-const FAILS: usize = SENT + 1;
-const RETRIES: usize = FAILS + 1;
-const OPENED: usize = RETRIES + 1;
-const REUSED: usize = OPENED + 1;
-const EVICTED: usize = CACHE_STATES.len();
+/// Numbers of cells: first one for each class of statuses, then bytes that were received.
+pub const RECEIVED: usize = CLASSES.len();
+/// Bytes that were sent.
+pub const SENT: usize = RECEIVED + 1;
 
 /// The cells of a loop.
 pub struct Counts {
     /// Of each `status_zone` of the site.
     zones: Vec<Option<Cell>>,
-    /// Of each of its caches.
-    caches: Vec<Option<Cell>>,
-    /// Of the servers behind.
-    peers: Peers,
 }
 
 impl Counts {
     /// For the loop of this row.
-    pub fn new(site: &Site, cells: Rc<Cells>) -> Counts {
-        let zones =
-            site.status_zones.iter().map(|name| cells.of(SubjectKind::Zone, name)).collect();
-        let caches =
-            site.caches.iter().map(|cache| cells.of(SubjectKind::Cache, cache.name())).collect();
-        Counts { zones, caches, peers: Peers::new(cells, SubjectKind::Peer) }
-    }
-
-    /// The cell of a cache.
-    pub fn cache(&self, site: &Site, cache: &Arc<weir_cache::Cache>) -> Option<CacheCell> {
-        let at = site.caches.iter().position(|known| Arc::ptr_eq(known, cache))?;
-        self.caches.get(at).copied().flatten().map(CacheCell)
-    }
-
-    /// Begins to count a request that is passed to a server.
-    pub fn passed(&self, group: &Group, peer: &Arc<Peer>) -> Option<Asked> {
-        self.peers.of(group, peer).map(|cell| {
-            cell.add(GAUGE, 1);
-            Asked(cell)
-        })
-    }
-}
-
-/// A request that a server is working on, until it is dropped.
-#[derive(Debug)]
-pub struct Asked(Cell);
-
-impl Asked {
-    /// It goes over a connection that has served others, or over a new one.
-    pub fn over(&self, reused: bool) {
-        self.0.add(if reused { REUSED } else { OPENED }, 1);
-    }
-
-    /// The attempt is over; it failed, or was answered with a status.
-    pub fn ended(&self, attempt: &Attempt, failed: bool, now: Instant) {
-        self.0.add(FAILS, failed.into());
-        self.0.add(RECEIVED, attempt.received);
-        self.0.add(SENT, attempt.sent);
-        if attempt.status > 0 {
-            self.0.add(class(attempt.status), 1);
-            self.0.record(now.saturating_duration_since(attempt.started));
-        }
-    }
-
-    /// Another server is asked.
-    pub fn again(&self) {
-        self.0.add(RETRIES, 1);
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        self.0.sub(1);
-    }
-}
-
-/// Where a cache's requests are counted.
-#[derive(Debug, Clone, Copy)]
-pub struct CacheCell(Cell);
-
-impl CacheCell {
-    /// A request had this from it; its number among [`CACHE_STATES`].
-    pub fn asked(&self, state: usize) {
-        self.0.add(state.min(EVICTED - 1), 1);
-    }
-
-    /// What this process has removed since it was asked.
-    pub fn evicted(&self, cache: &weir_cache::Cache) {
-        match cache.take_evicted() {
-            0 => {}
-            n => self.0.add(EVICTED, n),
-        }
+    pub fn new(site: &Site, cells: &Cells) -> Counts {
+        let zones = site.status_zones.iter().map(|name| cells.of(SubjectKind::Zone, name));
+        Counts { zones: zones.collect() }
     }
 }
 
@@ -167,7 +81,7 @@ pub fn ended(r: &mut Request) {
 }
 
 /// A client without an answer has left: 4xx.
-fn class(status: u16) -> usize {
+pub fn class(status: u16) -> usize {
     match status / 100 {
         class @ 1..=5 => usize::from(class) - 1,
         0 => 3,
@@ -176,29 +90,12 @@ fn class(status: u16) -> usize {
 }
 
 /// Adds all of it to a page.
-pub fn show(r: &Request, page: &mut MetricsPage) {
-    let (site, event_loop) = (r.site, &r.event_loop);
-    let all = event_loop.registry.counted();
-    for name in &site.status_zones {
+pub fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
+    for name in &r.site.status_zones {
         show_zone(name, all.of(SubjectKind::Zone, name), page);
     }
     if let Some(counted) = all.others(SubjectKind::Zone) {
         show_zone(OTHERS, counted, page);
-    }
-    let now = event_loop.handle.now();
-    let groups = GROUPS.of(&site.main_confs).all().iter().map(|upstream| &upstream.group);
-    counts::show(groups, (&all, SubjectKind::Peer), now, (&UPSTREAMS, peer_values), page);
-    for cache in &site.caches {
-        let counted = all.of(SubjectKind::Cache, cache.name());
-        let (size, entries) = cache.index.fill();
-        let mut values = vec![
-            ("size", MetricValue::Number(size)),
-            ("entries", MetricValue::Number(entries)),
-            ("requests", MetricValue::Each(first(&counted, CACHE_STATES.len()))),
-            ("evicted", MetricValue::Number(counted.numbers[EVICTED])),
-        ];
-        values.extend(cache.settings.max_size.map(|most| ("max_size", MetricValue::Number(most))));
-        page.add(&CACHES, vec![cache.name().to_owned()], values);
     }
 }
 
@@ -213,21 +110,7 @@ fn show_zone(name: &str, counted: Counted, page: &mut MetricsPage) {
     page.add(&ZONES, vec![name.to_owned()], values);
 }
 
-fn peer_values(counted: Counted) -> Vec<(&'static str, MetricValue)> {
-    let number = |at: usize| MetricValue::Number(counted.numbers[at]);
-    vec![
-        ("active", MetricValue::Number(counted.gauge())),
-        ("requests", MetricValue::Each(first(&counted, CLASSES.len()))),
-        ("received", number(RECEIVED)),
-        ("sent", number(SENT)),
-        ("fails", number(FAILS)),
-        ("retries", number(RETRIES)),
-        ("opened_connections", number(OPENED)),
-        ("reused_connections", number(REUSED)),
-        ("latency", MetricValue::Times(counted.times)),
-    ]
-}
-
-fn first(counted: &Counted, n: usize) -> Vec<u64> {
+/// The first of the numbers.
+pub fn first(counted: &Counted, n: usize) -> Vec<u64> {
     counted.numbers.iter().take(n).copied().collect()
 }

@@ -2,8 +2,10 @@
 
 mod first_bytes;
 mod gone;
+mod parts;
 mod rush;
 
+use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,20 +21,15 @@ use weir_values::{Command, Identity, Offset, Retire};
 
 use crate::counts::Counts;
 use crate::files::{Caches, TurnFiles};
-use crate::modules::dashboard;
-use crate::modules::lua;
-use crate::modules::otel::{EXPORTER, Spans};
 use crate::request::Scratch;
 use crate::site::Site;
-use crate::upstream::Pools;
-use crate::upstream::groups::GROUPS;
 use weir_resolver::Resolvers;
 use weir_ssl::Loaded;
 use weir_upstream::Group;
-use weir_upstream::config::dynamic::{self, Looker};
 
 pub use first_bytes::FirstBytesGuess;
 pub use gone::Gone;
+pub use parts::LoopKey;
 use rush::Rush;
 
 /// Rooms of ended requests that are kept for new ones.
@@ -52,6 +49,61 @@ pub type Tell = Box<dyn Fn(Command) -> std::io::Result<()>>;
 pub trait OnRetire {
     /// The loop retires.
     fn retiring(&self);
+}
+
+/// What a module keeps in each loop, and what it does when the loop starts and ends. All hooks default to nothing.
+pub trait LoopPart: Any {
+    /// The loop is about to serve.
+    fn init_process(&self, _: &Rc<LoopState>) {}
+    /// Does what may fail of `init_process`, in a process that tries the configuration and does nothing else.
+    ///
+    /// # Errors
+    ///
+    /// What the log is told.
+    fn try_out(&self, _: &LoopState) -> Result<(), String> {
+        Ok(())
+    }
+    /// Servers may have become free: requests that wait for one look.
+    fn look(&self, _: &LoopState) {}
+    /// The loop begins to end.
+    fn retire(&self, _: &LoopState) {}
+    /// No connection is left: whether the loop may end, too. It is asked again until then.
+    fn is_flushed(&self, _: &LoopState) -> bool {
+        true
+    }
+    /// The loop has ended.
+    fn exit_process(&self, _: &LoopState) {}
+}
+
+/// What there is of a loop when modules make their parts.
+pub struct LoopStart<'a> {
+    /// The loop.
+    pub handle: &'a Handle,
+    /// What it serves.
+    pub site: &'static Site,
+    /// Which loop this is.
+    pub identity: Identity,
+    /// This loop's counters.
+    pub metrics: &'a Rc<Tally>,
+    /// Its counters under names.
+    pub cells: &'a Rc<Cells>,
+}
+
+/// A [`LoopKey`], whatever its type is.
+pub trait AnyLoopKey: Sync {
+    /// Takes its number in the list.
+    fn settle(&self, at: usize);
+    /// Makes the loop's part.
+    fn make(&self, start: &LoopStart<'_>) -> Box<dyn LoopPart>;
+}
+
+/// All modules' keys, in the order in which their hooks run.
+pub type LoopKeys = &'static [&'static dyn AnyLoopKey];
+
+impl std::fmt::Debug for dyn AnyLoopKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LoopKey")
+    }
 }
 
 /// What the connections of one loop share.
@@ -76,18 +128,12 @@ pub struct LoopState {
     pub status_zones: OnceCell<&'static [Arc<StatusZone>]>,
     /// Servers that sessions are passed to, for the API that changes them.
     pub stream_groups: OnceCell<Vec<Arc<Group>>>,
-    /// What viewers of the panel share.
-    pub(crate) panel: dashboard::Viewers,
     /// Lines of access logs on their way.
     pub(crate) logs: Writers,
-    /// Idle connections to upstream servers.
-    pub upstreams: Pools,
     /// What name servers have told.
     pub resolvers: Rc<Resolvers>,
-    /// The loop's Lua machine, where the site has scripts.
-    pub lua: OnceCell<Rc<lua::Vm>>,
-    /// Spans of requests on their way, where the site has them.
-    pub(crate) spans: Option<Rc<Spans>>,
+    /// What modules keep.
+    parts: Vec<Box<dyn LoopPart>>,
     connections: Cell<usize>,
     inflight: Cell<usize>,
     /// Of both, what went to other loops.
@@ -150,8 +196,8 @@ impl LoopState {
         cells: Rc<Cells>,
     ) -> Rc<LoopState> {
         let event_loop = LoopState::made(handle, site, identity, metrics, cells);
-        event_loop.start_helpers();
-        lua::start(&event_loop);
+        event_loop.start_stapling();
+        event_loop.parts.iter().for_each(|part| part.init_process(&event_loop));
         event_loop
     }
 
@@ -167,7 +213,8 @@ impl LoopState {
         metrics: Rc<Tally>,
         cells: Rc<Cells>,
     ) -> Result<(), String> {
-        lua::try_out(&LoopState::made(handle, site, identity, metrics, cells))
+        let event_loop = LoopState::made(handle, site, identity, metrics, cells);
+        event_loop.parts.iter().try_for_each(|part| part.try_out(&event_loop))
     }
 
     fn made(
@@ -178,10 +225,14 @@ impl LoopState {
         cells: Rc<Cells>,
     ) -> Rc<LoopState> {
         let registry = cells.registry();
-        let counts = Counts::new(site, cells);
+        let counts = Counts::new(site, &cells);
         let log = &site.main.core.error_log;
-        let spans = EXPORTER.of(&site.main_confs).as_ref();
-        let spans = spans.map(|exporter| Spans::start(exporter, &handle, &metrics, log));
+        let start = LoopStart { handle: &handle, site, identity, metrics: &metrics, cells: &cells };
+        let parts = site.loop_keys.iter().enumerate().map(|(at, key)| {
+            key.settle(at);
+            key.make(&start)
+        });
+        let parts = parts.collect();
         let event_loop = Rc::new(LoopState {
             handle,
             site,
@@ -193,12 +244,9 @@ impl LoopState {
             commands: OnceCell::new(),
             status_zones: OnceCell::new(),
             stream_groups: OnceCell::new(),
-            panel: dashboard::Viewers::default(),
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),
-            upstreams: Pools::new(GROUPS.of(&site.main_confs), identity.index),
             resolvers: Resolvers::telling(log),
-            lua: OnceCell::new(),
-            spans,
+            parts,
             connections: Cell::new(0),
             inflight: Cell::new(0),
             gone: Arc::default(),
@@ -221,28 +269,12 @@ impl LoopState {
         event_loop
     }
 
-    /// Starts what one loop of a worker, or of all workers, does for the others.
-    fn start_helpers(self: &Rc<Self>) {
-        let (site, identity) = (self.site, self.identity);
-        if identity.index != 0 {
-            return;
-        }
-        let told = Rc::downgrade(self);
-        let looker = Looker {
-            handle: self.handle.clone(),
-            resolvers: self.resolvers.clone(),
-            log: site.main.core.error_log.clone(),
-            retiring: Box::new(move || {
-                told.upgrade().is_none_or(|event_loop| event_loop.retiring())
-            }),
-        };
-        dynamic::start(GROUPS.of(&site.main_confs), &Rc::new(looker));
-        let told = Rc::downgrade(self);
-        let retiring = move || told.upgrade().is_none_or(|event_loop| event_loop.retiring());
-        weir_ssl::ocsp::staple::start(&self.handle, &site.staplings, retiring);
-        if identity.worker == 0 {
-            crate::upstream::cache::start(self);
-            crate::upstream::start_checks(self);
+    /// Starts to fetch what is sent along with certificates, on one loop of each worker.
+    fn start_stapling(self: &Rc<Self>) {
+        if self.identity.index == 0 {
+            let known = Rc::downgrade(self);
+            let retiring = move || known.upgrade().is_none_or(|event_loop| event_loop.retiring());
+            weir_ssl::ocsp::staple::start(&self.handle, &self.site.staplings, retiring);
         }
     }
 
@@ -254,20 +286,15 @@ impl LoopState {
     /// Begins the end of all but parked connections, which `connection` wakes.
     pub(crate) fn begin_retiring(&self, how: Retire) {
         self.retiring.set(Some(how));
-        self.upstreams.clear();
         for link in self.links.borrow().values().filter_map(Weak::upgrade) {
             link.retiring();
         }
-        lua::retire(self);
+        self.parts.iter().for_each(|part| part.retire(self));
     }
 
     /// Requests that wait for a server look whether there is one.
     pub fn look(&self) {
-        GROUPS
-            .of(&self.site.main_confs)
-            .all()
-            .iter()
-            .for_each(|upstream| upstream.group.queue.call());
+        self.parts.iter().for_each(|part| part.look(self));
     }
 
     /// What a turn has found out about files and newcomers does not hold in the next one.
@@ -283,13 +310,13 @@ impl LoopState {
 
     /// Writes all lines of access logs that wait, and returns when that is done: the loop has ended.
     pub fn finish_logs(&self) {
-        lua::ended(self);
+        self.parts.iter().for_each(|part| part.exit_process(self));
         self.logs.finish();
     }
 
     /// No connection is left: whether its scripts' timers have run to their end, and it has sent what it had to tell, or given up.
     pub fn is_flushed(&self) -> bool {
-        lua::is_done(self) && self.spans.as_ref().is_none_or(|spans| spans.finish())
+        self.parts.iter().all(|part| part.is_flushed(self))
     }
 
     /// Whether answers must announce the connection's end.

@@ -308,6 +308,7 @@ pub fn configure(
         staplings: setup.staplings,
         status_zones: setup.status_zones,
         caches: setup.caches,
+        loop_keys: modules.loop_keys,
         main_confs,
         takes_commands: setup.takes_commands,
         has_init_script: setup.has_init_script,

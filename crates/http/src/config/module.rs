@@ -4,6 +4,7 @@ use weir_conf::Error;
 
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope};
+use crate::event_loop::LoopKeys;
 use crate::request::step::{Handler, HeaderFilter, LogHandler, Named};
 use crate::site::main_conf::MainKeys;
 use crate::site::plan::Plan;
@@ -66,6 +67,8 @@ pub struct Modules {
     pub settings: Slots,
     /// What they make of the whole `http` block.
     pub main_keys: MainKeys,
+    /// What they keep in each loop.
+    pub loop_keys: LoopKeys,
     /// Their handlers.
     pub phases: &'static Phases,
     /// Their header filters.

@@ -6,6 +6,7 @@
 use crate::config::module::{Entry, Module, Modules, Phases};
 use crate::config::scope::Directive;
 use crate::core;
+use crate::event_loop::LoopKeys;
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
 use crate::request::step::{HeaderFilter, Named};
@@ -275,11 +276,22 @@ static MAIN_KEYS: MainKeys = &[
     &otel::EXPORTER,
 ];
 
+/// What modules keep in each loop, in the order in which their hooks run.
+static LOOP_KEYS: LoopKeys = &[
+    &crate::upstream::counts::COUNTS,
+    &crate::upstream::pools::POOLS,
+    &crate::upstream::process::HELPERS,
+    &dashboard::PANEL,
+    &lua::VM,
+    &otel::SPANS,
+];
+
 /// All of them, for the core.
 pub static MODULES: Modules = Modules {
     list: LIST,
     settings: SETTINGS,
     main_keys: MAIN_KEYS,
+    loop_keys: LOOP_KEYS,
     phases: &PHASES,
     header_filters: HEADER_FILTERS,
     check: |main| charset_filter::check(charset_filter::CONF.of(main)),

@@ -16,6 +16,7 @@ use crate::counts;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
+use crate::upstream::figures;
 
 const DIRECTIVES: &[Directive] = &[
     Directive {
@@ -129,7 +130,9 @@ fn page(r: &Request) -> MetricsPage {
         shown(&mut page);
     }
     r.event_loop.registry.show(&mut page);
-    counts::show(r, &mut page);
+    let all = r.event_loop.registry.counted();
+    counts::show(r, &all, &mut page);
+    figures::show(r, &all, &mut page);
     let sessions = r.event_loop.status_zones.get().copied().unwrap_or_default();
     status::show(sessions, &r.site.status_zones, &mut page);
     page

@@ -16,6 +16,7 @@ use weir_conf::Error;
 
 use crate::carrier::Conn;
 use crate::config::scope::Spot;
+use crate::event_loop::LoopKeys;
 use crate::files::temp_file::TempPath;
 use crate::listen::{Listen, ListenLine, Protocols};
 use crate::names::{Hosts, ServerId, ServerName};
@@ -71,6 +72,8 @@ pub struct Site {
     pub status_zones: Vec<String>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
+    /// What modules keep in each loop.
+    pub loop_keys: LoopKeys,
     /// What modules made of the block.
     pub main_confs: MainConfs,
     /// Requests can ask for what the master does, through `weir_api`.
@@ -100,6 +103,8 @@ pub struct Parts {
     pub status_zones: Vec<String>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
+    /// What modules keep in each loop.
+    pub loop_keys: LoopKeys,
     /// What modules made of the block.
     pub main_confs: MainConfs,
     /// Requests can ask for what the master does, through `weir_api`.
@@ -154,6 +159,7 @@ impl Site {
             staplings: parts.staplings,
             status_zones: parts.status_zones,
             caches: parts.caches,
+            loop_keys: parts.loop_keys,
             main_confs: parts.main_confs,
             takes_commands: parts.takes_commands,
             has_init_script: parts.has_init_script,

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use weir_upstream::Pool;
 
-use super::groups::{GroupId, Upstreams};
+use super::groups::{GROUPS, GroupId};
 use super::http2::Links;
+use crate::event_loop::{LoopKey, LoopPart, LoopStart, LoopState};
 
 /// A pool for each group that keeps connections.
-#[derive(Default)]
 pub struct Pools(Vec<Option<GroupPools>>);
 
 /// The idle connections of a group.
@@ -19,10 +19,23 @@ struct GroupPools {
     links: Rc<Links>,
 }
 
+/// The loop's pools. All loops make theirs before the first request, so that what one keeps the others see.
+pub static POOLS: LoopKey<Pools> = LoopKey::new(Pools::new);
+
+impl LoopPart for Pools {
+    /// Closes all connections: the loop is about to end.
+    fn retire(&self, _: &LoopState) {
+        for kept in self.0.iter().flatten() {
+            kept.pool.clear();
+            kept.links.clear();
+        }
+    }
+}
+
 impl Pools {
-    /// The pools of loop `number`. All loops make theirs before the first request, so that what one keeps the others see.
-    pub fn new(upstreams: &Upstreams, number: u32) -> Pools {
-        let each = upstreams.all().iter().map(|upstream| {
+    fn new(start: &LoopStart<'_>) -> Pools {
+        let number = start.identity.index;
+        let each = GROUPS.of(&start.site.main_confs).all().iter().map(|upstream| {
             upstream.keepalive.as_ref().map(|_| GroupPools {
                 pool: Rc::new(Pool::new(upstream.shared.clone(), number)),
                 links: Rc::default(),
@@ -39,13 +52,5 @@ impl Pools {
     /// Its connections that serve many requests at once.
     pub fn links(&self, id: GroupId) -> Option<Rc<Links>> {
         self.0.get(id.index())?.as_ref().map(|kept| kept.links.clone())
-    }
-
-    /// Closes all connections: the loop is about to end.
-    pub fn clear(&self) {
-        for kept in self.0.iter().flatten() {
-            kept.pool.clear();
-            kept.links.clear();
-        }
     }
 }

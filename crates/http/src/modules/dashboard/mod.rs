@@ -21,6 +21,7 @@ use super::stub_status;
 use crate::config::Setup;
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
+use crate::event_loop::{LoopKey, LoopPart};
 use crate::phases::{Answer, Later, Step};
 use crate::request::{Request, origin};
 use crate::site::content::ContentHandler;
@@ -108,7 +109,7 @@ async fn stream(r: &mut Request) -> Step {
     if let Err(end) = r.send_head() {
         return end;
     }
-    let (handle, newest) = (r.event_loop.handle.clone(), r.event_loop.panel.join());
+    let (handle, newest) = (r.event_loop.handle.clone(), PANEL.of(&r.event_loop).join());
     loop {
         let last = r.event_loop.retiring();
         let make = || event(&stub_status::json_text(r, Figures::json_with_steps));
@@ -183,6 +184,11 @@ impl Newest {
 /// Where a loop's viewers find it.
 #[derive(Default)]
 pub struct Viewers(RefCell<Weak<Newest>>);
+
+/// The loop's viewers.
+pub static PANEL: LoopKey<Viewers> = LoopKey::new(|_| Viewers::default());
+
+impl LoopPart for Viewers {}
 
 impl Viewers {
     fn join(&self) -> Rc<Newest> {

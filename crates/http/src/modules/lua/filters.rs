@@ -11,6 +11,7 @@ use super::conf::CONF;
 use super::current::Phase;
 use super::run;
 use super::script::Script;
+use super::vm::vm_of;
 use super::wish::Exit;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::phases::Step;
@@ -79,7 +80,7 @@ fn at_once(
     script: &Script,
     args: MultiValue,
 ) -> Result<Result<MultiValue, Exit>, ()> {
-    let vm = r.event_loop.lua.get().cloned();
+    let vm = vm_of(&r.event_loop).cloned();
     let done = vm.ok_or_else(|| "there is no Lua VM".to_owned()).and_then(|vm| {
         let code = vm.code(r, script)?;
         run::at_once(&vm, r, phase, &code, args)
@@ -133,7 +134,7 @@ pub fn log(r: &mut Request) {
 /// `set_by_lua`: the value, or why the request cannot go on.
 pub fn value(r: &mut Request, script: &Script, args: Vec<Vec<u8>>) -> Result<Vec<u8>, Step> {
     let failed = Step::Status(500);
-    let Some(vm) = r.event_loop.lua.get().cloned() else { return Err(failed) };
+    let Some(vm) = vm_of(&r.event_loop).cloned() else { return Err(failed) };
     let strings = args.iter().map(|arg| vm.lua.create_string(arg).map(Value::String));
     let Ok(values) = strings.collect::<mlua::Result<MultiValue>>() else { return Err(failed) };
     ARGS.set(args);

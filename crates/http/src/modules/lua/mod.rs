@@ -9,7 +9,7 @@
 use std::rc::Rc;
 
 use crate::config::module::Module;
-use crate::event_loop::LoopState;
+use crate::event_loop::{LoopPart, LoopState};
 use crate::site::settings::LocationConf;
 
 mod anchors;
@@ -38,7 +38,9 @@ pub use conf::CONF;
 pub use filters::{header_filter, log, value};
 pub use phases::{access, rewrite};
 pub use script::{SCRIPTS, Script, Scripts, read};
-pub use vm::Vm;
+pub use vm::VM;
+
+use vm::LoopVm;
 
 /// The module.
 pub const MODULE: Module =
@@ -74,35 +76,36 @@ pub fn wants_filter(conf: &LocationConf) -> bool {
     CONF.of(conf).header_filter.is_some() || CONF.of(conf).body_filter.is_some()
 }
 
-/// Makes a loop's VM, where the site has scripts.
-pub fn start(event_loop: &Rc<LoopState>) {
-    let Some(vm) = start::start(event_loop) else { return };
-    if event_loop.lua.set(vm.clone()).is_ok() {
-        vm.started();
+impl LoopPart for LoopVm {
+    /// Makes the loop's VM, where the site has scripts.
+    fn init_process(&self, event_loop: &Rc<LoopState>) {
+        let Some(vm) = start::start(event_loop) else { return };
+        if self.0.set(vm.clone()).is_ok() {
+            vm.started();
+        }
     }
-}
 
-/// Runs `init_by_lua` as a loop would, in a VM of its own; the error is the text for the log.
-pub fn try_out(event_loop: &LoopState) -> Result<(), String> {
-    start::try_out(event_loop)
-}
-
-/// Whether all timers have run to their end: a loop that retires waits for them.
-pub fn is_done(event_loop: &LoopState) -> bool {
-    event_loop.lua.get().is_none_or(|vm| vm.timers.are_done())
-}
-
-/// The loop takes no new requests: its timers come before their time.
-pub fn retire(event_loop: &LoopState) {
-    if let Some(vm) = event_loop.lua.get() {
-        vm.timers.hurry();
-        vm.pools.clear();
+    /// Runs `init_by_lua` as a loop would, in a VM of its own.
+    fn try_out(&self, event_loop: &LoopState) -> Result<(), String> {
+        start::try_out(event_loop)
     }
-}
 
-/// The loop has ended.
-pub fn ended(event_loop: &LoopState) {
-    if let Some(vm) = event_loop.lua.get() {
-        vm.ending();
+    /// The loop takes no new requests: its timers come before their time.
+    fn retire(&self, _: &LoopState) {
+        if let Some(vm) = self.0.get() {
+            vm.timers.hurry();
+            vm.pools.clear();
+        }
+    }
+
+    /// Whether all timers have run to their end.
+    fn is_flushed(&self, _: &LoopState) -> bool {
+        self.0.get().is_none_or(|vm| vm.timers.are_done())
+    }
+
+    fn exit_process(&self, _: &LoopState) {
+        if let Some(vm) = self.0.get() {
+            vm.ending();
+        }
     }
 }

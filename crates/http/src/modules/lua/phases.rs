@@ -8,7 +8,7 @@ use super::conf::CONF;
 use super::current::Phase;
 use super::run::{self, ScriptOutcome, Start};
 use super::script::Script;
-use super::vm::Unloaded;
+use super::vm::{Unloaded, vm_of};
 use super::wish::Exit;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
@@ -81,7 +81,7 @@ async fn in_content(r: &mut Request, script: &Script) -> Step {
 
 /// Runs a phase's script. The error is the step that the request ends with if it cannot run.
 async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<ScriptOutcome, Step> {
-    let Some(vm) = r.event_loop.lua.get().cloned() else { return Err(Step::Status(500)) };
+    let Some(vm) = vm_of(&r.event_loop).cloned() else { return Err(Step::Status(500)) };
     if CONF.of(r.conf()).need_request_body {
         Box::pin(r.read_body()).await.map_err(Step::Status)?;
     }

@@ -1,6 +1,6 @@
 //! A loop's Lua VM: its libraries, and the compiled scripts.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,6 +13,7 @@ use super::current::{self, Phase};
 use super::script::{SCRIPTS, Script, ScriptId, Scripts, without_shebang};
 use super::wish::text_of;
 use super::{socket, timers};
+use crate::event_loop::{LoopKey, LoopState};
 use crate::files;
 use crate::request::Request;
 use crate::site::Site;
@@ -46,6 +47,17 @@ pub struct Vm {
     pub pools: socket::Pools,
     /// What waits for its time.
     pub timers: timers::Timers,
+}
+
+/// The VM of a loop, where the site has scripts.
+pub struct LoopVm(pub OnceCell<Rc<Vm>>);
+
+/// The loop's VM.
+pub static VM: LoopKey<LoopVm> = LoopKey::new(|_| LoopVm(OnceCell::new()));
+
+/// The VM of this loop.
+pub fn vm_of(event_loop: &LoopState) -> Option<&Rc<Vm>> {
+    VM.of(event_loop).0.get()
 }
 
 impl Vm {

@@ -25,7 +25,7 @@ mod spans;
 
 pub use exporter::{EXPORTER, Reading};
 pub use span::log;
-pub use spans::Spans;
+pub use spans::SPANS;
 
 /// Settings.
 #[derive(Debug, Clone, Default)]

@@ -6,6 +6,7 @@ use weir_proto::http1::HeaderId;
 use weir_proto::otlp::{AttributeValue, Attributes, TraceSpan, write_span};
 
 use super::Traced;
+use super::spans::SPANS;
 use crate::modules::otel::CONF;
 use crate::request::Request;
 use crate::variables::{body_bytes, status};
@@ -15,7 +16,7 @@ pub fn log(r: &mut Request) {
     if !r.is_main() {
         return;
     }
-    let Some(spans) = r.event_loop.spans.clone() else { return };
+    let Some(spans) = SPANS.of(&r.event_loop).0.clone() else { return };
     let sampled = super::CONTEXT.of(&r.contexts).filter(|traced| traced.own.sampled);
     let Some(Traced { parent, state, own, .. }) = sampled.cloned() else { return };
     let name = match &CONF.of(r.conf()).name {

@@ -16,7 +16,8 @@ use weir_log::{Level, Log};
 use weir_metrics::{Metric, Tally};
 
 use super::collector::{Collector, ExportError};
-use super::exporter::Exporter;
+use super::exporter::{EXPORTER, Exporter};
+use crate::event_loop::{LoopKey, LoopPart, LoopStart, LoopState};
 
 /// A batch is full when it has so many bytes: collectors take a few of these.
 const BATCH: usize = 1 << 20;
@@ -42,6 +43,26 @@ pub struct Spans {
     /// All that could be sent was.
     done: Cell<bool>,
     task: RefCell<Option<Waker>>,
+}
+
+/// The loop's spans, where the site has an exporter.
+pub struct LoopSpans(pub Option<Rc<Spans>>);
+
+/// The loop's spans.
+pub static SPANS: LoopKey<LoopSpans> = LoopKey::new(LoopSpans::new);
+
+impl LoopSpans {
+    fn new(start: &LoopStart<'_>) -> LoopSpans {
+        let exporter = EXPORTER.of(&start.site.main_confs).as_ref();
+        let log = &start.site.main.core.error_log;
+        LoopSpans(exporter.map(|to| Spans::start(to, start.handle, start.metrics, log)))
+    }
+}
+
+impl LoopPart for LoopSpans {
+    fn is_flushed(&self, _: &LoopState) -> bool {
+        self.0.as_ref().is_none_or(|spans| spans.finish())
+    }
 }
 
 /// Spans that are sent together.

@@ -38,6 +38,7 @@ use weir_upstream::Failure;
 
 use self::key::{fits, key_text};
 use self::state::Status;
+use super::counts::COUNTS;
 use super::passing::Passing;
 use super::protocol::{Answer, Protocol};
 use crate::phases::Step;
@@ -155,7 +156,7 @@ fn begin<P: Protocol>(
     }
     cache.memory.provide(caching.memory);
     let bypass = Template::any_is_true(&caching.bypass, r);
-    let counted = r.event_loop.counts.cache(r.site, &cache).map(|cell| (cell, cache.clone()));
+    let counted = COUNTS.of(&r.event_loop).cache(r.site, &cache).map(|cell| (cell, cache.clone()));
     let shown = Shown::new(text, if bypass { Status::Bypass } else { Status::Miss }, counted);
     Ok(Some(State::new(cache, shown, caching.memory > 0, caching.revalidate)))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_cache::{Cache, CacheEntry, CacheKey, Fill, MissingRest, Ticket};
 
 use super::kept::Kept;
-use crate::counts::CacheCell;
+use crate::upstream::counts::CacheCell;
 
 /// What a request had from the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

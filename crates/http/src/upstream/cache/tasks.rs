@@ -6,12 +6,13 @@ use weir_cache::{loader, manager};
 use weir_log::{Cause, Level};
 
 use crate::event_loop::LoopState;
+use crate::upstream::counts::COUNTS;
 
 /// Starts to look after the site's caches.
 pub fn start(event_loop: &Rc<LoopState>) {
     for cache in &event_loop.site.caches {
         let (handle, managed) = (event_loop.handle.clone(), cache.clone());
-        let cell = event_loop.counts.cache(event_loop.site, cache);
+        let cell = COUNTS.of(event_loop).cache(event_loop.site, cache);
         event_loop.handle.spawn(async move {
             loop {
                 let next = manager::run(&managed, &handle).await;

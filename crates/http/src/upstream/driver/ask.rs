@@ -8,6 +8,7 @@ use weir_upstream::{Peer, Picked, Tag};
 use super::{EXCUSES, Run, Talk};
 use crate::request::Request;
 use crate::upstream::attempt::{Attempt, Who};
+use crate::upstream::counts::COUNTS;
 use crate::upstream::fault::{Doing, Fault, complain};
 use crate::upstream::http2::{self, Room, Stream};
 use crate::upstream::line::Line;
@@ -63,7 +64,7 @@ impl Run {
         };
         let (now, peer) = (r.event_loop.handle.now(), picked.peer.clone());
         self.picked = Some(picked);
-        let counts = &r.event_loop.counts;
+        let counts = COUNTS.of(&r.event_loop);
         self.asked = self.upstream.and_then(|_| counts.passed(&self.group, &peer));
         if let Some(binding) = &mut self.binding {
             binding.cookie = binding.sticky.cookie(r, &peer);

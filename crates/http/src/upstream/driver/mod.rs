@@ -14,15 +14,16 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_upstream::{Choice, Ended, Failure, Group, Limits, PeerTimes, Picked, Pool, Sent};
 
-use crate::counts::Asked;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::attempt::{Attempt, Current};
+use crate::upstream::counts::Asked;
 use crate::upstream::fault::{Doing, Fault};
 use crate::upstream::groups::{GROUPS, GroupId, HashKey, Upstream};
 use crate::upstream::http2::Links;
 use crate::upstream::line::Line;
 use crate::upstream::passing::Passing;
+use crate::upstream::pools::POOLS;
 use crate::upstream::protocol::{Answer, Outgoing, Protocol, Reader};
 use crate::upstream::sticky::{Bound, Sticky};
 use crate::upstream::tls::UpstreamTls;
@@ -201,8 +202,9 @@ impl Run {
                 };
                 let keeps =
                     upstream.keepalive.as_ref().filter(|_| !(shared && r.event_loop.retiring()));
-                let pool = r.event_loop.upstreams.of(id).filter(|_| !shared).zip(keeps.cloned());
-                let links = r.event_loop.upstreams.links(id).filter(|_| shared).zip(keeps.cloned());
+                let pool = POOLS.of(&r.event_loop).of(id).filter(|_| !shared).zip(keeps.cloned());
+                let links =
+                    POOLS.of(&r.event_loop).links(id).filter(|_| shared).zip(keeps.cloned());
                 (upstream.group.clone(), Some(upstream), pool, links)
             }
         };

@@ -7,6 +7,7 @@ use mlua::{BString, Either, FromLuaMulti, IntoLua, IntoLuaMulti, Lua, MultiValue
 use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Anchor;
 use crate::modules::lua::current::{self, NgxError};
+use crate::modules::lua::vm::vm_of;
 use crate::modules::lua::wish::Wish;
 
 /// Functions of one part, by the names under which the prelude finds them.
@@ -88,7 +89,7 @@ pub fn one<R>(answer: Result<R, NgxError>) -> (Option<String>, Option<R>) {
 /// Keeps a value beyond this step.
 pub fn keep(value: impl IntoLua) -> Result<Anchor, NgxError> {
     let event_loop = LoopState::current().ok_or(NgxError::NoRequest)?;
-    let vm = event_loop.lua.get().ok_or("no Lua VM")?;
+    let vm = vm_of(&event_loop).ok_or("no Lua VM")?;
     vm.anchors.keep(value).map_err(failed)
 }
 

@@ -12,16 +12,16 @@ use crate::event_loop::LoopState;
 use crate::modules::lua::anchors::Packed;
 use crate::modules::lua::current::{NgxError, Phase};
 use crate::modules::lua::run::{self, Start};
-use crate::modules::lua::vm::Vm;
+use crate::modules::lua::vm::{Vm, vm_of};
 
 /// Adds the functions of this part.
 pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     natives.add_refusing("set_timer", |_, arguments: MultiValue| set_timer(arguments))?;
     natives.add("timers_pending", |_, ()| {
-        LoopState::current().and_then(|w| w.lua.get().map(|vm| vm.timers.pending()))
+        LoopState::current().and_then(|w| vm_of(&w).map(|vm| vm.timers.pending()))
     })?;
     natives.add("timers_running", |_, ()| {
-        LoopState::current().and_then(|w| w.lua.get().map(|vm| vm.timers.running()))
+        LoopState::current().and_then(|w| vm_of(&w).map(|vm| vm.timers.running()))
     })
 }
 
@@ -53,7 +53,7 @@ fn set(
     every: bool,
     what: MultiValue,
 ) -> Result<(), &'static str> {
-    let vm = event_loop.lua.get().cloned().ok_or("no Lua VM")?;
+    let vm = vm_of(event_loop).cloned().ok_or("no Lua VM")?;
     let timers = &vm.timers;
     // What a loop that ends is asked to do at once is not premature: it comes at its time.
     let late = timers.premature.get();

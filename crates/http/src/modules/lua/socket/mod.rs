@@ -13,6 +13,7 @@ use weir_engine::{Chain, ConnectOptions, Either, Handle, Patience, SocketAddrAny
 use weir_tls::{Secured, TlsClient, Wire};
 
 use crate::event_loop::LoopState;
+use crate::modules::lua::vm::vm_of;
 use crate::site::core;
 
 mod body;
@@ -174,8 +175,7 @@ impl Socket {
         pool: Vec<u8>,
     ) -> Result<(), SocketError> {
         self.close();
-        let kept =
-            event_loop.lua.get().and_then(|vm| vm.pools.take(&pool, event_loop.handle.now()));
+        let kept = vm_of(event_loop).and_then(|vm| vm.pools.take(&pool, event_loop.handle.now()));
         *self.pool.borrow_mut() = pool;
         if let Some((wire, reused)) = kept {
             self.reused.set(reused + 1);
@@ -310,7 +310,7 @@ impl Socket {
         time: Duration,
         most: usize,
     ) -> Result<(), &'static str> {
-        let Some(vm) = event_loop.lua.get() else { return Err("no Lua VM") };
+        let Some(vm) = vm_of(event_loop) else { return Err("no Lua VM") };
         if self.line.borrow().is_none() {
             return Err("closed");
         }

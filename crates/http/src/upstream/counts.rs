@@ -1,0 +1,115 @@
+//! What requests are counted under beside zones: the servers behind, and caches.
+//! Nothing is looked up and no clock read for a request that is counted under no name.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_metrics::CACHE_STATES;
+use weir_metrics::subjects::{Cell, GAUGE, SubjectKind};
+use weir_upstream::counts::Counts as Peers;
+use weir_upstream::{Group, Peer};
+
+use super::attempt::Attempt;
+use crate::counts::{RECEIVED, SENT, class};
+use crate::event_loop::{LoopKey, LoopPart, LoopStart};
+use crate::site::Site;
+
+/// Numbers of cells: servers behind have those of zones, then failed attempts.
+pub const FAILS: usize = SENT + 1;
+/// Attempts after which another server was asked.
+pub const RETRIES: usize = FAILS + 1;
+/// Connections that were opened.
+pub const OPENED: usize = RETRIES + 1;
+/// Connections that had served others before.
+pub const REUSED: usize = OPENED + 1;
+/// Caches have one for each of their states, then answers that were removed.
+pub const EVICTED: usize = CACHE_STATES.len();
+
+/// The cells of a loop.
+pub struct Counts {
+    /// Of each cache of the site.
+    caches: Vec<Option<Cell>>,
+    /// Of the servers behind.
+    peers: Peers,
+}
+
+/// The loop's cells.
+pub static COUNTS: LoopKey<Counts> = LoopKey::new(Counts::new);
+
+impl LoopPart for Counts {}
+
+impl Counts {
+    fn new(start: &LoopStart<'_>) -> Counts {
+        let cells = start.cells;
+        let of = |cache: &Arc<weir_cache::Cache>| cells.of(SubjectKind::Cache, cache.name());
+        let caches = start.site.caches.iter().map(of).collect();
+        Counts { caches, peers: Peers::new(Rc::clone(cells), SubjectKind::Peer) }
+    }
+
+    /// The cell of a cache.
+    pub fn cache(&self, site: &Site, cache: &Arc<weir_cache::Cache>) -> Option<CacheCell> {
+        let at = site.caches.iter().position(|known| Arc::ptr_eq(known, cache))?;
+        self.caches.get(at).copied().flatten().map(CacheCell)
+    }
+
+    /// Begins to count a request that is passed to a server.
+    pub fn passed(&self, group: &Group, peer: &Arc<Peer>) -> Option<Asked> {
+        self.peers.of(group, peer).map(|cell| {
+            cell.add(GAUGE, 1);
+            Asked(cell)
+        })
+    }
+}
+
+/// A request that a server is working on, until it is dropped.
+#[derive(Debug)]
+pub struct Asked(Cell);
+
+impl Asked {
+    /// It goes over a connection that has served others, or over a new one.
+    pub fn over(&self, reused: bool) {
+        self.0.add(if reused { REUSED } else { OPENED }, 1);
+    }
+
+    /// The attempt is over; it failed, or was answered with a status.
+    pub fn ended(&self, attempt: &Attempt, failed: bool, now: Instant) {
+        self.0.add(FAILS, failed.into());
+        self.0.add(RECEIVED, attempt.received);
+        self.0.add(SENT, attempt.sent);
+        if attempt.status > 0 {
+            self.0.add(class(attempt.status), 1);
+            self.0.record(now.saturating_duration_since(attempt.started));
+        }
+    }
+
+    /// Another server is asked.
+    pub fn again(&self) {
+        self.0.add(RETRIES, 1);
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.sub(1);
+    }
+}
+
+/// Where a cache's requests are counted.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheCell(Cell);
+
+impl CacheCell {
+    /// A request had this from it; its number among [`CACHE_STATES`].
+    pub fn asked(&self, state: usize) {
+        self.0.add(state.min(EVICTED - 1), 1);
+    }
+
+    /// What this process has removed since it was asked.
+    pub fn evicted(&self, cache: &weir_cache::Cache) {
+        match cache.take_evicted() {
+            0 => {}
+            n => self.0.add(EVICTED, n),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What status pages show of the servers behind, and of caches.
+
+use weir_metrics::subjects::{AllCounted, Counted, SubjectKind};
+use weir_metrics::{CACHE_STATES, CACHES, CLASSES, MetricValue, MetricsPage, UPSTREAMS};
+use weir_upstream::counts;
+
+use super::counts::{EVICTED, FAILS, OPENED, RETRIES, REUSED};
+use super::groups::GROUPS;
+use crate::counts::{RECEIVED, SENT, first};
+use crate::request::Request;
+
+/// Adds all of it to a page.
+pub fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
+    let (site, now) = (r.site, r.event_loop.handle.now());
+    let groups = GROUPS.of(&site.main_confs).all().iter().map(|upstream| &upstream.group);
+    counts::show(groups, (all, SubjectKind::Peer), now, (&UPSTREAMS, peer_values), page);
+    for cache in &site.caches {
+        let counted = all.of(SubjectKind::Cache, cache.name());
+        let (size, entries) = cache.index.fill();
+        let mut values = vec![
+            ("size", MetricValue::Number(size)),
+            ("entries", MetricValue::Number(entries)),
+            ("requests", MetricValue::Each(first(&counted, CACHE_STATES.len()))),
+            ("evicted", MetricValue::Number(counted.numbers[EVICTED])),
+        ];
+        values.extend(cache.settings.max_size.map(|most| ("max_size", MetricValue::Number(most))));
+        page.add(&CACHES, vec![cache.name().to_owned()], values);
+    }
+}
+
+fn peer_values(counted: Counted) -> Vec<(&'static str, MetricValue)> {
+    let number = |at: usize| MetricValue::Number(counted.numbers[at]);
+    vec![
+        ("active", MetricValue::Number(counted.gauge())),
+        ("requests", MetricValue::Each(first(&counted, CLASSES.len()))),
+        ("received", number(RECEIVED)),
+        ("sent", number(SENT)),
+        ("fails", number(FAILS)),
+        ("retries", number(RETRIES)),
+        ("opened_connections", number(OPENED)),
+        ("reused_connections", number(REUSED)),
+        ("latency", MetricValue::Times(counted.times)),
+    ]
+}
