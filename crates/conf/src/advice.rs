@@ -1,4 +1,5 @@
-//! What people often mean by what nginx refuses: read from the text around the place of an error.
+//! Hints about what people often mean when nginx refuses a line: read from the text around the
+//! error.
 
 use crate::error::Error;
 use crate::known::known;

@@ -1,4 +1,4 @@
-//! Walks a tree in file order and applies what holds for all directives: known, allowed here, right
+//! Walks a tree in file order and applies the rules of all directives: known, allowed here, right
 //! number of arguments, not twice, built. nginx: ngx_conf_handler().
 
 use std::collections::{HashMap, HashSet};

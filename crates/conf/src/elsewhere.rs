@@ -1,4 +1,4 @@
-//! Names that nginx configurations use, but nginx does not know, or no longer: what to say of them.
+//! Names in nginx configurations that nginx does not know, or no longer, and the hint for each.
 
 /// What became of directives that nginx once had.
 const REMOVED: &[(&str, &str)] = &[

@@ -1,4 +1,4 @@
-//! Fuzz targets: whatever stands in a configuration, it is read or refused with a place in it.
+//! Fuzz targets: any configuration is either read or refused with a position in it.
 //!
 //! As plain tests they run the kept corpus (`__fuzz__/*/corpus`) and a second of random inputs;
 //! CONTRIBUTING.md tells how to let a fuzzer look for longer.

@@ -1,4 +1,4 @@
-//! What weir knows about a directive before any module looks at it.
+//! The properties of a directive that are known before a module reads it.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,9 +1,9 @@
 //! The nginx.conf language: lexer, parser, contexts, directive tables, errors with file and line.
 //!
 //! The way through this crate: [`read`] turns the main file and everything that it includes into a
-//! [`ConfigTree`]; [`check`] walks that tree in file order and finds what nginx would refuse about names,
-//! places and numbers of arguments; the crates that own the directives then read the arguments with
-//! [`values`]. What a directive *means* is not known here: this crate knows no HTTP.
+//! [`ConfigTree`]. [`check`] walks that tree in file order and finds what nginx would refuse about
+//! names, places and numbers of arguments. The crates that own the directives then read the
+//! arguments with [`values`]. This crate does not know what a directive *means*: it knows no HTTP.
 //!
 //! Messages are nginx's, word for word, since scripts and people look for them. What is added (the
 //! source line, a caret, "did you mean") stands on lines of its own: [`Sources::explain`].

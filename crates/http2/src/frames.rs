@@ -1,5 +1,5 @@
-//! Frames that the other end sends: what they are, and what they do to the connection. What the two ends differ in, each
-//! says by [`FrameHandler`].
+//! Received frames: their meaning, and their effect on the connection. Each end adds its own part
+//! by [`FrameHandler`].
 
 use std::rc::Rc;
 

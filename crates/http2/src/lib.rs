@@ -1,10 +1,11 @@
 //! Connections of HTTP/2, for both ends: what the streams of one share. RFC 9113.
 //!
-//! A connection is a task. Its [`Pipe`] holds the bytes that come and go, and [`Frames`] makes sense of those that come:
-//! what is the connection's own they do by themselves, what is about streams goes to an [`FrameHandler`].
-//! The frames that wait to be sent stand in an [`Outbox`], which the task empties; all that its streams say in
-//! one turn of the loop leaves with one send. A [`Link`] is the connection as its streams see it: those that live, the
-//! windows, and the streams that wait for room. What an end adds to a stream, it says by [`Stream`].
+//! A connection is a task. Its [`Pipe`] holds the bytes that come and go, and [`Frames`] reads the
+//! frames. It handles those of the connection itself, and gives those of streams to a
+//! [`FrameHandler`]. The frames that wait to be sent stand in an [`Outbox`], which the task
+//! empties; all frames of one turn of the loop leave with one send. A [`Link`] is the connection as
+//! its streams see it: the open streams, the windows, and the streams that wait for room. Each end
+//! adds its part of a stream by [`Stream`].
 
 mod frames;
 mod link;

@@ -1,4 +1,4 @@
-//! The bytes of a connection, between its socket and what makes sense of them.
+//! The bytes of a connection, between its socket and the reader of frames.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! A bound for messages that repeat: what a client can cause again and again must not fill a disk.
+//! A limit for repeated messages: a client that causes the same message repeatedly must not fill a
+//! disk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! Error logs: levels, files that can be reopened, stderr, memory and syslog.
 //!
-//! A [`Log`] is what one place of the configuration logs to: the sum of its `error_log` lines.
-//! It is shared as `Arc<Log>`; each line is one `write(2)`. Threads that must not wait for a disk have their lines
-//! written by others ([`never_wait`]).
+//! A [`Log`] is the log of one place of the configuration: all its `error_log` lines. It is shared
+//! as `Arc<Log>`; each line is one `write(2)`. Other threads write the lines of threads that must
+//! not wait for a disk ([`never_wait`]).
 
 mod directive;
 mod file;

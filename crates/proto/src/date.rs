@@ -1,6 +1,6 @@
 //! Dates: seconds since 1970 to text and back. nginx: ngx_parse_time.c, ngx_times.c.
 //!
-//! Local times take the offset from UTC in seconds; where it comes from is not known here.
+//! Local times take the offset from UTC in seconds from the caller.
 
 const DAY: i64 = 86400;
 /// The last second of the year 9999: nothing later is written.

@@ -1,4 +1,5 @@
-//! Buffers that serve again: what their next user finds in them, and how much memory they may hold until then.
+//! Reused buffers: cleared for their next user, with a limit of the memory that they may hold until
+//! then.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Spans as the OpenTelemetry Protocol has them in protobuf: the few messages of `opentelemetry/proto/collector/trace/v1`
-//! that a server sends.
+//! Spans in the protobuf form of the OpenTelemetry Protocol: the few messages of
+//! `opentelemetry/proto/collector/trace/v1` that a server sends.
 
 /// What an attribute says.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,8 @@
-//! The PROXY protocol, versions 1 and 2: what a balancer says before a client's own bytes, about the client.
+//! The PROXY protocol, versions 1 and 2: a header of a balancer with the client's address, before
+//! the client's own bytes.
 //!
-//! Source: haproxy's doc/proxy-protocol.txt; what is taken and refused is what nginx takes and refuses
-//! (core/ngx_proxy_protocol.c), but that a header may arrive in pieces.
+//! Source: haproxy's doc/proxy-protocol.txt. weir accepts and refuses what nginx does
+//! (core/ngx_proxy_protocol.c), except that a header may arrive in pieces.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! A place in a buffer, kept as two offsets so that it survives the buffer's growth.
+//! A range in a buffer, as two offsets, so that it survives the buffer's growth.
 
 /// A half-open range of offsets into the buffer that was parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

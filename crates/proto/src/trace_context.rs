@@ -1,4 +1,5 @@
-//! Which trace a request belongs to, as its headers say: W3C Trace Context, `traceparent` and `tracestate`.
+//! The trace that a request belongs to, from its headers: W3C Trace Context, `traceparent` and
+//! `tracestate`.
 
 /// How long a `traceparent` of version 00 is.
 pub const LENGTH: usize = 55;

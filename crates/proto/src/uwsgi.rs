@@ -1,4 +1,4 @@
-//! Requests of the uwsgi protocol, which answers have no framing in. nginx: ngx_http_uwsgi_module.c.
+//! Requests of the uwsgi protocol. Its answers have no framing. nginx: ngx_http_uwsgi_module.c.
 
 use crate::pairs::{Pairs, PendingValue};
 

@@ -1,5 +1,5 @@
-//! Asks name servers: one after another, over UDP, over TCP where the answer does not fit, and again for the
-//! name that a name stands for.
+//! Asks name servers: one after another, over UDP, over TCP if the answer does not fit, and again
+//! for the target of a CNAME.
 
 use std::future::Future;
 use std::io;

@@ -1,5 +1,5 @@
-//! `resolver`: the name servers that names of upstreams are asked from. What they answer is the business of
-//! the modules that ask.
+//! `resolver`: the name servers for names of upstreams. The modules that ask decide what to do with
+//! the answers.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Finds the addresses of names while requests are served, without blocking the loop. nginx: ngx_resolver.c.
 //!
-//! Each loop keeps what it was told, for as long as the answers say or `valid=` does, and asks once for all
-//! requests that wait for a name. Clients may choose the names, so all of it is bounded: names that are kept, questions
-//! that wait, sockets and connections.
+//! Each loop caches answers, for their time to live or for `valid=`, and asks once for all requests
+//! that wait for a name. Clients may choose the names, so all of it is bounded: cached names,
+//! waiting questions, sockets and connections.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;

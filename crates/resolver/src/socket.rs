@@ -1,8 +1,9 @@
 //! The sockets to a name server. All questions to it share one.
 //!
-//! A forger of answers has to guess a question's number, the port that it was sent from, and its name and kind, all at
-//! once. Numbers are random, and the kernel chooses the port. A socket lives as long as questions wait on it, and for a
-//! limited number of questions and time in any case, so that a port is not in use for long.
+//! A forger of answers has to guess a question's number, its source port, its name and its kind,
+//! all at once. Numbers are random, and the kernel chooses the port. A socket lives as long as
+//! questions wait on it, for a limited number of questions and a limited time, so that a port is
+//! not in use for long.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

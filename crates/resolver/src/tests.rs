@@ -1,4 +1,5 @@
-//! What clients can make grow: names that they choose, of name servers that answer in all kinds of ways.
+//! What clients can make grow by the names that they choose, with name servers that answer in all
+//! kinds of ways.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 

@@ -1,4 +1,4 @@
-//! From the command line to the role that this process plays. nginx: main().
+//! From the command line to the role of this process. nginx: main().
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};

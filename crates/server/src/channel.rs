@@ -1,4 +1,4 @@
-//! The line between the master and one worker: a byte per message.
+//! The channel between the master and one worker: a byte per message.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

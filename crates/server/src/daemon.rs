@@ -1,5 +1,5 @@
-//! Going to the background. daemon(7), the part of it that nginx does, and one thing more: the
-//! process that was started ends only when the server runs, and says whether it does.
+//! Going to the background: daemon(7), as far as nginx does it. In addition, the process that was
+//! started ends only when the server runs, and its exit code says whether it does.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,6 +1,5 @@
-//! The directories for temporary files: made before a worker serves, given to the workers' user. And those of logs, which
-//! must not be theirs.
-//! nginx: ngx_create_paths.
+//! Directories for temporary files: made before a worker serves, and given to the workers' user.
+//! Directories of logs must not belong to that user. nginx: ngx_create_paths.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,8 +1,10 @@
-//! Generations of workers as threads of one process: what the master does where it forks, for the simulated world.
+//! Generations of workers as threads of one process, for the simulated world: they do what the
+//! master's forks do.
 //!
-//! They share what processes share: sockets, zones, counters, the load table, the folders of caches. All else each has for
-//! itself, as processes have it: each reads the configuration for itself, where a fork would have got a copy. But for the
-//! owner of a zone they are one, and they have one table of descriptors.
+//! They share what processes share: sockets, zones, counters, the load table, the directories of
+//! caches. All else is separate, as in processes: each reads the configuration itself, where a fork
+//! would have got a copy. Only as the owner of a zone they are one process, and they have one table
+//! of descriptors.
 
 use std::ffi::OsString;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! A configuration that is read to be asked about: nothing is opened, and nothing is served.
+//! Reads a configuration only to report on it: nothing is opened, and nothing is served.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

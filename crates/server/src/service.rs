@@ -1,5 +1,5 @@
-//! What is served: a site of HTTP, one of sessions, or both. A listening socket belongs to one of them; all else here
-//! does not care which.
+//! The served sites: one of HTTP, one of sessions, or both. A listening socket belongs to one of
+//! them; no other code here needs to know which.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

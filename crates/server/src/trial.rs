@@ -2,8 +2,9 @@
 //! fails is refused. At the start the server does not start; at a reload the old configuration
 //! stays.
 //!
-//! Workers run the script in each loop, as the workers' user. So the trial has a process of its own with the same
-//! identity: what the script opens, it opens with the same rights, and what it does to its process the master never sees.
+//! Workers run the script in each loop, as the workers' user. So the trial has a process of its own
+//! with the same identity: the script opens files with the same rights, and its effects on its
+//! process never reach the master.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! What `-v`, `-V` and `-h` say.
+//! The output of `-v`, `-V` and `-h`.
 
 use std::path::Path;
 

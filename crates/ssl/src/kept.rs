@@ -1,4 +1,4 @@
-//! What a loop keeps of certificates that were loaded for a request or a handshake.
+//! A loop's cache of certificates that were loaded for a request or a handshake.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! What stands in files of certificates and keys, with nginx's complaints.
+//! Parses files of certificates and keys, with nginx's messages.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Readers of values that clients' and servers' TLS have in common.
+//! Readers of values that TLS to clients and TLS to servers share.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How a line is read that says something of TLS.
+//! Reads a directive of TLS.
 
 use weir_conf::{Directive as Line, Error, Spot};
 use weir_values::{Inputs, Reading, Subject, Template, Variables};

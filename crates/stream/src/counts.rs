@@ -1,4 +1,4 @@
-//! What is counted of the servers that sessions are passed to.
+//! Counters of the servers that sessions are passed to.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! Sessions: TCP connections and UDP datagrams that are passed on as they are, answered with a text, or handed to
 //! another listener.
 //!
-//! The way in is [`configure`], which turns the `stream` block of a configuration into a [`Site`], and
-//! [`LoopState::accepted`], which gives an accepted socket to the site. `serve` is one session's way through the
-//! phases; `proxy` passes it on. What sessions have in common with requests is `weir-values`' and `weir-upstream`'s.
+//! The entry points are [`configure`], which turns the `stream` block of a configuration into a
+//! [`Site`], and [`LoopState::accepted`], which gives an accepted socket to the site. `serve` is
+//! one session's way through the phases; `proxy` passes it on. The crates `weir-values` and
+//! `weir-upstream` have what sessions share with requests.
 
 mod config;
 mod counts;

@@ -1,4 +1,4 @@
-//! One session, and how it answers what variables ask.
+//! One session, and its answers to variables.
 
 use std::cell::OnceCell;
 use std::fmt::{Arguments, Write};

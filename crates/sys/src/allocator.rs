@@ -1,8 +1,9 @@
 //! The allocator: mimalloc, asked for aligned memory only where it would not be aligned anyway.
 //!
-//! The `mimalloc` crate asks for each block's alignment. mimalloc's third version takes such a request for more than a
-//! kilobyte, unless for a power of two, for one of special alignment: it allocates more than is asked for and marks the
-//! page, which costs several times as much to allocate and to free. Its plain blocks are aligned as C's are.
+//! The `mimalloc` crate asks for each block's alignment. mimalloc's third version treats such a
+//! request for more than a kilobyte, except for a power of two, as one of special alignment. It
+//! then allocates more than is asked for and marks the page, which costs several times as much to
+//! allocate and to free. Its plain blocks are aligned as C's are.
 
 use std::alloc::{GlobalAlloc, Layout};
 

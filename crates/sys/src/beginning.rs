@@ -1,4 +1,4 @@
-//! From when on this process and its children count time.
+//! The instant from which this process and its children count time.
 
 use std::sync::OnceLock;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Descriptor numbers: exchanging the file behind one that others hold, and owning those that
+//! Descriptor numbers: exchanges the file behind a number that is in use, and owns those that
 //! another program left open for this one. dup3(2), execve(2).
 
 use std::collections::BTreeSet;

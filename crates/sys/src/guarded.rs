@@ -1,5 +1,5 @@
-//! Paths at which root makes and opens things although other users may change what lies there. path_resolution(7),
-//! symlink(7).
+//! Paths at which root makes and opens files although other users may change the directories.
+//! path_resolution(7), symlink(7).
 //!
 //! A user who can write to a directory can put a link into it. If root follows the link, root
 //! opens, makes or gives away a file elsewhere. The rule here: root follows a link, and takes what

@@ -1,4 +1,4 @@
-//! Kernel facilities that rustix and libc do not offer safely: the only unsafe room.
+//! Kernel facilities that rustix and libc do not offer safely: the only crate with unsafe code.
 
 pub mod allocator;
 pub mod beginning;

@@ -1,4 +1,4 @@
-//! What of a file is in memory: reads that refuse to wait, and `cachestat(2)`.
+//! The part of a file that is in memory: reads that refuse to wait, and `cachestat(2)`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection's way. tcp(7), TCP_INFO.
+//! The kernel's figures of a TCP connection. tcp(7), TCP_INFO.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! The processor's time that another thread of this process has used. pthread_getcpuclockid(3).
+//! The processor time of another thread of this process. pthread_getcpuclockid(3).
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The state of one certificate, to be asked for of a responder (OCSP).
+//! The status of one certificate, to be asked of a responder (OCSP).
 
 use std::sync::Arc;
 

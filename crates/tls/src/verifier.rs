@@ -1,4 +1,4 @@
-//! rustls asks these about the other end's certificates.
+//! Verifiers of the other end's certificates, for rustls.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! Seats with state in a zone: read from it before a choice, written to it after.
 //!
-//! The methods of balancing work on plain values, in a zone or not. A look at ten peers reads some 150 words.
+//! The methods of balancing work on plain values, in a zone or not. A choice among ten peers reads
+//! some 150 words.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

@@ -1,4 +1,4 @@
-//! What an operator changes of a peer while it serves, on top of what the configuration says of it.
+//! Changes of a peer that an operator makes while it serves. They override the configuration.
 
 use crate::peer::PeerOptions;
 

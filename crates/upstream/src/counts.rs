@@ -1,4 +1,5 @@
-//! What is counted of each server of the configuration: for each loop by itself, under the names of group and server.
+//! The counters of each configured server: one set for each loop, under the names of group and
+//! server.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! The culprit of a failure: what an error says of the server.
 //!
-//! Every place where a failure may count against a server asks [`blame`] or [`blame_handshake`]. What this process or its
-//! system lacks, and what a client chose, is never a server's failure.
+//! Every place where a failure may count against a server asks [`blame`] or [`blame_handshake`]. A
+//! lack of this process or its system, and a choice of a client, never count as a server's failure.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! What the header lines of an HTTP/1 response say of its body and its connection.
+//! The framing of an HTTP/1 response, from its header lines: how its body ends, and whether the
+//! connection stays.
 
 use std::fmt;
 

@@ -1,7 +1,9 @@
-//! Upstream servers: groups of peers, how one is chosen, when another is tried, and the connections that are
-//! kept for the next request. Knows no HTTP but for [`reply`], so that `stream` can use it, too.
+//! Upstream servers: groups of peers, how one is chosen, when another is tried, and the connections
+//! that are kept for the next request. The crate knows no HTTP except [`reply`], so that `stream`
+//! can use it, too.
 //!
-//! Everything but [`Pool`] and [`config`] is pure: it makes no system call and asks no clock; `now` is passed in.
+//! All except [`Pool`] and [`config`] is pure: it makes no system call and reads no clock; `now` is
+//! passed in.
 
 pub mod balance;
 mod board;

@@ -1,4 +1,4 @@
-//! Bytes a second. nginx counts whole seconds, and grants the first at once.
+//! A limit in bytes per second. nginx counts whole seconds, and grants the first at once.
 
 use std::time::{Duration, Instant};
 

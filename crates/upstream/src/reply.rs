@@ -1,5 +1,5 @@
-//! An HTTP/1 response to a request of the server itself: a health check, a batch of spans, a question to an OCSP
-//! responder. It is read whole, within bounds.
+//! An HTTP/1 response to a request of the server itself: a health check, a batch of spans, a
+//! question to an OCSP responder. It is read as a whole, within bounds.
 
 use std::borrow::Cow;
 use std::{fmt, io};

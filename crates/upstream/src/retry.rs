@@ -1,4 +1,5 @@
-//! When another peer is tried, apart from all input and output. nginx: `proxy_next_upstream` and kin.
+//! When another peer is tried. This is pure: no input and output. nginx: `proxy_next_upstream` and
+//! kin.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A peer with what changes while it serves.
+//! A peer with the state that changes while it serves.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Outside of all blocks and in `events`.
+//! Directives outside of all blocks, and in `events`.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The frame of `http`: servers, locations, connections, files.
+//! The core of `http`: servers, locations, connections, files.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! TLS, HTTP/2, HTTP/3. Settings of TLS only warn: what would serve without it, `listen ... ssl` and
-//! `proxy_pass https://`, is refused where it stands.
+//! TLS, HTTP/2, HTTP/3. Settings of TLS only warn. What would serve without TLS, `listen ... ssl`
+//! and `proxy_pass https://`, is refused at its own line.
 
 use super::*;
 

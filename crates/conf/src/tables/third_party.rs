@@ -1,4 +1,5 @@
-//! Well-known modules that nginx does not bring along: Lua, echo, geoip2, headers-more, OpenTelemetry, Brotli, Zstandard.
+//! Well-known third-party modules: Lua, echo, geoip2, headers-more, OpenTelemetry, Brotli,
+//! Zstandard.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a request's head says.
+//! The contents of a request's head.
 
 use super::error::HeadError;
 use super::method::{Method, Version};

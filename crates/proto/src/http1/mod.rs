@@ -1,8 +1,8 @@
 //! HTTP/1 heads and bodies.
 //!
 //! The rules are those of nginx's `ngx_http_parse.c` and of its use in `ngx_http_request.c` and
-//! `ngx_http_proxy_module.c`: where RFC 9112 leaves a choice, nginx's choice is taken, since its
-//! users' clients and upstreams are known to live with it.
+//! `ngx_http_proxy_module.c`. Where RFC 9112 leaves a choice, weir makes nginx's choice, since
+//! clients and upstreams are known to work with it.
 
 mod body;
 mod chunked;

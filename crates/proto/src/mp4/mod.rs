@@ -1,9 +1,10 @@
-//! MP4 files: which part of the data a span of time is, and a `moov` atom that describes only that part.
+//! MP4 files: the part of the data for a span of time, and a `moov` atom that describes only that
+//! part.
 //!
-//! A file is `ftyp`, `moov` (tables of samples for each track) and `mdat` (the samples), the last two in any
-//! order. `cut` takes the tables apart (`track`), keeps of each what lies in the span (`span`), and
-//! puts together a `moov` for a file that is `ftyp`, `moov` and the wanted part of `mdat`. Nothing here reads
-//! a file. Source: ISO/IEC 14496-12; nginx: ngx_http_mp4_module.
+//! A file is `ftyp`, `moov` (tables of samples for each track) and `mdat` (the samples), the last
+//! two in any order. `cut` takes the tables apart (`track`) and keeps of each what lies in the span
+//! (`span`). It puts together a `moov` for a file that is `ftyp`, `moov` and the wanted part of
+//! `mdat`. Nothing here reads a file. Source: ISO/IEC 14496-12; nginx: ngx_http_mp4_module.
 
 mod atom;
 mod span;

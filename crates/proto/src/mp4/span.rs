@@ -1,4 +1,4 @@
-//! What of a track lies in a span of time: first in samples, then in chunks, then in bytes.
+//! The part of a track in a span of time: first in samples, then in chunks, then in bytes.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What `main` and `events` mean: said in the file, completed with defaults.
+//! The settings of `main` and `events`: from the file, completed with defaults.
 
 mod affinity;
 mod events;

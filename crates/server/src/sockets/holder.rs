@@ -1,4 +1,4 @@
-//! Which process has a port that is wanted: proc(5), as far as this process may see.
+//! Finds the process that holds a port: proc(5), as far as this process may see.
 
 use std::collections::BTreeSet;
 use std::fs;

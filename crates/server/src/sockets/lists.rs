@@ -1,4 +1,4 @@
-//! The lists of sockets that programs of the kernel choose among.
+//! The lists of sockets from which eBPF programs choose.
 
 use std::io;
 use std::os::fd::AsFd;

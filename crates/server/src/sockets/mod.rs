@@ -4,8 +4,9 @@
 //! on with the same socket, so its accept queue survives; what changed of its options is set
 //! anew.
 //!
-//! A port of UDP has a socket for each loop, whether or not `reuseport` is said: the kernel sends all datagrams of a
-//! client to the same one, so that a session belongs to its loop without a word between loops.
+//! A port of UDP has a socket for each loop, with or without `reuseport`. The kernel sends all
+//! datagrams of a client to the same socket, so a session belongs to its loop without communication
+//! between loops.
 
 mod holder;
 mod lists;

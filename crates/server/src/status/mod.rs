@@ -1,4 +1,4 @@
-//! What status pages show of the server itself: its loops, how evenly they work, its listening sockets.
+//! The server's own part of status pages: its loops, how evenly they work, its listening sockets.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};

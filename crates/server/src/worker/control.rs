@@ -1,4 +1,4 @@
-//! What a worker is told: by signals, and by the master over its line.
+//! Orders to a worker: by signals, and by the master over its channel.
 
 use std::cell::Cell;
 use std::io;

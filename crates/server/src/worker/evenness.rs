@@ -1,7 +1,8 @@
-//! How evenly the loops work is looked at now and then, and told in the error log when it changes.
+//! Measures regularly how evenly the loops work, and logs a change.
 //!
-//! The loops do so themselves, at the end of a turn, so none wakes up for it: while no loop works there is nothing to see. Only
-//! after uneven work the loops that saw it wake up until its end is reported.
+//! The loops do so themselves at the end of a turn, so none wakes up for it: while no loop works
+//! there is nothing to see. Only after uneven work, the loops that saw it wake up until its end is
+//! logged.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

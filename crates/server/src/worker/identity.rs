@@ -1,4 +1,5 @@
-//! What a worker becomes before it serves: its limits, its user, its directory.
+//! The identity of a worker: its limits, its user, its directory. It is taken before the worker
+//! serves.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,4 +1,4 @@
-//! What a loop does in its turns: accept as the policy says, and end when it is time.
+//! The turns of a loop: accept as the policy says, and end when it is time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

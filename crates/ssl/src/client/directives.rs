@@ -1,4 +1,4 @@
-//! The directives of TLS to servers, for each module that passes on.
+//! The directives of TLS to servers, for each module that passes requests or sessions on.
 
 /// The rows of these directives behind a prefix: `$row!($what, NAME, HELP, SET)` for each, where `SET` is a
 /// [`SetDirective`](crate::SetDirective) of [`Settings`](crate::client::Settings).

@@ -1,4 +1,4 @@
-//! TLS to servers: what a location or a server block says of it.
+//! TLS to servers: the settings of a location or a server block.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What responders have said of clients' certificates, for all workers (`ssl_ocsp_cache`).
+//! Responses about clients' certificates, shared by all workers (`ssl_ocsp_cache`).
 
 use weir_tls::x509::ocsp::{CertificateStatus, OcspAnswer};
 use weir_zone::Zone;

@@ -1,5 +1,5 @@
-//! What responders say of certificates (OCSP): of the server's own, to be stapled, and of clients'.
-//! nginx: ngx_event_openssl_stapling.c.
+//! OCSP responses: about the server's own certificates, to be stapled, and about clients'. nginx:
+//! ngx_event_openssl_stapling.c.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Where a responder is.
+//! The address of a responder.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! Fetches the responses that are stapled to the server's certificates, before they are needed: one loop of each
-//! worker asks, from the start on, and again before an answer's time is over.
+//! Fetches the responses that are stapled to the server's certificates before they are needed. One
+//! loop of each worker asks, from the start on, and again before a response expires.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What a server's settings of TLS come to.
+//! A server's compiled TLS settings.
 
 use std::sync::Arc;
 

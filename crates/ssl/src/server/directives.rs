@@ -1,4 +1,4 @@
-//! The directives.
+//! The directives of TLS to clients.
 
 use std::marker::PhantomData;
 use std::time::Duration;

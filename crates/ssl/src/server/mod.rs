@@ -1,4 +1,4 @@
-//! A server's side: what its lines say, and what clients get to see of it.
+//! TLS to clients: its directives, and the connections.
 
 use std::sync::Arc;
 use std::time::Duration;

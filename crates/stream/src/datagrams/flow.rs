@@ -1,4 +1,4 @@
-//! What a session of datagrams and the socket that its client's datagrams come to have in common.
+//! The state that a session of datagrams shares with the socket of its client's datagrams.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;

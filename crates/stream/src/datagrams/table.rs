@@ -1,4 +1,4 @@
-//! The sessions of a loop: found by their clients, bounded in number, and which of them makes room for another.
+//! The sessions of a loop: found by their clients, limited in number, and ordered by which one makes room for another.
 //!
 //! A datagram may carry any sender's address, so a session costs its client nothing. There are at
 //! most so many. When another one begins then, the oldest session ends that has no second datagram

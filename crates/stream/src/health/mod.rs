@@ -1,6 +1,6 @@
-//! Active health checks of the servers that sessions are passed to: a connection, or datagrams, and what is said in
-//! them. nginx's commercial edition: ngx_stream_upstream_hc_module. When they are made, and what follows, is
-//! `weir-upstream`'s.
+//! Active health checks of the servers that sessions are passed to: over a connection, or in
+//! datagrams. nginx's commercial edition: ngx_stream_upstream_hc_module. `weir-upstream` decides
+//! when they are made, and what follows.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Programs in the kernel that choose among the sockets of an SO_REUSEPORT group by a table that is written with plain
 //! stores. bpf(2), BPF_PROG_TYPE_SK_REUSEPORT; needs CAP_BPF and CAP_NET_ADMIN.
 //!
-//! [`Steering`] goes by a table of places that its owner renews: for other servers' sockets. [`Choice`] goes by what the
-//! loops that serve the sockets say of themselves.
+//! [`Steering`] follows a table of places that its owner renews: for other servers' sockets.
+//! [`Choice`] follows the rows that the loops of the sockets write about themselves.
 
 mod bpf;
 mod places;

@@ -1,6 +1,7 @@
-//! The table has a row for each socket, written by the loop that accepts from it: a connection goes to the loop that
-//! carries least of a few that follow its hash, of those that take connections and have stirred when they were woken.
-//! Where there is none, the kernel goes by its own hash.
+//! The table has a row for each socket, written by the loop that accepts from it. The program takes
+//! a few loops that follow from the connection's hash, of those that accept and have acknowledged
+//! their last wake-up. The least loaded of them gets the connection. If there is none, the kernel
+//! goes by its own hash.
 
 use std::fmt;
 use std::io;

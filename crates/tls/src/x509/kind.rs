@@ -1,4 +1,4 @@
-//! Of what kind a certificate is: how it is signed, and its key; in OpenSSL's words.
+//! The kind of a certificate, in OpenSSL's words: its signature algorithm and its key.
 
 use super::cert::{Certificate, PublicKey};
 use super::der::{self, DerReader};

@@ -1,5 +1,5 @@
-//! `hash KEY consistent`: ketama's ring. A peer that comes or goes moves only its own share of the keys. The
-//! points are those of Cache::Memcached::Fast and nginx.
+//! `hash KEY consistent`: ketama's ring. A peer that is added or removed moves only its own share
+//! of the keys. The points are those of Cache::Memcached::Fast and nginx.
 
 use std::time::Instant;
 

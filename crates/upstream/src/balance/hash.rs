@@ -1,4 +1,5 @@
-//! A key of the configuration decides, by the hash that Cache::Memcached and nginx share.
+//! `hash KEY`: the peer follows from a key of the configuration, by the hash of Cache::Memcached
+//! and nginx.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! A client's address decides: the first three bytes of IPv4, all of IPv6. nginx's own hash, so that clients
-//! stay with their peers when a configuration moves.
+//! `ip_hash`: the peer follows from the client's address, the first three bytes of IPv4 or all of
+//! IPv6. The hash is nginx's, so that clients stay with their peers when a configuration moves.
 
 use std::time::Instant;
 

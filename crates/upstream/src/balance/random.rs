@@ -1,4 +1,4 @@
-//! By chance and weight; with `two`, the less loaded of two.
+//! `random`: by chance and weight; with `two`, the less loaded of two.
 
 use std::time::Instant;
 

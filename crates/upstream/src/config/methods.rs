@@ -1,4 +1,5 @@
-//! How a group chooses among its servers, and where it keeps what it knows of them: lines of `upstream { }`.
+//! The lines of `upstream { }` about the method of balancing, and about where the group keeps its
+//! state.
 
 use weir_conf::{Directive, Error, Word, values};
 use weir_values::{Reading, Subject};

@@ -1,5 +1,5 @@
-//! The addresses that names stood for: all workers and configurations share them, so that a new worker can serve before
-//! its name server answers. nginx: ngx_http_upstream_zone_preresolve.
+//! The addresses that names had lately. All workers and configurations share them, so that a new
+//! worker can serve before its name server answers. nginx: ngx_http_upstream_zone_preresolve.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

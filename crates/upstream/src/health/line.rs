@@ -1,4 +1,4 @@
-//! `health_check` as it is written, in what requests and sessions share.
+//! The directive `health_check`, as far as requests and sessions share it.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The pools of a loop that hold idle connections. Other uses may need their places.
+//! The pools of a loop that hold idle connections. Their places are freed when other connections
+//! need them.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};

@@ -1,5 +1,5 @@
-//! Connections to peers that wait for their next request. A loop keeps its own and watches them; where it has none
-//! that fits, it takes one that another loop of the process does not use ([`SharedPool`]), with the state of its TLS.
+//! Idle connections to peers. A loop keeps its own and watches them. If none of them fits, it takes
+//! one that another loop of the process does not use ([`SharedPool`]), with its TLS state.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! What the loops of a process show one another of their idle connections.
+//! Idle connections that the loops of a process can take from one another.
 //!
 //! Each loop has a part of its own under a lock of its own, so a loop that finds what it needs
 //! there meets no other loop. Otherwise it looks into the parts of the others and takes a socket

@@ -1,4 +1,4 @@
-//! Laws that hold for every method, by macro, and what each is made for.
+//! Laws that hold for every method, by macro, and tests of each method's own purpose.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

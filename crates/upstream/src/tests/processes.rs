@@ -1,5 +1,6 @@
-//! Several processes with a group in one zone: any of them may be stopped or killed before any step of shared memory. No
-//! peer ever has more connections of the living than it may have, and what the dead had comes back, all of it.
+//! Several processes with a group in one zone: any of them may be stopped or killed before any step
+//! of shared memory. No peer ever has more connections of living processes than its limit.
+//! Connections of killed processes are given back, all of them.
 //!
 //! `WEIR_SEED` replays a run, `WEIR_CASES` makes it longer.
 

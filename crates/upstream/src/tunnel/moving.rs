@@ -1,7 +1,8 @@
-//! A tunnel that goes on in another loop of the process when its own is held up, and comes back to end.
+//! A tunnel that moves to another loop of the process when its own is stalled, and comes back to end.
 //!
-//! While nothing is on its way, the tunnel is a value: two sockets, the states of their TLS, and what is counted. Its request, with all
-//! that is told of it when it is over, stays with its first loop, and so does a task that waits for the sockets to come back.
+//! While nothing is in flight, the tunnel is a value: two sockets, the states of their TLS, and
+//! counters. Its request stays with its first loop, with all that is logged at its end. So does a
+//! task that waits for the sockets to come back.
 
 use std::any::Any;
 use std::future::poll_fn;

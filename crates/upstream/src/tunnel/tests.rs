@@ -1,4 +1,4 @@
-//! How much is read at once, seen over sockets of this process.
+//! How much is read at once, measured over sockets of this process.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
