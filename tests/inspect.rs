@@ -265,7 +265,7 @@ fn of_a_port_any_user_is_told_something() {
     command.args(["inspect", &at.port().to_string(), "--secs", "0"]).uid(65534).gid(65534);
     let output = match command.output() {
         Ok(output) => output,
-        Err(e) => return println!("not run: only root can become somebody else: {e}"),
+        Err(e) => return println!("not run: only root can become another user: {e}"),
     };
     let text = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -274,7 +274,7 @@ fn of_a_port_any_user_is_told_something() {
         assert!(text.contains("not seen: how many wait"), "{text} {error}");
     }
     assert!(text.contains(&format!("hidden processes on {at}: 1 queue\n")), "{text} {error}");
-    assert!(text.contains("not seen: who serves it"), "{text}");
+    assert!(text.contains("not seen: the processes that serve it"), "{text}");
 }
 
 #[test]
