@@ -17,6 +17,7 @@ use crate::doing;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::subrequest::Subrequest;
+pub use crate::subrequest::pipe::Then;
 
 /// The most that filters see at once, so that none of them holds the loop for long.
 const PIECE: u64 = 32 * 1024;
@@ -32,20 +33,6 @@ pub enum Filtered<'a> {
     Now(io::Result<Chain>),
     /// After waiting: for a subrequest, a pool.
     Later(Boxed<'a, io::Result<Chain>>),
-}
-
-/// What follows a piece of a body.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Then {
-    /// More, at once.
-    #[default]
-    More,
-    /// More, at an unknown time.
-    Pause,
-    /// More, and nothing is to be kept back until then.
-    Flush,
-    /// Nothing: it was the last.
-    End,
 }
 
 /// Changes a body on its way out. A header filter puts it there with [`Request::add_body_filter`].

@@ -22,7 +22,7 @@ use crate::request::begun::Begun;
 use crate::request::{Request, Scratch};
 
 mod capture;
-mod pipe;
+pub mod pipe;
 
 pub use capture::Capture;
 pub use pipe::Subrequest;

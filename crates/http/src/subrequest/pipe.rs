@@ -7,10 +7,22 @@ use std::task::{Poll, Waker};
 
 use weir_engine::{Chain, Segment};
 
-use crate::answer::filters::Then;
-
 /// A subrequest's memory that waits for its reader, at the most.
 pub const PIPE: u64 = 64 * 1024;
+
+/// What follows a piece of a body.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Then {
+    /// More, at once.
+    #[default]
+    More,
+    /// More, at an unknown time.
+    Pause,
+    /// More, and nothing is to be kept back until then.
+    Flush,
+    /// Nothing: it was the last.
+    End,
+}
 
 /// A subrequest that runs; dropped, it is given up.
 pub struct Subrequest(Rc<Pipe>);
