@@ -11,7 +11,8 @@ use crate::files::temp_file::TempFile;
 mod read;
 mod whole;
 
-pub use read::FRAMING;
+/// So many bytes around a body's own cost a point: the heads of chunks, extensions, trailers.
+pub const FRAMING: usize = 16;
 
 /// How much of the client's body was read, and what was kept of it.
 #[derive(Default)]

@@ -9,11 +9,9 @@ use weir_engine::spend;
 use weir_log::Level;
 use weir_proto::http1::{BodyError, Version};
 
+use super::FRAMING;
 use crate::carrier::{Arrival, Interim, TIMED_OUT};
 use crate::request::Request;
-
-/// So many bytes around a body's own cost a point: the heads of chunks, extensions, trailers.
-pub const FRAMING: usize = 16;
 
 impl Request {
     /// True if the next piece of the body is not there yet.
