@@ -22,4 +22,4 @@ pub use frames::{
 pub use link::{Link, PeerState};
 pub use outbox::{Outbox, wait, wake};
 pub use pipe::Pipe;
-pub use way::{Pause, SendWindow, Stream, poll_room, read_ahead, send, send_now, send_some};
+pub use way::{Pause, SendWindow, Stream, poll_room, send, send_now, send_some, send_with};

@@ -124,7 +124,7 @@ pub enum Pause {
     Done,
     /// The other end, or the connection, takes no more: see [`poll_room`].
     Full,
-    /// What is next is in a file: see [`read_ahead`].
+    /// What is next is in a file, and has to be read.
     File,
 }
 
@@ -137,13 +137,27 @@ pub async fn send<S: Stream>(
     chunk: usize,
     timeout: Duration,
 ) -> io::Result<()> {
-    let handle = stream.link().handle();
+    let some = |chain: &mut Chain| send_some(&**stream, chain, last, chunk);
+    let room = |cx: &mut Context<'_>| poll_room(stream, cx);
+    send_with(stream.link().handle(), chain, chunk, timeout, some, room).await
+}
+
+/// Sends a body as far as `some` takes it at a time: reads files ahead, and waits for `room`, each time for `timeout` at
+/// most.
+pub async fn send_with(
+    handle: &Handle,
+    chain: &mut Chain,
+    chunk: usize,
+    timeout: Duration,
+    some: impl Fn(&mut Chain) -> io::Result<Pause>,
+    room: impl Fn(&mut Context<'_>) -> Poll<()>,
+) -> io::Result<()> {
     loop {
-        match send_some(&**stream, chain, last, chunk)? {
+        match some(chain)? {
             Pause::Done => return Ok(()),
             Pause::Full => {
-                let room = poll_fn(|cx| poll_room(stream, cx));
-                if let Either::Right(()) = either(room, handle.sleep(timeout)).await {
+                let sleep = handle.sleep(timeout);
+                if let Either::Right(()) = either(poll_fn(&room), sleep).await {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
             }
@@ -268,7 +282,7 @@ fn needs_file(chain: &Chain, chunk: usize) -> bool {
 }
 
 /// Reads the first file in the chain, as far as a frame needs it, into the memory before it.
-pub async fn read_ahead(handle: &Handle, chain: &mut Chain, chunk: usize) -> io::Result<()> {
+async fn read_ahead(handle: &Handle, chain: &mut Chain, chunk: usize) -> io::Result<()> {
     let before = chain.segments().take_while(|segment| segment.memory().is_some()).count();
     let memory: Vec<Segment> = (0..before).filter_map(|_| chain.pop()).collect();
     if let Some(Segment::File { file, offset, len }) = chain.pop() {

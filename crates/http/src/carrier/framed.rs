@@ -5,10 +5,11 @@
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::task::Context;
 use std::time::Duration;
 
 use weir_engine::{Chain, Either, Handle, either};
-use weir_http2::{Pause, read_ahead};
+use weir_http2::send_with;
 use weir_values::Subject;
 
 use super::{Interim, RequestStream, Section, Sending, TakeField};
@@ -143,33 +144,13 @@ async fn send(
     timeout: Duration,
 ) -> (u64, io::Result<()>) {
     let before = stream.sent();
-    let sent = send_all(stream, handle, chain, last, chunk, timeout).await;
+    let some = |chain: &mut Chain| stream.send_body(chain, last, chunk);
+    let room = |cx: &mut Context<'_>| stream.clone().poll_room(cx);
+    let sent = send_with(handle, chain, chunk, timeout, some, room).await;
     if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
         stream.time_out();
     }
     (stream.sent() - before, sent)
-}
-
-async fn send_all(
-    stream: &Rc<dyn RequestStream>,
-    handle: &Handle,
-    chain: &mut Chain,
-    last: bool,
-    chunk: usize,
-    timeout: Duration,
-) -> io::Result<()> {
-    loop {
-        match stream.send_body(chain, last, chunk)? {
-            Pause::Done => return Ok(()),
-            Pause::Full => {
-                let room = poll_fn(|cx| stream.clone().poll_room(cx));
-                if let Either::Right(()) = either(room, handle.sleep(timeout)).await {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-            }
-            Pause::File => read_ahead(handle, chain, chunk).await?,
-        }
-    }
 }
 
 pub fn send_held(r: &mut Request, stream: Rc<dyn RequestStream>) -> Option<Sending> {
