@@ -88,8 +88,12 @@ fn tokens(text: &str) -> Vec<Token> {
                 i += 1;
             } else if at(i + 1) == '\'' {
                 i += 2;
+            } else {
+                // A lifetime. `'static` is not the keyword of an item.
+                while at(i).is_alphanumeric() || at(i) == '_' {
+                    i += 1;
+                }
             }
-            // Otherwise a lifetime: its name follows as a word.
         } else if c.is_alphabetic() || c == '_' {
             let begin = i;
             while at(i).is_alphanumeric() || at(i) == '_' {
@@ -387,7 +391,7 @@ fn paths_are_found_wherever_they_stand() {
     let source = read(
         r##"use crate::a::{B, c::{self, D as E}, f::*}; pub(crate) use super::G;
         #[cfg(test)] mod tests; mod h; #[cfg(test)] mod inline { use crate::not::Here; }
-        #[cfg(not(test))] fn i<'a>(x: &'a crate::j::K) -> char { '"' } // crate::not::Here
+        #[cfg(not(test))] fn i<'a>(x: &'a crate::j::K, y: &'static L) -> char { '"' } // crate::not::Here
         mod l { fn m() { super::super::n::o::<crate::p::Q>(); } }
         const S: &str = r#"crate::not::Here "#; const T: u8 = b'\''; list! { u, v }"##,
     );

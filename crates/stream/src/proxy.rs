@@ -274,10 +274,11 @@ async fn reach(
             _ => handle.connect(&to, &options).await.map(ServerSocket::Connected),
         }
     };
-    let stream = match connecting.await.map_err(|error| refused(s, peer, &error))? {
-        ServerSocket::Connected(stream) => stream,
-        ServerSocket::Sending(server) => return Ok(ConnectedServer::Datagrams(server)),
-    };
+    let stream =
+        match connecting.await.map_err(|error| s.log_failed(fault::connecting(peer, &error)))? {
+            ServerSocket::Connected(stream) => stream,
+            ServerSocket::Sending(server) => return Ok(ConnectedServer::Datagrams(server)),
+        };
     if s.conf().tcp_nodelay {
         let _ = stream.nodelay(true);
     }
@@ -308,27 +309,6 @@ async fn open(
     }
     let secured = tls::connect(s, &stream, secure).await?;
     Ok(ConnectedServer::Stream(Wire::join(stream, Some(secured))))
-}
-
-/// Says in the log why there is no connection.
-fn refused(s: &Session, peer: &Peer, error: &io::Error) -> Blame {
-    let (doing, blame) = ("while connecting to upstream", fault::blame(error));
-    if fault::is_late(error) {
-        s.log(Level::Error, format_args!("upstream timed out {} {doing}", Cause(&fault::late())));
-    } else if let Some(unbound) = fault::unbound(error) {
-        let (local, cause) = (&unbound.local, unbound.errno.into());
-        s.log(Level::Crit, format_args!("bind({local}) failed {} {doing}", Cause(&cause)));
-    } else if let Some(no_slot) = fault::no_slot(error) {
-        s.log(Level::Alert, format_args!("{no_slot} {doing}"));
-    } else if blame == Blame::Us {
-        s.log(Level::Alert, format_args!("socket() failed {} {doing}", Cause(error)));
-    } else {
-        let at_once = matches!(peer.endpoint, weir_upstream::PeerAddress::Unix(_));
-        let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
-        let level = if fault::is_usual(error) { Level::Error } else { Level::Crit };
-        s.log(level, format_args!("connect(){to} failed {} {doing}", Cause(error)));
-    }
-    blame
 }
 
 /// Bytes both ways, until one side is done.

@@ -9,9 +9,8 @@ use std::time::Duration;
 use weir_engine::{Chain, Patience, Stream};
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
-use weir_proto::proxy_protocol;
 use weir_ssl::Handed;
-use weir_tls::Wire;
+use weir_tls::{ProxyHeaderError, Wire};
 use weir_upstream::fault;
 use weir_values::doing;
 use weir_values::listen::Protocols;
@@ -184,35 +183,26 @@ async fn balancer(s: &mut Session) -> Option<u16> {
     let client = s.wire()?;
     client.set_deadline(Some(s.event_loop.handle.now() + timeout));
     let mut bytes = std::mem::take(&mut s.unread);
-    let status = loop {
-        match proxy_protocol::parse(&bytes) {
-            Ok(proxy_protocol::ProxyProgress::Done { header, len }) => {
-                s.proxy = header;
-                bytes.drain(..len);
-                break None;
-            }
-            Ok(proxy_protocol::ProxyProgress::More) => {}
-            Err(error) => {
-                s.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
-                break Some(BAD_REQUEST);
-            }
-        }
-        bytes.reserve(1024);
-        let (result, back) = client.recv(bytes).await;
-        bytes = back;
-        match result {
-            Ok(0) => break Some(BAD_REQUEST),
-            Ok(_) => {}
-            Err(error) => {
-                complain(s, &error, "reading PROXY protocol");
-                // A part of a header is a broken one. Without a byte there was none.
-                break Some(if bytes.is_empty() { OK } else { BAD_REQUEST });
-            }
-        }
-    };
+    let read = client.read_proxy_header(&mut bytes).await;
     client.set_deadline(None);
+    let is_empty = bytes.is_empty();
     s.unread = bytes;
-    status
+    match read {
+        Ok(header) => {
+            s.proxy = header;
+            None
+        }
+        Err(ProxyHeaderError::Invalid(error)) => {
+            s.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
+            Some(BAD_REQUEST)
+        }
+        Err(ProxyHeaderError::Closed) => Some(BAD_REQUEST),
+        Err(ProxyHeaderError::Io(error)) => {
+            complain(s, &error, "reading PROXY protocol");
+            // A part of a header is a broken one. Without a byte there was none.
+            Some(if is_empty { OK } else { BAD_REQUEST })
+        }
+    }
 }
 
 /// The phases; the session's status.

@@ -14,7 +14,7 @@ use weir_proto::client_hello::Hello;
 use weir_proto::proxy_protocol::ProxyHeader;
 use weir_ssl::server::Shown;
 use weir_tls::{Secured, Wire};
-use weir_upstream::fault;
+use weir_upstream::fault::{self, Blame, FailedOperation};
 use weir_upstream::tunnel::PassedBytes;
 use weir_values::limit_conn::HeldPlaces;
 use weir_values::regex::Captures;
@@ -216,6 +216,12 @@ impl Session {
     /// Writes to the error log, without what else is said of it.
     pub fn log_bare(&self, level: Level, text: Arguments<'_>) {
         self.conf().error_log.write(level, Some(self.number), text);
+    }
+
+    /// Logs a failed operation, and says whose fault it was.
+    pub fn log_failed(&self, failed: FailedOperation) -> Blame {
+        self.log(failed.level, format_args!("{}", failed.text));
+        failed.blame
     }
 
     fn describe(&self, line: &mut String) {

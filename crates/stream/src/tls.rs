@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Stream;
-use weir_log::{Cause, Level};
+use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::proxy_protocol::{Extras, extras};
 use weir_ssl::client::{self, Needed, UpstreamTls};
@@ -13,7 +13,7 @@ use weir_ssl::server::{self, AcceptError, ServerContext, Shown, TlsSubject, choo
 use weir_ssl::{DirectiveUse, SslDirective};
 use weir_tls::x509::cert::Certificate;
 use weir_tls::x509::name;
-use weir_tls::{Begin, HandshakeError, Hello, Secured, TlsConnection};
+use weir_tls::{Begin, Hello, Secured, TlsConnection};
 use weir_upstream::fault::{self, Blame};
 use weir_values::Subject;
 
@@ -234,25 +234,12 @@ pub fn to_servers(s: &mut Session, host: &[u8]) -> Option<UpstreamTls> {
 
 /// Goes through the handshake with a server; what stands in the way is in the log.
 pub async fn connect(s: &Session, stream: &Stream, secure: &UpstreamTls) -> Result<Secured, Blame> {
-    const DOING: &str = "while SSL handshaking to upstream";
     let event_loop = &s.event_loop;
     let client = secure.client(&event_loop.handle, &event_loop.upstream_certificates).await;
-    let client = client.map_err(|text| {
-        s.log(Level::Error, format_args!("{text} {DOING}"));
-        Blame::Us
-    })?;
+    let client = client.map_err(|text| s.log_failed(fault::unsecured(&text)))?;
     let until = event_loop.handle.now() + s.conf().proxy.connect_timeout;
     let done = Secured::connect(stream, &client, until).await;
-    done.map_err(|error| {
-        match &error {
-            HandshakeError::TimedOut => {
-                let text = "upstream timed out";
-                s.log(Level::Error, format_args!("{text} {} {DOING}", Cause(&fault::late())));
-            }
-            error => s.log(Level::Error, format_args!("{error} {DOING}")),
-        }
-        fault::blame_handshake(&error, secure.chosen)
-    })
+    done.map_err(|error| s.log_failed(fault::securing(&error, secure.chosen)))
 }
 
 /// What a balancer's header says of a client's TLS, and of the certificate that it was shown.

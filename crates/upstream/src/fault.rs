@@ -7,9 +7,10 @@ use std::io;
 
 use rustix::io::Errno;
 use weir_engine::{NoSlot, Unbound};
+use weir_log::{Cause, Level};
 use weir_tls::HandshakeError;
 
-use crate::Failure;
+use crate::{Failure, Peer, PeerAddress};
 
 /// The culprit when a server cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,13 +74,79 @@ fn is_without_way(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| ways.contains(&errno))
 }
 
+/// A failed operation: its line in the log, and the culprit.
+#[derive(Debug)]
+pub struct FailedOperation {
+    /// The line's level.
+    pub level: Level,
+    /// The line.
+    pub text: String,
+    /// The culprit.
+    pub blame: Blame,
+}
+
+const CONNECTING: &str = "while connecting to upstream";
+const SECURING: &str = "while SSL handshaking to upstream";
+
+/// The system call `call` failed, or took too long; `doing` is what it was for.
+pub fn operation(call: &str, error: &io::Error, doing: &str) -> FailedOperation {
+    let blame = blame(error);
+    let (level, what) = if is_late(error) {
+        (Level::Error, format!("upstream timed out {}", Cause(&late())))
+    } else if let Some(Unbound { local, errno }) = unbound(error) {
+        (Level::Crit, format!("bind({local}) failed {}", Cause(&(*errno).into())))
+    } else if let Some(no_slot) = no_slot(error) {
+        (Level::Alert, no_slot.to_string())
+    } else {
+        let level = if blame == Blame::Us { Level::Alert } else { Level::Error };
+        (level, format!("{call} failed {}", Cause(error)))
+    };
+    FailedOperation { level, text: format!("{what} {doing}"), blame }
+}
+
+/// There is no connection to `peer`.
+pub fn connecting(peer: &Peer, error: &io::Error) -> FailedOperation {
+    // What is lacking here is lacking for the socket.
+    let call = if blame(error) == Blame::Us { "socket()" } else { "connect()" };
+    let failed = operation(call, error, CONNECTING);
+    if error.raw_os_error().is_none() || failed.blame == Blame::Us {
+        return failed;
+    }
+    // A Unix socket fails at once, where nginx names it; TCP fails later, where it does not.
+    let at_once = matches!(peer.endpoint, PeerAddress::Unix(_));
+    let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
+    let level = if is_usual(error) { Level::Error } else { Level::Crit };
+    FailedOperation {
+        level,
+        text: format!("connect(){to} failed {} {CONNECTING}", Cause(error)),
+        ..failed
+    }
+}
+
+/// The means of a handshake could not be had, such as a certificate with variables.
+pub fn unsecured(why: &str) -> FailedOperation {
+    let text = format!("{why} {CONNECTING}");
+    FailedOperation { level: Level::Error, text, blame: Blame::Us }
+}
+
+/// The handshake failed; `chosen` as in [`blame_handshake`].
+pub fn securing(error: &HandshakeError, chosen: bool) -> FailedOperation {
+    let what = match error {
+        HandshakeError::TimedOut => format!("upstream timed out {}", Cause(&late())),
+        HandshakeError::Io(error) => format!("{} {}", HandshakeError::Closed, Cause(error)),
+        error => error.to_string(),
+    };
+    let blame = blame_handshake(error, chosen);
+    FailedOperation { level: Level::Error, text: format!("{what} {SECURING}"), blame }
+}
+
 /// The address that was to be spoken from, where that cannot be had.
-pub fn unbound(error: &io::Error) -> Option<&Unbound> {
+fn unbound(error: &io::Error) -> Option<&Unbound> {
     error.get_ref()?.downcast_ref()
 }
 
 /// `worker_connections`, where they are not enough for a connection to a server.
-pub fn no_slot(error: &io::Error) -> Option<&NoSlot> {
+fn no_slot(error: &io::Error) -> Option<&NoSlot> {
     error.get_ref()?.downcast_ref()
 }
 

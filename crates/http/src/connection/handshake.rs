@@ -14,7 +14,7 @@ use weir_metrics::Metric;
 use weir_proto::proxy_protocol;
 use weir_ssl::ocsp::WaitingConnection;
 use weir_ssl::server::{AcceptError as Refused, FileNames, ServerContext, Shown, choose};
-use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello};
+use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello, ProxyHeaderError};
 
 use super::presence::Presence;
 use crate::carrier::{Conn, Resting, Secure};
@@ -126,25 +126,15 @@ async fn proxy_header(
     if !event_loop.site.protocols(conn).proxy_protocol {
         return Ok(bytes);
     }
-    loop {
-        match proxy_protocol::parse(&bytes) {
-            Ok(proxy_protocol::ProxyProgress::Done { header, len }) => {
-                if let Some(header) = header {
-                    let _ = conn.proxy.set(header.into());
-                }
-                bytes.drain(..len);
-                return Ok(bytes);
-            }
-            Ok(proxy_protocol::ProxyProgress::More) => {}
-            Err(error) => return Err(Failure::ProxyProtocol(error)),
-        }
-        bytes.reserve(1024);
-        let (result, back) = conn.wire().recv(bytes).await;
-        bytes = back;
-        if result.map_err(HandshakeError::from)? == 0 {
-            return Err(HandshakeError::Closed.into());
-        }
+    let header = conn.wire().read_proxy_header(&mut bytes).await.map_err(|error| match error {
+        ProxyHeaderError::Invalid(error) => Failure::ProxyProtocol(error),
+        ProxyHeaderError::Closed => HandshakeError::Closed.into(),
+        ProxyHeaderError::Io(error) => HandshakeError::from(error).into(),
+    })?;
+    if let Some(header) = header {
+        let _ = conn.proxy.set(header.into());
     }
+    Ok(bytes)
 }
 
 async fn begin(

@@ -6,7 +6,7 @@ use std::time::Instant;
 use weir_log::{Cause, Level};
 use weir_proto::Renew;
 use weir_proto::http1::{HeadError, HeadLimits, HeadProgress};
-use weir_proto::proxy_protocol;
+use weir_tls::ProxyHeaderError;
 
 use super::{CLOSED, waited_for};
 use crate::carrier::{Conn, TIMED_OUT};
@@ -177,25 +177,28 @@ async fn greets_in_http2(
 
 /// Takes the header that a balancer puts before the first request. False if the connection is of no use.
 async fn read_proxy_header(r: &mut Request, conn: &Conn, deadline: &mut Option<Instant>) -> bool {
-    loop {
-        match proxy_protocol::parse(&r.buf) {
-            Ok(proxy_protocol::ProxyProgress::Done { header, len }) => {
-                if let Some(header) = header {
-                    // Only this sets it, and only once.
-                    let _ = conn.proxy.set(header.into());
-                }
-                r.buf.drain(..len);
-                return true;
+    // The head that follows has the same deadline.
+    let until = *deadline.insert(r.event_loop.handle.now() + r.server.conf.client_header_timeout);
+    conn.wire().set_deadline(Some(until));
+    if r.buf.is_empty() {
+        r.buf.reserve(FIRST_READ);
+    }
+    let mut buf = std::mem::take(&mut r.buf);
+    let read = conn.wire().read_proxy_header(&mut buf).await;
+    r.buf = buf;
+    match read {
+        Ok(header) => {
+            if let Some(header) = header {
+                // Only this sets it, and only once.
+                let _ = conn.proxy.set(header.into());
             }
-            Ok(proxy_protocol::ProxyProgress::More) => {}
-            Err(error) => {
-                r.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
-                return false;
-            }
+            true
         }
-        if !matches!(read_more(r, conn, deadline).await, Ok(n) if n > 0) {
-            return false;
+        Err(ProxyHeaderError::Invalid(error)) => {
+            r.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
+            false
         }
+        Err(ProxyHeaderError::Closed | ProxyHeaderError::Io(_)) => false,
     }
 }
 

@@ -27,6 +27,7 @@ pub mod directory;
 mod doer;
 mod opened;
 mod path;
+pub mod permissions;
 pub mod realpath;
 pub mod symlinks;
 pub mod temp_file;

@@ -1,15 +1,13 @@
 //! Opens a connection to a server.
 
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use weir_engine::ConnectOptions;
-use weir_log::{Cause, Level};
 use weir_tls::Wire;
-use weir_upstream::fault::{Blame, blame, is_usual};
+use weir_upstream::fault::connecting as unreached;
 use weir_upstream::{Connection, Peer, Tag};
 
 use super::client::{Waited, wait};
@@ -52,7 +50,7 @@ pub async fn connect(
     let connected = wait(r, passing, pin!(connecting), Some(Doing::Connecting)).await;
     match connected {
         Waited::Gone => Err(CLIENT_GONE),
-        Waited::For(Err(error)) => Err(refused(r, peer, &error)),
+        Waited::For(Err(error)) => Err(fault::log(r, unreached(peer, &error))),
         Waited::For(Ok(stream)) => {
             // What follows has times of its own, or waits for the client, which has its own.
             stream.set_deadline(None);
@@ -75,18 +73,4 @@ fn options(passing: &Passing, from: Option<SocketAddr>, now: Instant) -> Connect
         transparent: passing.bind.as_ref().is_some_and(|bind| bind.transparent),
         ..ConnectOptions::default()
     }
-}
-
-fn refused(r: &Request, peer: &Peer, error: &io::Error) -> Fault {
-    let blame = blame(error);
-    if error.raw_os_error().is_none() || blame == Blame::Us {
-        return fault::operation(r, "connect()", error, Doing::Connecting);
-    }
-    // A Unix socket fails at once, where nginx names it; TCP fails later, where it does not.
-    let at_once = matches!(peer.endpoint, weir_upstream::PeerAddress::Unix(_));
-    let level = if is_usual(error) { Level::Error } else { Level::Crit };
-    let to = if at_once { format!(" to {}", peer.name) } else { String::new() };
-    let doing = Doing::Connecting.text();
-    r.log(level, format_args!("connect(){to} failed {} {doing}", Cause(error)));
-    blame.into()
 }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io;
 
-use weir_log::{Cause, Level};
+use weir_log::Level;
 use weir_upstream::Failure;
-use weir_upstream::fault::{Blame, blame, is_late, late, no_slot, unbound};
+use weir_upstream::fault::{self, Blame, FailedOperation, is_late};
 
 use crate::request::Request;
 
@@ -104,28 +104,18 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
         complain(r, &said.text, doing);
         return Fault::Peer(said.failure);
     }
-    if is_late(error) {
-        let cause = late();
-        let text = format_args!("upstream timed out {} {}", Cause(&cause), doing.text());
+    let mut failed = fault::operation(call, error, doing.text());
+    if is_late(error) && doing == Doing::Upgraded {
         // Two sides that have nothing to say to each other are not at fault.
-        let level = if matches!(doing, Doing::Upgraded) { Level::Info } else { Level::Error };
-        r.log(level, text);
-        return Fault::Peer(Failure::Timeout);
+        failed.level = Level::Info;
     }
-    if let Some(unbound) = unbound(error) {
-        let (local, cause) = (&unbound.local, unbound.errno.into());
-        let text = format_args!("bind({local}) failed {} {}", Cause(&cause), doing.text());
-        r.log(Level::Crit, text);
-        return Fault::Us(500);
-    }
-    if let Some(no_slot) = no_slot(error) {
-        r.log(Level::Alert, format_args!("{no_slot} {}", doing.text()));
-        return Fault::Us(500);
-    }
-    let fault = blame(error).into();
-    let level = if matches!(fault, Fault::Us(_)) { Level::Alert } else { Level::Error };
-    r.log(level, format_args!("{call} failed {} {}", Cause(error), doing.text()));
-    fault
+    log(r, failed)
+}
+
+/// Logs a failed operation, and says whose fault it was.
+pub fn log(r: &Request, failed: FailedOperation) -> Fault {
+    r.log(failed.level, format_args!("{}", failed.text));
+    failed.blame.into()
 }
 
 /// The server was asked once more for an answer that a client has begun to get.

@@ -1,16 +1,14 @@
 //! TLS to servers: its directives for each module that passes requests on, and the handshake.
 
-use std::io;
 use std::pin::pin;
 
 use weir_engine::Stream;
-use weir_log::{Cause, Level};
 pub use weir_ssl::client::{Needed, Settings, UpstreamTls};
-use weir_tls::{HandshakeError, Secured};
-use weir_upstream::fault::blame_handshake;
+use weir_tls::Secured;
+use weir_upstream::fault::{securing, unsecured};
 
 use super::client::{Waited, wait};
-use super::fault::{CLIENT_GONE, Doing, Fault, operation};
+use super::fault::{CLIENT_GONE, Doing, Fault, log};
 use super::passing::Passing;
 use crate::request::Request;
 
@@ -50,30 +48,12 @@ pub async fn handshake(
     secure: &UpstreamTls,
 ) -> Result<Secured, Fault> {
     let client = secure.client(&r.event_loop.handle, &r.event_loop.upstream_certificates).await;
-    let client = client.map_err(|text| {
-        r.log(Level::Error, format_args!("{text} {}", Doing::Connecting.text()));
-        Fault::Us(500)
-    })?;
+    let client = client.map_err(|text| log(r, unsecured(&text)))?;
     let until = r.event_loop.handle.now() + passing.connect_timeout;
     let connecting = pin!(Secured::connect(stream, &client, until));
     let done = match wait(r, passing, connecting, Some(Doing::Securing)).await {
         Waited::Gone => return Err(CLIENT_GONE),
         Waited::For(done) => done,
     };
-    done.map_err(|error| failed(r, &error, secure.chosen))
-}
-
-fn failed(r: &Request, error: &HandshakeError, chosen: bool) -> Fault {
-    let doing = Doing::Securing;
-    match error {
-        HandshakeError::TimedOut => {
-            return operation(r, "SSL_do_handshake()", &io::ErrorKind::TimedOut.into(), doing);
-        }
-        HandshakeError::Io(error) => {
-            let text = HandshakeError::Closed;
-            r.log(Level::Error, format_args!("{text} {} {}", Cause(error), doing.text()));
-        }
-        error => r.log(Level::Error, format_args!("{error} {}", doing.text())),
-    }
-    blame_handshake(error, chosen).into()
+    done.map_err(|error| log(r, securing(&error, secure.chosen)))
 }

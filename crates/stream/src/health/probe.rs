@@ -8,7 +8,7 @@ use weir_engine::{Chain, ConnectOptions, Handle, Patience, Stream};
 use weir_proto::proxy_protocol::{self, Extras};
 use weir_tls::{Secured, Wire};
 use weir_upstream::Peer;
-use weir_upstream::health::{self, CheckFailure};
+use weir_upstream::health::{self, CheckFailure, contact};
 
 use super::{Match, StreamCheck};
 
@@ -61,8 +61,7 @@ impl StreamCheck {
 
     async fn connection(&self, handle: &Handle, peer: &Peer) -> Result<(), CheckFailure> {
         let (endpoint, options) = (self.line.endpoint(peer), self.options(handle));
-        let connected = async { handle.connect(&endpoint.to_any()?, &options).await };
-        let stream = connected.await.map_err(|e| CheckFailure::io(CONNECTING, "connect()", &e))?;
+        let stream = contact::connect(handle, &endpoint, &options).await?;
         let until = handle.now() + self.timeout;
         let head = self.introduction();
         if !head.is_empty() {
@@ -88,20 +87,14 @@ impl StreamCheck {
         until: Instant,
     ) -> Result<Option<Secured>, CheckFailure> {
         let Some(tls) = &self.tls else { return Ok(None) };
-        let client = tls.client(peer.server.as_bytes());
-        let client = client.ok_or_else(|| CheckFailure::unable("SSL handshaking to upstream"))?;
-        let secured = Secured::connect(stream, &client, until).await;
-        secured.map(Some).map_err(|error| CheckFailure::handshake(&error))
+        contact::secure(stream, tls.client(peer.server.as_bytes()), until).await.map(Some)
     }
 
     /// Says what is to be said, and hears as much as it takes, or `proxy_buffer_size` has room for.
     async fn speak(&self, wire: &Wire, rules: &Match, until: Instant) -> Result<(), CheckFailure> {
         wire.set_deadline(Some(until));
         if !rules.send.is_empty() {
-            let mut chain = Chain::new();
-            chain.push(rules.send.clone());
-            let sent = wire.send(&mut chain, Patience::Until(until)).await;
-            sent.map_err(|e| CheckFailure::io(SENDING, "send()", &e))?;
+            contact::send(wire, rules.send.clone(), until, SENDING).await?;
         }
         let most = self.proxy.buffer;
         let mut said = Vec::new();

@@ -4,6 +4,7 @@
 
 use std::time::Instant;
 
+pub mod contact;
 mod line;
 mod watch;
 

@@ -13,6 +13,7 @@ use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files;
 use crate::modules::dav_ext;
+use crate::files::permissions;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::settings::LocationConf;
@@ -57,7 +58,7 @@ const DIRECTIVES: &[Directive] = &[
         help: "The methods that may change files: PUT, DELETE, MKCOL, COPY, MOVE.",
         set: Set::Simple(methods),
     },
-    setting!("dav_access", CONF.access, access, "Permissions of files that are created."),
+    setting!("dav_access", CONF.access, permissions::read, "Permissions of files that are created."),
     setting!(
         "create_full_put_path",
         CONF.create_full_put_path,
@@ -276,31 +277,6 @@ fn methods(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// `user:rw`, `group:r`, `all:r`; together, permission bits of a file. nginx: ngx_conf_set_access_slot.
-pub fn access(d: &Line) -> Result<u32, Error> {
-    let (mut mode, mut user) = (0, 0o600);
-    for word in &d.args {
-        let invalid = || d.invalid("value", word);
-        let colon = word.bytes.iter().position(|b| *b == b':').ok_or_else(invalid)?;
-        let shift = match &word.bytes[..colon] {
-            b"user" => {
-                user = 0;
-                6
-            }
-            b"group" => 3,
-            b"all" => 0,
-            _ => return Err(invalid()),
-        };
-        let right = match &word.bytes[colon + 1..] {
-            b"rw" => 6,
-            b"r" => 4,
-            _ => return Err(invalid()),
-        };
-        mode |= right << shift;
-    }
-    Ok(mode | user)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_engine::{Chain, ConnectOptions, Handle, Patience};
-use weir_tls::{Secured, Wire};
-use weir_upstream::health::{self, CheckFailure};
+use weir_engine::{ConnectOptions, Handle};
+use weir_tls::Wire;
+use weir_upstream::health::{self, CheckFailure, contact};
 use weir_upstream::reply::{HEAD, Reply, ReplyBody, Unread};
 use weir_upstream::{Connection, Limits, Peer, Tag};
 
@@ -124,17 +124,11 @@ async fn open(
 }
 
 async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, CheckFailure> {
-    const CONNECTING: &str = "connecting to upstream";
-    let endpoint = check.line.endpoint(peer);
     let until = handle.now() + check.connect_timeout;
-    let how = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
-    let connected = async { handle.connect(&endpoint.to_any()?, &how).await };
-    let stream = connected.await.map_err(|e| failed(CONNECTING, "connect()", &e))?;
+    let options = ConnectOptions { deadline: Some(until), ..ConnectOptions::default() };
+    let stream = contact::connect(handle, &check.line.endpoint(peer), &options).await?;
     let Some(tls) = &check.tls else { return Ok(Wire::Plain(stream)) };
-    let name = peer.server.as_bytes();
-    let client = tls.client(name).ok_or_else(|| CheckFailure::unable("SSL handshaking"))?;
-    let secured = Secured::connect(&stream, &client, until).await;
-    let secured = secured.map_err(|error| CheckFailure::handshake(&error))?;
+    let secured = contact::secure(&stream, tls.client(peer.server.as_bytes()), until).await?;
     Ok(Wire::join(stream, Some(secured)))
 }
 
@@ -144,10 +138,8 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, CheckF
     let until = handle.now() + check.read_timeout;
     line.set_deadline(Some(until));
     if let Line::Own(connection) = line {
-        let mut chain = Chain::new();
-        chain.push(check.request.clone());
-        let sent = connection.stream.send(&mut chain, Patience::Until(until)).await;
-        sent.map_err(|e| failed("sending request to upstream", "send()", &e))?;
+        let (wire, doing) = (&connection.stream, "sending request to upstream");
+        contact::send(wire, check.request.clone(), until, doing).await?;
     }
     let unread = |doing, error| match error {
         Unread::Io(error) => failed(doing, "recv()", &error),

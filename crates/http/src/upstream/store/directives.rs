@@ -8,7 +8,7 @@ macro_rules! store_directives {
 
         use $crate::config::scope::Scope;
         use $crate::config::table::table;
-        use $crate::modules::dav;
+        use $crate::files::permissions;
         use $crate::upstream::Passing;
         use $crate::upstream::cache::Zone;
         use $crate::upstream::store::Store;
@@ -33,7 +33,7 @@ macro_rules! store_directives {
                 passing.store = store;
                 Ok(())
             }), "Answers become files of this server.";
-            "store_access": value(store_access, dav::access),
+            "store_access": value(store_access, permissions::read),
                 "Permissions of files that answers become.";
         }
     }};

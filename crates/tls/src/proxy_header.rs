@@ -1,0 +1,49 @@
+//! Reads the PROXY header that a balancer sends before the bytes of its client.
+
+use std::io;
+use std::mem;
+
+use weir_proto::proxy_protocol::{HeaderError, ProxyHeader, ProxyProgress, parse};
+
+use crate::wire::Wire;
+
+/// Room for a read; all headers without many extras fit.
+const READ: usize = 1024;
+
+/// Why a connection has no PROXY header.
+#[derive(Debug)]
+pub enum ProxyHeaderError {
+    /// What came is no header.
+    Invalid(HeaderError),
+    /// The peer closed the connection before the end of the header.
+    Closed,
+    /// The connection failed, or the deadline passed.
+    Io(io::Error),
+}
+
+impl Wire {
+    /// Reads the PROXY header; `None` if it names no client. `buf` holds what was received before, and then
+    /// what follows the header. The deadline is the wire's.
+    pub async fn read_proxy_header(
+        &self,
+        buf: &mut Vec<u8>,
+    ) -> Result<Option<Box<ProxyHeader>>, ProxyHeaderError> {
+        loop {
+            match parse(buf).map_err(ProxyHeaderError::Invalid)? {
+                ProxyProgress::Done { header, len } => {
+                    buf.drain(..len);
+                    return Ok(header);
+                }
+                ProxyProgress::More => {}
+            }
+            buf.reserve(READ);
+            let (result, back) = self.recv(mem::take(buf)).await;
+            *buf = back;
+            match result {
+                Ok(0) => return Err(ProxyHeaderError::Closed),
+                Ok(_) => {}
+                Err(error) => return Err(ProxyHeaderError::Io(error)),
+            }
+        }
+    }
+}
