@@ -85,36 +85,8 @@ pub const fn together<const N: usize>(a: &[Directive], b: &[Directive]) -> [Dire
     all
 }
 
-/// Those of a table that have these names.
-pub const fn selected<const N: usize>(all: &[Directive], names: [&str; N]) -> [Directive; N] {
-    let mut some = [all[0]; N];
-    let mut i = 0;
-    while i < N {
-        let mut at = 0;
-        while !is_same(all[at].name, names[i]) {
-            at += 1;
-        }
-        some[i] = all[at];
-        i += 1;
-    }
-    some
-}
-
-/// All of a table but the directive of this name.
-pub const fn without<const N: usize>(all: &[Directive], name: &str) -> [Directive; N] {
-    let mut some = [all[0]; N];
-    let (mut i, mut at) = (0, 0);
-    while at < all.len() {
-        if !is_same(all[at].name, name) {
-            some[i] = all[at];
-            i += 1;
-        }
-        at += 1;
-    }
-    some
-}
-
-const fn is_same(a: &str, b: &str) -> bool {
+/// Whether two names are the same.
+pub const fn is_same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut i = 0;
     while a.len() == b.len() && i < a.len() && a[i] == b[i] {

@@ -11,7 +11,7 @@ use weir_proto::uri::{self, Escape};
 use crate::config::Setup;
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope};
-use crate::config::table::{selected, table, together};
+use crate::config::table::table;
 use crate::phases;
 use crate::phases::{Later, Step};
 use crate::request::Request;
@@ -19,7 +19,7 @@ use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
 use crate::upstream::driver;
 use crate::upstream::pass::{self, By};
-use crate::upstream::passing::passing_directives;
+use crate::upstream::passing::upstream_directives;
 use crate::upstream::{Answer, Extra, Found, Outgoing, Passing, Protocol, Reader, Taken};
 use weir_values::Template;
 
@@ -56,19 +56,19 @@ impl Default for Conf {
 
 impl Settings for Conf {}
 
-const SHARED: [Directive; 9] = selected(
-    passing_directives!(CONF, "memcached_"),
-    [
-        "memcached_bind",
-        "memcached_socket_keepalive",
-        "memcached_connect_timeout",
-        "memcached_send_timeout",
-        "memcached_buffer_size",
-        "memcached_read_timeout",
-        "memcached_next_upstream",
-        "memcached_next_upstream_tries",
-        "memcached_next_upstream_timeout",
-    ],
+const DIRECTIVES: &[Directive] = upstream_directives!(
+    CONF, "memcached_": OWN;
+    passing only(
+        "bind",
+        "socket_keepalive",
+        "connect_timeout",
+        "send_timeout",
+        "buffer_size",
+        "read_timeout",
+        "next_upstream",
+        "next_upstream_tries",
+        "next_upstream_timeout",
+    )
 );
 
 const OWN: &[Directive] = table! { "memcached_", settings:
@@ -82,8 +82,6 @@ const OWN: &[Directive] = table! { "memcached_", settings:
         "A bit of a value's flags that says that it is compressed.";
 };
 
-const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
-
 fn key(setup: &mut Setup<'_>) -> Result<Template, String> {
     Template::new(&mut setup.variables, b"$memcached_key")
 }
@@ -96,8 +94,7 @@ fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Conf {
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module =
-    Module { name: "http_memcached", directives: &DIRECTIVES, ..Module::NEW };
+pub const MODULE: Module = Module { name: "http_memcached", directives: DIRECTIVES, ..Module::NEW };
 
 /// The content handler.
 static CONTENT: ContentHandler<MemcachedPass> = ContentHandler {

@@ -7,18 +7,15 @@ use weir_proto::scgi::{Headers, netstring};
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::config::table::{together, without};
 use crate::phases;
 use crate::phases::Later;
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
 use crate::upstream::Passing;
-use crate::upstream::cache::cache_directives;
-use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
+use crate::upstream::cgi::{self, Dialect, Params, Plain};
 use crate::upstream::pass::{self, By, Pass};
-use crate::upstream::passing::passing_directives;
-use crate::upstream::store::store_directives;
+use crate::upstream::passing::upstream_directives;
 
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
@@ -40,17 +37,10 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
 
 const NAME: &str = "scgi";
 
-const PASSING: &[Directive] = passing_directives!(CONF, "scgi_");
-const STORE: &[Directive] = store_directives!(CONF, "scgi_");
-const CACHE: &[Directive] = cache_directives!(CONF, "scgi_");
-const PARAM: &[Directive] = param_directive!(CONF, "scgi_");
-const PASSED: [Directive; PASSING.len() - 1] = without(PASSING, "scgi_send_lowat");
-const KEPT: [Directive; CACHE.len() - 1] = without(CACHE, "scgi_cache_convert_head");
-const PASSING_STORE: [Directive; PASSED.len() + STORE.len()] = together(&PASSED, STORE);
-const PASSING_CACHE: [Directive; PASSING_STORE.len() + KEPT.len()] =
-    together(&PASSING_STORE, &KEPT);
-const SHARED: [Directive; PASSING_CACHE.len() + PARAM.len()] = together(&PASSING_CACHE, PARAM);
-const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
+const DIRECTIVES: &[Directive] = upstream_directives!(
+    CONF, "scgi_": OWN;
+    passing without("send_lowat"), store, cache without("cache_convert_head"), params
+);
 
 const OWN: &[Directive] = &[Directive {
     name: "scgi_pass",
@@ -68,7 +58,7 @@ pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_scgi", directives: &DIRECTIVES, finish, ..Module::NEW };
+    Module { name: "http_scgi", directives: DIRECTIVES, finish, ..Module::NEW };
 
 /// The content handler.
 static CONTENT: ContentHandler<Pass> = ContentHandler {

@@ -6,7 +6,6 @@ use weir_proto::http1::Method;
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
-use crate::config::table::{selected, together};
 use crate::phases;
 use crate::phases::{Later, Step};
 use crate::request::Request;
@@ -14,7 +13,7 @@ use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
 use crate::upstream::driver;
 use crate::upstream::pass::{By, Pass};
-use crate::upstream::passing::passing_directives;
+use crate::upstream::passing::upstream_directives;
 use crate::upstream::{Answer, Found, Outgoing, Passing, Protocol, Reader, Taken};
 
 /// Settings.
@@ -25,22 +24,22 @@ pub struct Conf {
 
 impl Settings for Conf {}
 
-const SHARED: [Directive; 12] = selected(
-    passing_directives!(CONF, "tunnel_"),
-    [
-        "tunnel_bind",
-        "tunnel_socket_keepalive",
-        "tunnel_socket_rcvbuf",
-        "tunnel_socket_sndbuf",
-        "tunnel_connect_timeout",
-        "tunnel_send_timeout",
-        "tunnel_send_lowat",
-        "tunnel_buffer_size",
-        "tunnel_read_timeout",
-        "tunnel_next_upstream",
-        "tunnel_next_upstream_tries",
-        "tunnel_next_upstream_timeout",
-    ],
+const DIRECTIVES: &[Directive] = upstream_directives!(
+    CONF, "tunnel_": OWN;
+    passing only(
+        "bind",
+        "socket_keepalive",
+        "socket_rcvbuf",
+        "socket_sndbuf",
+        "connect_timeout",
+        "send_timeout",
+        "send_lowat",
+        "buffer_size",
+        "read_timeout",
+        "next_upstream",
+        "next_upstream_tries",
+        "next_upstream_timeout",
+    )
 );
 
 const OWN: &[Directive] = &[Directive {
@@ -49,13 +48,11 @@ const OWN: &[Directive] = &[Directive {
     set: Set::Simple(pass),
 }];
 
-const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
-
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
-pub const MODULE: Module = Module { name: "http_tunnel", directives: &DIRECTIVES, ..Module::NEW };
+pub const MODULE: Module = Module { name: "http_tunnel", directives: DIRECTIVES, ..Module::NEW };
 
 /// `tunnel_pass [ADDRESS]`
 fn pass(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {

@@ -11,19 +11,17 @@ use weir_values::Template;
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope};
-use crate::config::table::{table, together, without};
+use crate::config::table::table;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
 use crate::upstream::Passing;
-use crate::upstream::cache::cache_directives;
-use crate::upstream::cgi::{self, Dialect, Params, Plain, param_directive};
+use crate::upstream::cgi::{self, Dialect, Params, Plain};
 use crate::upstream::driver::Target;
 use crate::upstream::pass::{self, By, Pass};
-use crate::upstream::passing::passing_directives;
-use crate::upstream::store::store_directives;
-use crate::upstream::tls::{Needed, UpstreamTls, tls_directive, tls_directives};
+use crate::upstream::passing::upstream_directives;
+use crate::upstream::tls::{Needed, UpstreamTls};
 
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
@@ -78,19 +76,10 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
 
 const NAME: &str = "uwsgi";
 
-const PASSING: &[Directive] = passing_directives!(CONF, "uwsgi_");
-const STORE: &[Directive] = store_directives!(CONF, "uwsgi_");
-const CACHE: &[Directive] = cache_directives!(CONF, "uwsgi_");
-const PARAM: &[Directive] = param_directive!(CONF, "uwsgi_");
-const TLS: &[Directive] = tls_directives!(CONF, "uwsgi_");
-const PASSED: [Directive; PASSING.len() - 1] = without(PASSING, "uwsgi_send_lowat");
-const KEPT: [Directive; CACHE.len() - 1] = without(CACHE, "uwsgi_cache_convert_head");
-const PASSING_STORE: [Directive; PASSED.len() + STORE.len()] = together(&PASSED, STORE);
-const PASSING_CACHE: [Directive; PASSING_STORE.len() + KEPT.len()] =
-    together(&PASSING_STORE, &KEPT);
-const PASSING_TLS: [Directive; PASSING_CACHE.len() + TLS.len()] = together(&PASSING_CACHE, TLS);
-const SHARED: [Directive; PASSING_TLS.len() + PARAM.len()] = together(&PASSING_TLS, PARAM);
-const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
+const DIRECTIVES: &[Directive] = upstream_directives!(
+    CONF, "uwsgi_": OWN;
+    passing without("send_lowat"), store, cache without("cache_convert_head"), tls, params
+);
 
 const OWN: &[Directive] = table! { "uwsgi_", settings:
     "pass": once(|s, d| {
@@ -120,7 +109,7 @@ pub static CONF: Key<Conf> = Key::new();
 
 /// The module.
 pub const MODULE: Module =
-    Module { name: "http_uwsgi", directives: &DIRECTIVES, finish, ..Module::NEW };
+    Module { name: "http_uwsgi", directives: DIRECTIVES, finish, ..Module::NEW };
 
 /// Takes the scheme off an address.
 fn scheme(address: &[u8]) -> (Scheme, &[u8]) {

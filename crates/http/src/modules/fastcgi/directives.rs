@@ -8,27 +8,16 @@ use super::CONTENT;
 use super::Conf;
 use super::split::Split;
 use crate::config::scope::{Directive, Scope};
-use crate::config::table::{table, together, without};
+use crate::config::table::table;
 use crate::modules::fastcgi::CONF;
-use crate::upstream::cache::cache_directives;
-use crate::upstream::cgi::param_directive;
 use crate::upstream::pass::{self, Pass};
-use crate::upstream::passing::passing_directives;
-use crate::upstream::store::store_directives;
+use crate::upstream::passing::upstream_directives;
 
-const PASSING: &[Directive] = passing_directives!(CONF, "fastcgi_");
-const STORE: &[Directive] = store_directives!(CONF, "fastcgi_");
-const CACHE: &[Directive] = cache_directives!(CONF, "fastcgi_");
-const PARAM: &[Directive] = param_directive!(CONF, "fastcgi_");
-/// What scripts are told of a request's method is a parameter.
-const KEPT: [Directive; CACHE.len() - 1] = without(CACHE, "fastcgi_cache_convert_head");
-const PASSING_STORE: [Directive; PASSING.len() + STORE.len()] = together(PASSING, STORE);
-const PASSING_CACHE: [Directive; PASSING_STORE.len() + KEPT.len()] =
-    together(&PASSING_STORE, &KEPT);
-const SHARED: [Directive; PASSING_CACHE.len() + PARAM.len()] = together(&PASSING_CACHE, PARAM);
-
-/// All of them.
-pub const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
+/// All of them. What scripts are told of a request's method is a parameter.
+pub const DIRECTIVES: &[Directive] = upstream_directives!(
+    CONF, "fastcgi_": OWN;
+    passing, store, cache without("cache_convert_head"), params
+);
 
 const OWN: &[Directive] = table! { "fastcgi_", settings:
     "pass": once(|s, d| {

@@ -58,7 +58,7 @@ pub static CONF: Key<Conf> = Key::new();
 /// The module.
 pub const MODULE: Module = Module {
     name: "http_fastcgi",
-    directives: &directives::DIRECTIVES,
+    directives: directives::DIRECTIVES,
     init: split::define,
     finish,
 };

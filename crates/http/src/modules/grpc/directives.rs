@@ -4,37 +4,31 @@ use bytes::Bytes;
 
 use super::conf;
 use crate::config::scope::{Directive, Set};
-use crate::config::table::{selected, together};
 use crate::modules::grpc::CONF;
-use crate::upstream::passing::passing_directives;
-use crate::upstream::tls::{tls_directive, tls_directives};
+use crate::upstream::passing::upstream_directives;
 
-/// Of what all modules have which pass requests on, that which is not about holding back.
-const PASSING: [Directive; 15] = selected(
-    passing_directives!(CONF, "grpc_"),
-    [
-        "grpc_bind",
-        "grpc_socket_keepalive",
-        "grpc_socket_rcvbuf",
-        "grpc_socket_sndbuf",
-        "grpc_connect_timeout",
-        "grpc_send_timeout",
-        "grpc_intercept_errors",
-        "grpc_buffer_size",
-        "grpc_read_timeout",
-        "grpc_next_upstream",
-        "grpc_next_upstream_tries",
-        "grpc_next_upstream_timeout",
-        "grpc_pass_header",
-        "grpc_hide_header",
-        "grpc_ignore_headers",
-    ],
+/// All of them. Those are left out that are about holding back.
+pub const DIRECTIVES: &[Directive] = upstream_directives!(
+    CONF, "grpc_": OWN;
+    passing only(
+        "bind",
+        "socket_keepalive",
+        "socket_rcvbuf",
+        "socket_sndbuf",
+        "connect_timeout",
+        "send_timeout",
+        "intercept_errors",
+        "buffer_size",
+        "read_timeout",
+        "next_upstream",
+        "next_upstream_tries",
+        "next_upstream_timeout",
+        "pass_header",
+        "hide_header",
+        "ignore_headers",
+    ),
+    tls
 );
-const TLS: &[Directive] = tls_directives!(CONF, "grpc_");
-const SHARED: [Directive; PASSING.len() + TLS.len()] = together(&PASSING, TLS);
-
-/// All of them.
-pub const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
 
 const OWN: &[Directive] = &[
     Directive {

@@ -29,7 +29,7 @@ pub static CONF: Key<Conf> = Key::new();
 /// The module.
 pub const MODULE: Module = Module {
     name: "http_grpc",
-    directives: &directives::DIRECTIVES,
+    directives: directives::DIRECTIVES,
     init: define,
     finish: conf::finish,
 };

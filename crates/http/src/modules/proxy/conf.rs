@@ -101,13 +101,9 @@ pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let pass = CONTENT.of(&s.location.core.content);
     let needed = pass.and_then(ProxyPass::needs_tls);
     let conf = CONF.change(&mut s.location);
-    conf.passing.finish("proxy", &HIDDEN)?;
-    if conf.passing.temp_path.directory.as_os_str().is_empty() {
-        conf.passing.temp_path = s.setup.default_temp_path("proxy_temp");
-    }
+    conf.passing.finish(s.setup, "proxy", &HIDDEN)?;
     conf.headers = Arc::new(SetHeaders::new(&conf.set_headers));
     if conf.passing.caching.is_on() {
-        Arc::make_mut(&mut conf.passing.caching).finish(&s.setup.caches, "proxy")?;
         let mut headers = SetHeaders::new(&conf.set_headers);
         headers.cached(&mut s.setup.variables, &conf.set_headers)?;
         conf.cached_headers = Arc::new(headers);

@@ -8,25 +8,14 @@ use super::conf::Conf;
 use super::pass;
 use super::rewriting::{CookieFlags, CookieName, Pattern, Rewrite};
 use crate::config::scope::{Directive, Scope, Set};
-use crate::config::table::together;
 use crate::modules::proxy::CONF;
-use crate::upstream::cache::cache_directives;
 use crate::upstream::http::To;
-use crate::upstream::passing::passing_directives;
-use crate::upstream::store::store_directives;
-use crate::upstream::tls::{tls_directive, tls_directives};
+use crate::upstream::passing::upstream_directives;
 use weir_values::Template;
 
-const PASSING: &[Directive] = passing_directives!(CONF, "proxy_");
-const TLS: &[Directive] = tls_directives!(CONF, "proxy_");
-const CACHE: &[Directive] = cache_directives!(CONF, "proxy_");
-const STORE: &[Directive] = store_directives!(CONF, "proxy_");
-const PASSING_STORE: [Directive; PASSING.len() + STORE.len()] = together(PASSING, STORE);
-const PASSING_TLS: [Directive; PASSING_STORE.len() + TLS.len()] = together(&PASSING_STORE, TLS);
-const SHARED: [Directive; PASSING_TLS.len() + CACHE.len()] = together(&PASSING_TLS, CACHE);
-
 /// All of them.
-pub const DIRECTIVES: [Directive; OWN.len() + SHARED.len()] = together(OWN, &SHARED);
+pub const DIRECTIVES: &[Directive] =
+    upstream_directives!(CONF, "proxy_": OWN; passing, store, tls, cache);
 
 const OWN: &[Directive] = &[
     Directive {

@@ -36,7 +36,7 @@ pub static CONF: Key<Conf> = Key::new();
 /// The module.
 pub const MODULE: Module = Module {
     name: "http_proxy",
-    directives: &directives::DIRECTIVES,
+    directives: directives::DIRECTIVES,
     init: define,
     finish: conf::finish,
 };

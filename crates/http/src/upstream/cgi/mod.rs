@@ -46,20 +46,15 @@ pub fn finish<P: Pairs>(
     params: &mut Params,
     hidden: &[&str],
 ) -> Result<(), Error> {
-    passing.finish(prefix, hidden)?;
-    if passing.temp_path.directory.as_os_str().is_empty() {
-        passing.temp_path = setup.default_temp_path(&format!("{prefix}_temp"));
-    }
+    passing.finish(setup, prefix, hidden)?;
     params.finish::<P>(&mut setup.variables, passing.caching.is_on())?;
     if passing.caching.is_on() {
         if passing.caching.key.is_none() {
             let text = format!("no \"{prefix}_cache_key\" for \"{prefix}_cache\"");
             setup.warnings.push(Error::warn(text));
         }
-        let caching = Arc::make_mut(&mut passing.caching);
         // Scripts are told the client's method.
-        caching.convert_head = false;
-        caching.finish(&setup.caches, prefix)?;
+        Arc::make_mut(&mut passing.caching).convert_head = false;
     }
     Ok(())
 }

@@ -8,12 +8,16 @@ use weir_upstream::config::Bind;
 use weir_upstream::{Failures, Retry};
 
 use super::names::Names;
+use crate::config::Setup;
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
 use weir_values::Template;
 
+mod declaration;
 mod directives;
 
+pub use declaration::{Part, count, joined};
+pub(crate) use declaration::{group, part, upstream_directives};
 pub(crate) use directives::passing_directives;
 
 /// What a location says of passing requests, whatever the protocol.
@@ -133,11 +137,22 @@ impl Passing {
         self.max_temp_file_size.unwrap_or(1 << 30)
     }
 
-    /// All simple directives of a block were read: sizes must fit each other, and the names of headers are
-    /// put in order. `hidden` are the names that the protocol hides in any case.
-    pub fn finish(&mut self, prefix: &str, hidden: &[&str]) -> Result<(), Error> {
+    /// All simple directives of a block were read. Sizes must fit each other, names of headers are put in order, and
+    /// caches are known by now. `hidden` are the names that the protocol hides in any case.
+    pub fn finish(
+        &mut self,
+        setup: &mut Setup<'_>,
+        prefix: &'static str,
+        hidden: &[&str],
+    ) -> Result<(), Error> {
         self.check_sizes(prefix)?;
         self.hide(hidden);
+        if self.temp_path.directory.as_os_str().is_empty() {
+            self.temp_path = setup.default_temp_path(&format!("{prefix}_temp"));
+        }
+        if self.caching.is_on() {
+            Arc::make_mut(&mut self.caching).finish(&setup.caches, prefix)?;
+        }
         Ok(())
     }
 
