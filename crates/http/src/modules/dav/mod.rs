@@ -12,8 +12,8 @@ use weir_proto::uri::{self, Escape};
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files;
-use crate::modules::dav_ext;
 use crate::files::permissions;
+use crate::modules::dav_ext;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::settings::LocationConf;
@@ -58,7 +58,12 @@ const DIRECTIVES: &[Directive] = &[
         help: "The methods that may change files: PUT, DELETE, MKCOL, COPY, MOVE.",
         set: Set::Simple(methods),
     },
-    setting!("dav_access", CONF.access, permissions::read, "Permissions of files that are created."),
+    setting!(
+        "dav_access",
+        CONF.access,
+        permissions::read,
+        "Permissions of files that are created."
+    ),
     setting!(
         "create_full_put_path",
         CONF.create_full_put_path,
