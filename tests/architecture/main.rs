@@ -18,10 +18,10 @@ use crate::graph::{Graph, Id};
 const CIRCLE: usize = 12;
 
 /// Crates with a larger circle, and how large it may be. These numbers only go down.
-const CIRCLES: &[(&str, usize)] = &[("http", 51)];
+const CIRCLES: &[(&str, usize)] = &[("http", 24)];
 
 /// Arrows that run up between folders of `http`. The number only goes down.
-const UP: usize = 14;
+const UP: usize = 6;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

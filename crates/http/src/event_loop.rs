@@ -19,7 +19,7 @@ use weir_values::log::Writers;
 use weir_values::status::StatusZone;
 use weir_values::{Command, Identity, Offset, Retire};
 
-use crate::counts::Counts;
+use crate::counts::cells::Counts;
 use crate::files::{Caches, TurnFiles};
 use crate::request::Scratch;
 use crate::site::Site;
@@ -225,7 +225,7 @@ impl LoopState {
         cells: Rc<Cells>,
     ) -> Rc<LoopState> {
         let registry = cells.registry();
-        let counts = Counts::new(site, &cells);
+        let counts = Counts::new(&site.status_zones, &cells);
         let log = &site.main.core.error_log;
         let start = LoopStart { handle: &handle, site, identity, metrics: &metrics, cells: &cells };
         let parts = site.loop_keys.iter().enumerate().map(|(at, key)| {

@@ -3,13 +3,13 @@
 
 pub mod change;
 mod content_type;
+pub mod cutter;
 pub mod errors;
 pub mod filters;
 pub mod head;
 pub mod headers;
 pub mod output;
 pub mod post_action;
-pub mod precompressed;
 pub mod rate;
 pub mod response;
 pub mod special;

@@ -8,11 +8,11 @@ use weir_engine::{Chain, Handle, OpenFile, Segment};
 use weir_proto::http1::{Method, Version, chunk_end, chunk_head};
 use weir_proto::{Renew, as_new};
 
+use crate::answer::cutter::Cutter;
 use crate::answer::filters::Filters;
 use crate::carrier::{CONTINUE, TIMED_OUT};
 use crate::doing;
 use crate::escape::within_line;
-use crate::modules::range_filter::Cutter;
 use crate::phases::Step;
 use crate::request::Request;
 pub use weir_values::builtin::write_number;
@@ -206,7 +206,9 @@ impl Request {
         let takes_trailers =
             self.response.chunked || self.carrier.has_frames() && !self.response.header_only;
         if last && self.response.expects_trailers && takes_trailers {
-            crate::modules::headers_filter::add_trailers(self);
+            for filter in &self.location.plan.trailer_filters {
+                (filter.run)(self);
+            }
         }
         if !self.response.header_only {
             self.enqueue(chain, last);

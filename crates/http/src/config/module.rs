@@ -5,7 +5,7 @@ use weir_conf::Error;
 use crate::config::Setup;
 use crate::config::scope::{Directive, Scope};
 use crate::event_loop::LoopKeys;
-use crate::request::step::{Handler, HeaderFilter, LogHandler, Named};
+use crate::request::step::{Handler, HeaderFilter, LogHandler, Named, TrailerFilter};
 use crate::site::main_conf::MainKeys;
 use crate::site::plan::Plan;
 use crate::site::settings::{LocationConf, Slots};
@@ -73,6 +73,8 @@ pub struct Modules {
     pub phases: &'static Phases,
     /// Their header filters.
     pub header_filters: &'static [Entry<HeaderFilter>],
+    /// Their trailer filters.
+    pub trailer_filters: &'static [Entry<TrailerFilter>],
     /// Checks what only the settings of the whole `http` block show.
     pub check: fn(&LocationConf) -> Result<(), Error>,
 }
@@ -97,6 +99,7 @@ impl Modules {
             content: needed(phases.content, conf),
             log: needed(phases.log, conf),
             header_filters: needed(self.header_filters, conf),
+            trailer_filters: needed(self.trailer_filters, conf),
         }
     }
 }

@@ -13,13 +13,7 @@ use weir_engine::Rank;
 use weir_log::{Cause, Level};
 
 use crate::request::Request;
-
-/// What a root was found to be.
-#[derive(Debug)]
-pub struct Known {
-    root: PathBuf,
-    real: Result<PathBuf, Errno>,
-}
+use crate::request::contexts::KnownRoot;
 
 /// Sees to it that the value is at hand where the site uses it.
 pub async fn prepare(r: &mut Request) {
@@ -34,7 +28,7 @@ pub async fn prepare(r: &mut Request) {
     let walked = r.event_loop.handle.files().run_by(&doer, Rank::Read, "realpath", walk).await;
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
     let real = walked.flatten().map_err(errno);
-    r.contexts.realpath = Some(Box::new(Known { root, real }));
+    r.contexts.realpath = Some(Box::new(KnownRoot { root, real }));
 }
 
 /// Appends the value.

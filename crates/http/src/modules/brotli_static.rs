@@ -4,10 +4,10 @@
 use weir_conf::Directive as Line;
 use weir_engine::Boxed;
 
-use crate::answer::precompressed::{self, CHOICE, Precompressed};
 use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
 use crate::modules::brotli_filter;
+use crate::modules::precompressed::{self, CHOICE, Precompressed};
 use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::settings::LocationConf;

@@ -167,8 +167,13 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     Ok(())
 }
 
+/// Whether a location's answers may have trailers.
+pub fn wants_trailers(conf: &LocationConf) -> bool {
+    !CONF.of(conf).trailers.lines.is_empty()
+}
+
 /// Adds the trailers: their values are known when the last of the body is.
-pub fn add_trailers(r: &mut Request) {
+pub fn trailer_filter(r: &mut Request) {
     let conf = CONF.of(r.conf());
     let safe = is_safe(r.response.status);
     for line in conf.trailers.lines.iter().filter(|line| safe || line.always) {

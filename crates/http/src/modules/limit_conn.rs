@@ -63,8 +63,11 @@ const DIRECTIVES: &[Directive] = &[
 ];
 
 /// What the module remembers of a request.
-static CONTEXT: ContextKey<HeldPlaces> =
-    ContextKey { for_subrequest: Some(HeldPlaces::counted), survives_redirect: true };
+static CONTEXT: ContextKey<HeldPlaces> = ContextKey {
+    for_subrequest: Some(HeldPlaces::counted),
+    survives_redirect: true,
+    ..ContextKey::passing()
+};
 
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();

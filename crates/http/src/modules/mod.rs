@@ -9,7 +9,7 @@ use crate::core;
 use crate::event_loop::LoopKeys;
 use crate::phases::{Answer, Handler, Step};
 use crate::request::Request;
-use crate::request::step::{HeaderFilter, Named};
+use crate::request::step::{HeaderFilter, Named, TrailerFilter};
 use crate::site::main_conf::MainKeys;
 use crate::site::settings::{LocationConf, Slots};
 
@@ -54,6 +54,7 @@ pub mod mirror;
 pub mod mp4;
 pub mod not_modified_filter;
 pub mod otel;
+pub mod precompressed;
 pub mod proxy;
 pub mod random_index;
 pub mod range_filter;
@@ -286,6 +287,10 @@ static LOOP_KEYS: LoopKeys = &[
     &otel::SPANS,
 ];
 
+/// Trailer filters.
+static TRAILER_FILTERS: &[Entry<TrailerFilter>] =
+    &[plain("headers_filter", headers_filter::wants_trailers, headers_filter::trailer_filter)];
+
 /// All of them, for the core.
 pub static MODULES: Modules = Modules {
     list: LIST,
@@ -294,6 +299,7 @@ pub static MODULES: Modules = Modules {
     loop_keys: LOOP_KEYS,
     phases: &PHASES,
     header_filters: HEADER_FILTERS,
+    trailer_filters: TRAILER_FILTERS,
     check: |main| charset_filter::check(charset_filter::CONF.of(main)),
 };
 

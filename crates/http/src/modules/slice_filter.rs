@@ -36,7 +36,8 @@ const DIRECTIVES: &[Directive] = &[setting!(
 )];
 
 /// What the module remembers of a request.
-pub static CONTEXT: ContextKey<Rc<RefCell<Slices>>> = ContextKey::passing();
+static CONTEXT: ContextKey<Rc<RefCell<Slices>>> =
+    ContextKey { for_update: Some(alone), ..ContextKey::passing() };
 
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
@@ -85,11 +86,10 @@ impl Slices {
 }
 
 /// The slice that a request asks for now, for one that asks for nothing else.
-pub fn alone(r: &Request) -> Option<Rc<RefCell<Slices>>> {
-    let slices = CONTEXT.of(&r.contexts)?.borrow();
+fn alone(slices: &Rc<RefCell<Slices>>) -> Rc<RefCell<Slices>> {
+    let slices = slices.borrow();
     let (size, asked) = (slices.size, slices.asked);
-    let alone = Slices { alone: true, ..Slices::from(asked, size) };
-    Some(Rc::new(RefCell::new(alone)))
+    Rc::new(RefCell::new(Slices { alone: true, ..Slices::from(asked, size) }))
 }
 
 /// The request's slices; asking for `$slice_range` begins them.

@@ -4,9 +4,9 @@
 use weir_conf::Directive as Line;
 use weir_engine::Boxed;
 
-use crate::answer::precompressed::{self, CHOICE, Precompressed};
 use crate::config::module::Module;
 use crate::config::scope::{Directive, setting};
+use crate::modules::precompressed::{self, CHOICE, Precompressed};
 use crate::modules::zstd_filter;
 use crate::phases::{Answer, Step};
 use crate::request::Request;

@@ -1,9 +1,12 @@
 //! What is remembered of one request, from one phase to another: by the core in fields, by modules in slots.
 
 use std::any::Any;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
 
 use crate::address::Address;
-use crate::files::realpath::Known;
+use crate::request::passed::UpstreamContext;
 
 /// What is remembered of a request. Modules add to it; an ordinary request has nothing in it.
 #[derive(Default)]
@@ -11,12 +14,21 @@ pub struct Contexts {
     /// The client's address where another one than the connection's counts.
     pub realip: Option<Box<Address>>,
     /// `$realpath_root`, where a thread had to find it.
-    pub realpath: Option<Box<Known>>,
+    pub realpath: Option<Box<KnownRoot>>,
     /// Bytes into a compressor, and out of it.
     pub gzip_ratio: Option<(u64, u64)>,
     /// What is known of the servers that the request was passed to.
-    pub upstream: crate::upstream::Context,
+    pub upstream: UpstreamContext,
     slots: Vec<Slot>,
+}
+
+/// What a root was found to be without symbolic links.
+#[derive(Debug)]
+pub struct KnownRoot {
+    /// As it is configured.
+    pub root: PathBuf,
+    /// Without links, or why that is not known.
+    pub real: Result<PathBuf, Errno>,
 }
 
 /// What one module remembers.
@@ -25,15 +37,35 @@ struct Slot {
     value: Box<dyn Any>,
 }
 
+/// How a value is copied, if it is.
+type Copied = fn(&dyn Declared, &dyn Any) -> Option<Box<dyn Any>>;
+
+/// What a subrequest takes along.
+pub struct Along(Vec<Slot>);
+
 impl Contexts {
     /// What a subrequest begins with: it is the same client's, and modules say what else it takes along.
     pub fn for_subrequest(&self) -> Self {
+        let slots = self.copied(|key, value| key.for_subrequest(value));
+        Contexts { realip: self.realip.clone(), slots, ..Contexts::default() }
+    }
+
+    /// What modules have a subrequest take along that updates the cache in the background.
+    pub fn for_update(&self) -> Along {
+        Along(self.copied(|key, value| key.for_update(value)))
+    }
+
+    /// Takes this along.
+    pub fn add(&mut self, along: Along) {
+        self.slots.extend(along.0);
+    }
+
+    fn copied(&self, copy: Copied) -> Vec<Slot> {
         let copied = |slot: &Slot| {
-            let value = slot.key.copy(&*slot.value)?;
+            let value = copy(slot.key, &*slot.value)?;
             Some(Slot { key: slot.key, value })
         };
-        let slots = self.slots.iter().filter_map(copied).collect();
-        Contexts { realip: self.realip.clone(), slots, ..Contexts::default() }
+        self.slots.iter().filter_map(copied).collect()
     }
 
     /// Makes ready for the connection's next request: only the memory of the list of slots stays.
@@ -55,6 +87,8 @@ impl Contexts {
 pub struct ContextKey<T: 'static> {
     /// What a subrequest takes along, if it does.
     pub for_subrequest: Option<fn(&T) -> T>,
+    /// What a subrequest takes along that updates the cache in the background, if it does.
+    pub for_update: Option<fn(&T) -> T>,
     /// It holds on another way from within, too.
     pub survives_redirect: bool,
 }
@@ -63,7 +97,7 @@ impl<T: 'static> ContextKey<T> {
     /// Of a module with a memory that ends with the request's way, and that a subrequest knows
     /// nothing of.
     pub const fn passing() -> ContextKey<T> {
-        ContextKey { for_subrequest: None, survives_redirect: false }
+        ContextKey { for_subrequest: None, for_update: None, survives_redirect: false }
     }
 
     /// What is remembered, if anything is.
@@ -112,14 +146,18 @@ impl<T: 'static> ContextKey<T> {
 
 /// A key, whatever the type behind it is.
 trait Declared: Sync {
-    fn copy(&self, value: &dyn Any) -> Option<Box<dyn Any>>;
+    fn for_subrequest(&self, value: &dyn Any) -> Option<Box<dyn Any>>;
+    fn for_update(&self, value: &dyn Any) -> Option<Box<dyn Any>>;
     fn survives_redirect(&self) -> bool;
 }
 
 impl<T: 'static> Declared for ContextKey<T> {
-    fn copy(&self, value: &dyn Any) -> Option<Box<dyn Any>> {
-        let copy = self.for_subrequest?;
-        Some(Box::new(copy(value.downcast_ref()?)))
+    fn for_subrequest(&self, value: &dyn Any) -> Option<Box<dyn Any>> {
+        Some(Box::new(self.for_subrequest?(value.downcast_ref()?)))
+    }
+
+    fn for_update(&self, value: &dyn Any) -> Option<Box<dyn Any>> {
+        Some(Box::new(self.for_update?(value.downcast_ref()?)))
     }
 
     fn survives_redirect(&self) -> bool {
@@ -133,8 +171,12 @@ mod tests {
 
     static PASSING: ContextKey<u8> = ContextKey::passing();
     static COPIED: ContextKey<u8> =
-        ContextKey { for_subrequest: Some(|n| n + 1), survives_redirect: false };
-    static KEPT: ContextKey<u8> = ContextKey { for_subrequest: None, survives_redirect: true };
+        ContextKey { for_subrequest: Some(|n| n + 1), ..ContextKey::passing() };
+    static KEPT: ContextKey<u8> = ContextKey {
+        for_update: Some(|n| n + 2),
+        survives_redirect: true,
+        ..ContextKey::passing()
+    };
 
     fn all(contexts: &Contexts) -> [Option<u8>; 3] {
         [&PASSING, &COPIED, &KEPT].map(|key| key.of(contexts).copied())
@@ -150,6 +192,9 @@ mod tests {
         KEPT.set(&mut contexts, 3);
         assert_eq!(all(&contexts), [Some(1), Some(2), Some(3)]);
         assert_eq!(all(&contexts.for_subrequest()), [None, Some(3), None]);
+        let mut update = Contexts::default();
+        update.add(contexts.for_update());
+        assert_eq!(all(&update), [None, None, Some(5)]);
         contexts.redirected();
         assert_eq!(all(&contexts), [None, None, Some(3)]);
         assert_eq!((KEPT.take(&mut contexts), KEPT.take(&mut contexts)), (Some(3), None));

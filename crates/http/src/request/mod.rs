@@ -1,9 +1,11 @@
 //! One request: what was asked, where it stands among the settings, what is being answered.
 
 pub mod begun;
+pub mod cached;
 pub mod contexts;
 pub mod meaning;
 pub mod origin;
+pub mod passed;
 pub mod redirect;
 pub mod step;
 pub mod user_agent;
@@ -20,7 +22,7 @@ use crate::answer::output::Output;
 use crate::answer::response::Response;
 use crate::body::Body;
 use crate::carrier::{Carrier, Conn};
-use crate::counts::Processing;
+use crate::counts::cells::Processing;
 use crate::event_loop::LoopState;
 use crate::regex::Captures;
 use crate::request::contexts::Contexts;

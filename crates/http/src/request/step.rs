@@ -49,6 +49,9 @@ pub type LogHandler = fn(&mut Request);
 /// A header filter: sees the response before its head is written, and may put a body filter in its way.
 pub type HeaderFilter = fn(&mut Request) -> Result<(), Step>;
 
+/// A trailer filter: adds trailers when the last of the body is known.
+pub type TrailerFilter = fn(&mut Request);
+
 /// A handler's answer that may take time.
 pub type Later<'a> = Boxed<'a, Step>;
 

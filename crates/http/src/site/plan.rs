@@ -1,6 +1,6 @@
 //! Which handlers and filters a location needs: what is not configured there is not even asked.
 
-use crate::request::step::{Handler, HeaderFilter, LogHandler, Named};
+use crate::request::step::{Handler, HeaderFilter, LogHandler, Named, TrailerFilter};
 
 /// The handlers of each phase, and the header filters, that a location's settings call for, in the order of the list of
 /// modules. `config` makes it.
@@ -26,4 +26,6 @@ pub struct Plan {
     pub log: Box<[Named<LogHandler>]>,
     /// What sees the response before its head is written.
     pub header_filters: Box<[Named<HeaderFilter>]>,
+    /// What adds trailers behind the last of the body.
+    pub trailer_filters: Box<[Named<TrailerFilter>]>,
 }

@@ -16,9 +16,9 @@ use weir_proto::http1::{Method, RequestParser};
 
 use crate::answer::change::set_request;
 use crate::answer::filters::{Then, into_bytes};
-use crate::modules::ssi_filter;
 use crate::phases::{self, Step};
 use crate::request::begun::Begun;
+use crate::request::contexts::Contexts;
 use crate::request::{Request, Scratch};
 
 mod capture;
@@ -82,8 +82,8 @@ pub struct Family {
     live: Cell<u32>,
     /// Subrequests without a reader, from all of the family: the client's request ends after them.
     background: RefCell<Vec<Subrequest>>,
-    /// Variables and blocks of server-side includes.
-    pub ssi: RefCell<ssi_filter::SsiShared>,
+    /// What modules keep for all of them.
+    pub contexts: RefCell<Contexts>,
 }
 
 /// One of the subrequests that count.

@@ -5,14 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_metrics::CACHE_STATES;
 use weir_metrics::subjects::{Cell, GAUGE, SubjectKind};
 use weir_upstream::counts::Counts as Peers;
 use weir_upstream::{Group, Peer};
 
-use super::attempt::Attempt;
-use crate::counts::{RECEIVED, SENT, class};
+use crate::counts::cells::{CacheCell, RECEIVED, SENT, class};
 use crate::event_loop::{LoopKey, LoopPart, LoopStart};
+use crate::request::passed::Attempt;
 use crate::site::Site;
 
 /// Numbers of cells: servers behind have those of zones, then failed attempts.
@@ -23,8 +22,6 @@ pub const RETRIES: usize = FAILS + 1;
 pub const OPENED: usize = RETRIES + 1;
 /// Connections that had served others before.
 pub const REUSED: usize = OPENED + 1;
-/// Caches have one for each of their states, then answers that were removed.
-pub const EVICTED: usize = CACHE_STATES.len();
 
 /// The cells of a loop.
 pub struct Counts {
@@ -92,24 +89,5 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         self.0.sub(1);
-    }
-}
-
-/// Where a cache's requests are counted.
-#[derive(Debug, Clone, Copy)]
-pub struct CacheCell(Cell);
-
-impl CacheCell {
-    /// A request had this from it; its number among [`CACHE_STATES`].
-    pub fn asked(&self, state: usize) {
-        self.0.add(state.min(EVICTED - 1), 1);
-    }
-
-    /// What this process has removed since it was asked.
-    pub fn evicted(&self, cache: &weir_cache::Cache) {
-        match cache.take_evicted() {
-            0 => {}
-            n => self.0.add(EVICTED, n),
-        }
     }
 }

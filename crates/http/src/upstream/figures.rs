@@ -4,9 +4,10 @@ use weir_metrics::subjects::{AllCounted, Counted, SubjectKind};
 use weir_metrics::{CACHE_STATES, CACHES, CLASSES, MetricValue, MetricsPage, UPSTREAMS};
 use weir_upstream::counts;
 
-use super::counts::{EVICTED, FAILS, OPENED, RETRIES, REUSED};
+use super::counts::{FAILS, OPENED, RETRIES, REUSED};
 use super::groups::GROUPS;
-use crate::counts::{RECEIVED, SENT, first};
+use crate::counts::cells::{EVICTED, RECEIVED, SENT};
+use crate::counts::first;
 use crate::request::Request;
 
 /// Adds all of it to a page.

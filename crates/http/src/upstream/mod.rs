@@ -3,7 +3,6 @@
 //!
 //! A protocol implements [`Protocol`] and calls [`driver::serve`].
 
-mod attempt;
 pub mod cache;
 pub mod cgi;
 mod client;
@@ -36,7 +35,6 @@ pub mod tls;
 pub mod upload;
 mod waiting;
 
-pub use attempt::{Attempt, Context};
 pub use passing::Passing;
 pub use protocol::{Answer, Extra, Found, Outgoing, Protocol, Reader, Taken};
 pub use weir_upstream::config::GroupId;

@@ -17,6 +17,7 @@ mod prefixed;
 mod value;
 
 pub use builtin::{body_bytes, credentials, status};
+pub use prefixed::upstream_header;
 pub use value::{joined, same_name};
 pub use weir_values::{NotStored, VariableId, VariableValues};
 

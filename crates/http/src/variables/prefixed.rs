@@ -4,6 +4,7 @@ use weir_proto::http1::HeaderId;
 use weir_proto::uri;
 
 use crate::request::Request;
+use crate::request::passed::UpstreamContext;
 use crate::variables::value::{joined, put_some, same_name};
 use weir_values::Get;
 
@@ -18,7 +19,7 @@ pub fn getter(name: &[u8]) -> Option<Get<Request>> {
         (b"sent_http_", response_header),
         (b"sent_trailer_", trailer),
         (b"cookie_", cookie),
-        (b"upstream_", crate::modules::upstream::prefixed),
+        (b"upstream_", upstream),
         (b"proxy_protocol_tlv_", tlv),
     ];
     let (rest, get) =
@@ -57,6 +58,37 @@ fn tlv(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
 fn trailer(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
     let trailers = r.response.trailers.iter();
     joined(trailers.filter(|(n, _)| same_name(n, name)).map(|(_, v)| v), b", ", out)
+}
+
+/// `$upstream_http_*`, `$upstream_trailer_*`, `$upstream_cookie_*`.
+fn upstream(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
+    let context = &r.contexts.upstream;
+    if let Some(header) = name.strip_prefix(b"http_") {
+        return joined(upstream_header(context, header), b", ", out);
+    }
+    if let Some(trailer) = name.strip_prefix(b"trailer_") {
+        let named = context.trailers.iter().filter(|(n, _)| same_name(n, trailer));
+        return joined(named.map(|(_, v)| v), b", ", out);
+    }
+    let Some(cookie) = name.strip_prefix(b"cookie_") else { return false };
+    let found = upstream_header(context, b"set_cookie")
+        .find_map(|line| weir_proto::uri::set_cookie_value(line, cookie));
+    match found {
+        Some(value) => {
+            out.extend_from_slice(value);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Values of a header of the last server's answer, by the name that a variable spells.
+pub fn upstream_header<'a>(
+    context: &'a UpstreamContext,
+    name: &[u8],
+) -> impl Iterator<Item = &'a [u8]> {
+    let named = context.headers.iter().filter(move |h| same_name(h.name.of(&context.head), name));
+    named.map(|h| h.value.of(&context.head))
 }
 
 fn cookie(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {

@@ -138,8 +138,11 @@ const DIRECTIVES: &[Directive] = &[
 ];
 
 /// What the module remembers of a request.
-static CONTEXT: ContextKey<Status> =
-    ContextKey { for_subrequest: Some(|status| *status), survives_redirect: true };
+static CONTEXT: ContextKey<Status> = ContextKey {
+    for_subrequest: Some(|status| *status),
+    survives_redirect: true,
+    ..ContextKey::passing()
+};
 
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();

@@ -122,8 +122,11 @@ const DIRECTIVES: &[Directive] = &[
 ];
 
 /// What the module remembers of a request.
-static CONTEXT: ContextKey<Traced> =
-    ContextKey { for_subrequest: Some(Traced::clone), survives_redirect: true };
+static CONTEXT: ContextKey<Traced> = ContextKey {
+    for_subrequest: Some(Traced::clone),
+    survives_redirect: true,
+    ..ContextKey::passing()
+};
 
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();

@@ -10,12 +10,13 @@ use crate::config::Setup;
 use crate::config::module::Module;
 use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
+use crate::request::passed::Vars;
 use crate::site::content::ContentHandler;
 use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
 use crate::upstream::GroupId;
 use crate::upstream::driver::{self, Target};
-use crate::upstream::http::{To, Vars};
+use crate::upstream::http::To;
 use crate::upstream::url::Url;
 use weir_values::Template;
 

@@ -5,9 +5,10 @@ use weir_conf::{Directive, Error};
 use super::CONTENT;
 use super::conf::ProxyPass;
 use crate::config::scope::Scope;
+use crate::request::passed::Vars;
 use crate::site::location::Kind;
 use crate::upstream::groups::GROUPS;
-use crate::upstream::http::{To, Vars};
+use crate::upstream::http::To;
 use crate::upstream::pass::handle;
 use crate::upstream::url::{Host, Url};
 

@@ -1,5 +1,6 @@
 //! Performs the commands of a page.
 
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
@@ -9,9 +10,9 @@ use weir_log::Level;
 use weir_proto::uri::{self, Escape};
 
 use super::parser::{Command, Event, Parser};
-use super::{Conf, SsiBlock, complain, text};
+use super::{Conf, SsiBlock, SsiShared, complain, text};
 use crate::request::Request;
-use crate::subrequest::{Family, Stub};
+use crate::subrequest::Stub;
 
 /// Parameters of one command, at the most.
 const PARAMS: usize = 16;
@@ -27,7 +28,7 @@ pub enum Fault {
 /// A page that is being read.
 pub struct SsiPage {
     conf: &'static Conf,
-    family: Rc<Family>,
+    shared: Rc<RefCell<SsiShared>>,
     parser: Parser,
     /// What is not output is skipped, or kept for a block.
     output: bool,
@@ -106,10 +107,10 @@ impl<'c> CommandParams<'c> {
 
 impl SsiPage {
     /// At its begin.
-    pub fn new(conf: &'static Conf, family: Rc<Family>) -> SsiPage {
+    pub fn new(conf: &'static Conf, shared: Rc<RefCell<SsiShared>>) -> SsiPage {
         SsiPage {
             conf,
-            family,
+            shared,
             parser: Parser::new(conf.value_length as usize),
             output: true,
             in_block: false,
@@ -163,7 +164,7 @@ impl SsiPage {
         if self.output {
             out.push(bytes);
         } else if self.in_block
-            && let Some(block) = self.family.ssi.borrow_mut().blocks.last_mut()
+            && let Some(block) = self.shared.borrow_mut().blocks.last_mut()
         {
             block.body.push(bytes);
         }
@@ -217,7 +218,7 @@ impl SsiPage {
             "config" => self.config(r, params),
             "set" => {
                 let value = text::evaluate(r, params.required("value"), false)?;
-                self.family.ssi.borrow_mut().set(params.required("var"), value);
+                self.shared.borrow_mut().set(params.required("var"), value);
             }
             "if" | "elif" => return self.branch(r, name == "if", params.required("expr")),
             "else" => {
@@ -227,7 +228,7 @@ impl SsiPage {
             "endif" => (self.output, self.taken, self.part) = (true, false, Branch::Outside),
             "block" => {
                 let block = SsiBlock { name: params.required("name").to_vec(), body: Vec::new() };
-                self.family.ssi.borrow_mut().blocks.push(block);
+                self.shared.borrow_mut().blocks.push(block);
                 (self.output, self.in_block) = (false, true);
             }
             _ => (self.output, self.in_block) = (true, false),
@@ -308,13 +309,13 @@ impl SsiPage {
         };
         r.send_ahead(std::mem::take(out)).await.map_err(Fault::Io)?;
         if let Some(variable) = include.set {
-            if self.family.ssi.borrow().get(variable).is_none() {
-                self.family.ssi.borrow_mut().set(variable, Vec::new());
+            if self.shared.borrow().get(variable).is_none() {
+                self.shared.borrow_mut().set(variable, Vec::new());
             }
             let fetched = r.fetch(&uri.path, &args).await.ok_or(Fault::Command)?;
             let answer = fetched.map_err(Fault::Io)?;
             if answer.status < 300 {
-                self.family.ssi.borrow_mut().set(variable, answer.body);
+                self.shared.borrow_mut().set(variable, answer.body);
             }
             return Ok(());
         }
@@ -327,7 +328,7 @@ impl SsiPage {
     }
 
     fn stub(&self, r: &Request, name: &[u8]) -> Result<Stub, Fault> {
-        let shared = self.family.ssi.borrow();
+        let shared = self.shared.borrow();
         let Some(block) = shared.blocks.iter().find(|block| block.name == name) else {
             let name = String::from_utf8_lossy(name);
             let text = format_args!("\"stub\"=\"{name}\" for \"include\" not found");

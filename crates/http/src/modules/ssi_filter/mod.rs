@@ -2,7 +2,9 @@
 //!
 //! `parser` finds the commands, `commands` performs them, `text` fills in variables, `strftime` writes dates.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::rc::Rc;
 
 use weir_engine::{Boxed, Chain};
 use weir_log::Level;
@@ -96,8 +98,11 @@ const DIRECTIVES: &[Directive] = &[
     ),
 ];
 
-/// What the module remembers of a request.
+/// What the module remembers of one request.
 static CONTEXT: ContextKey<Context> = ContextKey::passing();
+
+/// What it remembers of a client's request with all of its subrequests.
+static SHARED: ContextKey<Rc<RefCell<SsiShared>>> = ContextKey::passing();
 
 /// The module's settings.
 pub static CONF: Key<Conf> = Key::new();
@@ -154,6 +159,13 @@ pub struct SsiShared {
     groups: Vec<Vec<u8>>,
 }
 
+/// What the pages of this request's answer share.
+fn shared(r: &mut Request) -> Rc<RefCell<SsiShared>> {
+    let family = r.family();
+    let mut contexts = family.contexts.borrow_mut();
+    SHARED.or_insert_with(&mut contexts, Rc::default).clone()
+}
+
 /// A part of a page that may take the place of an include.
 struct SsiBlock {
     name: Vec<u8>,
@@ -204,8 +216,8 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
             (r.response.last_modified, r.response.etag) = (None, None);
         }
     }
-    let family = r.family();
-    r.add_body_filter(Box::new(Ssi { page: SsiPage::new(conf, family) }));
+    let shared = shared(r);
+    r.add_body_filter(Box::new(Ssi { page: SsiPage::new(conf, shared) }));
     Ok(())
 }
 

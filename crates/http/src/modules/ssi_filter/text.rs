@@ -3,7 +3,7 @@
 use weir_log::Level;
 
 use super::commands::Fault;
-use super::complain;
+use super::{complain, shared};
 use crate::regex;
 use crate::request::Request;
 use weir_values::Subject;
@@ -91,7 +91,7 @@ fn invalid_name(r: &Request, text: &[u8]) -> Fault {
 
 /// Appends the value of a page's own variable, or of one of the server's; false where there is none.
 pub fn append_variable(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    if let Some(value) = r.family().ssi.borrow().get(name) {
+    if let Some(value) = shared(r).borrow().get(name) {
         out.extend_from_slice(value);
         return true;
     }
@@ -163,8 +163,8 @@ fn matches(r: &mut Request, pattern: &[u8], subject: Vec<u8>) -> Result<bool, Fa
     let group = |n: usize| {
         spans.get(n).and_then(|(start, end)| subject.get(start..end)).unwrap_or_default().to_vec()
     };
-    let family = r.family();
-    let mut shared = family.ssi.borrow_mut();
+    let shared = shared(r);
+    let mut shared = shared.borrow_mut();
     // Groups behind the last one that took part are not there at all.
     let last = (0..spans.len()).rev().find(|n| spans.get(*n).is_some());
     shared.groups = (0..last.map_or(0, |last| last + 1)).map(group).collect();

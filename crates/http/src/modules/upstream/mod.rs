@@ -14,7 +14,6 @@ mod block;
 mod variables;
 
 use block::with;
-pub use variables::prefixed;
 
 /// What a location says of its servers; the rest is said by the modules that pass.
 #[derive(Debug, Clone, Default)]

@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::answer::output::write_number;
 use crate::config::Setup;
 use crate::request::Request;
-use crate::upstream::Attempt;
-use crate::variables::joined;
+use crate::request::passed::Attempt;
 
 type One = fn(&Attempt, &mut Vec<u8>);
 
@@ -65,29 +64,5 @@ fn time(time: Option<Duration>, out: &mut Vec<u8>) {
             let digits = |n: u64| b'0' + (n % 10) as u8;
             out.extend_from_slice(&[digits(ms / 100), digits(ms / 10), digits(ms)]);
         }
-    }
-}
-
-/// `$upstream_http_*`, `$upstream_trailer_*`, `$upstream_cookie_*`.
-pub fn prefixed(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
-    let context = &r.contexts.upstream;
-    if let Some(header) = name.strip_prefix(b"http_") {
-        return joined(context.header_values(header), b", ", out);
-    }
-    if let Some(trailer) = name.strip_prefix(b"trailer_") {
-        let named =
-            context.trailers.iter().filter(|(n, _)| crate::variables::same_name(n, trailer));
-        return joined(named.map(|(_, v)| v), b", ", out);
-    }
-    let Some(cookie) = name.strip_prefix(b"cookie_") else { return false };
-    let found = context
-        .header_values(b"set_cookie")
-        .find_map(|line| weir_proto::uri::set_cookie_value(line, cookie));
-    match found {
-        Some(value) => {
-            out.extend_from_slice(value);
-            true
-        }
-        None => false,
     }
 }

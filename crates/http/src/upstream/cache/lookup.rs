@@ -16,9 +16,10 @@ use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
 
 use super::kept::{Kept, Part};
-use super::state::{State, Status};
+use super::state::State;
 use super::unlisted;
 use crate::request::Request;
+use crate::request::cached::Status;
 use crate::upstream::client::{Waited, wait};
 use crate::upstream::passing::Passing;
 

@@ -24,7 +24,7 @@ pub use conf::{Caching, Zone};
 pub(crate) use directives::cache_directives;
 pub use path::set_path;
 pub use relay::{go_on, relay};
-pub use state::{Shown, State};
+pub use state::{State, UPDATE};
 pub use tasks::start;
 pub use variables::define;
 
@@ -37,12 +37,12 @@ use weir_proto::http1::Method;
 use weir_upstream::Failure;
 
 use self::key::{fits, key_text};
-use self::state::Status;
 use super::counts::COUNTS;
 use super::passing::Passing;
 use super::protocol::{Answer, Protocol};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::cached::{Shown, Status};
 use weir_values::Template;
 
 impl State {

@@ -7,23 +7,21 @@ use weir_proto::http1::HeaderId;
 use super::hit::{self, Unsent};
 use super::judge::{self, Verdict};
 use super::kept::{Kept, Part};
-use super::state::{State, Status};
-use crate::modules::slice_filter;
+use super::state::{State, UPDATE};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::cached::Status;
 use crate::upstream::passing::Passing;
 use crate::upstream::protocol::{Found, Protocol, Reader};
 
 /// Starts a request beside this one that updates the answer. This one's right to do so passes to it.
 pub fn update_in_background(r: &mut Request, state: &mut State) {
     let update = Box::new(state.hand_over());
-    let slice = slice_filter::alone(r);
+    let along = r.contexts.for_update();
     let sub = r.ask_again(|sr| {
         sr.response.header_only = true;
-        sr.contexts.upstream.update = Some(update);
-        if let Some(slice) = slice {
-            slice_filter::CONTEXT.set(&mut sr.contexts, slice);
-        }
+        UPDATE.set(&mut sr.contexts, update);
+        sr.contexts.add(along);
     });
     if let Some(sub) = sub {
         r.leave_in_background(sub);

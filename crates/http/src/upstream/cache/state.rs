@@ -1,82 +1,13 @@
 //! What a request holds of a cache while it is served.
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_cache::{Cache, CacheEntry, CacheKey, Fill, MissingRest, Ticket};
+use weir_cache::{Cache, CacheKey, Fill, MissingRest, Ticket};
 
 use super::kept::Kept;
-use crate::upstream::counts::CacheCell;
-
-/// What a request had from the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// Nothing.
-    Miss,
-    /// It was not to be asked.
-    Bypass,
-    /// Something too old, which is updated.
-    Expired,
-    /// Something too old, since there is nothing better.
-    Stale,
-    /// Something too old, while another request updates it.
-    Updating,
-    /// Something too old that is as good as new.
-    Revalidated,
-    /// An answer.
-    Hit,
-}
-
-impl Status {
-    /// As `$upstream_cache_status` shows it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Miss => "MISS",
-            Status::Bypass => "BYPASS",
-            Status::Expired => "EXPIRED",
-            Status::Stale => "STALE",
-            Status::Updating => "UPDATING",
-            Status::Revalidated => "REVALIDATED",
-            Status::Hit => "HIT",
-        }
-    }
-}
-
-/// What is to be seen of what a request has to do with a cache, as long as the request is there.
-#[derive(Debug)]
-pub struct Shown {
-    /// What it had from the cache.
-    pub(super) status: Cell<Status>,
-    /// The server's answer may be kept.
-    pub(super) cacheable: Cell<bool>,
-    /// The main key's text.
-    pub(super) text: Vec<u8>,
-    /// What the server is asked about, whether it still stands.
-    pub(super) old: RefCell<Option<Arc<CacheEntry>>>,
-    /// Where it is counted in the end: nowhere, if it is no request of a client.
-    pub(super) counted: Option<(CacheCell, Arc<Cache>)>,
-}
-
-impl Shown {
-    pub(super) fn new(
-        text: Vec<u8>,
-        status: Status,
-        counted: Option<(CacheCell, Arc<Cache>)>,
-    ) -> Rc<Shown> {
-        let (status, cacheable) = (Cell::new(status), Cell::new(true));
-        Rc::new(Shown { status, cacheable, text, old: RefCell::default(), counted })
-    }
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        if let Some((cell, cache)) = &self.counted {
-            cell.asked(self.status.get() as usize);
-            cell.evicted(cache);
-        }
-    }
-}
+use crate::request::cached::{Shown, Status};
+use crate::request::contexts::ContextKey;
 
 /// The place of one answer in a cache. It goes with the answer, from the look at what is there to the end of the
 /// body, and gives back what it holds wherever that ends.
@@ -104,6 +35,10 @@ pub struct State {
     /// The client has the beginning of an answer, and the server is asked for this.
     pub(super) rest: Option<Box<MissingRest>>,
 }
+
+/// The request is there to update this, and nothing else: its first location takes it.
+pub static UPDATE: ContextKey<Box<State>> =
+    ContextKey { survives_redirect: true, ..ContextKey::passing() };
 
 impl Drop for State {
     fn drop(&mut self) {

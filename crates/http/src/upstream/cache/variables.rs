@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use weir_cache::CacheEntry;
 
-use super::state::Status;
 use crate::config::Setup;
 use crate::request::Request;
+use crate::request::cached::Status;
 
 /// Defines them.
 pub fn define(setup: &mut Setup<'_>) {

@@ -17,6 +17,7 @@ use crate::upstream::fault::{Doing, OTHER, complain, operation};
 use crate::upstream::line::Line;
 use crate::upstream::protocol::{Answer, Protocol, Reader};
 use crate::upstream::{cache, relay, seen, store};
+use crate::variables::upstream_header;
 
 impl Run {
     /// Passes the answer to the client. Something old that the cache has may stand in for it, or a page of this server,
@@ -214,7 +215,7 @@ impl Run {
             return;
         }
         let context = &r.contexts.upstream;
-        for value in context.header_values(b"www_authenticate") {
+        for value in upstream_header(context, b"www_authenticate") {
             r.response.headers.add(b"WWW-Authenticate", value);
         }
     }

@@ -7,7 +7,7 @@ use weir_upstream::{Peer, Picked, Tag};
 
 use super::{EXCUSES, Run, Talk};
 use crate::request::Request;
-use crate::upstream::attempt::{Attempt, Who};
+use crate::request::passed::{Attempt, Who};
 use crate::upstream::counts::COUNTS;
 use crate::upstream::fault::{Doing, Fault, complain};
 use crate::upstream::http2::{self, Room, Stream};

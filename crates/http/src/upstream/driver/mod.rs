@@ -16,7 +16,7 @@ use weir_upstream::{Choice, Ended, Failure, Group, Limits, PeerTimes, Picked, Po
 
 use crate::phases::Step;
 use crate::request::Request;
-use crate::upstream::attempt::{Attempt, Current};
+use crate::request::passed::{Attempt, Current};
 use crate::upstream::counts::Asked;
 use crate::upstream::fault::{Doing, Fault};
 use crate::upstream::groups::{GROUPS, GroupId, HashKey, Upstream};
@@ -51,7 +51,7 @@ pub async fn serve<P: Protocol>(
     let context = &mut r.contexts.upstream;
     (context.cached, context.ask_with_get, context.cache) = (false, false, None);
     context.current = None;
-    let update = context.update.take();
+    let update = cache::UPDATE.take(&mut r.contexts);
     let mut place = None;
     if passing.caching.is_on() {
         match Boxed::new(|| cache::look(r, passing, protocol, update)).await {

@@ -12,6 +12,7 @@ pub use headers::SetHeaders;
 use super::GroupId;
 use super::tls::{Settings, UpstreamTls};
 use crate::request::Request;
+use crate::request::passed::Vars;
 use weir_values::Template;
 
 /// Where requests are passed to.
@@ -27,17 +28,4 @@ pub enum To {
 pub fn secure(r: &mut Request, tls: &'static Settings) -> Option<UpstreamTls> {
     let host = r.contexts.upstream.vars.as_ref().map(|vars| vars.host.clone());
     tls.secure(r, &host.unwrap_or_default())
-}
-
-/// What a URL says of the request.
-#[derive(Debug, Clone, Default)]
-pub struct Vars {
-    /// `http://`, `grpcs://` ...
-    pub scheme: &'static str,
-    /// `Host` for the server: `$proxy_host`.
-    pub host: Vec<u8>,
-    /// `$proxy_port`
-    pub port: Vec<u8>,
-    /// The URI, if there is one.
-    pub uri: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! What is remembered of a request's attempts, for variables and log lines.
+//! What is remembered of a request that is passed on to other servers, for variables and log lines.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use weir_proto::Renew as _;
 use weir_proto::http1::HeaderLine;
 use weir_upstream::{Group, Peer};
 
-use super::http::Vars;
+use super::cached::Shown;
 use crate::answer::headers::Headers;
 
 /// The server that was asked.
@@ -75,7 +75,7 @@ impl Attempt {
 
 /// What a request remembers of being passed on.
 #[derive(Debug, Default)]
-pub struct Context {
+pub struct UpstreamContext {
     /// The attempts, in order.
     pub attempts: Vec<Attempt>,
     /// The bytes of the last head.
@@ -87,15 +87,26 @@ pub struct Context {
     /// What log lines say of the upstream.
     pub current: Option<Current>,
     /// What is to be seen of what the request has to do with a cache.
-    pub cache: Option<Rc<super::cache::Shown>>,
-    /// The request is there to update this, and nothing else: its first location takes it.
-    pub update: Option<Box<super::cache::State>>,
+    pub cache: Option<Rc<Shown>>,
     /// HEAD goes out as GET, since the answer is to be kept.
     pub ask_with_get: bool,
     /// The answer comes from a cache.
     pub cached: bool,
     /// `$proxy_host` and kin.
     pub vars: Option<std::borrow::Cow<'static, Vars>>,
+}
+
+/// What a URL says of the request.
+#[derive(Debug, Clone, Default)]
+pub struct Vars {
+    /// `http://`, `grpcs://` ...
+    pub scheme: &'static str,
+    /// `Host` for the server: `$proxy_host`.
+    pub host: Vec<u8>,
+    /// `$proxy_port`
+    pub port: Vec<u8>,
+    /// The URI, if there is one.
+    pub uri: Vec<u8>,
 }
 
 /// The server that a request is being passed to.
@@ -107,7 +118,7 @@ pub struct Current {
     pub uri: Bytes,
 }
 
-impl Context {
+impl UpstreamContext {
     /// Takes out what memory serves the connection's next request: its attempts' room, empty. Its head's goes to the loop.
     pub fn spare(&mut self, handle: &Handle) -> Vec<Attempt> {
         let head = std::mem::take(&mut self.head);
@@ -132,13 +143,5 @@ impl Context {
         let separator = if name.starts_with("unix:") { ":" } else { "" };
         let uri = String::from_utf8_lossy(&current.uri);
         let _ = write!(line, ", upstream: \"{}{name}{separator}{uri}\"", current.scheme);
-    }
-
-    /// Values of a header of the last answer, by the name that a variable spells.
-    pub fn header_values(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
-        self.headers
-            .iter()
-            .filter(move |h| crate::variables::same_name(h.name.of(&self.head), name))
-            .map(|h| h.value.of(&self.head))
     }
 }

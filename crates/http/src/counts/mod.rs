@@ -2,45 +2,15 @@
 //! Nothing is looked up and no clock read for a request that is counted under no name; one that is may have come and gone
 //! within a turn, so that the turn's time would not do.
 
+pub mod cells;
+
 use std::mem::take;
 
-use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, GAUGE, OTHERS, SubjectKind};
+use weir_metrics::subjects::{AllCounted, Counted, GAUGE, OTHERS, SubjectKind};
 use weir_metrics::{CLASSES, Metric, MetricValue, MetricsPage, ZONES};
 
+use self::cells::{Processing, RECEIVED, SENT, class};
 use crate::request::Request;
-use crate::site::Site;
-
-/// Numbers of cells: first one for each class of statuses, then bytes that were received.
-pub const RECEIVED: usize = CLASSES.len();
-/// Bytes that were sent.
-pub const SENT: usize = RECEIVED + 1;
-
-/// The cells of a loop.
-pub struct Counts {
-    /// Of each `status_zone` of the site.
-    zones: Vec<Option<Cell>>,
-}
-
-impl Counts {
-    /// For the loop of this row.
-    pub fn new(site: &Site, cells: &Cells) -> Counts {
-        let zones = site.status_zones.iter().map(|name| cells.of(SubjectKind::Zone, name));
-        Counts { zones: zones.collect() }
-    }
-}
-
-/// What a request is in progress under, until it is dropped: the zone of its server, and of its location.
-#[derive(Debug, Default)]
-pub struct Processing {
-    zones: [Option<usize>; 2],
-    cells: [Option<Cell>; 2],
-}
-
-impl Drop for Processing {
-    fn drop(&mut self) {
-        self.cells.iter().flatten().for_each(|cell| cell.sub(1));
-    }
-}
 
 /// A request has come to a server or location.
 pub fn at(r: &mut Request) {
@@ -77,15 +47,6 @@ pub fn ended(r: &mut Request) {
         cell.add(RECEIVED, r.request_length);
         cell.add(SENT, r.output.sent);
         cell.record(took);
-    }
-}
-
-/// A client without an answer has left: 4xx.
-pub fn class(status: u16) -> usize {
-    match status / 100 {
-        class @ 1..=5 => usize::from(class) - 1,
-        0 => 3,
-        _ => 4,
     }
 }
 
