@@ -18,7 +18,7 @@ use crate::graph::{Graph, Id};
 const CIRCLE: usize = 12;
 
 /// Crates with a larger circle, and how large it may be. These numbers only go down.
-const CIRCLES: &[(&str, usize)] = &[("http", 24)];
+const CIRCLES: &[(&str, usize)] = &[];
 
 /// Arrows that run up between folders of `http`. The number only goes down.
 const UP: usize = 6;

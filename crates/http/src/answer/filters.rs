@@ -11,9 +11,9 @@ use std::ops::Range;
 use bytes::Bytes;
 use weir_engine::{Boxed, Chain, Segment, breathe, spend};
 use weir_proto::{Renew, as_new};
+use weir_values::doing;
 
 use crate::answer::output::SENDING;
-use crate::doing;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::subrequest::Subrequest;
@@ -253,7 +253,7 @@ impl Request {
             let Some(mut filter) = slot.and_then(Option::take) else { continue };
             (self.output.filters.running, self.output.filters.then) = (i, then);
             let (module, location) = (filter.module(), self.location);
-            doing::note(PHASE, module, self);
+            doing::note(PHASE, module, self.location);
             if self.output.filters.any_needs_memory(i..i + 1) {
                 spend(u32::try_from(chain.len() / FILTERED).unwrap_or(u32::MAX));
             }
@@ -261,7 +261,7 @@ impl Request {
                 Filtered::Now(result) => result,
                 Filtered::Later(future) => doing::noting(PHASE, module, location, future).await,
             };
-            doing::note(SENDING, "", self);
+            doing::note(SENDING, "", self.location);
             if let Some(slot) = self.output.filters.list.get_mut(i) {
                 *slot = Some(filter);
             }

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use weir_engine::{Chain, Handle, OpenFile, Segment};
 use weir_proto::http1::{Method, Version, chunk_end, chunk_head};
 use weir_proto::{Renew, as_new};
+use weir_values::doing;
 
 use crate::answer::cutter::Cutter;
 use crate::answer::filters::Filters;
 use crate::carrier::{CONTINUE, TIMED_OUT};
-use crate::doing;
 use crate::escape::within_line;
 use crate::phases::Step;
 use crate::request::Request;
@@ -132,12 +132,12 @@ impl Request {
         for filter in &self.location.plan.header_filters {
             if !filter.module.is_empty() {
                 noted = true;
-                doing::note("the header filters", filter.module, self);
+                doing::note("the header filters", filter.module, self.location);
             }
             (filter.run)(self)?;
         }
         if noted {
-            doing::note(SENDING, "", self);
+            doing::note(SENDING, "", self.location);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Subrequests with an answer that is wanted as a value: by a script, or to be changed as a whole.
 
-use super::{Sink, Sub, run};
+use super::family::{Sink, Sub};
+use super::run;
 use crate::request::Request;
 
 /// A subrequest that is prepared, and may be changed before it runs.

@@ -5,7 +5,6 @@
 //! that it is made for. One with a body that is a part of another runs as a task of its own and
 //! fills a [`Pipe`]; it ends with the request that it is made for.
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 
@@ -18,82 +17,21 @@ use crate::answer::change::set_request;
 use crate::answer::filters::{Then, into_bytes};
 use crate::phases::{self, Step};
 use crate::request::begun::Begun;
-use crate::request::contexts::Contexts;
 use crate::request::{Request, Scratch};
 
 mod capture;
+mod family;
 pub mod pipe;
 
 pub use capture::Capture;
+pub use family::{Family, Stub, Sub};
 pub use pipe::Subrequest;
 
+use family::{Counted, DEPTH, Sink};
 use pipe::{Ending, PIPE, Pipe};
-
-/// How deep subrequests may make subrequests.
-const DEPTH: u8 = 51;
 
 /// Subrequests of one client's request that are there at once, at the most. nginx counts to 64535.
 const MOST: u32 = 4096;
-
-/// What makes a request a subrequest.
-pub struct Sub {
-    sink: Sink,
-    /// How many more may stand inside it.
-    depth: u8,
-    /// What takes the place of an empty body or of an error.
-    stub: Option<Stub>,
-    /// It stands in the location of the request that it is made for, behind all phases but the last.
-    clone: bool,
-    /// It is the client's own request, which goes on after its answer.
-    own: bool,
-    /// The client may leave: it was never to hear of it.
-    unheard: bool,
-    /// The method of the client's own request.
-    method: Vec<u8>,
-    /// The charset of the client's answer, which its body may become a part of.
-    pub charset: Vec<u8>,
-    _counted: Counted,
-}
-
-/// Where a subrequest's body goes.
-enum Sink {
-    /// Into the body of the request that it is made for.
-    Parent(Rc<Pipe>),
-    /// Into memory, this much at the most.
-    Memory { body: Vec<u8>, limit: u64 },
-    /// Into memory, this much at the most, for the caller.
-    Value { body: Vec<u8>, limit: u64, whole: bool },
-    /// It is thrown away.
-    Nowhere,
-}
-
-/// A body for a subrequest that has none.
-pub struct Stub {
-    /// The bytes.
-    pub body: Vec<Bytes>,
-    /// Their type.
-    pub content_type: Vec<u8>,
-}
-
-/// What a client's request and its subrequests share.
-#[derive(Default)]
-pub struct Family {
-    /// Subrequests that have not ended.
-    live: Cell<u32>,
-    /// Subrequests without a reader, from all of the family: the client's request ends after them.
-    background: RefCell<Vec<Subrequest>>,
-    /// What modules keep for all of them.
-    pub contexts: RefCell<Contexts>,
-}
-
-/// One of the subrequests that count.
-struct Counted(Rc<Family>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.live.set(self.0.live.get().saturating_sub(1));
-    }
-}
 
 /// Making them.
 impl Request {
@@ -218,8 +156,7 @@ impl Request {
             self.log(Level::Crit, format_args!("{text} \"{path}\""));
             return None;
         }
-        family.live.set(family.live.get() + 1);
-        let counted = Counted(family.clone());
+        let counted = Counted::new(family.clone());
         let mut sr = Request::new(self.conn.clone(), self.event_loop.clone(), Scratch::default());
         sr.carrier = self.carrier.clone();
         sr.server = self.server;
@@ -276,25 +213,6 @@ impl Request {
         let next = || family.background.borrow_mut().pop();
         while let Some(sub) = next() {
             while let Ok(Some(_)) = sub.next().await {}
-        }
-    }
-}
-
-impl Sub {
-    /// Of a request that goes on after its answer: what it says goes nowhere.
-    pub fn unheard(family: Rc<Family>, method: Vec<u8>) -> Sub {
-        family.live.set(family.live.get() + 1);
-        let _counted = Counted(family);
-        Sub {
-            sink: Sink::Nowhere,
-            depth: DEPTH,
-            stub: None,
-            clone: false,
-            own: true,
-            unheard: true,
-            method,
-            charset: Vec::new(),
-            _counted,
         }
     }
 }

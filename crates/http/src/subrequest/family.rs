@@ -1,0 +1,97 @@
+//! What a request knows of being a subrequest, and what a client's request and its subrequests share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::request::contexts::Contexts;
+use crate::subrequest::pipe::{Pipe, Subrequest};
+
+/// How deep subrequests may make subrequests.
+pub(super) const DEPTH: u8 = 51;
+
+/// What makes a request a subrequest.
+pub struct Sub {
+    pub(super) sink: Sink,
+    /// How many more may stand inside it.
+    pub(super) depth: u8,
+    /// What takes the place of an empty body or of an error.
+    pub(super) stub: Option<Stub>,
+    /// It stands in the location of the request that it is made for, behind all phases but the last.
+    pub(super) clone: bool,
+    /// It is the client's own request, which goes on after its answer.
+    pub(super) own: bool,
+    /// The client may leave: it was never to hear of it.
+    pub(super) unheard: bool,
+    /// The method of the client's own request.
+    pub(super) method: Vec<u8>,
+    /// The charset of the client's answer, which its body may become a part of.
+    pub charset: Vec<u8>,
+    pub(super) _counted: Counted,
+}
+
+/// Where a subrequest's body goes.
+pub(super) enum Sink {
+    /// Into the body of the request that it is made for.
+    Parent(Rc<Pipe>),
+    /// Into memory, this much at the most.
+    Memory { body: Vec<u8>, limit: u64 },
+    /// Into memory, this much at the most, for the caller.
+    Value { body: Vec<u8>, limit: u64, whole: bool },
+    /// It is thrown away.
+    Nowhere,
+}
+
+/// A body for a subrequest that has none.
+pub struct Stub {
+    /// The bytes.
+    pub body: Vec<Bytes>,
+    /// Their type.
+    pub content_type: Vec<u8>,
+}
+
+/// What a client's request and its subrequests share.
+#[derive(Default)]
+pub struct Family {
+    /// Subrequests that have not ended.
+    pub(super) live: Cell<u32>,
+    /// Subrequests without a reader, from all of the family: the client's request ends after them.
+    pub(super) background: RefCell<Vec<Subrequest>>,
+    /// What modules keep for all of them.
+    pub contexts: RefCell<Contexts>,
+}
+
+/// One of the subrequests that count.
+pub(super) struct Counted(Rc<Family>);
+
+impl Counted {
+    /// Counts one more.
+    pub(super) fn new(family: Rc<Family>) -> Counted {
+        family.live.set(family.live.get() + 1);
+        Counted(family)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.live.set(self.0.live.get().saturating_sub(1));
+    }
+}
+
+impl Sub {
+    /// Of a request that goes on after its answer: what it says goes nowhere.
+    pub fn unheard(family: Rc<Family>, method: Vec<u8>) -> Sub {
+        Sub {
+            sink: Sink::Nowhere,
+            depth: DEPTH,
+            stub: None,
+            clone: false,
+            own: true,
+            unheard: true,
+            method,
+            charset: Vec::new(),
+            _counted: Counted::new(family),
+        }
+    }
+}
