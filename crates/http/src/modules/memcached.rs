@@ -20,14 +20,14 @@ use crate::site::settings::{Key, Settings};
 use crate::upstream::driver;
 use crate::upstream::pass::{self, By};
 use crate::upstream::passing::upstream_directives;
-use crate::upstream::{Answer, Extra, Found, Outgoing, Passing, Protocol, Reader, Taken};
+use crate::upstream::{Answer, Extra, Found, Outgoing, Protocol, Reader, Taken, UpstreamConf};
 use weir_values::Template;
 
 /// Settings of a location.
 #[derive(Debug, Clone)]
 pub struct Conf {
     /// What all protocols have.
-    passing: Passing,
+    passing: UpstreamConf,
     /// `memcached_gzip_flag`
     gzip_flag: u64,
 }
@@ -42,13 +42,13 @@ pub struct MemcachedPass {
 
 impl Default for Conf {
     fn default() -> Self {
-        let passing = Passing {
+        let passing = UpstreamConf {
             buffering: false,
             intercept_errors: true,
             pass_request_headers: false,
             pass_request_body: false,
             force_ranges: true,
-            ..Passing::default()
+            ..UpstreamConf::default()
         };
         Conf { passing, gzip_flag: 0 }
     }

@@ -12,7 +12,7 @@ use crate::phases::Later;
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
-use crate::upstream::Passing;
+use crate::upstream::UpstreamConf;
 use crate::upstream::cgi::{self, Dialect, Params, Plain};
 use crate::upstream::pass::{self, By, Pass};
 use crate::upstream::passing::upstream_directives;
@@ -21,7 +21,7 @@ use crate::upstream::passing::upstream_directives;
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
     /// What all protocols have.
-    passing: Passing,
+    passing: UpstreamConf,
     /// `scgi_param`
     params: Params,
 }

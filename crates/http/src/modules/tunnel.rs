@@ -14,12 +14,12 @@ use crate::site::settings::{Key, Settings};
 use crate::upstream::driver;
 use crate::upstream::pass::{By, Pass};
 use crate::upstream::passing::upstream_directives;
-use crate::upstream::{Answer, Found, Outgoing, Passing, Protocol, Reader, Taken};
+use crate::upstream::{Answer, Found, Outgoing, Protocol, Reader, Taken, UpstreamConf};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
-    passing: Passing,
+    passing: UpstreamConf,
 }
 
 impl Settings for Conf {}

@@ -16,7 +16,7 @@ use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
-use crate::upstream::Passing;
+use crate::upstream::UpstreamConf;
 use crate::upstream::cgi::{self, Dialect, Params, Plain};
 use crate::upstream::driver::Target;
 use crate::upstream::pass::{self, By, Pass};
@@ -27,7 +27,7 @@ use crate::upstream::tls::{Needed, UpstreamTls};
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
     /// What all protocols have.
-    passing: Passing,
+    passing: UpstreamConf,
     /// `uwsgi_param`
     params: Params,
     /// `uwsgi_modifier1`

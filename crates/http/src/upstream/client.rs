@@ -7,7 +7,7 @@ use weir_engine::{Either, either};
 use weir_log::Level;
 
 use super::fault::Doing;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use crate::request::Request;
 
 /// What came first.
@@ -23,7 +23,7 @@ pub enum Waited<T> {
 /// `async fn` has room for an argument twice.
 pub async fn wait<T>(
     r: &Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     what: Pin<&mut impl Future<Output = T>>,
     doing: Option<Doing>,
 ) -> Waited<T> {

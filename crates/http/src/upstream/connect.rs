@@ -12,14 +12,14 @@ use weir_upstream::{Connection, Peer, Tag};
 
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::tls::{self, UpstreamTls};
 use crate::request::Request;
 
 /// What a connection must be to serve this request. With `local` it is one that the same place opened.
 pub fn tag(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     secure: Option<&UpstreamTls>,
     local: bool,
 ) -> Tag {
@@ -32,7 +32,7 @@ pub fn tag(
 /// Connects to a peer; `shared`: the connection may serve another loop of the process afterwards.
 pub async fn connect(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     peer: &Arc<Peer>,
     secure: Option<&UpstreamTls>,
     tag: Tag,
@@ -63,7 +63,7 @@ pub async fn connect(
     }
 }
 
-fn options(passing: &Passing, from: Option<SocketAddr>, now: Instant) -> ConnectOptions {
+fn options(passing: &UpstreamConf, from: Option<SocketAddr>, now: Instant) -> ConnectOptions {
     ConnectOptions {
         deadline: Some(now + passing.connect_timeout),
         keepalive: passing.socket_keepalive,

@@ -8,7 +8,7 @@ use weir_upstream::{Group, PeerAddress};
 use super::client::{Waited, wait};
 use super::driver::Target;
 use super::groups::GROUPS;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::url::{Host, Url};
 use crate::phases::Step;
 use crate::request::Request;
@@ -16,7 +16,7 @@ use crate::request::Request;
 /// Where a URL leads.
 pub async fn target(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     url: &Url,
     default_port: u16,
 ) -> Result<Target, Step> {
@@ -35,7 +35,7 @@ pub async fn target(
 
 async fn resolve(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     host: &str,
     port: u16,
 ) -> Result<Vec<PeerAddress>, Step> {

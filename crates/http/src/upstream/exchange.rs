@@ -9,11 +9,11 @@ use std::pin::{Pin, pin};
 use weir_engine::{Either, either};
 
 use super::http2::Sender;
-use super::line::Line;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::protocol::Protocol;
 use super::relay::tell;
 use super::source::Source;
+use super::transport::Transport;
 use super::upload::{UnsentRequest, Way, Went};
 use crate::carrier::Sending;
 use crate::phases::Step;
@@ -51,7 +51,7 @@ impl Exchange {
     pub async fn turn<P: Protocol>(
         &mut self,
         r: &mut Request,
-        passing: &'static Passing,
+        passing: &'static UpstreamConf,
         buffering: bool,
         source: &mut Source<'_, P>,
     ) -> Result<bool, Step> {
@@ -90,7 +90,7 @@ impl Exchange {
     async fn next<P: Protocol>(
         &mut self,
         r: &mut Request,
-        passing: &'static Passing,
+        passing: &'static UpstreamConf,
         buffering: bool,
         source: &mut Source<'_, P>,
     ) -> Next {
@@ -104,11 +104,13 @@ impl Exchange {
                 Either::Right(went) => Next::Went(went),
             };
         }
-        let way = match (&self.to, &source.line) {
+        let way = match (&self.to, &source.transport) {
             (Some(to), _) => Way::Stream(to),
-            (None, Line::Own(connection)) => Way::Own(connection),
+            (None, Transport::Own(connection)) => Way::Own(connection),
             // Every stream has a sender.
-            (None, Line::Stream(_)) => return Next::Went(Err(io::ErrorKind::NotConnected.into())),
+            (None, Transport::Stream(_)) => {
+                return Next::Went(Err(io::ErrorKind::NotConnected.into()));
+            }
         };
         let body = self.body.go_on(r, passing, way);
         let Some(sending) = &mut self.sending else {

@@ -8,9 +8,9 @@ use weir_upstream::{Connection, Failure};
 
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
-use super::line::Line;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::protocol::{Answer, Found, Protocol, Reader};
+use super::transport::Transport;
 use super::upload::{self, UnsentRequest};
 use crate::request::Request;
 
@@ -18,8 +18,8 @@ use crate::request::Request;
 /// request goes out, of which then is left what the server has not got.
 pub async fn read<P: Protocol>(
     r: &mut Request,
-    passing: &Passing,
-    line: &Line,
+    passing: &UpstreamConf,
+    transport: &Transport,
     protocol: &mut P,
     buf: &mut Vec<u8>,
     rest: &mut Option<Box<UnsentRequest>>,
@@ -28,13 +28,13 @@ pub async fn read<P: Protocol>(
     let (mut interim, mut framing) = (0, 0);
     loop {
         let before = buf.len();
-        if let (Line::Own(connection), Some(left)) = (line, &mut *rest)
+        if let (Transport::Own(connection), Some(left)) = (transport, &mut *rest)
             && left.is_wanted()
         {
             Box::pin(send_on(r, passing, connection, protocol, left, buf)).await?;
             rest.take_if(|rest| rest.is_over());
         }
-        receive(r, passing, line, buf, limit).await?;
+        receive(r, passing, transport, buf, limit).await?;
         let received = buf.len();
         let reader = protocol.reader();
         reader.unframe(buf, before);
@@ -94,7 +94,7 @@ pub async fn read<P: Protocol>(
 /// Sends the rest of the request until the server says more, or there is no more of it.
 async fn send_on<P: Protocol>(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     connection: &Connection,
     protocol: &P,
     rest: &mut UnsentRequest,
@@ -110,16 +110,16 @@ async fn send_on<P: Protocol>(
 /// Waits for bytes and appends them. While nothing comes, no buffer is held.
 async fn receive(
     r: &mut Request,
-    passing: &Passing,
-    line: &Line,
+    passing: &UpstreamConf,
+    transport: &Transport,
     buf: &mut Vec<u8>,
     limit: usize,
 ) -> Result<(), Fault> {
-    line.set_deadline(Some(r.event_loop.handle.now() + passing.read_timeout));
+    transport.set_deadline(Some(r.event_loop.handle.now() + passing.read_timeout));
     // As long as nothing has come, the request may still be on its way.
     let doing = if buf.is_empty() { Doing::Sending } else { Doing::ReadingHead };
     loop {
-        let waited = wait(r, passing, pin!(line.readable()), Some(doing)).await;
+        let waited = wait(r, passing, pin!(transport.readable()), Some(doing)).await;
         let ready = match waited {
             Waited::Gone => return Err(CLIENT_GONE),
             Waited::For(ready) => ready,
@@ -129,7 +129,7 @@ async fn receive(
         } else if buf.capacity() == buf.len() {
             buf.reserve(limit.clamp(FIRST, LARGEST));
         }
-        let received = ready.and_then(|()| line.try_recv(buf));
+        let received = ready.and_then(|()| transport.try_recv(buf));
         match received {
             Ok(None) => {}
             Ok(Some(0)) => {

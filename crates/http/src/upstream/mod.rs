@@ -18,7 +18,6 @@ mod head;
 pub mod health;
 pub mod http;
 mod http2;
-mod line;
 pub mod names;
 pub mod pass;
 pub mod passing;
@@ -32,10 +31,11 @@ mod source;
 pub mod sticky;
 pub mod store;
 pub mod tls;
+mod transport;
 pub mod upload;
 mod waiting;
 
-pub use passing::Passing;
+pub use passing::UpstreamConf;
 pub use protocol::{Answer, Extra, Found, Outgoing, Protocol, Reader, Taken};
 pub use weir_upstream::config::GroupId;
 

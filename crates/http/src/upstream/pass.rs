@@ -6,7 +6,7 @@ use weir_log::Level;
 use super::GroupId;
 use super::driver::{self, Target};
 use super::groups::GROUPS;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::protocol::Protocol;
 use super::url::{Host, Url};
 use crate::config::scope::Scope;
@@ -91,7 +91,7 @@ pub fn handle(s: &mut Scope<'_, '_>, content: Content) {
 /// Reads the client's body, where it is not passed as it comes, and passes the request on.
 pub async fn serve<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     target: Target,
     protocol: &mut P,
 ) -> Step {

@@ -10,10 +10,10 @@ use weir_upstream::Connection;
 use super::client::{Waited, wait};
 use super::exchange::Exchange;
 use super::fault::{self, Doing};
-use super::line::Line;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::protocol::{Extra, Protocol};
 use super::source::{Ahead, Broken, Source};
+use super::transport::Transport;
 use super::upload::UnsentRequest;
 use crate::answer::filters::Then;
 use crate::answer::headers::Headers;
@@ -32,23 +32,23 @@ pub struct Relayed {
 /// client's body, goes to the server meanwhile.
 pub async fn relay<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     buffering: bool,
-    line: Line,
+    transport: Transport,
     protocol: &mut P,
     begun: Vec<u8>,
     rest: Option<Box<UnsentRequest>>,
 ) -> Relayed {
-    let mut exchange = rest.and_then(|rest| Exchange::new(rest, line.sender()));
+    let mut exchange = rest.and_then(|rest| Exchange::new(rest, transport.sender()));
     let rate = match (&passing.limit_rate, buffering) {
         (Some(rate), true) => weir_conf::values::size(&rate.eval(r)).filter(|n| *n > 0),
         _ => None,
     };
     let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: buffering, rate };
-    let mut source = Source::new(line, protocol, handle, passing, ahead);
+    let mut source = Source::new(transport, protocol, handle, passing, ahead);
     source.begin(begun);
-    if !buffering && matches!(source.line, Line::Stream(_)) {
+    if !buffering && matches!(source.transport, Transport::Stream(_)) {
         // What came in the same read goes out with the head: it may be all that there is.
         source.read_now();
     }
@@ -91,7 +91,7 @@ pub async fn relay<P: Protocol>(
 /// Sends what is left of a body after its head, unless this has come to an end.
 pub async fn send_rest<P: Protocol>(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     mut source: Source<'_, P>,
     mut step: Option<Step>,
 ) -> Relayed {
@@ -115,7 +115,7 @@ pub async fn send_head_on<P: Protocol>(r: &mut Request, source: &Source<'_, P>) 
 /// Reads and sends once; a step when it is over.
 async fn turn<P: Protocol>(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     buffering: bool,
     source: &mut Source<'_, P>,
 ) -> Option<Step> {
@@ -162,7 +162,7 @@ async fn turn<P: Protocol>(
 }
 
 /// Trailers that came behind a body: variables know them, and the client has those that are not hidden.
-pub fn trailers(r: &mut Request, passing: &Passing, came: Headers) {
+pub fn trailers(r: &mut Request, passing: &UpstreamConf, came: Headers) {
     if passing.pass_trailers {
         for (name, value) in came.iter() {
             if !passing.hidden.contains(HeaderId::from_name(name), name) {
@@ -236,11 +236,11 @@ pub fn finish<P: Protocol>(r: &mut Request, mut source: Source<'_, P>, step: Ste
         attempt.received += source.received;
         // As it came, with its framing.
         attempt.length += source.begun + source.received;
-        if matches!(source.line, Line::Stream(_)) {
+        if matches!(source.transport, Transport::Stream(_)) {
             attempt.length = source.length;
         }
     }
-    source.line.count(r);
+    source.transport.count(r);
     if let Some(Extra { text, level }) = source.extra() {
         r.log(level, format_args!("{text} while reading upstream"));
     }

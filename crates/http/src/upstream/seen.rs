@@ -5,7 +5,7 @@ use weir_proto::Span;
 use weir_proto::http1::{HeaderId, HeaderLine, Version};
 
 use super::fault::{CLIENT_GONE, Fault};
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::protocol::{Answer, Protocol};
 use crate::carrier::Interim;
 use crate::phases::Step;
@@ -28,7 +28,7 @@ struct TakenHeader<'a> {
 }
 
 /// What the `X-Accel-` headers of the answer ask for.
-pub fn wishes(r: &mut Request, passing: &Passing) -> Wishes {
+pub fn wishes(r: &mut Request, passing: &UpstreamConf) -> Wishes {
     let mut wishes = Wishes::default();
     let context = &r.contexts.upstream;
     let mut rate = None;
@@ -61,7 +61,7 @@ pub fn wishes(r: &mut Request, passing: &Passing) -> Wishes {
 /// `X-Accel-Redirect`: goes on inside, with the few headers that stay in force.
 pub fn redirect<P: Protocol>(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     protocol: &P,
     target: &[u8],
 ) -> Step {
@@ -95,7 +95,7 @@ pub fn redirect<P: Protocol>(
 }
 
 /// Fills in the head that the client is to see.
-pub fn fill<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, answer: &Answer) {
+pub fn fill<P: Protocol>(r: &mut Request, passing: &UpstreamConf, protocol: &P, answer: &Answer) {
     r.response.status = answer.status;
     if let Some(line) = answer.status_line {
         let line = line.of(&r.contexts.upstream.head).to_vec();
@@ -184,7 +184,12 @@ fn each(r: &mut Request, mut f: impl FnMut(&mut Request, &TakenHeader<'_>)) {
     (r.contexts.upstream.head, r.contexts.upstream.headers) = (head, headers);
 }
 
-fn copy<P: Protocol>(r: &mut Request, passing: &Passing, protocol: &P, line: &TakenHeader<'_>) {
+fn copy<P: Protocol>(
+    r: &mut Request,
+    passing: &UpstreamConf,
+    protocol: &P,
+    line: &TakenHeader<'_>,
+) {
     let value = line.value;
     match line.id {
         HeaderId::Connection
@@ -251,7 +256,7 @@ fn last_modified(r: &mut Request, line: &TakenHeader<'_>) {
 /// Hints (103) for a client that may have them.
 pub async fn hints(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     headers: &[HeaderLine],
     buf: &[u8],
 ) -> Result<(), Fault> {

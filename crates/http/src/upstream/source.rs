@@ -14,9 +14,9 @@ use bytes::Bytes;
 use weir_engine::{Chain, Handle, OpenFile, Segment, spend};
 use weir_upstream::Connection;
 
-use super::line::Line;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::protocol::{Extra, Protocol, Reader as _};
+use super::transport::Transport;
 use crate::answer::headers::Headers;
 use crate::body::FRAMING;
 use crate::files::temp_file::Keep;
@@ -59,10 +59,10 @@ impl Temp {
 /// A body that is being read.
 pub struct Source<'p, P> {
     /// Where it comes from.
-    pub line: Line,
+    pub transport: Transport,
     protocol: &'p mut P,
     handle: Handle,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     queue: Chain,
     in_memory: usize,
     temp: Option<Temp>,
@@ -97,15 +97,15 @@ pub struct Ahead {
 impl<'p, P: Protocol> Source<'p, P> {
     /// Nothing was read yet.
     pub fn new(
-        line: Line,
+        transport: Transport,
         protocol: &'p mut P,
         handle: Handle,
-        passing: &'static Passing,
+        passing: &'static UpstreamConf,
         ahead: Ahead,
     ) -> Self {
         let rate = ahead.rate.map(|rate| (rate, handle.now()));
         Source {
-            line,
+            transport,
             protocol,
             handle,
             passing,
@@ -139,7 +139,7 @@ impl<'p, P: Protocol> Source<'p, P> {
     pub fn into_reusable(self) -> Option<Box<Connection>> {
         let whole = self.done && self.broken.is_none() && self.extra.is_none();
         let whole = whole && !self.protocol.reader().ends_with_connection();
-        self.line.into_own().filter(|_| whole)
+        self.transport.into_own().filter(|_| whole)
     }
 
     /// The protocol, for what goes out meanwhile.
@@ -150,7 +150,7 @@ impl<'p, P: Protocol> Source<'p, P> {
     /// Trailers behind the body, when it is over.
     pub fn trailers(&mut self, out: &mut Headers) {
         self.protocol.reader().trailers(out);
-        self.line.trailers(out);
+        self.transport.trailers(out);
     }
 
     /// Takes bytes that were received with the head.
@@ -219,14 +219,14 @@ impl<'p, P: Protocol> Source<'p, P> {
         self.heard(ready);
     }
 
-    /// The waiting alone, beside which something may be sent on the same line. [`Source::heard`] takes what came of it.
+    /// The waiting alone, beside which something may be sent on the same transport. [`Source::heard`] takes what came of it.
     pub async fn ready(&self) -> io::Result<()> {
         if let Some(pause) = self.allowed() {
             self.handle.sleep(pause).await;
             return Ok(());
         }
-        self.line.set_deadline(Some(self.handle.now() + self.passing.read_timeout));
-        self.line.readable().await
+        self.transport.set_deadline(Some(self.handle.now() + self.passing.read_timeout));
+        self.transport.readable().await
     }
 
     /// What came of waiting.
@@ -342,13 +342,13 @@ impl<'p, P: Protocol> Source<'p, P> {
 
     /// One read. `None`: nothing is there now; false: nothing will be.
     fn receive(&mut self, buf: &mut Vec<u8>) -> Option<bool> {
-        match self.line.try_recv(buf) {
+        match self.transport.try_recv(buf) {
             Ok(None) => None,
             Ok(Some(0)) => {
-                match (self.protocol.reader().ends_with_connection(), &self.line) {
+                match (self.protocol.reader().ends_with_connection(), &self.transport) {
                     (true, _) => self.done = true,
-                    (false, Line::Own(_)) => self.fail(Broken::Closed),
-                    (false, Line::Stream(_)) => self.fail(Broken::Invalid(CUT.to_owned())),
+                    (false, Transport::Own(_)) => self.fail(Broken::Closed),
+                    (false, Transport::Stream(_)) => self.fail(Broken::Invalid(CUT.to_owned())),
                 }
                 Some(false)
             }

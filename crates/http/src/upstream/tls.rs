@@ -9,7 +9,7 @@ use weir_upstream::fault::{securing, unsecured};
 
 use super::client::{Waited, wait};
 use super::fault::{CLIENT_GONE, Doing, Fault, log};
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use crate::request::Request;
 
 /// The directives that set a module's `passing.tls`, as `passing_directives!` does for the rest.
@@ -43,7 +43,7 @@ pub(crate) use tls_directive;
 /// Goes through the handshake on a new connection.
 pub async fn handshake(
     r: &Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     stream: &Stream,
     secure: &UpstreamTls,
 ) -> Result<Secured, Fault> {

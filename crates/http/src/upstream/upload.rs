@@ -13,17 +13,17 @@ use weir_upstream::Connection;
 use super::client::{Waited, wait};
 use super::fault::{self, CLIENT_GONE, Doing, Fault};
 use super::http2::{Sender, Stream};
-use super::line::Line;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::pieces;
 use super::protocol::Protocol;
+use super::transport::Transport;
 use crate::request::Request;
 
 /// Sends a request with a body that was read before. Returns what is left of it when the server
 /// begins to answer. A socket nearly always takes all of it at once.
 pub async fn whole(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     connection: &Connection,
     mut chain: Chain,
 ) -> Result<Option<Box<UnsentRequest>>, Fault> {
@@ -54,7 +54,7 @@ fn call(chain: &Chain) -> &'static str {
 /// before.
 async fn send(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     connection: &Connection,
     rest: &mut UnsentRequest,
 ) -> Result<bool, Fault> {
@@ -83,7 +83,7 @@ fn count(r: &mut Request, before: u64, piece: &Chain) {
 /// Sends a piece; false if the server began to answer before all of it went out.
 async fn push(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     connection: &Connection,
     rest: &mut UnsentRequest,
 ) -> Result<bool, Fault> {
@@ -95,7 +95,7 @@ async fn push(
 
 async fn push_on(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     connection: &Connection,
     rest: &mut UnsentRequest,
 ) -> Result<bool, Fault> {
@@ -132,7 +132,7 @@ async fn push_on(
 /// goes out meanwhile.
 pub async fn beside<P: Protocol>(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     connection: &Connection,
     protocol: &P,
     rest: &mut UnsentRequest,
@@ -268,7 +268,7 @@ impl UnsentRequest {
     pub async fn go_on(
         &mut self,
         r: &Request,
-        passing: &Passing,
+        passing: &UpstreamConf,
         way: Way<'_>,
     ) -> io::Result<Went> {
         match way {
@@ -320,8 +320,8 @@ pub enum Way<'w> {
 /// Sends the request, and the body behind it as it comes in; what is left when the server begins to answer.
 pub async fn stream<P: Protocol>(
     r: &mut Request,
-    passing: &Passing,
-    line: &Line,
+    passing: &UpstreamConf,
+    transport: &Transport,
     protocol: &P,
     chain: Chain,
 ) -> Result<Option<Box<UnsentRequest>>, Fault> {
@@ -329,9 +329,9 @@ pub async fn stream<P: Protocol>(
         Box::new(UnsentRequest { pending: chain, streams: true, ..UnsentRequest::default() });
     loop {
         rest.fill(r, protocol).map_err(Fault::Client)?;
-        let sent = match line {
-            Line::Own(connection) => send(r, passing, connection, &mut rest).await?,
-            Line::Stream(stream) => send_on(r, passing, line, stream, &mut rest).await?,
+        let sent = match transport {
+            Transport::Own(connection) => send(r, passing, connection, &mut rest).await?,
+            Transport::Stream(stream) => send_on(r, passing, transport, stream, &mut rest).await?,
         };
         if !sent {
             return Ok(Some(rest));
@@ -341,7 +341,7 @@ pub async fn stream<P: Protocol>(
         }
         r.send_continue().await.map_err(Fault::Client)?;
         // The server may answer before the client has sent everything.
-        let waited = race(r.body_readable(), line.answered()).await;
+        let waited = race(r.body_readable(), transport.answered()).await;
         if matches!(waited, Either::Right(_)) {
             return Ok(Some(rest));
         }
@@ -352,13 +352,13 @@ pub async fn stream<P: Protocol>(
 /// Sends a piece on a stream; false if the server answers before it takes all of it.
 async fn send_on(
     r: &Request,
-    passing: &Passing,
-    line: &Line,
+    passing: &UpstreamConf,
+    transport: &Transport,
     stream: &Stream,
     rest: &mut UnsentRequest,
 ) -> Result<bool, Fault> {
     let sending = stream.send(&mut rest.pending, rest.last, passing.send_timeout);
-    let sending = pin!(either(sending, line.answered()));
+    let sending = pin!(either(sending, transport.answered()));
     match wait(r, passing, sending, Some(Doing::Sending)).await {
         Waited::Gone => Err(CLIENT_GONE),
         Waited::For(Either::Left(Ok(()))) => Ok(true),

@@ -11,7 +11,7 @@ use weir_upstream::{Choice, Group, Picked, Queue};
 use super::client::{self, Waited};
 use super::fault::{CLIENT_GONE, Fault};
 use super::groups::Queued;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use crate::request::Request;
 
 /// How often the first in the queue looks by itself: it is not told when another worker gives a
@@ -33,7 +33,7 @@ impl Drop for QueuePlace<'_> {
 /// Waits for a server. `None`: too many wait already, or it took too long.
 pub async fn wait(
     r: &Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     group: &Group,
     choice: &mut Choice,
     conf: &Queued,

@@ -13,7 +13,7 @@ use crate::phases::Later;
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
-use crate::upstream::Passing;
+use crate::upstream::UpstreamConf;
 use crate::upstream::cgi::{self, Params};
 use crate::upstream::pass::{self, By, Pass};
 
@@ -28,7 +28,7 @@ use split::Split;
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
     /// What all protocols have.
-    passing: Passing,
+    passing: UpstreamConf,
     /// `fastcgi_param`
     params: Params,
     /// `fastcgi_index`

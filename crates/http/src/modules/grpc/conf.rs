@@ -10,7 +10,7 @@ use crate::config::scope::Scope;
 use crate::modules::grpc::CONF;
 use crate::request::passed::Vars;
 use crate::site::settings::Settings;
-use crate::upstream::Passing;
+use crate::upstream::UpstreamConf;
 use crate::upstream::groups::GROUPS;
 use crate::upstream::http::{SetHeaders, To};
 use crate::upstream::pass::{self, NO_PORT};
@@ -22,7 +22,7 @@ use weir_values::Template;
 #[derive(Debug, Clone)]
 pub struct Conf {
     /// What all protocols have.
-    pub passing: Passing,
+    pub passing: UpstreamConf,
     /// `grpc_set_header`, as written.
     pub set_headers: Vec<(Bytes, Template)>,
     /// What that amounts to.
@@ -45,12 +45,12 @@ const HIDDEN: [&str; 7] = [
 
 impl Default for Conf {
     fn default() -> Self {
-        let passing = Passing {
+        let passing = UpstreamConf {
             buffering: false,
             request_buffering: false,
             pass_trailers: true,
             buffers: BUFFERS,
-            ..Passing::default()
+            ..UpstreamConf::default()
         };
         let (set_headers, headers) = Default::default();
         Conf { passing, set_headers, headers }

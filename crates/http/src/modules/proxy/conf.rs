@@ -11,7 +11,7 @@ use super::rewriting::{CookieFlags, Rewrite};
 use crate::config::scope::Scope;
 use crate::modules::proxy::CONF;
 use crate::site::settings::Settings;
-use crate::upstream::Passing;
+use crate::upstream::UpstreamConf;
 use crate::upstream::http::{SetHeaders, To};
 use crate::upstream::tls::Needed;
 use weir_values::Template;
@@ -20,7 +20,7 @@ use weir_values::Template;
 #[derive(Debug, Clone)]
 pub struct Conf {
     /// What all protocols have.
-    pub passing: Passing,
+    pub passing: UpstreamConf,
     /// `proxy_http_version`
     pub version: Version,
     /// `proxy_method`
@@ -79,7 +79,7 @@ const HIDDEN: [&str; 8] = [
 impl Default for Conf {
     fn default() -> Self {
         Conf {
-            passing: Passing::default(),
+            passing: UpstreamConf::default(),
             version: Version::Http11,
             method: None,
             body: None,

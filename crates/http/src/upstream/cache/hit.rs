@@ -8,7 +8,7 @@ use weir_proto::http1::Method;
 use super::kept::{Kept, Part};
 use crate::phases::Step;
 use crate::request::Request;
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::{Answer, Found, Protocol, Reader as _};
 use crate::upstream::seen;
 
@@ -24,7 +24,7 @@ pub enum Unsent {
 /// Sends it.
 pub async fn send<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     protocol: &mut P,
     kept: Kept,
 ) -> Result<Step, Unsent> {
@@ -50,7 +50,7 @@ pub async fn send<P: Protocol>(
 /// The head as if the server had sent it now.
 fn fill_head<P: Protocol>(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     protocol: &mut P,
     kept: &Kept,
 ) -> Result<(), Unsent> {

@@ -5,7 +5,7 @@ use weir_proto::http1::HeaderId;
 
 use super::conf::Caching;
 use crate::request::Request;
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 
 /// The longest `Vary` that is followed.
 const VARY: usize = 128;
@@ -32,7 +32,7 @@ pub struct Verdict {
 }
 
 /// Reads the head of the answer that has just come.
-pub fn judge(r: &Request, passing: &Passing) -> Verdict {
+pub fn judge(r: &Request, passing: &UpstreamConf) -> Verdict {
     let context = &r.contexts.upstream;
     let headers = context.headers.iter().map(|h| (h.id, h.value.of(&context.head)));
     Verdict::of(headers, passing, r.event_loop.handle.wall().secs)
@@ -42,7 +42,7 @@ impl Verdict {
     /// What these headers say.
     pub fn of<'h>(
         headers: impl Iterator<Item = (HeaderId, &'h [u8])>,
-        passing: &Passing,
+        passing: &UpstreamConf,
         now: i64,
     ) -> Verdict {
         let mut this = Verdict { cacheable: true, ..Verdict::default() };
@@ -174,7 +174,7 @@ mod tests {
 
     fn of(headers: &[(HeaderId, &str)]) -> Verdict {
         let headers = headers.iter().map(|(id, value)| (*id, value.as_bytes()));
-        Verdict::of(headers, &Passing::default(), NOW)
+        Verdict::of(headers, &UpstreamConf::default(), NOW)
     }
 
     fn until(headers: &[(HeaderId, &str)]) -> Option<i64> {
@@ -221,7 +221,7 @@ mod tests {
         fn anything_may_be_said(value in prop::collection::vec(any::<u8>(), 0..60)) {
             use HeaderId::{CacheControl, Expires, Vary, XAccelExpires};
             for id in [CacheControl, Expires, Vary, XAccelExpires] {
-                Verdict::of([(id, value.as_slice())].into_iter(), &Passing::default(), NOW);
+                Verdict::of([(id, value.as_slice())].into_iter(), &UpstreamConf::default(), NOW);
             }
         }
     }

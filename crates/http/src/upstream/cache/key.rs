@@ -4,7 +4,7 @@ use weir_log::Level;
 
 use super::conf::Caching;
 use crate::request::Request;
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::Protocol;
 
 /// The text of a request's key.
@@ -19,7 +19,7 @@ pub fn key_text<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -
 
 /// Whether the buffer for heads would hold the key and what nginx puts beside it. With a smaller
 /// one nothing is cached.
-pub fn fits(r: &Request, passing: &Passing, key: &[u8]) -> bool {
+pub fn fits(r: &Request, passing: &UpstreamConf, key: &[u8]) -> bool {
     let (prefix, size) = (passing.caching.prefix, passing.buffer_size);
     let needed = (BESIDE_KEY + key.len()) as u64;
     if needed > size {

@@ -21,7 +21,7 @@ use super::unlisted;
 use crate::request::Request;
 use crate::request::cached::Status;
 use crate::upstream::client::{Waited, wait};
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 
 /// How often it is looked whether another process has an answer.
 const LOOK: Duration = Duration::from_millis(50);
@@ -50,7 +50,7 @@ enum Looked {
 }
 
 /// Looks for what there is; waits for another request that fetches it, if the location says so.
-pub async fn lookup(r: &mut Request, passing: &'static Passing, state: &mut State) -> Found {
+pub async fn lookup(r: &mut Request, passing: &'static UpstreamConf, state: &mut State) -> Found {
     let deadline = r.event_loop.handle.now() + passing.caching.lock_timeout;
     loop {
         match once(r, passing, state, deadline).await {
@@ -73,7 +73,7 @@ impl From<Looked> for Found {
 
 async fn once(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     state: &mut State,
     deadline: Instant,
 ) -> Looked {
@@ -249,7 +249,7 @@ fn complain(r: &Request, path: &Path, why: Unusable) {
 }
 
 /// Whether something that is there may be sent.
-fn judge(r: &mut Request, passing: &Passing, state: &mut State, kept: Kept) -> Looked {
+fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept) -> Looked {
     let caching = &*passing.caching;
     let entry = kept.entry();
     if let Some(of) = entry.variant {
@@ -293,7 +293,7 @@ fn judge(r: &mut Request, passing: &Passing, state: &mut State, kept: Kept) -> L
 /// There is nothing: this request fetches it, or waits for another one that does.
 async fn absent(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     state: &mut State,
     deadline: Instant,
 ) -> Looked {
@@ -336,7 +336,7 @@ async fn absent(
 /// request.
 async fn join(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     state: &mut State,
     fill: Arc<Fill>,
     deadline: Instant,

@@ -38,7 +38,7 @@ use weir_upstream::Failure;
 
 use self::key::{fits, key_text};
 use super::counts::COUNTS;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::protocol::{Answer, Protocol};
 use crate::phases::Step;
 use crate::request::Request;
@@ -51,7 +51,7 @@ impl State {
     pub fn rest(
         &mut self,
         r: &Request,
-        passing: &Passing,
+        passing: &UpstreamConf,
         answer: &Answer,
     ) -> Option<Box<MissingRest>> {
         let (rest, said) = (self.rest.take()?, judge::judge(r, passing));
@@ -63,7 +63,7 @@ impl State {
     }
 
     /// Whether something old is sent in place of an answer of this status.
-    pub fn stands_in(&self, passing: &Passing, status: u16) -> bool {
+    pub fn stands_in(&self, passing: &UpstreamConf, status: u16) -> bool {
         let caching = &*passing.caching;
         let may = self.shown.status.get() == Status::Expired && self.old.is_some();
         let unchanged = status == 304 && caching.revalidate;
@@ -82,7 +82,7 @@ pub enum Looked {
 /// Asks the cache, where the location has one. `update`: the request is there to update this.
 pub async fn look<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     protocol: &mut P,
     update: Option<Box<State>>,
 ) -> Looked {
@@ -142,7 +142,7 @@ pub async fn look<P: Protocol>(
 /// Finds the answer's place. `None` where this request has nothing to do with the cache.
 fn begin<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     protocol: &mut P,
 ) -> Result<Option<State>, Step> {
     let caching = &*passing.caching;
@@ -199,7 +199,7 @@ fn listed(caching: &Caching, failure: Failure) -> bool {
 pub async fn send_old<P: Protocol>(
     r: &mut Request,
     state: Box<State>,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     protocol: &mut P,
     status: u16,
 ) -> Step {
@@ -215,7 +215,7 @@ pub async fn send_old<P: Protocol>(
 pub async fn instead<P: Protocol>(
     r: &mut Request,
     state: Option<Box<State>>,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     protocol: &mut P,
     failure: Option<Failure>,
     step: Step,
@@ -242,7 +242,7 @@ pub async fn instead<P: Protocol>(
 }
 
 /// A page of this server takes the place of an answer of this status: the status may be kept.
-pub fn intercepted(r: &mut Request, mut state: State, passing: &Passing, status: u16) {
+pub fn intercepted(r: &mut Request, mut state: State, passing: &UpstreamConf, status: u16) {
     let verdict = judge::judge(r, passing);
     let now = r.event_loop.handle.wall().secs;
     if let Some(times) = verdict.times(&passing.caching, status, now)
@@ -256,7 +256,7 @@ pub fn intercepted(r: &mut Request, mut state: State, passing: &Passing, status:
 
 /// The head of an answer has come: what it says. If it must not be kept, no other request may use
 /// it.
-pub fn judged(r: &Request, state: &mut State, passing: &Passing) -> judge::Verdict {
+pub fn judged(r: &Request, state: &mut State, passing: &UpstreamConf) -> judge::Verdict {
     let verdict = judge::judge(r, passing);
     if !verdict.cacheable {
         state.give_up();
@@ -269,7 +269,7 @@ pub fn keep(
     r: &mut Request,
     state: &mut State,
     verdict: judge::Verdict,
-    passing: &Passing,
+    passing: &UpstreamConf,
     answer: &Answer,
     may: bool,
 ) -> Option<Arc<Fill>> {
@@ -289,7 +289,7 @@ pub fn keep(
 
 fn prepare(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     state: &mut State,
     verdict: judge::Verdict,
     times: Freshness,

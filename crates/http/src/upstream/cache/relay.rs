@@ -17,11 +17,11 @@ use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::client::{Waited, wait};
 use crate::upstream::fault::{self, Doing};
-use crate::upstream::line::Line;
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::Protocol;
 use crate::upstream::relay::{self, Relayed, finish};
 use crate::upstream::source::{Ahead, Broken, Source};
+use crate::upstream::transport::Transport;
 
 /// Bytes of a body that stay in memory while it comes in.
 pub const IN_MEMORY: u64 = 512 * 1024;
@@ -31,8 +31,8 @@ pub const IN_MEMORY: u64 = 512 * 1024;
 pub async fn relay<P: Protocol>(
     r: &mut Request,
     place: &State,
-    passing: &'static Passing,
-    line: Line,
+    passing: &'static UpstreamConf,
+    transport: Transport,
     protocol: &mut P,
     begun: Vec<u8>,
     fill: &Arc<Fill>,
@@ -41,7 +41,7 @@ pub async fn relay<P: Protocol>(
     let rate = rate.and_then(|rate| weir_conf::values::size(&rate.eval(r))).filter(|n| *n > 0);
     let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: false, rate };
-    let mut source = Source::new(line, protocol, handle, passing, ahead);
+    let mut source = Source::new(transport, protocol, handle, passing, ahead);
     source.begin(begun);
     let (reader, pieces) = (fill.own_reader(), source.comes_in_pieces());
     let unfinished = Unfinished(fill);
@@ -123,15 +123,15 @@ async fn fill_from<P: Protocol>(source: &mut Source<'_, P>, fill: &Fill, trailer
 /// head of the second answer. What the client has must be the beginning of that one.
 pub async fn go_on<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
-    line: Line,
+    passing: &'static UpstreamConf,
+    transport: Transport,
     protocol: &mut P,
     begun: Vec<u8>,
     rest: &MissingRest,
 ) -> Relayed {
     let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: false, rate: None };
-    let mut source = Source::new(line, protocol, handle.clone(), passing, ahead);
+    let mut source = Source::new(transport, protocol, handle.clone(), passing, ahead);
     source.begin(begun);
     let mut at = 0;
     let step = loop {

@@ -11,7 +11,7 @@ use super::state::{State, UPDATE};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::request::cached::Status;
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::{Found, Protocol, Reader};
 
 /// Starts a request beside this one that updates the answer. This one's right to do so passes to it.
@@ -32,7 +32,7 @@ pub fn update_in_background(r: &mut Request, state: &mut State) {
 pub async fn send<P: Protocol>(
     r: &mut Request,
     mut state: Box<State>,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     protocol: &mut P,
 ) -> Option<Step> {
     let old = state.old.take()?;
@@ -44,7 +44,7 @@ pub async fn send<P: Protocol>(
 /// None if nothing was sent.
 async fn send_kept<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     protocol: &mut P,
     kept: Kept,
 ) -> Option<Step> {
@@ -59,7 +59,7 @@ async fn send_kept<P: Protocol>(
 pub async fn renew_and_send<P: Protocol>(
     r: &mut Request,
     mut state: Box<State>,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     protocol: &mut P,
 ) -> Option<Step> {
     let old = state.old.take()?;
@@ -106,7 +106,7 @@ fn renew(r: &mut Request, state: &mut State, stored: Stored) {
 /// What the old answer's own head says.
 fn stored_verdict<P: Protocol>(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     protocol: &mut P,
     old: &Kept,
     now: i64,

@@ -3,7 +3,7 @@
 use weir_proto::http1::Method;
 
 use crate::request::Request;
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::{Answer, Extra, TOO_MUCH};
 
 /// What was announced of a body and has not come.
@@ -50,7 +50,7 @@ impl Announced {
     }
 
     /// The body is not wanted, and its end is not waited for.
-    pub fn is_left(&self, r: &Request, passing: &Passing) -> bool {
+    pub fn is_left(&self, r: &Request, passing: &UpstreamConf) -> bool {
         self.of_head && !r.is_cacheable() && passing.store.is_none()
     }
 }

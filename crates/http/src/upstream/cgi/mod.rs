@@ -17,7 +17,7 @@ use std::sync::Arc;
 use weir_conf::Error;
 use weir_proto::pairs::Pairs;
 
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use crate::config::Setup;
 
 /// Headers of answers that clients do not see unless `..._pass_header` says so.
@@ -42,7 +42,7 @@ pub const HIDDEN_AND_STATUS: &[&str] = &[
 pub fn finish<P: Pairs>(
     setup: &mut Setup<'_>,
     prefix: &'static str,
-    passing: &mut Passing,
+    passing: &mut UpstreamConf,
     params: &mut Params,
     hidden: &[&str],
 ) -> Result<(), Error> {

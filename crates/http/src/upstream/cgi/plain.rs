@@ -6,7 +6,7 @@ use weir_proto::http1::HeaderLine;
 
 use super::{Announced, ScriptHead};
 use crate::request::Request;
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::{Answer, Found, Outgoing, Protocol, Reader, Taken};
 use crate::upstream::tls::UpstreamTls;
 
@@ -27,14 +27,14 @@ pub trait Dialect {
 /// A request on its way in such a protocol.
 pub struct Plain<D> {
     dialect: D,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     head: ScriptHead,
     announced: Announced,
 }
 
 impl<D> Plain<D> {
     /// Nothing was asked yet.
-    pub fn new(passing: &'static Passing, dialect: D) -> Plain<D> {
+    pub fn new(passing: &'static UpstreamConf, dialect: D) -> Plain<D> {
         Plain { dialect, passing, head: ScriptHead::any(), announced: Announced::default() }
     }
 }

@@ -14,8 +14,8 @@ use crate::connection::presence::Guest;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::fault::{Doing, OTHER, complain, operation};
-use crate::upstream::line::Line;
 use crate::upstream::protocol::{Answer, Protocol, Reader};
+use crate::upstream::transport::Transport;
 use crate::upstream::{cache, relay, seen, store};
 use crate::variables::upstream_header;
 
@@ -30,11 +30,11 @@ impl Run {
         talk: Talk,
         mut answer: Answer,
     ) -> Step {
-        if protocol.tells_emptiness() && answer.length.is_none() && talk.line.is_bare() {
+        if protocol.tells_emptiness() && answer.length.is_none() && talk.transport.is_bare() {
             answer.length = Some(0);
         }
         let passing = self.passing;
-        talk.line.count(r);
+        talk.transport.count(r);
         self.bind(r);
         if self.place.as_ref().is_some_and(|place| place.has_begun()) {
             return Box::pin(self.go_on(r, protocol, talk, &answer)).await;
@@ -138,7 +138,7 @@ impl Run {
         }
         let clean = r.contexts.upstream.head.len() == answer.end;
         if clean && talk.rest.is_none() && answer.keepalive {
-            self.keep(r, talk.line);
+            self.keep(r, talk.transport);
         }
         if let Err(step) = r.send_head() {
             return self.over(r, step);
@@ -169,22 +169,25 @@ impl Run {
         let store = self.store(r, answer).filter(|_| !talk.goes_both_ways());
         let passing = self.passing;
         let begun = begun(r, protocol, answer);
-        let Talk { line, rest } = talk;
+        let Talk { transport, rest } = talk;
         let complete = rest.is_none();
         let relayed = match (self.place.as_deref().zip(fill), store) {
             (Some((place, fill)), _) => {
-                Boxed::new(|| cache::relay(r, place, passing, line, protocol, begun, &fill)).await
+                Boxed::new(|| cache::relay(r, place, passing, transport, protocol, begun, &fill))
+                    .await
             }
             (None, Some(to)) => {
-                Box::pin(store::relay(r, passing, to, line, protocol, begun, buffering)).await
+                Box::pin(store::relay(r, passing, to, transport, protocol, begun, buffering)).await
             }
-            (None, None) => relay::relay(r, passing, buffering, line, protocol, begun, rest).await,
+            (None, None) => {
+                relay::relay(r, passing, buffering, transport, protocol, begun, rest).await
+            }
         };
         if let Some(connection) = relayed.connection
             && answer.keepalive
             && complete
         {
-            self.keep(r, Line::Own(connection));
+            self.keep(r, Transport::Own(connection));
         }
         self.over(r, relayed.step)
     }
@@ -205,7 +208,7 @@ impl Run {
             return self.over(r, Step::Abort);
         };
         let begun = begun(r, protocol, answer);
-        let relayed = cache::go_on(r, passing, talk.line, protocol, begun, &rest).await;
+        let relayed = cache::go_on(r, passing, talk.transport, protocol, begun, &rest).await;
         self.over(r, relayed.step)
     }
 
@@ -222,7 +225,7 @@ impl Run {
 
     /// From now on bytes go both ways as they come.
     async fn tunnel(&mut self, r: &mut Request, talk: Talk, answer: &Answer) -> Step {
-        let Some(connection) = talk.line.into_own() else {
+        let Some(connection) = talk.transport.into_own() else {
             // No stream agrees to another protocol.
             return self.over(r, Step::Status(502));
         };

@@ -11,8 +11,8 @@ use crate::request::passed::{Attempt, Who};
 use crate::upstream::counts::COUNTS;
 use crate::upstream::fault::{Doing, Fault, complain};
 use crate::upstream::http2::{self, Room, Stream};
-use crate::upstream::line::Line;
 use crate::upstream::protocol::{Answer, Protocol, Reader as _};
+use crate::upstream::transport::Transport;
 use crate::upstream::upload::UnsentRequest;
 use crate::upstream::{connect, head, seen, upload, waiting};
 
@@ -24,17 +24,18 @@ impl Run {
         protocol: &mut P,
     ) -> Result<(Talk, Answer), Fault> {
         forget(r);
-        let line = self.open(r, protocol).await?;
+        let transport = self.open(r, protocol).await?;
         let now = r.event_loop.handle.now();
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.connect = Some(now.saturating_duration_since(attempt.started));
         }
         if protocol.is_tunnel() {
-            return Ok(opened(r, line));
+            return Ok(opened(r, transport));
         }
-        let mut rest = self.send(r, protocol, &line).await?;
+        let mut rest = self.send(r, protocol, &transport).await?;
         let mut buf = Vec::new();
-        let mut answer = head::read(r, self.passing, &line, protocol, &mut buf, &mut rest).await;
+        let mut answer =
+            head::read(r, self.passing, &transport, protocol, &mut buf, &mut rest).await;
         r.contexts.upstream.head = buf;
         r.contexts.upstream.headers = match &mut answer {
             Ok(answer) => std::mem::take(&mut answer.headers),
@@ -48,10 +49,14 @@ impl Run {
             attempt.header = Some(now.saturating_duration_since(attempt.started));
             attempt.status = answer.status;
         }
-        Ok((Talk { line, rest }, answer))
+        Ok((Talk { transport, rest }, answer))
     }
 
-    async fn open<P: Protocol>(&mut self, r: &mut Request, protocol: &P) -> Result<Line, Fault> {
+    async fn open<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &P,
+    ) -> Result<Transport, Fault> {
         let now = r.event_loop.handle.now();
         (self.started, self.pooled) = (false, false);
         let Some(picked) = self.pick(r).await? else {
@@ -76,14 +81,16 @@ impl Run {
         let tag = connect::tag(r, self.passing, self.secure.as_ref(), local);
         r.contexts.upstream.attempts.push(Attempt::new(Some(Who::Peer(peer.clone())), now));
         if self.shared {
-            return Box::pin(self.open_stream(r, protocol, &peer, tag)).await.map(Line::Stream);
+            return Box::pin(self.open_stream(r, protocol, &peer, tag))
+                .await
+                .map(Transport::Stream);
         }
         let handle = &r.event_loop.handle;
         let kept = self.pool.as_ref().and_then(|(pool, _)| pool.take(handle, &peer, tag));
         if let Some(connection) = kept {
             self.pooled = true;
             self.asked.iter().for_each(|asked| asked.over(true));
-            return Ok(Line::Own(connection));
+            return Ok(Transport::Own(connection));
         }
         let connected = Boxed::new(|| {
             let (secure, shared) = (self.secure.as_ref(), self.pool.is_some());
@@ -91,7 +98,7 @@ impl Run {
         });
         let connection = connected.await?;
         self.asked.iter().for_each(|asked| asked.over(false));
-        Ok(Line::Own(connection))
+        Ok(Transport::Own(connection))
     }
 
     /// A stream of a connection that others use, too, or may use. The head of the request is on its way.
@@ -141,16 +148,17 @@ impl Run {
         &mut self,
         r: &mut Request,
         protocol: &mut P,
-        line: &Line,
+        transport: &Transport,
     ) -> Result<Option<Box<UnsentRequest>>, Fault> {
         let mut chain = Chain::new();
-        let connection = match line {
-            Line::Own(connection) => connection,
-            Line::Stream(stream) => {
+        let connection = match transport {
+            Transport::Own(connection) => connection,
+            Transport::Stream(stream) => {
                 if self.streams {
                     // What went out on a connection that ended before the server looked at it.
                     r.body.append_to(&mut chain);
-                    return Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await;
+                    return Box::pin(upload::stream(r, self.passing, transport, protocol, chain))
+                        .await;
                 }
                 chain.push(self.outgoing.body.clone());
                 if protocol.sends_body() {
@@ -169,7 +177,7 @@ impl Run {
         self.started = true;
         if self.streams {
             let _ = connection.stream.socket().nodelay(true);
-            return Box::pin(upload::stream(r, self.passing, line, protocol, chain)).await;
+            return Box::pin(upload::stream(r, self.passing, transport, protocol, chain)).await;
         }
         upload::whole(r, self.passing, connection, chain).await
     }
@@ -191,12 +199,12 @@ fn forget(r: &mut Request) {
 }
 
 /// A tunnel's connection is all the answer that there is.
-fn opened(r: &mut Request, line: Line) -> (Talk, Answer) {
+fn opened(r: &mut Request, transport: Transport) -> (Talk, Answer) {
     let context = &mut r.contexts.upstream;
     context.head.clear();
     context.headers.clear();
     if let Some(attempt) = context.attempt() {
         (attempt.header, attempt.status) = (attempt.connect, 200);
     }
-    (Talk { line, rest: None }, Answer { status: 200, ..Answer::default() })
+    (Talk { transport, rest: None }, Answer { status: 200, ..Answer::default() })
 }

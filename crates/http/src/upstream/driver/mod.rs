@@ -21,12 +21,12 @@ use crate::upstream::counts::Asked;
 use crate::upstream::fault::{Doing, Fault};
 use crate::upstream::groups::{GROUPS, GroupId, HashKey, Upstream};
 use crate::upstream::http2::Links;
-use crate::upstream::line::Line;
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 use crate::upstream::pools::POOLS;
 use crate::upstream::protocol::{Answer, Outgoing, Protocol, Reader};
 use crate::upstream::sticky::{Bound, Sticky};
 use crate::upstream::tls::UpstreamTls;
+use crate::upstream::transport::Transport;
 use crate::upstream::upload::UnsentRequest;
 use crate::upstream::url::Url;
 use crate::upstream::{cache, destination};
@@ -44,7 +44,7 @@ pub enum Target {
 /// Passes a request on, and its answer to the client.
 pub async fn serve<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     target: Target,
     protocol: &mut P,
 ) -> Step {
@@ -73,7 +73,7 @@ pub async fn serve<P: Protocol>(
 /// Asks a server. `place`: where the answer belongs in a cache.
 async fn ask<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     target: Target,
     protocol: &mut P,
     place: Option<Box<cache::State>>,
@@ -125,7 +125,7 @@ async fn ask<P: Protocol>(
 
 /// A connection to a server that was sent the request.
 struct Talk {
-    line: Line,
+    transport: Transport,
     /// What did not go out of the request.
     rest: Option<Box<UnsentRequest>>,
 }
@@ -147,7 +147,7 @@ struct Binding {
 }
 
 struct Run {
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     group: Arc<Group>,
     /// What the configuration says of the group.
     upstream: Option<&'static Upstream>,
@@ -184,7 +184,7 @@ const EXCUSES: u32 = 2;
 impl Run {
     fn new(
         r: &mut Request,
-        passing: &'static Passing,
+        passing: &'static UpstreamConf,
         target: Target,
         outgoing: Outgoing,
         secure: Option<UpstreamTls>,
@@ -327,13 +327,13 @@ impl Run {
         let head = &r.contexts.upstream.head;
         let empty = !protocol.reader().has_body(r, answer);
         if empty && head.len() == answer.end && talk.rest.is_none() && answer.keepalive {
-            self.keep(r, talk.line);
+            self.keep(r, talk.transport);
         }
     }
 
-    fn keep(&self, r: &Request, line: Line) {
+    fn keep(&self, r: &Request, transport: Transport) {
         if let Some((pool, limits)) = &self.pool
-            && let Line::Own(connection) = line
+            && let Transport::Own(connection) = transport
             && !r.event_loop.retiring()
         {
             pool.give(&r.event_loop.handle, connection, limits);

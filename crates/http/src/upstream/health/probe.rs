@@ -14,7 +14,7 @@ use super::Check;
 use super::matching::Seen;
 use crate::upstream::fault::Complaint;
 use crate::upstream::http2::{self, Link, Room};
-use crate::upstream::line::Line;
+use crate::upstream::transport::Transport;
 
 /// No more of a body is looked at.
 const BODY: usize = 256 * 1024;
@@ -97,12 +97,12 @@ async fn probe(
     };
     let kept = match kept {
         ProbeConnection::Http1(connection) => {
-            let line = Line::Own(connection);
-            let reusable = ask(handle, check, &line).await?;
-            line.into_own().filter(|_| reusable).map(ProbeConnection::Http1)
+            let transport = Transport::Own(connection);
+            let reusable = ask(handle, check, &transport).await?;
+            transport.into_own().filter(|_| reusable).map(ProbeConnection::Http1)
         }
         ProbeConnection::Http2(link) => {
-            ask(handle, check, &Line::Stream(link.0.open(&check.request, true, ROOM))).await?;
+            ask(handle, check, &Transport::Stream(link.0.open(&check.request, true, ROOM))).await?;
             Some(ProbeConnection::Http2(link))
         }
     };
@@ -133,11 +133,11 @@ async fn connect(handle: &Handle, check: &Check, peer: &Peer) -> Result<Wire, Ch
 }
 
 /// Sends the request and judges the answer. True if the connection may serve another one.
-async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, CheckFailure> {
+async fn ask(handle: &Handle, check: &Check, transport: &Transport) -> Result<bool, CheckFailure> {
     const READING: &str = "reading response header from upstream";
     let until = handle.now() + check.read_timeout;
-    line.set_deadline(Some(until));
-    if let Line::Own(connection) = line {
+    transport.set_deadline(Some(until));
+    if let Transport::Own(connection) = transport {
         let (wire, doing) = (&connection.stream, "sending request to upstream");
         contact::send(wire, check.request.clone(), until, doing).await?;
     }
@@ -145,13 +145,13 @@ async fn ask(handle: &Handle, check: &Check, line: &Line) -> Result<bool, CheckF
         Unread::Io(error) => failed(doing, "recv()", &error),
         Unread::Wrong(error) => CheckFailure::wrong(doing, error.to_string()),
     };
-    let mut reply = Reply::read(line).await.map_err(|e| unread(READING, e))?;
+    let mut reply = Reply::read(transport).await.map_err(|e| unread(READING, e))?;
     let wants_body = check.rules.as_ref().is_some_and(|rules| rules.wants_body());
     let mut body = ReplyBody::default();
     // A stream that is dropped before its end is reset, and a connection with many resets is not kept.
-    let is_read = reply.keeps() || matches!(line, Line::Stream(_));
+    let is_read = reply.keeps() || matches!(transport, Transport::Stream(_));
     if wants_body || is_read && !check.kept.is_zero() {
-        let read = reply.body(line, BODY).await;
+        let read = reply.body(transport, BODY).await;
         body = read.map_err(|e| unread("reading upstream", e))?;
     }
     let headers: Vec<_> = reply.headers().collect();

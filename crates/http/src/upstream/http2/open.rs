@@ -16,7 +16,7 @@ use crate::request::Request;
 use crate::upstream::client::{Waited, wait};
 use crate::upstream::connect::connect;
 use crate::upstream::fault::{CLIENT_GONE, Doing, Fault, operation};
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 use crate::upstream::tls::UpstreamTls;
 
 /// Speaks HTTP/2 on a connection for one request alone.
@@ -30,7 +30,7 @@ pub fn start(connection: Box<Connection>, limits: Limits, window: u32) -> Rc<Lin
 /// loop; without them no other request uses it.
 pub async fn open(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     peer: &Arc<Peer>,
     secure: Option<&UpstreamTls>,
     tag: Tag,

@@ -17,7 +17,7 @@ use super::ending::Ending;
 use super::link::Link;
 use super::message::Message;
 use crate::answer::headers::Headers;
-use crate::upstream::passing::Passing;
+use crate::upstream::passing::UpstreamConf;
 use crate::upstream::pieces;
 
 /// What servers reset streams with that they have not looked at.
@@ -38,7 +38,7 @@ pub struct Room {
 
 impl Room {
     /// What the buffers of a location hold.
-    pub fn of(passing: &Passing) -> Room {
+    pub fn of(passing: &UpstreamConf) -> Room {
         Room {
             head: usize::try_from(passing.buffer_size).unwrap_or(usize::MAX),
             body: u32::try_from(passing.memory()).unwrap_or(u32::MAX).min(LARGEST_WINDOW),

@@ -1,6 +1,6 @@
-//! The directives of [`Passing`](super::Passing).
+//! The directives of [`UpstreamConf`](super::UpstreamConf).
 
-/// The directives that set a module's [`Passing`](super::Passing): `passing_directives!(proxy,
+/// The directives that set a module's [`UpstreamConf`](super::UpstreamConf): `passing_directives!(proxy,
 /// "proxy_")` for a module with settings that have a field `passing`.
 macro_rules! passing_directives {
     ($key:ident, $prefix:literal) => {{
@@ -8,9 +8,9 @@ macro_rules! passing_directives {
 
         use $crate::config::scope::Scope;
         use $crate::config::table::table;
-        use $crate::upstream::passing::{self, Passing};
+        use $crate::upstream::passing::{self, UpstreamConf};
 
-        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {
+        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut UpstreamConf {
             &mut $key.change(&mut s.location).passing
         }
         table! { $prefix, settings:

@@ -22,7 +22,7 @@ pub(crate) use directives::passing_directives;
 
 /// What a location says of passing requests, whatever the protocol.
 #[derive(Debug, Clone)]
-pub struct Passing {
+pub struct UpstreamConf {
     /// `..._connect_timeout`
     pub connect_timeout: Duration,
     /// `..._send_timeout`
@@ -87,10 +87,10 @@ pub struct Passing {
     pub ignored: Names,
 }
 
-impl Default for Passing {
+impl Default for UpstreamConf {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
-        Passing {
+        UpstreamConf {
             connect_timeout: minute,
             send_timeout: minute,
             read_timeout: minute,
@@ -126,7 +126,7 @@ impl Default for Passing {
     }
 }
 
-impl Passing {
+impl UpstreamConf {
     /// Memory for the body of an answer that waits for its client.
     pub fn memory(&self) -> usize {
         usize::try_from(self.buffers.0.saturating_mul(self.buffers.1)).unwrap_or(usize::MAX)

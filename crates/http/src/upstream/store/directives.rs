@@ -9,13 +9,13 @@ macro_rules! store_directives {
         use $crate::config::scope::Scope;
         use $crate::config::table::table;
         use $crate::files::permissions;
-        use $crate::upstream::Passing;
+        use $crate::upstream::UpstreamConf;
         use $crate::upstream::cache::Zone;
         use $crate::upstream::store::Store;
 
         const CACHE: &str = concat!($prefix, "cache");
         const CONFLICT: &str = concat!("is incompatible with \"", $prefix, "cache\"");
-        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut Passing {
+        fn settings<'s>(s: &'s mut Scope<'_, '_>) -> &'s mut UpstreamConf {
             &mut $key.change(&mut s.location).passing
         }
         table! { $prefix, settings:

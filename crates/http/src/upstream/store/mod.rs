@@ -7,11 +7,11 @@ use bytes::Bytes;
 use weir_engine::{Chain, OpenFile};
 use weir_log::{Cause, Level};
 
-use super::line::Line;
-use super::passing::Passing;
+use super::passing::UpstreamConf;
 use super::protocol::Protocol;
 use super::relay::{self, Relayed};
 use super::source::{Ahead, Source};
+use super::transport::Transport;
 use crate::answer::filters::into_bytes;
 use crate::answer::headers::Headers;
 use crate::files;
@@ -31,16 +31,16 @@ pub(crate) use directives::store_directives;
 /// with the head.
 pub async fn relay<P: Protocol>(
     r: &mut Request,
-    passing: &'static Passing,
+    passing: &'static UpstreamConf,
     store: &'static Store,
-    line: Line,
+    transport: Transport,
     protocol: &mut P,
     begun: Vec<u8>,
     buffering: bool,
 ) -> Relayed {
     let handle = r.event_loop.handle.clone();
     let ahead = Ahead { file: false, rate: None };
-    let mut source = Source::new(line, protocol, handle, passing, ahead);
+    let mut source = Source::new(transport, protocol, handle, passing, ahead);
     source.begin(begun);
     let mut target = Target::open(r, passing, store).await;
     let mut step = r.send_head().err();
@@ -80,7 +80,7 @@ pub async fn relay<P: Protocol>(
 /// The body is over: its file is put in its place, then the client gets the rest.
 async fn last<P: Protocol>(
     r: &mut Request,
-    passing: &Passing,
+    passing: &UpstreamConf,
     mut source: Source<'_, P>,
     target: Option<Target>,
     chain: Chain,
@@ -114,7 +114,7 @@ async fn last<P: Protocol>(
 }
 
 /// Makes an empty file of an answer without a body.
-pub async fn empty(r: &mut Request, passing: &'static Passing, store: &'static Store) {
+pub async fn empty(r: &mut Request, passing: &'static UpstreamConf, store: &'static Store) {
     if let Some(target) = Target::open(r, passing, store).await {
         target.finish(r).await;
     }
@@ -130,7 +130,11 @@ struct Target {
 
 impl Target {
     /// `None`, which is logged, where there can be no file.
-    async fn open(r: &mut Request, passing: &Passing, store: &'static Store) -> Option<Target> {
+    async fn open(
+        r: &mut Request,
+        passing: &UpstreamConf,
+        store: &'static Store,
+    ) -> Option<Target> {
         let to = match store {
             Store::To(template) => template.eval(r).into_owned(),
             Store::AsRequested => {

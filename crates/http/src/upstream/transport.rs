@@ -12,33 +12,33 @@ use crate::answer::headers::Headers;
 use crate::request::Request;
 
 /// What a request has of a connection.
-pub enum Line {
+pub enum Transport {
     /// All of it, until the answer is complete.
     Own(Box<Connection>),
     /// A stream, beside those of others.
     Stream(Stream),
 }
 
-impl Line {
+impl Transport {
     /// When waiting fails.
     pub fn set_deadline(&self, at: Option<Instant>) {
         match self {
-            Line::Own(connection) => connection.stream.set_deadline(at),
-            Line::Stream(stream) => stream.set_deadline(at),
+            Transport::Own(connection) => connection.stream.set_deadline(at),
+            Transport::Stream(stream) => stream.set_deadline(at),
         }
     }
 
     /// It is known that nothing follows the head of the answer.
     pub fn is_bare(&self) -> bool {
         match self {
-            Line::Own(_) => false,
-            Line::Stream(stream) => stream.is_bare(),
+            Transport::Own(_) => false,
+            Transport::Stream(stream) => stream.is_bare(),
         }
     }
 
     /// A stream knows what came and went in its frames, which is counted nowhere else.
     pub fn count(&self, r: &mut Request) {
-        if let (Line::Stream(stream), Some(attempt)) = (self, r.contexts.upstream.attempt()) {
+        if let (Transport::Stream(stream), Some(attempt)) = (self, r.contexts.upstream.attempt()) {
             (attempt.received, attempt.sent) = (stream.received(), stream.sent());
         }
     }
@@ -46,8 +46,8 @@ impl Line {
     /// Waits until there is something to receive, the end included.
     pub async fn readable(&self) -> io::Result<()> {
         match self {
-            Line::Own(connection) => connection.stream.readable().await,
-            Line::Stream(stream) => stream.readable().await,
+            Transport::Own(connection) => connection.stream.readable().await,
+            Transport::Stream(stream) => stream.readable().await,
         }
     }
 
@@ -55,11 +55,11 @@ impl Line {
     #[expect(clippy::disallowed_methods, reason = "a server's bytes")]
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         match self {
-            Line::Own(connection) => match connection.stream.try_recv(buf) {
+            Transport::Own(connection) => match connection.stream.try_recv(buf) {
                 Ok(Some(0)) if connection.is_broken.get() => Err(Errno::CONNRESET.into()),
                 received => received,
             },
-            Line::Stream(stream) => stream.try_recv(buf),
+            Transport::Stream(stream) => stream.try_recv(buf),
         }
     }
 
@@ -68,24 +68,24 @@ impl Line {
     /// client's times count.
     pub async fn answered(&self) {
         match self {
-            Line::Own(connection) => {
+            Transport::Own(connection) => {
                 let _ = connection.stream.arrived().await;
             }
-            Line::Stream(stream) => stream.answered().await,
+            Transport::Stream(stream) => stream.answered().await,
         }
     }
 
     /// For a task that sends the rest of a request beside its answer.
     pub fn sender(&self) -> Option<Sender> {
         match self {
-            Line::Own(_) => None,
-            Line::Stream(stream) => Some(stream.sender()),
+            Transport::Own(_) => None,
+            Transport::Stream(stream) => Some(stream.sender()),
         }
     }
 
     /// Trailers that came beside the body.
     pub fn trailers(&self, out: &mut Headers) {
-        if let Line::Stream(stream) = self {
+        if let Transport::Stream(stream) = self {
             stream.trailers(out);
         }
     }
@@ -93,18 +93,18 @@ impl Line {
     /// The connection, if it is the request's own.
     pub fn into_own(self) -> Option<Box<Connection>> {
         match self {
-            Line::Own(connection) => Some(connection),
-            Line::Stream(_) => None,
+            Transport::Own(connection) => Some(connection),
+            Transport::Stream(_) => None,
         }
     }
 }
 
-impl Incoming for Line {
+impl Incoming for Transport {
     async fn readable(&self) -> io::Result<()> {
-        Line::readable(self).await
+        Transport::readable(self).await
     }
 
     fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
-        Line::try_recv(self, buf)
+        Transport::try_recv(self, buf)
     }
 }
