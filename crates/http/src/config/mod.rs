@@ -19,6 +19,7 @@ use crate::config::place::Place;
 use crate::config::scope::Scope;
 use crate::files::temp_file::{DIGITS, TempPath};
 use crate::listen::ListenLine;
+use crate::names::ServerId;
 use crate::regex::Regex;
 use crate::request::Request;
 use crate::site::core::Root;
@@ -26,8 +27,9 @@ use crate::site::location::{Kind, Location, LocationId};
 use crate::site::main_conf::MainDrafts;
 use crate::site::server::ServerConf;
 use crate::site::settings::LocationConf;
-use crate::site::{Parts, Server, Site};
+use crate::site::{Listening, Server, Site};
 use crate::variables::{VariableId, Variables};
+use weir_upstream::config::Around;
 pub use weir_values::Inputs;
 use weir_values::escape::{is_name, one_line};
 use weir_values::log::LogTarget;
@@ -298,11 +300,22 @@ pub fn configure(
         }
     }
     let locations: Option<Vec<Location>> = setup.locations.into_iter().collect();
-    let around = (&main, inputs.zones);
-    let main_confs = setup.drafts.finish(modules.main_keys, around, &mut warnings)?;
-    let parts = Parts {
-        servers: setup.servers,
+    let around = Around {
+        resolver: main.core.resolver.clone(),
+        resolver_timeout: main.core.resolver_timeout,
+    };
+    let known = (&around, inputs.zones);
+    let main_confs = setup.drafts.finish(modules.main_keys, known, &mut warnings)?;
+    let (mut servers, mut lines) = (Vec::new(), Vec::new());
+    for (i, (server, listens)) in setup.servers.into_iter().enumerate() {
+        lines.extend(listens.into_iter().map(|line| (ServerId(i as u32), line)));
+        servers.push(server);
+    }
+    let site = Site {
+        listening: Listening::new(&servers, &lines, setup.names_bucket, &mut warnings)?,
+        servers,
         locations: locations.ok_or_else(|| block.error("a location was left unread"))?,
+        asks_realpath: setup.variables.is_referred(b"realpath_root"),
         variables: setup.variables,
         main,
         staplings: setup.staplings,
@@ -315,8 +328,6 @@ pub fn configure(
         temp_paths: setup.temp_paths,
         prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),
         log_targets: setup.log_targets,
-        names_bucket: setup.names_bucket,
     };
-    let site = Site::new(parts, &mut warnings)?;
     Ok((site, warnings))
 }

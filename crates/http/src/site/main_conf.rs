@@ -8,9 +8,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_conf::Error;
+use weir_upstream::config::Around;
 use weir_zone::Declarations;
-
-use crate::site::settings::LocationConf;
 
 /// What a module has read of the block so far.
 pub trait MainDraft: Default + 'static {
@@ -27,8 +26,8 @@ pub trait MainDraft: Default + 'static {
 
 /// What is known when the whole block was read.
 pub struct BlockEnd<'a> {
-    /// The settings of the block.
-    pub main: &'a LocationConf,
+    /// What the block says for groups of servers.
+    pub around: &'a Around,
     /// Shared memory that the configuration asks for.
     pub zones: &'a Declarations,
     /// What does not stop the start.
@@ -57,12 +56,12 @@ impl MainDrafts {
     pub fn finish(
         self,
         keys: MainKeys,
-        (main, zones): (&LocationConf, &Declarations),
+        (around, zones): (&Around, &Declarations),
         warnings: &mut Vec<Error>,
     ) -> Result<MainConfs, Error> {
         let mut made = MainConfs::default();
         for (key, draft) in keys.iter().zip(self.0) {
-            let conf = key.finish(draft, &mut BlockEnd { main, zones, warnings, made: &made })?;
+            let conf = key.finish(draft, &mut BlockEnd { around, zones, warnings, made: &made })?;
             made.0.push(conf);
         }
         Ok(made)

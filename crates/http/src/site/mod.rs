@@ -55,11 +55,12 @@ impl Server {
 /// A compiled `http` block.
 #[derive(Debug)]
 pub struct Site {
-    sockets: Vec<Listen>,
-    /// For each socket.
-    bound: Vec<BoundSocket<Endpoint>>,
-    servers: Vec<Server>,
-    locations: Vec<Location>,
+    /// Its sockets.
+    pub listening: Listening,
+    /// All servers.
+    pub servers: Vec<Server>,
+    /// All locations.
+    pub locations: Vec<Location>,
     /// All variables.
     pub variables: Variables<Request>,
     /// Something refers to `$realpath_root`, which may have to be found before it is asked for.
@@ -80,45 +81,20 @@ pub struct Site {
     pub takes_commands: bool,
     /// There is an `init_by_lua`, which may fail.
     pub has_init_script: bool,
-    temp_paths: Vec<Arc<TempPath>>,
+    /// Directories for temporary files, to be created before the site is served.
+    pub temp_paths: Vec<Arc<TempPath>>,
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
     /// Files that requests are logged to.
     pub log_targets: Vec<LogTarget>,
 }
 
-/// What a site is put together from.
-pub struct Parts {
-    /// Servers, each with the addresses that it listens on.
-    pub servers: Vec<(Server, Vec<ListenLine>)>,
-    /// All locations.
-    pub locations: Vec<Location>,
-    /// All variables.
-    pub variables: Variables<Request>,
-    /// Settings of the `http` block.
-    pub main: crate::site::settings::LocationConf,
-    /// Responses that are fetched to be sent along with certificates.
-    pub staplings: Vec<weir_ssl::ocsp::Stapling>,
-    /// Names of `status_zone`s.
-    pub status_zones: Vec<String>,
-    /// Directories of answers that are kept.
-    pub caches: Vec<Arc<weir_cache::Cache>>,
-    /// What modules keep in each loop.
-    pub loop_keys: LoopKeys,
-    /// What modules made of the block.
-    pub main_confs: MainConfs,
-    /// Requests can ask for what the master does, through `weir_api`.
-    pub takes_commands: bool,
-    /// There is an `init_by_lua`, which may fail.
-    pub has_init_script: bool,
-    /// Directories for temporary files.
-    pub temp_paths: Vec<Arc<TempPath>>,
-    /// Where relative paths begin.
-    pub prefix: Vec<u8>,
-    /// Files that requests are logged to.
-    pub log_targets: Vec<LogTarget>,
-    /// `server_names_hash_bucket_size`, where it was set.
-    pub names_bucket: Option<u64>,
+/// The sockets of a site, and what each leads to.
+#[derive(Debug)]
+pub struct Listening {
+    sockets: Vec<Listen>,
+    /// For each socket.
+    bound: Vec<BoundSocket<Endpoint>>,
 }
 
 /// What one address leads to.
@@ -128,47 +104,29 @@ struct Endpoint {
     protocols: Protocols,
 }
 
-impl Site {
-    /// Puts a site together.
-    pub fn new(parts: Parts, warnings: &mut Vec<Error>) -> Result<Site, Error> {
-        let mut lines = Vec::new();
-        let mut list = Vec::new();
-        for (i, (server, listens)) in parts.servers.into_iter().enumerate() {
-            lines.extend(listens.into_iter().map(|line| (ServerId(i as u32), line)));
-            list.push(server);
-        }
+impl Listening {
+    /// The sockets for the addresses that these servers listen on, and `server_names_hash_bucket_size`, where it was set.
+    pub fn new(
+        servers: &[Server],
+        lines: &[(ServerId, ListenLine)],
+        names_bucket: Option<u64>,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Listening, Error> {
         let mut endpoints: Vec<(Listen, Endpoint)> = Vec::new();
-        for group in gather(&lines, warnings)? {
+        for group in gather(lines, warnings)? {
             let (listen, protocols) = (group.listen.clone(), group.protocols());
             if protocols.ssl {
-                check_certificates(&group, &list)?;
+                check_certificates(&group, servers)?;
             }
-            let hosts =
-                group.hosts(|id| &list[id.0 as usize].names, parts.names_bucket, warnings)?;
+            let hosts = group.hosts(|id| &servers[id.0 as usize].names, names_bucket, warnings)?;
             endpoints.push((listen, Endpoint { hosts, protocols }));
         }
         let (sockets, bound) = bind(endpoints);
-        Ok(Site {
-            sockets,
-            bound,
-            servers: list,
-            locations: parts.locations,
-            asks_realpath: parts.variables.is_referred(b"realpath_root"),
-            variables: parts.variables,
-            main: parts.main,
-            staplings: parts.staplings,
-            status_zones: parts.status_zones,
-            caches: parts.caches,
-            loop_keys: parts.loop_keys,
-            main_confs: parts.main_confs,
-            takes_commands: parts.takes_commands,
-            has_init_script: parts.has_init_script,
-            temp_paths: parts.temp_paths,
-            prefix: parts.prefix,
-            log_targets: parts.log_targets,
-        })
+        Ok(Listening { sockets, bound })
     }
+}
 
+impl Site {
     /// Directories for temporary files, to be created before the site is served.
     pub fn temp_paths(&self) -> &[Arc<TempPath>] {
         &self.temp_paths
@@ -176,7 +134,7 @@ impl Site {
 
     /// The sockets to open; connections are handed over with an index into this list.
     pub fn listens(&self) -> &[Listen] {
-        &self.sockets
+        &self.listening.sockets
     }
 
     /// Where a stall of a loop is logged that belongs to no location.
@@ -208,7 +166,7 @@ impl Site {
 
     /// What is spoken at an address, before and below HTTP/1, on connections of a listening socket.
     pub fn protocols_at(&self, listen: usize, ip: Option<IpAddr>) -> Option<Protocols> {
-        Some(self.bound.get(listen)?.at(|| ip).protocols)
+        Some(self.listening.bound.get(listen)?.at(|| ip).protocols)
     }
 
     /// A server by its place.
@@ -255,7 +213,7 @@ impl Site {
 
     /// How long a new connection of a socket may stay silent.
     pub fn first_timeout(&self, listen: usize) -> Duration {
-        match self.bound.get(listen) {
+        match self.listening.bound.get(listen) {
             Some(bound) => self.server(bound.own.hosts.default).conf.client_header_timeout,
             None => Duration::from_secs(60),
         }
@@ -271,7 +229,7 @@ impl Site {
     }
 
     fn endpoint(&self, conn: &Conn) -> &Endpoint {
-        self.bound[conn.listen].at(|| conn.local().ip())
+        self.listening.bound[conn.listen].at(|| conn.local().ip())
     }
 }
 

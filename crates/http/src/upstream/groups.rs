@@ -1,7 +1,6 @@
 //! The groups of a site. Clients may be bound to servers of them.
 
 use weir_conf::Error;
-use weir_upstream::config::Around;
 
 use super::sticky::Sticky;
 use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
@@ -33,8 +32,6 @@ impl MainDraft for GroupsDraft {
     type MainConf = Upstreams;
 
     fn finish(self, end: &mut BlockEnd<'_>) -> Result<Upstreams, Error> {
-        let core = &end.main.core;
-        let (resolver, resolver_timeout) = (core.resolver.clone(), core.resolver_timeout);
-        self.all.finish(&Around { resolver, resolver_timeout }, end.zones, end.warnings)
+        self.all.finish(end.around, end.zones, end.warnings)
     }
 }
