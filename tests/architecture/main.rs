@@ -21,7 +21,7 @@ const CIRCLE: usize = 12;
 const CIRCLES: &[(&str, usize)] = &[];
 
 /// Arrows that run up between folders of `http`. The number only goes down.
-const UP: usize = 6;
+const UP: usize = 5;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -6,20 +6,22 @@ use std::sync::Arc;
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::site::settings::{Key, Settings};
+use crate::upstream::cache;
 use crate::upstream::health::CHECKS;
-use crate::upstream::{cache, health};
 use weir_upstream::config::methods;
 
 mod block;
+mod health_check;
 mod variables;
 
 use block::with;
+use health_check::HealthCheckLine;
 
 /// What a location says of its servers; the rest is said by the modules that pass.
 #[derive(Debug, Clone, Default)]
 pub struct Conf {
     /// `health_check`, until all of the location is known.
-    checks: Vec<health::HealthCheckLine>,
+    checks: Vec<HealthCheckLine>,
 }
 
 impl Settings for Conf {
@@ -99,7 +101,7 @@ const DIRECTIVES: &[Directive] = &[
         name: "health_check",
         help: "The servers are asked regularly; one that does not answer well gets no requests.",
         set: Set::Simple(|s, d| {
-            let line = health::HealthCheckLine::read(d)?;
+            let line = HealthCheckLine::read(d)?;
             CONF.change(&mut s.location).checks.push(line);
             Ok(())
         }),
@@ -107,7 +109,7 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "match",
         help: "What an answer to a health check must be like.",
-        set: Set::Simple(health::rules),
+        set: Set::Simple(health_check::rules),
     },
     Directive {
         name: "queue",

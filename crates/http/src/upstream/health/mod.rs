@@ -17,31 +17,36 @@ use super::tls;
 use crate::event_loop::LoopState;
 use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
 
-mod conf;
 mod matching;
 mod probe;
 
-pub use conf::{HealthCheckLine, rules};
 pub use matching::Match;
 
 /// One `health_check`.
 #[derive(Debug)]
 pub struct Check {
-    line: health::HealthCheckOptions,
-    group: GroupId,
-    rules: Option<Arc<Match>>,
+    /// When it is asked, and what follows.
+    pub line: health::HealthCheckOptions,
+    /// The group whose servers are asked.
+    pub group: GroupId,
+    /// What an answer must be like.
+    pub rules: Option<Arc<Match>>,
     /// How long a connection may serve one check after another.
-    kept: Duration,
-    uri: Vec<u8>,
+    pub kept: Duration,
+    /// What is asked for.
+    pub uri: Vec<u8>,
     /// `proxy_set_header`, as far as requests have no part in it.
-    headers: Vec<(Bytes, Bytes)>,
+    pub headers: Vec<(Bytes, Bytes)>,
     /// All of the request; over HTTP/2 its fields.
-    request: Bytes,
-    http2: bool,
+    pub request: Bytes,
+    /// It goes over HTTP/2.
+    pub http2: bool,
     /// TLS, where the servers are spoken to in it.
-    tls: Option<Arc<tls::Settings>>,
-    connect_timeout: Duration,
-    read_timeout: Duration,
+    pub tls: Option<Arc<tls::Settings>>,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// How long a read may take.
+    pub read_timeout: Duration,
 }
 
 impl Check {

@@ -8,10 +8,10 @@ use weir_conf::{Directive, Error};
 use weir_proto::http1::Version;
 use weir_upstream::health;
 
-use super::{CHECKS, Check, Match};
 use crate::config::scope::Scope;
 use crate::escape::within_word;
 use crate::modules::proxy;
+use crate::upstream::health::{CHECKS, Check, Match};
 
 /// A `health_check` line, until the location's other settings are known.
 #[derive(Debug, Clone)]
