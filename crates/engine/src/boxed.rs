@@ -24,9 +24,9 @@ impl<F: Future> Work<F::Output> for Option<F> {
 impl<'a, T: 'a> Boxed<'a, T> {
     /// The future that `make` makes.
     pub fn new<F: Future<Output = T> + 'a>(make: impl FnOnce() -> F) -> Boxed<'a, T> {
-        let mut room = Box::into_pin(Box::<Option<F>>::default());
-        room.set(Some(make()));
-        Boxed(room)
+        let mut empty = Box::into_pin(Box::<Option<F>>::default());
+        empty.set(Some(make()));
+        Boxed(empty)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where the engine meets the kernel, so that a simulated world can stand in its place.
 //!
-//! With the feature `sim`, which only tests ask for, a process may install a [`sim::World`] before it makes its first
+//! With the feature `sim`, which only tests ask for, a process may install a [`sim::SimulatedWorld`] before it makes its first
 //! loop. From then on all time is the world's, a loop that would sleep hands over to it, operations on files happen
 //! when it says, and it may let system calls fail. Without the feature nothing of this is compiled.
 

@@ -12,7 +12,7 @@ use weir_log::{Level, Log, OpenLogs, Sink, log};
 use crate::config::{self, Config, Machine};
 use crate::directories;
 use crate::embedded;
-use crate::listen::Commons;
+use crate::listen::CycleShared;
 use crate::paths::Paths;
 use crate::service::Sites;
 use crate::sockets::{Purpose, Sockets, SocketsFailed};
@@ -64,7 +64,7 @@ pub struct Cycle {
     /// Its shared memory.
     pub zones: Zones,
     /// A row for each loop, where they tell each other their load.
-    pub load: Arc<Commons>,
+    pub load: Arc<CycleShared>,
 }
 
 impl Origin {
@@ -186,8 +186,8 @@ impl Origin {
 
 impl Cycle {
     /// A load table for workers of this cycle, in which none has a row yet.
-    pub fn new_load(&self) -> std::io::Result<Commons> {
-        Commons::new(self.config.loops(), self.config.events.balance.shape(), &self.sockets)
+    pub fn new_load(&self) -> std::io::Result<CycleShared> {
+        CycleShared::new(self.config.loops(), self.config.events.balance.shape(), &self.sockets)
     }
 }
 
@@ -222,7 +222,7 @@ impl Plan {
             sockets.enlist(log);
         }
         let shape = self.config.events.balance.shape();
-        let commons = Commons::new(loops, shape, &sockets).map_err(|e| {
+        let cycle_shared = CycleShared::new(loops, shape, &sockets).map_err(|e| {
             log!(log, Emerg, None, "the load table could not be made {}", weir_log::Cause(&e));
             SocketsFailed
         })?;
@@ -232,7 +232,7 @@ impl Plan {
             log: self.log,
             sockets,
             zones,
-            load: Arc::new(commons),
+            load: Arc::new(cycle_shared),
         })
     }
 }

@@ -18,7 +18,7 @@ use weir_zone::Zones;
 use crate::channel::{self, ChannelEnd, Order};
 use crate::config::Machine;
 use crate::cycle::{Cycle, Origin};
-use crate::listen::Commons;
+use crate::listen::CycleShared;
 use crate::master::{Assignment, registry};
 use crate::paths::Paths;
 use crate::sockets::{Purpose, Sockets};
@@ -43,7 +43,7 @@ struct Worker {
     generation: u64,
     index: usize,
     /// Its cycle's load table.
-    load: Arc<Commons>,
+    load: Arc<CycleShared>,
     tallies: Range<usize>,
     channel: ChannelEnd,
     thread: JoinHandle<i32>,

@@ -81,9 +81,9 @@ impl Backend for Epoll {
             Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() }
         });
         self.reported.clear();
-        let room = self.reported.spare_capacity_mut();
-        let most = room.len().min(self.limit);
-        let reported = match epoll::wait(&self.fd, &mut room[..most], timeout.as_ref()) {
+        let spare = self.reported.spare_capacity_mut();
+        let most = spare.len().min(self.limit);
+        let reported = match epoll::wait(&self.fd, &mut spare[..most], timeout.as_ref()) {
             Ok((reported, _)) => reported,
             // A process that was stopped and goes on: whatever came meanwhile goes before the deadlines that have passed.
             Err(Errno::INTR) => return self.wait(Some(Duration::ZERO), events),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Backend, Events};
 use crate::Arm;
 use crate::ready::Ready;
-use crate::seam::sim::{Rest, World, nanos, world};
+use crate::seam::sim::{Rest, SimulatedWorld, nanos, world};
 use crate::source::Source;
 use crate::token::{Token, TokenKind};
 
@@ -27,7 +27,7 @@ pub(super) fn stand_in(real: Box<dyn Backend>) -> Box<dyn Backend> {
 /// A backend that is asked what has come, and never sleeps: the world does that. What it reports comes in another
 /// order, and some of it later. The kernel is not asked about listening sockets: it wakes loops by which of them sleep, and here none does.
 struct Simulated {
-    world: &'static dyn World,
+    world: &'static dyn SimulatedWorld,
     real: Box<dyn Backend>,
     /// News that are kept back, and until when.
     held: Vec<(u64, Token, Ready)>,
@@ -49,7 +49,7 @@ impl Simulated {
             }
         }
         events.watched.append(&mut self.found.watched);
-        let told = self.listeners.iter().filter(|(_, list)| self.world.is_told(*list));
+        let told = self.listeners.iter().filter(|(_, list)| self.world.reports(*list));
         events.watched.extend(told.map(|(token, _)| *token));
         self.held.retain(|(until, token, ready)| {
             let due = *until <= now;

@@ -45,13 +45,13 @@ pub struct Files {
     offloaded: Cell<u64>,
     /// What threads read files into that they open: memory of the loop's, since what each of many threads
     /// allocates is new to the kernel again and again.
-    rooms: RefCell<Vec<Vec<u8>>>,
+    scratches: RefCell<Vec<Vec<u8>>>,
 }
 
-/// The size of such a room: longer files are not read whole.
-const ROOM: usize = 128 << 10;
+/// The size of a scratch buffer: longer files are not read whole.
+const SCRATCH: usize = 128 << 10;
 /// So many are kept.
-const ROOMS: usize = 8;
+const SCRATCHES: usize = 8;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug)]
@@ -94,8 +94,8 @@ impl OpenHow {
 
 impl Files {
     pub(crate) fn new(pool: FilePool, named: Vec<FilePool>) -> Self {
-        let rooms = RefCell::default();
-        Files { pool, named, locality: Locality::new(), offloaded: Cell::new(0), rooms }
+        let scratches = RefCell::default();
+        Files { pool, named, locality: Locality::new(), offloaded: Cell::new(0), scratches }
     }
 
     /// The pool that is used where no other is named.
@@ -237,22 +237,22 @@ impl Files {
         let (file, info) = match now {
             Some((pool, None)) => {
                 let (path, how) = (path.to_owned(), *how);
-                let kept = self.rooms.borrow_mut().pop();
-                let mut room = kept.unwrap_or_else(|| Vec::with_capacity(ROOM));
+                let kept = self.scratches.borrow_mut().pop();
+                let mut scratch = kept.unwrap_or_else(|| Vec::with_capacity(SCRATCH));
                 let work = move || {
                     let (fd, info) = open_waiting(&path, &how)?;
                     let file = File::from(fd);
-                    if info.len > room.capacity() as u64 {
-                        room = Vec::with_capacity(want(&info));
+                    if info.len > scratch.capacity() as u64 {
+                        scratch = Vec::with_capacity(want(&info));
                     }
-                    read_waiting(&file, &mut room, 0).map(|_| (file, info, room))
+                    read_waiting(&file, &mut scratch, 0).map(|_| (file, info, scratch))
                 };
-                let (file, info, mut room) = self.run_in(&pool, how.rank(), work).await??;
-                let buf = room.get(..want(&info)).unwrap_or(&room).to_vec();
-                room.clear();
-                let mut rooms = self.rooms.borrow_mut();
-                if rooms.len() < ROOMS && room.capacity() >= ROOM {
-                    rooms.push(room);
+                let (file, info, mut scratch) = self.run_in(&pool, how.rank(), work).await??;
+                let buf = scratch.get(..want(&info)).unwrap_or(&scratch).to_vec();
+                scratch.clear();
+                let mut scratches = self.scratches.borrow_mut();
+                if scratches.len() < SCRATCHES && scratch.capacity() >= SCRATCH {
+                    scratches.push(scratch);
                 }
                 return Ok((Arc::new(OpenFile::new(file, pool, Access::Pool)), info, buf));
             }

@@ -1,4 +1,4 @@
-//! A world in the kernel's place: see [`World`].
+//! A world in the kernel's place: see [`SimulatedWorld`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,9 +24,9 @@ pub struct Rest<'a> {
 }
 
 /// What the loops of a process live in. Of all its threads that are loops one runs at a time, the one that the world
-/// lets return from [`World::begin`], [`World::rest`], [`World::block`] or [`World::call`]; so the order in which things
+/// lets return from [`SimulatedWorld::begin`], [`SimulatedWorld::rest`], [`SimulatedWorld::block`] or [`SimulatedWorld::call`]; so the order in which things
 /// happen is the world's choice.
-pub trait World: Send + Sync {
+pub trait SimulatedWorld: Send + Sync {
     /// The time since the world began, in nanoseconds.
     fn nanos(&self) -> u64;
     /// The seconds since 1970 at which the world began.
@@ -66,8 +66,8 @@ pub trait World: Send + Sync {
     fn later(&self, job: Job);
     /// A number below `n`, which is not 0.
     fn below(&self, n: usize) -> usize;
-    /// How many bytes a new connection of the server's has room for.
-    fn room(&self) -> usize;
+    /// The size of the send buffer of a new connection of the server, in bytes.
+    fn send_buffer(&self) -> usize;
     /// For how many nanoseconds the news of a socket are kept from its loop.
     fn hold_back(&self) -> Option<u64>;
     /// This thread enters a listening socket's list of waiters: which one that is, if it is the world's at all.
@@ -75,12 +75,12 @@ pub trait World: Send + Sync {
     /// This thread leaves it.
     fn leave(&self, list: usize);
     /// Whether this thread's wait reports the listening socket.
-    fn is_told(&self, list: usize) -> bool;
+    fn reports(&self, list: usize) -> bool;
     /// This thread took the connection that waited longest.
     fn accepted(&self, socket: BorrowedFd<'_>);
 }
 
-static WORLD: OnceLock<Box<dyn World>> = OnceLock::new();
+static WORLD: OnceLock<Box<dyn SimulatedWorld>> = OnceLock::new();
 
 thread_local! {
     /// The first that a thread has is the last to go.
@@ -98,13 +98,13 @@ impl Drop for Last {
 }
 
 /// Puts `world` in the kernel's place, for the rest of the process. The first one stays.
-pub fn install(world: Box<dyn World>) {
+pub fn install(world: Box<dyn SimulatedWorld>) {
     let _ = WORLD.set(world);
     // Its time counts from here.
     weir_sys::beginning::beginning();
 }
 
-pub(crate) fn world() -> Option<&'static dyn World> {
+pub(crate) fn world() -> Option<&'static dyn SimulatedWorld> {
     WORLD.get().map(|world| &**world)
 }
 
@@ -139,11 +139,11 @@ pub(crate) mod seam {
     }
 
     pub(crate) fn nanos() -> u64 {
-        world().map_or_else(kernel::nanos, World::nanos)
+        world().map_or_else(kernel::nanos, SimulatedWorld::nanos)
     }
 
     pub(crate) fn coarse_nanos() -> u64 {
-        world().map_or_else(kernel::coarse_nanos, World::nanos)
+        world().map_or_else(kernel::coarse_nanos, SimulatedWorld::nanos)
     }
 
     pub(crate) fn wall_nanos() -> u64 {
@@ -158,7 +158,7 @@ pub(crate) mod seam {
 
     pub(crate) fn connected(socket: impl AsFd) {
         if let Some(world) = world() {
-            let _ = sockopt::set_socket_send_buffer_size(socket, world.room());
+            let _ = sockopt::set_socket_send_buffer_size(socket, world.send_buffer());
         }
     }
 
@@ -254,7 +254,7 @@ pub(crate) mod seam {
     }
 
     pub(crate) fn me() -> usize {
-        world().map_or(0, World::me)
+        world().map_or(0, SimulatedWorld::me)
     }
 
     pub(crate) fn is_runnable(number: usize) -> Option<bool> {
@@ -266,7 +266,7 @@ pub(crate) mod seam {
     }
 
     pub(crate) fn beside() -> usize {
-        world().map_or(0, World::beside)
+        world().map_or(0, SimulatedWorld::beside)
     }
 
     pub(crate) fn begin_beside(number: usize) {
@@ -301,7 +301,7 @@ pub(crate) mod seam {
         };
         let lists = sockets.filter_map(|socket| world.enlist(socket, Arm::Exclusive));
         let lists: Vec<usize> = lists.collect();
-        wait(None, || is_over() || lists.iter().any(|list| world.is_told(*list)));
+        wait(None, || is_over() || lists.iter().any(|list| world.reports(*list)));
         lists.iter().for_each(|list| world.leave(*list));
         epoll::wait(instance, spare_capacity(events), Some(&Timespec::default()))
     }

@@ -225,9 +225,9 @@ impl SharedMember {
 
 /// The first event that is ready for another loop. The kernel reports an edge once, to the loop that asks first.
 fn look(instance: &OwnedFd) -> Option<(Token, Ready)> {
-    let mut room = [MaybeUninit::<Event>::uninit(); 1];
+    let mut one = [MaybeUninit::<Event>::uninit(); 1];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let (found, _) = epoll::wait(instance, &mut room[..], Some(&now)).ok()?;
+    let (found, _) = epoll::wait(instance, &mut one[..], Some(&now)).ok()?;
     let &Event { flags, data } = found.first()?;
     Some((Token(data.u64()), Ready::from_bits(flags.bits() as u16)))
 }

@@ -295,9 +295,9 @@ fn two_connections_go_together_whichever_of_them_is_ready() {
             assert_eq!(&byte, said);
         }
         assert!(fds.iter().all(|fd| rustix::io::read(fd, &mut [0u8; 8]).is_err()), "dummies");
-        let mut room = [std::mem::MaybeUninit::uninit(); 2];
+        let mut events = [std::mem::MaybeUninit::uninit(); 2];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let (received, _) = epoll::wait(&instance, &mut room[..], Some(&now)).unwrap();
+        let (received, _) = epoll::wait(&instance, &mut events[..], Some(&now)).unwrap();
         assert!(received.is_empty(), "they have left the first loop");
     }
 }

@@ -18,7 +18,7 @@ use weir_balance::Policy;
 use weir_engine::beside::{self, Beside};
 use weir_log::{Cause, Log, log};
 
-use super::commons::Commons;
+use super::cycle_shared::CycleShared;
 
 /// After accept failed for want of descriptors; nginx: accept_mutex_delay.
 const SHORTAGE: Duration = Duration::from_millis(500);
@@ -64,7 +64,7 @@ pub(super) enum Duty {
 
 struct AcceptorWork {
     turnstile: Arc<Turnstile>,
-    commons: Arc<Commons>,
+    cycle_shared: Arc<CycleShared>,
     log: Arc<Log>,
     sockets: Vec<(usize, Arc<OwnedFd>)>,
     duty: Duty,
@@ -76,7 +76,7 @@ impl Acceptor {
     pub(super) fn start(
         sockets: Vec<(usize, Arc<OwnedFd>)>,
         duty: Duty,
-        commons: Arc<Commons>,
+        cycle_shared: Arc<CycleShared>,
         log: Arc<Log>,
     ) -> io::Result<Acceptor> {
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -84,8 +84,14 @@ impl Acceptor {
             Arc::new(Turnstile { state: Mutex::default(), opened: Condvar::new(), end });
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &turnstile.end, EventData::new_u64(END), EventFlags::IN)?;
-        let mut work =
-            AcceptorWork { turnstile: Arc::clone(&turnstile), commons, log, sockets, duty, epoll };
+        let mut work = AcceptorWork {
+            turnstile: Arc::clone(&turnstile),
+            cycle_shared,
+            log,
+            sockets,
+            duty,
+            epoll,
+        };
         let builder = std::thread::Builder::new().name("weir: acceptor".into());
         let place = Beside::this_loop();
         let thread = builder.spawn(move || {
@@ -229,12 +235,12 @@ impl AcceptorWork {
                 state.accepted.push_back((connection, number));
                 state.open = false;
                 drop(state);
-                self.commons.notify(*row);
+                self.cycle_shared.notify(*row);
             }
             Duty::Place(policy) => {
                 let mut connection = Some(connection);
                 while let Some(waiting) = connection.take() {
-                    if self.commons.hand(policy.as_mut(), &waiting, number, &self.log) {
+                    if self.cycle_shared.hand(policy.as_mut(), &waiting, number, &self.log) {
                         return;
                     }
                     if self.turnstile.lock().ending {
@@ -249,7 +255,7 @@ impl AcceptorWork {
     }
 }
 
-impl Commons {
+impl CycleShared {
     /// Hands a connection to the loop that the policy chooses. False when no loop can take it now.
     fn hand(
         &self,

@@ -10,7 +10,7 @@ use weir_balance::{SocketLayout, Stance};
 use weir_engine::{Arm, Handle, ListenerKey};
 use weir_log::{Cause, Log, log};
 
-use super::{Commons, LoopPosition};
+use super::{CycleShared, LoopPosition};
 use crate::cycle::Cycle;
 
 /// A loop goes on for this long to accept from a socket of its own that has no successor. Handshakes that began before
@@ -108,8 +108,8 @@ impl Listeners {
     }
 
     /// The sockets that an event of the backend stands for.
-    pub(super) fn behind(&self, key: ListenerKey, commons: &Commons) -> Vec<Listener> {
-        match commons.pool().filter(|_| self.pool == Some(key)) {
+    pub(super) fn behind(&self, key: ListenerKey, cycle_shared: &CycleShared) -> Vec<Listener> {
+        match cycle_shared.pool().filter(|_| self.pool == Some(key)) {
             Some(pool) => {
                 let mut space = [MaybeUninit::uninit(); POOLED];
                 let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -194,14 +194,14 @@ impl Listeners {
     pub(super) fn leave(
         &mut self,
         h: &Handle,
-        commons: &Commons,
+        cycle_shared: &CycleShared,
         recheck: Option<Instant>,
     ) -> Vec<Listener> {
         self.forget_others(h);
         let mut last = Vec::new();
         let until = h.now() + LINGER;
         self.list.retain_mut(|listener| {
-            let (left, others) = commons.is_left(listener.number, listener.copy);
+            let (left, others) = cycle_shared.is_left(listener.number, listener.copy);
             if !left && !listener.own && recheck.is_some() {
                 listener.closes = recheck;
             } else if !left {
@@ -341,15 +341,18 @@ mod tests {
     fn a_loop_that_could_not_accept_keeps_its_socket_until_it_has_rechecked() {
         let own = Loop::new(&Options::default()).unwrap();
         let (h, log) = (own.handle(), Log::new(Vec::new()));
-        let commons =
-            Commons::new(1, SocketLayout::Shared { exclusive: true }, &Sockets::default()).unwrap();
+        let cycle_shared =
+            CycleShared::new(1, SocketLayout::Shared { exclusive: true }, &Sockets::default())
+                .unwrap();
         let mut listeners = one(h.add_listener(listener()));
-        assert!(listeners.leave(&h, &commons, None).is_empty() && listeners.is_empty());
+        assert!(listeners.leave(&h, &cycle_shared, None).is_empty() && listeners.is_empty());
 
         let key = h.add_listener(listener());
         let (mut listeners, until) = (one(key), h.now() + LINGER);
         assert!(listeners.arm(&h, Stance::Armed, true, &log) && h.is_armed(key));
-        assert!(listeners.leave(&h, &commons, Some(until)).is_empty() && !listeners.is_empty());
+        assert!(
+            listeners.leave(&h, &cycle_shared, Some(until)).is_empty() && !listeners.is_empty()
+        );
         assert!(listeners.arm(&h, Stance::Disarmed, true, &log) && !h.is_armed(key));
         assert!(listeners.closing(h.now()).is_empty() && listeners.next_close() == Some(until));
         let looks = listeners.closing(until);

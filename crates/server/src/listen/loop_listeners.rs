@@ -17,7 +17,7 @@ use weir_values::Address;
 
 use super::acceptor::Accepted;
 use super::listeners::{Listener, Listeners};
-use super::{Commons, LoopPosition, accept_failed, is_the_connections};
+use super::{CycleShared, LoopPosition, accept_failed, is_the_connections};
 use crate::cycle::Cycle;
 use crate::service::Service;
 
@@ -31,7 +31,7 @@ const EVICT_MOST: usize = 32;
 pub(super) struct LoopListeners {
     pub(super) sockets: Listeners,
     pub(super) service: Rc<Service>,
-    commons: Arc<Commons>,
+    cycle_shared: Arc<CycleShared>,
     log: Arc<Log>,
     row: usize,
     room: Rc<ConnectionLimit>,
@@ -46,7 +46,7 @@ impl LoopListeners {
         LoopListeners {
             sockets: Listeners::new(&service.handle, cycle, place, events.balance.shape()),
             service,
-            commons: Arc::clone(&cycle.load),
+            cycle_shared: Arc::clone(&cycle.load),
             log: Arc::clone(&cycle.log),
             row: place.row,
             room,
@@ -178,7 +178,9 @@ impl ListenerSet for LoopListeners {
     }
 
     fn take_handed(&mut self) -> AcceptOutcome {
-        let Some(handover) = self.commons.handover(self.row) else { return AcceptOutcome::Empty };
+        let Some(handover) = self.cycle_shared.handover(self.row) else {
+            return AcceptOutcome::Empty;
+        };
         match handover.take() {
             Ok(Some(accepted)) => {
                 self.admit(accepted);
@@ -207,7 +209,7 @@ impl ListenerSet for LoopListeners {
     }
 
     fn notify(&mut self, i: usize) {
-        self.commons.notify(i);
+        self.cycle_shared.notify(i);
     }
 
     fn of(&self, i: usize) -> Vec<Listener> {

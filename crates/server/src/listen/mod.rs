@@ -1,17 +1,17 @@
 //! Turns what the accept policy decides into calls of the engine.
 //!
 //! [`Listening`] has a loop's listening sockets and its row of the load table, and connects the two in each turn.
-//! [`commons`] has what loops share, [`acceptor`] the threads that accept for loops, and [`handover`] the way of a
+//! [`cycle_shared`] has what loops share, [`acceptor`] the threads that accept for loops, and [`handover`] the way of a
 //! connection to another process.
 
 mod acceptor;
-mod commons;
+mod cycle_shared;
 mod handover;
 mod listeners;
 mod loop_listeners;
 mod steered;
 
-pub use commons::Commons;
+pub use cycle_shared::CycleShared;
 
 use std::io;
 use std::rc::Rc;
@@ -54,7 +54,7 @@ pub struct LoopPosition {
 pub struct Listening {
     driver: AcceptDriver,
     listeners: LoopListeners,
-    commons: Arc<Commons>,
+    cycle_shared: Arc<CycleShared>,
     acceptor: Option<Acceptor>,
     /// The loop's UDP sockets: the address' number and the index of the copy.
     datagrams: Vec<(usize, usize)>,
@@ -71,7 +71,7 @@ impl Listening {
         service: Rc<Service>,
     ) -> io::Result<Listening> {
         let events = &cycle.config.events;
-        let commons = Arc::clone(&cycle.load);
+        let cycle_shared = Arc::clone(&cycle.load);
         let listeners = LoopListeners::new(cycle, place, service);
         // Without a shared socket there is nothing to decide.
         let decides = |socket: &ListenSockets| socket.is_shared() || socket.steered;
@@ -83,10 +83,11 @@ impl Listening {
             connections: events.connections as u64,
             mutex_delay: events.accept_mutex_delay,
         };
-        let seat = LoopPolicy::take(kind, setup, h.now(), &commons.table());
+        let seat = LoopPolicy::take(kind, setup, h.now(), &cycle_shared.table());
         let driver = AcceptDriver::new(seat, events.multi_accept);
         let (acceptor, datagrams, retired) = (None, Vec::new(), None);
-        let mut listening = Listening { driver, listeners, commons, acceptor, datagrams, retired };
+        let mut listening =
+            Listening { driver, listeners, cycle_shared, acceptor, datagrams, retired };
         listening.start_acceptor(cycle, place, kind, setup)?;
         listening.receive(cycle, place);
         Ok(listening)
@@ -107,7 +108,7 @@ impl Listening {
     /// Accepts nothing new from now on, except from queues that no other loop will accept from.
     pub fn retire(&mut self, h: &Handle, how: Retire) {
         self.retired = Some(h.now());
-        self.driver.retire(&mut self.listeners, &self.commons.table());
+        self.driver.retire(&mut self.listeners, &self.cycle_shared.table());
         let mut recheck = self.driver.recheck_at(&self.listeners);
         if let Some(acceptor) = self.acceptor.take() {
             let (accepted, could_not) = acceptor.end();
@@ -115,11 +116,11 @@ impl Listening {
             recheck = recheck.or(could_not.then(|| h.now()));
         }
         let left = match how {
-            Retire::Reload => self.listeners.sockets.leave(h, &self.commons, recheck),
+            Retire::Reload => self.listeners.sockets.leave(h, &self.cycle_shared, recheck),
             Retire::Quit => self.listeners.sockets.close(h),
         };
         for (number, copy) in self.datagrams.drain(..) {
-            let left = how == Retire::Quit || self.commons.is_left(number, copy).0;
+            let left = how == Retire::Quit || self.cycle_shared.is_left(number, copy).0;
             let how = if left { Leaving::ForGood } else { Leaving::ToOthers };
             self.listeners.service.leaves(number, how);
         }
@@ -134,7 +135,7 @@ impl Listening {
         // When no acceptor hands anything to the loop, the rest of its connections is in its handover socket.
         self.listeners.sockets.is_empty()
             && !self.is_handed_its_last()
-            && self.commons.handover(self.driver.me()).is_none_or(Handover::is_empty)
+            && self.cycle_shared.handover(self.driver.me()).is_none_or(Handover::is_empty)
     }
 
     /// Whether the loop ends while an acceptor is about to hand one more connection to it.
@@ -142,9 +143,9 @@ impl Listening {
         let (me, now) = (self.driver.me(), weir_balance::ListenerSet::now(&self.listeners));
         let is_soon = |at: Instant| now.saturating_duration_since(at) < LONGEST_LAST;
         self.listeners.sockets.is_empty()
-            && self.commons.handover(me).is_some()
+            && self.cycle_shared.handover(me).is_some()
             && self.retired.is_some_and(is_soon)
-            && self.commons.table().hands_to(me)
+            && self.cycle_shared.table().hands_to(me)
     }
 
     fn start_acceptor(
@@ -162,8 +163,8 @@ impl Listening {
         let shared = cycle.sockets.iter().enumerate().filter(|(_, s)| s.is_shared());
         let sockets =
             shared.filter_map(|(number, s)| Some((number, Arc::clone(s.copies.first()?))));
-        let (commons, log) = (Arc::clone(&self.commons), Arc::clone(&cycle.log));
-        self.acceptor = Some(Acceptor::start(sockets.collect(), duty, commons, log)?);
+        let (cycle_shared, log) = (Arc::clone(&self.cycle_shared), Arc::clone(&cycle.log));
+        self.acceptor = Some(Acceptor::start(sockets.collect(), duty, cycle_shared, log)?);
         Ok(())
     }
 
@@ -171,7 +172,7 @@ impl Listening {
     fn take_from_acceptor(&mut self) {
         while let Some(accepted) = self.acceptor.as_ref().and_then(Acceptor::take) {
             self.listeners.admit(accepted);
-            self.driver.was_given(&mut self.listeners, &self.commons.table());
+            self.driver.was_given(&mut self.listeners, &self.cycle_shared.table());
         }
     }
 }
@@ -183,7 +184,7 @@ impl Driver for Listening {
 
     fn before_wait(&mut self, h: &Handle, _: Instant) -> Option<Duration> {
         let (stance, mut at_most) =
-            self.driver.before_wait(&mut self.listeners, &self.commons.table());
+            self.driver.before_wait(&mut self.listeners, &self.cycle_shared.table());
         if let Some(acceptor) = &self.acceptor {
             let waits = if stance == Stance::Disarmed {
                 acceptor.close();
@@ -205,7 +206,7 @@ impl Driver for Listening {
         if let Some(acceptor) = &self.acceptor {
             acceptor.close();
         }
-        self.driver.after_wait(&mut self.listeners, &self.commons.table());
+        self.driver.after_wait(&mut self.listeners, &self.cycle_shared.table());
         self.take_from_acceptor();
         for listener in self.listeners.sockets.closing(now) {
             let recheck = !self.driver.drain(&mut self.listeners, listener) && !listener.own;
@@ -217,18 +218,18 @@ impl Driver for Listening {
     }
 
     fn acceptable(&mut self, _: &Handle, listener: ListenerKey) {
-        let table = self.commons.table();
+        let table = self.cycle_shared.table();
         if self.listeners.sockets.is_handover(listener) {
             return self.driver.take_handed(&mut self.listeners, &table);
         }
-        for listener in self.listeners.sockets.behind(listener, &self.commons) {
+        for listener in self.listeners.sockets.behind(listener, &self.cycle_shared) {
             self.listeners.service.metrics.add(Metric::AcceptEvents, 1);
             self.driver.accept(&mut self.listeners, &table, listener);
         }
     }
 
     fn after_accepts(&mut self, _: &Handle, _: Instant) {
-        self.driver.after_accepts(&mut self.listeners, &self.commons.table());
+        self.driver.after_accepts(&mut self.listeners, &self.cycle_shared.table());
     }
 }
 

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use weir_log::{Cause, Log, log};
 
 use crate::channel::{ChannelEnd, Order};
-use crate::listen::Commons;
+use crate::listen::CycleShared;
 
 /// Exit code of a worker that could not start and would not the next time either.
 pub const FATAL: i32 = 2;
@@ -25,7 +25,7 @@ pub struct Child {
     /// Which of the workers it is, from 0.
     pub index: usize,
     /// Its cycle's load table, which also tells the cycles apart.
-    pub load: Arc<Commons>,
+    pub load: Arc<CycleShared>,
     /// How many configurations came before its own.
     pub generation: u64,
     /// Its configuration has a `weir_api`: it may pass on what requests ask for.

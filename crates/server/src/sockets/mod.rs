@@ -30,7 +30,7 @@ use weir_values::listen::Listen;
 
 use self::open::{open, unlink};
 use self::options::{configure, share_ports, steer_no_more, steer_to};
-use crate::listen::Commons;
+use crate::listen::CycleShared;
 
 /// How often a bind to a busy address is tried, and how long after one another.
 const TRIES: u32 = 5;
@@ -191,13 +191,13 @@ impl Sockets {
 
     /// Removes the files of unix sockets that `new` does not listen on any more; their
     /// descriptors close with this value. Where `new` has fewer sockets for an address, nothing
-    /// more arrives at the others, and `Commons` tells their loops to take what is there.
-    pub fn leave_to(&self, new: &Sockets, commons: &Commons, log: &Log) {
+    /// more arrives at the others, and `CycleShared` tells their loops to take what is there.
+    pub fn leave_to(&self, new: &Sockets, cycle_shared: &CycleShared, log: &Log) {
         for (number, socket) in self.list.iter().enumerate() {
             let next = new.find(&socket.listen);
             let kept = next.map_or(0, |s| s.copies.len().min(socket.copies.len()));
             if kept < socket.copies.len() {
-                commons.leave(number, kept);
+                cycle_shared.leave(number, kept);
             }
             match (next, &socket.listen.address) {
                 (None, Address::Unix(path)) => {

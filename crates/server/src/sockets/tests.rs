@@ -57,9 +57,9 @@ fn connections_go_to_the_sockets_that_stay() {
     let one = [listen(Address::Inet(at))];
     let log = Log::default();
     let old = Sockets::open(&one, |_| 4, &Sockets::default(), Purpose::Serve, &log).unwrap();
-    let commons = Commons::new(4, SocketLayout::SocketEach, &old).unwrap();
+    let cycle_shared = CycleShared::new(4, SocketLayout::SocketEach, &old).unwrap();
     let new = Sockets::open(&one, |_| 2, &old, Purpose::Serve, &log).unwrap();
-    old.leave_to(&new, &commons, &log);
+    old.leave_to(&new, &cycle_shared, &log);
     let accept = |i: usize| rustix::net::accept(&old.list[0].copies[i]).is_ok();
     for _ in 0..20 {
         let _client = TcpStream::connect(at).unwrap();
@@ -102,10 +102,10 @@ fn a_test_minds_no_busy_address_and_leaves_no_file() {
 
     let open = Sockets::open(&listens[1..], |_| 1, &none, Purpose::Serve, &log).unwrap();
     assert!(path.exists());
-    let commons = Commons::new(1, SocketLayout::SocketEach, &open).unwrap();
-    open.leave_to(&open, &commons, &log);
+    let cycle_shared = CycleShared::new(1, SocketLayout::SocketEach, &open).unwrap();
+    open.leave_to(&open, &cycle_shared, &log);
     assert!(path.exists());
-    open.leave_to(&none, &commons, &log);
+    open.leave_to(&none, &cycle_shared, &log);
     assert!(!path.exists());
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -17,7 +17,7 @@ use weir_testkit::Dice;
 use crate::book::Book;
 use crate::client::{Ask, Client, Kind};
 use crate::crash;
-use crate::fate::{DOORS, Fate, OF_SCRIPTS};
+use crate::fate::{ACCEPT_QUEUES, Fate, OF_SCRIPTS};
 use crate::multiplexed::Multiplexed;
 use crate::origin::Origin;
 use crate::peer::Peer;
@@ -71,7 +71,7 @@ pub struct Course {
     queue: Queue<What>,
     numbers: u64,
     pub peers: BTreeMap<u64, Peer>,
-    doors: Vec<OwnedFd>,
+    accept_queues: Vec<OwnedFd>,
     epoll: OwnedFd,
     pub book: Book,
     to_come: usize,
@@ -84,15 +84,17 @@ pub struct Course {
     pub killed: usize,
 }
 
-const DOOR: u64 = 1 << 40;
+const ACCEPT_QUEUE: u64 = 1 << 40;
 
 impl Course {
     pub fn new(world: Arc<World>, fate: Fate, home: &Path, generations: Generations) -> Course {
         let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance");
-        let doors: Vec<OwnedFd> = (0..DOORS).map(|i| door(&home.join(format!("u{i}")))).collect();
-        for (i, door) in doors.iter().enumerate() {
-            let data = EventData::new_u64(DOOR + i as u64);
-            epoll::add(&epoll, door, data, EventFlags::IN).expect("a door to watch");
+        let accept_queues: Vec<OwnedFd> =
+            (0..ACCEPT_QUEUES).map(|i| accept_queue(&home.join(format!("u{i}")))).collect();
+        for (i, accept_queue) in accept_queues.iter().enumerate() {
+            let data = EventData::new_u64(ACCEPT_QUEUE + i as u64);
+            epoll::add(&epoll, accept_queue, data, EventFlags::IN)
+                .expect("an accept queue to watch");
         }
         let part = if fate.again { "again" } else { "course" };
         let (mut dice, to_come) = (Dice::salted(fate.seed, part), fate.clients);
@@ -110,7 +112,7 @@ impl Course {
             queue: Queue::new(),
             numbers: 0,
             peers: BTreeMap::new(),
-            doors,
+            accept_queues,
             epoll,
             book,
             to_come,
@@ -234,12 +236,12 @@ impl Course {
         let fd =
             rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).expect("a socket");
         // With several queues, the kernel chooses by its hash.
-        let door = self.dice.below(self.fate.config.doors);
-        let name = if door > 0 { format!("s.{door}") } else { "s".to_owned() };
+        let accept_queue = self.dice.below(self.fate.config.accept_queues);
+        let name = if accept_queue > 0 { format!("s.{accept_queue}") } else { "s".to_owned() };
         let to = SocketAddrUnix::new(self.home.join(name)).expect("an address");
         match rustix::net::connect(&fd, &to) {
             Ok(()) => {
-                self.world.arrive(door);
+                self.world.arrive(accept_queue);
                 Some(fd)
             }
             Err(Errno::AGAIN) => None,
@@ -529,9 +531,9 @@ impl Course {
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&now));
         let mut any = false;
         for Event { data, .. } in events {
-            match data.u64().checked_sub(DOOR) {
-                Some(door) => {
-                    self.answer_door(door as usize);
+            match data.u64().checked_sub(ACCEPT_QUEUE) {
+                Some(accept_queue) => {
+                    self.answer_accept_queue(accept_queue as usize);
                     any = true;
                 }
                 None => {
@@ -543,33 +545,33 @@ impl Course {
         any
     }
 
-    fn answer_door(&mut self, door: usize) {
+    fn answer_accept_queue(&mut self, accept_queue: usize) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        while let Ok(fd) = rustix::net::accept_with(&self.doors[door], flags) {
+        while let Ok(fd) = rustix::net::accept_with(&self.accept_queues[accept_queue], flags) {
             // A peer must read a request faster than weir's timeout for an answer.
             let (most, last) = (self.fate.longest + HEADS, self.last);
             // Many requests share a connection over HTTP/2.
-            let most = if door > OF_SCRIPTS { 10 * most } else { most };
+            let most = if accept_queue > OF_SCRIPTS { 10 * most } else { most };
             let way = |d: &mut Dice| if last { Way::quick(d) } else { Way::draw(d, most) };
             let (there, back) = (way(&mut self.dice), way(&mut self.dice));
             let mut wire = Wire::new(fd, there, back);
-            if self.fate.tls_behind && door != OF_SCRIPTS {
-                let multiplexed = door > OF_SCRIPTS;
-                wire.tls = Some(self.secrets.accept(&mut self.dice, door, multiplexed));
+            if self.fate.tls_behind && accept_queue != OF_SCRIPTS {
+                let multiplexed = accept_queue > OF_SCRIPTS;
+                wire.tls = Some(self.secrets.accept(&mut self.dice, accept_queue, multiplexed));
             }
-            let peer = if door > OF_SCRIPTS {
+            let peer = if accept_queue > OF_SCRIPTS {
                 let longest = self.fate.longest;
                 Peer::Origin(Box::new(Origin::new(wire, &mut self.dice, longest)))
             } else {
-                Peer::Server(Box::new(Served::new(wire, door)))
+                Peer::Server(Box::new(Served::new(wire, accept_queue)))
             };
             let id = self.enter(peer);
-            self.world.note("connects", id, door as u64);
+            self.world.note("connects", id, accept_queue as u64);
         }
     }
 }
 
-fn door(path: &Path) -> OwnedFd {
+fn accept_queue(path: &Path) -> OwnedFd {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let fd = fd.expect("a socket");

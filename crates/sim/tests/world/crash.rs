@@ -12,7 +12,7 @@ use std::process::Command;
 
 use weir_testkit::{Dice, number};
 
-use crate::fate::{DOORS, Fate};
+use crate::fate::{ACCEPT_QUEUES, Fate};
 use crate::world::World;
 
 const HOME: &str = "WEIR_HOME";
@@ -39,12 +39,12 @@ pub fn happens(home: &Path, world: &World, fate: &Fate) {
         lose(&file, &mut dice);
     }
     // Sockets and temporary files go, as when a system starts.
-    let doors = (0..DOORS).map(|door| format!("u{door}"));
-    for name in ["s".to_owned(), "pid".to_owned()].into_iter().chain(doors) {
+    let accept_queues = (0..ACCEPT_QUEUES).map(|accept_queue| format!("u{accept_queue}"));
+    for name in ["s".to_owned(), "pid".to_owned()].into_iter().chain(accept_queues) {
         let _ = std::fs::remove_file(home.join(name));
     }
-    for door in 1..fate.loops {
-        let _ = std::fs::remove_file(home.join(format!("s.{door}")));
+    for accept_queue in 1..fate.loops {
+        let _ = std::fs::remove_file(home.join(format!("s.{accept_queue}")));
     }
     for name in ["body", "proxy"] {
         let _ = std::fs::remove_dir_all(home.join(name));

@@ -69,14 +69,14 @@ impl Limits {
 pub const SERVERS: usize = 2;
 pub const OF_SCRIPTS: usize = SERVERS;
 pub const ORIGINS: usize = 2;
-pub const DOORS: usize = OF_SCRIPTS + 1 + ORIGINS;
+pub const ACCEPT_QUEUES: usize = OF_SCRIPTS + 1 + ORIGINS;
 
 /// A configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub text: String,
     /// The number of its listening sockets.
-    pub doors: usize,
+    pub accept_queues: usize,
     pub processes: usize,
     /// Any loop may steal requests of any other.
     pub relieves: bool,
@@ -418,10 +418,15 @@ impl Same<'_> {
 }
 
 fn config(d: &mut Dice, policy: &str, same: &Same<'_>) -> Config {
-    let doors = if Law::has_a_queue_each(policy) { same.loops } else { 1 };
+    let accept_queues = if Law::has_a_queue_each(policy) { same.loops } else { 1 };
     let (processes, balances) = (split(d, same.loops), !d.one_in(4));
     let relieves = processes == 1 && same.loops > 1 && balances;
-    Config { text: text(d, policy, same, (processes, balances)), doors, processes, relieves }
+    Config {
+        text: text(d, policy, same, (processes, balances)),
+        accept_queues,
+        processes,
+        relieves,
+    }
 }
 
 fn text(

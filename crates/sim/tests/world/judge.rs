@@ -33,7 +33,7 @@ impl Course {
             if let Peer::Server(served) = peer
                 && served.is_at_limited()
             {
-                counts[served.door] += 1;
+                counts[served.accept_queue] += 1;
             }
         }
         let all: usize = counts.iter().sum();

@@ -6,8 +6,8 @@ use weir_balance::AcceptPolicy;
 use weir_balance::model::{Bound, PROMISES, Promise};
 use weir_testkit::Dice;
 
+use crate::accept_queue::Seen;
 use crate::book::Book;
-use crate::door::Seen;
 
 /// The time of a wake-up, an accept, and what precedes the accept in a turn.
 const PROMPT: Duration = Duration::from_micros(500);

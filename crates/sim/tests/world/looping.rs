@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_testkit::Dice;
 
-use crate::door::Doors;
+use crate::accept_queue::AcceptQueues;
 
 /// How long a handler computes before another loop may have its processor.
 const SLICE: u64 = 3_000_000;
@@ -140,12 +140,12 @@ pub struct Loops {
     pub list: Vec<Looping>,
     pub cpus: usize,
     /// Events may have come for resting loops.
-    pub stirred: bool,
+    pub may_have_events: bool,
 }
 
 impl Loops {
     pub fn new(loops: usize, cpus: usize) -> Loops {
-        let mut all = Loops { list: Vec::new(), cpus, stirred: false };
+        let mut all = Loops { list: Vec::new(), cpus, may_have_events: false };
         all.add(loops);
         all
     }
@@ -160,7 +160,7 @@ impl Loops {
     }
 
     /// Brings all threads up to this moment.
-    pub fn settle(&mut self, now: u64, doors: &mut Doors, dice: &mut Dice) {
+    pub fn settle(&mut self, now: u64, accept_queues: &mut AcceptQueues, dice: &mut Dice) {
         let mut fell_asleep = false;
         for l in self.list.iter_mut().filter(|l| !l.gone) {
             match l.state {
@@ -182,13 +182,13 @@ impl Loops {
                 l.state = State::Wants { at: now, left: 0 };
             }
         }
-        if std::mem::take(&mut self.stirred) || fell_asleep {
-            self.hear(now, doors, dice);
+        if std::mem::take(&mut self.may_have_events) || fell_asleep {
+            self.hear(now, accept_queues, dice);
         }
     }
 
     /// Wakes the loops that have events.
-    fn hear(&mut self, now: u64, doors: &mut Doors, dice: &mut Dice) {
+    fn hear(&mut self, now: u64, accept_queues: &mut AcceptQueues, dice: &mut Dice) {
         let rests = |l: &Looping| !l.gone && matches!(l.state, State::Rests { .. });
         let resting: Vec<usize> = (0..self.list.len()).filter(|i| rests(&self.list[*i])).collect();
         let mut fds = Vec::with_capacity(resting.len());
@@ -196,7 +196,7 @@ impl Loops {
         let mut heard = Vec::new();
         for i in resting {
             match &self.list[i].news {
-                _ if doors.reports_any(i) || self.list[i].called => heard.push(i),
+                _ if accept_queues.reports_any(i) || self.list[i].called => heard.push(i),
                 _ if self.list[i].beside => {}
                 Some(fd) => {
                     fds.push(PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
@@ -220,10 +220,16 @@ impl Loops {
     }
 
     /// A connection comes: the kernel walks along the wait list.
-    pub fn arrive(&mut self, door: usize, now: u64, doors: &mut Doors, dice: &mut Dice) {
-        self.stirred = true;
-        self.settle(now, doors, dice);
-        for who in doors.arrive(door, now, |i| self.list[i].is_asleep(now)) {
+    pub fn arrive(
+        &mut self,
+        accept_queue: usize,
+        now: u64,
+        accept_queues: &mut AcceptQueues,
+        dice: &mut Dice,
+    ) {
+        self.may_have_events = true;
+        self.settle(now, accept_queues, dice);
+        for who in accept_queues.arrive(accept_queue, now, |i| self.list[i].is_asleep(now)) {
             self.list[who].wake(now, dice);
         }
     }

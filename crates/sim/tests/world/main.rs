@@ -12,12 +12,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "the peers are no tasks, and have no budget")]
 
+mod accept_queue;
 mod answer;
 mod book;
 mod client;
 mod course;
 mod crash;
-mod door;
 mod extras;
 mod fate;
 mod frames;

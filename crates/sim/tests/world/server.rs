@@ -22,7 +22,7 @@ pub struct Served {
     pub floods: bool,
     haunted: Haunted,
     /// The number of the server.
-    pub door: usize,
+    pub accept_queue: usize,
     pub done: bool,
 }
 
@@ -116,10 +116,10 @@ fn slice(name: u64, range: Option<&str>, fate: &Fate, book: &mut Book) -> About 
 }
 
 impl Served {
-    pub fn new(wire: Wire, door: usize) -> Served {
+    pub fn new(wire: Wire, accept_queue: usize) -> Served {
         let (asked, thinks) = (Message::default(), None);
         let (floods, haunted, done) = (false, Haunted::No, false);
-        Served { wire, asked, thinks, floods, haunted, door, done }
+        Served { wire, asked, thinks, floods, haunted, accept_queue, done }
     }
 
     /// Takes bytes of requests. Returns the id of the last request.

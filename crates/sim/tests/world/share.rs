@@ -27,7 +27,7 @@ const FLOOD: &[u8] = &[b'a'; 16_384];
 /// The world as the engine holds it.
 pub struct Share(pub Arc<World>);
 
-impl sim::World for Share {
+impl sim::SimulatedWorld for Share {
     fn nanos(&self) -> u64 {
         self.0.now()
     }
@@ -73,7 +73,7 @@ impl sim::World for Share {
     fn call_beside(&self) {
         let Core { loops, .. } = &mut *self.0.core();
         loops.list[ME.get() | 1].called = true;
-        loops.stirred = true;
+        loops.may_have_events = true;
     }
 
     fn wait(&self, until: Option<u64>) {
@@ -119,7 +119,7 @@ impl sim::World for Share {
         let mut core = world.core();
         core.loops.list[me].gone = true;
         core.loops.list[me].news = None;
-        core.doors.forget(me);
+        core.accept_queues.forget(me);
         // The loop may wait for what the thread beside it does.
         core.loops.list[me & !1].called |= me % 2 == 1;
         core.running = None;
@@ -180,25 +180,25 @@ impl sim::World for Share {
     }
 
     fn enlist(&self, socket: BorrowedFd<'_>, arm: Arm) -> Option<usize> {
-        let door = door_of(socket)?;
-        self.0.core().doors.add(door, ME.get(), arm == Arm::Exclusive);
-        Some(door)
+        let accept_queue = accept_queue_of(socket)?;
+        self.0.core().accept_queues.add(accept_queue, ME.get(), arm == Arm::Exclusive);
+        Some(accept_queue)
     }
 
-    fn leave(&self, door: usize) {
-        self.0.core().doors.remove(door, ME.get());
+    fn leave(&self, accept_queue: usize) {
+        self.0.core().accept_queues.remove(accept_queue, ME.get());
     }
 
-    fn is_told(&self, door: usize) -> bool {
-        self.0.core().doors.reports(door, ME.get())
+    fn reports(&self, accept_queue: usize) -> bool {
+        self.0.core().accept_queues.reports(accept_queue, ME.get())
     }
 
     fn accepted(&self, socket: BorrowedFd<'_>) {
-        if let Some(door) = door_of(socket) {
+        if let Some(accept_queue) = accept_queue_of(socket) {
             let now = self.0.now();
             let mut core = self.0.core();
-            core.trace.add(now, "accepts", door as u64, ME.get() as u64);
-            core.doors.accept(door, ME.get() / 2);
+            core.trace.add(now, "accepts", accept_queue as u64, ME.get() as u64);
+            core.accept_queues.accept(accept_queue, ME.get() / 2);
         }
     }
 
@@ -220,7 +220,7 @@ impl sim::World for Share {
         if core.faults.orderly { n - 1 } else { core.dice.below(n) }
     }
 
-    fn room(&self) -> usize {
+    fn send_buffer(&self) -> usize {
         let mut core = self.0.core();
         core.dice.pick(&[1, 5_001, 20_003, 212_992])
     }
@@ -235,7 +235,7 @@ impl sim::World for Share {
 
 /// The number of the server's listening socket, by its name. An epoll instance stands for the only
 /// one.
-fn door_of(socket: BorrowedFd<'_>) -> Option<usize> {
+fn accept_queue_of(socket: BorrowedFd<'_>) -> Option<usize> {
     let name = match rustix::net::getsockname(socket) {
         Err(Errno::NOTSOCK) => return Some(0),
         name => SocketAddrUnix::try_from(name.ok()?).ok()?,

@@ -12,7 +12,7 @@ use weir_engine::sim::Job;
 use weir_testkit::Dice;
 use weir_zone::Holding;
 
-use crate::door::{Doors, Seen};
+use crate::accept_queue::{AcceptQueues, Seen};
 use crate::fate::{Fate, Faults};
 use crate::looping::{Loops, Then};
 
@@ -37,7 +37,7 @@ pub struct Core {
     pub dice: Dice,
     pub faults: Faults,
     pub loops: Loops,
-    pub doors: Doors,
+    pub accept_queues: AcceptQueues,
     pub running: Option<usize>,
     /// What the loop that ran wants next.
     pub then: Then,
@@ -69,7 +69,7 @@ impl Core {
         for i in 2 * rows.start..2 * rows.end {
             let l = &mut self.loops.list[i];
             (l.gone, l.news) = (true, None);
-            self.doors.forget(i);
+            self.accept_queues.forget(i);
         }
         // The jobs of its threads are not even dropped.
         let jobs = std::mem::take(&mut self.jobs);
@@ -77,7 +77,7 @@ impl Core {
             jobs.into_iter().partition(|(_, (whose, _))| rows.contains(whose));
         self.jobs.extend(living);
         dead.into_iter().for_each(|(_, job)| std::mem::forget(job));
-        self.loops.stirred = true;
+        self.loops.may_have_events = true;
     }
 }
 
@@ -109,7 +109,7 @@ impl World {
             dice: Dice::salted(fate.seed, part),
             faults,
             loops: Loops::new(loops, cpus),
-            doors: Doors::new(loops, fate.config.doors > 1),
+            accept_queues: AcceptQueues::new(loops, fate.config.accept_queues > 1),
             running: None,
             then: Then::Run,
             acting: false,
@@ -212,9 +212,9 @@ impl World {
 
     /// Announces so many more loops.
     pub fn expect(&self, loops: usize) {
-        let Core { loops: all, doors, acting, .. } = &mut *self.core();
+        let Core { loops: all, accept_queues, acting, .. } = &mut *self.core();
         all.add(loops);
-        doors.expect(loops);
+        accept_queues.expect(loops);
         *acting = false;
     }
 
@@ -225,14 +225,14 @@ impl World {
 
     /// Something happened outside of the loops: they may have something to do.
     pub fn stir(&self) {
-        self.core().loops.stirred = true;
+        self.core().loops.may_have_events = true;
     }
 
     /// A connection is established.
-    pub fn arrive(&self, door: usize) {
+    pub fn arrive(&self, accept_queue: usize) {
         let now = self.now();
-        let Core { loops, doors, dice, .. } = &mut *self.core();
-        loops.arrive(door, now, doors, dice);
+        let Core { loops, accept_queues, dice, .. } = &mut *self.core();
+        loops.arrive(accept_queue, now, accept_queues, dice);
     }
 
     /// Stops a loop's process for this time.
@@ -254,7 +254,7 @@ impl World {
     /// What was seen of the listening socket, and how many connections each loop accepted.
     pub fn seen(&self) -> (Seen, Vec<u64>) {
         let core = self.core();
-        (core.doors.seen(), core.doors.accepted.clone())
+        (core.accept_queues.seen(), core.accept_queues.accepted.clone())
     }
 
     pub fn peers(&self, peers: u64) {
@@ -297,8 +297,8 @@ impl World {
     pub fn turn_one(&self) -> bool {
         let now = self.now();
         let mut core = self.core();
-        let Core { loops, doors, dice, .. } = &mut *core;
-        loops.settle(now, doors, dice);
+        let Core { loops, accept_queues, dice, .. } = &mut *core;
+        loops.settle(now, accept_queues, dice);
         let Some(i) = loops.dispatch(now, dice) else { return false };
         let l = &mut loops.list[i];
         if std::mem::take(&mut l.fresh) {
@@ -327,7 +327,7 @@ impl World {
         l.works(now, until, *then);
         *most_calls = l.calls.max(*most_calls);
         trace.add(now, "turn", i as u64, l.calls);
-        loops.stirred = true;
+        loops.may_have_events = true;
         true
     }
 
@@ -339,9 +339,9 @@ impl World {
     }
 
     pub fn advance(&self, to: u64) {
-        let Core { loops, doors, .. } = &mut *self.core();
+        let Core { loops, accept_queues, .. } = &mut *self.core();
         let now = self.nanos.fetch_max(to, Ordering::Relaxed);
-        doors.observe(now, to.max(now), loops);
+        accept_queues.observe(now, to.max(now), loops);
     }
 
     /// Does the jobs that are due. Returns whether there were any.

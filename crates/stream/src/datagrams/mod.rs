@@ -53,14 +53,14 @@ pub struct FlowKey {
 /// What a loop knows of its sessions.
 pub struct Sessions {
     table: RefCell<FlowTable<FlowKey, Rc<Flow>>>,
-    doors: RefCell<Vec<Rc<Door>>>,
+    ports: RefCell<Vec<Rc<DatagramPort>>>,
     /// Where datagrams are received, one after the other.
     scratch: RefCell<Vec<u8>>,
     said_full: Cell<Option<Instant>>,
 }
 
 /// A socket that datagrams come to.
-struct Door {
+struct DatagramPort {
     listen: usize,
     fd: Arc<OwnedFd>,
     /// Until the loop leaves it.
@@ -95,7 +95,7 @@ impl Default for Sessions {
     fn default() -> Sessions {
         Sessions {
             table: RefCell::new(FlowTable::new(1)),
-            doors: RefCell::default(),
+            ports: RefCell::default(),
             scratch: RefCell::default(),
             said_full: Cell::new(None),
         }

@@ -15,7 +15,7 @@ use weir_values::Address;
 
 use super::flow::{Delivered, Ends, Flow, Over};
 use super::table::{FlowStart, FlowTable};
-use super::{Door, FlowGuard, FlowKey, LONGEST, Leaving, REST, SAY_AGAIN};
+use super::{DatagramPort, FlowGuard, FlowKey, LONGEST, Leaving, REST, SAY_AGAIN};
 use crate::event_loop::LoopState;
 use crate::serve;
 
@@ -24,7 +24,7 @@ impl LoopState {
     /// Receives from the socket of this number, for at most `most` sessions of datagrams in the whole loop.
     pub fn receives(self: &Rc<Self>, fd: Arc<OwnedFd>, listen: usize, most: usize) {
         let sessions = &self.datagrams;
-        if sessions.doors.borrow().is_empty() {
+        if sessions.ports.borrow().is_empty() {
             sessions.table.replace(FlowTable::new(most));
         }
         let socket = match self.handle.datagram_shared(fd.clone()) {
@@ -34,28 +34,28 @@ impl LoopState {
                 return self.site.main_log.write(Level::Alert, None, text);
             }
         };
-        let door = Rc::new(Door {
+        let port = Rc::new(DatagramPort {
             listen,
             fd,
             socket: RefCell::new(Some(socket)),
             waker: RefCell::default(),
         });
-        sessions.doors.borrow_mut().push(door.clone());
-        self.handle.spawn(receive(self.clone(), door));
+        sessions.ports.borrow_mut().push(port.clone());
+        self.handle.spawn(receive(self.clone(), port));
     }
 
     /// Ends receiving from a socket.
     pub fn leaves(self: &Rc<Self>, listen: usize, how: Leaving) {
-        let mut doors = self.datagrams.doors.borrow_mut();
-        let Some(at) = doors.iter().position(|door| door.listen == listen) else { return };
-        let door = doors.remove(at);
-        drop(doors);
-        let Some(socket) = door.socket.take() else { return };
-        if let Some(waker) = door.waker.take() {
+        let mut ports = self.datagrams.ports.borrow_mut();
+        let Some(at) = ports.iter().position(|port| port.listen == listen) else { return };
+        let port = ports.remove(at);
+        drop(ports);
+        let Some(socket) = port.socket.take() else { return };
+        if let Some(waker) = port.waker.take() {
             waker.wake();
         }
         if how == Leaving::ForGood {
-            self.take_rest(&door, &socket);
+            self.take_rest(&port, &socket);
         }
         let now = self.handle.now();
         for flow in self.datagrams.table.borrow().iter().filter(|flow| flow.listen() == listen) {
@@ -65,44 +65,44 @@ impl LoopState {
 }
 
 /// The task of a socket.
-async fn receive(event_loop: Rc<LoopState>, door: Rc<Door>) {
+async fn receive(event_loop: Rc<LoopState>, port: Rc<DatagramPort>) {
     loop {
         let readable = poll_fn(|cx| {
-            let Some(socket) = door.socket.borrow().clone() else { return Poll::Ready(None) };
-            let mut waker = door.waker.borrow_mut();
+            let Some(socket) = port.socket.borrow().clone() else { return Poll::Ready(None) };
+            let mut waker = port.waker.borrow_mut();
             if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                 *waker = Some(cx.waker().clone());
             }
             socket.poll_readable(cx).map(|_| Some(socket))
         });
         let Some(socket) = readable.await else { return };
-        event_loop.take_some(&door, &socket);
+        event_loop.take_some(&port, &socket);
     }
 }
 
 impl LoopState {
     /// Receives until nothing is there, or the task has done enough for this turn.
-    fn take_some(self: &Rc<Self>, door: &Door, socket: &Datagram) {
-        while !weir_engine::is_spent() && self.take_one(door, socket) {}
+    fn take_some(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) {
+        while !weir_engine::is_spent() && self.take_one(port, socket) {}
     }
 
     /// Receives what is there, as far as that has an end.
-    fn take_rest(self: &Rc<Self>, door: &Door, socket: &Datagram) {
+    fn take_rest(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) {
         for _ in 0..REST {
-            if !self.take_one(door, socket) {
+            if !self.take_one(port, socket) {
                 return;
             }
         }
     }
 
     /// Receives one datagram, and gives it to its session; false if there is none.
-    fn take_one(self: &Rc<Self>, door: &Door, socket: &Datagram) -> bool {
+    fn take_one(self: &Rc<Self>, port: &DatagramPort, socket: &Datagram) -> bool {
         let sessions = &self.datagrams;
         let mut scratch = sessions.scratch.borrow_mut();
         scratch.clear();
         scratch.reserve(LONGEST);
         match socket.try_recv_from(&mut scratch) {
-            Ok(Some(received)) => self.came(door, received, &scratch),
+            Ok(Some(received)) => self.came(port, received, &scratch),
             Ok(None) => return false,
             Err(e) => {
                 let text = format_args!("recvmsg() failed {}", Cause(&e));
@@ -112,16 +112,16 @@ impl LoopState {
         true
     }
 
-    fn came(self: &Rc<Self>, door: &Door, received: Received, bytes: &[u8]) {
+    fn came(self: &Rc<Self>, port: &DatagramPort, received: Received, bytes: &[u8]) {
         let peer = Address::from_any(received.from.clone());
         let nameless = matches!(&peer, Address::Unix(path) if path.as_os_str().is_empty());
-        let key = FlowKey { listen: door.listen, asked: received.to, peer };
+        let key = FlowKey { listen: port.listen, asked: received.to, peer };
         let table = &self.datagrams.table;
         let known = match nameless {
             true => None,
             false => table.borrow().find(&key).cloned(),
         };
-        let Some(flow) = known else { return self.begin(door, key, received, bytes) };
+        let Some(flow) = known else { return self.begin(port, key, received, bytes) };
         if flow.is_assured_now() {
             table.borrow_mut().assure(flow.id);
         }
@@ -131,8 +131,8 @@ impl LoopState {
     }
 
     /// The first datagram of a session.
-    fn begin(self: &Rc<Self>, door: &Door, key: FlowKey, received: Received, bytes: &[u8]) {
-        let (listen, peer) = (door.listen, key.peer.clone());
+    fn begin(self: &Rc<Self>, port: &DatagramPort, key: FlowKey, received: Received, bytes: &[u8]) {
+        let (listen, peer) = (port.listen, key.peer.clone());
         self.metrics.add(Metric::Accepted, 1);
         let site = self.site;
         let bound = &site.listens()[listen].address;
@@ -142,7 +142,7 @@ impl LoopState {
         };
         let server = site.server(site.bound(listen).at(|| local.ip()).hosts.default);
         let ends = Ends {
-            socket: Answering::new(door.fd.clone()),
+            socket: Answering::new(port.fd.clone()),
             listen,
             peer: received.from,
             asked: received.to,

@@ -9,8 +9,8 @@ use crate::looping::{Looping, Loops, State};
 
 /// One queue for all loops, or one for each, in their order.
 #[derive(Default)]
-pub struct Doors {
-    list: Vec<Door>,
+pub struct AcceptQueues {
+    list: Vec<AcceptQueue>,
     /// Each queue belongs to one loop, in their order.
     one_each: bool,
     /// The number of connections that each loop took.
@@ -18,7 +18,7 @@ pub struct Doors {
 }
 
 #[derive(Default)]
-struct Door {
+struct AcceptQueue {
     socket: ModelSocket,
     /// The number of connections so far.
     came: usize,
@@ -39,10 +39,10 @@ pub struct Seen {
     pub nobody_armed: u64,
 }
 
-impl Doors {
-    pub fn new(loops: usize, one_each: bool) -> Doors {
-        let list = (0..loops).map(|_| Door::default()).collect();
-        Doors { list, one_each, accepted: vec![0; loops] }
+impl AcceptQueues {
+    pub fn new(loops: usize, one_each: bool) -> AcceptQueues {
+        let list = (0..loops).map(|_| AcceptQueue::default()).collect();
+        AcceptQueues { list, one_each, accepted: vec![0; loops] }
     }
 
     /// More loops begin.
@@ -50,46 +50,51 @@ impl Doors {
         self.accepted.resize(self.accepted.len() + loops, 0);
     }
 
-    pub fn add(&mut self, door: usize, who: usize, exclusive: bool) {
-        self.list[door].socket.add(who, exclusive);
+    pub fn add(&mut self, accept_queue: usize, who: usize, exclusive: bool) {
+        self.list[accept_queue].socket.add(who, exclusive);
     }
 
-    pub fn remove(&mut self, door: usize, who: usize) {
-        self.list[door].socket.remove(who);
+    pub fn remove(&mut self, accept_queue: usize, who: usize) {
+        self.list[accept_queue].socket.remove(who);
     }
 
     /// The loop waits for no socket any more.
     pub fn forget(&mut self, who: usize) {
-        self.list.iter_mut().for_each(|door| door.socket.remove(who));
+        self.list.iter_mut().for_each(|accept_queue| accept_queue.socket.remove(who));
     }
 
-    pub fn reports(&mut self, door: usize, who: usize) -> bool {
-        self.list[door].socket.reports(who)
+    pub fn reports(&mut self, accept_queue: usize, who: usize) -> bool {
+        self.list[accept_queue].socket.reports(who)
     }
 
     /// Whether the loop's wait reports one of the sockets.
     pub fn reports_any(&mut self, who: usize) -> bool {
-        self.list.iter_mut().any(|door| door.socket.reports(who))
+        self.list.iter_mut().any(|accept_queue| accept_queue.socket.reports(who))
     }
 
-    pub fn accept(&mut self, door: usize, row: usize) {
-        let _ = self.list[door].socket.accept();
+    pub fn accept(&mut self, accept_queue: usize, row: usize) {
+        let _ = self.list[accept_queue].socket.accept();
         self.accepted[row] += 1;
     }
 
     /// A connection is established. Returns the loops that are woken.
-    pub fn arrive(&mut self, door: usize, now: u64, sleeps: impl Fn(usize) -> bool) -> Vec<usize> {
-        let door = &mut self.list[door];
-        door.came += 1;
-        let walk = door.socket.arrive(door.came, Duration::from_nanos(now), sleeps);
+    pub fn arrive(
+        &mut self,
+        accept_queue: usize,
+        now: u64,
+        sleeps: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
+        let accept_queue = &mut self.list[accept_queue];
+        accept_queue.came += 1;
+        let walk = accept_queue.socket.arrive(accept_queue.came, Duration::from_nanos(now), sleeps);
         walk.into_iter().filter(|visit| visit.asleep).map(|visit| visit.who).collect()
     }
 
     /// Notes the time from `now` to `to`.
     pub fn observe(&mut self, now: u64, to: u64, loops: &Loops) {
         let used = if self.one_each { self.list.len() } else { 1 };
-        for (row, door) in self.list.iter_mut().enumerate().take(used) {
-            door.observe(now, to, loops, self.one_each.then_some(row));
+        for (row, accept_queue) in self.list.iter_mut().enumerate().take(used) {
+            accept_queue.observe(now, to, loops, self.one_each.then_some(row));
         }
     }
 
@@ -98,11 +103,11 @@ impl Doors {
             beside_sleeper: a.beside_sleeper.max(b.beside_sleeper),
             nobody_armed: a.nobody_armed.max(b.nobody_armed),
         };
-        self.list.iter().map(|door| door.seen).fold(Seen::default(), both)
+        self.list.iter().map(|accept_queue| accept_queue.seen).fold(Seen::default(), both)
     }
 }
 
-impl Door {
+impl AcceptQueue {
     /// Notes this time for one queue. `whose`: the only loop that may take from it, if there is
     /// one.
     fn observe(&mut self, now: u64, to: u64, loops: &Loops, whose: Option<usize>) {

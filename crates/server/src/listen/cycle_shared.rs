@@ -19,7 +19,7 @@ use crate::sockets::Sockets;
 
 /// The load table of a cycle and the descriptors by which its loops reach each other.
 #[derive(Debug)]
-pub struct Commons {
+pub struct CycleShared {
     words: SharedWords,
     base: Instant,
     /// The eBPF programs that read the table, if the policy has any.
@@ -34,9 +34,9 @@ pub struct Commons {
     handovers: Vec<Handover>,
 }
 
-impl Commons {
+impl CycleShared {
     /// For `loops` loops that accept from `sockets`.
-    pub fn new(loops: usize, shape: SocketLayout, sockets: &Sockets) -> io::Result<Commons> {
+    pub fn new(loops: usize, shape: SocketLayout, sockets: &Sockets) -> io::Result<CycleShared> {
         let notifier = || {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             io::Result::Ok(Arc::new(eventfd(0, flags)?))
@@ -44,7 +44,7 @@ impl Commons {
         let pool = (shape == SocketLayout::SharedEpoll).then(|| pool(sockets)).transpose()?;
         let handovers = if shape == SocketLayout::AcceptorOne { loops } else { 0 };
         let (words, steered) = Steered::table(loops, sockets)?;
-        Ok(Commons {
+        Ok(CycleShared {
             words,
             steered,
             base: beginning(),
@@ -130,28 +130,29 @@ mod tests {
     #[test]
     fn sockets_are_left_from_the_end() {
         let sockets = Sockets::default();
-        let commons = Commons::new(2, SocketLayout::SocketEach, &sockets).unwrap();
-        assert_eq!(commons.is_left(0, 1), (false, true));
-        commons.leave(0, 1);
-        assert_eq!(commons.is_left(0, 0), (false, true));
-        assert_eq!(commons.is_left(0, 1), (true, true));
-        commons.leave(0, 0);
-        assert_eq!(commons.is_left(0, 0), (true, false));
+        let cycle_shared = CycleShared::new(2, SocketLayout::SocketEach, &sockets).unwrap();
+        assert_eq!(cycle_shared.is_left(0, 1), (false, true));
+        cycle_shared.leave(0, 1);
+        assert_eq!(cycle_shared.is_left(0, 0), (false, true));
+        assert_eq!(cycle_shared.is_left(0, 1), (true, true));
+        cycle_shared.leave(0, 0);
+        assert_eq!(cycle_shared.is_left(0, 0), (true, false));
     }
 
     #[test]
     fn a_notified_loop_has_a_readable_notifier() {
-        let commons = Commons::new(1, SocketLayout::SocketEach, &Sockets::default()).unwrap();
-        let notifier = commons.notifier(0).unwrap();
+        let cycle_shared =
+            CycleShared::new(1, SocketLayout::SocketEach, &Sockets::default()).unwrap();
+        let notifier = cycle_shared.notifier(0).unwrap();
         let rings = || {
             let mut fds = [rustix::event::PollFd::new(notifier, rustix::event::PollFlags::IN)];
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
             rustix::event::poll(&mut fds, Some(&now)).unwrap() == 1
         };
         assert!(!rings());
-        commons.notify(0);
-        commons.notify(0);
+        cycle_shared.notify(0);
+        cycle_shared.notify(0);
         assert!(rings());
-        commons.notify(7);
+        cycle_shared.notify(7);
     }
 }
