@@ -8,11 +8,11 @@
 //!
 //! # The order of the folders
 //!
-//! A folder may name those of its own level and of lower ones. `tests/architecture` counts what still runs up.
+//! A folder may name those of its own level and of lower ones. `tests/architecture` reads the imports and fails on an arrow up.
 //!
 //! 1. What a request is, how it is carried, and the site that serves it: `request`, `carrier`, `site`, `variables`,
-//!    `body`, `answer`, `subrequest`, `files`, `counts`, `doing`, `secret`, `event_loop`
-//! 2. Phases and configuration: `phases`, `core`, `config`
+//!    `body`, `answer`, `files`, `counts`, `doing`, `secret`, `event_loop`
+//! 2. Phases, subrequests and configuration: `phases`, `subrequest`, `core`, `config`
 //! 3. Connections, which bring requests: `connection`, `http2`
 //! 4. Other servers, and the cache: `upstream`
 //! 5. Modules, which only the list in `modules/mod.rs` names: `modules`

@@ -16,8 +16,8 @@ use weir_values::doing;
 use crate::answer::output::SENDING;
 use crate::phases::Step;
 use crate::request::Request;
-use crate::subrequest::Subrequest;
-pub use crate::subrequest::pipe::Then;
+use crate::request::pipe::Subrequest;
+pub use crate::request::pipe::Then;
 
 /// The most that filters see at once, so that none of them holds the loop for long.
 const PIECE: u64 = 32 * 1024;

@@ -9,7 +9,6 @@ pub mod filters;
 pub mod head;
 pub mod headers;
 pub mod output;
-pub mod post_action;
 pub mod rate;
 pub mod response;
 pub mod special;

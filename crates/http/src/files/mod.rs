@@ -24,6 +24,7 @@ pub mod aio;
 pub mod cache;
 mod climb;
 pub mod directory;
+pub mod disk;
 mod doer;
 mod opened;
 mod path;

@@ -3,9 +3,11 @@
 pub mod begun;
 pub mod cached;
 pub mod contexts;
+pub mod family;
 pub mod meaning;
 pub mod origin;
 pub mod passed;
+pub mod pipe;
 pub mod redirect;
 pub mod step;
 pub mod user_agent;
@@ -26,11 +28,11 @@ use crate::counts::cells::Processing;
 use crate::event_loop::LoopState;
 use crate::regex::Captures;
 use crate::request::contexts::Contexts;
+use crate::request::family::{Family, Sub};
 use crate::site::content::Content;
 use crate::site::location::Location;
 use crate::site::settings::LocationConf;
 use crate::site::{Server, Site};
-use crate::subrequest::{Family, Sub};
 use crate::variables::VariableValues;
 
 /// One request, from its head's first byte to its log line.

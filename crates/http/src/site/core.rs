@@ -18,6 +18,9 @@ use crate::site::location::{Kind, LocationId};
 use weir_resolver::ResolverConf as Resolver;
 use weir_values::Template;
 
+/// Gives the second file the properties of the first one, as they are stored; the error is what the log says. Blocks.
+pub type CarryProperties = fn(&std::path::Path, &std::path::Path) -> Result<(), String>;
+
 /// Settings of a location.
 #[derive(Debug, Clone)]
 pub struct Conf {
@@ -51,6 +54,8 @@ pub struct Conf {
     pub log_subrequest: bool,
     /// `post_action`: a path or a named location; empty: nothing is done after an answer.
     pub post_action: Vec<u8>,
+    /// Gives a file the properties of the one that it replaces, where clients may give files properties.
+    pub carry_properties: Option<CarryProperties>,
     /// `recursive_error_pages`
     pub recursive_error_pages: bool,
     /// `msie_padding`
@@ -331,6 +336,7 @@ impl Default for Conf {
             log_not_found: true,
             log_subrequest: false,
             post_action: Vec::new(),
+            carry_properties: None,
             recursive_error_pages: false,
             msie_padding: true,
             msie_refresh: false,

@@ -1,8 +1,8 @@
 //! Subrequests with an answer that is wanted as a value: by a script, or to be changed as a whole.
 
-use super::family::{Sink, Sub};
 use super::run;
 use crate::request::Request;
+use crate::request::family::{Sink, Sub};
 
 /// A subrequest that is prepared, and may be changed before it runs.
 pub struct Capture(pub(super) Box<Request>);

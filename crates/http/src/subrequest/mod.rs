@@ -17,18 +17,14 @@ use crate::answer::change::set_request;
 use crate::answer::filters::{Then, into_bytes};
 use crate::phases::{self, Step};
 use crate::request::begun::Begun;
+use crate::request::family::{Counted, DEPTH, Family, Sink, Stub, Sub};
+use crate::request::pipe::{Ending, PIPE, Pipe, Subrequest};
 use crate::request::{Request, Scratch};
 
 mod capture;
-mod family;
-pub mod pipe;
+mod post_action;
 
 pub use capture::Capture;
-pub use family::{Family, Stub, Sub};
-pub use pipe::Subrequest;
-
-use family::{Counted, DEPTH, Sink};
-use pipe::{Ending, PIPE, Pipe};
 
 /// Subrequests of one client's request that are there at once, at the most. nginx counts to 64535.
 const MOST: u32 = 4096;

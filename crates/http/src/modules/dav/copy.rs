@@ -4,8 +4,9 @@ use weir_log::Level;
 use weir_proto::http1::Method;
 use weir_proto::uri;
 
-use super::disk::{self, Transfer};
-use super::{Depth, depth_header, has_body, map_path, on_disk, refuse, status};
+use super::methods::Transfer;
+use super::{Depth, depth_header, has_body, map_path, refuse, status};
+use crate::files::disk::{self, on_disk};
 use crate::modules::dav::CONF;
 use crate::modules::dav_ext;
 use crate::phases::Step;

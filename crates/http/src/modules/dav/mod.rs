@@ -1,6 +1,6 @@
 //! PUT, DELETE, MKCOL, COPY and MOVE of files. nginx: ngx_http_dav_module.
 //!
-//! All that touches the disk runs on a thread of the pool (`disk`); what is to be logged of it comes back
+//! All that touches the disk runs on a thread of the pool (`files::disk`); what is to be logged of it comes back
 //! with its answer.
 
 use weir_conf::{Directive as Line, Error};
@@ -12,6 +12,7 @@ use weir_proto::uri::{self, Escape};
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files;
+use crate::files::disk::{self, DiskResult, Put, on_disk};
 use crate::files::permissions;
 use crate::modules::dav_ext;
 use crate::phases::{Answer, Step};
@@ -20,11 +21,9 @@ use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
 mod copy;
-mod disk;
+mod methods;
 
 pub(crate) use copy::own_path;
-use disk::DavResult;
-pub(crate) use disk::{Disk, Put, path as disk_path};
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -167,7 +166,7 @@ async fn delete(r: &mut Request) -> Step {
 }
 
 /// An empty file where nothing is.
-pub(crate) async fn create(r: &mut Request, path: &[u8]) -> DavResult<()> {
+pub(crate) async fn create(r: &mut Request, path: &[u8]) -> DiskResult<()> {
     let (path, access) = (disk::path(path), CONF.of(r.conf()).access);
     on_disk(r, move |disk| disk.create(&path, access)).await
 }
@@ -198,25 +197,7 @@ async fn make_collection(r: &mut Request) -> Step {
     status(made.map(|()| 201))
 }
 
-/// Does something to the disk on a thread of the pool, and logs what it says.
-pub(crate) async fn on_disk<T: Send + 'static>(
-    r: &mut Request,
-    work: impl FnOnce(&mut Disk) -> DavResult<T> + Send + 'static,
-) -> DavResult<T> {
-    let properties = dav_ext::has_properties(r.conf());
-    let done = r.event_loop.handle.files().write(move || {
-        let mut disk = Disk { properties, notes: Vec::new() };
-        let outcome = work(&mut disk);
-        (outcome, disk.notes)
-    });
-    let Ok((outcome, notes)) = done.await else { return Err(500) };
-    for (level, text) in notes {
-        r.log(level, format_args!("{text}"));
-    }
-    outcome
-}
-
-fn status(outcome: DavResult<u16>) -> Step {
+fn status(outcome: DiskResult<u16>) -> Step {
     Step::Status(outcome.unwrap_or_else(|status| status))
 }
 

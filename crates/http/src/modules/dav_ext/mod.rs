@@ -18,10 +18,12 @@ use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set};
 use crate::files;
 use crate::files::directory::{self, DirectoryEntry, Which};
+use crate::files::disk::{Disk, on_disk, path as disk_path};
 use crate::modules::dav::{self, Depth, depth_header};
 use crate::modules::static_;
 use crate::phases::{Answer, Step};
 use crate::request::Request;
+use crate::site::core::CarryProperties;
 use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
@@ -34,7 +36,6 @@ mod xml;
 pub use lock::{check, gone};
 use locks::{Lock, Locks};
 use properties::Property;
-pub use properties::{carry, told};
 use xml::Name;
 
 /// Settings.
@@ -51,6 +52,11 @@ impl Settings for Conf {}
 
 /// All lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    let has_properties = CONF.of(&s.location).methods.contains(&Method::Proppatch);
+    if has_properties != s.location.core.carry_properties.is_some() {
+        let carry: CarryProperties = properties::carry;
+        Scope::change(&mut s.location.core).carry_properties = has_properties.then_some(carry);
+    }
     let Some(name) = &CONF.of(&s.location).named else { return Ok(()) };
     let found = s.setup.inputs.zones.find(name, TAG).map_err(Error::emerg)?;
     let conf = CONF.change(&mut s.location);
@@ -321,7 +327,7 @@ async fn find(r: &mut Request) -> Step {
     if asked.wants_properties() && has_properties(r.conf()) {
         let below = all.iter().skip(1).map(|(_, entry)| [&path, &b"/"[..], &entry.name].concat());
         let paths: Vec<_> = [path.clone()].into_iter().chain(below).collect();
-        given = match dav::on_disk(r, move |disk| Ok(properties_of(&paths, disk))).await {
+        given = match on_disk(r, move |disk| Ok(properties_of(&paths, disk))).await {
             Ok(given) => given,
             Err(status) => return Step::Status(status),
         };
@@ -339,9 +345,9 @@ async fn find(r: &mut Request) -> Step {
 }
 
 /// The properties that clients gave to each of these files. Blocks.
-fn properties_of(paths: &[Vec<u8>], disk: &mut dav::Disk) -> Vec<Vec<Property>> {
+fn properties_of(paths: &[Vec<u8>], disk: &mut Disk) -> Vec<Vec<Property>> {
     let read = |path: &Vec<u8>| {
-        let path = dav::disk_path(path);
+        let path = disk_path(path);
         properties::read(&path).unwrap_or_else(|error| {
             disk.notes.push((Level::Error, properties::told("read", &path, error)));
             Vec::new()

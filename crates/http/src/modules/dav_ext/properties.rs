@@ -13,7 +13,7 @@ use weir_log::{Cause, Level};
 use super::xml::{self, Name};
 use super::{begin_multistatus, body, end_multistatus, file_of, respond, write_href};
 use crate::files;
-use crate::modules::dav::{disk_path, on_disk};
+use crate::files::disk::{on_disk, path as disk_path};
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -168,11 +168,12 @@ pub fn read(path: &Path) -> Result<Vec<Property>, Errno> {
 }
 
 /// Gives a file the properties of another, as they are stored. Blocks.
-pub fn carry(from: &Path, to: &Path) -> Result<(), Errno> {
-    match stored(from)? {
+pub fn carry(from: &Path, to: &Path) -> Result<(), String> {
+    let carried = stored(from).and_then(|text| match text {
         Some(text) => setxattr(to, ATTRIBUTE, &text, XattrFlags::empty()),
         None => Ok(()),
-    }
+    });
+    carried.map_err(|error| told("copy", from, error))
 }
 
 fn stored(path: &Path) -> Result<Option<Vec<u8>>, Errno> {

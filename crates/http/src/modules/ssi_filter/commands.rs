@@ -12,7 +12,7 @@ use weir_proto::uri::{self, Escape};
 use super::parser::{Command, Event, Parser};
 use super::{Conf, SsiBlock, SsiShared, complain, text};
 use crate::request::Request;
-use crate::subrequest::Stub;
+use crate::request::family::Stub;
 
 /// Parameters of one command, at the most.
 const PARAMS: usize = 16;

@@ -7,8 +7,8 @@ use weir_proto::http1::Method;
 use weir_upstream::Failures;
 
 use super::conf::{Purge, PurgeMethod, Zone};
+use super::purge_location;
 use crate::config::scope::{Scope, Spot};
-use crate::modules::cache_purge;
 use crate::site::location::Kind;
 use weir_values::{Cidr, Template};
 
@@ -78,7 +78,7 @@ pub fn purge(s: &mut Scope<'_, '_>, d: &Line, name: &str) -> Result<Option<Purge
             if matches!(s.place.kind, Kind::Server) {
                 return Err(d.problem("(separate location syntax) is not allowed here"));
             }
-            cache_purge::set(s, d, first, key, name)?;
+            purge_location::set(s, d, first, key, name)?;
             return Ok(None);
         }
         [from, who @ ..] if from.is("from") => addresses(d, who)?,

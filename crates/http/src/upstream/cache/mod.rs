@@ -13,6 +13,7 @@ mod key;
 mod lookup;
 mod path;
 pub mod purge;
+pub mod purge_location;
 mod relay;
 mod stale;
 mod state;

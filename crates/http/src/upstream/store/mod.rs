@@ -15,8 +15,8 @@ use super::transport::Transport;
 use crate::answer::filters::into_bytes;
 use crate::answer::headers::Headers;
 use crate::files;
+use crate::files::disk::{Put, on_disk, path as disk_path};
 use crate::files::temp_file::{Keep, TempFile};
-use crate::modules::dav::{self, Put, disk_path};
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -185,7 +185,7 @@ impl Target {
 
     async fn finish(self, r: &mut Request) {
         let Target { temp, put, good, .. } = self;
-        if good && dav::on_disk(r, move |disk| disk.put(&put)).await.is_ok() {
+        if good && on_disk(r, move |disk| disk.put(&put)).await.is_ok() {
             temp.keep();
         }
     }

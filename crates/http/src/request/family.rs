@@ -6,33 +6,33 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::request::contexts::Contexts;
-use crate::subrequest::pipe::{Pipe, Subrequest};
+use crate::request::pipe::{Pipe, Subrequest};
 
 /// How deep subrequests may make subrequests.
-pub(super) const DEPTH: u8 = 51;
+pub const DEPTH: u8 = 51;
 
 /// What makes a request a subrequest.
 pub struct Sub {
-    pub(super) sink: Sink,
+    pub sink: Sink,
     /// How many more may stand inside it.
-    pub(super) depth: u8,
+    pub depth: u8,
     /// What takes the place of an empty body or of an error.
-    pub(super) stub: Option<Stub>,
+    pub stub: Option<Stub>,
     /// It stands in the location of the request that it is made for, behind all phases but the last.
-    pub(super) clone: bool,
+    pub clone: bool,
     /// It is the client's own request, which goes on after its answer.
-    pub(super) own: bool,
+    pub own: bool,
     /// The client may leave: it was never to hear of it.
-    pub(super) unheard: bool,
+    pub unheard: bool,
     /// The method of the client's own request.
-    pub(super) method: Vec<u8>,
+    pub method: Vec<u8>,
     /// The charset of the client's answer, which its body may become a part of.
     pub charset: Vec<u8>,
-    pub(super) _counted: Counted,
+    pub _counted: Counted,
 }
 
 /// Where a subrequest's body goes.
-pub(super) enum Sink {
+pub enum Sink {
     /// Into the body of the request that it is made for.
     Parent(Rc<Pipe>),
     /// Into memory, this much at the most.
@@ -55,19 +55,19 @@ pub struct Stub {
 #[derive(Default)]
 pub struct Family {
     /// Subrequests that have not ended.
-    pub(super) live: Cell<u32>,
+    pub live: Cell<u32>,
     /// Subrequests without a reader, from all of the family: the client's request ends after them.
-    pub(super) background: RefCell<Vec<Subrequest>>,
+    pub background: RefCell<Vec<Subrequest>>,
     /// What modules keep for all of them.
     pub contexts: RefCell<Contexts>,
 }
 
 /// One of the subrequests that count.
-pub(super) struct Counted(Rc<Family>);
+pub struct Counted(Rc<Family>);
 
 impl Counted {
     /// Counts one more.
-    pub(super) fn new(family: Rc<Family>) -> Counted {
+    pub fn new(family: Rc<Family>) -> Counted {
         family.live.set(family.live.get() + 1);
         Counted(family)
     }

@@ -3,7 +3,7 @@
 
 use crate::phases;
 use crate::request::Request;
-use crate::subrequest::Sub;
+use crate::request::family::Sub;
 
 impl Request {
     /// Goes on in the location that `post_action` names. The log line is that location's.

@@ -1,0 +1,154 @@
+//! What the methods of DAV do to the disk, on a thread of the pool.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "names come from `map_path_into`, links are asked about before"
+)]
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use weir_log::{Cause, Level};
+
+use super::Depth;
+use crate::files::disk::{Disk, DiskResult, directory_access, modified, path, set_time};
+
+/// What is at the two ends of COPY and MOVE.
+pub struct Transfer {
+    /// What is copied; without the slash of a collection.
+    pub from: PathBuf,
+    /// Where to; without the slash of a collection.
+    pub to: PathBuf,
+    /// It is a move.
+    pub moves: bool,
+    /// The path of the source ends with a slash.
+    pub collection: bool,
+    /// What exists may be replaced.
+    pub overwrite: bool,
+    /// For log lines: the path and the `Destination`.
+    pub names: (String, String),
+    /// The method as the client wrote it.
+    pub method: String,
+    /// Permissions of directories on the way.
+    pub access: u32,
+}
+
+/// A method's whole work.
+impl Disk {
+    /// DELETE.
+    pub fn delete(&mut self, bytes: &[u8], collection: bool, depth: Depth) -> DiskResult<()> {
+        let named = path(bytes);
+        let info = fs::symlink_metadata(&named).map_err(|e| {
+            let directory = Errno::from_io_error(&e) == Some(Errno::NOTDIR);
+            self.failed(&e, if directory { 409 } else { 404 }, "lstat()", &named)
+        })?;
+        if !info.is_dir() {
+            if matches!(depth, Depth::One | Depth::Invalid) {
+                self.note(Level::Error, "\"Depth\" header must be 0 or infinity".to_owned());
+                return Err(400);
+            }
+            return self.remove_file(&named);
+        }
+        if !collection {
+            let cause = Cause(&Errno::ISDIR.into()).to_string();
+            self.note(Level::Error, format!("DELETE \"{}\" failed {cause}", named.display()));
+            return Err(409);
+        }
+        if !matches!(depth, Depth::Infinity | Depth::Absent) {
+            self.note(Level::Error, "\"Depth\" header must be infinity".to_owned());
+            return Err(400);
+        }
+        self.remove_tree(&path(bytes.strip_suffix(b"/").unwrap_or(bytes)))
+    }
+
+    /// COPY and MOVE; the answer is the status.
+    pub fn transfer(&mut self, t: &Transfer, to_collection: bool) -> DiskResult<u16> {
+        let there = self.destination(t, to_collection)?;
+        let mut from = t.from.clone().into_os_string();
+        if t.collection {
+            from.push("/");
+        }
+        let info = fs::symlink_metadata(&from)
+            .map_err(|e| self.failed(&e, 404, "lstat()", Path::new(&from)))?;
+        if !info.is_dir() {
+            return self.transfer_file(t, &info, there.is_some()).map(|()| 204);
+        }
+        if !t.collection {
+            self.note(Level::Error, format!("\"{}\" is collection", t.names.0));
+            return Err(400);
+        }
+        match there {
+            Some(old) if old.is_dir() => self.remove_tree(&t.to)?,
+            Some(_) => self.remove_file(&t.to)?,
+            None => {}
+        }
+        if t.moves && fs::rename(&t.from, &t.to).is_ok() {
+            return Ok(201);
+        }
+        self.make_directory(&t.to, info.mode() & 0o777, 404)?;
+        self.carry_properties(&t.from, &t.to);
+        self.copy_tree(&t.from, &t.to)?;
+        if t.moves {
+            self.remove_tree(&t.from)?;
+        }
+        Ok(201)
+    }
+
+    /// What is at the destination, if it may be replaced.
+    fn destination(&mut self, t: &Transfer, to_collection: bool) -> DiskResult<Option<Metadata>> {
+        let there = match fs::symlink_metadata(&t.to) {
+            Ok(there) => there,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(self.failed(&e, 404, "lstat()", &t.to)),
+        };
+        if there.is_dir() && !to_collection {
+            let ((from, to), method) = (&t.names, &t.method);
+            let text = format!("\"{from}\" could not be {method}ed to collection \"{to}\"");
+            self.note(Level::Error, text);
+            return Err(409);
+        }
+        if !t.overwrite {
+            let (shown, cause) = (t.to.display(), Cause(&Errno::EXIST.into()).to_string());
+            self.note(Level::Error, format!("\"{shown}\" could not be created {cause}"));
+            return Err(412);
+        }
+        Ok(Some(there))
+    }
+
+    fn transfer_file(&mut self, t: &Transfer, info: &Metadata, over: bool) -> DiskResult<()> {
+        if t.moves {
+            return self.rename(&t.from, &t.to, t.access, true);
+        }
+        if over {
+            return self.copy_over(&t.from, &t.to, info);
+        }
+        self.copy_file(&t.from, &t.to, info.mode() & 0o777, modified(info))
+    }
+
+    /// Copies what is in one directory into another that is there.
+    fn copy_tree(&mut self, from: &Path, to: &Path) -> DiskResult<()> {
+        for entry in self.entries(from)? {
+            let (Some(info), Some(name)) = (self.link_info(&entry), entry.file_name()) else {
+                continue;
+            };
+            let target = to.join(name);
+            if info.is_file() {
+                let _ = self.copy_file(&entry, &target, info.mode() & 0o777, modified(&info));
+            } else if info.is_dir() {
+                // It may be there; what is in it is copied all the same.
+                let mode = directory_access(info.mode() & 0o777);
+                let _ = self.make_directory(&target, mode, 0);
+                self.carry_properties(&entry, &target);
+                let _ = self.copy_tree(&entry, &target);
+                let timed = File::open(&target).and_then(|dir| set_time(&dir, modified(&info)));
+                if let Err(e) = timed {
+                    self.broken(Level::Alert, "utimes()", &target, &e);
+                }
+            }
+        }
+        Ok(())
+    }
+}
