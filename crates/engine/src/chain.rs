@@ -155,6 +155,7 @@ impl Chain {
     }
 
     /// Bytes left to send.
+    #[inline]
     pub fn len(&self) -> u64 {
         let Some(first) = &self.first else { return 0 };
         // Asked of every answer a few times, most of which are one segment.

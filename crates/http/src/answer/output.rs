@@ -308,6 +308,7 @@ impl Output {
 
     /// Room for so much more behind the head, out of the loop's buffers: what grows by itself is allocated anew for each
     /// answer.
+    #[inline]
     fn make_room(&mut self, more: u64, handle: &Handle) {
         let needed = self.head.len() as u64 + more;
         if self.chain.is_empty()
@@ -320,6 +321,7 @@ impl Output {
         }
     }
 
+    #[inline]
     fn put(&mut self, mut chain: Chain, handle: &Handle) {
         if self.chain.is_empty()
             && self.head.len() as u64 + chain.len() <= INLINE as u64

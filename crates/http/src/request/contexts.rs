@@ -68,11 +68,13 @@ impl Contexts {
         self.slots.iter().filter_map(copied).collect()
     }
 
-    /// Makes ready for the connection's next request: only the memory of the list of slots stays.
-    pub fn renew(&mut self) {
-        let mut slots = std::mem::take(&mut self.slots);
+    /// Makes ready for the connection's next request: only memory stays, and `give_back` gets a head that a server
+    /// sent. Each part is set in its place, since a new value would be copied for each request.
+    pub fn renew(&mut self, give_back: impl FnOnce(Vec<u8>)) {
+        let Contexts { realip, realpath, gzip_ratio, upstream, slots } = self;
+        (*realip, *realpath, *gzip_ratio) = (None, None, None);
+        upstream.renew(give_back);
         slots.clear();
-        *self = Contexts { slots, ..Contexts::default() };
     }
 
     /// The request goes another way from within: what belonged to the old one is forgotten. The client and the
@@ -199,7 +201,7 @@ mod tests {
         assert_eq!(all(&contexts), [None, None, Some(3)]);
         assert_eq!((KEPT.take(&mut contexts), KEPT.take(&mut contexts)), (Some(3), None));
         KEPT.set(&mut contexts, 1);
-        contexts.renew();
+        contexts.renew(drop);
         assert_eq!(all(&contexts), [None; 3]);
     }
 }

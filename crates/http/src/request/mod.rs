@@ -194,7 +194,7 @@ impl Request {
         self.server = self.site.default_server(&self.conn);
         self.location = self.site.location(self.server.location);
         self.started = self.event_loop.handle.now();
-        let attempts = self.contexts.upstream.spare(&self.event_loop.handle);
+        self.contexts.renew(|head| self.event_loop.handle.give_buf(head));
         let Request {
             conn: _,
             event_loop: _,
@@ -220,7 +220,7 @@ impl Request {
             path_changes_left,
             captures,
             values,
-            contexts,
+            contexts: _,
             body,
             response,
             output,
@@ -242,8 +242,6 @@ impl Request {
         (*unchanged_path, *rewritten_in_place, *internal) = (true, false, false);
         (*path_changed, *path_below_alias) = (false, false);
         *path_changes_left = PATH_CHANGES;
-        contexts.renew();
-        contexts.upstream.attempts = attempts;
         *body = Body::default();
         (*error_status, *error_page, *keepalive) = (0, false, false);
         (*request_length, *pipelined) = (0, !buf.is_empty());

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use weir_engine::Handle;
 use weir_proto::Renew as _;
 use weir_proto::http1::HeaderLine;
 use weir_upstream::{Group, Peer};
@@ -119,14 +118,26 @@ pub struct Current {
 }
 
 impl UpstreamContext {
-    /// Takes out what memory serves the connection's next request: its attempts' room, empty. Its head's goes to the loop.
-    pub fn spare(&mut self, handle: &Handle) -> Vec<Attempt> {
-        let head = std::mem::take(&mut self.head);
+    /// Makes ready for the connection's next request. The memory of attempts stays, `give_back` gets the head's.
+    pub fn renew(&mut self, give_back: impl FnOnce(Vec<u8>)) {
+        let UpstreamContext {
+            attempts,
+            head,
+            headers,
+            trailers,
+            current,
+            cache,
+            ask_with_get,
+            cached,
+            vars,
+        } = self;
+        attempts.renew();
         if head.capacity() > 0 {
-            handle.give_buf(head);
+            give_back(std::mem::take(head));
         }
-        self.attempts.renew();
-        std::mem::take(&mut self.attempts)
+        (*headers, *trailers) = (Vec::new(), Headers::default());
+        (*current, *cache, *vars) = (None, None, None);
+        (*ask_with_get, *cached) = (false, false);
     }
 
     /// The attempt under way.

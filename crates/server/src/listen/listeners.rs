@@ -240,6 +240,7 @@ impl Listeners {
     }
 
     /// Takes out the sockets that close now.
+    #[inline]
     pub(super) fn closing(&mut self, now: Instant) -> Vec<Listener> {
         if self.next_close().is_none_or(|at| now < at) {
             return Vec::new();
