@@ -2,7 +2,7 @@
 //! nginx: ngx_otel_module.
 //!
 //! A request gets its IDs when a directive or a variable first needs them. They are passed on in its
-//! headers, and when it is over, its span goes to the loop's [`Spans`], which sends them.
+//! headers, and when it is over, its span goes to the sender of its loop, which sends them.
 
 use weir_conf::{Error, Spot};
 use weir_proto::trace_context::{self, TraceContext};
