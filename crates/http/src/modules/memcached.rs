@@ -1,5 +1,7 @@
 //! Answers with what memcached has. nginx: ngx_http_memcached_module.
 
+use std::fmt;
+
 use bytes::Bytes;
 use weir_conf::Directive as Line;
 use weir_engine::Boxed;
@@ -128,6 +130,32 @@ fn handler<'a>(r: &'a mut Request, pass: &'static MemcachedPass) -> Later<'a> {
     })
 }
 
+/// Why an answer is refused.
+enum MemcachedError {
+    /// The line answers something else than `get`.
+    Line(String),
+    /// A word of the line is wrong.
+    Word {
+        /// Which one.
+        what: &'static str,
+        /// The line.
+        line: String,
+        /// The key that was asked for.
+        key: String,
+    },
+}
+
+impl fmt::Display for MemcachedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemcachedError::Line(line) => write!(f, "memcached sent invalid response: \"{line}\""),
+            MemcachedError::Word { what, line, key } => {
+                write!(f, "memcached sent invalid {what} in response \"{line}\" for key \"{key}\"")
+            }
+        }
+    }
+}
+
 struct Memcached {
     conf: &'static Conf,
     pass: &'static MemcachedPass,
@@ -189,16 +217,18 @@ impl Protocol for Memcached {
 }
 
 impl Reader for Memcached {
+    type Error = MemcachedError;
+
     fn restart(&mut self) {
         self.rest = RemainingValue::default();
     }
 
-    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, MemcachedError> {
         let Some(end) = memchr::memchr(b'\n', buf) else { return Ok(Found::More) };
-        let text = |what: &str| {
-            let line = String::from_utf8_lossy(buf[..end].trim_ascii_end());
-            let key = String::from_utf8_lossy(&self.key);
-            format!("memcached sent invalid {what} in response \"{line}\" for key \"{key}\"")
+        let line = || String::from_utf8_lossy(buf[..end].trim_ascii_end()).into_owned();
+        let wrong = |what: &'static str| {
+            let key = String::from_utf8_lossy(&self.key).into_owned();
+            MemcachedError::Word { what, line: line(), key }
         };
         let mut answer = Answer { end: end + 1, keepalive: true, ..Answer::default() };
         match memcached::line(&buf[..end], &self.key) {
@@ -209,7 +239,7 @@ impl Reader for Memcached {
             }
             Ok(memcached::ValueLine::Value(flags, length)) => {
                 if self.conf.gzip_flag > 0 {
-                    let flags = weir_conf::values::number(flags).ok_or_else(|| text("flags"))?;
+                    let flags = weir_conf::values::number(flags).ok_or_else(|| wrong("flags"))?;
                     if flags & self.conf.gzip_flag != 0 {
                         r.response.content_encoding = Some(b"gzip".to_vec());
                     }
@@ -217,12 +247,9 @@ impl Reader for Memcached {
                 (answer.status, answer.length) = (200, Some(length));
                 self.rest = RemainingValue { value: length, end: Some(0) };
             }
-            Err(LineError::Key) => return Err(text("key")),
-            Err(LineError::Length) => return Err(text("length")),
-            Err(LineError::Invalid) => {
-                let line = String::from_utf8_lossy(buf[..end].trim_ascii_end());
-                return Err(format!("memcached sent invalid response: \"{line}\""));
-            }
+            Err(LineError::Key) => return Err(wrong("key")),
+            Err(LineError::Length) => return Err(wrong("length")),
+            Err(LineError::Invalid) => return Err(MemcachedError::Line(line())),
         }
         Ok(Found::Head(answer))
     }
@@ -231,7 +258,7 @@ impl Reader for Memcached {
         !self.rest.is_over()
     }
 
-    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, MemcachedError> {
         let value = usize::try_from(self.rest.value).map_or(buf.len(), |n| n.min(buf.len()));
         self.rest.value -= value as u64;
         let behind = buf.get(value..).unwrap_or_default();

@@ -1,5 +1,7 @@
 //! Tunnels to the servers that clients name with CONNECT. nginx: ngx_http_tunnel_module.
 
+use std::convert::Infallible;
+
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
 use weir_proto::http1::Method;
@@ -121,9 +123,11 @@ impl Protocol for Opaque {
 }
 
 impl Reader for Opaque {
+    type Error = Infallible;
+
     fn restart(&mut self) {}
 
-    fn head(&mut self, _: &mut Request, _: &mut Vec<u8>) -> Result<Found, String> {
+    fn head(&mut self, _: &mut Request, _: &mut Vec<u8>) -> Result<Found, Infallible> {
         Ok(Found::Head(Answer { status: 200, ..Answer::default() }))
     }
 
@@ -131,7 +135,7 @@ impl Reader for Opaque {
         false
     }
 
-    fn body(&mut self, _: &mut Vec<u8>) -> Result<Taken, String> {
+    fn body(&mut self, _: &mut Vec<u8>) -> Result<Taken, Infallible> {
         Ok(Taken { done: true, extra: None })
     }
 

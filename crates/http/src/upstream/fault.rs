@@ -77,7 +77,7 @@ impl Doing {
 }
 
 /// Logs what the server did.
-pub fn complain(r: &Request, what: &str, doing: Doing) {
+pub fn complain(r: &Request, what: impl fmt::Display, doing: Doing) {
     r.log(Level::Error, format_args!("{what} {}", doing.text()));
 }
 

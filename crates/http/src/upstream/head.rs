@@ -42,8 +42,8 @@ pub async fn read<P: Protocol>(
         framing += received - buf.len();
         loop {
             match protocol.reader().head(r, buf) {
-                Err(text) => {
-                    fault::complain(r, &text, Doing::ReadingHead);
+                Err(error) => {
+                    fault::complain(r, error, Doing::ReadingHead);
                     return Err(Fault::Peer(Failure::InvalidHeader));
                 }
                 Ok(Found::Head(answer)) if answer.end <= limit => return Ok(answer),

@@ -1,10 +1,14 @@
 //! What differs between the protocols that requests are passed on in.
 
+use std::fmt;
+
 use bytes::Bytes;
 use weir_engine::Chain;
 use weir_log::Level;
 use weir_proto::Span;
-use weir_proto::http1::HeaderLine;
+use weir_proto::http1::{BodyError, HeaderLine, ResponseError};
+use weir_upstream::framing::BadFraming;
+use weir_upstream::reply::BadReply;
 
 use super::tls::UpstreamTls;
 
@@ -76,14 +80,62 @@ impl Extra {
     }
 }
 
-/// Log lines that protocols share.
-pub const LARGER: &str = "upstream sent response body larger than indicated content length";
-/// See [`LARGER`].
+/// A log line that protocols share.
 pub const TOO_MUCH: Extra =
     Extra::warned("upstream sent more data than specified in \"Content-Length\" header");
 
+/// Why an answer with a head as HTTP or a script writes it is refused; shown in nginx's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnswerError {
+    /// It would be refused as an answer to any request.
+    Reply(BadReply),
+    /// A script's status that is none, as it was sent.
+    Status(String),
+    /// 103 in a version that has no such answers.
+    EarlyHints,
+    /// More of the body came than `Content-Length` says.
+    Larger,
+}
+
+impl AnswerError {
+    /// `error` is what the parser says of the head in `buf`.
+    pub fn head(error: ResponseError, buf: &[u8]) -> AnswerError {
+        AnswerError::Reply(BadReply::Head(error.reason(buf)))
+    }
+}
+
+impl From<BadFraming> for AnswerError {
+    fn from(error: BadFraming) -> AnswerError {
+        AnswerError::Reply(BadReply::Framing(error))
+    }
+}
+
+impl From<BodyError> for AnswerError {
+    fn from(error: BodyError) -> AnswerError {
+        AnswerError::Reply(BadReply::Body(error))
+    }
+}
+
+impl fmt::Display for AnswerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AnswerError::Reply(error) => error.fmt(f),
+            AnswerError::Status(status) => write!(f, "upstream sent invalid status \"{status}\""),
+            AnswerError::EarlyHints => {
+                f.write_str("upstream sent HTTP/1.0 response with early hints")
+            }
+            AnswerError::Larger => {
+                f.write_str("upstream sent response body larger than indicated content length")
+            }
+        }
+    }
+}
+
 /// How the answers of a server are understood, one after another.
 pub trait Reader {
+    /// Why an answer is refused; shown in the log.
+    type Error: fmt::Display;
+
     /// Another server is about to be asked: forgets what the last one said.
     fn restart(&mut self);
 
@@ -101,8 +153,8 @@ pub trait Reader {
         Vec::new()
     }
 
-    /// Reads the head of an answer, whether it has just come or was kept. The error is for the log.
-    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String>;
+    /// Reads the head of an answer, whether it has just come or was kept.
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, Self::Error>;
 
     /// The head was understood: what of the answer is its body? False if there is none.
     fn has_body(&mut self, r: &Request, answer: &Answer) -> bool;
@@ -115,7 +167,7 @@ pub trait Reader {
     /// Takes the framing of the body out of `buf`, all of which was received behind the head, and nothing if only the head
     /// was. Where it fails, what stays in `buf` is
     /// what of the body came before.
-    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String>;
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, Self::Error>;
 
     /// The body comes in pieces that the server makes: chunks, or frames of HTTP/2. Such a piece does not wait in this
     /// server until more has come.

@@ -1,5 +1,6 @@
 //! Passes the body of an answer to the client.
 
+use std::fmt;
 use std::pin::pin;
 
 use weir_engine::Chain;
@@ -190,7 +191,7 @@ fn gone(r: &mut Request) -> Step {
 
 /// The server failed behind the head: what came of the body is sent, and the connection closed, which is all
 /// that tells the client.
-pub async fn broke(r: &mut Request, chain: Chain, broken: &Broken) -> Step {
+pub async fn broke(r: &mut Request, chain: Chain, broken: &Broken<impl fmt::Display>) -> Step {
     complain(r, broken);
     r.keepalive = false;
     if r.send_body(chain, false).await.is_ok() {
@@ -200,7 +201,7 @@ pub async fn broke(r: &mut Request, chain: Chain, broken: &Broken) -> Step {
 }
 
 /// Logs why the rest of a body does not come.
-pub fn complain(r: &Request, broken: &Broken) {
+pub fn complain(r: &Request, broken: &Broken<impl fmt::Display>) {
     match broken {
         Broken::Closed => {
             fault::complain(r, "upstream prematurely closed connection", Doing::ReadingBody);
@@ -208,7 +209,10 @@ pub fn complain(r: &Request, broken: &Broken) {
         Broken::Io(error) => {
             fault::operation(r, "recv()", error, Doing::ReadingBody);
         }
-        Broken::Invalid(text) => fault::complain(r, text, Doing::ReadingBody),
+        Broken::Cut => {
+            fault::complain(r, "upstream prematurely closed stream", Doing::ReadingBody);
+        }
+        Broken::Invalid(error) => fault::complain(r, error, Doing::ReadingBody),
         Broken::File(error) => {
             r.log(
                 Level::Crit,

@@ -15,7 +15,7 @@ use weir_engine::{Chain, Handle, OpenFile, Segment, spend};
 use weir_upstream::Connection;
 
 use super::passing::UpstreamConf;
-use super::protocol::{Extra, Protocol, Reader as _};
+use super::protocol::{Extra, Protocol, Reader};
 use super::transport::Transport;
 use crate::answer::headers::Headers;
 use crate::body::FRAMING;
@@ -28,15 +28,17 @@ const LET_GO: u64 = 1024 * 1024;
 /// Handed over at once where the client must not be waited for.
 const PIECE: u64 = 64 * 1024;
 
-/// Why the rest of a body will not come.
+/// Why the rest of a body will not come; `E` is the error of its [`Reader`].
 #[derive(Debug)]
-pub enum Broken {
+pub enum Broken<E> {
     /// The connection failed, or nothing came in time.
     Io(io::Error),
     /// It was closed before the end.
     Closed,
+    /// The stream ended before the body.
+    Cut,
     /// What came is no body.
-    Invalid(String),
+    Invalid(E),
     /// A temporary file could not be written.
     File(io::Error),
 }
@@ -56,8 +58,11 @@ impl Temp {
     }
 }
 
+/// Why a body of this protocol will not come.
+type BrokenBody<P> = Broken<<<P as Protocol>::Reader as Reader>::Error>;
+
 /// A body that is being read.
-pub struct Source<'p, P> {
+pub struct Source<'p, P: Protocol> {
     /// Where it comes from.
     pub transport: Transport,
     protocol: &'p mut P,
@@ -70,7 +75,7 @@ pub struct Source<'p, P> {
     pub done: bool,
     /// It ended too early. This must stay: what comes yet on such a connection is not another
     /// answer.
-    broken: Option<Broken>,
+    broken: Option<BrokenBody<P>>,
     /// What came behind its end.
     extra: Option<Extra>,
     /// Bytes received.
@@ -126,7 +131,7 @@ impl<'p, P: Protocol> Source<'p, P> {
     }
 
     /// Why the rest does not come, if it ended too early.
-    pub fn broken(&self) -> Option<&Broken> {
+    pub fn broken(&self) -> Option<&BrokenBody<P>> {
         self.broken.as_ref()
     }
 
@@ -348,7 +353,7 @@ impl<'p, P: Protocol> Source<'p, P> {
                 match (self.protocol.reader().ends_with_connection(), &self.transport) {
                     (true, _) => self.done = true,
                     (false, Transport::Own(_)) => self.fail(Broken::Closed),
-                    (false, Transport::Stream(_)) => self.fail(Broken::Invalid(CUT.to_owned())),
+                    (false, Transport::Stream(_)) => self.fail(Broken::Cut),
                 }
                 Some(false)
             }
@@ -375,7 +380,7 @@ impl<'p, P: Protocol> Source<'p, P> {
                 self.done |= taken.done;
                 self.extra = self.extra.or(taken.extra);
             }
-            Err(text) => self.fail(Broken::Invalid(text)),
+            Err(error) => self.fail(Broken::Invalid(error)),
         }
     }
 
@@ -395,14 +400,11 @@ impl<'p, P: Protocol> Source<'p, P> {
         }
     }
 
-    fn fail(&mut self, why: Broken) {
+    fn fail(&mut self, why: BrokenBody<P>) {
         self.done = true;
         self.broken.get_or_insert(why);
     }
 }
-
-/// A stream that ends before its body.
-const CUT: &str = "upstream prematurely closed stream";
 
 /// Pieces up to this size are copied behind the head anyway.
 const SMALL: usize = 4096;

@@ -1,16 +1,18 @@
 //! FastCGI as the protocol that a request is passed on in.
 
+use std::fmt;
+
 use bytes::Bytes;
 use weir_engine::Chain;
 use weir_log::Level;
-use weir_proto::fastcgi::{self, HEAD, PIECE, RecordPart, Records, STDIN_END};
+use weir_proto::fastcgi::{self, HEAD, PIECE, RecordError, RecordPart, Records, STDIN_END};
 use weir_proto::http1::HeaderLine;
 
 use super::Conf;
 use crate::body::Body;
 use crate::request::Request;
 use crate::upstream::cgi::{Announced, ScriptHead};
-use crate::upstream::{Answer, Extra, Found, Outgoing, Protocol, Reader, Taken};
+use crate::upstream::{Answer, AnswerError, Extra, Found, Outgoing, Protocol, Reader, Taken};
 
 /// A request on its way to a FastCGI server.
 pub struct FastCgi {
@@ -25,9 +27,44 @@ pub struct FastCgi {
     /// More came behind the end of the request.
     more: bool,
     /// An error in the records, until the body is read as far as that.
-    broken: Option<String>,
+    broken: Option<RecordError>,
     announced: Announced,
     framing: Framing,
+}
+
+/// Why an answer is refused; shown in nginx's words.
+pub enum FastCgiError {
+    /// The head that the script wrote.
+    Head(AnswerError),
+    /// The records.
+    Record(RecordError),
+    /// A message of the server's has a text of `fastcgi_catch_stderr`.
+    Caught(String),
+    /// The output ended too early.
+    OutClosed,
+    /// The request ended before the head of its answer.
+    NoHead,
+    /// The request ended before the body of its answer.
+    RequestClosed,
+}
+
+impl From<AnswerError> for FastCgiError {
+    fn from(error: AnswerError) -> FastCgiError {
+        FastCgiError::Head(error)
+    }
+}
+
+impl fmt::Display for FastCgiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FastCgiError::Head(error) => return error.fmt(f),
+            FastCgiError::Record(error) => return error.fmt(f),
+            FastCgiError::Caught(text) => text,
+            FastCgiError::OutClosed => "upstream prematurely closed FastCGI stdout",
+            FastCgiError::NoHead => "upstream sent unexpected FastCGI record: 3",
+            FastCgiError::RequestClosed => "upstream prematurely closed FastCGI request",
+        })
+    }
 }
 
 /// How many bytes are no output, and where: a server's output is one record, mostly.
@@ -192,6 +229,8 @@ impl Protocol for FastCgi {
 }
 
 impl Reader for FastCgi {
+    type Error = FastCgiError;
+
     fn restart(&mut self) {
         *self = FastCgi::new(self.conf);
     }
@@ -206,7 +245,7 @@ impl Reader for FastCgi {
             let (taken, part) = match self.records.decode(&buf[at..]) {
                 Ok(step) => step,
                 Err(error) => {
-                    self.broken = Some(error.to_string());
+                    self.broken = Some(error);
                     break;
                 }
             };
@@ -240,25 +279,25 @@ impl Reader for FastCgi {
         std::mem::take(&mut self.heard.said)
     }
 
-    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, FastCgiError> {
         let answer = self.head.read(buf)?;
         let caught = self.heard.caught.take();
         let before = |output: usize| answer.as_ref().is_none_or(|answer| output < answer.end);
         match caught {
-            Some((output, text)) if before(output) => return Err(text),
+            Some((output, text)) if before(output) => return Err(FastCgiError::Caught(text)),
             Some((_, text)) => self.heard.said.push(text),
             None => {}
         }
         let Some(mut answer) = answer else {
             return match self.broken.take() {
-                Some(text) => Err(text),
-                None if self.out_ended => Err(OUT_CLOSED.to_owned()),
-                None if self.ended => Err("upstream sent unexpected FastCGI record: 3".to_owned()),
+                Some(error) => Err(FastCgiError::Record(error)),
+                None if self.out_ended => Err(FastCgiError::OutClosed),
+                None if self.ended => Err(FastCgiError::NoHead),
                 None => Ok(Found::More),
             };
         };
         if answer.status == 101 {
-            return Err("upstream sent invalid status \"101\"".to_owned());
+            return Err(AnswerError::Status("101".to_owned()).into());
         }
         self.framing.settled = true;
         self.announced = Announced::by(r, &answer);
@@ -279,18 +318,18 @@ impl Reader for FastCgi {
         !whole || r.contexts.upstream.head.len() > answer.end
     }
 
-    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, FastCgiError> {
         if let Some(extra) = self.announced.take(buf) {
             return Ok(Taken { done: true, extra: Some(extra) });
         }
-        if let Some(text) = self.broken.take() {
-            return Err(text);
+        if let Some(error) = self.broken.take() {
+            return Err(FastCgiError::Record(error));
         }
         if self.announced.is_due() && self.out_ended {
-            return Err(OUT_CLOSED.to_owned());
+            return Err(FastCgiError::OutClosed);
         }
         if self.announced.is_due() && self.ended {
-            return Err("upstream prematurely closed FastCGI request".to_owned());
+            return Err(FastCgiError::RequestClosed);
         }
         // Bytes after the end of the request are an error.
         let extra = self.more.then_some(AFTER_END);
@@ -314,6 +353,5 @@ fn push_padding(length: usize, out: &mut Chain) {
 }
 
 const AFTER_END: Extra = Extra::warned("upstream sent data after the end of its FastCGI request");
-const OUT_CLOSED: &str = "upstream prematurely closed FastCGI stdout";
 /// Most requests fit.
 const ROOM: usize = 2048;

@@ -5,7 +5,7 @@ use weir_proto::http1::{
 };
 use weir_upstream::framing::Framing;
 
-use crate::upstream::protocol::Answer;
+use crate::upstream::protocol::{Answer, AnswerError};
 
 /// Reads the head that a script writes.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ impl ScriptHead {
         ScriptHead(ResponseParser::of_script())
     }
 
-    /// The head, when it is complete. The error is for the log.
-    pub fn read(&mut self, buf: &[u8]) -> Result<Option<Answer>, String> {
+    /// The head, when it is complete.
+    pub fn read(&mut self, buf: &[u8]) -> Result<Option<Answer>, AnswerError> {
         match self.0.parse(buf) {
             Ok(HeadProgress::Done) => {}
             Ok(_) => return Ok(None),
@@ -31,7 +31,7 @@ impl ScriptHead {
                 self.0 = ResponseParser::of_script();
                 return self.read(buf);
             }
-            Err(error) => return Err(error.reason(buf).into_owned()),
+            Err(error) => return Err(AnswerError::head(error, buf)),
         }
         let answer = understand(self.0.head(), buf)?;
         Ok(Some(Answer { headers: self.take_lines(), ..answer }))
@@ -44,8 +44,8 @@ impl ScriptHead {
 }
 
 /// All but the lines.
-fn understand(head: &ResponseHead, buf: &[u8]) -> Result<Answer, String> {
-    let framing = Framing::of(&head.headers, buf).map_err(|error| error.to_string())?;
+fn understand(head: &ResponseHead, buf: &[u8]) -> Result<Answer, AnswerError> {
+    let framing = Framing::of(&head.headers, buf)?;
     let (mut status, mut line) = (head.status, head.status_line);
     if status == 0 {
         (status, line) = match head.header(HeaderId::Status) {
@@ -56,7 +56,7 @@ fn understand(head: &ResponseHead, buf: &[u8]) -> Result<Answer, String> {
     }
     // Hints are no answers, and nothing but an agreement on another protocol may come instead of one.
     if status < 200 && status != 101 {
-        return Err(format!("upstream sent invalid status \"{status}\""));
+        return Err(AnswerError::Status(status.to_string()));
     }
     Ok(Answer {
         status,
@@ -70,18 +70,21 @@ fn understand(head: &ResponseHead, buf: &[u8]) -> Result<Answer, String> {
 }
 
 /// The number that `Status` begins with.
-fn number(value: &[u8]) -> Result<u16, String> {
+fn number(value: &[u8]) -> Result<u16, AnswerError> {
     let digits = value.get(..3).and_then(weir_conf::values::number);
-    digits.and_then(|n| u16::try_from(n).ok()).ok_or_else(|| {
-        format!("upstream sent invalid status \"{}\"", String::from_utf8_lossy(value))
-    })
+    digits
+        .and_then(|n| u16::try_from(n).ok())
+        .ok_or_else(|| AnswerError::Status(String::from_utf8_lossy(value).into_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(mut head: ScriptHead, text: &[u8]) -> Result<(u16, Option<String>, usize), String> {
+    fn read(
+        mut head: ScriptHead,
+        text: &[u8],
+    ) -> Result<(u16, Option<String>, usize), AnswerError> {
         for end in 0..text.len() {
             assert!(!matches!(head.read(&text[..end]), Ok(Some(_))), "complete at {end}");
         }
@@ -108,7 +111,7 @@ mod tests {
     fn what_is_no_status_is_refused() {
         for bad in ["", "abc", "1", "099 x", "100 Continue", "103"] {
             let text = format!("Status: {bad}\r\n\r\n");
-            let error = ScriptHead::lines().read(text.as_bytes()).unwrap_err();
+            let error = ScriptHead::lines().read(text.as_bytes()).unwrap_err().to_string();
             assert!(error.starts_with("upstream sent invalid status"), "{bad}: {error}");
         }
     }

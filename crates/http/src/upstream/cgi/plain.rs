@@ -7,7 +7,7 @@ use weir_proto::http1::HeaderLine;
 use super::{Announced, ScriptHead};
 use crate::request::Request;
 use crate::upstream::passing::UpstreamConf;
-use crate::upstream::protocol::{Answer, Found, Outgoing, Protocol, Reader, Taken};
+use crate::upstream::protocol::{Answer, AnswerError, Found, Outgoing, Protocol, Reader, Taken};
 use crate::upstream::tls::UpstreamTls;
 
 /// How such a protocol writes a request.
@@ -77,11 +77,13 @@ impl<D: Dialect> Protocol for Plain<D> {
 }
 
 impl<D: Dialect> Reader for Plain<D> {
+    type Error = AnswerError;
+
     fn restart(&mut self) {
         (self.head, self.announced) = (ScriptHead::any(), Announced::default());
     }
 
-    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, AnswerError> {
         let Some(answer) = self.head.read(buf)? else { return Ok(Found::More) };
         self.announced = Announced::by(r, &answer);
         Ok(Found::Head(answer))
@@ -95,7 +97,7 @@ impl<D: Dialect> Reader for Plain<D> {
         !self.announced.is_whole() && !self.announced.is_left(r, self.passing)
     }
 
-    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, AnswerError> {
         let extra = self.announced.take(buf);
         Ok(Taken { done: self.announced.is_whole(), extra })
     }

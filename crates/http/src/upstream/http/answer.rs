@@ -4,12 +4,11 @@ use weir_proto::http1::{
     BodyDecoder, HeadProgress, HeaderLine, Method, ResponseError, ResponseParser, Version,
 };
 use weir_upstream::framing::Framing;
-use weir_upstream::reply::BadReply;
 
 use crate::answer::headers::Headers;
 use crate::request::Request;
-use crate::upstream::protocol::{Extra, LARGER, TOO_MUCH};
-use crate::upstream::{Answer, Found, Reader, Taken};
+use crate::upstream::protocol::{Extra, TOO_MUCH};
+use crate::upstream::{Answer, AnswerError, Found, Reader, Taken};
 
 /// Reads one answer after another.
 pub struct Answers {
@@ -60,30 +59,32 @@ impl Answers {
 }
 
 impl Reader for Answers {
+    type Error = AnswerError;
+
     fn restart(&mut self) {
         self.parser.reset();
         (self.body, self.until_close) = (Body::Over, false);
     }
 
-    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, String> {
+    fn head(&mut self, r: &mut Request, buf: &mut Vec<u8>) -> Result<Found, AnswerError> {
         match self.parser.parse(buf) {
             Ok(HeadProgress::Done) => {}
             Ok(_) => return Ok(Found::More),
             Err(ResponseError::NoStatusLine) => return Ok(self.old_answer(r)),
-            Err(error) => return Err(error.reason(buf).into_owned()),
+            Err(error) => return Err(AnswerError::head(error, buf)),
         }
         let head = self.parser.head();
         let end = head.end as usize;
         if head.status < 200 && head.status != 101 {
             if head.version < Version::Http11 && head.status == 103 {
-                return Err("upstream sent HTTP/1.0 response with early hints".to_owned());
+                return Err(AnswerError::EarlyHints);
             }
             let head = self.parser.take_head();
             self.parser.reset();
             let headers = if head.status == 103 { head.headers } else { Vec::new() };
             return Ok(Found::Hints(headers, end));
         }
-        let framing = Framing::of(&head.headers, buf).map_err(|error| error.to_string())?;
+        let framing = Framing::of(&head.headers, buf)?;
         Ok(self.understood(framing))
     }
 
@@ -97,7 +98,7 @@ impl Reader for Answers {
         !matches!(self.body, Body::Over) || more()
     }
 
-    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, String> {
+    fn body(&mut self, buf: &mut Vec<u8>) -> Result<Taken, AnswerError> {
         let (mut at, mut kept, mut taken) = (0, 0, Taken::default());
         let chunked = self.framed_in_chunks;
         let decoder = match &mut self.body {
@@ -113,7 +114,7 @@ impl Reader for Answers {
                 Ok(step) => step,
                 Err(error) => {
                     buf.truncate(kept);
-                    return Err(BadReply::Body(error).to_string());
+                    return Err(error.into());
                 }
             };
             let data = at + step.data.start..at + step.data.end;
@@ -154,11 +155,11 @@ impl Reader for Answers {
 }
 
 /// A piece of a body that ends with its stream.
-fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, String> {
+fn rest_of_stream(left: &mut Option<u64>, buf: &mut Vec<u8>) -> Result<Taken, AnswerError> {
     if let Some(announced) = left {
         let Some(rest) = announced.checked_sub(buf.len() as u64) else {
             buf.clear();
-            return Err(LARGER.to_owned());
+            return Err(AnswerError::Larger);
         };
         *announced = rest;
     }

@@ -1,5 +1,7 @@
 //! Fields of an answer on their way to a head as HTTP/1 writes it.
 
+use std::fmt;
+
 use weir_proto::http2::hpack::BlockError;
 
 use super::ending::Ending;
@@ -22,7 +24,7 @@ pub enum Message {
         /// No more than this.
         limit: usize,
         /// What is wrong with it.
-        fault: Option<String>,
+        fault: Option<MessageError>,
     },
     /// Trailers.
     Trailers {
@@ -31,7 +33,7 @@ pub enum Message {
         /// Bytes of them.
         len: usize,
         /// What is wrong with them.
-        fault: Option<String>,
+        fault: Option<MessageError>,
     },
 }
 
@@ -53,17 +55,17 @@ impl Message {
             Message::Head { text, interim, limit, fault } => {
                 *fault = head_field(name, value, text, interim).err();
                 if text.len() > *limit {
-                    fault.get_or_insert("upstream sent too big header".to_owned());
+                    fault.get_or_insert(MessageError::TooBig);
                 }
             }
             Message::Trailers { fields, len, fault } => {
                 *len += name.len() + value.len();
                 if name.first() == Some(&b':') {
-                    *fault = Some(told("upstream sent invalid trailer", name, value));
+                    *fault = Some(MessageError::PseudoTrailer(shown(name, value)));
                 } else if !is_valid(name, value) {
-                    *fault = Some(told("upstream sent invalid header:", name, value));
+                    *fault = Some(MessageError::Field(shown(name, value)));
                 } else if *len > TRAILERS {
-                    *fault = Some("upstream sent too big trailers".to_owned());
+                    *fault = Some(MessageError::TooBigTrailers);
                 } else {
                     fields.add(name, value);
                 }
@@ -74,57 +76,108 @@ impl Message {
     /// All fields are there; `last`: nothing follows them.
     pub fn finish(mut self, last: bool) -> Result<Message, Ending> {
         let wrong = match &mut self {
-            Message::Head { fault: Some(text), .. }
-            | Message::Trailers { fault: Some(text), .. } => Some(std::mem::take(text)),
-            Message::Head { text, .. } if text.is_empty() => Some(NO_STATUS.to_owned()),
-            Message::Head { interim: true, .. } if last => {
-                Some("upstream prematurely closed stream".to_owned())
+            Message::Head { fault, .. } | Message::Trailers { fault, .. } if fault.is_some() => {
+                fault.take()
             }
+            Message::Head { text, .. } if text.is_empty() => Some(MessageError::NoStatus),
+            Message::Head { interim: true, .. } if last => Some(MessageError::InterimAlone),
             Message::Head { text, .. } => {
                 text.extend_from_slice(b"\r\n");
                 None
             }
-            Message::Trailers { .. } if !last => {
-                Some("upstream sent trailer without end stream flag".to_owned())
-            }
+            Message::Trailers { .. } if !last => Some(MessageError::TrailersGoOn),
             Message::Trailers { .. } => None,
         };
-        wrong.map_or(Ok(self), |text| Err(Ending::invalid(text)))
+        wrong.map_or(Ok(self), |error| Err(Ending::invalid(error.to_string())))
     }
 }
 
-const NO_STATUS: &str = "upstream sent no :status header";
+/// What is wrong with a block of fields. A field is shown as `name: value`.
+#[derive(Debug)]
+pub enum MessageError {
+    /// The head is longer than its limit.
+    TooBig,
+    /// The head does not begin with its status.
+    NoStatus,
+    /// A second status.
+    DuplicateStatus,
+    /// A status that is no number of three digits.
+    InvalidStatus(String),
+    /// A status that HTTP/2 does not have.
+    UnexpectedStatus(String),
+    /// A pseudo-header field in a head that is not the status.
+    Pseudo(String),
+    /// A pseudo-header field in trailers.
+    PseudoTrailer(String),
+    /// A name or a value that HTTP/1 cannot write.
+    Field(String),
+    /// An interim head at the end of the stream.
+    InterimAlone,
+    /// Trailers that do not end the stream.
+    TrailersGoOn,
+    /// More trailers than are kept.
+    TooBigTrailers,
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("upstream ")?;
+        f.write_str(match self {
+            MessageError::TooBig => "sent too big header",
+            MessageError::NoStatus => "sent no :status header",
+            MessageError::DuplicateStatus => "sent duplicate :status header",
+            MessageError::InvalidStatus(value) => {
+                return write!(f, "sent invalid :status \"{value}\"");
+            }
+            MessageError::UnexpectedStatus(value) => {
+                return write!(f, "sent unexpected :status \"{value}\"");
+            }
+            MessageError::Pseudo(field) => {
+                return write!(f, "sent invalid header \"{field}\"");
+            }
+            MessageError::PseudoTrailer(field) => {
+                return write!(f, "sent invalid trailer \"{field}\"");
+            }
+            MessageError::Field(field) => {
+                return write!(f, "sent invalid header: \"{field}\"");
+            }
+            MessageError::InterimAlone => "prematurely closed stream",
+            MessageError::TrailersGoOn => "sent trailer without end stream flag",
+            MessageError::TooBigTrailers => "sent too big trailers",
+        })
+    }
+}
 
 fn head_field(
     name: &[u8],
     value: &[u8],
     text: &mut Vec<u8>,
     interim: &mut bool,
-) -> Result<(), String> {
+) -> Result<(), MessageError> {
     if name == b":status" {
         if !text.is_empty() {
-            return Err("upstream sent duplicate :status header".to_owned());
+            return Err(MessageError::DuplicateStatus);
         }
         let shown = String::from_utf8_lossy(value);
         let code = value.iter().all(u8::is_ascii_digit).then(|| shown.parse::<u16>().ok());
         let Some(code) = code.flatten().filter(|_| value.len() == 3) else {
-            return Err(format!("upstream sent invalid :status \"{shown}\""));
+            return Err(MessageError::InvalidStatus(shown.into_owned()));
         };
         if code < 100 || code == 101 {
-            return Err(format!("upstream sent unexpected :status \"{shown}\""));
+            return Err(MessageError::UnexpectedStatus(shown.into_owned()));
         }
         *interim = code < 200;
         text.extend_from_slice(&[b"HTTP/2.0 ", value, b"\r\n"].concat());
         return Ok(());
     }
     if name.first() == Some(&b':') {
-        return Err(told("upstream sent invalid header", name, value));
+        return Err(MessageError::Pseudo(shown(name, value)));
     }
     if text.is_empty() {
-        return Err(NO_STATUS.to_owned());
+        return Err(MessageError::NoStatus);
     }
     if !is_valid(name, value) {
-        return Err(told("upstream sent invalid header:", name, value));
+        return Err(MessageError::Field(shown(name, value)));
     }
     if !OF_CONNECTIONS.contains(&name) {
         for part in [name, b": ", value, b"\r\n"] {
@@ -134,9 +187,8 @@ fn head_field(
     Ok(())
 }
 
-fn told(what: &str, name: &[u8], value: &[u8]) -> String {
-    let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-    format!("{what} \"{name}: {value}\"")
+fn shown(name: &[u8], value: &[u8]) -> String {
+    format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
 }
 
 /// Nothing in it would end a line, or be another name in HTTP/1.
