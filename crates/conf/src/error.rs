@@ -56,18 +56,18 @@ pub struct Error {
 
 impl Error {
     /// An error that forbids the start, without a place.
-    pub fn emerg(message: impl Into<String>) -> Error {
+    pub fn emerg(message: impl fmt::Display) -> Error {
         Error::new(Level::Emerg, message)
     }
 
     /// A warning without a place.
-    pub fn warn(message: impl Into<String>) -> Error {
+    pub fn warn(message: impl fmt::Display) -> Error {
         Error::new(Level::Warn, message)
     }
 
     /// An error of any level, without a place.
-    pub fn new(level: Level, message: impl Into<String>) -> Error {
-        Error { level, message: message.into(), at: None, mark: None, hint: None }
+    pub fn new(level: Level, message: impl fmt::Display) -> Error {
+        Error { level, message: message.to_string(), at: None, mark: None, hint: None }
     }
 
     /// The same error at the place that nginx would name.
@@ -83,8 +83,8 @@ impl Error {
     }
 
     /// The same error with advice.
-    pub fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.hint = Some(hint.into());
+    pub fn hint(mut self, hint: impl fmt::Display) -> Error {
+        self.hint = Some(hint.to_string());
         self
     }
 }
@@ -116,12 +116,12 @@ impl Spot {
     }
 
     /// An error about it.
-    pub fn error(&self, message: impl Into<String>) -> Error {
+    pub fn error(&self, message: impl fmt::Display) -> Error {
         Error::emerg(message).at(self.end).mark(self.word)
     }
 
     /// A warning about it.
-    pub fn warning(&self, message: impl Into<String>) -> Error {
+    pub fn warning(&self, message: impl fmt::Display) -> Error {
         Error::warn(message).at(self.end).mark(self.word)
     }
 }

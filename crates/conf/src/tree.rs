@@ -1,6 +1,7 @@
 //! A configuration as it was written: directives, words, blocks.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use crate::error::Error;
 use crate::source::{Pos, Sources};
@@ -76,12 +77,12 @@ impl Directive {
     }
 
     /// An error about the whole directive, at the place that nginx names.
-    pub fn error(&self, message: impl Into<String>) -> Error {
+    pub fn error(&self, message: impl fmt::Display) -> Error {
         Error::emerg(message).at(self.end).mark(self.name.pos)
     }
 
     /// An error about one word of the directive.
-    pub fn error_at(&self, word: &Word, message: impl Into<String>) -> Error {
+    pub fn error_at(&self, word: &Word, message: impl fmt::Display) -> Error {
         Error::emerg(message).at(self.end).mark(word.pos)
     }
 
@@ -96,7 +97,7 @@ impl Directive {
     }
 
     /// A warning about the whole directive.
-    pub fn warning(&self, message: impl Into<String>) -> Error {
+    pub fn warning(&self, message: impl fmt::Display) -> Error {
         Error::warn(message).at(self.end).mark(self.name.pos)
     }
 }

@@ -201,8 +201,8 @@ impl Plan {
         purpose: Purpose,
         log: &Log,
     ) -> Result<Cycle, SocketsFailed> {
-        let zones = self.zones.open(old_zones).map_err(|text| {
-            log!(log, Emerg, None, "{text}");
+        let zones = self.zones.open(old_zones).map_err(|error| {
+            log!(log, Emerg, None, "{error}");
             SocketsFailed
         })?;
         if let Some(own) = &self.temporary {

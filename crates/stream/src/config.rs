@@ -144,7 +144,7 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
             one_server(&mut setup, d, conf.clone())?;
         }
     }
-    setup.variables.check().map_err(Error::emerg)?;
+    setup.variables.check()?;
     let around =
         Around { resolver: conf.resolver.clone(), resolver_timeout: conf.resolver_timeout };
     let StreamSetup {

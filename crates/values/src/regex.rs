@@ -39,6 +39,37 @@ pub enum Matched {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GaveUp(String);
 
+/// Why a pattern is refused; shown in nginx's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegexError {
+    /// It is not UTF-8.
+    Encoding(String),
+    /// PCRE refuses it.
+    Pcre {
+        /// PCRE's words.
+        what: String,
+        /// The pattern.
+        pattern: String,
+        /// The part of the pattern from the fault on, where PCRE knows it.
+        rest: Option<String>,
+    },
+    /// A named group would set this variable, which is defined already.
+    Duplicate(String),
+}
+
+impl fmt::Display for RegexError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegexError::Encoding(pattern) => write!(f, "pattern \"{pattern}\" is not UTF-8"),
+            RegexError::Pcre { what, pattern, rest } => {
+                write!(f, "pcre2_compile() failed: {what} in \"{pattern}\"")?;
+                rest.as_ref().map_or(Ok(()), |rest| write!(f, " at \"{rest}\""))
+            }
+            RegexError::Duplicate(name) => write!(f, "the duplicate \"{name}\" variable"),
+        }
+    }
+}
+
 impl fmt::Display for GaveUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -63,8 +94,8 @@ impl Renew for Captures {
 /// default, ten times as much, lets one request hold a loop for a tenth of a second at each pattern.
 const MATCH_LIMIT: &str = "(*LIMIT_MATCH=1000000)";
 
-/// Compiles a pattern and gives its text back. Errors carry nginx's words.
-pub fn compile(pattern: &[u8], caseless: bool) -> Result<(Pcre, String), String> {
+/// Compiles a pattern and gives its text back.
+pub fn compile(pattern: &[u8], caseless: bool) -> Result<(Pcre, String), RegexError> {
     compile_with(pattern, |builder| {
         builder.caseless(caseless);
     })
@@ -74,9 +105,9 @@ pub fn compile(pattern: &[u8], caseless: bool) -> Result<(Pcre, String), String>
 pub fn compile_with(
     pattern: &[u8],
     set: impl FnOnce(&mut RegexBuilder),
-) -> Result<(Pcre, String), String> {
+) -> Result<(Pcre, String), RegexError> {
     let text = std::str::from_utf8(pattern)
-        .map_err(|_| format!("pattern \"{}\" is not UTF-8", String::from_utf8_lossy(pattern)))?;
+        .map_err(|_| RegexError::Encoding(String::from_utf8_lossy(pattern).into_owned()))?;
     let mut builder = RegexBuilder::new();
     set(&mut builder);
     let mut own = text.split(')').take_while(|verb| verb.starts_with("(*"));
@@ -87,27 +118,29 @@ pub fn compile_with(
     let pcre = builder.jit_if_available(true).build(&format!("{limit}{text}")).map_err(|e| {
         let at = e.offset().map(|at| at.saturating_sub(limit.len()));
         let rest = at.and_then(|at| text.get(at..)).filter(|rest| !rest.is_empty());
-        let place = rest.map(|rest| format!(" at \"{rest}\""));
         let what = e.to_string();
-        let what = what.rsplit(": ").next().unwrap_or(&what).to_owned();
-        format!("pcre2_compile() failed: {what} in \"{text}\"{}", place.unwrap_or_default())
+        RegexError::Pcre {
+            what: what.rsplit(": ").next().unwrap_or(&what).to_owned(),
+            pattern: text.to_owned(),
+            rest: rest.map(str::to_owned),
+        }
     })?;
     Ok((pcre, text.to_owned()))
 }
 
 impl Regex {
-    /// Compiles a pattern; named groups become variables. Errors carry nginx's words.
+    /// Compiles a pattern; named groups become variables.
     pub fn new<S: Subject>(
         variables: &mut Variables<S>,
         pattern: &[u8],
         caseless: bool,
-    ) -> Result<Regex, String> {
+    ) -> Result<Regex, RegexError> {
         let (pcre, text) = compile(pattern, caseless)?;
         let mut named = Vec::new();
         for (group, name) in pcre.capture_names().iter().enumerate() {
             if let Some(name) = name {
                 if variables.is_fixed(name.as_bytes()) {
-                    return Err(format!("the duplicate \"{name}\" variable"));
+                    return Err(RegexError::Duplicate(name.clone()));
                 }
                 named.push((group, variables.stored(name.as_bytes())));
             }

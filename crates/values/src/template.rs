@@ -1,6 +1,7 @@
 //! Values with variables in them, such as `"$scheme://$host/$1"`: nginx's complex values.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -22,12 +23,44 @@ enum TemplatePart {
     Group(usize),
 }
 
+/// What is wrong with a value, or with the words of a log's format; shown in nginx's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplateError {
+    /// No name follows a `$`.
+    Name,
+    /// The same in a log's format, from the `$` on.
+    Parameter(String),
+    /// The variable of this name begins with `${` and has no `}`.
+    Bracket(String),
+}
+
+impl TemplateError {
+    pub(crate) fn bracket(name: &[u8]) -> TemplateError {
+        TemplateError::Bracket(String::from_utf8_lossy(name).into_owned())
+    }
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TemplateError::Name => f.write_str("invalid variable name"),
+            TemplateError::Parameter(text) => write!(f, "invalid parameter \"{text}\""),
+            TemplateError::Bracket(name) => {
+                write!(f, "the closing bracket in \"{name}\" variable is missing")
+            }
+        }
+    }
+}
+
 impl Template {
     /// The empty value.
     pub const EMPTY: Template = Template { parts: Vec::new() };
 
-    /// Reads a value as written. The error is nginx's text for it.
-    pub fn new<S: Subject>(variables: &mut Variables<S>, text: &[u8]) -> Result<Template, String> {
+    /// Reads a value as written.
+    pub fn new<S: Subject>(
+        variables: &mut Variables<S>,
+        text: &[u8],
+    ) -> Result<Template, TemplateError> {
         if memchr::memchr(b'$', text).is_none() {
             return Ok(if text.is_empty() { Template::EMPTY } else { Template::text(text) });
         }
@@ -177,7 +210,7 @@ impl Template {
 }
 
 /// Splits `name}rest` or `name rest` behind a `$`.
-fn reference(text: &[u8]) -> Result<(&[u8], &[u8]), String> {
+fn reference(text: &[u8]) -> Result<(&[u8], &[u8]), TemplateError> {
     let (braced, body) = match text.strip_prefix(b"{") {
         Some(body) => (true, body),
         None => (false, text),
@@ -191,16 +224,10 @@ fn reference(text: &[u8]) -> Result<(&[u8], &[u8]), String> {
     let len = body.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
     let (name, after) = body.split_at(len);
     if name.is_empty() {
-        return Err("invalid variable name".to_owned());
+        return Err(TemplateError::Name);
     }
     if !braced {
         return Ok((name, after));
     }
-    match after.strip_prefix(b"}") {
-        Some(after) => Ok((name, after)),
-        None => Err(format!(
-            "the closing bracket in \"{}\" variable is missing",
-            String::from_utf8_lossy(name)
-        )),
-    }
+    after.strip_prefix(b"}").map(|after| (name, after)).ok_or_else(|| TemplateError::bracket(name))
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use weir_conf::Spot;
+use weir_conf::{Error, Spot};
 use weir_proto::{Renew, as_new};
 
 use crate::escape::OwnTexts;
@@ -282,17 +282,15 @@ impl<S: Subject> Variables<S> {
         })
     }
 
-    /// Resolves names such as `http_user_agent`; the error names a variable that is not defined.
-    pub fn check(&mut self) -> Result<(), String> {
+    /// Resolves names such as `http_user_agent`; fails with a variable that is not defined.
+    pub fn check(&mut self) -> Result<(), Error> {
         for variable in &mut self.list {
             if variable.get.is_none() {
                 variable.get = S::prefixed(&variable.name);
             }
             if variable.get.is_none() {
-                return Err(format!(
-                    "unknown \"{}\" variable",
-                    String::from_utf8_lossy(&variable.name)
-                ));
+                let name = String::from_utf8_lossy(&variable.name);
+                return Err(Error::emerg(format_args!("unknown \"{name}\" variable")));
             }
         }
         Ok(())

@@ -2,6 +2,8 @@
 //! ngx_shared_memory_add().
 
 use std::cell::RefCell;
+use std::fmt;
+use std::io;
 use std::sync::{Arc, OnceLock};
 
 use crate::Zone;
@@ -37,6 +39,69 @@ pub struct Zones(Vec<Arc<Zone>>);
 #[derive(Debug, Default)]
 pub struct Declarations(RefCell<Vec<ZoneRef>>);
 
+/// Why there is no such zone; shown in nginx's words.
+#[derive(Debug)]
+pub enum ZoneError {
+    /// It is declared with another size.
+    OtherSize {
+        /// Its name.
+        name: String,
+        /// The size that is asked for.
+        size: u64,
+        /// The size that it has.
+        declared: u64,
+    },
+    /// The zone of this name belongs to another module.
+    OtherUse(String),
+    /// No zone of this name is declared.
+    Undeclared(String),
+    /// The configuration before used it with another key.
+    OtherKey {
+        /// The module that it belongs to.
+        tag: &'static str,
+        /// Its name.
+        name: String,
+        /// The key that it is to have.
+        key: String,
+        /// The key that it had.
+        previous: String,
+    },
+    /// There is no memory for it.
+    Memory {
+        /// Its name.
+        name: String,
+        /// Its size.
+        size: u64,
+        /// What mmap(2) answers.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for ZoneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ZoneError::OtherSize { name, size, declared } => write!(
+                f,
+                "the size {size} of shared memory zone \"{name}\" conflicts with already declared size {declared}"
+            ),
+            ZoneError::OtherUse(name) => write!(
+                f,
+                "the shared memory zone \"{name}\" is already declared for a different use"
+            ),
+            ZoneError::Undeclared(name) => write!(f, "zero size shared memory zone \"{name}\""),
+            ZoneError::OtherKey { tag, name, key, previous } => write!(
+                f,
+                "{tag} \"{name}\" uses the \"{key}\" key while previously it used the \"{previous}\" key"
+            ),
+            ZoneError::Memory { name, size, error } => {
+                write!(f, "mmap({size}) of zone \"{name}\" failed: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ZoneError {}
+
 impl ZoneRef {
     /// The zone; none before the configuration is in use.
     pub fn get(&self) -> Option<&Zone> {
@@ -71,8 +136,8 @@ impl Declarations {
     ///
     /// # Errors
     ///
-    /// nginx's text, where they do not.
-    pub fn declare(&self, name: &str, size: u64, purpose: Use) -> Result<ZoneRef, String> {
+    /// [`ZoneError::OtherSize`] and [`ZoneError::OtherUse`], where they do not.
+    pub fn declare(&self, name: &str, size: u64, purpose: Use) -> Result<ZoneRef, ZoneError> {
         let mut list = self.0.borrow_mut();
         let Some(known) = list.iter().find(|z| z.0.name == name) else {
             let slot = DeclaredZone { name: name.to_owned(), size, purpose, zone: OnceLock::new() };
@@ -82,10 +147,8 @@ impl Declarations {
         };
         differs(known, purpose.tag)?;
         if known.0.size != size {
-            return Err(format!(
-                "the size {size} of shared memory zone \"{name}\" conflicts with already declared size {}",
-                known.0.size
-            ));
+            let (name, declared) = (name.to_owned(), known.0.size);
+            return Err(ZoneError::OtherSize { name, size, declared });
         }
         Ok(known.clone())
     }
@@ -94,11 +157,11 @@ impl Declarations {
     ///
     /// # Errors
     ///
-    /// nginx's text, where there is none or it is another's.
-    pub fn find(&self, name: &str, tag: &str) -> Result<ZoneRef, String> {
+    /// [`ZoneError::Undeclared`] where there is none, [`ZoneError::OtherUse`] where it is another module's.
+    pub fn find(&self, name: &str, tag: &str) -> Result<ZoneRef, ZoneError> {
         let list = self.0.borrow();
         let known = list.iter().find(|z| z.0.name == name);
-        let known = known.ok_or_else(|| format!("zero size shared memory zone \"{name}\""))?;
+        let known = known.ok_or_else(|| ZoneError::Undeclared(name.to_owned()))?;
         differs(known, tag).map(|()| known.clone())
     }
 
@@ -107,8 +170,8 @@ impl Declarations {
     ///
     /// # Errors
     ///
-    /// nginx's text, where a zone is to be used with other keys, or there is no memory.
-    pub fn open(&self, old: &Zones) -> Result<Zones, String> {
+    /// [`ZoneError::OtherKey`] where a zone is to be used with other keys, and [`ZoneError::Memory`].
+    pub fn open(&self, old: &Zones) -> Result<Zones, ZoneError> {
         let list = self.0.borrow();
         let open: Result<Vec<_>, _> = list.iter().map(|z| z.0.open(old)).collect();
         open.map(Zones)
@@ -116,20 +179,24 @@ impl Declarations {
 }
 
 impl DeclaredZone {
-    fn open(&self, old: &Zones) -> Result<Arc<Zone>, String> {
-        let zone =
-            match old.0.iter().find(|z| self.is(z)) {
-                Some(old) if old.purpose.key != self.purpose.key => {
-                    return Err(format!(
-                        "{} \"{}\" uses the \"{}\" key while previously it used the \"{}\" key",
-                        self.purpose.tag, self.name, self.purpose.key, old.purpose.key
-                    ));
-                }
-                Some(old) => old.clone(),
-                None => Arc::new(Zone::new(&self.name, self.size, self.purpose.clone()).map_err(
-                    |e| format!("mmap({}) of zone \"{}\" failed: {e}", self.size, self.name),
-                )?),
-            };
+    fn open(&self, old: &Zones) -> Result<Arc<Zone>, ZoneError> {
+        let name = || self.name.clone();
+        let zone = match old.0.iter().find(|z| self.is(z)) {
+            Some(old) if old.purpose.key != self.purpose.key => {
+                return Err(ZoneError::OtherKey {
+                    tag: self.purpose.tag,
+                    name: name(),
+                    key: self.purpose.key.clone(),
+                    previous: old.purpose.key.clone(),
+                });
+            }
+            Some(old) => old.clone(),
+            None => {
+                let zone = Zone::new(&self.name, self.size, self.purpose.clone());
+                let failed = |error| ZoneError::Memory { name: name(), size: self.size, error };
+                Arc::new(zone.map_err(failed)?)
+            }
+        };
         Ok(self.zone.get_or_init(|| zone).clone())
     }
 
@@ -141,12 +208,11 @@ impl DeclaredZone {
     }
 }
 
-fn differs(known: &ZoneRef, tag: &str) -> Result<(), String> {
+fn differs(known: &ZoneRef, tag: &str) -> Result<(), ZoneError> {
     if known.0.purpose.tag == tag {
         return Ok(());
     }
-    let name = known.name();
-    Err(format!("the shared memory zone \"{name}\" is already declared for a different use"))
+    Err(ZoneError::OtherUse(known.name().to_owned()))
 }
 
 #[cfg(test)]
@@ -162,13 +228,16 @@ mod tests {
         let all = Declarations::default();
         all.declare("one", 65536, purpose("a", "$x")).unwrap();
         assert_eq!(
-            all.declare("one", 32768, purpose("a", "$x")).unwrap_err(),
+            all.declare("one", 32768, purpose("a", "$x")).unwrap_err().to_string(),
             "the size 32768 of shared memory zone \"one\" conflicts with already declared size 65536"
         );
         let other = "the shared memory zone \"one\" is already declared for a different use";
-        assert_eq!(all.declare("one", 65536, purpose("b", "$x")).unwrap_err(), other);
-        assert_eq!(all.find("one", "b").unwrap_err(), other);
-        assert_eq!(all.find("two", "b").unwrap_err(), "zero size shared memory zone \"two\"");
+        assert_eq!(all.declare("one", 65536, purpose("b", "$x")).unwrap_err().to_string(), other);
+        assert_eq!(all.find("one", "b").unwrap_err().to_string(), other);
+        assert_eq!(
+            all.find("two", "b").unwrap_err().to_string(),
+            "zero size shared memory zone \"two\""
+        );
         assert!(all.find("one", "a").is_ok_and(|z| z.get().is_none()));
     }
 
@@ -190,7 +259,7 @@ mod tests {
         let (other, _) = open(65536, "b", "$x", &zones).unwrap();
         assert!(!has(&other));
         assert_eq!(
-            open(65536, "a", "$y", &zones).unwrap_err(),
+            open(65536, "a", "$y", &zones).unwrap_err().to_string(),
             "a \"one\" uses the \"$y\" key while previously it used the \"$x\" key"
         );
     }

@@ -23,7 +23,7 @@ mod table;
 #[cfg(any(test, feature = "processes"))]
 pub use weir_testkit::processes::seam::{Holding, dies, live_as, on_step};
 
-pub use declare::{Declarations, Use, ZoneRef, Zones};
+pub use declare::{Declarations, Use, ZoneError, ZoneRef, Zones};
 pub use lock::on_stall;
 pub use owner::{process, runs};
 pub use rows::{Claimed, Row, Rows, capacity};

@@ -290,7 +290,7 @@ pub fn configure(
         server.conf.check().map_err(|error| error.at(block.close))?;
     }
     (modules.check)(&main)?;
-    setup.variables.check().map_err(Error::emerg)?;
+    setup.variables.check()?;
     let Setup { mut warnings, .. } = setup;
     for (id, written) in setup.variables.several_lines() {
         if setup.in_lines.contains(id) {

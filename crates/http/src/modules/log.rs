@@ -150,7 +150,7 @@ mod tests {
         ] {
             let words = std::iter::once(text.as_bytes());
             let made = Format::new(&mut Variables::new(), b"x", Escape::Default, words);
-            assert_eq!(made.unwrap_err(), complaint);
+            assert_eq!(made.unwrap_err().to_string(), complaint);
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::upstream::driver;
 use crate::upstream::pass::{self, By};
 use crate::upstream::passing::upstream_directives;
 use crate::upstream::{Answer, Extra, Found, Outgoing, Protocol, Reader, Taken, UpstreamConf};
-use weir_values::Template;
+use weir_values::{Template, TemplateError};
 
 /// Settings of a location.
 #[derive(Debug, Clone)]
@@ -84,7 +84,7 @@ const OWN: &[Directive] = table! { "memcached_", settings:
         "A bit of a value's flags that says that it is compressed.";
 };
 
-fn key(setup: &mut Setup<'_>) -> Result<Template, String> {
+fn key(setup: &mut Setup<'_>) -> Result<Template, TemplateError> {
     Template::new(&mut setup.variables, b"$memcached_key")
 }
 

@@ -5,6 +5,8 @@ mod headers;
 mod locations;
 mod proxying;
 
+use std::fmt::Display;
+
 use weir_conf::{Directive, Error, Word};
 
 use crate::scope::BlockPath;
@@ -39,12 +41,7 @@ pub(crate) const ALL: &[(&str, Rule)] = &[
 ];
 
 /// A finding about a word, and what to do.
-fn found(
-    d: &Directive,
-    word: &Word,
-    what: impl Into<String>,
-    remedy: impl Into<String>,
-) -> Option<Error> {
+fn found(d: &Directive, word: &Word, what: impl Display, remedy: impl Display) -> Option<Error> {
     Some(Error::warn(what).at(d.end).mark(word.pos).hint(remedy))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::balance::{Balance, RoundRobin};
 use crate::{Group, Limits, Peer, PeerOptions, SharedPool};
 use weir_conf::{Directive, Error, Spot, Word};
-use weir_zone::{Declarations, Use, ZoneRef};
+use weir_zone::{Declarations, Use, ZoneError, ZoneRef};
 
 use super::dynamic::{self, Dynamic, NamedServer};
 use super::recall::Recall;
@@ -81,17 +81,17 @@ impl Zoned {
     const TAG: &'static str = "upstream";
 
     /// A zone for the state of peers.
-    pub fn declare(zones: &Declarations, name: &str, size: u64) -> Result<Zoned, String> {
+    pub fn declare(zones: &Declarations, name: &str, size: u64) -> Result<Zoned, ZoneError> {
         let purpose = Use { tag: Self::TAG, values: 0, key: String::new() };
         zones.declare(name, size, purpose).map(|zone| Zoned::Declared(zone, size))
     }
 
     /// The zone, when all are declared, which must have room for so many peers.
-    fn finish(self, zones: &Declarations, peers: usize) -> Result<ZoneRef, String> {
+    fn finish(self, zones: &Declarations, peers: usize, at: Spot) -> Result<ZoneRef, Error> {
         match self {
-            Zoned::Named(name) => zones.find(&name, Self::TAG),
+            Zoned::Named(name) => zones.find(&name, Self::TAG).map_err(|error| at.error(error)),
             Zoned::Declared(zone, size) if crate::room(size) < peers => {
-                Err(format!("zone \"{}\" is too small", zone.name()))
+                Err(at.error(format_args!("zone \"{}\" is too small", zone.name())))
             }
             Zoned::Declared(zone, _) => Ok(zone),
         }
@@ -325,8 +325,7 @@ impl<T> UpstreamBlock<T> {
             return Err(at.error(format!("no servers in upstream \"{name}\"")));
         }
         let peers = self.peers.len();
-        let zone = self.zone.map(|zone| zone.finish(zones, peers)).transpose();
-        let zone = zone.map_err(|text| at.error(text))?;
+        let zone = self.zone.map(|zone| zone.finish(zones, peers, at)).transpose()?;
         let zoned = zone.is_some();
         let balance = self.balance.unwrap_or_else(|| Box::new(RoundRobin));
         let mut group = Group::new(&name, self.peers.clone(), balance, seed(&host)).shared_in(zone);
@@ -336,7 +335,7 @@ impl<T> UpstreamBlock<T> {
         let group = Arc::new(group);
         let resolver = self.resolver.or_else(|| around.resolver.clone());
         let again = self.named.iter().any(NamedServer::is_looked_up_again);
-        let complain = |text| Err(at.error(format!("{text}")));
+        let complain = |text| Err(at.error(text));
         if again && resolver.is_none() {
             let text = "no resolver defined to resolve names at run time in upstream";
             return complain(format_args!("{text} \"{name}\""));
@@ -346,7 +345,7 @@ impl<T> UpstreamBlock<T> {
             return complain(format_args!("{text} \"{name}\" to be in shared memory"));
         }
         let recall = again.then(|| Recall::declare(zones, &name)).transpose();
-        let recall = recall.map_err(|text| at.error(text))?;
+        let recall = recall.map_err(|error| at.error(error))?;
         let dynamic = (!self.named.is_empty()).then(|| Dynamic {
             recall,
             named: self.named,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
 use crate::{Peer, PeerAddress};
-use weir_zone::{Claimed, Declarations, Row, Rows, Use, ZoneRef};
+use weir_zone::{Claimed, Declarations, Row, Rows, Use, ZoneError, ZoneRef};
 
 /// Values of a row: how many addresses the name has (in its first row), the address, its port, weight, and whether it
 /// is a backup.
@@ -42,7 +42,7 @@ pub struct Recall {
 
 impl Recall {
     /// Room for those of a group.
-    pub fn declare(zones: &Declarations, group: &str) -> Result<Recall, String> {
+    pub fn declare(zones: &Declarations, group: &str) -> Result<Recall, ZoneError> {
         let purpose = Use { tag: "upstream names", values: 0, key: String::new() };
         let zone = zones.declare(&format!("names of upstream {group}"), SIZE, purpose)?;
         Ok(Recall { group: group.to_owned(), zone })

@@ -1,12 +1,13 @@
 //! A database in MaxMind's format, in memory: looks an address up.
 
 use std::fmt;
+use std::io;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use maxminddb::{PathElement, Reader};
+use maxminddb::{MaxMindDbError, PathElement, Reader};
 use serde::de::{Deserialize, Deserializer, Visitor};
 
 /// A file, read whole: a loop must not wait for a page of it.
@@ -42,12 +43,30 @@ impl Field {
     }
 }
 
+/// Why a database cannot be used.
+#[derive(Debug)]
+pub enum DatabaseError {
+    /// It cannot be read.
+    Io(io::Error),
+    /// It is damaged, or no database.
+    Invalid(MaxMindDbError),
+}
+
+impl fmt::Display for DatabaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DatabaseError::Io(error) => weir_log::Cause(error).fmt(f),
+            DatabaseError::Invalid(error) => write!(f, "({error})"),
+        }
+    }
+}
+
 impl Database {
-    /// Reads a file. The error is for a message.
+    /// Reads a file.
     #[allow(clippy::disallowed_methods, reason = "a file of the configuration, before any request")]
-    pub fn open(path: &Path) -> Result<Database, String> {
-        let bytes = std::fs::read(path).map_err(|error| weir_log::Cause(&error).to_string())?;
-        let reader = Reader::from_source(bytes).map_err(|error| format!("({error})"))?;
+    pub fn open(path: &Path) -> Result<Database, DatabaseError> {
+        let bytes = std::fs::read(path).map_err(DatabaseError::Io)?;
+        let reader = Reader::from_source(bytes).map_err(DatabaseError::Invalid)?;
         let read = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Ok(Database { reader, read })
     }

@@ -115,7 +115,7 @@ pub fn default_log<S: Subject>(
     path: &Path,
     format: &[u8],
 ) -> Result<(), Error> {
-    let target = open(s, path.to_owned()).map_err(Error::emerg)?;
+    let target = open(s, path.to_owned())?;
     let Some(format) = named_format(s, conf, format) else { return Ok(()) };
     let log = AccessLog { place: LogDestination::File(target), format, condition: None };
     conf.logs = Logs::To(Arc::new(vec![log]));
@@ -134,7 +134,7 @@ fn place<S: Subject>(
     }
     let path = s.prefix.join(std::ffi::OsStr::from_bytes(&word.bytes));
     if !word.bytes.contains(&b'$') {
-        return open(s, path).map(LogDestination::File).map_err(Error::emerg);
+        return open(s, path).map(LogDestination::File);
     }
     let name = s.reading.template_of(d, word, path.as_os_str().as_bytes())?;
     s.targets.push(LogTarget { path, file: None, buffer: None });
@@ -142,13 +142,15 @@ fn place<S: Subject>(
 }
 
 /// The index of the target with this path.
-fn open<S>(s: &mut Files<'_, S>, path: std::path::PathBuf) -> Result<usize, String> {
+fn open<S>(s: &mut Files<'_, S>, path: std::path::PathBuf) -> Result<usize, Error> {
     let targets = &mut *s.targets;
     if let Some(at) = targets.iter().position(|t| t.path == path && t.file.is_some()) {
         return Ok(at);
     }
     let file = s.logs.open_later(&path);
-    let file = file.map_err(|e| format!("open() \"{}\" failed {}", path.display(), Cause(&e)))?;
+    let file = file.map_err(|e| {
+        Error::emerg(format_args!("open() \"{}\" failed {}", path.display(), Cause(&e)))
+    })?;
     targets.push(LogTarget { path, file: Some(file), buffer: None });
     Ok(targets.len() - 1)
 }

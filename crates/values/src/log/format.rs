@@ -2,6 +2,7 @@
 
 use crate::escape::{hex, json_escape, json_escapes};
 use crate::subject::Subject;
+use crate::template::TemplateError;
 use crate::variables::{VariableId, Variables};
 
 /// A named form of lines.
@@ -31,13 +32,13 @@ enum FormatPart {
 }
 
 impl Format {
-    /// A format from the words of a `log_format`. The error is nginx's text.
+    /// A format from the words of a `log_format`.
     pub fn new<'w, S: Subject>(
         variables: &mut Variables<S>,
         name: &[u8],
         escape: Escape,
         words: impl Iterator<Item = &'w [u8]>,
-    ) -> Result<Format, String> {
+    ) -> Result<Format, TemplateError> {
         let mut parts = Vec::new();
         for word in words {
             parse(variables, word, &mut parts)?;
@@ -64,12 +65,12 @@ fn parse<S: Subject>(
     variables: &mut Variables<S>,
     word: &[u8],
     parts: &mut Vec<FormatPart>,
-) -> Result<(), String> {
+) -> Result<(), TemplateError> {
     let mut rest = word;
     while let Some(at) = memchr::memchr(b'$', rest) {
         let invalid = || {
             let from = String::from_utf8_lossy(rest.get(at..).unwrap_or_default()).into_owned();
-            format!("invalid parameter \"{from}\"")
+            TemplateError::Parameter(from)
         };
         text(parts, rest.get(..at).unwrap_or_default());
         let after = rest.get(at + 1..).unwrap_or_default();
@@ -84,10 +85,7 @@ fn parse<S: Subject>(
         }
         rest = match (bracket, tail.strip_prefix(b"}")) {
             (true, Some(tail)) => tail,
-            (true, None) => {
-                let name = String::from_utf8_lossy(name);
-                return Err(format!("the closing bracket in \"{name}\" variable is missing"));
-            }
+            (true, None) => return Err(TemplateError::bracket(name)),
             (false, _) => tail,
         };
         if name.is_empty() {

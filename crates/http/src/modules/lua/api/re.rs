@@ -122,7 +122,8 @@ fn compile(pattern: &[u8], options: &[u8]) -> Result<Regex, String> {
     let (regex, _) = compile_with(&text, |builder| {
         builder.caseless(has(b'i')).multi_line(has(b'm')).dotall(has(b's')).extended(has(b'x'));
         builder.utf(has(b'u') || has(b'U')).ucp(has(b'u') || has(b'U'));
-    })?;
+    })
+    .map_err(|error| error.to_string())?;
     Ok(regex)
 }
 
