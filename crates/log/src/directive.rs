@@ -4,13 +4,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Cause, Level, MemoryLog, OpenLogs, Sink, Syslog};
+use crate::{Cause, Level, MemoryLog, OpenLogs, Sink, Syslog, SyslogError};
 
 /// Why an `error_log` line is refused; [`std::fmt::Display`] gives nginx's text.
 #[derive(Debug)]
 pub enum Reject {
-    /// The text is wrong.
-    Text(String),
+    /// A parameter that is none, or has no meaning here.
+    Parameter(String),
+    /// No level.
+    Level(String),
+    /// A second level.
+    DuplicateLevel(String),
+    /// No size of a ring in memory.
+    Size(String),
+    /// The ring of this size cannot be made.
+    Memory(String, io::Error),
+    /// The parameters of a syslog server are wrong.
+    Syslog(SyslogError),
     /// The file cannot be opened.
     Open(PathBuf, io::Error),
 }
@@ -18,7 +28,12 @@ pub enum Reject {
 impl std::fmt::Display for Reject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Reject::Text(text) => f.write_str(text),
+            Reject::Parameter(text) => write!(f, "invalid parameter \"{text}\""),
+            Reject::Level(name) => write!(f, "invalid log level \"{name}\""),
+            Reject::DuplicateLevel(name) => write!(f, "duplicate log level \"{name}\""),
+            Reject::Size(size) => write!(f, "invalid buffer size \"{size}\""),
+            Reject::Memory(size, e) => write!(f, "mmap({size}) failed {}", Cause(e)),
+            Reject::Syslog(e) => e.fmt(f),
             Reject::Open(path, e) => {
                 write!(f, "open() \"{}\" failed {}", path.display(), Cause(e))
             }
@@ -45,7 +60,7 @@ pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sin
     let level = level(&levels)?;
     if let Some(form) = forms.first() {
         if *form != "format=json" || forms.len() > 1 || target.starts_with("syslog:") {
-            return Err(Reject::Text(format!("invalid parameter \"{form}\"")));
+            return Err(Reject::Parameter((*form).to_owned()));
         }
         let (level, place) = sink(&[&[*target], levels.as_slice()].concat(), prefix, logs)?;
         return Ok((level, Sink::Json(Box::new(place))));
@@ -57,7 +72,7 @@ pub fn sink(args: &[&str], prefix: &Path, logs: &OpenLogs) -> Result<(Level, Sin
         return Ok((level, Sink::Memory(Arc::new(memory(size)?))));
     }
     if let Some(parameters) = target.strip_prefix("syslog:") {
-        let server = Syslog::parse(parameters).map_err(Reject::Text)?;
+        let server = Syslog::parse(parameters).map_err(Reject::Syslog)?;
         return Ok((level, Sink::Syslog(Arc::new(server))));
     }
     let path = prefix.join(target);
@@ -77,8 +92,8 @@ fn memory(size: &str) -> Result<MemoryLog, Reject> {
     let digits = digits.filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     let bytes = digits.and_then(|text| text.parse::<u64>().ok()).and_then(|n| n.checked_mul(unit));
     let memory = bytes.and_then(MemoryLog::new);
-    let memory = memory.ok_or_else(|| Reject::Text(format!("invalid buffer size \"{size}\"")))?;
-    memory.map_err(|e| Reject::Text(format!("mmap({size}) failed {}", Cause(&e))))
+    let memory = memory.ok_or_else(|| Reject::Size(size.to_owned()))?;
+    memory.map_err(|e| Reject::Memory(size.to_owned(), e))
 }
 
 fn level(names: &[&str]) -> Result<Level, Reject> {
@@ -89,9 +104,9 @@ fn level(names: &[&str]) -> Result<Level, Reject> {
             continue;
         }
         let known = Level::parse(name);
-        let known = known.ok_or_else(|| Reject::Text(format!("invalid log level \"{name}\"")))?;
+        let known = known.ok_or_else(|| Reject::Level((*name).to_owned()))?;
         if found.is_some() {
-            return Err(Reject::Text(format!("duplicate log level \"{name}\"")));
+            return Err(Reject::DuplicateLevel((*name).to_owned()));
         }
         found = Some(known);
     }

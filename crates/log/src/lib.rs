@@ -22,7 +22,7 @@ pub use later::{DeferredWrite, HandOver, flush, never_wait};
 pub use level::{Level, level, set_level};
 pub use line::{Cause, LINE_MAX};
 pub use memory::MemoryLog;
-pub use syslog::{SendError, Syslog};
+pub use syslog::{SendError, Syslog, SyslogError, SyslogServerFault};
 
 use std::fmt;
 use std::sync::Arc;

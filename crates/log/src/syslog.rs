@@ -1,5 +1,6 @@
 //! Logging to a syslog server over UDP or a unix socket (RFC 3164).
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -68,6 +69,70 @@ impl SendError {
     }
 }
 
+/// Why the parameters of a syslog server are refused; [`fmt::Display`] gives nginx's text.
+#[derive(Debug)]
+pub enum SyslogError {
+    /// No `server=`.
+    NoServer,
+    /// A parameter of this name stands twice.
+    Duplicate(&'static str),
+    /// No parameter.
+    Parameter(String),
+    /// No facility.
+    Facility(String),
+    /// No severity.
+    Severity(String),
+    /// The tag is longer than RFC 3164 allows.
+    LongTag,
+    /// A byte that a tag may not have.
+    TagByte,
+    /// What is wrong with this server.
+    Server(SyslogServerFault, String),
+}
+
+/// What is wrong with `server=` of a syslog server.
+#[derive(Clone, Copy, Debug)]
+pub enum SyslogServerFault {
+    /// `unix:` alone.
+    NoPath,
+    /// The path does not fit into an address.
+    LongPath,
+    /// An empty text.
+    NoHost,
+    /// No port from 1 to 65535.
+    Port,
+    /// The name has no address.
+    NotFound,
+}
+
+impl fmt::Display for SyslogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SyslogError::NoServer => f.write_str("no syslog server specified"),
+            SyslogError::Duplicate(name) => write!(f, "duplicate syslog \"{name}\""),
+            SyslogError::Parameter(text) => write!(f, "unknown syslog parameter \"{text}\""),
+            SyslogError::Facility(name) => write!(f, "unknown syslog facility \"{name}\""),
+            SyslogError::Severity(name) => write!(f, "unknown syslog severity \"{name}\""),
+            SyslogError::LongTag => write!(f, "syslog tag length exceeds {TAG_MAX}"),
+            SyslogError::TagByte => {
+                f.write_str("syslog \"tag\" only allows alphanumeric characters and underscore")
+            }
+            SyslogError::Server(fault, text) => {
+                let fault = match fault {
+                    SyslogServerFault::NoPath => "no path in the unix domain socket",
+                    SyslogServerFault::LongPath => "too long path in the unix domain socket",
+                    SyslogServerFault::NoHost => "no host",
+                    SyslogServerFault::Port => "invalid port",
+                    SyslogServerFault::NotFound => "host not found",
+                };
+                write!(f, "{fault} in syslog server \"{text}\"")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SyslogError {}
+
 #[derive(Debug)]
 enum SyslogServer {
     Udp(SocketAddr),
@@ -87,14 +152,14 @@ struct SyslogParameters {
 impl Syslog {
     /// Reads what follows `syslog:` in a directive, such as `server=127.0.0.1,tag=x`.
     ///
-    /// The error is nginx's text. Without a tag it is `nginx`, as documented there, so that
-    /// filters on the receiving side go on working.
-    pub fn parse(parameters: &str) -> Result<Syslog, String> {
+    /// Without a tag it is `nginx`, as documented there, so that filters on the receiving side go
+    /// on working.
+    pub fn parse(parameters: &str) -> Result<Syslog, SyslogError> {
         let mut said = SyslogParameters::default();
         for parameter in parameters.split(',') {
             said.take(parameter)?;
         }
-        let (name, server) = said.server.ok_or("no syslog server specified")?;
+        let (name, server) = said.server.ok_or(SyslogError::NoServer)?;
         let hostname = (!said.nohostname)
             .then(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         Ok(Syslog {
@@ -173,7 +238,7 @@ impl Syslog {
 }
 
 impl SyslogParameters {
-    fn take(&mut self, parameter: &str) -> Result<(), String> {
+    fn take(&mut self, parameter: &str) -> Result<(), SyslogError> {
         match parameter.split_once('=') {
             Some(("server", text)) => {
                 once(&self.server, "server")?;
@@ -182,55 +247,54 @@ impl SyslogParameters {
             Some(("facility", name)) => {
                 once(&self.facility, "facility")?;
                 let number = FACILITIES.iter().position(|f| *f == name);
-                let number = number.ok_or_else(|| format!("unknown syslog facility \"{name}\""))?;
+                let number = number.ok_or_else(|| SyslogError::Facility(name.to_owned()))?;
                 self.facility = Some(number as u8);
             }
             Some(("severity", name)) => {
                 once(&self.severity, "severity")?;
                 let level = Level::parse(name);
-                self.severity =
-                    Some(level.ok_or_else(|| format!("unknown syslog severity \"{name}\""))?);
+                self.severity = Some(level.ok_or_else(|| SyslogError::Severity(name.to_owned()))?);
             }
             Some(("tag", text)) => {
                 once(&self.tag, "tag")?;
                 self.tag = Some(tag(text)?);
             }
             None if parameter == "nohostname" => self.nohostname = true,
-            _ => return Err(format!("unknown syslog parameter \"{parameter}\"")),
+            _ => return Err(SyslogError::Parameter(parameter.to_owned())),
         }
         Ok(())
     }
 }
 
-fn once<T>(said: &Option<T>, name: &str) -> Result<(), String> {
+fn once<T>(said: &Option<T>, name: &'static str) -> Result<(), SyslogError> {
     match said {
-        Some(_) => Err(format!("duplicate syslog \"{name}\"")),
+        Some(_) => Err(SyslogError::Duplicate(name)),
         None => Ok(()),
     }
 }
 
-fn tag(text: &str) -> Result<String, String> {
+fn tag(text: &str) -> Result<String, SyslogError> {
     if text.len() > TAG_MAX {
-        return Err("syslog tag length exceeds 32".to_owned());
+        return Err(SyslogError::LongTag);
     }
     if !text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        return Err("syslog \"tag\" only allows alphanumeric characters and underscore".to_owned());
+        return Err(SyslogError::TagByte);
     }
     Ok(text.to_owned())
 }
 
-fn server(text: &str) -> Result<SyslogServer, String> {
-    let failed = |why: &str| format!("{why} in syslog server \"{text}\"");
+fn server(text: &str) -> Result<SyslogServer, SyslogError> {
+    let failed = |fault| SyslogError::Server(fault, text.to_owned());
     if let Some(path) = text.strip_prefix("unix:") {
         if path.is_empty() {
-            return Err(failed("no path in the unix domain socket"));
+            return Err(failed(SyslogServerFault::NoPath));
         }
         return SocketAddrUnix::new(path)
             .map(SyslogServer::Unix)
-            .map_err(|_| failed("too long path in the unix domain socket"));
+            .map_err(|_| failed(SyslogServerFault::LongPath));
     }
     if text.is_empty() {
-        return Err(failed("no host"));
+        return Err(failed(SyslogServerFault::NoHost));
     }
     if let Ok(addr) = text.parse::<SocketAddr>() {
         return Ok(SyslogServer::Udp(addr));
@@ -239,10 +303,10 @@ fn server(text: &str) -> Result<SyslogServer, String> {
     let found = match bare.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') => {
             let port = port.parse::<u16>().ok().filter(|p| *p > 0);
-            (host, port.ok_or_else(|| failed("invalid port"))?).to_socket_addrs()
+            (host, port.ok_or_else(|| failed(SyslogServerFault::Port))?).to_socket_addrs()
         }
         _ => (bare, PORT).to_socket_addrs(),
     };
     let first = found.ok().and_then(|mut addrs| addrs.next());
-    first.map(SyslogServer::Udp).ok_or_else(|| failed("host not found"))
+    first.map(SyslogServer::Udp).ok_or_else(|| failed(SyslogServerFault::NotFound))
 }

@@ -24,8 +24,8 @@ use crate::{daemon, embedded, inherit, pidfile, signals, single, trial, version,
 pub fn run(args: Vec<OsString>, tools: &[(&str, &str)]) -> i32 {
     let options = match cli::parse(args.get(1..).unwrap_or_default()) {
         Ok(options) => options,
-        Err(text) => {
-            say(&text);
+        Err(e) => {
+            say(&e.to_string());
             return 1;
         }
     };

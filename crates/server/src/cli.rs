@@ -1,6 +1,7 @@
 //! The command line, as nginx reads it: letters may be joined, values may follow at once.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// What the command line says.
@@ -55,13 +56,40 @@ impl Signal {
     }
 }
 
-/// Reads the arguments behind the program's name. The error is nginx's text.
-pub fn parse(args: &[OsString]) -> Result<CommandLine, String> {
+/// Why a command line is refused; [`fmt::Display`] gives nginx's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandLineError {
+    /// No option: a word without a hyphen, or a letter.
+    Option(String),
+    /// `-s` with a word that is no signal.
+    Signal(OsString),
+    /// An option without its value, which is this.
+    Missing(char, &'static str),
+}
+
+impl fmt::Display for CommandLineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CommandLineError::Option(text) => write!(f, "invalid option: \"{text}\""),
+            CommandLineError::Signal(name) => {
+                write!(f, "invalid option: \"-s {}\"", name.to_string_lossy())
+            }
+            CommandLineError::Missing(letter, what) => {
+                write!(f, "option \"-{letter}\" requires {what}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CommandLineError {}
+
+/// Reads the arguments behind the program's name.
+pub fn parse(args: &[OsString]) -> Result<CommandLine, CommandLineError> {
     let mut options = CommandLine::default();
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         let Some(letters) = arg.as_bytes().strip_prefix(b"-") else {
-            return Err(format!("invalid option: \"{}\"", arg.to_string_lossy()));
+            return Err(CommandLineError::Option(arg.to_string_lossy().into_owned()));
         };
         options.word(letters, &mut rest)?;
     }
@@ -75,18 +103,17 @@ impl CommandLine {
         &mut self,
         letters: &[u8],
         rest: &mut impl Iterator<Item = &'a OsString>,
-    ) -> Result<(), String> {
+    ) -> Result<(), CommandLineError> {
         let mut left = letters;
         while let Some((letter, after)) = left.split_first() {
             left = after;
             if self.plain(*letter) {
                 continue;
             }
-            let mut value = |what: &str| {
-                let letter = char::from(*letter);
+            let mut value = |what| {
                 let here = (!after.is_empty()).then(|| OsString::from_vec(after.to_vec()));
                 here.or_else(|| rest.next().cloned())
-                    .ok_or_else(|| format!("option \"-{letter}\" requires {what}"))
+                    .ok_or(CommandLineError::Missing(char::from(*letter), what))
             };
             match letter {
                 b'p' => self.prefix = Some(value("directory name")?),
@@ -96,10 +123,9 @@ impl CommandLine {
                 b's' => {
                     let name = value("parameter")?;
                     let signal = Signal::parse(&name);
-                    let unknown = || format!("invalid option: \"-s {}\"", name.to_string_lossy());
-                    self.signal = Some(signal.ok_or_else(unknown)?);
+                    self.signal = Some(signal.ok_or(CommandLineError::Signal(name))?);
                 }
-                other => return Err(format!("invalid option: \"{}\"", char::from(*other))),
+                other => return Err(CommandLineError::Option(char::from(*other).to_string())),
             }
             return Ok(());
         }
@@ -141,7 +167,7 @@ mod tests {
         }
     }
 
-    fn read(args: &[&str]) -> Result<CommandLine, String> {
+    fn read(args: &[&str]) -> Result<CommandLine, CommandLineError> {
         parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
     }
 
@@ -187,7 +213,7 @@ mod tests {
 
     #[test]
     fn wrong_ones_are_refused_in_nginx_words() {
-        let refuse = |args: &[&str]| read(args).unwrap_err();
+        let refuse = |args: &[&str]| read(args).unwrap_err().to_string();
         assert_eq!(refuse(&["start"]), "invalid option: \"start\"");
         assert_eq!(refuse(&[""]), "invalid option: \"\"");
         assert_eq!(refuse(&["-tx"]), "invalid option: \"x\"");

@@ -6,7 +6,8 @@
 //! with the same identity: the script opens files with the same rights, and its effects on its
 //! process never reach the master.
 
-use std::io::{Read, Write};
+use std::fmt;
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,32 @@ const LONGEST: usize = 64 * 1024;
 /// What the trial says when all is well; anything else is what went wrong.
 const WELL: &[u8] = b"\0";
 
+/// Why a configuration's scripts fail the trial.
+enum TrialError {
+    /// The script's error, as the log shows it.
+    Script(String),
+    /// The script was not run. Without an error here, the log has the cause.
+    NotTried(Option<io::Error>),
+}
+
+impl fmt::Display for TrialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TrialError::Script(text) => f.write_str(text),
+            TrialError::NotTried(None) => f.write_str("init_by_lua could not be tried"),
+            TrialError::NotTried(Some(e)) => {
+                write!(f, "init_by_lua could not be tried {}", Cause(e))
+            }
+        }
+    }
+}
+
+impl From<io::Error> for TrialError {
+    fn from(e: io::Error) -> TrialError {
+        TrialError::NotTried(Some(e))
+    }
+}
+
 /// Tries the scripts of a configuration with open sockets and zones.
 pub fn run(cycle: &Cycle, log: &Log) -> Result<(), SocketsFailed> {
     if !cycle.sites.has_init_script() {
@@ -51,14 +78,14 @@ pub fn run(cycle: &Cycle, log: &Log) -> Result<(), SocketsFailed> {
         Ok(said) if said == WELL => return Ok(()),
         Ok(said) if said.is_empty() => "init_by_lua error: it has ended its process".to_owned(),
         Ok(said) => String::from_utf8_lossy(&said).into_owned(),
-        Err(e) => format!("init_by_lua could not be tried {}", Cause(&e)),
+        Err(e) => TrialError::from(e).to_string(),
     };
     log!(log, Emerg, None, "{text}");
     Err(SocketsFailed)
 }
 
 /// All that the trial says before it ends, which it has to do in time.
-fn hear(pid: Pid, said: OwnedFd) -> std::io::Result<Vec<u8>> {
+fn hear(pid: Pid, said: OwnedFd) -> io::Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     let mut said = std::fs::File::from(said);
     let mut text = Vec::new();
@@ -66,7 +93,7 @@ fn hear(pid: Pid, said: OwnedFd) -> std::io::Result<Vec<u8>> {
         let left = Timespec::try_from(end.saturating_duration_since(Instant::now()));
         let mut fds = [PollFd::new(&said, PollFlags::IN)];
         match poll(&mut fds, left.ok().as_ref()) {
-            Ok(0) => break Err(std::io::ErrorKind::TimedOut.into()),
+            Ok(0) => break Err(io::ErrorKind::TimedOut.into()),
             Err(rustix::io::Errno::INTR) => continue,
             Err(e) => break Err(e.into()),
             Ok(_) => {}
@@ -74,7 +101,7 @@ fn hear(pid: Pid, said: OwnedFd) -> std::io::Result<Vec<u8>> {
         let mut piece = [0; 4096];
         match said.read(&mut piece) {
             Ok(0) => break Ok(text),
-            Ok(_) if text.len() > LONGEST => break Err(std::io::ErrorKind::InvalidData.into()),
+            Ok(_) if text.len() > LONGEST => break Err(io::ErrorKind::InvalidData.into()),
             Ok(n) => text.extend_from_slice(piece.get(..n).unwrap_or_default()),
             Err(e) => break Err(e),
         }
@@ -92,7 +119,7 @@ fn attempt(cycle: &Cycle, own: OwnedFd) -> ! {
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scripts(cycle)));
     let text = match tried {
         Ok(Ok(())) => WELL.to_vec(),
-        Ok(Err(text)) => text.into_bytes(),
+        Ok(Err(e)) => e.to_string().into_bytes(),
         Err(_) => Vec::new(),
     };
     let _ = std::fs::File::from(own).write_all(&text);
@@ -100,12 +127,11 @@ fn attempt(cycle: &Cycle, own: OwnedFd) -> ! {
     std::process::exit(i32::from(text != WELL));
 }
 
-fn scripts(cycle: &Cycle) -> Result<(), String> {
+fn scripts(cycle: &Cycle) -> Result<(), TrialError> {
     let config = &cycle.config;
     if config.master {
-        identity::take(config, &cycle.log).map_err(|_| "init_by_lua could not be tried")?;
+        identity::take(config, &cycle.log).map_err(|_| TrialError::NotTried(None))?;
     }
-    let failed = |e: std::io::Error| format!("init_by_lua could not be tried {}", Cause(&e));
     let own = Loop::new(&Options {
         backend: config.events.backend.kind(),
         timer_resolution: config.timer_resolution,
@@ -114,11 +140,11 @@ fn scripts(cycle: &Cycle) -> Result<(), String> {
         pools: Vec::new(),
         steal_group: None,
         notifier: None,
-    })
-    .map_err(failed)?;
-    let registry = registry().map_err(failed)?;
-    let tally = registry.tally(OWN_TALLY).ok_or("init_by_lua could not be tried")?;
+    })?;
+    let registry = registry()?;
+    let tally = registry.tally(OWN_TALLY).ok_or(TrialError::NotTried(None))?;
     let identity =
         Identity { pid: std::process::id(), worker: 0, workers: config.processes as u32, index: 0 };
     Service::try_scripts(&own.handle(), cycle.sites.leak(), identity, tally, registry)
+        .map_err(TrialError::Script)
 }

@@ -39,7 +39,7 @@ impl Inputs<'_> {
         // nginx opens files when all is read, and then knows no line.
         let sink = sink.map_err(|reject| match reject {
             Reject::Open(..) => Error::emerg(reject.to_string()),
-            Reject::Text(_) => d.error(reject.to_string()),
+            _ => d.error(reject.to_string()),
         })?;
         let mut sinks = if first { Vec::new() } else { before.sinks().to_vec() };
         sinks.push(sink);

@@ -1,5 +1,7 @@
 //! `worker_cpu_affinity`: which loop runs on which processors.
 
+use std::fmt;
+
 use rustix::thread::CpuSet;
 use weir_conf::{Directive, Error};
 
@@ -22,7 +24,7 @@ impl Affinity {
         }
         let masks = d.args.iter().skip(usize::from(auto));
         let masks: Result<Vec<_>, _> =
-            masks.map(|w| mask(&w.bytes).map_err(|text| d.error_at(w, text))).collect();
+            masks.map(|w| mask(&w.bytes).map_err(|e| d.error_at(w, e.to_string()))).collect();
         let mut masks = masks?;
         if auto {
             return Ok(Affinity::Auto(masks.pop().unwrap_or_else(|| allowed.to_vec())));
@@ -67,11 +69,33 @@ impl Affinity {
     }
 }
 
+/// Why a text is no mask; [`fmt::Display`] gives nginx's text.
+#[derive(Debug, PartialEq, Eq)]
+enum MaskError {
+    /// More digits than the kernel has processors.
+    Long,
+    /// Neither `0` nor `1`.
+    Digit(char),
+}
+
+impl fmt::Display for MaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MaskError::Long => {
+                let most = CpuSet::MAX_CPU;
+                write!(f, "\"worker_cpu_affinity\" supports up to {most} CPUs only")
+            }
+            MaskError::Digit(other) => {
+                write!(f, "invalid character \"{other}\" in \"worker_cpu_affinity\"")
+            }
+        }
+    }
+}
+
 /// The processors of a mask such as `0101`: the last digit is processor 0.
-fn mask(text: &[u8]) -> Result<Vec<usize>, String> {
+fn mask(text: &[u8]) -> Result<Vec<usize>, MaskError> {
     if text.len() > CpuSet::MAX_CPU {
-        let most = CpuSet::MAX_CPU;
-        return Err(format!("\"worker_cpu_affinity\" supports up to {most} CPUs only"));
+        return Err(MaskError::Long);
     }
     let mut cpus = Vec::new();
     let digits = text.iter().rev().filter(|b| **b != b' ');
@@ -79,10 +103,7 @@ fn mask(text: &[u8]) -> Result<Vec<usize>, String> {
         match digit {
             b'0' => {}
             b'1' => cpus.push(cpu),
-            other => {
-                let other = char::from(*other);
-                return Err(format!("invalid character \"{other}\" in \"worker_cpu_affinity\""));
-            }
+            other => return Err(MaskError::Digit(char::from(*other))),
         }
     }
     Ok(cpus)
@@ -112,10 +133,10 @@ mod tests {
         assert_eq!(mask(b"0101").unwrap(), [0, 2]);
         assert_eq!(mask(b"1000 0000").unwrap(), [7]);
         assert_eq!(mask(b"0").unwrap(), Vec::<usize>::new());
-        assert_eq!(mask(b"12").unwrap_err(), {
+        assert_eq!(mask(b"12").unwrap_err().to_string(), {
             "invalid character \"2\" in \"worker_cpu_affinity\""
         });
-        assert!(mask(&[b'0'; 1025]).unwrap_err().contains("up to 1024 CPUs"));
+        assert!(mask(&[b'0'; 1025]).unwrap_err().to_string().contains("up to 1024 CPUs"));
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn place<S: Subject>(
 ) -> Result<LogDestination, Error> {
     if let Some(parameters) = word.bytes.strip_prefix(b"syslog:") {
         let parameters = String::from_utf8_lossy(parameters);
-        let server = Syslog::parse(&parameters).map_err(|text| d.error_at(word, text))?;
+        let server = Syslog::parse(&parameters).map_err(|e| d.error_at(word, e.to_string()))?;
         return Ok(LogDestination::Syslog(Arc::new(server)));
     }
     let path = s.prefix.join(std::ffi::OsStr::from_bytes(&word.bytes));
