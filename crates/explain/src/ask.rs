@@ -1,5 +1,6 @@
 //! A URL as a request to one of a site's listening sockets.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use weir_http::explain::Question;
@@ -19,18 +20,70 @@ pub(crate) struct AskedRequest {
     pub headers: Vec<String>,
 }
 
+/// Why a request cannot be asked of a site.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum AskError {
+    /// No URL that can be asked, and what is wrong with it.
+    Url(String, UrlFault),
+    /// No header line.
+    Header(String),
+    /// `--to` is no address.
+    To(String),
+    /// No server listens there; the addresses where servers listen.
+    NotListening(String, Vec<Address>),
+}
+
+/// What is wrong with a URL.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum UrlFault {
+    /// Neither `http` nor `https`.
+    Scheme,
+    /// The port is no number below 65536.
+    Port,
+    /// No host.
+    Host,
+    /// A space or a control character, in the method as well.
+    Byte,
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AskError::Url(url, fault) => {
+                let fault = match fault {
+                    UrlFault::Scheme => "a URL begins with http:// or https://",
+                    UrlFault::Port => "this is no port",
+                    UrlFault::Host => "it names no host",
+                    UrlFault::Byte => "spaces and control characters cannot be sent, write %20",
+                };
+                write!(f, "\"{url}\": {fault}")
+            }
+            AskError::Header(line) => {
+                write!(f, "a header line is \"Name: value\", and \"{line}\" is none")
+            }
+            AskError::To(text) => {
+                write!(f, "--to is address:port or unix:/path, not \"{text}\"")
+            }
+            AskError::NotListening(at, addresses) => {
+                let all: Vec<String> = addresses.iter().map(Address::to_string).collect();
+                write!(f, "no server listens on {at}; there are {}", all.join(", "))
+            }
+        }
+    }
+}
+
 impl AskedRequest {
     /// `http[s]://host[:port][/path][?args]`; a path alone is asked of `localhost`.
     pub(crate) fn read(
         url: &str,
         method: &str,
         headers: &[String],
-    ) -> Result<AskedRequest, String> {
-        let bad = |what: &str| Err(format!("\"{url}\": {what}"));
+    ) -> Result<AskedRequest, AskError> {
+        let bad = |fault| Err(AskError::Url(url.to_owned(), fault));
         let (secure, rest) = match url.split_once("://") {
             Some(("http", rest)) => (false, rest),
             Some(("https", rest)) => (true, rest),
-            Some(_) => return bad("a URL begins with http:// or https://"),
+            Some(_) => return bad(UrlFault::Scheme),
             None if url.starts_with('/') => (false, ""),
             None => (false, url),
         };
@@ -43,21 +96,21 @@ impl AskedRequest {
         let (name, port) = match host.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => match port.parse() {
                 Ok(port) => (name, port),
-                Err(_) => return bad("this is no port"),
+                Err(_) => return bad(UrlFault::Port),
             },
             _ => (host, usual),
         };
         if name.is_empty() {
-            return bad("it names no host");
+            return bad(UrlFault::Host);
         }
         let printable = |text: &str| text.bytes().all(|b| b > b' ' && b != 127);
         if !printable(&target) || !printable(host) || !printable(method) || method.is_empty() {
-            return bad("spaces and control characters cannot be sent, write %20");
+            return bad(UrlFault::Byte);
         }
         if let Some(line) =
             headers.iter().find(|line| !line.contains(':') || line.contains(['\r', '\n']))
         {
-            return Err(format!("a header line is \"Name: value\", and \"{line}\" is none"));
+            return Err(AskError::Header(line.clone()));
         }
         Ok(AskedRequest {
             secure,
@@ -72,22 +125,18 @@ impl AskedRequest {
 
     /// The socket of the site where a client with this URL comes in: at `to`, or at the address that the URL names, or, as a
     /// name's address is not looked up, at the first that has its port.
-    pub(crate) fn question(&self, site: &Site, to: Option<&str>) -> Result<Question, String> {
+    pub(crate) fn question(&self, site: &Site, to: Option<&str>) -> Result<Question, AskError> {
         let addresses: Vec<Address> = site.listens().iter().map(|l| l.address.clone()).collect();
+        let not_listening = |at: &str| AskError::NotListening(at.to_owned(), addresses.clone());
         let (port, ip) = match to {
             Some(path) if path.starts_with("unix:") => {
                 let shown = |at: &Address| at.to_string() == path;
-                let listen = addresses
-                    .iter()
-                    .position(shown)
-                    .ok_or_else(|| self.not_listening(path, &addresses))?;
+                let listen = addresses.iter().position(shown).ok_or_else(|| not_listening(path))?;
                 return Ok(self.at(listen, addresses[listen].clone()));
             }
             Some(text) => match text.parse::<SocketAddr>() {
                 Ok(address) => (address.port(), Some(address.ip())),
-                Err(_) => {
-                    return Err(format!("--to is address:port or unix:/path, not \"{text}\""));
-                }
+                Err(_) => return Err(AskError::To(text.to_owned())),
             },
             None => (self.port, self.name.parse::<IpAddr>().ok()),
         };
@@ -100,8 +149,7 @@ impl AskedRequest {
         let found = [&exact as &dyn Fn(&Address) -> bool, &open, &any]
             .into_iter()
             .find_map(|fits| addresses.iter().position(fits));
-        let listen =
-            found.ok_or_else(|| self.not_listening(&format!("port {port}"), &addresses))?;
+        let listen = found.ok_or_else(|| not_listening(&format!("port {port}")))?;
         let own = &addresses[listen];
         let ip = ip.or(own.ip().filter(|_| !own.is_wildcard())).unwrap_or(match own.ip() {
             Some(IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
@@ -113,11 +161,6 @@ impl AskedRequest {
     fn at(&self, listen: usize, local: Address) -> Question {
         let secure = self.secure.then(|| self.name.clone().into_bytes());
         Question { listen, local, secure, request: self.request() }
-    }
-
-    fn not_listening(&self, at: &str, addresses: &[Address]) -> String {
-        let all: Vec<String> = addresses.iter().map(Address::to_string).collect();
-        format!("no server listens on {at}; there are {}", all.join(", "))
     }
 
     fn request(&self) -> Vec<u8> {

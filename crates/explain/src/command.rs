@@ -1,12 +1,13 @@
 //! The command line of `weir explain`.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::fmt;
+use std::io::{self, Write};
 
 use clap::Parser;
 use weir_http::explain::follow;
 
-use crate::ask::AskedRequest;
+use crate::ask::{AskError, AskedRequest};
 use crate::report::Report;
 
 /// Tells what a configuration does with a request: which server and location serve it, which rewrites it takes, and each setting that
@@ -36,31 +37,58 @@ pub struct Options {
     json: bool,
 }
 
+/// Why nothing can be explained.
+enum ExplainError {
+    /// The configuration is wrong, or has no `http` block.
+    NoHttp,
+    /// The request cannot be asked.
+    Ask(AskError),
+    /// The request was not served to its end.
+    Failed(io::Error),
+}
+
+impl fmt::Display for ExplainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExplainError::NoHttp => {
+                f.write_str("there is no configuration with an http block to be explained")
+            }
+            ExplainError::Ask(e) => e.fmt(f),
+            ExplainError::Failed(e) => write!(f, "the request failed: {e}"),
+        }
+    }
+}
+
+impl From<AskError> for ExplainError {
+    fn from(e: AskError) -> ExplainError {
+        ExplainError::Ask(e)
+    }
+}
+
 /// `weir explain`: the exit status.
 pub fn explain(options: Options) -> i32 {
     match run(options) {
         Ok(text) => {
             // The reader has gone, then.
-            let _ = std::io::stdout().write_all(text.as_bytes());
+            let _ = io::stdout().write_all(text.as_bytes());
             0
         }
-        Err(text) => {
-            eprintln!("weir explain: {text}");
+        Err(e) => {
+            eprintln!("weir explain: {e}");
             1
         }
     }
 }
 
-fn run(options: Options) -> Result<String, String> {
+fn run(options: Options) -> Result<String, ExplainError> {
     let asked = AskedRequest::read(&options.url, &options.method, &options.headers)?;
     let judged = weir_server::judge(options.conf, options.prefix);
-    let (site, path) =
-        judged.ok_or("there is no configuration with an http block to be explained")?;
+    let (site, path) = judged.ok_or(ExplainError::NoHttp)?;
     // The same files in the same order, so places mean the same.
     let tree = weir_conf::read(&path, None);
     let question = asked.question(&site, options.to.as_deref())?;
     let listen = site.listens().get(question.listen).map(|l| l.address.to_string());
-    let (course, heard) = follow(site, question).map_err(|e| format!("the request failed: {e}"))?;
+    let (course, heard) = follow(site, question).map_err(ExplainError::Failed)?;
     let report = Report::of(
         &asked,
         listen.unwrap_or_default(),

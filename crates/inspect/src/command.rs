@@ -1,6 +1,7 @@
 //! The command line of `weir inspect`.
 
-use std::io::Write;
+use std::fmt;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Parser;
@@ -30,26 +31,61 @@ pub struct Options {
     json: bool,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// Why `weir inspect` ends.
+#[derive(Debug)]
+enum InspectError {
+    /// No time.
+    Seconds,
+    /// Signals cannot be blocked.
+    Signals(io::Error),
+    /// What was looked at has ended.
+    Gone(String),
+    /// It runs, but none of its sockets can be seen.
+    Hidden(String),
+    /// Nothing that can be seen listens as this.
+    NothingFound(String),
+}
+
+impl fmt::Display for InspectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InspectError::Seconds => f.write_str("a number of seconds, an hour at most"),
+            InspectError::Signals(e) => write!(f, "signals: {e}"),
+            InspectError::Gone(whom) => write!(f, "{whom} has gone"),
+            InspectError::Hidden(whom) => write!(
+                f,
+                "no socket of {whom} can be seen: only root may see those of other users' processes; any user may look at a port"
+            ),
+            InspectError::NothingFound(whom) => write!(
+                f,
+                "no visible process listens as {whom}: only root can see other users' processes"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for InspectError {}
+
+fn seconds(text: &str) -> Result<f64, InspectError> {
     let said = text.parse::<f64>().ok().filter(|s| (0.0..=3600.0).contains(s));
-    said.ok_or_else(|| "a number of seconds, an hour at most".to_owned())
+    said.ok_or(InspectError::Seconds)
 }
 
 /// `weir inspect`: the exit status.
 pub fn inspect(options: Options) -> i32 {
     match run(&options) {
         Ok(()) => 0,
-        Err(text) => {
-            eprintln!("weir inspect: {text}");
+        Err(e) => {
+            eprintln!("weir inspect: {e}");
             1
         }
     }
 }
 
-fn run(options: &Options) -> Result<(), String> {
+fn run(options: &Options) -> Result<(), InspectError> {
     let (sought, hidden) = sought(&options.whom)?;
     let signals = SignalSet::new(&[Signal::INT, Signal::TERM].map(Signal::as_raw));
-    signals.block().map_err(|e| format!("signals: {e}"))?;
+    signals.block().map_err(InspectError::Signals)?;
     let time = Duration::from_secs_f64(options.secs);
     loop {
         let found = match hidden {
@@ -57,7 +93,7 @@ fn run(options: &Options) -> Result<(), String> {
             None => find(&sought),
         };
         if found.is_empty() {
-            return Err(format!("{} has gone", options.whom));
+            return Err(InspectError::Gone(options.whom.clone()));
         }
         let mut interrupted = false;
         let report = look(&found, time, |pause| {
@@ -66,7 +102,7 @@ fn run(options: &Options) -> Result<(), String> {
         let text = if options.json { report.json() + "\n" } else { report.text() };
         let clear = if options.watch && !options.json { "\x1b[H\x1b[2J" } else { "" };
         // The reader of the output has gone.
-        if write!(std::io::stdout(), "{clear}{text}").is_err() || !options.watch || interrupted {
+        if write!(io::stdout(), "{clear}{text}").is_err() || !options.watch || interrupted {
             return Ok(());
         }
     }
@@ -74,7 +110,7 @@ fn run(options: &Options) -> Result<(), String> {
 
 /// A number is a port if a server listens there, and a process otherwise. If the port's processes
 /// are hidden, it is the port alone.
-fn sought(whom: &str) -> Result<(Sought, Option<u16>), String> {
+fn sought(whom: &str) -> Result<(Sought, Option<u16>), InspectError> {
     let somebody = |sought: Sought| -> Option<Sought> {
         let found: Vec<Listening> = find(&sought);
         (!found.is_empty()).then_some(sought)
@@ -93,11 +129,7 @@ fn sought(whom: &str) -> Result<(Sought, Option<u16>), String> {
     let runs =
         servers::numbers("/proc").any(|pid| pid.to_string() == whom || servers::name(pid) == whom);
     Err(match runs {
-        true => format!(
-            "no socket of {whom} can be seen: only root may see those of other users' processes; any user may look at a port"
-        ),
-        false => format!(
-            "no visible process listens as {whom}: only root can see other users' processes"
-        ),
+        true => InspectError::Hidden(whom.to_owned()),
+        false => InspectError::NothingFound(whom.to_owned()),
     })
 }

@@ -1,6 +1,6 @@
 //! The command line of `weir balance`.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -44,33 +44,80 @@ pub struct Options {
     dry_run: bool,
 }
 
+/// Why `weir balance` ends.
+#[derive(Debug)]
+enum SteerError {
+    /// Nothing listens that can be seen: this process, on this port.
+    NothingFound { pid: Option<i32>, port: Option<u16> },
+    /// No address has several queues.
+    NoGroup,
+    /// The server has ended.
+    Gone,
+    /// Signals cannot be blocked or awaited.
+    Signals(io::Error),
+    /// The kernel does not give the sockets, or does not let them be steered.
+    Refused(io::Error),
+}
+
+impl fmt::Display for SteerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SteerError::NothingFound { pid, port } => {
+                match pid {
+                    Some(pid) => write!(f, "process {pid} does not listen")?,
+                    None => f.write_str("no process that can be seen listens")?,
+                }
+                if let Some(port) = port {
+                    write!(f, " on port {port}")?;
+                }
+                f.write_str("; only root can see other users' processes")
+            }
+            SteerError::NoGroup => f.write_str("there is no group of sockets to be steered"),
+            SteerError::Gone => f.write_str("the server has gone"),
+            SteerError::Signals(e) => write!(f, "signals: {e}"),
+            SteerError::Refused(e) => match Errno::from_io_error(e) {
+                Some(Errno::PERM | Errno::ACCESS) => {
+                    write!(
+                        f,
+                        "{e}: run it as root (it needs CAP_BPF, CAP_NET_ADMIN and CAP_SYS_PTRACE)"
+                    )
+                }
+                Some(Errno::BUSY | Errno::ADDRINUSE) => {
+                    write!(f, "{e}: another program steers these sockets")
+                }
+                _ => e.fmt(f),
+            },
+        }
+    }
+}
+
 /// `weir balance`: the exit status.
 pub fn balance(options: Options) -> i32 {
     match run(&options) {
         Ok(()) => 0,
-        Err(text) => {
-            eprintln!("weir balance: {text}");
+        Err(e) => {
+            eprintln!("weir balance: {e}");
             1
         }
     }
 }
 
-fn run(options: &Options) -> Result<(), String> {
+fn run(options: &Options) -> Result<(), SteerError> {
     let sought = Sought { pid: options.pid, port: options.port, name: None };
     let found = find(&sought);
     if found.is_empty() {
-        return Err(nothing_found(&sought));
+        return Err(SteerError::NothingFound { pid: options.pid, port: options.port });
     }
     for listening in &found {
         println!("{}", told(listening));
     }
     let mut groups = groups(&found)?;
     if groups.is_empty() {
-        return Err("there is no group of sockets to be steered".to_owned());
+        return Err(SteerError::NoGroup);
     }
     let ends = [Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw);
     let signals = SignalSet::new(&ends);
-    signals.block().map_err(|e| format!("signals: {e}"))?;
+    signals.block().map_err(SteerError::Signals)?;
     let every = Duration::from_millis(options.every);
     let mut rounds = Rounds { signals, every, sought };
 
@@ -83,7 +130,7 @@ fn run(options: &Options) -> Result<(), String> {
     // goes on as it is.
     let _ = rustix::process::setpriority_process(None, PRIORITY);
     println!("\nsteering{}", if options.secs.is_none() { "; Ctrl-C ends it" } else { "" });
-    groups.iter_mut().try_for_each(SteeredGroup::steer).map_err(|e| refused(&e))?;
+    groups.iter_mut().try_for_each(SteeredGroup::steer).map_err(SteerError::Refused)?;
     let (after, _) = rounds.go(&mut groups, options.secs, true)?;
     drop(groups);
     println!("\nall is as it was before");
@@ -105,7 +152,7 @@ impl Rounds {
         groups: &mut Vec<SteeredGroup>,
         secs: Option<u64>,
         steer: bool,
-    ) -> Result<(Vec<Summary>, bool), String> {
+    ) -> Result<(Vec<Summary>, bool), SteerError> {
         let began = Instant::now();
         let mut whole: Vec<WorkerWatch> = groups.iter().map(|group| group.fresh()).collect();
         let mut shown = began;
@@ -120,8 +167,7 @@ impl Rounds {
                 groups.iter_mut().for_each(|group| print!("{}", group.table()));
                 self.renew(groups, &mut whole, steer)?;
             }
-            let arrived =
-                self.signals.wait(Some(self.every)).map_err(|e| format!("signals: {e}"))?;
+            let arrived = self.signals.wait(Some(self.every)).map_err(SteerError::Signals)?;
             if over || arrived.is_some() {
                 let summaries = whole.iter().map(WorkerWatch::summary).collect();
                 return Ok((summaries, arrived.is_some()));
@@ -135,10 +181,10 @@ impl Rounds {
         groups: &mut Vec<SteeredGroup>,
         whole: &mut Vec<WorkerWatch>,
         steer: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), SteerError> {
         let found: Vec<Listening> = find(&self.sought).into_iter().filter(is_group).collect();
         if found.is_empty() {
-            return Err("the server has gone".to_owned());
+            return Err(SteerError::Gone);
         }
         if found.len() == groups.len()
             && groups.iter().zip(&found).all(|(group, found)| group.is(found))
@@ -150,7 +196,7 @@ impl Rounds {
         *groups = self::groups(&found)?;
         *whole = groups.iter().map(SteeredGroup::fresh).collect();
         if steer {
-            groups.iter_mut().try_for_each(SteeredGroup::steer).map_err(|e| refused(&e))?;
+            groups.iter_mut().try_for_each(SteeredGroup::steer).map_err(SteerError::Refused)?;
         }
         println!("the server's processes have changed");
         Ok(())
@@ -161,29 +207,9 @@ fn is_group(listening: &Listening) -> bool {
     listening.sockets.len() > 1
 }
 
-fn groups(found: &[Listening]) -> Result<Vec<SteeredGroup>, String> {
+fn groups(found: &[Listening]) -> Result<Vec<SteeredGroup>, SteerError> {
     let several = found.iter().filter(|listening| is_group(listening));
-    several.map(|listening| SteeredGroup::of(listening).map_err(|e| refused(&e))).collect()
-}
-
-fn nothing_found(sought: &Sought) -> String {
-    let who =
-        sought.pid.map_or("no process that can be seen".to_owned(), |pid| format!("process {pid}"));
-    let place = sought.port.map_or(String::new(), |port| format!(" on port {port}"));
-    let verb = if sought.pid.is_some() { "does not listen" } else { "listens" };
-    format!("{who} {verb}{place}; only root can see other users' processes")
-}
-
-fn refused(error: &io::Error) -> String {
-    match Errno::from_io_error(error) {
-        Some(Errno::PERM | Errno::ACCESS) => {
-            format!("{error}: run it as root (it needs CAP_BPF, CAP_NET_ADMIN and CAP_SYS_PTRACE)")
-        }
-        Some(Errno::BUSY | Errno::ADDRINUSE) => {
-            format!("{error}: another program steers these sockets")
-        }
-        _ => error.to_string(),
-    }
+    several.map(|listening| SteeredGroup::of(listening).map_err(SteerError::Refused)).collect()
 }
 
 /// What was found at an address, and what can be done there.

@@ -1,12 +1,13 @@
 //! The command line of `weir top`.
 
-use std::io::{IsTerminal, Write};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
-use crate::fetch::SnapshotSource;
+use crate::fetch::{FetchError, SnapshotSource};
 use crate::figures::Figures;
 use crate::plain;
 use crate::screen::{KeyAction, Screen};
@@ -29,23 +30,55 @@ pub struct Options {
     interval: f64,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// Why `weir top` ends.
+#[derive(Debug)]
+enum TopError {
+    /// No interval.
+    Interval,
+    /// There is no snapshot.
+    Fetch(FetchError),
+    /// Standard output is not a terminal.
+    NoTerminal,
+    /// The terminal fails.
+    Terminal(io::Error),
+}
+
+impl fmt::Display for TopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TopError::Interval => f.write_str("a number of seconds from 0.1 to 3600"),
+            TopError::Fetch(e) => e.fmt(f),
+            TopError::NoTerminal => f.write_str("this is no terminal; --once writes plain text"),
+            TopError::Terminal(e) => write!(f, "terminal: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for TopError {}
+
+impl From<FetchError> for TopError {
+    fn from(e: FetchError) -> TopError {
+        TopError::Fetch(e)
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, TopError> {
     let said = text.parse::<f64>().ok().filter(|s| (0.1..=3600.0).contains(s));
-    said.ok_or_else(|| "a number of seconds from 0.1 to 3600".to_owned())
+    said.ok_or(TopError::Interval)
 }
 
 /// `weir top`: the exit status.
 pub fn top(options: Options) -> i32 {
     match run(&options) {
         Ok(()) => 0,
-        Err(text) => {
-            eprintln!("weir top: {text}");
+        Err(e) => {
+            eprintln!("weir top: {e}");
             1
         }
     }
 }
 
-fn run(options: &Options) -> Result<(), String> {
+fn run(options: &Options) -> Result<(), TopError> {
     let mut place = SnapshotSource::read(&options.place)?;
     let first = place.snapshot()?;
     let interval = Duration::from_secs_f64(options.interval);
@@ -54,17 +87,17 @@ fn run(options: &Options) -> Result<(), String> {
         std::thread::sleep(interval);
         let text = plain::text(&Figures::of(&place.snapshot()?, &first));
         // The reader has gone.
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        let _ = io::stdout().write_all(text.as_bytes());
         return Ok(());
     }
-    if !std::io::stdout().is_terminal() {
-        return Err("this is no terminal; --once writes plain text".to_owned());
+    if !io::stdout().is_terminal() {
+        return Err(TopError::NoTerminal);
     }
     // It is as it was when this ends, by a panic, too.
-    let mut terminal = ratatui::try_init().map_err(|e| format!("terminal: {e}"))?;
+    let mut terminal = ratatui::try_init().map_err(TopError::Terminal)?;
     let ended = watch(&mut terminal, &mut place, first, interval);
     ratatui::restore();
-    ended.map_err(|e| format!("terminal: {e}"))
+    ended.map_err(TopError::Terminal)
 }
 
 fn watch(
@@ -72,7 +105,7 @@ fn watch(
     place: &mut SnapshotSource,
     first: Snapshot,
     interval: Duration,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     let mut screen = Screen::default();
     screen.take(Figures::of(&first, &first));
     let mut last = first;

@@ -1,6 +1,7 @@
 //! Gets snapshots: over HTTP/1.0, so that the answer ends with its connection.
 
-use std::io::{Read, Write};
+use std::fmt;
+use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -23,6 +24,43 @@ enum Transport {
     Unix(String),
 }
 
+/// Why there is no snapshot.
+#[derive(Debug)]
+pub(crate) enum FetchError {
+    /// The place begins with `https:`.
+    Https,
+    /// A place without a server.
+    NoServer(String),
+    /// The server's name has no address.
+    NoAddress(String),
+    /// The server at this address or path does not answer.
+    Io(String, io::Error),
+    /// No path has a snapshot; each with its status.
+    NoSnapshot(Vec<(String, u16)>),
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FetchError::Https => f.write_str(
+                "https is not spoken here; a location of a unix socket, or of a port on 127.0.0.1, will do",
+            ),
+            FetchError::NoServer(text) => write!(f, "\"{text}\" names no server"),
+            FetchError::NoAddress(name) => write!(f, "{name} has no address"),
+            FetchError::Io(name, e) => write!(f, "{name}: {e}"),
+            FetchError::NoSnapshot(asked) => {
+                let asked: Vec<String> =
+                    asked.iter().map(|(path, status)| format!("{path}: {status}")).collect();
+                let asked = asked.join(", ");
+                write!(
+                    f,
+                    "no weir_dashboard and no weir_status json there ({asked}); name its path, as in http://127.0.0.1:8080/panel"
+                )
+            }
+        }
+    }
+}
+
 /// Where `weir_dashboard` or `weir_status json` usually stand, unless the user says it.
 const USUAL: &[&str] = &["/", "/panel", "/dashboard", "/status", "/weir_status"];
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,7 +69,7 @@ const LONGEST: u64 = 64 << 20;
 
 impl SnapshotSource {
     /// `8080`, `host:8080`, `http://host:8080/path`, `unix:/path/of/socket`, `unix:/path/of/socket:/path`.
-    pub(crate) fn read(text: &str) -> Result<SnapshotSource, String> {
+    pub(crate) fn read(text: &str) -> Result<SnapshotSource, FetchError> {
         let usual = || USUAL.iter().map(|path| (*path).to_owned()).collect();
         if let Some(rest) = text.strip_prefix("unix:") {
             let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
@@ -43,7 +81,7 @@ impl SnapshotSource {
             });
         }
         if text.starts_with("https:") {
-            return Err("https is not spoken here; a location of a unix socket, or of a port on 127.0.0.1, will do".into());
+            return Err(FetchError::Https);
         }
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -54,7 +92,7 @@ impl SnapshotSource {
             Some((name, port)) if !name.is_empty() && port.parse::<u16>().is_ok() => {
                 host.to_owned()
             }
-            _ if host.is_empty() => return Err(format!("\"{text}\" names no server")),
+            _ if host.is_empty() => return Err(FetchError::NoServer(text.to_owned())),
             _ => format!("{host}:80"),
         };
         let paths = if path.len() > 1 { vec![path.to_owned()] } else { usual() };
@@ -62,8 +100,8 @@ impl SnapshotSource {
     }
 
     /// One snapshot. From then on only the path that had one is asked.
-    pub(crate) fn snapshot(&mut self) -> Result<Snapshot, String> {
-        let mut told = String::new();
+    pub(crate) fn snapshot(&mut self) -> Result<Snapshot, FetchError> {
+        let mut asked = Vec::new();
         for path in self.paths.clone() {
             let (status, body) = self.get(&path)?;
             let found: Option<Snapshot> = serde_json::from_slice(&body).ok();
@@ -73,27 +111,21 @@ impl SnapshotSource {
                 self.paths = vec![path];
                 return Ok(snapshot);
             }
-            told = format!(
-                "{}{path}: {status}",
-                if told.is_empty() { "" } else { &*told }.to_owned()
-                    + if told.is_empty() { "" } else { ", " }
-            );
+            asked.push((path, status));
         }
-        Err(format!(
-            "no weir_dashboard and no weir_status json there ({told}); name its path, as in http://127.0.0.1:8080/panel"
-        ))
+        Err(FetchError::NoSnapshot(asked))
     }
 
-    fn get(&self, path: &str) -> Result<(u16, Vec<u8>), String> {
+    fn get(&self, path: &str) -> Result<(u16, Vec<u8>), FetchError> {
         let request = format!(
             "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n\r\n",
             self.host
         );
-        let failed = |name: &str, e: std::io::Error| format!("{name}: {e}");
+        let failed = |name: &str, e| FetchError::Io(name.to_owned(), e);
         match &self.way {
             Transport::Tcp(address) => {
                 let mut all = address.to_socket_addrs().map_err(|e| failed(address, e))?;
-                let to = all.next().ok_or_else(|| format!("{address} has no address"))?;
+                let to = all.next().ok_or_else(|| FetchError::NoAddress(address.clone()))?;
                 let stream =
                     TcpStream::connect_timeout(&to, PATIENCE).map_err(|e| failed(address, e))?;
                 let _ = stream.set_read_timeout(Some(PATIENCE));
@@ -108,7 +140,7 @@ impl SnapshotSource {
     }
 }
 
-fn ask(mut stream: impl Read + Write, request: &str) -> std::io::Result<(u16, Vec<u8>)> {
+fn ask(mut stream: impl Read + Write, request: &str) -> io::Result<(u16, Vec<u8>)> {
     stream.write_all(request.as_bytes())?;
     let mut all = Vec::new();
     stream.take(LONGEST).read_to_end(&mut all)?;

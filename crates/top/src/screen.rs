@@ -8,6 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 
+use crate::fetch::FetchError;
 use crate::figures::{Figures, LoopRow};
 use crate::plain::{bar, columns, or_no_loop, totals};
 use crate::words::{age, count, percent, time};
@@ -17,7 +18,7 @@ use crate::words::{age, count, percent, time};
 pub(crate) struct Screen {
     pub figures: Figures,
     /// Why there is nothing newer.
-    pub trouble: Option<String>,
+    pub trouble: Option<FetchError>,
     pub paused: bool,
     /// Loops in the order of their work.
     sorted: bool,
