@@ -1,23 +1,49 @@
 //! `weir bench` and `weir histogram` as commands.
 
+use std::fmt;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::options::{HistogramOptions, Options};
+use crate::options::{HistogramOptions, Options, PlanError};
+use crate::plot::DrawingError;
 use crate::{LoadPlan, RunOutcome, RunProgress, RunWatcher, Sample, report, run};
+
+/// Why the run could not be made, or not be written.
+#[derive(Debug)]
+enum BenchError {
+    /// The options mean no plan.
+    Plan(PlanError),
+    /// The loops of the client fail.
+    Run(io::Error),
+    /// This file cannot be written.
+    Write(PathBuf, io::Error),
+    /// The picture cannot be drawn.
+    Picture(DrawingError),
+}
+
+impl fmt::Display for BenchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BenchError::Plan(e) => e.fmt(f),
+            BenchError::Run(e) => e.fmt(f),
+            BenchError::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),
+            BenchError::Picture(e) => e.fmt(f),
+        }
+    }
+}
 
 /// `weir bench`: the exit status.
 ///
 /// 0: every request was answered; 1: some were not; 2: the run could not be made.
 pub fn bench(options: Options) -> i32 {
-    let done = options.plan().and_then(|plan| measure(&options, &plan));
+    let done = options.plan().map_err(BenchError::Plan).and_then(|plan| measure(&options, &plan));
     match done {
         Ok(outcome) => i32::from(outcome.tally.errors() > 0),
-        Err(text) => {
-            eprintln!("weir bench: {text}");
+        Err(e) => {
+            eprintln!("weir bench: {e}");
             2
         }
     }
@@ -40,9 +66,9 @@ pub fn histogram(options: HistogramOptions) -> i32 {
     i32::from(written.is_err() || !numbers.odd.is_empty())
 }
 
-fn measure(options: &Options, plan: &LoadPlan) -> Result<RunOutcome, String> {
+fn measure(options: &Options, plan: &LoadPlan) -> Result<RunOutcome, BenchError> {
     let mut screen = Screen::new(plan, options.raw);
-    let outcome = run(plan, &mut screen).map_err(|e| e.to_string());
+    let outcome = run(plan, &mut screen).map_err(BenchError::Run);
     screen.bar.finish_and_clear();
     let outcome = outcome?;
     // A reader that has left, as `head` does, is no error.
@@ -61,13 +87,14 @@ fn measure(options: &Options, plan: &LoadPlan) -> Result<RunOutcome, String> {
         write(path, &report::hdr(&outcome))?;
     }
     if let Some(path) = &options.svg {
-        write(path, &report::svg(&[(options.title.as_str(), &outcome)])?)?;
+        let picture = report::svg(&[(options.title.as_str(), &outcome)]);
+        write(path, &picture.map_err(BenchError::Picture)?)?;
     }
     Ok(outcome)
 }
 
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
+fn write(path: &Path, text: &str) -> Result<(), BenchError> {
+    std::fs::write(path, text).map_err(|e| BenchError::Write(path.to_owned(), e))
 }
 
 /// Progress on standard error, raw lines on standard output.

@@ -33,7 +33,7 @@ pub use failure::RequestFailure;
 pub use log2::{Figures, Log2};
 pub use machine::{CpuUse, cpu_of_process};
 pub use options::{HistogramOptions, Options};
-pub use peer::{CertificateTrust, TargetServer, TlsTarget};
+pub use peer::{CertificateTrust, TargetServer, TlsTarget, TlsTargetError};
 pub use plan::{Closing, LoadPlan, Pace, PreparedRequest, RequestShape};
 pub use report::{json, svg, text};
 pub use tally::{Sample, Tally};

@@ -1,15 +1,19 @@
 //! The command line of `weir bench` and `weir histogram`, and the plan that it means.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, TryFromFloatSecsError};
 
 use clap::Parser;
 use weir_engine::SocketAddrAny;
 
 use crate::peer::resolve;
 use crate::url::host_and_port;
-use crate::{CertificateTrust, Closing, LoadPlan, Pace, RequestShape, TlsTarget, Url};
+use crate::{
+    CertificateTrust, Closing, LoadPlan, Pace, RequestShape, TlsTarget, TlsTargetError, Url,
+    UrlError,
+};
 
 /// How long a run lasts when nothing is said.
 const USUAL: Duration = Duration::from_secs(10);
@@ -117,14 +121,61 @@ pub struct HistogramOptions {
     pub(crate) title: String,
 }
 
+/// Why the options mean no plan; [`fmt::Display`] gives a line for people.
+#[derive(Debug)]
+pub(crate) enum PlanError {
+    /// This file cannot be read.
+    File(PathBuf, io::Error),
+    /// No URL.
+    Url(String, UrlError),
+    /// Neither a URL nor a file with one.
+    NoUrl,
+    /// The address of `--route` has no host or port that can be read.
+    Route(String, UrlError),
+    /// The address of `--route` cannot be resolved, or is too long.
+    RouteAddress(String, io::Error),
+    /// A URL's host cannot be resolved.
+    Resolve(io::Error),
+    /// TLS cannot be set up.
+    Tls(TlsTargetError),
+    /// No header line.
+    Header(String),
+    /// No method.
+    Method(String),
+    /// `--rate` is not above 0.
+    Rate,
+    /// `--pipeline` and `--rate` stand together.
+    PipelineRate,
+    /// HTTP/2 has no form for one of the requests.
+    Http2,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlanError::File(path, e) => write!(f, "cannot read {}: {e}", path.display()),
+            PlanError::Url(text, e) | PlanError::Route(text, e) => write!(f, "{text}: {e}"),
+            PlanError::NoUrl => f.write_str("there is no URL"),
+            PlanError::RouteAddress(text, e) => write!(f, "{text}: {e}"),
+            PlanError::Resolve(e) => write!(f, "cannot resolve: {e}"),
+            PlanError::Tls(e) => e.fmt(f),
+            PlanError::Header(line) => write!(f, "{line:?} is no header line"),
+            PlanError::Method(name) => write!(f, "{name:?} is no method"),
+            PlanError::Rate => f.write_str("--rate must be above 0"),
+            PlanError::PipelineRate => f.write_str("--pipeline and --rate contradict each other"),
+            PlanError::Http2 => f.write_str("HTTP/2 cannot send this method, URL or header line"),
+        }
+    }
+}
+
 impl Options {
-    /// What is meant. The error is a line for people.
-    pub(crate) fn plan(&self) -> Result<LoadPlan, String> {
+    /// What is meant.
+    pub(crate) fn plan(&self) -> Result<LoadPlan, PlanError> {
         let to = self.route.as_deref().map(route).transpose()?;
         let urls = self.all_urls()?;
         let secure = urls.iter().any(|url| url.secure).then(|| self.secure()).transpose()?;
         let mut plan = LoadPlan::new(&urls, &self.shape()?, to.as_ref(), secure.as_ref())
-            .map_err(|e| format!("cannot resolve: {e}"))?;
+            .map_err(PlanError::Resolve)?;
         plan.http2 = self.http2.then_some(self.streams.clamp(1, 1024));
         plan.connections = self.connections.max(1);
         plan.threads = self.threads.unwrap_or_else(usual_threads);
@@ -133,7 +184,7 @@ impl Options {
         plan.pace = match self.rate {
             None => Pace::Closed,
             Some(rate) if rate.is_finite() && rate > 0.0 => Pace::Open { rate },
-            Some(_) => return Err("--rate must be above 0".to_owned()),
+            Some(_) => return Err(PlanError::Rate),
         };
         plan.pipeline = self.pipeline.clamp(1, 1024);
         plan.closing = match self.keepalive {
@@ -142,10 +193,10 @@ impl Options {
             Some(n) => Closing::OneIn(n),
         };
         if plan.pipeline > 1 && self.rate.is_some() {
-            return Err("--pipeline and --rate contradict each other".to_owned());
+            return Err(PlanError::PipelineRate);
         }
         if self.http2 && plan.calls.iter().any(|call| call.head.is_none()) {
-            return Err("HTTP/2 cannot send this method, URL or header line".to_owned());
+            return Err(PlanError::Http2);
         }
         plan.timeout = self.timeout;
         plan.connect_first = self.connect_first;
@@ -153,43 +204,44 @@ impl Options {
         Ok(plan)
     }
 
-    fn secure(&self) -> Result<TlsTarget, String> {
+    fn secure(&self) -> Result<TlsTarget, PlanError> {
         let trust = match &self.cacert {
             _ if self.insecure => CertificateTrust::Anyone,
             Some(file) => CertificateTrust::File(file.clone()),
             None => CertificateTrust::Machine,
         };
-        TlsTarget::new(&trust, self.http2, self.resume)
+        TlsTarget::new(&trust, self.http2, self.resume).map_err(PlanError::Tls)
     }
 
-    fn all_urls(&self) -> Result<Vec<Url>, String> {
+    fn all_urls(&self) -> Result<Vec<Url>, PlanError> {
         let file = match &self.urls {
             None => String::new(),
-            Some(path) => std::fs::read_to_string(path)
-                .map_err(|e| format!("cannot read {}: {e}", path.display()))?,
+            Some(path) => {
+                std::fs::read_to_string(path).map_err(|e| PlanError::File(path.clone(), e))?
+            }
         };
         let lines = file.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
         let all = self.url.iter().map(String::as_str).chain(lines);
-        let parse = |text| Url::parse(text).map_err(|e| format!("{text}: {e}"));
+        let parse = |text: &str| Url::parse(text).map_err(|e| PlanError::Url(text.to_owned(), e));
         let urls: Vec<Url> = all.map(parse).collect::<Result<_, _>>()?;
-        if urls.is_empty() { Err("there is no URL".to_owned()) } else { Ok(urls) }
+        if urls.is_empty() { Err(PlanError::NoUrl) } else { Ok(urls) }
     }
 
-    fn shape(&self) -> Result<RequestShape, String> {
+    fn shape(&self) -> Result<RequestShape, PlanError> {
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone().into_bytes(),
             (None, Some(path)) => {
-                std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?
+                std::fs::read(path).map_err(|e| PlanError::File(path.clone(), e))?
             }
             (None, None) => Vec::new(),
         };
         if let Some(odd) = self.headers.iter().find(|line| !is_header(line)) {
-            return Err(format!("{odd:?} is no header line"));
+            return Err(PlanError::Header(odd.clone()));
         }
         let usual = if body.is_empty() { "GET" } else { "POST" };
         let method = self.method.as_deref().unwrap_or(usual).to_owned();
         if method.is_empty() || !method.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(format!("{method:?} is no method"));
+            return Err(PlanError::Method(method));
         }
         Ok(RequestShape { method, headers: self.headers.clone(), body })
     }
@@ -202,21 +254,52 @@ fn is_header(line: &str) -> bool {
         && !line.bytes().any(|b| b == b'\r' || b == b'\n')
 }
 
-fn route(text: &str) -> Result<SocketAddrAny, String> {
-    if let Some(path) = text.strip_prefix("unix:") {
-        let address = rustix::net::SocketAddrUnix::new(path).map_err(io::Error::from);
-        return address.map(Into::into).map_err(|e| format!("{text}: {e}"));
-    }
-    let (host, port) = host_and_port(text).map_err(|e| format!("{text}: {e}"))?;
-    resolve(&host, port.unwrap_or(80)).map_err(|e| format!("{text}: {e}"))
+fn route(text: &str) -> Result<SocketAddrAny, PlanError> {
+    let address = match text.strip_prefix("unix:") {
+        Some(path) => {
+            rustix::net::SocketAddrUnix::new(path).map(Into::into).map_err(io::Error::from)
+        }
+        None => {
+            let (host, port) =
+                host_and_port(text).map_err(|e| PlanError::Route(text.to_owned(), e))?;
+            resolve(&host, port.unwrap_or(80))
+        }
+    };
+    address.map_err(|e| PlanError::RouteAddress(text.to_owned(), e))
 }
 
 fn usual_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get().min(4))
 }
 
+/// Why a text is no time.
+#[derive(Debug)]
+enum TimeError {
+    /// No unit.
+    Unit,
+    /// No number.
+    Number,
+    /// The number is negative or too large.
+    Range(TryFromFloatSecsError),
+    /// No time at all.
+    Zero,
+}
+
+impl fmt::Display for TimeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TimeError::Unit => f.write_str("the unit may be: us, ms, s, m, h"),
+            TimeError::Number => f.write_str("that is no time"),
+            TimeError::Range(e) => e.fmt(f),
+            TimeError::Zero => f.write_str("that is no time at all"),
+        }
+    }
+}
+
+impl std::error::Error for TimeError {}
+
 /// Reads `10s`, `500ms`, `2m`, `1.5` (seconds).
-fn time(text: &str) -> Result<Duration, String> {
+fn time(text: &str) -> Result<Duration, TimeError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.get(digits.len()..).unwrap_or_default() {
         "" | "s" => 1.0,
@@ -224,11 +307,11 @@ fn time(text: &str) -> Result<Duration, String> {
         "us" => 1e-6,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err("the unit may be: us, ms, s, m, h".to_owned()),
+        _ => return Err(TimeError::Unit),
     };
-    let number: f64 = digits.parse().map_err(|_| "that is no time".to_owned())?;
-    let time = Duration::try_from_secs_f64(number * unit).map_err(|e| e.to_string())?;
-    if time.is_zero() { Err("that is no time at all".to_owned()) } else { Ok(time) }
+    let number: f64 = digits.parse().map_err(|_| TimeError::Number)?;
+    let time = Duration::try_from_secs_f64(number * unit).map_err(TimeError::Range)?;
+    if time.is_zero() { Err(TimeError::Zero) } else { Ok(time) }
 }
 
 #[cfg(test)]
@@ -238,7 +321,7 @@ mod tests {
     fn plan(line: &str) -> Result<LoadPlan, String> {
         let all = line.split_whitespace();
         let parsed = Options::try_parse_from(std::iter::once("bench").chain(all));
-        parsed.map_err(|e| e.to_string())?.plan()
+        parsed.map_err(|e| e.to_string())?.plan().map_err(|e| e.to_string())
     }
 
     #[test]

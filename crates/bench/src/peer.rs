@@ -1,5 +1,6 @@
 //! The server that requests go to, and what TLS is to be there.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -34,6 +35,34 @@ pub enum CertificateTrust {
     Anyone,
 }
 
+/// Why TLS cannot be set up; [`fmt::Display`] gives a line for people.
+#[derive(Debug)]
+pub enum TlsTargetError {
+    /// This file cannot be read.
+    File(PathBuf, io::Error),
+    /// This file holds no certificates that can be read.
+    Certificates(PathBuf, String),
+    /// The machine has no certificates of authorities.
+    NoStore,
+    /// What the TLS library says.
+    Settings(String),
+}
+
+impl fmt::Display for TlsTargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TlsTargetError::File(path, e) => write!(f, "cannot read {}: {e}", path.display()),
+            TlsTargetError::Certificates(path, said) => write!(f, "{}: {said}", path.display()),
+            TlsTargetError::NoStore => {
+                f.write_str("this machine has no certificates of authorities; --cacert names some")
+            }
+            TlsTargetError::Settings(said) => f.write_str(said),
+        }
+    }
+}
+
+impl std::error::Error for TlsTargetError {}
+
 /// What TLS is to be.
 #[derive(Clone, Debug)]
 pub struct TlsTarget {
@@ -42,12 +71,19 @@ pub struct TlsTarget {
 
 impl TlsTarget {
     /// Reads what is trusted. Sessions are resumed only with `resume`, so that each connection
-    /// costs the server a whole handshake. The error is a line for people.
-    pub fn new(trust: &CertificateTrust, http2: bool, resume: bool) -> Result<TlsTarget, String> {
+    /// costs the server a whole handshake.
+    pub fn new(
+        trust: &CertificateTrust,
+        http2: bool,
+        resume: bool,
+    ) -> Result<TlsTarget, TlsTargetError> {
         let authorities = match trust {
             CertificateTrust::Anyone => None,
             CertificateTrust::File(path) => Some(authorities(path)?),
-            CertificateTrust::Machine => Some(authorities(&machine_store()?)?),
+            CertificateTrust::Machine => {
+                let store = weir_tls::machine_store().ok_or(TlsTargetError::NoStore)?;
+                Some(authorities(&store)?)
+            }
         };
         let settings = ClientSettings {
             versions: Versions::default(),
@@ -59,7 +95,8 @@ impl TlsTarget {
             reuse: resume,
             alpn: vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }],
         };
-        Ok(TlsTarget { client: settings.build()? })
+        let client = settings.build().map_err(|e| TlsTargetError::Settings(e.to_string()))?;
+        Ok(TlsTarget { client })
     }
 }
 
@@ -119,15 +156,10 @@ pub(crate) fn handshake_failure(error: &HandshakeError, http2: bool) -> RequestF
     }
 }
 
-fn authorities(path: &Path) -> Result<Authorities, String> {
-    let shown = path.display();
-    let text = std::fs::read(path).map_err(|e| format!("cannot read {shown}: {e}"))?;
-    let anchors = weir_tls::certificates(&text).map_err(|e| format!("{shown}: {e}"))?;
+fn authorities(path: &Path) -> Result<Authorities, TlsTargetError> {
+    let text = std::fs::read(path).map_err(|e| TlsTargetError::File(path.to_owned(), e))?;
+    let anchors = weir_tls::certificates(&text)
+        .map_err(|e| TlsTargetError::Certificates(path.to_owned(), e.to_string()))?;
     let anchors = anchors.iter().map(|der| der.as_ref().to_vec()).collect();
     Ok(Authorities { anchors, lists: Vec::new(), depth: DEPTH })
-}
-
-fn machine_store() -> Result<PathBuf, String> {
-    let none = || "this machine has no certificates of authorities; --cacert names some".to_owned();
-    weir_tls::machine_store().ok_or_else(none)
 }

@@ -1,8 +1,9 @@
 //! Pictures as SVG text: lines by percentile.
 
-use std::fmt::Display;
+use std::io;
 
 use plotters::coord::Shift;
+use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (960, 440);
@@ -29,9 +30,8 @@ const COLOURS: [RGBColor; 12] = [
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-fn text_of(e: impl Display) -> String {
-    e.to_string()
-}
+/// What the drawing library says.
+pub type DrawingError = DrawingAreaErrorKind<io::Error>;
 
 fn colour(n: usize) -> RGBColor {
     COLOURS.get(n % COLOURS.len()).copied().unwrap_or(BLACK)
@@ -43,7 +43,10 @@ fn colour(n: usize) -> RGBColor {
 /// # Errors
 ///
 /// What the drawing library says.
-pub fn percentiles(title: &str, series: &[(&str, Vec<(f64, f64)>)]) -> Result<String, String> {
+pub fn percentiles(
+    title: &str,
+    series: &[(&str, Vec<(f64, f64)>)],
+) -> Result<String, DrawingError> {
     let points = || series.iter().flat_map(|(_, points)| points);
     let right = points().map(|p| p.0).fold(1.0, f64::max);
     let top = points().map(|p| p.1).fold(0.0, f64::max).max(1e-3);
@@ -65,8 +68,7 @@ pub fn percentiles(title: &str, series: &[(&str, Vec<(f64, f64)>)]) -> Result<St
             .margin_right(30)
             .x_label_area_size(44)
             .y_label_area_size(72)
-            .build_cartesian_2d(0.0..right, range)
-            .map_err(text_of)?;
+            .build_cartesian_2d(0.0..right, range)?;
         chart
             .configure_mesh()
             .max_light_lines(0)
@@ -76,34 +78,36 @@ pub fn percentiles(title: &str, series: &[(&str, Vec<(f64, f64)>)]) -> Result<St
             .x_label_formatter(&|nines| percent(*nines))
             .y_labels(if is_wide { lines } else { 8 })
             .y_label_formatter(&back)
-            .draw()
-            .map_err(text_of)?;
+            .draw()?;
         for (n, (_, points)) in series.iter().enumerate() {
             let points = points.iter().map(|(nines, ms)| (*nines, height(*ms)));
             let line = LineSeries::new(points, colour(n).stroke_width(2));
-            chart.draw_series(line).map_err(text_of)?;
+            chart.draw_series(line)?;
         }
         tell_names(&names, series.iter().map(|(name, _)| *name))?;
-        root.present().map_err(text_of)?;
+        root.present()?;
     }
     Ok(out)
 }
 
 /// The title, and below it the area for the figures and that for the names.
-fn frame<'a>(root: &Area<'a>, title: &str) -> Result<(Area<'a>, Area<'a>), String> {
-    root.fill(&WHITE).map_err(text_of)?;
-    let area = root.titled(title, ("sans-serif", 20)).map_err(text_of)?;
+fn frame<'a>(root: &Area<'a>, title: &str) -> Result<(Area<'a>, Area<'a>), DrawingError> {
+    root.fill(&WHITE)?;
+    let area = root.titled(title, ("sans-serif", 20))?;
     Ok(area.split_horizontally(SIZE.0 - NAMES))
 }
 
 /// The series' names beside their colours, where they hide nothing.
-fn tell_names<'n>(area: &Area<'_>, names: impl Iterator<Item = &'n str>) -> Result<(), String> {
+fn tell_names<'n>(
+    area: &Area<'_>,
+    names: impl Iterator<Item = &'n str>,
+) -> Result<(), DrawingError> {
     for (n, name) in names.enumerate() {
         let y = 18 + LINE * i32::try_from(n).unwrap_or(0);
         let mark = Rectangle::new([(4, y), (18, y + 10)], colour(n).filled());
-        area.draw(&mark).map_err(text_of)?;
+        area.draw(&mark)?;
         let text = Text::new(name.to_owned(), (26, y - 1), ("sans-serif", 13));
-        area.draw(&text).map_err(text_of)?;
+        area.draw(&text)?;
     }
     Ok(())
 }

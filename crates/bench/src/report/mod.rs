@@ -8,7 +8,8 @@ pub(crate) use hdr::hdr;
 pub use json::json;
 pub use text::text;
 
-use crate::{RunOutcome, plot};
+use crate::RunOutcome;
+use crate::plot::{self, DrawingError};
 
 /// The shares of requests that the tables show.
 const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 100.0];
@@ -18,7 +19,7 @@ const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 100.0];
 /// # Errors
 ///
 /// What the drawing library says.
-pub fn svg(runs: &[(&str, &RunOutcome)]) -> Result<String, String> {
+pub fn svg(runs: &[(&str, &RunOutcome)]) -> Result<String, DrawingError> {
     let series: Vec<_> = runs.iter().map(|(name, run)| (*name, curve(run))).collect();
     plot::percentiles("Latency by percentile", &series)
 }
