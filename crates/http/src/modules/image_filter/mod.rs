@@ -3,6 +3,8 @@
 //! What an answer begins with depends on all of its body here. So the location's handler is asked by a request of its
 //! own, and what comes of that answer is the answer. The work is done by a thread of the file pool.
 
+use std::fmt;
+
 use bytes::Bytes;
 use weir_conf::{Directive as Line, Error, Word};
 use weir_engine::Boxed;
@@ -209,7 +211,7 @@ async fn answer(r: &mut Request) -> Step {
     });
     let (old, new) = match done.await {
         Ok(Ok(done)) => done,
-        Ok(Err(why)) => return refuse(r, &conf, &why),
+        Ok(Err(why)) => return refuse(r, &conf, why),
         Err(error) => {
             r.log(Level::Crit, format_args!("the picture was not changed {}", Cause(&error)));
             return Step::Status(500);
@@ -263,7 +265,7 @@ fn work(r: &mut Request, conf: &Conf) -> Option<ImageAction> {
     Some(ImageAction::Change { shape, angle, quality, sharpen })
 }
 
-fn refuse(r: &mut Request, conf: &Conf, why: &str) -> Step {
+fn refuse(r: &mut Request, conf: &Conf, why: impl fmt::Display) -> Step {
     if matches!(conf.what, What::Size) {
         r.response.status = 200;
         r.response.content_type = b"application/json".to_vec();

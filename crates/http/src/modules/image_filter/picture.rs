@@ -1,10 +1,11 @@
 //! Pictures: what kind they are, how large, and how they are changed. What takes long: never on a loop.
 
+use std::fmt;
 use std::io::Cursor;
 
 use image::codecs::{gif::GifEncoder, jpeg::JpegEncoder, png::PngEncoder, webp::WebPEncoder};
 use image::imageops::FilterType;
-use image::{DynamicImage, ImageFormat, ImageReader, Limits};
+use image::{DynamicImage, ImageError, ImageFormat, ImageReader, Limits};
 
 /// The most that a picture may have: 100 MB while it is changed. A file of a few bytes may say that it is larger.
 pub const PIXELS: u64 = 25_000_000;
@@ -97,13 +98,39 @@ pub enum ImageAction {
     Change { shape: Shape, angle: Angle, quality: u8, sharpen: u8 },
 }
 
-/// The new picture, or what is said of it; `None` where it stays as it is. The error is for the log.
+/// Why a picture is not changed; shown in the log.
+#[derive(Debug)]
+pub enum PictureError {
+    /// It cannot be read or written.
+    Image(ImageError),
+    /// It has more pixels than are worked on: width and height.
+    TooManyPixels(u32, u32),
+}
+
+impl From<ImageError> for PictureError {
+    fn from(error: ImageError) -> PictureError {
+        PictureError::Image(error)
+    }
+}
+
+impl fmt::Display for PictureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PictureError::Image(error) => error.fmt(f),
+            PictureError::TooManyPixels(width, height) => {
+                write!(f, "too many pixels: {width} x {height}")
+            }
+        }
+    }
+}
+
+/// The new picture, or what is said of it; `None` where it stays as it is.
 pub fn change(
     bytes: &[u8],
     kind: PictureFormat,
     work: &ImageAction,
-) -> Result<Option<Vec<u8>>, String> {
-    let (width, height) = reader(bytes, kind).into_dimensions().map_err(|e| e.to_string())?;
+) -> Result<Option<Vec<u8>>, PictureError> {
+    let (width, height) = reader(bytes, kind).into_dimensions()?;
     let (shape, angle, quality, sharpen) = match *work {
         ImageAction::Pass => return Ok(None),
         ImageAction::Tell => {
@@ -123,9 +150,9 @@ pub fn change(
         return Ok(None);
     }
     if u64::from(width) * u64::from(height) > PIXELS {
-        return Err(format!("too many pixels: {width} x {height}"));
+        return Err(PictureError::TooManyPixels(width, height));
     }
-    let mut picture = reader(bytes, kind).decode().map_err(|e| e.to_string())?;
+    let mut picture = reader(bytes, kind).decode()?;
     let (w, h) = scaled((width, height), shape);
     if (w, h) != (width, height) {
         picture = picture.resize_exact(w, h, FilterType::Triangle);
@@ -144,7 +171,7 @@ pub fn change(
         let (x, y) = ((picture.width() - w) / 2, (picture.height() - h) / 2);
         picture = picture.crop_imm(x, y, w, h);
     }
-    written(picture, kind, quality).map(Some).map_err(|e| e.to_string())
+    Ok(Some(written(picture, kind, quality)?))
 }
 
 fn reader(bytes: &[u8], kind: PictureFormat) -> ImageReader<Cursor<&[u8]>> {
@@ -255,7 +282,7 @@ mod tests {
             }
             let work =
                 ImageAction::Change { shape: Shape::Within(40, 20), angle, quality, sharpen };
-            assert_eq!(change(&old, kind, &work), Ok(None));
+            assert!(matches!(change(&old, kind, &work), Ok(None)));
         }
     }
 
@@ -283,7 +310,7 @@ mod tests {
         let shape = Shape::Within(5, 5);
         let work = ImageAction::Change { shape, angle: Angle::None, quality: 75, sharpen: 0 };
         let why = change(&bomb, PictureFormat::Png, &work).unwrap_err();
-        assert_eq!(why, "too many pixels: 61440 x 61440");
+        assert_eq!(why.to_string(), "too many pixels: 61440 x 61440");
     }
 
     fn crc(bytes: &[u8]) -> u32 {

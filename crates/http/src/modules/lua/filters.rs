@@ -11,7 +11,7 @@ use super::conf::CONF;
 use super::current::Phase;
 use super::run;
 use super::script::Script;
-use super::vm::vm_of;
+use super::vm::{ScriptError, vm_of};
 use super::wish::Exit;
 use crate::answer::filters::{BodyFilter, Filtered, into_bytes};
 use crate::phases::Step;
@@ -81,13 +81,13 @@ fn at_once(
     args: MultiValue,
 ) -> Result<Result<MultiValue, Exit>, ()> {
     let vm = vm_of(&r.event_loop).cloned();
-    let done = vm.ok_or_else(|| "there is no Lua VM".to_owned()).and_then(|vm| {
+    let done = vm.ok_or(ScriptError::NoVm).and_then(|vm| {
         let code = vm.code(r, script)?;
         run::at_once(&vm, r, phase, &code, args)
     });
-    done.map_err(|text| {
+    done.map_err(|error| {
         let name = phase.directive();
-        r.log(Level::Error, format_args!("failed to run {name}: {text}"));
+        r.log(Level::Error, format_args!("failed to run {name}: {error}"));
     })
 }
 

@@ -87,7 +87,7 @@ impl LoopPart for LoopVm {
 
     /// Runs `init_by_lua` as a loop would, in a VM of its own.
     fn try_out(&self, event_loop: &LoopState) -> Result<(), String> {
-        start::try_out(event_loop)
+        start::try_out(event_loop).map_err(|error| error.to_string())
     }
 
     /// The loop takes no new requests: its timers come before their time.

@@ -87,13 +87,10 @@ async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<Scrip
     }
     let code = match vm.load(r, script).await {
         Ok(code) => code,
-        Err(Unloaded::Missing(text)) => {
-            r.log(Level::Error, format_args!("failed to load external Lua file: {text}"));
-            return Err(Step::Status(if phase == Phase::Content { 404 } else { 500 }));
-        }
-        Err(Unloaded::Broken(text)) => {
-            r.log(Level::Error, format_args!("failed to load Lua code: {text}"));
-            return Err(Step::Status(500));
+        Err(error) => {
+            r.log(Level::Error, format_args!("{error}"));
+            let is_missing = phase == Phase::Content && !matches!(error, Unloaded::Broken(_));
+            return Err(Step::Status(if is_missing { 404 } else { 500 }));
         }
     };
     Ok(run::drive(&vm, Some(r), phase, Start::Script(&code)).await)

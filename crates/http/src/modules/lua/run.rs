@@ -18,7 +18,7 @@ use super::answer;
 use super::conf::CONF;
 use super::current::{self, Phase};
 use super::socket::SocketError;
-use super::vm::Vm;
+use super::vm::{ScriptError, Vm};
 use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
 use crate::request::Request;
 
@@ -158,7 +158,7 @@ pub fn at_once(
     phase: Phase,
     code: &Anchor,
     args: MultiValue,
-) -> Result<Result<MultiValue, Exit>, String> {
+) -> Result<Result<MultiValue, Exit>, ScriptError> {
     let mut thread = None;
     let step = step(Some(r), phase, || {
         let thread = thread.insert(vm.coroutine()?);
@@ -172,8 +172,8 @@ pub fn at_once(
             Ok(Ok(values))
         }
         CoroutineStep::Wished(Wish::Exit(exit)) => Ok(Err(exit)),
-        CoroutineStep::Failed(error) => Err(text_of(&error)),
-        _ => Err(format!("attempt to yield in the context of {}", phase.directive())),
+        CoroutineStep::Failed(error) => Err(ScriptError::Lua(error)),
+        _ => Err(ScriptError::Yielded(phase)),
     }
 }
 

@@ -6,7 +6,7 @@ use weir_log::Level;
 
 use super::current::Phase;
 use super::script::SCRIPTS;
-use super::vm::{Vm, not_made};
+use super::vm::{StartError, Vm};
 use super::{api, package};
 use crate::event_loop::LoopState;
 use crate::site::Site;
@@ -17,28 +17,28 @@ pub fn start(event_loop: &LoopState) -> Option<Rc<Vm>> {
     if SCRIPTS.of(&site.main_confs).is_empty() {
         return None;
     }
-    let tell =
-        |text: String| site.main.core.error_log.write(Level::Emerg, None, format_args!("{text}"));
+    let log = &site.main.core.error_log;
+    let tell = |error: StartError| log.write(Level::Emerg, None, format_args!("{error}"));
     let vm = Vm::new(site).map_err(tell).ok()?;
-    if let Err(text) = begin(&vm, event_loop) {
-        tell(text);
+    if let Err(error) = begin(&vm, event_loop) {
+        tell(error);
         vm.broken.set(true);
     }
     Some(Rc::new(vm))
 }
 
-/// Runs `init_by_lua` in a VM of its own; the error is the text for the log.
-pub fn try_out(event_loop: &LoopState) -> Result<(), String> {
+/// Runs `init_by_lua` in a VM of its own.
+pub fn try_out(event_loop: &LoopState) -> Result<(), StartError> {
     begin(&Vm::new(event_loop.site)?, event_loop)
 }
 
 /// Puts `ngx` into the VM and runs `init_by_lua`.
-fn begin(vm: &Vm, event_loop: &LoopState) -> Result<(), String> {
+fn begin(vm: &Vm, event_loop: &LoopState) -> Result<(), StartError> {
     let scripts = vm.known;
     let prefix = prefix(vm.site);
     package::furnish(&vm.lua, scripts, &prefix)
         .and_then(|()| api::install(&vm.lua, &vm.anchors, &prefix, event_loop.identity))
-        .map_err(|error| not_made(&error))?;
+        .map_err(StartError::NotMade)?;
     vm.run(Phase::Init, scripts.init)
 }
 

@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::{fmt, io};
 
 use mlua::{Lua, Thread, ThreadStatus};
 use weir_log::Level;
@@ -63,10 +64,10 @@ pub fn vm_of(event_loop: &LoopState) -> Option<&Rc<Vm>> {
 impl Vm {
     /// A VM without `ngx` in it.
     #[expect(clippy::disallowed_methods, reason = "all scripts of a site are its configuration's")]
-    pub fn new(site: &'static Site) -> Result<Vm, String> {
+    pub fn new(site: &'static Site) -> Result<Vm, StartError> {
         let known = SCRIPTS.of(&site.main_confs);
         let lua = weir_sys::lua::vm_without_restrictions();
-        let anchors = Anchors::new(&lua).map_err(|error| not_made(&error))?;
+        let anchors = Anchors::new(&lua).map_err(StartError::NotMade)?;
         Ok(Vm {
             anchors,
             scripts: RefCell::new(vec![None; known.len()]),
@@ -114,33 +115,31 @@ impl Vm {
     }
 
     fn run_and_tell(&self, phase: Phase, script: Option<ScriptId>) {
-        if let Err(text) = self.run(phase, script) {
-            self.log(Level::Emerg, format_args!("{text}"));
+        if let Err(error) = self.run(phase, script) {
+            self.log(Level::Emerg, format_args!("{error}"));
         }
     }
 
-    /// Runs a script without a request; the error is the text for the log.
-    pub fn run(&self, phase: Phase, script: Option<ScriptId>) -> Result<(), String> {
+    /// Runs a script without a request.
+    pub fn run(&self, phase: Phase, script: Option<ScriptId>) -> Result<(), StartError> {
         let Some(script) = script else { return Ok(()) };
         let done = self.known(script).and_then(|code| {
             let call = self.anchors.call();
-            let done = current::enter(None, phase, || call.call::<()>(code.number()));
-            done.map_err(|error| text_of(&error))
+            Ok(current::enter(None, phase, || call.call::<()>(code.number()))?)
         });
-        let name = phase.directive().trim_end_matches('*');
-        done.map_err(|text| format!("{name} error: {text}"))
+        done.map_err(|error| StartError::Script(phase, error))
     }
 
-    /// The function of a script of the configuration; the error is the text for the log.
-    fn known(&self, id: ScriptId) -> Result<Code, String> {
+    /// The function of a script of the configuration.
+    fn known(&self, id: ScriptId) -> Result<Code, ScriptError> {
         if self.broken.get() {
-            return Err("init_by_lua failed before".to_owned());
+            return Err(ScriptError::NotInitialized);
         }
         let at = id.0 as usize;
         if let Some(Some(code)) = self.scripts.borrow().get(at) {
             return Ok(code.clone());
         }
-        let source = self.known.get(id).ok_or("there is no such script")?;
+        let source = self.known.get(id).ok_or(ScriptError::Unknown)?;
         let code = self.compile(&source.name, &source.text)?;
         if let Some(place) = self.scripts.borrow_mut().get_mut(at) {
             *place = Some(code.clone());
@@ -148,21 +147,21 @@ impl Vm {
         Ok(code)
     }
 
-    fn compile(&self, name: &str, text: &[u8]) -> Result<Code, String> {
+    fn compile(&self, name: &str, text: &[u8]) -> Result<Code, ScriptError> {
         let chunk = self.lua.load(without_shebang(text)).set_name(name);
         let function = chunk.set_mode(mlua::ChunkMode::Text).into_function();
-        let code = function.and_then(|function| self.anchors.keep(function));
-        code.map(Rc::new).map_err(|error| text_of(&error))
+        let code = function.and_then(|function| self.anchors.keep(function))?;
+        Ok(Rc::new(code))
     }
 
     /// The script of a phase, where it can be had without waiting.
-    pub fn code(&self, r: &mut Request, script: &Script) -> Result<Code, String> {
+    pub fn code(&self, r: &mut Request, script: &Script) -> Result<Code, ScriptError> {
         match script {
             Script::Known(id) => self.known(*id),
             Script::Named(template) => {
                 let path = path_of(&template.eval(r));
                 let known = self.files.borrow().get(&path).cloned();
-                known.ok_or_else(|| format!("\"{}\" is not loaded", path.display()))
+                known.ok_or(ScriptError::NotLoaded(path))
             }
         }
     }
@@ -175,17 +174,15 @@ impl Vm {
         let name = template.eval(r).into_owned();
         let path = path_of(&name);
         if files::climbs(r, &name, template) {
-            return Err(Unloaded::Missing(format!(
-                "{} is outside of its directory",
-                path.display()
-            )));
+            return Err(Unloaded::Outside(path));
         }
         if let Some(known) = self.files.borrow().get(&path) {
             return Ok(known.clone());
         }
-        let text = Box::pin(read(r, &path)).await.map_err(|error| {
-            Unloaded::Missing(format!("cannot open {}: {error}", path.display()))
-        })?;
+        let text = match Box::pin(read(r, &path)).await {
+            Ok(text) => text,
+            Err(error) => return Err(Unloaded::Unread(path, error)),
+        };
         let name = format!("@{}", path.display());
         let code = self.compile(&name, &text).map_err(Unloaded::Broken)?;
         let mut files = self.files.borrow_mut();
@@ -197,16 +194,89 @@ impl Vm {
     }
 }
 
-/// Why there is nothing to run.
+/// Why there is no VM, or a script outside of requests failed; shown as the log has it.
+pub enum StartError {
+    /// Lua has no memory for it.
+    NotMade(mlua::Error),
+    /// The script of this phase failed.
+    Script(Phase, ScriptError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::NotMade(error) => write!(f, "failed to init Lua VM: {error}"),
+            StartError::Script(phase, error) => {
+                write!(f, "{} error: {error}", phase.directive().trim_end_matches('*'))
+            }
+        }
+    }
+}
+
+/// Why a script does not run to its end; shown as the log has it.
+pub enum ScriptError {
+    /// The loop has no VM.
+    NoVm,
+    /// `init_by_lua` failed, and scripts rely on it.
+    NotInitialized,
+    /// The site has no such script.
+    Unknown,
+    /// The script's file is not loaded, and the phase cannot wait for it.
+    NotLoaded(PathBuf),
+    /// The script waits in a phase that cannot.
+    Yielded(Phase),
+    /// Lua refuses it, or it failed.
+    Lua(mlua::Error),
+}
+
+impl From<mlua::Error> for ScriptError {
+    fn from(error: mlua::Error) -> ScriptError {
+        ScriptError::Lua(error)
+    }
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScriptError::NoVm => f.write_str("there is no Lua VM"),
+            ScriptError::NotInitialized => f.write_str("init_by_lua failed before"),
+            ScriptError::Unknown => f.write_str("there is no such script"),
+            ScriptError::NotLoaded(path) => write!(f, "\"{}\" is not loaded", path.display()),
+            ScriptError::Yielded(phase) => {
+                write!(f, "attempt to yield in the context of {}", phase.directive())
+            }
+            ScriptError::Lua(error) => f.write_str(&text_of(error)),
+        }
+    }
+}
+
+/// Why there is nothing to run; shown as the log has it.
 pub enum Unloaded {
-    /// No such file.
-    Missing(String),
+    /// The file is outside of its directory.
+    Outside(PathBuf),
+    /// The file cannot be read.
+    Unread(PathBuf, io::Error),
     /// It is no Lua.
-    Broken(String),
+    Broken(ScriptError),
+}
+
+impl fmt::Display for Unloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const FILE: &str = "failed to load external Lua file";
+        match self {
+            Unloaded::Outside(path) => {
+                write!(f, "{FILE}: {} is outside of its directory", path.display())
+            }
+            Unloaded::Unread(path, error) => {
+                write!(f, "{FILE}: cannot open {}: {error}", path.display())
+            }
+            Unloaded::Broken(error) => write!(f, "failed to load Lua code: {error}"),
+        }
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the configuration names the file")]
-async fn read(r: &Request, path: &Path) -> std::io::Result<Vec<u8>> {
+async fn read(r: &Request, path: &Path) -> io::Result<Vec<u8>> {
     let handle = r.event_loop.handle.clone();
     let (file, _) = handle.files().open(path, &weir_engine::OpenHow::read()).await?;
     let mut text = Vec::new();
@@ -224,9 +294,4 @@ async fn read(r: &Request, path: &Path) -> std::io::Result<Vec<u8>> {
 fn path_of(name: &[u8]) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     PathBuf::from(std::ffi::OsStr::from_bytes(name))
-}
-
-/// The text for the log.
-pub fn not_made(error: &mlua::Error) -> String {
-    format!("failed to init Lua VM: {error}")
 }
