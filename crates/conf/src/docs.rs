@@ -6,10 +6,10 @@ use std::fmt::Write;
 use crate::context::Contexts;
 use crate::known::{Effect, KnownDirective, all_known};
 
-/// One table per module: directive, contexts, arguments, help; then the directives that are not built.
+/// Per module and context a list: directive, arguments, help. At the end, the modules that weir does not have.
 ///
-/// Most directives of a module stand in the same contexts, which are given once. A help that an earlier
-/// directive has is a reference to that one.
+/// Directives that share all of it share an item. One that repeats a directive of an earlier module is only named,
+/// as in "As the directives with `proxy_` in place of `uwsgi_`". A help that an earlier directive has is a reference to that one.
 ///
 /// `built` is the predicate of [`crate::check`]; `help` gives one line about a directive.
 pub fn directives_page(
@@ -22,91 +22,158 @@ pub fn directives_page(
     let mut page = format!(
         "# Directives\n\nThis page is for those who look a directive up: where it may stand, what it takes, and whether \
          weir has it. For example, `accept_balance` stands in `events`, and `weir -t` refuses it elsewhere.\n\n\
-         The tables of `crates/conf` generate the page; do not edit it. {done} of {total} known directives are built. \
-         {inert} of these are accepted without effect, since weir needs none of what they tune; their help begins with \
-         \"Accepted\". The lists below the tables name the others: weir refuses a directive where ignoring it would \
-         change who gets in or what clients get, and warns of one that only tunes.\n"
+         The tables of `crates/conf` generate the page; do not edit it. Each item names the directive and, in brackets, \
+         its arguments or their number. {done} of {total} known directives are built. {inert} of these are accepted \
+         without effect, since weir needs none of what they tune; their help begins with \"Accepted\". weir refuses a \
+         directive that is not built where ignoring it would change who gets in or what clients get. It warns of one \
+         that only tunes.\n"
     );
+    let mut absent = String::new();
+    let mut seen: HashMap<&str, Vec<&KnownDirective>> = HashMap::new();
     let all: Vec<&KnownDirective> = all_known().collect();
-    let mut first: HashMap<&str, &str> = HashMap::new();
     for of_module in all.chunk_by(|a, b| a.module == b.module) {
+        let module = of_module[0].module;
         let (here, missing): (Vec<&KnownDirective>, Vec<&KnownDirective>) =
             of_module.iter().partition(|known| is_built(known, built));
+        if here.is_empty() {
+            // weir refuses the block `mail`: what stands in it is never read.
+            if !module.starts_with("ngx_mail_") || module == "ngx_mail_module" {
+                list_missing(&mut absent, &missing, |effect| format!("- {module}, {effect}:"));
+            }
+            continue;
+        }
         // Writing to a String cannot fail.
-        let _ = writeln!(page, "\n## {}", of_module[0].module);
-        let usual = usual(&here);
-        if let Some(usual) = usual {
-            let _ = write!(page, "\nContexts, where a row names none: {usual}.\n");
+        let _ = writeln!(page, "\n## {module}");
+        for contexts in distinct(here.iter().map(|known| known.contexts)) {
+            let together = here.iter().filter(|known| known.contexts == contexts).map(|known| {
+                let text = help(known).unwrap_or_default();
+                let earlier = seen.entry(text).or_default();
+                let entry = entry(known, text, earlier, part(known, built));
+                earlier.push(known);
+                (entry, known.name)
+            });
+            let mut groups: Vec<(Entry, Vec<&str>)> = Vec::new();
+            for (entry, name) in together {
+                push(&mut groups, entry, name);
+            }
+            groups.sort_by_key(|(entry, _)| matches!(entry, Entry::Named(_)));
+            let _ = write!(page, "\nIn {contexts}:\n\n");
+            for (entry, names) in groups {
+                list(&mut page, &entry, &names);
+            }
         }
-        if !here.is_empty() {
-            page.push('\n');
-            page.push_str(HEAD);
-        }
-        for known in here {
-            let contexts = match usual {
-                Some(usual) if usual == known.contexts => String::new(),
-                _ => known.contexts.to_string(),
-            };
-            let text = help(known).unwrap_or_default();
-            let earlier = *first.entry(text).or_insert(known.name);
-            let text = match text.split(' ').count() >= LONG && earlier != known.name {
-                true => format!("As `{earlier}`."),
-                false => text.to_owned(),
-            };
-            let part = part(known, built);
-            let _ =
-                writeln!(page, "| `{}` | {contexts} | {} | {part}{text} |", known.name, known.args);
-        }
-        list_missing(&mut page, &missing);
+        list_missing(&mut page, &missing, |effect| format!("\nNot built, {effect}:"));
     }
+    let _ = write!(page, "\n## Modules that weir does not have\n\n{absent}");
     page
 }
 
-const HEAD: &str = "| directive | contexts | arguments | help |\n|---|---|---|---|\n";
+/// What the page says of a directive.
+#[derive(PartialEq)]
+enum Entry {
+    /// Its arguments and its help.
+    Told(String),
+    /// Where the same is told: only the directive's name follows.
+    Named(String),
+}
 
 /// A shorter help stands again at each directive: a reference to another one would be no shorter.
 const LONG: usize = 6;
 
-/// Characters of a line of missing directives.
+/// Characters of a line of names.
 const WIDTH: usize = 150;
 
-/// The contexts that at least two rows have, and more rows than any other.
-fn usual(known: &[&KnownDirective]) -> Option<Contexts> {
-    let count = |contexts: Contexts| known.iter().filter(|k| k.contexts == contexts).count();
-    let most = known.iter().map(|k| k.contexts).max_by_key(|contexts| count(*contexts))?;
-    (count(most) > 1).then_some(most)
+/// The entry of a directive with this help, which the directives `earlier` have, too.
+fn entry(known: &KnownDirective, text: &str, earlier: &[&KnownDirective], part: String) -> Entry {
+    let twins = earlier.iter().filter(|e| e.args == known.args && !text.is_empty());
+    for twin in twins.filter(|twin| part.is_empty() && twin.module != known.module) {
+        if twin.name == known.name {
+            return Entry::Named(format!("As in {}:", twin.module));
+        }
+        let ends = (twin.name.split_once('_'), known.name.split_once('_'));
+        if let (Some((theirs, rest)), Some((own, end))) = ends
+            && rest == end
+            && twin.contexts == known.contexts
+        {
+            return Entry::Named(format!(
+                "As the directives with `{theirs}_` in place of `{own}_`:"
+            ));
+        }
+    }
+    let text = match earlier.first() {
+        Some(first) if text.split(' ').count() >= LONG && first.name != known.name => {
+            let is_same = first.module == known.module
+                && first.args == known.args
+                && first.contexts == known.contexts;
+            if is_same { text.to_owned() } else { format!("As `{}`.", first.name) }
+        }
+        _ => text.to_owned(),
+    };
+    let colon = if text.is_empty() { "" } else { ": " };
+    Entry::Told(format!(" ({}){colon}{part}{text}", known.args))
+}
+
+/// Appends the item of the directives with one entry.
+fn list(page: &mut String, entry: &Entry, names: &[&str]) {
+    match entry {
+        Entry::Told(text) => {
+            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            let _ = writeln!(page, "- {}{text}", names.join(", "));
+        }
+        Entry::Named(text) => list_names(page, format!("- {text}"), names),
+    }
+}
+
+/// Adds a name to the group of its key.
+fn push<K: PartialEq>(groups: &mut Vec<(K, Vec<&'static str>)>, key: K, name: &'static str) {
+    match groups.iter_mut().find(|(there, _)| *there == key) {
+        Some((_, names)) => names.push(name),
+        None => groups.push((key, vec![name])),
+    }
+}
+
+/// Each value once, in the order of their first occurrence.
+fn distinct(values: impl Iterator<Item = Contexts>) -> Vec<Contexts> {
+    let mut out = Vec::new();
+    for value in values {
+        if !out.contains(&value) {
+            out.push(value);
+        }
+    }
+    out
 }
 
 /// Directives that are not built, by what weir does about them.
-fn list_missing(page: &mut String, missing: &[&KnownDirective]) {
+fn list_missing(page: &mut String, missing: &[&KnownDirective], head: impl Fn(&str) -> String) {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for known in missing {
         let effect = match known.effect {
-            Effect::Emerg => "Not built, refused".to_owned(),
-            Effect::EmergUnless(value) => format!("Not built, refused except `{value}`"),
-            Effect::Warn => "Not built, warned of".to_owned(),
+            Effect::Emerg => "refused".to_owned(),
+            Effect::EmergUnless(value) => format!("refused except `{value}`"),
+            Effect::Warn => "warned of".to_owned(),
         };
-        match groups.iter_mut().find(|(there, _)| *there == effect) {
-            Some((_, names)) => names.push(known.name),
-            None => groups.push((effect, vec![known.name])),
-        }
+        push(&mut groups, effect, known.name);
     }
     for (effect, names) in groups {
-        let mut line = format!("\n{effect}:");
-        for (n, name) in names.iter().enumerate() {
-            let end = if n + 1 == names.len() { "." } else { "," };
-            let word = format!("`{name}`{end}");
-            let begins = if line.len() + word.len() > WIDTH { '\n' } else { ' ' };
-            if begins == '\n' {
-                page.push_str(&line);
-                line.clear();
-            }
-            line.push(begins);
-            line.push_str(&word);
-        }
-        page.push_str(&line);
-        page.push('\n');
+        list_names(page, head(&effect), &names);
     }
+}
+
+/// Appends an item with names, in lines that are not too long.
+fn list_names(page: &mut String, mut line: String, names: &[&str]) {
+    for (n, name) in names.iter().enumerate() {
+        let end = if n + 1 == names.len() { "." } else { "," };
+        let word = format!("`{name}`{end}");
+        if line.len() + word.len() > WIDTH {
+            page.push_str(&line);
+            page.push('\n');
+            line = " ".to_owned();
+        }
+        line.push(' ');
+        line.push_str(&word);
+    }
+    page.push_str(&line);
+    page.push('\n');
 }
 
 fn is_built(known: &KnownDirective, built: &dyn Fn(&KnownDirective, Contexts) -> bool) -> bool {
@@ -147,14 +214,13 @@ mod tests {
         };
         let page = directives_page(&built, &help);
         for row in [
-            "| `root` | http, server, location, if in location | 1 | Built in server only. \
-             where files are |",
-            "| `listen` | server | 1 or more |  |",
-            "Not built, refused except `off`: `gzip`",
-            "Not built, refused: `allow`, `deny`.",
-            "on or off | Accepted: so it is anyway. |",
-            "a text of seven words in all |",
-            "| As `index`. |",
+            "- `root` (1): Built in server only. where files are\n",
+            "In server:\n\n- `listen` (1 or more)\n",
+            "\nNot built, refused except `off`: `gzip`",
+            "- ngx_http_access_module, refused: `allow`, `deny`.",
+            "(on or off): Accepted: so it is anyway.\n",
+            "(1 or more): a text of seven words in all\n",
+            "(1 or more): As `index`.\n",
         ] {
             assert!(page.contains(row), "{row}: {page}");
         }

@@ -71,7 +71,10 @@ const IGNORED: &str = "Accepted: weir sizes its tables itself.";
 
 static TABLE: &[StreamDirective] = &[
     elsewhere("upstream", "A group of servers that sessions are passed to."),
-    elsewhere("server", "A server: what is done with the sessions of its addresses."),
+    elsewhere(
+        "server",
+        "A server for the sessions of some addresses; in `upstream`, a server of the group.",
+    ),
     elsewhere(
         "hash",
         "A value chooses the server of the group; with `consistent`, by ketama's ring.",

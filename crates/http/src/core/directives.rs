@@ -25,7 +25,11 @@ const LINGERING: &[(&str, Linger)] =
 
 /// All of them.
 pub const DIRECTIVES: &[Directive] = &[
-    Directive { name: "server", help: "A virtual server.", set: Set::Block(blocks::server) },
+    Directive {
+        name: "server",
+        help: "A virtual server; in `upstream`, a server of the group.",
+        set: Set::Block(blocks::server),
+    },
     Directive {
         name: "location",
         help: "Settings for some paths.",
