@@ -109,12 +109,22 @@ pub(crate) fn world() -> Option<&'static dyn SimulatedWorld> {
 }
 
 /// Which loop has which socket.
-static SOCKETS: Mutex<BTreeMap<RawFd, usize>> = Mutex::new(BTreeMap::new());
+static SOCKETS: Mutex<Sockets> = Mutex::new(Sockets { by_fd: BTreeMap::new(), opened: 0 });
 
-/// The sockets of these loops.
+struct Sockets {
+    /// A socket's loop, and how many sockets were opened before it.
+    by_fd: BTreeMap<RawFd, (usize, u64)>,
+    opened: u64,
+}
+
+/// The sockets of these loops, in the order in which they were opened. Their numbers depend on what
+/// else the process opens at the time, so these would not give the same course twice.
 pub fn sockets_of(loops: &Range<usize>) -> Vec<RawFd> {
     let sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
-    sockets.iter().filter(|(_, who)| loops.contains(who)).map(|(fd, _)| *fd).collect()
+    let theirs = sockets.by_fd.iter().filter(|(_, (owner, _))| loops.contains(owner));
+    let mut theirs: Vec<(u64, RawFd)> = theirs.map(|(fd, (_, before))| (*before, *fd)).collect();
+    theirs.sort_unstable();
+    theirs.into_iter().map(|(_, fd)| fd).collect()
 }
 
 /// What the engine asks of the world, if there is one.
@@ -313,7 +323,9 @@ pub(crate) mod seam {
         let known = Known(socket.as_raw_fd(), me());
         if world().is_some() {
             let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
-            sockets.insert(known.0, known.1);
+            let before = sockets.opened;
+            sockets.opened += 1;
+            sockets.by_fd.insert(known.0, (known.1, before));
         }
         known
     }
@@ -322,8 +334,8 @@ pub(crate) mod seam {
         fn drop(&mut self) {
             let mut sockets = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner);
             // Another loop may have taken it over.
-            if sockets.get(&self.0) == Some(&self.1) {
-                sockets.remove(&self.0);
+            if sockets.by_fd.get(&self.0).is_some_and(|(owner, _)| *owner == self.1) {
+                sockets.by_fd.remove(&self.0);
             }
         }
     }
