@@ -1,4 +1,4 @@
-//! The tables of docs/metrics.md.
+//! The lists of docs/metrics.md.
 
 use std::fmt::Write;
 
@@ -11,7 +11,6 @@ pub fn tables() -> String {
         let shown = table.columns.iter().filter(|column| column.kind != MetricKind::Shown);
         // Writing to a String cannot fail.
         let _ = write!(out, "\n### `{}`\n\n{}\n\n", table.name, about(table));
-        out.push_str("| metric | type | meaning |\n|---|---|---|\n");
         for column in shown {
             let kind = match column.kind {
                 MetricKind::Counter => "counter",
@@ -21,7 +20,7 @@ pub fn tables() -> String {
             let labels =
                 column.by.map(|(label, words)| format!(" By `{label}`: {}.", words.join(", ")));
             let (name, labels) = (table.metric(column), labels.unwrap_or_default());
-            let _ = writeln!(out, "| `{name}` | {kind} | {}{labels} |", column.help);
+            let _ = writeln!(out, "- `{name}` ({kind}): {}{labels}", column.help);
         }
     }
     out.push('\n');
