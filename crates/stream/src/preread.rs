@@ -7,10 +7,10 @@ use weir_values::regex::GaveUp;
 use weir_values::{Subject, doing};
 
 use crate::session::{Session, complain};
-use crate::status::{BAD_REQUEST, INTERNAL, OK};
+use crate::status::{Outcome, SessionError};
 
 /// Reads until the client's first TLS message is whole, or it is clear that there is none.
-pub async fn look(s: &mut Session) -> Result<(), u16> {
+pub async fn look(s: &mut Session) -> Outcome {
     let conf = s.conf();
     // nginx looks into no datagrams.
     let Some(client) = s.wire() else { return Ok(()) };
@@ -33,18 +33,18 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
         let left = conf.preread_buffer.saturating_sub(s.unread.len());
         if left == 0 {
             s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
-            return Err(BAD_REQUEST);
+            return Err(SessionError::BadRequest);
         }
         let (result, more) = client.recv(Vec::with_capacity(left)).await;
         match result {
-            Ok(0) => return Err(OK),
+            Ok(0) => return Err(SessionError::ClientLeft),
             Ok(_) => s.unread.extend_from_slice(&more),
             Err(error) => {
                 // Like nginx, write nothing to the log for a silent client.
                 if !fault::is_late(&error) {
                     complain(s, &error, "prereading client data");
                 }
-                return Err(OK);
+                return Err(SessionError::ClientLeft);
             }
         }
     }
@@ -54,7 +54,7 @@ pub async fn look(s: &mut Session) -> Result<(), u16> {
     let name = name.strip_suffix(b".").unwrap_or(&name).to_vec();
     choose(s, &name).map_err(|gave_up| {
         s.log(Level::Alert, format_args!("{gave_up}"));
-        INTERNAL
+        SessionError::Internal
     })
 }
 

@@ -25,7 +25,7 @@ use crate::datagrams;
 use crate::event_loop::Presence;
 use crate::session::{Attempt, Client, Session, unless_gone};
 use crate::settings::Proxy;
-use crate::status::{BAD_GATEWAY, INTERNAL, OK};
+use crate::status::{Outcome, SessionError};
 use crate::tls;
 
 /// Where a session leads.
@@ -37,13 +37,13 @@ pub enum ProxyTarget {
 }
 
 /// Where an address with variables leads.
-pub async fn compute(s: &mut Session, address: &Template) -> Result<ProxyTarget, u16> {
+pub async fn compute(s: &mut Session, address: &Template) -> Result<ProxyTarget, SessionError> {
     s.leads = true;
     let text = address.eval(s).into_owned();
     let shown = String::from_utf8_lossy(&text).into_owned();
     let url = Url::parse(&text, false).map_err(|e| {
         s.log(Level::Error, format_args!("{e} in upstream \"{shown}\""));
-        INTERNAL
+        SessionError::Internal
     })?;
     if let Some(id) = s.event_loop.site.upstreams.find(&url.host, url.port, 0) {
         return Ok(ProxyTarget::Group(id));
@@ -52,7 +52,7 @@ pub async fn compute(s: &mut Session, address: &Template) -> Result<ProxyTarget,
     let port = url.port.unwrap_or(0);
     if port == 0 && !matches!(url.address, Some(Host::Unix(_))) {
         s.log(Level::Error, format_args!("no port in upstream \"{host}\""));
-        return Err(INTERNAL);
+        return Err(SessionError::Internal);
     }
     let endpoints = match &url.address {
         Some(address) => vec![address.endpoint(port)],
@@ -65,28 +65,28 @@ async fn resolve(
     s: &mut Session,
     host: &str,
     port: u16,
-) -> Result<Vec<weir_upstream::PeerAddress>, u16> {
+) -> Result<Vec<weir_upstream::PeerAddress>, SessionError> {
     let Some(conf) = &s.conf().resolver else {
         s.log(Level::Error, format_args!("no resolver defined to resolve {host}"));
-        return Err(INTERNAL);
+        return Err(SessionError::Internal);
     };
     let resolver = s.event_loop.resolvers.of(conf);
     let handle = s.event_loop.handle.clone();
     let asked = resolver.resolve(&handle, host, s.conf().resolver_timeout);
     match unless_gone(s, asked).await {
-        None => Err(OK),
+        None => Err(SessionError::ClientLeft),
         Some(Ok(found)) => {
             Ok(found.addresses.into_iter().map(|ip| Host::Ip(ip).endpoint(port)).collect())
         }
         Some(Err(why)) => {
             s.log(Level::Error, format_args!("{host} could not be resolved ({why})"));
-            Err(INTERNAL)
+            Err(SessionError::Internal)
         }
     }
 }
 
-/// Passes a session on; its status.
-pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> u16 {
+/// Passes a session on.
+pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> Outcome {
     s.leads = true;
     let site = s.event_loop.site;
     let counts = matches!(target, ProxyTarget::Group(_)).then(|| s.event_loop.clone());
@@ -94,7 +94,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
         ProxyTarget::Found(group) => (group, Vec::new()),
         ProxyTarget::Group(id) => match site.upstreams.get(id) {
             Some(upstream) => (upstream.group.clone(), key(s, &upstream.key)),
-            None => return INTERNAL,
+            None => return Err(SessionError::Internal),
         },
     };
     let proxy = &s.conf().proxy;
@@ -112,7 +112,7 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
             begin(s, group.name.as_str(), now);
             s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
             end(s);
-            return BAD_GATEWAY;
+            return Err(SessionError::BadGateway);
         };
         let peer = picked.peer.clone();
         let asked =
@@ -127,16 +127,16 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
                 presence.quiet();
                 let passed = match (server, s.client.clone()) {
                     (ConnectedServer::Stream(server), Client::Connected(client)) => {
-                        let status = converse(s, proxy, &held, &client, server).await;
-                        ProxyEnd { status, failed: false }
+                        converse(s, proxy, &held, &client, server).await;
+                        ProxyEnd { outcome: Ok(()), failed: false }
                     }
                     (ConnectedServer::Datagrams(server), Client::Sending(place)) => {
                         datagrams::converse(s, proxy, &held, &place, server).await
                     }
-                    _ => ProxyEnd { status: INTERNAL, failed: false },
+                    _ => ProxyEnd { outcome: Err(SessionError::Internal), failed: false },
                 };
                 held.ended(s, if passed.failed { Ended::Failed } else { Ended::Well(times(s)) });
-                return passed.status;
+                return passed.outcome;
             }
             Err(Blame::Peer(failure)) => {
                 end(s);
@@ -145,11 +145,11 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
                 let late = !proxy.next_timeout.is_zero()
                     && now.saturating_duration_since(began) >= proxy.next_timeout;
                 if !proxy.next || left == 0 || late {
-                    return BAD_GATEWAY;
+                    return Err(SessionError::BadGateway);
                 }
                 asked.iter().for_each(|asked| asked.again());
             }
-            Err(Blame::Us) => return INTERNAL,
+            Err(Blame::Us) => return Err(SessionError::Internal),
         }
     }
 }
@@ -250,8 +250,8 @@ enum ServerSocket {
 
 /// How passing on ended.
 pub struct ProxyEnd {
-    /// The session's status.
-    pub status: u16,
+    /// The session's.
+    pub outcome: Outcome,
     /// The server is to blame.
     pub failed: bool,
 }
@@ -318,7 +318,7 @@ async fn converse(
     held: &HeldPeer<'_>,
     client: &Rc<Wire>,
     server: Wire,
-) -> u16 {
+) {
     let handle = s.event_loop.handle.clone();
     held.connected(handle.now());
     connected(s, held, || server.socket().local_addr());
@@ -336,7 +336,7 @@ async fn converse(
                 ),
             );
             end(s);
-            return OK;
+            return;
         }
         if let Some(attempt) = s.attempts.last_mut() {
             attempt.sent = sent;
@@ -358,7 +358,6 @@ async fn converse(
     server.close_notify();
     note_end(s);
     say_end(s, result);
-    OK
 }
 
 /// There is a server: how long that took, and from where it is spoken to.

@@ -20,7 +20,7 @@ use crate::datagrams::FlowGuard;
 use crate::event_loop::{LoopState, Presence};
 use crate::session::{Client, Session, complain};
 use crate::settings::{SessionContent, listener};
-use crate::status::{BAD_REQUEST, FORBIDDEN, INTERNAL, OK, UNAVAILABLE};
+use crate::status::{self, Outcome, SessionError};
 use crate::{preread, proxy, tls};
 
 /// A connection that is passed on so often goes round in circles. nginx: NGX_STREAM_PASS_MAX_PASSES.
@@ -80,14 +80,12 @@ async fn begin(s: Session, presence: Presence, protocols: &Protocols) {
     let mut begun = BegunSession::new(s);
     let s = &mut begun.0;
     if protocols.proxy_protocol
-        && let Some(status) = balancer(s).await
+        && let Err(error) = balancer(s).await
     {
-        s.status = status;
+        s.outcome = Some(Err(error));
         return begun.log().end().await;
     }
-    s.status = match phases(s, &presence, protocols.ssl).await {
-        Ok(status) | Err(status) => status,
-    };
+    s.outcome = Some(phases(s, &presence, protocols.ssl).await);
     begun.log().end().await;
 }
 
@@ -101,9 +99,7 @@ pub async fn datagrams(place: FlowGuard, first: Vec<u8>, peer: Address) {
     let s = &mut begun.0;
     s.received = first.len() as u64;
     s.unread = first;
-    s.status = match phases(s, &presence, false).await {
-        Ok(status) | Err(status) => status,
-    };
+    s.outcome = Some(phases(s, &presence, false).await);
 }
 
 /// A session that has begun. Its end is the log phase, whatever ends it.
@@ -152,14 +148,12 @@ impl Drop for BegunSession {
         if std::thread::panicking() || matches!(s.client, Client::Gone) {
             return;
         }
-        if s.status == 0 {
-            s.status = OK;
-        }
+        let outcome = *s.outcome.get_or_insert(Ok(()));
         doing::note("the log phase", "", s.server);
         s.event_loop.metrics.add(Metric::Received, s.bytes_received());
         s.event_loop.metrics.add(Metric::Sent, s.bytes_sent());
         if let Some(counting) = s.counting.take() {
-            counting.ended(s.status, s.bytes_received(), s.bytes_sent());
+            counting.ended(status::code(outcome), s.bytes_received(), s.bytes_sent());
         }
         let event_loop = s.event_loop.clone();
         let conf = &s.conf().log;
@@ -177,10 +171,10 @@ impl Drop for BegunSession {
     }
 }
 
-/// Reads what a balancer puts before the client's own bytes. A status where that is the session's end.
-async fn balancer(s: &mut Session) -> Option<u16> {
+/// Reads what a balancer puts before the client's own bytes.
+async fn balancer(s: &mut Session) -> Outcome {
     let timeout = s.conf().proxy_protocol_timeout;
-    let client = s.wire()?;
+    let Some(client) = s.wire() else { return Ok(()) };
     client.set_deadline(Some(s.event_loop.handle.now() + timeout));
     let mut bytes = std::mem::take(&mut s.unread);
     let read = client.read_proxy_header(&mut bytes).await;
@@ -190,23 +184,23 @@ async fn balancer(s: &mut Session) -> Option<u16> {
     match read {
         Ok(header) => {
             s.proxy = header;
-            None
+            Ok(())
         }
         Err(ProxyHeaderError::Invalid(error)) => {
             s.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
-            Some(BAD_REQUEST)
+            Err(SessionError::BadRequest)
         }
-        Err(ProxyHeaderError::Closed) => Some(BAD_REQUEST),
+        Err(ProxyHeaderError::Closed) => Err(SessionError::BadRequest),
         Err(ProxyHeaderError::Io(error)) => {
             complain(s, &error, "reading PROXY protocol");
             // A part of a header is a broken one. Without a byte there was none.
-            Some(if is_empty { OK } else { BAD_REQUEST })
+            Err(if is_empty { SessionError::ClientLeft } else { SessionError::BadRequest })
         }
     }
 }
 
-/// The phases; the session's status.
-async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, u16> {
+/// The phases.
+async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Outcome {
     let conf = s.conf();
     doing::note("the preaccess phase", "", s.server);
     real(s);
@@ -220,14 +214,14 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
             Ok(held) => s.held = held,
             Err(held) => {
                 s.held = held;
-                return Err(UNAVAILABLE);
+                return Err(SessionError::Unavailable);
             }
         }
     }
     doing::note("the access phase", "", s.server);
     if conf.access.allow(s.peer()) == Some(false) {
         s.log(Level::Error, format_args!("access forbidden by rule"));
-        return Err(FORBIDDEN);
+        return Err(SessionError::Forbidden);
     }
     s.doing = "";
     if ssl {
@@ -239,14 +233,12 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
     }
     doing::note("the content phase", "", s.server);
     match &s.conf().content {
-        SessionContent::None => Err(INTERNAL),
-        SessionContent::Return(text) => Ok(answer(s, text).await),
-        SessionContent::Group(id) => {
-            Ok(proxy::pass(s, presence, proxy::ProxyTarget::Group(*id)).await)
-        }
+        SessionContent::None => Err(SessionError::Internal),
+        SessionContent::Return(text) => answer(s, text).await,
+        SessionContent::Group(id) => proxy::pass(s, presence, proxy::ProxyTarget::Group(*id)).await,
         SessionContent::Computed(address) => {
             let target = proxy::compute(s, address).await?;
-            Ok(proxy::pass(s, presence, target).await)
+            proxy::pass(s, presence, target).await
         }
         SessionContent::Pass(to) => hand(s, to),
         SessionContent::PassTo(to) => {
@@ -255,7 +247,7 @@ async fn phases(s: &mut Session, presence: &Presence, ssl: bool) -> Result<u16, 
             let to = listener(&text).map_err(|why| {
                 let text = String::from_utf8_lossy(&text);
                 s.log(Level::Error, format_args!("{why} in pass \"{text}\""));
-                INTERNAL
+                SessionError::Internal
             })?;
             hand(s, &to)
         }
@@ -280,7 +272,7 @@ fn real(s: &mut Session) {
 }
 
 /// `return`
-async fn answer(s: &mut Session, text: &Template) -> u16 {
+async fn answer(s: &mut Session, text: &Template) -> Outcome {
     s.doing = "returning text";
     let text = text.eval(s).into_owned();
     let length = text.len() as u64;
@@ -298,9 +290,9 @@ async fn answer(s: &mut Session, text: &Template) -> u16 {
             s.answered = returned.is_ok();
             length - chain.len()
         }
-        Client::Gone => return INTERNAL,
+        Client::Gone => return Err(SessionError::Internal),
     };
-    OK
+    Ok(())
 }
 
 /// What the client still sends must not cost it the answer: a socket that is closed with unread bytes is reset.
@@ -316,30 +308,30 @@ fn linger(client: &Wire) {
 }
 
 /// `pass`: the connection is another listener's from now on, and that one logs what becomes of it.
-fn hand(s: &mut Session, to: &Address) -> Result<u16, u16> {
+fn hand(s: &mut Session, to: &Address) -> Outcome {
     s.doing = PASSING;
     if s.wire().is_none() {
         s.log(Level::Error, format_args!("datagrams cannot be passed on to another listener"));
-        return Err(INTERNAL);
+        return Err(SessionError::Internal);
     }
     if s.handed >= MOST_HANDED {
         s.log(Level::Error, format_args!("stream pass cycle"));
-        return Err(INTERNAL);
+        return Err(SessionError::Internal);
     }
     // nginx cannot give back what it has read through TLS.
     if !s.unread.is_empty() && s.wire().is_some_and(|client| client.is_tls()) {
         s.log(Level::Error, format_args!("cannot pass connection with preread data"));
-        return Err(INTERNAL);
+        return Err(SessionError::Internal);
     }
     let hand = s.event_loop.hand.borrow().clone();
     let Some(take_over) = hand.and_then(|hand| hand(to)) else {
         s.log(Level::Error, format_args!("port not found for \"{to}\""));
-        return Ok(OK);
+        return Ok(());
     };
     let (peer, local) = (s.peer().clone(), to.clone());
     let (proxy, times) = (s.proxy.take(), s.handed + 1);
     let (shown, bytes) = (s.shown.take(), std::mem::take(&mut s.unread));
-    let wire = s.leave().ok_or(INTERNAL)?;
+    let wire = s.leave().ok_or(SessionError::Internal)?;
     take_over(Handed { wire, shown, peer, local, proxy, bytes, times });
-    Ok(OK)
+    Ok(())
 }

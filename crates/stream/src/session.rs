@@ -25,6 +25,7 @@ use crate::datagrams::FlowGuard;
 use crate::event_loop::LoopState;
 use crate::settings::StreamConf;
 use crate::site::Server;
+use crate::status::Outcome;
 use crate::variables;
 
 /// One try to reach a server.
@@ -99,8 +100,8 @@ pub struct Session {
     pub answered: bool,
     /// It has come to its end in order.
     pub ending: bool,
-    /// How it ended.
-    pub status: u16,
+    /// How it ended, once it has.
+    pub outcome: Option<Outcome>,
     /// Bytes from the client that were read before it was passed on.
     pub received: u64,
     /// Bytes to the client besides those that were passed.
@@ -150,7 +151,7 @@ impl Session {
             leads: false,
             answered: false,
             ending: false,
-            status: 0,
+            outcome: None,
             received: 0,
             sent: 0,
             handed: 0,

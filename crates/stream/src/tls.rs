@@ -21,7 +21,7 @@ use crate::config::StreamScope;
 use crate::directives::{Set, StreamDirective};
 use crate::preread;
 use crate::session::Session;
-use crate::status::INTERNAL;
+use crate::status::{Outcome, SessionError};
 
 /// The longest name of a protocol (RFC 7301, section 3.1).
 const LONGEST: usize = 255;
@@ -134,7 +134,7 @@ impl TlsSubject for Session {
 
 /// Goes through the handshake with a client that may have sent its first bytes already. Failures,
 /// and the verdict on the client's certificate, go to the log.
-pub async fn accept(s: &mut Session) -> Result<(), u16> {
+pub async fn accept(s: &mut Session) -> Outcome {
     let Some(client) = s.wire() else { return Ok(()) };
     if client.is_tls() {
         // Another listener has gone through it.
@@ -147,10 +147,10 @@ pub async fn accept(s: &mut Session) -> Result<(), u16> {
     let (context, secured) = done.map_err(|failure| {
         s.event_loop.metrics.add(Metric::TlsFailed, 1);
         s.log(failure.level(), format_args!("{failure}"));
-        INTERNAL
+        SessionError::Internal
     })?;
     if !s.secure(secured) {
-        return Err(INTERNAL);
+        return Err(SessionError::Internal);
     }
     let resumed = s.wire().and_then(|wire| wire.tls(|tls| tls.is_resumed()));
     s.event_loop.metrics.add(Metric::TlsHandshakes, 1);
@@ -190,8 +190,8 @@ fn find(s: &mut Session, hello: &mut Hello) -> Result<(), AcceptError> {
 }
 
 /// What the client's certificate is worth.
-async fn judge(s: &mut Session, context: &'static ServerContext) -> Result<(), u16> {
-    let Some(client) = s.wire() else { return Err(INTERNAL) };
+async fn judge(s: &mut Session, context: &'static ServerContext) -> Outcome {
+    let Some(client) = s.wire() else { return Err(SessionError::Internal) };
     let handle = s.event_loop.handle.clone();
     let waiting = WaitingConnection {
         handle: &handle,
@@ -207,21 +207,21 @@ async fn judge(s: &mut Session, context: &'static ServerContext) -> Result<(), u
 }
 
 /// A client that must show a certificate, and has not shown a good one, is refused.
-fn admit(s: &Session) -> Result<(), u16> {
+fn admit(s: &Session) -> Outcome {
     let certificate = s.tls(|connection| !connection.peer_certificates().is_empty()) == Some(true);
     let Some(own) = s.conf().tls.context.as_deref() else { return Ok(()) };
     let judge = s.shown.as_ref().and_then(|shown| shown.context);
     if certificate && judge.is_some_and(|judge| !judge.judges_like(own)) {
         let text = "client SSL certificate was judged by another server";
         s.log(Level::Info, format_args!("{text} while SSL handshaking"));
-        return Err(INTERNAL);
+        return Err(SessionError::Internal);
     }
     let fault = s.shown.as_ref().and_then(|shown| shown.fault);
     match own.refusal(fault, certificate) {
         None => Ok(()),
         Some(refusal) => {
             s.log(Level::Info, format_args!("{refusal} while SSL handshaking"));
-            Err(INTERNAL)
+            Err(SessionError::Internal)
         }
     }
 }

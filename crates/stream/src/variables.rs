@@ -6,6 +6,7 @@ use weir_values::builtin::{self, write_number, write_port, write_seconds};
 use weir_values::{Get, Subject, Variables};
 
 use crate::session::{Attempt, Session};
+use crate::status::code;
 
 type ReadValue = fn(&mut Session, &mut Vec<u8>) -> bool;
 
@@ -17,7 +18,7 @@ const TABLE: &[(&str, ReadValue)] = &[
         true
     }),
     ("status", |s, out| {
-        out.extend_from_slice(format!("{:03}", s.status).as_bytes());
+        out.extend_from_slice(format!("{:03}", s.outcome.map_or(0, code)).as_bytes());
         true
     }),
     ("protocol", |s, out| text(out, if s.wire().is_some() { b"TCP" } else { b"UDP" })),

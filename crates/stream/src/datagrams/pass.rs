@@ -16,7 +16,7 @@ use super::{FlowGuard, LONGEST};
 use crate::proxy::{HeldPeer, ProxyEnd, connected, head, note_end, rate};
 use crate::session::Session;
 use crate::settings::Proxy;
-use crate::status::{BAD_GATEWAY, OK};
+use crate::status::SessionError;
 
 /// What a session waits for.
 enum FlowEvent {
@@ -66,14 +66,14 @@ async fn exchange(
         let (requests, answers) = (flow.requests.get(), flow.answers.get());
         if expected.is_done(requests, answers) {
             say(s, flow, "udp done");
-            return ProxyEnd { status: OK, failed };
+            return ProxyEnd { outcome: Ok(()), failed };
         }
         match wait(flow, server).await {
             FlowEvent::Full => {}
             FlowEvent::Over(Over::Broken) => return broken(s, &flow.why_broken()),
             FlowEvent::Over(Over::Evicted) => {
                 say(s, flow, "udp session makes room for another");
-                return ProxyEnd { status: OK, failed };
+                return ProxyEnd { outcome: Ok(()), failed };
             }
             FlowEvent::Over(Over::Shutdown) => return disconnected(s, failed),
             // The server had less time than `proxy_timeout`: it is not late.
@@ -171,26 +171,26 @@ async fn pause(s: &Session, flow: &Flow, rate: Rate, before: u64) {
 /// The worker ends.
 fn disconnected(s: &Session, failed: bool) -> ProxyEnd {
     s.log_bare(Level::Info, format_args!("disconnected on shutdown"));
-    ProxyEnd { status: OK, failed }
+    ProxyEnd { outcome: Ok(()), failed }
 }
 
 /// Neither end has sent anything for long.
 fn late(s: &Session, flow: &Flow, expected: Expected, failed: bool) -> ProxyEnd {
     if expected.answered(flow.requests.get(), flow.answers.get()) {
         say(s, flow, "udp timed out");
-        return ProxyEnd { status: OK, failed };
+        return ProxyEnd { outcome: Ok(()), failed };
     }
     let cause = fault::late();
     let text = "while proxying connection";
     s.log(Level::Error, format_args!("upstream timed out {} {text}", Cause(&cause)));
-    ProxyEnd { status: BAD_GATEWAY, failed: true }
+    ProxyEnd { outcome: Err(SessionError::BadGateway), failed: true }
 }
 
 /// What is sent to the server does not go out.
 fn broken(s: &Session, error: &io::Error) -> ProxyEnd {
     let doing = "while proxying and sending to upstream";
     s.log(Level::Error, format_args!("sendmsg() failed {} {doing}", Cause(error)));
-    ProxyEnd { status: OK, failed: fault::blame(error).counts() }
+    ProxyEnd { outcome: Ok(()), failed: fault::blame(error).counts() }
 }
 
 fn say(s: &Session, flow: &Flow, what: &str) {
