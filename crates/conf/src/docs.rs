@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::context::Contexts;
-use crate::known::{Effect, KnownDirective, all_known};
+use crate::known::{Args, ArgumentKind, Effect, KnownDirective, all_known};
 
 /// Per module and context a list: directive, arguments, help. At the end, the modules that weir does not have.
 ///
@@ -22,8 +22,8 @@ pub fn directives_page(
     let mut page = format!(
         "# Directives\n\nThis page is for those who look a directive up: where it may stand, what it takes, and whether \
          weir has it. For example, `accept_balance` stands in `events`, and `weir -t` refuses it elsewhere.\n\n\
-         The tables of `crates/conf` generate the page; do not edit it. Each item names the directive and, in brackets, \
-         its arguments or their number. {done} of {total} known directives are built. {inert} of these are accepted \
+         The tables of `crates/conf` generate the page; do not edit it. Brackets hold a directive's arguments or their \
+         number: `(2+)` is two or more. Without brackets it takes one. {done} of {total} known directives are built. {inert} of these are accepted \
          without effect, since weir needs none of what they tune; their help begins with \"Accepted\". weir refuses a \
          directive that is not built where ignoring it would change who gets in or what clients get. It warns of one \
          that only tunes.\n"
@@ -110,7 +110,18 @@ fn entry(known: &KnownDirective, text: &str, earlier: &[&KnownDirective], part: 
         _ => text.to_owned(),
     };
     let colon = if text.is_empty() { "" } else { ": " };
-    Entry::Told(format!(" ({}){colon}{part}{text}", known.args))
+    Entry::Told(format!("{}{colon}{part}{text}", takes(known.args)))
+}
+
+/// The arguments in brackets, or their number; one argument of any kind is the usual case.
+fn takes(args: Args) -> String {
+    match (args.value, args.min, args.max) {
+        (ArgumentKind::Flag, ..) => " (on|off)".to_owned(),
+        (ArgumentKind::Any, 1, 1) => String::new(),
+        (ArgumentKind::Any, min, u8::MAX) => format!(" ({min}+)"),
+        (ArgumentKind::Any, min, max) if min < max => format!(" ({min}-{max})"),
+        _ => format!(" ({args})"),
+    }
 }
 
 /// Appends the item of the directives with one entry.
@@ -214,13 +225,13 @@ mod tests {
         };
         let page = directives_page(&built, &help);
         for row in [
-            "- `root` (1): Built in server only. where files are\n",
-            "In server:\n\n- `listen` (1 or more)\n",
+            "- `root`: Built in server only. where files are\n",
+            "In server:\n\n- `listen` (1+)\n",
             "\nNot built, refused except `off`: `gzip`",
             "- ngx_http_access_module, refused: `allow`, `deny`.",
-            "(on or off): Accepted: so it is anyway.\n",
-            "(1 or more): a text of seven words in all\n",
-            "(1 or more): As `index`.\n",
+            "(on|off): Accepted: so it is anyway.\n",
+            "(1+): a text of seven words in all\n",
+            "(1+): As `index`.\n",
         ] {
             assert!(page.contains(row), "{row}: {page}");
         }

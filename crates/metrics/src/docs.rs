@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::table::{MetricKind, MetricTable, TABLES};
 
-/// Every metric with its type, its labels and what it means, as Markdown.
+/// Every metric with its labels and what it means, as Markdown.
 pub fn tables() -> String {
     let mut out = String::new();
     for table in TABLES {
@@ -12,15 +12,15 @@ pub fn tables() -> String {
         // Writing to a String cannot fail.
         let _ = write!(out, "\n### `{}`\n\n{}\n\n", table.name, about(table));
         for column in shown {
+            // A name that ends in `_total` is a counter.
             let kind = match column.kind {
-                MetricKind::Counter => "counter",
-                MetricKind::Histogram | MetricKind::Coarse => "histogram",
-                MetricKind::Gauge | MetricKind::State | MetricKind::Shown => "gauge",
+                MetricKind::Histogram | MetricKind::Coarse => " (histogram)",
+                _ => "",
             };
             let labels =
                 column.by.map(|(label, words)| format!(" By `{label}`: {}.", words.join(", ")));
             let (name, labels) = (table.metric(column), labels.unwrap_or_default());
-            let _ = writeln!(out, "- `{name}` ({kind}): {}{labels}", column.help);
+            let _ = writeln!(out, "- `{name}`{kind}: {}{labels}", column.help);
         }
     }
     out.push('\n');
