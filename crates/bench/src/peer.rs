@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_engine::SocketAddrAny;
-use weir_tls::{Authorities, Ciphers, ClientSettings, Curves, HandshakeError, Versions};
+use weir_tls::{
+    Authorities, Ciphers, ClientSettings, Curves, HandshakeError, PemError, TlsError, Versions,
+};
 
 use crate::{RequestFailure, Url};
 
@@ -41,11 +43,11 @@ pub enum TlsTargetError {
     /// This file cannot be read.
     File(PathBuf, io::Error),
     /// This file holds no certificates that can be read.
-    Certificates(PathBuf, String),
+    Certificates(PathBuf, PemError),
     /// The machine has no certificates of authorities.
     NoStore,
     /// What the TLS library says.
-    Settings(String),
+    Settings(TlsError),
 }
 
 impl fmt::Display for TlsTargetError {
@@ -56,7 +58,7 @@ impl fmt::Display for TlsTargetError {
             TlsTargetError::NoStore => {
                 f.write_str("this machine has no certificates of authorities; --cacert names some")
             }
-            TlsTargetError::Settings(said) => f.write_str(said),
+            TlsTargetError::Settings(said) => said.fmt(f),
         }
     }
 }
@@ -95,7 +97,7 @@ impl TlsTarget {
             reuse: resume,
             alpn: vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }],
         };
-        let client = settings.build().map_err(|e| TlsTargetError::Settings(e.to_string()))?;
+        let client = settings.build().map_err(TlsTargetError::Settings)?;
         Ok(TlsTarget { client })
     }
 }
@@ -159,7 +161,7 @@ pub(crate) fn handshake_failure(error: &HandshakeError, http2: bool) -> RequestF
 fn authorities(path: &Path) -> Result<Authorities, TlsTargetError> {
     let text = std::fs::read(path).map_err(|e| TlsTargetError::File(path.to_owned(), e))?;
     let anchors = weir_tls::certificates(&text)
-        .map_err(|e| TlsTargetError::Certificates(path.to_owned(), e.to_string()))?;
+        .map_err(|e| TlsTargetError::Certificates(path.to_owned(), e))?;
     let anchors = anchors.iter().map(|der| der.as_ref().to_vec()).collect();
     Ok(Authorities { anchors, lists: Vec::new(), depth: DEPTH })
 }

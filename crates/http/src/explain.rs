@@ -140,7 +140,7 @@ async fn ask(stream: Stream, secure: Option<&[u8]>, request: Vec<u8>) -> io::Res
 }
 
 /// A client that believes every certificate: it sends nothing of value to the server.
-fn anyone() -> Result<weir_tls::TlsClient, String> {
+fn anyone() -> Result<weir_tls::TlsClient, weir_tls::TlsError> {
     let settings = ClientSettings {
         versions: Versions::default(),
         ciphers: Ciphers::default(),

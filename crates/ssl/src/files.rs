@@ -2,12 +2,33 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_log::Cause;
+
+/// Why a file of certificates or keys cannot be read. Shown in brackets, as nginx shows errors of the system.
+#[derive(Debug)]
+pub enum KeyFileError {
+    /// Only OpenSSL could fetch it.
+    Foreign,
+    /// The system does not give it.
+    Io(io::Error),
+}
+
+impl fmt::Display for KeyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyFileError::Foreign => {
+                f.write_str("(engines and stores are OpenSSL's, which weir does not use)")
+            }
+            KeyFileError::Io(error) => Cause(error).fmt(f),
+        }
+    }
+}
 
 /// What was read so far.
 #[derive(Debug)]
@@ -28,18 +49,18 @@ impl KeyFiles {
     }
 
     /// The contents of a file. `data:` is followed by the contents themselves.
-    pub fn read(&mut self, name: &[u8]) -> Result<Arc<Vec<u8>>, String> {
+    pub fn read(&mut self, name: &[u8]) -> Result<Arc<Vec<u8>>, KeyFileError> {
         if let Some(data) = name.strip_prefix(b"data:") {
             return Ok(Arc::new(data.to_vec()));
         }
         if is_foreign(name) {
-            return Err("(engines and stores are OpenSSL's, which weir does not use)".to_owned());
+            return Err(KeyFileError::Foreign);
         }
         let path = self.prefix.join(OsStr::from_bytes(name));
         if let Some(known) = self.known.get(&path) {
             return Ok(known.clone());
         }
-        let bytes = Arc::new(std::fs::read(&path).map_err(|error| text(&error))?);
+        let bytes = Arc::new(std::fs::read(&path).map_err(KeyFileError::Io)?);
         self.known.insert(path, bytes.clone());
         Ok(bytes)
     }
@@ -57,8 +78,4 @@ impl KeyFiles {
 /// Names a key that only OpenSSL could fetch.
 fn is_foreign(name: &[u8]) -> bool {
     name.starts_with(b"engine:") || name.starts_with(b"store:")
-}
-
-fn text(error: &io::Error) -> String {
-    Cause(error).to_string()
 }

@@ -2,12 +2,68 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use weir_conf::Error;
-use weir_tls::{Identity, KeyPairFile};
+use weir_tls::{Identity, IdentityError, KeyError, PemError, TlsError};
 
-use crate::files::KeyFiles;
+use crate::files::{KeyFileError, KeyFiles};
 use crate::reader::NamedFile;
+
+/// What a file holds that is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PemKind {
+    /// Certificates.
+    Certificate,
+    /// A private key.
+    Key,
+    /// Revocation lists.
+    Lists,
+}
+
+impl fmt::Display for PemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PemKind::Certificate => "certificate",
+            PemKind::Key => "certificate key",
+            PemKind::Lists => "CRL",
+        })
+    }
+}
+
+/// Why files of certificates and keys cannot be used, with nginx's messages.
+#[derive(Debug)]
+pub enum LoadError {
+    /// The file of this name cannot be read.
+    File(PemKind, String, KeyFileError),
+    /// The file of this name holds none of the kind.
+    Pem(PemKind, String, PemError),
+    /// The file of this name holds no key that fits.
+    Key(String, KeyError),
+    /// rustls does not take the settings.
+    Settings(TlsError),
+    /// No thread of the file pool reads the files.
+    Pool(io::Error),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::File(kind, name, error) => {
+                write!(f, "cannot load {kind} \"{name}\": BIO_new_file() failed {error}")
+            }
+            LoadError::Pem(kind, name, error) => {
+                write!(f, "cannot load {kind} \"{name}\": PEM_read_bio() failed (SSL: {error})")
+            }
+            LoadError::Key(name, error) => {
+                let kind = PemKind::Key;
+                write!(f, "cannot load {kind} \"{name}\": PEM_read_bio() failed (SSL: {error})")
+            }
+            LoadError::Settings(error) => error.fmt(f),
+            LoadError::Pool(error) => error.fmt(f),
+        }
+    }
+}
 
 /// A certificate with its chain and key.
 pub fn identity(
@@ -16,71 +72,60 @@ pub fn identity(
     key: &NamedFile,
     passwords: &[Vec<u8>],
 ) -> Result<Identity, Error> {
-    let chain = read(files, certificate, "certificate")?;
-    let secret = read(files, key, "certificate key")?;
-    Identity::load(&chain, &secret, passwords).map_err(|(what, text)| match what {
-        KeyPairFile::Certificate => bad(files, certificate, "certificate", &text),
-        KeyPairFile::Key if text == "key values mismatch" => {
-            let name = files.shown(&key.name);
-            key.at.error(format!("SSL_CTX_use_PrivateKey(\"{name}\") failed (SSL: {text})"))
+    let chain = read(files, certificate, PemKind::Certificate)?;
+    let secret = read(files, key, PemKind::Key)?;
+    Identity::load(&chain, &secret, passwords).map_err(|error| match error {
+        IdentityError::Certificate(error) => bad(files, certificate, PemKind::Certificate, error),
+        IdentityError::Key(KeyError::Mismatch) => {
+            let (name, why) = (files.shown(&key.name), KeyError::Mismatch);
+            key.at.error(format!("SSL_CTX_use_PrivateKey(\"{name}\") failed (SSL: {why})"))
         }
-        KeyPairFile::Key => bad(files, key, "certificate key", &text),
+        IdentityError::Key(error) => key.at.error(LoadError::Key(files.shown(&key.name), error)),
     })
 }
 
-/// The same while serving: reads the files, which takes its time. The error is for the log.
+/// The same while serving: reads the files, which takes its time.
 pub fn identity_now(
     prefix: &Path,
     certificate: &[u8],
     key: &[u8],
     passwords: &[Vec<u8>],
-) -> Result<Identity, String> {
+) -> Result<Identity, LoadError> {
     let mut files = KeyFiles::at(prefix);
-    let mut contents = |what, name: &[u8]| {
-        let read = files.read(name);
-        read.map_err(|error| {
-            cannot_load(&files, what, name, &format!("BIO_new_file() failed {error}"))
-        })
-    };
-    let (chain, secret) =
-        (contents("certificate", certificate)?, contents("certificate key", key)?);
-    Identity::load(&chain, &secret, passwords).map_err(|(what, text)| {
-        let text = format!("PEM_read_bio() failed (SSL: {text})");
-        match what {
-            KeyPairFile::Certificate => cannot_load(&files, "certificate", certificate, &text),
-            KeyPairFile::Key => cannot_load(&files, "certificate key", key, &text),
+    let chain = contents(&mut files, certificate, PemKind::Certificate)?;
+    let secret = contents(&mut files, key, PemKind::Key)?;
+    Identity::load(&chain, &secret, passwords).map_err(|error| match error {
+        IdentityError::Certificate(error) => {
+            LoadError::Pem(PemKind::Certificate, files.shown(certificate), error)
         }
+        IdentityError::Key(error) => LoadError::Key(files.shown(key), error),
     })
 }
 
 /// The certificates in a file, in DER.
 pub fn certificates(files: &mut KeyFiles, file: &NamedFile) -> Result<Vec<Vec<u8>>, Error> {
-    let text = read(files, file, "certificate")?;
+    let text = read(files, file, PemKind::Certificate)?;
     let list = weir_tls::certificates(&text);
-    let list = list.map_err(|text| bad(files, file, "certificate", &text))?;
+    let list = list.map_err(|error| bad(files, file, PemKind::Certificate, error))?;
     Ok(list.iter().map(|certificate| certificate.to_vec()).collect())
 }
 
 /// The revocation lists in a file, in DER.
 pub fn revocation_lists(files: &mut KeyFiles, file: &NamedFile) -> Result<Vec<Vec<u8>>, Error> {
-    let text = read(files, file, "CRL")?;
+    let text = read(files, file, PemKind::Lists)?;
     let lists = weir_tls::revocation_lists(&text);
-    lists.map_err(|text| bad(files, file, "CRL", &text))
+    lists.map_err(|error| bad(files, file, PemKind::Lists, error))
 }
 
-fn read(files: &mut KeyFiles, file: &NamedFile, what: &str) -> Result<Arc<Vec<u8>>, Error> {
-    let contents = files.read(&file.name);
-    contents.map_err(|error| {
-        let why = format!("BIO_new_file() failed {error}");
-        file.at.error(cannot_load(files, what, &file.name, &why))
-    })
+fn read(files: &mut KeyFiles, file: &NamedFile, kind: PemKind) -> Result<Arc<Vec<u8>>, Error> {
+    contents(files, &file.name, kind).map_err(|error| file.at.error(error))
 }
 
-fn bad(files: &KeyFiles, file: &NamedFile, what: &str, text: &str) -> Error {
-    let why = format!("PEM_read_bio() failed (SSL: {text})");
-    file.at.error(cannot_load(files, what, &file.name, &why))
+fn contents(files: &mut KeyFiles, name: &[u8], kind: PemKind) -> Result<Arc<Vec<u8>>, LoadError> {
+    let read = files.read(name);
+    read.map_err(|error| LoadError::File(kind, files.shown(name), error))
 }
 
-fn cannot_load(files: &KeyFiles, what: &str, name: &[u8], why: &str) -> String {
-    format!("cannot load {what} \"{}\": {why}", files.shown(name))
+fn bad(files: &KeyFiles, file: &NamedFile, kind: PemKind, error: PemError) -> Error {
+    file.at.error(LoadError::Pem(kind, files.shown(&file.name), error))
 }

@@ -236,7 +236,7 @@ pub fn to_servers(s: &mut Session, host: &[u8]) -> Option<UpstreamTls> {
 pub async fn connect(s: &Session, stream: &Stream, secure: &UpstreamTls) -> Result<Secured, Blame> {
     let event_loop = &s.event_loop;
     let client = secure.client(&event_loop.handle, &event_loop.upstream_certificates).await;
-    let client = client.map_err(|text| s.log_failed(fault::unsecured(&text)))?;
+    let client = client.map_err(|error| s.log_failed(fault::unsecured(error)))?;
     let until = event_loop.handle.now() + s.conf().proxy.connect_timeout;
     let done = Secured::connect(stream, &client, until).await;
     done.map_err(|error| s.log_failed(fault::securing(&error, secure.chosen)))

@@ -45,22 +45,21 @@ pub struct TlsClient {
 
 impl ClientSettings {
     /// Puts it together, without a name yet.
-    pub fn build(&self) -> Result<TlsClient, String> {
+    pub fn build(&self) -> Result<TlsClient, rustls::Error> {
         self.build_with(CheckServer { authorities: self.authorities.clone(), any_name: false })
     }
 
     /// The same for a certificate of any name: the caller knows no name.
-    pub fn build_for_any_name(&self) -> Result<TlsClient, String> {
+    pub fn build_for_any_name(&self) -> Result<TlsClient, rustls::Error> {
         self.build_with(CheckServer { authorities: self.authorities.clone(), any_name: true })
     }
 
-    fn build_with(&self, verifier: CheckServer) -> Result<TlsClient, String> {
+    fn build_with(&self, verifier: CheckServer) -> Result<TlsClient, rustls::Error> {
         let mut with = provider().clone();
         with.cipher_suites = self.ciphers.suites(self.versions);
         with.kx_groups = self.curves.groups();
         let builder = ClientConfig::builder_with_provider(Arc::new(with))
-            .with_protocol_versions(&self.versions.list())
-            .map_err(|error| error.to_string())?
+            .with_protocol_versions(&self.versions.list())?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match &self.identity {

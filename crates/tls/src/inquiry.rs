@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::verifier::{Authorities, now};
-use crate::x509::ocsp::{OcspAnswer, OcspRequest, Signer};
+use crate::x509::ocsp::{OcspAnswer, OcspError, OcspRequest, Signer};
 use crate::x509::{Certificate, verify};
 
 /// Which answers count.
@@ -51,8 +51,8 @@ impl Inquiry {
         self.question.name()
     }
 
-    /// What a response says. The error is for the log.
-    pub fn answer(&self, response: &[u8]) -> Result<OcspAnswer, String> {
+    /// What a response says.
+    pub fn answer(&self, response: &[u8]) -> Result<OcspAnswer, OcspError> {
         let now = now();
         let known: Vec<_> = self.known.iter().filter_map(|der| Certificate::parse(der)).collect();
         let signer = match &self.believe {

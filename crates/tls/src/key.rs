@@ -1,6 +1,7 @@
 //! Private keys from PEM, encrypted ones too: PKCS#8 with PBES2, as OpenSSL writes them since 3.0, and what it wrote
 //! before.
 
+use std::fmt;
 use std::num::NonZeroU32;
 
 use aws_lc_rs::cipher::UnboundCipherKey;
@@ -10,19 +11,54 @@ use aws_lc_rs::pbkdf2;
 use md5::{Digest, Md5};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 
-use crate::pem::{self, Section};
+use crate::pem::{self, PemError, Section};
 use crate::x509::der::{self, DerReader};
 
+/// Why there is no private key, in OpenSSL's words.
+#[derive(Debug, PartialEq)]
+pub enum KeyError {
+    /// The text is no PEM, or has no key.
+    Pem(PemError),
+    /// The key is encrypted in another way than weir knows.
+    Encryption,
+    /// The key is encrypted, and there is no password.
+    NoPassword,
+    /// No password opens the key.
+    WrongPassword,
+    /// PEM calls the key this.
+    Label(String),
+    /// rustls does not take the key.
+    Rejected(rustls::Error),
+    /// The certificate is for another key.
+    Mismatch,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyError::Pem(error) => error.fmt(f),
+            KeyError::Encryption => f.write_str("unsupported encryption of the key"),
+            KeyError::NoPassword => {
+                f.write_str("the key is encrypted, and no \"ssl_password_file\" opens it")
+            }
+            KeyError::WrongPassword => f.write_str("bad decrypt"),
+            KeyError::Label(label) => write!(f, "\"{label}\" is not supported"),
+            KeyError::Rejected(error) => error.fmt(f),
+            KeyError::Mismatch => f.write_str("key values mismatch"),
+        }
+    }
+}
+
 /// The first private key of a PEM text; encrypted ones are tried with each password.
-pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static>, String> {
-    let sections = pem::sections(text).map_err(str::to_owned)?;
+pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static>, KeyError> {
+    let sections = pem::sections(text).map_err(KeyError::Pem)?;
     let section = sections.iter().find(|s| s.label.ends_with("PRIVATE KEY"));
-    let Section { label, headers, der } = section.ok_or("no start line")?;
+    let Section { label, headers, der } = section.ok_or(KeyError::Pem(PemError::NoStart))?;
     let opened;
     let der = match headers.iter().find(|(name, _)| name == "DEK-Info") {
         None => der,
         Some((_, how)) => {
-            let old = Old::parse(how, der).ok_or("unsupported encryption of the key")?;
+            let old = Old::parse(how, der).ok_or(KeyError::Encryption)?;
             opened = try_each(passwords, |password| old.open(password))?;
             &opened
         }
@@ -32,21 +68,22 @@ pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<PrivateKeyDer<'static>
         "RSA PRIVATE KEY" => Ok(PrivatePkcs1KeyDer::from(der.clone()).into()),
         "EC PRIVATE KEY" => Ok(PrivateSec1KeyDer::from(der.clone()).into()),
         "ENCRYPTED PRIVATE KEY" => {
-            let sealed = Sealed::parse(der).ok_or("unsupported encryption of the key")?;
+            let sealed = Sealed::parse(der).ok_or(KeyError::Encryption)?;
             let plain = try_each(passwords, |password| sealed.open(password))?;
             Ok(PrivatePkcs8KeyDer::from(plain).into())
         }
-        other => Err(format!("\"{other}\" is not supported")),
+        other => Err(KeyError::Label(other.to_owned())),
     }
 }
 
 fn try_each(
     passwords: &[Vec<u8>],
     open: impl Fn(&[u8]) -> Option<Vec<u8>>,
-) -> Result<Vec<u8>, String> {
-    let without = "the key is encrypted, and no \"ssl_password_file\" opens it";
-    let error = if passwords.is_empty() { without } else { "bad decrypt" };
-    passwords.iter().find_map(|password| open(password)).ok_or_else(|| error.to_owned())
+) -> Result<Vec<u8>, KeyError> {
+    if passwords.is_empty() {
+        return Err(KeyError::NoPassword);
+    }
+    passwords.iter().find_map(|password| open(password)).ok_or(KeyError::WrongPassword)
 }
 
 /// The lines of a password file; nginx takes them in order, too.

@@ -1,5 +1,7 @@
 //! PEM: the text form of certificates, keys and revocation lists.
 
+use std::fmt;
+
 use weir_proto::base64::{self, Alphabet};
 
 /// One section: what stands between its `BEGIN` and `END` lines.
@@ -13,9 +15,33 @@ pub struct Section {
     pub der: Vec<u8>,
 }
 
+/// What is wrong with a PEM text, in OpenSSL's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PemError {
+    /// No section is of the kind that is needed.
+    NoStart,
+    /// A section does not end.
+    NoEnd,
+    /// A section is not base64.
+    NotBase64,
+    /// A section holds no certificate.
+    BadCertificate,
+}
+
+impl fmt::Display for PemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PemError::NoStart => "no start line",
+            PemError::NoEnd => "bad end line",
+            PemError::NotBase64 => "bad base64 decode",
+            PemError::BadCertificate => "bad certificate",
+        })
+    }
+}
+
 /// All sections of a text, in order. A section that does not end, or is not base64, ends the list: the
 /// answer is then what is wrong with it.
-pub fn sections(text: &[u8]) -> Result<Vec<Section>, &'static str> {
+pub fn sections(text: &[u8]) -> Result<Vec<Section>, PemError> {
     let mut found = Vec::new();
     let mut lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
     while let Some(line) = lines.next() {
@@ -32,9 +58,9 @@ pub fn sections(text: &[u8]) -> Result<Vec<Section>, &'static str> {
             }
         }
         if !ended {
-            return Err("bad end line");
+            return Err(PemError::NoEnd);
         }
-        let der = base64::decode(Alphabet::Plain, &body).ok_or("bad base64 decode")?;
+        let der = base64::decode(Alphabet::Plain, &body).ok_or(PemError::NotBase64)?;
         found.push(Section { label: text_of(label), headers, der });
     }
     Ok(found)
@@ -76,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_section_without_end_is_an_error() {
-        assert_eq!(sections(b"-----BEGIN X-----\nAAEC\n"), Err("bad end line"));
+        assert_eq!(sections(b"-----BEGIN X-----\nAAEC\n"), Err(PemError::NoEnd));
         assert_eq!(sections(b"nothing here").unwrap(), []);
     }
 

@@ -12,9 +12,10 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{DistinguishedName, ServerConfig, SignatureAlgorithm, SignatureScheme};
 
+use crate::key::KeyError;
 use crate::names::{Ciphers, Curves, Versions, provider};
 use crate::notes;
-use crate::pem;
+use crate::pem::{self, PemError};
 use crate::session::{CacheView, SessionCache};
 use crate::ticket::{TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
@@ -70,26 +71,24 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Reads a chain and the key of its first certificate, both PEM. The error names what is wrong, and
-    /// whether it is the key.
+    /// Reads a chain and the key of its first certificate, both PEM.
     pub fn load(
         chain: &[u8],
         key: &[u8],
         passwords: &[Vec<u8>],
-    ) -> Result<Identity, (KeyPairFile, String)> {
-        let chain = certificates(chain).map_err(|text| (KeyPairFile::Certificate, text))?;
-        let wrong = |text| (KeyPairFile::Key, text);
+    ) -> Result<Identity, IdentityError> {
+        let chain = certificates(chain).map_err(IdentityError::Certificate)?;
         let sealed = key.windows(SEALED.len()).any(|part| part == SEALED);
-        let der = crate::key::load(key, passwords).map_err(wrong)?;
+        let der = crate::key::load(key, passwords).map_err(IdentityError::Key)?;
         let key = provider().key_provider.load_private_key(der);
-        let key = key.map_err(|error| wrong(error.to_string()))?;
+        let key = key.map_err(|error| IdentityError::Key(KeyError::Rejected(error)))?;
         if let (Some(public), Some(leaf)) = (key.public_key(), chain.first()) {
             let leaf = Certificate::parse(leaf);
-            let leaf = leaf.ok_or((KeyPairFile::Certificate, "bad certificate".to_owned()))?;
+            let leaf = leaf.ok_or(IdentityError::Certificate(PemError::BadCertificate))?;
             let raw = public.as_ref();
             // The whole of the key's description must be found in the certificate as it is.
             if !leaf.tbs.windows(raw.len()).any(|part| part == raw) {
-                return Err(wrong("key values mismatch".to_owned()));
+                return Err(IdentityError::Key(KeyError::Mismatch));
             }
         }
         let described = chain.first().and_then(|leaf| Certificate::parse(leaf));
@@ -150,39 +149,48 @@ impl Identity {
     }
 }
 
-/// Which of two files is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyPairFile {
+/// Which of two files is wrong, and why.
+#[derive(Debug, PartialEq)]
+pub enum IdentityError {
     /// The chain.
-    Certificate,
+    Certificate(PemError),
     /// The private key.
-    Key,
+    Key(KeyError),
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IdentityError::Certificate(error) => error.fmt(f),
+            IdentityError::Key(error) => error.fmt(f),
+        }
+    }
 }
 
 /// All certificates of a PEM text. OpenSSL's trusted ones carry its notes behind them.
-pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let labels = ["CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"];
     let mut chain = Vec::new();
-    for section in pem::sections(text).map_err(str::to_owned)? {
+    for section in pem::sections(text)? {
         if labels.contains(&section.label.as_str()) {
-            let certificate = Certificate::parse(&section.der).ok_or("bad certificate")?;
+            let certificate = Certificate::parse(&section.der).ok_or(PemError::BadCertificate)?;
             chain.push(CertificateDer::from(certificate.der.to_vec()));
         }
     }
     if chain.is_empty() {
-        return Err("no start line".to_owned());
+        return Err(PemError::NoStart);
     }
     Ok(chain)
 }
 
 /// All revocation lists of a PEM text.
-pub fn revocation_lists(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let sections = pem::sections(text).map_err(str::to_owned)?;
+pub fn revocation_lists(text: &[u8]) -> Result<Vec<Vec<u8>>, PemError> {
+    let sections = pem::sections(text)?;
     let lists = sections.into_iter().filter(|s| s.label == "X509 CRL").map(|s| s.der);
     let lists: Vec<_> = lists.collect();
     let good = lists.iter().all(|der| crate::x509::RevocationList::parse(der).is_some());
     if lists.is_empty() || !good {
-        return Err("no start line".to_owned());
+        return Err(PemError::NoStart);
     }
     Ok(lists)
 }
@@ -222,13 +230,12 @@ pub struct ServerSettings {
 
 impl ServerSettings {
     /// The configuration that connections share.
-    pub fn build(&self) -> Result<Arc<ServerConfig>, String> {
+    pub fn build(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
         let mut with = provider().clone();
         with.cipher_suites = self.ciphers.suites(self.versions);
         with.kx_groups = self.curves.groups();
         let builder = ServerConfig::builder_with_provider(Arc::new(with))
-            .with_protocol_versions(&self.versions.list())
-            .map_err(|error| error.to_string())?;
+            .with_protocol_versions(&self.versions.list())?;
         let verifier = match &self.ask_client {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(authorities) => Arc::new(AskClient { hints: hints(authorities) }),

@@ -110,11 +110,11 @@ fn a_sealed_key_needs_its_password() {
         let load =
             |lines: &[u8]| Identity::load(data!("self.pem"), key, &passwords(lines)).map(drop);
         assert_eq!(load(b"wrong\nweir\n"), Ok(()));
-        assert_eq!(load(b"wrong\n").unwrap_err().1, "bad decrypt");
-        assert!(load(b"").unwrap_err().1.contains("ssl_password_file"));
+        assert_eq!(load(b"wrong\n").unwrap_err().to_string(), "bad decrypt");
+        assert!(load(b"").unwrap_err().to_string().contains("ssl_password_file"));
     }
     let other = Identity::load(data!("self.pem"), data!("leaf.key"), &[]).unwrap_err();
-    assert_eq!(other.1, "key values mismatch");
+    assert_eq!(other.to_string(), "key values mismatch");
 }
 
 fn server() -> ServerSettings {

@@ -3,7 +3,7 @@
 //! Every place where a failure may count against a server asks [`blame`] or [`blame_handshake`]. A
 //! lack of this process or its system, and a choice of a client, never count as a server's failure.
 
-use std::io;
+use std::{fmt, io};
 
 use rustix::io::Errno;
 use weir_engine::{NoSlot, Unbound};
@@ -124,7 +124,7 @@ pub fn connecting(peer: &Peer, error: &io::Error) -> FailedOperation {
 }
 
 /// The means of a handshake could not be had, such as a certificate with variables.
-pub fn unsecured(why: &str) -> FailedOperation {
+pub fn unsecured(why: impl fmt::Display) -> FailedOperation {
     let text = format!("{why} {CONNECTING}");
     FailedOperation { level: Level::Error, text, blame: Blame::Us }
 }

@@ -48,7 +48,7 @@ pub async fn handshake(
     secure: &UpstreamTls,
 ) -> Result<Secured, Fault> {
     let client = secure.client(&r.event_loop.handle, &r.event_loop.upstream_certificates).await;
-    let client = client.map_err(|text| log(r, unsecured(&text)))?;
+    let client = client.map_err(|error| log(r, unsecured(error)))?;
     let until = r.event_loop.handle.now() + passing.connect_timeout;
     let connecting = pin!(Secured::connect(stream, &client, until));
     let done = match wait(r, passing, connecting, Some(Doing::Securing)).await {

@@ -10,7 +10,7 @@ use weir_tls::{ClientSettings, TlsClient};
 use weir_values::{Subject, Template};
 
 use crate::kept::{Keep, Loaded};
-use crate::load;
+use crate::load::{self, LoadError};
 use crate::reader::{NamedFile, SslReader};
 
 /// A certificate and its key, known when a request is passed on.
@@ -53,14 +53,14 @@ impl Computed {
         (!certificate.is_empty()).then_some((certificate, key))
     }
 
-    /// Loads them, unless the loop has kept them. The error is for the log.
+    /// Loads them, unless the loop has kept them.
     pub async fn load(
         &self,
         handle: &Handle,
         files: &(Vec<u8>, Vec<u8>),
         loaded: &Loaded<TlsClient>,
         keep: Option<&Keep>,
-    ) -> Result<TlsClient, String> {
+    ) -> Result<TlsClient, LoadError> {
         let now = handle.now();
         let key = (std::ptr::from_ref(self).addr(), vec![files.clone()]);
         let known = keep.and_then(|keep| loaded.find(&key, keep, now));
@@ -73,9 +73,9 @@ impl Computed {
             let identity = load::identity_now(&prefix, &files.0, &files.1, &passwords)?;
             let sealed = identity.is_sealed();
             settings.identity = Some(identity);
-            Ok::<_, String>((settings.build()?, sealed))
+            Ok((settings.build().map_err(LoadError::Settings)?, sealed))
         };
-        let read = handle.files().run(loading).await.map_err(|error| error.to_string())?;
+        let read = handle.files().run(loading).await.map_err(LoadError::Pool)?;
         let (client, sealed) = read?;
         if let Some(keep) = keep.filter(|_| !sealed) {
             loaded.keep(key, client.clone(), keep, now);

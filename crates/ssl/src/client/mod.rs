@@ -15,6 +15,7 @@ use computed::Computed;
 use crate::commands::{Changed, ConfCommand};
 use crate::files::KeyFiles;
 use crate::kept::{Keep, Loaded};
+use crate::load::LoadError;
 use crate::reader::{DirectiveUse, NamedFile, SslReader};
 use crate::{load, read};
 
@@ -261,7 +262,7 @@ impl UpstreamTls {
         &self,
         handle: &Handle,
         known: &Loaded<TlsClient>,
-    ) -> Result<TlsClient, String> {
+    ) -> Result<TlsClient, LoadError> {
         let (Some(files), Some(computed)) = (&self.files, &self.settings.computed) else {
             return Ok(self.client.clone());
         };

@@ -1,5 +1,6 @@
 //! The address of a responder.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use weir_upstream::PeerAddress;
@@ -21,20 +22,39 @@ pub struct Responder {
     pub path: Vec<u8>,
 }
 
+/// What is wrong with a responder's URL, in nginx's words.
+#[derive(Debug)]
+pub enum ResponderError {
+    /// It does not begin with `http://`.
+    Prefix(String),
+    /// The rest of it names no server: what the reader of URLs says.
+    Server(&'static str, String),
+}
+
+impl fmt::Display for ResponderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ResponderError::Prefix(url) => {
+                write!(f, "invalid URL prefix in OCSP responder \"{url}\"")
+            }
+            ResponderError::Server(why, rest) => write!(f, "{why} in OCSP responder \"{rest}\""),
+        }
+    }
+}
+
 impl Responder {
     /// Takes a URL apart. A name's addresses are looked up if `now`, which may block: only while the configuration is
-    /// read. The error is nginx's text.
-    pub fn new(url: &[u8], now: bool) -> Result<Responder, String> {
+    /// read.
+    pub fn new(url: &[u8], now: bool) -> Result<Responder, ResponderError> {
         const SCHEME: &[u8] = b"http://";
         let rest = url
             .split_at_checked(SCHEME.len())
             .filter(|(scheme, rest)| scheme.eq_ignore_ascii_case(SCHEME) && !rest.is_empty());
         let Some((_, rest)) = rest else {
-            let url = String::from_utf8_lossy(url);
-            return Err(format!("invalid URL prefix in OCSP responder \"{url}\""));
+            return Err(ResponderError::Prefix(String::from_utf8_lossy(url).into_owned()));
         };
         Self::parse(rest, now)
-            .map_err(|why| format!("{why} in OCSP responder \"{}\"", String::from_utf8_lossy(rest)))
+            .map_err(|why| ResponderError::Server(why, String::from_utf8_lossy(rest).into_owned()))
     }
 
     fn parse(rest: &[u8], now: bool) -> Result<Responder, &'static str> {
@@ -78,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_one_is_said() {
-        let wrong = |url: &str| Responder::new(url.as_bytes(), false).unwrap_err();
+        let wrong = |url: &str| Responder::new(url.as_bytes(), false).unwrap_err().to_string();
         let text = "invalid URL prefix in OCSP responder \"https://a/\"";
         assert_eq!(wrong("https://a/"), text);
         assert_eq!(wrong("http://"), "invalid URL prefix in OCSP responder \"http://\"");

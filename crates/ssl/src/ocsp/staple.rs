@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weir_conf::Error;
 use weir_engine::Handle;
 use weir_log::{Level, Log};
-use weir_tls::x509::ocsp::CertificateStatus;
+use weir_tls::x509::ocsp::{CertificateStatus, OcspAnswer};
 use weir_tls::{Authorities, Believe, Identity, Inquiry, Staple};
 
 use super::LookUp;
@@ -165,23 +165,23 @@ impl Stapling {
             certificate: Some(&self.name),
         };
         let response = errand.run(handle, &self.inquiry.request()).await?;
-        let said = self.inquiry.answer(&response).and_then(|answer| match answer.status {
-            CertificateStatus::Good => Ok(answer.until.unwrap_or(i64::MAX)),
-            other => Err(format!("certificate status \"{}\" in the OCSP response", other.name())),
-        });
         let now = handle.wall().secs;
-        match said {
-            Ok(until) => {
+        match self.inquiry.answer(&response) {
+            Ok(OcspAnswer { status: CertificateStatus::Good, until }) => {
+                let until = until.unwrap_or(i64::MAX);
                 for staple in &self.staples {
                     staple.put(response.clone(), until);
                 }
-                Some(renewal(now, until))
+                return Some(renewal(now, until));
             }
-            Err(why) => {
-                errand.say(Level::Error, format_args!("{why}"), None);
-                Some(renewal(now, now))
+            Ok(OcspAnswer { status, .. }) => {
+                let status = status.name();
+                let text = format_args!("certificate status \"{status}\" in the OCSP response");
+                errand.say(Level::Error, text, None);
             }
+            Err(why) => errand.say(Level::Error, format_args!("{why}"), None),
         }
+        Some(renewal(now, now))
     }
 }
 

@@ -14,6 +14,7 @@ use weir_values::regex::GaveUp;
 use super::Verify;
 use super::context::{Certificates, ServerContext};
 use crate::kept::Loaded;
+use crate::load::LoadError;
 use crate::ocsp::WaitingConnection;
 
 /// What the handshake has shown, for as long as the connection lives.
@@ -62,7 +63,7 @@ pub enum AcceptError {
     /// The server has no certificate to show.
     NoCertificate,
     /// A certificate with variables in its name could not be loaded.
-    Certificate(String),
+    Certificate(LoadError),
     /// `ssl_reject_handshake`
     Rejected,
     /// A pattern among the servers' names could not be tried to its end.
@@ -96,7 +97,7 @@ impl fmt::Display for AcceptError {
             AcceptError::Plain => f.write_str(
                 "SSL_do_handshake() failed (SSL: wrong version number) while SSL handshaking",
             ),
-            AcceptError::Certificate(text) => write!(f, "{text} while SSL handshaking"),
+            AcceptError::Certificate(error) => write!(f, "{error} while SSL handshaking"),
             AcceptError::NameUndecided(text) => write!(f, "{text} while SSL handshaking"),
             AcceptError::NoCertificate => f.write_str(
                 "SSL_do_handshake() failed (SSL: no suitable certificate) while SSL handshaking",

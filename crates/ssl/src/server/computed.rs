@@ -12,7 +12,7 @@ use weir_values::{Subject, Template};
 
 use super::Conf;
 use crate::kept::{Keep, Loaded};
-use crate::load;
+use crate::load::{self, LoadError};
 use crate::reader::SslReader;
 
 /// The certificates of one server.
@@ -54,13 +54,13 @@ impl Computed {
             .collect()
     }
 
-    /// The configuration for a client with these names for the files. The error is for the log.
+    /// The configuration for a client with these names for the files.
     pub async fn config(
         &self,
         names: Vec<(Vec<u8>, Vec<u8>)>,
         handle: &Handle,
         loaded: &Loaded<Arc<ServerConfig>>,
-    ) -> Result<Arc<ServerConfig>, String> {
+    ) -> Result<Arc<ServerConfig>, LoadError> {
         let key = (std::ptr::from_ref(self).addr(), names);
         let now = handle.now();
         if let Some(keep) = &self.keep
@@ -71,7 +71,7 @@ impl Computed {
         let (names, prefix) = (key.1.clone(), self.prefix.clone());
         let (passwords, settings) = (self.passwords.clone(), self.settings.clone());
         let loading = move || read(&names, &prefix, &passwords, settings);
-        let read = handle.files().run(loading).await.map_err(|error| error.to_string())?;
+        let read = handle.files().run(loading).await.map_err(LoadError::Pool)?;
         let (config, sealed) = read?;
         if let Some(keep) = self.keep.as_ref().filter(|_| !sealed) {
             loaded.keep(key, config.clone(), keep, now);
@@ -87,10 +87,10 @@ fn read(
     prefix: &std::path::Path,
     passwords: &[Vec<u8>],
     mut settings: ServerSettings,
-) -> Result<(Arc<ServerConfig>, bool), String> {
+) -> Result<(Arc<ServerConfig>, bool), LoadError> {
     for (chain, key) in names {
         settings.identities.push(load::identity_now(prefix, chain, key, passwords)?);
     }
     let sealed = settings.identities.iter().any(Identity::is_sealed);
-    Ok((settings.build()?, sealed))
+    Ok((settings.build().map_err(LoadError::Settings)?, sealed))
 }

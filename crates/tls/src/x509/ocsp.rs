@@ -1,6 +1,8 @@
 //! What a responder says of one certificate: the question, and the answer with all that must be right about it
 //! (RFC 6960). The complaints are nginx's, with OpenSSL's reasons.
 
+use std::fmt;
+
 use super::cert::Certificate;
 use super::der::{self, DerReader, DerValue};
 use super::signature;
@@ -49,6 +51,42 @@ pub struct OcspAnswer {
     pub status: CertificateStatus,
     /// Until when, in seconds since 1970; none if the responder does not say.
     pub until: Option<i64>,
+}
+
+/// Why a response answers nothing, in nginx's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OcspError {
+    /// The bytes are no response.
+    NotResponse,
+    /// The responder answers with this status, which is no success.
+    Status(u8),
+    /// What is signed cannot be read, or is of an unknown kind.
+    NotBasic,
+    /// The response is not signed as it must be: OpenSSL's reason.
+    Signer(&'static str),
+    /// The response is about other certificates.
+    NotFound,
+    /// The answer does not hold: OpenSSL's reason.
+    Validity(&'static str),
+}
+
+impl fmt::Display for OcspError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OcspError::NotResponse => f.write_str("d2i_OCSP_RESPONSE() failed (SSL: bad response)"),
+            OcspError::Status(status) => {
+                let known = STATUS.iter().find(|(code, _)| code == status);
+                let name = known.map_or("(UNKNOWN)", |(_, name)| name);
+                write!(f, "OCSP response not successful ({status}: {name})")
+            }
+            OcspError::NotBasic => {
+                f.write_str("OCSP_response_get1_basic() failed (SSL: bad response)")
+            }
+            OcspError::Signer(why) => write!(f, "OCSP_basic_verify() failed (SSL: {why})"),
+            OcspError::NotFound => f.write_str("certificate status not found in the OCSP response"),
+            OcspError::Validity(why) => write!(f, "OCSP_check_validity() failed (SSL: {why})"),
+        }
+    }
 }
 
 /// How much an answer's signer must show.
@@ -123,19 +161,16 @@ impl OcspRequest {
         known: &[Certificate<'_>],
         signer: Signer<'_>,
         now: i64,
-    ) -> Result<OcspAnswer, String> {
+    ) -> Result<OcspAnswer, OcspError> {
         let response = OcspResponse::parse(response)?;
-        response
-            .check_signer(self, known, signer)
-            .map_err(|why| format!("OCSP_basic_verify() failed (SSL: {why})"))?;
+        response.check_signer(self, known, signer).map_err(OcspError::Signer)?;
         let mut single = response.answers;
         let found = single.find_map(|one| {
             let mut fields = one.inner();
             fields.next().filter(|id| self.is(id)).map(|_| fields)
         });
-        let mut fields = found.ok_or("certificate status not found in the OCSP response")?;
-        let (status, until) = read(&mut fields, now)
-            .map_err(|why| format!("OCSP_check_validity() failed (SSL: {why})"))?;
+        let mut fields = found.ok_or(OcspError::NotFound)?;
+        let (status, until) = read(&mut fields, now).map_err(OcspError::Validity)?;
         Ok(OcspAnswer { status, until })
     }
 }
@@ -192,16 +227,16 @@ struct OcspResponse<'a> {
 }
 
 impl<'a> OcspResponse<'a> {
-    fn parse(bytes: &'a [u8]) -> Result<Self, String> {
-        let malformed = || "d2i_OCSP_RESPONSE() failed (SSL: bad response)".to_owned();
-        let mut outer = DerReader::new(bytes).expect(der::SEQUENCE).ok_or_else(malformed)?.inner();
-        let status = outer.expect(ENUMERATED).and_then(|v| v.body.first()).ok_or_else(malformed)?;
-        if *status != 0 {
-            let name = STATUS.iter().find(|(code, _)| code == status).map_or("(UNKNOWN)", |s| s.1);
-            return Err(format!("OCSP response not successful ({status}: {name})"));
+    fn parse(bytes: &'a [u8]) -> Result<Self, OcspError> {
+        let outer = DerReader::new(bytes).expect(der::SEQUENCE);
+        let mut outer = outer.ok_or(OcspError::NotResponse)?.inner();
+        let status = outer.expect(ENUMERATED).and_then(|v| v.body.first());
+        let status = *status.ok_or(OcspError::NotResponse)?;
+        if status != 0 {
+            return Err(OcspError::Status(status));
         }
         let basic = outer.optional(0xa0).and_then(|tagged| Self::basic(tagged.inner()));
-        basic.ok_or_else(|| "OCSP_response_get1_basic() failed (SSL: bad response)".to_owned())
+        basic.ok_or(OcspError::NotBasic)
     }
 
     fn basic(mut tagged: DerReader<'a>) -> Option<Self> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_tls::{Authorities, Ciphers, ClientSettings, Curves, TlsClient, Versions};
+use weir_tls::{Authorities, Ciphers, ClientSettings, Curves, TlsClient, TlsError, Versions};
 
 /// Settings.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ impl Default for Tls {
 impl Tls {
     /// How to speak TLS to a server. If it is to be verified, its certificate must lead to an authority that is trusted,
     /// and be for this name; without a name it may be for any, as in the lua module of nginx.
-    pub fn client(&self, name: Option<Vec<u8>>, verify: bool) -> Result<TlsClient, String> {
+    pub fn client(&self, name: Option<Vec<u8>>, verify: bool) -> Result<TlsClient, TlsError> {
         let authorities = verify.then(|| {
             let depth = u32::try_from(self.depth).unwrap_or(u32::MAX - 2);
             // Without `lua_ssl_trusted_certificate` no certificate is trusted.

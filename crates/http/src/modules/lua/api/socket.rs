@@ -80,7 +80,8 @@ pub fn install(natives: &Natives<'_>) -> mlua::Result<()> {
     })?;
     natives.add_waiting("socket_secure", |_, (socket, name, verify): Securing| {
         let conf = CONF.of(settings()?);
-        let client = conf.tls.client(name.as_ref().map(|name| name.as_bytes().to_vec()), verify)?;
+        let client = conf.tls.client(name.as_ref().map(|name| name.as_bytes().to_vec()), verify);
+        let client = client.map_err(|error| error.to_string())?;
         let (socket, handle) = (socket.0.clone(), handle()?);
         Ok(waiting(async move {
             let secured = socket.secure(&handle, &client).await;
