@@ -9,12 +9,13 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
 use rustls::pki_types::UnixTime;
 use rustls::server::ProducesTickets;
+use weir_engine::beside;
 use weir_sys::beginning::beginning;
 use zeroize::Zeroizing;
 
@@ -90,7 +91,7 @@ pub fn turn_ticket_keys() -> Option<Duration> {
 
 /// Seconds that all processes of a server count alike. This clock is never set back or forward.
 fn steady() -> u64 {
-    Instant::now().saturating_duration_since(beginning()).as_secs()
+    beside::now().saturating_duration_since(beginning()).as_secs()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,7 @@
 //! Connections that scripts have left for others.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use weir_tls::Wire;
@@ -22,10 +22,11 @@ impl Idle {
     }
 }
 
-/// A loop's idle connections, by the names of their pools.
+/// A loop's idle connections, by the names of their pools. Expired ones close in the order of names, so that a simulated
+/// course is the same each time.
 #[derive(Default)]
 pub struct Pools {
-    pools: RefCell<HashMap<Vec<u8>, Vec<Idle>>>,
+    pools: RefCell<BTreeMap<Vec<u8>, Vec<Idle>>>,
     /// When expired connections are closed next.
     next: Cell<Option<Instant>>,
 }
