@@ -80,7 +80,7 @@ async fn read_early(r: &mut Request) -> Option<Step> {
     if let Some(end) = crate::core::enter::check_body_size(r) {
         return Some(end);
     }
-    r.read_body().await.err().map(Step::Status)
+    r.read_body().await.err().map(Into::into)
 }
 
 /// Ends a request with a refused head: straight to the page for the status.

@@ -78,10 +78,10 @@ impl Output {
 impl Request {
     /// Sends a whole answer from memory.
     pub async fn respond(&mut self, body: Bytes) -> Step {
-        if let Err(status) = self.discard_received()
+        if let Err(error) = self.discard_received()
             && self.error_status == 0
         {
-            return Step::Status(status);
+            return error.into();
         }
         if self.response.content_length.is_none() {
             self.response.content_length = Some(body.len() as u64);

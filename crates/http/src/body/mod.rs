@@ -8,8 +8,11 @@ use weir_proto::http1::BodyDecoder;
 
 use crate::files::temp_file::TempFile;
 
+mod error;
 mod read;
 mod whole;
+
+pub use error::RequestBodyError;
 
 /// So many bytes around a body's own cost a point: the heads of chunks, extensions, trailers.
 pub const FRAMING: usize = 16;

@@ -6,11 +6,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use weir_engine::spend;
-use weir_log::Level;
-use weir_proto::http1::{BodyError, Version};
+use weir_proto::http1::Version;
 
-use super::FRAMING;
-use crate::carrier::{Arrival, Interim, TIMED_OUT};
+use super::{FRAMING, RequestBodyError};
+use crate::carrier::{Arrival, Interim};
 use crate::request::Request;
 
 impl Request {
@@ -43,15 +42,15 @@ impl Request {
         }
     }
 
-    /// The next piece of the client's body, `None` at its end. The error is the status to answer with.
-    pub async fn next_body_piece(&mut self) -> Result<Option<Bytes>, u16> {
+    /// The next piece of the client's body, `None` at its end.
+    pub async fn next_body_piece(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
         let piece = self.next_body_span().await?;
         let bytes = |span| Bytes::copy_from_slice(self.buf.get(span).unwrap_or_default());
         Ok(piece.map(bytes))
     }
 
     /// What is there of the next piece of the body, without waiting.
-    pub fn body_piece_now(&mut self) -> Result<Option<Bytes>, u16> {
+    pub fn body_piece_now(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
         while !self.body_needs_bytes() && !self.body.done && !self.body.discarding {
             let span = self.decode()?;
             if !span.is_empty() {
@@ -62,7 +61,7 @@ impl Request {
     }
 
     /// Waits for more of the body, which [`Request::body_piece_now`] then finds.
-    pub async fn more_body(&mut self) -> Result<(), u16> {
+    pub async fn more_body(&mut self) -> Result<(), RequestBodyError> {
         self.read_body_bytes(None).await
     }
 
@@ -77,7 +76,9 @@ impl Request {
     }
 
     /// Where in the buffer the next piece of the body stands, until the next read.
-    pub(super) async fn next_body_span(&mut self) -> Result<Option<Range<usize>>, u16> {
+    pub(super) async fn next_body_span(
+        &mut self,
+    ) -> Result<Option<Range<usize>>, RequestBodyError> {
         // Even an empty body may have been announced.
         self.send_continue().await?;
         while !self.body.done && !self.body.discarding {
@@ -114,7 +115,7 @@ impl Request {
 
     /// Checks what came of a body that no handler asked for: a broken one is refused while the client can still be told.
     /// Does not wait for more.
-    pub fn discard_received(&mut self) -> Result<(), u16> {
+    pub fn discard_received(&mut self) -> Result<(), RequestBodyError> {
         if self.body.done {
             return Ok(());
         }
@@ -126,7 +127,7 @@ impl Request {
     }
 
     /// Looks at what was read; the answer is where data stands, if any.
-    fn decode(&mut self) -> Result<Range<usize>, u16> {
+    fn decode(&mut self) -> Result<Range<usize>, RequestBodyError> {
         if let Some(arrival) = self.carrier.arrival() {
             let piece = self.body.at..self.buf.len();
             self.body.at = self.buf.len();
@@ -141,14 +142,7 @@ impl Request {
         let at = self.body.at;
         let step = match decoder.decode(self.buf.get(at..).unwrap_or_default()) {
             Ok(step) => step,
-            Err(error) => {
-                let what = match error {
-                    BodyError::FramingTooBig => "too big chunk extensions or trailers",
-                    _ => "invalid chunked body",
-                };
-                self.log(Level::Error, format_args!("client sent {what}"));
-                return Err(self.give_up(400));
-            }
+            Err(error) => return Err(self.body_failed(RequestBodyError::Chunks(error))),
         };
         spend(((step.consumed - step.data.len()) / FRAMING) as u32);
         if !self.body.discarding {
@@ -168,57 +162,40 @@ impl Request {
     }
 
     /// `client_max_body_size`, of a body in chunks: a chunk that is too large is refused as soon as its size is known.
-    fn check_chunk(&mut self, came: u64, left: u64) -> Result<(), u16> {
+    fn check_chunk(&mut self, came: u64, left: u64) -> Result<(), RequestBodyError> {
         let limit = self.conf().core.client_max_body_size;
         let (before, size) = (self.body.received - came, came.saturating_add(left));
         let unwanted = !self.body.chunked || limit == 0 || self.body.discarding;
         if unwanted || before.saturating_add(size) <= limit {
             return Ok(());
         }
-        self.log(
-            Level::Error,
-            format_args!("client intended to send too large chunked body: {before}+{size} bytes"),
-        );
-        Err(413)
+        Err(self.body_failed(RequestBodyError::ChunkTooLarge { before, size }))
     }
 
     /// `client_max_body_size`, for a body in frames without an announced length.
-    fn check_chunked_size(&mut self) -> Result<(), u16> {
+    fn check_chunked_size(&mut self) -> Result<(), RequestBodyError> {
         let limit = self.conf().core.client_max_body_size;
         let received = self.body.received;
         if self.body.chunked && limit > 0 && received > limit && !self.body.discarding {
-            self.log(
-                Level::Error,
-                format_args!("client intended to send too large chunked body: {received} bytes"),
-            );
-            return Err(413);
+            return Err(self.body_failed(RequestBodyError::StreamTooLarge(received)));
         }
         Ok(())
     }
 
     /// More of a body came in frames, or its end: is it what was announced?
-    fn body_came(&mut self, arrival: Arrival) -> Result<(), u16> {
+    fn body_came(&mut self, arrival: Arrival) -> Result<(), RequestBodyError> {
         let (received, ended) = (self.body.received, arrival.drained);
         let announced = self.body.length.filter(|_| !self.body.chunked);
         if arrival.gone {
-            self.log(Level::Info, format_args!("client prematurely closed stream"));
-            return Err(self.give_up(400));
+            return Err(self.body_failed(RequestBodyError::StreamClosed));
         }
         match announced {
             Some(length) if received > length => {
-                let text = "client intended to send body data larger than declared";
-                self.log(Level::Info, format_args!("{text}"));
-                return Err(self.give_up(400));
+                return Err(self.body_failed(RequestBodyError::StreamLong));
             }
             Some(length) if ended && received < length => {
-                self.log(
-                    Level::Info,
-                    format_args!(
-                        "client prematurely closed stream: only {received} out of {length} bytes \
-                         of request body received"
-                    ),
-                );
-                return Err(self.give_up(400));
+                let short = RequestBodyError::StreamShort { received, length };
+                return Err(self.body_failed(short));
             }
             Some(_) => {}
             None => self.check_chunked_size()?,
@@ -231,7 +208,7 @@ impl Request {
     }
 
     /// Reads more of the body in the place of what was read of it; `end` bounds what is thrown away.
-    async fn read_body_bytes(&mut self, end: Option<Instant>) -> Result<(), u16> {
+    async fn read_body_bytes(&mut self, end: Option<Instant>) -> Result<(), RequestBodyError> {
         let mut buf = std::mem::take(&mut self.buf);
         buf.truncate(self.parser.head().end as usize);
         self.body.at = buf.len();
@@ -243,13 +220,12 @@ impl Request {
         }
     }
 
-    fn body_received(&mut self, result: Result<usize, io::ErrorKind>) -> Result<(), u16> {
+    fn body_received(
+        &mut self,
+        result: Result<usize, io::ErrorKind>,
+    ) -> Result<(), RequestBodyError> {
         match result {
-            Ok(0) => {
-                self.log(Level::Info, format_args!("client prematurely closed connection"));
-                self.body.left = true;
-                Err(self.give_up(400))
-            }
+            Ok(0) => Err(self.body_failed(RequestBodyError::Closed)),
             Ok(n) => {
                 // Without frames, what is read may belong to the next request: it counts where it is decoded.
                 if self.carrier.has_frames() {
@@ -257,26 +233,14 @@ impl Request {
                 }
                 Ok(())
             }
-            Err(io::ErrorKind::TimedOut) => {
-                self.log(Level::Info, format_args!("{TIMED_OUT}"));
-                self.body_timed_out();
-                Err(self.give_up(408))
-            }
-            Err(_) => {
-                self.body.left = true;
-                Err(self.give_up(400))
-            }
+            Err(io::ErrorKind::TimedOut) => Err(self.body_failed(RequestBodyError::TimedOut)),
+            Err(_) => Err(self.body_failed(RequestBodyError::Broken)),
         }
-    }
-
-    fn give_up(&mut self, status: u16) -> u16 {
-        (self.body.done, self.body.broken, self.keepalive) = (true, true, false);
-        status
     }
 
     /// Tells a client that asked (`Expect: 100-continue`) to send its body. A client that does not take that within
     /// `send_timeout` gets nothing else either.
-    pub async fn send_continue(&mut self) -> Result<(), u16> {
+    pub async fn send_continue(&mut self) -> Result<(), RequestBodyError> {
         let asked = std::mem::take(&mut self.body.expects_continue);
         if !asked || self.version != Version::Http11 || self.response.sent {
             return Ok(());
@@ -284,11 +248,7 @@ impl Request {
         let Err(error) = self.send_interim(Interim::Continue, std::iter::empty()).await.1 else {
             return Ok(());
         };
-        self.log_late(&error);
-        if error.kind() == io::ErrorKind::TimedOut {
-            self.body_timed_out();
-        }
-        self.body.left = true;
-        Err(self.give_up(408))
+        let timed_out = error.kind() == io::ErrorKind::TimedOut;
+        Err(self.body_failed(RequestBodyError::ContinueUnsent { timed_out }))
     }
 }

@@ -1,26 +1,26 @@
 //! Reading the whole body: into memory as far as `client_body_buffer_size` goes, into a file beyond.
 
 use bytes::Bytes;
-use weir_log::{Cause, Level};
+use weir_log::Level;
 
-use super::BodyFile;
-use crate::files::temp_file::{Keep, TempFile};
+use super::{BodyFile, RequestBodyError};
+use crate::files::temp_file::{Failed, Keep, TempFile};
 use crate::request::Request;
 use crate::site::core::BodyInFile;
 
 impl Request {
     /// Reads all of the body, within the limits that the location sets. It stays for later calls.
-    pub async fn read_body(&mut self) -> Result<(), u16> {
+    pub async fn read_body(&mut self) -> Result<(), RequestBodyError> {
         self.gather_body(true).await
     }
 
     /// The same for a body that has come already ([`Request::has_whole_body`]) and is not to be buffered. It stays in
     /// memory, which it takes anyway: `client_body_in_file_only` and `client_body_buffer_size` are about buffered bodies.
-    pub async fn take_body(&mut self) -> Result<(), u16> {
+    pub async fn take_body(&mut self) -> Result<(), RequestBodyError> {
         self.gather_body(false).await
     }
 
-    async fn gather_body(&mut self, buffered: bool) -> Result<(), u16> {
+    async fn gather_body(&mut self, buffered: bool) -> Result<(), RequestBodyError> {
         if self.body.whole {
             return Ok(());
         }
@@ -68,27 +68,24 @@ impl Request {
     }
 
     /// Appends to the body's file; the buffer comes back empty.
-    async fn write_body(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>, u16> {
-        if self.body.file.is_none() {
-            let file = self.create_body_file().await?;
-            self.body.file = Some(BodyFile { file: file.into(), len: 0 });
-        }
-        let Some(BodyFile { file, len }) = &mut self.body.file else { return Err(500) };
-        let (open, offset) = (file.file.clone(), *len);
-        *len += bytes.len() as u64;
+    async fn write_body(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>, RequestBodyError> {
+        let BodyFile { file, len: offset } = match self.body.file.take() {
+            Some(file) => file,
+            None => BodyFile { file: self.create_body_file().await?.into(), len: 0 },
+        };
+        let (open, len) = (file.file.clone(), offset + bytes.len() as u64);
+        self.body.file = Some(BodyFile { file: file.clone(), len });
         let handle = self.event_loop.handle.clone();
         let (result, mut bytes) = handle.files().write_at(&open, bytes, offset).await;
         if let Err(error) = result {
-            let path = self.body.file.as_ref().map(|f| f.file.path.display().to_string());
-            let path = path.unwrap_or_default();
-            self.log(Level::Crit, format_args!("pwrite() \"{path}\" failed {}", Cause(&error)));
-            return Err(500);
+            let failed = Failed { path: file.path.clone(), error };
+            return Err(self.body_failed(RequestBodyError::Write(failed.into())));
         }
         bytes.clear();
         Ok(bytes)
     }
 
-    async fn create_body_file(&mut self) -> Result<TempFile, u16> {
+    async fn create_body_file(&mut self) -> Result<TempFile, RequestBodyError> {
         let core = &self.conf().core;
         let (keep, level) = match core.client_body_in_file_only {
             _ if self.body.for_keeps => (Keep::WhileUsed, Level::Debug),
@@ -102,11 +99,7 @@ impl Request {
                 self.log(level, format_args!("{text} {}", file.path.display()));
                 Ok(file)
             }
-            Err(failed) => {
-                let (path, cause) = (failed.path.display(), Cause(&failed.error));
-                self.log(Level::Crit, format_args!("open() \"{path}\" failed {cause}"));
-                Err(500)
-            }
+            Err(failed) => Err(self.body_failed(RequestBodyError::Open(failed.into()))),
         }
     }
 }

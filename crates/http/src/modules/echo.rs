@@ -339,7 +339,7 @@ impl Said {
     async fn send(&mut self, r: &mut Request, last: bool) -> Result<(), Step> {
         if !r.response.sent {
             if !r.body.is_whole() {
-                r.discard_received().map_err(Step::Status)?;
+                r.discard_received()?;
             }
             r.response.status = CONF.of(r.conf()).status.unwrap_or(200);
             r.set_content_type();
@@ -378,7 +378,7 @@ async fn perform(r: &mut Request, acts: &'static [Act], said: &mut Said) -> Resu
                 let now = r.event_loop.handle.now();
                 context(r).timer = Some(now);
             }
-            Act::ReadBody => r.read_body().await.map_err(Step::Status)?,
+            Act::ReadBody => r.read_body().await?,
             Act::Body => {
                 said.send(r, false).await?;
                 let mut chain = Chain::new();

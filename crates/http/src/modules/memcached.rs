@@ -112,11 +112,11 @@ fn handler<'a>(r: &'a mut Request, pass: &'static MemcachedPass) -> Later<'a> {
         if !matches!(r.method, Method::Get | Method::Head) {
             return Step::Status(405);
         }
-        if let Err(status) = r.discard_received() {
-            return Step::Status(status);
+        if let Err(error) = r.discard_received() {
+            return error.into();
         }
-        if let Err(status) = r.send_continue().await {
-            return Step::Status(status);
+        if let Err(error) = r.send_continue().await {
+            return error.into();
         }
         let conf = CONF.of(r.conf());
         r.set_content_type();

@@ -84,7 +84,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 async fn with_body(r: &mut Request) -> Step {
     match r.read_body().await {
         Ok(()) => start(r),
-        Err(status) => Step::Status(status),
+        Err(error) => error.into(),
     }
 }
 

@@ -113,7 +113,7 @@ pub fn describe(r: &mut Request, opened: &Opened) -> Result<(), Step> {
     if r.method == Method::Post {
         return Err(Step::Status(405));
     }
-    r.discard_received().map_err(Step::Status)?;
+    r.discard_received()?;
     let (len, modified) = (opened.info.len, opened.info.modified);
     r.response.status = 200;
     r.response.content_length = Some(len);

@@ -11,7 +11,7 @@ use weir_upstream::fault::connecting as unreached;
 use weir_upstream::{Connection, Peer, Tag};
 
 use super::client::{Waited, wait};
-use super::fault::{self, CLIENT_GONE, Doing, Fault};
+use super::fault::{self, Doing, Fault};
 use super::passing::UpstreamConf;
 use super::tls::{self, UpstreamTls};
 use crate::request::Request;
@@ -49,7 +49,7 @@ pub async fn connect(
     };
     let connected = wait(r, passing, pin!(connecting), Some(Doing::Connecting)).await;
     match connected {
-        Waited::Gone => Err(CLIENT_GONE),
+        Waited::Gone => Err(Fault::ClientLeft),
         Waited::For(Err(error)) => Err(fault::log(r, unreached(peer, &error))),
         Waited::For(Ok(stream)) => {
             // What follows has times of its own, or waits for the client, which has its own.

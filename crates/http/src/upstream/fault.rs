@@ -7,43 +7,60 @@ use weir_log::Level;
 use weir_upstream::Failure;
 use weir_upstream::fault::{self, Blame, FailedOperation, is_late};
 
+use crate::body::RequestBodyError;
 use crate::request::Request;
 
 /// The culprit when an attempt came to nothing.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Fault {
     /// The server's: another one may be tried.
     Peer(Failure),
-    /// The client's, which sent something wrong or went away: this status is the end.
-    Client(u16),
-    /// weir: no server can be asked, and this status is the end.
-    Us(u16),
+    /// The client's body cannot be read.
+    Body(RequestBodyError),
+    /// The client went away.
+    ClientLeft,
+    /// weir: no server can be asked.
+    Us,
     /// The configuration leaves no server to ask.
     Nobody,
 }
 
 impl Fault {
+    /// The status that the request ends with, if no other server is asked.
+    pub fn status(&self) -> u16 {
+        match self {
+            Fault::Peer(failure) => failure.response(),
+            Fault::Body(error) => error.status(),
+            Fault::ClientLeft => 499,
+            Fault::Us => 500,
+            Fault::Nobody => 502,
+        }
+    }
+
     /// What it is to a cache that has something older.
     pub fn failure(&self) -> Option<Failure> {
         match self {
             Fault::Peer(failure) => Some(*failure),
-            Fault::Client(_) | Fault::Us(_) => None,
+            Fault::Body(_) | Fault::ClientLeft | Fault::Us => None,
             Fault::Nobody => Some(Failure::Error),
         }
+    }
+}
+
+impl From<RequestBodyError> for Fault {
+    fn from(error: RequestBodyError) -> Fault {
+        Fault::Body(error)
     }
 }
 
 impl From<Blame> for Fault {
     fn from(blame: Blame) -> Fault {
         match blame {
-            Blame::Us => Fault::Us(500),
+            Blame::Us => Fault::Us,
             Blame::Peer(failure) => Fault::Peer(failure),
         }
     }
 }
-
-/// The client went away.
-pub const CLIENT_GONE: Fault = Fault::Client(499);
 
 /// What was being done, for log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

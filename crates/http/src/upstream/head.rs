@@ -7,7 +7,7 @@ use weir_log::Level;
 use weir_upstream::{Connection, Failure};
 
 use super::client::{Waited, wait};
-use super::fault::{self, CLIENT_GONE, Doing, Fault};
+use super::fault::{self, Doing, Fault};
 use super::passing::UpstreamConf;
 use super::protocol::{Answer, Found, Protocol, Reader};
 use super::transport::Transport;
@@ -121,7 +121,7 @@ async fn receive(
     loop {
         let waited = wait(r, passing, pin!(transport.readable()), Some(doing)).await;
         let ready = match waited {
-            Waited::Gone => return Err(CLIENT_GONE),
+            Waited::Gone => return Err(Fault::ClientLeft),
             Waited::For(ready) => ready,
         };
         if buf.capacity() == 0 {

@@ -4,7 +4,7 @@ use weir_log::Level;
 use weir_proto::Span;
 use weir_proto::http1::{HeaderId, HeaderLine, Version};
 
-use super::fault::{CLIENT_GONE, Fault};
+use super::fault::Fault;
 use super::passing::UpstreamConf;
 use super::protocol::{Answer, Protocol};
 use crate::carrier::Interim;
@@ -272,7 +272,7 @@ pub async fn hints(
     let fields = fields.map(|h| (h.name.of(buf), h.value.of(buf)));
     let (bytes, sent) = r.send_interim(Interim::EarlyHints, fields).await;
     r.output.sent += bytes;
-    sent.map_err(|_| CLIENT_GONE)
+    sent.map_err(|_| Fault::ClientLeft)
 }
 
 /// `early_hints`: one of its values is neither empty nor `0`.

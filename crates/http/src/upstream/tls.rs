@@ -8,7 +8,7 @@ use weir_tls::Secured;
 use weir_upstream::fault::{securing, unsecured};
 
 use super::client::{Waited, wait};
-use super::fault::{CLIENT_GONE, Doing, Fault, log};
+use super::fault::{Doing, Fault, log};
 use super::passing::UpstreamConf;
 use crate::request::Request;
 
@@ -52,7 +52,7 @@ pub async fn handshake(
     let until = r.event_loop.handle.now() + passing.connect_timeout;
     let connecting = pin!(Secured::connect(stream, &client, until));
     let done = match wait(r, passing, connecting, Some(Doing::Securing)).await {
-        Waited::Gone => return Err(CLIENT_GONE),
+        Waited::Gone => return Err(Fault::ClientLeft),
         Waited::For(done) => done,
     };
     done.map_err(|error| log(r, securing(&error, secure.chosen)))

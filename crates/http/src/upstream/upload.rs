@@ -11,12 +11,13 @@ use weir_log::{Cause, Level};
 use weir_upstream::Connection;
 
 use super::client::{Waited, wait};
-use super::fault::{self, CLIENT_GONE, Doing, Fault};
+use super::fault::{self, Doing, Fault};
 use super::http2::{Sender, Stream};
 use super::passing::UpstreamConf;
 use super::pieces;
 use super::protocol::Protocol;
 use super::transport::Transport;
+use crate::body::RequestBodyError;
 use crate::request::Request;
 
 /// Sends a request with a body that was read before. Returns what is left of it when the server
@@ -70,7 +71,7 @@ async fn send(
 fn unread(r: &Request, error: &io::Error) -> Fault {
     let doing = Doing::Sending.text();
     r.log(Level::Crit, format_args!("temporary file failed {} {doing}", Cause(error)));
-    Fault::Us(500)
+    Fault::Us
 }
 
 /// Counts what has gone out of a piece that was so long.
@@ -114,7 +115,7 @@ async fn push_on(
         let waited = wait(r, passing, pin!(some), Some(Doing::Sending)).await;
         stream.set_deadline(None);
         match waited {
-            Waited::Gone => return Err(CLIENT_GONE),
+            Waited::Gone => return Err(Fault::ClientLeft),
             Waited::For(Either::Left(Err(error))) => {
                 return rest.refused(r, connection, "send()", &error).map(|()| false);
             }
@@ -140,13 +141,13 @@ pub async fn beside<P: Protocol>(
     let stream = &connection.stream;
     while rest.next(r, connection).await? || !rest.last {
         if rest.piece.is_empty() {
-            r.send_continue().await.map_err(Fault::Client)?;
+            r.send_continue().await?;
             stream.set_deadline(None);
             match race(r.body_readable(), stream.readable()).await {
                 Either::Right(ready) => return Ok(ready),
-                Either::Left(()) => r.more_body().await.map_err(Fault::Client)?,
+                Either::Left(()) => r.more_body().await?,
             }
-            rest.fill(r, protocol).map_err(Fault::Client)?;
+            rest.fill(r, protocol)?;
             continue;
         }
         let before = rest.piece.len();
@@ -157,7 +158,7 @@ pub async fn beside<P: Protocol>(
         stream.set_deadline(None);
         count(r, before, &rest.piece);
         match waited {
-            Waited::Gone => return Err(CLIENT_GONE),
+            Waited::Gone => return Err(Fault::ClientLeft),
             Waited::For(Either::Left(ready)) => return Ok(ready),
             Waited::For(Either::Right(Ok(()))) => {}
             Waited::For(Either::Right(Err(error))) => {
@@ -251,7 +252,11 @@ impl UnsentRequest {
     }
 
     /// Takes what the client has sent.
-    pub fn fill<P: Protocol>(&mut self, r: &mut Request, protocol: &P) -> Result<(), u16> {
+    pub fn fill<P: Protocol>(
+        &mut self,
+        r: &mut Request,
+        protocol: &P,
+    ) -> Result<(), RequestBodyError> {
         let piece = gather(r)?;
         if !piece.is_empty() {
             r.keep_body_piece(&piece);
@@ -328,7 +333,7 @@ pub async fn stream<P: Protocol>(
     let mut rest =
         Box::new(UnsentRequest { pending: chain, streams: true, ..UnsentRequest::default() });
     loop {
-        rest.fill(r, protocol).map_err(Fault::Client)?;
+        rest.fill(r, protocol)?;
         let sent = match transport {
             Transport::Own(connection) => send(r, passing, connection, &mut rest).await?,
             Transport::Stream(stream) => send_on(r, passing, transport, stream, &mut rest).await?,
@@ -339,13 +344,13 @@ pub async fn stream<P: Protocol>(
         if rest.last {
             return Ok(None);
         }
-        r.send_continue().await.map_err(Fault::Client)?;
+        r.send_continue().await?;
         // The server may answer before the client has sent everything.
         let waited = race(r.body_readable(), transport.answered()).await;
         if matches!(waited, Either::Right(_)) {
             return Ok(Some(rest));
         }
-        r.more_body().await.map_err(Fault::Client)?;
+        r.more_body().await?;
     }
 }
 
@@ -360,7 +365,7 @@ async fn send_on(
     let sending = stream.send(&mut rest.pending, rest.last, passing.send_timeout);
     let sending = pin!(either(sending, transport.answered()));
     match wait(r, passing, sending, Some(Doing::Sending)).await {
-        Waited::Gone => Err(CLIENT_GONE),
+        Waited::Gone => Err(Fault::ClientLeft),
         Waited::For(Either::Left(Ok(()))) => Ok(true),
         Waited::For(Either::Left(Err(error))) => {
             Err(fault::operation(r, "send()", &error, Doing::Sending))
@@ -370,7 +375,7 @@ async fn send_on(
 }
 
 /// All of the body that is there, in one piece.
-fn gather(r: &mut Request) -> Result<Bytes, u16> {
+fn gather(r: &mut Request) -> Result<Bytes, RequestBodyError> {
     let Some(first) = r.body_piece_now()? else { return Ok(Bytes::new()) };
     let Some(second) = r.body_piece_now()? else { return Ok(first) };
     let mut all = [first, second].concat();

@@ -9,7 +9,7 @@ use weir_engine::{Either, either};
 use weir_upstream::{Choice, Group, Picked, Queue};
 
 use super::client::{self, Waited};
-use super::fault::{CLIENT_GONE, Fault};
+use super::fault::Fault;
 use super::groups::Queued;
 use super::passing::UpstreamConf;
 use crate::request::Request;
@@ -43,7 +43,7 @@ pub async fn wait(
     let place = QueuePlace { queue, ticket };
     let turn = turn(r, group, choice, &place, conf.timeout);
     match client::wait(r, passing, pin!(turn), None).await {
-        Waited::Gone => Err(CLIENT_GONE),
+        Waited::Gone => Err(Fault::ClientLeft),
         Waited::For(picked) => Ok(picked),
     }
 }

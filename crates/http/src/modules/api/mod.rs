@@ -201,7 +201,7 @@ async fn said(r: &mut Request) -> ApiResult {
         return Err(ApiError::new(413, "the body is too long"));
     }
     let read = r.read_body().await;
-    read.map_err(|status| ApiError::new(status, "the body cannot be read"))?;
+    read.map_err(|error| ApiError::new(error.status(), "the body cannot be read"))?;
     if r.body.file.is_some() {
         return Err(ApiError::new(413, "the body is too long"));
     }

@@ -110,8 +110,8 @@ async fn put(r: &mut Request) -> Step {
         return refuse(r, 501, "PUT with range is unsupported");
     }
     r.body.keep_in_file();
-    if let Err(status) = r.read_body().await {
-        return Step::Status(status);
+    if let Err(error) = r.read_body().await {
+        return error.into();
     }
     let conf = CONF.of(r.conf());
     let to = match map_path(r).await {

@@ -258,7 +258,7 @@ impl Asked {
 
 /// The body of a request that asks something.
 async fn body(r: &mut Request) -> Result<Vec<u8>, Step> {
-    r.read_body().await.map_err(Step::Status)?;
+    r.read_body().await?;
     if r.body.len() > LONGEST || r.body.file.is_some() {
         return Err(Step::Status(413));
     }

@@ -178,8 +178,8 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 async fn answer(r: &mut Request) -> Step {
     let conf = CONF.of(r.conf()).clone();
     let most = if matches!(conf.what, What::Test) { TESTED } else { conf.buffer };
-    if let Err(status) = r.read_body().await {
-        return Step::Status(status);
+    if let Err(error) = r.read_body().await {
+        return error.into();
     }
     let Some(capture) = r.capture_again(most) else { return Step::Status(500) };
     let mut sub = Box::pin(capture.run()).await;

@@ -83,7 +83,7 @@ async fn in_content(r: &mut Request, script: &Script) -> Step {
 async fn perform(r: &mut Request, phase: Phase, script: &Script) -> Result<ScriptOutcome, Step> {
     let Some(vm) = vm_of(&r.event_loop).cloned() else { return Err(Step::Status(500)) };
     if CONF.of(r.conf()).need_request_body {
-        Box::pin(r.read_body()).await.map_err(Step::Status)?;
+        Box::pin(r.read_body()).await?;
     }
     let code = match vm.load(r, script).await {
         Ok(code) => code,

@@ -284,9 +284,9 @@ impl ScriptRun<'_> {
             Wish::ReadBody => {
                 let r = self.request.as_deref_mut()?;
                 let is_taken = answer::context(r).body_socket.is_some();
-                if !is_taken && let Err(status) = r.read_body().await {
+                if !is_taken && let Err(error) = r.read_body().await {
                     // Too large, broken, too slow: no script can make good for that.
-                    return Some(ScriptOutcome::Exit(Exit::Status(i32::from(status))));
+                    return Some(ScriptOutcome::Exit(Exit::Status(i32::from(error.status()))));
                 }
                 self.set(i, ready(|_| Ok(MultiValue::new())));
             }

@@ -263,8 +263,8 @@ fn answer(r: &mut Request, status: u16, text: Option<&Template>) -> Step {
         return Step::Status(status);
     }
     // Before the text is made, since variables tell what came of the body.
-    if let Err(status) = r.discard_received() {
-        return Step::Status(status);
+    if let Err(error) = r.discard_received() {
+        return error.into();
     }
     // The text may tell it.
     r.response.status = status;

@@ -270,13 +270,9 @@ impl Run {
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.response = Some(now.saturating_duration_since(attempt.started));
         }
-        let failure = match fault {
-            Fault::Client(status) | Fault::Us(status) => {
-                self.end(r, Ended::Next);
-                return Some(Step::Status(status));
-            }
-            Fault::Nobody => return Some(Step::Status(502)),
-            Fault::Peer(failure) => failure,
+        let Fault::Peer(failure) = fault else {
+            self.end(r, Ended::Next);
+            return Some(Step::Status(fault.status()));
         };
         let excuse = match failure {
             Failure::Error => self.pooled,
@@ -389,5 +385,5 @@ pub async fn read_body<P: Protocol>(r: &mut Request, protocol: &P) -> Result<(),
     } else {
         r.send_continue().await
     };
-    read.map_err(Step::Status)
+    read.map_err(Step::from)
 }

@@ -15,7 +15,7 @@ use super::task;
 use crate::request::Request;
 use crate::upstream::client::{Waited, wait};
 use crate::upstream::connect::connect;
-use crate::upstream::fault::{CLIENT_GONE, Doing, Fault, operation};
+use crate::upstream::fault::{Doing, Fault, operation};
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::tls::UpstreamTls;
 
@@ -54,7 +54,7 @@ pub async fn open(
                 let timeout = r.event_loop.handle.sleep(passing.connect_timeout);
                 let come = pin!(either(coming.wait(), timeout));
                 match wait(r, passing, come, Some(Doing::Connecting)).await {
-                    Waited::Gone => return Err(CLIENT_GONE),
+                    Waited::Gone => return Err(Fault::ClientLeft),
                     // The request that opened it could not; perhaps this one can.
                     Waited::For(Either::Left(open)) => sharing = open,
                     Waited::For(Either::Right(())) => {

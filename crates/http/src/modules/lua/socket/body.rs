@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_engine::{Either, either};
 
 use super::{Pattern, SocketError};
+use crate::body::RequestBodyError;
 use crate::request::Request;
 
 /// What a script reads the client's body from.
@@ -62,8 +63,10 @@ impl BodySocket {
     /// Reads the next piece of the body; false at its end.
     async fn more(&self, r: &mut Request) -> Result<bool, SocketError> {
         // The request answers 408 where its own time is over, and other statuses where the body is broken.
-        let failure =
-            |status| if status == 408 { SocketError::Timeout } else { SocketError::Closed };
+        let failure = |error: RequestBodyError| match error.status() {
+            408 => SocketError::Timeout,
+            _ => SocketError::Closed,
+        };
         r.send_continue().await.map_err(failure)?;
         loop {
             if let Some(piece) = r.body_piece_now().map_err(failure)? {

@@ -1,0 +1,172 @@
+//! Why the client's body cannot be read, and what follows for the request.
+
+use std::fmt;
+
+use weir_log::{Cause, Level};
+use weir_proto::http1::BodyError;
+
+use crate::carrier::TIMED_OUT;
+use crate::files::temp_file::Failed;
+use crate::request::Request;
+use crate::request::step::Step;
+
+/// Why the client's body cannot be read. The log was told.
+#[derive(Debug)]
+pub enum RequestBodyError {
+    /// The client closed the connection inside the body.
+    Closed,
+    /// Reading from the connection failed.
+    Broken,
+    /// The client sent nothing for `client_body_timeout`.
+    TimedOut,
+    /// `100 Continue` could not be sent.
+    ContinueUnsent {
+        /// The client did not take it in time.
+        timed_out: bool,
+    },
+    /// The client gave its stream up.
+    StreamClosed,
+    /// The client ended its stream before the length that it declared.
+    StreamShort {
+        /// What came.
+        received: u64,
+        /// What was declared.
+        length: u64,
+    },
+    /// More came than the client declared.
+    StreamLong,
+    /// The chunks are malformed.
+    Chunks(BodyError),
+    /// A chunk goes beyond `client_max_body_size`.
+    ChunkTooLarge {
+        /// What came before the chunk.
+        before: u64,
+        /// The chunk's size.
+        size: u64,
+    },
+    /// So much came on a stream, which is beyond `client_max_body_size`.
+    StreamTooLarge(u64),
+    /// There is no temporary file for it.
+    Open(Box<Failed>),
+    /// It cannot be written into its temporary file.
+    Write(Box<Failed>),
+}
+
+impl RequestBodyError {
+    /// The status that the request ends with.
+    pub fn status(&self) -> u16 {
+        match self {
+            RequestBodyError::Closed
+            | RequestBodyError::Broken
+            | RequestBodyError::StreamClosed
+            | RequestBodyError::StreamShort { .. }
+            | RequestBodyError::StreamLong
+            | RequestBodyError::Chunks(_) => 400,
+            RequestBodyError::TimedOut | RequestBodyError::ContinueUnsent { .. } => 408,
+            RequestBodyError::ChunkTooLarge { .. } | RequestBodyError::StreamTooLarge(_) => 413,
+            RequestBodyError::Open(_) | RequestBodyError::Write(_) => 500,
+        }
+    }
+
+    /// The level of its line in the log; `None` if there is no line.
+    fn level(&self) -> Option<Level> {
+        match self {
+            RequestBodyError::Broken | RequestBodyError::ContinueUnsent { timed_out: false } => {
+                None
+            }
+            RequestBodyError::Closed
+            | RequestBodyError::TimedOut
+            | RequestBodyError::ContinueUnsent { timed_out: true }
+            | RequestBodyError::StreamClosed
+            | RequestBodyError::StreamShort { .. }
+            | RequestBodyError::StreamLong => Some(Level::Info),
+            RequestBodyError::Chunks(_)
+            | RequestBodyError::ChunkTooLarge { .. }
+            | RequestBodyError::StreamTooLarge(_) => Some(Level::Error),
+            RequestBodyError::Open(_) | RequestBodyError::Write(_) => Some(Level::Crit),
+        }
+    }
+
+    /// The client or its connection is gone: no page reaches it.
+    fn is_left(&self) -> bool {
+        matches!(
+            self,
+            RequestBodyError::Closed
+                | RequestBodyError::Broken
+                | RequestBodyError::ContinueUnsent { .. }
+        )
+    }
+
+    /// A time limit of the client has passed.
+    fn is_late(&self) -> bool {
+        matches!(
+            self,
+            RequestBodyError::TimedOut | RequestBodyError::ContinueUnsent { timed_out: true }
+        )
+    }
+}
+
+impl fmt::Display for RequestBodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failed = |f: &mut fmt::Formatter<'_>, call: &str, failed: &Failed| {
+            write!(f, "{call} \"{}\" failed {}", failed.path.display(), Cause(&failed.error))
+        };
+        match self {
+            RequestBodyError::Closed => f.write_str("client prematurely closed connection"),
+            RequestBodyError::Broken => f.write_str("the client's connection broke"),
+            RequestBodyError::ContinueUnsent { timed_out: false } => {
+                f.write_str("100 Continue could not be sent")
+            }
+            RequestBodyError::TimedOut | RequestBodyError::ContinueUnsent { timed_out: true } => {
+                f.write_str(TIMED_OUT)
+            }
+            RequestBodyError::StreamClosed => f.write_str("client prematurely closed stream"),
+            RequestBodyError::StreamShort { received, length } => write!(
+                f,
+                "client prematurely closed stream: only {received} out of {length} bytes \
+                 of request body received"
+            ),
+            RequestBodyError::StreamLong => {
+                f.write_str("client intended to send body data larger than declared")
+            }
+            RequestBodyError::Chunks(BodyError::FramingTooBig) => {
+                f.write_str("client sent too big chunk extensions or trailers")
+            }
+            RequestBodyError::Chunks(_) => f.write_str("client sent invalid chunked body"),
+            RequestBodyError::ChunkTooLarge { before, size } => {
+                write!(f, "client intended to send too large chunked body: {before}+{size} bytes")
+            }
+            RequestBodyError::StreamTooLarge(received) => {
+                write!(f, "client intended to send too large chunked body: {received} bytes")
+            }
+            RequestBodyError::Open(error) => failed(f, "open()", error),
+            RequestBodyError::Write(error) => failed(f, "pwrite()", error),
+        }
+    }
+}
+
+impl std::error::Error for RequestBodyError {}
+
+impl From<RequestBodyError> for Step {
+    fn from(error: RequestBodyError) -> Step {
+        Step::Status(error.status())
+    }
+}
+
+impl Request {
+    /// Logs why the body cannot be read. The connection serves no other request, unless the client is only refused
+    /// or the failure is weir's.
+    pub(super) fn body_failed(&mut self, error: RequestBodyError) -> RequestBodyError {
+        if let Some(level) = error.level() {
+            self.log(level, format_args!("{error}"));
+        }
+        if error.is_late() {
+            self.body_timed_out();
+        }
+        self.body.left |= error.is_left();
+        if matches!(error.status(), 400 | 408) {
+            (self.body.done, self.body.broken, self.keepalive) = (true, true, false);
+        }
+        error
+    }
+}
