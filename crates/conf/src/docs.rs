@@ -9,7 +9,7 @@ use crate::known::{Args, ArgumentKind, Effect, KnownDirective, all_known};
 /// Per module and context a list: directive, arguments, help. At the end, the modules that weir does not have.
 ///
 /// Directives that share all of it share an item. One that repeats a directive of an earlier module is only named,
-/// as in "As the directives with `proxy_` in place of `uwsgi_`". A help that an earlier directive has is a reference to that one.
+/// as in "As with `proxy_` in place of `uwsgi_`". A help that an earlier directive has is a reference to that one.
 ///
 /// `built` is the predicate of [`crate::check`]; `help` gives one line about a directive.
 pub fn directives_page(
@@ -95,9 +95,7 @@ fn entry(known: &KnownDirective, text: &str, earlier: &[&KnownDirective], part: 
             && rest == end
             && twin.contexts == known.contexts
         {
-            return Entry::Named(format!(
-                "As the directives with `{theirs}_` in place of `{own}_`:"
-            ));
+            return Entry::Named(format!("As with `{theirs}_` in place of `{own}_`:"));
         }
     }
     let text = match earlier.first() {
