@@ -52,7 +52,7 @@ async fn search(r: &mut Request, wanted: &TryFiles) -> Step {
     let core = &r.conf().core;
     let root = match core.root_path(r) {
         Ok(root) => root,
-        Err(status) => return Step::Status(status),
+        Err(error) => return error.into(),
     };
     for candidate in &wanted.names {
         let mut name = Vec::new();

@@ -46,7 +46,7 @@ const MANY: usize = 200;
 /// The path of the directory that a request names with a slash at its end.
 pub fn asked(r: &mut Request) -> Result<Vec<u8>, Step> {
     let mut path = Vec::new();
-    r.conf().core.map_path_into(r, &mut path).map_err(Step::Status)?;
+    r.conf().core.map_path_into(r, &mut path)?;
     if path.len() > 1 {
         path.pop();
     }

@@ -18,10 +18,56 @@ use rustix::io::Errno;
 use weir_log::{Cause, Level};
 
 use crate::request::Request;
+use crate::request::step::Step;
 use crate::site::core::CarryProperties;
 
-/// What an act on the disk came to, or the status to answer with.
-pub type DiskResult<T> = Result<T, u16>;
+/// What an act on the disk came to.
+pub type DiskResult<T> = Result<T, DiskError>;
+
+/// Why an act on the disk failed. The notes say what exactly. nginx: ngx_http_dav_error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskError {
+    /// There is no such file.
+    Missing,
+    /// There is no directory for the file.
+    MissingParent,
+    /// The system does not permit it.
+    Denied,
+    /// The file exists already.
+    Exists,
+    /// There is no room for it.
+    Full,
+    /// A directory is where the client means a file.
+    Directory,
+    /// `Overwrite: F` protects the file.
+    NoOverwrite,
+    /// The client asks for something that does not fit the file.
+    BadRequest,
+    /// Anything else.
+    Failed,
+}
+
+impl DiskError {
+    /// The status that the request ends with.
+    pub fn status(self) -> u16 {
+        match self {
+            DiskError::BadRequest => 400,
+            DiskError::Denied => 403,
+            DiskError::Missing => 404,
+            DiskError::Exists => 405,
+            DiskError::MissingParent | DiskError::Directory => 409,
+            DiskError::NoOverwrite => 412,
+            DiskError::Failed => 500,
+            DiskError::Full => 507,
+        }
+    }
+}
+
+impl From<DiskError> for Step {
+    fn from(error: DiskError) -> Step {
+        Step::Status(error.status())
+    }
+}
 
 /// One request's work on the disk, with what is to be logged of it.
 pub struct Disk {
@@ -66,7 +112,7 @@ pub async fn on_disk<T: Send + 'static>(
         let outcome = work(&mut disk);
         (outcome, disk.notes)
     });
-    let Ok((outcome, notes)) = done.await else { return Err(500) };
+    let Ok((outcome, notes)) = done.await else { return Err(DiskError::Failed) };
     for (level, text) in notes {
         r.log(level, format_args!("{text}"));
     }
@@ -79,29 +125,41 @@ impl Disk {
         self.notes.push((level, text));
     }
 
-    /// Notes a failure; the answer is the status for it. nginx: ngx_http_dav_error.
-    pub fn failed(&mut self, error: &io::Error, not_found: u16, call: &str, path: &Path) -> u16 {
-        let (level, status) = match Errno::from_io_error(error) {
-            Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => (Level::Error, not_found),
-            Some(Errno::ACCESS | Errno::PERM) => (Level::Error, 403),
-            Some(Errno::EXIST) => (Level::Error, 405),
-            Some(Errno::NOSPC) => (Level::Crit, 507),
-            _ => (Level::Crit, 500),
+    /// Notes a failure; `missing` is what it is where the path leads nowhere.
+    pub fn failed(
+        &mut self,
+        error: &io::Error,
+        missing: DiskError,
+        call: &str,
+        path: &Path,
+    ) -> DiskError {
+        let (level, failure) = match Errno::from_io_error(error) {
+            Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => (Level::Error, missing),
+            Some(Errno::ACCESS | Errno::PERM) => (Level::Error, DiskError::Denied),
+            Some(Errno::EXIST) => (Level::Error, DiskError::Exists),
+            Some(Errno::NOSPC) => (Level::Crit, DiskError::Full),
+            _ => (Level::Crit, DiskError::Failed),
         };
         self.note(level, format!("{call} \"{}\" failed {}", path.display(), Cause(error)));
-        status
+        failure
     }
 
     /// Notes a failure that leaves no choice.
-    pub fn broken(&mut self, level: Level, call: &str, path: &Path, error: &io::Error) -> u16 {
+    pub fn broken(
+        &mut self,
+        level: Level,
+        call: &str,
+        path: &Path,
+        error: &io::Error,
+    ) -> DiskError {
         self.note(level, format!("{call} \"{}\" failed {}", path.display(), Cause(error)));
-        500
+        DiskError::Failed
     }
 
-    /// Creates a directory; `not_found`: the status where its parent is missing.
-    pub fn make_directory(&mut self, path: &Path, mode: u32, not_found: u16) -> DiskResult<()> {
+    /// Creates a directory; `missing` is the failure where there is no directory for it.
+    pub fn make_directory(&mut self, path: &Path, mode: u32, missing: DiskError) -> DiskResult<()> {
         let made = fs::DirBuilder::new().mode(mode).create(path);
-        made.map_err(|e| self.failed(&e, not_found, "mkdir()", path))
+        made.map_err(|e| self.failed(&e, missing, "mkdir()", path))
     }
 
     /// Creates an empty file, unless there is one meanwhile.
@@ -109,14 +167,14 @@ impl Disk {
         let mut options = fs::OpenOptions::new();
         match options.write(true).create_new(true).mode(access).open(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(self.failed(&error, 409, "open()", path))
+                Err(self.failed(&error, DiskError::MissingParent, "open()", path))
             }
             _ => Ok(()),
         }
     }
 
     pub fn remove_file(&mut self, path: &Path) -> DiskResult<()> {
-        fs::remove_file(path).map_err(|e| self.failed(&e, 404, "unlink()", path))
+        fs::remove_file(path).map_err(|e| self.failed(&e, DiskError::Missing, "unlink()", path))
     }
 
     /// Removes a directory with all that is in it. What cannot be removed is noted, and the rest goes on.
@@ -128,7 +186,7 @@ impl Disk {
                 None => Ok(()),
             };
         }
-        fs::remove_dir(path).map_err(|e| self.failed(&e, 404, "rmdir()", path))
+        fs::remove_dir(path).map_err(|e| self.failed(&e, DiskError::Missing, "rmdir()", path))
     }
 
     pub fn entries(&mut self, path: &Path) -> DiskResult<Vec<PathBuf>> {
@@ -165,10 +223,17 @@ impl Disk {
     /// Gives a file or directory the properties of another. It is there without them where that fails.
     pub fn carry_properties(&mut self, from: &Path, to: &Path) {
         if let Some(carry) = self.carry
-            && let Err(text) = carry(from, to)
+            && let Err(error) = carry(from, to)
         {
-            self.note(Level::Error, text);
+            self.properties_failed("copy", from, &error);
         }
+    }
+
+    /// Notes that the properties that clients gave to a file cannot be read, changed or copied.
+    pub fn properties_failed(&mut self, what: &str, path: &Path, error: &io::Error) {
+        let (path, cause) = (path.display(), Cause(error));
+        let text = format!("dav_ext: cannot {what} the properties of \"{path}\" {cause}");
+        self.note(Level::Error, text);
     }
 }
 
@@ -181,7 +246,7 @@ impl Disk {
                 let cause = Cause(&Errno::ISDIR.into()).to_string();
                 let shown = put.to.display();
                 self.note(Level::Error, format!("\"{shown}\" could not be created {cause}"));
-                return Err(409);
+                return Err(DiskError::Directory);
             }
             found => found.is_ok(),
         };
@@ -220,7 +285,7 @@ impl Disk {
                 let (from, to, cause) = (from.display(), to.display(), Cause(&e));
                 let text = format!("rename() \"{from}\" to \"{to}\" failed {cause}");
                 self.note(Level::Crit, text);
-                500
+                DiskError::Failed
             }),
         }
     }

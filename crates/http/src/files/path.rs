@@ -4,7 +4,33 @@ use std::path::PathBuf;
 
 use crate::files;
 use crate::request::Request;
+use crate::request::step::Step;
 use crate::site::core::{Conf, StandsFor};
+
+/// Why a request's path stands for no file. The log was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathError {
+    /// `alias` stands for the location's own path, and a rewrite has put another in its place.
+    Rewritten,
+    /// The file would be outside the directory that it is put below.
+    Climbs,
+}
+
+impl PathError {
+    /// The status that the request ends with.
+    pub fn status(self) -> u16 {
+        match self {
+            PathError::Rewritten => 500,
+            PathError::Climbs => 403,
+        }
+    }
+}
+
+impl From<PathError> for Step {
+    fn from(error: PathError) -> Step {
+        Step::Status(error.status())
+    }
+}
 
 impl Conf {
     /// The file that the request's path stands for: `$request_filename`.
@@ -16,8 +42,7 @@ impl Conf {
     }
 
     /// Appends the file's path: `root` with the whole path, `alias` with what follows the location's name.
-    /// An error is the answer's status where there is no such path; the log was told.
-    pub fn map_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
+    pub fn map_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> Result<(), PathError> {
         let start = out.len();
         self.root_path_into(r, out)?;
         match self.root.stands_for {
@@ -28,19 +53,19 @@ impl Conf {
         }
         if files::climbs(r, &out[start..], &self.root.value) {
             out.truncate(start);
-            return Err(403);
+            return Err(PathError::Climbs);
         }
         Ok(())
     }
 
-    /// What `root` or `alias` names for this request. An error as above.
-    pub fn root_path(&self, r: &mut Request) -> Result<Vec<u8>, u16> {
+    /// What `root` or `alias` names for this request.
+    pub fn root_path(&self, r: &mut Request) -> Result<Vec<u8>, PathError> {
         let mut out = Vec::new();
         self.root_path_into(r, &mut out)?;
-        if files::climbs(r, &out, &self.root.value) { Err(403) } else { Ok(out) }
+        if files::climbs(r, &out, &self.root.value) { Err(PathError::Climbs) } else { Ok(out) }
     }
 
-    fn root_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
+    fn root_path_into(&self, r: &mut Request, out: &mut Vec<u8>) -> Result<(), PathError> {
         if self.root.is_alias() && r.rewritten_in_place {
             let name = String::from_utf8_lossy(&r.location.name);
             r.log(
@@ -49,7 +74,7 @@ impl Conf {
                     "\"alias\" cannot be used in location \"{name}\" where URI was rewritten"
                 ),
             );
-            return Err(500);
+            return Err(PathError::Rewritten);
         }
         self.root_into(r, out);
         Ok(())

@@ -77,9 +77,9 @@ async fn search(r: &mut Request) -> Step {
             return redirect(r, name);
         }
         if directory.is_empty()
-            && let Err(status) = conf.core.map_path_into(r, &mut directory)
+            && let Err(error) = conf.core.map_path_into(r, &mut directory)
         {
-            return Step::Status(status);
+            return error.into();
         }
         let path = [directory.as_slice(), &name].concat();
         let error = match files::stat(r, &path).await {

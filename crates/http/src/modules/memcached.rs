@@ -22,7 +22,9 @@ use crate::site::settings::{Key, Settings};
 use crate::upstream::driver;
 use crate::upstream::pass::{self, By};
 use crate::upstream::passing::upstream_directives;
-use crate::upstream::{Answer, Extra, Found, Outgoing, Protocol, Reader, Taken, UpstreamConf};
+use crate::upstream::{
+    Answer, Extra, Found, Outgoing, OutgoingError, Protocol, Reader, Taken, UpstreamConf,
+};
 use weir_values::{Template, TemplateError};
 
 /// Settings of a location.
@@ -201,11 +203,10 @@ impl Protocol for Memcached {
         status == 404
     }
 
-    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, OutgoingError> {
         let key = self.pass.key.eval(r).into_owned();
         if key.is_empty() {
-            r.log(Level::Error, format_args!("the \"$memcached_key\" variable is not set"));
-            return Err(500);
+            return Err(OutgoingError::NoKey);
         }
         self.key.clear();
         uri::escape(Escape::Memcached, &key, &mut self.key);

@@ -45,8 +45,8 @@ pub async fn send(
         return Step::Next;
     }
     let mut path = Vec::new();
-    if let Err(status) = r.conf().core.map_path_into(r, &mut path) {
-        return Step::Status(status);
+    if let Err(error) = r.conf().core.map_path_into(r, &mut path) {
+        return error.into();
     }
     path.extend_from_slice(suffix);
     let opened = match files::open(r, &path).await {

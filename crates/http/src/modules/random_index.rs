@@ -51,8 +51,8 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
 async fn choose(r: &mut Request) -> Step {
     let core = &r.conf().core;
     let mut path = Vec::new();
-    if let Err(status) = core.map_path_into(r, &mut path) {
-        return Step::Status(status);
+    if let Err(error) = core.map_path_into(r, &mut path) {
+        return error.into();
     }
     path.pop();
     let mut entries = match directory::entries(r, &path, directory::Which::USUAL).await {

@@ -12,10 +12,10 @@ use crate::phases::Later;
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
-use crate::upstream::UpstreamConf;
 use crate::upstream::cgi::{self, Dialect, Params, Plain};
 use crate::upstream::pass::{self, By, Pass};
 use crate::upstream::passing::upstream_directives;
+use crate::upstream::{OutgoingError, UpstreamConf};
 
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
@@ -88,7 +88,7 @@ impl Dialect for Scgi {
         "scgi://"
     }
 
-    fn packet(&self, r: &mut Request) -> Result<Vec<u8>, u16> {
+    fn packet(&self, r: &mut Request) -> Result<Vec<u8>, OutgoingError> {
         let mut pairs = Vec::with_capacity(ROOM);
         let length = if self.0.passing.pass_request_body { r.body.length } else { None };
         Headers::pair(b"CONTENT_LENGTH", length.unwrap_or(0).to_string().as_bytes(), &mut pairs);

@@ -21,8 +21,8 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         return Answer::Now(Step::Next);
     }
     let mut path = r.event_loop.handle.take_buf(256);
-    if let Err(status) = r.conf().core.map_path_into(r, &mut path) {
-        return Answer::Now(Step::Status(status));
+    if let Err(error) = r.conf().core.map_path_into(r, &mut path) {
+        return Answer::Now(error.into());
     }
     if let Some((opened, content)) = files::whole(r, &path) {
         r.event_loop.handle.give_buf(path);
@@ -46,7 +46,7 @@ pub async fn open_file(r: &mut Request) -> Result<(Opened, Vec<u8>), Step> {
     // Whatever comes of the file, even a page of an error.
     r.invite();
     let mut path = Vec::new();
-    r.conf().core.map_path_into(r, &mut path).map_err(Step::Status)?;
+    r.conf().core.map_path_into(r, &mut path)?;
     match files::open(r, &path).await {
         Ok(opened) if opened.info.kind == FileKind::File => Ok((opened, path)),
         Ok(_) => Err(Step::Next),

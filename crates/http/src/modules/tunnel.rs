@@ -16,7 +16,9 @@ use crate::site::settings::{Key, Settings};
 use crate::upstream::driver;
 use crate::upstream::pass::{By, Pass};
 use crate::upstream::passing::upstream_directives;
-use crate::upstream::{Answer, Found, Outgoing, Protocol, Reader, Taken, UpstreamConf};
+use crate::upstream::{
+    Answer, Found, Outgoing, OutgoingError, Protocol, Reader, Taken, UpstreamConf,
+};
 
 /// Settings.
 #[derive(Debug, Clone, Default)]
@@ -115,7 +117,7 @@ impl Protocol for Opaque {
         false
     }
 
-    fn request(&mut self, _: &mut Request) -> Result<Outgoing, u16> {
+    fn request(&mut self, _: &mut Request) -> Result<Outgoing, OutgoingError> {
         Ok(Outgoing::default())
     }
 

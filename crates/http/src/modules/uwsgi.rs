@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use weir_conf::{Directive as Line, Error};
 use weir_engine::Boxed;
-use weir_log::Level;
 use weir_proto::uwsgi;
 use weir_values::Template;
 
@@ -16,12 +15,12 @@ use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
-use crate::upstream::UpstreamConf;
 use crate::upstream::cgi::{self, Dialect, Params, Plain};
 use crate::upstream::driver::Target;
 use crate::upstream::pass::{self, By, Pass};
 use crate::upstream::passing::upstream_directives;
 use crate::upstream::tls::{Needed, UpstreamTls};
+use crate::upstream::{OutgoingError, UpstreamConf};
 
 /// Settings of a location.
 #[derive(Debug, Clone, Default)]
@@ -188,16 +187,14 @@ impl Dialect for Uwsgi {
         self.conf.passing.tls.secure(r, &self.name)
     }
 
-    fn packet(&self, r: &mut Request) -> Result<Vec<u8>, u16> {
+    fn packet(&self, r: &mut Request) -> Result<Vec<u8>, OutgoingError> {
         let mut out = Vec::with_capacity(ROOM);
         out.resize(uwsgi::HEAD, 0);
         let headers = self.conf.passing.pass_request_headers;
         self.conf.params.write::<uwsgi::Vars>(r, headers, &mut out);
         out.extend_from_slice(&self.conf.string);
-        uwsgi::end(self.conf.modifier1, self.conf.modifier2, &mut out).map_err(|length| {
-            r.log(Level::Alert, format_args!("uwsgi request is too big: {length}"));
-            500u16
-        })?;
+        uwsgi::end(self.conf.modifier1, self.conf.modifier2, &mut out)
+            .map_err(|length| OutgoingError::TooLong { what: "uwsgi request", length })?;
         Ok(out)
     }
 }

@@ -18,8 +18,8 @@ use crate::site::location::{Kind, LocationId};
 use weir_resolver::ResolverConf as Resolver;
 use weir_values::Template;
 
-/// Gives the second file the properties of the first one, as they are stored; the error is what the log says. Blocks.
-pub type CarryProperties = fn(&std::path::Path, &std::path::Path) -> Result<(), String>;
+/// Gives the second file the properties of the first one, as they are stored. Blocks.
+pub type CarryProperties = fn(&std::path::Path, &std::path::Path) -> std::io::Result<()>;
 
 /// Settings of a location.
 #[derive(Debug, Clone)]

@@ -36,7 +36,9 @@ pub mod upload;
 mod waiting;
 
 pub use passing::UpstreamConf;
-pub use protocol::{Answer, AnswerError, Extra, Found, Outgoing, Protocol, Reader, Taken};
+pub use protocol::{
+    Answer, AnswerError, Extra, Found, Outgoing, OutgoingError, Protocol, Reader, Taken,
+};
 pub use weir_upstream::config::GroupId;
 
 /// Addresses of servers as configurations write them.

@@ -27,6 +27,55 @@ pub struct Outgoing {
     pub body: Bytes,
 }
 
+/// Why there is no request to send; shown in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutgoingError {
+    /// Its path is empty.
+    NoUri,
+    /// Its path is not below that of `proxy_pass`.
+    Climbs,
+    /// It has no key for memcached.
+    NoKey,
+    /// It is longer than the protocol allows.
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// Its length.
+        length: usize,
+    },
+}
+
+impl OutgoingError {
+    /// The status that the client's request ends with.
+    pub fn status(self) -> u16 {
+        match self {
+            OutgoingError::Climbs => 403,
+            OutgoingError::NoUri | OutgoingError::NoKey | OutgoingError::TooLong { .. } => 500,
+        }
+    }
+
+    /// The level of its line in the log.
+    pub fn level(self) -> Level {
+        match self {
+            OutgoingError::TooLong { .. } => Level::Alert,
+            OutgoingError::NoUri | OutgoingError::Climbs | OutgoingError::NoKey => Level::Error,
+        }
+    }
+}
+
+impl fmt::Display for OutgoingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OutgoingError::NoUri => f.write_str("zero length URI to proxy"),
+            OutgoingError::Climbs => f.write_str("the URI to proxy leaves that of \"proxy_pass\""),
+            OutgoingError::NoKey => f.write_str("the \"$memcached_key\" variable is not set"),
+            OutgoingError::TooLong { what, length } => write!(f, "{what} is too big: {length}"),
+        }
+    }
+}
+
+impl std::error::Error for OutgoingError {}
+
 /// The head of an answer. Spans point into the buffer that [`Reader::head`] was given.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
@@ -239,8 +288,8 @@ pub trait Protocol {
         false
     }
 
-    /// Writes the request, once. The error is the status to answer with.
-    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16>;
+    /// Writes the request, once.
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, OutgoingError>;
 
     /// Frames a body that was read beforehand.
     fn frame_whole(&self, body: &Body, out: &mut Chain) {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use weir_log::{Cause, Level};
 
 use super::Depth;
-use crate::files::disk::{Disk, DiskResult, directory_access, modified, path, set_time};
+use crate::files::disk::{Disk, DiskError, DiskResult, directory_access, modified, path, set_time};
 
 /// What is at the two ends of COPY and MOVE.
 pub struct Transfer {
@@ -42,24 +42,27 @@ impl Disk {
     pub fn delete(&mut self, bytes: &[u8], collection: bool, depth: Depth) -> DiskResult<()> {
         let named = path(bytes);
         let info = fs::symlink_metadata(&named).map_err(|e| {
-            let directory = Errno::from_io_error(&e) == Some(Errno::NOTDIR);
-            self.failed(&e, if directory { 409 } else { 404 }, "lstat()", &named)
+            let missing = match Errno::from_io_error(&e) {
+                Some(Errno::NOTDIR) => DiskError::MissingParent,
+                _ => DiskError::Missing,
+            };
+            self.failed(&e, missing, "lstat()", &named)
         })?;
         if !info.is_dir() {
             if matches!(depth, Depth::One | Depth::Invalid) {
                 self.note(Level::Error, "\"Depth\" header must be 0 or infinity".to_owned());
-                return Err(400);
+                return Err(DiskError::BadRequest);
             }
             return self.remove_file(&named);
         }
         if !collection {
             let cause = Cause(&Errno::ISDIR.into()).to_string();
             self.note(Level::Error, format!("DELETE \"{}\" failed {cause}", named.display()));
-            return Err(409);
+            return Err(DiskError::Directory);
         }
         if !matches!(depth, Depth::Infinity | Depth::Absent) {
             self.note(Level::Error, "\"Depth\" header must be infinity".to_owned());
-            return Err(400);
+            return Err(DiskError::BadRequest);
         }
         self.remove_tree(&path(bytes.strip_suffix(b"/").unwrap_or(bytes)))
     }
@@ -72,13 +75,13 @@ impl Disk {
             from.push("/");
         }
         let info = fs::symlink_metadata(&from)
-            .map_err(|e| self.failed(&e, 404, "lstat()", Path::new(&from)))?;
+            .map_err(|e| self.failed(&e, DiskError::Missing, "lstat()", Path::new(&from)))?;
         if !info.is_dir() {
             return self.transfer_file(t, &info, there.is_some()).map(|()| 204);
         }
         if !t.collection {
             self.note(Level::Error, format!("\"{}\" is collection", t.names.0));
-            return Err(400);
+            return Err(DiskError::BadRequest);
         }
         match there {
             Some(old) if old.is_dir() => self.remove_tree(&t.to)?,
@@ -88,7 +91,7 @@ impl Disk {
         if t.moves && fs::rename(&t.from, &t.to).is_ok() {
             return Ok(201);
         }
-        self.make_directory(&t.to, info.mode() & 0o777, 404)?;
+        self.make_directory(&t.to, info.mode() & 0o777, DiskError::Missing)?;
         self.carry_properties(&t.from, &t.to);
         self.copy_tree(&t.from, &t.to)?;
         if t.moves {
@@ -102,18 +105,18 @@ impl Disk {
         let there = match fs::symlink_metadata(&t.to) {
             Ok(there) => there,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(self.failed(&e, 404, "lstat()", &t.to)),
+            Err(e) => return Err(self.failed(&e, DiskError::Missing, "lstat()", &t.to)),
         };
         if there.is_dir() && !to_collection {
             let ((from, to), method) = (&t.names, &t.method);
             let text = format!("\"{from}\" could not be {method}ed to collection \"{to}\"");
             self.note(Level::Error, text);
-            return Err(409);
+            return Err(DiskError::Directory);
         }
         if !t.overwrite {
             let (shown, cause) = (t.to.display(), Cause(&Errno::EXIST.into()).to_string());
             self.note(Level::Error, format!("\"{shown}\" could not be created {cause}"));
-            return Err(412);
+            return Err(DiskError::NoOverwrite);
         }
         Ok(Some(there))
     }
@@ -140,7 +143,7 @@ impl Disk {
             } else if info.is_dir() {
                 // It may be there; what is in it is copied all the same.
                 let mode = directory_access(info.mode() & 0o777);
-                let _ = self.make_directory(&target, mode, 0);
+                let _ = self.make_directory(&target, mode, DiskError::Missing);
                 self.carry_properties(&entry, &target);
                 let _ = self.copy_tree(&entry, &target);
                 let timed = File::open(&target).and_then(|dir| set_time(&dir, modified(&info)));

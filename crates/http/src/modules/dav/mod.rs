@@ -12,7 +12,7 @@ use weir_proto::uri::{self, Escape};
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::files;
-use crate::files::disk::{self, DiskResult, Put, on_disk};
+use crate::files::disk::{self, DiskError, DiskResult, Put, on_disk};
 use crate::files::permissions;
 use crate::modules::dav_ext;
 use crate::phases::{Answer, Step};
@@ -131,7 +131,7 @@ async fn put(r: &mut Request) -> Step {
     };
     let (status, kept) = match on_disk(r, move |disk| disk.put(&put)).await {
         Ok(created) => (if created { 201 } else { 204 }, true),
-        Err(status) => (status, false),
+        Err(error) => (error.status(), false),
     };
     if kept && let Some(body) = &r.body.file {
         body.file.keep();
@@ -190,7 +190,10 @@ async fn make_collection(r: &mut Request) -> Step {
     };
     path.pop();
     let mode = disk::directory_access(CONF.of(r.conf()).access);
-    let made = on_disk(r, move |disk| disk.make_directory(&disk::path(&path), mode, 409)).await;
+    let made = on_disk(r, move |disk| {
+        disk.make_directory(&disk::path(&path), mode, DiskError::MissingParent)
+    });
+    let made = made.await;
     if made.is_ok() {
         set_location(r);
     }
@@ -198,7 +201,7 @@ async fn make_collection(r: &mut Request) -> Step {
 }
 
 fn status(outcome: DiskResult<u16>) -> Step {
-    Step::Status(outcome.unwrap_or_else(|status| status))
+    Step::Status(outcome.unwrap_or_else(DiskError::status))
 }
 
 fn refuse(r: &Request, status: u16, text: &str) -> Step {
@@ -213,7 +216,7 @@ fn has_body(r: &Request) -> bool {
 pub(crate) async fn map_path(r: &mut Request) -> Result<Vec<u8>, Step> {
     let conf = r.conf();
     let mut path = Vec::new();
-    conf.core.map_path_into(r, &mut path).map_err(Step::Status)?;
+    conf.core.map_path_into(r, &mut path)?;
     files::check_links(r, &path).await?;
     Ok(path)
 }

@@ -176,9 +176,9 @@ async fn locked(r: &mut Request, locks: &Locks) -> Result<(u16, Lock, bool), Ste
     }
     match dav::create(r, &file).await {
         Ok(()) => Ok((201, lock, true)),
-        Err(status) => {
+        Err(error) => {
             open(r, locks).into_iter().for_each(|mut table| table.remove(&lock));
-            Err(Step::Status(status))
+            Err(error.into())
         }
     }
 }

@@ -329,7 +329,7 @@ async fn find(r: &mut Request) -> Step {
         let paths: Vec<_> = [path.clone()].into_iter().chain(below).collect();
         given = match on_disk(r, move |disk| Ok(properties_of(&paths, disk))).await {
             Ok(given) => given,
-            Err(status) => return Step::Status(status),
+            Err(error) => return error.into(),
         };
     }
     let mut out = begin_multistatus();
@@ -349,7 +349,7 @@ fn properties_of(paths: &[Vec<u8>], disk: &mut Disk) -> Vec<Vec<Property>> {
     let read = |path: &Vec<u8>| {
         let path = disk_path(path);
         properties::read(&path).unwrap_or_else(|error| {
-            disk.notes.push((Level::Error, properties::told("read", &path, error)));
+            disk.properties_failed("read", &path, &error.into());
             Vec::new()
         })
     };

@@ -8,12 +8,12 @@ use std::path::Path;
 use bytes::Bytes;
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use rustix::io::Errno;
-use weir_log::{Cause, Level};
+use weir_log::Level;
 
 use super::xml::{self, Name};
 use super::{begin_multistatus, body, end_multistatus, file_of, respond, write_href};
 use crate::files;
-use crate::files::disk::{on_disk, path as disk_path};
+use crate::files::disk::{DiskError, on_disk, path as disk_path};
 use crate::phases::Step;
 use crate::request::Request;
 
@@ -101,11 +101,11 @@ async fn changed(r: &mut Request) -> Result<Vec<u8>, Step> {
         let file = disk_path(&path);
         let done = on_disk(r, move |disk| {
             apply(&file, &changes).map_err(|error| {
-                disk.notes.push((Level::Error, told("change", &file, error)));
-                status_of(error)
+                disk.properties_failed("change", &file, &error.into());
+                failure(error)
             })
         });
-        let status = done.await.map_or_else(|status| status, |()| 200);
+        let status = done.await.map_or_else(DiskError::status, |()| 200);
         write_status(&others, status, "", &mut out);
     } else {
         let why = "<D:error><D:cannot-modify-protected-property/></D:error>\n";
@@ -137,12 +137,12 @@ pub fn write_status(names: &[Name], status: u16, why: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(end.as_bytes());
 }
 
-/// The status for a property that could not be changed.
-fn status_of(error: Errno) -> u16 {
+/// What it is that a property could not be changed.
+fn failure(error: Errno) -> DiskError {
     match error {
-        Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG | Errno::RANGE => 507,
-        Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP => 403,
-        _ => 500,
+        Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG | Errno::RANGE => DiskError::Full,
+        Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP => DiskError::Denied,
+        _ => DiskError::Failed,
     }
 }
 
@@ -168,12 +168,12 @@ pub fn read(path: &Path) -> Result<Vec<Property>, Errno> {
 }
 
 /// Gives a file the properties of another, as they are stored. Blocks.
-pub fn carry(from: &Path, to: &Path) -> Result<(), String> {
+pub fn carry(from: &Path, to: &Path) -> std::io::Result<()> {
     let carried = stored(from).and_then(|text| match text {
         Some(text) => setxattr(to, ATTRIBUTE, &text, XattrFlags::empty()),
         None => Ok(()),
     });
-    carried.map_err(|error| told("copy", from, error))
+    Ok(carried?)
 }
 
 fn stored(path: &Path) -> Result<Option<Vec<u8>>, Errno> {
@@ -208,12 +208,6 @@ fn parse(text: &[u8]) -> Vec<Property> {
         Property { name: Name::of(element), element: text }
     };
     elements.map(property).collect()
-}
-
-/// The log line of a failure.
-pub fn told(what: &str, path: &Path, error: Errno) -> String {
-    let error = std::io::Error::from(error);
-    format!("dav_ext: cannot {what} the properties of \"{}\" {}", path.display(), Cause(&error))
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::fmt;
 
 use bytes::Bytes;
 use weir_engine::Chain;
-use weir_log::Level;
 use weir_proto::fastcgi::{self, HEAD, PIECE, RecordError, RecordPart, Records, STDIN_END};
 use weir_proto::http1::HeaderLine;
 
@@ -12,7 +11,9 @@ use super::Conf;
 use crate::body::Body;
 use crate::request::Request;
 use crate::upstream::cgi::{Announced, ScriptHead};
-use crate::upstream::{Answer, AnswerError, Extra, Found, Outgoing, Protocol, Reader, Taken};
+use crate::upstream::{
+    Answer, AnswerError, Extra, Found, Outgoing, OutgoingError, Protocol, Reader, Taken,
+};
 
 /// A request on its way to a FastCGI server.
 pub struct FastCgi {
@@ -175,18 +176,15 @@ impl Protocol for FastCgi {
         false
     }
 
-    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, OutgoingError> {
         let mut out = Vec::with_capacity(ROOM);
         fastcgi::begin(self.conf.keep_conn, &mut out);
         out.resize(out.len() + HEAD, 0);
         let start = out.len();
         let headers = self.conf.passing.pass_request_headers;
         self.conf.params.write::<fastcgi::Params>(r, headers, &mut out);
-        fastcgi::end_params(start, &mut out).map_err(|length| {
-            let text = format_args!("fastcgi request record is too big: {length}");
-            r.log(Level::Alert, text);
-            500u16
-        })?;
+        fastcgi::end_params(start, &mut out)
+            .map_err(|length| OutgoingError::TooLong { what: "fastcgi request record", length })?;
         if !self.sends_body() || !self.streams(r) && r.body.len() == 0 {
             out.extend_from_slice(&STDIN_END);
         }

@@ -4,7 +4,7 @@ use crate::escape::within_word;
 use crate::request::Request;
 use crate::upstream::http::{Answers, fields, secure, uri};
 use crate::upstream::tls::UpstreamTls;
-use crate::upstream::{Outgoing, Protocol};
+use crate::upstream::{Outgoing, OutgoingError, Protocol};
 
 use super::Conf;
 
@@ -58,7 +58,7 @@ impl Protocol for Call {
         true
     }
 
-    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, OutgoingError> {
         let (mut method, mut path) = (r.method_name().to_vec(), Vec::new());
         within_word(&mut method, 0);
         self.answers.set_head_only(method == b"HEAD");

@@ -11,7 +11,7 @@ use crate::escape::within_word;
 use crate::request::Request;
 use crate::upstream::http::{Answers, fields, secure};
 use crate::upstream::tls::UpstreamTls;
-use crate::upstream::{Outgoing, Protocol};
+use crate::upstream::{Outgoing, OutgoingError, Protocol};
 
 /// A request on its way to an HTTP server.
 pub struct Http {
@@ -33,7 +33,7 @@ impl Http {
     }
 
     /// The request as a server that speaks HTTP/2 gets it.
-    fn fields(&mut self, r: &mut Request, length: Length) -> Result<Outgoing, u16> {
+    fn fields(&mut self, r: &mut Request, length: Length) -> Result<Outgoing, OutgoingError> {
         let conf = self.conf;
         let body = conf.body.as_ref().map(|t| Bytes::from(t.eval(r).into_owned()));
         let length = match (&body, length) {
@@ -92,7 +92,7 @@ impl Protocol for Http {
         self.conf.body.is_none() && self.conf.passing.pass_request_body
     }
 
-    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, OutgoingError> {
         let streamed = self.streams(r) && r.body.chunked;
         let length = match (streamed, r.body.length) {
             // A server must not wait for what does not come, nor take the next request for it.

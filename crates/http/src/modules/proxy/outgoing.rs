@@ -1,15 +1,14 @@
 //! The request as the server gets it.
 
 use bytes::Bytes;
-use weir_log::Level;
 use weir_proto::http1::Version;
 
 use super::conf::{Conf, ProxyPass};
 use crate::answer::output::write_number;
 use crate::escape::within_word;
 use crate::request::Request;
-use crate::upstream::Outgoing;
 use crate::upstream::http::{SetHeaders, To, uri};
+use crate::upstream::{Outgoing, OutgoingError};
 use weir_values::Subject;
 
 /// How the body's length is told.
@@ -29,7 +28,7 @@ pub fn write(
     conf: &'static Conf,
     pass: &'static ProxyPass,
     length: Length,
-) -> Result<Outgoing, u16> {
+) -> Result<Outgoing, OutgoingError> {
     let body = conf.body.as_ref().map(|t| t.eval(r).into_owned());
     let length = match &body {
         Some(body) => Length::Known(body.len() as u64),
@@ -82,17 +81,15 @@ pub fn write_key(r: &Request, pass: &ProxyPass, out: &mut Vec<u8>) {
 }
 
 /// Writes the path that a request asks for, if it may be asked.
-pub fn write_target(r: &Request, pass: &ProxyPass, out: &mut Vec<u8>) -> Result<(), u16> {
+pub fn write_target(r: &Request, pass: &ProxyPass, out: &mut Vec<u8>) -> Result<(), OutgoingError> {
     let start = out.len();
     write_uri(r, pass, out);
     within_word(out, start);
     if out.len() == start {
-        r.log(Level::Error, format_args!("zero length URI to proxy"));
-        return Err(500);
+        return Err(OutgoingError::NoUri);
     }
     if parts(r, pass).climbs() {
-        r.log(Level::Error, format_args!("the URI to proxy leaves that of \"proxy_pass\""));
-        return Err(403);
+        return Err(OutgoingError::Climbs);
     }
     Ok(())
 }

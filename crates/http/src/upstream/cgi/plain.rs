@@ -7,7 +7,9 @@ use weir_proto::http1::HeaderLine;
 use super::{Announced, ScriptHead};
 use crate::request::Request;
 use crate::upstream::passing::UpstreamConf;
-use crate::upstream::protocol::{Answer, AnswerError, Found, Outgoing, Protocol, Reader, Taken};
+use crate::upstream::protocol::{
+    Answer, AnswerError, Found, Outgoing, OutgoingError, Protocol, Reader, Taken,
+};
 use crate::upstream::tls::UpstreamTls;
 
 /// How such a protocol writes a request.
@@ -20,8 +22,8 @@ pub trait Dialect {
         None
     }
 
-    /// The packet. The error is the status to answer with.
-    fn packet(&self, r: &mut Request) -> Result<Vec<u8>, u16>;
+    /// The packet.
+    fn packet(&self, r: &mut Request) -> Result<Vec<u8>, OutgoingError>;
 }
 
 /// A request on its way in such a protocol.
@@ -67,7 +69,7 @@ impl<D: Dialect> Protocol for Plain<D> {
         false
     }
 
-    fn request(&mut self, r: &mut Request) -> Result<Outgoing, u16> {
+    fn request(&mut self, r: &mut Request) -> Result<Outgoing, OutgoingError> {
         let bytes = Bytes::from(self.dialect.packet(r)?);
         Ok(Outgoing { bytes, ..Outgoing::default() })
     }

@@ -89,7 +89,10 @@ async fn ask<P: Protocol>(
     let streams = protocol.streams(r);
     let mut outgoing = match protocol.request(r) {
         Ok(outgoing) => outgoing,
-        Err(status) => return Step::Status(status),
+        Err(error) => {
+            r.log(error.level(), format_args!("{error}"));
+            return Step::Status(error.status());
+        }
     };
     let (scheme, uri) = (protocol.scheme(), std::mem::take(&mut outgoing.uri));
     let shared = protocol.is_shared();
