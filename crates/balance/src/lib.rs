@@ -8,6 +8,10 @@
 //!
 //! What a policy needs of the sockets (one shared socket, one each, an acceptor) is its [`SocketLayout`];
 //! [`AcceptPolicy`] lists the policies by the names that `accept_balance` takes.
+//!
+//! - In: what happens to one loop (it accepted, a connection closed, it is about to sleep), the time, and the load table.
+//! - Out: whether the loop listens, for how long it waits, and which loop it wakes.
+//! - Callers: `server` for real sockets, the model of this crate, and `sim`.
 
 mod accept_driver;
 mod accept_policy;

@@ -4,6 +4,10 @@
 //! loop, the wire format and TLS, nothing of HTTP's server side. A [`LoadPlan`] says what to send
 //! where and how often, and [`run`] does it. The [`RunOutcome`] has the figures, and says whether
 //! the client itself was the bottleneck.
+//!
+//! - In: a plan, from the command line or from an experiment.
+//! - Out: counts, times and errors of all requests, as text, JSON or a picture.
+//! - Callers: the binary `weir`, and `lab`.
 
 mod answer;
 mod client;

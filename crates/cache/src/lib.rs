@@ -5,6 +5,10 @@
 //! what is known of an answer, its head as it was received, and its body. While an answer comes in,
 //! it is a [`Fill`], from which any number of readers take it, and a [`writer`] writes it into a
 //! file. A file gets its name only when it is complete, so that no incomplete file is ever found.
+//!
+//! - In: the key of a request; then the head and the pieces of a server's answer.
+//! - Out: a stored answer from memory or its file, or a reader of the answer that still comes in.
+//! - Callers: `upstream/cache` in the crate `http`.
 
 mod backlog;
 mod body;

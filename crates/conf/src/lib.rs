@@ -7,6 +7,10 @@
 //!
 //! Messages are nginx's, word for word, since scripts and people look for them. What is added (the
 //! source line, a caret, "did you mean") stands on lines of its own: [`Sources::explain`].
+//!
+//! - In: the path of a configuration file, or its text.
+//! - Out: the tree of its directives, or an error with file, line and column.
+//! - Callers: every crate that reads directives, and `weir lint`.
 #![forbid(unsafe_code)]
 
 mod advice;

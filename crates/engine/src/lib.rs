@@ -9,6 +9,10 @@
 //! Operations take buffers by value and give them back ([`Stream::recv`]), so that a backend may
 //! either perform them at once, as those that report readiness do, or own the buffer until the
 //! kernel completes.
+//!
+//! - In: a driver, listening sockets, tasks, and messages of other threads.
+//! - Out: accepted sockets and events for the driver; the results of operations for tasks.
+//! - Callers: `server` makes and runs loops; `http`, `stream` and their helpers use handles and streams. A tool has a loop of its own.
 
 mod backend;
 pub mod beside;

@@ -17,6 +17,12 @@
 //! 4. Other servers, and the cache: `upstream`
 //! 5. Modules, which only the list in `modules/mod.rs` names: `modules`
 //! 6. What looks at a site from outside: `explain`
+//!
+//! # What enters, what leaves
+//!
+//! - In: the `http` block, accepted sockets, and other servers' answers.
+//! - Out: answers, log lines, counts, and spans.
+//! - Callers: `server`. `explain` serves one request up to its location.
 
 mod answer;
 mod body;

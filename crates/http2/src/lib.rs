@@ -6,6 +6,10 @@
 //! empties; all frames of one turn of the loop leave with one send. A [`Link`] is the connection as
 //! its streams see it: the open streams, the windows, and the streams that wait for room. Each end
 //! adds its part of a stream by [`Stream`].
+//!
+//! - In: bytes of a peer, and the frames that streams want to send.
+//! - Out: frames for the handler of each end, and bytes in the order in which they leave.
+//! - Callers: `http`, whose `http2` serves clients and whose `upstream/http2` asks servers.
 
 mod frames;
 mod link;

@@ -4,6 +4,10 @@
 //! (`program`, `running`), and loads them with `weir-bench`. It returns a `finding`: an answer in a
 //! line, tables, a `chart` or two, raw data. `report` makes one page of all. The server knows
 //! nothing of this crate.
+//!
+//! - In: names of experiments and programs of servers.
+//! - Out: findings as text, tables of raw data, and one page.
+//! - Callers: the binary `weir`.
 
 mod chart;
 mod command;

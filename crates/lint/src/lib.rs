@@ -1,8 +1,11 @@
-//! `weir lint`: what experienced people look for in an nginx.conf, mistakes that are no errors.
+//! `weir lint`: mistakes in an nginx.conf that `nginx -t` accepts.
 //!
-//! A rule looks at one directive in its `Scope` and says what is wrong, or nothing; `rules` lists them. A finding is
-//! a warning of `weir_conf` with the rule's name before it and the remedy behind it, so it is shown as the
-//! server shows its own.
+//! A rule looks at one directive in its `Scope` and returns what is wrong, or nothing; `rules` lists them. A finding is a
+//! warning of `weir_conf`, with the rule's name before it and the remedy behind it. So it looks like a warning of the server.
+//!
+//! - In: the tree of a configuration.
+//! - Out: findings, each with its rule, its place and the remedy.
+//! - Callers: the binary `weir`.
 
 mod command;
 mod rules;

@@ -3,6 +3,10 @@
 //! A [`Log`] is the log of one place of the configuration: all its `error_log` lines. It is shared
 //! as `Arc<Log>`; each line is one `write(2)`. Other threads write the lines of threads that must
 //! not wait for a disk ([`never_wait`]).
+//!
+//! - In: messages with a level, and `error_log` lines.
+//! - Out: lines in files, in memory, on stderr or at a syslog server.
+//! - Callers: every crate of the server that can fail.
 
 mod directive;
 mod file;

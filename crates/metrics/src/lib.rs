@@ -4,6 +4,10 @@
 //! own, so counting takes no lock and no locked instruction; readers sum over the tallies. What a
 //! loop has counted outlives it: the master adds it to a tally of its own ([`Registry::bury`]).
 //! [`MetricsPage`] is what is shown: rows of the tables in `table`, from the code that knows them.
+//!
+//! - In: numbers, from the loop that counts them.
+//! - Out: pages in the text format of Prometheus and in JSON.
+//! - Callers: every crate of the server that counts something; `server` and `http` show the pages.
 
 mod culprits;
 mod docs;

@@ -2,6 +2,10 @@
 //!
 //! Nothing here reads, writes, waits or asks a clock. Parsers take the bytes received so far and
 //! answer with [`Span`]s into them; what they accept and refuse is what nginx accepts and refuses.
+//!
+//! - In: bytes from the wire, or values to write.
+//! - Out: events and spans, an error with its kind, or bytes for the wire.
+//! - Callers: every crate that speaks a protocol.
 
 pub mod base64;
 pub mod client_hello;

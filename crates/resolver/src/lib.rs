@@ -3,6 +3,10 @@
 //! Each loop caches answers, for their time to live or for `valid=`, and asks once for all requests
 //! that wait for a name. Clients may choose the names, so all of it is bounded: cached names,
 //! waiting questions, sockets and connections.
+//!
+//! - In: a name, and the `resolver` lines of a block.
+//! - Out: addresses or services with their time to live, or why there are none.
+//! - Callers: `http`, `stream`, `upstream` and `ssl`, on a loop.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;

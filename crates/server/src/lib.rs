@@ -3,6 +3,10 @@
 //! [`run`] is the whole program: `cli` reads the arguments, `boot` decides what this process is,
 //! `cycle` reads a configuration and opens its sockets, `master` starts and watches workers,
 //! `worker` runs the loops, `listen` does what the accept policy says.
+//!
+//! - In: command line, configuration, signals, accepted sockets.
+//! - Out: an exit code; each accepted socket goes to `http` or `stream`.
+//! - Callers: the binary `weir`. `explain` and `sim` use parts of it.
 
 mod boot;
 mod channel;

@@ -1,3 +1,3 @@
-//! The simulated world lives in `tests/world`: only tests may put it in the kernel's place.
+//! The simulated world is in `tests/world`: only tests may replace the kernel by it.
 //!
 //! `just sim SEED` runs one of its courses, `just sim-many N` many.

@@ -1,18 +1,21 @@
-//! How a loop falls asleep without missing a call: one word between a loop and its callers.
+//! How a loop falls asleep without missing a wake-up: one word between a loop and its callers.
 //!
-//! A loop sleeps until its bell rings, an event descriptor. Ringing costs a system call, so a caller rings only a loop
-//! that sleeps. Mail of other threads, a wake-up by an accept policy and the baton of a connection that waits go by the
-//! same protocol, each with a reason of its own:
+//! A loop sleeps until its notifier, an eventfd, is written to. That costs a system call, so a caller writes only if the loop
+//! sleeps. Three callers follow the same protocol, each with a reason of its own: other threads that put something into the
+//! loop's mailbox, an accept policy, and the owner of a recheck token.
 //!
 //! | a caller | the loop |
 //! |---|---|
-//! | puts down what it has to say | silences its bell while it is awake |
+//! | stores its message | ignores its notifier while it is awake |
 //! | notes its reason: [`call`](Slumber::call) | reads each reason and acts: [`take`](Slumber::take) |
-//! | rings if `call` says so | publishes that it sleeps and reads again, in one step: [`sleep`](Slumber::sleep) |
+//! | writes to the notifier if `call` says so | publishes that it sleeps and reads again, in one step: [`sleep`](Slumber::sleep) |
 //! | | waits, and is awake again: [`wake`](Slumber::wake) |
 //!
-//! The word holds the reasons and whether the loop sleeps, and one word has one order of changes. So a reason comes
-//! either before the loop publishes, and the loop does not sleep, or after it, and its caller rings.
+//! The word holds the reasons and whether the loop sleeps, and one word has one order of changes. So a reason comes either
+//! before the loop publishes, and then the loop does not sleep, or after it, and then its caller writes to the notifier.
+//!
+//! - In: reasons, as bits. Out: whether to write to the notifier, whether to sleep.
+//! - Callers: `engine`, and `balance` for the words of the load table.
 
 #![forbid(unsafe_code)]
 

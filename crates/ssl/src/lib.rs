@@ -2,7 +2,7 @@
 //! those of modules that pass to servers (`proxy_ssl_*`), what they come to, and the `$ssl_*`
 //! variables.
 //!
-//! All of it is generic over a [`Subject`](weir_values::Subject). A room reads lines by the [`SslDirective`]s of
+//! All of it is generic over a [`Subject`](weir_values::Subject). `http` and `stream` read lines by the [`SslDirective`]s of
 //! [`server::rows`] and [`client_directives`], calls [`server::build`] when a block was read, and goes through
 //! [`weir_tls::begin`] and [`server::ServerContext::accept`] with each new connection. For TLS to servers there is [`client::Settings`].
 //! The protocol itself is `weir-tls`'.

@@ -6,6 +6,10 @@
 //! the process of each of its sockets, a `group`. `load` looks at them many times a second,
 //! `shares` decides how much each one gets, and `weir_sys::steering` tells the kernel. The server
 //! itself is neither changed nor asked.
+//!
+//! - In: a port or a process id.
+//! - Out: a table in the kernel while it runs, and figures each second. At its end the kernel's hash is back.
+//! - Callers: the binary `weir`.
 
 mod command;
 mod group;

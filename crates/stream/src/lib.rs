@@ -5,6 +5,10 @@
 //! [`Site`], and [`LoopState::accepted`], which gives an accepted socket to the site. `serve` is
 //! one session's way through the phases; `proxy` passes it on. The crates `weir-values` and
 //! `weir-upstream` have what sessions share with requests.
+//!
+//! - In: the `stream` block, accepted sockets, datagrams.
+//! - Out: sessions with servers, log lines, counts.
+//! - Callers: `server`.
 
 mod config;
 mod counts;

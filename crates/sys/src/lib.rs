@@ -1,4 +1,7 @@
 //! Kernel facilities that rustix and libc do not offer safely: the only crate with unsafe code.
+//!
+//! - In: values of safe types. Out: the same, or the error of the system call.
+//! - Callers: any crate. Each file is one facility, and each unsafe block says why it is sound.
 
 pub mod allocator;
 pub mod beginning;

@@ -4,6 +4,10 @@
 //! connections share. A [`TlsConnection`] is the state of one of them without a socket; a [`Wire`] is a socket
 //! with or without TLS, for a protocol above that works alike over both. Certificates are read and verified
 //! by OpenSSL's rules ([`x509`]), cryptography and the protocol itself are rustls' and aws-lc's.
+//!
+//! - In: settings with certificates and keys; bytes of a peer.
+//! - Out: plain bytes, what the handshake showed, or a failure in OpenSSL's words.
+//! - Callers: `ssl`, which reads the directives, then `http`, `stream` and `upstream` for each connection; and `bench`.
 
 mod client;
 mod connection;

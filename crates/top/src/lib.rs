@@ -3,6 +3,9 @@
 //!
 //! A snapshot has counters; the screen shows the difference of two. `fetch` gets snapshots,
 //! `snapshot` is their form, `figures` makes rates of two of them, `plain` and `screen` show these.
+//!
+//! - In: the address of a status page. Out: a screen, or lines of text.
+//! - Callers: the binary `weir`.
 
 mod command;
 mod fetch;

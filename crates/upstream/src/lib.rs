@@ -4,6 +4,10 @@
 //!
 //! All except [`Pool`] and [`config`] is pure: it makes no system call and reads no clock; `now` is
 //! passed in.
+//!
+//! - In: a group's settings, the time, and how each attempt ended.
+//! - Out: the peer to ask, a kept connection to it, or why there is none.
+//! - Callers: `http` and `stream`, which speak to the peer themselves.
 
 pub mod balance;
 mod board;

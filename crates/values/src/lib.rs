@@ -3,6 +3,10 @@
 //!
 //! All of it is generic over its [`Subject`]: `http` and `stream` share the variables that both
 //! know, and each adds its own.
+//!
+//! - In: the arguments of directives; later a subject, which has the values of variables.
+//! - Out: addresses, texts, decisions and log lines for that subject.
+//! - Callers: `http`, `stream`, and the crates that both use.
 
 pub mod access;
 pub mod address;

@@ -7,6 +7,10 @@
 //! their last use; or [rows](Zone::rows): a few wide records. Code that works on it
 //! [locks](Zone::lock) it. A killed holder leaves the lock to the next one, which first undoes what
 //! was half done.
+//!
+//! - In: names and sizes from the configuration; keys and words from the code that counts.
+//! - Out: memory that all workers and the next configuration share.
+//! - Callers: every crate with state for all workers. The master opens zones, workers lock them.
 
 mod declare;
 mod journal;

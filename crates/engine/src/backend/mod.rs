@@ -1,4 +1,4 @@
-//! How a loop waits. Chosen when the loop is made; every backend keeps the same laws.
+//! How a loop waits: epoll, poll, select or io_uring. `use` chooses one when the loop is made; all of them pass the same tests.
 
 pub(crate) mod epoll;
 pub(crate) mod kind;

@@ -1,4 +1,4 @@
-//! The client's body: how it is framed, how much of it was read, and where that is.
+//! The client's body: its framing, how much of it was read, and where the bytes are (memory or a file).
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! What a configuration becomes: the `http` block is read here, by the tables of the modules, into a [`Site`].
+//! Reads the `http` block by the tables of the modules, and returns a [`Site`].
 
 pub mod module;
 pub mod place;

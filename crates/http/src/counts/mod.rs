@@ -1,6 +1,7 @@
-//! What requests are counted under: the `status_zone`s of servers and locations.
-//! Nothing is looked up and no clock read for a request that is counted under no name; one that is may have come and gone
-//! within a turn, so that the turn's time would not do.
+//! Counts of requests by the `status_zone` of their server and location.
+//!
+//! A request without a name costs no lookup and no clock read. One with a name reads the clock itself: it may begin and end
+//! within one turn, so the turn's time is too coarse.
 
 pub mod cells;
 

@@ -1,8 +1,7 @@
-//! Files as requests see them: opened or asked about without holding the loop up, remembered for as long as
-//! the configuration allows.
+//! Files as requests see them: opened and examined without blocking the loop.
 //!
-//! What a turn of the loop has opened is not opened again in that turn: the requests of a turn were all there
-//! when it began, so none of them can tell. `open_file_cache` keeps files for longer.
+//! A loop opens a file once a turn. All requests of a turn were there when it began, so each may get the same file.
+//! `open_file_cache` keeps files for longer.
 
 #![expect(clippy::disallowed_methods, reason = "this is the room")]
 

@@ -1,6 +1,6 @@
-//! The modules, and the ONE visible order of phases and filters.
+//! The modules, and the only list of phases and filters, in their order.
 //!
-//! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It bears nginx's
+//! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It has nginx's
 //! name without `ngx_http_` and `_module`. A new module is its file and its lines here.
 
 use crate::config::module::{Entry, Module, Modules, Phases};

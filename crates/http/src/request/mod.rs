@@ -1,4 +1,4 @@
-//! One request: what was asked, where it stands among the settings, what is being answered.
+//! One request: what the client asked, its server and location, and the answer so far. Handlers and filters get it as `&mut`.
 
 pub mod begun;
 pub mod cached;

@@ -1,7 +1,7 @@
-//! The second half of the house: servers that requests are passed to, and what all modules that pass requests have
-//! in common. nginx: ngx_http_upstream.c and ngx_http_file_cache.c.
+//! Servers that requests are passed to: what all modules that pass requests have in common. nginx: ngx_http_upstream.c and
+//! ngx_http_file_cache.c.
 //!
-//! A protocol implements [`Protocol`] and calls [`driver::serve`].
+//! A protocol implements [`Protocol`] and calls [`driver::serve`], which asks the cache and the servers, and answers.
 
 pub mod cache;
 pub mod cgi;

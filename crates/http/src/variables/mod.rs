@@ -1,4 +1,4 @@
-//! The variables of requests.
+//! The variables of requests: which module defines a name, and how its value is read. Handlers read them through templates.
 
 use std::fmt::Arguments;
 

@@ -1,4 +1,4 @@
-//! The server's own part of status pages: its loops, how evenly they work, its listening sockets.
+//! The server's part of status pages: its loops, how evenly they work, and its listening sockets.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};

@@ -6,7 +6,7 @@
 //! a loop finds its sessions in a table of its own, and no datagram goes from loop to loop. (nginx
 //! does so where `reuseport` is said, and begins a second session without.)
 //!
-//! The other way, a socket connected to each client, was thought through and left. A worker that
+//! A socket connected to each client would be the alternative. It has four faults. A worker that
 //! has given up its privileges may not bind one to port 53. It costs a descriptor and five calls
 //! for a client that may ask once. What arrives before it is connected comes to the wrong socket.
 //! Kernels up to 6.13 find the sockets of one port by looking at them one by one.

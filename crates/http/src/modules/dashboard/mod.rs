@@ -1,4 +1,4 @@
-//! `weir_dashboard`: a page that shows how the server fares, live. weir's own, nothing in nginx.
+//! `weir_dashboard`: a live page about loops, latency and servers. weir's own, nothing in nginx.
 //!
 //! The page asks its own address for server-sent events: one is what `weir_status json` answers. All that is shown is made from
 //! it by the page, so nothing is counted, kept or sent without a viewer.

@@ -1,7 +1,7 @@
 //! Passes requests to gRPC servers. nginx: ngx_http_grpc_module.
 //!
-//! gRPC is HTTP/2 in which a body is a row of messages, both ways at once, and trailers tell what became of a call. So
-//! all of it is `upstream`'s; what is of this module is that nothing is held back in either direction.
+//! gRPC is HTTP/2. A body is a sequence of messages, both directions run at once, and trailers have the status of the call.
+//! So `upstream` does the work. This module makes sure that no message is held back in either direction.
 
 use std::borrow::Cow;
 

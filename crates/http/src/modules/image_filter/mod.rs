@@ -1,7 +1,7 @@
-//! Pictures made smaller, cut, turned, or told of. nginx: ngx_http_image_filter_module.
+//! Makes pictures smaller, cuts and turns them, or describes them. nginx: ngx_http_image_filter_module.
 //!
-//! What an answer begins with depends on all of its body here. So the location's handler is asked by a request of its
-//! own, and what comes of that answer is the answer. The work is done by a thread of the file pool.
+//! The head of the answer depends on the whole picture. So the module asks the location's handler by a request of its own,
+//! changes the picture on a thread of the file pool, and answers with the result.
 
 use std::fmt;
 

@@ -2,7 +2,7 @@
 //!
 //! A loop has one VM (`vm`), which `start` fills. A phase with a script enters by `phases` (those that may answer) or
 //! `filters` (those that may not wait). Both lend the request to the script (`current`) and run it step by step (`run`).
-//! A script that yields leaves a `wish`, which its run fulfils. `api` has the functions of `ngx` in Rust, a file for each
+//! A script that yields says in a `wish` what it waits for; its run does that and resumes it. `api` has the functions of `ngx` in Rust, a file for each
 //! part. `prelude` wraps them in Lua where they raise errors or wait, since only Lua can do that. Values that outlive a
 //! step are kept in `anchors`. `answer` gathers and sends what a script writes. docs/lua.md says what `ngx` offers.
 

@@ -1,5 +1,5 @@
-//! One request's way through servers: which server is asked, what is sent, what comes back, and
-//! whether another is asked instead.
+//! Passes one request to servers: chooses a server, sends the request, reads the answer, and decides whether to ask another
+//! server.
 
 mod answer;
 mod ask;
