@@ -19,7 +19,7 @@ use crate::pem::{self, PemError};
 use crate::session::{CacheView, SessionCache};
 use crate::ticket::{TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
-use crate::x509::{Certificate, CertificateKind};
+use crate::x509::{Certificate, CertificateKind, RevocationList};
 
 /// What stands in the PEM text of a key that has a password.
 const SEALED: &[u8] = b"ENCRYPTED";
@@ -188,8 +188,8 @@ pub fn revocation_lists(text: &[u8]) -> Result<Vec<Vec<u8>>, PemError> {
     let sections = pem::sections(text)?;
     let lists = sections.into_iter().filter(|s| s.label == "X509 CRL").map(|s| s.der);
     let lists: Vec<_> = lists.collect();
-    let good = lists.iter().all(|der| crate::x509::RevocationList::parse(der).is_some());
-    if lists.is_empty() || !good {
+    let good = |der: &Vec<u8>| RevocationList::parse(der).is_some_and(|list| list.is_whole());
+    if lists.is_empty() || !lists.iter().all(good) {
         return Err(PemError::NoStart);
     }
     Ok(lists)

@@ -144,11 +144,10 @@ impl<'a> Certificate<'a> {
         let subject = fields.expect(der::SEQUENCE)?.body;
         let key = PublicKey::parse(fields.expect(der::SEQUENCE)?)?;
         let mut extensions = Extensions::default();
-        for field in fields {
-            if field.tag == 0xa3 {
-                extensions.read(field.inner().expect(der::SEQUENCE)?.inner())?;
-            }
-        }
+        fields.each(|field| match field.tag {
+            0xa3 => extensions.read(field.inner().expect(der::SEQUENCE)?.inner()),
+            _ => Some(()),
+        })?;
         Some(Certificate {
             der: whole.whole,
             tbs: tbs.whole,
@@ -250,7 +249,7 @@ impl<'a> PublicKey<'a> {
 impl<'a> Extensions<'a> {
     fn read(&mut self, list: DerReader<'a>) -> Option<()> {
         let mut seen = Vec::new();
-        for extension in list {
+        list.each(|extension| {
             let mut parts = extension.inner();
             let oid = parts.expect(der::OID)?.body;
             let critical = parts.optional(0x01).is_some_and(|v| v.body != [0]);
@@ -262,8 +261,8 @@ impl<'a> Extensions<'a> {
                 ExtensionState::Malformed => self.invalid = true,
                 ExtensionState::No => self.unknown_critical |= critical,
             }
-        }
-        Some(())
+            Some(())
+        })
     }
 
     fn one(&mut self, oid: &[u8], value: DerReader<'a>) -> ExtensionState {
@@ -359,13 +358,8 @@ fn list_of<'a>(
     fits: impl Fn(&DerValue<'a>) -> bool,
 ) -> Option<DerReader<'a>> {
     let list = sequence(value)?;
-    let mut rest = list;
-    for one in rest.by_ref() {
-        if !fits(&one) {
-            return None;
-        }
-    }
-    rest.is_empty().then_some(list)
+    list.each(|one| fits(&one).then_some(()))?;
+    Some(list)
 }
 
 fn purposes(value: DerReader<'_>) -> Option<DerReader<'_>> {

@@ -1,7 +1,7 @@
 //! Lists of revoked certificates.
 
 use super::cert::{Certificate, PublicKey};
-use super::der::{self, DerReader};
+use super::der::{self, DerReader, DerValue};
 
 /// A revocation list's fields; each borrows from its bytes.
 #[derive(Debug, Clone)]
@@ -35,14 +35,15 @@ impl<'a> RevocationList<'a> {
         let issuer = fields.expect(der::SEQUENCE)?.body;
         let this_update = der::time(&fields.next()?)?;
         let (mut next_update, mut revoked, mut unknown_critical) = (None, None, false);
-        for field in fields {
+        fields.each(|field| {
             match field.tag {
                 0x17 | 0x18 => next_update = Some(der::time(&field)?),
                 der::SEQUENCE => revoked = Some(field.inner()),
-                0xa0 => unknown_critical = has_critical(field.inner()),
+                0xa0 => unknown_critical = has_critical(field.inner())?,
                 _ => {}
             }
-        }
+            Some(())
+        })?;
         Some(RevocationList {
             tbs: tbs.whole,
             issuer,
@@ -53,6 +54,12 @@ impl<'a> RevocationList<'a> {
             algorithm,
             signature,
         })
+    }
+
+    /// Whether each entry can be read. Takes as long as the list is: asked once, when the list is loaded.
+    pub fn is_whole(&self) -> bool {
+        let serial = |entry: DerValue<'_>| entry.inner().expect(der::INTEGER).map(drop);
+        self.revoked.is_none_or(|entries| entries.each(serial).is_some())
     }
 
     /// Whether this key signed the list.
@@ -70,11 +77,13 @@ impl<'a> RevocationList<'a> {
     }
 }
 
-fn has_critical(mut tagged: DerReader<'_>) -> bool {
-    let Some(mut list) = tagged.next().map(|v| v.inner()) else { return true };
-    list.any(|extension| {
+fn has_critical(mut tagged: DerReader<'_>) -> Option<bool> {
+    let mut critical = false;
+    tagged.expect(der::SEQUENCE)?.inner().each(|extension| {
         let mut parts = extension.inner();
-        parts.next();
-        parts.optional(0x01).is_some_and(|v| v.body != [0])
-    })
+        parts.expect(der::OID)?;
+        critical |= parts.optional(0x01).is_some_and(|v| v.body != [0]);
+        Some(())
+    })?;
+    Some(critical)
 }

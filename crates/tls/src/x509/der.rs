@@ -64,6 +64,13 @@ impl<'a> DerReader<'a> {
         self.0.is_empty()
     }
 
+    /// Reads all that is left. None if `read` gives none, or if bytes remain that are no value: a loop over the values
+    /// would take those for the end.
+    pub fn each(mut self, mut read: impl FnMut(DerValue<'a>) -> Option<()>) -> Option<()> {
+        self.try_for_each(&mut read)?;
+        self.is_empty().then_some(())
+    }
+
     /// The next value, which must have this tag.
     pub fn expect(&mut self, tag: u8) -> Option<DerValue<'a>> {
         self.next().filter(|v| v.tag == tag)

@@ -1,0 +1,244 @@
+//! Certificates in odd encodings, beside `openssl verify`.
+
+use std::process::Command;
+use std::sync::LazyLock;
+
+use rustls::SignatureScheme;
+use rustls::sign::SigningKey;
+
+use super::der::{INTEGER, OID, SEQUENCE, SET, write};
+use super::{Certificate, Purpose, RevocationList, TrustStore, verify};
+
+const CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
+const PURPOSES: &[u8] = &[0x55, 0x1d, 37];
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+const UTC: u8 = 0x17;
+const GENERALIZED: u8 = 0x18;
+const UTF8: u8 = 0x0c;
+/// An object identifier with a number of 128 bits (2.25.UUID).
+const UUID: &[u8] = &[
+    0x69, 0x83, 0xf0, 0x9d, 0xa7, 0xeb, 0xcf, 0xde, 0xe1, 0xc7, 0xa3, 0xb2, 0xc2, 0xf5, 0x8f, 0x0a,
+];
+/// ecdsa-with-SHA256
+const ALGORITHM: &[u8] = &[0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
+
+static KEY: LazyLock<std::sync::Arc<dyn SigningKey>> = LazyLock::new(|| {
+    let key = crate::key::load(include_bytes!("../../testdata/root.key"), &[]).unwrap();
+    crate::names::provider().key_provider.load_private_key(key).unwrap()
+});
+
+/// The parts of a certificate that signs itself, each in DER.
+struct Parts {
+    version: Vec<u8>,
+    serial: Vec<u8>,
+    name: Vec<u8>,
+    from: Vec<u8>,
+    to: Vec<u8>,
+    unique: Vec<u8>,
+    extensions: Vec<u8>,
+    /// Stands behind all.
+    rest: Vec<u8>,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Parts {
+            version: vec![0xa0, 3, 2, 1, 2],
+            serial: vec![INTEGER, 1, 7],
+            name: name(COMMON_NAME, UTF8, b"odd"),
+            from: write(UTC, &[b"250101000000Z"]),
+            to: write(UTC, &[b"490101000000Z"]),
+            unique: Vec::new(),
+            extensions: extensions(&[&extension(CONSTRAINTS, &[1, 1, 0xff], CA)]),
+            rest: Vec::new(),
+        }
+    }
+}
+
+/// Constraints of an authority.
+const CA: &[u8] = &[0x30, 3, 1, 1, 0xff];
+
+fn name(oid: &[u8], tag: u8, text: &[u8]) -> Vec<u8> {
+    write(SEQUENCE, &[&write(SET, &[&attribute(oid, tag, text)])])
+}
+
+fn attribute(oid: &[u8], tag: u8, text: &[u8]) -> Vec<u8> {
+    write(SEQUENCE, &[&write(OID, &[oid]), &write(tag, &[text])])
+}
+
+fn extension(oid: &[u8], critical: &[u8], value: &[u8]) -> Vec<u8> {
+    write(SEQUENCE, &[&write(OID, &[oid]), critical, &write(4, &[value])])
+}
+
+fn extensions(list: &[&[u8]]) -> Vec<u8> {
+    write(0xa3, &[&write(SEQUENCE, list)])
+}
+
+fn signed(body: &[u8]) -> Vec<u8> {
+    let signer = KEY.choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256]).unwrap();
+    let signature = write(3, &[&[0], &signer.sign(body).unwrap()]);
+    write(SEQUENCE, &[body, ALGORITHM, &signature])
+}
+
+impl Parts {
+    fn signed(&self) -> Vec<u8> {
+        let key = KEY.public_key().unwrap();
+        let times = write(SEQUENCE, &[&self.from, &self.to]);
+        let body = write(
+            SEQUENCE,
+            &[
+                &self.version,
+                &self.serial,
+                ALGORITHM,
+                &self.name,
+                &times,
+                &self.name,
+                key.as_ref(),
+                &self.unique,
+                &self.extensions,
+            ],
+        );
+        [signed(&body), self.rest.clone()].concat()
+    }
+}
+
+/// Whether a certificate is trusted that is a root itself.
+fn is_trusted(der: &[u8]) -> bool {
+    let Some(read) = Certificate::parse(der) else { return false };
+    let anchors = [read.der.to_vec()];
+    let trust = TrustStore { anchors: &anchors, lists: &[], depth: 1, now: 1_800_000_000 };
+    verify::path(&[der], &trust, Purpose::Server).is_ok()
+}
+
+/// The same by `openssl verify`; none without OpenSSL 3.
+fn openssl_trusts(at: usize, der: &[u8]) -> Option<bool> {
+    let version = Command::new("openssl").arg("version").output().ok()?;
+    if !String::from_utf8_lossy(&version.stdout).contains("OpenSSL 3") {
+        return None;
+    }
+    let file = std::env::temp_dir().join(format!("weir-odd-{}-{at}.pem", std::process::id()));
+    let mut text = Vec::new();
+    crate::write_pem("CERTIFICATE", der, &mut text);
+    std::fs::write(&file, text).unwrap();
+    let said = Command::new("openssl")
+        .args(["verify", "-attime", "1800000000", "-CAfile"])
+        .args([&file, &file])
+        .output();
+    let _ = std::fs::remove_file(&file);
+    Some(said.unwrap().status.success())
+}
+
+/// Encodings that `openssl verify` takes. Published readers of DER refuse most of them.
+fn taken() -> Vec<(&'static str, Parts)> {
+    let plain = Parts::default;
+    let called = |tag, text: &[u8]| Parts { name: name(COMMON_NAME, tag, text), ..plain() };
+    let serial = |bytes: &[u8]| Parts { serial: bytes.to_vec(), ..plain() };
+    let with = |list: &[&[u8]]| Parts { extensions: extensions(list), ..plain() };
+    let from = |tag, text: &[u8]| Parts { from: write(tag, &[text]), ..plain() };
+    let ca = extension(CONSTRAINTS, &[1, 1, 0xff], CA);
+    let two = [attribute(&[0x55, 4, 10], UTF8, b"Z"), attribute(COMMON_NAME, UTF8, b"a")];
+    let two = write(SEQUENCE, &[&write(SET, &[&two[0], &two[1]])]);
+    let long = [&[0x2b, 6, 1, 4, 1][..], &[0x81; 60], &[1]].concat();
+    vec![
+        ("as usual", plain()),
+        ("a negative serial number", serial(&[INTEGER, 1, 0x80])),
+        ("a long serial number", serial(&[&[INTEGER, 30][..], &[0x11; 30]].concat())),
+        ("a length in two bytes that needs one", serial(&[INTEGER, 0x81, 1, 7])),
+        ("a length in five bytes", serial(&[INTEGER, 0x84, 0, 0, 0, 1, 7])),
+        ("a critical flag of 1", with(&[&extension(CONSTRAINTS, &[1, 1, 1], CA)])),
+        ("a critical flag that is false", with(&[&extension(CONSTRAINTS, &[1, 1, 0], CA)])),
+        (
+            "an authority's flag of 1",
+            with(&[&extension(CONSTRAINTS, &[1, 1, 0xff], &[0x30, 3, 1, 1, 1])]),
+        ),
+        ("no version", Parts { version: vec![], extensions: vec![], ..plain() }),
+        (
+            "version 1 in writing",
+            Parts { version: vec![0xa0, 3, 2, 1, 0], extensions: vec![], ..plain() },
+        ),
+        ("version 4", Parts { version: vec![0xa0, 3, 2, 1, 3], ..plain() }),
+        ("an empty name", Parts { name: write(SEQUENCE, &[]), ..plain() }),
+        ("an empty text", called(UTF8, b"")),
+        ("a TeletexString", called(0x14, b"w\xe9")),
+        ("a BMPString", called(0x1e, &[0, 0x77, 0, 0xe9])),
+        ("a UniversalString", called(0x1c, &[0, 0, 0, 0x77])),
+        ("a PrintableString of other letters", called(0x13, b"a@b_*")),
+        ("an IA5String of eight bits", called(0x16, b"w\xe9")),
+        ("two attributes out of order", Parts { name: two, ..plain() }),
+        ("an attribute by a UUID", Parts { name: name(UUID, UTF8, b"u"), ..plain() }),
+        ("an extension by a UUID", with(&[&ca, &extension(UUID, &[], &[5, 0])])),
+        ("an extension with a long identifier", with(&[&ca, &extension(&long, &[], &[5, 0])])),
+        ("no extension in the list", with(&[])),
+        ("unique identifiers", Parts { unique: vec![0x81, 2, 0, 1, 0x82, 2, 0, 2], ..plain() }),
+        ("a beginning in 1950", from(UTC, b"500101000000Z")),
+        ("a beginning in 1900", from(GENERALIZED, b"19000101000000Z")),
+        ("a GeneralizedTime before 2050", from(GENERALIZED, b"20250101000000Z")),
+        ("an end in 9999", Parts { to: write(GENERALIZED, &[b"99991231235959Z"]), ..plain() }),
+        ("bytes behind", Parts { rest: vec![0x30, 0], ..plain() }),
+    ]
+}
+
+#[test]
+fn odd_encodings_that_openssl_takes_are_taken() {
+    for (at, (what, parts)) in taken().into_iter().enumerate() {
+        let der = parts.signed();
+        assert!(is_trusted(&der), "weir refuses {what}");
+        assert_ne!(openssl_trusts(at, &der), Some(false), "OpenSSL refuses {what}");
+    }
+}
+
+/// Extensions limit what a certificate is good for: one whose extensions cannot be read is none.
+#[test]
+fn unreadable_extensions_are_not_taken_for_missing_ones() {
+    let purposes = extension(PURPOSES, &[], &[0x30, 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 2]);
+    let cut = [&[0x30, 0x7f], &purposes[2..]].concat();
+    for (what, extensions) in [
+        ("a list that does not end", [&[0xa3, 0x7f, 0x30, 0x10], &purposes[..]].concat()),
+        ("an extension that does not end", extensions(&[&cut])),
+        (
+            "a list of indefinite length",
+            [&[0xa3, 0x80, 0x30, 0x80], &purposes[..], &[0; 4]].concat(),
+        ),
+        ("an extension of a foreign tag", extensions(&[&[0x1f, 0x81, 1, 0]])),
+    ] {
+        let der = Parts { extensions, ..Parts::default() }.signed();
+        assert!(Certificate::parse(&der).is_none(), "{what}");
+    }
+}
+
+/// A list that cannot be read to its end would let pass whom it names behind.
+#[test]
+fn unreadable_revocation_lists_are_refused() {
+    let entry = |serial| {
+        let time = write(UTC, &[b"250101000000Z"]);
+        write(SEQUENCE, &[&[INTEGER, 1, serial], &time])
+    };
+    let list = |entries: &[u8]| {
+        let (name, time) = (name(COMMON_NAME, UTF8, b"odd"), write(UTC, &[b"250101000000Z"]));
+        let body = write(SEQUENCE, &[&[INTEGER, 1, 1], ALGORITHM, &name, &time, entries]);
+        let mut text = Vec::new();
+        crate::write_pem("X509 CRL", &signed(&body), &mut text);
+        crate::revocation_lists(&text)
+    };
+    let good = list(&write(SEQUENCE, &[&entry(6), &entry(7)])).unwrap();
+    let own = Parts::default().signed();
+    let own = Certificate::parse(&own).unwrap();
+    assert!(RevocationList::parse(&good[0]).unwrap().revokes(&own));
+    let damaged = [entry(6), vec![0x1f, 0x81, 1, 0], entry(7)].concat();
+    assert!(list(&write(SEQUENCE, &[&damaged])).is_err(), "an entry");
+    assert!(list(&[&[0x30, 0x80], &entry(7)[..], &[0, 0]].concat()).is_err(), "the list");
+}
+
+/// The certificates that this machine trusts.
+#[test]
+fn the_machines_authorities_are_read() {
+    let Some(store) = crate::machine_store() else { return println!("not run: no store") };
+    let text = std::fs::read(store).unwrap();
+    let all = crate::certificates(&text).unwrap();
+    for der in &all {
+        let read = Certificate::parse(der).unwrap();
+        assert!(read.der.len() == der.len() && read.authority().is_some());
+        assert!(!read.extensions.invalid && !read.extensions.unknown_critical);
+    }
+    println!("{} authorities", all.len());
+}
