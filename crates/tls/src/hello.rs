@@ -112,6 +112,11 @@ impl From<rustls::Error> for HandshakeError {
 }
 
 /// Reads the client's first message, until then at the latest. `bytes` is what was read of it before.
+///
+/// rustls' `Acceptor` reads it: piece by piece, with rustls' alerts for what is no hello. It cannot go on to the
+/// connection, which is one without buffers (`UnbufferedServerConnection`). `weir_proto::client_hello` reads what it does not
+/// show: the name as written here; for `ssl_preread` also hellos of versions that rustls refuses.
+/// That reader begins anew with each piece and sends no alert, so it does not replace the `Acceptor` either.
 pub async fn begin(
     stream: &Stream,
     mut bytes: Vec<u8>,
