@@ -1,7 +1,7 @@
 //! One certificate, read as far as checking and showing it needs.
 
 use super::der::{self, DerReader, DerValue};
-use super::name::same as same_name;
+use super::name::{is_whole, same as same_name};
 
 /// A certificate's fields; each borrows from its bytes.
 #[derive(Debug, Clone)]
@@ -142,6 +142,9 @@ impl<'a> Certificate<'a> {
         let (not_before, not_after) =
             (der::time(&validity.next()?)?, der::time(&validity.next()?)?);
         let subject = fields.expect(der::SEQUENCE)?.body;
+        if !is_whole(issuer) || !is_whole(subject) {
+            return None;
+        }
         let key = PublicKey::parse(fields.expect(der::SEQUENCE)?)?;
         let mut extensions = Extensions::default();
         fields.each(|field| match field.tag {

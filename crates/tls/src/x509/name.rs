@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::der::{self, DerReader};
+use super::der::{self, DerReader, DerValue};
 
 /// A name in the form of RFC 2253: `CN=www,O=Example`, the last part first.
 pub fn rfc2253(name: &[u8]) -> String {
@@ -56,6 +56,17 @@ pub fn common_names(name: &[u8]) -> Vec<Vec<u8>> {
         }
     }
     found
+}
+
+/// Whether a name can be read to its end. Otherwise it would be shown and compared without its end.
+pub fn is_whole(name: &[u8]) -> bool {
+    let read = |attribute: DerValue<'_>| {
+        let mut parts = attribute.inner();
+        parts.expect(der::OID)?;
+        parts.next()?;
+        parts.is_empty().then_some(())
+    };
+    DerReader::new(name).each(|set| set.inner().each(read)).is_some()
 }
 
 /// Whether two names are one, whichever types of strings they are written in: case and the number of spaces do not

@@ -206,6 +206,27 @@ fn unreadable_extensions_are_not_taken_for_missing_ones() {
     }
 }
 
+/// A name is shown to scripts and compared: one that cannot be read to its end would be shown without its end.
+#[test]
+fn unreadable_names_are_refused() {
+    let good = name(COMMON_NAME, UTF8, b"odd");
+    let set = &good[2..];
+    let two = [&write(OID, &[COMMON_NAME])[..], &[5, 0, 5, 0]].concat();
+    for (what, name) in [
+        ("a set that does not end", write(SEQUENCE, &[set, &[SET, 0x7f]])),
+        ("an attribute that does not end", write(SEQUENCE, &[set, &[SET, 2, SEQUENCE, 0x7f]])),
+        ("an attribute without a value", write(SEQUENCE, &[&[SET, 4, SEQUENCE, 2, OID, 0]])),
+        (
+            "an attribute of two values",
+            write(SEQUENCE, &[&write(SET, &[&write(SEQUENCE, &[&two])])]),
+        ),
+    ] {
+        let der = Parts { name, ..Parts::default() }.signed();
+        assert!(Certificate::parse(&der).is_none(), "{what}");
+        assert_ne!(openssl_trusts(100, &der), Some(true), "OpenSSL takes {what}");
+    }
+}
+
 /// A list that cannot be read to its end would let pass whom it names behind.
 #[test]
 fn unreadable_revocation_lists_are_refused() {
