@@ -3,9 +3,11 @@
 //! A server alone has tests of its own here: `cargo test -p weir --no-default-features --test command_line`, also with
 //! `--features manual`.
 
+use std::collections::HashMap;
+use std::path::Path;
 use std::process::Output;
 
-use weir_testkit::run;
+use weir_testkit::{Dir, examples, free_port, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -100,4 +102,69 @@ fn a_shell_completes_options_and_tools() {
         assert_eq!(complete("weir ben", 1), "bench\n");
         assert_eq!(complete("weir bench --conne", 2), "--connections --connect-first\n");
     }
+}
+
+/// The configurations of the pages, but for those that need certificates, databases or a word of prose: other tests
+/// serve these.
+#[test]
+fn examples_are_accepted_without_a_warning() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut count = 0;
+    for entry in std::fs::read_dir(docs).unwrap() {
+        let path = entry.unwrap().path();
+        let page = path.file_name().unwrap().to_str().unwrap();
+        if !page.ends_with(".md") || ["modules.md", "stream.md", "tls.md"].contains(&page) {
+            continue;
+        }
+        for example in examples(&std::fs::read_to_string(&path).unwrap()) {
+            let dir = Dir::new();
+            for name in ["fastcgi_params", "uwsgi_params"] {
+                dir.write(name, "");
+            }
+            let conf = dir.write("conf", &whole(example, dir.path()));
+            let prefix = dir.path().to_str().unwrap().to_owned();
+            let args = ["-t", "-e", "stderr", "-p", &prefix, "-c", conf.to_str().unwrap()];
+            let out = run(WEIR, args);
+            let said = stderr(&out);
+            assert!(out.status.success() && !said.contains("[warn]"), "{page}: {example}{said}");
+            count += 1;
+        }
+    }
+    assert!(count > 25, "{count}");
+}
+
+/// An example with the blocks around it that it leaves out, on free ports, and with its files in `dir`.
+fn whole(example: &str, dir: &Path) -> String {
+    let begins = |words: &[&str]| {
+        let mut first = example.lines().filter_map(|line| line.split(' ').next());
+        first.any(|word| words.contains(&word))
+    };
+    let events = if begins(&["events"]) { "" } else { "events { } " };
+    let text = if begins(&["events", "http", "stream", "worker_processes"]) {
+        format!("{events}{example}")
+    } else if begins(&["server", "upstream", "limit_req_zone"]) {
+        format!("{events}http {{ {example} }}")
+    } else {
+        format!("{events}http {{ server {{ listen 8080; {example} }} }}")
+    };
+    let mut ports = HashMap::new();
+    let mut parts = text.split("listen ");
+    let mut out = parts.next().unwrap().to_owned();
+    for part in parts {
+        let end = part.find([';', ' ']).unwrap();
+        let (address, rest) = part.split_at(end);
+        let port = address.rsplit(':').next().unwrap();
+        out += "listen ";
+        match port.parse::<u16>() {
+            Ok(port) => {
+                out += &format!("127.0.0.1:{}", ports.entry(port).or_insert_with(free_port));
+            }
+            Err(_) => out += address,
+        }
+        out += rest;
+    }
+    let dir = dir.display().to_string();
+    ["/var/log/nginx", "/var/cache/weir", "/run/weir", "/run"]
+        .iter()
+        .fold(out, |out, at| out.replace(at, &dir))
 }

@@ -4,7 +4,6 @@
 mod blame;
 mod bodies;
 mod connections;
-mod docs;
 mod early;
 mod failures;
 mod grpc;

@@ -71,8 +71,7 @@ impl<W: Word> Slumber<W> {
         Slumber(word)
     }
 
-    /// Notes a reason. True if the caller has to ring: the loop sleeps, and was not called for this
-    /// reason yet.
+    /// Notes a reason. True if the caller has to write to the notifier: the loop sleeps, and this reason is new.
     pub fn call(&self, reason: u64) -> bool {
         self.0.raise(reason) & (ASLEEP | reason) == ASLEEP
     }
@@ -100,7 +99,7 @@ impl<W: Word> Slumber<W> {
         self.take(!(reasons | ASLEEP));
     }
 
-    /// The loop is awake: its callers need not ring.
+    /// The loop is awake: its callers need not write to the notifier.
     pub fn wake(&self) {
         if self.has(ASLEEP) {
             self.0.lower(ASLEEP);

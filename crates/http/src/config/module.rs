@@ -10,7 +10,7 @@ use crate::site::main_conf::MainKeys;
 use crate::site::plan::Plan;
 use crate::site::settings::{LocationConf, Slots};
 
-/// What a module is to the rest of the house.
+/// What the configuration and the phases know of a module.
 #[derive(Debug, Clone, Copy)]
 pub struct Module {
     /// nginx's name of it, such as `http_rewrite`: the middle of `--with-..._module`.
