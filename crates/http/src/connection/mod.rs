@@ -439,7 +439,7 @@ async fn request(r: &mut Request) -> After {
                         Head::Refused(status) => phases::refuse(r, status).await,
                         _ => match check::check(r) {
                             None => phases::serve(r).await,
-                            Some(status) => phases::refuse(r, status).await,
+                            Some(refusal) => phases::refuse(r, refusal.status()).await,
                         },
                     }
                 });

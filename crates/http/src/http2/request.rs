@@ -67,11 +67,16 @@ async fn serve(running: Running, fields: Fields) {
         let _writing = event_loop.metrics.hold(Metric::Writing);
         let serving = pin!(async {
             let r = &mut *begun.0;
-            let Ok(refused) = accepted else {
-                r.response.status = 500;
-                return false;
+            let refused = match accepted {
+                Err(HeadRefusal::Undecided) => {
+                    r.response.status = 500;
+                    return false;
+                }
+                Err(HeadRefusal::Malformed(fault)) => Some(fault.status()),
+                Err(HeadRefusal::Disabled) => Some(421),
+                Ok(()) => check(r).map(|refusal| refusal.status()),
             };
-            match refused.or_else(|| check(r)) {
+            match refused {
                 Some(status) => phases::refuse(r, status).await,
                 None => phases::serve(r).await,
             }
@@ -91,13 +96,23 @@ async fn serve(running: Running, fields: Fields) {
     end(stream, malformed);
 }
 
-/// Takes over what the head says; the status, where it is refused. Without a server there is no answer.
-fn accept(
+/// Why a head is refused. The log was told.
+enum HeadRefusal<'f> {
+    /// No server can be found for it: there is no answer.
+    Undecided,
+    /// It is malformed.
+    Malformed(&'f ComposeError),
+    /// Its server does not speak HTTP/2.
+    Disabled,
+}
+
+/// Takes over what the head says.
+fn accept<'f>(
     r: &mut Request,
-    fault: Option<&ComposeError>,
+    fault: Option<&'f ComposeError>,
     len: u64,
     ended: bool,
-) -> Result<Option<u16>, Undecided> {
+) -> Result<(), HeadRefusal<'f>> {
     let selected = meaning::select_server(r);
     meaning::accept(r);
     r.request_length = len;
@@ -105,21 +120,21 @@ fn accept(
     let drained = r.carrier.arrival().is_none_or(|arrival| arrival.drained);
     r.body.starts_at(r.buf.len());
     r.body.comes_by_stream(drained, ended);
-    selected?;
+    selected.map_err(|Undecided| HeadRefusal::Undecided)?;
     meaning::tell_dropped(r);
     if let Some(fault) = fault {
         let text = fault.reason(&r.buf);
         r.log(Level::Info, format_args!("{text} while reading client request headers"));
         r.body.never_linger();
-        return Ok(Some(fault.status()));
+        return Err(HeadRefusal::Malformed(fault));
     }
     if !r.conf().core.http2.enabled && !r.site.protocols(&r.conn).http2 {
         let text = "client attempted to request the server name for which the negotiated \
                     protocol is disabled";
         r.log(Level::Info, format_args!("{text}"));
-        return Ok(Some(421));
+        return Err(HeadRefusal::Disabled);
     }
-    Ok(None)
+    Ok(())
 }
 
 /// Tells the client what it does not know yet of how the stream ended.
