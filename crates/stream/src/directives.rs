@@ -120,7 +120,7 @@ static TABLE: &[StreamDirective] = &[
         "blocked_threshold",
         threshold,
         Line::duration,
-        "A session that holds its event loop up for longer is warned of in the error log."
+        "The error log names a session that blocks its loop for longer."
     ),
     once!("tcp_nodelay", tcp_nodelay, Line::flag, "Small pieces leave at once."),
     once!(
@@ -129,7 +129,12 @@ static TABLE: &[StreamDirective] = &[
         |d| bytes(d).map(|n| n.max(1)),
         "How much is looked at before a session is passed on."
     ),
-    once!("preread_timeout", preread_timeout, Line::duration, "How long that may take."),
+    once!(
+        "preread_timeout",
+        preread_timeout,
+        Line::duration,
+        "How long a client may take to send that much."
+    ),
     line("variables_hash_max_size", IGNORED, |s, d| s.once(d)),
     line("variables_hash_bucket_size", IGNORED, |s, d| s.once(d)),
     line("server_names_hash_max_size", IGNORED, |s, d| s.once(d)),
@@ -236,12 +241,7 @@ static TABLE: &[StreamDirective] = &[
         Line::duration,
         "How long a connection to a server may take."
     ),
-    once!(
-        "proxy_timeout",
-        proxy.timeout,
-        Line::duration,
-        "How long neither side need send anything."
-    ),
+    once!("proxy_timeout", proxy.timeout, Line::duration, "How long both sides may be silent."),
     line("proxy_buffer_size", "How much is read at once.", |s, d| {
         s.once(d)?;
         let size = bytes(d)?.max(1);
@@ -302,7 +302,7 @@ static TABLE: &[StreamDirective] = &[
     ),
     line(
         "health_check",
-        "The servers are asked regularly; one that does not answer well gets no sessions.",
+        "Checks the servers regularly; a server that fails gets no sessions.",
         |s, d| {
             s.checks.push(health::HealthCheckDirective::read(d)?);
             Ok(())

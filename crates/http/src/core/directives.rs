@@ -231,7 +231,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "sendfile_max_chunk",
         core.sendfile_max_chunk,
         Line::size,
-        "How much of a file is sent before others get their turn."
+        "How much of a file is sent before other connections get their turn."
     ),
     Directive {
         name: "tcp_nopush",
@@ -291,7 +291,7 @@ pub const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "open_file_cache_errors",
-        help: "Whether it is kept, too, that a file could not be opened.",
+        help: "Whether failures to open a file are remembered, too.",
         set: Set::Simple(set::open_file_cache_errors),
     },
     Directive {
@@ -388,7 +388,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "subrequest_output_buffer_size",
         core.subrequest_output_buffer_size,
         Line::size,
-        "How much of a subrequest's answer is kept for its asker."
+        "How much of a subrequest's answer is kept in memory."
     ),
     setting!(
         "lingering_close",
@@ -396,12 +396,17 @@ pub const DIRECTIVES: &[Directive] = &[
         |d: &Line| d.choice(LINGERING),
         "Whether a client may finish sending before weir closes."
     ),
-    setting!("lingering_time", core.lingering_time, Line::duration, "For how long it may."),
+    setting!(
+        "lingering_time",
+        core.lingering_time,
+        Line::duration,
+        "How long a client may finish sending."
+    ),
     setting!(
         "lingering_timeout",
         core.lingering_timeout,
         Line::duration,
-        "How long it may send nothing meanwhile."
+        "How long it may send nothing in that time."
     ),
     Directive {
         name: "limit_rate",
@@ -410,7 +415,7 @@ pub const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "limit_rate_after",
-        help: "Bytes of an answer that are not limited.",
+        help: "Bytes of an answer before the limit applies.",
         set: Set::Simple(set::limit_rate),
     },
     Directive {

@@ -120,7 +120,7 @@ const DIRECTIVES: &[Directive] = &[
     act!("echo_request_body", |_, _| Ok(Act::Body), "Says the request's body, if it was read."),
     act!("echo_location", location, "Says what another path answers."),
     act!("echo_location_async", location, "As `echo_location`."),
-    act!("echo_subrequest", subrequest, "The same by another method, with a body of its own."),
+    act!("echo_subrequest", subrequest, "As `echo_location`, with another method and body."),
     act!("echo_subrequest_async", subrequest, "As `echo_subrequest`."),
     act!(
         "echo_foreach_split",

@@ -6,8 +6,7 @@ use crate::config::scope::{Directive, Scope, Set};
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "blocked_threshold",
-    help: "A handler that holds its event loop up for longer is named in the error log, with phase, module, \
-           operation, location and time.",
+    help: "The error log names a handler that blocks its loop for longer, with phase, module, operation, location and time.",
     set: Set::Simple(|s, d| {
         s.once(d)?;
         let threshold = d.duration()?;

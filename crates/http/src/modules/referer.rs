@@ -66,7 +66,7 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
 const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "valid_referers",
-        help: "Pages that may send clients here; $invalid_referer tells.",
+        help: "Pages that may link here; $invalid_referer is the result.",
         set: Set::Simple(set),
     },
     Directive {

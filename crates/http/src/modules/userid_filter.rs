@@ -101,11 +101,11 @@ const DIRECTIVES: &[Directive] = &[
     setting!("userid_service", CONF.service, service, "The number of this server."),
     Directive { name: "userid_name", help: "The cookie's name.", set: Set::Simple(text) },
     Directive { name: "userid_domain", help: "The domain of the cookie.", set: Set::Simple(text) },
-    Directive { name: "userid_path", help: "Its path.", set: Set::Simple(text) },
-    setting!("userid_expires", CONF.expires, expires, "How long it is kept."),
+    Directive { name: "userid_path", help: "The path of the cookie.", set: Set::Simple(text) },
+    setting!("userid_expires", CONF.expires, expires, "How long the cookie is kept."),
     Directive {
         name: "userid_flags",
-        help: "Its flags: secure, httponly, samesite=strict|lax|none, off.",
+        help: "The cookie's flags: secure, httponly, samesite=strict|lax|none, off.",
         set: Set::Simple(flags),
     },
     Directive {

@@ -92,7 +92,7 @@ pub(super) const LINES: &[ServerDirective] = &[
     },
     ServerDirective {
         name: "request_balance",
-        help: "Idle loops of a process take over requests that wait for one that is held up; on by default.",
+        help: "Idle loops take over connections of a stalled loop of their process; on by default.",
         set: |said, d| put(d.flag(), &mut said.request_balance),
     },
     ServerDirective {

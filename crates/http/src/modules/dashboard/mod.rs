@@ -35,7 +35,7 @@ pub struct DashboardPage {
 
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "weir_dashboard",
-    help: "Shows how the server fares on a page that is live; a text stands on top of it.",
+    help: "A live page about loops, latency and servers; the text is its title.",
     set: Set::Simple(set_dashboard),
 }];
 

@@ -85,7 +85,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "otel_resource_attr",
-        help: "What else is said of the server, a name and a value.",
+        help: "An attribute of the server: name and value.",
         set: Set::Simple(|s, d| {
             EXPORTER.draft(&mut s.setup.drafts).resource_attribute(d);
             Ok(())
@@ -105,7 +105,7 @@ const DIRECTIVES: &[Directive] = &[
     ),
     Directive {
         name: "otel_span_name",
-        help: "What a span is called, instead of its location's name.",
+        help: "The name of spans, instead of the location's.",
         set: Set::Simple(|s, d| {
             s.once(d)?;
             let Some(word) = d.arg(0) else { return Ok(()) };
@@ -116,7 +116,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "otel_span_attr",
-        help: "What else is said of a request, a name and a value.",
+        help: "An attribute of a span: name and value.",
         set: Set::Simple(add_attribute),
     },
 ];

@@ -99,7 +99,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "health_check",
-        help: "The servers are asked regularly; one that does not answer well gets no requests.",
+        help: "Checks the servers regularly; a server that fails gets no requests.",
         set: Set::Simple(|s, d| {
             let line = HealthCheckLine::read(d)?;
             CONF.change(&mut s.location).checks.push(line);
@@ -108,7 +108,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "match",
-        help: "What an answer to a health check must be like.",
+        help: "Rules for the answer to a health check.",
         set: Set::Simple(health_check::rules),
     },
     Directive {

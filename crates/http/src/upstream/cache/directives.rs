@@ -134,47 +134,47 @@ macro_rules! cache_directives {
                 Ok(())
             }), "The cache that answers are kept in.";
             "cache_key": scoped(key, |s, d| Ok(directives::predicates(s, d)?.pop())),
-                "What answers are kept under.";
+                "The key of a stored answer.";
             "cache_valid": list(valid, |_, d| directives::valid(d)),
-                "How long answers are valid that do not say so themselves.";
+                "How long answers without a lifetime of their own are valid.";
             "cache_bypass": list(bypass, directives::predicates),
-                "Values of which one makes a request go past the cache.";
+                "The request bypasses the cache if a value is neither empty nor 0.";
             "no_cache": list(no_cache, directives::predicates),
-                "Values of which one keeps an answer out of the cache.";
+                "The answer is not stored if a value is neither empty nor 0.";
             "cache_purge": line(|s, d| {
                 let first = s.first(d);
                 if let Some(purge) = directives::purge(s, d, concat!($prefix, "cache"))? {
                     settings(s).purge.add(d, purge, first)?;
                 }
                 Ok(())
-            }), "Values of which one makes a request remove what it names; `*` at a key's end: all that begin so. Or \
-                 `METHOD [from ADDRESS ...]`, and in a location `ZONE KEY`, as the module ngx_cache_purge has it.";
+            }), "A request for which a value is neither empty nor 0 removes the answer of its key; `*` at a key's \
+                 end: all keys with that prefix. Or `METHOD [from ADDRESS ...]`, and in a location `ZONE KEY`, as in ngx_cache_purge.";
             "cache_methods": value(methods, |d| Ok(directives::methods(d))),
                 "Methods with answers that are kept.";
             "cache_min_uses": value(min_uses, Line::number),
-                "How often something must be asked for to be kept.";
+                "How many requests an answer needs before it is stored.";
             "cache_max_range_offset": value(max_range_offset, |d| d.offset().map(Some)),
-                "Ranges that begin behind this are asked for as they are, and not kept.";
+                "Ranges that begin after this offset go to the server, and are not stored.";
             "cache_use_stale": once(|s, d| {
                 let (failures, updating) = directives::stale_failures(d);
                 let caching = settings(s);
                 (caching.use_stale, caching.stale_while_updating) = (failures, updating);
                 Ok(())
-            }), "After which failures something too old is sent.";
+            }), "Failures after which an expired answer is sent.";
             "cache_lock": value(lock, Line::flag),
-                "Whether one request fetches what several ask for.";
+                "Whether only one of several requests for a key asks the server.";
             "cache_lock_timeout": value(lock_timeout, Line::duration),
-                "How long the others wait for it.";
+                "How long other requests wait for that one.";
             "cache_lock_age": value(lock_age, Line::duration),
-                "After how long one of the others may try, too.";
+                "After this time another waiting request asks the server, too.";
             "cache_revalidate": value(revalidate, Line::flag),
-                "Whether servers are asked if something too old has changed.";
+                "Whether expired answers are revalidated by conditional requests.";
             "cache_convert_head": value(convert_head, Line::flag),
                 "Whether HEAD is passed as GET.";
             "cache_memory": value(memory, Line::size),
                 "How much memory each worker spends on small answers that are asked for often; 0: none.";
             "cache_background_update": value(background_update, Line::flag),
-                "Whether something too old is sent while it is updated.";
+                "Whether an expired answer is sent while it is updated.";
         }
     }};
 }

@@ -17,9 +17,9 @@ macro_rules! passing_directives {
             "connect_timeout": value(connect_timeout, Line::duration),
                 "How long a connection may take.";
             "send_timeout": value(send_timeout, Line::duration),
-                "How long the server may not take bytes.";
+                "How long the server may take no bytes.";
             "read_timeout": value(read_timeout, Line::duration),
-                "How long the server may not send bytes.";
+                "How long the server may send no bytes.";
             "buffering": value(buffering, Line::flag),
                 "Whether answers are read ahead of the client.";
             "request_buffering": value(request_buffering, Line::flag),
