@@ -112,7 +112,7 @@ impl Identity {
 
     /// The first certificate is of no use any more.
     pub fn is_expired(&self) -> bool {
-        Certificate::parse(self.leaf()).is_some_and(|c| c.not_after < now())
+        Certificate::parse(self.leaf()).and_then(|c| c.not_after).is_some_and(|last| last < now())
     }
 
     /// The key was read with a password.

@@ -79,16 +79,13 @@ impl<S: TlsSubject> VariableTable<S> {
             shown(r, out, |c, out| out.extend(hex_text(&weir_tls::sha1(c.der)).bytes()))
         }),
         ("ssl_client_verify", verified),
-        ("ssl_client_v_start", |r, out| {
-            shown(r, out, |c, out| out.extend(der::print_time(c.not_before).bytes()))
-        }),
-        ("ssl_client_v_end", |r, out| {
-            shown(r, out, |c, out| out.extend(der::print_time(c.not_after).bytes()))
-        }),
+        ("ssl_client_v_start", |r, out| shown(r, out, |c, out| time(c.not_before, out))),
+        ("ssl_client_v_end", |r, out| shown(r, out, |c, out| time(c.not_after, out))),
         ("ssl_client_v_remain", |r, out| {
             let now = r.handle().wall().secs;
             shown(r, out, |c, out| {
-                let left = u64::try_from(c.not_after.saturating_sub(now)).unwrap_or(0);
+                let Some(last) = c.not_after else { return };
+                let left = u64::try_from(last.saturating_sub(now)).unwrap_or(0);
                 write_number(left / 86_400, out);
             })
         }),
@@ -147,6 +144,12 @@ fn shown(
         Some(())
     });
     found.flatten().is_some()
+}
+
+/// A time of a certificate, in OpenSSL's words.
+fn time(time: Option<i64>, out: &mut Vec<u8>) {
+    let text = time.map_or_else(|| "Bad time value".to_owned(), der::print_time);
+    out.extend_from_slice(text.as_bytes());
 }
 
 /// `$ssl_client_verify`

@@ -16,10 +16,10 @@ pub struct Certificate<'a> {
     pub serial: &'a [u8],
     /// The contents of the issuer's name.
     pub issuer: &'a [u8],
-    /// Seconds since 1970.
-    pub not_before: i64,
-    /// Seconds since 1970.
-    pub not_after: i64,
+    /// Seconds since 1970; none if it cannot be read, and the certificate is never trusted.
+    pub not_before: Option<i64>,
+    /// The same.
+    pub not_after: Option<i64>,
     /// The contents of the subject's name.
     pub subject: &'a [u8],
     /// The key, with its algorithm.
@@ -139,8 +139,8 @@ impl<'a> Certificate<'a> {
         }
         let issuer = fields.expect(der::SEQUENCE)?.body;
         let mut validity = fields.expect(der::SEQUENCE)?.inner();
-        let (not_before, not_after) =
-            (der::time(&validity.next()?)?, der::time(&validity.next()?)?);
+        let mut time = || validity.next().filter(|v| matches!(v.tag, 0x17 | 0x18));
+        let (not_before, not_after) = (der::exact_time(&time()?), der::exact_time(&time()?));
         let subject = fields.expect(der::SEQUENCE)?.body;
         if !is_whole(issuer) || !is_whole(subject) {
             return None;

@@ -130,10 +130,20 @@ pub fn time(value: &DerValue<'_>) -> Option<i64> {
     };
     let (month, day, hour, minute) = (next()?, next()?, next()?, next()?);
     let second = next().unwrap_or(0);
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+    if !(1..=12).contains(&month) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let next = if month == 12 { days(year + 1, 1, 1) } else { days(year, month + 1, 1) };
+    if !(1..=next - days(year, month, 1)).contains(&day) {
         return None;
     }
     Some(days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
+/// The same as certificates have it: with seconds, and no fractions of them.
+pub fn exact_time(value: &DerValue<'_>) -> Option<i64> {
+    let length = if value.tag == 0x17 { "YYMMDDhhmmssZ".len() } else { "YYYYMMDDhhmmssZ".len() };
+    time(value).filter(|_| value.body.len() == length)
 }
 
 /// Days since 1970-01-01 of a date of the Gregorian calendar.
@@ -179,6 +189,8 @@ mod tests {
         assert_eq!(utc("700101000000Z"), Some(0));
         assert_eq!(utc("000229120000Z"), Some(951_825_600));
         assert_eq!(utc("991301000000Z"), None);
+        assert_eq!(utc("010229000000Z"), None);
+        assert_eq!(utc("011231240000Z"), None);
         let long = DerValue { tag: 0x18, body: b"20380119031408Z", whole: &[] };
         assert_eq!(time(&long), Some(1 << 31));
         assert_eq!(print_time(951_825_600), "Feb 29 12:00:00 2000 GMT");

@@ -7,7 +7,7 @@ use rustls::SignatureScheme;
 use rustls::sign::SigningKey;
 
 use super::der::{INTEGER, OID, SEQUENCE, SET, write};
-use super::{Certificate, Purpose, RevocationList, TrustStore, verify};
+use super::{Certificate, Purpose, RevocationList, TrustStore, VerifyError, verify};
 
 const CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 const PURPOSES: &[u8] = &[0x55, 0x1d, 37];
@@ -102,12 +102,12 @@ impl Parts {
     }
 }
 
-/// Whether a certificate is trusted that is a root itself.
-fn is_trusted(der: &[u8]) -> bool {
-    let Some(read) = Certificate::parse(der) else { return false };
+/// What is wrong with a certificate that is a root itself, and trusted.
+fn fault(der: &[u8]) -> Option<VerifyError> {
+    let Some(read) = Certificate::parse(der) else { return Some(VerifyError::REJECTED) };
     let anchors = [read.der.to_vec()];
     let trust = TrustStore { anchors: &anchors, lists: &[], depth: 1, now: 1_800_000_000 };
-    verify::path(&[der], &trust, Purpose::Server).is_ok()
+    verify::path(&[der], &trust, Purpose::Server).err()
 }
 
 /// The same by `openssl verify`; none without OpenSSL 3.
@@ -182,7 +182,7 @@ fn taken() -> Vec<(&'static str, Parts)> {
 fn odd_encodings_that_openssl_takes_are_taken() {
     for (at, (what, parts)) in taken().into_iter().enumerate() {
         let der = parts.signed();
-        assert!(is_trusted(&der), "weir refuses {what}");
+        assert_eq!(fault(&der), None, "weir refuses {what}");
         assert_ne!(openssl_trusts(at, &der), Some(false), "OpenSSL refuses {what}");
     }
 }
@@ -203,6 +203,28 @@ fn unreadable_extensions_are_not_taken_for_missing_ones() {
     ] {
         let der = Parts { extensions, ..Parts::default() }.signed();
         assert!(Certificate::parse(&der).is_none(), "{what}");
+    }
+}
+
+/// OpenSSL reads a certificate with a bad time, and does not trust it.
+#[test]
+fn bad_times_are_faults_of_a_chain() {
+    let bad: [(u8, &[u8]); 6] = [
+        (UTC, b"2501010000Z"),
+        (UTC, b"250230000000Z"),
+        (UTC, b"250101240000Z"),
+        (UTC, b"250101000000+0100"),
+        (GENERALIZED, b"20250101000000.5Z"),
+        (UTC, b"yesterday"),
+    ];
+    for (at, (tag, text)) in bad.into_iter().enumerate() {
+        let time = || write(tag, &[text]);
+        let from = Parts { from: time(), ..Parts::default() }.signed();
+        let to = Parts { to: time(), ..Parts::default() }.signed();
+        let shown = String::from_utf8_lossy(text);
+        assert_eq!(fault(&from), Some(VerifyError::BAD_NOT_BEFORE), "{shown}");
+        assert_eq!(fault(&to), Some(VerifyError::BAD_NOT_AFTER), "{shown}");
+        assert_ne!(openssl_trusts(200 + at, &from), Some(true), "OpenSSL takes {shown}");
     }
 }
 

@@ -62,6 +62,8 @@ impl VerifyError {
         LEAF = 21, "unable to verify the first certificate";
         REVOKED = 23, "certificate revoked";
         NO_AUTHORITY = 79, "invalid CA certificate";
+        BAD_NOT_BEFORE = 13, "format error in certificate's notBefore field";
+        BAD_NOT_AFTER = 14, "format error in certificate's notAfter field";
         PATH_LENGTH = 25, "path length constraint exceeded";
         PURPOSE = 26, "unsuitable certificate purpose";
         NO_CERTIFICATES = 32, "key usage does not include certificate signing";
@@ -274,11 +276,15 @@ fn check_signatures_and_times(built: &Built<'_, '_>, now: i64, faults: &mut Faul
         if built.forged.contains(&at) {
             faults.add(VerifyError::SIGNATURE);
         }
-        if now < certificate.not_before {
-            faults.add(VerifyError::NOT_YET);
+        match certificate.not_before {
+            None => faults.add(VerifyError::BAD_NOT_BEFORE),
+            Some(first) if now < first => faults.add(VerifyError::NOT_YET),
+            Some(_) => {}
         }
-        if now > certificate.not_after {
-            faults.add(VerifyError::EXPIRED);
+        match certificate.not_after {
+            None => faults.add(VerifyError::BAD_NOT_AFTER),
+            Some(last) if now > last => faults.add(VerifyError::EXPIRED),
+            Some(_) => {}
         }
     }
 }
