@@ -154,7 +154,7 @@ impl Histogram {
 }
 
 declare_times! {
-    /// How long ready events waited for their handlers, since the loop had other ones to run.
+    /// How long ready events waited while the loop ran other handlers.
     Blocked "event_loop_blocked";
     /// How long handlers took.
     Handler "handler";
@@ -199,7 +199,7 @@ declare! {
     Armed Counter Seconds "armed";
     /// Handlers that took longer than blocked_threshold.
     SlowHandlers Counter Count "slow_handlers";
-    /// Of these, those that were held up themselves, since their loop did not have a processor.
+    /// Of these, handlers that were slow because their loop waited for a processor.
     Preempted Counter Count "preempted_handlers";
     /// Messages about slow handlers that were left out, since there were too many at a time.
     SlowLeftOut Counter Count "slow_handlers_left_out";
@@ -209,11 +209,11 @@ declare! {
     TlsResumed Counter Count "tls_resumed_sessions";
     /// TLS handshakes of clients that failed.
     TlsFailed Counter Count "tls_failed_handshakes";
-    /// Connections that a loop with nothing to do took over from one that was held up.
+    /// Connections that an idle loop took over from a stalled one.
     TakenOver Counter Count "taken_over_connections";
-    /// Readiness that such a loop found and could not take, passed on to its loop.
+    /// Events of a stalled loop that an idle loop could not take and passed on.
     PassedOn Counter Count "passed_on_events";
-    /// Looks for connections of loops that were held up which found none.
+    /// Checks of stalled loops that found no connection to take over.
     LookedInVain Counter Count "looks_in_vain";
     /// Files of caches that could not be read or written.
     CacheFaults Counter Count "cache_faults";
@@ -471,12 +471,7 @@ pub static UPSTREAMS: MetricTable = MetricTable {
         column("backup", Shown, Count, "It is a backup"),
         column("weight", Shown, Count, "Its share of the requests"),
         by(
-            column(
-                "state",
-                State,
-                Count,
-                "Whether it is used, as far as the worker knows that was asked.",
-            ),
+            column("state", State, Count, "Its state, as far as the worker that answers knows."),
             "state",
             PEER_STATES,
         ),
@@ -484,7 +479,7 @@ pub static UPSTREAMS: MetricTable = MetricTable {
         by(column("requests", Counter, Count, "Its answers."), "status", CLASSES),
         column("received", Counter, Bytes, "Bytes of its answers."),
         column("sent", Counter, Bytes, "Bytes of requests that it was sent."),
-        column("fails", Counter, Count, "Attempts that came to nothing."),
+        column("fails", Counter, Count, "Failed attempts."),
         column("retries", Counter, Count, "Requests for which another server was asked after it."),
         column("opened_connections", Counter, Count, "Connections that were opened to it."),
         column(
@@ -514,12 +509,7 @@ pub static STREAM_UPSTREAMS: MetricTable = MetricTable {
         column("backup", Shown, Count, "It is a backup"),
         column("weight", Shown, Count, "Its share of the sessions"),
         by(
-            column(
-                "state",
-                State,
-                Count,
-                "Whether it is used, as far as the worker knows that was asked.",
-            ),
+            column("state", State, Count, "Its state, as far as the worker that answers knows."),
             "state",
             PEER_STATES,
         ),
@@ -527,9 +517,9 @@ pub static STREAM_UPSTREAMS: MetricTable = MetricTable {
         column("sessions", Counter, Count, "Sessions that were passed to it."),
         column("received", Counter, Bytes, "Bytes from it, counted as sessions end."),
         column("sent", Counter, Bytes, "Bytes to it, counted as sessions end."),
-        column("fails", Counter, Count, "Attempts that came to nothing."),
+        column("fails", Counter, Count, "Failed attempts."),
         column("retries", Counter, Count, "Sessions for which another server was tried after it."),
-        column("connect", Coarse, Seconds, "How long it took until it was connected to."),
+        column("connect", Coarse, Seconds, "How long connecting took."),
     ],
 };
 
@@ -545,16 +535,11 @@ pub static CACHES: MetricTable = MetricTable {
     labels: &["cache"],
     shape: JsonShape::Named,
     columns: &[
-        column("size", Gauge, Bytes, "What its files take."),
-        column("max_size", Gauge, Bytes, "What they may take, if that is said."),
+        column("size", Gauge, Bytes, "Size of its files."),
+        column("max_size", Gauge, Bytes, "Largest size of its files, if configured."),
         column("entries", Gauge, Count, "Keys that it knows."),
         by(
-            column(
-                "requests",
-                Counter,
-                Count,
-                "Requests that it was asked about, as `$upstream_cache_status` says.",
-            ),
+            column("requests", Counter, Count, "Requests by their `$upstream_cache_status`."),
             "status",
             CACHE_STATES,
         ),
@@ -577,7 +562,7 @@ pub static SHARED: MetricTable = MetricTable {
     columns: &[
         column("kind", Shown, Count, "Whose it is"),
         column("size", Gauge, Bytes, "How large it is."),
-        column("used", Gauge, Bytes, "What of it is used."),
+        column("used", Gauge, Bytes, "How much of it is used."),
         column("entries", Gauge, Count, "How many keys it holds."),
     ],
 };
