@@ -13,8 +13,8 @@
 //!   certificate reads every authority. A revocation list of 100,000 entries takes 12 MB in 200,000 allocations, and
 //!   none here.
 //! - **They save little.** About 470 lines here read. 300 of them would go, if strict reading were enough. Names and times as
-//!   text, comparison, hosts, chains and OpenSSL's faults would stay. `x509-cert` brings nine crates, `x509-ocsp`
-//!   another version of seven of them.
+//!   text, comparison, hosts, chains and OpenSSL's faults would stay. `x509-cert` brings five crates (itself,
+//!   `const-oid`, `der`, `der_derive`, `spki`), `x509-ocsp` a second version of each.
 
 pub mod cert;
 pub mod crl;
