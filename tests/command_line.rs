@@ -121,7 +121,7 @@ fn examples_are_accepted_without_a_warning() {
             for name in ["fastcgi_params", "uwsgi_params"] {
                 dir.write(name, "");
             }
-            let conf = dir.write("conf", &whole(example, dir.path()));
+            let conf = dir.write("conf", whole(example, dir.path()));
             let prefix = dir.path().to_str().unwrap().to_owned();
             let args = ["-t", "-e", "stderr", "-p", &prefix, "-c", conf.to_str().unwrap()];
             let out = run(WEIR, args);
