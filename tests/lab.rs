@@ -118,10 +118,15 @@ fn experiments_leave_findings_and_a_page() {
     assert!(stdout(&report).contains("report.html: 11 experiments"), "{}", stdout(&report));
     let page = dir.read("report.html");
     assert!(page.contains("<table class=\"dots\">") && !page.contains("src="));
-    assert!(page.contains("the article saw") && page.contains("<a href=\"#reload\"><h2>"));
-    // Each question has its answer on top, but one that has no figure.
-    assert_eq!(page.matches("<li><a href=\"#").count(), 11);
-    assert!(page.matches("<p class=\"figure\">").count() >= 2 * 9, "{page}");
+    assert!(page.contains("the article saw") && page.contains("id=\"reload\"><summary><h2>"));
+    // The machine and its noise stand on top, once; each experiment is folded.
+    assert_eq!(page.matches("<details class=\"experiment\"").count(), 11);
+    assert!(page.matches("Noise: ").count() == 1 && page.matches("Short runs").count() == 1);
+    let home = page.split("<ul class=\"home\">").nth(1).unwrap().split("</ul>").next().unwrap();
+    let sentences = home.matches("<li>").count();
+    assert!((3..=5).contains(&sentences) && home.contains("comparisons"), "{home}");
+    // Each question has its answer, but one that has no figure.
+    assert!(page.matches("<div class=\"answer\">").count() >= 9, "{page}");
 }
 
 #[test]
@@ -162,7 +167,7 @@ fn another_servers_slow_worker_is_steered_around() {
         assert!(text.contains("run it as root"), "{text}");
         return;
     }
-    assert!(text.contains("times lower p99 with weir balance"), "{text}");
+    assert!(text.contains("one worker slow, with weir balance: "), "{text}");
     for time in ["the kernel's hash", "weir balance", "after its end", "after it was killed"] {
         assert!(text.lines().any(|line| line.starts_with(time)), "{time} in\n{text}");
     }

@@ -7,10 +7,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::experiment::Experiment;
 use crate::experiments::{ALL, why_absent};
-use crate::finding::LabFinding;
+use crate::finding::{LabFinding, wrap};
 use crate::lab::Lab;
 use crate::program::{Family, Program};
-use crate::report::{self, MachineFacts};
+use crate::report::{self, MachineFacts, Noise};
 use crate::running::RunningServer;
 use crate::slow_disk;
 
@@ -133,13 +133,15 @@ fn run(
     let bar = ProgressBar::new(chosen.len() as u64 * u64::from(rounds));
     bar.set_style(style("{spinner} {pos}/{len} {elapsed} {prefix}: {msg}"));
     let lab = Lab { programs, brief, bar };
-    lab.bar.set_prefix("machine");
-    lab.step("how quiet is it?");
     let machine = MachineFacts::look(&lab.programs, brief);
+    lab.bar.suspend(|| println!("{}", wrap(&machine.text())));
     let mut failed = Vec::new();
     for experiment in chosen {
         lab.bar.set_prefix(experiment.name);
+        let mut noise = Noise::default();
         let done = (0..rounds).map(|_| {
+            lab.step("how quiet is the machine?");
+            noise = noise.or(Noise::look());
             let done = (experiment.run)(&lab);
             lab.bar.inc(1);
             done
@@ -153,14 +155,15 @@ fn run(
                         finding.remark(&format!("{} takes no part: {why}.", program.name));
                     }
                 }
-                report::write(dir, experiment, &finding, &machine)?;
-                lab.bar.suspend(|| println!("{}\n", report::text(experiment, &finding)));
+                report::write(dir, experiment, &finding, &machine, noise)
+                    .map_err(|e| e.to_string())?;
+                let text = report::text(experiment, &finding);
+                lab.bar.suspend(|| println!("{text}{}\n", wrap(&noise.text())));
             }
             Err(text) => failed.push(format!("{}: {text}", experiment.name)),
         }
     }
     lab.bar.finish_and_clear();
-    println!("{}", machine.text());
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
@@ -179,7 +182,7 @@ fn simulate(servers: &[String], workers: &[usize], model: bool, brief: bool) -> 
     let lab = Lab { programs, brief, bar: ProgressBar::new_spinner() };
     let finding = crate::experiments::sim::study(&lab, workers);
     lab.bar.finish_and_clear();
-    println!("{}\n{}", finding?.text(), MachineFacts::look(&lab.programs, brief).text());
+    println!("{}{}", head(&lab), finding?.text());
     Ok(())
 }
 
@@ -189,17 +192,18 @@ fn advise(conf: &Path, servers: &[String], brief: bool) -> Result<(), String> {
     let lab = Lab { programs, brief, bar };
     let advice = crate::doctor::advise(&lab, conf);
     lab.bar.finish_and_clear();
-    println!("{}\n{}", advice?, MachineFacts::look(&lab.programs, brief).text());
+    println!("{}{}", head(&lab), advice?);
     Ok(())
 }
 
+/// The machine and its noise, as text.
+fn head(lab: &Lab) -> String {
+    let machine = MachineFacts::look(&lab.programs, lab.brief);
+    wrap(&format!("{} {}", machine.text(), Noise::look().text())) + "\n"
+}
+
 fn report(dir: &Path) -> Result<(), String> {
-    let (page, count) = report::page(dir)?;
-    if count == 0 {
-        return Err(format!("{} has no findings; weir lab run all makes some", dir.display()));
-    }
-    let file = dir.join("report.html");
-    std::fs::write(&file, page).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+    let (file, count) = report::write_page(dir).map_err(|e| e.to_string())?;
     println!("{}: {count} experiments", file.display());
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use weir_bench::Log2;
 
-use crate::chart::{Chart, amount};
+use crate::chart::Chart;
+use crate::comparison::Comparison;
 
 /// Rows under headings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -43,24 +44,33 @@ impl DoublingHistogram {
     }
 }
 
-/// The answer in a line and a figure.
+/// The answer: figures beside each other, and what a reader needs to know about them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LabVerdict {
-    /// The figure of the round that is shown.
-    pub(crate) figure: f64,
-    /// What the figure counts.
-    pub(crate) unit: String,
-    /// A sentence about the figures of the round that is shown.
-    pub(crate) line: String,
-    /// The figure in all rounds.
-    pub(crate) rounds: Vec<f64>,
+    pub(crate) comparison: Comparison,
+    /// A sentence that holds whatever was measured.
+    pub(crate) note: String,
+}
+
+/// A published figure and its counterpart.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Counterpart {
+    what: String,
+    published: String,
+    here: HereFigure,
+}
+
+/// What this machine shows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum HereFigure {
+    Text(String),
+    Compared(Comparison),
 }
 
 /// All results of an experiment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct LabFinding {
-    /// Published figures and those of this machine: what, published, here.
-    beside: Vec<[String; 3]>,
+    beside: Vec<Counterpart>,
     /// Where this machine differs, and why.
     because: Vec<String>,
     parts: Vec<FindingPart>,
@@ -120,7 +130,14 @@ impl FindingTable {
 impl LabFinding {
     /// A published figure and its counterpart.
     pub(crate) fn beside(&mut self, what: &str, published: &str, here: impl Into<String>) {
-        self.beside.push([what.to_owned(), published.to_owned(), here.into()]);
+        let (what, published) = (what.to_owned(), published.to_owned());
+        self.beside.push(Counterpart { what, published, here: HereFigure::Text(here.into()) });
+    }
+
+    /// A published relation and its counterpart.
+    pub(crate) fn beside_compared(&mut self, what: &str, published: &str, here: Comparison) {
+        let (what, published) = (what.to_owned(), published.to_owned());
+        self.beside.push(Counterpart { what, published, here: HereFigure::Compared(here) });
     }
 
     /// A sentence on where this machine differs from the published figures, and why.
@@ -154,10 +171,9 @@ impl LabFinding {
         self.parts.push(FindingPart::Histograms(all));
     }
 
-    /// The answer in a figure and a line.
-    pub(crate) fn verdict(&mut self, figure: f64, unit: &str, line: String) {
-        let rounds = vec![figure];
-        self.verdict = Some(LabVerdict { figure, unit: unit.to_owned(), line, rounds });
+    /// The answer. `note` holds whatever was measured.
+    pub(crate) fn verdict(&mut self, comparison: Comparison, note: &str) {
+        self.verdict = Some(LabVerdict { comparison, note: note.to_owned() });
     }
 
     /// The answer in one line.
@@ -165,13 +181,18 @@ impl LabFinding {
         self.verdict.as_ref()
     }
 
-    /// The round with the median answer, with the ranges of all rounds in its charts.
+    /// The round with the median answer, with the figures of all rounds in its answer and charts.
     pub(crate) fn of_rounds(mut rounds: Vec<LabFinding>) -> Option<LabFinding> {
-        let figure = |finding: &LabFinding| finding.verdict.as_ref().map_or(0.0, |v| v.figure);
-        rounds.sort_by(|a, b| figure(a).total_cmp(&figure(b)));
-        let mut shown = rounds.get(rounds.len() / 2)?.clone();
-        if let Some(verdict) = &mut shown.verdict {
-            verdict.rounds = rounds.iter().map(figure).collect();
+        let figure = |finding: &LabFinding| finding.verdict.as_ref()?.comparison.own.figure();
+        rounds.sort_by(|a, b| {
+            figure(a).unwrap_or_default().total_cmp(&figure(b).unwrap_or_default())
+        });
+        let middle = rounds.len() / 2;
+        let mut shown = rounds.get(middle)?.clone();
+        for (n, round) in rounds.iter().enumerate() {
+            if n != middle {
+                shown.join(round);
+            }
         }
         let charts = shown.parts.iter_mut().filter_map(chart_of);
         for (n, chart) in charts.enumerate() {
@@ -190,10 +211,31 @@ impl LabFinding {
         Some(shown)
     }
 
+    /// Adds the compared figures of another round.
+    fn join(&mut self, round: &LabFinding) {
+        if let (Some(own), Some(other)) = (&mut self.verdict, &round.verdict) {
+            own.comparison.join(&other.comparison);
+        }
+        for own in &mut self.beside {
+            let other = round.beside.iter().find(|other| other.what == own.what);
+            if let (HereFigure::Compared(own), Some(HereFigure::Compared(other))) =
+                (&mut own.here, other.map(|other| &other.here))
+            {
+                own.join(other);
+            }
+        }
+    }
+
     /// Published figures beside those of this machine, if there are any.
     pub(crate) fn comparison(&self) -> Option<FindingTable> {
         let mut table = FindingTable::new(&["", "the article saw", "this machine"]);
-        self.beside.iter().for_each(|row| table.row(row));
+        for Counterpart { what, published, here } in &self.beside {
+            let here = match here {
+                HereFigure::Text(text) => text.clone(),
+                HereFigure::Compared(comparison) => comparison.line(),
+            };
+            table.row(&[what.clone(), published.clone(), here]);
+        }
         (!self.beside.is_empty()).then_some(table)
     }
 
@@ -231,32 +273,12 @@ fn chart_of(part: &mut FindingPart) -> Option<&mut Chart> {
 }
 
 impl LabVerdict {
-    /// `2.5 to 3.1 in 3 rounds`, if there were several.
-    pub(crate) fn range(&self) -> Option<String> {
-        let least = self.rounds.iter().copied().min_by(f64::total_cmp)?;
-        let most = self.rounds.iter().copied().max_by(f64::total_cmp)?;
-        let (least, most, rounds) = (amount(least), amount(most), self.rounds.len());
-        match rounds {
-            0 | 1 => None,
-            _ if least == most => Some(format!("the same in {rounds} rounds")),
-            _ => Some(format!("{least} to {most} in {rounds} rounds")),
-        }
-    }
-
     fn text(&self) -> String {
-        let range = self.range().map(|range| format!(" ({range})")).unwrap_or_default();
-        wrap(&format!("Here: {} {}{range}. {}", amount(self.figure), self.unit, self.line))
-    }
-}
-
-/// How one figure compares to another, where less is better: `3.1 times less`, `as much`.
-pub(crate) fn less(figure: f64, other: f64) -> String {
-    let times = other / figure.max(1e-9);
-    match times {
-        _ if figure <= 0.0 && other <= 0.0 => "as much".to_owned(),
-        _ if times >= 1.05 => format!("{times:.1} times less"),
-        _ if times > 0.95 => "as much".to_owned(),
-        _ => format!("{:.1} times more", figure / other.max(1e-9)),
+        let rounds = match self.comparison.rounds() {
+            0 | 1 => String::new(),
+            rounds => format!(" {rounds} rounds."),
+        };
+        wrap(&format!("Here: {}.{rounds} {}", self.comparison.line(), self.note))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use weir_bench::{Closing, LoadPlan, Pace, RunOutcome, RunProgress, RunWatcher, Url};
 
+use crate::comparison::{Better, Comparison};
 use crate::program::{Family, Program, Subject};
 use crate::running::RunningServer;
 
@@ -154,6 +155,20 @@ pub(crate) fn padded(counts: impl IntoIterator<Item = u64>, workers: usize) -> V
 /// `6 / 0 / 0`
 pub(crate) fn slashed(counts: &[u64]) -> String {
     counts.iter().map(u64::to_string).collect::<Vec<_>>().join(" / ")
+}
+
+/// A figure of the row whose label ends with `own`, beside the nearest rows of each group of ends.
+pub(crate) fn compared<T>(
+    (what, unit, better): (&str, &str, Better),
+    rows: &[(String, T)],
+    own: &str,
+    others: &[&[&str]],
+    figure: impl Fn(&T) -> f64,
+) -> Option<Comparison> {
+    let (label, value) = nearest(rows, &[own])?;
+    let own = Comparison::new(what, unit, better, (label, figure(value)));
+    let others = others.iter().filter_map(|ends| nearest(rows, ends));
+    Some(others.fold(own, |all, (label, value)| all.beside((label, figure(value)))))
 }
 
 /// The label and the value of the first row that ends with one of `ends`, the preferred end first.

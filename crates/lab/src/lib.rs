@@ -11,6 +11,7 @@
 
 mod chart;
 mod command;
+mod comparison;
 mod doctor;
 mod experiment;
 mod experiments;

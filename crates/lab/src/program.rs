@@ -126,6 +126,7 @@ impl Program {
             Family::Haproxy => said.split("version ").nth(1),
         };
         let version = version.and_then(|rest| rest.split_whitespace().next()).unwrap_or("-");
+        let version = version.rsplit('/').next().unwrap_or(version);
         Ok(Program {
             version: version.to_owned(),
             name: name.to_owned(),

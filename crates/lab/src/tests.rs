@@ -1,10 +1,11 @@
 //! Texts, configurations and pages; the binary's tests run whole experiments.
 
 use crate::chart::{Chart, Scale};
+use crate::comparison::{Better, Comparison};
 use crate::experiments::ALL;
 use crate::finding::{FindingTable, LabFinding, wrap};
 use crate::lab::{padded, slashed, variation};
-use crate::report::{self, MachineFacts};
+use crate::report::{self, MachineFacts, Noise};
 
 #[test]
 fn tables_are_aligned() {
@@ -49,30 +50,85 @@ fn the_page_holds_what_was_found() {
     chart.row("fair", [1.0, 2.0, 3.0]);
     chart.row("other", [10.0, f64::NAN]);
     finding.chart(chart.caption("Less is better."));
-    finding.verdict(2.0, "ms with fair", "1.5 < 2".to_owned());
+    let p99 = |fair, other| {
+        Comparison::new("p99 < max", "ms", Better::Less, ("fair", fair)).beside(("other", other))
+    };
+    finding.verdict(p99(2.0, 1.0), "Least: 1 < 2.");
+    finding.beside_compared("p99", "3 times", p99(2.0, 1.0));
     let mut slower = finding.clone();
-    slower.verdict(4.0, "ms with fair", "2 < 4".to_owned());
+    slower.verdict(p99(4.0, 1.0), "Least: 1 < 2.");
     let finding = LabFinding::of_rounds(vec![slower.clone(), finding.clone(), slower]).unwrap();
     let experiment = ALL.first().expect("there are some");
     let machine = MachineFacts::look(&[], true);
-    report::write(&dir, experiment, &finding, &machine).unwrap();
-    let (page, count) = report::page(&dir).unwrap();
+    let noise = Noise { share: 0.64, longest: 12.0 };
+    report::write(&dir, experiment, &finding, &machine, noise).unwrap();
+    let text = std::fs::read_to_string(dir.join(format!("{}.txt", experiment.name))).unwrap();
+    let (file, count) = report::write_page(&dir).unwrap();
+    let page = std::fs::read_to_string(file).unwrap();
     std::fs::write(dir.join(format!("{}.json", experiment.name)), "{}").unwrap();
-    let other = report::page(&dir).unwrap_err();
+    let other = report::write_page(&dir).unwrap_err().to_string();
     std::fs::remove_dir_all(&dir).unwrap();
     assert_eq!(count, 1);
     assert!(page.contains("a &lt; b"));
     assert!(page.contains("<figcaption>Less is better.</figcaption></figure>"));
     assert_eq!(page.matches(experiment.question).count(), 1);
-    // The median round's answer, on top and in its section, with the range of all.
-    assert_eq!(
-        page.matches("<b>4</b> ms with fair <small>(2 to 4 in 3 rounds)</small>").count(),
-        2
+    // The figures of all rounds are in the answer: to take home, in the line of its experiment and inside.
+    let answer = "4 times as much as with other, 4 ms (2 to 4) against 1 ms";
+    assert_eq!(page.matches(answer).count(), 3, "{page}");
+    assert!(page.contains("<b class=\"badge behind\">behind</b> p99 &lt; max with fair: 4 times"));
+    assert!(page.contains("Least: 1 &lt; 2.") && page.contains("(3 rounds, with their ranges)"));
+    // Machine and noise stand on top, once.
+    let head = page.find("64.0 % of the time").unwrap();
+    assert!(
+        head < page.find("<details").unwrap()
+            && page.matches("Servers and client share").count() == 1
     );
-    assert!(page.contains("2 &lt; 4") && !page.contains("1.5 &lt; 2"));
+    assert!(text.lines().take(6).any(|line| line.contains("64.0 %")), "{text}");
     // weir's own row stands out; what was not measured is a dash; the third dot has no figure.
     assert_eq!(page.matches("<tr class=\"own\"><th scope=\"row\">fair</th>").count(), 1);
     assert!(page.contains("<td data-of=\"p99\">-</td>") && page.contains("dot other"));
-    assert!(page.contains("Short runs.") && !page.contains("src="));
+    assert!(page.contains("Short runs (--brief)") && !page.contains("src="));
     assert!(other.contains("is of another weir"), "{other}");
+}
+
+/// A direction that stands in an experiment's source does not follow what was measured.
+#[test]
+fn experiments_leave_directions_to_what_was_measured() {
+    let published = [
+        "68 -> 7.5: 9.1 times less",
+        "152 -> 50.6: 3 times less",
+        "33 % less at the peak",
+        "9.4 % more",
+        "two to three times the requests",
+    ];
+    let directions = [
+        "times less",
+        "times lower",
+        "times more",
+        "times better",
+        "times faster",
+        "times the requests",
+        "% less",
+        "% more",
+        "% lower",
+        "% better",
+    ];
+    let mut files = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/experiments")];
+    let mut seen = 0;
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        seen += 1;
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        published.iter().for_each(|known| text = text.replace(known, ""));
+        for words in directions {
+            let line = text
+                .lines()
+                .find(|line| !line.trim_start().starts_with("//") && line.contains(words));
+            assert_eq!(line, None, "{}: {words:?}", path.display());
+        }
+    }
+    assert!(seen > 20, "{seen}");
 }

@@ -1,6 +1,7 @@
 //! The advice, and its reasons in words.
 
 use super::measure::MeasuredSetup;
+use crate::comparison::Relation;
 
 /// A way may stay if its worse situation is at most this factor above the best.
 const SMALL: f64 = 1.1;
@@ -55,10 +56,10 @@ pub(super) fn advice(
         change(first),
         first.overload,
         now.overload,
-        times(now.overload, first.overload),
+        Relation::of(&[now.overload], &[first.overload]),
         first.kept,
         now.kept,
-        times(now.kept, first.kept),
+        Relation::of(&[now.kept], &[first.kept]),
         why(now, first),
     )
 }
@@ -81,14 +82,6 @@ fn figures(way: &MeasuredSetup) -> String {
          connections that stay.",
         way.overload, way.kept
     )
-}
-
-fn times(now: f64, then: f64) -> String {
-    match now / then.max(1e-9) {
-        more if more >= 1.05 => format!("{more:.1} times as long now"),
-        less if less <= 0.95 => format!("{:.1} times as long then", 1.0 / less),
-        _ => "the same".to_owned(),
-    }
 }
 
 /// What is wrong with the configured way.
@@ -145,9 +138,13 @@ mod tests {
             text.starts_with("Advice for weir: accept_balance fair. Change to fair."),
             "{text}"
         );
-        assert!(text.contains("within 37.0 ms, and within 120.0 ms as it is now (3.2 times as"));
+        assert!(text.contains("within 37.0 ms, and within 120.0 ms as it is now (3.24 times as"));
         assert!(text.contains("hash"), "{text}");
-        assert!(advised("rotate").contains("(the same)"), "{}", advised("rotate"));
+        assert!(
+            advised("rotate").contains("(no difference beyond the noise)"),
+            "{}",
+            advised("rotate")
+        );
         let stays = advised("fair");
         assert!(stays.contains("leave it as it is (accept_balance fair)"), "{stays}");
         let unknown = advised("mutex");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_bench::Closing;
 
 use crate::chart::{Chart, Scale};
+use crate::comparison::{Better, Comparison};
 use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding};
 use crate::lab::{Lab, Traffic};
@@ -106,11 +107,9 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
         measured.and_then(|mut all| all.next().zip(all.next_back())).map(|(few, many)| few / many)
     };
     if let (Some(epoll), Some(poll)) = (cost("epoll"), cost("poll")) {
-        finding.verdict(
-            epoll,
-            "times the cost of a request with the most idle connections, epoll",
-            format!("{poll:.1} times with poll, which looks at every connection each time."),
-        );
+        let what = "A request's cost with the most idle connections, of that with the fewest,";
+        let answer = Comparison::new(what, "times", Better::Less, ("epoll", epoll));
+        finding.verdict(answer.beside(("poll", poll)), "poll looks at every connection each time.");
     }
     finding.remark(
         "Requests per second of the server's CPU time, one worker, answers from memory. A dash: the server \

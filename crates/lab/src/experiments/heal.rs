@@ -9,6 +9,7 @@ use weir_bench::RunOutcome;
 
 use super::steer::paced;
 use crate::chart::Chart;
+use crate::comparison::{Better, Comparison};
 use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding};
 use crate::hindered::{Hindered, STOPPED, WORKING};
@@ -149,18 +150,16 @@ fn tell(finding: &mut LabFinding, healed: &Healed) {
     );
     let p99: Vec<f64> = outcomes.iter().map(|run| run.tally.percentile(99.0)).collect();
     let [before, steered, after, killed] = p99[..] else { return };
-    let here = format!("{before:.1} -> {steered:.1} ms");
-    finding.beside(&format!("p99 without weir balance and with it, {label}"), "-", here);
+    let [own, ..] = TIMES.map(|(name, _)| name);
+    let here = Comparison::new("p99", "ms", Better::Less, ("weir balance", steered));
+    let here = here.beside((own, before));
+    finding.beside_compared(&format!("p99 without weir balance and with it, {label}"), "-", here);
     let here = format!("{after:.1} ms, {killed:.1} when it was killed");
     finding.beside("p99 after it has ended", "-", here);
     if finding.answer().is_none() {
-        finding.verdict(
-            before / steered.max(1e-9),
-            "times lower p99 with weir balance",
-            format!(
-                "{before:.1} ms by the kernel's hash, {steered:.1} with it, {after:.1} after its end."
-            ),
-        );
+        let what = format!("p99 of {label}, one worker slow,");
+        let answer = Comparison::new(&what, "ms", Better::Less, ("weir balance", steered));
+        finding.verdict(answer.beside((own, before)).beside(("it ended", after)), "");
     }
 }
 

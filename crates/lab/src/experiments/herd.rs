@@ -5,9 +5,10 @@ use std::time::Duration;
 use weir_bench::{Closing, Pace};
 
 use crate::chart::{Chart, Scale};
+use crate::comparison::Better;
 use crate::experiment::{Experiment, POLICIES};
 use crate::finding::{FindingTable, LabFinding};
-use crate::lab::{Lab, Traffic, nearest};
+use crate::lab::{Lab, Traffic, compared, nearest};
 use crate::program::{Family, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
 
@@ -77,15 +78,11 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     finding.chart(chart.caption(
         "One or two sleeps are one worker that does the work, eight and more are a herd.",
     ));
-    let of = |end: &str| nearest(&rows, &[end]).map(|(_, slept)| *slept);
-    if let (Some(fair), Some(herd)) = (of("fair"), of("plain epoll")) {
-        finding.verdict(
-            fair,
-            "sleeps per connection with fair",
-            format!(
-                "{herd:.1} with plain epoll, where a connection wakes all eight workers that sleep."
-            ),
-        );
+    let sleeps = ("Sleeps per connection", "", Better::Less);
+    let others: &[&[&str]] =
+        &[&["plain epoll"], &[", one queue", "re-add every 16 accepts"], &[", reuseport"]];
+    if let Some(answer) = compared(sleeps, &rows, "fair", others, |slept| *slept) {
+        finding.verdict(answer, "Each wake-up ends with a sleep; a connection needs one or two.");
     }
     finding.remark(
         "Eight workers, 200 connections a second with a request each. Counted is how often workers went \

@@ -5,9 +5,10 @@ use std::time::Duration;
 use weir_bench::{Closing, RunOutcome};
 
 use crate::chart::Chart;
+use crate::comparison::Better;
 use crate::experiment::{Experiment, MAIN};
-use crate::finding::{FindingTable, LabFinding, less};
-use crate::lab::{Lab, Traffic, nearest, padded, slashed};
+use crate::finding::{FindingTable, LabFinding};
+use crate::lab::{Lab, Traffic, compared, nearest, padded, slashed};
 use crate::program::{HandlerWork, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
 
@@ -77,17 +78,11 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
             "The further to the left, the fewer of the others share a connection's worker.",
         ),
     );
-    let of = |ends: &[&str]| nearest(&crowd, ends).map(|(label, (_, p99))| (label, *p99));
-    let one = of(&[", one queue", "re-add every 16 accepts"]);
-    if let (Some((_, fair)), Some((label, one))) = (of(&["fair"]), one) {
-        finding.verdict(
-            fair,
-            "ms p99 with fair, 36 connections",
-            format!(
-                "{one:.1} ms with {label}; fair: {}. The least that can be is 6.",
-                less(fair, one)
-            ),
-        );
+    let p99 = ("p99 of 36 kept connections", "ms", Better::Less);
+    let others: &[&[&str]] =
+        &[&[", one queue", "re-add every 16 accepts"], &[", reuseport", "reuseport"]];
+    if let Some(answer) = compared(p99, &crowd, "fair", others, |(_, p99)| *p99) {
+        finding.verdict(answer, "The least that can be is 6 ms.");
     }
     finding.remark(
         "Each server has served a few requests before, since the first connection of a worker is special: nginx re-adds its \
@@ -130,8 +125,7 @@ fn compare(finding: &mut LabFinding, four: &[(String, (Vec<u64>, RunOutcome))]) 
 /// `crowd`: the workers that got 36 connections, and the p99.
 fn compare_crowd(finding: &mut LabFinding, crowd: &[(String, (Vec<u64>, f64))]) {
     let one = nearest(crowd, &[", one queue", "re-add every 16 accepts"]);
-    let each = nearest(crowd, &[", reuseport", "reuseport"]);
-    let Some((label, (landed, p99))) = one else { return };
+    let Some((label, (landed, _))) = one else { return };
     let times = |landed: &[u64]| {
         let all = landed.iter().sum::<u64>().max(1) as f64;
         landed.first().map_or(0.0, |most| *most as f64 * WORKERS as f64 / all)
@@ -141,20 +135,22 @@ fn compare_crowd(finding: &mut LabFinding, crowd: &[(String, (Vec<u64>, f64))]) 
         "11 % of the requests with 15 workers, \"twice as many as expected\"",
         format!("{:.1} times its part of 36 ({label})", times(landed)),
     );
-    let changed = |new: f64| match 100.0 * (1.0 - new / p99.max(1e-9)) {
-        less if less >= 0.0 => format!("{less:.0} % less"),
-        more => format!("{:.0} % more", -more),
-    };
-    if let Some((label, (spread, hashed))) = each {
-        finding.beside(
+    let p99 = ("p99", "ms", Better::Less);
+    let to_one = |own: &str| compared(p99, crowd, own, &[&[label]], |(_, p99)| *p99);
+    for (ends, what, published) in [
+        (
+            &[", reuseport", "reuseport"][..],
             "what SO_REUSEPORT does to the p99",
             "33 % less at the peak",
-            format!("{} ({label}; {:.1} times its part)", changed(*hashed), times(spread)),
-        );
-    }
-    if let Some((_, (spread, even))) = nearest(crowd, &["fair"]) {
-        let here = format!("{} ({:.1} times its part)", changed(*even), times(spread));
-        finding.beside("what fair does to it", "-", here);
+        ),
+        (&["fair"], "what fair does to it", "-"),
+    ] {
+        let Some((own, (spread, _))) = nearest(crowd, ends) else { continue };
+        if let Some(here) = to_one(own) {
+            finding.beside_compared(what, published, here);
+        }
+        let here = format!("{:.1} times its part ({own})", times(spread));
+        finding.beside("its busiest worker has", "-", here);
     }
     finding.because(
         "The cache of the second article had thousands of connections that came while its workers were busy, so that several took some. Here 36 \

@@ -5,9 +5,10 @@ use std::time::Duration;
 use weir_bench::{Closing, RequestFailure};
 
 use crate::chart::{Chart, Scale};
+use crate::comparison::Better;
 use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding};
-use crate::lab::{Lab, Traffic, nearest};
+use crate::lab::{Lab, Traffic, compared};
 use crate::program::{HandlerWork, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
 
@@ -86,12 +87,10 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
         chart.row(label, [*lost as f64]);
     }
     finding.chart(chart.caption("A dot at the left end is none lost."));
-    let of = |ends: &[&str]| nearest(&losses, ends).map(|(label, lost)| (label, *lost));
-    if let (Some((_, fair)), Some((label, each))) =
-        (of(&["fair"]), of(&[", reuseport", "reuseport"]))
-    {
-        let line = format!("{label} lost {each}.");
-        finding.verdict(fair as f64, "requests lost by the reload with fair", line);
+    let lost = ("Requests lost by a reload", "", Better::Less);
+    let others: &[&[&str]] = &[&[", reuseport", "reuseport"], &[", one queue"]];
+    if let Some(answer) = compared(lost, &losses, "fair", others, |lost| *lost as f64) {
+        finding.verdict(answer, "");
     }
     finding.remark(
         "200 clients in a closed loop, a connection for each request, each of which holds its worker for 2 ms, so that connections wait \

@@ -5,9 +5,10 @@ use std::time::Duration;
 use weir_bench::Closing;
 
 use crate::chart::{Chart, Scale};
+use crate::comparison::Better;
 use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding};
-use crate::lab::{Lab, Traffic, nearest, padded, slashed, variation};
+use crate::lab::{Lab, Traffic, compared, nearest, padded, slashed, variation};
 use crate::program::{Program, ServerSetup, Subject};
 use crate::running::RunningServer;
 
@@ -64,18 +65,14 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     finding.chart(
         chart.caption("What leaving the list and coming back costs, after every N-th accept."),
     );
-    let of = |label: &str| nearest(&closing, &[label]).map(|(_, way)| way.per_cpu);
-    if let (Some(every), Some(never)) = (of("every accept"), of("never")) {
-        finding.verdict(
-            100.0 * (1.0 - every / never.max(1e-9)),
-            "% of the CPU time, re-added after every accept",
-            format!("{every:.0} requests per second of CPU against {never:.0} without, a connection for each."),
-        );
+    let cost = ("Requests per second of CPU, a connection for each,", "", Better::More);
+    let others: &[&[&str]] = &[&["never"], &["every 16"], &["fair"]];
+    if let Some(answer) = compared(cost, &closing, "every accept", others, |way| way.per_cpu) {
+        finding.verdict(answer, "A re-adding takes two system calls, a connection about eight.");
     }
     finding.remark(
-        "Two system calls per re-adding are little beside the eight or so that a connection costs; what \
-         they buy is an even spread, since the first in the list would otherwise always be asked \
-         first.",
+        "Without re-adding, the kernel asks the first worker of the list first for every connection. So re-adding is meant to spread \
+         connections evenly: the column CV says how even the requests came out.",
     );
     Ok(finding)
 }
@@ -130,16 +127,16 @@ fn compare(finding: &mut LabFinding, kept: &[(String, ReorderRun)]) {
     let (Some(with), Some(without)) = (find("every 16"), find("never")) else { return };
     finding.beside("re-added every 16 accepts", "17521/s, 38.65 ms", line(with));
     finding.beside("never", "16009/s, 45.67 ms", line(without));
-    let gain = |with: f64, without: f64| 100.0 * (with / without.max(1e-9) - 1.0);
-    let here = gain(with.rate, without.rate);
-    finding.beside("what re-adding gains", "9.4 %", format!("{here:.1} %"));
+    let rate = ("Requests per second", "", Better::More);
+    if let Some(here) = compared(rate, kept, "every 16", &[&["never"]], |way| way.rate) {
+        finding.beside_compared("re-adding against none", "9.4 % more", here);
+    }
     if let Some(way) = nearest(kept, &[", one queue"]).map(|(_, way)| way) {
         finding.beside("nginx as it is (every 16)", "17521/s, 38.65 ms", line(way));
     }
     finding.because(
-        "What re-adding gains is the spread: without it the connections that came while the first worker was free are all its \
-         own, and with a CPU for each worker the others' CPUs stay idle. With fewer CPUs than workers the scheduler gives a \
-         loaded worker what the others do not use, so that the gain is smaller, and may be lost in \
-         the noise of a few seconds.",
+        "Without re-adding, the connections that came while the first worker was free are all its own. With a CPU for each worker the \
+         others' CPUs then stay idle. With fewer CPUs than workers the scheduler gives a loaded worker what the others do not use, so \
+         that less is to be gained.",
     );
 }

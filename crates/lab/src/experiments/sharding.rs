@@ -5,9 +5,10 @@ use std::time::Duration;
 use weir_bench::{Closing, RunOutcome};
 
 use crate::chart::{Chart, Scale};
+use crate::comparison::Better;
 use crate::experiment::Experiment;
 use crate::finding::{FindingTable, LabFinding};
-use crate::lab::{Lab, Traffic, nearest};
+use crate::lab::{Lab, Traffic, compared, nearest};
 use crate::program::{Program, ServerSetup, Subject};
 use crate::running::RunningServer;
 
@@ -58,13 +59,11 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
         chart.row(label, [kept.per_cpu, closing.per_cpu]);
     }
     finding.chart(chart.caption("What a second of the server's CPU time is good for."));
-    let cost = |ends: &[&str]| nearest(&closing, ends).map(|(label, way)| (label, way.per_cpu));
-    let each = cost(&[", reuseport", "reuseport"]);
-    if let (Some((_, fair)), Some((label, each))) = (cost(&["fair"]), each) {
-        let line =
-            format!("{fair:.0} and {each:.0} requests per second of CPU, a connection for each.");
-        let unit = format!("times the requests of {label} per second of CPU with fair");
-        finding.verdict(fair / each.max(1e-9), &unit, line);
+    let cost = ("Requests per second of CPU, a connection for each,", "", Better::More);
+    let others: &[&[&str]] =
+        &[&[", reuseport", "reuseport"], &[", one queue", "re-add every 16 accepts"]];
+    if let Some(answer) = compared(cost, &closing, "fair", others, |way| way.per_cpu) {
+        finding.verdict(answer, "");
     }
     Ok(finding)
 }
@@ -136,17 +135,17 @@ fn compare(finding: &mut LabFinding, kept: &[(String, ShardingRun)]) {
             ),
         );
     }
-    let rate = |ends: &[&str]| nearest(kept, ends).map(|(_, way)| way.rate);
-    let one = rate(&[", one queue", "re-add every 16 accepts"]);
-    if let (Some(one), Some(many)) = (one, rate(&[", reuseport", "reuseport"])) {
-        let times = format!("{:.2} times", many / one.max(1e-9));
-        finding.beside("requests per second, reuseport against one queue", "2 to 3 times", times);
+    let rate = ("Requests per second", "", Better::More);
+    let one: &[&[&str]] = &[&[", one queue", "re-add every 16 accepts"]];
+    if let Some((many, _)) = nearest(kept, &[", reuseport", "reuseport"])
+        && let Some(here) = compared(rate, kept, many, one, |way| way.rate)
+    {
+        finding.beside_compared("reuseport against one queue", "2 to 3 times", here);
     }
     finding.because(
         "The published gain came from 36 cores that contended for the lock of one queue, and from an nginx that woke all \
-         workers for each connection. EPOLLEXCLUSIVE has ended the second, and with few cores there is little of the first. What is \
-         left here is how evenly the connections were spread: a worker with more of them answers each of \
-         them more slowly, which is the deviation. The CPU load here is CPU seconds of the server per second, of two at most on two CPUs that \
+         workers for each connection. EPOLLEXCLUSIVE has ended the second, and the first needs many cores. Besides, a worker with more connections than others \
+         answers each of them more slowly, which adds to the deviation. The CPU load here is CPU seconds of the server per second, of two at most on two CPUs that \
          it shares with the client; the published one is the load average of a machine that was far from busy, but for the herd of accept_mutex off.",
     );
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::chart::{Chart, Scale};
+use crate::comparison::Better;
 use crate::experiment::{Experiment, POLICIES};
 use crate::finding::{FindingTable, LabFinding};
-use crate::lab::{Lab, nearest, padded, slashed};
+use crate::lab::{Lab, compared, nearest, padded, slashed};
 use crate::program::{Family, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
 
@@ -62,13 +63,12 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
     finding.chart(chart.caption(
         "Even is two for each: three dots in one place. A dot at six is one worker that took all while two slept.",
     ));
-    let most = |end: &str| nearest(&rows, &[end]).and_then(|(_, got)| got.first().copied());
-    if let (Some(fair), Some(other)) = (most("fair"), most("EPOLLEXCLUSIVE")) {
-        finding.verdict(
-            fair as f64,
-            "of six connections on the busiest of three workers with fair",
-            format!("Two is even. With EPOLLEXCLUSIVE it had {other}."),
-        );
+    let most = ("Connections on the busiest worker", "of 6", Better::Less);
+    let others: &[&[&str]] =
+        &[&["EPOLLEXCLUSIVE"], &[", one queue"], &[", reuseport", "reuseport"]];
+    let busiest = |got: &Vec<u64>| got.first().map_or(f64::NAN, |most| *most as f64);
+    if let Some(answer) = compared(most, &rows, "fair", others, busiest) {
+        finding.verdict(answer, "Two on each of the three workers is even.");
     }
     finding.remark(
         "Connections per worker, the busiest first. A queue with several waiters is served from one \

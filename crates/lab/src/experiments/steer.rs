@@ -5,10 +5,11 @@ use std::time::Duration;
 use weir_bench::{Closing, Pace, RunOutcome};
 
 use crate::chart::{Chart, Scale};
+use crate::comparison::Better;
 use crate::experiment::Experiment;
-use crate::finding::{FindingTable, LabFinding, less};
+use crate::finding::{FindingTable, LabFinding};
 use crate::hindered::{Hindered, STOPPED, WORKING};
-use crate::lab::{Lab, Traffic, nearest, padded, variation};
+use crate::lab::{Lab, Traffic, compared, padded, variation};
 use crate::program::{Family, HandlerWork, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
 
@@ -170,7 +171,7 @@ fn table(all: &[(String, PolicyResult)]) -> FindingTable {
 fn charts(finding: &mut LabFinding, all: &[(String, PolicyResult)]) {
     let runs = all.iter().map(|(label, seen)| (label.as_str(), &seen.slow));
     finding.chart(Chart::percentiles("Beside a worker that is slow", runs).caption(
-        "Clients that the hash sends to the slow worker wait for it, although others sleep: a quarter of the clients.",
+        "A hash sends a quarter of the clients to the slow worker, whether or not others sleep.",
     ));
     let mut chart = Chart::new(
         "Connections lost while one of four workers is stopped",
@@ -191,21 +192,15 @@ const STEERED: [&str; 1] = ["reuseport by load"];
 const HASHED: [&str; 2] = ["reuseport", ", reuseport"];
 
 fn verdict(finding: &mut LabFinding, all: &[(String, PolicyResult)]) {
-    let of = |ends: &[&str]| nearest(all, ends).map(|(_, seen)| seen);
-    let (Some(steered), Some(hashed)) = (of(&STEERED), of(&HASHED)) else { return };
-    let p99 = |seen: &PolicyResult| seen.slow.tally.percentile(99.0);
-    finding.verdict(
-        steered.lost as f64,
-        "of 200 lost with reuseport by load, one of four workers stopped",
-        format!(
-            "{} with a hash; beside a slow worker the p99 is {:.1} ms and {:.1} with a hash: {}.",
-            hashed.lost,
-            p99(steered),
-            p99(hashed),
-            less(p99(steered), p99(hashed))
-        ),
-    );
+    let lost = ("Connections lost while one of four workers is stopped", "of 200", Better::Less);
+    let others: &[&[&str]] = &[&HASHED, &[", one queue"], &["fair"]];
+    if let Some(answer) = compared(lost, all, STEERED[0], others, |seen| seen.lost as f64) {
+        finding.verdict(answer, "A hash gives the stopped worker a quarter of them.");
+    }
 }
+
+/// The label of a row, the name, unit and good end of its figure, and how it is read.
+type RowFigure = (&'static str, (&'static str, &'static str, Better), fn(&PolicyResult) -> f64);
 
 fn compare(finding: &mut LabFinding, all: &[(String, PolicyResult)]) {
     for (label, seen) in all {
@@ -213,19 +208,19 @@ fn compare(finding: &mut LabFinding, all: &[(String, PolicyResult)]) {
         let here = format!("{} of {KNOCKS} lost", seen.lost);
         finding.beside(&format!("one of four stopped, {label}"), published, here);
     }
-    let of = |ends: &[&str]| nearest(all, ends).map(|(_, seen)| seen);
-    if let (Some(steered), Some(hashed)) = (of(&STEERED), of(&HASHED)) {
-        let cv = |what: &str, steered: f64, hashed: f64| {
-            format!("{what} {hashed:.4} -> {steered:.4}: {}", less(steered, hashed))
-        };
-        let here = [
-            cv("overload", steered.overload.1, hashed.overload.1),
-            cv("light", steered.light.1, hashed.light.1),
-        ];
-        finding.beside("CV, a hash and by load", "-", here.join("; "));
-        let part = 100.0 * steered.closing / hashed.closing.max(1.0);
-        let here = format!("{part:.0} % of the requests with a hash");
-        finding.beside("cheap requests, by load", "-", here);
+    let [own] = STEERED;
+    let figures: [RowFigure; 4] = [
+        ("p99 beside a slow worker", ("p99", "ms", Better::Less), |seen| {
+            seen.slow.tally.percentile(99.0)
+        }),
+        ("CV under overload", ("CV", "", Better::Less), |seen| seen.overload.1),
+        ("CV of a light load", ("CV", "", Better::Less), |seen| seen.light.1),
+        ("cheap requests, by load", ("Requests per second", "", Better::More), |seen| seen.closing),
+    ];
+    for (what, figure, of) in figures {
+        if let Some(here) = compared(figure, all, own, &[&HASHED], of) {
+            finding.beside_compared(what, "-", here);
+        }
     }
     finding.because(
         "The program reads in the table of the workers who is in a turn that lasts, who does not stir, and who carries least; what waits for one \

@@ -5,9 +5,10 @@ use std::time::Duration;
 use weir_bench::{Closing, Pace};
 
 use crate::chart::{Chart, Scale};
+use crate::comparison::Better;
 use crate::experiment::{Experiment, POLICIES};
 use crate::finding::{FindingTable, LabFinding};
-use crate::lab::{Lab, Traffic, nearest, padded, variation};
+use crate::lab::{Lab, Traffic, compared, nearest, padded, variation};
 use crate::program::{HandlerWork, Program, ServerSetup, Subject};
 use crate::running::RunningServer;
 
@@ -81,17 +82,12 @@ fn run(lab: &Lab) -> Result<LabFinding, String> {
         chart.row(label, ends.into_iter().chain(others.iter().copied()));
     }
     finding.chart(chart.caption(
-        "Each dot is a worker. A way that spreads evenly has all of them in one place; one that does not has one far to the right \
-         and the others at nothing.",
+        "Each dot is a worker. If all are in one place, the work is spread evenly; one far to the right did most of it.",
     ));
-    let of = |end: &str| nearest(&spread, &[end]).map(|(_, cv)| *cv);
-    if let (Some(fair), Some(other)) = (of("fair"), of("EPOLLEXCLUSIVE")) {
-        let each = of("reuseport").map(|cv| format!(", {cv:.2} with reuseport"));
-        finding.verdict(
-            fair,
-            "CV of requests by worker with fair",
-            format!("0 is even; {other:.2} with EPOLLEXCLUSIVE{}.", each.unwrap_or_default()),
-        );
+    let cv = ("CV of the requests by worker", "", Better::Less);
+    let others: &[&[&str]] = &[&[", one queue", "EPOLLEXCLUSIVE"], &[", reuseport", "reuseport"]];
+    if let Some(answer) = compared(cv, &spread, "fair", others, |cv| *cv) {
+        finding.verdict(answer, "The CV is 0 if all workers serve as many requests.");
     }
     finding.remark(&format!(
         "{RATE:.0} requests a second, evenly spaced, each of which computes for 1 ms, over connections of \

@@ -3,12 +3,10 @@
 
 use std::fmt::Write as _;
 
+use super::OWN;
 use super::html::escape;
 use crate::chart::{Chart, ChartRow, Dot, amount};
 use crate::finding::DoublingHistogram;
-
-/// weir's own way; all others step back beside it.
-const OWN: [&str; 3] = ["fair", "taken over", "weir, all in threads"];
 
 /// A chart.
 pub(super) fn chart(chart: &Chart) -> String {

@@ -1,10 +1,11 @@
-//! The page: the answers on top, then a section for each finding, then the terms.
+//! The page: on top the machine, its noise and what to take home, then a folded part for each
+//! experiment, then the terms.
 
 use std::fmt::Write as _;
 
-use super::ExperimentRecord;
 use super::chart::{chart, histograms};
-use crate::chart::amount;
+use super::{ExperimentRecord, MachineFacts, OWN, take_home};
+use crate::comparison::{Comparison, MeasuredWay, Standing};
 use crate::experiment::Experiment;
 use crate::finding::{FindingPart, FindingTable, LabFinding, LabVerdict};
 
@@ -21,55 +22,76 @@ pub(super) fn page(found: &[(&Experiment, ExperimentRecord)]) -> String {
     let _ = write!(
         out,
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<style>\n{STYLE}</style></head><body>\n\
-         <main>\n{INTRODUCTION}"
+         <main>\n<h1>Who gets the connection, and how long does it wait?</h1>\n"
     );
-    if found.iter().any(|(_, record)| record.machine.brief) {
-        out.push_str(
-            "<p class=\"brief\"><b>Short runs.</b> Some of this was measured with --brief, to see that it works; the figures \
-             mean little.</p>\n",
-        );
+    machines(&mut out, found);
+    out.push_str("<ul class=\"home\">\n");
+    for sentence in take_home::sentences(found) {
+        let _ = writeln!(out, "<li>{}</li>", escape(&sentence));
     }
-    answers(&mut out, found);
+    out.push_str("</ul>\n");
     for (experiment, record) in found {
         section(&mut out, experiment, record);
     }
-    out + GLOSSARY + ARTICLES + "</main>\n</body></html>\n"
-}
-
-/// A line and a figure for each question.
-fn answers(out: &mut String, found: &[(&Experiment, ExperimentRecord)]) {
-    out.push_str("<nav aria-label=\"The answers\"><ul class=\"answers\">\n");
-    for (experiment, record) in found {
-        let (name, title) = (experiment.name, escape(experiment.title));
-        let _ = write!(out, "<li><a href=\"#{name}\"><h2>{title}</h2>");
-        match record.finding.answer() {
-            Some(verdict) => out.push_str(&answer(verdict)),
-            None => {
-                let _ = write!(out, "<p class=\"line\">{}</p>", escape(experiment.question));
-            }
-        }
-        out.push_str("</a></li>\n");
+    out.push_str("<h2>To understand it</h2>\n");
+    for (title, text) in
+        [("The question", INTRODUCTION), ("Terms", GLOSSARY), ("The articles", ARTICLES)]
+    {
+        let _ =
+            write!(out, "<details class=\"terms\"><summary>{title}</summary>\n{text}</details>\n");
     }
-    out.push_str("</ul></nav>\n");
+    out + "</main>\n</body></html>\n"
 }
 
-fn answer(verdict: &LabVerdict) -> String {
-    let LabVerdict { figure, unit, line, .. } = verdict;
-    let range = verdict.range().map(|r| format!(" <small>({r})</small>")).unwrap_or_default();
-    let (unit, line) = (escape(unit), escape(line));
-    format!(
-        "<p class=\"figure\"><b>{}</b> {unit}{range}</p><p class=\"line\">{line}</p>",
-        amount(*figure)
-    )
+/// Each run: its machine, its servers and its noise. One run of all experiments is one paragraph.
+fn machines(out: &mut String, found: &[(&Experiment, ExperimentRecord)]) {
+    let mut runs: Vec<(&MachineFacts, Vec<&(&Experiment, ExperimentRecord)>)> = Vec::new();
+    for one in found {
+        let machine = &one.1.machine;
+        match runs.iter_mut().find(|(other, _)| *other == machine) {
+            Some((_, all)) => all.push(one),
+            None => runs.push((machine, vec![one])),
+        }
+    }
+    for (machine, all) in &runs {
+        let names = if runs.len() > 1 {
+            let titles: Vec<&str> = all.iter().map(|(experiment, _)| experiment.title).collect();
+            format!("<b>{}:</b> ", escape(&titles.join(", ")))
+        } else {
+            String::new()
+        };
+        let noise = all.iter().max_by(|a, b| a.1.noise.share.total_cmp(&b.1.noise.share));
+        let noise = noise.map_or_else(String::new, |(experiment, record)| {
+            let most = if all.len() > 1 {
+                format!(" (most before \u{201c}{}\u{201d})", experiment.title)
+            } else {
+                String::new()
+            };
+            format!("{}{most}", record.noise.text())
+        });
+        let _ = writeln!(
+            out,
+            "<p class=\"machine\">{names}{} {}</p>",
+            escape(&machine.text()),
+            escape(&noise)
+        );
+    }
 }
 
 fn section(out: &mut String, experiment: &Experiment, record: &ExperimentRecord) {
-    let ExperimentRecord { finding, machine } = record;
+    let ExperimentRecord { finding, machine, .. } = record;
     let (name, title) = (experiment.name, escape(experiment.title));
-    let _ = writeln!(out, "<section id=\"{name}\"><h2>{title}</h2>");
+    let _ = writeln!(out, "<details class=\"experiment\" id=\"{name}\"><summary><h2>{title}</h2>");
+    match finding.answer() {
+        Some(verdict) => out.push_str(&answer(&verdict.comparison)),
+        None => {
+            let _ = write!(out, "<span class=\"line\">{}</span>", escape(experiment.question));
+        }
+    }
+    out.push_str("</summary>\n");
     let _ = writeln!(out, "<p class=\"question\">{}</p>", escape(experiment.question));
     if let Some(verdict) = finding.answer() {
-        let _ = writeln!(out, "<div class=\"answer\">{}</div>", answer(verdict));
+        answers(out, verdict);
     }
     for part in finding.parts() {
         match part {
@@ -86,21 +108,56 @@ fn section(out: &mut String, experiment: &Experiment, record: &ExperimentRecord)
     for reason in finding.reasons() {
         let _ = writeln!(out, "<p class=\"because\">{}</p>", escape(reason));
     }
-    details(out, finding);
-    let _ = writeln!(out, "<p class=\"machine\">{}</p>", escape(&machine.text()));
-    if machine.servers.len() > 1 {
-        let ways = machine.servers.iter().map(|[name, _, way]| format!("{name}: {way}"));
-        let ways: Vec<String> = ways.collect();
-        let ways = escape(&ways.join("; "));
-        let _ =
-            writeln!(out, "<p class=\"machine\">Where a handler holds its worker up: {ways}.</p>");
+    details(out, finding, machine);
+    out.push_str("</details>\n");
+}
+
+/// The line of an experiment: the way that weir stands beside worst, or else the first one.
+fn answer(comparison: &Comparison) -> String {
+    let is_own = OWN.contains(&comparison.own.way.as_str());
+    let order = |other: &&MeasuredWay| match comparison.standing(other) {
+        _ if !is_own => 0,
+        Standing::Behind => 0,
+        Standing::Level => 1,
+        Standing::Ahead => 2,
+        Standing::Unknown => 3,
+    };
+    let Some(other) = comparison.others.iter().min_by_key(order) else {
+        return format!("<span class=\"line\">{}.</span>", escape(&comparison.line()));
+    };
+    let badge = match comparison.standing(other) {
+        _ if !is_own => None,
+        Standing::Ahead => Some(("ahead", "better")),
+        Standing::Level => Some(("level", "no difference")),
+        Standing::Behind => Some(("behind", "behind")),
+        Standing::Unknown => None,
+    };
+    let badge = badge.map(|(kind, text)| format!("<b class=\"badge {kind}\">{text}</b> "));
+    let sentence = escape(&comparison.sentence(other));
+    format!("<span class=\"line\">{}{sentence}</span>", badge.unwrap_or_default())
+}
+
+/// A line for each other way.
+fn answers(out: &mut String, verdict: &LabVerdict) {
+    let LabVerdict { comparison, note } = verdict;
+    let rounds = match comparison.rounds() {
+        0 | 1 => "one round, so that its spread is not known".to_owned(),
+        rounds => format!("{rounds} rounds, with their ranges"),
+    };
+    let _ = writeln!(
+        out,
+        "<div class=\"answer\"><p>{} ({rounds}):</p><ul>",
+        escape(&comparison.subject())
+    );
+    for other in &comparison.others {
+        let _ = writeln!(out, "<li>{}</li>", escape(&comparison.beside_other(other)));
     }
-    out.push_str("</section>\n");
+    let _ = writeln!(out, "</ul><p>{}</p></div>", escape(note));
 }
 
 /// All figures.
-fn details(out: &mut String, finding: &LabFinding) {
-    out.push_str("<details><summary>All that was measured</summary>\n");
+fn details(out: &mut String, finding: &LabFinding, machine: &MachineFacts) {
+    out.push_str("<details class=\"all\"><summary>All that was measured</summary>\n");
     for part in finding.parts() {
         match part {
             FindingPart::Table(rows) => out.push_str(&table(rows, "")),
@@ -117,26 +174,32 @@ fn details(out: &mut String, finding: &LabFinding) {
             FindingPart::Chart(_) | FindingPart::Histograms(_) => {}
         }
     }
+    if machine.servers.len() > 1 {
+        let ways = machine.servers.iter().map(|s| format!("{}: {}", s.name, s.way_of_work));
+        let ways = escape(&ways.collect::<Vec<_>>().join("; "));
+        let _ = writeln!(out, "<p>Where a handler holds its worker up: {ways}.</p>");
+    }
     out.push_str("</details>\n");
 }
 
+/// A table. On a narrow screen each row is a block, in which each cell names its column.
 fn table(table: &FindingTable, class: &str) -> String {
-    let mut out = format!("<div class=\"wide\" tabindex=\"0\"><table class=\"{class}\">\n<tr>");
+    let mut out = format!("<table class=\"figures {class}\">\n<thead><tr>");
     for head in table.heads() {
         let _ = write!(out, "<th scope=\"col\">{}</th>", escape(head));
     }
-    out.push_str("</tr>\n");
+    out.push_str("</tr></thead>\n<tbody>\n");
     for row in table.rows() {
         out.push_str("<tr>");
-        for (n, cell) in row.iter().enumerate() {
+        for (n, (cell, head)) in row.iter().zip(table.heads()).enumerate() {
             let _ = match n {
                 0 => write!(out, "<th scope=\"row\">{}</th>", escape(cell)),
-                _ => write!(out, "<td>{}</td>", escape(cell)),
+                _ => write!(out, "<td data-of=\"{}\">{}</td>", escape(head), escape(cell)),
             };
         }
         out.push_str("</tr>\n");
     }
-    out + "</table></div>\n"
+    out + "</tbody></table>\n"
 }
 
 pub(super) fn escape(text: &str) -> String {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::program::Program;
+use crate::program::{Family, Program};
 
 /// How long the load of other programs is watched.
 const WATCHED: Duration = Duration::from_millis(300);
@@ -13,7 +13,7 @@ const WATCHED: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// The machine, and the servers that were asked.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MachineFacts {
     day: String,
     cpus: usize,
@@ -21,12 +21,18 @@ pub(crate) struct MachineFacts {
     kernel: String,
     /// Tasks that wanted a CPU in the last minute.
     load: String,
-    /// The share of time that other programs took from a computing task, and the longest pause in
-    /// ms.
-    taken: (f64, f64),
-    /// Name, version, and how a handler of it holds up its worker.
-    pub(crate) servers: Vec<[String; 3]>,
+    pub(crate) servers: Vec<ServerFacts>,
     pub(crate) brief: bool,
+}
+
+/// A server that was asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ServerFacts {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// How a handler of it holds up its worker.
+    pub(crate) way_of_work: String,
+    pub(crate) is_weir: bool,
 }
 
 impl MachineFacts {
@@ -40,8 +46,11 @@ impl MachineFacts {
         let model = model.lines().find_map(|line| line.strip_prefix("model name"));
         let model = model.map_or("CPU unknown", |rest| rest.trim_start_matches([' ', '\t', ':']));
         let load = read("/proc/loadavg");
-        let server = |program: &Program| {
-            [program.name.clone(), program.version.clone(), program.way_of_work().to_owned()]
+        let server = |program: &Program| ServerFacts {
+            name: program.name.clone(),
+            version: program.version.clone(),
+            way_of_work: program.way_of_work().to_owned(),
+            is_weir: program.family == Family::Weir,
         };
         MachineFacts {
             day: day(seconds.map_or(0, |d| d.as_secs() / 86_400)),
@@ -49,23 +58,67 @@ impl MachineFacts {
             model: model.to_owned(),
             kernel,
             load: load.split(' ').next().unwrap_or("-").to_owned(),
-            taken: taken(),
             servers: programs.iter().map(server).collect(),
             brief,
         }
     }
 
+    /// A machine that is not looked at: name and version of each server, and whether it is weir.
+    #[cfg(test)]
+    pub(crate) fn of_servers(servers: &[(&str, &str, bool)]) -> MachineFacts {
+        let server = |(name, version, is_weir): &(&str, &str, bool)| ServerFacts {
+            name: (*name).to_owned(),
+            version: (*version).to_owned(),
+            way_of_work: "it sleeps".to_owned(),
+            is_weir: *is_weir,
+        };
+        let servers = servers.iter().map(server).collect();
+        let [day, model, kernel, load] = ["2026-01-31", "CPU", "6.0", "0.1"].map(str::to_owned);
+        MachineFacts { day, cpus: 2, model, kernel, load, servers, brief: false }
+    }
+
     /// The facts as text, in a few sentences.
     pub(crate) fn text(&self) -> String {
-        let MachineFacts { day, cpus, model, kernel, load, taken: (share, longest), .. } = self;
-        let servers = self.servers.iter().map(|[name, version, _]| format!("{name} {version}"));
+        let MachineFacts { day, cpus, model, kernel, load, .. } = self;
+        let servers = self.servers.iter().map(|s| format!("{} {}", s.name, s.version));
         let servers: Vec<String> = servers.collect();
         let brief = if self.brief { " Short runs (--brief): the figures mean little." } else { "" };
         format!(
-            "{day}, {cpus} CPUs ({model}), Linux {kernel}; {}. Servers and client share the machine. Before the run its load was \
-             {load}, and others took {:.1} % of the time from a task that computed, {longest:.1} ms at most.{brief}",
+            "{day}, {cpus} CPUs ({model}), Linux {kernel}; {}. Servers and client share the machine; its load was {load} before \
+             the run.{brief}",
             servers.join(", "),
-            100.0 * share,
+        )
+    }
+}
+
+/// The time that other programs took from a computing task.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Noise {
+    /// The share of the time, from 0 to 1.
+    pub(crate) share: f64,
+    /// The longest pause in ms.
+    pub(crate) longest: f64,
+}
+
+impl Noise {
+    /// Measures it: computes for a while.
+    pub(crate) fn look() -> Noise {
+        let (share, longest) = taken();
+        Noise { share, longest }
+    }
+
+    /// The greater noise of two moments.
+    #[must_use]
+    pub(crate) fn or(self, other: Noise) -> Noise {
+        let (share, longest) = (self.share.max(other.share), self.longest.max(other.longest));
+        Noise { share, longest }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        format!(
+            "Noise: other programs took {:.1} % of the time from a task that computed, {:.1} ms at most.",
+            100.0 * self.share,
+            self.longest
         )
     }
 }

@@ -3,10 +3,11 @@
 mod chart;
 mod html;
 mod machine;
+mod take_home;
 
-use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
+use std::fmt::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +15,18 @@ use crate::experiment::Experiment;
 use crate::experiments::ALL;
 use crate::finding::{LabFinding, wrap};
 
-pub(crate) use machine::MachineFacts;
+pub(crate) use machine::{MachineFacts, Noise};
+
+/// weir's own ways, which it takes by default.
+const OWN: [&str; 3] = ["fair", "taken over", "weir, all in threads"];
 
 /// What the page needs to know of a finished experiment.
 #[derive(Debug, Serialize, Deserialize)]
 struct ExperimentRecord {
     finding: LabFinding,
     machine: MachineFacts,
+    /// The greatest noise before its rounds.
+    noise: Noise,
 }
 
 /// A finding as text: the question, the published results, the results here.
@@ -30,23 +36,52 @@ pub(crate) fn text(experiment: &Experiment, finding: &LabFinding) -> String {
     out + &finding.text()
 }
 
+/// Why a finding or the page cannot be written; shown to the user.
+#[derive(Debug)]
+pub(crate) enum ReportError {
+    NoDirectory(PathBuf, io::Error),
+    Unwritten(PathBuf, io::Error),
+    Unencoded(serde_json::Error),
+    /// A record that another version of weir wrote.
+    Foreign(PathBuf, serde_json::Error),
+    /// The directory has no findings.
+    Nothing(PathBuf),
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReportError::NoDirectory(path, e) => write!(f, "cannot make {}: {e}", path.display()),
+            ReportError::Unwritten(path, e) => write!(f, "cannot write {}: {e}", path.display()),
+            ReportError::Unencoded(e) => e.fmt(f),
+            ReportError::Foreign(path, e) => {
+                write!(f, "{} is of another weir: {e}", path.display())
+            }
+            ReportError::Nothing(dir) => {
+                write!(f, "{} has no findings; weir lab run all makes some", dir.display())
+            }
+        }
+    }
+}
+
 /// Writes the files of a finding into `dir`.
 pub(crate) fn write(
     dir: &Path,
     experiment: &Experiment,
     finding: &LabFinding,
     machine: &MachineFacts,
-) -> Result<(), String> {
+    noise: Noise,
+) -> Result<(), ReportError> {
     let name = experiment.name;
     let put = |name: &str, text: &str| {
         let file = dir.join(name);
-        fs::write(&file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))
+        fs::write(&file, text).map_err(|e| ReportError::Unwritten(file, e))
     };
-    fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-    let said = wrap(&machine.text());
-    put(&format!("{name}.txt"), &format!("{}\n{said}", text(experiment, finding)))?;
-    let record = ExperimentRecord { finding: finding.clone(), machine: machine.clone() };
-    let record = serde_json::to_string(&record).map_err(|e| e.to_string())?;
+    fs::create_dir_all(dir).map_err(|e| ReportError::NoDirectory(dir.to_owned(), e))?;
+    let head = wrap(&format!("{} {}", machine.text(), noise.text()));
+    put(&format!("{name}.txt"), &format!("{head}\n{}", text(experiment, finding)))?;
+    let record = ExperimentRecord { finding: finding.clone(), machine: machine.clone(), noise };
+    let record = serde_json::to_string(&record).map_err(ReportError::Unencoded)?;
     put(&format!("{name}.json"), &record)?;
     for (part, tsv) in &finding.raw {
         put(&format!("{name}-{part}.tsv"), tsv)?;
@@ -54,16 +89,21 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// One self-contained page with all findings in `dir`: the page, and their number.
-pub(crate) fn page(dir: &Path) -> Result<(String, usize), String> {
+/// Writes one self-contained page with all findings in `dir`: the page, and their number.
+pub(crate) fn write_page(dir: &Path) -> Result<(PathBuf, usize), ReportError> {
     let mut found = Vec::new();
     for experiment in ALL {
         let path = dir.join(format!("{}.json", experiment.name));
         let Ok(text) = fs::read_to_string(&path) else { continue };
-        let record: ExperimentRecord = serde_json::from_str(&text)
-            .map_err(|e| format!("{} is of another weir: {e}", path.display()))?;
+        let record = serde_json::from_str(&text).map_err(|e| ReportError::Foreign(path, e))?;
         found.push((experiment, record));
     }
-    let count = found.len();
-    Ok((html::page(&found), count))
+    if found.is_empty() {
+        return Err(ReportError::Nothing(dir.to_owned()));
+    }
+    let file = dir.join("report.html");
+    match fs::write(&file, html::page(&found)) {
+        Ok(()) => Ok((file, found.len())),
+        Err(e) => Err(ReportError::Unwritten(file, e)),
+    }
 }

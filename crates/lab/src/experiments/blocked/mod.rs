@@ -9,9 +9,10 @@ mod waits;
 mod tests;
 
 use crate::chart::{Chart, Scale};
+use crate::comparison::{Better, Comparison};
 use crate::experiment::Experiment;
-use crate::finding::{FindingTable, LabFinding, less};
-use crate::lab::Lab;
+use crate::finding::{FindingTable, LabFinding};
+use crate::lab::{Lab, compared};
 use crate::program::{Family, Subject};
 
 use site::SharedServers;
@@ -109,9 +110,8 @@ fn compare(finding: &mut LabFinding, courses: &[Course]) {
     };
     let mut step = |what: &str, published: &str, load: DiskRequest, from: &str, to: &str| {
         let Some((before, after)) = find(from, load).zip(find(to, load)) else { return };
-        let times = before / after.max(1e-3);
-        let here = format!("{before:.1} ms, then {after:.1}: a factor of {times:.1}");
-        finding.beside(what, published, here);
+        let here = Comparison::new("p99", "ms", Better::Less, (to, after)).beside((from, before));
+        finding.beside_compared(what, published, here);
     };
     step("p99 with threads for reading", "no gain", DiskRequest::Cold, NOTHING, READS);
     step("p99 with threads for open() too", "a factor of 6", DiskRequest::Cold, READS, OPENS);
@@ -127,8 +127,7 @@ fn compare(finding: &mut LabFinding, courses: &[Course]) {
     }
     finding.because(
         "Here every slow operation takes 100 ms and all others well under one, where the published disks had \
-         all kinds of times: what is left on the loop decides everything, and the steps are larger. An \
-         event counts once for event_loop_blocked however many requests wait behind it, so that few \
+         all kinds of times, so that the figures cannot be compared directly. An event counts once for event_loop_blocked however many requests wait behind it, so that few \
          but long stops move its p99 less than that of the requests.",
     );
 }
@@ -210,17 +209,12 @@ fn charts(finding: &mut LabFinding, courses: &[Course]) {
              slow operation that is not their own.",
         ));
     }
-    let weir =
-        cold().find(|course| course.subject == ALL).map(|course| memory(course).quantile(0.99));
-    let others = cold().filter(|course| course.subject != ALL);
-    let others = others.map(|course| (course.subject.as_str(), memory(course).quantile(0.99)));
-    let most = others.max_by(|(_, a), (_, b)| a.total_cmp(b));
-    if let (Some(weir), Some((label, most))) = (weir, most) {
-        finding.verdict(
-            weir,
-            "ms p99 beside a slow disk for requests that need none, weir as it comes",
-            format!("{most:.1} ms with {label}; weir as it comes: {}.", less(weir, most)),
-        );
+    let rows: Vec<(String, f64)> =
+        cold().map(|course| (course.subject.clone(), memory(course).quantile(0.99))).collect();
+    let p99 = ("p99 of requests that need no disk, beside a slow disk,", "ms", Better::Less);
+    let others: &[&[&str]] = &[&["aio threads"], &["aio off"], &[NOTHING], &[OPENS]];
+    if let Some(answer) = compared(p99, &rows, ALL, others, |p99| *p99) {
+        finding.verdict(answer, "");
     }
 }
 

@@ -7,7 +7,8 @@ use weir_balance::model::{ModelClient, World};
 
 use super::{kinds, quantile};
 use crate::chart::{Chart, Scale};
-use crate::finding::{FindingTable, LabFinding, less};
+use crate::comparison::{Better, Comparison};
+use crate::finding::{FindingTable, LabFinding};
 use crate::lab::Lab;
 
 /// How long a request blocks its worker.
@@ -39,18 +40,16 @@ pub(super) fn tables(lab: &Lab, sizes: &[usize], finding: &mut LabFinding) {
         chart.row(label, p99.iter().copied());
     }
     finding.chart(chart.caption(
-        "Workers are busy for 70 % of their time, and one request in a thousand takes 33 times the mean: with a queue \
-         each, others wait behind it beside idle workers; with one queue hardly anybody does.",
+        "Workers are busy for 70 % of their time, and one request in a thousand takes 33 times the mean. With a queue each, \
+         other requests wait behind it, whether or not workers are idle.",
     ));
     let of = |label: &str| {
         tails.iter().find(|(row, _)| *row == label).and_then(|(_, p99)| p99.last().copied())
     };
     if let (Some(fair), Some(each), Some(n)) = (of("fair"), of("reuseport"), sizes.last()) {
-        finding.verdict(
-            fair,
-            &format!("ms p99 with fair, {n} workers, very different requests"),
-            format!("{each:.1} ms with a queue each; fair: {}.", less(fair, each)),
-        );
+        let what = format!("p99 of very different requests to {n} workers of the model");
+        let answer = Comparison::new(&what, "ms", Better::Less, ("fair", fair));
+        finding.verdict(answer.beside(("reuseport", each)), "");
     }
 }
 
