@@ -5,6 +5,7 @@
 //! prints the table, each arrow up and the files of the largest circles.
 
 mod graph;
+mod messages;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -38,17 +38,17 @@ pub struct Source {
 const TEST_FEATURES: &[&str] = &["test", "sim", "processes"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Token {
+pub enum Token {
     Word(String),
     /// `::`
     Colons,
     Sign(char),
-    /// What a string says: features of `cfg` are strings.
+    /// What a string says, with its escapes: features of `cfg` are strings.
     Text(String),
 }
 
 /// Splits source text into words and signs; comments and numbers' inside are dropped.
-fn tokens(text: &str) -> Vec<Token> {
+pub fn tokens(text: &str) -> Vec<Token> {
     let chars: Vec<char> = text.chars().collect();
     let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
     let mut out = Vec::new();
@@ -68,7 +68,10 @@ fn tokens(text: &str) -> Vec<Token> {
             }
             i += 2;
         } else if let Some(end) = raw_string(&chars, i) {
-            out.push(Token::Text(String::new()));
+            let raw: String = chars[i..end].iter().collect();
+            let inside = raw.split_once('"').map_or("", |(_, rest)| rest.trim_end_matches('#'));
+            let inside = inside.strip_suffix('"').unwrap_or(inside);
+            out.push(Token::Text(inside.replace('\\', "\\\\").replace('"', "\\\"")));
             i = end;
         } else if c == '"' || (matches!(c, 'b' | 'c') && at(i + 1) == '"') {
             i += if c == '"' { 1 } else { 2 };
