@@ -60,7 +60,7 @@ fn the_page_holds_what_was_found() {
     let finding = LabFinding::of_rounds(vec![slower.clone(), finding.clone(), slower]).unwrap();
     let experiment = ALL.first().expect("there are some");
     let machine = MachineFacts::look(&[], true);
-    let noise = Noise { share: 0.64, longest: 12.0 };
+    let noise = Noise { share: 0.64, longest: 12.0, load: 3.0 };
     report::write(&dir, experiment, &finding, &machine, noise).unwrap();
     let text = std::fs::read_to_string(dir.join(format!("{}.txt", experiment.name))).unwrap();
     let (file, count) = report::write_page(&dir).unwrap();

@@ -67,14 +67,11 @@ fn machines(out: &mut String, found: &[(&Experiment, ExperimentRecord)]) {
             } else {
                 String::new()
             };
-            format!("{}{most}", record.noise.text())
+            let class = if record.noise.share > take_home::NOISY { " noisy" } else { "" };
+            let text = escape(&format!("{}{most}", record.noise.text()));
+            format!("<p class=\"machine{class}\">{text}</p>")
         });
-        let _ = writeln!(
-            out,
-            "<p class=\"machine\">{names}{} {}</p>",
-            escape(&machine.text()),
-            escape(&noise)
-        );
+        let _ = writeln!(out, "<p class=\"machine\">{names}{}</p>{noise}", escape(&machine.text()));
     }
 }
 
@@ -94,10 +91,8 @@ fn section(out: &mut String, experiment: &Experiment, record: &ExperimentRecord)
         answers(out, verdict);
     }
     for part in finding.parts() {
-        match part {
-            FindingPart::Chart(one) => out.push_str(&chart(one)),
-            FindingPart::Histograms(all) => out.push_str(&histograms(all)),
-            FindingPart::Table(_) | FindingPart::Remark(_) | FindingPart::Blocks(_) => {}
+        if let FindingPart::Chart(one) = part {
+            out.push_str(&chart(one));
         }
     }
     out.push_str("<h3>What was published</h3>\n");
@@ -171,7 +166,8 @@ fn details(out: &mut String, finding: &LabFinding, machine: &MachineFacts) {
                 }
                 out.push_str("</div>\n");
             }
-            FindingPart::Chart(_) | FindingPart::Histograms(_) => {}
+            FindingPart::Histograms(all) => out.push_str(&histograms(all)),
+            FindingPart::Chart(_) => {}
         }
     }
     if machine.servers.len() > 1 {
@@ -186,13 +182,18 @@ fn details(out: &mut String, finding: &LabFinding, machine: &MachineFacts) {
 fn table(table: &FindingTable, class: &str) -> String {
     let mut out = format!("<table class=\"figures {class}\">\n<thead><tr>");
     for head in table.heads() {
-        let _ = write!(out, "<th scope=\"col\">{}</th>", escape(head));
+        let _ = match head.as_str() {
+            // A header without text means nothing to a screen reader.
+            "" => write!(out, "<td></td>"),
+            head => write!(out, "<th scope=\"col\">{}</th>", escape(head)),
+        };
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for row in table.rows() {
         out.push_str("<tr>");
         for (n, (cell, head)) in row.iter().zip(table.heads()).enumerate() {
             let _ = match n {
+                0 if cell.is_empty() => write!(out, "<td></td>"),
                 0 => write!(out, "<th scope=\"row\">{}</th>", escape(cell)),
                 _ => write!(out, "<td data-of=\"{}\">{}</td>", escape(head), escape(cell)),
             };

@@ -19,10 +19,10 @@ pub(crate) struct MachineFacts {
     cpus: usize,
     model: String,
     kernel: String,
-    /// Tasks that wanted a CPU in the last minute.
-    load: String,
     pub(crate) servers: Vec<ServerFacts>,
     pub(crate) brief: bool,
+    /// This program, which is the client and mostly the weir under test, is a debug build.
+    unoptimized: bool,
 }
 
 /// A server that was asked.
@@ -45,7 +45,6 @@ impl MachineFacts {
         let model = read("/proc/cpuinfo");
         let model = model.lines().find_map(|line| line.strip_prefix("model name"));
         let model = model.map_or("CPU unknown", |rest| rest.trim_start_matches([' ', '\t', ':']));
-        let load = read("/proc/loadavg");
         let server = |program: &Program| ServerFacts {
             name: program.name.clone(),
             version: program.version.clone(),
@@ -57,9 +56,9 @@ impl MachineFacts {
             cpus,
             model: model.to_owned(),
             kernel,
-            load: load.split(' ').next().unwrap_or("-").to_owned(),
             servers: programs.iter().map(server).collect(),
             brief,
+            unoptimized: cfg!(debug_assertions),
         }
     }
 
@@ -73,19 +72,23 @@ impl MachineFacts {
             is_weir: *is_weir,
         };
         let servers = servers.iter().map(server).collect();
-        let [day, model, kernel, load] = ["2026-01-31", "CPU", "6.0", "0.1"].map(str::to_owned);
-        MachineFacts { day, cpus: 2, model, kernel, load, servers, brief: false }
+        let [day, model, kernel] = ["2026-01-31", "CPU", "6.0"].map(str::to_owned);
+        MachineFacts { day, cpus: 2, model, kernel, servers, brief: false, unoptimized: false }
     }
 
     /// The facts as text, in a few sentences.
     pub(crate) fn text(&self) -> String {
-        let MachineFacts { day, cpus, model, kernel, load, .. } = self;
+        let MachineFacts { day, cpus, model, kernel, .. } = self;
         let servers = self.servers.iter().map(|s| format!("{} {}", s.name, s.version));
         let servers: Vec<String> = servers.collect();
         let brief = if self.brief { " Short runs (--brief): the figures mean little." } else { "" };
+        let slow = if self.unoptimized {
+            " The client, and this weir as a server, are built without optimization."
+        } else {
+            ""
+        };
         format!(
-            "{day}, {cpus} CPUs ({model}), Linux {kernel}; {}. Servers and client share the machine; its load was {load} before \
-             the run.{brief}",
+            "{day}, {cpus} CPUs ({model}), Linux {kernel}; {}. Servers and client share the machine.{brief}{slow}",
             servers.join(", "),
         )
     }
@@ -98,27 +101,32 @@ pub(crate) struct Noise {
     pub(crate) share: f64,
     /// The longest pause in ms.
     pub(crate) longest: f64,
+    /// Tasks that wanted a CPU in the last minute.
+    pub(crate) load: f64,
 }
 
 impl Noise {
     /// Measures it: computes for a while.
     pub(crate) fn look() -> Noise {
         let (share, longest) = taken();
-        Noise { share, longest }
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0);
+        Noise { share, longest, load }
     }
 
     /// The greater noise of two moments.
     #[must_use]
     pub(crate) fn or(self, other: Noise) -> Noise {
         let (share, longest) = (self.share.max(other.share), self.longest.max(other.longest));
-        Noise { share, longest }
+        Noise { share, longest, load: self.load.max(other.load) }
     }
 
     pub(crate) fn text(&self) -> String {
         format!(
-            "Noise: other programs took {:.1} % of the time from a task that computed, {:.1} ms at most.",
+            "Noise: other programs took {:.1} % of the time from a task that computed, {:.1} ms at most; the load was {:.1}.",
             100.0 * self.share,
-            self.longest
+            self.longest,
+            self.load
         )
     }
 }

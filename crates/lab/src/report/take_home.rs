@@ -5,7 +5,7 @@ use crate::comparison::{Comparison, MeasuredWay, Standing};
 use crate::experiment::Experiment;
 
 /// From this share of the time on, other programs decide what is measured.
-const NOISY: f64 = 0.1;
+pub(super) const NOISY: f64 = 0.1;
 /// The most sentences about comparisons in which weir is behind.
 const MOST_BEHIND: usize = 2;
 
@@ -54,7 +54,14 @@ pub(super) fn sentences(found: &[(&Experiment, ExperimentRecord)]) -> Vec<String
         out.push(format!("Furthest ahead: {}", pair.comparison.sentence(pair.other)));
     }
     let behind = furthest(Standing::Behind);
-    let told = behind.iter().take(MOST_BEHIND);
+    let mut told: Vec<&Pair<'_>> = Vec::new();
+    for pair in behind {
+        // One sentence about each experiment.
+        if told.iter().all(|other| !std::ptr::eq(other.comparison, pair.comparison)) {
+            told.push(pair);
+        }
+    }
+    let told = told.iter().take(MOST_BEHIND);
     out.extend(told.map(|pair| format!("Behind: {}", pair.comparison.sentence(pair.other))));
     // Five sentences are the most.
     if out.len() < 5 {
@@ -126,7 +133,7 @@ mod tests {
         let mut finding = LabFinding::default();
         finding.verdict(comparison, "");
         let machine = MachineFacts::of_servers(&[("weir", "1", true), ("nginx", "1.31.5", false)]);
-        let noise = Noise { share, longest: 1.0 };
+        let noise = Noise { share, longest: 1.0, load: 0.0 };
         (ALL.first().unwrap(), ExperimentRecord { finding, machine, noise })
     }
 
