@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use weir_testkit::{Dir, Oracle, Server, run};
+use weir_testkit::{Dir, Oracle, Server, dump_page, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -127,6 +127,38 @@ fn experiments_leave_findings_and_a_page() {
     assert!((3..=5).contains(&sentences) && home.contains("comparisons"), "{home}");
     // Each question has its answer, but one that has no figure.
     assert!(page.matches("<div class=\"answer\">").count() >= 9, "{page}");
+    fits(dir);
+}
+
+/// Looks at the page in a browser: folded and open, nothing is wider than the screen, and folded it is short.
+fn fits(dir: Dir) {
+    let frames = [390, 1280, 1920].map(|width| {
+        let frame = |open: &str| {
+            format!("<iframe src=report.html data-open='{open}' style='width: {width}px'></iframe>")
+        };
+        frame("") + &frame("yes")
+    });
+    let script = "onload = () => document.body.append('[' + [...document.querySelectorAll('iframe')].map(frame => {
+        const page = frame.contentDocument, shown = page.documentElement;
+        if (frame.dataset.open) page.querySelectorAll('details').forEach(part => part.open = true);
+        return `${frame.clientWidth} ${shown.scrollWidth - shown.clientWidth} ${shown.scrollHeight}`;
+    }).join('|') + ']')";
+    dir.write("look.html", format!("{}<script>{script}</script>", frames.join("")));
+    let conf = "events { } http { types { text/html html; } server { listen 127.0.0.1:%%PORT%%; root %%DIR%%; } }";
+    let server = Server::start_in(dir, WEIR, conf);
+    let url = format!("http://127.0.0.1:{}/look.html", server.port());
+    let Some(page) = dump_page(&server.dir().file("profile"), &url) else { return };
+    let said = page.rsplit_once("</script>").map_or("", |(_, rest)| rest);
+    let said = said.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let (said, _) = said.unwrap_or_else(|| panic!("it measured nothing: {page}"));
+    let sizes: Vec<Vec<u32>> = said
+        .split('|')
+        .map(|frame| frame.split(' ').map(|number| number.parse().unwrap()).collect())
+        .collect();
+    assert_eq!(sizes.len(), 6, "{said}");
+    assert!(sizes.iter().all(|size| size[1] == 0), "it is wider than its frame: {said}");
+    let folded = sizes.iter().step_by(2).map(|size| size[2]);
+    assert!(folded.max() < Some(4000), "it is long: {said}");
 }
 
 #[test]
