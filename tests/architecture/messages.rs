@@ -155,13 +155,9 @@ const SCRIPTS: &[Maker] = &[
 
 /// Texts of these functions that are written at lower levels, or are no messages.
 const NOT_SEVERE: &[&str] = &[
-    " stack traceback:",
     "... answers were taken out of cache \"...\"",
     "... disconnected, bytes from/to client:.../..., bytes from/to upstream:.../...",
     "100 Continue could not be sent",
-    ", dry run",
-    ", dry run,",
-    ", the oldest make room",
     "client intended to send body data larger than declared",
     "client prematurely closed connection",
     "client prematurely closed stream",
@@ -185,8 +181,6 @@ const NOT_SEVERE: &[&str] = &[
     "the pipe \"...\" ...",
     "waited for a processor",
     "was held up",
-    "while proxying connection",
-    "while redirect to named location \"...\"",
 ];
 
 /// The tokens of a file, with its brackets matched and without its inline tests.
@@ -287,6 +281,28 @@ impl Code {
         all
     }
 
+    /// The texts of what the texts of a call insert, if its function makes them: `let text = "...";`
+    fn inserted(&self, call: (usize, usize), function: (usize, usize)) -> Vec<String> {
+        let texts = self.tokens[call.0..=call.1].iter().filter_map(|token| match token {
+            Token::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        let names: BTreeSet<&str> = texts.flat_map(names).collect();
+        let mut all = Vec::new();
+        for n in function.0..call.0 {
+            let named =
+                self.word(n) == Some("let") && self.word(n + 1).is_some_and(|w| names.contains(w));
+            if named {
+                let mut at = n + 1;
+                while at < call.0 && !self.is(at, ';') {
+                    at = self.ends.get(&at).map_or(at + 1, |end| end + 1);
+                }
+                all.extend(self.texts(n, at));
+            }
+        }
+        all
+    }
+
     /// The texts between two tokens that have words.
     fn texts(&self, begin: usize, end: usize) -> Vec<String> {
         let inside = self.tokens.get(begin..=end.min(self.tokens.len() - 1)).unwrap_or_default();
@@ -296,6 +312,12 @@ impl Code {
         });
         texts.filter(|text| letters(text) > 1).collect()
     }
+}
+
+/// The names that a text inserts: `{text}`, `{size:?}`.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let holes = text.split('{').skip(1).filter_map(|rest| rest.split(['}', ':']).next());
+    holes.filter(|name| !name.is_empty())
 }
 
 /// A text as it is written, with a hole for each thing that it inserts.
@@ -327,9 +349,10 @@ fn letters(text: &str) -> usize {
     text.chars().filter(|c| c.is_alphabetic()).count()
 }
 
-/// A message: more than a word, or a call that failed.
+/// A message has several words. What begins as a message goes on is a part of one.
 fn is_message(text: &str) -> bool {
-    letters(text) > 3 && text.trim().contains(' ')
+    let is_part = text.starts_with([' ', ',']) || text.starts_with("while ");
+    letters(text) > 3 && text.trim().contains(' ') && !is_part
 }
 
 /// All messages, each with a place that writes it.
@@ -431,11 +454,17 @@ fn place(
             return;
         }
     }
-    // The call around the level, up to the next block.
+    // The call around the level, up to the next block, with what it inserts.
     let calls = code.around(n).take_while(|(begin, _)| !code.is(*begin, '{'));
-    let said = calls.map(|(begin, end)| code.texts(begin, end)).find(|texts| !texts.is_empty());
-    let said: Vec<String> =
-        said.unwrap_or_default().into_iter().filter(|text| is_message(text)).collect();
+    let said = calls.map(|(from, to)| {
+        let mut texts = code.texts(from, to);
+        if !texts.is_empty() {
+            texts.extend(code.inserted((from, to), (begin, end)));
+        }
+        texts
+    });
+    let mut said = said.into_iter().find(|texts| !texts.is_empty()).unwrap_or_default();
+    said.retain(|text| is_message(text));
     if !said.is_empty() {
         return found.add(said, &at);
     }
@@ -573,6 +602,7 @@ fn messages_are_read_from_calls_functions_and_makers() {
     let code = Code::read(
         r#"
         fn direct(r: &Request) { r.log(Level::Error, format_args!("disk \"{path}\" is full: {}", x)); }
+        fn inserts() { let why = "it stands still"; log!(log, Emerg, None, "worker {pid} {why}"); }
         fn macros() { log!(log, Alert, None, "fork() failed {}", Cause(&e)); log!(log, Info, None, "fine here"); }
         fn indirect() {
             let level = if odd { Level::Crit } else { Level::Error };
@@ -593,7 +623,13 @@ fn messages_are_read_from_calls_functions_and_makers() {
     let texts: Vec<&str> = found.all.keys().map(String::as_str).collect();
     assert_eq!(
         texts,
-        ["disk \"\u{1}\" is full: \u{1}", "fork() failed \u{1}", "it is odd and long"]
+        [
+            "disk \"\u{1}\" is full: \u{1}",
+            "fork() failed \u{1}",
+            "it is odd and long",
+            "it stands still",
+            "worker \u{1} \u{1}"
+        ]
     );
     assert_eq!(made(&files, &Item("a/b.rs", "Failure")), ["it broke"]);
     assert!(stands_for("disk \"\u{1}\" is full", texts[0]) && !stands_for("is full", texts[0]));
