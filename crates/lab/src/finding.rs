@@ -230,11 +230,7 @@ impl LabFinding {
     pub(crate) fn comparison(&self) -> Option<FindingTable> {
         let mut table = FindingTable::new(&["", "the article saw", "this machine"]);
         for Counterpart { what, published, here } in &self.beside {
-            let here = match here {
-                HereFigure::Text(text) => text.clone(),
-                HereFigure::Compared(comparison) => comparison.line(),
-            };
-            table.row(&[what.clone(), published.clone(), here]);
+            table.row(&[what.clone(), published.clone(), here.text()]);
         }
         (!self.beside.is_empty()).then_some(table)
     }
@@ -250,7 +246,8 @@ impl LabFinding {
     /// The finding as text for a terminal.
     pub(crate) fn text(&self) -> String {
         let mut texts: Vec<String> = self.verdict.iter().map(LabVerdict::text).collect();
-        texts.extend(self.comparison().iter().map(FindingTable::text));
+        let beside = self.beside.iter().map(Counterpart::text);
+        texts.extend((!self.beside.is_empty()).then(|| beside.collect()));
         texts.extend(self.because.iter().map(|text| wrap(text)));
         texts.extend(self.parts.iter().filter_map(|part| match part {
             FindingPart::Table(table) => Some(table.text()),
@@ -269,6 +266,27 @@ fn chart_of(part: &mut FindingPart) -> Option<&mut Chart> {
     match part {
         FindingPart::Chart(chart) => Some(chart),
         _ => None,
+    }
+}
+
+impl HereFigure {
+    fn text(&self) -> String {
+        match self {
+            HereFigure::Text(text) => text.clone(),
+            HereFigure::Compared(comparison) => comparison.line(),
+        }
+    }
+}
+
+impl Counterpart {
+    /// One line, or a few that are not wider than others.
+    fn text(&self) -> String {
+        let Counterpart { what, published, here } = self;
+        let here = here.text();
+        match published.as_str() {
+            "-" => wrap(&format!("{what}: {here}")),
+            _ => wrap(&format!("{what}: published {published}; here {here}")),
+        }
     }
 }
 

@@ -84,6 +84,8 @@ fn the_page_holds_what_was_found() {
             && page.matches("Servers and client share").count() == 1
     );
     assert!(text.lines().take(6).any(|line| line.contains("64.0 %")), "{text}");
+    assert!(text.contains("\np99: published 3 times; here p99 < max with fair: 2 times as much"));
+    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
     // weir's own row stands out; what was not measured is a dash; the third dot has no figure.
     assert_eq!(page.matches("<tr class=\"own\"><th scope=\"row\">fair</th>").count(), 1);
     assert!(page.contains("<td data-of=\"p99\">-</td>") && page.contains("dot other"));
