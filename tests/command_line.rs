@@ -74,7 +74,7 @@ fn each_tool_tells_its_options_and_has_a_page_of_the_manual() {
     let page = said(&["manual"]);
     assert!(page.contains(".TH weir 8"), "{page}");
     for tool in &tools {
-        assert!(page.contains(&format!("weir\\-{tool}(1)")), "{tool}: {page}");
+        assert!(page.replace("\\-", "-").contains(&format!("weir-{tool}(1)")), "{tool}: {page}");
     }
     let none = run(WEIR, ["manual", "nothing"]);
     assert_eq!(none.status.code(), Some(2));

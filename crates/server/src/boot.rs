@@ -14,6 +14,7 @@ use crate::cli::{self, CommandLine};
 use crate::config::Machine;
 use crate::cycle::{Cycle, Origin, dump, say};
 use crate::daemon::Side;
+use crate::embedded::InMemory;
 use crate::master::{Master, Role};
 use crate::paths::Paths;
 use crate::sockets::{Purpose, Sockets, SocketsFailed};
@@ -29,7 +30,8 @@ pub fn run(args: Vec<OsString>, tools: &[(&str, &str)]) -> i32 {
             return 1;
         }
     };
-    let paths = Paths::new(&options, Path::exists);
+    let exists = |path: &Path| !options.demo && path.exists();
+    let paths = Paths::new(&options, exists);
     if options.version {
         show(&options, &paths, tools);
         if !options.test {
@@ -38,15 +40,38 @@ pub fn run(args: Vec<OsString>, tools: &[(&str, &str)]) -> i32 {
     }
     let globals = options.globals.as_deref().map(|g| g.to_string_lossy().into_owned());
     let logs = Arc::new(OpenLogs::new());
-    let origin = Origin { paths, globals, logs, machine: Machine::here() };
+    let (in_memory, machine) = (InMemory::built_in(), Machine::here());
+    let origin = Origin { paths, in_memory, globals, logs, machine };
     let least = if options.test { Level::Info } else { Level::Notice };
     let log = origin.first_log(least);
     let done = match (options.test, options.signal) {
         (true, _) => test(&origin, &options, &log),
         (false, Some(signal)) => tell(&origin, signal, &log),
-        (false, None) => serve(origin, log, args),
+        (false, None) => {
+            if let Some(conf) = &origin.paths.conf
+                && !options.names_a_file()
+                && std::io::stderr().is_terminal()
+            {
+                say(&default_file(conf));
+            }
+            serve(origin, log, args, embedded::greeting)
+        }
     };
     done.unwrap_or(1)
+}
+
+/// Serves a configuration that stands in no file, in the foreground; returns the exit code. Once its sockets are open,
+/// `greeting` is printed.
+pub fn run_in_memory(in_memory: InMemory, greeting: &str) -> i32 {
+    let mut paths = Paths::new(&CommandLine::default(), |_| false);
+    if let Some(temporary) = &in_memory.temporary {
+        paths.temporary = temporary.clone();
+    }
+    let (logs, machine) = (Arc::new(OpenLogs::new()), Machine::here());
+    let origin = Origin { paths, in_memory, globals: None, logs, machine };
+    let log = origin.first_log(Level::Notice);
+    let args = std::env::args_os().collect();
+    serve(origin, log, args, |_| greeting.to_owned()).unwrap_or(1)
 }
 
 fn show(options: &CommandLine, paths: &Paths, tools: &[(&str, &str)]) {
@@ -118,8 +143,14 @@ fn tell(origin: &Origin, signal: cli::Signal, log: &Log) -> Result<i32, SocketsF
     Ok(0)
 }
 
-/// Starts the server; returns when this process has done its part.
-fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, SocketsFailed> {
+/// Starts the server; returns when this process has done its part. A configuration that stands in no file is greeted with its
+/// number of loops.
+fn serve(
+    origin: Origin,
+    first: Log,
+    args: Vec<OsString>,
+    greeting: impl FnOnce(usize) -> String,
+) -> Result<i32, SocketsFailed> {
     let left = inherit::take(&first);
     let inherited = left.is_some();
     let left = left.unwrap_or_default();
@@ -128,7 +159,7 @@ fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Sockets
     trial::run(&cycle, &first)?;
     describe(&cycle, &cycle.log);
     if origin.paths.conf.is_none() {
-        let _ = std::io::stdout().write_all(embedded::greeting(cycle.config.loops()).as_bytes());
+        let _ = std::io::stdout().write_all(greeting(cycle.config.loops()).as_bytes());
     }
     // A process that reads the pid file may send a signal at once: the signal waits until it is
     // asked for.
@@ -164,6 +195,14 @@ fn serve(origin: Origin, first: Log, args: Vec<OsString>) -> Result<i32, Sockets
             starter.release();
         }
     })
+}
+
+/// A message for the user who started weir on a terminal without options, and may not know which file it reads.
+fn default_file(conf: &Path) -> String {
+    let conf = conf.display();
+    format!(
+        "serving {conf}, since it exists; -c names another file, --demo shows the built-in page"
+    )
 }
 
 /// A message for the user who started weir on a terminal and would see nothing of it otherwise.

@@ -19,6 +19,8 @@ pub struct CommandLine {
     pub dump: bool,
     /// `-q`: a check says errors only.
     pub quiet: bool,
+    /// `--demo`: serve the built-in configuration, whatever files there are.
+    pub demo: bool,
     /// `-s`: what to tell a running master.
     pub signal: Option<Signal>,
     /// `-p`: the prefix of relative paths.
@@ -65,6 +67,8 @@ pub enum CommandLineError {
     Signal(OsString),
     /// An option without its value, which is this.
     Missing(char, &'static str),
+    /// `--demo` beside the name of a configuration.
+    Demo,
 }
 
 impl fmt::Display for CommandLineError {
@@ -77,6 +81,9 @@ impl fmt::Display for CommandLineError {
             CommandLineError::Missing(letter, what) => {
                 write!(f, "option \"-{letter}\" requires {what}")
             }
+            CommandLineError::Demo => f.write_str(
+                "\"--demo\" serves the built-in configuration, it takes no -c and no -p",
+            ),
         }
     }
 }
@@ -88,15 +95,27 @@ pub fn parse(args: &[OsString]) -> Result<CommandLine, CommandLineError> {
     let mut options = CommandLine::default();
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
+        if arg == "--demo" {
+            options.demo = true;
+            continue;
+        }
         let Some(letters) = arg.as_bytes().strip_prefix(b"-") else {
             return Err(CommandLineError::Option(arg.to_string_lossy().into_owned()));
         };
         options.word(letters, &mut rest)?;
     }
+    if options.demo && options.names_a_file() {
+        return Err(CommandLineError::Demo);
+    }
     Ok(options)
 }
 
 impl CommandLine {
+    /// Whether `-c` or `-p` says which file is served.
+    pub fn names_a_file(&self) -> bool {
+        self.conf.is_some() || self.prefix.is_some()
+    }
+
     /// Reads one argument's letters; a letter that wants a value takes all that follows, or the
     /// next argument.
     fn word<'a>(
@@ -169,6 +188,12 @@ mod tests {
 
     fn read(args: &[&str]) -> Result<CommandLine, CommandLineError> {
         parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_demo_needs_no_file_and_takes_none() {
+        assert!(read(&["--demo", "-g", "worker_processes 2;"]).unwrap().demo);
+        assert!(read(&["--demo", "-c", "x"]).is_err() && read(&["-p", "x", "--demo"]).is_err());
     }
 
     #[test]

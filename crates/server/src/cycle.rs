@@ -11,7 +11,7 @@ use weir_log::{Level, Log, OpenLogs, Sink, log};
 
 use crate::config::{self, Config, Machine};
 use crate::directories;
-use crate::embedded;
+use crate::embedded::InMemory;
 use crate::listen::CycleShared;
 use crate::paths::Paths;
 use crate::service::Sites;
@@ -25,6 +25,8 @@ use weir_zone::{Declarations, Zones};
 pub struct Origin {
     /// Where files are.
     pub paths: Paths,
+    /// What is served where `paths` name no configuration file.
+    pub in_memory: InMemory,
     /// The directives of `-g`.
     pub globals: Option<String>,
     /// The log files of this process.
@@ -90,7 +92,7 @@ impl Origin {
     pub fn judge(&self, log: &Log) -> Result<Plan, SocketsFailed> {
         let tree = match &self.paths.conf {
             Some(path) => weir_conf::read(path, self.globals.as_deref()),
-            None => embedded::tree(self.globals.as_deref()),
+            None => self.in_memory.tree(self.globals.as_deref()),
         };
         let tell = |error: &Error| tell(log, &tree.sources, error);
         let refuse = |error: Error| {
@@ -135,7 +137,10 @@ impl Origin {
         if sites.logs_to_stderr() {
             configured.leave_stderr();
         }
-        let temporary = self.paths.conf.as_ref().map(|_| self.paths.temporary.clone());
+        let temporary = match self.paths.conf {
+            Some(_) => Some(self.paths.temporary.clone()),
+            None => self.in_memory.temporary.clone(),
+        };
         Ok(Plan { config, sites, log: configured, zones, temporary, sources: tree.sources })
     }
 
@@ -312,7 +317,8 @@ mod tests {
     fn the_built_in_configuration_is_right_and_writes_nothing() {
         let paths = Paths::new(&cli::CommandLine::default(), |_| false);
         let (globals, machine) = (None, Machine::here());
-        let origin = Origin { paths, globals, logs: Arc::new(OpenLogs::new()), machine };
+        let (logs, in_memory) = (Arc::new(OpenLogs::new()), InMemory::built_in());
+        let origin = Origin { paths, in_memory, globals, logs, machine };
         let plan = origin.read(&origin.first_log(Level::Notice)).unwrap();
         assert!(!plan.config.daemon && plan.config.pid.is_none());
         assert!(plan.log.is_on_terminal());

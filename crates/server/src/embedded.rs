@@ -1,22 +1,40 @@
 //! What weir serves when there is no configuration at all.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use weir_conf::{ConfigTree, read_text};
 
 use crate::version::VERSION;
+
+/// A configuration that stands in no file: the built-in one, or one that a tool has written.
+#[derive(Debug)]
+pub struct InMemory {
+    /// Its name in messages.
+    pub name: &'static str,
+    /// Its text.
+    pub text: String,
+    /// Where the server keeps files that requests need for a while. `None`: the configuration needs none.
+    pub temporary: Option<PathBuf>,
+}
+
+impl InMemory {
+    /// The built-in configuration.
+    pub fn built_in() -> InMemory {
+        InMemory { name: NAME, text: text(), temporary: None }
+    }
+
+    /// The configuration as it is read, with the directives of `-g` ahead.
+    pub fn tree(&self, globals: Option<&str>) -> ConfigTree {
+        let globals = globals.unwrap_or_default();
+        read_text(Path::new(self.name), format!("{globals} {}", self.text).as_bytes())
+    }
+}
 
 /// Where the built-in configuration listens.
 const ADDRESS: &str = "127.0.0.1:8080";
 
 /// The configuration's name in messages.
 const NAME: &str = "built-in configuration";
-
-/// The built-in configuration, with the directives of `-g` ahead.
-pub fn tree(globals: Option<&str>) -> ConfigTree {
-    let globals = globals.unwrap_or_default();
-    read_text(Path::new(NAME), format!("{globals} {}", text()).as_bytes())
-}
 
 fn text() -> String {
     format!(
@@ -53,12 +71,12 @@ const NOTE: &str = "weir runs with the configuration that is built in. To see it
                     weir bench -d 30s http://127.0.0.1:8080/hello . To serve your own, write an nginx.conf and \
                     start: weir -c /path/to/nginx.conf";
 
-/// A message for the user who started weir on a terminal.
+/// A message for the user who started weir without a configuration.
 pub fn greeting(loops: usize) -> String {
     let pid = std::process::id();
     let plural = if loops == 1 { "" } else { "s" };
     format!(
-        "weir {VERSION}: no configuration file, so here is the built-in one.
+        "weir {VERSION} serves its built-in configuration, without a file.
   live panel     http://{ADDRESS}/
   status         http://{ADDRESS}/status, http://{ADDRESS}/metrics
   running with   {loops} event loop{plural}, in the foreground, process {pid}
@@ -74,7 +92,7 @@ mod tests {
 
     #[test]
     fn it_can_be_read() {
-        let tree = tree(Some("worker_processes 2;"));
+        let tree = InMemory::built_in().tree(Some("worker_processes 2;"));
         assert!(tree.broken.is_none(), "{:?}", tree.broken);
         let names: Vec<_> = tree.main.iter().map(|d| d.name.lossy().into_owned()).collect();
         assert_eq!(names[..3], ["worker_processes", "worker_threads", "daemon"]);

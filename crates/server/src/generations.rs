@@ -18,6 +18,7 @@ use weir_zone::Zones;
 use crate::channel::{self, ChannelEnd, Order};
 use crate::config::Machine;
 use crate::cycle::{Cycle, Origin};
+use crate::embedded::InMemory;
 use crate::listen::CycleShared;
 use crate::master::{Assignment, registry};
 use crate::paths::Paths;
@@ -55,7 +56,8 @@ impl Generations {
         let options = cli::parse(args).ok()?;
         let paths = Paths::new(&options, std::path::Path::exists);
         let logs = Arc::new(OpenLogs::new());
-        let origin = Origin { paths, globals: None, logs, machine: Machine::here() };
+        let (in_memory, machine) = (InMemory::built_in(), Machine::here());
+        let origin = Origin { paths, in_memory, globals: None, logs, machine };
         let first = origin.first_log(Level::Notice);
         let (sockets, zones) = (Sockets::default(), Zones::default());
         let cycle =

@@ -10,6 +10,7 @@ use weir_log::{Level, Log, OpenLogs, Sink};
 use crate::cli::CommandLine;
 use crate::config::Machine;
 use crate::cycle::Origin;
+use crate::embedded::InMemory;
 use crate::paths::Paths;
 
 /// The `http` block of a configuration, and the file that was read; what is wrong with it is told on stderr. `conf` and
@@ -19,7 +20,8 @@ pub fn judge(conf: Option<OsString>, prefix: Option<OsString>) -> Option<(Site, 
     let paths = Paths::new(&options, std::path::Path::exists);
     let path = paths.conf.clone()?;
     let logs = Arc::new(OpenLogs::new());
-    let origin = Origin { paths, globals: None, logs, machine: Machine::here() };
+    let (in_memory, machine) = (InMemory::built_in(), Machine::here());
+    let origin = Origin { paths, in_memory, globals: None, logs, machine };
     let log = Log::new(vec![(Level::Error, Sink::Stderr)]);
     let plan = origin.judge(&log).ok()?;
     Some((Arc::into_inner(plan.sites.http?)?, path))

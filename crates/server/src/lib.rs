@@ -34,8 +34,9 @@ mod trial;
 mod version;
 mod worker;
 
-pub use boot::run;
+pub use boot::{run, run_in_memory};
 pub use cycle::{built, help};
+pub use embedded::InMemory;
 #[cfg(feature = "sim")]
 pub use generations::Generations;
 pub use judge::judge;

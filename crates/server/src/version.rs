@@ -149,6 +149,8 @@ pub fn help(paths: &Paths, tools: &[(&str, &str)]) -> String {
     let mut text = String::from(
         "Usage: weir [-?hvVtTq] [-s signal] [-p prefix]
             [-e filename] [-c filename] [-g directives]
+       weir --demo   serves a live panel of its own, without a configuration
+       weir TOOL     ...
 
 Options:
 ",

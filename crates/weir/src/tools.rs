@@ -64,6 +64,11 @@ pub const ALL: &[Tool] = &[
         built: built!("tools", weir_explain::Options, weir_explain::explain),
     },
     Tool {
+        name: "file-server",
+        about: "serve a directory at once, without a configuration file",
+        built: built!("tools", weir_quick::FileServer, weir_quick::file_server),
+    },
+    Tool {
         name: "histogram",
         about: "show latencies of bench, or of logs, as a picture",
         built: built!("tools", weir_bench::HistogramOptions, weir_bench::histogram),
@@ -87,6 +92,11 @@ pub const ALL: &[Tool] = &[
         name: "manual",
         about: "print a page of the manual: weir manual | man -l -",
         built: built!("manual", manual::Manual, manual::manual),
+    },
+    Tool {
+        name: "proxy",
+        about: "put weir before an application at once: weir proxy --tls localhost 3000",
+        built: built!("tools", weir_quick::Proxy, weir_quick::proxy),
     },
     Tool {
         name: "top",

@@ -1,0 +1,100 @@
+//! A self-signed certificate for one name, kept in the directory of state.
+//!
+//! A kept certificate is used again, so that a client has to be told to trust it only once.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+
+use crate::QuickError;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long a certificate is valid: browsers refuse more than 398 days of most.
+const VALID: u32 = 397;
+
+/// A certificate of this age is replaced.
+const USED: u32 = 360;
+
+/// The files of a certificate.
+pub struct Certificate {
+    /// The certificate itself.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// The certificate for `name` in the directory `state`; it is made where there is none.
+pub fn of(name: &str, state: &Path) -> Result<Certificate, QuickError> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
+        return Err(QuickError::Word(name.to_owned(), "is no name for a certificate"));
+    }
+    let (certificate, key) = (state.join(format!("{name}.crt")), state.join(format!("{name}.key")));
+    let files = Certificate { certificate, key };
+    if !files.are_fresh() {
+        files.make(name)?;
+    }
+    Ok(files)
+}
+
+impl Certificate {
+    fn are_fresh(&self) -> bool {
+        let age = |path: &Path| {
+            let made = fs::metadata(path).ok()?.modified().ok()?;
+            SystemTime::now().duration_since(made).ok()
+        };
+        let fresh = |path| age(path).is_some_and(|age| age < DAY * USED);
+        fresh(&self.certificate) && fresh(&self.key)
+    }
+
+    fn make(&self, name: &str) -> Result<(), QuickError> {
+        let mut names = vec![name.to_owned()];
+        if name == "localhost" {
+            names.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
+        }
+        let failed = QuickError::Certificate;
+        let mut params = CertificateParams::new(names).map_err(failed)?;
+        let now = SystemTime::now();
+        // An hour, since clocks differ.
+        params.not_before = (now - DAY / 24).into();
+        params.not_after = (now + DAY * VALID).into();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, "weir proxy");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.self_signed(&key).map_err(failed)?;
+        write(&self.key, 0o600, &key.serialize_pem())?;
+        write(&self.certificate, 0o644, &certificate.pem())
+    }
+}
+
+/// Whether a client may name an address, and no host, in its URL.
+pub fn url_host(name: &str) -> String {
+    match name.parse::<IpAddr>() {
+        Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Writes a file beside its place and renames it, so that a running server never reads half of one.
+fn write(path: &Path, mode: u32, text: &str) -> Result<(), QuickError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&beside, path)
+    };
+    written().map_err(|e| {
+        let _ = fs::remove_file(&beside);
+        QuickError::File(path.to_owned(), e)
+    })
+}

@@ -1,0 +1,161 @@
+//! Where a server listens, where it keeps its files, and the head that all configurations have.
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, OpenOptions};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use crate::QuickError;
+
+/// How many ports are tried, from the usual one on.
+const TRIES: u16 = 20;
+
+/// Where the panel listens, or above.
+const PANEL: u16 = 8090;
+
+/// The address of `--listen`, or the first free port of loopback from `usual` on.
+pub fn address(listen: Option<&str>, usual: u16) -> Result<SocketAddr, QuickError> {
+    let Some(word) = listen else { return free(usual) };
+    let address = parse(word).ok_or_else(|| {
+        let what = "is no address to listen on: PORT (on loopback), :PORT (on all addresses), or ADDRESS:PORT";
+        QuickError::Word(word.to_owned(), what)
+    })?;
+    match TcpListener::bind(address) {
+        Ok(_) => Ok(address),
+        Err(e) => Err(QuickError::Taken(address.to_string(), e)),
+    }
+}
+
+/// The address of `--panel`, or a free port of loopback for the panel of a site that listens on `site`.
+pub fn panel(wanted: Option<&str>, site: SocketAddr) -> Result<SocketAddr, QuickError> {
+    let panel = address(wanted, PANEL)?;
+    // The site's port is free, too, until the server binds it.
+    if panel.port() == site.port() { free(panel.port().saturating_add(1)) } else { Ok(panel) }
+}
+
+fn parse(word: &str) -> Option<SocketAddr> {
+    let port = |word: &str| word.parse().ok().filter(|port| *port != 0);
+    if let Some(port) = port(word) {
+        return Some((Ipv4Addr::LOCALHOST, port).into());
+    }
+    let (host, number) = word.rsplit_once(':')?;
+    let port = port(number)?;
+    let host: IpAddr = match host {
+        "" | "*" => Ipv4Addr::UNSPECIFIED.into(),
+        "localhost" => Ipv4Addr::LOCALHOST.into(),
+        host => host.trim_start_matches('[').trim_end_matches(']').parse().ok()?,
+    };
+    Some((host, port).into())
+}
+
+fn free(from: u16) -> Result<SocketAddr, QuickError> {
+    let last = from.saturating_add(TRIES - 1);
+    let mut ports = (from..=last).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    ports.find(|address| TcpListener::bind(address).is_ok()).ok_or(QuickError::NoPort(from, last))
+}
+
+/// The directory for certificates and temporary files, which is made where it is missing.
+pub fn state() -> Result<PathBuf, QuickError> {
+    let set = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+    let path = match (set("XDG_STATE_HOME"), rustix::process::geteuid().is_root(), set("HOME")) {
+        (Some(state), _, _) => Path::new(&state).join("weir"),
+        // Workers of root are of the user nobody, who cannot look into root's home.
+        (None, true, _) => PathBuf::from("/var/lib/weir"),
+        (None, false, Some(home)) => Path::new(&home).join(".local/state/weir"),
+        (None, false, None) => return Err(QuickError::NoHome),
+    };
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(&path);
+    made.map_err(|e| QuickError::File(path.clone(), e))?;
+    Ok(path)
+}
+
+/// A path as the configuration has it. nginx.conf has no way to write a `$` in one.
+pub fn quoted(path: &Path) -> Result<String, QuickError> {
+    let unfit = || {
+        let what =
+            "cannot be written in an nginx.conf: it has a $, a control character, or is no UTF-8";
+        QuickError::Word(path.display().to_string(), what)
+    };
+    let text = path.to_str().ok_or_else(unfit)?;
+    if text.contains(|c: char| c == '$' || c.is_control()) {
+        return Err(unfit());
+    }
+    Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+/// What stands before the site's `server`: the process, its logs and its files.
+pub fn head(state: &Path, name: &str, address: SocketAddr) -> Result<String, QuickError> {
+    let pid = quoted(&state.join(format!("{name}-{}.pid", address.port())))?;
+    let body = quoted(&state.join("client_body_temp"))?;
+    let log = match OpenOptions::new().append(true).open("/dev/stdout") {
+        Ok(_) => "/dev/stdout terminal",
+        // A socket, say, or the terminal of another user.
+        Err(_) => "off",
+    };
+    Ok(format!(
+        "worker_threads auto;           # an event loop for each processor
+daemon off;
+pid {pid};
+error_log stderr warn;
+
+events {{ }}
+
+http {{
+    log_format terminal '$time_iso8601 $remote_addr \"$request\" $status $body_bytes_sent bytes $request_time s';
+    access_log {log};
+    client_body_temp_path {body};
+"
+    ))
+}
+
+/// The server of the panel, on loopback alone.
+pub fn panel_server(panel: SocketAddr) -> String {
+    format!(
+        "
+    # The live panel, and metrics for Prometheus: for this machine alone.
+    server {{
+        listen {panel};
+        access_log off;
+        location = / {{ weir_dashboard; }}
+        location = /metrics {{ weir_status; }}
+    }}
+"
+    )
+}
+
+/// An address as a person writes it into a browser.
+pub fn shown(address: SocketAddr) -> String {
+    let port = address.port();
+    match address.ip() {
+        // Not localhost, which is ::1 first: another program may listen there.
+        IpAddr::V4(ip) if ip.is_unspecified() => format!("127.0.0.1:{port}"),
+        IpAddr::V6(ip) if ip.is_unspecified() => format!("[::1]:{port}"),
+        _ => address.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        let read = |word| parse(word).map(|address| address.to_string());
+        assert_eq!(read("8080").unwrap(), "127.0.0.1:8080");
+        assert_eq!(read(":8080").unwrap(), "0.0.0.0:8080");
+        assert_eq!(read("*:80").unwrap(), "0.0.0.0:80");
+        assert_eq!(read("localhost:1").unwrap(), "127.0.0.1:1");
+        assert_eq!(read("[::1]:8080").unwrap(), "[::1]:8080");
+        assert_eq!(read("192.0.2.1:81").unwrap(), "192.0.2.1:81");
+        for wrong in ["", "0", "x", "1.2.3.4", "a:1", "1.2.3.4:", "70000", "::"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn paths_are_quoted_or_refused() {
+        assert_eq!(quoted(Path::new("/a b;{}\"\\c")).unwrap(), "\"/a b;{}\\\"\\\\c\"");
+        assert!(quoted(Path::new("/a$b")).is_err() && quoted(Path::new("/a\nb")).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! `weir proxy`.
+
+use std::fmt::Write as _;
+
+use clap::Parser;
+
+use crate::certificate::{self, url_host};
+use crate::place::{self, head, panel_server, quoted, shown};
+use crate::target::Target;
+use crate::{QuickError, Written, serve};
+
+/// Puts weir before an application: TLS, HTTP/2, WebSocket, forwarded names, an access log and a live panel. Ctrl-C ends it
+#[derive(Debug, Parser)]
+#[command(name = "weir proxy", bin_name = "weir proxy")]
+pub struct Proxy {
+    /// Where the application listens: 3000, host:3000, http://host:3000 or unix:/path
+    target: String,
+    /// Speaks TLS and HTTP/2, with a self-signed certificate for this name
+    #[arg(long, value_name = "NAME")]
+    tls: Option<String>,
+    /// PORT on loopback, :PORT on all addresses, or ADDRESS:PORT [default: 8080, with --tls 8443, or the next free port]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Where the live panel listens, in the same words [default: 8090, or the next free port]
+    #[arg(long, value_name = "ADDRESS")]
+    panel: Option<String>,
+    /// Prints the configuration, and serves nothing
+    #[arg(long)]
+    show_config: bool,
+}
+
+/// `weir proxy`: the exit status.
+pub fn proxy(options: Proxy) -> i32 {
+    serve("weir proxy", options.show_config, written(&options))
+}
+
+fn written(options: &Proxy) -> Result<Written, QuickError> {
+    let target = Target::parse(&options.target)?;
+    let usual = if options.tls.is_some() { 8443 } else { 8080 };
+    let address = place::address(options.listen.as_deref(), usual)?;
+    let panel = place::panel(options.panel.as_deref(), address)?;
+    let state = place::state()?;
+    let mut text = head(&state, "proxy", address)?;
+    let server = target.server();
+    let _ = write!(
+        text,
+        "    proxy_temp_path {};
+
+    map $http_upgrade $connection_upgrade {{
+        default upgrade;
+        ''      '';                # without an upgrade, the connection to the application is kept
+    }}
+
+    upstream app {{
+        server {server};
+        keepalive 32;
+    }}
+
+    server {{
+",
+        quoted(&state.join("proxy_temp"))?
+    );
+    let mut trust = String::new();
+    let url = match &options.tls {
+        None => {
+            let _ = writeln!(text, "        listen {address};");
+            format!("http://{}/", shown(address))
+        }
+        Some(name) => {
+            let files = certificate::of(name, &state)?;
+            let (certificate, key) = (quoted(&files.certificate)?, quoted(&files.key)?);
+            let _ = write!(
+                text,
+                "        listen {address} ssl;
+        http2 on;
+        ssl_certificate {certificate};
+        ssl_certificate_key {key};
+"
+            );
+            let url = format!("https://{}:{}/", url_host(name), address.port());
+            let path = files.certificate.display();
+            trust = format!(
+                "  trust      curl --cacert {path} {url} ; in a browser, import that file\n"
+            );
+            url
+        }
+    };
+    text += "        status_zone app;
+        client_max_body_size 1g;       # the application may allow less
+
+        location / {
+            proxy_pass http://app;
+            proxy_http_version 1.1;
+            proxy_set_header Host $http_host;
+            proxy_set_header X-Real-IP $remote_addr;
+            proxy_set_header X-Forwarded-For $remote_addr;
+            proxy_set_header X-Forwarded-Host $http_host;
+            proxy_set_header X-Forwarded-Proto $scheme;
+            proxy_set_header Upgrade $http_upgrade;
+            proxy_set_header Connection $connection_upgrade;
+            proxy_buffering off;       # each event of a stream goes out at once
+            proxy_request_buffering off;
+            proxy_read_timeout 1h;     # a WebSocket or a stream may be silent that long
+            proxy_send_timeout 1h;
+        }
+    }
+";
+    text += &panel_server(panel);
+    text += "}\n";
+    let down = match target.is_there() {
+        true => String::new(),
+        false => {
+            format!("  note       nothing listens on {server} yet: until then, clients get 502\n")
+        }
+    };
+    let greeting = format!(
+        "weir proxy   {url} passes all requests to {server}
+  panel      http://{}/
+{trust}{down}  to stop    Ctrl-C; --show-config prints the configuration, to begin your own\n",
+        shown(panel)
+    );
+    Ok(Written { text, greeting, state })
+}

@@ -1,0 +1,265 @@
+//! `weir proxy` and `weir file-server`, with the server that they start.
+
+#![cfg(feature = "tools")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output};
+use std::sync::{Arc, Condvar, Mutex};
+
+use rustix::process::Signal;
+use weir_testkit::{Client, Dir, Process, ask_until, free_port, listen, run, s_client};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A server that a tool has started.
+struct Quick {
+    process: Process,
+    dir: Dir,
+    port: u16,
+}
+
+impl Quick {
+    /// Starts it, and waits for its greeting.
+    fn start(dir: Dir, args: &[&str]) -> Quick {
+        let (port, panel) = (free_port(), free_port());
+        let (listen, panel) = (port.to_string(), panel.to_string());
+        let args = [args, &["--listen", &listen, "--panel", &panel]].concat();
+        Quick { process: Quick::process(&dir, &args), dir, port }
+    }
+
+    fn process(dir: &Dir, args: &[&str]) -> Process {
+        let file = |name| File::create(dir.file(name)).unwrap();
+        let mut command = Command::new(WEIR);
+        command.args(args).env("XDG_STATE_HOME", dir.file("state"));
+        let process = Process::start(command.stdout(file("out")).stderr(file("err")));
+        let greeted = ask_until(|| dir.read("out").contains("Ctrl-C"));
+        assert!(greeted, "{}{}", dir.read("out"), dir.read("err"));
+        process
+    }
+
+    /// What Ctrl-C does.
+    fn end(&mut self) {
+        self.process.signal(Signal::INT);
+        assert!(self.process.wait().success(), "{}", self.dir.read("err"));
+    }
+}
+
+/// What a tool says with a directory of state.
+fn say(dir: &Dir, args: &[&str]) -> Output {
+    let state = format!("XDG_STATE_HOME={}", dir.file("state").display());
+    run("env", [&[state.as_str(), WEIR], args].concat())
+}
+
+/// Whether the test has let the second event go.
+type Gate = Arc<(Mutex<bool>, Condvar)>;
+
+/// An application that shows the heads of requests, streams events, and talks over a WebSocket.
+fn app(gate: &Gate) -> u16 {
+    let gate = Arc::clone(gate);
+    listen(move |mut stream: TcpStream| {
+        while let Some(head) = read_head(&mut stream) {
+            let path = head.split(' ').nth(1).unwrap_or_default();
+            if path == "/events" {
+                stream
+                    .write_all(
+                        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n",
+                    )
+                    .unwrap();
+                let open = gate.0.lock().unwrap();
+                drop(gate.1.wait_while(open, |open| !*open).unwrap());
+                stream.write_all(b"data: 2\n\n").unwrap();
+                return;
+            }
+            if path == "/socket" {
+                let upgraded = head.contains("\r\nUpgrade: websocket\r\n")
+                    && head.to_ascii_lowercase().contains("\r\nconnection: upgrade\r\n");
+                assert!(upgraded, "{head}");
+                let switch = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
+                stream.write_all(switch.as_bytes()).unwrap();
+                let mut word = [0; 4];
+                stream.read_exact(&mut word).unwrap();
+                stream.write_all(&word).unwrap();
+                return;
+            }
+            let length = head.len();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{head}");
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    })
+}
+
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0; 1];
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
+}
+
+#[test]
+fn proxy_passes_names_streams_and_websockets() {
+    let gate = Gate::default();
+    let port = app(&gate).to_string();
+    let mut quick = Quick::start(Dir::new(), &["proxy", &port]);
+    let mut client = Client::connect(quick.port);
+    client
+        .send("GET /a%20b HTTP/1.1\r\nHost: shop.example:81\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n");
+    let head = client.response().body();
+    for line in [
+        "GET /a%20b HTTP/1.1",
+        "Host: shop.example:81",
+        "X-Real-IP: 127.0.0.1",
+        "X-Forwarded-For: 127.0.0.1",
+        "X-Forwarded-Host: shop.example:81",
+        "X-Forwarded-Proto: http",
+    ] {
+        assert!(head.lines().any(|there| there == line), "{line}: {head}");
+    }
+    assert!(!head.contains("192.0.2.1"), "a client says its own address: {head}");
+
+    // The first event comes while the application keeps the second.
+    let mut events = Client::connect(quick.port);
+    events.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
+    let lines = std::iter::from_fn(|| events.try_line().ok());
+    let mut lines = lines.map(|line| line.trim_end().to_owned());
+    assert!(lines.any(|line| line == "data: 1"));
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    assert!(lines.any(|line| line == "data: 2"));
+
+    let mut socket = Client::connect(quick.port);
+    socket.send(
+        "GET /socket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nping",
+    );
+    assert!(socket.rest().ends_with("\r\n\r\nping"));
+    quick.end();
+    let log = quick.dir.read("out");
+    assert!(log.contains("\"GET /a%20b HTTP/1.1\" 200 "), "{log}");
+    assert!(log.contains(" 101 ") && quick.dir.read("err").is_empty(), "{log}");
+}
+
+/// A client that trusts the certificate is served over HTTP/2, and has to be told to trust it only once.
+#[test]
+fn proxy_with_tls_has_a_certificate_of_its_own() {
+    let port = app(&Gate::default()).to_string();
+    let args = ["proxy", &port, "--tls", "localhost"];
+    let mut quick = Quick::start(Dir::new(), &args);
+    let certificate = quick.dir.read("state/weir/localhost.crt");
+    let greeting = quick.dir.read("out");
+    assert!(greeting.contains(&format!("https://localhost:{}/", quick.port)), "{greeting}");
+    assert!(greeting.contains("--cacert"), "{greeting}");
+    let trust = ["-CAfile", "state/weir/localhost.crt", "-verify_return_error"];
+    for name in [["-verify_hostname", "localhost"], ["-verify_ip", "127.0.0.1"]] {
+        let args = [&trust[..], &name, &["-servername", "localhost", "-alpn", "h2"]].concat();
+        let Some(said) = s_client(quick.dir.path(), quick.port, &args, "") else { break };
+        let trusted =
+            said.contains("Verify return code: 0 (ok)") || said.contains("Verification: OK");
+        assert!(trusted && said.contains("ALPN protocol: h2"), "{said}");
+    }
+    quick.end();
+    let mut again = Quick::start(quick.dir, &args);
+    assert_eq!(again.dir.read("state/weir/localhost.crt"), certificate);
+    again.end();
+    let key = std::fs::metadata(again.dir.file("state/weir/localhost.key")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&key) & 0o777, 0o600);
+}
+
+#[test]
+fn file_server_serves_a_directory_without_hidden_files() {
+    let dir = Dir::new();
+    dir.write("www/index.html", "home");
+    dir.write("www/a b/style.css", "p {}");
+    dir.write("www/.git/config", "secret");
+    dir.write("www/.well-known/security.txt", "found");
+    let www = dir.file("www");
+    let mut quick = Quick::start(dir, &["file-server", www.to_str().unwrap(), "--browse"]);
+    let get = |path: &str| Client::connect(quick.port).get(path);
+    assert_eq!(get("/").body(), "home");
+    let style = get("/a%20b/style.css");
+    assert_eq!((style.body().as_str(), style.status), ("p {}", 200));
+    assert_eq!(style.header("Content-Type"), Some("text/css"));
+    assert!(get("/a%20b/").body().contains("style.css"));
+    assert_eq!(get("/.git/config").status, 404);
+    assert_eq!(get("/a%20b/../.git/config").status, 404);
+    assert_eq!(get("/.well-known/security.txt").body(), "found");
+    quick.end();
+    let left = std::fs::read_dir(quick.dir.file("state/weir")).unwrap();
+    let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(!left.into_iter().any(|name| name.ends_with(".pid")), "a pid file is left");
+}
+
+#[test]
+fn without_an_address_a_free_port_is_taken() {
+    let dir = Dir::new();
+    // Another program has it, or this test.
+    let _taken = TcpListener::bind("127.0.0.1:8080");
+    let www = dir.path().to_str().unwrap().to_owned();
+    let mut process = Quick::process(&dir, &["file-server", &www]);
+    let greeting = dir.read("out");
+    let after = |mark: &str| {
+        let rest = greeting.split(mark).nth(1).unwrap();
+        rest.split('/').next().unwrap().parse::<u16>().unwrap()
+    };
+    let (site, panel) =
+        (after("file-server   http://127.0.0.1:"), after("panel      http://127.0.0.1:"));
+    assert!((8081..8100).contains(&site) && (8090..8110).contains(&panel), "{greeting}");
+    assert_eq!(Client::connect(site).get("/out").status, 200);
+    let page = Client::connect(panel).get("/");
+    assert!(page.status == 200 && page.body().contains("<html"), "{}", page.body());
+    process.signal(Signal::INT);
+    assert!(process.wait().success());
+}
+
+/// What is printed is a configuration as one may keep it: nothing is wrong with it, and lint finds nothing.
+#[test]
+fn shown_configurations_are_accepted_without_a_word() {
+    let dir = Dir::new();
+    let port = free_port().to_string();
+    let www = dir.path().to_str().unwrap().to_owned();
+    for args in [
+        &["proxy", "3000"][..],
+        &["proxy", "http://localhost:3000", "--tls", "shop.example"],
+        &["proxy", "unix:/run/app.sock", "--tls", "127.0.0.1"],
+        &["file-server", &www],
+        &["file-server", &www, "--browse"],
+    ] {
+        let args = [args, &["--show-config", "--listen", &port]].concat();
+        let shown = say(&dir, &args);
+        assert!(shown.status.success(), "{args:?} {shown:?}");
+        let conf = dir.write("shown.conf", &shown.stdout);
+        let conf = conf.to_str().unwrap();
+        let tested = run(WEIR, ["-t", "-q", "-e", "stderr", "-c", conf]);
+        assert!(tested.status.success() && tested.stderr.is_empty(), "{args:?} {tested:?}");
+        let linted = run(WEIR, ["lint", "-c", conf]);
+        assert!(linted.status.success(), "{args:?} {linted:?}");
+    }
+}
+
+#[test]
+fn wrong_words_are_refused_with_a_reason() {
+    let dir = Dir::new();
+    let file = dir.write("file", "");
+    let file = file.to_str().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (args, reason) in [
+        (&["proxy", "app"][..], "names no port"),
+        (&["proxy", "https://app.example"], "speaks TLS"),
+        (&["proxy", "http://app:1/path"], "has a path"),
+        (&["proxy", "3000", "--listen", "x"], "no address to listen on"),
+        (&["proxy", "3000", "--listen", &taken], "another program listens there"),
+        (&["proxy", "3000", "--tls", "../x"], "no name for a certificate"),
+        (&["file-server", "/nowhere"], "No such file"),
+        (&["file-server", file], "not a directory"),
+    ] {
+        let out = say(&dir, args);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.starts_with(&format!("weir {}: ", args[0])), "{said}");
+        assert!(said.contains(reason) && said.lines().count() == 1, "{args:?}: {said}");
+    }
+}
