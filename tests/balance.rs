@@ -13,6 +13,8 @@ use weir_testkit::{Client, Server};
 
 #[path = "balance/requests.rs"]
 mod requests;
+#[path = "balance/rushes.rs"]
+mod rushes;
 #[path = "balance/steered.rs"]
 mod steered;
 #[path = "balance/threads.rs"]

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use weir_testkit::{
-    Client, Dice, NameReply, PATIENCE, Server, ask_until, certified, listen, name_server, number,
-    seed,
+    Client, Dice, NameReply, PATIENCE, Server, ServerSide, ask_until, certified, listen,
+    name_server, number, seed, server_side,
 };
 
 use super::WEIR;
@@ -81,7 +81,7 @@ const CASES: &[Case] = &[
     ("stream: no descriptors", |t| {
         let mut client = TcpStream::connect(("127.0.0.1", t.server.port_at(5))).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
-        assert!(ask_until(|| is_accepted(&client)));
+        assert!(ask_until(|| server_side(&client) == Some(ServerSide::Accepted)));
         let said = t.without_descriptors(|| {
             client.write_all(proxied("1").as_bytes()).unwrap();
             let mut said = Vec::new();
@@ -262,18 +262,6 @@ impl Trial {
         assert!((0..4).all(|_| self.datagram()), "datagrams after {case:?}");
         blamed_none(&Client::connect(self.server.port_at(4)).get("/").body(), case);
     }
-}
-
-/// Whether a process has accepted a client's connection. Until then its server side has no inode (`/proc/net/tcp`).
-fn is_accepted(client: &TcpStream) -> bool {
-    let [here, there] = [client.local_addr(), client.peer_addr()].map(|a| a.unwrap().port());
-    let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    rows.any(|row| {
-        row[1].ends_with(&format!(":{there:04X}"))
-            && row[2].ends_with(&format!(":{here:04X}"))
-            && row[9] != "0"
-    })
 }
 
 /// The page that tells of groups says that no server has failed.

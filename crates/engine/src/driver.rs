@@ -28,6 +28,13 @@ pub trait Driver {
         let _ = (h, now);
     }
 
+    /// The work of a turn that brought nothing but connections is done: accepts one more, if one is likely to wait.
+    /// False if it has accepted none.
+    fn look_again(&mut self, h: &Handle) -> bool {
+        let _ = h;
+        false
+    }
+
     /// The turn's work is done.
     fn end_of_turn(&mut self, h: &Handle, turn: &Turn) {
         let _ = (h, turn);

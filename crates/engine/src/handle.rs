@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use weir_sys::sockopt::set_defer_accept;
 
 use crate::callbacks::Watch;
 use crate::inner::Inner;
@@ -189,6 +191,14 @@ impl Handle {
         let Some(mode) = armed else { return Ok(()) };
         self.disarm(l);
         self.arm(l, mode)
+    }
+
+    /// Whether the kernel keeps new connections of `l` until their first bytes are there, for a second at most.
+    pub fn defer(&self, l: ListenerKey, on: bool) -> io::Result<()> {
+        match self.0.listeners.borrow().get(l.0) {
+            Some(listener) => set_defer_accept(listener.fd.as_fd(), i32::from(on)),
+            None => Ok(()),
+        }
     }
 
     /// Forgets a listening socket; it closes with its last holder.

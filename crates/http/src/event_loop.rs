@@ -329,6 +329,11 @@ impl LoopState {
         matches!(self.retiring.get(), Some(Retire::Reload))
     }
 
+    /// New connections that were asked for their first bytes: those that had some, and those that had none.
+    pub fn first_bytes(&self) -> (u64, u64) {
+        self.first_bytes.results()
+    }
+
     /// Open client connections.
     pub fn connections(&self) -> usize {
         self.connections.get().saturating_sub(self.gone.open())

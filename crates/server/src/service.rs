@@ -175,6 +175,16 @@ impl Service {
         }
     }
 
+    /// New connections that were asked for their first bytes: those that had some, and those that had none.
+    pub fn first_bytes(&self) -> (u64, u64) {
+        self.http.as_ref().map_or((0, 0), |http| http.first_bytes())
+    }
+
+    /// Whether the listening socket of this number is of HTTP.
+    pub fn is_http(&self, number: usize) -> bool {
+        number < self.of_http
+    }
+
     /// Takes over a connection for the listening socket of this number.
     fn take_over(&self, handed: Handed, number: usize) {
         match (&self.http, &self.stream) {

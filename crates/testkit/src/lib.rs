@@ -36,4 +36,4 @@ pub use oracle::{Oracle, is_signed, unsigned};
 pub use page::examples;
 pub use process::{Process, children, run, wait_end};
 pub use server::{Server, free_port};
-pub use wait::{PATIENCE, ask_until, until, wait_delivered, waiting};
+pub use wait::{PATIENCE, ServerSide, ask_until, server_side, until, wait_delivered, waiting};

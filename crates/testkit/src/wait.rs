@@ -85,3 +85,31 @@ pub fn ask_until(mut done: impl FnMut() -> bool) -> bool {
     }
     true
 }
+
+/// What the kernel says of the server's side of a client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerSide {
+    /// The handshake is not over, or the kernel waits for the first bytes (TCP_DEFER_ACCEPT).
+    Handshake,
+    /// In the accept queue.
+    Queued,
+    /// A process has it.
+    Accepted,
+}
+
+/// Looks the server's side of an IPv4 connection up in `/proc/net/tcp`. `None`: it is closed.
+pub fn server_side(client: &TcpStream) -> Option<ServerSide> {
+    const SYN_RECV: &str = "03";
+    let [here, there] = [client.local_addr(), client.peer_addr()].map(|a| a.unwrap().port());
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| {
+        row[1].ends_with(&format!(":{there:04X}")) && row[2].ends_with(&format!(":{here:04X}"))
+    })?;
+    Some(match (row[3], row[9]) {
+        (SYN_RECV, _) => ServerSide::Handshake,
+        // Sockets that no process has are without an inode.
+        (_, "0") => ServerSide::Queued,
+        _ => ServerSide::Accepted,
+    })
+}

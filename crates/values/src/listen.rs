@@ -17,8 +17,8 @@ pub struct Listen {
     pub reuseport: bool,
     /// Whether an IPv6 socket refuses IPv4.
     pub ipv6only: bool,
-    /// Accept only when data has arrived.
-    pub deferred: bool,
+    /// Whether the kernel keeps a connection until its first bytes are there.
+    pub deferred: Deferred,
     /// SO_RCVBUF
     pub rcvbuf: Option<u64>,
     /// SO_SNDBUF
@@ -43,7 +43,7 @@ impl Listen {
             backlog: 511,
             reuseport: false,
             ipv6only: true,
-            deferred: false,
+            deferred: Deferred::InARush,
             rcvbuf: None,
             sndbuf: None,
             fastopen: None,
@@ -58,6 +58,19 @@ impl Listen {
     pub fn place(&self) -> (&Address, bool) {
         (&self.address, self.udp)
     }
+}
+
+/// `deferred`: whether the kernel keeps a connection until its first bytes are there, for a second at most
+/// (TCP_DEFER_ACCEPT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Deferred {
+    /// While a loop accepts many connections whose first bytes come at once.
+    #[default]
+    InARush,
+    /// Always.
+    On,
+    /// Never.
+    Off,
 }
 
 /// `so_keepalive=`
@@ -138,7 +151,7 @@ pub fn parse(
     }
     if line.listen.udp {
         let of_tcp = [
-            (line.listen.deferred, "deferred"),
+            (line.listen.deferred != Deferred::default(), "deferred"),
             (line.listen.fastopen.is_some(), "fastopen"),
             (line.listen.so_keepalive.is_some(), "so_keepalive"),
             (line.protocols.ssl, "ssl"),
@@ -222,7 +235,8 @@ fn parameter(
         ("quic", None) if of_http => return Ok(()),
         ("bind", None) => {}
         ("reuseport", None) => listen.reuseport = true,
-        ("deferred", None) => listen.deferred = true,
+        ("deferred", None | Some("on")) => listen.deferred = Deferred::On,
+        ("deferred", Some("off")) => listen.deferred = Deferred::Off,
         ("multipath", None) => listen.multipath = true,
         ("ipv6only", Some("on")) => listen.ipv6only = true,
         ("ipv6only", Some("off")) => listen.ipv6only = false,

@@ -10,8 +10,10 @@ use weir_balance::{SocketLayout, Stance};
 use weir_engine::{Arm, Handle, ListenerKey};
 use weir_log::{Cause, Log, log};
 
+use super::deferral::Deferral;
 use super::{CycleShared, LoopPosition};
 use crate::cycle::Cycle;
+use crate::service::Service;
 
 /// A loop goes on for this long to accept from a socket of its own that has no successor. Handshakes that began before
 /// the others took over end meanwhile.
@@ -33,6 +35,7 @@ pub(super) struct Listener {
     used: bool,
     /// When it closes, if it has no successor.
     closes: Option<Instant>,
+    deferral: Deferral,
 }
 
 /// All of a loop's sockets.
@@ -55,18 +58,21 @@ pub(super) struct Listeners {
 
 impl Listeners {
     pub(super) fn new(
-        h: &Handle,
+        service: &Service,
         cycle: &Cycle,
         place: LoopPosition,
         shape: SocketLayout,
     ) -> Listeners {
+        let h = &service.handle;
         let mut list = Vec::new();
         for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| !s.listen.udp) {
             let own = socket.is_each_loops_own();
             let copy = if own { place.row } else { 0 };
             if let Some(fd) = socket.copy(copy) {
                 let key = h.add_listener(Arc::clone(fd));
-                list.push(Listener { key, number, copy, own, used: false, closes: None });
+                let is_http = service.is_http(number);
+                let deferral = Deferral::new(&socket.listen, is_http);
+                list.push(Listener { key, number, copy, own, used: false, closes: None, deferral });
             }
         }
         let others = others(h, cycle, place);
@@ -130,6 +136,33 @@ impl Listeners {
     pub(super) fn accepted(&mut self, key: ListenerKey) {
         if let Some(listener) = self.list.iter_mut().find(|listener| listener.key == key) {
             listener.used = true;
+        }
+    }
+
+    /// Notes whether the first bytes of an accepted connection were there. In a rush, the kernel keeps the next ones until
+    /// theirs are.
+    pub(super) fn defer_in_a_rush(&mut self, h: &Handle, key: ListenerKey, there: bool, log: &Log) {
+        if let Some(listener) = self.list.iter_mut().find(|listener| listener.key == key)
+            && listener.deferral.accepted(there, h.now())
+            && let Err(e) = h.defer(key, true)
+        {
+            listener.deferral.leave();
+            log!(log, Alert, None, "setsockopt(TCP_DEFER_ACCEPT, 1) failed {}", Cause(&e));
+        }
+    }
+
+    /// When to ask the next time whether a rush is over.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.list.iter().filter_map(|listener| listener.deferral.next_check()).min()
+    }
+
+    /// Where a rush is over, connections come at once.
+    pub(super) fn end_deferrals(&mut self, h: &Handle, now: Instant) {
+        for listener in &mut self.list {
+            if listener.deferral.ends(now) {
+                // An error says that the option was not set.
+                let _ = h.defer(listener.key, false);
+            }
         }
     }
 
@@ -198,6 +231,7 @@ impl Listeners {
         recheck: Option<Instant>,
     ) -> Vec<Listener> {
         self.forget_others(h);
+        self.leave_deferrals(h);
         let mut last = Vec::new();
         let until = h.now() + LINGER;
         self.list.retain_mut(|listener| {
@@ -221,6 +255,7 @@ impl Listeners {
 
     /// The server ends.
     pub(super) fn close(&mut self, h: &Handle) -> Vec<Listener> {
+        self.leave_deferrals(h);
         for listener in self.list.drain(..) {
             h.remove_listener(listener.key);
         }
@@ -248,6 +283,15 @@ impl Listeners {
         self.list.extract_if(.., |listener| listener.closes.is_some_and(|at| now >= at)).collect()
     }
 
+    /// Other loops and other programs may accept from the sockets later.
+    fn leave_deferrals(&mut self, h: &Handle) {
+        for listener in &mut self.list {
+            if listener.deferral.leave() {
+                let _ = h.defer(listener.key, false);
+            }
+        }
+    }
+
     /// A queue must not outlive the loop that accepts from it.
     fn forget_others(&mut self, h: &Handle) {
         self.others.drain(..).for_each(|(_, listener)| h.remove_listener(listener.key));
@@ -266,7 +310,9 @@ fn others(h: &Handle, cycle: &Cycle, place: LoopPosition) -> Vec<(usize, Listene
     for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| s.steered) {
         for (copy, fd) in socket.copies.iter().enumerate().filter(|(copy, _)| *copy != place.row) {
             let key = h.add_listener(Arc::clone(fd));
-            let listener = Listener { key, number, copy, own: true, used: false, closes: None };
+            let deferral = Deferral::new(&socket.listen, false);
+            let listener =
+                Listener { key, number, copy, own: true, used: false, closes: None, deferral };
             others.push((copy, listener));
         }
     }
@@ -294,13 +340,17 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use weir_engine::{Loop, Options};
+    use weir_values::Address;
+    use weir_values::listen::Listen;
 
     use super::*;
     use crate::sockets::Sockets;
 
     /// One shared listener.
     fn one(key: ListenerKey) -> Listeners {
-        let listener = Listener { key, number: 0, copy: 0, own: false, used: false, closes: None };
+        let deferral = Deferral::new(&Listen::new(Address::Unknown), true);
+        let listener =
+            Listener { key, number: 0, copy: 0, own: false, used: false, closes: None, deferral };
         let (pool, handover) = (None, None);
         Listeners {
             list: vec![listener],

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use weir_balance::{AcceptOutcome, ListenerSet, Load, Stance};
-use weir_engine::{Handle, Wake};
+use weir_engine::{Handle, ListenerKey, Wake};
 use weir_log::{Cause, Log, log};
 use weir_metrics::Metric;
 use weir_sys::beginning::beginning;
@@ -34,6 +34,8 @@ pub(super) struct LoopListeners {
     cycle_shared: Arc<CycleShared>,
     log: Arc<Log>,
     row: usize,
+    /// The socket of the turn's only accept.
+    last: Option<Listener>,
     room: Rc<ConnectionLimit>,
 }
 
@@ -44,11 +46,12 @@ impl LoopListeners {
         let making = Rc::clone(&room);
         service.handle.limit_sockets(events.connections, Rc::new(move |h| _ = making.make(h)));
         LoopListeners {
-            sockets: Listeners::new(&service.handle, cycle, place, events.balance.shape()),
+            sockets: Listeners::new(&service, cycle, place, events.balance.shape()),
             service,
             cycle_shared: Arc::clone(&cycle.load),
             log: Arc::clone(&cycle.log),
             row: place.row,
+            last: None,
             room,
         }
     }
@@ -61,6 +64,14 @@ impl LoopListeners {
     pub(super) fn admit(&self, (fd, number): Accepted) {
         let peer = rustix::net::getpeername(&fd).ok();
         self.begin(fd, Address::from_any(peer.flatten()), number);
+    }
+
+    /// A connection was accepted. `before` it, so many had their first bytes and so many did not.
+    fn note_first_bytes(&mut self, key: ListenerKey, before: (u64, u64)) {
+        let now = self.service.first_bytes();
+        if now != before {
+            self.sockets.defer_in_a_rush(&self.service.handle, key, now.0 > before.0, &self.log);
+        }
     }
 
     /// A panic ends the connection. The counters stay right.
@@ -158,7 +169,10 @@ impl ListenerSet for LoopListeners {
             match self.h().accept(listener.key) {
                 Ok(Some((fd, peer))) => {
                     self.sockets.accepted(listener.key);
+                    self.last = Some(listener);
+                    let before = self.service.first_bytes();
                     self.begin(fd, Address::from_any(Some(peer)), listener.number);
+                    self.note_first_bytes(listener.key, before);
                     return AcceptOutcome::Accepted;
                 }
                 Ok(None) => return AcceptOutcome::Empty,
@@ -171,6 +185,10 @@ impl ListenerSet for LoopListeners {
                 }
             }
         }
+    }
+
+    fn take_last(&mut self) -> Option<Listener> {
+        self.last.take()
     }
 
     fn found_empty(&mut self) {

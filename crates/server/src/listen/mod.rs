@@ -6,6 +6,7 @@
 
 mod acceptor;
 mod cycle_shared;
+mod deferral;
 mod handover;
 mod listeners;
 mod loop_listeners;
@@ -198,8 +199,10 @@ impl Driver for Listening {
         }
         let closes = self.listeners.sockets.next_close();
         let closes = closes.map(|at| at.saturating_duration_since(h.now()));
+        let calm = self.listeners.sockets.next_check();
+        let calm = calm.map(|at| at.saturating_duration_since(h.now()));
         let last = self.is_handed_its_last().then_some(LAST);
-        at_most.into_iter().chain(closes).chain(last).min()
+        at_most.into_iter().chain(closes).chain(calm).chain(last).min()
     }
 
     fn after_wait(&mut self, h: &Handle, now: Instant) {
@@ -208,6 +211,7 @@ impl Driver for Listening {
         }
         self.driver.after_wait(&mut self.listeners, &self.cycle_shared.table());
         self.take_from_acceptor();
+        self.listeners.sockets.end_deferrals(h, now);
         for listener in self.listeners.sockets.closing(now) {
             let recheck = !self.driver.drain(&mut self.listeners, listener) && !listener.own;
             match self.driver.recheck_at(&self.listeners).filter(|_| recheck) {
@@ -226,6 +230,10 @@ impl Driver for Listening {
             self.listeners.service.metrics.add(Metric::AcceptEvents, 1);
             self.driver.accept(&mut self.listeners, &table, listener);
         }
+    }
+
+    fn look_again(&mut self, _: &Handle) -> bool {
+        self.driver.look_again(&mut self.listeners, &self.cycle_shared.table())
     }
 
     fn after_accepts(&mut self, _: &Handle, _: Instant) {

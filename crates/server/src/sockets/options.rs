@@ -11,7 +11,7 @@ use weir_log::{Cause, Log, log};
 use weir_sys::datagram::tell_destination;
 use weir_sys::sockopt::{set_defer_accept, set_fast_open, steer, unsteer};
 use weir_values::Address;
-use weir_values::listen::Listen;
+use weir_values::listen::{Deferred, Listen};
 
 use super::ListenSockets;
 use super::open::backlog;
@@ -45,8 +45,9 @@ pub fn configure(fd: BorrowedFd<'_>, listen: &Listen, before: Option<&Listen>, l
         let done = rustix::net::listen(fd, backlog(listen)).map_err(Into::into);
         tell(format_args!("listen() to"), done);
     }
-    if listen.deferred != before.is_some_and(|before| before.deferred) {
-        let seconds = i32::from(listen.deferred);
+    let deferred = listen.deferred == Deferred::On;
+    if deferred != before.is_some_and(|before| before.deferred == Deferred::On) {
+        let seconds = i32::from(deferred);
         tell(
             format_args!("setsockopt(TCP_DEFER_ACCEPT, {seconds}) for"),
             set_defer_accept(fd, seconds),

@@ -163,6 +163,10 @@ impl Driver for Turns {
         }
     }
 
+    fn look_again(&mut self, h: &Handle) -> bool {
+        self.serving.as_mut().is_some_and(|serving| serving.listening.look_again(h))
+    }
+
     fn end_of_turn(&mut self, h: &Handle, turn: &Turn) {
         if let Some(serving) = &mut self.serving {
             serving.service.end_of_turn();

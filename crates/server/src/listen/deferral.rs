@@ -1,0 +1,162 @@
+//! While short connections come fast, the kernel keeps each of them until its first bytes are there (TCP_DEFER_ACCEPT).
+//!
+//! A client that opens many connections opens them first and writes its requests then. Without the option, the loop is woken
+//! for each handshake, finds no request and sleeps again. With it, the first wake-up finds a queue of requests. The option
+//! costs a silent connection a second until the loop sees it, so it is set only where clients are not silent.
+
+use std::time::{Duration, Instant};
+
+use weir_values::Address;
+use weir_values::listen::{Deferred, Listen};
+
+/// It begins once a loop accepts so many connections
+const RUSH: u32 = 64;
+/// within this time.
+const SOON: Duration = Duration::from_millis(64);
+/// It ends once the loop accepts fewer than `RUSH` connections in this time.
+const CALM: Duration = Duration::from_secs(1);
+/// And in both cases fewer than one in `SILENT` connections came without its first bytes.
+const SILENT: u32 = 16;
+
+/// What a loop knows of the clients of one socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deferral {
+    /// Not for sockets that have no handshake, nor where the configuration says what it wants.
+    possible: bool,
+    /// This loop has set the option.
+    on: bool,
+    /// When the counts began.
+    since: Option<Instant>,
+    accepted: u32,
+    silent: u32,
+}
+
+impl Deferral {
+    /// For a socket of HTTP, or one of sessions, whose servers may speak first.
+    pub(super) fn new(listen: &Listen, is_http: bool) -> Deferral {
+        let has_handshake = matches!(listen.address, Address::Inet(_));
+        let possible = listen.deferred == Deferred::InARush && has_handshake && is_http;
+        Deferral { possible, on: false, since: None, accepted: 0, silent: 0 }
+    }
+
+    /// Notes a connection and whether its first bytes were there. True: the option is to be set now.
+    pub(super) fn accepted(&mut self, there: bool, now: Instant) -> bool {
+        if !self.possible {
+            return false;
+        }
+        self.accepted += 1;
+        self.silent += u32::from(!there);
+        if self.on || self.accepted < RUSH {
+            self.since.get_or_insert(now);
+            return false;
+        }
+        let (since, spoke) = (self.since, self.clients_speak());
+        self.count_anew(now);
+        self.on = spoke && since.is_some_and(|since| now.saturating_duration_since(since) < SOON);
+        self.on
+    }
+
+    /// When to ask whether the rush is over.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.since.filter(|_| self.on).map(|since| since + CALM)
+    }
+
+    /// Whether the rush is over: the option is to be removed now.
+    pub(super) fn ends(&mut self, now: Instant) -> bool {
+        if self.next_check().is_none_or(|at| now < at) {
+            return false;
+        }
+        self.on = self.accepted >= RUSH && self.clients_speak();
+        self.count_anew(now);
+        !self.on
+    }
+
+    /// The loop accepts no more. True: the option is to be removed now.
+    pub(super) fn leave(&mut self) -> bool {
+        self.possible = false;
+        std::mem::take(&mut self.on)
+    }
+
+    fn clients_speak(&self) -> bool {
+        self.silent * SILENT < self.accepted
+    }
+
+    fn count_anew(&mut self, now: Instant) {
+        (self.since, self.accepted, self.silent) = (Some(now), 0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn listen(deferred: Deferred) -> Listen {
+        let address = Address::Inet("127.0.0.1:80".parse().unwrap());
+        Listen { deferred, ..Listen::new(address) }
+    }
+
+    fn deferral() -> Deferral {
+        Deferral::new(&listen(Deferred::InARush), true)
+    }
+
+    /// Whether one of `n` connections, so far apart, sets the option.
+    fn sets(deferral: &mut Deferral, n: u32, apart: Duration, there: impl Fn(u32) -> bool) -> bool {
+        let begin = Instant::now();
+        (0..n).any(|i| deferral.accepted(there(i), begin + apart * i))
+    }
+
+    #[test]
+    fn a_rush_of_clients_that_speak_at_once_sets_it() {
+        assert!(sets(&mut deferral(), RUSH, MS / 2, |_| true));
+        assert!(sets(&mut deferral(), 4 * RUSH, MS / 2, |i| i > 2 * RUSH), "once they speak");
+    }
+
+    #[test]
+    fn few_or_silent_clients_do_not() {
+        assert!(!sets(&mut deferral(), RUSH - 1, MS / 10, |_| true));
+        assert!(!sets(&mut deferral(), 1_000, 2 * MS, |_| true));
+        assert!(!sets(&mut deferral(), 1_000, MS / 10, |i| i % 8 > 0));
+    }
+
+    #[test]
+    fn sockets_of_others_keep_what_they_have() {
+        for (listen, is_http) in [
+            (listen(Deferred::On), true),
+            (listen(Deferred::Off), true),
+            (listen(Deferred::InARush), false),
+            (Listen::new(Address::Unix("socket".into())), true),
+        ] {
+            let mut deferral = Deferral::new(&listen, is_http);
+            assert!(!sets(&mut deferral, 1_000, MS / 10, |_| true));
+            assert!(!deferral.leave());
+        }
+    }
+
+    #[test]
+    fn it_ends_with_the_rush_or_once_clients_are_silent() {
+        let rush = || {
+            let mut deferral = deferral();
+            assert!(sets(&mut deferral, RUSH, MS / 10, |_| true));
+            let check = deferral.next_check().unwrap();
+            assert!(!deferral.ends(check - MS));
+            (deferral, check)
+        };
+        let (mut deferral, check) = rush();
+        assert!(deferral.ends(check) && deferral.next_check().is_none());
+
+        let (mut deferral, check) = rush();
+        for i in 0..RUSH {
+            assert!(!deferral.accepted(i % 8 > 0, check - MS));
+        }
+        assert!(deferral.ends(check), "one in eight is silent");
+
+        let (mut deferral, check) = rush();
+        for _ in 0..RUSH {
+            assert!(!deferral.accepted(true, check - MS));
+        }
+        assert!(!deferral.ends(check) && deferral.next_check() == Some(check + CALM));
+        assert!(deferral.leave() && !deferral.leave());
+    }
+}
