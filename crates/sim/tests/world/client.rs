@@ -43,6 +43,8 @@ pub struct Ask {
     pub zipped: bool,
     /// The request may fail.
     pub excused: bool,
+    /// The answer may break off: it follows a store that was given up, and the server has another answer by now.
+    pub changes: bool,
 }
 
 /// Objects that are cached.
@@ -113,7 +115,8 @@ impl Ask {
             range = Some((from, from + dice.below(len as usize) as u64));
         }
         let zipped = fate.extras.zipped && dice.one_in(2);
-        Ask { id, kind, head_only, range, zipped, excused }
+        let changes = matches!(kind, Kind::Cached(_)) && fate.faults.gives_up_stores();
+        Ask { id, kind, head_only, range, zipped, excused, changes }
     }
 
     /// The most bytes of bodies that the request takes, in each direction.
@@ -516,11 +519,12 @@ impl Client {
         if self.answer.end() && close {
             return self.judge(0, &[], book);
         }
-        if ask.excused || self.leaving || self.tainted && !self.answer.begun() {
+        let begun = self.answer.begun();
+        if ask.excused || self.leaving || self.tainted && !begun || ask.changes && begun {
             book.excused += 1;
             return;
         }
-        let at = if self.answer.begun() {
+        let at = if begun {
             format!("broken off after {} bytes of its body", self.answer.seen)
         } else {
             "not answered".to_owned()

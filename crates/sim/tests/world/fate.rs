@@ -44,6 +44,11 @@ impl Faults {
         (rate > 0 && dice.one_in(rate)).then(|| dice.pick(errors))
     }
 
+    /// Whether the disk is so slow that the cache gives answers up while they come in.
+    pub fn gives_up_stores(&self) -> bool {
+        self.slow_disk > 100_000_000
+    }
+
     /// Whether these faults may fail requests.
     pub fn excuse(&self) -> bool {
         self.accept + self.connect + self.watch + self.offload > 0

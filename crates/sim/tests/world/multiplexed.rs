@@ -118,7 +118,7 @@ impl Multiplexed {
             }
             RESET => {
                 let Some(stream) = self.streams.remove(&id) else { return };
-                if stream.ask.excused {
+                if stream.ask.excused || stream.ask.changes && stream.begun {
                     book.excused += 1;
                 } else {
                     let (id, path, seen) = (stream.ask.id, stream.ask.path(), stream.seen);

@@ -17,6 +17,8 @@ use crate::wire::{Finish, Wire};
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The window of a peer that has not announced one.
 const USUAL: i64 = 65_535;
+/// A stream that no client comes to.
+const UNUSED: u32 = 0x7fff_ffff;
 /// A server writes at most this much ahead of what has left.
 const AHEAD: usize = 48_000;
 const LIMITS: FieldLimits = FieldLimits { field: 1 << 20, block: 1 << 20 };
@@ -583,7 +585,8 @@ impl Origin {
             4 => self.say(CONTINUATION, END_HEADERS, stream, b""),
             5 => self.say(PUSH, END_HEADERS, stream, &[0, 0, 0, 2]),
             6 => self.say(SETTINGS, 0, 0, b"abcde"),
-            7 => self.say(HEADERS, END_HEADERS, stream + 2, &[0x88]),
+            // On a stream that no request has: one that has would take it for its answer.
+            7 => self.say(HEADERS, END_HEADERS, UNUSED, &[0x88]),
             8 => self.wire.out.extend_from_slice(&[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]),
             9 => (0..often(3_000, &mut self.dice.clone()))
                 .for_each(|_| self.say(PING, 0, 0, b"weirweir")),
