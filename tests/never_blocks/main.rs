@@ -93,32 +93,6 @@ fn no_loop_waits_for_a_file() {
 }
 
 #[test]
-fn short_files_are_copied_and_long_ones_sent() {
-    if !can_trace() {
-        return;
-    }
-    for (setting, calls) in [
-        ("", 0),
-        ("sendfile_min_size 5;", 0),
-        ("sendfile_min_size 4;", 1),
-        ("sendfile_min_size 0;", 1),
-    ] {
-        let dir = site::dir();
-        let program = traced(&dir);
-        let conf = format!(
-            "events {{ }}
-             http {{
-                 sendfile on; {setting}
-                 server {{ listen 127.0.0.1:%%PORT%%; root %%DIR%%/site; }}
-             }}"
-        );
-        let server = Server::start_in(dir, &program, &conf);
-        assert_eq!(server.get("/a.txt").body(), "small");
-        assert_eq!(verdict(server).sent, calls, "with {setting:?}");
-    }
-}
-
-#[test]
 fn a_loop_that_waits_for_files_is_found() {
     if !can_trace() {
         return;

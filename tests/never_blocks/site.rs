@@ -74,7 +74,7 @@ pub fn conf(more: &str) -> String {
                  location /kept/ {{ alias %%DIR%%/site/; open_file_cache max=10; open_file_cache_errors on; }}
                  location /links/ {{ alias %%DIR%%/site/; disable_symlinks on; }}
                  location /direct/ {{ alias %%DIR%%/site/; directio 1m; aio threads=mine; }}
-                 location /sent/ {{ alias %%DIR%%/site/; sendfile on; sendfile_min_size 0; }}
+                 location /sent/ {{ alias %%DIR%%/site/; sendfile on; }}
                  location /copied/ {{ alias %%DIR%%/site/; sendfile off; output_buffers 2 64k; }}
                  location = /page.shtml {{ ssi on; ssi_types *; }}
                  location /secret/ {{ alias %%DIR%%/site/; auth_basic x; auth_basic_user_file %%DIR%%/users; }}

@@ -19,7 +19,7 @@ pub(crate) const TURN: u32 = 2048;
 /// What a system call costs, beside its bytes.
 const CALL: u32 = 16;
 /// So many bytes that are copied cost a point.
-const COPIED: u64 = 512;
+const COPIED: u64 = 128;
 /// So many bytes of a file that are sent without a copy do.
 const SENT: u64 = 1024;
 

@@ -115,8 +115,6 @@ pub struct Chain {
     first: Option<Segment>,
     rest: VecDeque<Segment>,
     file_chunk: Option<u64>,
-    /// Ranges of files up to this size are copied.
-    copied: u64,
 }
 
 impl Chain {
@@ -128,8 +126,8 @@ impl Chain {
     /// Makes it as new, where it stands.
     #[inline]
     pub fn renew(&mut self) {
-        let Chain { first, rest, file_chunk, copied } = self;
-        (*first, *file_chunk, *copied) = (None, None, 0);
+        let Chain { first, rest, file_chunk } = self;
+        (*first, *file_chunk) = (None, None);
         if rest.capacity() > 0 {
             *rest = VecDeque::new();
         }
@@ -183,24 +181,6 @@ impl Chain {
         }
     }
 
-    /// The range of a file behind at most `pieces` segments of memory, if it is one to copy.
-    pub(crate) fn short_file(&self, pieces: usize) -> Option<(&Arc<OpenFile>, u64, u64)> {
-        if self.copied == 0 {
-            return None;
-        }
-        match self.segments().take(pieces + 1).find(|segment| segment.memory().is_none())? {
-            Segment::File { file, offset, len } if *len <= self.copied => {
-                Some((file, *offset, *len))
-            }
-            _ => None,
-        }
-    }
-
-    /// The peer takes less than it is offered: a copy of what it does not take would be made in vain.
-    pub(crate) fn note_slow(&mut self) {
-        self.copied = 0;
-    }
-
     /// Puts `bytes`, which were read from the head of the first segment, in its place.
     pub(crate) fn fill_front(&mut self, mut bytes: Vec<u8>) {
         let Some(mut first) = self.pop() else { return };
@@ -248,20 +228,13 @@ impl Chain {
         self.file_chunk = bytes.filter(|n| *n > 0);
     }
 
-    /// Ranges of files up to this size are copied and sent together with the memory before them: `sendfile_min_size`.
-    /// Longer ones are sent without a copy. 0, as in a new chain: all are.
-    pub fn set_copied(&mut self, bytes: u64) {
-        self.copied = bytes;
-    }
-
     pub(crate) fn file_chunk(&self) -> u64 {
         self.file_chunk.unwrap_or(2 << 20)
     }
 
     /// Takes out the first `n` bytes, or all if there are not so many.
     pub fn split_to(&mut self, mut n: u64) -> Chain {
-        let mut head =
-            Chain { file_chunk: self.file_chunk, copied: self.copied, ..Chain::default() };
+        let mut head = Chain { file_chunk: self.file_chunk, ..Chain::default() };
         while let Some(first) = self.first.as_mut().filter(|_| n > 0) {
             let len = first.len();
             if n < len {

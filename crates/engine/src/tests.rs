@@ -28,7 +28,6 @@ backends! {
         datagrams_come_and_go;
     files:
         a_file_follows_its_head,
-        a_short_file_goes_with_what_is_before_it,
         a_cold_file_is_read_elsewhere_and_arrives;
     parked:
         a_parked_connection_resumes,

@@ -157,7 +157,6 @@ pub const TESTS: &[(&str, &str)] = &[
     ("weir_dashboard", "events_go_on_until_the_worker_ends"),
     ("work", "a_handler_that_holds_the_loop_up_is_named"),
     ("blocked_threshold", "a_handler_that_holds_the_loop_up_is_named"),
-    ("sendfile_min_size", "short_files_are_copied_and_long_ones_sent"),
     ("ssl_certificate", "the_name_in_the_handshake_chooses_server_and_certificate"),
     ("ssl_certificate_key", "the_name_in_the_handshake_chooses_server_and_certificate"),
     ("ssl_certificate_cache", "certificates_are_found_by_the_name_that_a_client_asks_for"),

@@ -8,7 +8,6 @@ modules! {
         "accept_balance", EVENTS, args(1, MORE), ONCE, Warn;
         "request_balance", EVENTS, FLAG,         ONCE, Warn;
         "blocked_threshold", HSL, MSEC,          ONCE, Warn;
-        "sendfile_min_size", HSL, SIZE,          ONCE, Warn;
         "proxy_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "proxy_cache_memory", HSL, SIZE, ONCE, Warn;
         "fastcgi_cache_purge", HSL, args(1, MORE), MANY, Warn;

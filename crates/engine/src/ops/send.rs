@@ -93,11 +93,6 @@ impl Stream {
         let mut sent = 0;
         let mut files = chain.file_chunk();
         while !chain.is_empty() && files > 0 && !(sent > 0 && budget::is_spent()) {
-            if let Some(n) = self.0.send_copied(chain, files)? {
-                files -= n.min(files);
-                sent += n;
-                continue;
-            }
             let cold = chain.front_file().is_some_and(|(file, offset, len)| {
                 !file.waits_here() && residence(file, offset, len.min(files)) == Residence::Unknown
             });
@@ -140,16 +135,6 @@ impl Future for Send<'_> {
             }
             if must_yield(cx) {
                 return Poll::Pending;
-            }
-            if this.cold.is_none()
-                && let Some(n) = this.stream.0.send_copied(this.chain, files)?
-            {
-                files -= n.min(files);
-                this.moved = true;
-                if this.some {
-                    break;
-                }
-                continue;
             }
             ready!(this.poll_warm(cx, files))?;
             let from_file = this.chain.front_file().is_some();
@@ -249,48 +234,6 @@ impl Registered {
         };
         chain.consume(n, |buf| self.h.give_buf(buf));
         Ok(Some(n))
-    }
-
-    /// Memory and the short file behind it, with one call. The kernel does more for each page of a file that it sends
-    /// without a copy than the copy costs. `None`: there is none, or it is not all in memory, or there is no room.
-    fn send_copied(&self, chain: &mut Chain, at_most: u64) -> io::Result<Option<u64>> {
-        let Some((file, offset, len)) = chain.short_file(PIECES - 1) else { return Ok(None) };
-        if len > at_most || file.waits_here() || !self.source.is(Ready::WRITABLE) {
-            return Ok(None);
-        }
-        let len = len as usize;
-        let mut buf = self.h.take_buf(len);
-        let read = operation("read", || {
-            seam::at(Call::FromMemory)?;
-            seam::read_now(file, &mut buf, offset)
-        });
-        if !read.is_ok_and(|n| n >= len) {
-            self.h.give_buf(buf);
-            return Ok(None);
-        }
-        buf.truncate(len);
-        budget::spend_call(len);
-        let mut pieces = [IoSlice::new(&[]); PIECES];
-        let mut count = 0;
-        let mut total = 0;
-        let memory = chain.segments().map_while(Segment::memory);
-        for (slot, memory) in pieces.iter_mut().zip(memory.chain([&*buf])) {
-            *slot = IoSlice::new(memory);
-            total += memory.len();
-            count += 1;
-        }
-        let sent = self.send_pieces(pieces.get(..count).unwrap_or_default(), SendFlags::empty())?;
-        self.h.give_buf(buf);
-        let Some(sent) = self.note_full(sent, total) else {
-            self.is_full()?;
-            chain.note_slow();
-            return Ok(None);
-        };
-        if sent < total as u64 {
-            chain.note_slow();
-        }
-        chain.consume(sent, |buf| self.h.give_buf(buf));
-        Ok(Some(sent))
     }
 
     /// The memory at the head of the chain, with one call.

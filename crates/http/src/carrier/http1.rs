@@ -109,7 +109,6 @@ pub async fn send_waiting(r: &mut Request) -> io::Result<()> {
     }
     let core = &r.conf().core;
     chain.set_file_chunk(Some(core.sendfile_max_chunk));
-    chain.set_copied(core.sendfile_min_size);
     if !ending {
         // The next piece must not wait until the client has acknowledged this one.
         r.conn.set_nodelay(core.tcp_nodelay);
@@ -151,7 +150,6 @@ pub fn send_held(r: &mut Request) -> Option<Sending> {
     let core = &r.conf().core;
     r.conn.set_nodelay(core.tcp_nodelay);
     chain.set_file_chunk(Some(core.sendfile_max_chunk));
-    chain.set_copied(core.sendfile_min_size);
     let (conn, total, patience) = (r.conn.clone(), chain.len(), core.send_timeout);
     Some(Box::pin(async move {
         let sent = conn.wire().send(&mut chain, Patience::Idle(patience)).await;

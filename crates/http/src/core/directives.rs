@@ -233,12 +233,6 @@ pub const DIRECTIVES: &[Directive] = &[
         Line::size,
         "How much of a file is sent before other connections get their turn."
     ),
-    setting!(
-        "sendfile_min_size",
-        core.sendfile_min_size,
-        Line::size,
-        "Shorter pieces of files are copied rather than sent by sendfile."
-    ),
     Directive {
         name: "tcp_nopush",
         help: "Accepted: a head and the first bytes of its body always leave together.",

@@ -84,8 +84,6 @@ pub struct Conf {
     pub sendfile: bool,
     /// `sendfile_max_chunk`; 0: the engine's own limit.
     pub sendfile_max_chunk: u64,
-    /// `sendfile_min_size`
-    pub sendfile_min_size: u64,
     /// `tcp_nodelay`
     pub tcp_nodelay: bool,
     /// `aio`
@@ -353,7 +351,6 @@ impl Default for Conf {
             postpone_output: 1460,
             sendfile: false,
             sendfile_max_chunk: 2 << 20,
-            sendfile_min_size: 8 << 10,
             aio: Aio::Default,
             tcp_nodelay: true,
             open_files: OpenFiles::default(),

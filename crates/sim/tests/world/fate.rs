@@ -473,9 +473,6 @@ fn text(
         say(format!("sendfile_max_chunk {}", d.pick(&["1k", "64k", "1m"])));
     }
     if d.one_in(3) {
-        say(format!("sendfile_min_size {}", d.pick(&["0", "4k", "1m"])));
-    }
-    if d.one_in(3) {
         say(format!("output_buffers {}", d.pick(&["1 1k", "2 32k"])));
     }
     if d.one_in(3) {

@@ -38,61 +38,6 @@ pub(crate) fn a_file_follows_its_head(kind: BackendKind) {
     assert_eq!(site.h.panics(), 0);
 }
 
-pub(crate) fn a_short_file_goes_with_what_is_before_it(kind: BackendKind) {
-    const LEN: u64 = 300_000;
-    let mut file = tempfile();
-    let bytes: Vec<u8> = (0..LEN).map(|n| (n % 251) as u8).collect();
-    file.write_all(&bytes).unwrap();
-    let mut site = Site::new(kind);
-    let file = site.h.files().hold(file);
-    // Up to which size files are copied, and the pieces of an answer. The reader is slow at first, so that not all of the
-    // first answer fits.
-    let ranges = [(0, LEN), (0, 0), (7, 5_000), (299_999, 1), (150_000, 5_001), (1, 70_000)];
-    let mut answers = vec![(LEN, vec![(0, LEN); 40])];
-    for copied in [0, 1, 5_000, LEN] {
-        answers.extend((1..=ranges.len()).map(|n| (copied, ranges[..n].to_vec())));
-    }
-    let whole: Vec<u8> = answers
-        .iter()
-        .flat_map(|(_, pieces)| pieces)
-        .flat_map(|(from, len)| {
-            let at = *from as usize;
-            [&b"head"[..], &bytes[at..at + *len as usize], &b"tail"[..]].concat()
-        })
-        .collect();
-    let play = client(&site, move |mut socket| {
-        let mut all = vec![0; 100_000];
-        socket.read_exact(&mut all).unwrap();
-        socket.read_to_end(&mut all).unwrap();
-        assert!(all == whole, "{} of {} bytes", all.len(), whole.len());
-    });
-    site.serve(move |_, stream| {
-        let (file, answers) = (file.clone(), answers.clone());
-        async move {
-            for (copied, pieces) in answers {
-                let mut chain = Chain::new();
-                chain.set_copied(copied);
-                for (offset, len) in pieces {
-                    chain.push(&b"head"[..]);
-                    chain.push(Segment::File { file: file.clone(), offset, len });
-                    chain.push(&b"tail"[..]);
-                }
-                let total = chain.len();
-                let sent = stream.try_send(&mut chain).unwrap().unwrap_or(0);
-                assert_eq!(sent + chain.len(), total);
-                stream.send(&mut chain, Patience::Watched).await.unwrap();
-            }
-            let mut chain = Chain::new();
-            chain.set_copied(LEN);
-            chain.push(Segment::File { file, offset: LEN, len: 5 });
-            let error = stream.send(&mut chain, Patience::Watched).await.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-        }
-    });
-    play.join().unwrap();
-    assert_eq!(site.h.panics(), 0);
-}
-
 pub(crate) fn a_cold_file_is_read_elsewhere_and_arrives(kind: BackendKind) {
     let mut file = tempfile();
     let bytes: Vec<u8> = (0..1_000_000u32).map(|n| (n / 1000) as u8).collect();
