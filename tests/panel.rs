@@ -142,16 +142,25 @@ impl Stage {
 /// Even, uneven with an alarm, even again.
 const ACTS: usize = 3;
 
+/// With two loops, a server behind fails in the second act.
+const HEALTH: &str = "\"health\":{\"state\":\"red\",\"since\":1,\"text\":\"shop: 127.0.0.1:8081 refuses connections\",\
+    \"findings\":[{\"rule\":\"server_failing\",\"state\":\"red\",\"since\":1,\"subject\":\"shop: 127.0.0.1:8081\",\
+    \"text\":\"shop: 127.0.0.1:8081 refuses connections\"}]},";
+
 /// A second of loops of which in the second act one does all the work.
 fn snapshot(loops: usize, act: usize, step: usize) -> String {
     let second = 4 * act + step;
     let mut text = format!(
         "{{\"build\":{{\"version\":\"9.{second}\"}},\"now\":{second},\"started\":0,\"uptime\":{second},\"totals\":{{\"requests\":0}},\
-         \"balance\":{{\"policy\":\"fair\",\"imbalance\":{act},\"mean_busy\":0.5,\"threshold\":0.5,\"alarm\":{},\"next\":[1,0]}},\
+         \"balance\":{{\"policy\":\"fair\",\"imbalance\":{},\"mean_busy\":0.5,\"threshold\":0.5,\"alarm\":{},\"next\":[1,0]}},\
          \"listeners\":[{{\"address\":\"a\",\"queue\":7,\"backlog\":511,\"queues\":[7]}}],\
          \"culprits\":[{{\"at\":1,\"took_us\":61000,\"worker\":0,\"loop\":1,\"kind\":\"held\",\"what\":\"<b>lua</b>\"}}],\"loops\":[",
+        act % 2,
         act == 1
     );
+    if loops == 2 && act == 1 {
+        text.insert_str(1, HEALTH);
+    }
     for i in 0..loops {
         let busy = |second: usize| match (second, i) {
             (0..4, _) => second * 300_000,
@@ -181,7 +190,8 @@ const WATCHER: &str = "<!doctype html><body><iframe id=panel src=/panel width=39
         const bars = [...page.querySelectorAll('.work-bar')].map(bar => parseFloat(bar.style.height));
         told.push(`${state.textContent.trim()} ${state.getAttribute('role')} bars ${bars.length} of ${bars.slice(0, 3).map(Math.round)}`
             + ` wide ${page.documentElement.scrollWidth <= 390} next ${page.getElementById('next').textContent}`
-            + ` rows ${page.querySelectorAll('#culprits tbody th[scope=row]').length} ${page.querySelectorAll('#culprits b').length}`);
+            + ` rows ${page.querySelectorAll('#culprits tbody th[scope=row]').length} ${page.querySelectorAll('#culprits b').length}`
+            + ` findings ${page.querySelectorAll('#findings tbody th[scope=row]').length} title ${page.title}`);
         fetch('/seen/' + told.length);
         if (told.length === acts.length) {
             clearInterval(look);
@@ -229,6 +239,19 @@ fn bars_move_the_alarm_shows_and_goes_again() {
     for act in &acts {
         assert!(act.contains("wide true next Woken next: 1, then 0 (fair) rows 1 0"), "{acts:#?}");
     }
+}
+
+#[test]
+fn health_is_the_headline_before_balance() {
+    let Some(acts) = play(2) else { return };
+    let [first, second, third] = &acts[..] else { panic!("{acts:?}") };
+    assert!(second.starts_with("✕ shop: 127.0.0.1:8081 refuses connections status"), "{acts:#?}");
+    assert!(second.ends_with("findings 1 title (!) 127.0.0.1: weir"), "{acts:#?}");
+    for healthy in [first, third] {
+        assert!(healthy.starts_with("● Even status"), "{acts:#?}");
+        assert!(healthy.ends_with("findings 0 title 127.0.0.1: weir"), "{acts:#?}");
+    }
+    assert!(acts.iter().all(|act| act.contains("wide true")), "{acts:#?}");
 }
 
 #[test]

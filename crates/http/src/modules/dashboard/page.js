@@ -34,7 +34,7 @@ function table(node, caption, columns, rows, empty) {
     const content = cell instanceof Node ? cell : String(cell);
     return i === 0
       ? el("th", { scope: "row" }, content)
-      : el("td", { className: columns[i].text ? "text" : "" }, content);
+      : el("td", { className: columns[i].text ? "text" : "", "data-name": columns[i].name }, content);
   }))) : [el("tr", null, el("td", { className: "text quiet", colSpan: columns.length }, empty))];
   fresh.forEach((row, i) => {
     const old = body.rows[i];
@@ -78,6 +78,9 @@ function age(seconds) {
   if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min`;
   return `${Math.floor(seconds / 86400)} d ${Math.floor(seconds % 86400 / 3600)} h`;
 }
+
+// A percentile: of a histogram with steps, the end of the step in which it lies.
+const within = (micros, histogram) => (micros === null ? "–" : (histogram.steps ? "≤ " : "") + time(micros / 1e6));
 
 const percent = share => (isFinite(share) ? (share * 100).toFixed(share > 0 && share < .1 ? 1 : 0) : "0") + " %";
 
@@ -138,7 +141,7 @@ function figures(now, then) {
     const worked = l => l.busy_us + (l.awake_for_us || 0);
     return {
       name, loop, key: key(loop),
-      share: old && same(old, loop) ? Math.min(1, Math.max(0, rate(worked(loop), worked(old), seconds) / 1e6)) : loop.share_busy || 0,
+      share: old && old !== loop && same(old, loop) ? Math.min(1, Math.max(0, rate(worked(loop), worked(old), seconds) / 1e6)) : loop.share_busy || 0,
       requests: old ? rate(loop.requests, old.requests, seconds) : 0,
       accepted: old ? rate(loop.accepted, old.accepted, seconds) : 0,
       blocked: Math.max(old ? worst(loop.blocked, old.blocked) : 0, loop.awake_for_us || 0),
@@ -180,14 +183,15 @@ function tile(name, value, unit, history, least = 1e-9) {
   parts.line.setAttribute("points", history.map((v, i) => `${start + i},${(100 - v / top * 96).toFixed(1)}`).join(" "));
 }
 
+// A first snapshot has no other to compare with: its rates are unknown, not zero.
 function showTiles(snapshot, f) {
-  const of = pick => frames.map(pick), balance = snapshot.balance || {}, totals = snapshot.totals || {};
-  tile("Requests", count(f.requests), "a second", of(p => p.requests));
-  tile("Connections", count(totals.active_connections || 0), `open, ${count(f.accepted)} new a second`, of(p => p.open));
+  const of = pick => frames.map(pick), balance = snapshot.balance || {}, totals = snapshot.totals || {}, known = past.length > 1;
+  tile("Requests", known ? count(f.requests) : "–", "a second", of(p => p.requests));
+  tile("Connections", count(totals.active_connections || 0), known ? `open, ${count(f.accepted)} new a second` : "open", of(p => p.open));
   tile("Waiting to be accepted", count(f.waiting), f.queues.backlog ? `of ${count(f.queues.backlog)}` : "", of(p => p.waiting));
-  tile("Sent", bytes(f.sent), "a second", of(p => p.sent));
+  tile("Sent", known ? bytes(f.sent) : "–", "a second", of(p => p.sent));
   tile("Held up", time(f.blocked / 1e6), "longest wait for a loop", of(p => p.blocked), 1000);
-  tile("Imbalance", (balance.imbalance ?? 0).toFixed(2), balance.threshold ? `alarm from ${balance.threshold}` : "", of(p => p.imbalance), balance.threshold || .5);
+  tile("Imbalance", idle(snapshot, f) ? "–" : (balance.imbalance ?? 0).toFixed(2), balance.threshold ? `alarm from ${balance.threshold}` : "", of(p => p.imbalance), balance.threshold || .5);
 }
 
 // Anchors of the colours for 1 ms, 10 ms, 100 ms, 1 s: lightness moves one way in either theme.
@@ -250,6 +254,10 @@ function showBars(snapshot, f) {
 }
 
 function showHeat(f) {
+  // Without a wait of a millisecond there is nothing to see.
+  const empty = frames.every(past => [...past.heat.values()].every(micros => !(micros >= 1000)));
+  $("heat").hidden = $("ages").hidden = empty;
+  if (empty) return;
   const canvas = $("heat"), scale = devicePixelRatio || 1;
   const width = Math.round(canvas.clientWidth * scale), height = Math.round(canvas.clientHeight * scale);
   if (canvas.width !== width) canvas.width = width;
@@ -313,7 +321,7 @@ function showCulprits(snapshot) {
 
 function showPlaces(now, then) {
   const seconds = Math.max(now.now - then.now, .001), old = then.status_zones || {};
-  const at = (zone, before, share) => { const q = quantile(zone.latency, before && before.latency, share); return q === null ? "–" : time(q / 1e6); };
+  const at = (zone, before, share) => { return within(quantile(zone.latency, before && before.latency, share), zone.latency); };
   const rows = Object.entries(now.status_zones || {}).map(([name, zone]) => {
     const before = old[name] || zone, is = zone.requests || zone.sessions || {}, was = before.requests || before.sessions || {};
     const failed = rate(is["5xx"] || 0, was["5xx"] || 0, seconds);
@@ -325,7 +333,7 @@ function showPlaces(now, then) {
     { name: "p99.9" }, { name: "5xx/s" }, { name: "Sent/s" }], rows, "Give a server or location a name with status_zone, and it is shown here.");
 }
 
-const GLYPHS = { up: "●", down: "✕", unavail: "✕", unhealthy: "✕", checking: "◌", draining: "◐", full: "◕" };
+const GLYPHS = { up: "●", untried: "○", failing: "✕", down: "✕", unavail: "✕", unhealthy: "✕", checking: "◌", draining: "◐", full: "◕" };
 
 function showPeers(now, then) {
   const seconds = Math.max(now.now - then.now, .001), rows = [];
@@ -336,9 +344,9 @@ function showPeers(now, then) {
     const before = new Map(olds.map(p => [p.server + p.name, p])), total = p => p[asked]?.total ?? p[asked] ?? 0;
     for (const p of peers) {
       const old = before.get(p.server + p.name) || p, reused = p.reused_connections || 0, all = (p.opened_connections || 0) + reused;
-      const at = share => { const q = quantile(p[took], old[took], share); return q === null ? "–" : time(q / 1e6); };
-      const state = el("span", { className: p.state === "up" ? "good" : ["checking", "draining", "full"].includes(p.state) ? "" : "bad" },
-        `${GLYPHS[p.state] || "?"} ${p.state}${p.backup ? ", backup" : ""}`);
+      const at = share => within(quantile(p[took], old[took], share), p[took]);
+      const state = el("span", { className: p.state === "up" ? "good" : ["untried", "checking", "draining", "full"].includes(p.state) ? "" : "bad" },
+        `${GLYPHS[p.state] || "?"} ${p.state}${p.backup ? ", backup" : ""}${p.last_failure ? ` (${p.failure || "failed"} ${age(Math.max(0, now.now - p.last_failure))} ago)` : ""}`);
       rows.push([`${group}: ${p.name && p.name !== p.server ? `${p.name} (${p.server})` : p.server}`, state,
         count(rate(total(p), total(old), seconds)), p.active ?? "–", at(.5), at(.99),
         p.fails ?? "–", p.retries ?? "–", all ? percent(reused / all) : "–"]);
@@ -371,10 +379,23 @@ function showState(kind, glyph, text) {
   say(node.lastElementChild, text);
 }
 
+// Loops with next to no work are not compared: also not when the traffic has just ended.
+const idle = (snapshot, f) => Math.min(f.mean, (snapshot.balance || {}).mean_busy ?? f.mean) < .005;
+
+// Health goes before balance. "Even" never stands beside a value from which there is an alarm.
 function judge(snapshot, f) {
+  const health = snapshot.health || {}, wrong = health.state === "yellow" || health.state === "red";
+  const title = `${wrong ? "(!) " : ""}${location.hostname}: weir`;
+  if (document.title !== title) document.title = title;
+  const findings = wrong ? health.findings || [] : [];
+  section("findings", findings.length);
+  table($("findings"), "What is wrong, the worst first", [{ name: "What" }, { name: "State", text: true }, { name: "Since" }],
+    findings.map(found => [found.text, el("span", { className: found.state === "red" ? "bad" : "" }, found.state), `${age(Math.max(0, snapshot.now - found.since))} ago`]), "");
+  if (wrong) return showState(health.state, health.state === "red" ? "✕" : "▲", health.text);
   const balance = snapshot.balance || {}, busiest = f.loops.reduce((a, b) => (b.share > (a ? a.share : -1) ? b : a), null);
+  if (idle(snapshot, f)) return showState("", "○", "Idle");
   if (balance.alarm) return showState("uneven", "▲", `Uneven${busiest && f.mean ? `: loop ${busiest.name} works ${(busiest.share / f.mean).toFixed(1)} times the mean` : ""}`);
-  if ((balance.mean_busy ?? f.mean) < .005) return showState("", "○", "Idle");
+  if (balance.threshold && balance.imbalance >= balance.threshold) return showState("", "◐", "Loops differ");
   showState("even", "●", "Even");
 }
 
@@ -396,7 +417,9 @@ function show(snapshot) {
   past.push(snapshot);
   const now = snapshot, then = past.at(-3) || past[0], base = past[0];
   while (past.length > WINDOW + 1) past.shift();
-  const f = figures(now, then);
+  const f = figures(now, then), whole = figures(now, base);
+  // Rates are of the same window as the tables.
+  Object.assign(f, { requests: whole.requests, accepted: whole.accepted, sent: whole.sent });
   f.waiting = f.queues.shared + sum(f.queues.own);
   f.blocked = Math.max(0, ...f.loops.map(l => l.blocked));
   const balance = snapshot.balance || {}, totals = snapshot.totals || {};
