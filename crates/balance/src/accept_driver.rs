@@ -38,10 +38,12 @@ pub trait ListenerSet {
     fn is_shared(&self, listener: Self::Listener) -> bool;
     /// Accepts the connection that has waited longest.
     fn accept(&mut self, listener: Self::Listener) -> AcceptOutcome;
-    /// The socket of the last accept since this was asked.
-    fn take_last(&mut self) -> Option<Self::Listener> {
+    /// The socket of the turn's last accept.
+    fn last(&self) -> Option<Self::Listener> {
         None
     }
+    /// A turn begins.
+    fn forget_last(&mut self) {}
     /// The backend reported a socket, but its queue was empty at accept.
     fn found_empty(&mut self) {}
     /// Takes the next connection that an acceptor handed over.
@@ -164,7 +166,7 @@ impl AcceptDriver {
     pub fn after_wait(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) {
         self.has_rechecked = false;
         self.open = set.load().open;
-        let _ = set.take_last();
+        set.forget_last();
         self.holds_recheck |= self.policy.after_wait(set.now(), loops) == Probe::Try;
         if self.holds_recheck && self.policy.is_retired() {
             self.pass_recheck(set, loops, set.now());
@@ -200,18 +202,19 @@ impl AcceptDriver {
         }
     }
 
-    /// The turn's work is done. If it was one short connection that has ended, the loop is as free as before, and accepts
-    /// the next one without an event. No other loop sleeps then that the kernel would have woken for it.
-    /// False if there was none.
+    /// The turn's work is done. Whether it was one short connection that has ended: then the loop is as free as before, and
+    /// accepts the next one without an event. No other loop sleeps then that the kernel would have woken for it.
+    pub fn looks_again(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) -> bool {
+        let Some(listener) = set.last() else { return false };
+        set.load().open <= self.open
+            && !self.policy.is_retired()
+            && self.policy.looks_again(set.now(), loops, set.is_shared(listener))
+            && self.looks.tries()
+    }
+
+    /// Accepts the next connection from the socket of the last one. False if there was none.
     pub fn look_again(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) -> bool {
-        let Some(listener) = set.take_last() else { return false };
-        let is_free = set.load().open <= self.open && !self.policy.is_retired();
-        if !is_free
-            || !self.policy.looks_again(set.now(), loops, set.is_shared(listener))
-            || !self.looks.tries()
-        {
-            return false;
-        }
+        let Some(listener) = set.last() else { return false };
         let found = self.accept_from(set, loops, listener) > 0;
         self.looks.learn(found);
         if found {

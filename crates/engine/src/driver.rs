@@ -28,7 +28,13 @@ pub trait Driver {
         let _ = (h, now);
     }
 
-    /// The work of a turn that brought nothing but connections is done: accepts one more, if one is likely to wait.
+    /// The work of a turn that brought nothing but connections is done. Whether one more is likely to wait.
+    fn looks_again(&mut self, h: &Handle) -> bool {
+        let _ = h;
+        false
+    }
+
+    /// Accepts one more, after [`Driver::looks_again`] and with the time of now.
     /// False if it has accepted none.
     fn look_again(&mut self, h: &Handle) -> bool {
         let _ = h;

@@ -272,8 +272,12 @@ fn look_again(h: &Handle, driver: &mut dyn Driver) {
         if h.0.tasks.any_spent() || !h.0.heavy.is_empty() {
             return;
         }
+        let (mut looks, mut accepted) = (false, false);
+        h.0.guard(|| looks = driver.looks_again(h));
+        if !looks {
+            return;
+        }
         h.0.clock.refresh();
-        let mut accepted = false;
         h.0.guard(|| accepted = driver.look_again(h));
         if !accepted {
             return;

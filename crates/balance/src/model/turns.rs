@@ -48,8 +48,12 @@ impl ListenerSet for ModelListeners<'_> {
         self.admit(taken)
     }
 
-    fn take_last(&mut self) -> Option<usize> {
-        self.world.loops[self.i].last.take()
+    fn last(&self) -> Option<usize> {
+        self.world.loops[self.i].last
+    }
+
+    fn forget_last(&mut self) {
+        self.world.loops[self.i].last = None;
     }
 
     fn take_handed(&mut self) -> AcceptOutcome {
@@ -263,8 +267,10 @@ impl World {
     fn looks_again(&mut self, i: usize) -> bool {
         let Some(left) = self.loops[i].looks.checked_sub(1) else { return false };
         self.loops[i].looks = left;
-        self.with_driver(i, |driver, listeners, table| driver.look_again(listeners, table))
-            .unwrap_or(false)
+        self.with_driver(i, |driver, listeners, table| {
+            driver.looks_again(listeners, table) && driver.look_again(listeners, table)
+        })
+        .unwrap_or(false)
     }
 
     pub(super) fn answer(&mut self, i: usize, client: usize) {

@@ -34,7 +34,7 @@ pub(super) struct LoopListeners {
     cycle_shared: Arc<CycleShared>,
     log: Arc<Log>,
     row: usize,
-    /// The socket of the turn's only accept.
+    /// The socket of the turn's last accept.
     last: Option<Listener>,
     room: Rc<ConnectionLimit>,
 }
@@ -187,8 +187,12 @@ impl ListenerSet for LoopListeners {
         }
     }
 
-    fn take_last(&mut self) -> Option<Listener> {
-        self.last.take()
+    fn last(&self) -> Option<Listener> {
+        self.last
+    }
+
+    fn forget_last(&mut self) {
+        self.last = None;
     }
 
     fn found_empty(&mut self) {

@@ -232,6 +232,10 @@ impl Driver for Listening {
         }
     }
 
+    fn looks_again(&mut self, _: &Handle) -> bool {
+        self.driver.looks_again(&mut self.listeners, &self.cycle_shared.table())
+    }
+
     fn look_again(&mut self, _: &Handle) -> bool {
         self.driver.look_again(&mut self.listeners, &self.cycle_shared.table())
     }

@@ -163,6 +163,10 @@ impl Driver for Turns {
         }
     }
 
+    fn looks_again(&mut self, h: &Handle) -> bool {
+        self.serving.as_mut().is_some_and(|serving| serving.listening.looks_again(h))
+    }
+
     fn look_again(&mut self, h: &Handle) -> bool {
         self.serving.as_mut().is_some_and(|serving| serving.listening.look_again(h))
     }
