@@ -191,7 +191,7 @@ function showTiles(snapshot, f) {
   tile("Waiting to be accepted", count(f.waiting), f.queues.backlog ? `of ${count(f.queues.backlog)}` : "", of(p => p.waiting));
   tile("Sent", known ? bytes(f.sent) : "–", "a second", of(p => p.sent));
   tile("Held up", time(f.blocked / 1e6), "longest wait for a loop", of(p => p.blocked), 1000);
-  tile("Imbalance", idle(snapshot, f) ? "–" : (balance.imbalance ?? 0).toFixed(2), balance.threshold ? `alarm from ${balance.threshold}` : "", of(p => p.imbalance), balance.threshold || .5);
+  tile("Imbalance", idle(f) ? "–" : (balance.imbalance ?? 0).toFixed(2), balance.threshold ? `alarm from ${balance.threshold}` : "", of(p => p.imbalance), balance.threshold || .5);
 }
 
 // Anchors of the colours for 1 ms, 10 ms, 100 ms, 1 s: lightness moves one way in either theme.
@@ -380,7 +380,8 @@ function showState(kind, glyph, text) {
 }
 
 // Loops with next to no work are not compared: also not when the traffic has just ended.
-const idle = (snapshot, f) => Math.min(f.mean, (snapshot.balance || {}).mean_busy ?? f.mean) < .005;
+// One busy loop among many is no idle server.
+const idle = f => Math.max(0, ...f.loops.map(l => l.share)) < .02;
 
 // Health goes before balance. "Even" never stands beside a value from which there is an alarm.
 function judge(snapshot, f) {
@@ -393,7 +394,7 @@ function judge(snapshot, f) {
     findings.map(found => [found.text, el("span", { className: found.state === "red" ? "bad" : "" }, found.state), `${age(Math.max(0, snapshot.now - found.since))} ago`]), "");
   if (wrong) return showState(health.state, health.state === "red" ? "✕" : "▲", health.text);
   const balance = snapshot.balance || {}, busiest = f.loops.reduce((a, b) => (b.share > (a ? a.share : -1) ? b : a), null);
-  if (idle(snapshot, f)) return showState("", "○", "Idle");
+  if (idle(f)) return showState("", "○", "Idle");
   if (balance.alarm) return showState("uneven", "▲", `Uneven${busiest && f.mean ? `: loop ${busiest.name} works ${(busiest.share / f.mean).toFixed(1)} times the mean` : ""}`);
   if (balance.threshold && balance.imbalance >= balance.threshold) return showState("", "◐", "Loops differ");
   showState("even", "●", "Even");
