@@ -591,3 +591,52 @@ fn every_metric_of_the_alerts_is_there() {
     }
     assert!(seen >= 5, "{seen}");
 }
+
+/// The state of a server is what its last attempt says. That its time-out is over is no success.
+#[test]
+fn a_server_that_refuses_is_failing_until_it_serves() {
+    let server = Server::start(
+        WEIR,
+        "events { } http {
+             upstream shop { zone shop 64k; server 127.0.0.1:%%PORT2%% fail_timeout=1s; }
+             upstream spare { server 127.0.0.1:%%PORT1%%; }
+             upstream other { server 127.0.0.1:%%PORT1%% down; }
+             server { listen 127.0.0.1:%%PORT1%%; return 200 well; }
+             server { listen 127.0.0.1:%%PORT%%;
+                 location / { proxy_pass http://shop; }
+                 location /spare { proxy_pass http://spare; }
+                 location /other { proxy_pass http://other; }
+                 location = /json { weir_status json; }
+                 location = /metrics { weir_status; } } }",
+    );
+    let of = |group: &str| json(&server)["upstreams"][group][0].clone();
+    for group in ["shop", "spare"] {
+        let untried = of(group);
+        assert_eq!(untried["state"], "untried", "{untried}");
+        assert!(untried["last_success"].is_null() && untried["failure"].is_null(), "{untried}");
+    }
+    assert_eq!(of("other")["state"], "down");
+    assert_eq!(server.get("/spare").body(), "well");
+    let served = of("spare");
+    assert_eq!((&served["state"], served["last_success"].is_u64()), (&"up".into(), true));
+    assert_eq!(server.get("/").status, 502);
+    let failing = of("shop");
+    assert_eq!(failing["state"], "failing", "{failing}");
+    assert_eq!(failing["failure"], "connection refused", "{failing}");
+    assert!(failing["last_failure"].as_u64() > Some(1_700_000_000), "{failing}");
+    assert_eq!((&failing["failures_in_a_row"], &failing["fails"]), (&1.into(), &1.into()));
+    let text = server.get("/metrics").body();
+    let line = format!("{{upstream=\"shop\",server=\"127.0.0.1:{}\"", server.port_at(2));
+    assert!(text.contains(&format!("weir_upstream_state{line},state=\"failing\"}} 1\n")), "{text}");
+    assert!(text.contains(&format!("weir_upstream_state{line},state=\"up\"}} 0\n")), "{text}");
+    let back = std::net::TcpListener::bind(("127.0.0.1", server.port_at(2))).unwrap();
+    let answer = std::thread::spawn(move || {
+        let (mut client, _) = back.accept().unwrap();
+        BufReader::new(&client).read_line(&mut String::new()).unwrap();
+        client.write_all(b"HTTP/1.0 200 OK\r\n\r\nback").unwrap();
+    });
+    assert!(server.get("/").body().contains("back"));
+    answer.join().unwrap();
+    let back = of("shop");
+    assert_eq!((&back["state"], &back["failures_in_a_row"]), (&"up".into(), &0.into()), "{back}");
+}

@@ -270,8 +270,9 @@ fn blamed_none(page: &str, case: &str) {
     for groups in ["upstreams", "stream_upstreams"] {
         for (name, servers) in page[groups].as_object().into_iter().flatten() {
             for server in servers.as_array().into_iter().flatten() {
-                let state = (&server["state"], &server["fails"]);
+                let state = (&server["availability"], &server["fails"]);
                 assert_eq!(state, (&"up".into(), &0.into()), "{name} after {case:?}: {server}");
+                assert_ne!(server["state"], "failing", "{name} after {case:?}: {server}");
             }
         }
     }

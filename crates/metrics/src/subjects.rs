@@ -46,10 +46,16 @@ pub const MOST_NAMES: usize = 1000;
 /// So many cells there are for all loops and names.
 pub const MOST_CELLS: usize = 16 << 10;
 
-/// Words of a cell: the tally that it belongs to, 0 for none; its name; its numbers; its times.
+/// Words of a cell: the tally that it belongs to, 0 for none; its name; when something succeeded and failed last, why
+/// it failed, how often in a row and since when; its numbers; its times.
 const OWNER: usize = 0;
 const NAME: usize = 1;
-const NUMBERS: usize = 2;
+const SUCCESS: usize = 2;
+const FAILURE: usize = 3;
+const REASON: usize = 4;
+const IN_A_ROW: usize = 5;
+const FAILING: usize = 6;
+const NUMBERS: usize = 7;
 const TIMES: usize = NUMBERS + COUNTS;
 const CELL: usize = (TIMES + histogram::WORDS).next_multiple_of(crate::LINE);
 
@@ -95,6 +101,26 @@ impl Cell {
         self.change(TIMES + histogram::SUM, |n| n.wrapping_add(micros));
     }
 
+    /// What is counted has succeeded, at this time in milliseconds since 1970.
+    #[inline]
+    pub fn succeeded(&self, at: u64) {
+        // The order of two ends within a millisecond stays known.
+        let after = load(self.words, FAILURE).saturating_add(1);
+        self.change(SUCCESS, |_| at.max(after));
+        self.change(IN_A_ROW, |_| 0);
+    }
+
+    /// It has failed, for a reason that the code that counts can read.
+    pub fn failed(&self, at: u64, reason: u64) {
+        let after = load(self.words, SUCCESS).saturating_add(1);
+        self.change(REASON, |_| reason);
+        self.change(FAILURE, |_| at.max(after));
+        if load(self.words, IN_A_ROW) == 0 {
+            self.change(FAILING, |_| at.max(after));
+        }
+        self.change(IN_A_ROW, |n| n.wrapping_add(1));
+    }
+
     /// Load and store are enough, since only this loop writes here.
     #[inline]
     fn change(&self, at: usize, change: impl FnOnce(u64) -> u64) {
@@ -111,6 +137,64 @@ pub struct Counted {
     pub numbers: [u64; COUNTS],
     /// The times.
     pub times: Times,
+    /// The last success and the last failure.
+    pub outcomes: Outcomes,
+}
+
+/// When something succeeded and failed last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// In milliseconds since 1970.
+    pub success: Option<u64>,
+    /// The same, and the reason.
+    pub failure: Option<(u64, u64)>,
+    /// Failures since the last success.
+    pub in_a_row: u64,
+    /// When the first of them was.
+    pub failing: Option<u64>,
+}
+
+impl Outcomes {
+    /// It has failed since it succeeded last.
+    pub fn is_failing(&self) -> bool {
+        self.failure.is_some_and(|(at, _)| self.success.is_none_or(|success| success < at))
+    }
+
+    /// Of one cell.
+    fn of(words: &[AtomicU64]) -> Outcomes {
+        let [success, failure, reason, in_a_row, failing] =
+            [SUCCESS, FAILURE, REASON, IN_A_ROW, FAILING].map(|at| load(words, at));
+        Outcomes {
+            success: Some(success).filter(|at| *at > 0),
+            failure: Some((failure, reason)).filter(|(at, _)| *at > 0),
+            in_a_row,
+            failing: Some(failing).filter(|_| in_a_row > 0),
+        }
+    }
+
+    /// Of two loops together. Failures before the other's success do not count.
+    fn merged(self, other: Outcomes) -> Outcomes {
+        let success = self.success.max(other.success);
+        let rows = [self, other].map(|one| match (Outcomes { success, ..one }).is_failing() {
+            true => (one.in_a_row, one.failing),
+            false => (0, None),
+        });
+        Outcomes {
+            success,
+            failure: self.failure.max(other.failure),
+            in_a_row: rows[0].0.wrapping_add(rows[1].0),
+            failing: rows.iter().filter_map(|(_, failing)| *failing).min(),
+        }
+    }
+
+    fn store(self, words: &[AtomicU64]) {
+        let (failure, reason) = self.failure.unwrap_or_default();
+        let (success, failing) = (self.success.unwrap_or(0), self.failing.unwrap_or(0));
+        let values = [success, failure, reason, self.in_a_row, failing];
+        for (at, value) in [SUCCESS, FAILURE, REASON, IN_A_ROW, FAILING].into_iter().zip(values) {
+            store(words, at, value);
+        }
+    }
 }
 
 impl Counted {
@@ -212,6 +296,7 @@ pub(crate) fn counted(registry: &Registry) -> AllCounted {
             *number = number.wrapping_add(get(NUMBERS + i));
         }
         counted.times.add(words.get(TIMES..).unwrap_or_default());
+        counted.outcomes = counted.outcomes.merged(Outcomes::of(words));
     }
     AllCounted(all)
 }
@@ -231,6 +316,8 @@ pub(crate) fn bury(registry: &Registry, tally: usize, to: usize) {
                 store(words, OWNER, of(to));
             }
             Some(into) => {
+                Outcomes::of(into).merged(Outcomes::of(words)).store(into);
+                Outcomes::default().store(words);
                 for at in NUMBERS..CELL {
                     store(into, at, load(into, at).wrapping_add(load(words, at)));
                     store(words, at, 0);
@@ -314,6 +401,31 @@ mod tests {
             assert_eq!((counted.numbers[0], counted.numbers[GAUGE]), (7 * round, 0));
             assert_eq!(counted.times.count, round);
         }
+    }
+
+    #[test]
+    fn failures_count_from_the_last_success_of_any_loop() {
+        let all = registry();
+        let own = all.tally(0).unwrap();
+        let of = |tally: usize| Cells::new(all, tally).of(SubjectKind::Peer, "a").unwrap();
+        let seen = || all.counted().of(SubjectKind::Peer, "a").outcomes;
+        assert!(!seen().is_failing());
+        let (one, two) = (of(1), of(2));
+        one.failed(5, 111);
+        one.failed(6, 111);
+        two.failed(7, 104);
+        assert_eq!((seen().failure, seen().in_a_row), (Some((7, 104)), 3));
+        assert_eq!(seen().failing, Some(5));
+        assert!(seen().is_failing());
+        two.succeeded(7);
+        assert_eq!((seen().success, seen().in_a_row), (Some(8), 0), "the order is kept");
+        assert!(!seen().is_failing());
+        one.failed(9, 110);
+        assert!(seen().is_failing() && seen().in_a_row >= 1);
+        all.bury(1, &own);
+        all.bury(2, &own);
+        assert_eq!((seen().success, seen().failure), (Some(8), Some((9, 110))));
+        assert!(seen().is_failing());
     }
 
     #[test]

@@ -455,9 +455,42 @@ pub static ZONES: MetricTable = MetricTable {
     ],
 };
 
-/// What may be said of a server behind.
-pub const PEER_STATES: &[&str] =
+/// How a server behind does.
+pub const PEER_STATES: &[&str] = &["untried", "up", "failing", "down", "draining"];
+
+/// Whether balancing chooses a server behind.
+pub const PEER_AVAILABILITY: &[&str] =
     &["up", "down", "unavail", "full", "checking", "unhealthy", "draining"];
+
+const STATE: Column = by(
+    column(
+        "state",
+        State,
+        Count,
+        "How it does: failing from its first failure after a success until its next success.",
+    ),
+    "state",
+    PEER_STATES,
+);
+const AVAILABILITY: Column = by(
+    column(
+        "availability",
+        State,
+        Count,
+        "Whether balancing chooses it, as far as the worker that answers knows.",
+    ),
+    "availability",
+    PEER_AVAILABILITY,
+);
+const LAST_SUCCESS: Column =
+    column("last_success", Gauge, Seconds, "When it served last, since 1970.");
+const LAST_FAILURE: Column =
+    column("last_failure", Gauge, Seconds, "When it failed last, since 1970.");
+const FAILURE: Column = column("failure", Shown, Count, "Why it failed last");
+const FAILING_SINCE: Column =
+    column("failing_since", Shown, Count, "When it failed first after its last success");
+const FAILURES_IN_A_ROW: Column =
+    column("failures_in_a_row", Gauge, Count, "Failed attempts since it served last.");
 
 /// Servers that requests are passed to.
 pub static UPSTREAMS: MetricTable = MetricTable {
@@ -470,11 +503,13 @@ pub static UPSTREAMS: MetricTable = MetricTable {
         column("name", Shown, Count, "As the configuration names it"),
         column("backup", Shown, Count, "It is a backup"),
         column("weight", Shown, Count, "Its share of the requests"),
-        by(
-            column("state", State, Count, "Its state, as far as the worker that answers knows."),
-            "state",
-            PEER_STATES,
-        ),
+        STATE,
+        AVAILABILITY,
+        LAST_SUCCESS,
+        LAST_FAILURE,
+        FAILURE,
+        FAILURES_IN_A_ROW,
+        FAILING_SINCE,
         column("active", Gauge, Count, "Requests that it is working on."),
         by(column("requests", Counter, Count, "Its answers."), "status", CLASSES),
         column("received", Counter, Bytes, "Bytes of its answers."),
@@ -508,11 +543,13 @@ pub static STREAM_UPSTREAMS: MetricTable = MetricTable {
         column("name", Shown, Count, "As the configuration names it"),
         column("backup", Shown, Count, "It is a backup"),
         column("weight", Shown, Count, "Its share of the sessions"),
-        by(
-            column("state", State, Count, "Its state, as far as the worker that answers knows."),
-            "state",
-            PEER_STATES,
-        ),
+        STATE,
+        AVAILABILITY,
+        LAST_SUCCESS,
+        LAST_FAILURE,
+        FAILURE,
+        FAILURES_IN_A_ROW,
+        FAILING_SINCE,
         column("active", Gauge, Count, "Sessions that it has."),
         column("sessions", Counter, Count, "Sessions that were passed to it."),
         column("received", Counter, Bytes, "Bytes from it, counted as sessions end."),

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_engine::Wall;
 use weir_metrics::subjects::{Cell, Counted, GAUGE, SubjectKind};
 use weir_metrics::{MetricValue, MetricsPage, Registry, STREAM_UPSTREAMS};
-use weir_upstream::counts::{self, Counts};
-use weir_upstream::{Group, Peer};
+use weir_upstream::counts::{self, Counts, FailureReason};
+use weir_upstream::{Ended, Failure, Group, Peer};
 
 use crate::event_loop::LoopState;
 use crate::session::Attempt;
@@ -36,9 +37,18 @@ impl CountedSession {
         self.0.record(took);
     }
 
+    /// The server has taken the connection. The session may last for days.
+    pub fn serves(&self, at: Wall) {
+        counts::note_success(&self.0, at);
+    }
+
     /// The attempt is over, and failed or not.
-    pub fn ended(&self, attempt: &Attempt, failed: bool) {
-        self.0.add(FAILS, failed.into());
+    pub fn ended(&self, attempt: &Attempt, how: Ended, at: Wall) {
+        counts::note(&self.0, how, at, || {
+            let (failure, errno) = attempt.fault.get().unwrap_or((Failure::Error, None));
+            FailureReason::new(failure, errno, attempt.connect.is_some())
+        });
+        self.0.add(FAILS, matches!(how, Ended::Failed).into());
         self.0.add(RECEIVED, attempt.received);
         self.0.add(SENT, attempt.sent);
     }

@@ -1,6 +1,6 @@
 //! Passes sessions on to servers. nginx: ngx_stream_proxy_module.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -140,6 +140,10 @@ pub async fn pass(s: &mut Session, presence: &Presence, target: ProxyTarget) -> 
             }
             Err(Blame::Peer(failure)) => {
                 end(s);
+                if let Some(attempt) = s.attempts.last() {
+                    let errno = attempt.fault.get().and_then(|(_, errno)| errno);
+                    attempt.fault.set(Some((failure, errno)));
+                }
                 held.ended(s, Ended::by(failure));
                 let now = s.event_loop.handle.now();
                 let late = !proxy.next_timeout.is_zero()
@@ -172,16 +176,18 @@ impl HeldPeer<'_> {
     }
 
     /// A connection is there. Datagrams say so only when the server answers.
-    fn connected(&self, now: Instant) {
+    fn connected(&self, s: &Session) {
+        let handle = &s.event_loop.handle;
         if let Some(picked) = &mut *self.picked.borrow_mut() {
-            self.group.connected(picked, now);
+            self.group.connected(picked, handle.now());
         }
+        self.asked.iter().for_each(|asked| asked.serves(handle.wall()));
     }
 
     fn ended(self, s: &Session, how: Ended) {
         let Some(picked) = self.picked.take() else { return };
         if let (Some(asked), Some(attempt)) = (self.asked, s.attempts.last()) {
-            asked.ended(attempt, matches!(how, Ended::Failed));
+            asked.ended(attempt, how, s.event_loop.handle.wall());
         }
         if self.group.ended(&picked, how, s.event_loop.handle.now()) {
             // A server that was reached and is disabled all the same is one of datagrams that did not answer.
@@ -226,6 +232,7 @@ fn begin(s: &mut Session, name: &str, started: Instant) {
         whole,
         sent: 0,
         received: 0,
+        fault: Cell::new(None),
     });
 }
 
@@ -320,7 +327,7 @@ async fn converse(
     server: Wire,
 ) {
     let handle = s.event_loop.handle.clone();
-    held.connected(handle.now());
+    held.connected(s);
     connected(s, held, || server.socket().local_addr());
     let head = head(s, proxy.proxy_protocol.filter(|_| !server.is_tls()));
     let sent = head.len() as u64;

@@ -1,6 +1,6 @@
 //! One session, and its answers to variables.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fmt::{Arguments, Write};
 use std::future::Future;
 use std::io;
@@ -14,6 +14,7 @@ use weir_proto::client_hello::Hello;
 use weir_proto::proxy_protocol::ProxyHeader;
 use weir_ssl::server::Shown;
 use weir_tls::{Secured, Wire};
+use weir_upstream::Failure;
 use weir_upstream::fault::{self, Blame, FailedOperation};
 use weir_upstream::tunnel::PassedBytes;
 use weir_values::limit_conn::HeldPlaces;
@@ -45,6 +46,8 @@ pub struct Attempt {
     pub sent: u64,
     /// Bytes from the server.
     pub received: u64,
+    /// Why the server failed, and the error number of the system call.
+    pub fault: Cell<Option<(Failure, Option<i32>)>>,
 }
 
 /// What a session has of its client.
@@ -222,6 +225,9 @@ impl Session {
     /// Logs a failed operation, and says whose fault it was.
     pub fn log_failed(&self, failed: FailedOperation) -> Blame {
         self.log(failed.level, format_args!("{}", failed.text));
+        if let (Some(attempt), Blame::Peer(failure)) = (self.attempts.last(), failed.blame) {
+            attempt.fault.set(Some((failure, failed.errno)));
+        }
         failed.blame
     }
 

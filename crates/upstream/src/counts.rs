@@ -6,11 +6,16 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
+use std::{fmt, io};
 
-use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, OTHERS, SubjectKind};
+use weir_engine::Wall;
+use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, OTHERS, Outcomes, SubjectKind};
 use weir_metrics::{MetricTable, MetricValue, MetricsPage};
 
-use crate::{Group, Peer};
+use crate::changes::Duty;
+use crate::health::Health;
+use crate::seat::PeerState;
+use crate::{Ended, Failure, Group, Peer};
 
 /// So many servers are known at a time. More come only from names that are looked up again and again.
 const MOST: usize = 4096;
@@ -47,6 +52,94 @@ fn name(group: &Group, peer: &Peer) -> String {
     format!("{}\n{}", group.name, peer.name)
 }
 
+/// How a server does: its last attempt decides, however long ago that was.
+fn state(seat: &PeerState, outcomes: &Outcomes) -> &'static str {
+    match seat.duty() {
+        Duty::Down => "down",
+        Duty::Drain => "draining",
+        Duty::Up if seat.health.health == Health::Unhealthy || outcomes.is_failing() => "failing",
+        Duty::Up if outcomes.success.is_none() => "untried",
+        Duty::Up => "up",
+    }
+}
+
+/// Why an attempt failed, in a word of a cell: an error number of the system, or one of the codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailureReason(u64);
+
+impl FailureReason {
+    const BROKEN: u64 = 1 << 16;
+    const UNREACHABLE: u64 = Self::BROKEN + 1;
+    const CONNECT_TIMEOUT: u64 = Self::BROKEN + 2;
+    const TIMEOUT: u64 = Self::BROKEN + 3;
+    const REFUSED: u64 = Self::BROKEN + 4;
+    const LOST: u64 = Self::BROKEN + 5;
+    const INVALID: u64 = Self::BROKEN + 6;
+    /// The status is added.
+    const STATUS: u64 = 1 << 17;
+
+    /// Of a failure: `errno` if a system call failed, `connected` if there was a connection.
+    pub fn new(failure: Failure, errno: Option<i32>, connected: bool) -> FailureReason {
+        let errno = errno.and_then(|errno| u16::try_from(errno).ok());
+        FailureReason(match (failure, errno) {
+            (Failure::Timeout, _) if connected => Self::TIMEOUT,
+            (Failure::Timeout, _) => Self::CONNECT_TIMEOUT,
+            (Failure::Status(status), _) => Self::STATUS + u64::from(status),
+            (Failure::InvalidHeader, _) => Self::INVALID,
+            (_, Some(errno)) => errno.into(),
+            (Failure::Error, None) => Self::BROKEN,
+            (Failure::Unreachable, None) => Self::UNREACHABLE,
+            (Failure::Refused, None) => Self::REFUSED,
+            (Failure::Lost { .. }, None) => Self::LOST,
+        })
+    }
+
+    /// For a cell.
+    pub fn word(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for FailureReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(status) = self.0.checked_sub(Self::STATUS) {
+            return write!(f, "answered with status {status}");
+        }
+        f.write_str(match self.0 {
+            Self::UNREACHABLE => "unreachable from here",
+            Self::CONNECT_TIMEOUT => "connecting timed out",
+            Self::TIMEOUT => "no answer in time",
+            Self::REFUSED => "refused the request",
+            Self::LOST => "closed the shared connection",
+            Self::INVALID => "invalid answer",
+            errno if (1..Self::BROKEN).contains(&errno) => {
+                let text = io::Error::from_raw_os_error(errno as i32).to_string();
+                let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+                return f.write_str(&text);
+            }
+            _ => "closed the connection too early",
+        })
+    }
+}
+
+/// Notes in a server's cell how an attempt ended. An end that is no fault of the server says nothing of it.
+pub fn note(cell: &Cell, how: Ended, at: Wall, reason: impl FnOnce() -> FailureReason) {
+    match how {
+        Ended::Well(_) => note_success(cell, at),
+        Ended::Failed => cell.failed(millis(at), reason().word()),
+        Ended::Next => {}
+    }
+}
+
+/// Notes in a server's cell that it serves.
+pub fn note_success(cell: &Cell, at: Wall) {
+    cell.succeeded(millis(at));
+}
+
+fn millis(at: Wall) -> u64 {
+    at.secs.cast_unsigned().saturating_mul(1000).saturating_add(at.msec.into())
+}
+
 /// What a page shows of one of them.
 type Values = Vec<(&'static str, MetricValue)>;
 
@@ -61,17 +154,50 @@ pub fn show<'g>(
     for group in groups {
         for seat in group.seats(now) {
             let peer = &seat.peer;
-            let mut values = values(all.of(kind, &name(group, peer)));
+            let counted = all.of(kind, &name(group, peer));
+            let outcomes = counted.outcomes;
+            let mut values = values(counted);
+            let secs = |at: Option<u64>| match at {
+                Some(at) => MetricValue::Number(at / 1000),
+                None => MetricValue::Json("null".to_owned()),
+            };
+            let reason = outcomes.failure.map(|(_, reason)| FailureReason(reason).to_string());
+            let reason = reason.map_or(MetricValue::Json("null".to_owned()), MetricValue::Word);
             values.extend([
                 ("name", MetricValue::Word(peer.server.clone())),
                 ("backup", MetricValue::Json(peer.options.backup.to_string())),
                 ("weight", MetricValue::Number(seat.weight().into())),
-                ("state", MetricValue::Word(seat.state(now).to_owned())),
+                ("state", MetricValue::Word(state(&seat, &outcomes).to_owned())),
+                ("availability", MetricValue::Word(seat.state(now).to_owned())),
+                ("last_success", secs(outcomes.success)),
+                ("last_failure", secs(outcomes.failure.map(|(at, _)| at))),
+                ("failure", reason),
+                ("failing_since", secs(outcomes.failing)),
+                ("failures_in_a_row", MetricValue::Number(outcomes.in_a_row)),
             ]);
             page.add(table, vec![group.name.clone(), peer.name.clone()], values);
         }
     }
     if let Some(counted) = all.others(kind) {
         page.add(table, vec![OTHERS.into(), OTHERS.into()], values(counted));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_read_as_it_was_noted() {
+        let text = |failure, errno, connected| {
+            FailureReason(FailureReason::new(failure, errno, connected).word()).to_string()
+        };
+        assert_eq!(text(Failure::Error, Some(111), false), "connection refused");
+        assert_eq!(text(Failure::Error, None, true), "closed the connection too early");
+        assert_eq!(text(Failure::Timeout, Some(110), false), "connecting timed out");
+        assert_eq!(text(Failure::Timeout, None, true), "no answer in time");
+        assert_eq!(text(Failure::Status(503), None, true), "answered with status 503");
+        assert_eq!(text(Failure::InvalidHeader, None, true), "invalid answer");
+        assert_eq!(FailureReason(u64::MAX).to_string().split(' ').next(), Some("answered"));
     }
 }

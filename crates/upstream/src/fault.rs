@@ -83,6 +83,8 @@ pub struct FailedOperation {
     pub text: String,
     /// The culprit.
     pub blame: Blame,
+    /// The system's error number, if a system call failed.
+    pub errno: Option<i32>,
 }
 
 const CONNECTING: &str = "while connecting to upstream";
@@ -101,7 +103,8 @@ pub fn operation(call: &str, error: &io::Error, doing: &str) -> FailedOperation 
         let level = if blame == Blame::Us { Level::Alert } else { Level::Error };
         (level, format!("{call} failed {}", Cause(error)))
     };
-    FailedOperation { level, text: format!("{what} {doing}"), blame }
+    let errno = error.raw_os_error();
+    FailedOperation { level, text: format!("{what} {doing}"), blame, errno }
 }
 
 /// There is no connection to `peer`.
@@ -126,7 +129,7 @@ pub fn connecting(peer: &Peer, error: &io::Error) -> FailedOperation {
 /// The means of a handshake could not be had, such as a certificate with variables.
 pub fn unsecured(why: impl fmt::Display) -> FailedOperation {
     let text = format!("{why} {CONNECTING}");
-    FailedOperation { level: Level::Error, text, blame: Blame::Us }
+    FailedOperation { level: Level::Error, text, blame: Blame::Us, errno: None }
 }
 
 /// The handshake failed; `chosen` as in [`blame_handshake`].
@@ -137,7 +140,7 @@ pub fn securing(error: &HandshakeError, chosen: bool) -> FailedOperation {
         error => error.to_string(),
     };
     let blame = blame_handshake(error, chosen);
-    FailedOperation { level: Level::Error, text: format!("{what} {SECURING}"), blame }
+    FailedOperation { level: Level::Error, text: format!("{what} {SECURING}"), blame, errno: None }
 }
 
 /// The address that was to be spoken from, where that cannot be had.

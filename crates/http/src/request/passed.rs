@@ -1,5 +1,6 @@
 //! What is remembered of a request that is passed on to other servers, for variables and log lines.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,6 +54,8 @@ pub struct Attempt {
     pub received: u64,
     /// Bytes of the body, its framing included.
     pub length: u64,
+    /// The error number of the system call that failed, if one did.
+    pub errno: Cell<Option<i32>>,
 }
 
 impl Attempt {
@@ -68,6 +71,7 @@ impl Attempt {
             sent: 0,
             received: 0,
             length: 0,
+            errno: Cell::new(None),
         }
     }
 }

@@ -3,11 +3,11 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
+use weir_engine::Handle;
 use weir_metrics::subjects::{Cell, GAUGE, SubjectKind};
-use weir_upstream::counts::Counts as Peers;
-use weir_upstream::{Group, Peer};
+use weir_upstream::counts::{self, Counts as Peers, FailureReason};
+use weir_upstream::{Ended, Failure, Group, Peer};
 
 use crate::counts::cells::{CacheCell, RECEIVED, SENT, class};
 use crate::event_loop::{LoopKey, LoopPart, LoopStart};
@@ -70,8 +70,13 @@ impl Asked {
     }
 
     /// The attempt is over; it failed, or was answered with a status.
-    pub fn ended(&self, attempt: &Attempt, failed: bool, now: Instant) {
-        self.0.add(FAILS, failed.into());
+    pub fn ended(&self, attempt: &Attempt, how: Ended, failure: Option<Failure>, handle: &Handle) {
+        let now = handle.now();
+        counts::note(&self.0, how, handle.wall(), || {
+            let failure = failure.unwrap_or(Failure::Error);
+            FailureReason::new(failure, attempt.errno.get(), attempt.connect.is_some())
+        });
+        self.0.add(FAILS, matches!(how, Ended::Failed).into());
         self.0.add(RECEIVED, attempt.received);
         self.0.add(SENT, attempt.sent);
         if attempt.status > 0 {

@@ -132,6 +132,9 @@ pub fn operation(r: &Request, call: &str, error: &io::Error, doing: Doing) -> Fa
 /// Logs a failed operation, and says whose fault it was.
 pub fn log(r: &Request, failed: FailedOperation) -> Fault {
     r.log(failed.level, format_args!("{}", failed.text));
+    if let Some(attempt) = r.contexts.upstream.attempts.last() {
+        attempt.errno.set(failed.errno);
+    }
     failed.blame.into()
 }
 

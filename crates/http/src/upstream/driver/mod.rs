@@ -274,7 +274,7 @@ impl Run {
             attempt.response = Some(now.saturating_duration_since(attempt.started));
         }
         let Fault::Peer(failure) = fault else {
-            self.end(r, Ended::Next);
+            self.end(r, Ended::Next, None);
             return Some(Step::Status(fault.status()));
         };
         let excuse = match failure {
@@ -295,7 +295,7 @@ impl Run {
             // It may be this request that ends connections: the next one is for it alone.
             self.excused = EXCUSES;
         }
-        self.end(r, Ended::by(failure));
+        self.end(r, Ended::by(failure), Some(failure));
         if let Some(attempt) = r.contexts.upstream.attempt() {
             attempt.status = failure.response();
         }
@@ -308,11 +308,10 @@ impl Run {
     }
 
     /// Gives the peer back.
-    fn end(&mut self, r: &mut Request, how: Ended) {
+    fn end(&mut self, r: &mut Request, how: Ended, failure: Option<Failure>) {
         let Some(picked) = self.picked.take() else { return };
         if let (Some(asked), Some(attempt)) = (&self.asked, r.contexts.upstream.attempt()) {
-            let failed = matches!(how, Ended::Failed);
-            asked.ended(attempt, failed, r.event_loop.handle.now());
+            asked.ended(attempt, how, failure, &r.event_loop.handle);
         }
         if self.group.ended(&picked, how, r.event_loop.handle.now()) {
             let doing = if self.started { Doing::ReadingHead } else { Doing::Connecting };
@@ -350,7 +349,7 @@ impl Run {
             attempt.response = Some(now.saturating_duration_since(attempt.started));
             times = PeerTimes { first: attempt.header, last: attempt.response, ..times };
         }
-        self.end(r, Ended::Well(times));
+        self.end(r, Ended::Well(times), None);
         self.asked = None;
         step
     }
