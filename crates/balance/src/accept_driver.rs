@@ -38,12 +38,6 @@ pub trait ListenerSet {
     fn is_shared(&self, listener: Self::Listener) -> bool;
     /// Accepts the connection that has waited longest.
     fn accept(&mut self, listener: Self::Listener) -> AcceptOutcome;
-    /// The socket of the turn's last accept.
-    fn last(&self) -> Option<Self::Listener> {
-        None
-    }
-    /// A turn begins.
-    fn forget_last(&mut self) {}
     /// The backend reported a socket, but its queue was empty at accept.
     fn found_empty(&mut self) {}
     /// Takes the next connection that an acceptor handed over.
@@ -86,31 +80,6 @@ pub struct AcceptDriver {
     holds_recheck: bool,
     /// The recheck has already tried every shared socket in this turn.
     has_rechecked: bool,
-    /// Connections when the turn began.
-    open: u64,
-    looks: Looks,
-}
-
-/// Whether a look for one more connection is worth an accept: it is as long as looks find some.
-#[derive(Default)]
-struct Looks {
-    /// Looks in a row that found none.
-    vain: u32,
-    /// So many chances are let pass.
-    pass: u32,
-}
-
-impl Looks {
-    fn tries(&mut self) -> bool {
-        let tries = self.pass == 0;
-        self.pass = self.pass.saturating_sub(1);
-        tries
-    }
-
-    fn learn(&mut self, found: bool) {
-        self.vain = if found { 0 } else { (self.vain + 1).min(6) };
-        self.pass = (1 << self.vain) - 1;
-    }
 }
 
 impl AcceptDriver {
@@ -123,8 +92,6 @@ impl AcceptDriver {
             paused: None,
             holds_recheck: false,
             has_rechecked: false,
-            open: 0,
-            looks: Looks::default(),
         }
     }
 
@@ -165,8 +132,6 @@ impl AcceptDriver {
     /// The wait has ended.
     pub fn after_wait(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) {
         self.has_rechecked = false;
-        self.open = set.load().open;
-        set.forget_last();
         self.holds_recheck |= self.policy.after_wait(set.now(), loops) == Probe::Try;
         if self.holds_recheck && self.policy.is_retired() {
             self.pass_recheck(set, loops, set.now());
@@ -200,27 +165,6 @@ impl AcceptDriver {
         if self.accept_from(set, loops, listener) == 0 {
             set.found_empty();
         }
-    }
-
-    /// The turn's work is done. Whether it was one short connection that has ended: then the loop is as free as before, and
-    /// accepts the next one without an event. No other loop sleeps then that the kernel would have woken for it.
-    pub fn looks_again(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) -> bool {
-        let Some(listener) = set.last() else { return false };
-        set.load().open <= self.open
-            && !self.policy.is_retired()
-            && self.policy.looks_again(set.now(), loops, set.is_shared(listener))
-            && self.looks.tries()
-    }
-
-    /// Accepts the next connection from the socket of the last one. False if there was none.
-    pub fn look_again(&mut self, set: &mut impl ListenerSet, loops: &LoadTable<'_>) -> bool {
-        let Some(listener) = set.last() else { return false };
-        let found = self.accept_from(set, loops, listener) > 0;
-        self.looks.learn(found);
-        if found {
-            self.after_accepts(set, loops);
-        }
-        found
     }
 
     /// Accepts from one socket; returns how many connections came.

@@ -63,12 +63,6 @@ pub trait Policy: Send {
         AfterAccept::Keep
     }
 
-    /// Whether this loop, whose work is done, may accept once more before it waits: no other loop sleeps that the kernel
-    /// would wake for the connection.
-    fn looks_again(&mut self, _now: Instant, _loops: &LoadTable<'_>) -> bool {
-        false
-    }
-
     /// Asked in each turn when its accepts are done and before its other work, until it answers
     /// `None`: a sleeping loop that must look again, now. It is woken and runs its own
     /// `before_wait`, which compares with what this loop carries since its accepts.

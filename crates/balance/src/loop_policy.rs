@@ -159,11 +159,6 @@ impl LoopPolicy {
         loops.pass_recheck(now, self.setup.me..self.setup.me + 1)
     }
 
-    /// Whether a loop that is as free as when it was woken may accept once more.
-    pub fn looks_again(&mut self, now: Instant, loops: &LoadTable<'_>, shared: bool) -> bool {
-        !shared || loops.len() == 1 || self.policy.looks_again(now, loops)
-    }
-
     /// A sleeping loop to wake now, so that it looks again.
     pub fn next_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
         if self.retired { None } else { self.policy.loop_to_wake(now, loops) }

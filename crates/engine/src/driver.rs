@@ -28,19 +28,6 @@ pub trait Driver {
         let _ = (h, now);
     }
 
-    /// The work of a turn that brought nothing but connections is done. Whether one more is likely to wait.
-    fn looks_again(&mut self, h: &Handle) -> bool {
-        let _ = h;
-        false
-    }
-
-    /// Accepts one more, after [`Driver::looks_again`] and with the time of now.
-    /// False if it has accepted none.
-    fn look_again(&mut self, h: &Handle) -> bool {
-        let _ = h;
-        false
-    }
-
     /// The turn's work is done.
     fn end_of_turn(&mut self, h: &Handle, turn: &Turn) {
         let _ = (h, turn);

@@ -15,9 +15,6 @@ use crate::token::{Token, TokenKind};
 use crate::waiter::TimerTarget;
 use crate::{Arm, BackendKind, Driver, Files, Handle, ListenerKey, Options, Turn, Wake};
 
-/// A turn looks so often for one more connection. What else has come waits for as long.
-const LOOKS: usize = 8;
-
 /// An event loop. It belongs to the thread that made it.
 pub struct Loop {
     handle: Handle,
@@ -91,7 +88,6 @@ impl Loop {
         self.accept_events(&h, driver);
         driver.after_accepts(&h, woke);
         self.call_watches(&h);
-        let only_connections = self.events.streams.is_empty() && self.taken.is_none();
         for (token, ready) in self.events.streams.drain(..) {
             h.0.deliver(&h, token, ready);
         }
@@ -100,9 +96,6 @@ impl Loop {
         }
         run_tasks(&h);
         self.expire_timers(&h);
-        if only_connections && events > 0 {
-            look_again(&h, driver);
-        }
         last_of_all(&h, woke);
         h.0.laps.end();
         let after = self::before(&h.0);
@@ -263,28 +256,6 @@ fn run_tasks(h: &Handle) {
         || inner.laps.lap(),
         |panic| inner.panicked(panic),
     );
-}
-
-/// A short connection that began and ended in the turn leaves the loop as free as before. To accept the next one saves a
-/// wait.
-fn look_again(h: &Handle, driver: &mut dyn Driver) {
-    for _ in 0..LOOKS {
-        if h.0.tasks.any_spent() || !h.0.heavy.is_empty() {
-            return;
-        }
-        let (mut looks, mut accepted) = (false, false);
-        h.0.guard(|| looks = driver.looks_again(h));
-        if !looks {
-            return;
-        }
-        h.0.clock.refresh();
-        h.0.guard(|| accepted = driver.look_again(h));
-        if !accepted {
-            return;
-        }
-        h.0.laps.lap();
-        run_tasks(h);
-    }
 }
 
 /// Heavy work goes last, and so do tasks that have used up their budgets, a piece at a time: what that holds up is

@@ -203,10 +203,6 @@ impl Policy for Fair {
         AfterAccept::Keep
     }
 
-    fn looks_again(&mut self, now: Instant, loops: &LoadTable<'_>) -> bool {
-        !self.others_sleep(now, loops)
-    }
-
     fn loop_to_wake(&mut self, now: Instant, loops: &LoadTable<'_>) -> Option<usize> {
         if loops.len() == 1 {
             return None;

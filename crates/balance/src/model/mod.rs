@@ -96,10 +96,6 @@ struct ModelLoop {
     inflight: u64,
     ready: VecDeque<usize>,
     batch: usize,
-    /// The socket of the last accept.
-    last: Option<usize>,
-    /// How often this turn may still look for one more connection.
-    looks: usize,
     handed: VecDeque<usize>,
     accepted_since_added: bool,
     /// Connections that it has room for.
@@ -362,8 +358,6 @@ impl ModelLoop {
             inflight: 0,
             ready: VecDeque::new(),
             batch: 0,
-            last: None,
-            looks: 0,
             handed: VecDeque::new(),
             accepted_since_added: false,
             room: usize::MAX,

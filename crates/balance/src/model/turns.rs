@@ -8,9 +8,6 @@ use crate::{
     AcceptDriver, AcceptOutcome, ListenerSet, Load, LoadTable, LoopPolicy, LoopSetup, Stance,
 };
 
-/// A turn looks so often for one more connection.
-const LOOKS: usize = 8;
-
 /// Loop `i` as its driver sees it; a listener is a socket's number.
 struct ModelListeners<'a> {
     world: &'a mut World,
@@ -42,18 +39,7 @@ impl ListenerSet for ModelListeners<'_> {
 
     fn accept(&mut self, listener: usize) -> AcceptOutcome {
         let taken = self.world.sockets[listener].accept();
-        if taken.is_some() {
-            self.world.loops[self.i].last = Some(listener);
-        }
         self.admit(taken)
-    }
-
-    fn last(&self) -> Option<usize> {
-        self.world.loops[self.i].last
-    }
-
-    fn forget_last(&mut self) {
-        self.world.loops[self.i].last = None;
     }
 
     fn take_handed(&mut self) -> AcceptOutcome {
@@ -171,7 +157,6 @@ impl World {
     pub(super) fn turn(&mut self, i: usize) {
         let (before, shape) = (self.witness.accepted[i], self.kind.shape());
         let reported = self.look(i);
-        self.loops[i].looks = if self.loops[i].ready.is_empty() { LOOKS } else { 0 };
         let alive = self.with_driver(i, |driver, listeners, table| {
             driver.after_wait(listeners, table);
             match shape {
@@ -253,24 +238,8 @@ impl World {
                 let life = lp.life;
                 self.work(i, life, client);
             }
-            None if self.looks_again(i) => {
-                let (cost, lp) = (self.cost_of_accepts(1), &mut self.loops[i]);
-                lp.batch = lp.ready.len();
-                let handle = ModelEvent::Handle(i, lp.life);
-                self.compute(ModelTask::Loop(i), cost, handle, false);
-            }
             None => self.before_wait(i),
         }
-    }
-
-    /// Whether the turn goes on with one more connection.
-    fn looks_again(&mut self, i: usize) -> bool {
-        let Some(left) = self.loops[i].looks.checked_sub(1) else { return false };
-        self.loops[i].looks = left;
-        self.with_driver(i, |driver, listeners, table| {
-            driver.looks_again(listeners, table) && driver.look_again(listeners, table)
-        })
-        .unwrap_or(false)
     }
 
     pub(super) fn answer(&mut self, i: usize, client: usize) {

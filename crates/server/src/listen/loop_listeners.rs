@@ -34,8 +34,6 @@ pub(super) struct LoopListeners {
     cycle_shared: Arc<CycleShared>,
     log: Arc<Log>,
     row: usize,
-    /// The socket of the turn's last accept.
-    last: Option<Listener>,
     room: Rc<ConnectionLimit>,
 }
 
@@ -51,7 +49,6 @@ impl LoopListeners {
             cycle_shared: Arc::clone(&cycle.load),
             log: Arc::clone(&cycle.log),
             row: place.row,
-            last: None,
             room,
         }
     }
@@ -169,7 +166,6 @@ impl ListenerSet for LoopListeners {
             match self.h().accept(listener.key) {
                 Ok(Some((fd, peer))) => {
                     self.sockets.accepted(listener.key);
-                    self.last = Some(listener);
                     let before = self.service.first_bytes();
                     self.begin(fd, Address::from_any(Some(peer)), listener.number);
                     self.note_first_bytes(listener.key, before);
@@ -185,14 +181,6 @@ impl ListenerSet for LoopListeners {
                 }
             }
         }
-    }
-
-    fn last(&self) -> Option<Listener> {
-        self.last
-    }
-
-    fn forget_last(&mut self) {
-        self.last = None;
     }
 
     fn found_empty(&mut self) {

@@ -232,14 +232,6 @@ impl Driver for Listening {
         }
     }
 
-    fn looks_again(&mut self, _: &Handle) -> bool {
-        self.driver.looks_again(&mut self.listeners, &self.cycle_shared.table())
-    }
-
-    fn look_again(&mut self, _: &Handle) -> bool {
-        self.driver.look_again(&mut self.listeners, &self.cycle_shared.table())
-    }
-
     fn after_accepts(&mut self, _: &Handle, _: Instant) {
         self.driver.after_accepts(&mut self.listeners, &self.cycle_shared.table());
     }

@@ -163,14 +163,6 @@ impl Driver for Turns {
         }
     }
 
-    fn looks_again(&mut self, h: &Handle) -> bool {
-        self.serving.as_mut().is_some_and(|serving| serving.listening.looks_again(h))
-    }
-
-    fn look_again(&mut self, h: &Handle) -> bool {
-        self.serving.as_mut().is_some_and(|serving| serving.listening.look_again(h))
-    }
-
     fn end_of_turn(&mut self, h: &Handle, turn: &Turn) {
         if let Some(serving) = &mut self.serving {
             serving.service.end_of_turn();
