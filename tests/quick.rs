@@ -1,4 +1,4 @@
-//! `weir proxy` and `weir file-server`, with the server that they start.
+//! `weir proxy` and `weir file-server`, with the server that they start; and docs/app.md, their page for a file.
 
 #![cfg(feature = "tools")]
 
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::process::Signal;
-use weir_testkit::{Client, Dir, Process, ask_until, free_port, listen, run, s_client};
+use weir_testkit::{Client, Dir, Process, ask_until, examples, free_port, listen, run, s_client};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -262,4 +262,70 @@ fn wrong_words_are_refused_with_a_reason() {
         assert!(said.starts_with(&format!("weir {}: ", args[0])), "{said}");
         assert!(said.contains(reason) && said.lines().count() == 1, "{args:?}: {said}");
     }
+}
+
+/// docs/app.md: its file and its commands, with free ports.
+#[test]
+fn an_application_is_served_as_the_page_shows() {
+    let page = include_str!("../docs/app.md");
+    let dir = Dir::new();
+    let (prefix, shell) = (dir.path().display().to_string(), page.replace("\\\n", " "));
+    let certificate = shell.lines().find(|line| line.starts_with("openssl req ")).unwrap();
+    let made = run("sh", ["-c", &format!("cd {prefix} && {certificate}")]);
+    assert!(made.status.success(), "{made:?}");
+    let (plain, tls, panel) = (free_port(), free_port(), free_port());
+    let conf = [(3000, app(&Gate::default())), (8080, plain), (8443, tls), (8090, panel)]
+        .iter()
+        .fold(examples(page).next().unwrap().to_owned(), |conf, (shown, port)| {
+            assert!(conf.contains(&format!(":{shown}")), "{shown}");
+            conf.replace(&format!(":{shown}"), &format!(":{port}"))
+        });
+    dir.write("nginx.conf", conf);
+    let here = ["-p", prefix.as_str(), "-c", "nginx.conf"];
+    let tested = run(WEIR, [&["-t", "-q", "-e", "stderr"][..], &here].concat());
+    assert!(tested.status.success() && tested.stderr.is_empty(), "{tested:?}");
+    let linted = run(WEIR, ["lint", "-c", dir.file("nginx.conf").to_str().unwrap()]);
+    assert!(linted.status.success(), "{linted:?}");
+
+    let mut command = Command::new(WEIR);
+    command.args(here).args(["-e", "stderr"]).stderr(File::create(dir.file("err")).unwrap());
+    let mut process = Process::start(&mut command);
+    assert!(ask_until(|| Client::try_connect(panel).is_ok()), "{}", dir.read("err"));
+    let url = format!("https://localhost:{tls}/cart?id=1");
+    let trusted = dir.file("localhost.crt").display().to_string();
+    let asked =
+        run("curl", ["-sS", "--http2", "--cacert", &trusted, "-w", "%{http_version}", &url]);
+    let head = String::from_utf8_lossy(&asked.stdout).into_owned();
+    for line in [
+        "GET /cart?id=1 HTTP/1.1".to_owned(),
+        format!("Host: localhost:{tls}"),
+        "X-Real-IP: 127.0.0.1".to_owned(),
+        "X-Forwarded-For: 127.0.0.1".to_owned(),
+        format!("X-Forwarded-Host: localhost:{tls}"),
+        "X-Forwarded-Proto: https".to_owned(),
+    ] {
+        assert!(head.lines().any(|there| there == line), "{line}: {asked:?}");
+    }
+    assert!(head.ends_with("\r\n\r\n2"), "not HTTP/2: {head}");
+    let moved = Client::connect(plain).get("/cart");
+    let to = format!("https://localhost:{tls}/cart");
+    assert_eq!((moved.status, moved.header("Location")), (301, Some(to.as_str())));
+    let upgrade = "GET /socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nping";
+    let said = s_client(dir.path(), tls, &["-quiet", "-servername", "localhost"], upgrade).unwrap();
+    assert!(said.contains(" 101 ") && said.contains("\r\n\r\nping"), "{said}");
+    assert!(Client::connect(panel).get("/").body().contains("my shop"));
+    assert!(Client::connect(panel).get("/metrics").body().contains("weir_"));
+    let explained = run(WEIR, [&["explain", &to][..], &here].concat());
+    assert!(
+        String::from_utf8_lossy(&explained.stdout).contains("proxy_pass http://app"),
+        "{explained:?}"
+    );
+    process.signal(Signal::INT);
+    assert!(process.wait().success(), "{}", dir.read("err"));
+    assert_eq!(dir.read("err"), "");
+    let log = dir.read("access.json");
+    let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let lines: Vec<_> = lines.collect();
+    assert!(lines.iter().any(|line| line["uri"] == "/cart?id=1" && line["status"] == 200), "{log}");
+    assert!(lines.iter().any(|line| line["status"] == 101), "{log}");
 }
