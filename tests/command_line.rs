@@ -76,6 +76,17 @@ fn each_tool_tells_its_options_and_has_a_page_of_the_manual() {
     for tool in &tools {
         assert!(page.replace("\\-", "-").contains(&format!("weir-{tool}(1)")), "{tool}: {page}");
     }
+    let synopsis = |page: &str| page.replace("\\-", "-").split(".SH").nth(2).unwrap().to_owned();
+    let server = synopsis(&page);
+    for word in ["[-t]", "[-s stop|quit|reopen|reload]", "[-c filename]", "[--demo]"] {
+        assert!(server.contains(word), "{word}: {server}");
+    }
+    if cfg!(feature = "tools") {
+        let lint = synopsis(&said(&["manual", "lint"]));
+        assert!(lint.contains("[-p PREFIX] [--allow RULE,...]... [--list]"), "{lint}");
+        let bench = synopsis(&said(&["manual", "bench"]));
+        assert!(bench.contains("[-n|--requests N]") && bench.contains("[URL]..."), "{bench}");
+    }
     let none = run(WEIR, ["manual", "nothing"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(stderr(&none).contains("no tool \"nothing\""));
@@ -98,6 +109,7 @@ fn a_shell_completes_options_and_tools() {
     for tool in tools() {
         assert!(all.split_whitespace().any(|word| word == tool), "{tool}: {all}");
     }
+    assert_eq!(complete("weir -s re", 2), "reopen reload\n");
     if cfg!(feature = "tools") {
         assert_eq!(complete("weir ben", 1), "bench\n");
         assert_eq!(complete("weir bench --conne", 2), "--connections --connect-first\n");

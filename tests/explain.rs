@@ -206,6 +206,23 @@ fn nothing_is_opened_or_written_and_what_is_wrong_is_said() {
     let (code, text) = explain("http://a.example/x");
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("no server listens on port 80; there are 0.0.0.0:81"), "{text}");
+    // An excerpt comes with its sentence: a warning, and an error.
+    let said = |conf: &str| {
+        server.dir().write("other.conf", conf);
+        explain("http://a.example:81/x")
+    };
+    let (code, text) = said(
+        "events { } http { server { listen 81; ssl_dhparam x; ssl_protocols SSLv3 TLSv1.2; } }",
+    );
+    assert_eq!(code, Some(0), "{text}");
+    let (above, _) = text.split_once("\n  1 | ").expect("an excerpt");
+    let sentence = above.lines().next_back().unwrap_or_default();
+    assert!(sentence.starts_with("weir explain: [warn] protocols older"), "{text}");
+    assert!(sentence.ends_with("other.conf:1"), "{text}");
+    let (code, text) = said("events { } http { server { lisen 81; } }");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.starts_with("weir explain: [emerg] unknown directive \"lisen\""), "{text}");
+    assert!(text.contains("\n  1 | ") && text.contains("did you mean"), "{text}");
 }
 
 #[test]

@@ -154,6 +154,40 @@ fn lint_tells_mistakes_by_its_exit_status() {
     let broken = lint("events {");
     assert_eq!(broken.status.code(), Some(2));
     assert!(stderr(&broken).contains("expecting \"}\""), "{}", stderr(&broken));
+
+    // With -p, as the server: the file under the prefix, conf/nginx.conf unless -c names another.
+    dir.write("conf/nginx.conf", "events { } http { server { listen 443; } }");
+    dir.write("other.conf", "events { }");
+    let prefix = dir.path().display().to_string();
+    let there = run(WEIR, ["lint", "-p", &prefix]);
+    let said = String::from_utf8_lossy(&there.stdout);
+    assert!(there.status.code() == Some(1) && said.contains("[listen-without-ssl]"), "{there:?}");
+    let other = run(WEIR, ["lint", "-p", &prefix, "-c", "other.conf"]);
+    assert_eq!(other.status.code(), Some(0), "{other:?}");
+}
+
+/// The directory of logs is the first thing that a new site lacks.
+#[test]
+fn a_missing_directory_of_logs_is_told_with_its_remedy() {
+    let dir = Dir::new();
+    let prefix = dir.file("site").display().to_string();
+    let logs = dir.file("site/logs").display().to_string();
+    let advice = format!("\"mkdir -p {logs}\" makes it");
+    let test = |text: &str| {
+        dir.write("site/nginx.conf", text.replace("%%", &prefix));
+        run(WEIR, ["-t", "-p", &prefix, "-c", "nginx.conf"])
+    };
+    for (text, times) in [
+        ("events { }", 1),
+        ("error_log stderr; events { }", 1),
+        ("error_log stderr; pid weir.pid; events { } http { server { listen unix:%%/sock; } }", 1),
+        ("error_log stderr; pid weir.pid; events { }", 0),
+    ] {
+        let said = stderr(&test(text));
+        assert_eq!(said.matches(&advice).count(), times, "{text}: {said}");
+    }
+    std::fs::create_dir(&logs).unwrap();
+    assert!(test("events { } http { server { listen unix:%%/sock; } }").status.success());
 }
 
 #[test]

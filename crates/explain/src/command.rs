@@ -82,7 +82,7 @@ pub fn explain(options: Options) -> i32 {
 
 fn run(options: Options) -> Result<String, ExplainError> {
     let asked = AskedRequest::read(&options.url, &options.method, &options.headers)?;
-    let judged = weir_server::judge(options.conf, options.prefix);
+    let judged = weir_server::judge("weir explain", options.conf, options.prefix);
     let (site, path) = judged.ok_or(ExplainError::NoHttp)?;
     // The same files in the same order, so places mean the same.
     let tree = weir_conf::read(&path, None);

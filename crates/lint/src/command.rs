@@ -12,9 +12,12 @@ use crate::{findings, rules};
 #[derive(Debug, Parser)]
 #[command(name = "weir lint", bin_name = "weir lint")]
 pub struct Options {
-    /// The configuration
-    #[arg(short, value_name = "FILE", default_value = "/etc/nginx/nginx.conf")]
-    conf: PathBuf,
+    /// The configuration [default: /etc/nginx/nginx.conf, or conf/nginx.conf under the prefix]
+    #[arg(short, value_name = "FILE")]
+    conf: Option<PathBuf>,
+    /// Where its relative path begins, as the server's -p
+    #[arg(short, value_name = "PREFIX")]
+    prefix: Option<PathBuf>,
     /// Rules to leave out
     #[arg(long, value_name = "RULE,...", value_delimiter = ',')]
     allow: Vec<String>,
@@ -37,7 +40,8 @@ pub fn lint(options: Options) -> i32 {
         eprintln!("weir lint: there is no rule \"{unknown}\"; --list names them");
         return 2;
     }
-    let path = options.conf.canonicalize().unwrap_or(options.conf);
+    let path = configuration(options.prefix, options.conf);
+    let path = path.canonicalize().unwrap_or(path);
     let tree = weir_conf::read(&path, None);
     if let Some(error) = &tree.broken {
         eprintln!("weir lint: {}", tree.sources.explain(error));
@@ -50,4 +54,13 @@ pub fn lint(options: Options) -> i32 {
     let rest = if findings.len() == 1 { "" } else { "s" };
     let _ = writeln!(out, "{} finding{rest}", findings.len());
     i32::from(!findings.is_empty())
+}
+
+/// The file that the server would read. Without a prefix, a relative path begins where the command runs.
+fn configuration(prefix: Option<PathBuf>, conf: Option<PathBuf>) -> PathBuf {
+    match (prefix, conf) {
+        (Some(prefix), conf) => prefix.join(conf.unwrap_or_else(|| "conf/nginx.conf".into())),
+        (None, Some(conf)) => conf,
+        (None, None) => "/etc/nginx/nginx.conf".into(),
+    }
 }

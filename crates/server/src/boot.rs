@@ -12,7 +12,7 @@ use weir_zone::Zones;
 
 use crate::cli::{self, CommandLine};
 use crate::config::Machine;
-use crate::cycle::{Cycle, Origin, dump, say};
+use crate::cycle::{Cycle, Origin, advise, dump, say};
 use crate::daemon::Side;
 use crate::embedded::InMemory;
 use crate::master::{Master, Role};
@@ -236,6 +236,7 @@ fn play(
 
 fn cannot_open(path: &Path, e: &std::io::Error, log: &Log) -> SocketsFailed {
     log!(log, Emerg, None, "open() \"{}\" failed {}", path.display(), Cause(e));
+    advise(path, e, log);
     SocketsFailed
 }
 

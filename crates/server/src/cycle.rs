@@ -1,6 +1,6 @@
 //! One configuration from its text to open sockets. nginx: a cycle.
 
-use std::io::ErrorKind::InvalidInput;
+use std::io::ErrorKind::{InvalidInput, NotFound};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,6 +78,7 @@ impl Origin {
             // nginx, which has names that end at a zero, does not find them.
             let e = if e.kind() == InvalidInput { std::io::Error::from_raw_os_error(2) } else { e };
             log!(log, Emerg, None, "{}", open_failed(&path, &e));
+            advise(&path, &e, log);
             SocketsFailed
         })?;
         for path in unread {
@@ -299,12 +300,28 @@ fn tell(log: &Log, sources: &Sources, error: &Error) {
         Severity::Error => Level::Error,
         Severity::Warn => Level::Warn,
     };
+    // The excerpt says nothing without its sentence.
+    if !log.enabled(level) {
+        return;
+    }
     log.write(level, None, format_args!("{}", sources.first_line(error)));
     if log.is_on_terminal() {
         let whole = sources.explain(error);
         if let Some((_, rest)) = whole.split_once('\n') {
             let _ = writeln!(std::io::stderr(), "{rest}");
         }
+    }
+}
+
+/// Says what to do where the directory of a log or of the pid file is missing, if a person reads along. nginx says nothing.
+pub fn advise(path: &Path, e: &std::io::Error, log: &Log) {
+    let missing = path.parent().filter(|directory| e.kind() == NotFound && !directory.exists());
+    if let Some(directory) = missing.filter(|_| log.is_on_terminal()) {
+        let directory = directory.display();
+        let _ = writeln!(
+            std::io::stderr(),
+            "  its directory is missing: \"mkdir -p {directory}\" makes it; error_log, access_log and pid name other places"
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_http::Site;
-use weir_log::{Level, Log, OpenLogs, Sink};
+use weir_log::{Log, OpenLogs};
 
 use crate::cli::CommandLine;
 use crate::config::Machine;
@@ -13,16 +13,20 @@ use crate::cycle::Origin;
 use crate::embedded::InMemory;
 use crate::paths::Paths;
 
-/// The `http` block of a configuration, and the file that was read; what is wrong with it is told on stderr. `conf` and
-/// `prefix` are those of `-c` and `-p`.
-pub fn judge(conf: Option<OsString>, prefix: Option<OsString>) -> Option<(Site, PathBuf)> {
+/// The `http` block of a configuration, and the file that was read; what is wrong with it is told on stderr, in lines of
+/// the tool `name`. `conf` and `prefix` are those of `-c` and `-p`.
+pub fn judge(
+    name: &'static str,
+    conf: Option<OsString>,
+    prefix: Option<OsString>,
+) -> Option<(Site, PathBuf)> {
     let options = CommandLine { conf, prefix, test: true, ..CommandLine::default() };
     let paths = Paths::new(&options, std::path::Path::exists);
     let path = paths.conf.clone()?;
     let logs = Arc::new(OpenLogs::new());
     let (in_memory, machine) = (InMemory::built_in(), Machine::here());
     let origin = Origin { paths, in_memory, globals: None, logs, machine };
-    let log = Log::new(vec![(Level::Error, Sink::Stderr)]);
+    let log = Log::echoing(Vec::new(), name);
     let plan = origin.judge(&log).ok()?;
     Some((Arc::into_inner(plan.sites.http?)?, path))
 }

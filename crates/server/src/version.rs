@@ -121,6 +121,8 @@ pub struct Flag {
     pub letters: &'static [char],
     /// What its value is called, if it takes one.
     pub value: Option<&'static str>,
+    /// The values that there are, if these are words.
+    pub values: &'static [&'static str],
     /// What it does.
     pub about: &'static str,
 }
@@ -133,7 +135,14 @@ pub const FLAGS: &[Flag] = &[
     flag(&['t'], None, "test configuration and exit"),
     flag(&['T'], None, "test configuration, dump it and exit"),
     flag(&['q'], None, "suppress non-error messages during configuration testing"),
-    flag(&['s'], Some("signal"), "send signal to a master process: stop, quit, reopen, reload"),
+    Flag {
+        values: &["stop", "quit", "reopen", "reload"],
+        ..flag(
+            &['s'],
+            Some("signal"),
+            "send signal to a master process: stop, quit, reopen, reload",
+        )
+    },
     flag(&['p'], Some("prefix"), "set prefix path"),
     flag(&['e'], Some("filename"), "set error log file"),
     flag(&['c'], Some("filename"), "set configuration file"),
@@ -141,7 +150,7 @@ pub const FLAGS: &[Flag] = &[
 ];
 
 const fn flag(letters: &'static [char], value: Option<&'static str>, about: &'static str) -> Flag {
-    Flag { letters, value, about }
+    Flag { letters, value, values: &[], about }
 }
 
 /// The text of `-h`.
@@ -155,7 +164,7 @@ pub fn help(paths: &Paths, tools: &[(&str, &str)]) -> String {
 Options:
 ",
     );
-    for Flag { letters, value, about } in FLAGS {
+    for Flag { letters, value, about, .. } in FLAGS {
         let letters: Vec<String> = letters.iter().map(|letter| format!("-{letter}")).collect();
         let name = [letters.join(",").as_str(), value.unwrap_or_default()].join(" ");
         let default = match letters[0].as_str() {

@@ -44,7 +44,9 @@ pub fn manual(options: Manual) -> i32 {
         Some(name) => match tools::built().find(|(tool, _)| tool.name == name) {
             Some((_, built)) => {
                 let command = (built.command)().name(format!("weir-{name}"));
-                Man::new(command.bin_name(format!("weir {name}"))).render(&mut page)
+                let command = command.bin_name(format!("weir {name}"));
+                let usage = usage(&command, &format!("weir {name}"));
+                Man::new(command.override_usage(usage)).render(&mut page)
             }
             None => {
                 eprintln!("weir manual: there is no tool \"{name}\"; weir -h names them");
@@ -70,11 +72,52 @@ fn server_page(page: &mut Vec<u8>) -> io::Result<()> {
     let tools = tools::built();
     let tools = tools.map(|(tool, _)| format!("weir-{}(1): {}", tool.name, tool.about));
     let tools: Vec<String> = tools.collect();
-    let command = server().after_long_help(format!(
+    let command = server();
+    let usage = usage(&command, "weir") + "\nweir TOOL ...";
+    let command = command.override_usage(usage).after_long_help(format!(
         "Signals to the master process: {SIGNALS}\n\n{}",
         tools.join("\n\n")
     ));
     Man::new(command).section("8").render(page)
+}
+
+/// The line of a command's SYNOPSIS. That of clap_mangen has no values.
+fn usage(command: &Command, name: &str) -> String {
+    let options = command.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_hide_set());
+    let words = options.map(option).chain(command.get_positionals().map(positional));
+    words.fold(name.to_owned(), |line, word| line + " " + &word)
+}
+
+/// `[-s stop|quit|reopen|reload]`, or `[-k|--insecure]`.
+fn option(arg: &Arg) -> String {
+    let names =
+        [arg.get_short().map(|c| format!("-{c}")), arg.get_long().map(|l| format!("--{l}"))];
+    let names = names.into_iter().flatten().collect::<Vec<_>>().join("|");
+    match arg.get_action() {
+        ArgAction::Set | ArgAction::Append => format!("[{names} {}]{}", value(arg), repeated(arg)),
+        _ => format!("[{names}]"),
+    }
+}
+
+fn positional(arg: &Arg) -> String {
+    let value = value(arg);
+    let value = if arg.is_required_set() { value } else { format!("[{value}]") };
+    value + repeated(arg)
+}
+
+fn repeated(arg: &Arg) -> &'static str {
+    if matches!(arg.get_action(), ArgAction::Append) { "..." } else { "" }
+}
+
+/// The words that a value may be, or its name.
+fn value(arg: &Arg) -> String {
+    let words = arg.get_possible_values();
+    let words: Vec<&str> = words.iter().map(|word| word.get_name()).collect();
+    match arg.get_value_names() {
+        _ if !words.is_empty() => words.join("|"),
+        Some(names) => names.join(" "),
+        None => arg.get_id().as_str().to_uppercase(),
+    }
 }
 
 /// The server's command line. `weir_server` reads it; this is for code that describes it.
@@ -82,14 +125,17 @@ fn server() -> Command {
     let command =
         Command::new("weir").about(ABOUT).long_about(LONG).version(env!("CARGO_PKG_VERSION"));
     let command = command.disable_help_flag(true).disable_version_flag(true);
-    command.disable_help_subcommand(true).args(FLAGS.iter().map(arg))
+    let demo = Arg::new("demo").long("demo").action(ArgAction::SetTrue);
+    let demo = demo.help("serve the built-in configuration, with a live panel of its own");
+    command.disable_help_subcommand(true).args(FLAGS.iter().map(arg)).arg(demo)
 }
 
 fn arg(flag: &Flag) -> Arg {
     let last = flag.letters.last().copied().unwrap_or_default();
     let arg = Arg::new(last.to_string()).short(last).help(flag.about);
     match flag.value {
-        Some(name) => arg.value_name(name),
+        Some(name) if flag.values.is_empty() => arg.value_name(name),
+        Some(name) => arg.value_name(name).value_parser(flag.values.to_vec()),
         None => arg.action(ArgAction::SetTrue),
     }
 }
