@@ -57,7 +57,6 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("stream/settings.rs", "new", &[]),
     ("stream/directives.rs", "-", &[]),
     ("server/cycle.rs", "error_log", &[]),
-    ("server/judge.rs", "judge", &[]),
     // Errors of the configuration.
     ("server/cycle.rs", "tell", &[]),
     // What scripts write.
