@@ -11,6 +11,8 @@ use crate::WEIR;
 const RUSH: usize = 200;
 /// A slow machine needs several.
 const RUSHES: usize = 50;
+/// So many clients connect before the first of them speaks.
+const GROUP: usize = 8;
 
 fn start(listen: &str) -> Server {
     let conf =
@@ -71,6 +73,19 @@ fn the_kernel_keeps_silent_connections_while_others_come_fast() {
     };
     assert!(ask_until(comes_at_once));
     ask(silent);
+}
+
+#[test]
+fn clients_that_speak_after_they_are_accepted_are_a_rush_too() {
+    let server = start("127.0.0.1:%%PORT%%");
+    let after_clients_that_connect_first = || {
+        for _ in 0..RUSH / GROUP {
+            let clients: Vec<_> = (0..GROUP).map(|_| connect(&server)).collect();
+            clients.into_iter().for_each(ask);
+        }
+        is_kept(server_side(&connect(&server)))
+    };
+    assert!((0..RUSHES).any(|_| after_clients_that_connect_first()));
 }
 
 #[test]

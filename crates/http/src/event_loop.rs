@@ -142,6 +142,8 @@ pub struct LoopState {
     scratches: RefCell<Vec<Scratch>>,
     pausing: Cell<usize>,
     pub(crate) first_bytes: FirstBytesGuess,
+    /// For each listening socket, how many clients spoke soon after they were accepted.
+    spoke_soon: Box<[Cell<u64>]>,
     rush: Rush,
     /// In this turn a connection was accepted without being asked for its first bytes.
     pub(crate) unasked: Cell<bool>,
@@ -254,6 +256,7 @@ impl LoopState {
             scratches: RefCell::new(Vec::new()),
             pausing: Cell::new(0),
             first_bytes: FirstBytesGuess::default(),
+            spoke_soon: site.listens().iter().map(|_| Cell::new(0)).collect(),
             rush: Rush::default(),
             unasked: Cell::new(false),
             links: RefCell::default(),
@@ -329,9 +332,16 @@ impl LoopState {
         matches!(self.retiring.get(), Some(Retire::Reload))
     }
 
-    /// New connections that were asked for their first bytes: those that had some, and those that had none.
-    pub fn first_bytes(&self) -> (u64, u64) {
-        self.first_bytes.results()
+    /// How many clients of the listening socket of this number spoke soon after they were accepted.
+    pub fn spoke_soon(&self, listen: usize) -> u64 {
+        self.spoke_soon.get(listen).map_or(0, Cell::get)
+    }
+
+    /// Notes such a client.
+    pub(crate) fn note_spoke_soon(&self, listen: usize) {
+        if let Some(count) = self.spoke_soon.get(listen) {
+            count.set(count.get() + 1);
+        }
     }
 
     /// Open client connections.

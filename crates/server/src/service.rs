@@ -175,9 +175,9 @@ impl Service {
         }
     }
 
-    /// New connections that were asked for their first bytes: those that had some, and those that had none.
-    pub fn first_bytes(&self) -> (u64, u64) {
-        self.http.as_ref().map_or((0, 0), |http| http.first_bytes())
+    /// How many HTTP clients of the listening socket of this number spoke soon after they were accepted.
+    pub fn spoke_soon(&self, number: usize) -> u64 {
+        self.http.as_ref().map_or(0, |http| http.spoke_soon(number))
     }
 
     /// Whether the listening socket of this number is of HTTP.

@@ -39,6 +39,8 @@ use crate::site::core::Conf;
 
 /// What the log says of a client that has left before it asked.
 const CLOSED: &str = "client closed connection";
+/// A client whose first bytes come in this time after its connection was accepted speaks at once: it needs no answer first.
+const SOON: Duration = Duration::from_millis(16);
 
 /// A connection between two requests.
 struct Parked {
@@ -140,6 +142,7 @@ fn serve_at_once(
             None
         }
         Ok(Some(_)) => {
+            event_loop.note_spoke_soon(conn.listen);
             event_loop.handle.spawn_behind(run(
                 Rc::new(conn),
                 presence,
@@ -190,6 +193,9 @@ impl Idle for Parked {
             }
             conn.wire().close_notify();
             return;
+        }
+        if first && handle.now().saturating_duration_since(conn.started) < SOON {
+            event_loop.note_spoke_soon(conn.listen);
         }
         if first && event_loop.site.protocols(&conn).ssl {
             handle.spawn(secure(conn, presence, event_loop, Vec::new()));

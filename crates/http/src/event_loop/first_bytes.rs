@@ -16,10 +16,6 @@ pub struct FirstBytesGuess {
     left: Cell<u32>,
     /// How many were skipped before the last try, if it failed; 0 after a success.
     skipped: Cell<u32>,
-    /// How many connections were tried in vain.
-    vain: Cell<u64>,
-    /// How many connections were tried with success.
-    found: Cell<u64>,
 }
 
 impl FirstBytesGuess {
@@ -35,15 +31,8 @@ impl FirstBytesGuess {
         }
     }
 
-    /// Connections that were tried with success, and in vain.
-    pub fn results(&self) -> (u64, u64) {
-        (self.found.get(), self.vain.get())
-    }
-
     /// Notes whether bytes were there.
     pub fn learn(&self, there: bool) {
-        let counted = if there { &self.found } else { &self.vain };
-        counted.set(counted.get() + 1);
         let skip = if there { 0 } else { (2 * self.skipped.get() + 1).min(RAREST - 1) };
         self.skipped.set(skip);
         self.left.set(skip);

@@ -15,8 +15,8 @@ const RUSH: u32 = 64;
 const SOON: Duration = Duration::from_millis(64);
 /// It ends once the loop accepts fewer than `RUSH` connections in this time.
 const CALM: Duration = Duration::from_secs(1);
-/// And in both cases fewer than one in `SILENT` connections came without its first bytes.
-const SILENT: u32 = 16;
+/// And in both cases fewer than one in `SILENT` clients did not speak soon.
+const SILENT: u64 = 16;
 
 /// What a loop knows of the clients of one socket.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,8 @@ pub(super) struct Deferral {
     /// When the counts began.
     since: Option<Instant>,
     accepted: u32,
-    silent: u32,
+    /// How many clients had spoken soon when the counts began, and by the last connection.
+    spoke: (u64, u64),
 }
 
 impl Deferral {
@@ -36,16 +37,16 @@ impl Deferral {
     pub(super) fn new(listen: &Listen, is_http: bool) -> Deferral {
         let has_handshake = matches!(listen.address, Address::Inet(_));
         let possible = listen.deferred == Deferred::InARush && has_handshake && is_http;
-        Deferral { possible, on: false, since: None, accepted: 0, silent: 0 }
+        Deferral { possible, on: false, since: None, accepted: 0, spoke: (0, 0) }
     }
 
-    /// Notes a connection and whether its first bytes were there. True: the option is to be set now.
-    pub(super) fn accepted(&mut self, there: bool, now: Instant) -> bool {
+    /// Notes a connection, and how many clients `spoke` soon up to now. True: the option is to be set now.
+    pub(super) fn accepted(&mut self, spoke: u64, now: Instant) -> bool {
         if !self.possible {
             return false;
         }
         self.accepted += 1;
-        self.silent += u32::from(!there);
+        self.spoke.1 = spoke;
         if self.on || self.accepted < RUSH {
             self.since.get_or_insert(now);
             return false;
@@ -77,12 +78,14 @@ impl Deferral {
         std::mem::take(&mut self.on)
     }
 
+    /// Some may speak only after the next connection is accepted, and some of those before: in a rush both are as many.
     fn clients_speak(&self) -> bool {
-        self.silent * SILENT < self.accepted
+        let spoke = self.spoke.1.saturating_sub(self.spoke.0);
+        u64::from(self.accepted).saturating_sub(spoke) * SILENT < u64::from(self.accepted)
     }
 
     fn count_anew(&mut self, now: Instant) {
-        (self.since, self.accepted, self.silent) = (Some(now), 0, 0);
+        (self.since, self.accepted, self.spoke.0) = (Some(now), 0, self.spoke.1);
     }
 }
 
@@ -102,9 +105,17 @@ mod tests {
     }
 
     /// Whether one of `n` connections, so far apart, sets the option.
-    fn sets(deferral: &mut Deferral, n: u32, apart: Duration, there: impl Fn(u32) -> bool) -> bool {
-        let begin = Instant::now();
-        (0..n).any(|i| deferral.accepted(there(i), begin + apart * i))
+    fn sets(
+        deferral: &mut Deferral,
+        n: u32,
+        apart: Duration,
+        speaks: impl Fn(u32) -> bool,
+    ) -> bool {
+        let (begin, mut spoke) = (Instant::now(), 0);
+        (0..n).any(|i| {
+            spoke += u64::from(speaks(i));
+            deferral.accepted(spoke, begin + apart * i)
+        })
     }
 
     #[test]
@@ -147,14 +158,15 @@ mod tests {
         assert!(deferral.ends(check) && deferral.next_check().is_none());
 
         let (mut deferral, check) = rush();
+        let spoke = u64::from(RUSH);
         for i in 0..RUSH {
-            assert!(!deferral.accepted(i % 8 > 0, check - MS));
+            assert!(!deferral.accepted(spoke + u64::from(i - i / 8), check - MS));
         }
         assert!(deferral.ends(check), "one in eight is silent");
 
         let (mut deferral, check) = rush();
-        for _ in 0..RUSH {
-            assert!(!deferral.accepted(true, check - MS));
+        for i in 1..=RUSH {
+            assert!(!deferral.accepted(spoke + u64::from(i), check - MS));
         }
         assert!(!deferral.ends(check) && deferral.next_check() == Some(check + CALM));
         assert!(deferral.leave() && !deferral.leave());

@@ -139,11 +139,11 @@ impl Listeners {
         }
     }
 
-    /// Notes whether the first bytes of an accepted connection were there. In a rush, the kernel keeps the next ones until
-    /// theirs are.
-    pub(super) fn defer_in_a_rush(&mut self, h: &Handle, key: ListenerKey, there: bool, log: &Log) {
+    /// Notes an accepted connection, and how many clients of the socket `spoke` soon up to now. In a rush, the kernel keeps the
+    /// next connections until their first bytes are there.
+    pub(super) fn defer_in_a_rush(&mut self, h: &Handle, key: ListenerKey, spoke: u64, log: &Log) {
         if let Some(listener) = self.list.iter_mut().find(|listener| listener.key == key)
-            && listener.deferral.accepted(there, h.now())
+            && listener.deferral.accepted(spoke, h.now())
             && let Err(e) = h.defer(key, true)
         {
             listener.deferral.leave();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use weir_balance::{AcceptOutcome, ListenerSet, Load, Stance};
-use weir_engine::{Handle, ListenerKey, Wake};
+use weir_engine::{Handle, Wake};
 use weir_log::{Cause, Log, log};
 use weir_metrics::Metric;
 use weir_sys::beginning::beginning;
@@ -61,14 +61,6 @@ impl LoopListeners {
     pub(super) fn admit(&self, (fd, number): Accepted) {
         let peer = rustix::net::getpeername(&fd).ok();
         self.begin(fd, Address::from_any(peer.flatten()), number);
-    }
-
-    /// A connection was accepted. `before` it, so many had their first bytes and so many did not.
-    fn note_first_bytes(&mut self, key: ListenerKey, before: (u64, u64)) {
-        let now = self.service.first_bytes();
-        if now != before {
-            self.sockets.defer_in_a_rush(&self.service.handle, key, now.0 > before.0, &self.log);
-        }
     }
 
     /// A panic ends the connection. The counters stay right.
@@ -166,9 +158,14 @@ impl ListenerSet for LoopListeners {
             match self.h().accept(listener.key) {
                 Ok(Some((fd, peer))) => {
                     self.sockets.accepted(listener.key);
-                    let before = self.service.first_bytes();
                     self.begin(fd, Address::from_any(Some(peer)), listener.number);
-                    self.note_first_bytes(listener.key, before);
+                    let spoke = self.service.spoke_soon(listener.number);
+                    self.sockets.defer_in_a_rush(
+                        &self.service.handle,
+                        listener.key,
+                        spoke,
+                        &self.log,
+                    );
                     return AcceptOutcome::Accepted;
                 }
                 Ok(None) => return AcceptOutcome::Empty,
