@@ -1,12 +1,16 @@
 //! `weir_dashboard`: what it answers, and its page in headless Chromium, where that is installed.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::process::Signal;
-use weir_testkit::{Client, Dir, PATIENCE, Server, ask_until, dump_page, examples, listen};
+use weir_testkit::{
+    Client, Dir, PATIENCE, Process, Server, ask_until, dump_page, examples, listen,
+};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -56,6 +60,58 @@ fn events_go_on_until_the_worker_ends() {
     let rest = client.rest();
     assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
     assert!(server.wait().success());
+}
+
+/// An event is nearly the text of the one before. curl takes the stream apart and checks its sum at the end.
+#[test]
+fn events_are_compressed_and_end_in_order() {
+    let mut server = Server::start(WEIR, CONF);
+    let url = format!("http://127.0.0.1:{}/panel", server.port());
+    let (body, wire) = (server.dir().file("body"), server.dir().file("wire"));
+    let mut curl = Command::new("curl");
+    curl.args([
+        "-sSN",
+        "--compressed",
+        "-H",
+        "Accept: text/event-stream",
+        "-w",
+        "%{size_download}",
+    ]);
+    curl.arg("-o").arg(&body).arg(&url).stdout(File::create(&wire).unwrap());
+    let mut curl = Process::start(&mut curl);
+    let events = || server.dir().read("body").matches("data: {").count();
+    assert!(ask_until(|| body.exists() && events() > 3), "{} events", events());
+    server.signal(Signal::QUIT);
+    assert!(curl.wait().success(), "the stream did not end in order");
+    assert!(server.wait().success());
+    let (text, wire) = (server.dir().read("body"), server.dir().read("wire"));
+    for event in text.split_terminator("\n\n") {
+        let json = event.strip_prefix("data: ").expect("an event");
+        let json: serde_json::Value = serde_json::from_str(json).unwrap();
+        assert!(json["loops"][0]["blocked"]["steps"].is_array(), "{json}");
+    }
+    let wire: usize = wire.parse().unwrap();
+    assert!(wire > 500 && wire * 5 < text.len(), "{wire} of {} bytes", text.len());
+}
+
+/// The server knows its last seconds, so the first snapshot of a viewer has rates.
+#[test]
+fn the_first_snapshot_tells_of_the_seconds_before() {
+    let server = Server::start(
+        WEIR,
+        "worker_processes 1; events { } http { access_log off; server { listen 127.0.0.1:%%PORT%%;
+            location = /panel { weir_dashboard; } location / { return 200 hello; } } }",
+    );
+    for _ in 0..5 {
+        assert_eq!(server.get("/").status, 200);
+    }
+    let json = server.ask("GET /panel", "Accept: application/json\r\n", "").body();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let lately = |name: &str| json["loops"][0][name].as_u64().unwrap();
+    assert_eq!((lately("lately_requests"), lately("lately_accepted")), (6, 6), "{json}");
+    assert!(lately("lately_sent") > 500, "{json}");
+    let seconds = json["lately"].as_f64().unwrap();
+    assert!(seconds > 0.0 && seconds <= 11.0, "{seconds}");
 }
 
 /// All viewers of a loop get the same event, which says when it was made: it is made once, however many look on.
@@ -151,7 +207,7 @@ const HEALTH: &str = "\"health\":{\"state\":\"red\",\"since\":1,\"text\":\"shop:
 fn snapshot(loops: usize, act: usize, step: usize) -> String {
     let second = 4 * act + step;
     let mut text = format!(
-        "{{\"build\":{{\"version\":\"9.{second}\"}},\"now\":{second},\"started\":0,\"uptime\":{second},\"totals\":{{\"requests\":0}},\
+        "{{\"build\":{{\"version\":\"9.{second}\"}},\"now\":{second},\"lately\":10,\"started\":0,\"uptime\":{second},\"totals\":{{\"requests\":0}},\
          \"balance\":{{\"policy\":\"fair\",\"imbalance\":{},\"mean_busy\":0.5,\"threshold\":0.5,\"alarm\":{},\"next\":[1,0]}},\
          \"listeners\":[{{\"address\":\"a\",\"queue\":7,\"backlog\":511,\"queues\":[7]}}],\
          \"culprits\":[{{\"at\":1,\"took_us\":61000,\"worker\":0,\"loop\":1,\"kind\":\"held\",\"what\":\"<b>lua</b>\"}}],\"loops\":[",
@@ -162,18 +218,17 @@ fn snapshot(loops: usize, act: usize, step: usize) -> String {
         text.insert_str(1, HEALTH);
     }
     for i in 0..loops {
-        let busy = |second: usize| match (second, i) {
-            (0..4, _) => second * 300_000,
-            (4..8, 1) => 900_000 + (second - 3) * 900_000,
-            (4..8, _) => 900_000,
-            _ => 5_000_000 + second * 300_000,
+        let share = match (act, i) {
+            (1, 1) => 0.9,
+            (1, _) => 0.0,
+            _ => 0.3,
         };
         let comma = if i == 0 { "" } else { "," };
         let _ = write!(
             text,
             "{comma}{{\"worker\":0,\"loop\":{i},\"pid\":7,\"tid\":{i},\"state\":\"armed\",\"open\":3,\"inflight\":1,\"accepted\":0,\
-             \"requests\":{second},\"busy_us\":{},\"blocked\":{{\"count\":{second},\"sum_us\":{}}}}}",
-            busy(second),
+             \"requests\":0,\"share_busy\":{share},\"lately_requests\":25,\
+             \"blocked\":{{\"count\":{second},\"sum_us\":{},\"steps\":[[4999,{second}]]}}}}",
             second * 5000
         );
     }
@@ -189,7 +244,7 @@ const WATCHER: &str = "<!doctype html><body><iframe id=panel src=/panel width=39
         if (!state || !acts[told.length].test(page.getElementById('about').textContent)) return;
         const bars = [...page.querySelectorAll('.work-bar')].map(bar => parseFloat(bar.style.height));
         told.push(`${state.textContent.trim()} ${state.getAttribute('role')} bars ${bars.length} of ${bars.slice(0, 3).map(Math.round)}`
-            + ` wide ${page.documentElement.scrollWidth <= 390} next ${page.getElementById('next').textContent}`
+            + ` rate ${page.querySelector('#tiles dd').textContent} wide ${page.documentElement.scrollWidth <= 390} next ${page.getElementById('next').textContent}`
             + ` rows ${page.querySelectorAll('#culprits tbody th[scope=row]').length} ${page.querySelectorAll('#culprits b').length}`
             + ` findings ${page.querySelectorAll('#findings tbody th[scope=row]').length} title ${page.title}`);
         fetch('/seen/' + told.length);
@@ -238,6 +293,8 @@ fn bars_move_the_alarm_shows_and_goes_again() {
     assert!(third.starts_with("● Even status bars 3 of 60,60,60 "), "{acts:#?}");
     for act in &acts {
         assert!(act.contains("wide true next Woken next: 1, then 0 (fair) rows 1 0"), "{acts:#?}");
+        // No counter moves: the rate is the server's own, of which the first frame knows as well.
+        assert!(act.contains(" rate 7.5 a second "), "{acts:#?}");
     }
 }
 

@@ -12,14 +12,21 @@ const SECOND: u64 = 1_000_000_000;
 /// The first turns of so many seconds are known, more than the window has.
 const KEPT: usize = 16;
 
+/// What is noted of each second: its number, and then [`Noted`].
+const ENTRY: usize = 1 + NOTED_VALUES;
+
 /// When the present turn began, 0 in a sleep; since when the loop is armed, 0 if it is not; the last second that is
-/// noted; how many connections it has; then for each of them its number and the time that the loop had been busy before.
+/// noted; how many connections it has; then an entry for each second.
 const BEGAN: usize = 0;
 const ARMED: usize = 1;
 const NOTED: usize = 2;
 const OPEN: usize = 3;
 const SECONDS: usize = 8;
-pub(crate) const WORDS: usize = SECONDS + 2 * KEPT;
+pub(crate) const WORDS: usize = SECONDS + ENTRY * KEPT;
+
+/// Counters of a loop: time at work, requests, accepted connections, bytes sent.
+pub(crate) type Noted = [u64; NOTED_VALUES];
+const NOTED_VALUES: usize = 4;
 
 #[inline]
 fn get(words: &[AtomicU64], at: usize) -> u64 {
@@ -34,14 +41,16 @@ fn set(words: &[AtomicU64], at: usize, value: u64) {
 }
 
 #[inline]
-pub(crate) fn begin(words: &[AtomicU64], at: u64, busy: u64) {
+pub(crate) fn begin(words: &[AtomicU64], at: u64, counted: impl FnOnce() -> Noted) {
     set(words, BEGAN, at);
     let second = at / SECOND;
     if get(words, NOTED) != second {
         set(words, NOTED, second);
-        let entry = SECONDS + 2 * (second as usize % KEPT);
+        let entry = SECONDS + ENTRY * (second as usize % KEPT);
         set(words, entry, second);
-        set(words, entry + 1, busy);
+        for (i, value) in counted().into_iter().enumerate() {
+            set(words, entry + 1 + i, value);
+        }
     }
 }
 
@@ -77,19 +86,33 @@ pub(crate) fn armed_since(words: &[AtomicU64]) -> u64 {
     get(words, ARMED)
 }
 
-/// The share of the last seconds, from the beginning of the window's first one on. A turn counts when it is over, so what
-/// is going on is added.
-pub(crate) fn busy_lately(words: &[AtomicU64], busy: u64, now: u64) -> f64 {
-    let from = (now / SECOND).saturating_sub(WINDOW);
-    let entries = (0..KEPT).map(|i| (get(words, SECONDS + 2 * i), get(words, SECONDS + 2 * i + 1)));
-    let oldest = entries.filter(|(second, _)| *second >= from && *second > 0).min();
-    let counted = oldest.map_or(0, |(_, before)| busy.saturating_sub(before));
+/// Where the window of `now` begins: with a second.
+fn from(now: u64) -> u64 {
+    (now / SECOND).saturating_sub(WINDOW)
+}
+
+/// Nanoseconds of the window that ends now: [`WINDOW`] whole seconds, and what has passed of the present one.
+pub(crate) fn window(now: u64) -> u64 {
+    now.saturating_sub(from(now) * SECOND).max(1)
+}
+
+/// How much the counters grew in the window.
+pub(crate) fn grown(words: &[AtomicU64], counted: Noted, now: u64) -> Noted {
+    let entries = (0..KEPT).map(|i| SECONDS + ENTRY * i);
+    let known = entries.map(|entry| (get(words, entry), entry));
+    let oldest = known.filter(|(second, _)| *second >= from(now) && *second > 0).min();
+    let Some((_, entry)) = oldest else { return Noted::default() };
+    std::array::from_fn(|i| counted[i].saturating_sub(get(words, entry + 1 + i)))
+}
+
+/// The share of the window in which the loop was busy, which grew by `worked`. A turn counts when it is over, so what is going
+/// on is added.
+pub(crate) fn busy_lately(words: &[AtomicU64], worked: u64, now: u64) -> f64 {
     let going_on = match began(words) {
         0 => 0,
         at => now.saturating_sub(at),
     };
-    let window = now.saturating_sub(from * SECOND).max(1);
-    (counted.saturating_add(going_on) as f64 / window as f64).min(1.0)
+    (worked.saturating_add(going_on) as f64 / window(now) as f64).min(1.0)
 }
 
 #[cfg(test)]
@@ -104,19 +127,24 @@ mod tests {
     fn only_the_window_counts() {
         let (words, mut busy) = (words(), 0);
         for second in 100..150 {
-            begin(&words, second * SECOND + 7, busy);
+            begin(&words, second * SECOND + 7, || [busy, second * 3, second, 0]);
             busy += SECOND / 4;
             end(&words);
         }
-        let share = busy_lately(&words, busy, 150 * SECOND - 1);
+        let now = 150 * SECOND - 1;
+        let grown_by = grown(&words, [busy, 150 * 3, 150, 0], now);
+        // Seconds 139 to 149.
+        assert_eq!(grown_by, [SECOND / 4 * 11, 33, 11, 0]);
+        let share = busy_lately(&words, grown_by[0], now);
         assert!((share - 0.25).abs() < 1e-6, "{share}");
-        assert_eq!(busy_lately(&words, busy, 200 * SECOND), 0.0);
+        assert_eq!(grown(&words, [busy; 4], 200 * SECOND), [0; 4]);
+        assert_eq!(busy_lately(&words, 0, 200 * SECOND), 0.0);
     }
 
     #[test]
     fn a_turn_that_does_not_end_is_seen() {
         let words = words();
-        begin(&words, 50 * SECOND, 0);
+        begin(&words, 50 * SECOND, || [0; 4]);
         assert_eq!(busy_lately(&words, 0, 53 * SECOND), 0.3);
         assert_eq!(busy_lately(&words, 0, 90 * SECOND), 1.0);
         assert_eq!(began(&words), 50 * SECOND);

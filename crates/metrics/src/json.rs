@@ -6,13 +6,42 @@ use crate::Times;
 use crate::page::{MetricRow, MetricValue, MetricsPage};
 use crate::table::{Column, JsonShape, MetricTable, TABLES, Unit};
 
-/// With `steps`, times have their buckets as well, for readers that take the difference of two pages.
-pub(crate) fn text(page: &MetricsPage, steps: bool) -> String {
+/// How much is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Times have their percentiles.
+    Percentiles,
+    /// Times have their buckets as well, for readers that take the difference of two pages.
+    Steps,
+    /// As [`Detail::Steps`], without percentiles and [`UNSEEN`].
+    Panel,
+}
+
+/// Values that the panel does not show, by their table. They are more than half of a page with many loops.
+const UNSEEN: &[(&str, &[&str])] = &[
+    ("histograms", &["event_loop_blocked", "handler", "turn"]),
+    (
+        "loops",
+        &[
+            "received",
+            "turns",
+            "slept",
+            "armed",
+            "cpu",
+            "runqueue",
+            "slow_handlers",
+            "handler",
+            "turn",
+        ],
+    ),
+];
+
+pub(crate) fn text(page: &MetricsPage, detail: Detail) -> String {
     let mut members: Vec<String> =
         page.more.iter().map(|(name, json)| member(name, json)).collect();
     for table in TABLES {
         let rows: Vec<_> = page.rows.iter().filter(|row| std::ptr::eq(row.table, *table)).collect();
-        if let Some(json) = shaped(table, &rows, steps) {
+        if let Some(json) = shaped(table, &rows, detail) {
             members.push(member(table.name, &json));
         }
     }
@@ -20,17 +49,17 @@ pub(crate) fn text(page: &MetricsPage, steps: bool) -> String {
 }
 
 /// None where an object has nothing in it; lists are there, empty.
-fn shaped(table: &MetricTable, rows: &[&MetricRow], steps: bool) -> Option<String> {
+fn shaped(table: &MetricTable, rows: &[&MetricRow], detail: Detail) -> Option<String> {
     let all = |rows: &[&MetricRow], skip| {
-        let objects: Vec<_> = rows.iter().map(|row| object(row, skip, steps)).collect();
+        let objects: Vec<_> = rows.iter().map(|row| object(row, skip, detail)).collect();
         format!("[{}]", objects.join(",\n"))
     };
     Some(match table.shape {
-        JsonShape::Object => object(rows.first()?, 0, steps),
+        JsonShape::Object => object(rows.first()?, 0, detail),
         JsonShape::List => all(rows, 0),
         JsonShape::Named => {
             let named = |row: &&MetricRow| {
-                member(row.labels.first().map_or("", |l| l), &object(row, 1, steps))
+                member(row.labels.first().map_or("", |l| l), &object(row, 1, detail))
             };
             let members: Vec<_> = rows.iter().map(named).collect();
             format!("{{{}}}", members.join(",\n"))
@@ -54,15 +83,19 @@ fn shaped(table: &MetricTable, rows: &[&MetricRow], steps: bool) -> Option<Strin
 }
 
 /// Labels that are numbers are numbers.
-fn object(row: &MetricRow, skip: usize, steps: bool) -> String {
+fn object(row: &MetricRow, skip: usize, detail: Detail) -> String {
     let pairs = row.table.labels.iter().zip(&row.labels).skip(skip);
     let labels = pairs.map(|(name, word)| match word.parse::<u64>() {
         Ok(n) => member(name, &n.to_string()),
         Err(_) => member(name, &quoted(word)),
     });
+    let unseen =
+        UNSEEN.iter().find(|(table, _)| detail == Detail::Panel && *table == row.table.name);
+    let is_seen = |name: &str| !unseen.is_some_and(|(_, columns)| columns.contains(&name));
     let values = row
         .columns()
-        .map(|(column, value)| member(&key(column, value), &shown(column, value, steps)));
+        .filter(|(column, _)| is_seen(column.name))
+        .map(|(column, value)| member(&key(column, value), &shown(column, value, detail)));
     format!("{{{}}}", labels.chain(values).collect::<Vec<_>>().join(","))
 }
 
@@ -71,12 +104,12 @@ fn key(column: &Column, value: &MetricValue) -> String {
     format!("{}{}", column.name, if micros { "_us" } else { "" })
 }
 
-fn shown(column: &Column, value: &MetricValue, steps: bool) -> String {
+fn shown(column: &Column, value: &MetricValue, detail: Detail) -> String {
     match value {
         MetricValue::Number(n) => n.to_string(),
         MetricValue::Nanos(n) => (n / 1000).to_string(),
         MetricValue::Ratio(n) => format!("{n:.6}"),
-        MetricValue::Times(times) => histogram(times, steps),
+        MetricValue::Times(times) => histogram(times, detail),
         MetricValue::Each(each) => {
             let words = column.by.map_or(&[][..], |(_, words)| words);
             let members: Vec<_> =
@@ -91,14 +124,14 @@ fn shown(column: &Column, value: &MetricValue, steps: bool) -> String {
 }
 
 /// `steps`: the end of each bucket that has values, and how many values are no longer.
-fn histogram(times: &Times, steps: bool) -> String {
+fn histogram(times: &Times, detail: Detail) -> String {
     let mut out = format!("{{\"count\":{},\"sum_us\":{}", times.count, times.sum);
     let quantiles = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];
-    for (name, share) in quantiles {
+    for (name, share) in quantiles.into_iter().filter(|_| detail != Detail::Panel) {
         // Writing to a String cannot fail.
         let _ = write!(out, ",\"{name}_us\":{}", times.quantile(share));
     }
-    if steps {
+    if detail != Detail::Percentiles {
         let all: Vec<_> = times.ends().map(|(end, n)| format!("[{end},{n}]")).collect();
         let _ = write!(out, ",\"steps\":[{}]", all.join(","));
     }

@@ -291,8 +291,34 @@ impl LoopTally {
 
     /// The share of the last [`WINDOW`] seconds before `now` in which it was busy.
     pub fn busy_lately(&self, now: u64) -> f64 {
-        history::busy_lately(lately(self.words), self.get(Metric::Busy), now)
+        history::busy_lately(lately(self.words), self.grown(now)[0], now)
     }
+
+    /// What it did in these seconds.
+    pub fn lately(&self, now: u64) -> Lately {
+        let [_, requests, accepted, sent] = self.grown(now);
+        Lately { requests, accepted, sent }
+    }
+
+    fn grown(&self, now: u64) -> history::Noted {
+        history::grown(lately(self.words), noted(self.words), now)
+    }
+}
+
+/// What a loop did in the last [`WINDOW`] seconds and in the present one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lately {
+    /// Requests served.
+    pub requests: u64,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Bytes sent.
+    pub sent: u64,
+}
+
+/// For how long [`Lately`] is, at a time of the clock of [`Tally::woke`].
+pub fn window(now: u64) -> Duration {
+    Duration::from_nanos(history::window(now))
 }
 
 /// One loop's values. A tally has one writer at a time, hence no `Clone` and no `Sync`.
@@ -359,7 +385,7 @@ impl Tally {
         if history::is_armed(lately) {
             self.add(Metric::Armed, slept);
         }
-        history::begin(lately, at, self.get(Metric::Busy));
+        history::begin(lately, at, || noted(self.words));
     }
 
     /// The turn is over, and took so many nanoseconds.
@@ -421,6 +447,12 @@ const fn words_of(histogram: Histogram) -> std::ops::Range<usize> {
 
 fn load(tally: &[AtomicU64], metric: Metric) -> u64 {
     tally.get(VALUES + metric as usize).map_or(0, |word| word.load(Relaxed))
+}
+
+/// The counters that the history notes.
+fn noted(tally: &[AtomicU64]) -> history::Noted {
+    [Metric::Busy, Metric::Requests, Metric::Accepted, Metric::Sent]
+        .map(|metric| load(tally, metric))
 }
 
 fn lately(tally: &[AtomicU64]) -> &[AtomicU64] {

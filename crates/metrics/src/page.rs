@@ -1,5 +1,6 @@
 //! What a page shows: rows of tables, gathered from the code that knows them.
 
+use crate::json::Detail;
 use crate::table::{Column, MetricTable};
 use crate::{Times, json, prometheus};
 
@@ -80,11 +81,16 @@ impl MetricsPage {
 
     /// As one JSON object.
     pub fn json(&self) -> String {
-        json::text(self, false)
+        json::text(self, Detail::Percentiles)
     }
 
     /// The same, with the buckets of times.
     pub fn json_with_steps(&self) -> String {
-        json::text(self, true)
+        json::text(self, Detail::Steps)
+    }
+
+    /// What an event of the panel is: the same, without what the panel does not show.
+    pub fn json_for_panel(&self) -> String {
+        json::text(self, Detail::Panel)
     }
 }

@@ -378,6 +378,9 @@ pub static LOOPS: MetricTable = MetricTable {
             Ratio,
             "The share of the last ten seconds in which it was busy.",
         ),
+        column("lately_requests", Shown, Count, "Its requests of these seconds"),
+        column("lately_accepted", Shown, Count, "Its connections of these seconds"),
+        column("lately_sent", Shown, Bytes, "Its bytes of these seconds"),
         column("share_armed", Gauge, Ratio, "The share of its life in which it slept armed."),
         column("cpu", Counter, Seconds, "Processor time of its thread."),
         column(

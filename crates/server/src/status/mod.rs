@@ -122,6 +122,8 @@ impl StatusInputs {
         page.say("now", seconds(now));
         page.say("started", seconds(started));
         page.say("uptime", seconds(uptime));
+        // What the loops' `lately_` is divided by for a rate.
+        page.say("lately", seconds(uptime.min(weir_metrics::window(coarse_nanos()))));
         page.say("generation", self.owner.generation.to_string());
         let TallyOwner { worker, index, pid, .. } = self.owner;
         page.say("answered_by", format!(r#"{{"worker":{worker},"loop":{index},"pid":{pid}}}"#));
@@ -197,6 +199,7 @@ fn show_loop(tally: &LoopTally, finishing: bool, now: u64, page: &mut MetricsPag
     let life = tally.get(Metric::Busy).saturating_add(tally.get(Metric::Slept));
     let armed = tally.get(Metric::Armed) as f64 / life.max(1) as f64;
     let awake_for = tally.awake_since().map_or(0, |since| now.saturating_sub(since));
+    let lately = tally.lately(now);
     let mut values = vec![
         ("pid", MetricValue::Number(pid.into())),
         ("tid", MetricValue::Number(tid.into())),
@@ -214,6 +217,9 @@ fn show_loop(tally: &LoopTally, finishing: bool, now: u64, page: &mut MetricsPag
         ("armed", nanos(Metric::Armed)),
         ("awake_for", MetricValue::Nanos(awake_for)),
         ("share_busy", MetricValue::Ratio(tally.busy_lately(now))),
+        ("lately_requests", MetricValue::Number(lately.requests)),
+        ("lately_accepted", MetricValue::Number(lately.accepted)),
+        ("lately_sent", MetricValue::Number(lately.sent)),
         ("share_armed", MetricValue::Ratio(armed)),
         ("slow_handlers", number(Metric::SlowHandlers)),
         ("blocked", times(Histogram::Blocked)),

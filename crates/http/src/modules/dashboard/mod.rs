@@ -1,7 +1,9 @@
 //! `weir_dashboard`: a live page about loops, latency and servers. weir's own, nothing in nginx.
 //!
-//! The page asks its own address for server-sent events: one is what `weir_status json` answers. All that is shown is made from
-//! it by the page, so nothing is counted, kept or sent without a viewer.
+//! The page asks its own address for server-sent events: one is what `weir_status json` answers, without what the page does not
+//! show. All that is shown is made from it by the page, so nothing is counted, kept or sent without a viewer.
+
+mod event;
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -17,6 +19,8 @@ use weir_metrics::MetricsPage as Figures;
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::http1::{HeaderId, Method};
 
+use self::event::{Event, Gzip};
+use super::encoding::accepts;
 use super::stub_status;
 use crate::config::Setup;
 use crate::config::module::Module;
@@ -72,13 +76,13 @@ fn handler<'a>(r: &'a mut Request, page: &'static DashboardPage) -> Later<'a> {
             return Step::Status(403);
         }
         r.response.headers.add(b"Cache-Control", b"no-store");
-        r.response.headers.add(b"Vary", b"Accept");
+        r.response.headers.add(b"Vary", b"Accept, Accept-Encoding");
         let accepted = r.header(HeaderId::Accept).unwrap_or_default();
-        let accepts = |kind: &[u8]| memchr::memmem::find(accepted, kind).is_some();
-        if accepts(EVENTS) && r.method == Method::Get {
+        let wants = |kind: &[u8]| memchr::memmem::find(accepted, kind).is_some();
+        if wants(EVENTS) && r.method == Method::Get {
             return stream(r).await;
         }
-        if accepts(JSON) {
+        if wants(JSON) {
             let text = stub_status::json_text(r, Figures::json_with_steps);
             return answer(r, JSON, text.into());
         }
@@ -102,6 +106,10 @@ async fn stream(r: &mut Request) -> Step {
     };
     r.response.status = 200;
     r.response.content_type.extend_from_slice(EVENTS);
+    let mut gzip = accepts(r, "gzip").then(Gzip::default);
+    if gzip.is_some() {
+        r.response.content_encoding = Some(b"gzip".to_vec());
+    }
     // nginx's word for a proxy in front that would wait for more.
     r.response.headers.add(b"X-Accel-Buffering", b"no");
     // A worker that ends is not to wait for another request on it.
@@ -112,10 +120,19 @@ async fn stream(r: &mut Request) -> Step {
     let (handle, newest) = (r.event_loop.handle.clone(), PANEL.of(&r.event_loop).join());
     loop {
         let last = r.event_loop.retiring();
-        let make = || event(&stub_status::json_text(r, Figures::json_with_steps));
-        let (event, due) = newest.at(handle.now(), make);
+        let (event, due) =
+            newest.at(handle.now(), || stub_status::json_text(r, Figures::json_for_panel));
         let mut chain = Chain::new();
-        chain.push(event);
+        match &mut gzip {
+            None => chain.push(event.text()),
+            Some(gzip) => {
+                let Ok(piece) = gzip.next(&event) else { return Step::Abort };
+                chain.push(piece);
+                if last {
+                    chain.push(gzip.end());
+                }
+            }
+        }
         let sent = match r.send_body(chain, last).await {
             Ok(()) if !last => r.flush_body().await,
             sent => sent,
@@ -128,11 +145,6 @@ async fn stream(r: &mut Request) -> Step {
         }
         handle.sleep_until(due).await;
     }
-}
-
-/// An event's data may have no line ends in it; in JSON they mean nothing.
-fn event(json: &str) -> Bytes {
-    format!("data: {}\n\n", json.replace(['\n', '\r'], " ")).into()
 }
 
 impl DashboardPage {
@@ -169,15 +181,21 @@ fn escape(text: &str) -> String {
 /// The newest event of a loop, as long as it has viewers. It is made once for all viewers: with many zones that
 /// takes milliseconds.
 #[derive(Default)]
-pub struct Newest(RefCell<Option<(Instant, Bytes)>>);
+pub struct Newest(RefCell<Option<(Instant, Rc<Event>)>>);
 
 impl Newest {
     /// The event, and when the next one is due.
-    fn at(&self, now: Instant, make: impl FnOnce() -> Bytes) -> (Bytes, Instant) {
+    fn at(&self, now: Instant, json: impl FnOnce() -> String) -> (Rc<Event>, Instant) {
         let mut newest = self.0.borrow_mut();
-        newest.take_if(|(due, _)| *due <= now);
-        let (due, event) = newest.get_or_insert_with(|| (now + PAUSE, make()));
-        (event.clone(), *due)
+        let (due, event) = match newest.take() {
+            Some((due, event)) if due > now => (due, event),
+            before => {
+                let before = before.map(|(_, event)| event);
+                (now + PAUSE, Rc::new(Event::after(before.as_deref(), &json())))
+            }
+        };
+        *newest = Some((due, Rc::clone(&event)));
+        (event, due)
     }
 }
 
@@ -231,11 +249,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_one_line() {
-        assert_eq!(&event("{\n\"a\":1\r\n}")[..], b"data: { \"a\":1  }\n\n");
-    }
-
-    #[test]
     fn the_page_is_whole_and_its_policy_names_what_stands_in_it() {
         let page = DashboardPage::new("<b> & \"more\"");
         let text = std::str::from_utf8(&page.text).unwrap();
@@ -256,20 +269,22 @@ mod tests {
         let (viewers, made, began) = (Viewers::default(), std::cell::Cell::new(0), Instant::now());
         let make = || {
             made.set(made.get() + 1);
-            Bytes::from(made.get().to_string())
+            made.get().to_string()
         };
+        let seen = |(event, due): (Rc<Event>, Instant)| (event.text(), due);
+        let text = |n: i32| Bytes::from(format!("data: {n}\n\n"));
         let all = [(); 3].map(|()| viewers.join());
         for turn in 0..4 {
             let now = began + PAUSE * turn;
-            let seen = all.each_ref().map(|newest| newest.at(now, make));
-            let expected = (Bytes::from((turn + 1).to_string()), now + PAUSE);
-            assert_eq!(seen, [(); 3].map(|()| expected.clone()));
+            let each = all.each_ref().map(|newest| seen(newest.at(now, make)));
+            let expected = (text(turn as i32 + 1), now + PAUSE);
+            assert_eq!(each, [(); 3].map(|()| expected.clone()));
             // One that comes between two events waits for the same as the others.
-            assert_eq!(viewers.join().at(now + PAUSE / 2, make), expected);
+            assert_eq!(seen(viewers.join().at(now + PAUSE / 2, make)), expected);
         }
         // Nothing is kept without viewers.
         drop(all);
-        assert_eq!(viewers.join().at(began + PAUSE * 3, make).0, "5");
+        assert_eq!(seen(viewers.join().at(began + PAUSE * 3, make)).0, text(5));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 "use strict";
-// The panel: each event is a snapshot of counters; what is shown is the difference of two. Data becomes text nodes only.
+// The panel: each event is a snapshot of counters. Rates of loops come from the server, which knows its last ten seconds; those of
+// tables are the difference of two snapshots. Data becomes text nodes only.
 
 const KEPT = 180; // snapshots, one a second: the last three minutes
 const QUIET = 5000; // milliseconds without an event: the connection counts as lost
@@ -58,6 +59,7 @@ function count(n) {
 }
 
 function bytes(n) {
+  if (!isFinite(n)) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
   while (n >= 1024 && unit < units.length - 1) { n /= 1024; unit++; }
@@ -79,25 +81,23 @@ function age(seconds) {
   return `${Math.floor(seconds / 86400)} d ${Math.floor(seconds % 86400 / 3600)} h`;
 }
 
-// A percentile: of a histogram with steps, the end of the step in which it lies.
-const within = (micros, histogram) => (micros === null ? "–" : (histogram.steps ? "≤ " : "") + time(micros / 1e6));
+// A percentile: the end of the histogram's step in which it lies.
+const within = micros => (micros === null ? "–" : "≤ " + time(micros / 1e6));
 
 const percent = share => (isFinite(share) ? (share * 100).toFixed(share > 0 && share < .1 ? 1 : 0) : "0") + " %";
 
 // --- From snapshots to figures ----------------------------------------------------------------------------------------
 
 const key = loop => `${loop.worker}.${loop.loop}`;
-const same = (a, b) => a && a.pid === b.pid && a.tid === b.tid && a.generation === b.generation;
 
-// What a counter grew by in a second; it began anew if it is less than before.
-const rate = (now, then, seconds) => (now >= then ? now - then : now) / seconds || 0;
+// What a counter grew by in a second; it began anew if it is less than before. A first snapshot has no other to compare with: its
+// rates are unknown, not zero.
+const rate = (now, then, seconds) => (seconds ? (now >= then ? now - then : now) / seconds || 0 : NaN);
 
-// Microseconds that this share of the values between two histograms does not exceed; null without values. Histograms
-// without steps know their percentiles since the start only.
+// Microseconds that this share of the values between two histograms does not exceed; null without values.
 function quantile(now, then, share) {
-  if (!now) return null;
-  if (!now.steps) return now.count ? now[`p${String(share * 100).replace(".", "")}_us`] ?? null : null;
-  const before = then && then.steps && then.count <= now.count ? then.steps : [];
+  if (!now || !then || now === then) return null;
+  const before = then.count <= now.count ? then.steps : [];
   let i = 0, under = 0;
   const grown = now.steps.map(([end, n]) => {
     while (i < before.length && before[i][0] <= end) under = before[i++][1];
@@ -108,11 +108,8 @@ function quantile(now, then, share) {
   return total ? grown.find(([, n]) => n >= rank)[0] : null;
 }
 
-// The longest of what came between two histograms, or their mean where nothing more is told.
-function worst(now, then) {
-  if (!now || !then || now.count <= then.count) return 0;
-  return now.steps ? quantile(now, then, 1) : (now.sum_us - then.sum_us) / (now.count - then.count);
-}
+// The longest of what came between two histograms.
+const worst = (now, then) => (now && then && now.count > then.count ? quantile(now, then, 1) || 0 : 0);
 
 function names(loops) {
   const oneEach = loops.every(loop => loop.loop === 0), oneWorker = loops.every(loop => loop.worker === loops[0].worker);
@@ -132,29 +129,23 @@ function queues(snapshot, loops) {
   return { own, shared, backlog };
 }
 
+// `then` is only for waits, of which the server keeps no history.
 function figures(now, then) {
-  const seconds = Math.max(now.now - then.now, .001);
-  const loops = (now.loops || []).filter(loop => !loop.finishing);
+  const loops = (now.loops || []).filter(loop => !loop.finishing), seconds = Math.max(now.lately || 0, .001);
   const before = new Map((then.loops || []).map(loop => [`${key(loop)} ${loop.pid}`, loop]));
   const list = names(loops).map((name, i) => {
     const loop = loops[i], old = before.get(`${key(loop)} ${loop.pid}`);
-    const worked = l => l.busy_us + (l.awake_for_us || 0);
     return {
-      name, loop, key: key(loop),
-      share: old && old !== loop && same(old, loop) ? Math.min(1, Math.max(0, rate(worked(loop), worked(old), seconds) / 1e6)) : loop.share_busy || 0,
-      requests: old ? rate(loop.requests, old.requests, seconds) : 0,
-      accepted: old ? rate(loop.accepted, old.accepted, seconds) : 0,
+      name, loop, key: key(loop), share: loop.share_busy || 0,
+      requests: (loop.lately_requests || 0) / seconds, accepted: (loop.lately_accepted || 0) / seconds,
       blocked: Math.max(old ? worst(loop.blocked, old.blocked) : 0, loop.awake_for_us || 0),
     };
   });
-  const total = name => rate((now.totals || {})[name] || 0, (then.totals || {})[name] || 0, seconds);
-  const grown = name => sum(loops.map(loop => {
-    const old = before.get(`${key(loop)} ${loop.pid}`);
-    return old ? rate(loop[name] || 0, old[name] || 0, seconds) : 0;
-  }));
+  // Loops of an older configuration finish what they have.
+  const all = name => sum((now.loops || []).map(loop => loop[name] || 0)) / seconds;
   return {
-    seconds, loops: list, queues: queues(now, loops),
-    requests: total("requests"), accepted: total("accepted_connections"), sent: grown("sent"), received: grown("received"),
+    loops: list, queues: queues(now, loops),
+    requests: all("lately_requests"), accepted: all("lately_accepted"), sent: all("lately_sent"),
     mean: list.length ? sum(list.map(l => l.share)) / list.length : 0,
   };
 }
@@ -183,14 +174,13 @@ function tile(name, value, unit, history, least = 1e-9) {
   parts.line.setAttribute("points", history.map((v, i) => `${start + i},${(100 - v / top * 96).toFixed(1)}`).join(" "));
 }
 
-// A first snapshot has no other to compare with: its rates are unknown, not zero.
 function showTiles(snapshot, f) {
-  const of = pick => frames.map(pick), balance = snapshot.balance || {}, totals = snapshot.totals || {}, known = past.length > 1;
-  tile("Requests", known ? count(f.requests) : "–", "a second", of(p => p.requests));
-  tile("Connections", count(totals.active_connections || 0), known ? `open, ${count(f.accepted)} new a second` : "open", of(p => p.open));
+  const of = pick => frames.map(pick), balance = snapshot.balance || {}, totals = snapshot.totals || {};
+  tile("Requests", count(f.requests), "a second", of(p => p.requests));
+  tile("Connections", count(totals.active_connections || 0), `open, ${count(f.accepted)} new a second`, of(p => p.open));
   tile("Waiting to be accepted", count(f.waiting), f.queues.backlog ? `of ${count(f.queues.backlog)}` : "", of(p => p.waiting));
-  tile("Sent", known ? bytes(f.sent) : "–", "a second", of(p => p.sent));
-  tile("Held up", time(f.blocked / 1e6), "longest wait for a loop", of(p => p.blocked), 1000);
+  tile("Sent", bytes(f.sent), "a second", of(p => p.sent));
+  tile("Held up", past.length > 1 ? time(f.blocked / 1e6) : "–", "longest wait for a loop", of(p => p.blocked), 1000);
   tile("Imbalance", idle(f) ? "–" : (balance.imbalance ?? 0).toFixed(2), balance.threshold ? `alarm from ${balance.threshold}` : "", of(p => p.imbalance), balance.threshold || .5);
 }
 
@@ -320,13 +310,13 @@ function showCulprits(snapshot) {
 }
 
 function showPlaces(now, then) {
-  const seconds = Math.max(now.now - then.now, .001), old = then.status_zones || {};
-  const at = (zone, before, share) => { return within(quantile(zone.latency, before && before.latency, share), zone.latency); };
+  const seconds = now.now - then.now, old = then.status_zones || {};
+  const at = (zone, before, share) => within(quantile(zone.latency, before.latency, share));
   const rows = Object.entries(now.status_zones || {}).map(([name, zone]) => {
     const before = old[name] || zone, is = zone.requests || zone.sessions || {}, was = before.requests || before.sessions || {};
     const failed = rate(is["5xx"] || 0, was["5xx"] || 0, seconds);
     return [name, count(rate(is.total || 0, was.total || 0, seconds)), zone.processing ?? "–", at(zone, before, .5), at(zone, before, .9), at(zone, before, .99), at(zone, before, .999),
-      failed ? el("span", { className: "bad" }, `${count(failed)}`) : "0", bytes(rate(zone.sent || 0, before.sent || 0, seconds))];
+      failed > 0 ? el("span", { className: "bad" }, count(failed)) : count(failed), bytes(rate(zone.sent || 0, before.sent || 0, seconds))];
   });
   section("places", true);
   table($("places"), "Servers and locations with a status_zone", [{ name: "Zone" }, { name: "Requests/s" }, { name: "In flight" }, { name: "p50" }, { name: "p90" }, { name: "p99" },
@@ -336,7 +326,7 @@ function showPlaces(now, then) {
 const GLYPHS = { up: "●", untried: "○", failing: "✕", down: "✕", unavail: "✕", unhealthy: "✕", checking: "◌", draining: "◐", full: "◕" };
 
 function showPeers(now, then) {
-  const seconds = Math.max(now.now - then.now, .001), rows = [];
+  const seconds = now.now - then.now, rows = [];
   // Of sessions, what is measured is how long it takes to connect.
   const groups = [["upstreams", "requests", "latency", ""], ["stream_upstreams", "sessions", "connect", " (stream)"]].flatMap(([list, asked, took, note]) =>
     Object.entries(now[list] || {}).map(([group, peers]) => ({ group: group + note, peers, before: (then[list] || {})[group] || [], asked, took })));
@@ -344,7 +334,7 @@ function showPeers(now, then) {
     const before = new Map(olds.map(p => [p.server + p.name, p])), total = p => p[asked]?.total ?? p[asked] ?? 0;
     for (const p of peers) {
       const old = before.get(p.server + p.name) || p, reused = p.reused_connections || 0, all = (p.opened_connections || 0) + reused;
-      const at = share => within(quantile(p[took], old[took], share), p[took]);
+      const at = share => within(quantile(p[took], old[took], share));
       const state = el("span", { className: p.state === "up" ? "good" : ["untried", "checking", "draining", "full"].includes(p.state) ? "" : "bad" },
         `${GLYPHS[p.state] || "?"} ${p.state}${p.backup ? ", backup" : ""}${p.last_failure ? ` (${p.failure || "failed"} ${age(Math.max(0, now.now - p.last_failure))} ago)` : ""}`);
       rows.push([`${group}: ${p.name && p.name !== p.server ? `${p.name} (${p.server})` : p.server}`, state,
@@ -405,7 +395,7 @@ const section = (id, is) => { $(id).closest("section").hidden = !is; };
 
 // --- The stream of snapshots ------------------------------------------------------------------------------------------
 
-const WINDOW = 10; // seconds that rates and percentiles of the tables are of
+const WINDOW = 10; // seconds that all rates and percentiles are of, as the server's own history
 const frames = []; // what the charts keep of each snapshot
 const past = []; // the snapshots of the window
 let source = null;
@@ -416,20 +406,18 @@ function show(snapshot) {
   // After a pause or another server's answer, what is kept is no past of this one.
   if (last && (snapshot.started !== last.started || snapshot.now <= last.now)) { past.length = 0; frames.length = 0; }
   past.push(snapshot);
-  const now = snapshot, then = past.at(-3) || past[0], base = past[0];
   while (past.length > WINDOW + 1) past.shift();
-  const f = figures(now, then), whole = figures(now, base);
-  // Rates are of the same window as the tables.
-  Object.assign(f, { requests: whole.requests, accepted: whole.accepted, sent: whole.sent });
+  const now = snapshot, base = past[0], f = figures(now, base);
   f.waiting = f.queues.shared + sum(f.queues.own);
   f.blocked = Math.max(0, ...f.loops.map(l => l.blocked));
   const balance = snapshot.balance || {}, totals = snapshot.totals || {};
   const recent = figures(now, past.at(-2) || now);
   frames.push({
     heat: new Map(recent.loops.map(l => [l.key, l.blocked])), requests: f.requests, open: totals.active_connections || 0,
-    waiting: f.waiting, sent: f.sent, blocked: f.blocked, imbalance: balance.imbalance || 0,
+    waiting: f.waiting, sent: f.sent, blocked: Math.max(0, ...recent.loops.map(l => l.blocked)), imbalance: balance.imbalance || 0,
   });
   while (frames.length > KEPT) frames.shift();
+  showWindow(now, base);
   const workers = new Set(f.loops.map(l => l.loop.worker)).size, build = snapshot.build || {};
   say($("about"), `${build.version || ""} · ${f.loops.length} loop${f.loops.length === 1 ? "" : "s"} in ${workers} worker${workers === 1 ? "" : "s"}`
     + ` · up ${age(snapshot.uptime || 0)}${snapshot.generation ? ` · ${snapshot.generation} reloads` : ""}`);
@@ -443,6 +431,13 @@ function show(snapshot) {
   showPeers(now, base);
   showCaches(now, base);
   judge(snapshot, f);
+}
+
+// All figures are of one window. Tables and waits are known from the page's first snapshot on.
+function showWindow(now, base) {
+  const seconds = Math.round(now.now - base.now), known = Math.min(WINDOW, Math.round(now.lately || 0));
+  const tables = seconds >= known ? "" : seconds ? `; in tables of the last ${seconds}, as long as this page is open` : "; tables follow in a second";
+  say($("window"), `Rates, shares and percentiles are of the last ${known} seconds${tables}.`);
 }
 
 function listen() {
@@ -488,8 +483,7 @@ $("chart").addEventListener("pointerdown", event => {
 function pick(index) {
   picked = index;
   columns.forEach((c, i) => c.box.classList.toggle("picked", i === picked));
-  const then = past.at(-3) || past[0];
-  if (then) showPicked(figures(past.at(-1), then));
+  if (past.length) showPicked(figures(past.at(-1), past[0]));
 }
 
 function paint() {
