@@ -3,6 +3,7 @@
 // tables are the difference of two snapshots. Data becomes text nodes only.
 
 const KEPT = 180; // snapshots, one a second: the last three minutes
+const LEAST = 30; // of them have room in the charts from the beginning
 const QUIET = 5000; // milliseconds without an event: the connection counts as lost
 const $ = id => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -84,6 +85,9 @@ function age(seconds) {
 // A percentile: the end of the histogram's step in which it lies.
 const within = micros => (micros === null ? "–" : "≤ " + time(micros / 1e6));
 
+// A wait: nothing that was measured is no wait.
+const waited = micros => (micros > 0 ? within(micros) : "0 µs");
+
 const percent = share => (isFinite(share) ? (share * 100).toFixed(share > 0 && share < .1 ? 1 : 0) : "0") + " %";
 
 // --- From snapshots to figures ----------------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ function tile(name, value, unit, history, least = 1e-9) {
   if (!parts) {
     const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    svg.setAttribute("viewBox", `0 0 ${KEPT} 100`);
+    svg.setAttribute("viewBox", "0 0 100 100");
     svg.setAttribute("preserveAspectRatio", "none");
     svg.setAttribute("aria-hidden", "true");
     svg.append(line);
@@ -170,8 +174,9 @@ function tile(name, value, unit, history, least = 1e-9) {
   }
   parts.value.data = value;
   say(parts.unit, unit);
-  const top = Math.max(...history, least), start = KEPT - history.length;
-  parts.line.setAttribute("points", history.map((v, i) => `${start + i},${(100 - v / top * 96).toFixed(1)}`).join(" "));
+  const top = Math.max(...history, least), room = Math.max(LEAST, history.length), start = room - history.length;
+  const points = history.map((v, i) => `${((start + i) / (room - 1) * 100).toFixed(1)},${(100 - v / top * 96).toFixed(1)}`);
+  parts.line.setAttribute("points", points.join(" "));
 }
 
 function showTiles(snapshot, f) {
@@ -180,8 +185,8 @@ function showTiles(snapshot, f) {
   tile("Connections", count(totals.active_connections || 0), `open, ${count(f.accepted)} new a second`, of(p => p.open));
   tile("Waiting to be accepted", count(f.waiting), f.queues.backlog ? `of ${count(f.queues.backlog)}` : "", of(p => p.waiting));
   tile("Sent", bytes(f.sent), "a second", of(p => p.sent));
-  tile("Held up", past.length > 1 ? time(f.blocked / 1e6) : "–", "longest wait for a loop", of(p => p.blocked), 1000);
-  tile("Imbalance", idle(f) ? "–" : (balance.imbalance ?? 0).toFixed(2), balance.threshold ? `alarm from ${balance.threshold}` : "", of(p => p.imbalance), balance.threshold || .5);
+  tile("Held up", past.length > 1 ? waited(f.blocked) : "–", "longest wait for a loop", of(p => p.blocked), 1000);
+  tile("Imbalance", light(f) ? "–" : (balance.imbalance ?? 0).toFixed(2), balance.threshold ? `alarm from ${balance.threshold}` : "", of(p => p.imbalance), balance.threshold || .5);
 }
 
 // Anchors of the colours for 1 ms, 10 ms, 100 ms, 1 s: lightness moves one way in either theme.
@@ -203,7 +208,7 @@ let picked = -1;
 // One column for each loop; made anew only when their number changes.
 function layOut(f) {
   const n = f.loops.length, many = n > 24;
-  $("chart").style.maxWidth = `${n * 170}px`;
+  $("chart").style.maxWidth = `${Math.max(n, 4) * 170}px`;
   $("chart").closest("section").classList.toggle("few", n <= 4);
   $("ready").className = many ? "swatch ready" : "";
   say($("ready"), many ? "" : "▾");
@@ -215,7 +220,7 @@ function layOut(f) {
   });
   $("bars").replaceChildren(el("div", { className: "shared-queue", id: "shared" }), ...columns.map(c => c.box), el("div", { className: "mean-line", id: "mean" }));
   $("names").replaceChildren(...(n <= 24 ? columns.map(c => el("span", null, c.name, n <= 16 ? c.label : "")) : []));
-  if (n <= 8) $("loops-details").open = true;
+  $("loops-details").open = n <= 8;
   picked = Math.min(picked, n - 1);
 }
 
@@ -240,7 +245,7 @@ function showBars(snapshot, f) {
   const order = ((snapshot.balance || {}).next || []).map(i => f.loops.find(l => l.loop === all[i])).filter(Boolean).map(l => l.name);
   const policy = (snapshot.balance || {}).policy;
   say($("next"), (order.length ? `Woken next: ${order.slice(0, 6).join(", then ")}${order.length > 6 ? ", …" : ""}`
-    : "Nobody sleeps: what comes waits in the queue") + (policy ? ` (${policy})` : ""));
+    : "No loop sleeps: new connections wait in the queue") + (policy ? ` (${policy})` : ""));
 }
 
 function showHeat(f) {
@@ -254,7 +259,7 @@ function showHeat(f) {
   if (canvas.height !== height) canvas.height = height;
   const pen = canvas.getContext("2d"), n = f.loops.length;
   pen.clearRect(0, 0, width, height);
-  const gap = (n > 24 ? 1 : 3) * scale, step = (width + gap) / n, row = height / KEPT;
+  const gap = (n > 24 ? 1 : 3) * scale, step = (width + gap) / n, room = Math.max(LEAST, frames.length), row = height / room;
   frames.forEach((past, t) => {
     const y = Math.floor((frames.length - 1 - t) * row);
     f.loops.forEach((l, i) => {
@@ -264,13 +269,13 @@ function showHeat(f) {
       pen.fillRect(Math.floor(i * step), y, Math.ceil(step - gap), Math.ceil(row));
     });
   });
-  say($("ages-end"), `↓ ${KEPT / 60} minutes ago`);
+  say($("ages-end"), `↓ ${age(room)} ago`);
 }
 
 function showPicked(f) {
   const l = f.loops[picked];
   say($("picked"), l ? `Loop ${l.name}: ${percent(l.share)} of its time at work, ${count(l.requests)} requests a second, ${l.loop.open} open, `
-    + `${l.loop.inflight} in flight, longest wait ${time(l.blocked / 1e6)}, ${STATES[l.loop.state] || l.loop.state}.`
+    + `${l.loop.inflight} in flight, longest wait ${waited(l.blocked)}, ${STATES[l.loop.state] || l.loop.state}.`
     : "Choose a column, or use the arrow keys, for its figures.");
 }
 
@@ -283,11 +288,11 @@ function showLoops(f, snapshot) {
   if (!$("loops-details").open) return;
   const old = (snapshot.loops || []).filter(loop => loop.finishing);
   const row = l => [l.name, l.loop.pid, STATES[l.loop.state] || l.loop.state, percent(l.share), count(l.requests), count(l.accepted),
-    l.loop.open, l.loop.inflight, time(l.blocked / 1e6), percent(l.loop.share_armed || 0)];
+    l.loop.open, l.loop.inflight, past.length > 1 ? waited(l.blocked) : "–"];
   table($("loops"), "Loops, each with its share of time at work", [
     { name: "Loop" }, { name: "Process" }, { name: "State", text: true }, { name: "At work" }, { name: "Requests/s" }, { name: "New/s" },
-    { name: "Open" }, { name: "In flight" }, { name: "Longest wait" }, { name: "Armed" },
-  ], [...f.loops.map(row), ...old.map(l => [`${key(l)}`, l.pid, "finishes, of an older configuration", "–", "–", "–", l.open, l.inflight, "–", "–"])],
+    { name: "Open" }, { name: "In flight" }, { name: "Longest wait" },
+  ], [...f.loops.map(row), ...old.map(l => [`${key(l)}`, l.pid, "finishes, of an older configuration", "–", "–", "–", l.open, l.inflight, "–"])],
   "No loop has told of itself yet.");
 }
 
@@ -333,32 +338,34 @@ function showPeers(now, then) {
   for (const { group, peers, before: olds, asked, took } of groups) {
     const before = new Map(olds.map(p => [p.server + p.name, p])), total = p => p[asked]?.total ?? p[asked] ?? 0;
     for (const p of peers) {
-      const old = before.get(p.server + p.name) || p, reused = p.reused_connections || 0, all = (p.opened_connections || 0) + reused;
+      const old = before.get(p.server + p.name) || p, grown = name => Math.max(0, (p[name] || 0) - (old[name] || 0));
+      const reused = grown("reused_connections"), all = grown("opened_connections") + reused;
       const at = share => within(quantile(p[took], old[took], share));
       const state = el("span", { className: p.state === "up" ? "good" : ["untried", "checking", "draining", "full"].includes(p.state) ? "" : "bad" },
         `${GLYPHS[p.state] || "?"} ${p.state}${p.backup ? ", backup" : ""}${p.last_failure ? ` (${p.failure || "failed"} ${age(Math.max(0, now.now - p.last_failure))} ago)` : ""}`);
       rows.push([`${group}: ${p.name && p.name !== p.server ? `${p.name} (${p.server})` : p.server}`, state,
         count(rate(total(p), total(old), seconds)), p.active ?? "–", at(.5), at(.99),
-        p.fails ?? "–", p.retries ?? "–", all ? percent(reused / all) : "–"]);
+        count(rate(p.fails || 0, old.fails || 0, seconds)), count(rate(p.retries || 0, old.retries || 0, seconds)), all ? percent(reused / all) : "–"]);
     }
   }
   section("peers", rows.length);
   table($("peers"), "Servers behind this one", [{ name: "Group and server" }, { name: "State", text: true }, { name: "Requests/s" }, { name: "In flight" },
-    { name: "p50" }, { name: "p99" }, { name: "Failures" }, { name: "Retries" }, { name: "Reused" }], rows, "");
+    { name: "p50" }, { name: "p99" }, { name: "Failures/s" }, { name: "Retries/s" }, { name: "Reused" }], rows, "");
 }
 
 function showCaches(now, then) {
+  const seconds = now.now - then.now, served = ["hit", "stale", "updating", "revalidated"], asked = [...served, "miss", "expired", "bypass"];
   const rows = Object.entries(now.caches || {}).map(([name, c]) => {
-    const is = c.requests || {}, was = ((then.caches || {})[name] || c).requests || {}, served = ["hit", "stale", "updating", "revalidated"], asked = [...served, "miss", "expired", "bypass"];
-    const grown = keys => sum(keys.map(k => Math.max(0, (is[k] || 0) - (was[k] || 0)))), ever = keys => sum(keys.map(k => is[k] || 0));
-    const some = grown(asked), hits = some ? grown(served) / some : ever(asked) ? ever(served) / ever(asked) : NaN;
+    const old = (then.caches || {})[name] || c, is = c.requests || {}, was = old.requests || {};
+    const grown = keys => sum(keys.map(k => rate(is[k] || 0, was[k] || 0, seconds))), all = grown(asked);
     const fill = c.max_size ? el("span", null, el("meter", { min: 0, max: 1, value: Math.min(1, c.size / c.max_size), ariaLabel: `fill of ${name}` }),
       ` ${bytes(c.size)} of ${bytes(c.max_size)}`) : bytes(c.size || 0);
-    return [name, isFinite(hits) ? percent(hits) : "–", fill, count(c.entries || 0), count(is.hit || 0), count(is.miss || 0), count((is.stale || 0) + (is.updating || 0)), count(c.evicted || 0)];
+    return [name, count(all), all ? percent(grown(served) / all) : "–", count(grown(["miss", "expired"])), count(grown(["stale", "updating"])),
+      count(rate(c.evicted || 0, old.evicted || 0, seconds)), count(c.entries || 0), fill];
   });
   section("caches", rows.length);
-  table($("caches"), "Caches", [{ name: "Cache" }, { name: "Hits" }, { name: "Fill", text: true }, { name: "Entries" }, { name: "Hit" }, { name: "Miss" }, { name: "Stale" },
-    { name: "Evicted" }], rows, "");
+  table($("caches"), "Caches", [{ name: "Cache" }, { name: "Requests/s" }, { name: "Hits" }, { name: "Misses/s" }, { name: "Stale/s" }, { name: "Evicted/s" },
+    { name: "Entries" }, { name: "Fill", text: true }], rows, "");
 }
 
 // Said aloud by screen readers when it changes: so only when it changes.
@@ -369,9 +376,11 @@ function showState(kind, glyph, text) {
   say(node.lastElementChild, text);
 }
 
-// Loops with next to no work are not compared: also not when the traffic has just ended.
+// Loops with next to no work are not compared: also not when the traffic has just ended, and this page is all that is served.
 // One busy loop among many is no idle server.
-const idle = f => Math.max(0, ...f.loops.map(l => l.share)) < .02;
+const busiest = f => Math.max(0, ...f.loops.map(l => l.share));
+const idle = f => f.requests < 1 && busiest(f) < .2;
+const light = f => idle(f) || busiest(f) < .02;
 
 // Health goes before balance. "Even" never stands beside a value from which there is an alarm.
 function judge(snapshot, f) {
@@ -383,9 +392,9 @@ function judge(snapshot, f) {
   table($("findings"), "What is wrong, the worst first", [{ name: "What" }, { name: "State", text: true }, { name: "Since" }],
     findings.map(found => [found.text, el("span", { className: found.state === "red" ? "bad" : "" }, found.state), `${age(Math.max(0, snapshot.now - found.since))} ago`]), "");
   if (wrong) return showState(health.state, health.state === "red" ? "✕" : "▲", health.text);
-  const balance = snapshot.balance || {}, busiest = f.loops.reduce((a, b) => (b.share > (a ? a.share : -1) ? b : a), null);
-  if (idle(f)) return showState("", "○", "Idle");
-  if (balance.alarm) return showState("uneven", "▲", `Uneven${busiest && f.mean ? `: loop ${busiest.name} works ${(busiest.share / f.mean).toFixed(1)} times the mean` : ""}`);
+  const balance = snapshot.balance || {}, most = f.loops.find(l => l.share === busiest(f));
+  if (light(f)) return showState("", "○", idle(f) ? "Idle" : "Light load");
+  if (balance.alarm) return showState("uneven", "▲", `Uneven${most && f.mean ? `: loop ${most.name} works ${(most.share / f.mean).toFixed(1)} times the mean` : ""}`);
   if (balance.threshold && balance.imbalance >= balance.threshold) return showState("", "◐", "Loops differ");
   showState("even", "●", "Even");
 }
