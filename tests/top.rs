@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use weir_testkit::{Server, examples};
+use weir_testkit::{Dir, Server, examples, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -43,15 +43,20 @@ fn what_is_behind_and_kept_is_shown_too() {
              proxy_cache_path %%DIR%%/cache keys_zone=big:1m;
              upstream app { zone app 64k; server 127.0.0.1:%%PORT1%%; }
              server { listen 127.0.0.1:%%PORT%%; status_zone shop;
-                 location /panel { status_zone off; weir_dashboard; }
+                 location /panel { status_zone off; access_log panel.log; weir_dashboard; }
                  location / { proxy_pass http://app; proxy_cache big; proxy_cache_valid 1h; } }
              server { listen 127.0.0.1:%%PORT1%%; return 200 x; } }",
     );
-    for _ in 0..4 {
+    assert_eq!(server.get("/x").body(), "x");
+    let url = format!("http://127.0.0.1:{}/panel", server.port());
+    let asked = std::thread::spawn(move || top(&[&url, "--once", "--interval", "2"]));
+    // Its first look has come.
+    server.wait_file("panel.log", "GET /panel", 1);
+    for _ in 0..3 {
         assert_eq!(server.get("/x").body(), "x");
     }
-    let url = format!("http://127.0.0.1:{}/panel", server.port());
-    let (code, text) = top(&[&url, "--once", "--interval", "0.1"]);
+    assert_eq!(server.get("/y").body(), "x");
+    let (code, text) = asked.join().unwrap();
     assert_eq!(code, Some(0), "{text}");
     let row = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name));
     assert!(row("shop ").is_some(), "{text}");
@@ -74,4 +79,64 @@ fn where_there_is_nothing_to_see_it_says_so() {
     let (code, text) = top(&["127.0.0.1:1"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("127.0.0.1:1: Connection refused"), "{text}");
+}
+
+#[test]
+fn it_speaks_tls_to_servers_that_it_can_trust() {
+    let dir = Dir::new();
+    let (certificate, key) = (dir.file("localhost.crt"), dir.file("localhost.key"));
+    let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
+    let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
+    let subject = ["-subj", "/CN=localhost", "-addext", names, "-days", "30"];
+    let files = ["-newkey", "rsa:2048", "-nodes", "-keyout", &key, "-out", &certificate];
+    let made = run("openssl", [&["req", "-x509"][..], &files, &subject].concat());
+    assert!(made.status.success(), "{made:?}");
+    let server = Server::start_in(
+        dir,
+        WEIR,
+        "events { } http { ssl_certificate localhost.crt; ssl_certificate_key localhost.key;
+             server { listen 127.0.0.1:%%PORT%% ssl; location = /panel { weir_dashboard; } } 
+             server { listen 127.0.0.1:%%PORT1%%; } }",
+    );
+    let (by_name, by_address) = (
+        format!("https://localhost:{}/panel", server.port()),
+        format!("https://127.0.0.1:{}", server.port()),
+    );
+    for args in [
+        &[by_name.as_str(), "--cacert", &certificate][..],
+        &[&by_name, "-k"],
+        &[&by_address, "--insecure"],
+    ] {
+        let (code, text) = top(&[args, &["--once", "--interval", "0.1"]].concat());
+        assert!(code == Some(0) && text.contains("requests/s"), "{args:?}: {text}");
+    }
+    let (code, text) = top(&[&by_name, "--once"]);
+    assert!(code == Some(1) && text.contains("--cacert FILE names authorities"), "{text}");
+    let plain = format!("https://127.0.0.1:{}/", server.port_at(1));
+    let (code, text) = top(&[&plain, "-k"]);
+    assert!(code == Some(1) && text.starts_with("weir top: 127.0.0.1:"), "{text}");
+    let (code, text) = top(&[&by_name, "--cacert", "/no/such/file"]);
+    assert!(code == Some(1) && text.contains("cannot read /no/such/file"), "{text}");
+}
+
+#[test]
+fn a_server_behind_that_fails_is_shown_with_the_reason() {
+    let server = Server::start(
+        WEIR,
+        "worker_processes 1; events { } http {
+             upstream app { zone app 64k; server 127.0.0.1:1; server 127.0.0.1:%%PORT1%%; }
+             server { listen 127.0.0.1:%%PORT%%; location = /panel { weir_dashboard; }
+                 location / { proxy_pass http://app; } }
+             server { listen 127.0.0.1:%%PORT1%%; return 200 x; } }",
+    );
+    for _ in 0..4 {
+        assert_eq!(server.get("/x").body(), "x");
+    }
+    let url = format!("http://127.0.0.1:{}/panel", server.port());
+    let (code, text) = top(&[&url, "--once", "--interval", "0.1"]);
+    assert_eq!(code, Some(0), "{text}");
+    let rows: Vec<_> = text.lines().filter(|line| line.contains("app: 127.0.0.1:")).collect();
+    assert!(rows[0].contains("app: 127.0.0.1:1 ") && rows[0].contains("failing"), "{text}");
+    assert!(rows[0].contains("refused") && rows[0].ends_with(" ago"), "{text}");
+    assert!(rows[1].contains(" up ") && !rows[1].ends_with(" ago"), "{text}");
 }

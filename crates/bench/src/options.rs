@@ -11,8 +11,7 @@ use weir_engine::SocketAddrAny;
 use crate::peer::resolve;
 use crate::url::host_and_port;
 use crate::{
-    CertificateTrust, Closing, LoadPlan, Pace, RequestShape, TlsTarget, TlsTargetError, Url,
-    UrlError,
+    CertificateTrust, Closing, LoadPlan, Pace, RequestShape, TlsTarget, TrustError, Url, UrlError,
 };
 
 /// How long a run lasts when nothing is said.
@@ -137,7 +136,7 @@ pub(crate) enum PlanError {
     /// A URL's host cannot be resolved.
     Resolve(io::Error),
     /// TLS cannot be set up.
-    Tls(TlsTargetError),
+    Tls(TrustError),
     /// No header line.
     Header(String),
     /// No method.
@@ -205,11 +204,7 @@ impl Options {
     }
 
     fn secure(&self) -> Result<TlsTarget, PlanError> {
-        let trust = match &self.cacert {
-            _ if self.insecure => CertificateTrust::Anyone,
-            Some(file) => CertificateTrust::File(file.clone()),
-            None => CertificateTrust::Machine,
-        };
+        let trust = CertificateTrust::of(self.cacert.as_deref(), self.insecure);
         TlsTarget::new(&trust, self.http2, self.resume).map_err(PlanError::Tls)
     }
 

@@ -1,20 +1,12 @@
 //! The server that requests go to, and what TLS is to be there.
 
-use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use weir_engine::SocketAddrAny;
-use weir_tls::{
-    Authorities, Ciphers, ClientSettings, Curves, HandshakeError, PemError, TlsError, Versions,
-};
+use weir_tls::{CertificateTrust, HandshakeError, TrustError};
 
 use crate::{RequestFailure, Url};
-
-/// Authorities between a certificate and the root, at most; OpenSSL's default.
-const DEPTH: u32 = 100;
 
 /// The server to connect to.
 #[derive(Clone, Debug)]
@@ -25,45 +17,6 @@ pub struct TargetServer {
     pub(crate) name: Option<String>,
     pub(crate) tls: Option<weir_tls::TlsClient>,
 }
-
-/// Which certificates of servers are accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CertificateTrust {
-    /// Those that this machine's authorities vouch for.
-    Machine,
-    /// Those that the authorities in this PEM file vouch for.
-    File(PathBuf),
-    /// Any.
-    Anyone,
-}
-
-/// Why TLS cannot be set up; [`fmt::Display`] gives a line for people.
-#[derive(Debug)]
-pub enum TlsTargetError {
-    /// This file cannot be read.
-    File(PathBuf, io::Error),
-    /// This file holds no certificates that can be read.
-    Certificates(PathBuf, PemError),
-    /// The machine has no certificates of authorities.
-    NoStore,
-    /// What the TLS library says.
-    Settings(TlsError),
-}
-
-impl fmt::Display for TlsTargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TlsTargetError::File(path, e) => write!(f, "cannot read {}: {e}", path.display()),
-            TlsTargetError::Certificates(path, said) => write!(f, "{}: {said}", path.display()),
-            TlsTargetError::NoStore => {
-                f.write_str("this machine has no certificates of authorities; --cacert names some")
-            }
-            TlsTargetError::Settings(said) => said.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for TlsTargetError {}
 
 /// What TLS is to be.
 #[derive(Clone, Debug)]
@@ -78,26 +31,8 @@ impl TlsTarget {
         trust: &CertificateTrust,
         http2: bool,
         resume: bool,
-    ) -> Result<TlsTarget, TlsTargetError> {
-        let authorities = match trust {
-            CertificateTrust::Anyone => None,
-            CertificateTrust::File(path) => Some(authorities(path)?),
-            CertificateTrust::Machine => {
-                let store = weir_tls::machine_store().ok_or(TlsTargetError::NoStore)?;
-                Some(authorities(&store)?)
-            }
-        };
-        let settings = ClientSettings {
-            versions: Versions::default(),
-            ciphers: Ciphers::default(),
-            curves: Curves::default(),
-            identity: None,
-            authorities: authorities.map(Arc::new),
-            send_name: true,
-            reuse: resume,
-            alpn: vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }],
-        };
-        let client = settings.build().map_err(TlsTargetError::Settings)?;
+    ) -> Result<TlsTarget, TrustError> {
+        let client = trust.client(if http2 { b"h2" } else { b"http/1.1" }, resume)?;
         Ok(TlsTarget { client })
     }
 }
@@ -156,12 +91,4 @@ pub(crate) fn handshake_failure(error: &HandshakeError, http2: bool) -> RequestF
             RequestFailure::Handshake
         }
     }
-}
-
-fn authorities(path: &Path) -> Result<Authorities, TlsTargetError> {
-    let text = std::fs::read(path).map_err(|e| TlsTargetError::File(path.to_owned(), e))?;
-    let anchors = weir_tls::certificates(&text)
-        .map_err(|e| TlsTargetError::Certificates(path.to_owned(), e))?;
-    let anchors = anchors.iter().map(|der| der.as_ref().to_vec()).collect();
-    Ok(Authorities { anchors, lists: Vec::new(), depth: DEPTH })
 }

@@ -23,6 +23,7 @@ mod server;
 mod session;
 mod stream;
 mod ticket;
+mod trust;
 mod verifier;
 mod wire;
 pub mod x509;
@@ -41,6 +42,7 @@ pub use server::{Identity, IdentityError, ServerSettings, Staple, certificates, 
 pub use session::SessionCache;
 pub use stream::{Advanced, Halfway, Secured, TlsStream};
 pub use ticket::{TicketSecret, turn_ticket_keys};
+pub use trust::{CertificateTrust, TrustError};
 pub use verifier::{Authorities, machine_store, sha1};
 pub use wire::Wire;
 

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use weir_tls::CertificateTrust;
 
 use crate::fetch::{FetchError, SnapshotSource};
 use crate::figures::Figures;
@@ -19,12 +21,18 @@ use crate::snapshot::Snapshot;
 #[derive(Debug, Parser)]
 #[command(name = "weir top", bin_name = "weir top")]
 pub struct Options {
-    /// A port of this machine, a URL (http://host:port/path), or unix:/path/of/socket[:/path]
+    /// A port of this machine, a URL (http[s]://host:port/path), or unix:/path/of/socket[:/path]
     #[arg(value_name = "URL|PORT", default_value = "8080")]
     place: String,
     /// Plain text of one interval, and leave
     #[arg(long)]
     once: bool,
+    /// Accept certificates that these authorities vouch for (PEM) [default: this machine's]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    cacert: Option<PathBuf>,
+    /// Accept any certificate
+    #[arg(short = 'k', long)]
+    insecure: bool,
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
@@ -79,7 +87,8 @@ pub fn top(options: Options) -> i32 {
 }
 
 fn run(options: &Options) -> Result<(), TopError> {
-    let mut place = SnapshotSource::read(&options.place)?;
+    let trust = CertificateTrust::of(options.cacert.as_deref(), options.insecure);
+    let mut place = SnapshotSource::read(&options.place, &trust)?;
     let first = place.snapshot()?;
     let interval = Duration::from_secs_f64(options.interval);
     if options.once {
@@ -107,7 +116,7 @@ fn watch(
     interval: Duration,
 ) -> io::Result<()> {
     let mut screen = Screen::default();
-    screen.take(Figures::of(&first, &first));
+    screen.take(Figures::first(&first));
     let mut last = first;
     let mut due = Instant::now() + interval;
     loop {

@@ -6,12 +6,19 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use weir_tls::{
+    CertificateTrust, ConnectionProgress, HandshakeError, TlsClient, TlsConnection, TlsError,
+    TrustError,
+};
+
 use crate::snapshot::Snapshot;
 
 /// Where snapshots come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct SnapshotSource {
     way: Transport,
+    /// With TLS.
+    tls: Option<TlsClient>,
     /// What is sent as `Host`.
     host: String,
     /// The paths that are tried, until one has answered.
@@ -27,8 +34,10 @@ enum Transport {
 /// Why there is no snapshot.
 #[derive(Debug)]
 pub(crate) enum FetchError {
-    /// The place begins with `https:`.
-    Https,
+    /// TLS cannot be set up.
+    Trust(TrustError),
+    /// The server at this address cannot be trusted, or speaks no TLS.
+    Tls(String, HandshakeError),
     /// A place without a server.
     NoServer(String),
     /// The server's name has no address.
@@ -42,9 +51,14 @@ pub(crate) enum FetchError {
 impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FetchError::Https => f.write_str(
-                "https is not spoken here; a location of a unix socket, or of a port on 127.0.0.1, will do",
-            ),
+            FetchError::Trust(e) => e.fmt(f),
+            FetchError::Tls(name, e) => {
+                write!(f, "{name}: {e}")?;
+                if let HandshakeError::Tls(TlsError::InvalidCertificate(_)) = e {
+                    f.write_str("; --cacert FILE names authorities to trust, -k accepts any")?;
+                }
+                Ok(())
+            }
             FetchError::NoServer(text) => write!(f, "\"{text}\" names no server"),
             FetchError::NoAddress(name) => write!(f, "{name} has no address"),
             FetchError::Io(name, e) => write!(f, "{name}: {e}"),
@@ -68,22 +82,22 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST: u64 = 64 << 20;
 
 impl SnapshotSource {
-    /// `8080`, `host:8080`, `http://host:8080/path`, `unix:/path/of/socket`, `unix:/path/of/socket:/path`.
-    pub(crate) fn read(text: &str) -> Result<SnapshotSource, FetchError> {
+    /// `8080`, `host:8080`, `http://host:8080/path`, `https://host/path`, `unix:/path/of/socket`,
+    /// `unix:/path/of/socket:/path`. Only for `https` the trust matters.
+    pub(crate) fn read(text: &str, trust: &CertificateTrust) -> Result<SnapshotSource, FetchError> {
         let usual = || USUAL.iter().map(|path| (*path).to_owned()).collect();
         if let Some(rest) = text.strip_prefix("unix:") {
             let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
             let paths = if path.is_empty() { usual() } else { vec![format!("/{path}")] };
             return Ok(SnapshotSource {
                 way: Transport::Unix(socket.to_owned()),
+                tls: None,
                 host: "localhost".into(),
                 paths,
             });
         }
-        if text.starts_with("https:") {
-            return Err(FetchError::Https);
-        }
-        let rest = text.strip_prefix("http://").unwrap_or(text);
+        let secured = text.strip_prefix("https://");
+        let rest = secured.or_else(|| text.strip_prefix("http://")).unwrap_or(text);
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let address = match host.rsplit_once(':') {
             _ if host.bytes().all(|b| b.is_ascii_digit()) && !host.is_empty() => {
@@ -93,10 +107,18 @@ impl SnapshotSource {
                 host.to_owned()
             }
             _ if host.is_empty() => return Err(FetchError::NoServer(text.to_owned())),
-            _ => format!("{host}:80"),
+            _ => format!("{host}:{}", if secured.is_some() { 443 } else { 80 }),
+        };
+        let tls = match secured {
+            None => None,
+            Some(_) => {
+                let client = trust.client(b"http/1.1", false).map_err(FetchError::Trust)?;
+                let name = address.rsplit_once(':').map_or(host, |(name, _)| name);
+                Some(client.named(name.trim_matches(['[', ']']).as_bytes()))
+            }
         };
         let paths = if path.len() > 1 { vec![path.to_owned()] } else { usual() };
-        Ok(SnapshotSource { way: Transport::Tcp(address.clone()), host: address, paths })
+        Ok(SnapshotSource { way: Transport::Tcp(address.clone()), tls, host: address, paths })
     }
 
     /// One snapshot. From then on only the path that had one is asked.
@@ -129,7 +151,17 @@ impl SnapshotSource {
                 let stream =
                     TcpStream::connect_timeout(&to, PATIENCE).map_err(|e| failed(address, e))?;
                 let _ = stream.set_read_timeout(Some(PATIENCE));
-                ask(stream, &request).map_err(|e| failed(address, e))
+                match &self.tls {
+                    None => ask(stream, &request).map_err(|e| failed(address, e)),
+                    Some(client) => {
+                        let secured = Secured::open(stream, client);
+                        let asked = secured.and_then(|secured| ask(secured, &request));
+                        asked.map_err(|e| match e.downcast::<TlsError>() {
+                            Ok(e) => FetchError::Tls(address.clone(), HandshakeError::Tls(e)),
+                            Err(e) => failed(address, e),
+                        })
+                    }
+                }
             }
             Transport::Unix(path) => {
                 let stream = UnixStream::connect(path).map_err(|e| failed(path, e))?;
@@ -150,13 +182,80 @@ fn ask(mut stream: impl Read + Write, request: &str) -> io::Result<(u16, Vec<u8>
     Ok((status.unwrap_or(0), body))
 }
 
+/// A connection with TLS on it, for one thread that waits.
+struct Secured {
+    stream: TcpStream,
+    tls: TlsConnection,
+    /// What came and was not read yet.
+    plain: Vec<u8>,
+}
+
+impl Secured {
+    /// Ends the handshake.
+    fn open(stream: TcpStream, client: &TlsClient) -> io::Result<Secured> {
+        let tls = TlsConnection::client(client).map_err(io::Error::other)?;
+        let mut secured = Secured { stream, tls, plain: Vec::new() };
+        while secured.advance()? == ConnectionProgress::Handshake {
+            if secured.receive()? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(secured)
+    }
+
+    /// Takes what came, and sends what is due.
+    fn advance(&mut self) -> io::Result<ConnectionProgress> {
+        let mut out = Vec::new();
+        let progress = self.tls.advance(&mut self.plain, &mut out);
+        let sent = self.stream.write_all(&out);
+        // Why TLS fails says more than why its alert was not sent.
+        let progress = progress.map_err(io::Error::other)?;
+        sent.map(|()| progress)
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        let mut buffer = [0; 16 * 1024];
+        let n = self.stream.read(&mut buffer)?;
+        self.tls.feed(buffer.get(..n).unwrap_or_default());
+        Ok(n)
+    }
+}
+
+impl Read for Secured {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.plain.is_empty() {
+            // An answer that is cut off is no JSON, so an end without a message is one, too.
+            if self.receive()? == 0 || self.advance()? == ConnectionProgress::Closed {
+                break;
+            }
+        }
+        let n = self.plain.len().min(into.len());
+        into.iter_mut().zip(self.plain.drain(..n)).for_each(|(to, byte)| *to = byte);
+        Ok(n)
+    }
+}
+
+impl Write for Secured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut out = Vec::new();
+        self.tls.encrypt(bytes, &mut out).map_err(io::Error::other)?;
+        self.stream.write_all(&out)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn places_are_read_as_people_write_them() {
-        let tcp = |text: &str| match SnapshotSource::read(text).unwrap() {
+        let read = |text: &str| SnapshotSource::read(text, &CertificateTrust::Anyone);
+        let tcp = |text: &str| match read(text).unwrap() {
             SnapshotSource { way: Transport::Tcp(address), paths, .. } => (address, paths),
             place => panic!("{place:?}"),
         };
@@ -165,12 +264,12 @@ mod tests {
         assert_eq!(tcp("http://a.example/x?y").1, ["/x?y"]);
         assert_eq!(tcp("[::1]:81/").0, "[::1]:81");
         assert_eq!(tcp("[::1]:81/").1.len(), USUAL.len());
-        let unix = SnapshotSource::read("unix:/run/weir.sock:/panel").unwrap();
+        assert_eq!(tcp("https://a.example/x").0, "a.example:443");
+        assert_eq!(tcp("https://[::1]:8443").0, "[::1]:8443");
+        assert!(read("https://a").unwrap().tls.is_some() && read("a").unwrap().tls.is_none());
+        let unix = read("unix:/run/weir.sock:/panel").unwrap();
         assert_eq!(unix.way, Transport::Unix("/run/weir.sock".into()));
         assert_eq!(unix.paths, ["/panel"]);
-        assert!(
-            SnapshotSource::read("https://a/").is_err()
-                && SnapshotSource::read("http:///x").is_err()
-        );
+        assert!(read("https:///").is_err() && read("http:///x").is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::snapshot::{Balance, Histogram, Loop, Snapshot};
+use crate::snapshot::{Balance, Cache, Histogram, Loop, Peer, Snapshot, Zone};
 use crate::words::{age, bytes, count, percent, time};
 
 /// What is shown.
@@ -57,13 +57,39 @@ pub(crate) struct Blame {
 #[derive(Debug, Clone)]
 pub(crate) struct TextTable {
     pub title: &'static str,
-    pub columns: Vec<&'static str>,
-    pub rows: Vec<Vec<String>>,
+    pub columns: &'static [TextColumn],
+    pub rows: Vec<TextRow>,
 }
 
-/// What a counter grew by in a second; it began anew if it is less than before.
+/// A column of a table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TextColumn {
+    pub name: &'static str,
+    /// Words begin at the left, numbers end at the right.
+    pub words: bool,
+    /// Where there is little room, the column with the highest rank goes first. Those of rank 0 stay.
+    pub rank: u8,
+}
+
+/// A row of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct TextRow {
+    pub cells: Vec<String>,
+    /// Something is wrong with it.
+    pub alarm: bool,
+}
+
+const fn words(name: &'static str, rank: u8) -> TextColumn {
+    TextColumn { name, words: true, rank }
+}
+
+const fn number(name: &'static str, rank: u8) -> TextColumn {
+    TextColumn { name, words: false, rank }
+}
+
+/// What a counter grew by in a second; it began anew if it is less than before. Not a number without another snapshot.
 fn rate(now: f64, then: f64, seconds: f64) -> f64 {
-    (if now >= then { now - then } else { now }) / seconds
+    (if now >= then { now - then } else { now }) / if seconds > 0.0 { seconds } else { f64::NAN }
 }
 
 /// Microseconds that this share of the values between two histograms does not exceed.
@@ -113,9 +139,27 @@ fn names(loops: &[&Loop]) -> Vec<String> {
 }
 
 impl Figures {
+    /// The first snapshot has no other to compare with: its rates are those that the server knows of its last seconds.
+    pub(crate) fn first(now: &Snapshot) -> Figures {
+        let mut figures = Figures::of(now, now);
+        let seconds = now.lately.max(0.001);
+        let lately = |of: fn(&Loop) -> f64| now.loops.iter().map(of).sum::<f64>() / seconds;
+        figures.requests = lately(|l| l.lately_requests);
+        figures.accepted = lately(|l| l.lately_accepted);
+        figures.sent = lately(|l| l.lately_sent);
+        for row in &mut figures.loops {
+            let is = |l: &&Loop| (l.worker, l.number) == row.key && !l.finishing;
+            let found = now.loops.iter().find(is);
+            row.requests = found.map_or(0.0, |l| l.lately_requests / seconds);
+            row.share = found.map_or(0.0, |l| l.share_busy);
+        }
+        figures.state = state(&now.balance, &figures.loops, figures.requests);
+        figures
+    }
+
     /// Of two snapshots of a server.
     pub(crate) fn of(now: &Snapshot, then: &Snapshot) -> Figures {
-        let seconds = (now.now - then.now).max(0.001);
+        let seconds = now.now - then.now;
         let own: Vec<&Loop> = now.loops.iter().filter(|l| !l.finishing).collect();
         let before: BTreeMap<(i32, i32), &Loop> =
             then.loops.iter().map(|l| ((l.pid, l.tid), l)).collect();
@@ -130,7 +174,7 @@ impl Figures {
             sent += grown(|l| l.sent);
             let share = old.map(|old| {
                 let worked = (l.busy_us + l.awake_for_us) - (old.busy_us + old.awake_for_us);
-                (worked / 1e6 / seconds).clamp(0.0, 1.0)
+                (worked / 1e6 / seconds.max(0.001)).clamp(0.0, 1.0)
             });
             loops.push(LoopRow {
                 name,
@@ -159,7 +203,7 @@ impl Figures {
         let next: Vec<String> = now.balance.next.iter().filter_map(name_of).take(6).collect();
         Figures {
             about: about(now, &own),
-            state: state(&now.balance, &loops),
+            state: state(&now.balance, &loops, grown("requests")),
             requests: grown("requests"),
             accepted: grown("accepted_connections"),
             open: total("active_connections"),
@@ -171,10 +215,14 @@ impl Figures {
             next: next.join(", then "),
             loops,
             culprits: culprits(now),
-            tables: [zones(now, then, seconds), peers(now, then, seconds), caches(now)]
-                .into_iter()
-                .filter(|table| !table.rows.is_empty())
-                .collect(),
+            tables: [
+                peers(now, then, seconds),
+                zones(now, then, seconds),
+                caches(now, then, seconds),
+            ]
+            .into_iter()
+            .filter(|table| !table.rows.is_empty())
+            .collect(),
         }
     }
 }
@@ -192,18 +240,25 @@ fn about(now: &Snapshot, loops: &[&Loop]) -> String {
     )
 }
 
-fn state(balance: &Balance, loops: &[LoopRow]) -> (String, bool) {
+/// The panel says the same. A request a second is this tool's own.
+fn state(balance: &Balance, loops: &[LoopRow], requests: f64) -> (String, bool) {
     let mean = loops.iter().map(|l| l.share).sum::<f64>() / loops.len().max(1) as f64;
+    let busiest = loops.iter().max_by(|a, b| a.share.total_cmp(&b.share));
+    let most = busiest.map_or(0.0, |l| l.share);
     let index = format!("imbalance {:.2}, {}", balance.imbalance, balance.policy);
-    if balance.alarm {
-        let busiest = loops.iter().max_by(|a, b| a.share.total_cmp(&b.share));
-        let most = busiest.filter(|_| mean > 0.0).map_or(String::new(), |l| {
-            format!(": loop {} works {:.1} times the mean", l.name, l.share / mean)
-        });
-        return (format!("▲ UNEVEN{most} ({index})"), true);
-    }
-    let idle = balance.mean_busy.max(mean) < 0.005;
-    (format!("{} ({index})", if idle { "○ idle" } else { "● even" }), false)
+    let word = match balance {
+        _ if requests < 2.0 && most < 0.2 => "○ idle",
+        _ if most < 0.02 => "○ light load",
+        Balance { alarm: true, .. } => {
+            let most = busiest.filter(|_| mean > 0.0).map_or(String::new(), |l| {
+                format!(": loop {} works {:.1} times the mean", l.name, l.share / mean)
+            });
+            return (format!("▲ UNEVEN{most} ({index})"), true);
+        }
+        _ if balance.threshold > 0.0 && balance.imbalance >= balance.threshold => "◐ loops differ",
+        _ => "● even",
+    };
+    (format!("{word} ({index})"), false)
 }
 
 fn culprits(now: &Snapshot) -> Vec<Blame> {
@@ -231,94 +286,134 @@ fn culprits(now: &Snapshot) -> Vec<Blame> {
     all
 }
 
+/// A percentile: the end of the histogram's step in which it lies.
 fn told(micros: Option<f64>) -> String {
-    micros.map_or("-".to_owned(), time)
+    micros.map_or("-".to_owned(), |micros| format!("≤ {}", time(micros)))
 }
 
 fn zones(now: &Snapshot, then: &Snapshot, seconds: f64) -> TextTable {
-    let row = |(name, zone): (&String, &crate::snapshot::Zone)| {
+    let row = |(name, zone): (&String, &Zone)| {
         let old = then.status_zones.get(name).unwrap_or(zone);
-        let of = |zone: &crate::snapshot::Zone, what: &str| {
+        let of = |zone: &Zone, what: &str| {
             zone.requests.get(what).or(zone.sessions.get(what)).copied().unwrap_or(0.0)
         };
         let at = |share| told(quantile(&zone.latency, Some(&old.latency), share));
-        vec![
+        let failed = rate(of(zone, "5xx"), of(old, "5xx"), seconds);
+        let cells = vec![
             name.clone(),
             count(rate(of(zone, "total"), of(old, "total"), seconds)),
             at(0.5),
             at(0.9),
             at(0.99),
-            count(rate(of(zone, "5xx"), of(old, "5xx"), seconds)),
+            count(failed),
             bytes(rate(zone.sent, old.sent, seconds)),
-        ]
+        ];
+        TextRow { cells, alarm: failed > 0.0 }
     };
     TextTable {
         title: "Latency",
-        columns: vec!["zone", "requests/s", "p50", "p90", "p99", "5xx/s", "sent/s"],
+        columns: const {
+            &[
+                words("zone", 0),
+                number("requests/s", 0),
+                number("p50", 1),
+                number("p90", 3),
+                number("p99", 0),
+                number("5xx/s", 0),
+                number("sent/s", 2),
+            ]
+        },
         rows: now.status_zones.iter().map(row).collect(),
     }
 }
 
 fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> TextTable {
     let mut rows = Vec::new();
-    let (now, then) = (now.groups(), then.groups());
-    for (group, peers) in &now {
+    let (groups, before) = (now.groups(), then.groups());
+    for (group, peers) in &groups {
         for peer in peers {
-            let before = then.get(group).into_iter().flatten();
-            let old = before
-                .into_iter()
-                .find(|old| (&old.server, &old.name) == (&peer.server, &peer.name))
-                .unwrap_or(peer);
-            let total =
-                |peer: &crate::snapshot::Peer| peer.requests.get("total").copied().unwrap_or(0.0);
-            rows.push(vec![
+            let is = |old: &&Peer| (&old.server, &old.name) == (&peer.server, &peer.name);
+            let old = before.get(group).into_iter().flatten().find(is).unwrap_or(peer);
+            let total = |peer: &Peer| peer.requests.get("total").copied().unwrap_or(0.0);
+            let at = |share| told(quantile(&peer.latency, Some(&old.latency), share));
+            let alarm = ["failing", "down"].contains(&peer.state.as_str());
+            let failure = peer.last_failure.map_or(String::new(), |at| {
+                let what = peer.failure.as_deref().unwrap_or("failed");
+                format!("{what} {} ago", age(now.now - at))
+            });
+            let cells = vec![
                 format!("{group}: {}", peer.server),
                 format!("{}{}", peer.state, if peer.backup { ", backup" } else { "" }),
                 count(rate(total(peer), total(old), seconds)),
                 peer.active.to_string(),
-                told(quantile(&peer.latency, Some(&old.latency), 0.5)),
-                told(quantile(&peer.latency, Some(&old.latency), 0.99)),
-                peer.fails.to_string(),
-            ]);
+                at(0.5),
+                at(0.99),
+                count(rate(peer.fails, old.fails, seconds)),
+                failure,
+            ];
+            rows.push(TextRow { cells, alarm });
         }
     }
+    // What is wrong stands above what may be cut off.
+    rows.sort_by_key(|row| !row.alarm);
     TextTable {
         title: "Upstream servers",
-        columns: vec![
-            "group and server",
-            "state",
-            "requests/s",
-            "in flight",
-            "p50",
-            "p99",
-            "failures",
-        ],
+        columns: const {
+            &[
+                words("group and server", 0),
+                words("state", 0),
+                number("requests/s", 0),
+                number("in flight", 4),
+                number("p50", 3),
+                number("p99", 2),
+                number("failures/s", 1),
+                words("last failure", 0),
+            ]
+        },
         rows,
     }
 }
 
-fn caches(now: &Snapshot) -> TextTable {
-    let row = |(name, cache): (&String, &crate::snapshot::Cache)| {
-        let n = |what: &str| cache.requests.get(what).copied().unwrap_or(0.0);
-        let served = n("hit") + n("stale") + n("updating") + n("revalidated");
-        let asked = served + n("miss") + n("expired") + n("bypass");
+fn caches(now: &Snapshot, then: &Snapshot, seconds: f64) -> TextTable {
+    let row = |(name, cache): (&String, &Cache)| {
+        let old = then.caches.get(name).unwrap_or(cache);
+        let n = |what: &str| {
+            let of = |cache: &Cache| cache.requests.get(what).copied().unwrap_or(0.0);
+            rate(of(cache), of(old), seconds)
+        };
+        let stale = n("stale") + n("updating");
+        let (served, missed) = (n("hit") + stale + n("revalidated"), n("miss") + n("expired"));
+        let asked = served + missed + n("bypass");
         let fill = match cache.max_size {
             Some(most) if most > 0.0 => format!("{} of {}", bytes(cache.size), bytes(most)),
             _ => bytes(cache.size),
         };
-        vec![
+        let cells = vec![
             name.clone(),
+            count(asked),
             if asked > 0.0 { percent(served / asked) } else { "-".to_owned() },
-            fill,
+            count(missed),
+            count(stale),
+            count(rate(cache.evicted, old.evicted, seconds)),
             cache.entries.to_string(),
-            count(n("hit")),
-            count(n("miss")),
-            count(cache.evicted),
-        ]
+            fill,
+        ];
+        TextRow { cells, alarm: false }
     };
     TextTable {
         title: "Caches",
-        columns: vec!["cache", "hits", "fill", "entries", "hit", "miss", "evicted"],
+        columns: const {
+            &[
+                words("cache", 0),
+                number("requests/s", 0),
+                number("hits", 0),
+                number("misses/s", 1),
+                number("stale/s", 3),
+                number("evicted/s", 2),
+                number("entries", 4),
+                number("fill", 0),
+            ]
+        },
         rows: now.caches.iter().map(row).collect(),
     }
 }

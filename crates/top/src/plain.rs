@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::figures::{Figures, TextTable};
-use crate::words::{age, bytes, count, percent, time};
+use crate::words::{age, bytes, count, cut, percent, time, wait};
 
 /// Cells of a full bar.
 const BAR: usize = 20;
@@ -35,7 +35,7 @@ pub(crate) fn text(f: &Figures) -> String {
             count(l.requests),
             l.open,
             l.inflight,
-            time(l.blocked),
+            wait(l.blocked),
             l.state,
             w = BAR
         );
@@ -56,7 +56,7 @@ pub(crate) fn text(f: &Figures) -> String {
         );
     }
     for table in &f.tables {
-        let _ = write!(out, "\n{}\n{}", table.title, columns(table));
+        let _ = writeln!(out, "\n{}\n{}", table.title, columns(table, usize::MAX).join("\n"));
     }
     out
 }
@@ -64,7 +64,7 @@ pub(crate) fn text(f: &Figures) -> String {
 /// One line of what the server does in all.
 pub(crate) fn totals(f: &Figures) -> String {
     format!(
-        "{} requests/s · {} connections, {} new/s · {} of {} wait to be accepted · {}/s sent",
+        "{} requests/s · {} connections, {} new/s · {} of {} wait · {}/s sent",
         count(f.requests),
         count(f.open),
         count(f.accepted),
@@ -87,24 +87,40 @@ pub(crate) fn bar(share: f64, cells: usize) -> String {
     out
 }
 
-/// A table in columns: the first to the left, all others to the right.
-pub(crate) fn columns(table: &TextTable) -> String {
-    let head: Vec<String> = table.columns.iter().map(|name| (*name).to_owned()).collect();
-    let widths: Vec<usize> = (0..head.len())
-        .map(|i| {
-            let cells = table.rows.iter().chain([&head]).filter_map(|row| row.get(i));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-        })
-        .collect();
-    let mut out = String::new();
-    for row in [&head].into_iter().chain(&table.rows) {
-        for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = match i {
-                0 => write!(out, "  {cell:<width$}"),
-                _ => write!(out, "  {cell:>width$}"),
+/// A table in columns, its head first. In fewer cells than it needs, long names are cut, then columns are left out.
+pub(crate) fn columns(table: &TextTable, room: usize) -> Vec<String> {
+    const NAME: usize = 20;
+    let head: Vec<String> = table.columns.iter().map(|column| column.name.to_owned()).collect();
+    let lines = || [&head].into_iter().chain(table.rows.iter().map(|row| &row.cells));
+    let cells = |i: usize| lines().filter_map(move |row| row.get(i));
+    let width = |i: usize| cells(i).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let mut widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut shown: Vec<usize> = (0..head.len()).collect();
+    loop {
+        let needed: usize = shown.iter().map(|i| widths[*i] + 2).sum();
+        let excess = needed.saturating_sub(room);
+        if excess == 0 {
+            break;
+        }
+        let long = widths[0].saturating_sub(NAME).min(excess);
+        let least = shown.iter().copied().max_by_key(|i| table.columns[*i].rank);
+        match least.filter(|i| table.columns[*i].rank > 0) {
+            _ if long > 0 => widths[0] -= long,
+            Some(least) => shown.retain(|i| *i != least),
+            None => break,
+        }
+    }
+    let line = |row: &Vec<String>| {
+        let mut out = String::new();
+        for i in &shown {
+            let (width, cell) = (widths[*i], row.get(*i).map_or("", |cell| cell));
+            let cell = cut(cell, width);
+            let _ = match table.columns[*i].words {
+                true => write!(out, "  {cell:<width$}"),
+                false => write!(out, "  {cell:>width$}"),
             };
         }
-        out.push('\n');
-    }
-    out
+        cut(out.trim_end(), room)
+    };
+    lines().map(line).collect()
 }

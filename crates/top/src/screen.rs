@@ -11,7 +11,7 @@ use ratatui::widgets::Paragraph;
 use crate::fetch::FetchError;
 use crate::figures::{Figures, LoopRow};
 use crate::plain::{bar, columns, or_no_loop, totals};
-use crate::words::{age, count, percent, time};
+use crate::words::{age, count, cut, percent, time, wait};
 
 /// What is on the screen.
 #[derive(Debug, Default)]
@@ -40,12 +40,19 @@ pub(crate) enum KeyAction {
 
 /// Seconds of waits that are kept.
 const KEPT: usize = 60;
-/// Cells of a full bar.
-const BAR: usize = 24;
+/// Cells of a loop's line beside its bar and its waits.
+const FIGURES: usize = 55;
+
+/// Cells of a full bar and of the waits, in a line of so many: 80 and 120 are usual.
+fn room(width: usize) -> (usize, usize) {
+    let bar = if width < 110 { 12 } else { 24 };
+    (bar, width.saturating_sub(FIGURES + bar).min(KEPT))
+}
 
 const WATER: Style = Style::new().fg(Color::Cyan);
 const SOFT: Style = Style::new().fg(Color::DarkGray);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const BAD: Style = Style::new().fg(Color::Red);
 const ALARM: Style =
     Style::new().fg(Color::Red).add_modifier(Modifier::BOLD).add_modifier(Modifier::REVERSED);
 
@@ -78,7 +85,8 @@ impl Screen {
 
     pub(crate) fn draw(&self, frame: &mut Frame<'_>) {
         let f = &self.figures;
-        let rest = self.rest();
+        let width = usize::from(frame.area().width);
+        let (rest, (bar, waits)) = (self.rest(width), room(width));
         let most = frame.area().height.saturating_sub(7);
         // What else there is gets half, if it needs as much.
         let below = (rest.height() as u16).min(most / 2);
@@ -89,22 +97,29 @@ impl Screen {
         let areas = Layout::vertical(parts).split(frame.area());
         let state = if f.state.1 { ALARM } else { BOLD };
         let head = Text::from(vec![
-            Line::styled(f.about.clone(), BOLD),
-            Line::styled(f.state.0.clone(), state),
-            Line::raw(totals(f)),
+            Line::styled(cut(&f.about, width), BOLD),
+            Line::styled(cut(&f.state.0, width), state),
+            Line::raw(cut(&totals(f), width)),
         ]);
         frame.render_widget(Paragraph::new(head), areas[0]);
         let names = format!(
-            "{:>7} {:<BAR$} {:>6} {:>10} {:>6} {:>9} {:>8}  waits of the last {KEPT} s",
-            "loop", "at work", "", "requests/s", "open", "in flight", "longest"
+            "{:>7} {:<bar$} {:>6} {:>10} {:>6} {:>9} {:>9}  {}",
+            "loop",
+            "at work",
+            "",
+            "requests/s",
+            "open",
+            "in flight",
+            "longest",
+            if waits < 26 { "waits".to_owned() } else { format!("waits of the last {waits} s") }
         );
-        frame.render_widget(Line::styled(names, SOFT), areas[1]);
+        frame.render_widget(Line::styled(cut(&names, width), SOFT), areas[1]);
         self.draw_loops(frame, areas[2]);
         let hidden = f.loops.len().saturating_sub(usize::from(loops));
         let more =
-            if hidden > 0 { format!("  ({hidden} loops more: ↑ ↓)") } else { String::new() };
-        let next = format!("▾ woken next: {}{more}", or_no_loop(&f.next));
-        frame.render_widget(Line::styled(next, SOFT), areas[3]);
+            if hidden > 0 { format!("{hidden} loops more: ↑ ↓ · ") } else { String::new() };
+        let next = format!("{more}▾ woken next: {}", or_no_loop(&f.next));
+        frame.render_widget(Line::styled(cut(&next, width), SOFT), areas[3]);
         frame.render_widget(Paragraph::new(rest), areas[4]);
         let foot = match &self.trouble {
             Some(trouble) => Line::styled(format!("no answer: {trouble}"), ALARM),
@@ -125,55 +140,55 @@ impl Screen {
             loops.sort_by(|a, b| b.share.total_cmp(&a.share));
         }
         let mean = loops.iter().map(|l| l.share).sum::<f64>() / loops.len().max(1) as f64;
-        let room = usize::from(area.height);
-        let first = self.first.min(loops.len().saturating_sub(room));
+        let height = usize::from(area.height);
+        let first = self.first.min(loops.len().saturating_sub(height));
         let lines: Vec<Line<'_>> =
-            loops.iter().skip(first).take(room).map(|l| self.line(l, mean)).collect();
+            loops.iter().skip(first).take(height).map(|l| self.line(l, mean, area.width)).collect();
         frame.render_widget(Paragraph::new(lines), area);
     }
 
-    fn line(&self, l: &LoopRow, mean: f64) -> Line<'_> {
+    fn line(&self, l: &LoopRow, mean: f64, width: u16) -> Line<'_> {
+        let (full, room) = room(width.into());
         // More than twice the mean is marked by a sign, too.
         let high = mean > 0.02 && l.share > 2.0 * mean;
         let style = if high { Style::new().fg(Color::Red) } else { WATER };
-        let waits = self.waits.get(&l.key).into_iter().flatten();
+        let waits = self.waits.get(&l.key);
+        let before = waits.map_or(0, |waits| waits.len().saturating_sub(room));
+        let waits = waits.into_iter().flatten().skip(before);
         Line::from(vec![
             Span::raw(format!("{} {:>5} ", if l.armed { "▾" } else { " " }, l.name)),
-            Span::styled(format!("{:<BAR$}", bar(l.share, BAR)), style),
+            Span::styled(format!("{:<full$}", bar(l.share, full)), style),
             Span::raw(format!(
-                " {:>5}{} {:>9} {:>6} {:>9} {:>8}  ",
+                " {:>5}{} {:>10} {:>6} {:>9} {:>9}  ",
                 percent(l.share),
                 if high { "!" } else { " " },
                 count(l.requests),
                 l.open,
                 l.inflight,
-                time(l.blocked)
+                wait(l.blocked)
             )),
             Span::styled(waits.map(|micros| height(*micros)).collect::<String>(), WATER),
         ])
     }
 
-    /// Culprits and tables, as far as there is room.
-    fn rest(&self) -> Text<'_> {
+    /// Servers behind and other tables, then culprits, as far as there is room.
+    fn rest(&self, width: usize) -> Text<'_> {
         let mut lines = Vec::new();
+        for table in &self.figures.tables {
+            lines.extend([Line::raw(""), Line::styled(table.title, BOLD)]);
+            let text = columns(table, width).into_iter();
+            let styles = table.rows.iter().map(|row| if row.alarm { BAD } else { Style::new() });
+            let styles = std::iter::once(SOFT).chain(styles);
+            lines.extend(text.zip(styles).map(|(line, style)| Line::styled(line, style)));
+        }
         if !self.figures.culprits.is_empty() {
             lines.extend([Line::raw(""), Line::styled("What held loops up", BOLD)]);
         }
         for c in self.figures.culprits.iter().take(6) {
-            lines.push(Line::raw(format!(
-                "  {:>8}  {} ({} times, {} ago)",
-                time(c.longest),
-                c.what,
-                c.times,
-                age(c.last)
-            )));
-        }
-        for table in &self.figures.tables {
-            lines.extend([Line::raw(""), Line::styled(table.title, BOLD)]);
-            let text = columns(table);
-            for (i, line) in text.lines().enumerate() {
-                lines.push(Line::styled(line.to_owned(), if i == 0 { SOFT } else { Style::new() }));
-            }
+            let (longest, last) = (time(c.longest), age(c.last));
+            let times = if c.times == 1 { "once".into() } else { format!("{} times", c.times) };
+            let line = format!("  {longest:>8}, {times}, {last} ago: {}", c.what);
+            lines.push(Line::raw(cut(&line, width)));
         }
         Text::from(lines)
     }

@@ -12,6 +12,8 @@ pub(crate) struct Snapshot {
     /// Seconds since 1970.
     pub now: f64,
     pub uptime: f64,
+    /// Seconds that the loops' `lately_` values are of.
+    pub lately: f64,
     /// Configurations taken into use after the first.
     pub generation: u64,
     pub totals: BTreeMap<String, f64>,
@@ -37,7 +39,8 @@ pub(crate) struct Build {
 pub(crate) struct Balance {
     pub policy: String,
     pub imbalance: f64,
-    pub mean_busy: f64,
+    /// From this imbalance on there may be an alarm.
+    pub threshold: f64,
     #[serde(deserialize_with = "truth")]
     pub alarm: bool,
     /// Indices of loops, in the order in which they would be woken.
@@ -69,6 +72,9 @@ pub(crate) struct Loop {
     pub busy_us: f64,
     pub awake_for_us: f64,
     pub share_busy: f64,
+    pub lately_requests: f64,
+    pub lately_accepted: f64,
+    pub lately_sent: f64,
     pub blocked: Histogram,
 }
 
@@ -124,7 +130,10 @@ pub(crate) struct Peer {
     pub backup: bool,
     pub active: u64,
     pub requests: BTreeMap<String, f64>,
-    pub fails: u64,
+    pub fails: f64,
+    /// Seconds since 1970, and what went wrong then.
+    pub last_failure: Option<f64>,
+    pub failure: Option<String>,
     pub latency: Histogram,
 }
 
@@ -137,17 +146,28 @@ pub(crate) struct StreamPeer {
     pub backup: bool,
     pub active: u64,
     pub sessions: f64,
-    pub fails: u64,
+    pub fails: f64,
+    pub last_failure: Option<f64>,
+    pub failure: Option<String>,
     pub connect: Histogram,
 }
 
 impl StreamPeer {
     /// As one that requests are passed to.
     fn peer(&self) -> Peer {
-        let StreamPeer { server, state, backup, active, sessions, fails, connect } = self.clone();
-        let requests = BTreeMap::from([("total".to_owned(), sessions)]);
-        let name = String::new();
-        Peer { server, name, state, backup, active, requests, fails, latency: connect }
+        let of = self.clone();
+        Peer {
+            server: of.server,
+            name: String::new(),
+            state: of.state,
+            backup: of.backup,
+            active: of.active,
+            requests: BTreeMap::from([("total".to_owned(), of.sessions)]),
+            fails: of.fails,
+            last_failure: of.last_failure,
+            failure: of.failure,
+            latency: of.connect,
+        }
     }
 }
 

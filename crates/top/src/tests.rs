@@ -23,12 +23,13 @@ fn snapshot(loops: usize, second: u32, busy: u32) -> Snapshot {
          \"balance\":{{\"policy\":\"fair\",\"imbalance\":1.2,\"alarm\":{},\"next\":[1,0]}},\
          \"listeners\":[{{\"address\":\"a\",\"backlog\":511,\"queues\":[3,4]}}],\"unknown\":[],\
          \"culprits\":[{{\"at\":0,\"took_us\":61000,\"what\":\"lua\"}},{{\"at\":1,\"took_us\":9000,\"what\":\"lua\"}}],\
-         \"upstreams\":{{\"app\":[{{\"server\":\"1.2.3.4:80\",\"state\":\"down\",\"requests\":{{\"total\":{second}}}}}]}},\
+         \"upstreams\":{{\"app\":[{{\"server\":\"1.2.3.4:80\",\"state\":\"failing\",\"fails\":{second},\"last_failure\":1,\"failure\":\"connection refused\",\"requests\":{{\"total\":{second}}}}}]}},\
          \"stream_upstreams\":{{\"db\":[{{\"server\":\"5.6.7.8:90\",\"state\":\"up\",\"active\":2,\"sessions\":{second}}}]}},\
-         \"caches\":{{\"big\":{{\"size\":1024,\"max_size\":null,\"entries\":1,\"requests\":{{\"hit\":3,\"miss\":1}}}}}},\
+         \"caches\":{{\"big\":{{\"size\":1024,\"max_size\":null,\"entries\":1,\"requests\":{{\"hit\":{},\"miss\":{second}}}}}}},\
          \"loops\":[{}]}}",
         80 * second,
         u8::from(busy > 500_000),
+        3 * second,
         rows.join(",")
     );
     serde_json::from_str(&text).unwrap()
@@ -39,7 +40,11 @@ fn figures(loops: usize, busy: u32) -> Figures {
 }
 
 fn shown(screen: &Screen, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(120, height)).unwrap();
+    shown_in(screen, 120, height)
+}
+
+fn shown_in(screen: &Screen, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| screen.draw(frame)).unwrap();
     terminal.backend().to_string()
 }
@@ -98,7 +103,7 @@ fn many_loops_are_scrolled_and_sorted_and_leave_room_for_the_rest() {
     let mut screen = Screen::default();
     screen.take(figures(128, 900_000));
     let text = shown(&screen, 24);
-    assert!(text.contains("loops more") && text.contains("What held loops up"), "{text}");
+    assert!(text.contains("loops more") && text.contains("Upstream servers"), "{text}");
     assert!(!text.contains("90 %"), "{text}");
     screen.obey(KeyAction::Sort);
     assert!(shown(&screen, 24).contains(" 127 ███"), "{}", shown(&screen, 24));
@@ -109,4 +114,45 @@ fn many_loops_are_scrolled_and_sorted_and_leave_room_for_the_rest() {
     for height in 1..9 {
         shown(&screen, height);
     }
+}
+
+/// What an operator looks for stays in a terminal of 80 columns: the rest is left out, and nothing is cut in the middle.
+#[test]
+fn eighty_columns_show_what_matters() {
+    let mut screen = Screen::default();
+    for _ in 0..3 {
+        screen.take(figures(3, 900_000));
+    }
+    let (narrow, wide) = (shown_in(&screen, 80, 40), shown_in(&screen, 120, 40));
+    for part in [
+        "7 of 511 wait",
+        "B/s sent",
+        "in flight   longest  waits",
+        "≤ 9.0 ms  ▃▃▃",
+        "app: 1.2.3.4:80",
+        "failing",
+        "connection refused 2 s ago",
+        "61 ms, 2 times, 2 s ago: lua",
+    ] {
+        assert!(narrow.contains(part) && wide.contains(part), "{part}: {narrow}{wide}");
+    }
+    // The server that fails stands above the other.
+    assert!(narrow.find("app: ") < narrow.find("db (stream)"), "{narrow}");
+    assert!(wide.contains("failures/s") && wide.contains("waits of the last 41 s"), "{wide}");
+    for width in [1, 8, 20, 40, 79, 200] {
+        shown_in(&screen, width, 40);
+    }
+}
+
+/// The first look has no other to compare with: rates are the server's, and what is not known is no zero.
+#[test]
+fn the_first_look_has_the_rates_of_the_server() {
+    let mut first = snapshot(2, 3, 900_000);
+    first.lately = 10.0;
+    for l in &mut first.loops {
+        (l.lately_requests, l.share_busy) = (250.0, 0.3);
+    }
+    let f = Figures::first(&first);
+    assert_eq!((f.requests, f.loops[0].requests, f.loops[0].share), (50.0, 25.0, 0.3));
+    assert_eq!(f.tables[0].rows[0].cells[2], "-");
 }

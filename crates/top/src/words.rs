@@ -3,6 +3,7 @@
 /// How many, in three digits or so.
 pub(crate) fn count(n: f64) -> String {
     match n {
+        n if n.is_nan() => "-".to_owned(),
         n if n >= 1e7 => format!("{:.0}M", n / 1e6),
         n if n >= 1e6 => format!("{:.1}M", n / 1e6),
         n if n >= 1e5 => format!("{:.0}k", n / 1e3),
@@ -13,6 +14,9 @@ pub(crate) fn count(n: f64) -> String {
 }
 
 pub(crate) fn bytes(n: f64) -> String {
+    if n.is_nan() {
+        return "-".to_owned();
+    }
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = units.iter().enumerate().rev().find(|(i, _)| n >= 1024f64.powi(*i as i32));
     let (power, name) = unit.unwrap_or((0, &"B"));
@@ -34,6 +38,11 @@ pub(crate) fn time(micros: f64) -> String {
     }
 }
 
+/// The longest wait that a histogram knows, in microseconds: the end of its step.
+pub(crate) fn wait(micros: f64) -> String {
+    if micros > 0.0 { format!("≤ {}", time(micros)) } else { time(0.0) }
+}
+
 /// A time in seconds, long ones.
 pub(crate) fn age(seconds: f64) -> String {
     let s = seconds.max(0.0) as u64;
@@ -47,4 +56,13 @@ pub(crate) fn age(seconds: f64) -> String {
 
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
+}
+
+/// As much of a text as has room, with a mark where it goes on.
+pub(crate) fn cut(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(room.saturating_sub(1)).collect();
+    if room == 0 { kept } else { kept + "…" }
 }
