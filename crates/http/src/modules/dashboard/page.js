@@ -189,15 +189,16 @@ function showTiles(snapshot, f) {
   tile("Imbalance", light(f) ? "–" : (balance.imbalance ?? 0).toFixed(2), balance.threshold ? `alarm from ${balance.threshold}` : "", of(p => p.imbalance), balance.threshold || .5);
 }
 
-// Anchors of the colours for 1 ms, 10 ms, 100 ms, 1 s: lightness moves one way in either theme.
+// Anchors of the colours for 0.1 ms, 1 ms, 10 ms, 100 ms, 1 s: lightness moves one way in either theme.
+const SHOWN = 100; // microseconds: shorter waits are the background
 const RAMPS = {
-  light: [[176, 219, 227], [240, 196, 92], [214, 96, 33], [122, 16, 20]],
-  dark: [[26, 84, 97], [150, 108, 30], [232, 120, 44], [255, 222, 200]],
+  light: [[222, 238, 241], [176, 219, 227], [240, 196, 92], [214, 96, 33], [122, 16, 20]],
+  dark: [[18, 44, 51], [26, 84, 97], [150, 108, 30], [232, 120, 44], [255, 222, 200]],
 };
 
 function colour(micros) {
   const ramp = RAMPS[dark.matches ? "dark" : "light"];
-  const at = Math.min(ramp.length - 1, Math.max(0, Math.log10(Math.max(micros, 1)) - 3));
+  const at = Math.min(ramp.length - 1, Math.max(0, Math.log10(Math.max(micros, SHOWN) / SHOWN)));
   const i = Math.min(ramp.length - 2, Math.floor(at)), part = at - i;
   return `rgb(${ramp[i].map((c, k) => Math.round(c + (ramp[i + 1][k] - c) * part)).join()})`;
 }
@@ -249,8 +250,8 @@ function showBars(snapshot, f) {
 }
 
 function showHeat(f) {
-  // Without a wait of a millisecond there is nothing to see.
-  const empty = frames.every(past => [...past.heat.values()].every(micros => !(micros >= 1000)));
+  // Without a wait there is nothing to see.
+  const empty = frames.every(past => [...past.heat.values()].every(micros => !(micros >= SHOWN)));
   $("heat").hidden = $("ages").hidden = empty;
   if (empty) return;
   const canvas = $("heat"), scale = devicePixelRatio || 1;
@@ -264,7 +265,7 @@ function showHeat(f) {
     const y = Math.floor((frames.length - 1 - t) * row);
     f.loops.forEach((l, i) => {
       const micros = past.heat.get(l.key);
-      if (!(micros >= 1000)) return; // less is the background
+      if (!(micros >= SHOWN)) return;
       pen.fillStyle = colour(micros);
       pen.fillRect(Math.floor(i * step), y, Math.ceil(step - gap), Math.ceil(row));
     });
@@ -341,8 +342,10 @@ function showPeers(now, then) {
       const old = before.get(p.server + p.name) || p, grown = name => Math.max(0, (p[name] || 0) - (old[name] || 0));
       const reused = grown("reused_connections"), all = grown("opened_connections") + reused;
       const at = share => within(quantile(p[took], old[took], share));
-      const state = el("span", { className: p.state === "up" ? "good" : ["untried", "checking", "draining", "full"].includes(p.state) ? "" : "bad" },
-        `${GLYPHS[p.state] || "?"} ${p.state}${p.backup ? ", backup" : ""}${p.last_failure ? ` (${p.failure || "failed"} ${age(Math.max(0, now.now - p.last_failure))} ago)` : ""}`);
+      const kind = p.state === "up" ? "good" : ["untried", "checking", "draining", "full"].includes(p.state) ? "" : "bad";
+      const why = p.last_failure ? `${p.failure || "failed"}, ${age(Math.max(0, now.now - p.last_failure))} ago` : "";
+      const state = el("span", { className: kind }, `${GLYPHS[p.state] || "?"} ${p.state}${p.backup ? ", backup" : ""}`,
+        why ? el("span", { className: "why" }, why) : null);
       rows.push([`${group}: ${p.name && p.name !== p.server ? `${p.name} (${p.server})` : p.server}`, state,
         count(rate(total(p), total(old), seconds)), p.active ?? "–", at(.5), at(.99),
         count(rate(p.fails || 0, old.fails || 0, seconds)), count(rate(p.retries || 0, old.retries || 0, seconds)), all ? percent(reused / all) : "–"]);
@@ -496,7 +499,7 @@ function pick(index) {
 }
 
 function paint() {
-  $("ramp").style.background = `linear-gradient(90deg, ${[1e3, 1e4, 1e5, 1e6].map(colour).join()})`;
+  $("ramp").style.background = `linear-gradient(90deg, ${[1e2, 1e3, 1e4, 1e5, 1e6].map(colour).join()})`;
 }
 
 dark.addEventListener("change", paint);
