@@ -55,6 +55,7 @@ pub use config::Inputs;
 pub use files::temp_file::TempPath;
 pub use site::Site;
 pub use site::core::VERSION;
+pub use upstream::groups::of as groups;
 
 pub use event_loop::LoopState;
 pub use modules::built;

@@ -57,6 +57,7 @@ fn shaped(table: &MetricTable, rows: &[&MetricRow], detail: Detail) -> Option<St
     Some(match table.shape {
         JsonShape::Object => object(rows.first()?, 0, detail),
         JsonShape::List => all(rows, 0),
+        JsonShape::Absent => return None,
         JsonShape::Named => {
             let named = |row: &&MetricRow| {
                 member(row.labels.first().map_or("", |l| l), &object(row, 1, detail))

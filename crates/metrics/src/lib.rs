@@ -27,10 +27,10 @@ pub use json::quoted;
 pub use page::{MetricValue, MetricsPage};
 pub use subjects::AllCounted;
 pub use table::{
-    BALANCE, BUILD, CACHE_STATES, CACHES, CLASSES, Column, HISTOGRAM_SUMS, HISTOGRAMS, Histogram,
-    JsonShape, LISTENERS, LOOP_STATES, LOOPS, METRICS, Metric, MetricKind, MetricTable,
-    PEER_AVAILABILITY, PEER_STATES, POOLS, SERVER, SHARED, STREAM_UPSTREAMS, TABLES, TOTALS,
-    UPSTREAMS, Unit, ZONES,
+    BALANCE, BUILD, CACHE_STATES, CACHES, CLASSES, Column, HEALTH, HEALTH_FINDINGS, HEALTH_STATES,
+    HISTOGRAM_SUMS, HISTOGRAMS, Histogram, JsonShape, LISTENERS, LOOP_STATES, LOOPS, METRICS,
+    Metric, MetricKind, MetricTable, PEER_AVAILABILITY, PEER_STATES, POOLS, SERVER, SHARED,
+    STREAM_UPSTREAMS, TABLES, TOTALS, UPSTREAMS, Unit, ZONES,
 };
 
 use std::cell::Cell;
@@ -45,8 +45,11 @@ const LINE: usize = 8;
 /// Words before the tallies: how many tallies have been used; how often values were moved between tallies, which is odd while
 /// they are; when the server began; what was judged last.
 const HEAD: usize = LINE;
-/// Behind the head stands what is counted under names, then the tallies.
-const TALLIES: usize = HEAD + subjects::WORDS;
+/// Words in which what is wrong with the server is written down.
+pub const BOARD: usize = 1 << 10;
+/// Behind the head stands what is counted under names, then what is wrong, then the tallies.
+const BOARD_AT: usize = HEAD + subjects::WORDS;
+const TALLIES: usize = BOARD_AT + BOARD;
 const USED: usize = 0;
 const MOVES: usize = 1;
 /// When the server began, in nanoseconds since 1970.
@@ -90,7 +93,7 @@ pub struct Registry {
 impl Registry {
     /// Words that `tallies` tallies take.
     pub const fn words_for(tallies: usize) -> usize {
-        HEAD + subjects::WORDS + tallies * WIDTH
+        TALLIES + tallies * WIDTH
     }
 
     /// A registry over zeroed words, which are cut into as many tallies as fit.
@@ -128,6 +131,11 @@ impl Registry {
     /// What came of it last.
     pub fn judged(&self) -> bool {
         self.words.get(JUDGED).is_some_and(|word| word.load(SeqCst) & 1 == 1)
+    }
+
+    /// The words in which what is wrong with the server stands, in the form of the crate `health`.
+    pub fn board(&self) -> &'static [AtomicU64] {
+        self.words.get(BOARD_AT..TALLIES).unwrap_or_default()
     }
 
     /// How many tallies there are.

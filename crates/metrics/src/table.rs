@@ -56,6 +56,8 @@ pub enum JsonShape {
     Named,
     /// By their first label, several of each.
     NamedLists,
+    /// They are for Prometheus alone: another table's row has them.
+    Absent,
 }
 
 /// Values of one kind of thing.
@@ -173,6 +175,12 @@ declare! {
     EmptyAccepts Counter Count "empty_accepts";
     /// Requests of clients.
     Requests Counter Count "requests";
+    /// Requests that ended in a status of 5xx.
+    ServerErrors Counter Count "server_errors";
+    /// Requests that limit_req or limit_conn refused.
+    Limited Counter Count "limited_requests";
+    /// Of these, requests that were refused with a status of 5xx.
+    LimitedErrors Counter Count "limited_server_errors";
     /// Bytes of requests from clients, counted as requests end.
     Received Counter Bytes "received";
     /// Bytes of answers to clients, counted as requests end.
@@ -266,6 +274,35 @@ pub static SERVER: MetricTable = MetricTable {
         column("start_time", Gauge, Seconds, "When the server began, since 1970."),
         column("uptime", Gauge, Seconds, "For how long it has been running."),
     ],
+};
+
+/// How the server is.
+pub const HEALTH_STATES: &[&str] = &["green", "yellow", "red"];
+
+/// What is wrong with the server, in one number.
+pub static HEALTH: MetricTable = MetricTable {
+    name: "health",
+    help: "What is wrong with the server ([health.md](health.md))",
+    prefix: "",
+    labels: &[],
+    shape: JsonShape::Object,
+    columns: &[
+        column("health", Gauge, Count, "The worst finding: 0 is green, 1 yellow, 2 red."),
+        column("state", Shown, Count, "The same as a word"),
+        column("text", Shown, Count, "The worst findings in a sentence"),
+        column("since", Shown, Count, "When the worst began, in seconds since 1970"),
+        column("findings", Shown, Count, "All of them, the worst first"),
+    ],
+};
+
+/// Each thing that is wrong.
+pub static HEALTH_FINDINGS: MetricTable = MetricTable {
+    name: "health_findings",
+    help: "Each thing that is wrong, while it is",
+    prefix: "health",
+    labels: &["rule", "subject"],
+    shape: JsonShape::Absent,
+    columns: &[column("finding", Gauge, Count, "How bad it is: 1 is yellow, 2 red.")],
 };
 
 /// Sums over all loops, those that have ended as well.
@@ -624,6 +661,8 @@ pub static POOLS: MetricTable = MetricTable {
 pub static TABLES: &[&MetricTable] = &[
     &BUILD,
     &SERVER,
+    &HEALTH,
+    &HEALTH_FINDINGS,
     &TOTALS,
     &HISTOGRAM_SUMS,
     &BALANCE,

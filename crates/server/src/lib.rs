@@ -18,6 +18,7 @@ mod directories;
 mod embedded;
 #[cfg(feature = "sim")]
 mod generations;
+mod health;
 mod inherit;
 mod judge;
 mod listen;

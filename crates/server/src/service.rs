@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use crate::status::StatusInputs;
 use weir_engine::Handle;
-use weir_metrics::subjects::Cells;
+use weir_metrics::subjects::{Cells, SubjectKind};
 use weir_metrics::{Registry, Tally};
 use weir_ssl::Handed;
 use weir_stream::Leaving;
+use weir_upstream::Group;
 use weir_values::doing::Keeper;
 use weir_values::listen::Listen;
 use weir_values::{Address, Command, Identity, Retire};
@@ -30,6 +31,13 @@ impl Sites {
     pub fn listens(&self) -> Vec<Listen> {
         let http = self.http.iter().flat_map(|site| site.listens());
         http.chain(self.stream.iter().flat_map(|site| site.listens())).cloned().collect()
+    }
+
+    /// Their groups of servers, and under what these are counted.
+    pub fn groups(&self) -> Vec<(SubjectKind, Vec<Arc<Group>>)> {
+        let http = self.http.iter().map(|site| (SubjectKind::Peer, weir_http::groups(site)));
+        let stream = self.stream.iter().map(|site| (SubjectKind::StreamPeer, site.groups()));
+        http.chain(stream).collect()
     }
 
     /// Whether an `error_log` of a block is stderr.

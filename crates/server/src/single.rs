@@ -6,6 +6,7 @@ use weir_log::{Cause, log};
 use weir_sys::guarded;
 
 use crate::cycle::{Cycle, Origin};
+use crate::health;
 use crate::master::{Assignment, FATAL, registry};
 use crate::worker;
 
@@ -24,6 +25,7 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
     let mut sockets = cycle.sockets.clone();
     sockets.close();
     let tallies = (0..cycle.config.threads).collect();
+    health::watch(registry, cycle.sites.clone());
     let logs = Arc::clone(&origin.logs);
     let (index, channel, title) = (0, None, Mutex::default());
     let generation = 0;

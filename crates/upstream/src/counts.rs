@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use std::{fmt, io};
 
+use rustix::io::Errno;
 use weir_engine::Wall;
 use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, OTHERS, Outcomes, SubjectKind};
 use weir_metrics::{MetricTable, MetricValue, MetricsPage};
@@ -94,6 +95,14 @@ impl FailureReason {
         })
     }
 
+    /// There was no connection to the server.
+    pub fn is_unreachable(self) -> bool {
+        let errno = i32::try_from(self.0).map(Errno::from_raw_os_error);
+        let is = [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::NOENT];
+        [Self::UNREACHABLE, Self::CONNECT_TIMEOUT].contains(&self.0)
+            || errno.is_ok_and(|errno| is.contains(&errno))
+    }
+
     /// For a cell.
     pub fn word(self) -> u64 {
         self.0
@@ -138,6 +147,47 @@ pub fn note_success(cell: &Cell, at: Wall) {
 
 fn millis(at: Wall) -> u64 {
     at.secs.cast_unsigned().saturating_mul(1000).saturating_add(at.msec.into())
+}
+
+/// How a server does, for rules about health.
+#[derive(Debug)]
+pub struct ServerOutcome {
+    /// Its group.
+    pub group: String,
+    /// Its address.
+    pub server: String,
+    /// An administrator took it out.
+    pub is_out: bool,
+    /// What its last attempts say.
+    pub outcomes: Outcomes,
+    /// The reason of the last failure, where it fails.
+    pub failure: Option<FailureReason>,
+    /// Its checks fail.
+    pub is_unhealthy: bool,
+}
+
+/// How all of them do.
+pub fn outcomes(
+    groups: &[Arc<Group>],
+    (all, kind): (&AllCounted, SubjectKind),
+    now: Instant,
+) -> Vec<ServerOutcome> {
+    let of = |group: &Arc<Group>, seat: PeerState| {
+        let outcomes = all.of(kind, &name(group, &seat.peer)).outcomes;
+        let failure = outcomes.failure.filter(|_| outcomes.is_failing());
+        ServerOutcome {
+            group: group.name.clone(),
+            server: seat.peer.name.clone(),
+            is_out: seat.duty() != Duty::Up,
+            outcomes,
+            failure: failure.map(|(_, reason)| FailureReason(reason)),
+            is_unhealthy: seat.health.health == Health::Unhealthy,
+        }
+    };
+    let seats = |group: &Arc<Group>| -> Vec<ServerOutcome> {
+        group.seats_unless_held(now).into_iter().map(|seat| of(group, seat)).collect()
+    };
+    groups.iter().flat_map(seats).collect()
 }
 
 /// What a page shows of one of them.

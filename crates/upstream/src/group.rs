@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use weir_zone::ZoneRef;
+use weir_zone::{Zone, ZoneRef};
 
 use crate::balance::{Balance, Measure, RoundRobin};
 use crate::board::{Board, PeerSlot, PeerSlots};
@@ -284,6 +284,16 @@ impl Group {
     pub fn seats(&self, now: Instant) -> Vec<PeerState> {
         let mut tables = self.lock();
         tables.read(&mut self.board(), &self.name, now);
+        let all = tables.usual.seats.list.iter().chain(&tables.backup.seats.list);
+        all.cloned().collect()
+    }
+
+    /// The same for a process that must not wait: while another process holds the zone, they are as this one knows them.
+    pub fn seats_unless_held(&self, now: Instant) -> Vec<PeerState> {
+        let mut tables = self.lock();
+        if !self.zone.as_ref().and_then(ZoneRef::get).is_some_and(Zone::is_held) {
+            tables.read(&mut self.board(), &self.name, now);
+        }
         let all = tables.usual.seats.list.iter().chain(&tables.backup.seats.list);
         all.cloned().collect()
     }

@@ -106,6 +106,11 @@ impl Zone {
         rows
     }
 
+    /// Whether a thread holds its rows right now.
+    pub fn is_held(&self) -> bool {
+        rows::is_held(&self.words)
+    }
+
     /// Writes a word of its memory, as a process that an attacker has taken over may.
     #[cfg(any(test, feature = "processes"))]
     pub fn spoil(&self, at: usize, value: u64) {

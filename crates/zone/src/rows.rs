@@ -72,6 +72,11 @@ impl Drop for Rows<'_> {
     }
 }
 
+/// Whether a thread holds the rows of these words.
+pub(crate) fn is_held(words: &[AtomicU64]) -> bool {
+    words.get(LOCK).is_some_and(|lock| lock.load(Relaxed) != 0)
+}
+
 /// How many rows fit in a zone of this many bytes.
 pub fn capacity(bytes: u64, values: usize) -> usize {
     let words = usize::try_from(bytes / 8).unwrap_or(usize::MAX);

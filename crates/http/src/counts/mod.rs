@@ -37,6 +37,9 @@ pub fn ended(r: &mut Request) {
     let event_loop = &r.event_loop;
     event_loop.metrics.add(Metric::Received, r.request_length);
     event_loop.metrics.add(Metric::Sent, r.output.sent);
+    if r.response.status >= 500 {
+        event_loop.metrics.add(Metric::ServerErrors, 1);
+    }
     let zones = zones(r);
     if zones == [None; 2] {
         return;

@@ -98,7 +98,7 @@ pub fn handler(r: &mut Request) -> Step {
     let how = LimitLogging { log_level: conf.refusal.log_level, dry_run: conf.refusal.dry_run };
     let (held, step) = match conf.limits.take(r, how) {
         Ok(held) => (held, Step::Next),
-        Err(held) => (held, Step::Status(conf.refusal.status)),
+        Err(held) => (held, conf.refusal.refuse(r)),
     };
     CONTEXT.set(&mut r.contexts, held);
     step

@@ -1,8 +1,11 @@
 //! The groups of a site. Clients may be bound to servers of them.
 
+use std::sync::Arc;
+
 use weir_conf::Error;
 
 use super::sticky::Sticky;
+use crate::site::Site;
 use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
 
 pub use weir_upstream::config::{GroupId, HashKey, Queued};
@@ -15,6 +18,11 @@ pub type Upstreams = weir_upstream::config::Upstreams<Sticky>;
 pub type Drafts = weir_upstream::config::Drafts<Sticky>;
 /// What stands in an `upstream { }`.
 pub type Block = weir_upstream::config::UpstreamBlock<Sticky>;
+
+/// The groups of servers of a site.
+pub fn of(site: &Site) -> Vec<Arc<weir_upstream::Group>> {
+    GROUPS.of(&site.main_confs).all().iter().map(|upstream| upstream.group.clone()).collect()
+}
 
 /// The groups of a site.
 pub static GROUPS: MainKey<GroupsDraft> = MainKey::new();

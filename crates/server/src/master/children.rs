@@ -38,6 +38,8 @@ pub struct Child {
     pub ready: bool,
     /// It was told to end.
     pub exiting: bool,
+    /// When it was told so first.
+    pub told: Option<Instant>,
     /// It has closed the line, or said what it may not: nothing more is read from it.
     pub silent: bool,
 }
@@ -46,6 +48,9 @@ impl Child {
     /// Tells it; when the line is broken, by the signal of the same meaning.
     pub fn order(&mut self, order: Order, log: &Log) {
         self.exiting |= !matches!(order, Order::Reopen | Order::Level(_) | Order::Look);
+        if self.exiting && self.told.is_none() {
+            self.told = Some(Instant::now());
+        }
         if self.channel.order(order).is_err() {
             let signal = match order {
                 Order::Quit | Order::Retire => Signal::QUIT,
@@ -87,6 +92,15 @@ pub fn changed(log: &Log) -> Option<(Pid, WaitStatus)> {
                 return None;
             }
         }
+    }
+}
+
+/// How a worker ended, for a sentence about the server's health.
+pub fn end_of(pid: Pid, status: WaitStatus) -> String {
+    let pid = pid.as_raw_nonzero();
+    match (status.terminating_signal(), status.exit_status().unwrap_or(0)) {
+        (Some(signal), _) => format!("worker process {pid} was killed by signal {signal}"),
+        (None, code) => format!("worker process {pid} exited with code {code}"),
     }
 }
 

@@ -37,6 +37,7 @@ use self::upgrade::Kin;
 use crate::channel::{self, ChannelEnd, Heard, Order, WorkerReport};
 use crate::config::MOST_LOOPS;
 use crate::cycle::{Cycle, Origin};
+use crate::health::{HealthWatch, RetiredWorker};
 use crate::signals::{self, SignalRequest};
 use crate::sockets::Sockets;
 
@@ -95,6 +96,7 @@ pub struct Master {
     kin: Kin,
     /// The command line, to start a successor by.
     args: Vec<OsString>,
+    health: HealthWatch,
 }
 
 /// How the server ends.
@@ -148,6 +150,7 @@ impl Master {
             replacing: false,
             kin: Kin::new(inherited),
             args,
+            health: HealthWatch::default(),
         })
     }
 
@@ -162,6 +165,7 @@ impl Master {
     fn serve(&mut self) -> ControlFlow<Role, Infallible> {
         self.start_workers()?;
         loop {
+            self.judge();
             self.wait();
             self.hear();
             self.take_signals()?;
@@ -198,7 +202,7 @@ impl Master {
                 let shown = pid.as_raw_nonzero();
                 log!(self.cycle.log, Notice, None, "start worker process {shown}");
                 let load = Arc::clone(&self.cycle.load);
-                let (generation, ready, exiting) = (self.generation, false, false);
+                let (generation, ready, exiting, told) = (self.generation, false, false, None);
                 let (may_ask, silent) = (self.cycle.sites.take_commands(), false);
                 self.children.push(Child {
                     pid,
@@ -210,6 +214,7 @@ impl Master {
                     tallies,
                     ready,
                     exiting,
+                    told,
                     silent,
                 });
                 ControlFlow::Continue(())
@@ -253,7 +258,8 @@ impl Master {
             _ => None,
         };
         let keys = weir_ssl::turn_ticket_keys().map(|left| Instant::now() + left);
-        let next = [self.restarts.next(), reminder, keys].into_iter().flatten().min();
+        let health = self.health.next();
+        let next = [self.restarts.next(), reminder, keys, health].into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
@@ -365,6 +371,7 @@ impl Master {
                 continue;
             }
             self.counters.add(Metric::Died, 1);
+            self.health.died(children::end_of(pid, status), fatal);
             if fatal {
                 continue;
             }
@@ -395,6 +402,13 @@ impl Master {
         let (table, loops) = (child.load.table(), child.tallies.len());
         (0..loops).for_each(|i| table.clear(child.index * loops + i));
         child.pass_recheck();
+    }
+
+    /// Looks at the server's health, once a second.
+    fn judge(&mut self) {
+        let old = self.children.iter().filter_map(|child| Some((child, child.told?)));
+        let old = old.map(|(child, told)| RetiredWorker { pid: child.pid, told });
+        self.health.look(self.registry, &self.cycle.sites, old.collect());
     }
 
     fn start_due(&mut self) -> ControlFlow<Role> {

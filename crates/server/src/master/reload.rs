@@ -29,7 +29,10 @@ impl Master {
         match self.next_cycle() {
             Ok(cycle) => self.adopt(cycle),
             // The reason is in the log, and the old configuration serves on.
-            Err(SocketsFailed) => ControlFlow::Continue(()),
+            Err(SocketsFailed) => {
+                self.health.reload_failed();
+                ControlFlow::Continue(())
+            }
         }
     }
 
@@ -67,6 +70,7 @@ impl Master {
         old.sockets.leave_to(&self.cycle.sockets, &old.load, &self.cycle.log);
         drop(old);
         self.counters.add(Metric::Reloaded, 1);
+        self.health.reloaded();
         self.replacing = true;
         self.generation += 1;
         self.start_workers()

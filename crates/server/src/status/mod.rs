@@ -16,6 +16,7 @@ use weir_values::{Address, Identity};
 use weir_zone::Zones;
 
 use crate::cycle::Cycle;
+use crate::health;
 use crate::version;
 
 /// From this coefficient of variation on the loops' work is uneven.
@@ -87,6 +88,7 @@ impl StatusInputs {
         for listener in &self.listeners {
             listener.show(page);
         }
+        weir_health::show(self.registry.board(), health::wall_millis(), page);
         page.say("culprits", culprits(&loops));
         let counted = self.registry.counted();
         for name in &self.pools {

@@ -215,7 +215,7 @@ fn reject(r: &mut Request, conf: &Conf, refused: Option<(u64, &Limit)>) -> Step 
         return Step::Next;
     }
     CONTEXT.set(&mut r.contexts, Status::Rejected);
-    Step::Status(conf.refusal.status)
+    conf.refusal.refuse(r)
 }
 
 /// Holds the request back; a client that goes meanwhile ends it.

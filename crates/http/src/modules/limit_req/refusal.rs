@@ -2,6 +2,10 @@
 
 use weir_conf::{Directive as Line, Error};
 use weir_log::Level;
+use weir_metrics::Metric;
+
+use crate::phases::Step;
+use crate::request::Request;
 
 /// What a refused request gets: `limit_..._log_level`, `limit_..._status`, `limit_..._dry_run`.
 #[derive(Debug, Clone)]
@@ -12,6 +16,18 @@ pub struct RejectSettings {
     pub status: u16,
     /// The request passes all the same.
     pub dry_run: bool,
+}
+
+impl RejectSettings {
+    /// Refuses a request, and counts that.
+    pub fn refuse(&self, r: &Request) -> Step {
+        let metrics = &r.event_loop.metrics;
+        metrics.add(Metric::Limited, 1);
+        if self.status >= 500 {
+            metrics.add(Metric::LimitedErrors, 1);
+        }
+        Step::Status(self.status)
+    }
 }
 
 impl Default for RejectSettings {

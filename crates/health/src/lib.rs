@@ -1,0 +1,67 @@
+//! What is wrong with a running server, in sentences.
+//!
+//! Once a second the master takes a [`Snapshot`] of the counters. A [`Judge`] runs the rules of
+//! `rules` over it and over one of some seconds before. What they find is written to the board,
+//! words that all processes share, so that every page of every worker shows the same.
+//!
+//! - In: snapshots. Out: findings, the worst first; their rows of a page.
+//! - Callers: `server`, whose master judges and whose loops show it.
+
+mod board;
+mod judge;
+mod page;
+mod rules;
+mod snapshot;
+
+pub use board::{post, posted};
+pub use judge::Judge;
+pub use page::show;
+pub use snapshot::{FailingServer, LoopState, OldWorker, ServerBehind, Snapshot};
+
+use std::borrow::Cow;
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing is wrong.
+    #[default]
+    Green,
+    /// Clients may not notice it yet.
+    Yellow,
+    /// Clients notice it.
+    Red,
+}
+
+impl Level {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Green => "green",
+            Level::Yellow => "yellow",
+            Level::Red => "red",
+        }
+    }
+
+    fn of(byte: u8) -> Level {
+        match byte {
+            0 => Level::Green,
+            1 => Level::Yellow,
+            _ => Level::Red,
+        }
+    }
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule that found it.
+    pub rule: Cow<'static, str>,
+    /// How bad it is.
+    pub level: Level,
+    /// What it is about: a server, a loop, a zone. A finding is known by its rule and its subject.
+    pub subject: String,
+    /// What is wrong and where.
+    pub text: String,
+    /// Since when, in milliseconds since 1970.
+    pub since: u64,
+}

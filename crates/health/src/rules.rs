@@ -1,0 +1,189 @@
+//! The rules: each a function over two snapshots. docs/health.md has a row for each.
+
+use crate::Level::{Red, Yellow};
+use crate::judge::{Held, Looks};
+use crate::snapshot::{FailingServer, ServerBehind};
+
+/// A rule.
+pub(crate) struct Rule {
+    /// Its name in pages and metrics.
+    pub(crate) name: &'static str,
+    /// When its condition is a finding.
+    pub(crate) hold: Hold,
+    /// What it finds.
+    pub(crate) find: fn(Looks<'_>) -> Vec<Held>,
+}
+
+/// When a condition is a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// It cannot flicker.
+    AtOnce,
+    /// Once it has held for some seconds.
+    Seconds,
+}
+
+/// All of them.
+pub(crate) const RULES: &[Rule] = &[
+    Rule { name: "no_live_server", hold: Hold::Seconds, find: no_live_server },
+    Rule { name: "server_failing", hold: Hold::Seconds, find: server_failing },
+    Rule { name: "server_errors", hold: Hold::Seconds, find: server_errors },
+    Rule { name: "stuck_loop", hold: Hold::AtOnce, find: stuck_loop },
+    Rule { name: "worker_killed", hold: Hold::AtOnce, find: worker_killed },
+    Rule { name: "worker_missing", hold: Hold::AtOnce, find: worker_missing },
+    Rule { name: "reload_failed", hold: Hold::AtOnce, find: reload_failed },
+    Rule { name: "old_worker", hold: Hold::Seconds, find: old_worker },
+];
+
+/// A server that was reached and failed once may have had a bad request: so many failures in a row count.
+const FAILURES: u64 = 3;
+
+fn is_broken(server: &ServerBehind) -> Option<&FailingServer> {
+    let failing = server.failing.as_ref().filter(|_| !server.is_out)?;
+    (failing.unreachable || failing.in_a_row >= FAILURES).then_some(failing)
+}
+
+/// Whether all servers of a group that are to serve are broken.
+fn is_lost(group: &str, all: &[ServerBehind]) -> bool {
+    let mut own = all.iter().filter(|server| server.group == group && !server.is_out);
+    own.all(|server| is_broken(server).is_some())
+}
+
+/// No server of a group works: its requests fail.
+fn no_live_server(looks: Looks<'_>) -> Vec<Held> {
+    let all = &looks.now.servers;
+    let mut found: Vec<Held> = Vec::new();
+    for server in all {
+        let Some(failing) = is_broken(server) else { continue };
+        if found.iter().any(|held| held.subject == server.group) || !is_lost(&server.group, all) {
+            continue;
+        }
+        let (group, name) = (&server.group, &server.server);
+        let own = all.iter().filter(|other| other.group == *group && !other.is_out);
+        let n = own.count();
+        let text = match n {
+            1 => format!("{group}: {name} fails: {}", failing.reason),
+            _ => format!("{group}: all {n} servers fail, {name}: {}", failing.reason),
+        };
+        let (subject, since) = (group.clone(), failing.since);
+        found.push(Held { level: Red, subject, text, since });
+    }
+    found
+}
+
+/// A server behind fails, others of its group do not.
+fn server_failing(looks: Looks<'_>) -> Vec<Held> {
+    let all = &looks.now.servers;
+    let broken = all.iter().filter_map(|server| Some((server, is_broken(server)?)));
+    let some = broken.filter(|(server, _)| !is_lost(&server.group, all));
+    let held = some.map(|(server, failing)| {
+        let subject = format!("{}: {}", server.group, server.server);
+        let text = format!("{subject} fails: {}", failing.reason);
+        Held { level: Yellow, subject, text, since: failing.since }
+    });
+    held.collect()
+}
+
+/// So many errors within the window are no accident.
+const ERRORS: u64 = 5;
+/// From this share of errors on clients notice.
+const SOME_ERRORS: f64 = 0.05;
+const MANY_ERRORS: f64 = 0.25;
+
+/// Many requests end in 5xx.
+fn server_errors(looks: Looks<'_>) -> Vec<Held> {
+    let (errors, requests) = (looks.grown(|s| s.errors), looks.grown(|s| s.requests));
+    // A request counts when it begins, its error when it ends.
+    let requests = requests.max(errors);
+    let share = errors as f64 / requests.max(1) as f64;
+    if errors < ERRORS || share < SOME_ERRORS {
+        return Vec::new();
+    }
+    let level = if share < MANY_ERRORS { Yellow } else { Red };
+    let errors = looks.rate(|s| s.errors).round();
+    let requests = looks.rate(|s| s.requests).round().max(errors);
+    let text = format!("{errors} of {requests} requests a second end in 5xx");
+    vec![Held { level, subject: "requests".to_owned(), text, since: None }]
+}
+
+/// A turn that lasts longer, in milliseconds, holds up all requests of its loop.
+const LONG_TURN: u64 = 1000;
+
+/// A loop does not come back from a handler.
+fn stuck_loop(looks: Looks<'_>) -> Vec<Held> {
+    let stuck = looks.now.loops.iter().filter(|one| one.awake_for > LONG_TURN);
+    let held = stuck.map(|one| {
+        let subject = match one.is_old {
+            false => format!("loop {} of worker {}", one.index, one.worker),
+            true => format!("loop {} of old worker process {}", one.index, one.pid),
+        };
+        // Without the time, which would be another text at each look.
+        let text =
+            format!("{subject} (process {}) is stuck in one turn, its requests wait", one.pid);
+        Held { level: Red, subject, text, since: Some(looks.now.at.saturating_sub(one.awake_for)) }
+    });
+    held.collect()
+}
+
+/// For so long after its end a worker is worth a word: another has taken its place.
+const MOURNED: u64 = 4000;
+/// So many within the time in which they are kept are a row.
+const ROW: usize = 3;
+
+/// Workers end that were not told to.
+fn worker_killed(looks: Looks<'_>) -> Vec<Held> {
+    let now = looks.now;
+    let Some(last) = now.deaths.last() else { return Vec::new() };
+    let n = now.deaths.len();
+    let is_row = n >= ROW;
+    if !is_row && now.now.saturating_sub(*last) > MOURNED {
+        return Vec::new();
+    }
+    let (level, text) = match is_row {
+        true => (Red, format!("{n} workers ended within a minute, the last: {}", now.last_death)),
+        false => (Yellow, format!("{}, and was replaced", now.last_death)),
+    };
+    let ago = now.now.saturating_sub(*now.deaths.first().unwrap_or(last));
+    let since = Some(now.at.saturating_sub(ago));
+    vec![Held { level, subject: "workers".to_owned(), text, since }]
+}
+
+/// Workers could not start, and the master does not try again.
+fn worker_missing(looks: Looks<'_>) -> Vec<Held> {
+    let n = looks.now.missing;
+    if n == 0 {
+        return Vec::new();
+    }
+    let text =
+        format!("{n} workers could not start; the error log has the reason, a reload tries again");
+    vec![Held { level: Red, subject: "workers".to_owned(), text, since: None }]
+}
+
+/// What is served is not what the file says.
+fn reload_failed(looks: Looks<'_>) -> Vec<Held> {
+    let failed = looks.now.failed_reload.map(|at| Held {
+        level: Yellow,
+        subject: "configuration".to_owned(),
+        text: "the last reload failed, the configuration before it serves on; the error log has the reason"
+            .to_owned(),
+        since: Some(at),
+    });
+    failed.into_iter().collect()
+}
+
+/// A worker without connections ends within this time, in milliseconds.
+const LEAVES: u64 = 10_000;
+
+/// A worker was told to end, has nothing to do and does not.
+fn old_worker(looks: Looks<'_>) -> Vec<Held> {
+    let now = looks.now.now;
+    let late = |told: u64| now.saturating_sub(told) > LEAVES;
+    let all = looks.now.old_workers.iter();
+    let held = all.filter(|worker| worker.open == 0 && late(worker.told)).map(|worker| {
+        let subject = format!("old worker process {}", worker.pid);
+        let text = format!("{subject} has no connections and does not end");
+        let since = Some(looks.now.at.saturating_sub(now.saturating_sub(worker.told)));
+        Held { level: Yellow, subject, text, since }
+    });
+    held.collect()
+}

@@ -1,0 +1,80 @@
+//! What the rules see.
+
+/// The server at a moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// In milliseconds since 1970.
+    pub at: u64,
+    /// In milliseconds of a clock that is never set.
+    pub now: u64,
+    /// Requests so far.
+    pub requests: u64,
+    /// Requests that ended in a status of 5xx, but for those above a limit.
+    pub errors: u64,
+    /// The servers behind.
+    pub servers: Vec<ServerBehind>,
+    /// The loops that run, those of older configurations as well.
+    pub loops: Vec<LoopState>,
+    /// When the last reload failed, unless a later one succeeded; in milliseconds since 1970.
+    pub failed_reload: Option<u64>,
+    /// When workers ended that were not told to, the oldest first, by the clock of `now`.
+    pub deaths: Vec<u64>,
+    /// How the last of them ended.
+    pub last_death: String,
+    /// Workers that are not there and are not started again.
+    pub missing: usize,
+    /// Workers that were told to end and run.
+    pub old_workers: Vec<OldWorker>,
+}
+
+/// A server behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerBehind {
+    /// Its group.
+    pub group: String,
+    /// Its address.
+    pub server: String,
+    /// An administrator took it out.
+    pub is_out: bool,
+    /// Its last attempts failed.
+    pub failing: Option<FailingServer>,
+}
+
+/// Why a server behind is thought to be broken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailingServer {
+    /// When it failed first since it served last, in milliseconds since 1970, where that is known.
+    pub since: Option<u64>,
+    /// Attempts that failed since then.
+    pub in_a_row: u64,
+    /// There was no connection to it.
+    pub unreachable: bool,
+    /// Why the last attempt failed.
+    pub reason: String,
+}
+
+/// A loop.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoopState {
+    /// Its worker.
+    pub worker: u32,
+    /// Its number there.
+    pub index: u32,
+    /// Its process.
+    pub pid: u32,
+    /// It belongs to an older configuration.
+    pub is_old: bool,
+    /// For how long its present turn has lasted, in milliseconds; 0 while it sleeps.
+    pub awake_for: u64,
+}
+
+/// A worker that was told to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OldWorker {
+    /// Its process.
+    pub pid: u32,
+    /// When it was told, by the clock of [`Snapshot::now`].
+    pub told: u64,
+    /// Its open connections.
+    pub open: u64,
+}

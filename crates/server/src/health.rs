@@ -1,0 +1,161 @@
+//! Looks at the server's health once a second, outside of its loops, and posts what is wrong.
+//!
+//! The master does it, or a thread where there is no master: a loop that is stuck could not report
+//! itself.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::process::Pid;
+use weir_engine::coarse_nanos;
+use weir_health::{FailingServer, Judge, LoopState, OldWorker, ServerBehind, Snapshot};
+use weir_metrics::{LoopTally, Metric, Registry};
+use weir_upstream::counts::{self, ServerOutcome};
+
+use crate::service::Sites;
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+/// For so long the end of a worker is remembered, in milliseconds.
+const REMEMBERED: u64 = 60_000;
+
+/// What is known of the server's health.
+#[derive(Debug, Default)]
+pub struct HealthWatch {
+    judge: Judge,
+    next: Option<Instant>,
+    failed_reload: Option<u64>,
+    deaths: Vec<u64>,
+    last_death: String,
+    missing: usize,
+}
+
+/// A worker that was told to end, and when.
+#[derive(Debug)]
+pub struct RetiredWorker {
+    /// Its process.
+    pub pid: Pid,
+    /// When it was told.
+    pub told: Instant,
+}
+
+impl HealthWatch {
+    /// When it looks next.
+    pub fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Looks, if it is time.
+    pub fn look(&mut self, registry: Registry, sites: &Sites, old: Vec<RetiredWorker>) {
+        let now = Instant::now();
+        if self.next.is_some_and(|next| now < next) {
+            return;
+        }
+        self.next = Some(now + PERIOD);
+        let snapshot = self.snapshot(registry, sites, old);
+        let at = snapshot.at;
+        weir_health::post(registry.board(), at, &self.judge.look(snapshot));
+    }
+
+    /// A worker that was not told to has ended; no other takes its place if that is `fatal`.
+    pub fn died(&mut self, how: String, fatal: bool) {
+        self.deaths.push(now_millis());
+        self.last_death = how;
+        self.missing += usize::from(fatal);
+        self.next = None;
+    }
+
+    /// A configuration could not be taken into use.
+    pub fn reload_failed(&mut self) {
+        self.failed_reload = Some(wall_millis());
+        self.next = None;
+    }
+
+    /// A configuration was taken into use.
+    pub fn reloaded(&mut self) {
+        (self.failed_reload, self.missing) = (None, 0);
+    }
+
+    fn snapshot(&mut self, registry: Registry, sites: &Sites, old: Vec<RetiredWorker>) -> Snapshot {
+        let (now, loops) = (now_millis(), registry.loops());
+        self.deaths.retain(|at| now.saturating_sub(*at) < REMEMBERED);
+        let newest = loops.iter().map(|tally| tally.owner.generation).max().unwrap_or(0);
+        let limited = registry.sum(Metric::LimitedErrors);
+        Snapshot {
+            at: wall_millis(),
+            now,
+            requests: registry.sum(Metric::Requests),
+            errors: registry.sum(Metric::ServerErrors).saturating_sub(limited),
+            servers: servers(registry, sites),
+            failed_reload: self.failed_reload,
+            deaths: self.deaths.clone(),
+            last_death: self.last_death.clone(),
+            missing: self.missing,
+            old_workers: old.iter().map(|worker| old_worker(worker, &loops, now)).collect(),
+            loops: loops.iter().map(|tally| loop_state(tally, newest)).collect(),
+        }
+    }
+}
+
+/// Looks for as long as the process lives, in a thread of its own.
+pub fn watch(registry: Registry, sites: Sites) {
+    let mut watch = HealthWatch::default();
+    let look = move || {
+        loop {
+            watch.look(registry, &sites, Vec::new());
+            #[expect(clippy::disallowed_methods, reason = "there is no loop on this thread")]
+            std::thread::sleep(PERIOD);
+        }
+    };
+    // Without the thread, pages show no health.
+    let _ = std::thread::Builder::new().name("weir: health".to_owned()).spawn(look);
+}
+
+fn old_worker(worker: &RetiredWorker, loops: &[LoopTally], now: u64) -> OldWorker {
+    let pid = worker.pid.as_raw_nonzero().get().cast_unsigned();
+    let open = loops.iter().filter(|tally| tally.owner.pid == pid).map(LoopTally::open).sum();
+    let told = now.saturating_sub(worker.told.elapsed().as_millis() as u64);
+    OldWorker { pid, told, open }
+}
+
+fn loop_state(tally: &LoopTally, newest: u64) -> LoopState {
+    let awake = tally.awake_since().map_or(0, |at| coarse_nanos().saturating_sub(at));
+    LoopState {
+        worker: tally.owner.worker,
+        index: tally.owner.index,
+        pid: tally.owner.pid,
+        is_old: tally.owner.generation < newest,
+        awake_for: awake / 1_000_000,
+    }
+}
+
+fn servers(registry: Registry, sites: &Sites) -> Vec<ServerBehind> {
+    let (groups, now) = (sites.groups(), Instant::now());
+    if groups.iter().all(|(_, groups)| groups.is_empty()) {
+        return Vec::new();
+    }
+    let all = registry.counted();
+    let outcomes =
+        groups.iter().flat_map(|(kind, groups)| counts::outcomes(groups, (&all, *kind), now));
+    outcomes.map(server).collect()
+}
+
+fn server(of: ServerOutcome) -> ServerBehind {
+    let (since, in_a_row) = (of.outcomes.failing, of.outcomes.in_a_row);
+    let failing = match of.failure {
+        _ if of.is_unhealthy => Some((true, "its health checks fail".to_owned())),
+        Some(reason) => Some((reason.is_unreachable(), reason.to_string())),
+        None => None,
+    };
+    let failing =
+        failing.map(|(unreachable, reason)| FailingServer { since, in_a_row, unreachable, reason });
+    ServerBehind { group: of.group, server: of.server, is_out: of.is_out, failing }
+}
+
+fn now_millis() -> u64 {
+    coarse_nanos() / 1_000_000
+}
+
+/// Milliseconds since 1970.
+pub fn wall_millis() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |at| at.as_millis() as u64)
+}

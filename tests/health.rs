@@ -1,0 +1,226 @@
+//! Faults that are put into a running site, and what it says of itself meanwhile.
+
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use weir_testkit::{Dir, Server, examples};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// Far more than the seconds that it takes: machines of tests are busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Looks again and again until it is so.
+fn ask_until(mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        if Instant::now() >= end {
+            return false;
+        }
+        #[expect(clippy::disallowed_methods, reason = "a look costs the site a request")]
+        std::thread::sleep(PAUSE);
+    }
+    true
+}
+
+/// A server behind that can be stopped and started again.
+struct Behind {
+    port: u16,
+    running: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+impl Behind {
+    fn new(port: u16) -> Behind {
+        let mut behind = Behind { port, running: None };
+        behind.start();
+        behind
+    }
+
+    fn start(&mut self) {
+        let listener = TcpListener::bind(("127.0.0.1", self.port)).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let serve = move || {
+            for stream in listener.incoming() {
+                if told.load(SeqCst) {
+                    return;
+                }
+                let Ok(mut stream) = stream else { continue };
+                let lines = BufReader::new(&stream).lines();
+                lines.map_while(Result::ok).take_while(|line| !line.is_empty()).for_each(drop);
+                let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nwell");
+            }
+        };
+        self.running = Some((stop, std::thread::spawn(serve)));
+    }
+
+    fn stop(&mut self) {
+        let Some((stop, thread)) = self.running.take() else { return };
+        stop.store(true, SeqCst);
+        let _ = std::net::TcpStream::connect(("127.0.0.1", self.port));
+        thread.join().unwrap();
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct Site {
+    server: Server,
+    /// What is asked for between two looks.
+    asked: &'static str,
+}
+
+const CONF: &str = "worker_processes 2;
+     events { }
+     http {
+         upstream shop { server 127.0.0.1:%%PORT1%% fail_timeout=1s; }
+         server {
+             listen 127.0.0.1:%%PORT%%;
+             location / { proxy_pass http://shop; }
+             location = /broken { return 500; }
+             location = /endless { content_by_lua_block {
+                 local file = io.open('%%DIR%%/begun', 'w')
+                 file:write('x')
+                 file:close()
+                 repeat file = io.open('%%DIR%%/end') until file
+                 file:close()
+             } }
+             location = /json { weir_status json; }
+             location = /metrics { weir_status; }
+         }
+     }";
+
+impl Site {
+    fn new() -> Site {
+        Site { server: Server::start(WEIR, CONF), asked: "/" }
+    }
+
+    fn health(&self) -> Value {
+        let _ = self.server.get(self.asked);
+        let page: Value = serde_json::from_str(&self.server.get("/json").body()).unwrap();
+        page["health"].clone()
+    }
+
+    /// Waits until a finding of this rule has this in its text, and asks everything that names it.
+    fn finds(&self, rule: &str, state: &str, text: &str) -> Value {
+        let mut health = Value::Null;
+        let is = |found: &Value| {
+            found["rule"] == rule
+                && found["state"] == state
+                && found["text"].as_str().unwrap().contains(text)
+        };
+        let found = ask_until(|| {
+            health = self.health();
+            health["findings"].as_array().unwrap().iter().any(is)
+        });
+        assert!(found, "{rule}: {health}");
+        assert!(health["text"].as_str().unwrap().contains(text), "{health}");
+        health["findings"].as_array().unwrap().iter().find(|found| is(found)).unwrap().clone()
+    }
+
+    fn has_metric(&self, line: &str) {
+        let mut text = String::new();
+        let there = ask_until(|| {
+            let _ = self.server.get(self.asked);
+            text = self.server.get("/metrics").body();
+            text.lines().any(|other| other == line)
+        });
+        assert!(there, "no {line} in {text}");
+    }
+
+    fn is_green(&self) {
+        let mut health = Value::Null;
+        let is = ask_until(|| {
+            health = self.health();
+            health["state"] == "green"
+        });
+        assert!(is, "{health}");
+        assert_eq!(health["findings"].as_array().unwrap().len(), 0, "{health}");
+        assert_eq!((&health["health"], &health["text"]), (&0.into(), &"nothing is wrong".into()));
+    }
+}
+
+#[test]
+fn each_fault_is_named_while_it_lasts() {
+    let mut site = Site::new();
+    let mut behind = Behind::new(site.server.port_at(1));
+    site.is_green();
+
+    // A server behind is dead.
+    behind.stop();
+    let name = format!("shop: 127.0.0.1:{} fails: connection refused", behind.port);
+    let found = site.finds("no_live_server", "red", &name);
+    assert_eq!(found["subject"], "shop", "{found}");
+    site.has_metric("weir_health_finding{rule=\"no_live_server\",subject=\"shop\"} 2");
+    site.has_metric("weir_health 2");
+    site.finds("server_errors", "red", " requests a second end in 5xx");
+    behind.start();
+    site.is_green();
+    site.has_metric("weir_health 0");
+
+    // An application fails.
+    site.asked = "/broken";
+    site.finds("server_errors", "red", " requests a second end in 5xx");
+    site.asked = "/";
+    site.is_green();
+
+    // A script does not end. Workers have another user.
+    let begun = site.server.dir().write("begun", "");
+    std::fs::set_permissions(&begun, Permissions::from_mode(0o666)).unwrap();
+    let mut client = site.server.connect();
+    client.send(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n");
+    // Before its loop works on it, it could accept the next client as well.
+    assert!(ask_until(|| std::fs::metadata(&begun).unwrap().len() > 0));
+    site.finds("stuck_loop", "red", " is stuck in one turn");
+    site.server.dir().write("end", "");
+    site.is_green();
+
+    // A worker is killed.
+    let victim = site.server.workers()[0];
+    site.server.signal_worker(victim, Signal::KILL);
+    site.finds(
+        "worker_killed",
+        "yellow",
+        &format!("worker process {victim} was killed by signal 9"),
+    );
+    site.is_green();
+
+    // A reload fails.
+    site.server.configure("nonsense;");
+    site.server.signal(Signal::HUP);
+    site.finds("reload_failed", "yellow", "the last reload failed");
+    site.server.configure(CONF);
+    site.server.signal(Signal::HUP);
+    site.is_green();
+}
+
+#[test]
+fn the_page_s_example_shows_health() {
+    let page = include_str!("../docs/health.md");
+    let example = examples(page).next().unwrap();
+    let server = Server::with_locations(Dir::new(), WEIR, "", example);
+    let page: Value = serde_json::from_str(&server.get("/status").body()).unwrap();
+    assert_eq!(page["health"]["state"], "green", "{page}");
+}
+
+/// Without a master, a thread beside the loops looks.
+#[test]
+fn a_server_without_master_judges_itself() {
+    let conf = format!("master_process off; {CONF}").replace("%%PORT1%%", "1");
+    let site = Site { server: Server::start(WEIR, &conf), asked: "/" };
+    site.finds("no_live_server", "red", "shop: 127.0.0.1:1 fails: connection refused");
+}
