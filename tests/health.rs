@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_testkit::{Dir, Server, examples};
+use weir_testkit::{Dir, Server, examples, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -87,10 +87,14 @@ struct Site {
 const CONF: &str = "worker_processes 2;
      events { }
      http {
+         limit_req_zone $binary_remote_addr zone=rate:64k rate=1r/m;
          upstream shop { server 127.0.0.1:%%PORT1%% fail_timeout=1s; }
          server {
              listen 127.0.0.1:%%PORT%%;
              location / { proxy_pass http://shop; }
+             keepalive_requests 1000000;
+             location = /work { work sleep 50ms; return 204; }
+             location = /limited { limit_req zone=rate; try_files /none =404; }
              location = /broken { return 500; }
              location = /endless { content_by_lua_block {
                  local file = io.open('%%DIR%%/begun', 'w')
@@ -110,13 +114,22 @@ impl Site {
     }
 
     fn health(&self) -> Value {
-        let _ = self.server.get(self.asked);
+        // More than the page's own requests.
+        let times = if self.asked == "/limited" { 5 } else { 1 };
+        (0..times).for_each(|_| drop(self.server.get(self.asked)));
         let page: Value = serde_json::from_str(&self.server.get("/json").body()).unwrap();
         page["health"].clone()
     }
 
     /// Waits until a finding of this rule has this in its text, and asks everything that names it.
     fn finds(&self, rule: &str, state: &str, text: &str) -> Value {
+        let found = self.finds_shortly(rule, state, text);
+        self.tools_say(text);
+        found
+    }
+
+    /// The same of a finding that ends by itself: the tools may come too late.
+    fn finds_shortly(&self, rule: &str, state: &str, text: &str) -> Value {
         let mut health = Value::Null;
         let is = |found: &Value| {
             found["rule"] == rule
@@ -132,10 +145,27 @@ impl Site {
         health["findings"].as_array().unwrap().iter().find(|found| is(found)).unwrap().clone()
     }
 
+    /// `weir top` and `weir inspect` have this in their headlines.
+    fn tools_say(&self, text: &str) {
+        let port = self.server.port().to_string();
+        let url = format!("http://127.0.0.1:{port}/json");
+        let tools: [&[&str]; 2] =
+            [&["top", &url, "--once", "--interval", "0.1"], &["inspect", &port, "--secs", "0"]];
+        for args in tools {
+            let mut said = String::new();
+            let there = ask_until(|| {
+                let _ = self.health();
+                said = String::from_utf8_lossy(&run(WEIR, args).stdout).into_owned();
+                said.lines().take(2).any(|line| line.contains(text))
+            });
+            assert!(there, "{args:?}: {said}");
+        }
+    }
+
     fn has_metric(&self, line: &str) {
         let mut text = String::new();
         let there = ask_until(|| {
-            let _ = self.server.get(self.asked);
+            let _ = self.health();
             text = self.server.get("/metrics").body();
             text.lines().any(|other| other == line)
         });
@@ -178,6 +208,26 @@ fn each_fault_is_named_while_it_lasts() {
     site.asked = "/";
     site.is_green();
 
+    // A client asks for more than it may.
+    site.asked = "/limited";
+    site.finds("flood", "yellow", "a flood: limit_req or limit_conn refuses ");
+    site.has_metric("weir_health_finding{rule=\"flood\",subject=\"limits\"} 1");
+    site.asked = "/";
+    site.is_green();
+
+    // One loop has all the work.
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut busy, told) = (site.server.connect(), stop.clone());
+    let work = std::thread::spawn(move || {
+        while !told.load(SeqCst) {
+            assert_eq!(busy.get("/work").status, 204);
+        }
+    });
+    site.finds("uneven_loops", "yellow", " % of the time, the mean of 2 loops is ");
+    stop.store(true, SeqCst);
+    work.join().unwrap();
+    site.is_green();
+
     // A script does not end. Workers have another user.
     let begun = site.server.dir().write("begun", "");
     std::fs::set_permissions(&begun, Permissions::from_mode(0o666)).unwrap();
@@ -192,7 +242,7 @@ fn each_fault_is_named_while_it_lasts() {
     // A worker is killed.
     let victim = site.server.workers()[0];
     site.server.signal_worker(victim, Signal::KILL);
-    site.finds(
+    site.finds_shortly(
         "worker_killed",
         "yellow",
         &format!("worker process {victim} was killed by signal 9"),
@@ -222,5 +272,5 @@ fn the_page_s_example_shows_health() {
 fn a_server_without_master_judges_itself() {
     let conf = format!("master_process off; {CONF}").replace("%%PORT1%%", "1");
     let site = Site { server: Server::start(WEIR, &conf), asked: "/" };
-    site.finds("no_live_server", "red", "shop: 127.0.0.1:1 fails: connection refused");
+    site.finds_shortly("no_live_server", "red", "shop: 127.0.0.1:1 fails: connection refused");
 }

@@ -15,8 +15,10 @@ mod snapshot;
 
 pub use board::{post, posted};
 pub use judge::Judge;
-pub use page::show;
-pub use snapshot::{FailingServer, LoopState, OldWorker, ServerBehind, Snapshot};
+pub use page::{behind_name, show};
+pub use snapshot::{
+    AcceptQueue, FailingServer, LoopState, OldWorker, ServerBehind, Snapshot, Uneven,
+};
 
 use std::borrow::Cow;
 

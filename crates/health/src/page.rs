@@ -55,6 +55,14 @@ fn headline(findings: &[Finding]) -> String {
     }
 }
 
+/// What stands behind a process's name in ps(1).
+pub fn behind_name(findings: &[Finding]) -> String {
+    match findings.iter().map(|finding| finding.level).max() {
+        None | Some(Level::Green) => String::new(),
+        Some(level) => format!(" [{}: {}]", level.word(), headline(findings)),
+    }
+}
+
 fn list(findings: &[Finding]) -> String {
     let each = findings.iter().map(|finding| {
         let Finding { rule, level, subject, text, since } = finding;

@@ -2,7 +2,7 @@
 
 use crate::Level::{Red, Yellow};
 use crate::judge::{Held, Looks};
-use crate::snapshot::{FailingServer, ServerBehind};
+use crate::snapshot::{FailingServer, LoopState, ServerBehind, Snapshot, Uneven};
 
 /// A rule.
 pub(crate) struct Rule {
@@ -32,6 +32,11 @@ pub(crate) const RULES: &[Rule] = &[
     Rule { name: "worker_killed", hold: Hold::AtOnce, find: worker_killed },
     Rule { name: "worker_missing", hold: Hold::AtOnce, find: worker_missing },
     Rule { name: "reload_failed", hold: Hold::AtOnce, find: reload_failed },
+    Rule { name: "accept_queue", hold: Hold::Seconds, find: accept_queue },
+    Rule { name: "connections", hold: Hold::Seconds, find: connections },
+    Rule { name: "uneven_loops", hold: Hold::Seconds, find: uneven_loops },
+    Rule { name: "flood", hold: Hold::Seconds, find: flood },
+    Rule { name: "cache_disk", hold: Hold::AtOnce, find: cache_disk },
     Rule { name: "old_worker", hold: Hold::Seconds, find: old_worker },
 ];
 
@@ -169,6 +174,90 @@ fn reload_failed(looks: Looks<'_>) -> Vec<Held> {
         since: Some(at),
     });
     failed.into_iter().collect()
+}
+
+/// A queue or table is nearly full from this share on.
+const NEARLY: f64 = 0.9;
+
+fn share(n: u64, most: u64) -> f64 {
+    n as f64 / most.max(1) as f64
+}
+
+/// Connections come faster than they are accepted.
+fn accept_queue(looks: Looks<'_>) -> Vec<Held> {
+    let full = looks
+        .now
+        .queues
+        .iter()
+        .filter(|queue| queue.most > 0 && share(queue.n.into(), queue.most.into()) >= NEARLY);
+    let held = full.map(|queue| {
+        let (subject, n, most) = (queue.address.clone(), queue.n, queue.most);
+        let level = if n < most { Yellow } else { Red };
+        let text =
+            format!("{n} connections to {subject} wait to be accepted, the queue takes {most}");
+        Held { level, subject, text, since: None }
+    });
+    held.collect()
+}
+
+/// A loop has nearly as many connections as it may have.
+fn connections(looks: Looks<'_>) -> Vec<Held> {
+    let most = looks.now.connections;
+    let all = looks.now.loops.iter().filter(|one| most > 0 && share(one.open, most) >= NEARLY);
+    let held = all.map(|one| {
+        let subject = format!("loop {} of worker {}", one.index, one.worker);
+        let text =
+            format!("{subject} has {} connections, worker_connections allows {most}", one.open);
+        Held { level: Yellow, subject, text, since: None }
+    });
+    held.collect()
+}
+
+/// It is still as uneven if the busiest loop has worked for this share of the last seconds.
+const STILL: f64 = 0.5;
+
+/// One loop has most of the work.
+fn uneven_loops(looks: Looks<'_>) -> Vec<Held> {
+    let Some(uneven) = &looks.now.uneven else { return Vec::new() };
+    let is = |one: &&LoopState| one.pid == uneven.pid && one.index == uneven.index;
+    let busy = |of: &Snapshot| of.loops.iter().find(is).map_or(0, |one| one.busy);
+    let took = looks.now.now.saturating_sub(looks.before.now);
+    if share(busy(looks.now).saturating_sub(busy(looks.before)), took) < STILL {
+        return Vec::new();
+    }
+    let Uneven { worker, index, most, mean, loops, .. } = uneven;
+    let text = format!(
+        "loop {index} of worker {worker} is busy for {most} % of the time, the mean of {loops} loops is {mean} %"
+    );
+    vec![Held { level: Yellow, subject: "loops".to_owned(), text, since: None }]
+}
+
+/// So many refused requests within the window are no accident.
+const REFUSED: u64 = 30;
+
+/// Limits refuse most requests.
+fn flood(looks: Looks<'_>) -> Vec<Held> {
+    let (limited, requests) = (looks.grown(|s| s.limited), looks.grown(|s| s.requests));
+    if limited < REFUSED || limited * 2 < requests {
+        return Vec::new();
+    }
+    let limited = looks.rate(|s| s.limited).round();
+    let requests = looks.rate(|s| s.requests).round().max(limited);
+    let text = format!(
+        "a flood: limit_req or limit_conn refuses {limited} of {requests} requests a second; the error log names clients and zones"
+    );
+    vec![Held { level: Yellow, subject: "limits".to_owned(), text, since: None }]
+}
+
+/// Files of caches cannot be read or written.
+fn cache_disk(looks: Looks<'_>) -> Vec<Held> {
+    let (faults, unstored) = (looks.grown(|s| s.cache_faults), looks.grown(|s| s.unstored));
+    let text = match (faults, unstored) {
+        (0, 0) => return Vec::new(),
+        (0, _) => "the disk of a cache is too slow: answers pass unstored".to_owned(),
+        _ => "files of a cache cannot be written or read; the error log has the reason".to_owned(),
+    };
+    vec![Held { level: Yellow, subject: "caches".to_owned(), text, since: None }]
 }
 
 /// A worker without connections ends within this time, in milliseconds.

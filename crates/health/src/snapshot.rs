@@ -11,6 +11,18 @@ pub struct Snapshot {
     pub requests: u64,
     /// Requests that ended in a status of 5xx, but for those above a limit.
     pub errors: u64,
+    /// Requests that a limit refused.
+    pub limited: u64,
+    /// Files of caches that could not be read or written.
+    pub cache_faults: u64,
+    /// Answers that were not stored because the disk was too slow.
+    pub unstored: u64,
+    /// How many connections a loop may have.
+    pub connections: u64,
+    /// The fullest accept queue of each address.
+    pub queues: Vec<AcceptQueue>,
+    /// The loops have worked unevenly for seconds.
+    pub uneven: Option<Uneven>,
     /// The servers behind.
     pub servers: Vec<ServerBehind>,
     /// The loops that run, those of older configurations as well.
@@ -66,6 +78,38 @@ pub struct LoopState {
     pub is_old: bool,
     /// For how long its present turn has lasted, in milliseconds; 0 while it sleeps.
     pub awake_for: u64,
+    /// For how long it has worked so far, in milliseconds.
+    pub busy: u64,
+    /// Its open client connections.
+    pub open: u64,
+}
+
+/// Connections that wait to be accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AcceptQueue {
+    /// Where they have come to.
+    pub address: String,
+    /// How many wait.
+    pub n: u32,
+    /// How many may.
+    pub most: u32,
+}
+
+/// One loop has had most of the work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uneven {
+    /// The busiest loop's worker.
+    pub worker: u32,
+    /// Its number there.
+    pub index: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Its share of the time in percent.
+    pub most: u32,
+    /// The mean of all.
+    pub mean: u32,
+    /// How many there are.
+    pub loops: usize,
 }
 
 /// A worker that was told to end.

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use weir_sys::sockdiag;
 use weir_sys::tcpinfo::accept_queue;
 
-use crate::report::{AcceptQueue, ListenAddress, Report, Thread, WaitMethod, Worker};
+use crate::report::{AcceptQueue, ListenAddress, Report, Severity, Thread, WaitMethod, Worker};
 use crate::servers::{
     Listening, ListeningSocket, ServerProcess, calls, inode, is_accept, numbers, offspring, ran,
     rows,
 };
-use crate::verdict;
+use crate::{servers, verdict};
 
 /// The interval between two looks at the queues.
 const OFTEN: Duration = Duration::from_millis(20);
@@ -56,6 +56,7 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
             queues: Vec::new(),
             overflows: grown,
             findings: Vec::new(),
+            health: None,
         };
         let told = sockdiag::of(listening.address).filter(|all| all.len() == queues.len());
         let told = told.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
@@ -79,6 +80,11 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     for place in &mut places {
         place.findings = verdict::findings(place, processors);
+        place.health = place.workers.first().and_then(|worker| servers::health(worker.pid));
+        // What the server says is about more than its sockets.
+        if place.health.is_some() {
+            place.findings.retain(|finding| finding.severity != Severity::Fine);
+        }
     }
     Report { seconds, processors, places, unseen: unseen.into_iter().collect() }
 }

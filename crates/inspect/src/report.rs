@@ -30,6 +30,8 @@ pub(crate) struct ListenAddress {
     /// Connections for which a queue had no room, in the machine's whole network, during the look.
     pub overflows: Option<u64>,
     pub findings: Vec<Finding>,
+    /// What the server says is wrong with it, where it says so: weir, in its master's name.
+    pub health: Option<String>,
 }
 
 /// A listening socket's queue of connections that were not accepted yet.
@@ -192,6 +194,9 @@ impl ListenAddress {
             waits => waits.words(),
         };
         let _ = writeln!(out, "{} on {}: {shape}; {waits}", self.program, self.address);
+        if let Some(health) = &self.health {
+            let _ = writeln!(out, "  {health}");
+        }
         self.write_queue(out);
         let _ = writeln!(
             out,

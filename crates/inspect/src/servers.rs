@@ -195,6 +195,19 @@ pub(crate) fn name(pid: i32) -> String {
     name.trim_end().to_owned()
 }
 
+/// What a weir says is wrong with it, as its level and a sentence: it stands in the name of its master, in brackets.
+pub(crate) fn health(worker: i32) -> Option<String> {
+    let name = fs::read(format!("/proc/{}/cmdline", parent(worker)?)).ok()?;
+    said(&String::from_utf8_lossy(&name))
+}
+
+fn said(name: &str) -> Option<String> {
+    let name = name.strip_prefix("weir: master process ")?.trim_end_matches('\0');
+    let at = ["[red: ", "[yellow: "].iter().filter_map(|word| name.find(word)).min()?;
+    // A long one is cut.
+    Some(name.get(at + 1..)?.trim_end_matches(']').to_owned())
+}
+
 /// A process and its descendants.
 fn family(root: i32, all: &[i32]) -> Vec<i32> {
     let parents: BTreeMap<i32, i32> =
@@ -320,6 +333,15 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn what_a_master_says_of_its_health_is_read() {
+        let of = |text: &str| said(&format!("weir: master process {text}\0\0"));
+        assert_eq!(of("weir -c a [x]"), None);
+        assert_eq!(of("weir [red: shop: a fails]"), Some("red: shop: a fails".to_owned()));
+        assert_eq!(of("weir [yellow: the last rel"), Some("yellow: the last rel".to_owned()));
+        assert_eq!(said("nginx: master process [red: x]"), None);
+    }
 
     #[test]
     fn addresses_are_read() {

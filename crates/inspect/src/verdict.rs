@@ -230,6 +230,7 @@ mod tests {
             connections: connections.iter().sum(),
             overflows: Some(0),
             findings: Vec::new(),
+            health: None,
         }
     }
 

@@ -7,11 +7,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Pid;
 use weir_engine::coarse_nanos;
-use weir_health::{FailingServer, Judge, LoopState, OldWorker, ServerBehind, Snapshot};
-use weir_metrics::{LoopTally, Metric, Registry};
+use weir_health::{
+    AcceptQueue, FailingServer, Judge, LoopState, OldWorker, ServerBehind, Snapshot, Uneven,
+};
+use weir_metrics::{LoopTally, Metric, Registry, TallyOwner};
 use weir_upstream::counts::{self, ServerOutcome};
 
 use crate::service::Sites;
+use crate::status::WorkSpread;
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -27,6 +30,21 @@ pub struct HealthWatch {
     deaths: Vec<u64>,
     last_death: String,
     missing: usize,
+    headline: String,
+}
+
+/// What a look sees.
+pub struct Seen<'s> {
+    /// All counters.
+    pub registry: Registry,
+    /// What is served.
+    pub sites: &'s Sites,
+    /// Workers that were told to end.
+    pub old: Vec<RetiredWorker>,
+    /// The fullest accept queue of each address: connections that wait, and how many may.
+    pub queues: Vec<(String, u32, u32)>,
+    /// How many connections a loop may have.
+    pub connections: usize,
 }
 
 /// A worker that was told to end, and when.
@@ -44,16 +62,23 @@ impl HealthWatch {
         self.next
     }
 
-    /// Looks, if it is time.
-    pub fn look(&mut self, registry: Registry, sites: &Sites, old: Vec<RetiredWorker>) {
-        let now = Instant::now();
-        if self.next.is_some_and(|next| now < next) {
-            return;
-        }
-        self.next = Some(now + PERIOD);
-        let snapshot = self.snapshot(registry, sites, old);
+    /// Whether it is time to look.
+    pub fn is_due(&self) -> bool {
+        self.next.is_none_or(|next| Instant::now() >= next)
+    }
+
+    /// Looks; what is to stand behind the process's name if that is new.
+    pub fn look(&mut self, seen: Seen<'_>) -> Option<String> {
+        self.next = Some(Instant::now() + PERIOD);
+        let (registry, snapshot) = (seen.registry, self.snapshot(seen));
         let at = snapshot.at;
-        weir_health::post(registry.board(), at, &self.judge.look(snapshot));
+        let findings = self.judge.look(snapshot);
+        weir_health::post(registry.board(), at, &findings);
+        let headline = weir_health::behind_name(&findings);
+        (headline != self.headline).then(|| {
+            self.headline.clone_from(&headline);
+            headline
+        })
     }
 
     /// A worker that was not told to has ended; no other takes its place if that is `fatal`.
@@ -75,7 +100,8 @@ impl HealthWatch {
         (self.failed_reload, self.missing) = (None, 0);
     }
 
-    fn snapshot(&mut self, registry: Registry, sites: &Sites, old: Vec<RetiredWorker>) -> Snapshot {
+    fn snapshot(&mut self, seen: Seen<'_>) -> Snapshot {
+        let Seen { registry, sites, old, queues, connections } = seen;
         let (now, loops) = (now_millis(), registry.loops());
         self.deaths.retain(|at| now.saturating_sub(*at) < REMEMBERED);
         let newest = loops.iter().map(|tally| tally.owner.generation).max().unwrap_or(0);
@@ -85,6 +111,15 @@ impl HealthWatch {
             now,
             requests: registry.sum(Metric::Requests),
             errors: registry.sum(Metric::ServerErrors).saturating_sub(limited),
+            limited: registry.sum(Metric::Limited),
+            cache_faults: registry.sum(Metric::CacheFaults),
+            unstored: registry.sum(Metric::CacheUnstored),
+            connections: connections as u64,
+            queues: queues
+                .into_iter()
+                .map(|(address, n, most)| AcceptQueue { address, n, most })
+                .collect(),
+            uneven: uneven(&loops),
             servers: servers(registry, sites),
             failed_reload: self.failed_reload,
             deaths: self.deaths.clone(),
@@ -97,11 +132,13 @@ impl HealthWatch {
 }
 
 /// Looks for as long as the process lives, in a thread of its own.
-pub fn watch(registry: Registry, sites: Sites) {
+pub fn watch(registry: Registry, sites: Sites, connections: usize) {
     let mut watch = HealthWatch::default();
     let look = move || {
         loop {
-            watch.look(registry, &sites, Vec::new());
+            // A single loop is never uneven, and its sockets are its own.
+            let (old, queues) = Default::default();
+            let _ = watch.look(Seen { registry, sites: &sites, old, queues, connections });
             #[expect(clippy::disallowed_methods, reason = "there is no loop on this thread")]
             std::thread::sleep(PERIOD);
         }
@@ -125,7 +162,17 @@ fn loop_state(tally: &LoopTally, newest: u64) -> LoopState {
         pid: tally.owner.pid,
         is_old: tally.owner.generation < newest,
         awake_for: awake / 1_000_000,
+        busy: tally.get(Metric::Busy).saturating_add(awake) / 1_000_000,
+        open: tally.open(),
     }
+}
+
+fn uneven(loops: &[LoopTally]) -> Option<Uneven> {
+    let work = WorkSpread::of(loops);
+    let TallyOwner { worker, index, pid, .. } = work.busiest;
+    let percent = |share: f64| (share * 100.0).round() as u32;
+    let (most, mean) = (percent(work.most), percent(work.mean));
+    work.is_uneven().then_some(Uneven { worker, index, pid, most, mean, loops: work.loops })
 }
 
 fn servers(registry: Registry, sites: &Sites) -> Vec<ServerBehind> {

@@ -25,7 +25,7 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
     let mut sockets = cycle.sockets.clone();
     sockets.close();
     let tallies = (0..cycle.config.threads).collect();
-    health::watch(registry, cycle.sites.clone());
+    health::watch(registry, cycle.sites.clone(), cycle.config.events.connections);
     let logs = Arc::clone(&origin.logs);
     let (index, channel, title) = (0, None, Mutex::default());
     let generation = 0;

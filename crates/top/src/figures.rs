@@ -9,7 +9,7 @@ use crate::words::{age, bytes, count, percent, time};
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub about: String,
-    /// How even it is, in words; whether that is alarming.
+    /// What is wrong, or how even it is; whether that is alarming.
     pub state: (String, bool),
     pub requests: f64,
     pub accepted: f64,
@@ -153,7 +153,7 @@ impl Figures {
             row.requests = found.map_or(0.0, |l| l.lately_requests / seconds);
             row.share = found.map_or(0.0, |l| l.share_busy);
         }
-        figures.state = state(&now.balance, &figures.loops, figures.requests);
+        figures.state = headline(now, state(&now.balance, &figures.loops, figures.requests));
         figures
     }
 
@@ -203,7 +203,7 @@ impl Figures {
         let next: Vec<String> = now.balance.next.iter().filter_map(name_of).take(6).collect();
         Figures {
             about: about(now, &own),
-            state: state(&now.balance, &loops, grown("requests")),
+            state: headline(now, state(&now.balance, &loops, grown("requests"))),
             requests: grown("requests"),
             accepted: grown("accepted_connections"),
             open: total("active_connections"),
@@ -238,6 +238,19 @@ fn about(now: &Snapshot, loops: &[&Loop]) -> String {
         s(workers),
         age(now.uptime)
     )
+}
+
+/// Health goes before balance.
+fn headline(now: &Snapshot, balance: (String, bool)) -> (String, bool) {
+    let health = &now.health;
+    let glyph = match health.state.as_str() {
+        "red" => "✕ RED",
+        "yellow" => "▲ yellow",
+        _ => return balance,
+    };
+    let ago =
+        health.since.map_or(String::new(), |at| format!(", {}", age((now.now - at).max(0.0))));
+    (format!("{glyph}{ago}: {}", health.text), true)
 }
 
 /// The panel says the same. A request a second is this tool's own.

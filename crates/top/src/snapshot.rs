@@ -17,6 +17,7 @@ pub(crate) struct Snapshot {
     /// Configurations taken into use after the first.
     pub generation: u64,
     pub totals: BTreeMap<String, f64>,
+    pub health: Health,
     pub balance: Balance,
     pub loops: Vec<Loop>,
     pub listeners: Vec<Listener>,
@@ -25,6 +26,17 @@ pub(crate) struct Snapshot {
     pub upstreams: BTreeMap<String, Vec<Peer>>,
     pub stream_upstreams: BTreeMap<String, Vec<StreamPeer>>,
     pub caches: BTreeMap<String, Cache>,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Health {
+    /// Empty where the server does not tell.
+    pub state: String,
+    pub text: String,
+    /// Seconds since 1970.
+    pub since: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -156,3 +156,21 @@ fn the_first_look_has_the_rates_of_the_server() {
     assert_eq!((f.requests, f.loops[0].requests, f.loops[0].share), (50.0, 25.0, 0.3));
     assert_eq!(f.tables[0].rows[0].cells[2], "-");
 }
+
+#[test]
+fn health_goes_before_balance() {
+    let mut now = snapshot(2, 3, 900_000);
+    let health =
+        r#"{"state":"red","text":"shop: 127.0.0.1:8081 fails: connection refused","since":1}"#;
+    now.health = serde_json::from_str(health).unwrap();
+    let f = Figures::of(&now, &snapshot(2, 2, 900_000));
+    assert!(f.state.1 && f.state.0.starts_with("✕ RED, 2 s"), "{}", f.state.0);
+    assert!(
+        f.state.0.ends_with(": shop: 127.0.0.1:8081 fails: connection refused"),
+        "{}",
+        f.state.0
+    );
+    assert_eq!(plain::text(&f).lines().nth(1), Some(f.state.0.as_str()));
+    now.health.state = "green".to_owned();
+    assert!(Figures::of(&now, &now).state.0.starts_with("▲ UNEVEN"));
+}

@@ -37,7 +37,7 @@ use self::upgrade::Kin;
 use crate::channel::{self, ChannelEnd, Heard, Order, WorkerReport};
 use crate::config::MOST_LOOPS;
 use crate::cycle::{Cycle, Origin};
-use crate::health::{HealthWatch, RetiredWorker};
+use crate::health::{HealthWatch, RetiredWorker, Seen};
 use crate::signals::{self, SignalRequest};
 use crate::sockets::Sockets;
 
@@ -88,6 +88,8 @@ pub struct Master {
     restarts: Restarts,
     signals: Descriptor,
     title: Option<Title>,
+    /// Its name in ps, without what is wrong.
+    name: String,
     ending: Option<Shutdown>,
     /// How often the configuration has been replaced.
     generation: u64,
@@ -132,8 +134,9 @@ impl Master {
             .inspect_err(|e| log!(cycle.log, Info, None, "no process title {}", Cause(e)))
             .ok();
         let words: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
+        let name = format!("weir: master process {}", words.join(" "));
         if let Some(title) = &mut title {
-            title.set(&format!("weir: master process {}", words.join(" ")));
+            title.set(&name);
         }
         Ok(Master {
             tallies: Tallies::new(OWN_TALLY + 1, registry.tallies()),
@@ -145,6 +148,7 @@ impl Master {
             restarts: Restarts::default(),
             signals: Descriptor::new(&signals::set())?,
             title,
+            name,
             ending: None,
             generation: 0,
             replacing: false,
@@ -406,9 +410,24 @@ impl Master {
 
     /// Looks at the server's health, once a second.
     fn judge(&mut self) {
+        if !self.health.is_due() {
+            return;
+        }
         let old = self.children.iter().filter_map(|child| Some((child, child.told?)));
         let old = old.map(|(child, told)| RetiredWorker { pid: child.pid, told });
-        self.health.look(self.registry, &self.cycle.sites, old.collect());
+        let queues = crate::status::queues(&self.cycle.sockets);
+        let connections = self.cycle.config.events.connections;
+        let seen = Seen {
+            registry: self.registry,
+            sites: &self.cycle.sites,
+            old: old.collect(),
+            queues,
+            connections,
+        };
+        // ps(1) and `weir inspect` show it, without a page.
+        if let (Some(headline), Some(title)) = (self.health.look(seen), &mut self.title) {
+            title.set(&format!("{}{headline}", self.name));
+        }
     }
 
     fn start_due(&mut self) -> ControlFlow<Role> {

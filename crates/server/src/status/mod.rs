@@ -17,6 +17,7 @@ use weir_zone::Zones;
 
 use crate::cycle::Cycle;
 use crate::health;
+use crate::sockets::Sockets;
 use crate::version;
 
 /// From this coefficient of variation on the loops' work is uneven.
@@ -240,6 +241,18 @@ fn processor_time(pid: u32, tid: u32) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     let mut words = text.split_ascii_whitespace().map(|word| word.parse().ok());
     Some((words.next()??, words.next()??))
+}
+
+/// The fullest accept queue of each address: connections that wait, and how many may.
+pub fn queues(sockets: &Sockets) -> Vec<(String, u32, u32)> {
+    let streams = sockets.iter().filter(|socket| !socket.listen.udp);
+    let inet = streams.filter(|socket| matches!(socket.listen.address, Address::Inet(_)));
+    let fullest = inet.filter_map(|socket| {
+        let all = socket.copies.iter().filter_map(|fd| accept_queue(fd.as_fd()).ok());
+        let (waiting, most) = all.max()?;
+        Some((socket.listen.address.to_string(), waiting, most))
+    });
+    fullest.collect()
 }
 
 impl ListenStatus {
