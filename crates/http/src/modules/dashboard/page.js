@@ -183,7 +183,7 @@ function showTiles(snapshot, f) {
   const of = pick => frames.map(pick), balance = snapshot.balance || {}, totals = snapshot.totals || {};
   tile("Requests", count(f.requests), "a second", of(p => p.requests));
   tile("Connections", count(totals.active_connections || 0), `open, ${count(f.accepted)} new a second`, of(p => p.open));
-  tile("Waiting", count(f.waiting), `to be accepted${f.queues.backlog ? `, of ${count(f.queues.backlog)}` : ""}`, of(p => p.waiting));
+  tile("Accept queue", count(f.waiting), f.queues.backlog ? `of ${count(f.queues.backlog)}` : "", of(p => p.waiting));
   tile("Sent", bytes(f.sent), "a second", of(p => p.sent));
   tile("Held up", past.length > 1 ? waited(f.blocked) : "–", "longest wait", of(p => p.blocked), 1000);
   tile("Imbalance", light(f) ? "–" : (balance.imbalance ?? 0).toFixed(2), balance.threshold ? `alarm from ${balance.threshold}` : "", of(p => p.imbalance), balance.threshold || .5);
