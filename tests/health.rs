@@ -2,7 +2,7 @@
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -88,11 +88,20 @@ const CONF: &str = "worker_processes 2;
      events { }
      http {
          limit_req_zone $binary_remote_addr zone=rate:64k rate=1r/m;
+         upstream slow { server 127.0.0.1:%%PORT2%% fail_timeout=1s; }
          upstream shop { server 127.0.0.1:%%PORT1%% fail_timeout=1s; }
          server {
              listen 127.0.0.1:%%PORT%%;
              location / { proxy_pass http://shop; }
              keepalive_requests 1000000;
+             location = /slow { proxy_pass http://slow; proxy_read_timeout 300ms; }
+             location = /full { access_log /dev/full; return 204; }
+             location = /name {
+                 resolver 127.0.0.1:%%PORT3%% ipv6=off;
+                 resolver_timeout 300ms;
+                 set $name shop.example;
+                 proxy_pass http://$name;
+             }
              location = /work { work sleep 50ms; return 204; }
              location = /limited { limit_req zone=rate; try_files /none =404; }
              location = /broken { return 500; }
@@ -205,6 +214,28 @@ fn each_fault_is_named_while_it_lasts() {
     // An application fails.
     site.asked = "/broken";
     site.finds("server_errors", "red", " requests a second end in 5xx");
+    site.asked = "/";
+    site.is_green();
+
+    // A server behind takes requests and does not answer.
+    let silent = TcpListener::bind(("127.0.0.1", site.server.port_at(2))).unwrap();
+    site.asked = "/slow";
+    site.finds("no_live_server", "red", "fails: no answer in time");
+    drop(silent);
+    let slow = Behind::new(site.server.port_at(2));
+    site.is_green();
+    drop(slow);
+
+    // The disk of a log is full.
+    site.asked = "/full";
+    site.finds("log_disk", "yellow", "log files do not take lines");
+    site.asked = "/";
+    site.is_green();
+
+    // A name server is silent.
+    let _silent = UdpSocket::bind(("127.0.0.1", site.server.port_at(3))).unwrap();
+    site.asked = "/name";
+    site.finds("name_server", "yellow", "a name server does not answer in time");
     site.asked = "/";
     site.is_green();
 

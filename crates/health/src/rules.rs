@@ -1,6 +1,6 @@
 //! The rules: each a function over two snapshots. docs/health.md has a row for each.
 
-use crate::Level::{Red, Yellow};
+use crate::Level::{self, Red, Yellow};
 use crate::judge::{Held, Looks};
 use crate::snapshot::{FailingServer, LoopState, ServerBehind, Snapshot, Uneven};
 
@@ -37,6 +37,9 @@ pub(crate) const RULES: &[Rule] = &[
     Rule { name: "uneven_loops", hold: Hold::Seconds, find: uneven_loops },
     Rule { name: "flood", hold: Hold::Seconds, find: flood },
     Rule { name: "cache_disk", hold: Hold::AtOnce, find: cache_disk },
+    Rule { name: "log_disk", hold: Hold::AtOnce, find: log_disk },
+    Rule { name: "descriptors", hold: Hold::AtOnce, find: descriptors },
+    Rule { name: "name_server", hold: Hold::AtOnce, find: name_server },
     Rule { name: "old_worker", hold: Hold::Seconds, find: old_worker },
 ];
 
@@ -258,6 +261,30 @@ fn cache_disk(looks: Looks<'_>) -> Vec<Held> {
         _ => "files of a cache cannot be written or read; the error log has the reason".to_owned(),
     };
     vec![Held { level: Yellow, subject: "caches".to_owned(), text, since: None }]
+}
+
+/// Log files do not take lines: their disk is full, too slow or broken.
+fn log_disk(looks: Looks<'_>) -> Vec<Held> {
+    let text = "log files do not take lines, which are lost: their disk is full or too slow";
+    when(looks.grown(|s| s.log_lost) > 0, Yellow, "logs", text)
+}
+
+/// Workers cannot open more.
+fn descriptors(looks: Looks<'_>) -> Vec<Held> {
+    let text =
+        "connections cannot be accepted: descriptors or memory are short (worker_rlimit_nofile)";
+    when(looks.grown(|s| s.accepts_failed) > 0, Red, "accept", text)
+}
+
+/// Names cannot be looked up.
+fn name_server(looks: Looks<'_>) -> Vec<Held> {
+    let text = "a name server does not answer in time: requests to names fail or wait";
+    when(looks.grown(|s| s.lookups_timed_out) > 0, Yellow, "resolver", text)
+}
+
+fn when(holds: bool, level: Level, subject: &str, text: &str) -> Vec<Held> {
+    let held = || Held { level, subject: subject.to_owned(), text: text.to_owned(), since: None };
+    holds.then(held).into_iter().collect()
 }
 
 /// A worker without connections ends within this time, in milliseconds.

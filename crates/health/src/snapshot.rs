@@ -17,6 +17,12 @@ pub struct Snapshot {
     pub cache_faults: u64,
     /// Answers that were not stored because the disk was too slow.
     pub unstored: u64,
+    /// Lines of log files that were lost.
+    pub log_lost: u64,
+    /// Accepts that failed for want of descriptors or memory.
+    pub accepts_failed: u64,
+    /// Times that a name server did not answer in time.
+    pub lookups_timed_out: u64,
     /// How many connections a loop may have.
     pub connections: u64,
     /// The fullest accept queue of each address.

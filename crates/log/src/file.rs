@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use weir_sys::{descriptor, guarded};
 
 use crate::later::{self, Output, WriteQueue};
+use crate::lost;
 
 /// What a pipe takes at once, without another writer's bytes in between. pipe(7): PIPE_BUF.
 const PIPE: usize = 4096;
@@ -57,6 +58,7 @@ impl LogFile {
     pub fn write_lines(&self, bytes: &[u8]) -> io::Result<()> {
         let full = self.full.load(Ordering::Relaxed);
         if full != 0 && full == second() {
+            lost::count(bytes);
             return Ok(());
         }
         let piece = match bytes.len() > PIPE && !self.file.metadata()?.is_file() {
@@ -70,6 +72,7 @@ impl LogFile {
                 if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) {
                     self.full.store(second(), Ordering::Relaxed);
                 }
+                lost::count(rest);
                 return Err(error);
             }
             rest = later;

@@ -77,6 +77,8 @@ fn enqueue<O: Output>(output: &Arc<O>, line: &[u8], hand_over: &HandOver) {
     let mut waiting = lock(&output.queue().waiting);
     if waiting.lines.len() + line.len() <= MOST {
         waiting.lines.extend_from_slice(line);
+    } else {
+        crate::lost::count(line);
     }
     if !std::mem::replace(&mut waiting.known, true) {
         let weak: Weak<O> = Arc::downgrade(output);

@@ -14,6 +14,7 @@ mod flood;
 mod later;
 mod level;
 mod line;
+mod lost;
 mod memory;
 mod syslog;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub use flood::take_left_out;
 pub use later::{DeferredWrite, HandOver, flush, never_wait};
 pub use level::{Level, level, set_level};
 pub use line::{Cause, LINE_MAX};
+pub use lost::take_lost;
 pub use memory::MemoryLog;
 pub use syslog::{SendError, Syslog, SyslogError, SyslogServerFault};
 

@@ -229,6 +229,12 @@ declare! {
     CacheUnstored Counter Count "cache_unstored_answers";
     /// Messages left out of error logs because too many of a kind came within a second.
     LogLeftOut Counter Count "log_left_out_messages";
+    /// Lines of log files that were lost, since the file did not take them.
+    LogLost Counter Count "log_lost_lines";
+    /// Times that no connection could be accepted, for want of descriptors or memory.
+    AcceptFailed Counter Count "failed_accepts";
+    /// Times that a name server did not answer in time.
+    LookupTimedOut Counter Count "resolver_timeouts";
     /// Spans of requests that the collector took.
     SpansSent Counter Count "exported_spans";
     /// Spans that the collector did not take, or that found no room while they waited for it.

@@ -143,7 +143,7 @@ async fn next_server(
         log.write(Level::Error, None, text);
     }
     match error.kind() {
-        io::ErrorKind::TimedOut => {}
+        io::ErrorKind::TimedOut => drop(crate::timed_out()),
         // A server that refuses at once must not be asked in a tight circle.
         _ if servers < 2 => handle.sleep_until(until.min(handle.now() + AGAIN)).await,
         _ => handle.sleep(PAUSE).await,

@@ -15,6 +15,7 @@ use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -273,7 +274,7 @@ impl Resolver {
         match either(waiter.answer(), up(handle, timeout)).await {
             // What was just told has the order of the answer, as in nginx.
             Either::Left(outcome) => outcome,
-            Either::Right(()) => Err(Unresolved::TimedOut),
+            Either::Right(()) => Err(timed_out()),
         }
     }
 
@@ -286,7 +287,7 @@ impl Resolver {
     ) -> Result<Services, Unresolved> {
         match either(ask::services(self, handle, name), up(handle, timeout)).await {
             Either::Left(outcome) => outcome,
-            Either::Right(()) => Err(Unresolved::TimedOut),
+            Either::Right(()) => Err(timed_out()),
         }
     }
 
@@ -353,4 +354,21 @@ async fn up(handle: &Handle, timeout: Duration) {
         return std::future::pending().await;
     }
     handle.sleep(timeout).await;
+}
+
+/// How often a name server did not answer this process in time.
+static TIMEOUTS: AtomicU64 = AtomicU64::new(0);
+
+fn timed_out() -> Unresolved {
+    TIMEOUTS.fetch_add(1, Ordering::Relaxed);
+    Unresolved::TimedOut
+}
+
+/// How often a name server has not answered this process in time since the last call.
+#[inline]
+pub fn take_timeouts() -> u64 {
+    match TIMEOUTS.load(Ordering::Relaxed) {
+        0 => 0,
+        _ => TIMEOUTS.swap(0, Ordering::Relaxed),
+    }
 }

@@ -113,6 +113,9 @@ impl HealthWatch {
             errors: registry.sum(Metric::ServerErrors).saturating_sub(limited),
             limited: registry.sum(Metric::Limited),
             cache_faults: registry.sum(Metric::CacheFaults),
+            log_lost: registry.sum(Metric::LogLost),
+            accepts_failed: registry.sum(Metric::AcceptFailed),
+            lookups_timed_out: registry.sum(Metric::LookupTimedOut),
             unstored: registry.sum(Metric::CacheUnstored),
             connections: connections as u64,
             queues: queues

@@ -172,6 +172,7 @@ impl ListenerSet for LoopListeners {
                 Err(e) => {
                     let e = Errno::from_io_error(&e).unwrap_or(Errno::IO);
                     accept_failed(&self.log, e);
+                    self.service.metrics.add(Metric::AcceptFailed, super::is_short(e).into());
                     if !is_the_connections(e) {
                         return AcceptOutcome::Shortage;
                     }

@@ -253,6 +253,11 @@ fn is_the_connections(e: Errno) -> bool {
     )
 }
 
+/// Descriptors or memory are short.
+fn is_short(e: Errno) -> bool {
+    matches!(e, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)
+}
+
 /// The line that nginx writes for a failed accept.
 fn accept_failed(log: &Log, e: Errno) {
     let level = match e {

@@ -171,6 +171,14 @@ impl Driver for Turns {
                 0 => {}
                 n => serving.service.metrics.add(Metric::LogLeftOut, n),
             }
+            match weir_log::take_lost() {
+                0 => {}
+                n => serving.service.metrics.add(Metric::LogLost, n),
+            }
+            match weir_resolver::take_timeouts() {
+                0 => {}
+                n => serving.service.metrics.add(Metric::LookupTimedOut, n),
+            }
             serving.relieved(h.steal_counts());
             serving.service.metrics.carries(serving.service.connections() as u64);
             serving.evenness.iter_mut().for_each(|evenness| evenness.look(turn.woke));
