@@ -145,6 +145,8 @@ pub struct LoopState {
     /// For each listening socket, how many clients spoke soon after they were accepted.
     spoke_soon: Box<[Cell<u64>]>,
     rush: Rush,
+    /// The same of connections that pause with their tasks.
+    rush_of_pauses: Rush,
     /// In this turn a connection was accepted without being asked for its first bytes.
     pub(crate) unasked: Cell<bool>,
     /// Connections that are told of the worker's end, the oldest first.
@@ -258,6 +260,7 @@ impl LoopState {
             first_bytes: FirstBytesGuess::default(),
             spoke_soon: site.listens().iter().map(|_| Cell::new(0)).collect(),
             rush: Rush::default(),
+            rush_of_pauses: Rush::default(),
             unasked: Cell::new(false),
             links: RefCell::default(),
             date: Cell::new((i64::MIN, [b' '; 29])),
@@ -412,7 +415,7 @@ impl LoopState {
     pub(crate) fn left(&self) {
         self.connections.set(self.connections.get().saturating_sub(1));
         if self.rush.shrank(self.connections()) {
-            self.handle.spawn(calm_down());
+            self.handle.spawn(calm_down(|l| l.rush.is_calm(l.connections())));
         }
     }
 
@@ -438,7 +441,8 @@ impl LoopState {
         let n = self.pausing.get();
         (n < most).then(|| {
             self.pausing.set(n + 1);
-            Pausing(&self.pausing)
+            self.rush_of_pauses.grew(n + 1);
+            Pausing(self)
         })
     }
 
@@ -457,21 +461,26 @@ impl LoopState {
 }
 
 /// Gives memory back after a rush, unless the next rush is there by then.
-async fn calm_down() {
+async fn calm_down(is_calm: impl FnOnce(&LoopState) -> bool) {
     let Some(event_loop) = LoopState::current() else { return };
     event_loop.handle.sleep(rush::CALM).await;
     // The pages of a hundred megabytes take milliseconds: tasks that are ready go first.
     event_loop.handle.heavy().await;
-    if event_loop.rush.is_calm(event_loop.connections()) {
+    if is_calm(&event_loop) {
         operation("giving memory back", weir_sys::allocator::give_back);
     }
 }
 
 /// A place that is given back when it is dropped.
-pub(crate) struct Pausing<'a>(&'a Cell<usize>);
+pub(crate) struct Pausing<'a>(&'a LoopState);
 
 impl Drop for Pausing<'_> {
     fn drop(&mut self) {
-        self.0.set(self.0.get().saturating_sub(1));
+        let event_loop = self.0;
+        let left = event_loop.pausing.get().saturating_sub(1);
+        event_loop.pausing.set(left);
+        if event_loop.rush_of_pauses.shrank(left) {
+            event_loop.handle.spawn(calm_down(|l| l.rush_of_pauses.is_calm(l.pausing.get())));
+        }
     }
 }

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-/// So many connections of a loop are a rush.
+/// So many connections of a loop are a rush; so are as many whose tasks pause.
 const RUSH: usize = 256;
 /// It is over when no more than this part of them is left,
 const PART: usize = 4;
@@ -15,14 +15,14 @@ pub const CALM: Duration = Duration::from_secs(2);
 /// What a loop remembers of it.
 #[derive(Default)]
 pub struct Rush {
-    /// The most connections since memory was given back.
+    /// The most since memory was given back.
     most: Cell<usize>,
     /// A task waits for the calm.
     awaited: Cell<bool>,
 }
 
 impl Rush {
-    /// So many connections are open, one more than before.
+    /// There are so many, one more than before.
     pub fn grew(&self, open: usize) {
         self.most.set(self.most.get().max(open));
     }
@@ -36,7 +36,7 @@ impl Rush {
         self.most.get() >= RUSH && open <= self.most.get() / PART
     }
 
-    /// The wait is over, and so many connections are open: whether memory is given back now.
+    /// The wait is over, and there are so many: whether memory is given back now.
     pub fn is_calm(&self, open: usize) -> bool {
         self.awaited.set(false);
         let over = self.is_over(open);
