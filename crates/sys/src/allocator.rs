@@ -17,10 +17,15 @@ unsafe extern "C" {
     fn mi_collect(force: bool);
 }
 
-/// Gives the system what this thread has freed and keeps for itself.
+/// Gives the system what this thread has freed and keeps for itself, and what C has freed: keys of TLS are in its memory.
 pub fn give_back() {
     // SAFETY: it may be called at any time, and touches no block that is in use.
     unsafe { mi_collect(true) }
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the same.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// See the [module](self).
