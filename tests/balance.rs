@@ -22,7 +22,7 @@ mod threads;
 #[path = "balance/tunnels.rs"]
 mod tunnels;
 
-use threads::{wait_asleep, wait_blocked, wait_for_news, wait_still};
+use threads::{wait_asleep, wait_blocked, wait_still};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -172,7 +172,7 @@ fn nothing_runs_while_nothing_happens() {
         let mut client = server.connect();
         assert_eq!(client.get("/").status, 200);
         wait_still(&server);
-        wait_for_news(&server);
+        server.wait_for_news();
         assert_eq!(client.get("/").status, 200);
     }
 }

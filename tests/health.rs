@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_testkit::{Dir, Server, examples, run};
+use weir_testkit::{Client, Dir, Server, examples, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -193,6 +193,17 @@ impl Site {
     }
 }
 
+/// A client of the endless script, which has begun.
+fn endless(server: &Server) -> Client {
+    let begun = server.dir().write("begun", "");
+    std::fs::set_permissions(&begun, Permissions::from_mode(0o666)).unwrap();
+    let mut client = server.connect();
+    client.send(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n");
+    // Before its loop works on it, it could accept the next client as well.
+    assert!(ask_until(|| std::fs::metadata(&begun).unwrap().len() > 0));
+    client
+}
+
 #[test]
 fn each_fault_is_named_while_it_lasts() {
     let mut site = Site::new();
@@ -260,12 +271,7 @@ fn each_fault_is_named_while_it_lasts() {
     site.is_green();
 
     // A script does not end. Workers have another user.
-    let begun = site.server.dir().write("begun", "");
-    std::fs::set_permissions(&begun, Permissions::from_mode(0o666)).unwrap();
-    let mut client = site.server.connect();
-    client.send(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n");
-    // Before its loop works on it, it could accept the next client as well.
-    assert!(ask_until(|| std::fs::metadata(&begun).unwrap().len() > 0));
+    let _client = endless(&site.server);
     site.finds("stuck_loop", "red", " is stuck in one turn");
     site.server.dir().write("end", "");
     site.is_green();
@@ -296,6 +302,20 @@ fn the_page_s_example_shows_health() {
     let server = Server::with_locations(Dir::new(), WEIR, "", example);
     let page: Value = serde_json::from_str(&server.get("/status").body()).unwrap();
     assert_eq!(page["health"]["state"], "green", "{page}");
+}
+
+/// The master sleeps while nothing happens. The first turn after that wakes it, though it never ends.
+#[test]
+fn a_turn_without_an_end_wakes_the_master() {
+    let server = Server::start(WEIR, CONF);
+    let title = || std::fs::read_to_string(format!("/proc/{}/cmdline", server.pid())).unwrap();
+    server.wait_for_news();
+    let mut client = endless(&server);
+    assert!(ask_until(|| title().contains("is stuck in one turn")));
+    server.dir().write("end", "");
+    assert_eq!(client.response().status, 200);
+    server.wait_for_news();
+    assert!(!title().contains("stuck"), "{}", title());
 }
 
 /// Without a master, a thread beside the loops looks.

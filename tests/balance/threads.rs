@@ -87,20 +87,3 @@ pub fn wait_blocked(server: &Server) {
     });
     assert!(is_so, "no loop is blocked");
 }
-
-/// Waits until the master sleeps without an end: what it is told of alone wakes it.
-pub fn wait_for_news(server: &Server) {
-    let sleeps = || {
-        let call = fs::read_to_string(format!("/proc/{}/syscall", server.pid())).ok()?;
-        let mut words = call.split_whitespace();
-        // The call, and of what it was given the third.
-        let (number, end) = (words.next()?.parse::<i64>().ok()?, words.nth(2)?);
-        let forever = match number {
-            libc::SYS_ppoll => "0x0",
-            libc::SYS_poll => "0xffffffff",
-            _ => return None,
-        };
-        Some(end == forever)
-    };
-    assert!(ask_until(|| sleeps() == Some(true)), "the master is to wake up");
-}

@@ -20,6 +20,9 @@ const AT: usize = 1;
 const LENGTH: usize = 2;
 const BYTES: usize = 3;
 
+/// Stands in place of the time of the last look while the judge sleeps.
+const ASLEEP: u64 = u64::MAX;
+
 /// A reader tries so often, since the writer may have died between two words.
 const TRIES: usize = 1000;
 
@@ -54,7 +57,21 @@ pub fn post(board: &[AtomicU64], at: u64, findings: &[Finding]) {
     set(WRITES, begun.wrapping_add(1));
 }
 
-/// What stands there, and when it was written; none if nothing ever was.
+/// The judge sleeps until a loop wakes it.
+pub fn fall_asleep(board: &[AtomicU64]) {
+    board.get(AT).into_iter().for_each(|word| word.store(ASLEEP, SeqCst));
+    // A loop begins its turn before it looks here, the judge looks at the turns after this.
+    fence(SeqCst);
+}
+
+/// Whether the judge slept. It looks from this time on, in milliseconds since 1970.
+pub fn wake_up(board: &[AtomicU64], at: u64) -> bool {
+    fence(SeqCst);
+    let word = board.get(AT).filter(|word| word.load(SeqCst) == ASLEEP);
+    word.is_some_and(|word| word.compare_exchange(ASLEEP, at, SeqCst, SeqCst).is_ok())
+}
+
+/// What stands there, and when it was written; none if nothing ever was. While the judge sleeps that time is the end of time.
 pub fn posted(board: &[AtomicU64]) -> Option<(u64, Vec<Finding>)> {
     for _ in 0..TRIES {
         let before = get(board, WRITES);
@@ -133,6 +150,12 @@ mod tests {
         assert_eq!(posted(&words).unwrap().1.len(), MOST);
         post(&words, 9, &[]);
         assert_eq!(posted(&words), Some((9, Vec::new())));
+        assert!(!wake_up(&words, 10), "it does not sleep");
+        fall_asleep(&words);
+        assert_eq!(posted(&words), Some((ASLEEP, Vec::new())));
+        assert!(wake_up(&words, 10));
+        assert!(!wake_up(&words, 11), "another one was first");
+        assert_eq!(posted(&words), Some((10, Vec::new())));
         words[WRITES].store(3, SeqCst);
         assert_eq!(posted(&words), None, "its writer died while it wrote");
         post(&words, 10, &all[..1]);

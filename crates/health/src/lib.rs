@@ -2,7 +2,8 @@
 //!
 //! Once a second the master takes a [`Snapshot`] of the counters. A [`Judge`] runs the rules of
 //! `rules` over it and over one of some seconds before. What they find is written to the board,
-//! words that all processes share, so that every page of every worker shows the same.
+//! words that all processes share, so that every page of every worker shows the same. While nothing
+//! is wrong and no loop works, the judge sleeps; the first loop that works again wakes it.
 //!
 //! - In: snapshots. Out: findings, the worst first; their rows of a page.
 //! - Callers: `server`, whose master judges and whose loops show it.
@@ -13,7 +14,7 @@ mod page;
 mod rules;
 mod snapshot;
 
-pub use board::{post, posted};
+pub use board::{fall_asleep, post, posted, wake_up};
 pub use judge::Judge;
 pub use page::{behind_name, show};
 pub use snapshot::{

@@ -6,7 +6,7 @@ use weir_metrics::{HEALTH, HEALTH_FINDINGS, MetricValue, MetricsPage, quoted};
 
 use crate::{Finding, Level, board};
 
-/// The judge looks once a second. If its last look is older than this, in milliseconds, nothing is known.
+/// The judge looks once a second unless it sleeps. If its last look is older than this, in milliseconds, nothing is known.
 const SILENT: u64 = 15_000;
 
 /// Adds what stands on the board to a page, at this time in milliseconds since 1970.

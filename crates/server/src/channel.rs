@@ -31,6 +31,8 @@ pub enum Order {
 pub enum WorkerReport {
     /// The worker's loops run.
     Ready,
+    /// One of them works while the judge of the server's health sleeps.
+    Working,
     /// An operator asks for something that all processes must do.
     Asked(Command),
 }
@@ -98,6 +100,7 @@ impl WorkerReport {
     fn to_byte(self) -> u8 {
         match self {
             WorkerReport::Ready => b'+',
+            WorkerReport::Working => b'w',
             WorkerReport::Asked(Command::Reopen) => b'o',
             WorkerReport::Asked(Command::Level(level)) => level_to_byte(level),
             WorkerReport::Asked(Command::Look) => b'l',
@@ -107,6 +110,7 @@ impl WorkerReport {
     fn of(byte: u8) -> Option<WorkerReport> {
         Some(match byte {
             b'+' => WorkerReport::Ready,
+            b'w' => WorkerReport::Working,
             b'o' => WorkerReport::Asked(Command::Reopen),
             b'l' => WorkerReport::Asked(Command::Look),
             _ => WorkerReport::Asked(Command::Level(level_of(byte)?)),
@@ -199,7 +203,7 @@ mod tests {
             .map(Command::Level)
             .chain([Command::Reopen, Command::Look])
             .map(WorkerReport::Asked);
-        for report in asked.chain([WorkerReport::Ready]) {
+        for report in asked.chain([WorkerReport::Ready, WorkerReport::Working]) {
             worker.report(report).unwrap();
             assert_eq!(master.next_report(), Heard::Said(report));
         }

@@ -1,8 +1,10 @@
 //! Looks at the server's health once a second, outside of its loops, and posts what is wrong.
 //!
 //! The master does it, or a thread where there is no master: a loop that is stuck could not report
-//! itself.
+//! itself. Once nothing has happened for some seconds the master sleeps: [`JudgeWaker`], which each
+//! loop has, ends that.
 
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Pid;
@@ -13,11 +15,15 @@ use weir_health::{
 use weir_metrics::{LoopTally, Metric, Registry, TallyOwner};
 use weir_upstream::counts::{self, ServerOutcome};
 
+use crate::channel::{ChannelEnd, WorkerReport};
 use crate::service::Sites;
 use crate::status::WorkSpread;
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
+/// So many looks in which nothing has happened, and it sleeps. A loop asks less than that many seconds after it has asked
+/// last, so all will when they work next.
+const STILL: u32 = 3;
 /// For so long the end of a worker is remembered, in milliseconds.
 const REMEMBERED: u64 = 60_000;
 
@@ -26,6 +32,11 @@ const REMEMBERED: u64 = 60_000;
 pub struct HealthWatch {
     judge: Judge,
     next: Option<Instant>,
+    /// It looks no more until something happens.
+    sleeps: bool,
+    /// How long the loops had slept and worked at the last look, and how many looks ago that was another number.
+    turns: Option<u64>,
+    still: u32,
     failed_reload: Option<u64>,
     deaths: Vec<u64>,
     last_death: String,
@@ -57,23 +68,37 @@ pub struct RetiredWorker {
 }
 
 impl HealthWatch {
-    /// When it looks next.
+    /// When it looks next; none while it sleeps.
     pub fn next(&self) -> Option<Instant> {
-        self.next
+        self.next.filter(|_| !self.sleeps)
     }
 
     /// Whether it is time to look.
     pub fn is_due(&self) -> bool {
-        self.next.is_none_or(|next| Instant::now() >= next)
+        !self.sleeps && self.next.is_none_or(|next| Instant::now() >= next)
+    }
+
+    /// A loop works again.
+    pub fn woken(&mut self) {
+        if self.sleeps {
+            self.judge.skip_to(now_millis());
+            (self.sleeps, self.next) = (false, Some(Instant::now() + PERIOD));
+        }
     }
 
     /// Looks; what is to stand behind the process's name if that is new.
     pub fn look(&mut self, seen: Seen<'_>) -> Option<String> {
         self.next = Some(Instant::now() + PERIOD);
         let (registry, snapshot) = (seen.registry, self.snapshot(seen));
-        let at = snapshot.at;
+        let (at, no_old_workers) = (snapshot.at, snapshot.old_workers.is_empty());
         let findings = self.judge.look(snapshot);
         weir_health::post(registry.board(), at, &findings);
+        let turns = turns(registry);
+        let is_still = turns.is_some() && turns == self.turns;
+        (self.still, self.turns) = (if is_still { self.still + 1 } else { 0 }, turns);
+        if self.still >= STILL && self.judge.is_calm() && no_old_workers {
+            self.fall_asleep(registry);
+        }
         let headline = weir_health::behind_name(&findings);
         (headline != self.headline).then(|| {
             self.headline.clone_from(&headline);
@@ -81,23 +106,36 @@ impl HealthWatch {
         })
     }
 
+    fn fall_asleep(&mut self, registry: Registry) {
+        weir_health::fall_asleep(registry.board());
+        // A loop that has begun a turn before that does not wake the judge.
+        self.sleeps =
+            turns(registry) == self.turns || !weir_health::wake_up(registry.board(), wall_millis());
+        self.still = 0;
+    }
+
     /// A worker that was not told to has ended; no other takes its place if that is `fatal`.
     pub fn died(&mut self, how: String, fatal: bool) {
         self.deaths.push(now_millis());
         self.last_death = how;
         self.missing += usize::from(fatal);
-        self.next = None;
+        self.look_at_once();
     }
 
     /// A configuration could not be taken into use.
     pub fn reload_failed(&mut self) {
         self.failed_reload = Some(wall_millis());
-        self.next = None;
+        self.look_at_once();
     }
 
     /// A configuration was taken into use.
     pub fn reloaded(&mut self) {
         (self.failed_reload, self.missing) = (None, 0);
+        self.look_at_once();
+    }
+
+    fn look_at_once(&mut self) {
+        (self.sleeps, self.next) = (false, None);
     }
 
     fn snapshot(&mut self, seen: Seen<'_>) -> Snapshot {
@@ -148,6 +186,46 @@ pub fn watch(registry: Registry, sites: Sites, connections: usize) {
     };
     // Without the thread, pages show no health.
     let _ = std::thread::Builder::new().name("weir: health".to_owned()).spawn(look);
+}
+
+/// A loop's way to wake the judge, since it works.
+#[derive(Debug)]
+pub struct JudgeWaker {
+    board: &'static [AtomicU64],
+    channel: Option<ChannelEnd>,
+    next: Instant,
+}
+
+impl JudgeWaker {
+    /// Of a loop that begins now; without a master no judge sleeps.
+    pub fn new(registry: Registry, channel: Option<ChannelEnd>, now: Instant) -> JudgeWaker {
+        JudgeWaker { board: registry.board(), channel, next: now }
+    }
+
+    /// A turn has begun. Costs a comparison, but for one turn in a second.
+    #[inline]
+    pub fn wake(&mut self, now: Instant) {
+        if now >= self.next {
+            self.next = now + PERIOD;
+            self.ask();
+        }
+    }
+
+    fn ask(&self) {
+        if weir_health::wake_up(self.board, wall_millis())
+            && let Some(channel) = &self.channel
+        {
+            // A master that is gone looks at nothing, which pages tell by the time of its last look.
+            let _ = channel.report(WorkerReport::Working);
+        }
+    }
+}
+
+/// A number that grows with every turn of a loop; none while one is in a turn.
+fn turns(registry: Registry) -> Option<u64> {
+    let all_sleep = registry.loops().iter().all(|tally| tally.awake_since().is_none());
+    let turns = registry.sum(Metric::Slept).wrapping_add(registry.sum(Metric::Busy));
+    all_sleep.then_some(turns)
 }
 
 fn old_worker(worker: &RetiredWorker, loops: &[LoopTally], now: u64) -> OldWorker {

@@ -90,6 +90,25 @@ pub(crate) fn wait_asleep(pid: i32) {
     wait_state(pid, "SZX");
 }
 
+/// Waits until a process of one thread sleeps in poll(2) without an end.
+pub(crate) fn wait_for_news(pid: i32) {
+    assert!(ask_until(|| polls_forever(pid) == Some(true)), "process {pid} is to wake up");
+}
+
+fn polls_forever(pid: i32) -> Option<bool> {
+    let call = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
+    let mut words = call.split_whitespace();
+    // The call, and of what it was given the third.
+    let (number, end) = (words.next()?.parse::<i64>().ok()?, words.nth(2)?);
+    let forever = match number {
+        libc::SYS_ppoll => "0x0",
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_poll => "0xffffffff",
+        _ => return None,
+    };
+    Some(end == forever)
+}
+
 /// Waits until all threads of a process are in one of these states (proc(5)), or it has ended. Only
 /// its parent would be told.
 fn wait_state(pid: i32, states: &str) {

@@ -141,6 +141,11 @@ impl Server {
         process::wait_asleep(pid);
     }
 
+    /// Waits until the master sleeps without an end: what it is told of alone wakes it.
+    pub fn wait_for_news(&self) {
+        process::wait_for_news(self.pid());
+    }
+
     /// Sends one of its workers a signal; one that is told to stop has stopped then.
     pub fn signal_worker(&self, pid: i32, signal: Signal) {
         process::signal_pid(pid, signal);

@@ -282,6 +282,7 @@ impl Master {
                     child.ready = true;
                     self.restarts.worked();
                 }
+                Heard::Said(WorkerReport::Working) => self.health.woken(),
                 Heard::Said(WorkerReport::Asked(command)) if child.may_ask => {
                     if !asked.contains(&command) {
                         asked.push(command);
@@ -408,7 +409,7 @@ impl Master {
         child.pass_recheck();
     }
 
-    /// Looks at the server's health, once a second.
+    /// Looks at the server's health, once a second while something happens.
     fn judge(&mut self) {
         if !self.health.is_due() {
             return;

@@ -24,10 +24,11 @@ use weir_metrics::{Metric, Tally};
 
 use self::control::Control;
 use self::evenness::Evenness;
-use self::turns::Turns;
+use self::turns::{Serving, Turns};
 use crate::channel::{ChannelEnd, WorkerReport};
 use crate::config::{Config, FileThreads};
 use crate::cycle::Cycle;
+use crate::health::JudgeWaker;
 use crate::listen::{Listening, LoopPosition};
 use crate::master::{Assignment, FATAL};
 use crate::service::{Served, Service};
@@ -288,7 +289,8 @@ impl LoopParts {
         let config = self.config();
         let evenness = (config.processes * config.threads > 1)
             .then(|| Evenness::new(registry, Arc::clone(self.log()), h.now()));
-        Ok(Turns::new(listening, service, evenness, others))
+        let judge = JudgeWaker::new(registry, self.assignment.channel.clone(), h.now());
+        Ok(Turns::new(Serving::new(listening, service, evenness, judge), others))
     }
 
     fn tally(&self, index: usize) -> io::Result<Tally> {

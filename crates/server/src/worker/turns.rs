@@ -10,6 +10,7 @@ use weir_engine::{Driver, Handle, ListenerKey, StealCounts, Turn};
 
 use super::LoopParts;
 use super::evenness::Evenness;
+use crate::health::JudgeWaker;
 use crate::listen::Listening;
 use crate::service::Service;
 use weir_metrics::Metric;
@@ -58,16 +59,27 @@ pub struct Turns {
 }
 
 /// What a loop serves.
-struct Serving {
+pub struct Serving {
     listening: Listening,
     service: Rc<Service>,
     /// What the loop has done for others, as far as it is counted.
     steals: StealCounts,
     /// None if there are no others.
     evenness: Option<Evenness>,
+    judge: JudgeWaker,
 }
 
 impl Serving {
+    /// A loop that accepts and serves; without `evenness` if there are no others.
+    pub fn new(
+        listening: Listening,
+        service: Rc<Service>,
+        evenness: Option<Evenness>,
+        judge: JudgeWaker,
+    ) -> Serving {
+        Serving { listening, service, steals: StealCounts::default(), evenness, judge }
+    }
+
     fn relieved(&mut self, steals: StealCounts) {
         let before = std::mem::replace(&mut self.steals, steals);
         if steals != before {
@@ -87,13 +99,7 @@ impl Drop for Serving {
 
 impl Turns {
     /// A loop that accepts and serves.
-    pub fn new(
-        listening: Listening,
-        service: Rc<Service>,
-        evenness: Option<Evenness>,
-        others: Option<Arc<LoopParts>>,
-    ) -> Turns {
-        let serving = Serving { listening, service, steals: StealCounts::default(), evenness };
+    pub fn new(serving: Serving, others: Option<Arc<LoopParts>>) -> Turns {
         Turns { serving: Some(serving), told: None, others }
     }
 
@@ -141,6 +147,7 @@ impl Driver for Turns {
 
     fn after_wait(&mut self, h: &Handle, now: Instant) {
         if let Some(serving) = &mut self.serving {
+            serving.judge.wake(now);
             serving.listening.after_wait(h, now);
         }
     }
