@@ -32,6 +32,7 @@ const REMEMBERED: u64 = 60_000;
 pub struct HealthWatch {
     judge: Judge,
     next: Option<Instant>,
+    has_given_up: bool,
     /// It looks no more until something happens.
     sleeps: bool,
     /// How long the loops had slept and worked at the last look, and how many looks ago that was another number.
@@ -70,12 +71,17 @@ pub struct RetiredWorker {
 impl HealthWatch {
     /// When it looks next; none while it sleeps.
     pub fn next(&self) -> Option<Instant> {
-        self.next.filter(|_| !self.sleeps)
+        self.next.filter(|_| !self.sleeps && !self.has_given_up)
     }
 
     /// Whether it is time to look.
     pub fn is_due(&self) -> bool {
-        !self.sleeps && self.next.is_none_or(|next| Instant::now() >= next)
+        !self.has_given_up && !self.sleeps && self.next.is_none_or(|next| Instant::now() >= next)
+    }
+
+    /// It never looks again, which pages tell by the time of its last look.
+    pub fn give_up(&mut self) {
+        self.has_given_up = true;
     }
 
     /// A loop works again.

@@ -97,10 +97,9 @@ impl FailureReason {
 
     /// There was no connection to the server.
     pub fn is_unreachable(self) -> bool {
-        let errno = i32::try_from(self.0).map(Errno::from_raw_os_error);
         let is = [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::NOENT];
         [Self::UNREACHABLE, Self::CONNECT_TIMEOUT].contains(&self.0)
-            || errno.is_ok_and(|errno| is.contains(&errno))
+            || is.iter().any(|errno| i64::from(errno.raw_os_error()) == self.0.cast_signed())
     }
 
     /// For a cell.
@@ -248,6 +247,14 @@ mod tests {
         assert_eq!(text(Failure::Timeout, None, true), "no answer in time");
         assert_eq!(text(Failure::Status(503), None, true), "answered with status 503");
         assert_eq!(text(Failure::InvalidHeader, None, true), "invalid answer");
+        let unreachable = [111, 113, 101, 2]
+            .into_iter()
+            .chain([FailureReason::UNREACHABLE, FailureReason::CONNECT_TIMEOUT]);
+        let unreachable: Vec<u64> = unreachable.collect();
+        for word in (0..200_000).chain([u64::MAX, 1 << 32 | 111]) {
+            let is = FailureReason(word).is_unreachable();
+            assert_eq!(is, unreachable.contains(&word), "{word}");
+        }
         assert_eq!(FailureReason(u64::MAX).to_string().split(' ').next(), Some("answered"));
     }
 }

@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -425,8 +426,20 @@ impl Master {
             queues,
             connections,
         };
+        // What it reads, workers have written: whatever comes of that, the server goes on.
+        let looked = catch_unwind(AssertUnwindSafe(|| self.health.look(seen)));
+        let Ok(headline) = looked else {
+            self.health.give_up();
+            log!(
+                self.cycle.log,
+                Alert,
+                None,
+                "health is not judged any more: the look at it panicked"
+            );
+            return;
+        };
         // ps(1) and `weir inspect` show it, without a page.
-        if let (Some(headline), Some(title)) = (self.health.look(seen), &mut self.title) {
+        if let (Some(headline), Some(title)) = (headline, &mut self.title) {
             title.set(&format!("{}{headline}", self.name));
         }
     }
