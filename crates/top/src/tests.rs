@@ -172,5 +172,6 @@ fn health_goes_before_balance() {
     );
     assert_eq!(plain::text(&f).lines().nth(1), Some(f.state.0.as_str()));
     now.health.state = "green".to_owned();
-    assert!(Figures::of(&now, &now).state.0.starts_with("▲ UNEVEN"));
+    let f = Figures::of(&now, &snapshot(2, 2, 900_000));
+    assert!(f.state.0.starts_with("▲ UNEVEN"), "{}", f.state.0);
 }
