@@ -22,7 +22,7 @@
 //! go to the other place. A reader that sees them half written uses the old ones. Nothing else
 //! changes in a file that has its name.
 
-use flate2::Crc;
+use crc32fast::Hasher;
 
 use crate::key::{CacheKey, Variant};
 
@@ -221,11 +221,9 @@ fn between(bytes: &[u8], start: usize, end: usize) -> &[u8] {
 }
 
 fn checksum(parts: &[&[u8]]) -> u32 {
-    let mut crc = Crc::new();
-    for part in parts {
-        crc.update(part);
-    }
-    crc.sum()
+    let mut sum = Hasher::new();
+    parts.iter().for_each(|part| sum.update(part));
+    sum.finalize()
 }
 
 /// Reads numbers out of bytes that are long enough.

@@ -60,7 +60,8 @@ impl CacheKey {
 
     /// In hexadecimal digits: the file's name.
     pub fn hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        let digit = |n: u8| char::from(if n < 10 { b'0' + n } else { b'a' + n - 10 });
+        self.0.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 
     /// From a file's name.
@@ -78,7 +79,7 @@ impl CacheKey {
     /// The file's path below the cache's directory: with levels 1 and 2, `c/29/...29c`.
     pub fn path(&self, levels: &[usize]) -> PathBuf {
         let name = self.hex();
-        let mut path = PathBuf::new();
+        let mut path = PathBuf::with_capacity(2 * name.len());
         let mut end = name.len();
         for digits in levels {
             let start = end.saturating_sub(*digits);

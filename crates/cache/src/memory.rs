@@ -18,6 +18,10 @@ const OVERHEAD: u64 = 512;
 const OPEN_LIMIT: u64 = 1 << 20;
 /// So many are, so that the room of those that were removed is soon free.
 const OPEN_FILES: usize = 128;
+/// For so many bytes of the limit there is a counter of uses.
+const PER_COUNTER: u64 = 128;
+/// The one to be driven out is looked for among so many.
+const CHANCES: usize = 16;
 /// A purge looks at so many while it holds the lock.
 const AT_ONCE: usize = 256;
 
@@ -40,6 +44,46 @@ struct MemoryObjects {
     next: u64,
     size: u64,
     files: usize,
+    uses: Uses,
+}
+
+/// How often keys were asked for lately, about. Each has four counters, of which the smallest counts, since keys share
+/// them. Only the smallest grow. From time to time all are halved.
+#[derive(Debug, Default)]
+struct Uses {
+    counters: Vec<u8>,
+    /// Since they were halved.
+    added: usize,
+}
+
+impl Uses {
+    fn places(&self, key: &CacheKey) -> [usize; 4] {
+        let (words, _) = key.0.as_chunks::<4>();
+        let place = |i: usize| words.get(i).map_or(0, |word| u32::from_le_bytes(*word) as usize);
+        [0, 1, 2, 3].map(|i| place(i) % self.counters.len().max(1))
+    }
+
+    fn of(&self, key: &CacheKey) -> u8 {
+        let counters = self.places(key).map(|at| self.counters.get(at).copied());
+        counters.into_iter().flatten().min().unwrap_or_default()
+    }
+
+    fn add(&mut self, key: &CacheKey, room: usize) {
+        if self.counters.len() != room {
+            self.counters = vec![0; room];
+        }
+        let least = self.of(key);
+        for at in self.places(key) {
+            if let Some(counter) = self.counters.get_mut(at).filter(|counter| **counter == least) {
+                *counter = counter.saturating_add(1);
+            }
+        }
+        self.added += 1;
+        if self.added >= room {
+            self.counters.iter_mut().for_each(|counter| *counter /= 2);
+            self.added = 0;
+        }
+    }
 }
 
 /// An answer at hand.
@@ -147,9 +191,19 @@ impl Memory {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an answer of this length may be kept.
-    pub fn fits(&self, length: u64) -> bool {
-        length.saturating_add(OVERHEAD) <= self.limit() / SHARE
+    /// Whether an answer of this length may be kept. Once there is no more room, it may be if it was asked for more often lately
+    /// than the one that it would drive out. A long row of answers leaves what is used as often where it is.
+    pub fn admits(&self, key: &CacheKey, length: u64) -> bool {
+        let (size, limit) = (length.saturating_add(OVERHEAD), self.limit());
+        if size > limit / SHARE {
+            return false;
+        }
+        let mut kept = self.lock();
+        let has_room = kept.size + size <= limit && kept.files < self.files;
+        has_room || kept.by_key.contains_key(key) || {
+            let uses = kept.uses.of(key);
+            kept.next_out().is_none_or(|next| uses > next)
+        }
     }
 
     /// The answer of a key with this text, in this version.
@@ -157,7 +211,10 @@ impl Memory {
         if self.limit() == 0 {
             return None;
         }
-        let object = self.lock().get(key).cloned()?;
+        let mut kept = self.lock();
+        kept.uses.add(key, (self.limit() / PER_COUNTER) as usize);
+        let object = kept.get(key).cloned()?;
+        drop(kept);
         object.used.store(true, Ordering::Relaxed);
         (object.generation == generation && object.entry.key == text).then_some(object)
     }
@@ -268,6 +325,21 @@ impl MemoryObjects {
         }
     }
 
+    /// The uses of the one that is driven out next. What was used goes to the end of the order.
+    fn next_out(&mut self) -> Option<u8> {
+        for _ in 0..CHANCES {
+            let (_, key) = self.order.first_key_value()?;
+            let (key, object) = (*key, self.get(key)?);
+            if !object.used.swap(false, Ordering::Relaxed) {
+                return Some(self.uses.of(&key));
+            }
+            self.order.pop_first();
+            let number = self.queue(key);
+            self.by_key.get_mut(&key).into_iter().for_each(|known| known.0 = number);
+        }
+        self.order.first_key_value().map(|(_, key)| self.uses.of(key))
+    }
+
     fn shrink(&mut self, limit: u64, files: usize) {
         while self.size > limit || self.files > files {
             let Some((_, key)) = self.order.pop_first() else { return };
@@ -343,6 +415,43 @@ mod tests {
         let off = Memory::default();
         off.put(key(0), object(0, 1));
         assert!(off.get(&key(0), b"", 1).is_none());
+    }
+
+    #[test]
+    fn a_row_of_answers_that_is_longer_than_the_memory_leaves_most_of_it() {
+        let memory = memory(1 << 20);
+        let key = |n: u32| CacheKey::of(&n.to_le_bytes());
+        let (mut hits, many) = (0, (1 << 20) / (1024 + OVERHEAD) as u32 * 3 / 2);
+        for _ in 0..5 {
+            hits = 0;
+            for n in 0..many {
+                if memory.get(&key(n), b"", 1).is_some() {
+                    hits += 1;
+                } else if memory.admits(&key(n), 1024) {
+                    memory.put(key(n), object(1024, 1));
+                }
+            }
+        }
+        // Without a choice, there would be none: each is driven out before it is asked for again.
+        assert!(hits > many * 6 / 10, "{hits} of {many}");
+    }
+
+    #[test]
+    fn what_is_asked_for_again_drives_out_what_is_not_used() {
+        let memory = memory(1 << 20);
+        let key = |n: u32| CacheKey::of(&n.to_le_bytes());
+        let ask = |n: u32| {
+            let is_there = memory.get(&key(n), b"", 1).is_some();
+            if !is_there && memory.admits(&key(n), 1024) {
+                memory.put(key(n), object(1024, 1));
+            }
+            is_there
+        };
+        (0..2000).for_each(|n| _ = ask(n));
+        for _ in 0..3 {
+            (5000..5300).for_each(|n| _ = ask(n));
+        }
+        assert!((5000..5300).filter(|n| ask(*n)).count() > 250);
     }
 
     #[test]

@@ -147,9 +147,10 @@ impl StoreJob {
         let size = self.entry.size() as u64 + self.fill.received();
         let mut gone = Vec::new();
         let generation = cache.index.stored(&self.key, size, now, &mut gone);
-        let fits = |body: &Bytes| self.memory && cache.memory.fits(body.len() as u64);
+        let admits =
+            |body: &Bytes| self.memory && cache.memory.admits(&self.key, body.len() as u64);
         cache.let_go(&self.key);
-        if let Some(body) = self.fill.in_memory().filter(fits) {
+        if let Some(body) = self.fill.in_memory().filter(admits) {
             let body = StoredBody::in_memory(&body, handle.files());
             let object = Object::new(self.entry.clone(), body, generation, inode, now);
             cache.memory.put(self.key, object);

@@ -227,11 +227,14 @@ fn opened(
 /// file open.
 fn remember(r: &Request, state: &State, opened: &Opened, generation: u32, now: u64) {
     let at_hand = state.cache.at_hand(state.memory);
-    let fits = |body: &Bytes| at_hand.fits(body.len() as u64);
-    let body = match opened.body().filter(fits) {
-        Some(body) if state.memory => StoredBody::in_memory(&body, r.event_loop.handle.files()),
-        _ if !state.memory && opened.file.is_local() => StoredBody::File(opened.range()),
-        _ => return,
+    let admits = |body: &Bytes| at_hand.admits(&state.key, body.len() as u64);
+    let body = if state.memory {
+        let Some(body) = opened.body().filter(admits) else { return };
+        StoredBody::in_memory(&body, r.event_loop.handle.files())
+    } else if opened.file.is_local() && at_hand.admits(&state.key, 0) {
+        StoredBody::File(opened.range())
+    } else {
+        return;
     };
     let entry = Arc::new(opened.stored.entry.clone());
     at_hand.put(state.key, Object::new(entry, body, generation, opened.info.inode, now));
