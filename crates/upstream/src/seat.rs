@@ -170,8 +170,8 @@ impl PeerState {
 
     fn has_failed(&self, now: Instant) -> bool {
         let o = &self.peer.options;
-        let recent = self.checked.is_some_and(|at| since(at, now) <= o.fail_timeout);
-        o.max_fails > 0 && self.fails >= o.max_fails && recent
+        let recent = || self.checked.is_some_and(|at| since(at, now) <= o.fail_timeout);
+        self.fails > 0 && o.max_fails > 0 && self.fails >= o.max_fails && recent()
     }
 
     /// Its share of requests now: its weight in `UNIT`s, less while it starts slowly. Never 0.

@@ -74,7 +74,7 @@ impl Run {
         if let Some(binding) = &mut self.binding {
             binding.cookie = binding.sticky.cookie(r, &peer);
         }
-        self.left = self.left.saturating_sub(1);
+        self.attempts += 1;
         let keeps = self.pool.as_ref().map(|(_, limits)| limits);
         let keeps = keeps.or(self.links.as_ref().map(|(_, limits)| limits));
         let local = keeps.is_some_and(|limits| limits.local);

@@ -165,8 +165,8 @@ struct Run {
     streams: bool,
     /// The request shares its connection with others.
     shared: bool,
-    /// Attempts left, this one not counted.
-    left: u32,
+    /// Attempts so far that count.
+    attempts: u32,
     began: Instant,
     picked: Option<Picked>,
     /// Counts what is passed to a server of the configuration.
@@ -217,7 +217,6 @@ impl Run {
             choice.bound = sid;
             Box::new(Binding { sticky, bound, cookie: None })
         });
-        let left = passing.retry.attempts(group.tries());
         if !r.contexts.upstream.attempts.is_empty() {
             // Another location passed the request on before.
             let between = Attempt::new(None, r.event_loop.handle.now());
@@ -235,7 +234,7 @@ impl Run {
             secure,
             streams,
             shared,
-            left,
+            attempts: 0,
             began: r.event_loop.handle.now(),
             picked: None,
             asked: None,
@@ -262,7 +261,7 @@ impl Run {
             non_idempotent: matches!(r.method, Method::Post | Method::Lock | Method::Patch),
             // As with nginx a server's failure is the end of such a request; a connection's need not be.
             streamed: self.streams && !(failure.is_of_connection() && r.body.is_kept()),
-            left: self.left,
+            left: self.passing.retry.attempts(self.group.tries()).saturating_sub(self.attempts),
             elapsed: r.event_loop.handle.now().saturating_duration_since(self.began),
         }
     }
@@ -285,7 +284,7 @@ impl Run {
         };
         if excuse {
             // A kept connection may have closed at any time: that is not an attempt.
-            self.left += 1;
+            self.attempts = self.attempts.saturating_sub(1);
             self.excused += 1;
         }
         if let (true, true, Some(picked)) = (excuse, failure.is_of_connection(), &self.picked) {
