@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use rustix::process::Signal;
 use weir_testkit::{PATIENCE, Server, ServerSide, ask_until, server_side};
 
 use crate::WEIR;
@@ -73,6 +74,16 @@ fn the_kernel_keeps_silent_connections_while_others_come_fast() {
     };
     assert!(ask_until(comes_at_once));
     ask(silent);
+}
+
+#[test]
+fn a_connection_that_the_kernel_keeps_is_served_though_the_server_ends() {
+    let server = start("127.0.0.1:%%PORT%%");
+    let mut rushes = (0..RUSHES).map(|_| after_a_rush(&server));
+    let (kept, _) = rushes.find(|(_, side)| is_kept(*side)).expect("a connection that is kept");
+    server.signal(Signal::QUIT);
+    server.wait_log("gracefully shutting down", 1);
+    ask(kept);
 }
 
 #[test]

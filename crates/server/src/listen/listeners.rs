@@ -18,6 +18,9 @@ use crate::service::Service;
 /// A loop goes on for this long to accept from a socket of its own that has no successor. Handshakes that began before
 /// the others took over end meanwhile.
 const LINGER: Duration = Duration::from_secs(1);
+/// When the server ends, a socket in a rush goes on for this long: a second after a handshake the kernel asks its client again,
+/// and gives up waiting for first bytes.
+const DEFERRED: Duration = Duration::from_millis(1500);
 /// The events that a turn fetches at most from the shared epoll instance.
 const POOLED: usize = 64;
 
@@ -253,15 +256,23 @@ impl Listeners {
         last
     }
 
-    /// The server ends.
+    /// The server ends. Returns the sockets to drain now. A socket whose connections the kernel keeps until their first bytes
+    /// are there stays until it has given all of them.
     pub(super) fn close(&mut self, h: &Handle) -> Vec<Listener> {
-        self.leave_deferrals(h);
-        for listener in self.list.drain(..) {
-            h.remove_listener(listener.key);
-        }
+        let until = h.now() + DEFERRED;
+        let mut last = Vec::new();
+        self.list.retain_mut(|listener| {
+            if listener.deferral.leave() {
+                let _ = h.defer(listener.key, false);
+                listener.closes = Some(until);
+            } else {
+                last.push(*listener);
+            }
+            listener.closes.is_some()
+        });
         self.forget_others(h);
         self.forget_pool(h);
-        Vec::new()
+        last
     }
 
     /// When the next socket without a successor closes.
