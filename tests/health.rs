@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_testkit::{Client, Dir, Server, examples, run};
+use weir_testkit::{Client, Dir, Server, certified, examples, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -292,6 +292,41 @@ fn each_fault_is_named_while_it_lasts() {
     site.finds("reload_failed", "yellow", "the last reload failed");
     site.server.configure(CONF);
     site.server.signal(Signal::HUP);
+    site.is_green();
+}
+
+/// What is about to go wrong, as the kernel and files say.
+#[test]
+fn ends_that_come_near_are_named() {
+    let http = "server { listen 127.0.0.1:%%PORT%%; location / { return 200 well; }
+         location = /json { weir_status json; } location = /metrics { weir_status; } }";
+    let secured = "server { listen 127.0.0.1:%%PORT1%% ssl;
+         ssl_certificate expired.pem; ssl_certificate_key leaf.key; }";
+    let conf = format!("worker_rlimit_nofile 64; events {{ }} http {{ {http} }}");
+    let server = Server::start_in(certified(), WEIR, &conf);
+    let site = Site { server, asked: "/" };
+    site.is_green();
+
+    // Its key fits, and its end is in 2021.
+    site.server.configure(&conf.replace("http { ", &format!("http {{ {secured} ")));
+    site.server.signal(Signal::HUP);
+    site.finds("certificate", "red", "expired.pem (www.example.org) has ended");
+    site.has_metric("weir_health_finding{rule=\"certificate\",subject=\"certificates\"} 2");
+    site.server.configure(&conf);
+    site.server.signal(Signal::HUP);
+    site.is_green();
+
+    // As many clients as it takes, and no more: the kernel says how many descriptors are open.
+    let worker = site.server.workers()[0];
+    let open = || std::fs::read_dir(format!("/proc/{worker}/fd")).unwrap().count();
+    let mut crowd = Vec::new();
+    while open() < 60 {
+        let mut client = site.server.connect();
+        assert_eq!(client.get("/").status, 200);
+        crowd.push(client);
+    }
+    site.finds_shortly("descriptors", "yellow", " of 64 descriptors open");
+    drop(crowd);
     site.is_green();
 }
 

@@ -381,6 +381,7 @@ fn requests_are_counted_under_names() {
     assert!(connections[1] > Some(0), "{found}");
     let bad = list(&found["upstreams"], "bad");
     assert_eq!((&bad[0]["fails"], &bad[0]["retries"]), (&2.into(), &2.into()), "{found}");
+    assert_eq!((&bad[0]["connect_fails"], &bad[0]["timeouts"]), (&2.into(), &0.into()), "{found}");
     assert_eq!((&bad[1]["backup"], &bad[1]["requests"]), (&true.into(), &classes(2, 0)));
     let kept = &found["caches"]["kept"];
     assert_eq!(
@@ -389,6 +390,8 @@ fn requests_are_counted_under_names() {
         "{found}"
     );
     assert_eq!(kept["entries"], 1, "{found}");
+    assert_eq!((&kept["stored"], &kept["waited"]), (&1.into(), &0.into()), "{found}");
+    assert_eq!(found["totals"]["client_errors"], 2, "{found}");
     assert!(kept["size"].as_u64() > Some(0), "{found}");
     let waits = list(&found["pools"], "default").iter().map(|of| of["wait"]["count"].as_u64());
     assert!(waits.len() == 2 && waits.flatten().sum::<u64>() > 0, "{found}");
@@ -548,10 +551,121 @@ fn handshakes_are_counted() {
     garbage.write_all(b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00").unwrap();
     let counted = || {
         let totals = &json(&server)["totals"];
-        ["tls_handshakes", "tls_resumed_sessions", "tls_failed_handshakes"]
+        [
+            "tls_handshakes",
+            "tls_resumed_sessions",
+            "tls_failed_handshakes",
+            "tls_abandoned_handshakes",
+            "tls_distrusted_certificates",
+            "tls_incompatible_clients",
+        ]
+        .map(|name| totals[name].as_u64().unwrap())
+    };
+    assert!(ask_until(|| counted() == [2, 1, 1, 0, 0, 0]), "{:?}", counted());
+    // A client leaves, one does not trust the certificate, one has no cipher that weir has.
+    drop(std::net::TcpStream::connect(("127.0.0.1", server.port_at(1))).unwrap());
+    let said = |args: &[&str]| {
+        weir_testkit::s_client(server.dir().path(), server.port_at(1), args, "").unwrap()
+    };
+    said(&["-tls1_2", "-verify_return_error", "-CAfile", "self.pem"]);
+    said(&["-tls1_2", "-cipher", "AES128-SHA"]);
+    assert!(ask_until(|| counted() == [2, 1, 4, 1, 1, 1]), "{:?}", counted());
+}
+
+/// What the kernel and files say, which weir does not count itself.
+#[test]
+fn certificates_reloads_and_processes_are_shown() {
+    let conf = "worker_processes 2; worker_rlimit_nofile 512;
+         events { worker_connections 100; }
+         http {
+             server { listen 127.0.0.1:%%PORT%%; location /json { weir_status json; }
+                 location /metrics { weir_status; } }
+             server { listen 127.0.0.1:%%PORT1%% ssl;
+                 ssl_certificate chain.pem; ssl_certificate_key leaf.key; }
+         }
+         stream {
+             server { listen 127.0.0.1:%%PORT2%% ssl; return x;
+                 ssl_certificate self.pem; ssl_certificate_key self.key; }
+         }";
+    let server = Server::start_in(weir_testkit::certified(), WEIR, conf);
+    let page = json(&server);
+    let named = |file: &str| server.dir().file(file).to_string_lossy().into_owned();
+    let rows = list(&page, "certificates").iter().map(|row| (&row["file"], &row["name"]));
+    let is = [("chain.pem", "www.example.org"), ("self.pem", "self")]
+        .map(|(file, name)| (Value::from(named(file)), Value::from(name)));
+    assert_eq!(rows.collect::<Vec<_>>(), is.iter().map(|(f, n)| (f, n)).collect::<Vec<_>>());
+    let text = || server.get("/metrics").body();
+    let value = |name: &str| -> Option<u64> {
+        let text = text();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        line.split('.').next()?.parse().ok()
+    };
+    let leaf = format!(
+        "weir_certificate_not_after_seconds{{file=\"{}\",name=\"www.example.org\"}}",
+        named("chain.pem")
+    );
+    // As `openssl x509 -enddate` says: Oct 27 08:52:31 2126 GMT.
+    assert_eq!(value(&leaf), Some(4_948_764_751), "{}", text());
+
+    // The master reads them once in five seconds.
+    let open = |n: usize| value(&format!("weir_process_open_descriptors{{worker=\"{n}\"}}"));
+    assert!(ask_until(|| open(0) > Some(8) && open(1) > Some(8)), "{}", text());
+    assert_eq!(value("weir_process_descriptors_limit{worker=\"1\"}"), Some(512));
+    assert!(value("weir_process_resident_bytes{worker=\"0\"}") > Some(1 << 20));
+    assert_eq!(value("weir_connections_limit"), Some(100));
+    assert_eq!(value("weir_most_loop_connections"), Some(1));
+    assert!(ask_until(|| value("weir_workers") == Some(2)), "{}", text());
+    assert_eq!(value("weir_old_workers"), Some(0));
+    assert!(value("weir_machine_open_descriptors") > Some(8), "{}", text());
+
+    let reloaded = || {
+        ["weir_last_reload_succeeded", "weir_reloads_total", "weir_failed_reloads_total"].map(value)
+    };
+    let begun = value("weir_last_reload_seconds").unwrap();
+    assert!(begun >= value("weir_start_time_seconds").unwrap(), "{begun}");
+    assert_eq!(reloaded(), [Some(1), Some(0), Some(0)]);
+    server.configure("nonsense;");
+    server.signal(rustix::process::Signal::HUP);
+    assert!(ask_until(|| reloaded() == [Some(0), Some(0), Some(1)]), "{:?}", reloaded());
+    server.configure(conf);
+    server.signal(rustix::process::Signal::HUP);
+    assert!(ask_until(|| reloaded() == [Some(1), Some(1), Some(1)]), "{:?}", reloaded());
+    assert!(value("weir_last_reload_seconds").unwrap() >= begun);
+}
+
+#[test]
+fn questions_to_name_servers_are_counted() {
+    use weir_testkit::{NameRecord, NameReply, name_server};
+    let dns = name_server(|name| match name {
+        "there.example" => {
+            NameReply::Records(0, vec![NameRecord::Address(std::net::Ipv4Addr::LOCALHOST)])
+        }
+        "silent.example" => NameReply::Silence,
+        _ => NameReply::NoSuchName,
+    });
+    let server = Server::start(
+        WEIR,
+        &format!(
+            "events {{ }} http {{
+                 resolver 127.0.0.1:{dns} ipv6=off; resolver_timeout 300ms;
+                 server {{ listen 127.0.0.1:%%PORT%%;
+                     location /json {{ weir_status json; }}
+                     location /ask {{ proxy_pass http://$arg_name:%%PORT1%%; }} }}
+                 server {{ listen 127.0.0.1:%%PORT1%%; return 200 well; }} }}"
+        ),
+    );
+    let counted = || {
+        let totals = &json(&server)["totals"];
+        ["resolver_questions", "resolver_unknown_names", "resolver_failures", "resolver_timeouts"]
             .map(|name| totals[name].as_u64().unwrap())
     };
-    assert!(ask_until(|| counted() == [2, 1, 1]), "{:?}", counted());
+    assert_eq!(server.get("/ask?name=there.example").body(), "well");
+    assert!(ask_until(|| counted() == [1, 0, 0, 0]), "{:?}", counted());
+    assert_eq!(server.get("/ask?name=missing.example").status, 502);
+    assert!(ask_until(|| counted() == [2, 1, 0, 0]), "{:?}", counted());
+    assert_eq!(server.get("/ask?name=silent.example").status, 502);
+    assert!(ask_until(|| counted()[3] > 0), "{:?}", counted());
+    assert_eq!(counted()[1..3], [1, 0]);
 }
 
 #[test]

@@ -19,9 +19,12 @@ const SEEN: usize = 4;
 const EXISTS: u64 = 1;
 const UPDATING: u64 = 2;
 
-/// The entry of the cache as a whole: bytes of all files, whether they are known, the last generation.
+/// The entry of the cache as a whole: bytes of all files, whether they are known, the last generation, the file system's
+/// free and all bytes.
 const WHOLE: &[u8] = b"";
 const LAST: usize = VALID;
+const DISK_FREE: usize = LOCK;
+const DISK_SIZE: usize = SEEN;
 
 /// The index of one cache.
 #[derive(Debug)]
@@ -360,6 +363,22 @@ impl Index {
         let whole = table.find(WHOLE);
         let size = whole.map_or(0, |whole| table.value(whole, SIZE));
         (size, table.len().saturating_sub(u64::from(whole.is_some())))
+    }
+
+    /// Notes how many bytes of the file system are free, and how many it has.
+    pub fn note_disk(&self, free: u64, size: u64) {
+        let Some(mut table) = self.lock() else { return };
+        let Some(whole) = table.find(WHOLE).or_else(|| table.add(WHOLE)) else { return };
+        table.set_value(whole, DISK_FREE, free);
+        table.set_value(whole, DISK_SIZE, size);
+    }
+
+    /// What was noted last of the file system: its free bytes, and all of them.
+    pub fn disk(&self) -> Option<(u64, u64)> {
+        let table = self.lock()?;
+        let whole = table.find(WHOLE)?;
+        let size = table.value(whole, DISK_SIZE);
+        (size > 0).then(|| (table.value(whole, DISK_FREE), size))
     }
 
     /// Changes an entry, or a new one if the key has none.

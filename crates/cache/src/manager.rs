@@ -64,13 +64,12 @@ fn round(cache: &Cache, now: u64, gone: &mut Vec<crate::CacheKey>, free: Option<
     true
 }
 
-/// Free bytes of the file system, where that matters.
+/// Free bytes of the file system, which status pages show as well.
 async fn free(cache: &Cache, handle: &Handle) -> Option<u64> {
-    if cache.settings.min_free == 0 {
-        return None;
-    }
     let directory = cache.settings.place.directory.clone();
     let asked = handle.files().run(move || rustix::fs::statvfs(&directory)).await;
     let stat = asked.ok()?.ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    cache.index.note_disk(bytes(stat.f_bavail), bytes(stat.f_blocks));
+    Some(bytes(stat.f_bavail))
 }

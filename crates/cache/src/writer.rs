@@ -54,8 +54,8 @@ pub struct StoreJob {
 }
 
 impl StoreJob {
-    /// Stores the answer when it is whole.
-    pub async fn run(mut self, handle: Handle) {
+    /// Stores the answer when it is whole; whether it was.
+    pub async fn run(mut self, handle: Handle) -> bool {
         let stored = match self.write(&handle).await {
             Ok(stored) => stored,
             Err(error) => {
@@ -65,13 +65,15 @@ impl StoreJob {
                 None
             }
         };
-        if let Some(inode) = stored.filter(|_| self.fill.is_storable()) {
+        let stored = stored.filter(|_| self.fill.is_storable());
+        if let Some(inode) = stored {
             self.announce(&handle, inode);
         }
         if let Some(ticket) = self.ticket.take() {
             self.cache.index.release(ticket);
         }
         self.cache.end(&self.key, &self.fill);
+        stored.is_some()
     }
 
     /// The file's number, if the answer is whole and in it.

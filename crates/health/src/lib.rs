@@ -17,8 +17,10 @@ mod snapshot;
 pub use board::{fall_asleep, post, posted, wake_up};
 pub use judge::Judge;
 pub use page::{behind_name, show};
+pub use rules::CERTIFICATE_ENDS;
 pub use snapshot::{
-    AcceptQueue, FailingServer, LoopState, OldWorker, ServerBehind, Snapshot, Uneven,
+    AcceptQueue, EndingCertificate, FailingServer, LoopState, MemoryUse, OldWorker, ProcessState,
+    ServerBehind, Snapshot, Uneven,
 };
 
 use std::borrow::Cow;

@@ -2,7 +2,9 @@
 
 use crate::Level::{self, Red, Yellow};
 use crate::judge::{Held, Looks};
-use crate::snapshot::{FailingServer, LoopState, ServerBehind, Snapshot, Uneven};
+use crate::snapshot::{
+    EndingCertificate, FailingServer, LoopState, MemoryUse, ServerBehind, Snapshot, Uneven,
+};
 
 /// A rule.
 pub(crate) struct Rule {
@@ -39,6 +41,8 @@ pub(crate) const RULES: &[Rule] = &[
     Rule { name: "cache_disk", hold: Hold::AtOnce, find: cache_disk },
     Rule { name: "log_disk", hold: Hold::AtOnce, find: log_disk },
     Rule { name: "descriptors", hold: Hold::AtOnce, find: descriptors },
+    Rule { name: "memory", hold: Hold::Seconds, find: memory },
+    Rule { name: "certificate", hold: Hold::AtOnce, find: certificate },
     Rule { name: "name_server", hold: Hold::AtOnce, find: name_server },
     Rule { name: "old_worker", hold: Hold::Seconds, find: old_worker },
 ];
@@ -269,11 +273,62 @@ fn log_disk(looks: Looks<'_>) -> Vec<Held> {
     when(looks.grown(|s| s.log_lost) > 0, Yellow, "logs", text)
 }
 
-/// Workers cannot open more.
+/// Workers cannot open more, or soon cannot.
 fn descriptors(looks: Looks<'_>) -> Vec<Held> {
     let text =
         "connections cannot be accepted: descriptors or memory are short (worker_rlimit_nofile)";
-    when(looks.grown(|s| s.accepts_failed) > 0, Red, "accept", text)
+    let mut found = when(looks.grown(|s| s.accepts_failed) > 0, Red, "accept", text);
+    for process in &looks.now.processes {
+        let (n, most) = (process.descriptors, process.descriptors_limit);
+        if most > 0 && share(n, most) >= NEARLY {
+            let subject = format!("worker process {}", process.pid);
+            let text =
+                format!("{subject} has {n} of {most} descriptors open (worker_rlimit_nofile)");
+            found.push(Held { level: Yellow, subject, text, since: None });
+        }
+    }
+    found
+}
+
+/// The kernel is about to kill processes for want of memory.
+fn memory(looks: Looks<'_>) -> Vec<Held> {
+    let Some(MemoryUse { used, limit }) = looks.now.memory else { return Vec::new() };
+    // Rounded, so that the text does not change with every look.
+    let percent = (share(used, limit) * 100.0).floor();
+    let text = format!(
+        "{percent} % of the {} MiB of memory that this container or unit may have are used",
+        limit >> 20
+    );
+    when(share(used, limit) >= NEARLY, Yellow, "memory", &text)
+}
+
+const DAY: u64 = 24 * 60 * 60 * 1000;
+/// For so long before its end, in milliseconds, a certificate is worth a word: authorities that issue them automatically renew
+/// them earlier.
+pub const CERTIFICATE_ENDS: u64 = 14 * DAY;
+
+/// A certificate ends soon, or has ended.
+fn certificate(looks: Looks<'_>) -> Vec<Held> {
+    let at = looks.now.at;
+    let all = looks.now.certificates.iter();
+    let ending = || all.clone().filter(|one| one.not_after < at.saturating_add(CERTIFICATE_ENDS));
+    let Some(first) = ending().min_by_key(|one| one.not_after) else { return Vec::new() };
+    let EndingCertificate { file, name, not_after } = first;
+    let (level, since) = match not_after.checked_sub(at) {
+        Some(_) => (Yellow, not_after.saturating_sub(CERTIFICATE_ENDS)),
+        None => (Red, *not_after),
+    };
+    let when = match (not_after.saturating_sub(at) / DAY, level) {
+        (_, Red) => "has ended".to_owned(),
+        (0, _) => "ends within a day".to_owned(),
+        (days, _) => format!("ends in {days} days"),
+    };
+    let others = match ending().count() - 1 {
+        0 => String::new(),
+        n => format!(", and {n} more end within 14 days"),
+    };
+    let text = format!("the certificate {file} ({name}) {when}{others}");
+    vec![Held { level, subject: "certificates".to_owned(), text, since: Some(since) }]
 }
 
 /// Names cannot be looked up.
@@ -302,4 +357,64 @@ fn old_worker(looks: Looks<'_>) -> Vec<Held> {
         Held { level: Yellow, subject, text, since }
     });
     held.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Judge, ProcessState};
+
+    const NOW: u64 = 1_790_000_000_000;
+
+    /// What the first looks find.
+    fn finds(snapshot: &Snapshot) -> Vec<(String, Level, String)> {
+        let mut judge = Judge::default();
+        let mut found = Vec::new();
+        for second in 0..4 {
+            let (at, now) = (snapshot.at + second * 1000, second * 1000);
+            found = judge.look(Snapshot { at, now, ..snapshot.clone() });
+        }
+        found.into_iter().map(|f| (f.rule.into_owned(), f.level, f.text)).collect()
+    }
+
+    fn certificate(name: &str, not_after: u64) -> EndingCertificate {
+        EndingCertificate { file: format!("/etc/{name}.pem"), name: name.to_owned(), not_after }
+    }
+
+    #[test]
+    fn a_certificate_is_named_in_its_last_fortnight() {
+        let with = |certificates| finds(&Snapshot { at: NOW, certificates, ..Snapshot::default() });
+        assert_eq!(with(vec![certificate("a", NOW + 15 * DAY)]), []);
+        let found = with(vec![certificate("a", NOW + 14 * DAY - 1)]);
+        let text = "the certificate /etc/a.pem (a) ends in 13 days";
+        assert_eq!(found, [("certificate".to_owned(), Yellow, text.to_owned())]);
+        let found = with(vec![certificate("a", NOW + DAY / 2)]);
+        assert!(found[0].2.ends_with(" ends within a day"), "{found:?}");
+        let found = with(vec![certificate("a", NOW + 9 * DAY), certificate("b", NOW - 1)]);
+        let text = "the certificate /etc/b.pem (b) has ended, and 1 more end within 14 days";
+        assert_eq!(found, [("certificate".to_owned(), Red, text.to_owned())]);
+    }
+
+    #[test]
+    fn memory_is_named_from_nine_tenths_of_the_limit_on() {
+        let with = |used| {
+            let memory = Some(MemoryUse { used, limit: 1000 << 20 });
+            finds(&Snapshot { at: NOW, memory, ..Snapshot::default() })
+        };
+        assert_eq!(with(899 << 20), []);
+        let text = "91 % of the 1000 MiB of memory that this container or unit may have are used";
+        assert_eq!(with(919 << 20), [("memory".to_owned(), Yellow, text.to_owned())]);
+    }
+
+    #[test]
+    fn descriptors_are_named_from_nine_tenths_of_the_limit_on() {
+        let with = |descriptors, descriptors_limit| {
+            let processes = vec![ProcessState { pid: 7, descriptors, descriptors_limit }];
+            finds(&Snapshot { at: NOW, processes, ..Snapshot::default() })
+        };
+        assert_eq!(with(89, 100), []);
+        assert_eq!(with(5000, 0), []);
+        let text = "worker process 7 has 90 of 100 descriptors open (worker_rlimit_nofile)";
+        assert_eq!(with(90, 100), [("descriptors".to_owned(), Yellow, text.to_owned())]);
+    }
 }

@@ -27,6 +27,12 @@ pub struct Snapshot {
     pub connections: u64,
     /// The fullest accept queue of each address.
     pub queues: Vec<AcceptQueue>,
+    /// The worker processes of which the system has told something.
+    pub processes: Vec<ProcessState>,
+    /// The memory of the server's control group, where it has a limit.
+    pub memory: Option<MemoryUse>,
+    /// Certificates that end within [`CERTIFICATE_ENDS`](crate::CERTIFICATE_ENDS), or that have ended.
+    pub certificates: Vec<EndingCertificate>,
     /// The loops have worked unevenly for seconds.
     pub uneven: Option<Uneven>,
     /// The servers behind.
@@ -88,6 +94,37 @@ pub struct LoopState {
     pub busy: u64,
     /// Its open client connections.
     pub open: u64,
+}
+
+/// What the system says of a worker process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessState {
+    /// Its number.
+    pub pid: u32,
+    /// Its open files and sockets.
+    pub descriptors: u64,
+    /// How many it may have; 0 if there is no limit.
+    pub descriptors_limit: u64,
+}
+
+/// Memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// What is used, without what the kernel can drop at once.
+    pub used: u64,
+    /// The most that may be used.
+    pub limit: u64,
+}
+
+/// A certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndingCertificate {
+    /// Its file.
+    pub file: String,
+    /// The first of its names.
+    pub name: String,
+    /// Its last moment, in milliseconds since 1970.
+    pub not_after: u64,
 }
 
 /// Connections that wait to be accepted.

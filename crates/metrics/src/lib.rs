@@ -27,10 +27,10 @@ pub use json::quoted;
 pub use page::{MetricValue, MetricsPage};
 pub use subjects::AllCounted;
 pub use table::{
-    BALANCE, BUILD, CACHE_STATES, CACHES, CLASSES, Column, HEALTH, HEALTH_FINDINGS, HEALTH_STATES,
-    HISTOGRAM_SUMS, HISTOGRAMS, Histogram, JsonShape, LISTENERS, LOOP_STATES, LOOPS, METRICS,
-    Metric, MetricKind, MetricTable, PEER_AVAILABILITY, PEER_STATES, POOLS, SERVER, SHARED,
-    STREAM_UPSTREAMS, TABLES, TOTALS, UPSTREAMS, Unit, ZONES,
+    BALANCE, BUILD, CACHE_STATES, CACHES, CERTIFICATES, CLASSES, Column, HEALTH, HEALTH_FINDINGS,
+    HEALTH_STATES, HISTOGRAM_SUMS, HISTOGRAMS, Histogram, JsonShape, LISTENERS, LOOP_STATES, LOOPS,
+    MACHINE, METRICS, Metric, MetricKind, MetricTable, PEER_AVAILABILITY, PEER_STATES, POOLS,
+    PROCESSES, SERVER, SHARED, STREAM_UPSTREAMS, TABLES, TOTALS, UPSTREAMS, Unit, ZONES,
 };
 
 use std::cell::Cell;
@@ -43,7 +43,7 @@ use std::time::Duration;
 const LINE: usize = 8;
 
 /// Words before the tallies: how many tallies have been used; how often values were moved between tallies, which is odd while
-/// they are; when the server began; what was judged last.
+/// they are; when the server began; what was judged last; the last configuration.
 const HEAD: usize = LINE;
 /// Words in which what is wrong with the server is written down.
 pub const BOARD: usize = 1 << 10;
@@ -56,10 +56,15 @@ const MOVES: usize = 1;
 const STARTED: usize = 2;
 /// The period in which something was judged last, and in the lowest bit what came of it.
 const JUDGED: usize = 3;
+/// When a configuration was last taken into use or refused, in milliseconds since 1970, and in the lowest bit whether it is
+/// in use.
+const CONFIGURED: usize = 4;
 
 /// Words of one tally: its writer, what the loop has been doing lately, its values, its times.
 const WIDTH: usize = (TIMES + HISTOGRAMS.len() * histogram::WORDS).next_multiple_of(LINE);
 const OWNER: usize = 0;
+/// Behind the owner, in the same line: what the system says of its process.
+const PROCESS: usize = OWNER + 5;
 const LATELY: usize = OWNER + LINE;
 const CULPRITS: usize = LATELY + history::WORDS;
 const VALUES: usize = CULPRITS + culprits::WORDS;
@@ -84,6 +89,17 @@ pub struct TallyOwner {
     pub generation: u64,
 }
 
+/// What the system says of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessFigures {
+    /// Open files and sockets.
+    pub descriptors: u64,
+    /// How many it may have.
+    pub descriptors_limit: u64,
+    /// Bytes of memory.
+    pub resident: u64,
+}
+
 /// Every tally of a server's values.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
@@ -106,6 +122,19 @@ impl Registry {
         if let Some(word) = self.words.get(STARTED) {
             word.store(at.as_nanos() as u64, SeqCst);
         }
+    }
+
+    /// At this time since 1970 a configuration was taken into use, or refused.
+    pub fn configured(&self, at: Duration, taken: bool) {
+        if let Some(word) = self.words.get(CONFIGURED) {
+            word.store((at.as_millis() as u64) << 1 | u64::from(taken), SeqCst);
+        }
+    }
+
+    /// When that was last, and whether the configuration is in use.
+    pub fn last_configured(&self) -> (Duration, bool) {
+        let word = self.words.get(CONFIGURED).map_or(0, |word| word.load(SeqCst));
+        (Duration::from_millis(word >> 1), word & 1 == 1)
     }
 
     /// When it began.
@@ -257,6 +286,24 @@ impl LoopTally {
     /// A value.
     pub fn get(&self, metric: Metric) -> u64 {
         load(self.words, metric)
+    }
+
+    /// What the system says of its process; none if nothing was noted.
+    pub fn process(&self) -> Option<ProcessFigures> {
+        let of = |at: usize| self.words.get(PROCESS + at).map_or(0, |word| word.load(Relaxed));
+        let figures =
+            ProcessFigures { descriptors: of(0), descriptors_limit: of(1), resident: of(2) };
+        (figures != ProcessFigures::default()).then_some(figures)
+    }
+
+    /// Notes what the system says of its process. One process does that for all.
+    pub fn note_process(&self, figures: ProcessFigures) {
+        let ProcessFigures { descriptors, descriptors_limit, resident } = figures;
+        for (at, value) in [descriptors, descriptors_limit, resident].into_iter().enumerate() {
+            if let Some(word) = self.words.get(PROCESS + at) {
+                word.store(value, Relaxed);
+            }
+        }
     }
 
     /// A gauge: a connection may have come from another tally, where it stays counted.

@@ -175,6 +175,10 @@ declare! {
     EmptyAccepts Counter Count "empty_accepts";
     /// Requests of clients.
     Requests Counter Count "requests";
+    /// Requests that ended in a status of 4xx.
+    ClientErrors Counter Count "client_errors";
+    /// Of these, requests whose client left before it was answered: status 499.
+    Abandoned Counter Count "abandoned_requests";
     /// Requests that ended in a status of 5xx.
     ServerErrors Counter Count "server_errors";
     /// Requests that limit_req or limit_conn refused.
@@ -197,6 +201,8 @@ declare! {
     Panicked Counter Count "panicked_connections";
     /// Configurations taken into use after the first.
     Reloaded Counter Count "reloads";
+    /// Reloads that failed, so that the configuration before went on.
+    ReloadFailed Counter Count "failed_reloads";
     /// Turns of loops in which something was handled.
     Turns Counter Count "turns";
     /// Time that loops spent in turns.
@@ -217,6 +223,12 @@ declare! {
     TlsResumed Counter Count "tls_resumed_sessions";
     /// TLS handshakes of clients that failed.
     TlsFailed Counter Count "tls_failed_handshakes";
+    /// Of these, handshakes whose client left or was silent for too long.
+    TlsAbandoned Counter Count "tls_abandoned_handshakes";
+    /// Of these, handshakes whose client did not accept the certificate.
+    TlsDistrusted Counter Count "tls_distrusted_certificates";
+    /// Of these, handshakes with no version, cipher, curve or protocol that both sides speak.
+    TlsIncompatible Counter Count "tls_incompatible_clients";
     /// Connections that an idle loop took over from a stalled one.
     TakenOver Counter Count "taken_over_connections";
     /// Events of a stalled loop that an idle loop could not take and passed on.
@@ -233,6 +245,18 @@ declare! {
     LogLost Counter Count "log_lost_lines";
     /// Times that no connection could be accepted, for want of descriptors or memory.
     AcceptFailed Counter Count "failed_accepts";
+    /// Of these, for want of memory.
+    AcceptNoMemory Counter Count "failed_accepts_without_memory";
+    /// Connections that were lost before they could be accepted.
+    AcceptAborted Counter Count "aborted_accepts";
+    /// Times that a loop accepted nothing because it had all of its worker_connections and none was idle.
+    ConnectionsFull Counter Count "connections_exhausted";
+    /// Questions to name servers.
+    LookupAsked Counter Count "resolver_questions";
+    /// Questions that a name server refused or could not answer, or whose name server cannot be reached.
+    LookupFailed Counter Count "resolver_failures";
+    /// Names that do not exist, as name servers say.
+    LookupNotFound Counter Count "resolver_unknown_names";
     /// Times that a name server did not answer in time.
     LookupTimedOut Counter Count "resolver_timeouts";
     /// Spans of requests that the collector took.
@@ -279,7 +303,112 @@ pub static SERVER: MetricTable = MetricTable {
     columns: &[
         column("start_time", Gauge, Seconds, "When the server began, since 1970."),
         column("uptime", Gauge, Seconds, "For how long it has been running."),
+        column(
+            "last_reload",
+            Gauge,
+            Seconds,
+            "When a configuration was last taken into use or refused, since 1970.",
+        ),
+        column(
+            "last_reload_succeeded",
+            Gauge,
+            Count,
+            "1 if that configuration is in use, or else 0.",
+        ),
+        column("workers", Gauge, Count, "Worker processes of the newest configuration."),
+        column(
+            "old_workers",
+            Gauge,
+            Count,
+            "Worker processes of older configurations, which finish what they have.",
+        ),
+        column(
+            "connections_limit",
+            Gauge,
+            Count,
+            "How many connections a loop may have: worker_connections.",
+        ),
+        column(
+            "most_loop_connections",
+            Gauge,
+            Count,
+            "Open client connections of the loop that has most.",
+        ),
     ],
+};
+
+/// The machine, as far as it is short of something.
+pub static MACHINE: MetricTable = MetricTable {
+    name: "machine",
+    help: "The machine or container, as far as the kernel tells",
+    prefix: "machine",
+    labels: &[],
+    shape: JsonShape::Object,
+    columns: &[
+        column(
+            "memory_used",
+            Gauge,
+            Bytes,
+            "Memory of weir's control group (its container or unit), files in memory included.",
+        ),
+        column(
+            "memory_unreclaimable",
+            Gauge,
+            Bytes,
+            "The same without what the kernel can drop at once: unused files in memory.",
+        ),
+        column(
+            "memory_limit",
+            Gauge,
+            Bytes,
+            "The most that the control group may use, the least of it and those above it.",
+        ),
+        column(
+            "memory_kills",
+            Counter,
+            Count,
+            "Processes of the group that the kernel killed for want of memory.",
+        ),
+        column(
+            "listen_overflows",
+            Counter,
+            Count,
+            "Connections that were dropped because an accept queue was full, of all servers in this network namespace.",
+        ),
+        column(
+            "open_descriptors",
+            Gauge,
+            Count,
+            "Open files and sockets of all processes of the machine.",
+        ),
+        column("descriptors_limit", Gauge, Count, "How many there may be: fs.file-max."),
+    ],
+};
+
+/// The worker processes.
+pub static PROCESSES: MetricTable = MetricTable {
+    name: "processes",
+    help: "Each worker process, read every five seconds",
+    prefix: "process",
+    labels: &["worker"],
+    shape: JsonShape::List,
+    columns: &[
+        column("pid", Shown, Count, "Its number in the system"),
+        column("finishing", Shown, Count, "It belongs to an older configuration"),
+        column("open_descriptors", Gauge, Count, "Its open files and sockets."),
+        column("descriptors_limit", Gauge, Count, "How many it may have: worker_rlimit_nofile."),
+        column("resident", Gauge, Bytes, "Its memory, without what is swapped out."),
+    ],
+};
+
+/// Certificates.
+pub static CERTIFICATES: MetricTable = MetricTable {
+    name: "certificates",
+    help: "Each certificate that the configuration names without variables: those for clients, and those for servers behind",
+    prefix: "certificate",
+    labels: &["file", "name"],
+    shape: JsonShape::List,
+    columns: &[column("not_after", Gauge, Seconds, "Its last second, since 1970.")],
 };
 
 /// How the server is.
@@ -561,6 +690,8 @@ pub static UPSTREAMS: MetricTable = MetricTable {
         column("received", Counter, Bytes, "Bytes of its answers."),
         column("sent", Counter, Bytes, "Bytes of requests that it was sent."),
         column("fails", Counter, Count, "Failed attempts."),
+        column("connect_fails", Counter, Count, "Of these, attempts without a connection."),
+        column("timeouts", Counter, Count, "Of these, attempts that took too long."),
         column("retries", Counter, Count, "Requests for which another server was asked after it."),
         column("opened_connections", Counter, Count, "Connections that were opened to it."),
         column(
@@ -601,6 +732,8 @@ pub static STREAM_UPSTREAMS: MetricTable = MetricTable {
         column("received", Counter, Bytes, "Bytes from it, counted as sessions end."),
         column("sent", Counter, Bytes, "Bytes to it, counted as sessions end."),
         column("fails", Counter, Count, "Failed attempts."),
+        column("connect_fails", Counter, Count, "Of these, attempts without a connection."),
+        column("timeouts", Counter, Count, "Of these, attempts that took too long."),
         column("retries", Counter, Count, "Sessions for which another server was tried after it."),
         column("connect", Coarse, Seconds, "How long connecting took."),
     ],
@@ -620,6 +753,8 @@ pub static CACHES: MetricTable = MetricTable {
     columns: &[
         column("size", Gauge, Bytes, "Size of its files."),
         column("max_size", Gauge, Bytes, "Largest size of its files, if configured."),
+        column("disk_free", Gauge, Bytes, "What is free on its file system."),
+        column("disk_size", Gauge, Bytes, "Size of its file system."),
         column("entries", Gauge, Count, "Keys that it knows."),
         by(
             column("requests", Counter, Count, "Requests by their `$upstream_cache_status`."),
@@ -631,6 +766,13 @@ pub static CACHES: MetricTable = MetricTable {
             Counter,
             Count,
             "Answers that were removed to make room, or because they were not used.",
+        ),
+        column("stored", Counter, Count, "Answers that were stored."),
+        column(
+            "waited",
+            Counter,
+            Count,
+            "Requests that waited for an answer that was fetched for another request.",
         ),
     ],
 };
@@ -667,6 +809,9 @@ pub static POOLS: MetricTable = MetricTable {
 pub static TABLES: &[&MetricTable] = &[
     &BUILD,
     &SERVER,
+    &MACHINE,
+    &PROCESSES,
+    &CERTIFICATES,
     &HEALTH,
     &HEALTH_FINDINGS,
     &TOTALS,

@@ -14,7 +14,10 @@ use weir_log::{Cause, Level};
 use weir_proto::dns::{self, Data, Message, QueryType, ResourceRecord};
 
 use super::socket::{Query, UDP_ANSWER};
-use super::{Resolution, Resolved, Resolver, Resolvers, Service, Services, Unresolved};
+use super::{
+    LookupEvent, Resolution, Resolved, Resolver, Resolvers, Service, Services, Unresolved,
+    answered, count,
+};
 use weir_values::Address;
 
 /// How long one server is waited for before the next is asked.
@@ -92,7 +95,7 @@ async fn service(resolver: &Resolver, handle: &Handle, name: &str) -> Result<Mes
         let server = resolver.server()?;
         let until = handle.now() + PATIENCE;
         match server_says(resolver, handle, server, &query, until).await {
-            Ok(message) if message.code != 0 => return Err(Unresolved::Code(message.code)),
+            Ok(message) if message.code != 0 => return Err(answered(message.code)),
             Ok(message) => return Ok(message),
             Err(error) => {
                 next_server(handle, server, &error, resolver.conf.servers.len(), until).await;
@@ -143,9 +146,15 @@ async fn next_server(
         log.write(Level::Error, None, text);
     }
     match error.kind() {
-        io::ErrorKind::TimedOut => drop(crate::timed_out()),
+        io::ErrorKind::TimedOut => {
+            crate::timed_out();
+            return;
+        }
+        _ => count(LookupEvent::Failed),
+    }
+    match servers {
         // A server that refuses at once must not be asked in a tight circle.
-        _ if servers < 2 => handle.sleep_until(until.min(handle.now() + AGAIN)).await,
+        0 | 1 => handle.sleep_until(until.min(handle.now() + AGAIN)).await,
         _ => handle.sleep(PAUSE).await,
     }
 }
@@ -231,13 +240,14 @@ async fn servers(
         match answers {
             Ok(answers) => {
                 if let Some(bad) = answers.iter().find(|m| m.code != 0) {
-                    return Err(Unresolved::Code(bad.code));
+                    return Err(answered(bad.code));
                 }
                 // As in nginx: a last answer without any record ends the search, aliases or not.
                 let nothing = answers.last().is_some_and(|m| m.records.is_empty());
                 let mut told = ServerAnswer::default();
                 answers.iter().for_each(|answer| told.take(answer));
                 if nothing && told.addresses.is_empty() {
+                    count(LookupEvent::NotFound);
                     return Err(Unresolved::NO_SUCH_NAME);
                 }
                 return Ok(told);
@@ -272,6 +282,7 @@ async fn udp(
 ) -> Result<Message, QueryFailure> {
     let socket = resolver.sockets.borrow_mut().entry(server).or_default().get(handle, server);
     let socket = socket.map_err(|error| QueryFailure("connect()", error))?;
+    count(LookupEvent::Asked);
     let asked = socket.ask(query).map_err(|error| QueryFailure("send()", error))?;
     match either(asked.answer(), handle.sleep_until(until)).await {
         Either::Left(answer) => Ok(answer?),

@@ -15,7 +15,7 @@ use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -356,19 +356,61 @@ async fn up(handle: &Handle, timeout: Duration) {
     handle.sleep(timeout).await;
 }
 
-/// How often a name server did not answer this process in time.
-static TIMEOUTS: AtomicU64 = AtomicU64::new(0);
+/// What this process has asked name servers, and what became of it, until a loop takes it.
+static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+/// There is something to be taken.
+static COUNTED: AtomicBool = AtomicBool::new(false);
+
+/// What is counted; the numbers are places among the counts.
+#[derive(Clone, Copy)]
+enum LookupEvent {
+    Asked,
+    Failed,
+    NotFound,
+    TimedOut,
+}
+
+/// What a process has asked name servers, and what became of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LookupCounts {
+    /// Questions.
+    pub asked: u64,
+    /// Questions that a name server refused or could not answer, or whose name server cannot be reached.
+    pub failed: u64,
+    /// Names that do not exist.
+    pub not_found: u64,
+    /// Times that a name server did not answer in time.
+    pub timed_out: u64,
+}
+
+fn count(event: LookupEvent) {
+    if let Some(word) = COUNTS.get(event as usize) {
+        word.fetch_add(1, Ordering::Relaxed);
+        COUNTED.store(true, Ordering::Release);
+    }
+}
 
 fn timed_out() -> Unresolved {
-    TIMEOUTS.fetch_add(1, Ordering::Relaxed);
+    count(LookupEvent::TimedOut);
     Unresolved::TimedOut
 }
 
-/// How often a name server has not answered this process in time since the last call.
+/// A name server's answer is an error.
+fn answered(code: u8) -> Unresolved {
+    let error = Unresolved::Code(code);
+    let is_unknown = error == Unresolved::NO_SUCH_NAME;
+    count(if is_unknown { LookupEvent::NotFound } else { LookupEvent::Failed });
+    error
+}
+
+/// What this process has asked since the last call, if anything.
 #[inline]
-pub fn take_timeouts() -> u64 {
-    match TIMEOUTS.load(Ordering::Relaxed) {
-        0 => 0,
-        _ => TIMEOUTS.swap(0, Ordering::Relaxed),
+pub fn take_counts() -> Option<LookupCounts> {
+    if !COUNTED.load(Ordering::Relaxed) {
+        return None;
     }
+    COUNTED.swap(false, Ordering::Acquire);
+    let [asked, failed, not_found, timed_out] =
+        [0, 1, 2, 3].map(|at: usize| COUNTS[at].swap(0, Ordering::Relaxed));
+    Some(LookupCounts { asked, failed, not_found, timed_out })
 }

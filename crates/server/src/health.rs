@@ -10,20 +10,24 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::process::Pid;
 use weir_engine::coarse_nanos;
 use weir_health::{
-    AcceptQueue, FailingServer, Judge, LoopState, OldWorker, ServerBehind, Snapshot, Uneven,
+    AcceptQueue, CERTIFICATE_ENDS, EndingCertificate, FailingServer, Judge, LoopState, MemoryUse,
+    OldWorker, ProcessState, ServerBehind, Snapshot, Uneven,
 };
-use weir_metrics::{LoopTally, Metric, Registry, TallyOwner};
+use weir_metrics::{LoopTally, Metric, ProcessFigures, Registry, TallyOwner};
+use weir_ssl::CertificateFacts;
 use weir_upstream::counts::{self, ServerOutcome};
 
 use crate::channel::{ChannelEnd, WorkerReport};
 use crate::service::Sites;
-use crate::status::WorkSpread;
+use crate::status::{WorkSpread, machine};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
 /// So many looks in which nothing has happened, and it sleeps. A loop asks less than that many seconds after it has asked
 /// last, so all will when they work next.
 const STILL: u32 = 3;
+/// Every so many looks the system is asked for descriptors and memory: kernels before 6.2 list descriptors one by one.
+const SYSTEM_EVERY: u32 = 5;
 /// For so long the end of a worker is remembered, in milliseconds.
 const REMEMBERED: u64 = 60_000;
 
@@ -43,6 +47,8 @@ pub struct HealthWatch {
     last_death: String,
     missing: usize,
     headline: String,
+    looks: u32,
+    memory: Option<MemoryUse>,
 }
 
 /// What a look sees.
@@ -95,6 +101,11 @@ impl HealthWatch {
     /// Looks; what is to stand behind the process's name if that is new.
     pub fn look(&mut self, seen: Seen<'_>) -> Option<String> {
         self.next = Some(Instant::now() + PERIOD);
+        if self.looks.is_multiple_of(SYSTEM_EVERY) {
+            machine::note_processes(&seen.registry);
+            self.memory = machine::memory();
+        }
+        self.looks = self.looks.wrapping_add(1);
         let (registry, snapshot) = (seen.registry, self.snapshot(seen));
         let (at, no_old_workers) = (snapshot.at, snapshot.old_workers.is_empty());
         let findings = self.judge.look(snapshot);
@@ -166,6 +177,9 @@ impl HealthWatch {
                 .into_iter()
                 .map(|(address, n, most)| AcceptQueue { address, n, most })
                 .collect(),
+            processes: loops.iter().filter_map(process).collect(),
+            memory: self.memory,
+            certificates: certificates(sites, wall_millis()),
             uneven: uneven(&loops),
             servers: servers(registry, sites),
             failed_reload: self.failed_reload,
@@ -252,6 +266,25 @@ fn loop_state(tally: &LoopTally, newest: u64) -> LoopState {
         busy: tally.get(Metric::Busy).saturating_add(awake) / 1_000_000,
         open: tally.open(),
     }
+}
+
+/// The first loop of a process has its figures.
+fn process(tally: &LoopTally) -> Option<ProcessState> {
+    let ProcessFigures { descriptors, descriptors_limit, .. } = tally.process()?;
+    Some(ProcessState { pid: tally.owner.pid, descriptors, descriptors_limit })
+}
+
+/// Those that end soon.
+fn certificates(sites: &Sites, at: u64) -> Vec<EndingCertificate> {
+    let millis = |seconds: i64| seconds.max(0).cast_unsigned().saturating_mul(1000);
+    let latest = at.saturating_add(CERTIFICATE_ENDS);
+    let soon = sites.certificates().filter(|facts| millis(facts.not_after) < latest);
+    let ending = soon.map(|CertificateFacts { file, name, not_after }| EndingCertificate {
+        file: file.clone(),
+        name: name.clone(),
+        not_after: millis(*not_after),
+    });
+    ending.collect()
 }
 
 fn uneven(loops: &[LoopTally]) -> Option<Uneven> {

@@ -10,7 +10,7 @@ use crate::status::StatusInputs;
 use weir_engine::Handle;
 use weir_metrics::subjects::{Cells, SubjectKind};
 use weir_metrics::{Registry, Tally};
-use weir_ssl::Handed;
+use weir_ssl::{CertificateFacts, Handed};
 use weir_stream::Leaving;
 use weir_upstream::Group;
 use weir_values::doing::Keeper;
@@ -38,6 +38,12 @@ impl Sites {
         let http = self.http.iter().map(|site| (SubjectKind::Peer, weir_http::groups(site)));
         let stream = self.stream.iter().map(|site| (SubjectKind::StreamPeer, site.groups()));
         http.chain(stream).collect()
+    }
+
+    /// The certificates that peers are shown.
+    pub fn certificates(&self) -> impl Iterator<Item = &CertificateFacts> {
+        let http = self.http.iter().flat_map(|site| &site.certificates);
+        http.chain(self.stream.iter().flat_map(|site| &site.certificates))
     }
 
     /// Whether an `error_log` of a block is stderr.

@@ -1,6 +1,6 @@
 //! Files of certificates and keys, each read once while a configuration is read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_log::Cause;
+use weir_tls::Identity;
 
 /// Why a file of certificates or keys cannot be read. Shown in brackets, as nginx shows errors of the system.
 #[derive(Debug)]
@@ -35,12 +36,31 @@ impl fmt::Display for KeyFileError {
 pub struct KeyFiles {
     prefix: PathBuf,
     known: HashMap<PathBuf, Arc<Vec<u8>>>,
+    /// The certificates that are shown to peers.
+    pub certificates: BTreeSet<CertificateFacts>,
+}
+
+/// What status pages show of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CertificateFacts {
+    /// Its file.
+    pub file: String,
+    /// The first of its names.
+    pub name: String,
+    /// Its last second, since 1970.
+    pub not_after: i64,
 }
 
 impl KeyFiles {
     /// Nothing yet; relative names begin at `prefix`.
     pub fn at(prefix: &Path) -> KeyFiles {
-        KeyFiles { prefix: prefix.to_owned(), known: HashMap::new() }
+        KeyFiles { prefix: prefix.to_owned(), known: HashMap::new(), certificates: BTreeSet::new() }
+    }
+
+    /// Notes a certificate that peers are shown.
+    pub fn note_certificate(&mut self, file: &[u8], identity: &Identity) {
+        let Some((name, not_after)) = identity.validity() else { return };
+        self.certificates.insert(CertificateFacts { file: self.shown(file), name, not_after });
     }
 
     /// Where relative names begin.

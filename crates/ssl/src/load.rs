@@ -74,14 +74,16 @@ pub fn identity(
 ) -> Result<Identity, Error> {
     let chain = read(files, certificate, PemKind::Certificate)?;
     let secret = read(files, key, PemKind::Key)?;
-    Identity::load(&chain, &secret, passwords).map_err(|error| match error {
+    let identity = Identity::load(&chain, &secret, passwords).map_err(|error| match error {
         IdentityError::Certificate(error) => bad(files, certificate, PemKind::Certificate, error),
         IdentityError::Key(KeyError::Mismatch) => {
             let (name, why) = (files.shown(&key.name), KeyError::Mismatch);
             key.at.error(format!("SSL_CTX_use_PrivateKey(\"{name}\") failed (SSL: {why})"))
         }
         IdentityError::Key(error) => key.at.error(LoadError::Key(files.shown(&key.name), error)),
-    })
+    })?;
+    files.note_certificate(&certificate.name, &identity);
+    Ok(identity)
 }
 
 /// The same while serving: reads the files, which takes its time.

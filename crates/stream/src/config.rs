@@ -148,7 +148,15 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
     let around =
         Around { resolver: conf.resolver.clone(), resolver_timeout: conf.resolver_timeout };
     let StreamSetup {
-        variables, mut warnings, targets, upstreams, staplings, servers, checks, ..
+        variables,
+        mut warnings,
+        targets,
+        upstreams,
+        staplings,
+        pem_files,
+        servers,
+        checks,
+        ..
     } = setup;
     let upstreams = upstreams.finish(&around, inputs.zones, &mut warnings)?;
     finish(&checks, &upstreams)?;
@@ -160,6 +168,7 @@ pub fn configure(block: &Line, inputs: Inputs<'_>) -> Result<(Site, Vec<Error>),
         checks,
         targets,
         staplings,
+        certificates: pem_files.certificates,
         main_log,
         threshold,
     };

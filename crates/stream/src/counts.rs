@@ -18,6 +18,8 @@ const RECEIVED: usize = 1;
 const SENT: usize = 2;
 const FAILS: usize = 3;
 const RETRIES: usize = 4;
+const CONNECT_FAILS: usize = 5;
+const TIMEOUTS: usize = 6;
 
 /// A session that is passed to a server, until it is dropped.
 #[derive(Debug)]
@@ -48,7 +50,12 @@ impl CountedSession {
             let (failure, errno) = attempt.fault.get().unwrap_or((Failure::Error, None));
             FailureReason::new(failure, errno, attempt.connect.is_some())
         });
-        self.0.add(FAILS, matches!(how, Ended::Failed).into());
+        if matches!(how, Ended::Failed) {
+            let is_late = matches!(attempt.fault.get(), Some((Failure::Timeout, _)));
+            self.0.add(FAILS, 1);
+            self.0.add(CONNECT_FAILS, attempt.connect.is_none().into());
+            self.0.add(TIMEOUTS, is_late.into());
+        }
         self.0.add(RECEIVED, attempt.received);
         self.0.add(SENT, attempt.sent);
     }
@@ -88,6 +95,8 @@ fn values(counted: Counted) -> Vec<(&'static str, MetricValue)> {
         ("received", number(RECEIVED)),
         ("sent", number(SENT)),
         ("fails", number(FAILS)),
+        ("connect_fails", number(CONNECT_FAILS)),
+        ("timeouts", number(TIMEOUTS)),
         ("retries", number(RETRIES)),
         ("connect", MetricValue::Times(counted.times)),
     ]

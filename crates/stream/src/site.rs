@@ -1,11 +1,13 @@
 //! A compiled `stream` block.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Error, Spot};
 use weir_log::Log;
+use weir_ssl::CertificateFacts;
 use weir_ssl::ocsp::Stapling;
 use weir_values::doing::{Blamed, Usual};
 use weir_values::endpoints::{AddressGroup, BoundSocket, bind, gather};
@@ -60,6 +62,8 @@ pub struct SiteParts {
     pub targets: Vec<LogTarget>,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<Stapling>,
+    /// Certificates that peers are shown.
+    pub certificates: BTreeSet<CertificateFacts>,
     /// `error_log` outside of any server.
     pub main_log: Arc<Log>,
     /// `blocked_threshold` outside of any server.
@@ -85,6 +89,8 @@ pub struct Site {
     pub targets: Vec<LogTarget>,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<Stapling>,
+    /// Certificates that peers are shown.
+    pub certificates: BTreeSet<CertificateFacts>,
     /// `error_log` outside of any server.
     pub main_log: Arc<Log>,
     /// `blocked_threshold` outside of any server.
@@ -130,7 +136,15 @@ impl Site {
             }
         }
         let SiteParts {
-            variables, upstreams, checks, targets, staplings, main_log, threshold, ..
+            variables,
+            upstreams,
+            checks,
+            targets,
+            staplings,
+            certificates,
+            main_log,
+            threshold,
+            ..
         } = parts;
         Ok(Site {
             sockets,
@@ -142,6 +156,7 @@ impl Site {
             status_zones,
             targets,
             staplings,
+            certificates,
             main_log,
             threshold,
         })

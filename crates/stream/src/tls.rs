@@ -145,7 +145,7 @@ pub async fn accept(s: &mut Session) -> Outcome {
     let done = handshake(s, client.socket(), bytes, until).await;
     drop(client);
     let (context, secured) = done.map_err(|failure| {
-        s.event_loop.metrics.add(Metric::TlsFailed, 1);
+        failure.count(&s.event_loop.metrics);
         s.log(failure.level(), format_args!("{failure}"));
         SessionError::Internal
     })?;

@@ -53,6 +53,19 @@ pub enum HandshakeError {
     Tls(rustls::Error),
 }
 
+/// Kinds of failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandshakeFailure {
+    /// The peer left, or was silent for too long.
+    Abandoned,
+    /// The peer did not accept the certificate.
+    Distrusted,
+    /// Both sides speak no version, cipher, curve or protocol in common.
+    Incompatible,
+    /// Anything else.
+    Other,
+}
+
 impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -73,6 +86,31 @@ impl HandshakeError {
         use rustls::Error::{FailedToGetCurrentTime, FailedToGetRandomBytes, UnsupportedNameType};
         let HandshakeError::Tls(error) = self else { return false };
         matches!(error, FailedToGetCurrentTime | FailedToGetRandomBytes | UnsupportedNameType)
+    }
+
+    /// What kind of failure it is, for counters.
+    pub fn kind(&self) -> HandshakeFailure {
+        use rustls::AlertDescription as Alert;
+        use rustls::Error::{AlertReceived, NoApplicationProtocol, PeerIncompatible};
+        match self {
+            HandshakeError::Closed | HandshakeError::TimedOut | HandshakeError::Io(_) => {
+                HandshakeFailure::Abandoned
+            }
+            HandshakeError::Tls(AlertReceived(
+                Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA,
+            )) => HandshakeFailure::Distrusted,
+            HandshakeError::Tls(
+                PeerIncompatible(_)
+                | NoApplicationProtocol
+                | AlertReceived(Alert::ProtocolVersion | Alert::InsufficientSecurity),
+            ) => HandshakeFailure::Incompatible,
+            HandshakeError::Tls(_) => HandshakeFailure::Other,
+        }
     }
 
     /// The peer speaks TLS, but not for what it was asked for: it refused by an alert, or its certificate is for another

@@ -19,6 +19,7 @@ use crate::pem::{self, PemError};
 use crate::session::{CacheView, SessionCache};
 use crate::ticket::{TicketSecret, Tickets};
 use crate::verifier::{AskClient, now};
+use crate::x509::name::common_names;
 use crate::x509::{Certificate, CertificateKind, RevocationList};
 
 /// What stands in the PEM text of a key that has a password.
@@ -113,6 +114,15 @@ impl Identity {
     /// The first certificate is of no use any more.
     pub fn is_expired(&self) -> bool {
         Certificate::parse(self.leaf()).and_then(|c| c.not_after).is_some_and(|last| last < now())
+    }
+
+    /// The first of the certificate's names, and its last second since 1970.
+    pub fn validity(&self) -> Option<(String, i64)> {
+        let leaf = Certificate::parse(self.leaf())?;
+        let dns = leaf.dns_names().next().map(<[u8]>::to_vec);
+        let name = dns.or_else(|| common_names(leaf.subject).into_iter().next());
+        let name = String::from_utf8_lossy(&name.unwrap_or_default()).into_owned();
+        Some((name, leaf.not_after?))
     }
 
     /// The key was read with a password.

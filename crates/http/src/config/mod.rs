@@ -319,6 +319,7 @@ pub fn configure(
         variables: setup.variables,
         main,
         staplings: setup.staplings,
+        certificates: setup.pem_files.certificates,
         status_zones: setup.status_zones,
         caches: setup.caches,
         loop_keys: modules.loop_keys,

@@ -72,7 +72,10 @@ fn ended(
             Some((conn, presence, bytes))
         }
         Err((conn, error)) => {
-            event_loop.metrics.add(Metric::TlsFailed, 1);
+            match &error {
+                Failure::Secure(failure) => failure.count(&event_loop.metrics),
+                Failure::ProxyProtocol(_) => event_loop.metrics.add(Metric::TlsFailed, 1),
+            }
             if let Some(conn) = conn {
                 say(&conn, event_loop, default, &error);
             }

@@ -10,6 +10,10 @@ pub const RECEIVED: usize = CLASSES.len();
 pub const SENT: usize = RECEIVED + 1;
 /// Caches have one for each of their states, then answers that were removed.
 pub const EVICTED: usize = CACHE_STATES.len();
+/// Answers that were stored.
+pub const STORED: usize = EVICTED + 1;
+/// Requests that waited for an answer that was fetched for another one.
+pub const WAITED: usize = STORED + 1;
 
 /// The cells of a loop.
 pub struct Counts {
@@ -57,6 +61,16 @@ impl CacheCell {
     /// A request had this from it; its number among [`CACHE_STATES`].
     pub fn asked(&self, state: usize) {
         self.0.add(state.min(EVICTED - 1), 1);
+    }
+
+    /// An answer was stored.
+    pub fn stored(&self) {
+        self.0.add(STORED, 1);
+    }
+
+    /// A request waited for an answer that was fetched for another one.
+    pub fn waited(&self) {
+        self.0.add(WAITED, 1);
     }
 
     /// What this process has removed since it was asked.

@@ -8,7 +8,7 @@ pub mod cells;
 use std::mem::take;
 
 use weir_metrics::subjects::{AllCounted, Counted, GAUGE, OTHERS, SubjectKind};
-use weir_metrics::{CLASSES, Metric, MetricValue, MetricsPage, ZONES};
+use weir_metrics::{CLASSES, Metric, MetricValue, MetricsPage, Tally, ZONES};
 
 use self::cells::{Processing, RECEIVED, SENT, class};
 use crate::request::Request;
@@ -37,8 +37,8 @@ pub fn ended(r: &mut Request) {
     let event_loop = &r.event_loop;
     event_loop.metrics.add(Metric::Received, r.request_length);
     event_loop.metrics.add(Metric::Sent, r.output.sent);
-    if r.response.status >= 500 {
-        event_loop.metrics.add(Metric::ServerErrors, 1);
+    if r.response.status >= 400 {
+        count_error(r.response.status, &event_loop.metrics);
     }
     let zones = zones(r);
     if zones == [None; 2] {
@@ -53,6 +53,19 @@ pub fn ended(r: &mut Request) {
         cell.record(took);
     }
 }
+
+#[cold]
+fn count_error(status: u16, metrics: &Tally) {
+    if status >= 500 {
+        metrics.add(Metric::ServerErrors, 1);
+        return;
+    }
+    metrics.add(Metric::ClientErrors, 1);
+    metrics.add(Metric::Abandoned, (status == CLIENT_LEFT).into());
+}
+
+/// nginx: NGX_HTTP_CLIENT_CLOSED_REQUEST.
+const CLIENT_LEFT: u16 = 499;
 
 /// Adds all of it to a page.
 pub fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {

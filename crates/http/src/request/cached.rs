@@ -53,6 +53,8 @@ pub struct Shown {
     pub text: Vec<u8>,
     /// What the server is asked about, whether it still stands.
     pub old: RefCell<Option<Arc<CacheEntry>>>,
+    /// It has waited for an answer that was fetched for another request.
+    pub waited: Cell<bool>,
     /// Where it is counted in the end: nowhere, if it is no request of a client.
     counted: Option<(CacheCell, Arc<Cache>)>,
 }
@@ -65,7 +67,13 @@ impl Shown {
         counted: Option<(CacheCell, Arc<Cache>)>,
     ) -> Rc<Shown> {
         let (status, cacheable) = (Cell::new(status), Cell::new(true));
-        Rc::new(Shown { status, cacheable, text, old: RefCell::default(), counted })
+        let (old, waited) = (RefCell::default(), Cell::new(false));
+        Rc::new(Shown { status, cacheable, text, old, waited, counted })
+    }
+
+    /// Where its cache is counted.
+    pub fn cell(&self) -> Option<CacheCell> {
+        self.counted.as_ref().map(|(cell, _)| *cell)
     }
 }
 
@@ -74,6 +82,9 @@ impl Drop for Shown {
         if let Some((cell, cache)) = &self.counted {
             cell.asked(self.status.get() as usize);
             cell.evicted(cache);
+            if self.waited.get() {
+                cell.waited();
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod plan;
 pub mod server;
 pub mod settings;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +70,8 @@ pub struct Site {
     pub main: crate::site::settings::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<weir_ssl::ocsp::Stapling>,
+    /// Certificates that peers are shown.
+    pub certificates: BTreeSet<weir_ssl::CertificateFacts>,
     /// Names of `status_zone`s.
     pub status_zones: Vec<String>,
     /// Directories of answers that are kept.

@@ -22,6 +22,10 @@ pub const RETRIES: usize = FAILS + 1;
 pub const OPENED: usize = RETRIES + 1;
 /// Connections that had served others before.
 pub const REUSED: usize = OPENED + 1;
+/// Failed attempts without a connection.
+pub const CONNECT_FAILS: usize = REUSED + 1;
+/// Failed attempts that took too long.
+pub const TIMEOUTS: usize = CONNECT_FAILS + 1;
 
 /// The cells of a loop.
 pub struct Counts {
@@ -76,7 +80,11 @@ impl Asked {
             let failure = failure.unwrap_or(Failure::Error);
             FailureReason::new(failure, attempt.errno.get(), attempt.connect.is_some())
         });
-        self.0.add(FAILS, matches!(how, Ended::Failed).into());
+        if matches!(how, Ended::Failed) {
+            self.0.add(FAILS, 1);
+            self.0.add(CONNECT_FAILS, attempt.connect.is_none().into());
+            self.0.add(TIMEOUTS, matches!(failure, Some(Failure::Timeout)).into());
+        }
         self.0.add(RECEIVED, attempt.received);
         self.0.add(SENT, attempt.sent);
         if attempt.status > 0 {

@@ -4,9 +4,9 @@ use weir_metrics::subjects::{AllCounted, Counted, SubjectKind};
 use weir_metrics::{CACHE_STATES, CACHES, CLASSES, MetricValue, MetricsPage, UPSTREAMS};
 use weir_upstream::counts;
 
-use super::counts::{FAILS, OPENED, RETRIES, REUSED};
+use super::counts::{CONNECT_FAILS, FAILS, OPENED, RETRIES, REUSED, TIMEOUTS};
 use super::groups::GROUPS;
-use crate::counts::cells::{EVICTED, RECEIVED, SENT};
+use crate::counts::cells::{EVICTED, RECEIVED, SENT, STORED, WAITED};
 use crate::counts::first;
 use crate::request::Request;
 
@@ -23,7 +23,13 @@ pub fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
             ("entries", MetricValue::Number(entries)),
             ("requests", MetricValue::Each(first(&counted, CACHE_STATES.len()))),
             ("evicted", MetricValue::Number(counted.numbers[EVICTED])),
+            ("stored", MetricValue::Number(counted.numbers[STORED])),
+            ("waited", MetricValue::Number(counted.numbers[WAITED])),
         ];
+        if let Some((free, size)) = cache.index.disk() {
+            values.push(("disk_free", MetricValue::Number(free)));
+            values.push(("disk_size", MetricValue::Number(size)));
+        }
         values.extend(cache.settings.max_size.map(|most| ("max_size", MetricValue::Number(most))));
         page.add(&CACHES, vec![cache.name().to_owned()], values);
     }
@@ -37,6 +43,8 @@ fn peer_values(counted: Counted) -> Vec<(&'static str, MetricValue)> {
         ("received", number(RECEIVED)),
         ("sent", number(SENT)),
         ("fails", number(FAILS)),
+        ("connect_fails", number(CONNECT_FAILS)),
+        ("timeouts", number(TIMEOUTS)),
         ("retries", number(RETRIES)),
         ("opened_connections", number(OPENED)),
         ("reused_connections", number(REUSED)),

@@ -24,6 +24,8 @@ use super::cycle_shared::CycleShared;
 const SHORTAGE: Duration = Duration::from_millis(500);
 /// The pause when no loop can take a connection, or its handover socket is full.
 const NOBODY: Duration = Duration::from_millis(5);
+/// So many failed accepts are kept until the loop counts them.
+const FAILURES: usize = 1024;
 /// The event number of the end notifier. Sockets have the numbers of their addresses.
 const END: u64 = u64::MAX;
 
@@ -52,6 +54,8 @@ struct AcceptorState {
     accepted: VecDeque<Accepted>,
     /// The kernel woke only this thread for a connection that it could not accept.
     recheck: bool,
+    /// Accepts that failed and that the loop has not counted yet.
+    failed: Vec<Errno>,
 }
 
 /// What becomes of connections.
@@ -115,9 +119,12 @@ impl Acceptor {
         !state.accepted.is_empty()
     }
 
-    /// The loop is awake. A thread that does not wait yet does not begin to wait.
-    pub(super) fn close(&self) {
-        self.turnstile.lock().open = false;
+    /// The loop is awake. A thread that does not wait yet does not begin to wait. Returns the accepts that failed since
+    /// the last call.
+    pub(super) fn close(&self) -> Vec<Errno> {
+        let mut state = self.turnstile.lock();
+        state.open = false;
+        std::mem::take(&mut state.failed)
     }
 
     /// The next connection for the loop.
@@ -140,6 +147,15 @@ impl Acceptor {
         }
         let mut state = self.turnstile.lock();
         (std::mem::take(&mut state.accepted), state.recheck)
+    }
+}
+
+impl AcceptorState {
+    /// A loop that is long in a turn counts only the first of many.
+    fn note_failure(&mut self, e: Errno) {
+        if self.failed.len() < FAILURES {
+            self.failed.push(e);
+        }
     }
 }
 
@@ -219,6 +235,7 @@ impl AcceptorWork {
 
     fn failed(&self, e: Errno) {
         super::accept_failed(&self.log, e);
+        self.turnstile.lock().note_failure(e);
         if !super::is_the_connections(e) {
             self.turnstile.lock().recheck = true;
             self.turnstile.pause(SHORTAGE);

@@ -17,7 +17,7 @@ use weir_values::Address;
 
 use super::acceptor::Accepted;
 use super::listeners::{Listener, Listeners};
-use super::{CycleShared, LoopPosition, accept_failed, is_the_connections};
+use super::{CycleShared, LoopPosition, accept_failed, count_failure, is_the_connections};
 use crate::cycle::Cycle;
 use crate::service::Service;
 
@@ -141,6 +141,7 @@ impl ListenerSet for LoopListeners {
 
     fn make_room(&mut self) {
         if !self.room.make(self.h()) {
+            self.service.metrics.add(Metric::ConnectionsFull, 1);
             self.room.say_full(self.h());
         }
     }
@@ -172,7 +173,7 @@ impl ListenerSet for LoopListeners {
                 Err(e) => {
                     let e = Errno::from_io_error(&e).unwrap_or(Errno::IO);
                     accept_failed(&self.log, e);
-                    self.service.metrics.add(Metric::AcceptFailed, super::is_short(e).into());
+                    count_failure(&self.service.metrics, e);
                     if !is_the_connections(e) {
                         return AcceptOutcome::Shortage;
                     }

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use weir_balance::{AcceptDriver, AcceptPolicy, LoopPolicy, LoopSetup, SocketLayout, Stance};
 use weir_engine::{Driver, Handle, ListenerKey};
 use weir_log::{Cause, Level, Log};
-use weir_metrics::Metric;
+use weir_metrics::{Metric, Tally};
 use weir_stream::Leaving;
 use weir_values::Retire;
 
@@ -188,7 +188,8 @@ impl Driver for Listening {
             self.driver.before_wait(&mut self.listeners, &self.cycle_shared.table());
         if let Some(acceptor) = &self.acceptor {
             let waits = if stance == Stance::Disarmed {
-                acceptor.close();
+                let metrics = &self.listeners.service.metrics;
+                acceptor.close().into_iter().for_each(|e| count_failure(metrics, e));
                 false
             } else {
                 acceptor.open()
@@ -207,7 +208,8 @@ impl Driver for Listening {
 
     fn after_wait(&mut self, h: &Handle, now: Instant) {
         if let Some(acceptor) = &self.acceptor {
-            acceptor.close();
+            let metrics = &self.listeners.service.metrics;
+            acceptor.close().into_iter().for_each(|e| count_failure(metrics, e));
         }
         self.driver.after_wait(&mut self.listeners, &self.cycle_shared.table());
         self.take_from_acceptor();
@@ -256,6 +258,13 @@ fn is_the_connections(e: Errno) -> bool {
 /// Descriptors or memory are short.
 fn is_short(e: Errno) -> bool {
     matches!(e, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)
+}
+
+/// Counts a failed accept.
+fn count_failure(metrics: &Tally, e: Errno) {
+    metrics.add(Metric::AcceptFailed, is_short(e).into());
+    metrics.add(Metric::AcceptNoMemory, matches!(e, Errno::NOMEM | Errno::NOBUFS).into());
+    metrics.add(Metric::AcceptAborted, is_the_connections(e).into());
 }
 
 /// The line that nginx writes for a failed accept.

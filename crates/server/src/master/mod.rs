@@ -116,8 +116,14 @@ pub fn registry() -> io::Result<Registry> {
     let words = SharedWords::new(Registry::words_for(OWN_TALLY + 1 + MOST_LOOPS))?;
     // They live as long as the process.
     let registry = Registry::new(Box::leak(Box::new(words)));
-    registry.begins(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    registry.begins(wall());
+    registry.configured(wall(), true);
     Ok(registry)
+}
+
+/// Since 1970.
+fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 impl Master {

@@ -11,7 +11,7 @@ use weir_log::{Cause, log};
 use weir_metrics::Metric;
 use weir_sys::guarded;
 
-use super::{Master, Role};
+use super::{Master, Role, wall};
 use crate::boot::redirect_stderr;
 use crate::channel::Order;
 use crate::cycle::Cycle;
@@ -31,6 +31,8 @@ impl Master {
             // The reason is in the log, and the old configuration serves on.
             Err(SocketsFailed) => {
                 self.health.reload_failed();
+                self.counters.add(Metric::ReloadFailed, 1);
+                self.registry.configured(wall(), false);
                 ControlFlow::Continue(())
             }
         }
@@ -70,6 +72,7 @@ impl Master {
         old.sockets.leave_to(&self.cycle.sockets, &old.load, &self.cycle.log);
         drop(old);
         self.counters.add(Metric::Reloaded, 1);
+        self.registry.configured(wall(), true);
         self.health.reloaded();
         self.replacing = true;
         self.generation += 1;

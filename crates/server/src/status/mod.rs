@@ -1,5 +1,8 @@
 //! The server's part of status pages: its loops, how evenly they work, and its listening sockets.
 
+pub mod machine;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,9 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_engine::coarse_nanos;
 use weir_metrics::subjects;
 use weir_metrics::{
-    BALANCE, BUILD, Histogram, LISTENERS, LOOPS, LoopTally, Metric, MetricValue, MetricsPage,
-    POOLS, Registry, SERVER, SHARED, TallyOwner, WINDOW, quoted,
+    BALANCE, BUILD, CERTIFICATES, Histogram, LISTENERS, LOOPS, LoopTally, Metric, MetricValue,
+    MetricsPage, POOLS, PROCESSES, Registry, SERVER, SHARED, TallyOwner, WINDOW, quoted,
 };
+use weir_ssl::CertificateFacts;
 use weir_sys::sockdiag;
 use weir_sys::tcpinfo::accept_queue;
 use weir_values::{Address, Identity};
@@ -17,6 +21,7 @@ use weir_zone::Zones;
 
 use crate::cycle::Cycle;
 use crate::health;
+use crate::service::Sites;
 use crate::sockets::Sockets;
 use crate::version;
 
@@ -38,6 +43,8 @@ pub struct StatusInputs {
     zones: Zones,
     pools: Vec<String>,
     workers: usize,
+    connections: usize,
+    sites: Sites,
 }
 
 /// Under which a worker's pool is counted.
@@ -77,14 +84,19 @@ impl StatusInputs {
             zones: cycle.zones.clone(),
             pools: std::iter::once("default".to_owned()).chain(named.cloned()).collect(),
             workers: cycle.config.processes,
+            connections: cycle.config.events.connections,
+            sites: cycle.sites.clone(),
         }
     }
 
     /// Adds it to a page.
     pub fn show(&self, page: &mut MetricsPage) {
-        self.show_server(page);
         let mut loops = self.registry.loops();
         loops.sort_by_key(|tally| (tally.owner.generation, tally.owner.worker, tally.owner.index));
+        self.show_server(&loops, page);
+        machine::show(page);
+        show_processes(&loops, page);
+        show_certificates(&self.sites, page);
         self.show_loops(&loops, page);
         for listener in &self.listeners {
             listener.show(page);
@@ -112,14 +124,31 @@ impl StatusInputs {
         }
     }
 
-    fn show_server(&self, page: &mut MetricsPage) {
+    fn show_server(&self, loops: &[LoopTally], page: &mut MetricsPage) {
         let (version, nginx) = (version::VERSION.to_owned(), version::NGINX.to_owned());
         page.add(&BUILD, vec![version, nginx], vec![("info", MetricValue::Number(1))]);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = self.registry.started();
         let uptime = now.saturating_sub(started);
         let nanos = |time: Duration| MetricValue::Nanos(time.as_nanos() as u64);
-        let values = vec![("start_time", nanos(started)), ("uptime", nanos(uptime))];
+        let (configured, succeeded) = self.registry.last_configured();
+        let newest = newest(loops);
+        let processes = |is_new: bool| {
+            let of = loops.iter().filter(|tally| (tally.owner.generation == newest) == is_new);
+            let pids: BTreeSet<u32> = of.map(|tally| tally.owner.pid).collect();
+            MetricValue::Number(pids.len() as u64)
+        };
+        let most = loops.iter().map(LoopTally::open).max().unwrap_or(0);
+        let values = vec![
+            ("start_time", nanos(started)),
+            ("uptime", nanos(uptime)),
+            ("last_reload", MetricValue::Number(configured.as_secs())),
+            ("last_reload_succeeded", MetricValue::Number(succeeded.into())),
+            ("workers", processes(true)),
+            ("old_workers", processes(false)),
+            ("connections_limit", MetricValue::Number(self.connections as u64)),
+            ("most_loop_connections", MetricValue::Number(most)),
+        ];
         page.add(&SERVER, Vec::new(), values);
         let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
         page.say("now", seconds(now));
@@ -162,6 +191,36 @@ impl StatusInputs {
         next.sort_unstable();
         let next: Vec<_> = next.iter().map(|(_, i)| i.to_string()).collect();
         format!("[{}]", next.join(","))
+    }
+}
+
+/// One row for each process, from the first of its loops.
+fn show_processes(loops: &[LoopTally], page: &mut MetricsPage) {
+    let newest = newest(loops);
+    for tally in loops {
+        let Some(figures) = tally.process() else { continue };
+        let TallyOwner { worker, pid, generation, .. } = tally.owner;
+        let values = vec![
+            ("pid", MetricValue::Number(pid.into())),
+            ("finishing", MetricValue::Json((generation < newest).to_string())),
+            ("open_descriptors", MetricValue::Number(figures.descriptors)),
+            ("descriptors_limit", MetricValue::Number(figures.descriptors_limit)),
+            ("resident", MetricValue::Number(figures.resident)),
+        ];
+        page.add(&PROCESSES, vec![worker.to_string()], values);
+    }
+}
+
+/// One row for each file and name: `http` and `stream` may have read different versions of a file.
+fn show_certificates(sites: &Sites, page: &mut MetricsPage) {
+    let mut first: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    for CertificateFacts { file, name, not_after } in sites.certificates() {
+        let known = first.entry((file, name)).or_insert(*not_after);
+        *known = (*known).min(*not_after);
+    }
+    for ((file, name), not_after) in first {
+        let last = MetricValue::Number(not_after.max(0).cast_unsigned());
+        page.add(&CERTIFICATES, vec![file.to_owned(), name.to_owned()], vec![("not_after", last)]);
     }
 }
 

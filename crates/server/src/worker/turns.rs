@@ -182,9 +182,12 @@ impl Driver for Turns {
                 0 => {}
                 n => serving.service.metrics.add(Metric::LogLost, n),
             }
-            match weir_resolver::take_timeouts() {
-                0 => {}
-                n => serving.service.metrics.add(Metric::LookupTimedOut, n),
+            if let Some(counts) = weir_resolver::take_counts() {
+                let metrics = &serving.service.metrics;
+                metrics.add(Metric::LookupAsked, counts.asked);
+                metrics.add(Metric::LookupFailed, counts.failed);
+                metrics.add(Metric::LookupNotFound, counts.not_found);
+                metrics.add(Metric::LookupTimedOut, counts.timed_out);
             }
             serving.relieved(h.steal_counts());
             serving.service.metrics.carries(serving.service.connections() as u64);

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use weir_engine::{Handle, Stream};
 use weir_log::Level;
+use weir_metrics::{Metric, Tally};
 use weir_tls::x509::{Purpose, VerifyError};
-use weir_tls::{Halfway, HandshakeError, Hello, Secured, ServerConfig, Wire};
+use weir_tls::{Halfway, HandshakeError, HandshakeFailure, Hello, Secured, ServerConfig, Wire};
 use weir_values::Subject;
 use weir_values::regex::GaveUp;
 
@@ -77,6 +78,20 @@ impl AcceptError {
             AcceptError::Certificate(_) => Level::Error,
             AcceptError::NameUndecided(_) => Level::Alert,
             _ => Level::Info,
+        }
+    }
+}
+
+impl AcceptError {
+    /// Counts a failed handshake, by its kind.
+    pub fn count(&self, metrics: &Tally) {
+        metrics.add(Metric::TlsFailed, 1);
+        let AcceptError::Handshake(error) = self else { return };
+        match error.kind() {
+            HandshakeFailure::Abandoned => metrics.add(Metric::TlsAbandoned, 1),
+            HandshakeFailure::Distrusted => metrics.add(Metric::TlsDistrusted, 1),
+            HandshakeFailure::Incompatible => metrics.add(Metric::TlsIncompatible, 1),
+            HandshakeFailure::Other => {}
         }
     }
 }

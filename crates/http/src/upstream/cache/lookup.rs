@@ -319,6 +319,7 @@ async fn absent(
         state.shown.cacheable.set(false);
         return Looked::End(Found::Nothing);
     }
+    state.shown.waited.set(true);
     if let Some(fill) = state.cache.fill(&state.key)
         && let Some(looked) = join(r, passing, state, fill, deadline).await
     {

@@ -41,6 +41,7 @@ use self::key::{fits, key_text};
 use super::counts::COUNTS;
 use super::passing::UpstreamConf;
 use super::protocol::{Answer, Protocol};
+use crate::counts::cells::CacheCell;
 use crate::phases::Step;
 use crate::request::Request;
 use crate::request::cached::{Shown, Status};
@@ -331,7 +332,12 @@ fn prepare(
         complain: complain(r, state),
     };
     let handle = r.event_loop.handle.clone();
-    r.event_loop.handle.spawn(job.run(handle));
+    let cell = state.shown.cell();
+    r.event_loop.handle.spawn(async move {
+        if job.run(handle).await {
+            cell.iter().for_each(CacheCell::stored);
+        }
+    });
     fill
 }
 
