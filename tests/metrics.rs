@@ -264,8 +264,8 @@ fn promtool_is_content() {
             .iter()
             .all(|n| text.contains(&format!("weir_loop_open{{worker=\"0\",loop=\"{n}\"}} ")))
     };
-    assert!(ask_until(|| all(&server.get("/").body())));
-    let text = server.get("/").body();
+    assert!(ask_until(|| all(&server.get("/?loops=1").body())));
+    let text = server.get("/?loops=1").body();
     for line in [
         "weir_loop_requests_total{worker=\"0\",loop=\"1\"} ",
         "weir_zone_requests_total{zone=\"front\",status=\"2xx\"} ",
@@ -277,6 +277,16 @@ fn promtool_is_content() {
         "weir_stream_upstream_sessions_total{upstream=\"store\",server=\"127.0.0.1:",
     ] {
         assert!(text.contains(line), "{line}: {text}");
+    }
+    // Without a word, a page does not grow with the machine.
+    let short = server.get("/").body();
+    assert!(!short.contains("weir_loop_") && !short.contains("weir_pool_"), "{short}");
+    for line in [
+        "weir_loops_running 2\n",
+        "weir_thread_pool_queue{pool=\"default\"} ",
+        "weir_requests_total ",
+    ] {
+        assert!(text.contains(line) && short.contains(line), "{line}: {short}");
     }
     let check = Command::new("promtool")
         .args(["check", "metrics"])

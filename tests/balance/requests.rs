@@ -114,7 +114,7 @@ fn what_was_taken_over_is_not_open_where_it_came_from() {
     assert!(status(&server, TAKEN) > 0);
     drop(clients);
     let open = || -> u64 {
-        let page = server.get("/status").body();
+        let page = server.get("/status?loops=1").body();
         let of_loops = page.lines().filter(|line| line.starts_with("weir_loop_open{"));
         of_loops.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     };

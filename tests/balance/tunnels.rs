@@ -188,7 +188,7 @@ impl Asker<'_> {
 
     /// A value of the status page, of all loops together.
     fn sum(&mut self, name: &str) -> u64 {
-        let page = self.1.get("/status").body();
+        let page = self.1.get("/status?loops=1").body();
         let lines = page.lines().filter_map(|line| line.strip_prefix(name));
         let values = lines.filter(|rest| rest.starts_with([' ', '{']));
         values.map(|rest| rest.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::table::{MetricKind, MetricTable, TABLES};
+use crate::table::{MetricKind, MetricTable, OF_LOOPS, TABLES};
 
 /// Every metric with its labels and what it means, as Markdown.
 pub fn tables() -> String {
@@ -29,8 +29,12 @@ pub fn tables() -> String {
 
 fn about(table: &MetricTable) -> String {
     let labels: Vec<_> = table.labels.iter().map(|label| format!("`{label}`")).collect();
+    let asked = match OF_LOOPS.iter().any(|other| std::ptr::eq(*other, table)) {
+        true => " Prometheus sees them with `?loops=1`.",
+        false => "",
+    };
     match labels.is_empty() {
-        true => format!("{}.", table.help),
-        false => format!("{}. Labels: {}.", table.help, labels.join(", ")),
+        true => format!("{}.{asked}", table.help),
+        false => format!("{}. Labels: {}.{asked}", table.help, labels.join(", ")),
     }
 }

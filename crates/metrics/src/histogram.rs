@@ -62,6 +62,15 @@ impl Times {
         self.sum = self.sum.wrapping_add(at(SUM));
     }
 
+    /// Adds other times.
+    pub fn merge(&mut self, other: &Times) {
+        for (bucket, n) in self.buckets.iter_mut().zip(&other.buckets) {
+            *bucket = bucket.saturating_add(*n);
+        }
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.wrapping_add(other.sum);
+    }
+
     /// A time in microseconds that this share of the values does not exceed, to the bucket's end; 0 without values.
     pub fn quantile(&self, share: f64) -> u64 {
         let total = total(&self.buckets);

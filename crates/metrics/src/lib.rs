@@ -24,13 +24,14 @@ pub use docs::tables;
 pub use histogram::Times;
 pub use history::WINDOW;
 pub use json::quoted;
-pub use page::{MetricValue, MetricsPage};
+pub use page::{LoopDetail, MetricValue, MetricsPage};
 pub use subjects::AllCounted;
 pub use table::{
     BALANCE, BUILD, CACHE_STATES, CACHES, CERTIFICATES, CLASSES, Column, HEALTH, HEALTH_FINDINGS,
     HEALTH_STATES, HISTOGRAM_SUMS, HISTOGRAMS, Histogram, JsonShape, LISTENERS, LOOP_STATES, LOOPS,
-    MACHINE, METRICS, Metric, MetricKind, MetricTable, PEER_AVAILABILITY, PEER_STATES, POOLS,
-    PROCESSES, SERVER, SHARED, STREAM_UPSTREAMS, TABLES, TOTALS, UPSTREAMS, Unit, ZONES,
+    MACHINE, METRICS, Metric, MetricKind, MetricTable, OF_LOOPS, PEER_AVAILABILITY, PEER_STATES,
+    POOL_SUMS, POOLS, PROCESSES, SERVER, SHARED, STREAM_UPSTREAMS, TABLES, TOTALS, UPSTREAMS, Unit,
+    ZONES,
 };
 
 use std::cell::Cell;
@@ -618,7 +619,7 @@ mod tests {
     fn prometheus_text_names_type_and_help() {
         let all = registry(1);
         all.tally(0).unwrap().add(Metric::Accepted, 4);
-        let text = page(&all).prometheus();
+        let text = page(&all).prometheus(LoopDetail::Each);
         assert!(text.contains("# TYPE weir_accepted_connections_total counter\n"));
         assert!(text.contains("\nweir_accepted_connections_total 4\n"));
         assert!(text.contains("# TYPE weir_active_connections gauge\n"));
@@ -638,7 +639,7 @@ mod tests {
                 vec![("queue", MetricValue::Number(3))],
             );
         }
-        let text = page.prometheus();
+        let text = page.prometheus(LoopDetail::Each);
         let labels = "loop=\"a\\\"b\\\\\"";
         let lines = format!(
             "{{worker=\"0\",{labels}}} 0\nweir_loop_requests_total{{worker=\"1\",{labels}}} 1\n"
@@ -669,7 +670,7 @@ mod tests {
         for n in 1..=2 {
             page.add(&LISTENERS, vec!["a".into()], vec![("queue", MetricValue::Number(n))]);
         }
-        let text = page.prometheus();
+        let text = page.prometheus(LoopDetail::Each);
         assert_eq!(text.matches("weir_listener_queue{").count(), 1, "{text}");
         assert!(text.contains("weir_listener_queue{address=\"a\"} 2\n"), "{text}");
         assert_eq!(page.json().matches("\"queue\"").count(), 2);
@@ -685,7 +686,7 @@ mod tests {
         assert_eq!((times.count, times.sum), (2, 7009));
         assert_eq!(all.times(Histogram::Handler).count, 0);
         assert_eq!(all.sum(Metric::Accepted), 0);
-        let text = page(&all).prometheus();
+        let text = page(&all).prometheus(LoopDetail::Each);
         assert!(text.contains("\nweir_event_loop_blocked_seconds_count 2\n"), "{text}");
         assert!(text.contains("weir_event_loop_blocked_seconds_bucket{le=\"+Inf\"} 2\n"));
         assert!(text.contains("\nweir_event_loop_blocked_seconds_sum 0.007009\n"), "{text}");

@@ -42,6 +42,15 @@ impl MetricRow {
     }
 }
 
+/// Whether Prometheus sees each loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopDetail {
+    /// Sums and extremes of all.
+    Sums,
+    /// The same, and rows of each.
+    Each,
+}
+
 /// All that a page shows.
 #[derive(Debug, Default)]
 pub struct MetricsPage {
@@ -75,8 +84,8 @@ impl MetricsPage {
     }
 
     /// As Prometheus reads it.
-    pub fn prometheus(&self) -> String {
-        prometheus::text(self)
+    pub fn prometheus(&self, detail: LoopDetail) -> String {
+        prometheus::text(self, detail)
     }
 
     /// As one JSON object.

@@ -4,15 +4,18 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::Times;
-use crate::page::{MetricRow, MetricValue, MetricsPage};
-use crate::table::{Column, MetricKind, MetricTable, TABLES};
+use crate::page::{LoopDetail, MetricRow, MetricValue, MetricsPage};
+use crate::table::{Column, MetricKind, MetricTable, OF_LOOPS, TABLES};
 
 /// Of a coarse histogram, one step in so many is shown.
 const COARSE: usize = 2;
 
-pub(crate) fn text(page: &MetricsPage) -> String {
+pub(crate) fn text(page: &MetricsPage, detail: LoopDetail) -> String {
     let mut out = String::new();
-    for table in TABLES {
+    let is_shown = |table: &MetricTable| {
+        detail == LoopDetail::Each || !OF_LOOPS.iter().any(|other| std::ptr::eq(*other, table))
+    };
+    for table in TABLES.iter().filter(|table| is_shown(table)) {
         let rows = rows(page, table);
         for column in table.columns.iter().filter(|column| column.kind != MetricKind::Shown) {
             family(table, column, &rows, &mut out);

@@ -488,6 +488,13 @@ pub static BALANCE: MetricTable = MetricTable {
             Count,
             "1 where the imbalance is at least 0.5 and a loop was busy for more than half of the time.",
         ),
+        column("running", Gauge, Count, "Loops that run, those of older configurations as well."),
+        column(
+            "longest_turn",
+            Gauge,
+            Seconds,
+            "For how long the longest of the present turns has lasted; 0 while all loops sleep.",
+        ),
         column("window", Shown, Count, "Seconds"),
         column("threshold", Shown, Ratio, "From where on there is an alarm."),
         column(
@@ -805,6 +812,19 @@ pub static POOLS: MetricTable = MetricTable {
     ],
 };
 
+/// The thread pools of all workers together.
+pub static POOL_SUMS: MetricTable = MetricTable {
+    name: "thread_pools",
+    help: "Each `thread_pool`, all workers together",
+    prefix: "thread_pool",
+    labels: &["pool"],
+    shape: JsonShape::Absent,
+    columns: POOLS.columns,
+};
+
+/// Tables with rows for each loop or worker. Prometheus sees them on demand: they grow with the machine.
+pub static OF_LOOPS: &[&MetricTable] = &[&LOOPS, &POOLS];
+
 /// All tables, in the order of the pages.
 pub static TABLES: &[&MetricTable] = &[
     &BUILD,
@@ -824,5 +844,6 @@ pub static TABLES: &[&MetricTable] = &[
     &STREAM_UPSTREAMS,
     &CACHES,
     &SHARED,
+    &POOL_SUMS,
     &POOLS,
 ];

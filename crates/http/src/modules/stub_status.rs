@@ -4,8 +4,9 @@
 use bytes::Bytes;
 use weir_conf::Error;
 use weir_log::Sink;
-use weir_metrics::{Metric, MetricsPage};
+use weir_metrics::{LoopDetail, Metric, MetricsPage};
 use weir_proto::http1::Method;
+use weir_proto::uri;
 use weir_values::status;
 
 use crate::answer::output::write_number;
@@ -29,7 +30,7 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "weir_status",
-        help: "Answers with all counters: `prometheus` (the default) or `json`; with `log`, with the newest lines of \
+        help: "Answers with all counters: `prometheus` (the default; `?loops=1` adds those of each loop) or `json`; with `log`, with the newest lines of \
                `error_log memory:`.",
         set: Set::Simple(set_status),
     },
@@ -96,7 +97,7 @@ fn handler(r: &mut Request) -> Step {
 /// What `weir_status` answers.
 #[derive(Debug, Clone, Copy)]
 pub enum Form {
-    /// All counters, for Prometheus.
+    /// All counters, for Prometheus; those of single loops with `?loops=1`.
     Prometheus,
     /// All counters.
     Json,
@@ -109,7 +110,12 @@ impl Form {
     pub fn answer(self, r: &mut Request) -> Step {
         let (kind, text) = match self {
             Form::Prometheus => {
-                (b"text/plain; version=0.0.4".as_slice(), page(r).prometheus().into())
+                let detail = match uri::arg(&r.args, b"loops") {
+                    Some(value) if value == b"1" => LoopDetail::Each,
+                    _ => LoopDetail::Sums,
+                };
+                let text = page(r).prometheus(detail);
+                (b"text/plain; version=0.0.4".as_slice(), text.into())
             }
             Form::Json => (b"application/json".as_slice(), json_text(r, MetricsPage::json).into()),
             Form::Log => (b"text/plain".as_slice(), log(r)),

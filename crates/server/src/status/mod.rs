@@ -11,7 +11,8 @@ use weir_engine::coarse_nanos;
 use weir_metrics::subjects;
 use weir_metrics::{
     BALANCE, BUILD, CERTIFICATES, Histogram, LISTENERS, LOOPS, LoopTally, Metric, MetricValue,
-    MetricsPage, POOLS, PROCESSES, Registry, SERVER, SHARED, TallyOwner, WINDOW, quoted,
+    MetricsPage, POOL_SUMS, POOLS, PROCESSES, Registry, SERVER, SHARED, TallyOwner, Times, WINDOW,
+    quoted,
 };
 use weir_ssl::CertificateFacts;
 use weir_sys::sockdiag;
@@ -105,12 +106,18 @@ impl StatusInputs {
         page.say("culprits", culprits(&loops));
         let counted = self.registry.counted();
         for name in &self.pools {
+            let (mut queues, mut waits) = (0, Times::default());
+            let values = |queue, times| {
+                vec![("queue", MetricValue::Number(queue)), ("wait", MetricValue::Times(times))]
+            };
             for worker in 0..self.workers {
                 let counted = counted.of(subjects::SubjectKind::Pool, &pool_name(name, worker));
-                let queue = MetricValue::Number(counted.gauge());
-                let values = vec![("queue", queue), ("wait", MetricValue::Times(counted.times))];
-                page.add(&POOLS, vec![name.clone(), worker.to_string()], values);
+                queues += counted.gauge();
+                waits.merge(&counted.times);
+                let labels = vec![name.clone(), worker.to_string()];
+                page.add(&POOLS, labels, values(counted.gauge(), counted.times));
             }
+            page.add(&POOL_SUMS, vec![name.clone()], values(queues, waits));
         }
         for zone in self.zones.iter().filter(|zone| !ROWS.contains(&zone.tag())) {
             let (size, table) = (zone.size(), zone.lock());
@@ -166,12 +173,16 @@ impl StatusInputs {
         let newest = newest(loops);
         let is_new = |tally: &LoopTally| tally.owner.generation == newest;
         let work = WorkSpread::of(loops);
+        let longest =
+            loops.iter().filter_map(LoopTally::awake_since).map(|at| now.saturating_sub(at)).max();
         let values = vec![
             ("policy", MetricValue::Word(self.policy.to_owned())),
             ("imbalance", MetricValue::Ratio(work.imbalance)),
             ("mean_busy", MetricValue::Ratio(work.mean)),
             ("most_busy", MetricValue::Ratio(work.most)),
             ("alarm", MetricValue::Number(work.is_uneven().into())),
+            ("running", MetricValue::Number(loops.len() as u64)),
+            ("longest_turn", MetricValue::Nanos(longest.unwrap_or(0))),
             ("window", MetricValue::Number(WINDOW)),
             ("threshold", MetricValue::Ratio(UNEVEN)),
             ("next", MetricValue::Json(self.next(loops, &is_new))),
