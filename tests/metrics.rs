@@ -695,27 +695,6 @@ fn the_example_of_the_page_works() {
     assert!(ask_until(|| counted() == [2, 1]), "{:?}", counted());
 }
 
-#[test]
-fn every_metric_of_the_alerts_is_there() {
-    let page = include_str!("../docs/metrics.md");
-    let server = Server::start(
-        WEIR,
-        "events { } http { server { listen 127.0.0.1:%%PORT%%; weir_status; } }",
-    );
-    let shown = server.get("/").body();
-    let mut seen = 0;
-    for rule in page.lines().filter_map(|line| line.trim().strip_prefix("expr: ")) {
-        let words = rule.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        for name in words.filter(|word| word.starts_with("weir_")) {
-            let is_row =
-                |line: &str| line.strip_prefix(name).is_some_and(|l| l.starts_with(['{', ' ']));
-            assert!(shown.lines().any(is_row), "no {name}: {shown}");
-            seen += 1;
-        }
-    }
-    assert!(seen >= 5, "{seen}");
-}
-
 /// The state of a server is what its last attempt says. That its time-out is over is no success.
 #[test]
 fn a_server_that_refuses_is_failing_until_it_serves() {
