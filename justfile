@@ -49,6 +49,21 @@ side-by-side:
     cargo build --release
     benches/side-by-side --save
 
+# Cost, tail, memory and system calls beside each server that is installed: `just compare --save` keeps the run (docs/performance.md).
+compare *ARGS:
+    cargo build --release
+    benches/compare {{ARGS}}
+
+# What a request costs as a site grows, beside nginx.
+growth *ARGS:
+    cargo build --release
+    benches/growth {{ARGS}}
+
+# Instructions a request (needs valgrind): `just instructions --check` fails where they grew, `--save` keeps new counts.
+instructions *ARGS:
+    cargo build --release
+    benches/instructions {{ARGS}}
+
 # The pictures of the documentation, anew (needs Chromium, and nginx for the tail).
 pictures *ARGS:
     cargo build --release
