@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use rustix::process::Signal;
-use weir_testkit::Server;
+use weir_testkit::{Dir, Server};
 
 use super::{WEIR, server_with};
 
@@ -148,4 +148,63 @@ fn timers_without_an_end_are_waited_for_as_long_as_is_said() {
     server.signal(Signal::TERM);
     assert!(server.wait().success());
     assert_eq!(server.logged("the running one is done"), 0);
+}
+
+/// A script that computes until a file is gone.
+const ENDLESS: &str = r#"
+    location /endless { content_by_lua_block {
+        while true do
+            local file = io.open("%%DIR%%/busy")
+            if not file then break end
+            file:close()
+        end
+        ngx.print("ended")
+    } }
+    location /json { weir_status json; }"#;
+
+/// The loop that is in one turn, as the page has it.
+fn stalled(server: &Server) -> Option<serde_json::Value> {
+    let page: serde_json::Value = serde_json::from_str(&server.get("/json").body()).ok()?;
+    let loops = page["loops"].as_array()?;
+    loops.iter().find(|l| !l["stalled"].is_null()).cloned()
+}
+
+fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    weir_testkit::ask_until(|| {
+        found = what();
+        found.is_some()
+    });
+    found.expect("it did not come")
+}
+
+#[test]
+fn a_script_without_end_is_named_while_it_runs() {
+    let dir = Dir::new();
+    dir.write("busy", "");
+    let conf = format!(
+        "worker_processes 2; events {{}} http {{ server {{ listen 127.0.0.1:%%PORT%%; {ENDLESS} }} }}"
+    );
+    let server = Server::start_in(dir, WEIR, &conf);
+    let mut client = server.connect();
+    client.send("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n");
+    server.wait_log("has been in one turn for ", 1);
+    let named = r#"the content phase, module: "lua", location: "/endless", script: "content_by_lua(nginx.conf:"#;
+    let log = server.log();
+    assert!(log.contains("[error] ") && log.contains(named), "{log}");
+    let stuck = wait_for(|| stalled(&server));
+    let activity = stuck["stalled"]["activity"].as_str().unwrap();
+    assert!(activity.starts_with(named), "{stuck}");
+    assert_eq!(stuck["finishing"], false);
+    let pid = stuck["pid"].as_u64().unwrap();
+    // An old worker is shown like others, and ps(1) tells it from them.
+    server.signal(Signal::HUP);
+    let old = wait_for(|| stalled(&server).filter(|l| l["finishing"] == true));
+    let activity = old["stalled"]["activity"].as_str().unwrap();
+    assert!(old["pid"].as_u64() == Some(pid) && activity.starts_with(named), "{old}");
+    let title = || std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok();
+    wait_for(|| title().filter(|title| title.contains("worker process is shutting down")));
+    std::fs::remove_file(server.dir().path().join("busy")).unwrap();
+    assert_eq!(client.response().body(), "ended");
+    wait_for(|| stalled(&server).is_none().then_some(()));
 }

@@ -130,8 +130,9 @@ fn stuck_loop(looks: Looks<'_>) -> Vec<Held> {
             true => format!("loop {} of old worker process {}", one.index, one.pid),
         };
         // Without the time, which would be another text at each look.
+        let at = one.stalled.as_ref().map_or(String::new(), |at| format!(": {at}"));
         let text =
-            format!("{subject} (process {}) is stuck in one turn, its requests wait", one.pid);
+            format!("{subject} (process {}) is stuck in one turn, its requests wait{at}", one.pid);
         Held { level: Red, subject, text, since: Some(looks.now.at.saturating_sub(one.awake_for)) }
     });
     held.collect()

@@ -90,6 +90,8 @@ pub struct LoopState {
     pub is_old: bool,
     /// For how long its present turn has lasted, in milliseconds; 0 while it sleeps.
     pub awake_for: u64,
+    /// What it is at in a turn that has lasted for over a second.
+    pub stalled: Option<String>,
     /// For how long it has worked so far, in milliseconds.
     pub busy: u64,
     /// Its open client connections.

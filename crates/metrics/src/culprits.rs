@@ -7,7 +7,7 @@ use std::time::Duration;
 const KEPT: usize = 8;
 /// Words of one: when it was, 0 while it is written; how long it took; how much of that its thread waited for a
 /// processor; whether it was preempted; how long its name is, and the name.
-const ENTRY: usize = 32;
+pub(crate) const ENTRY: usize = 32;
 const AT: usize = 0;
 const TOOK: usize = 1;
 const WAITED: usize = 2;
@@ -40,6 +40,11 @@ pub(crate) fn note(words: &[AtomicU64], culprit: &Culprit) {
     let at = next.load(Relaxed);
     next.store(at.wrapping_add(1), Relaxed);
     let Some(entry) = entries.chunks_exact(ENTRY).nth(at as usize % KEPT) else { return };
+    write(entry, culprit);
+}
+
+/// Writes one; an entry has one writer.
+pub(crate) fn write(entry: &[AtomicU64], culprit: &Culprit) {
     let set =
         |at: usize, value: u64| entry.get(at).into_iter().for_each(|w| w.store(value, Relaxed));
     if let Some(at) = entry.get(AT) {
@@ -69,7 +74,7 @@ pub(crate) fn all(words: &[AtomicU64]) -> Vec<Culprit> {
 }
 
 /// None while it is written, and where there is none.
-fn read(entry: &[AtomicU64]) -> Option<Culprit> {
+pub(crate) fn read(entry: &[AtomicU64]) -> Option<Culprit> {
     let get = |at: usize| entry.get(at).map_or(0, |word| word.load(SeqCst));
     let at = get(AT);
     let bytes: Vec<u8> = (NAME..ENTRY).flat_map(|at| get(at).to_ne_bytes()).collect();

@@ -61,14 +61,18 @@ const JUDGED: usize = 3;
 /// in use.
 const CONFIGURED: usize = 4;
 
-/// Words of one tally: its writer, what the loop has been doing lately, its values, its times.
+/// Words of one tally: its writer and what the loop is at, what it has been doing lately, what stalled it, what stalls it now,
+/// its values, its times.
 const WIDTH: usize = (TIMES + HISTOGRAMS.len() * histogram::WORDS).next_multiple_of(LINE);
 const OWNER: usize = 0;
 /// Behind the owner, in the same line: what the system says of its process.
 const PROCESS: usize = OWNER + 5;
-const LATELY: usize = OWNER + LINE;
+/// The numbers of what the loop is at.
+const ACTIVITY: usize = OWNER + LINE;
+const LATELY: usize = ACTIVITY + LINE;
 const CULPRITS: usize = LATELY + history::WORDS;
-const VALUES: usize = CULPRITS + culprits::WORDS;
+const STALLED: usize = CULPRITS + culprits::WORDS;
+const VALUES: usize = STALLED + culprits::ENTRY;
 const TIMES: usize = (VALUES + METRICS.len()).next_multiple_of(LINE);
 
 /// A reader tries again while values are moved, but not for ever: the process that moves them may
@@ -342,7 +346,23 @@ impl LoopTally {
 
     /// What stalled the loop lately, in no order.
     pub fn culprits(&self) -> Vec<Culprit> {
-        culprits::all(self.words.get(CULPRITS..VALUES).unwrap_or_default())
+        culprits::all(self.words.get(CULPRITS..STALLED).unwrap_or_default())
+    }
+
+    /// What it is at: see [`Activity`].
+    pub fn activity(&self) -> [u32; 2] {
+        [0, 1].map(|at| self.words.get(ACTIVITY + at).map_or(0, |w| w.load(SeqCst) as u32))
+    }
+
+    /// Shows what it is at in a turn that does not end. The loop's own process alone calls this, from one thread.
+    pub fn stalls(&self, culprit: &Culprit) {
+        culprits::write(self.words.get(STALLED..VALUES).unwrap_or_default(), culprit);
+    }
+
+    /// What its present turn is at, once the turn has lasted for about a second; `at` is the turn's begin.
+    pub fn stalled(&self) -> Option<Culprit> {
+        let stalled = culprits::read(self.words.get(STALLED..VALUES).unwrap_or_default())?;
+        (self.awake_since() == Some(stalled.at)).then_some(stalled)
     }
 
     /// The share of the last [`WINDOW`] seconds before `now` in which it was busy.
@@ -358,6 +378,22 @@ impl LoopTally {
 
     fn grown(&self, now: u64) -> history::Noted {
         history::grown(lately(self.words), noted(self.words), now)
+    }
+}
+
+/// Where a loop notes what it is at: two numbers, that its process knows names for; 0 is none.
+#[derive(Clone, Copy, Debug)]
+pub struct Activity {
+    words: &'static [AtomicU64],
+}
+
+impl Activity {
+    /// Sets the first number or, if `second`, the other one.
+    #[inline]
+    pub fn set(self, second: bool, number: u32) {
+        if let Some(word) = self.words.get(ACTIVITY + usize::from(second)) {
+            word.store(number.into(), Relaxed);
+        }
     }
 }
 
@@ -459,7 +495,12 @@ impl Tally {
 
     /// Notes what stalled the loop.
     pub fn culprit(&self, culprit: &Culprit) {
-        culprits::note(self.words.get(CULPRITS..VALUES).unwrap_or_default(), culprit);
+        culprits::note(self.words.get(CULPRITS..STALLED).unwrap_or_default(), culprit);
+    }
+
+    /// Where the loop notes what it is at.
+    pub fn activity(&self) -> Activity {
+        Activity { words: self.words }
     }
 
     /// From this time on new connections may wake the loop, as the last of those that they may wake; none: they may not.

@@ -577,6 +577,12 @@ pub static LOOPS: MetricTable = MetricTable {
         column("blocked", Coarse, Seconds, "How long ready events waited for their handlers."),
         column("handler", Coarse, Seconds, "How long its handlers took."),
         column("turn", Shown, Seconds, "How long its turns took."),
+        column(
+            "stalled",
+            Shown,
+            Count,
+            "Since when it has been in one turn for over a second, and with what; or null",
+        ),
     ],
 };
 

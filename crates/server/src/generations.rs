@@ -8,7 +8,7 @@
 
 use std::ffi::OsString;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use weir_log::{Level, Log, OpenLogs};
@@ -188,7 +188,8 @@ impl Generations {
             tallies: tallies.clone().collect(),
             registry: self.registry,
             channel: Some(own),
-            title: Mutex::default(),
+            bell: None,
+            title: Arc::default(),
         };
         let thread = Builder::new().name("weir: loop 0".to_owned());
         let thread = thread.spawn(move || worker::serve(assignment)).ok()?;

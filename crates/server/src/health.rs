@@ -263,6 +263,7 @@ fn loop_state(tally: &LoopTally, newest: u64) -> LoopState {
         pid: tally.owner.pid,
         is_old: tally.owner.generation < newest,
         awake_for: awake / 1_000_000,
+        stalled: tally.stalled().map(|culprit| culprit.what),
         busy: tally.get(Metric::Busy).saturating_add(awake) / 1_000_000,
         open: tally.open(),
     }

@@ -1,6 +1,6 @@
 //! `master_process off`: one process that serves by itself, for debugging.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use weir_log::{Cause, log};
 use weir_sys::guarded;
@@ -27,7 +27,7 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
     let tallies = (0..cycle.config.threads).collect();
     health::watch(registry, cycle.sites.clone(), cycle.config.events.connections);
     let logs = Arc::clone(&origin.logs);
-    let (index, channel, title) = (0, None, Mutex::default());
+    let (index, channel, title) = (0, None, Arc::default());
     let generation = 0;
     let code = worker::serve(Assignment {
         cycle,
@@ -37,6 +37,7 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
         generation,
         registry,
         channel,
+        bell: None,
         title,
     });
     if let Some(path) = pid

@@ -7,16 +7,17 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weir_engine::{Timekeeper, coarse_nanos, longest_operation, waited_for_processor};
 use weir_log::{Level, Log};
-use weir_metrics::{Culprit, Histogram, Metric, Tally};
+use weir_metrics::{Activity, Culprit, Histogram, LoopTally, Metric, Tally};
 
 use crate::told::{Again, PAUSE, RepeatFilter};
 
@@ -78,6 +79,7 @@ pub fn note(phase: &'static str, module: &'static str, block: &'static dyn Blame
 #[inline]
 fn begin(doing: Doing) {
     let now = coarse_nanos();
+    publish(doing);
     let (before, since) = DOING.replace((doing, now));
     let took = now.saturating_sub(since);
     if before.block.is_some() && took > LONGEST.get().1 {
@@ -85,9 +87,108 @@ fn begin(doing: Doing) {
     }
 }
 
+thread_local! {
+    /// Where the loop of this thread shows what it is at.
+    static ROW: Cell<Option<Activity>> = const { Cell::new(None) };
+    /// The numbers of what it was at before. Each entry has one place, by its addresses.
+    static NUMBERS: [Cell<(Doing, u32)>; PLACES] = const { [const { Cell::new((NOTHING, 0)) }; PLACES] };
+    /// The numbers of all, by the same addresses, for those that share a place.
+    static ALL_NUMBERS: RefCell<HashMap<[usize; 3], u32>> = RefCell::default();
+}
+
+/// More than the activities of a busy loop.
+const PLACES: usize = 256;
+
+/// Shows the other threads and processes what the loop is at.
+#[inline]
+fn publish(doing: Doing) {
+    let Some(row) = ROW.get() else { return };
+    let block = doing.block.map_or(0, |block| std::ptr::from_ref(block).cast::<()>().addr());
+    let at = block / 64 + doing.module.as_ptr().addr() + doing.phase.as_ptr().addr() * 31;
+    let number = NUMBERS.with(|numbers| {
+        let Some(place) = numbers.get(at % PLACES) else { return 0 };
+        let (known, number) = place.get();
+        // Addresses are enough: should the same words stand at two, they have two numbers.
+        let is_same = std::ptr::eq(known.phase, doing.phase)
+            && std::ptr::eq(known.module, doing.module)
+            && known.block.map_or(0, |b| std::ptr::from_ref(b).cast::<()>().addr()) == block;
+        if is_same {
+            return number;
+        }
+        let key = [block, doing.module.as_ptr().addr(), doing.phase.as_ptr().addr()];
+        let new = || name(&HeldUp { doing, operation: None, preempted: false }.to_string()).0;
+        let number = ALL_NUMBERS.with_borrow_mut(|all| *all.entry(key).or_insert_with(new));
+        place.set((doing, number));
+        number
+    });
+    row.set(false, number);
+}
+
+/// The names of a process' activities, each with its number.
+#[derive(Default)]
+struct Names {
+    numbers: HashMap<Arc<str>, u32>,
+    list: Vec<Arc<str>>,
+}
+
+static NAMES: Mutex<Option<Names>> = Mutex::new(None);
+
+/// So many names are kept: there may be no end of scripts whose path has variables.
+const NAMES_KEPT: usize = 65_536;
+
+fn names() -> MutexGuard<'static, Option<Names>> {
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of an activity's name in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ActivityName(u32);
+
+/// Keeps the name of an activity. Takes a lock: not for each request.
+pub fn name(name: &str) -> ActivityName {
+    let mut names = names();
+    let names = names.get_or_insert_default();
+    if let Some(number) = names.numbers.get(name) {
+        return ActivityName(*number);
+    }
+    if names.list.len() >= NAMES_KEPT {
+        return ActivityName(0);
+    }
+    let name: Arc<str> = name.into();
+    names.list.push(Arc::clone(&name));
+    let number = names.list.len() as u32;
+    names.numbers.insert(name, number);
+    ActivityName(number)
+}
+
+/// Runs a script, and shows meanwhile that the loop is at it.
+#[inline]
+pub fn running<T>(script: ActivityName, work: impl FnOnce() -> T) -> T {
+    let Some(row) = ROW.get() else { return work() };
+    row.set(true, script.0);
+    let out = work();
+    row.set(true, 0);
+    out
+}
+
+/// What a loop of this process is at.
+pub fn current(of: &LoopTally) -> String {
+    let [doing, script] = of.activity();
+    let names = names();
+    let name = |number: u32| names.as_ref()?.list.get((number as usize).checked_sub(1)?).cloned();
+    let doing = name(doing).unwrap_or_else(|| "something else".into());
+    match name(script) {
+        Some(script) => format!("{doing}, script: \"{script}\""),
+        None => doing.to_string(),
+    }
+}
+
 /// What took longest of what the handler did that has just ended.
 fn blame(took: Duration) -> Doing {
     let nothing = (NOTHING, 0);
+    if let Some(row) = ROW.get() {
+        row.set(false, 0);
+    }
     let ((last, _), (longest, time)) = (DOING.replace(nothing), LONGEST.replace(nothing));
     let time = Duration::from_nanos(time);
     if 2 * time >= took && !time.is_zero() { longest } else { last }
@@ -129,6 +230,7 @@ struct HeldUp {
 impl Keeper {
     /// The keeper of a loop.
     pub fn new(metrics: Rc<Tally>, usual: Usual) -> Rc<Keeper> {
+        ROW.set(Some(metrics.activity()));
         Rc::new(Keeper { metrics, usual, told: RefCell::default(), next: Cell::new(u64::MAX) })
     }
 

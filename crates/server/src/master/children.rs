@@ -8,6 +8,7 @@ use weir_log::{Cause, Log, log};
 
 use crate::channel::{ChannelEnd, Order};
 use crate::listen::CycleShared;
+use crate::worker::stalls::Bell;
 
 /// Exit code of a worker that could not start and would not the next time either.
 pub const FATAL: i32 = 2;
@@ -32,6 +33,8 @@ pub struct Child {
     pub may_ask: bool,
     /// The line to it.
     pub channel: ChannelEnd,
+    /// Wakes its thread that names what loops are at.
+    pub bell: Bell,
     /// Its tallies, one per loop.
     pub tallies: Vec<usize>,
     /// Its loops run.
@@ -50,6 +53,7 @@ impl Child {
         self.exiting |= !matches!(order, Order::Reopen | Order::Level(_) | Order::Look);
         if self.exiting && self.told.is_none() {
             self.told = Some(Instant::now());
+            self.bell.ends();
         }
         if self.channel.order(order).is_err() {
             let signal = match order {

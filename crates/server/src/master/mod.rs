@@ -23,8 +23,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::process::{Pid, Signal, WaitStatus};
+use weir_engine::coarse_nanos;
 use weir_log::{Cause, Level, OpenLogs, log};
-use weir_metrics::{Metric, Registry, Tally};
+use weir_metrics::{LoopTally, Metric, Registry, Tally};
 use weir_sys::guarded;
 use weir_sys::process::{Fork, fork};
 use weir_sys::shared::SharedWords;
@@ -41,6 +42,7 @@ use crate::cycle::{Cycle, Origin};
 use crate::health::{HealthWatch, RetiredWorker, Seen};
 use crate::signals::{self, SignalRequest};
 use crate::sockets::Sockets;
+use crate::worker::stalls::{self, Bell};
 
 /// The tally that is the master's own.
 pub const OWN_TALLY: usize = 0;
@@ -74,8 +76,10 @@ pub struct Assignment {
     pub registry: Registry,
     /// The line to the master; a process that is its own master has none.
     pub channel: Option<ChannelEnd>,
+    /// Wakes the thread that names what loops are at; none without a master.
+    pub bell: Option<Bell>,
     /// The name in ps, until the thread that changes it takes it.
-    pub title: Mutex<Option<Title>>,
+    pub title: Arc<Mutex<Option<Title>>>,
 }
 
 /// The master process.
@@ -204,12 +208,13 @@ impl Master {
             self.restarts.plan(index, false, Instant::now());
             return ControlFlow::Continue(());
         };
-        let forked = channel::pair().and_then(|ends| Ok((ends, fork()?)));
+        let ends = || Ok((channel::pair()?, Bell::new()?));
+        let forked = ends().and_then(|ends: (_, _)| Ok((ends, fork()?)));
         match forked {
-            Ok(((_, channel), Fork::Child)) => {
-                ControlFlow::Break(self.assignment(index, tallies, channel))
+            Ok((((_, channel), bell), Fork::Child)) => {
+                ControlFlow::Break(self.assignment(index, tallies, (channel, bell)))
             }
-            Ok(((channel, _), Fork::Parent(pid))) => {
+            Ok((((channel, _), bell), Fork::Parent(pid))) => {
                 let shown = pid.as_raw_nonzero();
                 log!(self.cycle.log, Notice, None, "start worker process {shown}");
                 let load = Arc::clone(&self.cycle.load);
@@ -222,6 +227,7 @@ impl Master {
                     generation,
                     may_ask,
                     channel,
+                    bell,
                     tallies,
                     ready,
                     exiting,
@@ -245,7 +251,12 @@ impl Master {
         }
     }
 
-    fn assignment(&mut self, index: usize, tallies: Vec<usize>, channel: ChannelEnd) -> Role {
+    fn assignment(
+        &mut self,
+        index: usize,
+        tallies: Vec<usize>,
+        (channel, bell): (ChannelEnd, Bell),
+    ) -> Role {
         Role::Worker(Box::new(Assignment {
             cycle: self.cycle.clone(),
             logs: Arc::clone(&self.origin.logs),
@@ -254,7 +265,8 @@ impl Master {
             generation: self.generation,
             registry: self.registry,
             channel: Some(channel),
-            title: Mutex::new(self.title.take()),
+            bell: Some(bell),
+            title: Arc::new(Mutex::new(self.title.take())),
         }))
     }
 
@@ -421,6 +433,7 @@ impl Master {
         if !self.health.is_due() {
             return;
         }
+        self.ring();
         let old = self.children.iter().filter_map(|child| Some((child, child.told?)));
         let old = old.map(|(child, told)| RetiredWorker { pid: child.pid, told });
         let queues = crate::status::queues(&self.cycle.sockets);
@@ -447,6 +460,22 @@ impl Master {
         // ps(1) and `weir inspect` show it, without a page.
         if let (Some(headline), Some(title)) = (headline, &mut self.title) {
             title.set(&format!("{}{headline}", self.name));
+        }
+    }
+
+    /// Workers with a loop in a long turn say at what it is.
+    fn ring(&self) {
+        let now = coarse_nanos();
+        let is_long = |tally: &LoopTally| {
+            let since = tally.awake_since().map_or(0, |at| now.saturating_sub(at));
+            u128::from(since) >= stalls::LONG.as_nanos()
+        };
+        for tally in self.registry.loops().iter().filter(|tally| is_long(tally)) {
+            let pid = tally.owner.pid.cast_signed();
+            let mut all = self.children.iter();
+            if let Some(child) = all.find(|child| child.pid.as_raw_nonzero().get() == pid) {
+                child.bell.ring();
+            }
         }
     }
 

@@ -298,12 +298,22 @@ fn show_loop(tally: &LoopTally, finishing: bool, now: u64, page: &mut MetricsPag
         ("blocked", times(Histogram::Blocked)),
         ("handler", times(Histogram::Handler)),
         ("turn", times(Histogram::Turn)),
+        ("stalled", MetricValue::Json(stalled(tally, now))),
     ];
     if let Some((cpu, waited)) = processor_time(pid, tid) {
         values.push(("cpu", MetricValue::Nanos(cpu)));
         values.push(("runqueue", MetricValue::Nanos(waited)));
     }
     page.add(&LOOPS, vec![worker.to_string(), index.to_string()], values);
+}
+
+/// What a loop is at in a turn that does not end.
+fn stalled(tally: &LoopTally, now: u64) -> String {
+    let Some(culprit) = tally.stalled() else { return "null".to_owned() };
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = wall.saturating_sub(Duration::from_nanos(now.saturating_sub(culprit.at)));
+    let activity = quoted(&culprit.what);
+    format!(r#"{{"since":{:.3},"activity":{activity}}}"#, since.as_secs_f64())
 }
 
 /// Nanoseconds that a thread has run, and that it has waited for a processor: proc(5), `schedstat`.

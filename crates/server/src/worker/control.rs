@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::ops::ControlFlow;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_engine::{Handle, Remote};
@@ -12,7 +12,7 @@ use weir_log::{Cause, Log, OpenLogs, log};
 use weir_sys::signal::Descriptor;
 use weir_sys::title::Title;
 
-use super::turns;
+use super::{stalls, turns};
 use crate::channel::{ChannelEnd, Heard, Order};
 use crate::master::Assignment;
 use crate::signals::{self, SignalRequest};
@@ -29,7 +29,7 @@ pub struct Control {
     daemon: bool,
     finishing: Cell<bool>,
     /// The name in ps.
-    title: Cell<Option<Title>>,
+    title: Arc<Mutex<Option<Title>>>,
     /// The line to the master; without one this process is its own master.
     channel: Option<ChannelEnd>,
 }
@@ -49,7 +49,7 @@ impl Control {
             timeout: config.shutdown_timeout,
             daemon: config.daemon,
             finishing: Cell::new(false),
-            title: Cell::new(assignment.title.lock().ok().and_then(|mut title| title.take())),
+            title: Arc::clone(&assignment.title),
             channel: assignment.channel.clone(),
         })
     }
@@ -139,9 +139,7 @@ impl Control {
         self.all(move |_| turns::finish(how));
         if !self.finishing.replace(true) {
             log!(self.log, Notice, None, "gracefully shutting down");
-            if let Some(mut title) = self.title.take() {
-                title.set("weir: worker process is shutting down");
-            }
+            stalls::retitle(&self.title);
             self.limit();
         }
     }

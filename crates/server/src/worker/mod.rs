@@ -6,6 +6,7 @@
 mod control;
 mod evenness;
 pub mod identity;
+pub mod stalls;
 mod turns;
 
 use std::io;
@@ -24,6 +25,7 @@ use weir_metrics::{Metric, Tally};
 
 use self::control::Control;
 use self::evenness::Evenness;
+use self::stalls::StallWatch;
 use self::turns::{Serving, Turns};
 use crate::channel::{ChannelEnd, WorkerReport};
 use crate::config::{Config, FileThreads};
@@ -51,8 +53,10 @@ struct LoopParts {
 }
 
 /// Serves until told to end; returns the exit code.
-pub fn run(mut assignment: Assignment) -> i32 {
-    if let Ok(Some(title)) = assignment.title.get_mut() {
+pub fn run(assignment: Assignment) -> i32 {
+    if let Ok(mut title) = assignment.title.lock()
+        && let Some(title) = &mut *title
+    {
         title.set("weir: worker process");
     }
     let log = Arc::clone(&assignment.cycle.log);
@@ -180,6 +184,13 @@ impl LoopParts {
             all.push(remote?);
         }
         Control::new(&self.assignment, all, first.clone()).listen()?;
+        StallWatch {
+            registry: self.assignment.registry,
+            log: Arc::clone(self.log()),
+            title: Arc::clone(&self.assignment.title),
+            bell: self.assignment.bell.clone(),
+        }
+        .start()?;
         Ok((threads, self.turns(first, 0, &cycle)?))
     }
 

@@ -18,9 +18,10 @@ use super::answer;
 use super::conf::CONF;
 use super::current::{self, Phase};
 use super::socket::SocketError;
-use super::vm::{ScriptError, Vm};
+use super::vm::{Compiled, ScriptError, Vm};
 use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
 use crate::request::Request;
+use weir_values::doing::{self, ActivityName};
 
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub enum ScriptOutcome {
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
     /// A script of the configuration.
-    Script(&'a Anchor),
+    Script(&'a Compiled),
     /// A timer's function and its arguments.
     Timer {
         /// The loop ends before the timer's time has come.
@@ -47,6 +48,15 @@ pub enum Start<'a> {
         /// The function first.
         call: &'a Packed,
     },
+}
+
+impl Start<'_> {
+    fn name(self) -> ActivityName {
+        match self {
+            Start::Script(code) => code.name,
+            Start::Timer { .. } => ActivityName::default(),
+        }
+    }
 }
 
 /// One coroutine of a run; the first is the script itself.
@@ -71,6 +81,7 @@ struct ScriptRun<'r> {
     vm: &'r Vm,
     request: Option<&'r mut Request>,
     phase: Phase,
+    name: ActivityName,
     routines: Vec<Routine>,
     /// The client's leaving would end it.
     watching: bool,
@@ -115,7 +126,7 @@ pub async fn drive(
     };
     let watching = request.as_ref().is_some_and(|r| CONF.of(r.conf()).check_client_abort);
     let routines = vec![Routine { thread, id, state: RoutineState::Busy }];
-    let run = ScriptRun { vm, request, phase, routines, watching };
+    let run = ScriptRun { vm, request, phase, name: start.name(), routines, watching };
     // Large, and seldom needed: no request pays for its room but one that waits.
     Box::pin(run.go_on(step, matches!(start, Start::Script(_)))).await
 }
@@ -128,10 +139,10 @@ fn begin(
     start: Start<'_>,
 ) -> mlua::Result<(Thread, CoroutineStep)> {
     let mut thread = None;
-    let step = step(r, phase, || match start {
+    let step = step(r, phase, start.name(), || match start {
         Start::Script(code) => {
             let thread = thread.insert(vm.coroutine()?);
-            Ok((thread.resume(code.number())?, thread.status()))
+            Ok((thread.resume(code.function.number())?, thread.status()))
         }
         Start::Timer { premature, call } => {
             let mut call = call.unpack()?;
@@ -156,13 +167,13 @@ pub fn at_once(
     vm: &Vm,
     r: &mut Request,
     phase: Phase,
-    code: &Anchor,
+    code: &Compiled,
     args: MultiValue,
 ) -> Result<Result<MultiValue, Exit>, ScriptError> {
     let mut thread = None;
-    let step = step(Some(r), phase, || {
+    let step = step(Some(r), phase, code.name, || {
         let thread = thread.insert(vm.coroutine()?);
-        Ok((thread.resume((code.number(), args))?, thread.status()))
+        Ok((thread.resume((code.function.number(), args))?, thread.status()))
     });
     match step {
         CoroutineStep::Ended(values) => {
@@ -181,12 +192,13 @@ pub fn at_once(
 fn step(
     r: Option<&mut Request>,
     phase: Phase,
+    name: ActivityName,
     work: impl FnOnce() -> mlua::Result<(MultiValue, ThreadStatus)>,
 ) -> CoroutineStep {
     // mlua panics where handles run out, as they may within a step: a call can have thousands of arguments.
     let caught =
         || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(fault(&*panic)));
-    let done = current::enter(r, phase, caught);
+    let done = doing::running(name, || current::enter(r, phase, caught));
     let wish = current::take_wish();
     match done {
         Err(error) => CoroutineStep::Failed(error),
@@ -247,11 +259,11 @@ impl ScriptRun<'_> {
 
     /// One step of a coroutine: up to its next wish, or its end.
     fn step(&mut self, i: usize) -> CoroutineStep {
-        let ScriptRun { vm, request, phase, routines, .. } = self;
+        let ScriptRun { vm, request, phase, name, routines, .. } = self;
         let Some(routine) = routines.get_mut(i) else { return CoroutineStep::Yielded };
         let state = std::mem::replace(&mut routine.state, RoutineState::Busy);
         let RoutineState::Ready(reply) = state else { return CoroutineStep::Yielded };
-        step(request.as_deref_mut(), *phase, || {
+        step(request.as_deref_mut(), *phase, *name, || {
             let thread: Thread = routine.thread.get()?;
             let args = reply(&vm.lua).unwrap_or_else(|e| failure(&vm.lua, &e.to_string()));
             Ok((thread.resume(args)?, thread.status()))

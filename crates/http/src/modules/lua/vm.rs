@@ -18,6 +18,7 @@ use crate::event_loop::{LoopKey, LoopState};
 use crate::files;
 use crate::request::Request;
 use crate::site::Site;
+use weir_values::doing::{self, ActivityName};
 
 /// Files with variables in their names that are kept compiled.
 const FILES: usize = 1024;
@@ -25,8 +26,16 @@ const FILES: usize = 1024;
 /// Coroutines that are kept for the next scripts.
 const COROUTINES: usize = 64;
 
-/// A compiled script: a function that is kept.
-pub type Code = Rc<Anchor>;
+/// A compiled script.
+pub type Code = Rc<Compiled>;
+
+/// A function that is kept, and its name.
+pub struct Compiled {
+    /// The function.
+    pub function: Anchor,
+    /// The script's, as errors have it.
+    pub name: ActivityName,
+}
 
 /// A loop's VM.
 pub struct Vm {
@@ -125,7 +134,8 @@ impl Vm {
         let Some(script) = script else { return Ok(()) };
         let done = self.known(script).and_then(|code| {
             let call = self.anchors.call();
-            Ok(current::enter(None, phase, || call.call::<()>(code.number()))?)
+            let run = || call.call::<()>(code.function.number());
+            Ok(doing::running(code.name, || current::enter(None, phase, run))?)
         });
         done.map_err(|error| StartError::Script(phase, error))
     }
@@ -150,8 +160,9 @@ impl Vm {
     fn compile(&self, name: &str, text: &[u8]) -> Result<Code, ScriptError> {
         let chunk = self.lua.load(without_shebang(text)).set_name(name);
         let function = chunk.set_mode(mlua::ChunkMode::Text).into_function();
-        let code = function.and_then(|function| self.anchors.keep(function))?;
-        Ok(Rc::new(code))
+        let function = function.and_then(|function| self.anchors.keep(function))?;
+        let name = doing::name(name.trim_start_matches(['=', '@']));
+        Ok(Rc::new(Compiled { function, name }))
     }
 
     /// The script of a phase, where it can be had without waiting.
