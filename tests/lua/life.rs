@@ -208,3 +208,37 @@ fn a_script_without_end_is_named_while_it_runs() {
     assert_eq!(client.response().body(), "ended");
     wait_for(|| stalled(&server).is_none().then_some(()));
 }
+
+#[test]
+fn a_script_that_computes_for_too_long_is_ended() {
+    let server = server_with(
+        "lua_max_run_time 200ms;",
+        "location = /endless { content_by_lua_block { while true do end } }
+         location = /stubborn { content_by_lua_block {
+             while true do pcall(function() while true do end end) end
+         } }
+         location = /thread { content_by_lua_block {
+             local ok, err = ngx.thread.wait(ngx.thread.spawn(function() ngx.sleep(0) while true do end end))
+             ngx.say(tostring(ok))
+         } }
+         location = /set { set_by_lua_block $a { while true do end } return 200 $a; }
+         location = /long { lua_max_run_time 0; content_by_lua_block {
+             local sum = 0
+             for i = 1, 3e6 do sum = sum + i % 7 end
+             ngx.print(sum)
+         } }
+         location = /pauses { content_by_lua_block {
+             for i = 1, 40 do ngx.sleep(0.01) end
+             ngx.print('done')
+         } }",
+    );
+    let text = "the script computed for longer than lua_max_run_time (200ms)";
+    for (n, path) in ["/endless", "/stubborn", "/set"].into_iter().enumerate() {
+        assert_eq!(server.get(path).status, 500, "{path}");
+        server.wait_log(text, n + 1);
+    }
+    assert!(server.log().contains("stack traceback:"), "{}", server.log());
+    assert_eq!(server.get("/thread").body(), "false\n");
+    assert_eq!(server.get("/pauses").body(), "done");
+    assert_eq!(server.get("/long").body(), "8999997");
+}

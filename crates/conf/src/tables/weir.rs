@@ -16,6 +16,7 @@ modules! {
         "uwsgi_cache_memory", HSL, SIZE, ONCE, Warn;
         "scgi_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "scgi_cache_memory", HSL, SIZE, ONCE, Warn;
+        "lua_max_run_time", HSL, MSEC,           ONCE, Emerg;
         "work",           HSL,    args(1, 2),         ONCE, Emerg;
         "queue",          UPSTREAM, args(1, 2),  ONCE, Emerg;
         "health_check",   LOCATION, args(0, MORE), MANY, Emerg;

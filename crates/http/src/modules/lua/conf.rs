@@ -21,6 +21,8 @@ pub struct Conf {
     pub(super) need_request_body: bool,
     pub(super) http10_buffering: bool,
     pub(super) check_client_abort: bool,
+    /// `lua_max_run_time`; zero is none.
+    pub(super) max_run_time: Duration,
     pub(super) use_default_type: bool,
     pub(super) underscores: bool,
     pub(super) socket_log_errors: bool,
@@ -46,6 +48,7 @@ impl Default for Conf {
             need_request_body: false,
             http10_buffering: true,
             check_client_abort: false,
+            max_run_time: Duration::ZERO,
             use_default_type: true,
             underscores: true,
             socket_log_errors: true,

@@ -105,6 +105,17 @@ const SETTINGS: &[Directive] = &[
         }),
     },
     Directive {
+        name: "lua_max_run_time",
+        help: "How long a script may compute without a pause; 0: no limit.",
+        set: Set::Simple(|s, d| {
+            s.once(d)?;
+            let limit = time(d)?;
+            SCRIPTS.draft(&mut s.setup.drafts).limited |= !limit.is_zero();
+            CONF.change(&mut s.location).max_run_time = limit;
+            Ok(())
+        }),
+    },
+    Directive {
         name: "lua_ssl_trusted_certificate",
         help: "Authorities that vouch for the TLS servers of a script's sockets.",
         set: Set::Simple(tls_trusted),

@@ -20,6 +20,7 @@ mod current;
 mod dict;
 mod directives;
 mod filters;
+mod limit;
 mod package;
 mod phases;
 mod prelude;

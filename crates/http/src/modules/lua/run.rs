@@ -8,6 +8,7 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Poll;
+use std::time::Duration;
 
 use mlua::{Error, Function, Lua, MultiValue, Thread, ThreadStatus, Value};
 use weir_engine::{Either, either};
@@ -17,6 +18,7 @@ use super::anchors::{Anchor, Packed};
 use super::answer;
 use super::conf::CONF;
 use super::current::{self, Phase};
+use super::limit;
 use super::socket::SocketError;
 use super::vm::{Compiled, ScriptError, Vm};
 use super::wish::{Exit, Reply, ThreadId, Wait, Wish, failure, is_failed, is_wait, reply, text_of};
@@ -139,7 +141,7 @@ fn begin(
     start: Start<'_>,
 ) -> mlua::Result<(Thread, CoroutineStep)> {
     let mut thread = None;
-    let step = step(r, phase, start.name(), || match start {
+    let step = step(vm, r, phase, start.name(), || match start {
         Start::Script(code) => {
             let thread = thread.insert(vm.coroutine()?);
             Ok((thread.resume(code.function.number())?, thread.status()))
@@ -171,7 +173,7 @@ pub fn at_once(
     args: MultiValue,
 ) -> Result<Result<MultiValue, Exit>, ScriptError> {
     let mut thread = None;
-    let step = step(Some(r), phase, code.name, || {
+    let step = step(vm, Some(r), phase, code.name, || {
         let thread = thread.insert(vm.coroutine()?);
         Ok((thread.resume((code.function.number(), args))?, thread.status()))
     });
@@ -190,6 +192,7 @@ pub fn at_once(
 
 /// A step of a coroutine, which answers its values and where it stands after them.
 fn step(
+    vm: &Vm,
     r: Option<&mut Request>,
     phase: Phase,
     name: ActivityName,
@@ -198,7 +201,9 @@ fn step(
     // mlua panics where handles run out, as they may within a step: a call can have thousands of arguments.
     let caught =
         || catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(fault(&*panic)));
-    let done = doing::running(name, || current::enter(r, phase, caught));
+    let limit = r.as_ref().map_or(Duration::ZERO, |r| CONF.of(r.conf()).max_run_time);
+    let enter = || limit::within(&vm.lua, limit, || current::enter(r, phase, caught));
+    let done = doing::running(name, enter);
     let wish = current::take_wish();
     match done {
         Err(error) => CoroutineStep::Failed(error),
@@ -263,7 +268,7 @@ impl ScriptRun<'_> {
         let Some(routine) = routines.get_mut(i) else { return CoroutineStep::Yielded };
         let state = std::mem::replace(&mut routine.state, RoutineState::Busy);
         let RoutineState::Ready(reply) = state else { return CoroutineStep::Yielded };
-        step(request.as_deref_mut(), *phase, *name, || {
+        step(vm, request.as_deref_mut(), *phase, *name, || {
             let thread: Thread = routine.thread.get()?;
             let args = reply(&vm.lua).unwrap_or_else(|e| failure(&vm.lua, &e.to_string()));
             Ok((thread.resume(args)?, thread.status()))

@@ -13,7 +13,7 @@ use super::anchors::{Anchor, Anchors};
 use super::current::{self, Phase};
 use super::script::{SCRIPTS, Script, ScriptId, Scripts, without_shebang};
 use super::wish::text_of;
-use super::{socket, timers};
+use super::{limit, socket, timers};
 use crate::event_loop::{LoopKey, LoopState};
 use crate::files;
 use crate::request::Request;
@@ -76,6 +76,9 @@ impl Vm {
     pub fn new(site: &'static Site) -> Result<Vm, StartError> {
         let known = SCRIPTS.of(&site.main_confs);
         let lua = weir_sys::lua::vm_without_restrictions();
+        if known.limited {
+            limit::prepare(&lua).map_err(StartError::NotMade)?;
+        }
         let anchors = Anchors::new(&lua).map_err(StartError::NotMade)?;
         Ok(Vm {
             anchors,
