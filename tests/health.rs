@@ -272,7 +272,7 @@ fn each_fault_is_named_while_it_lasts() {
 
     // A script does not end. Workers have another user.
     let _client = endless(&site.server);
-    let at = r#" is stuck in one turn, its requests wait: the content phase, module: "lua", location: "= /endless""#;
+    let at = r#" is stuck in one turn, its requests wait: the content phase, module: "lua", location: "/endless""#;
     site.finds("stuck_loop", "red", at);
     site.server.dir().write("end", "");
     site.is_green();

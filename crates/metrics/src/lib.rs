@@ -384,16 +384,21 @@ impl LoopTally {
 /// Where a loop notes what it is at: two numbers, that its process knows names for; 0 is none.
 #[derive(Clone, Copy, Debug)]
 pub struct Activity {
-    words: &'static [AtomicU64],
+    doing: &'static AtomicU64,
+    script: &'static AtomicU64,
 }
 
 impl Activity {
-    /// Sets the first number or, if `second`, the other one.
+    /// Sets the number of what it does.
     #[inline]
-    pub fn set(self, second: bool, number: u32) {
-        if let Some(word) = self.words.get(ACTIVITY + usize::from(second)) {
-            word.store(number.into(), Relaxed);
-        }
+    pub fn doing(self, number: u32) {
+        self.doing.store(number.into(), Relaxed);
+    }
+
+    /// Sets the number of the script that it runs.
+    #[inline]
+    pub fn script(self, number: u32) {
+        self.script.store(number.into(), Relaxed);
     }
 }
 
@@ -499,8 +504,9 @@ impl Tally {
     }
 
     /// Where the loop notes what it is at.
-    pub fn activity(&self) -> Activity {
-        Activity { words: self.words }
+    pub fn activity(&self) -> Option<Activity> {
+        let [doing, script] = [0, 1].map(|at| self.words.get(ACTIVITY + at));
+        Some(Activity { doing: doing?, script: script? })
     }
 
     /// From this time on new connections may wake the loop, as the last of those that they may wake; none: they may not.

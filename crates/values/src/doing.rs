@@ -91,7 +91,7 @@ thread_local! {
     /// Where the loop of this thread shows what it is at.
     static ROW: Cell<Option<Activity>> = const { Cell::new(None) };
     /// The numbers of what it was at before. Each entry has one place, by its addresses.
-    static NUMBERS: [Cell<(Doing, u32)>; PLACES] = const { [const { Cell::new((NOTHING, 0)) }; PLACES] };
+    static NUMBERS: [Cell<([usize; 3], u32)>; PLACES] = const { [const { Cell::new(([0; 3], 0)) }; PLACES] };
     /// The numbers of all, by the same addresses, for those that share a place.
     static ALL_NUMBERS: RefCell<HashMap<[usize; 3], u32>> = RefCell::default();
 }
@@ -104,24 +104,20 @@ const PLACES: usize = 256;
 fn publish(doing: Doing) {
     let Some(row) = ROW.get() else { return };
     let block = doing.block.map_or(0, |block| std::ptr::from_ref(block).cast::<()>().addr());
-    let at = block / 64 + doing.module.as_ptr().addr() + doing.phase.as_ptr().addr() * 31;
+    // Addresses are enough: should the same words stand at two, they have two numbers.
+    let key = [block, doing.module.as_ptr().addr(), doing.phase.as_ptr().addr()];
     let number = NUMBERS.with(|numbers| {
-        let Some(place) = numbers.get(at % PLACES) else { return 0 };
+        let place = &numbers[(block / 64 + key[1] + key[2] * 31) % PLACES];
         let (known, number) = place.get();
-        // Addresses are enough: should the same words stand at two, they have two numbers.
-        let is_same = std::ptr::eq(known.phase, doing.phase)
-            && std::ptr::eq(known.module, doing.module)
-            && known.block.map_or(0, |b| std::ptr::from_ref(b).cast::<()>().addr()) == block;
-        if is_same {
+        if known == key {
             return number;
         }
-        let key = [block, doing.module.as_ptr().addr(), doing.phase.as_ptr().addr()];
         let new = || name(&HeldUp { doing, operation: None, preempted: false }.to_string()).0;
         let number = ALL_NUMBERS.with_borrow_mut(|all| *all.entry(key).or_insert_with(new));
-        place.set((doing, number));
+        place.set((key, number));
         number
     });
-    row.set(false, number);
+    row.doing(number);
 }
 
 /// The names of a process' activities, each with its number.
@@ -165,9 +161,9 @@ pub fn name(name: &str) -> ActivityName {
 #[inline]
 pub fn running<T>(script: ActivityName, work: impl FnOnce() -> T) -> T {
     let Some(row) = ROW.get() else { return work() };
-    row.set(true, script.0);
+    row.script(script.0);
     let out = work();
-    row.set(true, 0);
+    row.script(0);
     out
 }
 
@@ -187,7 +183,7 @@ pub fn current(of: &LoopTally) -> String {
 fn blame(took: Duration) -> Doing {
     let nothing = (NOTHING, 0);
     if let Some(row) = ROW.get() {
-        row.set(false, 0);
+        row.doing(0);
     }
     let ((last, _), (longest, time)) = (DOING.replace(nothing), LONGEST.replace(nothing));
     let time = Duration::from_nanos(time);
@@ -230,7 +226,7 @@ struct HeldUp {
 impl Keeper {
     /// The keeper of a loop.
     pub fn new(metrics: Rc<Tally>, usual: Usual) -> Rc<Keeper> {
-        ROW.set(Some(metrics.activity()));
+        ROW.set(metrics.activity());
         Rc::new(Keeper { metrics, usual, told: RefCell::default(), next: Cell::new(u64::MAX) })
     }
 

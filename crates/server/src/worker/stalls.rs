@@ -45,14 +45,12 @@ impl Bell {
         self.add(ENDS);
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a counter in memory")]
     fn add(&self, n: u64) {
         // One that is full has been rung.
         let _ = rustix::io::write(&self.0, &n.to_ne_bytes());
     }
 
     /// Waits until it is rung; whether the worker is to end.
-    #[expect(clippy::disallowed_methods, reason = "the thread is none of a loop")]
     fn wait(&self) -> bool {
         let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None);
         let mut counter = [0; 8];

@@ -33,7 +33,8 @@ fn look_every(lua: &Lua, instructions: u32) -> mlua::Result<()> {
                 look_every(lua, 1)?;
             }
             let text = format!("the script computed for longer than lua_max_run_time ({limit:?})");
-            Err(mlua::Error::runtime(text))
+            let whole = lua.traceback(Some(&text), 0)?;
+            Err(mlua::Error::runtime(whole.to_string_lossy()))
         }
         _ => Ok(VmState::Continue),
     })
