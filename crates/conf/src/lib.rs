@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod block_path;
 mod check;
 mod context;
 mod docs;
@@ -25,6 +26,7 @@ mod glob;
 mod known;
 mod lexer;
 mod lua;
+mod panels;
 mod parser;
 mod source;
 mod suggest;
@@ -33,11 +35,13 @@ mod tree;
 pub mod values;
 
 pub use advice::uses_variable;
+pub use block_path::{BlockPath, walk};
 pub use check::check;
 pub use context::Contexts;
 pub use docs::directives_page;
 pub use error::{Error, Level, Spot};
 pub use known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective, all_known, known};
+pub use panels::{open_panel, open_panels};
 pub use parser::{read, read_text};
 pub use source::{Pos, SourceText, Sources};
 pub use tree::{ConfigTree, Directive, DirectiveBody, Word};

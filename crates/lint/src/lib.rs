@@ -9,14 +9,12 @@
 
 mod command;
 mod rules;
-mod scope;
 #[cfg(test)]
 mod tests;
 
-use weir_conf::{ConfigTree, Directive, Error};
+use weir_conf::{BlockPath, ConfigTree, Error, walk};
 
 pub use command::{Options, lint};
-use scope::BlockPath;
 
 /// What was found.
 struct LintFinding {
@@ -41,15 +39,4 @@ fn findings(tree: &ConfigTree, allowed: &[String]) -> Vec<LintFinding> {
         }
     });
     out
-}
-
-fn walk<'a>(scope: &mut BlockPath<'a>, see: &mut dyn FnMut(&BlockPath<'a>, &'a Directive)) {
-    for directive in scope.inner() {
-        see(scope, directive);
-        if scope::has_directives(directive) {
-            scope.enter(directive);
-            walk(scope, see);
-            scope.leave();
-        }
-    }
 }

@@ -102,7 +102,7 @@ impl Origin {
         };
 
         let warnings = weir_conf::check(&tree, &built).map_err(refuse)?;
-        warnings.iter().for_each(tell);
+        warnings.iter().chain(&weir_conf::open_panels(&tree)).for_each(tell);
         let (config, warnings) =
             Config::read(&tree.main, &self.paths, &self.machine).map_err(refuse)?;
         warnings.iter().for_each(tell);

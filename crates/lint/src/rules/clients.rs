@@ -1,9 +1,8 @@
 //! Which clients may come, over what, and with how much.
 
-use weir_conf::{Directive, Error};
+use weir_conf::{BlockPath, Directive, Error};
 
 use super::{begins, found, text};
-use crate::scope::BlockPath;
 
 /// The first rule that fits decides: behind one for all, none is asked.
 pub(super) fn access_order<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
@@ -103,5 +102,67 @@ pub(super) fn trusts_every_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Op
         who,
         "any client may claim any address, and so evade limits, access rules and logs",
         "name the addresses of your proxies",
+    )
+}
+
+/// A panel, a status page or an API for all that reach the port.
+pub(super) fn open_panel<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    weir_conf::open_panel(scope, d)
+}
+
+/// `allow` adds nothing where nothing is denied.
+pub(super) fn allow_without_deny<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    (d.name.is("allow") && text(d.arg(0)) != "all").then_some(())?;
+    let own: Vec<_> = scope.inner().iter().filter(|d| d.name.is("allow")).collect();
+    // Told once for each block.
+    std::ptr::eq(*own.first()?, d).then_some(())?;
+    let denies = scope.inner().iter().any(|d| d.name.is("deny"));
+    (!denies).then_some(())?;
+    found(
+        d,
+        &d.name,
+        "nothing is denied here, so every client may come",
+        "add behind it: deny all;",
+    )
+}
+
+/// `return` answers before `deny` is asked.
+pub(super) fn return_before_access<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let in_location = scope.block().is_some_and(|block| block.name.is("location"));
+    (d.name.is("return") && in_location).then_some(())?;
+    let asks = ["deny", "auth_basic", "auth_request"];
+    let guard = scope.inner().iter().find(|d| asks.iter().any(|name| d.name.is(name)))?;
+    (text(guard.arg(0)) != "off").then_some(())?;
+    found(
+        d,
+        &d.name,
+        format!(
+            "\"return\" answers before \"{}\" is asked: every client gets it",
+            guard.name.lossy()
+        ),
+        "put what is to be protected into a file, or behind proxy_pass",
+    )
+}
+
+/// A pattern for the site that a request comes from, which other sites can fit.
+pub(super) fn origin_pattern<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    d.name.is("if").then_some(())?;
+    let of = text(d.arg(0)).trim_start_matches('(');
+    (matches!(of, "$http_origin" | "$http_referer") && text(d.arg(1)).contains('~'))
+        .then_some(())?;
+    let word = d.arg(2)?;
+    let pattern = word.str()?.trim_end_matches(')').trim_start_matches('(');
+    let starts = pattern.starts_with('^');
+    let ends = pattern.ends_with(['$', '/', '*', '+']);
+    let why = match (starts, ends) {
+        (false, _) => "it may stand anywhere: http://evil.example/?your.site fits",
+        (_, false) => "more may follow: http://your.site.evil.example fits",
+        _ => return None,
+    };
+    found(
+        d,
+        word,
+        format!("other sites fit this pattern: {why}"),
+        "begin it with ^https?:// and end it with (/|$)",
     )
 }

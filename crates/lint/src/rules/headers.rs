@@ -1,9 +1,8 @@
 //! Fields of requests and answers.
 
-use weir_conf::{Directive, Error, uses_variable};
+use weir_conf::{BlockPath, Directive, Error, uses_variable};
 
 use super::{begins, found, text};
-use crate::scope::BlockPath;
 
 /// A list that an inner block begins anew loses what stood outside.
 fn lost<'a>(scope: &BlockPath<'a>, d: &'a Directive, name: &str) -> Option<Vec<String>> {
@@ -105,5 +104,25 @@ pub(super) fn hsts_without_tls<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> O
         d.arg(0)?,
         "this server speaks no TLS, and over HTTP clients ignore Strict-Transport-Security",
         "put it into the server with `listen ... ssl`, and let this one redirect there",
+    )
+}
+
+/// A line end inside a field.
+pub(super) fn header_of_lines<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let fields = [
+        "add_header",
+        "add_trailer",
+        "proxy_set_header",
+        "grpc_set_header",
+        "more_set_headers",
+        "more_set_input_headers",
+    ];
+    fields.iter().any(|name| d.name.is(name)).then_some(())?;
+    let word = d.args.iter().find(|word| word.bytes.contains(&b'\n'))?;
+    found(
+        d,
+        word,
+        "the value has a line end: over HTTP/1.1 what follows may be taken for another field, and HTTP/2 forbids it",
+        "write it in one line",
     )
 }

@@ -1,9 +1,8 @@
 //! Locations, and what they lead to.
 
-use weir_conf::{Directive, Error};
+use weir_conf::{BlockPath, Directive, Error};
 
 use super::{found, text};
-use crate::scope::BlockPath;
 
 /// The prefix of a location without a regular expression.
 fn prefix(location: &Directive) -> Option<&str> {
@@ -114,5 +113,16 @@ pub(super) fn never_reached<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Opti
             other.end.line
         ),
         "regular expressions are tried in their order: put the narrower one first",
+    )
+}
+
+/// `error_log off` writes a file with that name.
+pub(super) fn error_log_off<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let word = d.arg(0).filter(|word| d.name.is("error_log") && word.is("off"))?;
+    found(
+        d,
+        word,
+        "errors are written to a file whose name is \"off\"",
+        "error_log /dev/null crit;",
     )
 }

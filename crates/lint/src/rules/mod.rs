@@ -7,9 +7,7 @@ mod proxying;
 
 use std::fmt::Display;
 
-use weir_conf::{Directive, Error, Word};
-
-use crate::scope::BlockPath;
+use weir_conf::{BlockPath, Directive, Error, Word};
 
 /// What a rule says of a directive in its place.
 pub(crate) type Rule = for<'a> fn(&BlockPath<'a>, &'a Directive) -> Option<Error>;
@@ -17,6 +15,7 @@ pub(crate) type Rule = for<'a> fn(&BlockPath<'a>, &'a Directive) -> Option<Error
 /// Every rule by its name.
 pub(crate) const ALL: &[(&str, Rule)] = &[
     ("alias-slash", locations::alias_slash),
+    ("error-log-off", locations::error_log_off),
     ("dot-php", locations::dot_php),
     ("if-is-a-location", locations::if_is_a_location),
     ("never-reached", locations::never_reached),
@@ -25,18 +24,26 @@ pub(crate) const ALL: &[(&str, Rule)] = &[
     ("connection-upgrade", proxying::connection_upgrade),
     ("no-keepalive", proxying::no_keepalive),
     ("no-resolver", proxying::no_resolver),
+    ("not-forwarded", proxying::not_forwarded),
+    ("proxy-to-itself", proxying::proxy_to_itself),
+    ("small-buffer", proxying::small_buffer),
     ("server-of-the-client", proxying::server_of_the_client),
     ("add-header-lost", headers::add_header_lost),
     ("decoded-uri", headers::decoded_uri),
+    ("header-of-lines", headers::header_of_lines),
     ("host-of-the-client", headers::host_of_the_client),
     ("hsts-without-tls", headers::hsts_without_tls),
     ("proxy-set-header-lost", headers::proxy_set_header_lost),
     ("access-order", clients::access_order),
+    ("allow-without-deny", clients::allow_without_deny),
     ("endless-body", clients::endless_body),
     ("key-of-the-client", clients::key_of_the_client),
     ("listen-without-ssl", clients::listen_without_ssl),
     ("old-tls", clients::old_tls),
+    ("open-panel", clients::open_panel),
+    ("origin-pattern", clients::origin_pattern),
     ("referer-none", clients::referer_none),
+    ("return-before-access", clients::return_before_access),
     ("trusts-everybody", clients::trusts_every_client),
 ];
 

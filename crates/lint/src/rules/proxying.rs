@@ -1,9 +1,8 @@
 //! Servers behind, and what is stored of them.
 
-use weir_conf::{Directive, Error, uses_variable};
+use weir_conf::{BlockPath, Directive, Error, uses_variable};
 
 use super::{begins, found, text};
-use crate::scope::BlockPath;
 
 /// `https://HOST...` of a `..._pass`.
 fn host(url: &str) -> &str {
@@ -118,4 +117,93 @@ pub(super) fn no_keepalive<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Optio
         _ => return None,
     };
     found(d, word, why, remedy)
+}
+
+/// The host of a `proxy_pass` that means a server behind: a group, an address or this machine, rather than a site of its own.
+fn behind<'t>(scope: &BlockPath<'_>, d: &'t Directive) -> Option<&'t str> {
+    let host = host(text(d.arg(0).filter(|_| d.name.is("proxy_pass"))));
+    let name = host.strip_prefix("unix:").map_or(host, |_| "localhost");
+    let is_address =
+        name.starts_with('[') || name.split(':').next()?.parse::<std::net::Ipv4Addr>().is_ok();
+    let is_group = scope.anywhere("upstream").iter().any(|group| text(group.arg(0)) == name);
+    (is_address || is_group || name == "localhost" || name.starts_with("localhost:"))
+        .then_some(host)
+}
+
+/// An application learns neither its own name nor its client's.
+pub(super) fn not_forwarded<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let host = behind(scope, d)?;
+    let told: Vec<String> = scope
+        .holding("proxy_set_header")
+        .iter()
+        .map(|d| text(d.arg(0)).to_ascii_lowercase())
+        .collect();
+    let tells = |names: &[&str]| told.iter().any(|told| names.contains(&told.as_str()));
+    let passes_on = scope.holding("proxy_pass_request_headers");
+    (passes_on.is_empty()).then_some(())?;
+    let (mut what, mut remedy) = (Vec::new(), Vec::new());
+    if !tells(&["host"]) {
+        what.push(format!("is asked for the host \"{host}\""));
+        remedy.push("proxy_set_header Host $host;");
+    }
+    if !tells(&["x-forwarded-for", "x-real-ip", "forwarded", "x-client-ip"]) {
+        what.push("takes this server for its client".to_owned());
+        remedy.push("proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;");
+    }
+    (!what.is_empty()).then_some(())?;
+    found(
+        d,
+        d.arg(0)?,
+        format!("the server behind {}", what.join(" and ")),
+        format!("add: {}", remedy.join(" ")),
+    )
+}
+
+/// A request that comes back to the server that it was passed by.
+pub(super) fn proxy_to_itself<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let (url, server) = (d.arg(0).filter(|_| d.name.is("proxy_pass"))?, scope.around("server")?);
+    let (scheme, rest) = url.str()?.split_once("://")?;
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) => (host, port),
+        None => (rest, if scheme == "https" { "443" } else { "80" }),
+    };
+    let port: u16 = port.parse().ok()?;
+    let loopback = ["localhost", "127.0.0.1", "[::1]"].contains(&host);
+    let reaches = |listen: &&Directive| {
+        let to = text(listen.arg(0));
+        let (address, of) = to.rsplit_once(':').unwrap_or(("", to));
+        let any = matches!(address, "" | "*" | "0.0.0.0" | "[::]");
+        of.parse() == Ok(port) && (address == host || any && loopback)
+    };
+    let mut listens = server.block().iter().filter(|d| d.name.is("listen"));
+    let as_other = scope
+        .holding("proxy_set_header")
+        .iter()
+        .any(|d| text(d.arg(0)).eq_ignore_ascii_case("host"));
+    (listens.any(|listen| reaches(&listen)) && !as_other).then_some(())?;
+    found(
+        d,
+        url,
+        "this server listens there itself: a request goes round until no connection is left",
+        "name the port of the application",
+    )
+}
+
+/// Long requests are let in, and the buffer for what comes back is smaller.
+pub(super) fn small_buffer<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let kind = PASSES.iter().find(|name| d.name.is(name))?.strip_suffix("_pass")?;
+    let large = scope.holding("large_client_header_buffers");
+    let size = |word: Option<&weir_conf::Word>| weir_conf::values::size(&word?.bytes);
+    let wanted = size(large.first()?.arg(1))?;
+    let own = scope.holding(&format!("{kind}_buffer_size"));
+    let has = own.first().map_or(Some(4096), |d| size(d.arg(0)))?;
+    (wanted > 8192 && has < wanted).then_some(())?;
+    found(
+        d,
+        &d.name,
+        format!(
+            "fields of {wanted} bytes are let in, and the server's answer may have {has}: one that repeats a cookie or a URL is a 502"
+        ),
+        format!("add: {kind}_buffer_size {}k;", wanted.div_ceil(1024)),
+    )
 }
