@@ -1,9 +1,11 @@
-//! The alerts of the package ask for metrics that weir shows, and fire when they should.
+//! The alerts and the dashboard of the package ask for metrics that weir shows. Alerts fire when they
+//! should.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
 use weir_metrics::{Column, MetricKind, MetricTable, TABLES};
 
 fn place() -> PathBuf {
@@ -125,5 +127,116 @@ fn the_page_names_all_alerts() {
     let page = std::fs::read_to_string(place().join("../../docs/metrics.md")).unwrap();
     for (alert, _) in alerts() {
         assert!(page.contains(&format!("`{alert}`")), "docs/metrics.md does not name {alert}");
+    }
+}
+
+fn dashboard() -> Value {
+    serde_json::from_str(&read("grafana.json")).unwrap()
+}
+
+fn list<'v>(of: &'v Value, name: &str) -> &'v [Value] {
+    of[name].as_array().unwrap_or_else(|| panic!("no {name}: {of}"))
+}
+
+/// All panels that show something.
+fn charts(dashboard: &Value) -> Vec<&Value> {
+    list(dashboard, "panels").iter().filter(|panel| panel["type"] != "row").collect()
+}
+
+/// Each query of each panel: the panel's title, the expression, and what its lines are called.
+fn queries(dashboard: &Value) -> Vec<(&str, &str, &str)> {
+    let mut all = Vec::new();
+    for panel in charts(dashboard) {
+        for target in list(panel, "targets") {
+            let word = |name: &str| target[name].as_str().unwrap();
+            all.push((panel["title"].as_str().unwrap(), word("expr"), word("legendFormat")));
+        }
+    }
+    all
+}
+
+/// What stands between two marks, each time.
+fn between<'t>(text: &'t str, begin: &'t str, end: &'t str) -> impl Iterator<Item = &'t str> {
+    text.split(begin).skip(1).filter_map(move |rest| rest.split(end).next())
+}
+
+#[test]
+fn the_dashboard_asks_for_metrics_and_labels_that_are_there() {
+    let (names, dashboard) = (names(), dashboard());
+    let all = queries(&dashboard);
+    assert!(all.len() >= 80, "{}", all.len());
+    for (title, expression, legend) in all {
+        let mut labels = BTreeSet::from(["le", "job", "instance"]);
+        for name in asked(expression) {
+            let found = names.get(name);
+            let (table, column) = found.unwrap_or_else(|| panic!("{title}: no metric {name}"));
+            labels.extend(table.labels);
+            if let Some((label, words)) = column.by {
+                labels.insert(label);
+                let [exact, pattern] = ["=\"", "=~\""].map(|sign| format!("{label}{sign}"));
+                let several = between(expression, &pattern, "\"").flat_map(|all| all.split('|'));
+                let compared = between(expression, &exact, "\"").chain(several);
+                compared.for_each(|word| assert!(words.contains(&word), "{title}: {label} {word}"));
+            }
+        }
+        assert!(asked(expression).next().is_some(), "{title}: {expression}");
+        assert!(expression.contains("instance=~\"$instance\""), "{title}: of all servers");
+        let by = between(expression, "by (", ")").flat_map(|list| list.split(", "));
+        for label in by.chain(between(legend, "{{", "}}")) {
+            assert!(labels.contains(label), "{title}: no label {label}: {labels:?}");
+        }
+    }
+}
+
+#[test]
+fn the_dashboard_s_queries_are_understood() {
+    let (dashboard, mut rules) = (dashboard(), "groups: [{ name: a, rules: [\n".to_owned());
+    for (i, (_, expression, _)) in queries(&dashboard).iter().enumerate() {
+        let expression = expression.replace("$__rate_interval", "1m");
+        assert!(
+            !expression.replace("$job", "").replace("$instance", "").contains('$'),
+            "{expression}"
+        );
+        let expression = Value::from(expression);
+        rules += &format!("{{ record: \"a:a{i}\", expr: {expression} }},\n");
+    }
+    rules += "] }]\n";
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("queries.yml");
+    #[expect(clippy::disallowed_methods, reason = "a file of a test")]
+    std::fs::write(&path, rules).unwrap();
+    if let Some(said) = promtool(&["check", "rules", path.to_str().unwrap()]) {
+        assert!(said.as_ref().is_ok_and(|said| said.contains("SUCCESS")), "{said:?}");
+    }
+}
+
+/// Rows come in the order in which a person on call asks. Panels say what they show, fill the grid
+/// and do not overlap.
+#[test]
+fn the_dashboard_is_laid_out() {
+    let dashboard = dashboard();
+    let panels = list(&dashboard, "panels");
+    let rows = panels.iter().filter(|panel| panel["type"] == "row").map(|row| &row["title"]);
+    assert_eq!(
+        rows.collect::<Vec<_>>(),
+        ["Health", "Traffic", "Latency", "Servers behind", "Cache", "Loops"]
+    );
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let of = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+        assert!(of("x") + of("w") <= 24, "{panel}");
+        for cell in (0..of("w")).flat_map(|x| (0..of("h")).map(move |y| (x, y))) {
+            assert!(taken.insert((of("x") + cell.0, of("y") + cell.1)), "it overlaps: {panel}");
+        }
+    }
+    let titles: BTreeSet<&str> =
+        panels.iter().map(|panel| panel["title"].as_str().unwrap()).collect();
+    assert_eq!(titles.len(), panels.len());
+    for panel in charts(&dashboard) {
+        assert!(panel["description"].as_str().is_some_and(|text| text.ends_with('.')), "{panel}");
+        let sources =
+            list(panel, "targets").iter().chain([panel]).map(|of| &of["datasource"]["uid"]);
+        sources.for_each(|source| assert_eq!(source, "${datasource}", "{panel}"));
     }
 }
