@@ -19,6 +19,7 @@ fn in_server(text: &str) -> Vec<&'static str> {
 const PLANTED: &[(&str, &str, &str)] = &[
     ("alias-slash", "location /a { alias /b/; }", "location /a/ { alias /b/; }"),
     ("alias-slash", "location /a/ { alias /b; }", "location = /a { alias /b; }"),
+    ("alias-slash", "location /a { alias /b; }", "location /a.txt { alias /b.txt; }"),
     (
         "dot-php",
         "location ~ \\.php { fastcgi_pass u; }",
@@ -85,6 +86,20 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "proxy_set_header Host a; location / { proxy_set_header B 1; }",
         "proxy_set_header Host a; location / { proxy_set_header host b; }",
     ),
+    ("type-twice", "add_header content-type text/plain;", "add_header Content-Language de;"),
+    (
+        "decoded-part",
+        "location ~ ^/a/(.*)$ { return 301 https://a/$1; }",
+        "location ~ ^/a/([a-z]*)/(?:.*)$ { return 301 https://a/$1; }",
+    ),
+    (
+        "decoded-part",
+        "location ~ ^/(\\(a\\))(?<rest>[^/]+)$ { add_header A $rest; }",
+        "location ~ ^/(?<rest>[^/\\s]+)/((\\.)) { add_header A $rest$2; }",
+    ),
+    ("whole-disk", "root /;", "root /srv;"),
+    ("host-of-the-client", "proxy_set_header Host $http_host;", "proxy_set_header Host $host;"),
+    ("no-resolver", "ssl_stapling on;", "ssl_stapling on; resolver 127.0.0.1;"),
     ("access-order", "allow all; deny 10.0.0.1;", "deny 10.0.0.1; allow all;"),
     ("endless-body", "client_max_body_size 0;", "location /up { client_max_body_size 0; }"),
     ("listen-without-ssl", "listen 443;", "listen 443 ssl;"),
@@ -126,8 +141,8 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ),
     (
         "return-before-access",
-        "location / { deny all; return 200; }",
-        "location / { deny all; root /a; }",
+        "deny all; location / { return 200; }",
+        "location / { deny all; return 403; }",
     ),
     ("referer-none", "valid_referers none a.a;", "valid_referers blocked a.a;"),
     ("trusts-everybody", "set_real_ip_from 0.0.0.0/0;", "set_real_ip_from 10.0.0.0/8;"),
@@ -163,9 +178,15 @@ fn each_rule_finds_its_mistake_and_nothing_else() {
     let two = |key| format!("server {{ listen 1; proxy_cache_key {key}; }} server {{ listen 2; }}");
     assert_eq!(http(&two("$uri")), ["cache-key-host"]);
     assert!(http(&two("$host$uri")).is_empty());
+    let files = |n| {
+        found(&format!(
+            "worker_rlimit_nofile {n}; events {{ worker_connections 600; }} http {{ server {{ proxy_pass https://a.example; }} }}"
+        ))
+    };
+    assert_eq!((files(1000), files(1200)), (vec!["few-files"], vec![]));
     let told = |rule: &str| {
         PLANTED.iter().any(|(planted, ..)| *planted == rule)
-            || ["key-of-the-client", "cache-key-host"].contains(&rule)
+            || ["key-of-the-client", "cache-key-host", "few-files"].contains(&rule)
     };
     assert!(rules::ALL.iter().all(|(rule, _)| told(rule)), "a rule without a mistake here");
 }

@@ -126,19 +126,20 @@ pub(super) fn allow_without_deny<'a>(scope: &BlockPath<'a>, d: &'a Directive) ->
     )
 }
 
-/// `return` answers before `deny` is asked.
+/// `return` answers before `deny` is asked. One that says no itself tells nothing.
 pub(super) fn return_before_access<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
     let in_location = scope.block().is_some_and(|block| block.name.is("location"));
-    (d.name.is("return") && in_location).then_some(())?;
-    let asks = ["deny", "auth_basic", "auth_request"];
-    let guard = scope.inner().iter().find(|d| asks.iter().any(|name| d.name.is(name)))?;
-    (text(guard.arg(0)) != "off").then_some(())?;
+    let says_no = text(d.arg(0)).starts_with(['4', '5']);
+    (d.name.is("return") && in_location && !says_no).then_some(())?;
+    let guards = ["deny", "auth_basic", "auth_request"].map(|name| scope.holding(name));
+    let guard = guards.iter().flatten().find(|guard| text(guard.arg(0)) != "off")?;
     found(
         d,
         &d.name,
         format!(
-            "\"return\" answers before \"{}\" is asked: every client gets it",
-            guard.name.lossy()
+            "\"return\" answers before \"{}\" in line {} is asked: every client gets it",
+            guard.name.lossy(),
+            guard.end.line
         ),
         "put what is to be protected into a file, or behind proxy_pass",
     )
@@ -164,5 +165,22 @@ pub(super) fn origin_pattern<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<
         word,
         format!("other sites fit this pattern: {why}"),
         "begin it with ^https?:// and end it with (/|$)",
+    )
+}
+
+/// Fewer files than connections to clients and servers need.
+pub(super) fn few_files<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let number = |d: &Directive| text(d.arg(0)).parse::<u64>().ok();
+    let files = number(d).filter(|_| d.name.is("worker_rlimit_nofile"))?;
+    let connections = scope.anywhere("worker_connections").first().and_then(|d| number(d))?;
+    let passes = scope.anywhere("proxy_pass").len() + scope.anywhere("fastcgi_pass").len();
+    (passes > 0 && files < 2 * connections).then_some(())?;
+    found(
+        d,
+        d.arg(0)?,
+        format!(
+            "a worker may open {files} files, and {connections} connections to clients need as many again to servers"
+        ),
+        format!("worker_rlimit_nofile {};", 2 * connections + 1024),
     )
 }

@@ -75,8 +75,93 @@ pub(super) fn decoded_uri<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Err
     )
 }
 
+/// The groups of a regular expression that can hold a line end: their numbers and names.
+fn loose_groups(regex: &str) -> Vec<String> {
+    let (mut open, mut loose, mut number) = (Vec::<(Vec<String>, bool)>::new(), Vec::new(), 0);
+    let mut rest = regex;
+    while let Some(c) = rest.chars().next() {
+        let mut step = c.len_utf8();
+        match c {
+            '\\' => step += rest[step..].chars().next().map_or(0, char::len_utf8),
+            '(' => {
+                let name = ["(?<", "(?P<", "(?'"].iter().find_map(|begin| {
+                    let rest = rest.strip_prefix(begin)?;
+                    let end = rest.find(['>', '\''])?;
+                    rest.get(..end).filter(|name| !name.starts_with(['=', '!']))
+                });
+                let mut names = Vec::new();
+                if name.is_some() || !rest.starts_with("(?") {
+                    number += 1;
+                    names.push(number.to_string());
+                    names.extend(name.map(str::to_owned));
+                }
+                open.push((names, false));
+            }
+            ')' => {
+                if let Some((names, is_loose)) = open.pop().filter(|(_, is_loose)| *is_loose) {
+                    loose.extend(names);
+                    open.last_mut().into_iter().for_each(|outer| outer.1 |= is_loose);
+                }
+            }
+            '[' => {
+                let end =
+                    rest.get(2..).and_then(|class| class.find(']')).map_or(rest.len(), |at| at + 3);
+                let class = rest.get(..end).unwrap_or_default();
+                let keeps_out =
+                    ["\\s", "\\r", "\\n", "\\x"].iter().any(|part| class.contains(part));
+                if class.starts_with("[^") && !keeps_out {
+                    open.last_mut().into_iter().for_each(|group| group.1 = true);
+                }
+                step = end;
+            }
+            '.' => open.last_mut().into_iter().for_each(|group| group.1 = true),
+            _ => {}
+        }
+        rest = rest.get(step..).unwrap_or_default();
+    }
+    loose
+}
+
+/// A part of a decoded path, which may have a line end, in a redirect or a field.
+pub(super) fn decoded_part<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let redirects = d.name.is("return") && text(d.arg(0)).starts_with('3');
+    (redirects || d.name.is("add_header")).then_some(())?;
+    let location = scope.around("location")?;
+    let regex = location.arg(1).filter(|_| matches!(text(location.arg(0)), "~" | "~*"))?;
+    let loose = loose_groups(regex.str()?);
+    let word = d.arg(1)?;
+    let name = loose.iter().find(|name| uses_variable(word.lossy().as_ref(), name))?;
+    found(
+        d,
+        word,
+        format!("${name} is a part of the decoded path: \"%0d%0a\" in it becomes a line end"),
+        "let its group match what is meant alone, such as [\\w/.-]*",
+    )
+}
+
+/// A second field for the type.
+pub(super) fn type_twice<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let is_type = text(d.arg(0)).eq_ignore_ascii_case("content-type");
+    (d.name.is("add_header") && is_type).then_some(())?;
+    found(
+        d,
+        d.arg(0)?,
+        "the answer gets a second Content-Type beside its own",
+        "default_type, with an empty types { } if names have endings",
+    )
+}
+
 /// `$http_host` is whatever a client says.
 pub(super) fn host_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    if d.name.is("proxy_set_header") && text(d.arg(0)).eq_ignore_ascii_case("host") {
+        let word = d.arg(1).filter(|word| word.is("$http_host"))?;
+        return found(
+            d,
+            word,
+            "the server behind is told a host by which this server was not chosen: \"GET http://a/\" with \"Host: b\" asks for a",
+            "use $host, or $host:$server_port where the port matters",
+        );
+    }
     let tells = d.name.is("return") && text(d.arg(0)).starts_with('3');
     let word = d.arg(1).filter(|_| tells)?;
     uses_variable(word.str()?, "http_host").then_some(())?;

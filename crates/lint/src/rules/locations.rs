@@ -25,6 +25,15 @@ pub(super) fn alias_slash<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option
             format!("\"{path}../\" leads to what lies beside \"{to}\""),
             format!("let both end in a slash: location {path}/ {{ alias {to}; }}"),
         ),
+        // One file, rather than a directory.
+        (false, false) if !to.contains('$') && !path.rsplit('/').next()?.contains('.') => found(
+            d,
+            alias,
+            format!(
+                "\"{path}-a/b\" becomes \"{to}-a/b\": directories beside whose names begin so are served"
+            ),
+            format!("let both end in a slash: location {path}/ {{ alias {to}/; }}"),
+        ),
         (true, false) if !to.contains('$') => found(
             d,
             alias,
@@ -124,5 +133,19 @@ pub(super) fn error_log_off<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<E
         word,
         "errors are written to a file whose name is \"off\"",
         "error_log /dev/null crit;",
+    )
+}
+
+/// All files of the machine.
+pub(super) fn whole_disk<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let word = d.arg(0).filter(|word| (d.name.is("root") || d.name.is("alias")) && word.is("/"))?;
+    let internal = scope.inner().iter().any(|d| d.name.is("internal"));
+    let passes = scope.inner().iter().any(|d| d.name.lossy().ends_with("_pass"));
+    (!internal && !passes).then_some(())?;
+    found(
+        d,
+        word,
+        "any file of the machine that the worker may read is served",
+        "name the directory of the site",
     )
 }

@@ -20,6 +20,16 @@ fn passes(d: &Directive) -> bool {
 
 /// A name that is made when a request comes is looked up then, by a name server that must be said.
 pub(super) fn no_resolver<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    if d.name.is("ssl_stapling") && text(d.arg(0)) == "on" {
+        let others = ["resolver", "ssl_stapling_file", "ssl_stapling_responder"];
+        others.iter().all(|name| scope.holding(name).is_empty()).then_some(())?;
+        return found(
+            d,
+            &d.name,
+            "the name of the authority's responder cannot be looked up: nothing is stapled",
+            "add: resolver 127.0.0.53; (or the name server of your network)",
+        );
+    }
     let host = host(text(d.arg(0).filter(|_| passes(d))));
     // Variables that are addresses already need none.
     let is_variable =
