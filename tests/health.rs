@@ -145,10 +145,12 @@ impl Site {
                 && found["state"] == state
                 && found["text"].as_str().unwrap().contains(text)
         };
+        let begin = Instant::now();
         let found = ask_until(|| {
             health = self.health();
             health["findings"].as_array().unwrap().iter().any(is)
         });
+        eprintln!("{rule} after {:.1} s", begin.elapsed().as_secs_f64());
         assert!(found, "{rule}: {health}");
         assert!(health["text"].as_str().unwrap().contains(text), "{health}");
         health["findings"].as_array().unwrap().iter().find(|found| is(found)).unwrap().clone()
@@ -182,11 +184,12 @@ impl Site {
     }
 
     fn is_green(&self) {
-        let mut health = Value::Null;
+        let (mut health, begin) = (Value::Null, Instant::now());
         let is = ask_until(|| {
             health = self.health();
             health["state"] == "green"
         });
+        eprintln!("green after {:.1} s", begin.elapsed().as_secs_f64());
         assert!(is, "{health}");
         assert_eq!(health["findings"].as_array().unwrap().len(), 0, "{health}");
         assert_eq!((&health["health"], &health["text"]), (&0.into(), &"nothing is wrong".into()));
