@@ -85,6 +85,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("lua_code_cache", "wrong_scripts_are_refused_at_the_start"),
     ("lua_http10_buffering", "a_client_of_http_1_0_waits_for_the_length_unless_it_is_off"),
     ("lua_max_pending_timers", "timers_wait_and_run_as_many_as_is_said"),
+    ("lua_max_run_time", "a_script_that_computes_for_too_long_is_ended"),
     ("lua_max_running_timers", "timers_wait_and_run_as_many_as_is_said"),
     ("lua_socket_connect_timeout", "a_scripts_socket_waits_no_longer_than_is_said"),
     ("lua_socket_keepalive_timeout", "connections_of_scripts_rest_as_many_and_as_long_as_is_said"),
