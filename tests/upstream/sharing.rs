@@ -101,7 +101,7 @@ fn a_request_without_a_free_server_waits_in_the_queue() {
     let port = origin.port;
     let http = format!(
         "upstream u {{ zone u 64k; server 127.0.0.1:{port} max_conns=1; queue 2 timeout=1m; }}
-         server {{ listen 127.0.0.1:%%PORT1%%; location / {{ stub_status; }} }}"
+         server {{ listen 127.0.0.1:%%PORT1%%; location / {{ stub_status; }} location /json {{ weir_status json; }} }}"
     );
     let server = start("worker_threads 1;", &http);
     let mut first = ask(&server);
@@ -112,6 +112,15 @@ fn a_request_without_a_free_server_waits_in_the_queue() {
     assert!(ask_until(|| status().contains("Writing: 4 ")), "{}", status());
     // The third one finds the queue full.
     assert_eq!(ask(&server).response().status, 502);
+    let queue = || {
+        let page: serde_json::Value =
+            serde_json::from_str(&Client::connect(server.port_at(1)).get("/json").body()).unwrap();
+        let queue = &page["queues"]["u"];
+        let counted =
+            ["waiting", "limit", "entered", "refused", "late"].map(|name| queue[name].as_u64());
+        (counted.map(Option::unwrap), queue["wait"]["count"].as_u64().unwrap())
+    };
+    assert_eq!(queue(), ([2, 2, 2, 1, 0], 0));
     drop(answer);
     assert_eq!(first.response().status, 200);
     for _ in &waiting {
@@ -120,6 +129,7 @@ fn a_request_without_a_free_server_waits_in_the_queue() {
     for mut client in waiting {
         assert_eq!(client.response().status, 200);
     }
+    assert_eq!(queue(), ([0, 2, 2, 1, 0], 2));
 }
 
 #[test]
@@ -128,11 +138,14 @@ fn waiting_has_its_time() {
     let port = origin.port;
     let http =
         format!("upstream u {{ server 127.0.0.1:{port} max_conns=1; queue 1 timeout=50ms; }}");
-    let server = start("", &http);
+    let page = "server { listen 127.0.0.1:%%PORT1%%; weir_status; }";
+    let server = start("", &format!("{http} {page}"));
     let _first = ask(&server);
     let _answer = origin.asked();
     assert_eq!(ask(&server).response().status, 502);
     server.wait_log("no live upstreams while connecting to upstream", 1);
+    let text = Client::connect(server.port_at(1)).get("/").body();
+    assert!(text.contains("weir_upstream_queue_late_total{upstream=\"u\"} 1\n"), "{text}");
 }
 
 #[test]

@@ -27,14 +27,17 @@ pub enum SubjectKind {
     Cache,
     /// Threads for file operations.
     Pool,
+    /// Requests that wait for a free server of a group.
+    Queue,
 }
 
-const KINDS: [SubjectKind; 5] = [
+const KINDS: [SubjectKind; 6] = [
     SubjectKind::Zone,
     SubjectKind::Peer,
     SubjectKind::StreamPeer,
     SubjectKind::Cache,
     SubjectKind::Pool,
+    SubjectKind::Queue,
 ];
 
 /// What pages call all that a loop found no cell for.

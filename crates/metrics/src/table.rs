@@ -604,6 +604,12 @@ pub static LISTENERS: MetricTable = MetricTable {
         column("queue", Gauge, Count, "Connections that wait in the kernel to be accepted."),
         column("queue_longest", Gauge, Count, "The same of the socket in which most wait."),
         column("backlog", Gauge, Count, "How many connections may wait in one of them."),
+        column(
+            "dropped",
+            Counter,
+            Count,
+            "Connections that the kernel dropped there, mostly since a queue was full.",
+        ),
         column("queues", Shown, Count, "Each socket's queue"),
     ],
 };
@@ -818,6 +824,23 @@ pub static POOLS: MetricTable = MetricTable {
     ],
 };
 
+/// Requests that wait for a server.
+pub static QUEUES: MetricTable = MetricTable {
+    name: "queues",
+    help: "Each `queue` of an `upstream`, all workers together",
+    prefix: "upstream_queue",
+    labels: &["upstream"],
+    shape: JsonShape::Named,
+    columns: &[
+        column("waiting", Gauge, Count, "Requests that wait for a free server."),
+        column("limit", Gauge, Count, "How many may wait in each worker."),
+        column("entered", Counter, Count, "Requests that had to wait."),
+        column("refused", Counter, Count, "Requests that found the queue full."),
+        column("late", Counter, Count, "Requests for which no server was free in time."),
+        column("wait", Coarse, Seconds, "How long requests waited."),
+    ],
+};
+
 /// The thread pools of all workers together.
 pub static POOL_SUMS: MetricTable = MetricTable {
     name: "thread_pools",
@@ -847,6 +870,7 @@ pub static TABLES: &[&MetricTable] = &[
     &LISTENERS,
     &ZONES,
     &UPSTREAMS,
+    &QUEUES,
     &STREAM_UPSTREAMS,
     &CACHES,
     &SHARED,

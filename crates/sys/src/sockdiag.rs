@@ -21,6 +21,10 @@ const LISTEN: u32 = 10;
 /// linux/unix_diag.h: UDIAG_SHOW_RQLEN, UNIX_DIAG_RQLEN.
 const SHOW_LENGTHS: u32 = 0x10;
 const LENGTHS: u16 = 4;
+/// linux/inet_diag.h: INET_DIAG_SKMEMINFO, and the bit that asks for it; linux/sock_diag.h: where SK_MEMINFO_DROPS stands.
+const MEMORY: u16 = 7;
+const TELL_MEMORY: u8 = 1 << (MEMORY - 1);
+const DROPS: usize = 4 * 8;
 /// Bytes of a message's head, of a question behind it, of an answer, and of one of a Unix-domain socket before its
 /// attributes.
 const HEAD: usize = 16;
@@ -35,17 +39,37 @@ const ANSWERS: usize = 256;
 /// For each TCP socket that listens at the address, in the order in which they were made: how many connections wait,
 /// and how many may. None where the kernel does not tell.
 pub fn of(address: SocketAddr) -> Option<Vec<(u32, u32)>> {
-    let socket = ask(&question(address))?;
     let mut found = Vec::new();
+    each(address, 0, &mut |bytes| found.extend(answer(bytes, address)))?;
+    found.sort_unstable();
+    Some(found.into_iter().map(|(_, waiting, most)| (waiting, most)).collect())
+}
+
+/// Connections that the kernel has dropped at TCP sockets that listen at the address, mostly since the queue was full. None
+/// where the kernel does not tell.
+pub fn dropped(address: SocketAddr) -> Option<u64> {
+    let mut sum = None;
+    each(address, TELL_MEMORY, &mut |bytes| {
+        let memory = attribute(bytes.get(ANSWER..).unwrap_or_default(), MEMORY);
+        let drops = memory.and_then(|words| word(words, DROPS));
+        if let Some(drops) = drops.filter(|_| answer(bytes, address).is_some()) {
+            *sum.get_or_insert(0) += u64::from(drops);
+        }
+    })?;
+    sum
+}
+
+/// Calls `found` with each answer about TCP sockets that listen at the port.
+fn each(address: SocketAddr, extensions: u8, found: &mut dyn FnMut(&[u8])) -> Option<()> {
+    let socket = ask(&question(address, extensions))?;
     let mut buf = vec![0; ROOM];
     for _ in 0..ANSWERS {
         let read = receive(&socket, &mut buf)?;
-        if !take(buf.get(..read)?, address, &mut found)? {
+        if !take(buf.get(..read)?, found)? {
             break;
         }
     }
-    found.sort_unstable();
-    Some(found.into_iter().map(|(_, waiting, most)| (waiting, most)).collect())
+    Some(())
 }
 
 /// The same for a Unix-domain socket of this process.
@@ -77,9 +101,10 @@ fn receive(socket: impl AsFd, buf: &mut [u8]) -> Option<usize> {
 }
 
 /// linux/inet_diag.h: inet_diag_req_v2 behind a nlmsghdr.
-fn question(address: SocketAddr) -> Vec<u8> {
+fn question(address: SocketAddr, extensions: u8) -> Vec<u8> {
     let mut out = head(QUESTION, DUMP);
-    out.extend([family(address), rustix::net::ipproto::TCP.as_raw().get() as u8, 0, 0]);
+    let tcp = rustix::net::ipproto::TCP.as_raw().get() as u8;
+    out.extend([family(address), tcp, extensions, 0]);
     out.extend((1u32 << LISTEN).to_ne_bytes());
     out.extend(address.port().to_be_bytes());
     out.resize(HEAD + QUESTION, 0);
@@ -112,14 +137,14 @@ fn family(address: SocketAddr) -> u8 {
 }
 
 /// Takes the answers of a datagram; whether there are more. None for an error, or what is no answer.
-fn take(mut bytes: &[u8], address: SocketAddr, found: &mut Vec<(u32, u32, u32)>) -> Option<bool> {
+fn take(mut bytes: &[u8], found: &mut dyn FnMut(&[u8])) -> Option<bool> {
     while bytes.len() >= HEAD {
         let len = (word(bytes, 0)? as usize).max(HEAD);
         let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
         match kind {
             DONE => return Some(false),
             ERROR => return None,
-            _ => found.extend(answer(bytes.get(HEAD..len)?, address)),
+            _ => found(bytes.get(HEAD..len)?),
         }
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -149,14 +174,19 @@ fn take_unix(bytes: &[u8]) -> Option<(u32, u32)> {
     if u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?) != BY_FAMILY {
         return None;
     }
-    let mut attributes = bytes.get(HEAD + UNIX_ANSWER..len)?;
-    while attributes.len() >= 12 {
+    let lengths = attribute(bytes.get(HEAD + UNIX_ANSWER..len)?, LENGTHS)?;
+    Some((word(lengths, 0)?, word(lengths, 4)?))
+}
+
+/// What an attribute of this kind holds. linux/netlink.h: nlattr
+fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    while attributes.len() >= 4 {
         let half = |at: usize| attributes.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
-        if half(2)? == LENGTHS {
-            return Some((word(attributes, 4)?, word(attributes, 8)?));
+        let (len, kind) = (usize::from(half(0)?).max(4), half(2)?);
+        if kind == wanted {
+            return attributes.get(4..len);
         }
-        let len = usize::from(half(0)?).max(4).next_multiple_of(4);
-        attributes = attributes.get(len..).unwrap_or_default();
+        attributes = attributes.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     None
 }
@@ -191,6 +221,29 @@ mod tests {
     }
 
     #[test]
+    fn connections_beyond_the_queue_are_dropped_and_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let at = listener.local_addr().unwrap();
+        let Some(before) = dropped(at) else {
+            eprintln!("skipped: the kernel does not tell of drops here");
+            return;
+        };
+        assert_eq!(before, 0);
+        let connect = |_| {
+            let flags = SocketFlags::NONBLOCK;
+            let of = |family| socket_with(family, SocketType::STREAM, flags, None).unwrap();
+            let socket = of(AddressFamily::INET);
+            let _ = rustix::net::connect(&socket, &at);
+            socket
+        };
+        // The queue takes one more than it is asked to.
+        let _clients: Vec<_> = (0..5).map(connect).collect();
+        assert!(dropped(at) > Some(0), "{:?}", dropped(at));
+        assert_eq!(of(at), Some(vec![(2, 1)]));
+    }
+
+    #[test]
     fn connections_that_wait_for_a_unix_socket_are_seen() {
         let name = format!("weir-test-{}", std::process::id());
         let at = UnixAddr::from_abstract_name(name).unwrap();
@@ -207,12 +260,10 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_refused() {
-        let at = "127.0.0.1:80".parse().unwrap();
+        let at: SocketAddr = "127.0.0.1:80".parse().unwrap();
         for bytes in [&[0xff; 40][..], &[7; HEAD], &[]] {
-            let mut found = Vec::new();
-            let _ = take(bytes, at, &mut found);
-            assert_eq!(take_unix(bytes), None);
-            assert!(found.is_empty());
+            let _ = take(bytes, &mut |bytes| assert_eq!(answer(bytes, at), None));
+            assert_eq!((take_unix(bytes), attribute(bytes, MEMORY)), (None, None));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_engine::Handle;
-use weir_metrics::subjects::{Cell, GAUGE, SubjectKind};
+use weir_metrics::subjects::{Cell, Cells, GAUGE, SubjectKind};
 use weir_upstream::counts::{self, Counts as Peers, FailureReason};
 use weir_upstream::{Ended, Failure, Group, Peer};
 
@@ -27,12 +27,18 @@ pub const CONNECT_FAILS: usize = REUSED + 1;
 /// Failed attempts that took too long.
 pub const TIMEOUTS: usize = CONNECT_FAILS + 1;
 
+/// Cells of queues: requests that had to wait, those that found no place, and those that waited for too long.
+pub const ENTERED: usize = 0;
+pub const REFUSED: usize = 1;
+pub const LATE: usize = 2;
+
 /// The cells of a loop.
 pub struct Counts {
     /// Of each cache of the site.
     caches: Vec<Option<Cell>>,
     /// Of the servers behind.
     peers: Peers,
+    cells: Rc<Cells>,
 }
 
 /// The loop's cells.
@@ -45,13 +51,19 @@ impl Counts {
         let cells = start.cells;
         let of = |cache: &Arc<weir_cache::Cache>| cells.of(SubjectKind::Cache, cache.name());
         let caches = start.site.caches.iter().map(of).collect();
-        Counts { caches, peers: Peers::new(Rc::clone(cells), SubjectKind::Peer) }
+        let peers = Peers::new(Rc::clone(cells), SubjectKind::Peer);
+        Counts { caches, peers, cells: Rc::clone(cells) }
     }
 
     /// The cell of a cache.
     pub fn cache(&self, site: &Site, cache: &Arc<weir_cache::Cache>) -> Option<CacheCell> {
         let at = site.caches.iter().position(|known| Arc::ptr_eq(known, cache))?;
         self.caches.get(at).copied().flatten().map(CacheCell)
+    }
+
+    /// The cell of a group's queue.
+    pub fn queue(&self, group: &Group) -> Option<Cell> {
+        self.cells.of(SubjectKind::Queue, &group.name)
     }
 
     /// Begins to count a request that is passed to a server.

@@ -1,10 +1,12 @@
 //! What status pages show of the servers behind, and of caches.
 
 use weir_metrics::subjects::{AllCounted, Counted, SubjectKind};
-use weir_metrics::{CACHE_STATES, CACHES, CLASSES, MetricValue, MetricsPage, UPSTREAMS};
+use weir_metrics::{CACHE_STATES, CACHES, CLASSES, MetricValue, MetricsPage, QUEUES, UPSTREAMS};
 use weir_upstream::counts;
 
-use super::counts::{CONNECT_FAILS, FAILS, OPENED, RETRIES, REUSED, TIMEOUTS};
+use super::counts::{
+    CONNECT_FAILS, ENTERED, FAILS, LATE, OPENED, REFUSED, RETRIES, REUSED, TIMEOUTS,
+};
 use super::groups::GROUPS;
 use crate::counts::cells::{EVICTED, RECEIVED, SENT, STORED, WAITED};
 use crate::counts::first;
@@ -15,6 +17,20 @@ pub fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
     let (site, now) = (r.site, r.event_loop.handle.now());
     let groups = GROUPS.of(&site.main_confs).all().iter().map(|upstream| &upstream.group);
     counts::show(groups, (all, SubjectKind::Peer), now, (&UPSTREAMS, peer_values), page);
+    for upstream in GROUPS.of(&site.main_confs).all() {
+        let Some(queue) = &upstream.queue else { continue };
+        let counted = all.of(SubjectKind::Queue, &upstream.group.name);
+        let number = |at: usize| MetricValue::Number(counted.numbers[at]);
+        let values = vec![
+            ("waiting", MetricValue::Number(counted.gauge())),
+            ("limit", MetricValue::Number(queue.most as u64)),
+            ("entered", number(ENTERED)),
+            ("refused", number(REFUSED)),
+            ("late", number(LATE)),
+            ("wait", MetricValue::Times(counted.times.clone())),
+        ];
+        page.add(&QUEUES, vec![upstream.group.name.clone()], values);
+    }
     for cache in &site.caches {
         let counted = all.of(SubjectKind::Cache, cache.name());
         let (size, entries) = cache.index.fill();

@@ -6,9 +6,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use weir_engine::{Either, either};
+use weir_metrics::subjects::{Cell, GAUGE};
 use weir_upstream::{Choice, Group, Picked, Queue};
 
 use super::client::{self, Waited};
+use super::counts::{COUNTS, ENTERED, LATE, REFUSED};
 use super::fault::Fault;
 use super::groups::Queued;
 use super::passing::UpstreamConf;
@@ -22,11 +24,13 @@ const LOOK: Duration = Duration::from_millis(20);
 struct QueuePlace<'q> {
     queue: &'q Queue,
     ticket: u64,
+    cell: Option<Cell>,
 }
 
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         self.queue.leave(self.ticket);
+        self.cell.iter().for_each(|cell| cell.sub(1));
     }
 }
 
@@ -38,13 +42,27 @@ pub async fn wait(
     choice: &mut Choice,
     conf: &Queued,
 ) -> Result<Option<Picked>, Fault> {
-    let queue = &group.queue;
-    let Some(ticket) = queue.enter(conf.most) else { return Ok(None) };
-    let place = QueuePlace { queue, ticket };
+    let (queue, cell) = (&group.queue, COUNTS.of(&r.event_loop).queue(group));
+    let count = |at: usize| cell.iter().for_each(|cell| cell.add(at, 1));
+    let Some(ticket) = queue.enter(conf.most) else {
+        count(REFUSED);
+        return Ok(None);
+    };
+    count(ENTERED);
+    count(GAUGE);
+    let place = QueuePlace { queue, ticket, cell };
+    let begun = r.event_loop.handle.now();
     let turn = turn(r, group, choice, &place, conf.timeout);
     match client::wait(r, passing, pin!(turn), None).await {
         Waited::Gone => Err(Fault::ClientLeft),
-        Waited::For(picked) => Ok(picked),
+        Waited::For(picked) => {
+            if picked.is_none() {
+                count(LATE);
+            }
+            let took = r.event_loop.handle.now().saturating_duration_since(begun);
+            cell.iter().for_each(|cell| cell.record(took));
+            Ok(picked)
+        }
     }
 }
 

@@ -352,6 +352,10 @@ impl ListenStatus {
                 ("queues", MetricValue::Json(format!("[{}]", each.join(",")))),
             ]);
         }
+        if let Address::Inet(address) = self.address {
+            let dropped = sockdiag::dropped(address).map(MetricValue::Number);
+            values.extend(dropped.map(|n| ("dropped", n)));
+        }
         page.add(&LISTENERS, vec![self.address.to_string()], values);
     }
 
