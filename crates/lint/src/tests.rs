@@ -98,7 +98,6 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "location ~ ^/(?<rest>[^/\\s]+)/((\\.)) { add_header A $rest$2; }",
     ),
     ("whole-disk", "root /;", "root /srv;"),
-    ("host-of-the-client", "proxy_set_header Host $http_host;", "proxy_set_header Host $host;"),
     ("no-resolver", "ssl_stapling on;", "ssl_stapling on; resolver 127.0.0.1;"),
     ("access-order", "allow all; deny 10.0.0.1;", "deny 10.0.0.1; allow all;"),
     ("endless-body", "client_max_body_size 0;", "location /up { client_max_body_size 0; }"),

@@ -153,15 +153,6 @@ pub(super) fn type_twice<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Erro
 
 /// `$http_host` is whatever a client says.
 pub(super) fn host_of_the_client<'a>(_: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
-    if d.name.is("proxy_set_header") && text(d.arg(0)).eq_ignore_ascii_case("host") {
-        let word = d.arg(1).filter(|word| word.is("$http_host"))?;
-        return found(
-            d,
-            word,
-            "the server behind is told a host by which this server was not chosen: \"GET http://a/\" with \"Host: b\" asks for a",
-            "use $host, or $host:$server_port where the port matters",
-        );
-    }
     let tells = d.name.is("return") && text(d.arg(0)).starts_with('3');
     let word = d.arg(1).filter(|_| tells)?;
     uses_variable(word.str()?, "http_host").then_some(())?;
