@@ -648,6 +648,43 @@ fn certificates_reloads_and_processes_are_shown() {
 }
 
 #[test]
+fn requests_that_limits_refuse_or_delay_are_counted() {
+    let silent = weir_testkit::listen(|stream| {
+        let _ = BufReader::new(stream).lines().count();
+    });
+    let server = Server::start(
+        WEIR,
+        &format!(
+            "events {{ }} http {{
+                 limit_req_zone $uri zone=slow:64k rate=10r/s;
+                 limit_req_zone $uri zone=strict:64k rate=1r/m;
+                 limit_conn_zone $server_port zone=few:64k;
+                 server {{ listen 127.0.0.1:%%PORT%%;
+                     location = /json {{ weir_status json; }}
+                     location = /delayed {{ limit_req zone=slow burst=5; try_files /none =404; }}
+                     location = /refused {{ limit_req zone=strict; try_files /none =404; }}
+                     location = /held {{ limit_conn few 1; proxy_pass http://127.0.0.1:{silent}; }} }} }}"
+        ),
+    );
+    let counted = || {
+        let totals = &json(&server)["totals"];
+        ["delayed_requests", "limited_requests", "limited_by_connections"]
+            .map(|name| totals[name].as_u64().unwrap())
+    };
+    let ask = |path: &str| server.get(path).status;
+    assert_eq!([ask("/refused"), ask("/refused")], [404, 503]);
+    assert!(ask_until(|| counted() == [0, 1, 0]), "{:?}", counted());
+    // Without a pause in between, one of them comes too early.
+    assert!(ask_until(|| ask("/delayed") == 404 && counted()[0] > 0), "{:?}", counted());
+    let mut held = server.connect();
+    held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    let holds = || json(&server)["upstreams"]["127.0.0.1"][0]["active"] == 1;
+    assert!(ask_until(holds), "{}", json(&server));
+    assert_eq!(ask("/held"), 503);
+    assert!(ask_until(|| counted()[1..] == [2, 1]), "{:?}", counted());
+}
+
+#[test]
 fn questions_to_name_servers_are_counted() {
     use weir_testkit::{NameRecord, NameReply, name_server};
     let dns = name_server(|name| match name {

@@ -185,6 +185,10 @@ declare! {
     Limited Counter Count "limited_requests";
     /// Of these, requests that were refused with a status of 5xx.
     LimitedErrors Counter Count "limited_server_errors";
+    /// Of the refused requests, those that limit_conn refused.
+    LimitedByConn Counter Count "limited_by_connections";
+    /// Requests that limit_req held back before they were served.
+    Delayed Counter Count "delayed_requests";
     /// Bytes of requests from clients, counted as requests end.
     Received Counter Bytes "received";
     /// Bytes of answers to clients, counted as requests end.

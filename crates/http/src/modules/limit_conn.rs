@@ -1,6 +1,7 @@
 //! Limits how many requests of a key are processed at once. nginx: ngx_http_limit_conn_module.
 
 use weir_conf::{Directive as Line, Error};
+use weir_metrics::Metric;
 use weir_values::limit_conn::{LimitLogging, Limits};
 
 use crate::config::module::Module;
@@ -98,7 +99,10 @@ pub fn handler(r: &mut Request) -> Step {
     let how = LimitLogging { log_level: conf.refusal.log_level, dry_run: conf.refusal.dry_run };
     let (held, step) = match conf.limits.take(r, how) {
         Ok(held) => (held, Step::Next),
-        Err(held) => (held, conf.refusal.refuse(r)),
+        Err(held) => {
+            r.event_loop.metrics.add(Metric::LimitedByConn, 1);
+            (held, conf.refusal.refuse(r))
+        }
     };
     CONTEXT.set(&mut r.contexts, held);
     step

@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_conf::{Directive as Line, Error, values};
 use weir_engine::{Boxed, Either, either};
 use weir_log::Level;
+use weir_metrics::Metric;
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
@@ -198,6 +199,7 @@ pub fn handler(r: &mut Request) -> Answer<'_> {
         return Answer::Now(Step::Next);
     }
     CONTEXT.set(&mut r.contexts, Status::Delayed);
+    r.event_loop.metrics.add(Metric::Delayed, 1);
     Answer::Later(Boxed::new(move || wait(r, Duration::from_millis(delay))))
 }
 
