@@ -52,6 +52,18 @@ struct Doing {
     block: Option<&'static dyn Blamed>,
 }
 
+impl Doing {
+    /// A number of its own. Addresses are enough: should the same words stand at two, they have two.
+    #[inline]
+    fn sum(self) -> u64 {
+        let block = self.block.map_or(0, |block| std::ptr::from_ref(block).cast::<()>().addr());
+        let addresses = [block, self.module.as_ptr().addr(), self.phase.as_ptr().addr()];
+        let odd = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0x1656_67b1_9e37_79f9_u64];
+        let parts = addresses.into_iter().zip(odd).map(|(a, odd)| (a as u64).wrapping_mul(odd));
+        parts.fold(0, u64::wrapping_add)
+    }
+}
+
 impl PartialEq for Doing {
     fn eq(&self, other: &Self) -> bool {
         let block = |d: &Doing| d.block.map(|block| std::ptr::from_ref(block).cast::<()>());
@@ -90,10 +102,10 @@ fn begin(doing: Doing) {
 thread_local! {
     /// Where the loop of this thread shows what it is at.
     static ROW: Cell<Option<Activity>> = const { Cell::new(None) };
-    /// The numbers of what it was at before. Each entry has one place, by its addresses.
-    static NUMBERS: [Cell<([usize; 3], u32)>; PLACES] = const { [const { Cell::new(([0; 3], 0)) }; PLACES] };
-    /// The numbers of all, by the same addresses, for those that share a place.
-    static ALL_NUMBERS: RefCell<HashMap<[usize; 3], u32>> = RefCell::default();
+    /// The numbers of what it was at before. Each has one place, by its sum.
+    static NUMBERS: [Cell<(u64, u32)>; PLACES] = const { [const { Cell::new((0, 0)) }; PLACES] };
+    /// The numbers of all, by the same sums, for those that share a place.
+    static ALL_NUMBERS: RefCell<HashMap<u64, u32>> = RefCell::default();
 }
 
 /// More than the activities of a busy loop.
@@ -103,21 +115,22 @@ const PLACES: usize = 256;
 #[inline]
 fn publish(doing: Doing) {
     let Some(row) = ROW.get() else { return };
-    let block = doing.block.map_or(0, |block| std::ptr::from_ref(block).cast::<()>().addr());
-    // Addresses are enough: should the same words stand at two, they have two numbers.
-    let key = [block, doing.module.as_ptr().addr(), doing.phase.as_ptr().addr()];
+    let sum = doing.sum();
     let number = NUMBERS.with(|numbers| {
-        let place = &numbers[(block / 64 + key[1] + key[2] * 31) % PLACES];
-        let (known, number) = place.get();
-        if known == key {
-            return number;
-        }
-        let new = || name(&HeldUp { doing, operation: None, preempted: false }.to_string()).0;
-        let number = ALL_NUMBERS.with_borrow_mut(|all| *all.entry(key).or_insert_with(new));
-        place.set((key, number));
-        number
+        let (known, number) = numbers[(sum >> 56) as usize].get();
+        if known == sum { number } else { remember(doing, sum) }
     });
     row.doing(number);
+}
+
+/// Keeps the number of what the loop does, for the next time.
+#[cold]
+#[inline(never)]
+fn remember(doing: Doing, sum: u64) -> u32 {
+    let new = || name(&HeldUp { doing, operation: None, preempted: false }.to_string()).0;
+    let number = ALL_NUMBERS.with_borrow_mut(|all| *all.entry(sum).or_insert_with(new));
+    NUMBERS.with(|numbers| numbers[(sum >> 56) as usize].set((sum, number)));
+    number
 }
 
 /// The names of a process' activities, each with its number.
