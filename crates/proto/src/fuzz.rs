@@ -5,5 +5,6 @@
 
 mod bodies;
 mod heads;
+mod http3;
 mod messages;
 mod texts;

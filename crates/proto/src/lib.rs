@@ -17,6 +17,7 @@ pub mod fastcgi;
 mod fuzz;
 pub mod http1;
 pub mod http2;
+pub mod http3;
 mod kept;
 pub mod memcached;
 pub mod mp4;
