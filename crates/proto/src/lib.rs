@@ -9,6 +9,7 @@
 
 pub mod base64;
 pub mod client_hello;
+mod compression;
 pub mod conditional;
 pub mod date;
 pub mod dns;

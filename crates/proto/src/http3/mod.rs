@@ -1,4 +1,4 @@
-//! HTTP/3: numbers, frames, settings. RFC 9114.
+//! HTTP/3: numbers, frames, settings, compression of fields. RFC 9114 and RFC 9204.
 //!
 //! This module knows no streams and no connection: the server or client decides what a frame does.
 //! A stream's bytes come in chunks of any size. The readers take all bytes of a chunk and remember
@@ -7,11 +7,13 @@
 //! - a stream that the peer opens in one direction begins with a number, its [`StreamType`]:
 //!   [`varint::PartialVarint`] reads it;
 //! - [`ControlFrames`] reads the control stream behind that number;
-//! - [`RequestFrames`] reads one side of a request stream.
+//! - [`RequestFrames`] reads one side of a request stream;
+//! - [`qpack::Decoder`] reads the sections of fields of all streams, and the peer's encoder's stream.
 
 mod control;
 mod error;
 pub mod frame;
+pub mod qpack;
 mod request;
 mod settings;
 pub mod varint;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::huffman;
-use super::table::DynamicTable;
+use super::table::FIXED;
+use crate::compression::{DynamicTable, FieldLimits, huffman};
 
 /// What the dynamic table may hold, unless something else was announced: RFC 9113 section 6.5.2.
 const TABLE_SIZE: usize = 4096;
@@ -49,15 +49,6 @@ impl fmt::Display for BlockError {
     }
 }
 
-/// What a peer's fields may take.
-#[derive(Clone, Copy, Debug)]
-pub struct FieldLimits {
-    /// Bytes of a name, and of a value.
-    pub field: usize,
-    /// Bytes of all names and values.
-    pub block: usize,
-}
-
 /// Reads the blocks of one connection, in their order.
 #[derive(Debug)]
 pub struct Decoder {
@@ -100,7 +91,7 @@ impl Decoder {
             begun = true;
             let size = if first & 0x80 != 0 {
                 let index = input.number(7)?;
-                let (name, value) = self.table.get(index).ok_or(BlockError::BadIndex(index))?;
+                let (name, value) = known(&self.table, index)?;
                 take(name, value);
                 name.len() + value.len()
             } else {
@@ -153,7 +144,7 @@ impl Decoder {
         let index = input.number(if kept { 6 } else { 4 })?;
         self.name.clear();
         if index > 0 {
-            let (name, _) = self.table.get(index).ok_or(BlockError::BadIndex(index))?;
+            let (name, _) = known(&self.table, index)?;
             self.name.extend_from_slice(name);
         } else {
             input.string(&mut self.name, limit)?;
@@ -169,6 +160,13 @@ impl Decoder {
         }
         Ok(self.name.len() + self.value.len())
     }
+}
+
+/// The field of an index, counted through both tables.
+fn known(table: &DynamicTable, index: usize) -> Result<(&[u8], &[u8]), BlockError> {
+    let fixed = index.checked_sub(1).and_then(|index| FIXED.get(index)).copied();
+    let field = fixed.or_else(|| table.newest(index.checked_sub(FIXED.len() + 1)?));
+    field.ok_or(BlockError::BadIndex(index))
 }
 
 /// What is left of a block.

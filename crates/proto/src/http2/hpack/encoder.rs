@@ -1,10 +1,7 @@
 //! Writing blocks of fields, without a table of earlier ones: a block's bytes do not depend on those before it,
 //! so that streams may write theirs in any order. nginx writes its answers the same way.
 
-use super::huffman;
-
-/// Shorter strings gain nothing that is worth the looking.
-const SHORT: usize = 3;
+use crate::compression::{with_lower_case, write_number, write_string};
 
 /// Says that the dynamic table is not used: needed once a peer has changed its size.
 pub fn empty_table(out: &mut Vec<u8>) {
@@ -19,21 +16,13 @@ pub fn indexed(index: u8, out: &mut Vec<u8>) {
 
 /// A field with a name that has an index in the fixed table.
 pub fn with_name_of(index: u8, value: &[u8], out: &mut Vec<u8>) {
-    number(0, 4, usize::from(index), out);
-    string(value, out);
+    write_number(0, 4, index.into(), out);
+    write_string(0, 7, value, out);
 }
 
 /// A field that is written out; the name becomes lower case.
 pub fn field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    let mut lower = [0; 64];
-    match lower.get_mut(..name.len()) {
-        Some(lower) => {
-            lower.copy_from_slice(name);
-            lower.make_ascii_lowercase();
-            lower_field(lower, value, out);
-        }
-        None => lower_field(&name.to_ascii_lowercase(), value, out),
-    }
+    with_lower_case(name, |name| lower_field(name, value, out));
 }
 
 fn lower_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
@@ -41,8 +30,8 @@ fn lower_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         Some(index) => with_name_of(index, value, out),
         None => {
             out.push(0);
-            string(name, out);
-            string(value, out);
+            write_string(0, 7, name, out);
+            write_string(0, 7, value, out);
         }
     }
 }
@@ -117,31 +106,4 @@ fn name_index(name: &[u8]) -> Option<u8> {
         b"www-authenticate" => 61,
         _ => return None,
     })
-}
-
-fn number(high: u8, prefix: u32, number: usize, out: &mut Vec<u8>) {
-    let most = (1 << prefix) - 1;
-    if number < most {
-        return out.push(high | number as u8);
-    }
-    out.push(high | most as u8);
-    let mut left = number - most;
-    while left >= 0x80 {
-        out.push(left as u8 | 0x80);
-        left >>= 7;
-    }
-    out.push(left as u8);
-}
-
-/// In the Huffman code, where that is shorter.
-fn string(text: &[u8], out: &mut Vec<u8>) {
-    if text.len() > SHORT {
-        let coded = huffman::encoded_len(text);
-        if coded < text.len() {
-            number(0x80, 7, coded, out);
-            return huffman::encode(text, out);
-        }
-    }
-    number(0, 7, text.len(), out);
-    out.extend_from_slice(text);
 }

@@ -122,6 +122,11 @@ pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), BadCode> {
     if ENDS[node as usize] { Ok(()) } else { Err(BadCode) }
 }
 
+/// How many bytes of the code a text of `len` bytes takes at most: no byte takes more than 30 bits.
+pub const fn longest_code(len: usize) -> usize {
+    len.saturating_mul(4)
+}
+
 /// How many bytes `input` takes in the code.
 pub fn encoded_len(input: &[u8]) -> usize {
     let bits: usize = input.iter().map(|&byte| CODES[byte as usize].1 as usize).sum();

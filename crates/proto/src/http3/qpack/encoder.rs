@@ -1,0 +1,122 @@
+//! Writing sections of fields, without a table of earlier ones: a section's bytes do not depend on
+//! those before it, so that streams may write theirs in any order, and none waits for another.
+
+use super::static_table::STATIC;
+use crate::compression::{with_lower_case, write_number, write_string};
+
+/// Begins a section that refers to no table of earlier fields.
+#[inline]
+pub fn begin_section(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0, 0]);
+}
+
+/// A field of the static table.
+#[inline]
+pub fn indexed(index: u8, out: &mut Vec<u8>) {
+    write_number(0xc0, 6, index.into(), out);
+}
+
+/// A field with a name that has an index in the static table.
+pub fn with_name_of(index: u8, value: &[u8], out: &mut Vec<u8>) {
+    write_number(0x50, 4, index.into(), out);
+    write_string(0, 7, value, out);
+}
+
+/// A field that is written out; the name becomes lower case.
+pub fn field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    with_lower_case(name, |name| lower_field(name, value, out));
+}
+
+fn lower_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    let known = indices(name);
+    let Some(&first) = known.first() else {
+        write_string(0x20, 3, name, out);
+        return write_string(0, 7, value, out);
+    };
+    let same = |index: &&u8| STATIC.get(usize::from(**index)).is_some_and(|row| row.1 == value);
+    match known.iter().find(same) {
+        Some(&index) => indexed(index, out),
+        None => with_name_of(first, value, out),
+    }
+}
+
+/// `:status`
+pub fn status(status: u16, out: &mut Vec<u8>) {
+    let digits = [status / 100 % 10, status / 10 % 10, status % 10];
+    lower_field(b":status", &digits.map(|digit| b'0' + digit as u8), out);
+}
+
+/// Where the static table has a name.
+fn indices(name: &[u8]) -> &'static [u8] {
+    match name {
+        b":authority" => &[0],
+        b":method" => &[15, 16, 17, 18, 19, 20, 21],
+        b":path" => &[1],
+        b":scheme" => &[22, 23],
+        b":status" => &[25, 26, 27, 24, 28, 63, 64, 65, 66, 67, 68, 69, 70, 71],
+        b"accept" => &[29, 30],
+        b"accept-encoding" => &[31],
+        b"accept-language" => &[72],
+        b"accept-ranges" => &[32],
+        b"access-control-allow-credentials" => &[73, 74],
+        b"access-control-allow-headers" => &[33, 34, 75],
+        b"access-control-allow-methods" => &[76, 77, 78],
+        b"access-control-allow-origin" => &[35],
+        b"access-control-expose-headers" => &[79],
+        b"access-control-request-headers" => &[80],
+        b"access-control-request-method" => &[81, 82],
+        b"age" => &[2],
+        b"alt-svc" => &[83],
+        b"authorization" => &[84],
+        b"cache-control" => &[36, 37, 38, 39, 40, 41],
+        b"content-disposition" => &[3],
+        b"content-encoding" => &[42, 43],
+        b"content-length" => &[4],
+        b"content-security-policy" => &[85],
+        b"content-type" => &[44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54],
+        b"cookie" => &[5],
+        b"date" => &[6],
+        b"early-data" => &[86],
+        b"etag" => &[7],
+        b"expect-ct" => &[87],
+        b"forwarded" => &[88],
+        b"if-modified-since" => &[8],
+        b"if-none-match" => &[9],
+        b"if-range" => &[89],
+        b"last-modified" => &[10],
+        b"link" => &[11],
+        b"location" => &[12],
+        b"origin" => &[90],
+        b"purpose" => &[91],
+        b"range" => &[55],
+        b"referer" => &[13],
+        b"server" => &[92],
+        b"set-cookie" => &[14],
+        b"strict-transport-security" => &[56, 57, 58],
+        b"timing-allow-origin" => &[93],
+        b"upgrade-insecure-requests" => &[94],
+        b"user-agent" => &[95],
+        b"vary" => &[59, 60],
+        b"x-content-type-options" => &[61],
+        b"x-forwarded-for" => &[96],
+        b"x-frame-options" => &[97, 98],
+        b"x-xss-protection" => &[62],
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_table_is_found() {
+        for (index, (name, value)) in STATIC.iter().enumerate() {
+            let mut out = Vec::new();
+            field(name, value, &mut out);
+            let mut expected = Vec::new();
+            indexed(index as u8, &mut expected);
+            assert_eq!(out, expected, "{index}");
+        }
+    }
+}

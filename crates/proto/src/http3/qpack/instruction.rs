@@ -1,0 +1,123 @@
+//! What sections and instructions consist of: RFC 9204 section 4.1.
+
+use super::QpackFault;
+use crate::compression::huffman;
+use crate::http3::varint;
+
+/// What is left of a section, or of the instructions that have come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input<'a>(pub &'a [u8]);
+
+/// An instruction of which only some bytes have come.
+#[derive(Debug, Default)]
+pub(super) struct PartialInstruction(Vec<u8>);
+
+impl PartialInstruction {
+    /// Carries out the instructions that are complete with `bytes`, and keeps the rest.
+    pub(super) fn read(
+        &mut self,
+        bytes: &[u8],
+        mut carry_out: impl FnMut(&mut Input<'_>) -> Result<(), QpackFault>,
+    ) -> Result<(), QpackFault> {
+        if self.0.is_empty() {
+            let taken = carry_out_all(bytes, &mut carry_out)?;
+            self.0.extend_from_slice(bytes.get(taken..).unwrap_or_default());
+        } else {
+            self.0.extend_from_slice(bytes);
+            let taken = carry_out_all(&self.0, &mut carry_out)?;
+            self.0.drain(..taken);
+        }
+        Ok(())
+    }
+
+    /// Gives back memory that is not needed while nothing comes.
+    pub(super) fn release(&mut self) {
+        self.0.shrink_to_fit();
+    }
+}
+
+/// Carries out the instructions that are complete, and says how many bytes they take.
+fn carry_out_all(
+    bytes: &[u8],
+    carry_out: &mut impl FnMut(&mut Input<'_>) -> Result<(), QpackFault>,
+) -> Result<usize, QpackFault> {
+    let mut input = Input(bytes);
+    while !input.0.is_empty() {
+        let mut ahead = input;
+        match carry_out(&mut ahead) {
+            Ok(()) => input = ahead,
+            Err(QpackFault::Truncated) => break,
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(bytes.len() - input.0.len())
+}
+
+/// A string as it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CodedString<'a> {
+    huffman: bool,
+    bytes: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    fn byte(&mut self) -> Result<u8, QpackFault> {
+        let (&byte, rest) = self.0.split_first().ok_or(QpackFault::Truncated)?;
+        self.0 = rest;
+        Ok(byte)
+    }
+
+    /// A number that begins in the low bits of the next byte: RFC 7541 section 5.1.
+    pub(super) fn number(&mut self, prefix: u32) -> Result<u64, QpackFault> {
+        let most = (1 << prefix) - 1;
+        let mut number = u64::from(self.byte()?) & most;
+        if number < most {
+            return Ok(number);
+        }
+        for shift in (0..63).step_by(7) {
+            let byte = self.byte()?;
+            // Below 2^63, since no shift is above 56.
+            number += u64::from(byte & 0x7f) << shift;
+            if number > varint::MAX {
+                break;
+            }
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(QpackFault::LongNumber)
+    }
+
+    /// A string whose length begins in the low bits of the next byte; the bit above tells whether it is in the Huffman
+    /// code. Too long is what cannot be part of an entry or field of `most` bytes, in whichever code.
+    pub(super) fn string(
+        &mut self,
+        prefix: u32,
+        most: usize,
+    ) -> Result<Option<CodedString<'a>>, QpackFault> {
+        let huffman = self.0.first().is_some_and(|byte| byte >> prefix & 1 == 1);
+        let len = self.number(prefix)?;
+        let most = if huffman { huffman::longest_code(most) } else { most };
+        let Some(len) = usize::try_from(len).ok().filter(|len| *len <= most) else {
+            return Ok(None);
+        };
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(QpackFault::Truncated)?;
+        self.0 = rest;
+        Ok(Some(CodedString { huffman, bytes }))
+    }
+}
+
+impl<'a> CodedString<'a> {
+    /// What it stands for; `room` is used if that has to be written somewhere.
+    pub(super) fn text<'b>(self, room: &'b mut Vec<u8>) -> Result<&'b [u8], QpackFault>
+    where
+        'a: 'b,
+    {
+        if !self.huffman {
+            return Ok(self.bytes);
+        }
+        room.clear();
+        huffman::decode(self.bytes, room).map_err(|huffman::BadCode| QpackFault::BadCode)?;
+        Ok(room)
+    }
+}
