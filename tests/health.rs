@@ -4,12 +4,14 @@ use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use weir_testkit::{Client, Dir, Server, certified, examples, run};
 
@@ -332,6 +334,70 @@ fn ends_that_come_near_are_named() {
     site.finds_shortly("descriptors", "yellow", " of 64 descriptors open");
     drop(crowd);
     site.is_green();
+}
+
+/// A file system on which to open a file takes an hour.
+struct BlockedDisk {
+    lab: Child,
+    /// It writes a last line.
+    said: BufReader<ChildStdout>,
+}
+
+impl BlockedDisk {
+    /// Shows `source` at `mount`; none where that is not possible.
+    fn mount(source: &Path, mount: &Path) -> Option<BlockedDisk> {
+        let args = ["lab", "slowdisk", "--ops", "open", "--share", "1", "--delay", "3600s"];
+        let lab =
+            Command::new(WEIR).args(args).args([source, mount]).stdout(Stdio::piped()).spawn();
+        let mut lab = lab.unwrap();
+        let said = BufReader::new(lab.stdout.take().unwrap());
+        let (mut disk, mut line) = (BlockedDisk { lab, said }, String::new());
+        disk.said.read_line(&mut line).unwrap();
+        let is_there = line.contains(" is at ");
+        if !is_there {
+            eprintln!("skipped, since FUSE cannot be mounted here");
+        }
+        is_there.then_some(disk)
+    }
+}
+
+impl Drop for BlockedDisk {
+    fn drop(&mut self) {
+        // It unmounts the file system, and what waits for it fails.
+        let _ = kill_process(Pid::from_child(&self.lab), Signal::TERM);
+        let _ = self.lab.wait();
+    }
+}
+
+/// One request for a file on it never ends, all others are served.
+#[test]
+fn a_disk_that_blocks_is_named_with_the_file() {
+    let dir = Dir::new();
+    let [source, mount] = ["source", "mount"].map(|name| dir.file(name));
+    [&source, &mount].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+    dir.write("source/report", "long awaited");
+    let conf = "worker_processes 2; error_log %%DIR%%/error.log; events { }
+         http { server { listen 127.0.0.1:%%PORT%%; root %%DIR%%/mount;
+         location = / { return 200 well; }
+         location = /json { weir_status json; } location = /metrics { weir_status; } } }";
+    let site = Site { server: Server::start_in(dir, WEIR, conf), asked: "/" };
+    let Some(disk) = BlockedDisk::mount(&source, &mount) else { return };
+    site.is_green();
+    let mut client = site.server.connect();
+    client.send(b"GET /report HTTP/1.1\r\nHost: a\r\n\r\n");
+    let what = format!("open \"{}/report\"", mount.display());
+    site.finds(
+        "blocked_disk",
+        "red",
+        &format!("a disk blocks: {what} does not end in worker process "),
+    );
+    site.has_metric("weir_health_finding{rule=\"blocked_disk\",subject=\"disk\"} 2");
+    let logged = site.server.dir().read("error.log");
+    assert!(logged.contains(&format!(" s: {what}")), "{logged}");
+    drop(disk);
+    assert_eq!(client.response().status, 500);
+    site.is_green();
+    site.has_metric("weir_blocked_file_operation_seconds 0.000000");
 }
 
 #[test]

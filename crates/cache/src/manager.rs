@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_engine::Handle;
+use weir_engine::{Handle, file_operation};
 
 use crate::Cache;
+use crate::store::remove_file;
 
 /// The longest time between two looks.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -27,7 +28,7 @@ pub async fn run(cache: &Arc<Cache>, handle: &Handle) -> Duration {
         if some {
             let removed = handle.files().later(move || {
                 for key in gone {
-                    let _ = std::fs::remove_file(place.path(&key));
+                    let _ = remove_file(&place.path(&key));
                 }
             });
             // What could not be removed is found by the next start's loader.
@@ -67,7 +68,8 @@ fn round(cache: &Cache, now: u64, gone: &mut Vec<crate::CacheKey>, free: Option<
 /// Free bytes of the file system, which status pages show as well.
 async fn free(cache: &Cache, handle: &Handle) -> Option<u64> {
     let directory = cache.settings.place.directory.clone();
-    let asked = handle.files().run(move || rustix::fs::statvfs(&directory)).await;
+    let ask = move || file_operation("statvfs", &*directory, || rustix::fs::statvfs(&directory));
+    let asked = handle.files().run(ask).await;
     let stat = asked.ok()?.ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
     cache.index.note_disk(bytes(stat.f_bavail), bytes(stat.f_blocks));

@@ -95,7 +95,7 @@ fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<CacheKey>> {
 /// Removes a file, but not between a look whether it is wanted and its getting a name.
 fn remove_file(cache: &Cache, key: CacheKey, path: &Path) -> bool {
     let _turn = cache.turn(&key);
-    std::fs::remove_file(path).is_ok()
+    crate::store::remove_file(path).is_ok()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use weir_engine::{Doer, FileInfo, FilePool, Files, OpenFile, OpenHow, Rank};
+use weir_engine::{Doer, FileInfo, FilePool, Files, OpenFile, OpenHow, Rank, file_operation};
 
 use crate::body::Range;
 use crate::entry::{CacheEntry, Stored, Unusable};
@@ -139,9 +139,9 @@ impl Growing {
 
     /// Writes the head, now that everything is known, and gives the file its name. Its number.
     pub(crate) fn publish(mut self, head: &[u8], path: &Path) -> io::Result<u64> {
-        self.file.write_all_at(head, 0)?;
+        file_operation("write", &*self.path, || self.file.write_all_at(head, 0))?;
         let inode = self.file.metadata()?.ino();
-        let inode = match rename(&self.path, path) {
+        let inode = match file_operation("rename", path, || rename(&self.path, path)) {
             Err(e) if e.kind() == io::ErrorKind::CrossesDevices => self.copy(path)?,
             renamed => renamed.map(|()| {
                 self.named = true;
@@ -172,13 +172,20 @@ impl Drop for Growing {
     fn drop(&mut self) {
         if !self.named {
             let path = std::mem::take(&mut self.path);
-            self.file.pool().insist(Rank::Later, move || drop(std::fs::remove_file(path)));
+            self.file.pool().insist(Rank::Later, move || drop(remove_file(&path)));
         }
     }
 }
 
+/// Removes a file, on a thread that may wait.
+pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
+    file_operation("unlink", path, || std::fs::remove_file(path))
+}
+
 fn create_new(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    file_operation("open", path, || options.open(path))
 }
 
 fn make_directories(path: &Path) -> io::Result<()> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
-use weir_engine::{Doer, Either, FilePool, Handle, Rank, either};
+use weir_engine::{Doer, Either, FilePool, Handle, Rank, either, file_operation};
 
 use crate::body::StoredBody;
 use crate::entry::CacheEntry;
@@ -19,7 +19,7 @@ use crate::fill::{Fill, FillEnd};
 use crate::index::Ticket;
 use crate::key::CacheKey;
 use crate::memory::Object;
-use crate::store::{Growing, rewrite};
+use crate::store::{Growing, remove_file, rewrite};
 use crate::{Cache, Stored};
 
 /// So much is written at once; less only at the end.
@@ -178,7 +178,7 @@ pub fn remove_files(cache: &Arc<Cache>, keys: Vec<CacheKey>, handle: &Handle) {
     }
     handle.files().default_pool().insist(Rank::Later, move || {
         for key in keys {
-            let _ = std::fs::remove_file(place.path(&key));
+            let _ = remove_file(&place.path(&key));
         }
     });
 }
@@ -255,7 +255,7 @@ impl DiskVisit {
         };
         let mut at = self.offset;
         for piece in &self.pieces {
-            growing.file.write_all_at(piece, at)?;
+            file_operation("write", &*growing.file, || growing.file.write_all_at(piece, at))?;
             at += piece.len() as u64;
         }
         match self.head {

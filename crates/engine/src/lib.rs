@@ -63,7 +63,8 @@ pub use clock::{Wall, coarse_nanos};
 pub use driver::{Driver, Turn};
 pub use either::{Either, First, either};
 pub use files::{
-    Doer, FileInfo, FileKind, FilePool, Files, Offload, OpenFile, OpenHow, Rank, Touches,
+    Doer, FileInfo, FileKind, FilePool, Files, Offload, OpenFile, OpenHow, Place, PoolState, Rank,
+    RunningOperation, Touches, WeakFilePool, file_operation,
 };
 pub use handle::Handle;
 pub use heavy::Heavy;

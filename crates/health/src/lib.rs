@@ -19,8 +19,8 @@ pub use judge::Judge;
 pub use page::{behind_name, show};
 pub use rules::CERTIFICATE_ENDS;
 pub use snapshot::{
-    AcceptQueue, EndingCertificate, FailingServer, LoopState, MemoryUse, OldWorker, ProcessState,
-    ServerBehind, Snapshot, Uneven,
+    AcceptQueue, BlockedFile, EndingCertificate, FailingServer, LoopState, MemoryUse, OldWorker,
+    ProcessState, ServerBehind, Snapshot, Uneven,
 };
 
 use std::borrow::Cow;

@@ -3,7 +3,8 @@
 use crate::Level::{self, Red, Yellow};
 use crate::judge::{Held, Looks};
 use crate::snapshot::{
-    EndingCertificate, FailingServer, LoopState, MemoryUse, ServerBehind, Snapshot, Uneven,
+    BlockedFile, EndingCertificate, FailingServer, LoopState, MemoryUse, ServerBehind, Snapshot,
+    Uneven,
 };
 
 /// A rule.
@@ -40,6 +41,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule { name: "flood", hold: Hold::Seconds, find: flood },
     Rule { name: "cache_disk", hold: Hold::AtOnce, find: cache_disk },
     Rule { name: "log_disk", hold: Hold::AtOnce, find: log_disk },
+    Rule { name: "blocked_disk", hold: Hold::AtOnce, find: blocked_disk },
     Rule { name: "descriptors", hold: Hold::AtOnce, find: descriptors },
     Rule { name: "memory", hold: Hold::Seconds, find: memory },
     Rule { name: "certificate", hold: Hold::AtOnce, find: certificate },
@@ -139,7 +141,7 @@ fn stuck_loop(looks: Looks<'_>) -> Vec<Held> {
 }
 
 /// For so long after its end a worker is worth a word: another has taken its place.
-const MOURNED: u64 = 4000;
+const MOURNED: u64 = 2000;
 /// So many within the time in which they are kept are a row.
 const ROW: usize = 3;
 
@@ -274,6 +276,25 @@ fn log_disk(looks: Looks<'_>) -> Vec<Held> {
     when(looks.grown(|s| s.log_lost) > 0, Yellow, "logs", text)
 }
 
+/// A single call on a file lasts longer only where a disk or its server is in trouble, in milliseconds.
+const LONG_CALL: u64 = 2000;
+
+/// Threads wait for a disk that does not answer.
+fn blocked_disk(looks: Looks<'_>) -> Vec<Held> {
+    let all = || looks.now.blocked.iter().filter(|one| one.lasts > LONG_CALL);
+    let Some(oldest) = all().max_by_key(|one| one.lasts) else { return Vec::new() };
+    let BlockedFile { pid, lasts, what, .. } = oldest;
+    let others = match all().count() - 1 {
+        0 => String::new(),
+        1 => ", and one in another worker".to_owned(),
+        n => format!(", and one in each of {n} other workers"),
+    };
+    let text = format!("a disk blocks: {what} does not end in worker process {pid}{others}");
+    let level = if all().any(|one| one.reads) { Red } else { Yellow };
+    let since = Some(looks.now.at.saturating_sub(*lasts));
+    vec![Held { level, subject: "disk".to_owned(), text, since }]
+}
+
 /// Workers cannot open more, or soon cannot.
 fn descriptors(looks: Looks<'_>) -> Vec<Held> {
     let text =
@@ -394,6 +415,22 @@ mod tests {
         let found = with(vec![certificate("a", NOW + 9 * DAY), certificate("b", NOW - 1)]);
         let text = "the certificate /etc/b.pem (b) has ended, and 1 more end within 14 days";
         assert_eq!(found, [("certificate".to_owned(), Red, text.to_owned())]);
+    }
+
+    #[test]
+    fn the_oldest_operation_that_a_disk_blocks_is_named() {
+        let of = |pid, lasts, reads| {
+            let what = format!("open \"/disk/{pid}\"");
+            BlockedFile { pid, lasts, reads, what }
+        };
+        let with = |blocked| finds(&Snapshot { at: NOW, blocked, ..Snapshot::default() });
+        assert_eq!(with(vec![of(7, 1900, true)]), []);
+        let text = "a disk blocks: open \"/disk/7\" does not end in worker process 7";
+        let found = with(vec![of(7, 2100, false), of(8, 1500, true)]);
+        assert_eq!(found, [("blocked_disk".to_owned(), Yellow, text.to_owned())]);
+        let found = with(vec![of(7, 2200, false), of(8, 2100, true)]);
+        let text = format!("{text}, and one in another worker");
+        assert_eq!(found, [("blocked_disk".to_owned(), Red, text)]);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Snapshot {
     pub accepts_failed: u64,
     /// Times that a name server did not answer in time.
     pub lookups_timed_out: u64,
+    /// File operations that have lasted for over a second, one of each process.
+    pub blocked: Vec<BlockedFile>,
     /// How many connections a loop may have.
     pub connections: u64,
     /// The fullest accept queue of each address.
@@ -96,6 +98,19 @@ pub struct LoopState {
     pub busy: u64,
     /// Its open client connections.
     pub open: u64,
+}
+
+/// A file operation that does not end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockedFile {
+    /// Its process.
+    pub pid: u32,
+    /// How long it has lasted, in milliseconds.
+    pub lasts: u64,
+    /// A request waits for what it reads.
+    pub reads: bool,
+    /// What it does to which file.
+    pub what: String,
 }
 
 /// What the system says of a worker process.

@@ -110,6 +110,10 @@ impl LogFile {
 }
 
 impl Output for LogFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn queue(&self) -> &WriteQueue {
         &self.queue
     }

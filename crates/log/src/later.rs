@@ -6,13 +6,14 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// More does not wait for a disk that is stuck: lines are dropped.
 const MOST: usize = 4 << 20;
 
-/// Takes a job that may wait, or refuses it for now.
-pub type HandOver = Box<dyn Fn(DeferredWrite) -> io::Result<()>>;
+/// Takes a job that may wait, or refuses it for now. The path is that of the file.
+pub type HandOver = Box<dyn Fn(&Path, DeferredWrite) -> io::Result<()>>;
 /// A job that may wait.
 pub type DeferredWrite = Box<dyn FnOnce() + Send>;
 
@@ -37,6 +38,8 @@ pub fn flush() {
 
 /// Where lines end up.
 pub(crate) trait Output: Send + Sync + 'static {
+    /// Its name.
+    fn path(&self) -> &Path;
     /// Its queue.
     fn queue(&self) -> &WriteQueue;
     /// Writes whole lines. May wait.
@@ -91,7 +94,8 @@ fn enqueue<O: Output>(output: &Arc<O>, line: &[u8], hand_over: &HandOver) {
     }
     drop(waiting);
     let this = Arc::clone(output);
-    if hand_over(Box::new(move || this.queue().empty(&*this))).is_err() {
+    let job = Box::new(move || this.queue().empty(&*this));
+    if hand_over(output.path(), job).is_err() {
         // The next line asks again.
         lock(&output.queue().waiting).called = false;
     }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -205,6 +206,10 @@ pub(crate) fn stderr(bytes: &[u8]) {
 struct Stderr(WriteQueue);
 
 impl Output for Stderr {
+    fn path(&self) -> &Path {
+        Path::new("stderr")
+    }
+
     fn queue(&self) -> &WriteQueue {
         &self.0
     }

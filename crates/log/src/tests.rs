@@ -210,7 +210,7 @@ fn syslog_takes_names_with_and_without_port() {
 fn waits_for_nothing() -> std::rc::Rc<std::cell::RefCell<Vec<DeferredWrite>>> {
     let jobs = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let taken = jobs.clone();
-    never_wait(Some(Box::new(move |job| {
+    never_wait(Some(Box::new(move |_, job| {
         taken.borrow_mut().push(job);
         Ok(())
     })));
@@ -260,7 +260,7 @@ fn lines_that_wait_go_to_the_file_that_they_were_meant_for() {
 fn a_refused_job_is_asked_for_again() {
     let dir = TestDir::new();
     let file = Arc::new(LogFile::open(&dir.path("log")).unwrap());
-    never_wait(Some(Box::new(|_| Err(std::io::ErrorKind::ResourceBusy.into()))));
+    never_wait(Some(Box::new(|_, _| Err(std::io::ErrorKind::ResourceBusy.into()))));
     file.write(b"1\n");
     let jobs = waits_for_nothing();
     file.write(b"2\n");

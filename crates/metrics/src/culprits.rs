@@ -67,6 +67,11 @@ pub(crate) fn write(entry: &[AtomicU64], culprit: &Culprit) {
     }
 }
 
+/// The entry says nothing more.
+pub(crate) fn clear(entry: &[AtomicU64]) {
+    entry.get(AT).into_iter().for_each(|at| at.store(0, SeqCst));
+}
+
 /// Those that are known, in no order.
 pub(crate) fn all(words: &[AtomicU64]) -> Vec<Culprit> {
     let entries = words.get(FIRST..).unwrap_or_default().chunks_exact(ENTRY);

@@ -62,7 +62,7 @@ const JUDGED: usize = 3;
 const CONFIGURED: usize = 4;
 
 /// Words of one tally: its writer and what the loop is at, what it has been doing lately, what stalled it, what stalls it now,
-/// its values, its times.
+/// the oldest file operation of its process and what a disk blocks there, its values, its times.
 const WIDTH: usize = (TIMES + HISTOGRAMS.len() * histogram::WORDS).next_multiple_of(LINE);
 const OWNER: usize = 0;
 /// Behind the owner, in the same line: what the system says of its process.
@@ -72,7 +72,10 @@ const ACTIVITY: usize = OWNER + LINE;
 const LATELY: usize = ACTIVITY + LINE;
 const CULPRITS: usize = LATELY + history::WORDS;
 const STALLED: usize = CULPRITS + culprits::WORDS;
-const VALUES: usize = STALLED + culprits::ENTRY;
+/// When the oldest file operation that runs began; in a line of its own, since threads for files write it.
+const FILES: usize = STALLED + culprits::ENTRY;
+const BLOCKED: usize = FILES + LINE;
+const VALUES: usize = BLOCKED + culprits::ENTRY;
 const TIMES: usize = (VALUES + METRICS.len()).next_multiple_of(LINE);
 
 /// A reader tries again while values are moved, but not for ever: the process that moves them may
@@ -356,13 +359,39 @@ impl LoopTally {
 
     /// Shows what it is at in a turn that does not end. The loop's own process alone calls this, from one thread.
     pub fn stalls(&self, culprit: &Culprit) {
-        culprits::write(self.words.get(STALLED..VALUES).unwrap_or_default(), culprit);
+        culprits::write(self.words.get(STALLED..FILES).unwrap_or_default(), culprit);
     }
 
     /// What its present turn is at, once the turn has lasted for about a second; `at` is the turn's begin.
     pub fn stalled(&self) -> Option<Culprit> {
-        let stalled = culprits::read(self.words.get(STALLED..VALUES).unwrap_or_default())?;
+        let stalled = culprits::read(self.words.get(STALLED..FILES).unwrap_or_default())?;
         (self.awake_since() == Some(stalled.at)).then_some(stalled)
+    }
+
+    /// When the oldest file operation that runs in its process began; the process's first loop has it.
+    pub fn oldest_operation(&self) -> Option<u64> {
+        Some(self.words.get(FILES)?.load(Relaxed)).filter(|at| *at != 0)
+    }
+
+    /// Shows the file operation of its process that a disk blocks. The process alone calls this, from one thread.
+    pub fn blocks(&self, blocked: Option<&BlockedOperation>) {
+        let words = self.words.get(BLOCKED..VALUES).unwrap_or_default();
+        let Some(BlockedOperation { since, reads, what }) = blocked else {
+            return culprits::clear(words);
+        };
+        let (took, waited) = (Duration::ZERO, Duration::ZERO);
+        culprits::write(
+            words,
+            &Culprit { at: *since, took, waited, preempted: !reads, what: what.clone() },
+        );
+    }
+
+    /// The file operation of its process that a disk blocks, once it has lasted for about a second.
+    pub fn blocked(&self) -> Option<BlockedOperation> {
+        let oldest = self.oldest_operation()?;
+        let words = self.words.get(BLOCKED..VALUES).unwrap_or_default();
+        let Culprit { at: since, preempted, what, .. } = culprits::read(words)?;
+        (oldest <= since).then_some(BlockedOperation { since, reads: !preempted, what })
     }
 
     /// The share of the last [`WINDOW`] seconds before `now` in which it was busy.
@@ -378,6 +407,29 @@ impl LoopTally {
 
     fn grown(&self, now: u64) -> history::Noted {
         history::grown(lately(self.words), noted(self.words), now)
+    }
+}
+
+/// A file operation that does not end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockedOperation {
+    /// Since when, by the monotonic clock in nanoseconds.
+    pub since: u64,
+    /// It reads: a request waits for it.
+    pub reads: bool,
+    /// What it does to which file; the end of a long path is lost.
+    pub what: String,
+}
+
+/// Where the threads for files of a process note since when the oldest operation runs.
+#[derive(Clone, Copy, Debug)]
+pub struct OldestOperation(&'static AtomicU64);
+
+impl OldestOperation {
+    /// Sets it.
+    #[inline]
+    pub fn set(self, since: Option<u64>) {
+        self.0.store(since.unwrap_or(0), Relaxed);
     }
 }
 
@@ -507,6 +559,11 @@ impl Tally {
     pub fn activity(&self) -> Option<Activity> {
         let [doing, script] = [0, 1].map(|at| self.words.get(ACTIVITY + at));
         Some(Activity { doing: doing?, script: script? })
+    }
+
+    /// Where the threads for files note since when the oldest operation runs.
+    pub fn oldest_operation(&self) -> Option<OldestOperation> {
+        self.words.get(FILES).map(OldestOperation)
     }
 
     /// From this time on new connections may wake the loop, as the last of those that they may wake; none: they may not.

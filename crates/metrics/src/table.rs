@@ -338,6 +338,12 @@ pub static SERVER: MetricTable = MetricTable {
             Count,
             "Open client connections of the loop that has most.",
         ),
+        column(
+            "blocked_file_operation",
+            Gauge,
+            Seconds,
+            "For how long the file operation has lasted that a disk blocks for longest; 0 if none has for over a second.",
+        ),
     ],
 };
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::process::Pid;
 use weir_engine::coarse_nanos;
 use weir_health::{
-    AcceptQueue, CERTIFICATE_ENDS, EndingCertificate, FailingServer, Judge, LoopState, MemoryUse,
-    OldWorker, ProcessState, ServerBehind, Snapshot, Uneven,
+    AcceptQueue, BlockedFile, CERTIFICATE_ENDS, EndingCertificate, FailingServer, Judge, LoopState,
+    MemoryUse, OldWorker, ProcessState, ServerBehind, Snapshot, Uneven,
 };
-use weir_metrics::{LoopTally, Metric, ProcessFigures, Registry, TallyOwner};
+use weir_metrics::{BlockedOperation, LoopTally, Metric, ProcessFigures, Registry, TallyOwner};
 use weir_ssl::CertificateFacts;
 use weir_upstream::counts::{self, ServerOutcome};
 
@@ -172,6 +172,7 @@ impl HealthWatch {
             accepts_failed: registry.sum(Metric::AcceptFailed),
             lookups_timed_out: registry.sum(Metric::LookupTimedOut),
             unstored: registry.sum(Metric::CacheUnstored),
+            blocked: loops.iter().filter_map(blocked_file).collect(),
             connections: connections as u64,
             queues: queues
                 .into_iter()
@@ -241,9 +242,11 @@ impl JudgeWaker {
     }
 }
 
-/// A number that grows with every turn of a loop; none while one is in a turn.
+/// A number that grows with every turn of a loop; none while one is in a turn, or a thread works on a file.
 fn turns(registry: Registry) -> Option<u64> {
-    let all_sleep = registry.loops().iter().all(|tally| tally.awake_since().is_none());
+    let sleeps =
+        |tally: &LoopTally| tally.awake_since().is_none() && tally.oldest_operation().is_none();
+    let all_sleep = registry.loops().iter().all(sleeps);
     let turns = registry.sum(Metric::Slept).wrapping_add(registry.sum(Metric::Busy));
     all_sleep.then_some(turns)
 }
@@ -267,6 +270,13 @@ fn loop_state(tally: &LoopTally, newest: u64) -> LoopState {
         busy: tally.get(Metric::Busy).saturating_add(awake) / 1_000_000,
         open: tally.open(),
     }
+}
+
+/// The first loop of a process has its file operations.
+fn blocked_file(tally: &LoopTally) -> Option<BlockedFile> {
+    let BlockedOperation { since, reads, what } = tally.blocked()?;
+    let lasts = coarse_nanos().saturating_sub(since) / 1_000_000;
+    Some(BlockedFile { pid: tally.owner.pid, lasts, reads, what })
 }
 
 /// The first loop of a process has its figures.

@@ -11,6 +11,7 @@ mod open_file;
 mod pool;
 mod rank;
 mod residence;
+mod running;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -27,9 +28,10 @@ use rustix::io::Errno;
 pub use doer::{Doer, Touches};
 pub use info::{FileInfo, FileKind};
 pub use open_file::OpenFile;
-pub use pool::{FilePool, Offload};
+pub use pool::{FilePool, Offload, PoolState, WeakFilePool};
 pub use rank::Rank;
 pub(crate) use residence::{Residence, residence};
+pub use running::{Place, RunningOperation, file_operation};
 
 use crate::budget;
 use crate::operation::operation;
@@ -304,7 +306,8 @@ impl Files {
             return opened.map(|(_, info)| info);
         }
         let path = path.to_owned();
-        self.run_in(pool, Rank::Read, move || Ok(rustix::fs::stat(&path)?.into())).await?
+        let ask = move || file_operation("stat", &*path, || Ok(rustix::fs::stat(&path)?.into()));
+        self.run_in(pool, Rank::Read, ask).await?
     }
 
     /// Reads into the spare capacity of `buf`, once: the number of bytes appended, 0 at the end
@@ -345,27 +348,30 @@ impl Files {
         offset: u64,
     ) -> (io::Result<()>, Vec<u8>) {
         let file = Arc::clone(file);
-        let written = self.write(move || (file.write_all_at(&buf, offset), buf)).await;
+        let write =
+            move || (file_operation("write", &*file, || file.write_all_at(&buf, offset)), buf);
+        let written = self.write(write).await;
         written.unwrap_or_else(|e| (Err(e), Vec::new()))
     }
 
     /// Appends all of `buf` at the file's position; the buffer comes back with the answer.
     pub async fn append(&self, file: &Arc<OpenFile>, buf: Vec<u8>) -> (io::Result<()>, Vec<u8>) {
         let file = Arc::clone(file);
-        let written = self.write(move || ((&**file).write_all(&buf), buf)).await;
+        let write = move || (file_operation("write", &*file, || (&**file).write_all(&buf)), buf);
+        let written = self.write(write).await;
         written.unwrap_or_else(|e| (Err(e), Vec::new()))
     }
 
     /// Renames; the target is replaced.
     pub async fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (from.to_owned(), to.to_owned());
-        self.write(move || std::fs::rename(from, to)).await?
+        self.write(move || file_operation("rename", &*to, || std::fs::rename(from, &to))).await?
     }
 
     /// Removes a file.
     pub async fn unlink(&self, path: &Path) -> io::Result<()> {
         let path = path.to_owned();
-        self.write(move || std::fs::remove_file(path)).await?
+        self.write(move || file_operation("unlink", &*path, || std::fs::remove_file(&path))).await?
     }
 
     /// Creates a file with a name that is not taken: `prefix` and ten digits. Its path comes
@@ -403,23 +409,25 @@ fn is_not_now(e: &io::Error) -> bool {
 }
 
 fn open_waiting(path: &Path, how: &OpenHow) -> io::Result<(OwnedFd, FileInfo)> {
-    let fd = operation("open", || match how.resolve.is_empty() {
+    let open = || match how.resolve.is_empty() {
         true => rustix::fs::open(path, how.flags(), how.mode),
         false => rustix::fs::openat2(CWD, path, how.flags(), how.mode, how.resolve),
-    })?;
-    let info = rustix::fs::fstat(&fd)?.into();
-    Ok((fd, info))
+    };
+    file_operation("open", path, || {
+        let fd = operation("open", open)?;
+        let info = rustix::fs::fstat(&fd)?.into();
+        Ok((fd, info))
+    })
 }
 
 pub(crate) fn read_waiting(file: &File, buf: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
-    operation("read", || {
-        loop {
-            match rustix::io::pread(file, rustix::buffer::spare_capacity(buf), offset) {
-                Err(Errno::INTR) => {}
-                read => return Ok(read?),
-            }
+    let read = || loop {
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(buf), offset) {
+            Err(Errno::INTR) => {}
+            read => return Ok(read?),
         }
-    })
+    };
+    file_operation("read", file, || operation("read", read))
 }
 
 fn create_temp_waiting(prefix: &OsString, mode: u32) -> io::Result<(File, PathBuf)> {
@@ -429,7 +437,8 @@ fn create_temp_waiting(prefix: &OsString, mode: u32) -> io::Result<(File, PathBu
         rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
         let mut path = prefix.clone();
         path.push(format!("{:010}", u64::from_ne_bytes(number) % 10_000_000_000));
-        match rustix::fs::open(&path, how.flags(), how.mode) {
+        let create = || rustix::fs::open(&path, how.flags(), how.mode);
+        match file_operation("open", Path::new(&path), create) {
             Ok(fd) => return Ok((fd.into(), path.into())),
             Err(Errno::EXIST | Errno::INTR) => {}
             Err(e) => return Err(e.into()),

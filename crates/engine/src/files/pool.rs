@@ -2,24 +2,38 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::thread::Builder;
 use std::time::Duration;
 
 use super::open_file::{Access, OpenFile};
 use super::rank::{Lines, Rank};
+use super::running::{self, Place, RunningOperation, Slot};
 use crate::clock;
 use crate::seam::{self, Call, Job};
 
 /// Threads for file operations; clones share them, so that the loops of a process may.
 #[derive(Clone, Debug)]
 pub struct FilePool(Arc<Owner>);
+
+/// A pool for those that must not keep it.
+#[derive(Clone, Debug)]
+pub struct WeakFilePool(Weak<Owner>);
+
+impl WeakFilePool {
+    /// The pool, unless its threads were told to end.
+    pub fn upgrade(&self) -> Option<FilePool> {
+        self.0.upgrade().map(FilePool)
+    }
+}
 
 /// Tells the threads to end when the last clone of the pool is gone.
 #[derive(Debug)]
@@ -52,11 +66,21 @@ impl std::fmt::Debug for Overflow {
     }
 }
 
-/// Called with the number of waiting operations, and the wait of the one that a thread takes now.
+/// What a pool tells its watcher.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolState {
+    /// How many operations wait for a thread.
+    pub waiting: usize,
+    /// How long the one has waited that a thread takes now.
+    pub waited: Option<Duration>,
+    /// When the oldest of those that run was taken, by [`crate::coarse_nanos`].
+    pub oldest: Option<u64>,
+}
+
 #[derive(Default)]
 struct Watcher(OnceLock<Watch>);
 
-type Watch = Box<dyn Fn(usize, Option<Duration>) + Send + Sync>;
+type Watch = Box<dyn Fn(PoolState) + Send + Sync>;
 
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -67,9 +91,18 @@ impl std::fmt::Debug for Watcher {
 struct State {
     /// Each with the time from which on it waits, by [`clock::nanos`].
     jobs: Lines<(u64, Job)>,
+    /// Those that run, the oldest in front.
+    running: VecDeque<RunningJob>,
     started: usize,
     idle: usize,
     closed: bool,
+}
+
+/// A job that a thread has taken.
+struct RunningJob {
+    since: u64,
+    rank: Rank,
+    slot: Slot,
 }
 
 impl std::fmt::Debug for State {
@@ -99,7 +132,8 @@ impl FilePool {
     pub(super) fn spawned(name: &str, threads: usize, queue: usize, spawn: Spawn) -> Self {
         let (name, threads) = (name.to_owned(), threads.max(1));
         let jobs = Lines::new(threads);
-        let state = Mutex::new(State { jobs, started: 0, idle: 0, closed: false });
+        let running = VecDeque::new();
+        let state = Mutex::new(State { jobs, running, started: 0, idle: 0, closed: false });
         let (work, overflow, watcher) = (Condvar::new(), Overflow::default(), Watcher::default());
         let shared = Shared { name, state, work, threads, queue, overflow, watcher, spawn };
         FilePool(Arc::new(Owner(Arc::new(shared))))
@@ -111,10 +145,15 @@ impl FilePool {
         let _ = self.0.0.overflow.0.set(Box::new(hear));
     }
 
-    /// `watch` is told how many operations wait, and when a thread takes one, how long that has waited; by one thread at
-    /// a time, and it must not touch the pool. The first one stays.
-    pub fn watch(&self, watch: impl Fn(usize, Option<Duration>) + Send + Sync + 'static) {
+    /// `watch` is told how the pool is whenever that changes, by one thread at a time. It must not touch the pool. The
+    /// first one stays.
+    pub fn watch(&self, watch: impl Fn(PoolState) + Send + Sync + 'static) {
         let _ = self.0.0.watcher.0.set(Box::new(watch));
+    }
+
+    /// As a clone, but the pool may end.
+    pub fn downgrade(&self) -> WeakFilePool {
+        WeakFilePool(Arc::downgrade(&self.0))
     }
 
     /// Its name.
@@ -125,6 +164,13 @@ impl FilePool {
     /// Operations that wait for a thread.
     pub fn waiting(&self) -> usize {
         self.0.0.lock().jobs.len()
+    }
+
+    /// Of the operations that wait for a disk, the one that has lasted longest.
+    pub fn oldest_operation(&self) -> Option<RunningOperation> {
+        let state = self.0.0.lock();
+        let all = state.running.iter().filter_map(|job| running::read(&job.slot, job.rank));
+        all.min_by_key(|operation| operation.since)
     }
 
     /// Threads that run.
@@ -145,7 +191,7 @@ impl FilePool {
     /// Closes a file, however much there is to do. No more can wait than files are open.
     pub(crate) fn close(&self, file: File) {
         // Without any thread it is closed here, since it must be.
-        let _ = self.0.0.push(Rank::Write, Box::new(move || drop(file)), usize::MAX);
+        let _ = self.0.0.push(Rank::Write, Box::new(move || close(file)), usize::MAX);
     }
 
     /// As [`FilePool::hand_over`], however much there is to do: for work that is never tried again, such as removing a
@@ -204,10 +250,20 @@ impl Shared {
         Ok(())
     }
 
-    fn tell(&self, state: &State, since: Option<u64>) {
+    fn tell(&self, state: &State, waited: Option<Duration>) {
         if let Some(watch) = self.watcher.0.get() {
-            let waited = since.map(|at| Duration::from_nanos(clock::nanos().saturating_sub(at)));
-            watch(state.jobs.len(), waited);
+            let oldest = state.running.front().map(|job| job.since);
+            watch(PoolState { waiting: state.jobs.len(), waited, oldest });
+        }
+    }
+
+    /// The thread of this slot has done its job.
+    fn ended(&self, state: &mut State, rank: Rank, slot: &Slot) {
+        state.jobs.ended(rank);
+        let at = state.running.iter().position(|job| Arc::ptr_eq(&job.slot, slot));
+        at.and_then(|at| state.running.remove(at));
+        if at == Some(0) {
+            self.tell(state, None);
         }
     }
 
@@ -236,16 +292,21 @@ impl Shared {
 
     fn serve(self: &Arc<Self>) {
         MAY_WAIT.set(true);
+        let slot = running::make_slot();
         let mut state = self.lock();
         state.idle -= 1;
         loop {
-            if let Some((rank, (since, job))) = state.jobs.take() {
-                self.tell(&state, Some(since));
+            if let Some((rank, (pushed, job))) = state.jobs.take() {
+                let (since, waited) =
+                    (clock::coarse_nanos(), clock::nanos().saturating_sub(pushed));
+                state.running.push_back(RunningJob { since, rank, slot: Arc::clone(&slot) });
+                self.tell(&state, Some(Duration::from_nanos(waited)));
                 self.call(state);
                 // A panic in it must not end the thread.
                 let _ = catch_unwind(AssertUnwindSafe(job));
+                running::empty(&slot);
                 state = self.lock();
-                state.jobs.ended(rank);
+                self.ended(&mut state, rank, &slot);
             } else if state.closed {
                 // Those that run do what must wait for them.
                 return;
@@ -260,6 +321,10 @@ impl Shared {
             }
         }
     }
+}
+
+fn close(file: File) {
+    running::file_operation("close", Place::File(file.as_raw_fd()), || drop(file));
 }
 
 thread_local! {

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -322,4 +324,61 @@ fn a_file_is_opened_and_read_in_one_visit() {
         let missing = files.open_and_read(files.doer(), &path, &how, want).await;
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
     });
+}
+
+/// Opening a FIFO that no process reads waits for a reader.
+#[test]
+fn an_operation_that_lasts_is_named() {
+    let pool = FilePool::new(4, 100);
+    let (told, hears) = mpsc::channel();
+    pool.watch(move |state| told.send(state.oldest).unwrap());
+    let dir = std::env::temp_dir().join(format!("weir-running-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("fifo");
+    rustix::fs::mkfifoat(CWD, &path, Mode::RWXU).unwrap();
+    let how = OpenHow { flags: OFlags::WRONLY, ..OpenHow::read() };
+    let before = crate::coarse_nanos();
+    assert_eq!(pool.oldest_operation(), None);
+    pool.hand_over(Rank::Write, {
+        let path = path.clone();
+        move || drop(open_waiting(&path, &how))
+    })
+    .unwrap();
+    let named = loop {
+        match pool.oldest_operation() {
+            Some(operation) => break operation,
+            None => std::thread::yield_now(),
+        }
+    };
+    assert_eq!((named.rank, named.name, &named.path), (Rank::Write, "open", &path));
+    assert!(named.since >= before);
+    // Others come and go meanwhile.
+    let (done, is_done) = mpsc::channel();
+    pool.hand_over(Rank::Read, move || done.send(()).unwrap()).unwrap();
+    is_done.recv().unwrap();
+    assert_eq!(pool.oldest_operation(), Some(named));
+    let reader = std::fs::File::open(&path).unwrap();
+    while hears.recv().unwrap().is_none() {}
+    while hears.recv().unwrap().is_some() {}
+    assert_eq!(pool.oldest_operation(), None);
+    drop(reader);
+
+    // Of an open file the kernel knows the name.
+    let (read, mut write) = std::io::pipe().unwrap();
+    let file = File::from(OwnedFd::from(read));
+    let shown = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+    pool.hand_over(Rank::Read, move || {
+        let read = || (&file).read(&mut [0]).map(drop);
+        file_operation("read", &file, read).unwrap();
+    })
+    .unwrap();
+    let named = loop {
+        match pool.oldest_operation() {
+            Some(operation) => break operation,
+            None => std::thread::yield_now(),
+        }
+    };
+    assert_eq!((named.rank, named.name, named.path), (Rank::Read, "read", shown));
+    write.write_all(b"x").unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
 }

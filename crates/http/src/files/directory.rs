@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use weir_engine::{FileInfo, FileKind};
+use weir_engine::{FileInfo, FileKind, file_operation};
 use weir_log::{Cause, Level};
 
 use crate::files;
@@ -124,8 +124,9 @@ fn refuse(r: &Request, failed: &Failed) -> Step {
 
 /// Blocks. What may not be looked at is left out, and told.
 fn scan(directory: &Path, which: Which) -> Result<(Vec<DirectoryEntry>, Vec<Failed>), Failed> {
-    let listing =
-        std::fs::read_dir(directory).map_err(|e| Failed::new("opendir()", directory, e))?;
+    let open = || std::fs::read_dir(directory);
+    let listing = file_operation("opendir", directory, open)
+        .map_err(|e| Failed::new("opendir()", directory, e))?;
     let (mut entries, mut odd) = (Vec::new(), Vec::new());
     for item in listing {
         let item = item.map_err(|e| Failed::new("readdir()", directory, e))?;

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
+use weir_engine::file_operation;
 use weir_log::{Cause, Level};
 
 use crate::request::Request;
@@ -158,14 +159,16 @@ impl Disk {
 
     /// Creates a directory; `missing` is the failure where there is no directory for it.
     pub fn make_directory(&mut self, path: &Path, mode: u32, missing: DiskError) -> DiskResult<()> {
-        let made = fs::DirBuilder::new().mode(mode).create(path);
+        let make = || fs::DirBuilder::new().mode(mode).create(path);
+        let made = file_operation("mkdir", path, make);
         made.map_err(|e| self.failed(&e, missing, "mkdir()", path))
     }
 
     /// Creates an empty file, unless there is one meanwhile.
     pub fn create(&mut self, path: &Path, access: u32) -> DiskResult<()> {
         let mut options = fs::OpenOptions::new();
-        match options.write(true).create_new(true).mode(access).open(path) {
+        let options = options.write(true).create_new(true).mode(access);
+        match file_operation("open", path, || options.open(path)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(self.failed(&error, DiskError::MissingParent, "open()", path))
             }
@@ -174,7 +177,8 @@ impl Disk {
     }
 
     pub fn remove_file(&mut self, path: &Path) -> DiskResult<()> {
-        fs::remove_file(path).map_err(|e| self.failed(&e, DiskError::Missing, "unlink()", path))
+        let removed = file_operation("unlink", path, || fs::remove_file(path));
+        removed.map_err(|e| self.failed(&e, DiskError::Missing, "unlink()", path))
     }
 
     /// Removes a directory with all that is in it. What cannot be removed is noted, and the rest goes on.

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use weir_engine::Rank;
+use weir_engine::{Rank, file_operation};
 use weir_log::{Cause, Level};
 
 use crate::request::Request;
@@ -24,7 +24,7 @@ pub async fn prepare(r: &mut Request) {
         return;
     }
     let (doer, path) = (super::doer::doer(r), root.clone());
-    let walk = || std::fs::canonicalize(path);
+    let walk = move || file_operation("realpath", &*path, || std::fs::canonicalize(&path));
     let walked = r.event_loop.handle.files().run_by(&doer, Rank::Read, "realpath", walk).await;
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
     let real = walked.flatten().map_err(errno);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_engine::{Handle, OpenFile, Rank};
+use weir_engine::{Handle, OpenFile, Rank, file_operation};
 
 /// Digits in a temporary file's name, as nginx has.
 pub const DIGITS: usize = 10;
@@ -120,13 +120,16 @@ impl Drop for TempFile {
     fn drop(&mut self) {
         let Some(handle) = self.remover.take() else { return };
         let path = std::mem::take(&mut self.path);
-        let remove = move || drop(std::fs::remove_file(path));
+        let unlink = |path: &Path| std::fs::remove_file(path);
+        let remove = move || drop(file_operation("unlink", &*path, || unlink(&path)));
         handle.files().default_pool().insist(Rank::Later, remove);
     }
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    std::fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+    let mut options = std::fs::OpenOptions::new();
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    file_operation("open", path, || options.open(path))
 }
 
 /// Makes a level's directory, and those above it, for this user alone.

@@ -3,11 +3,14 @@
 
 #![expect(clippy::disallowed_methods, reason = "this is the room")]
 
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use weir_engine::{FileInfo, Rank};
+use weir_engine::{FileInfo, Rank, file_operation};
 
 use super::opened::{FileError, Opened};
 use crate::files::symlinks::Refuse;
@@ -27,7 +30,10 @@ pub async fn open(r: &mut Request, path: &[u8], flags: OFlags) -> Result<Opened,
     };
     let path = path.to_vec();
     let doer = super::doer::doer(r);
-    let work = move || walk(&path, trusted, refuse, flags);
+    let work = move || {
+        let place = Path::new(OsStr::from_bytes(&path));
+        file_operation("openat", place, || walk(&path, trusted, refuse, flags))
+    };
     match r.event_loop.handle.files().run_by(&doer, Rank::Read, "openat", work).await {
         Ok(Ok((fd, info))) => {
             Ok(Opened { file: r.event_loop.handle.files().hold(fd.into()), info })

@@ -463,12 +463,14 @@ impl Master {
         }
     }
 
-    /// Workers with a loop in a long turn say at what it is.
+    /// Workers with a loop in a long turn, or with a long file operation, say at what it is.
     fn ring(&self) {
         let now = coarse_nanos();
         let is_long = |tally: &LoopTally| {
-            let since = tally.awake_since().map_or(0, |at| now.saturating_sub(at));
-            u128::from(since) >= stalls::LONG.as_nanos()
+            let oldest =
+                [tally.awake_since(), tally.oldest_operation()].into_iter().flatten().min();
+            let lasts = oldest.map_or(0, |at| now.saturating_sub(at));
+            u128::from(lasts) >= stalls::LONG.as_nanos()
         };
         for tally in self.registry.loops().iter().filter(|tally| is_long(tally)) {
             let pid = tally.owner.pid.cast_signed();

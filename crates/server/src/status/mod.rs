@@ -146,6 +146,8 @@ impl StatusInputs {
             MetricValue::Number(pids.len() as u64)
         };
         let most = loops.iter().map(LoopTally::open).max().unwrap_or(0);
+        let blocked = loops.iter().filter_map(LoopTally::blocked).map(|one| one.since).min();
+        let blocked = blocked.map_or(0, |since| coarse_nanos().saturating_sub(since));
         let values = vec![
             ("start_time", nanos(started)),
             ("uptime", nanos(uptime)),
@@ -155,6 +157,7 @@ impl StatusInputs {
             ("old_workers", processes(false)),
             ("connections_limit", MetricValue::Number(self.connections as u64)),
             ("most_loop_connections", MetricValue::Number(most)),
+            ("blocked_file_operation", MetricValue::Nanos(blocked)),
         ];
         page.add(&SERVER, Vec::new(), values);
         let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());

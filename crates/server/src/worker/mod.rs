@@ -11,17 +11,17 @@ mod turns;
 
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use rustix::process::{Signal, getpid, kill_process};
 use weir_balance::AcceptPolicy;
-use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, StealGroup};
+use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, StealGroup, file_operation};
 use weir_log::{Cause, Level, Log, log};
 use weir_metrics::subjects::{self, Cells};
-use weir_metrics::{Metric, Tally};
+use weir_metrics::{Metric, OldestOperation, Tally};
 
 use self::control::Control;
 use self::evenness::Evenness;
@@ -128,10 +128,16 @@ impl LoopParts {
             let log = assignment.cycle.log.clone();
             pool.on_overflow(move |text| log.write(Level::Error, None, format_args!("{text}")));
         }
-        if let Some(tally) = assignment.tallies.first() {
+        if let Some(tally) = assignment.tallies.first()
+            && let Some(own) = assignment.registry.tally(*tally)
+            && let Some(shown) = own.oldest_operation()
+        {
             let cells = Cells::new(assignment.registry, *tally);
-            for pool in pools.iter().chain([&files]) {
-                count(pool, assignment.index, &cells);
+            let oldest = Mutex::new(vec![None; pools.len() + 1]);
+            let oldest = Arc::new(OldestOperations { pools: oldest, shown });
+            for (i, pool) in pools.iter().chain([&files]).enumerate() {
+                let oldest = Arc::clone(&oldest);
+                count(pool, assignment.index, &cells, move |since| oldest.note(i, since));
             }
         }
         let steal_group = steal_group(config, &assignment.cycle.log);
@@ -189,6 +195,7 @@ impl LoopParts {
             log: Arc::clone(self.log()),
             title: Arc::clone(&self.assignment.title),
             bell: self.assignment.bell.clone(),
+            pools: self.pools.iter().chain([&self.files]).map(FilePool::downgrade).collect(),
         }
         .start()?;
         Ok((threads, self.turns(first, 0, &cycle)?))
@@ -326,13 +333,36 @@ fn pass_on(channel: Option<&ChannelEnd>, command: Command) -> io::Result<()> {
 }
 
 /// How many operations wait for a pool's threads, and how long, is counted for status pages.
-fn count(pool: &FilePool, worker: usize, cells: &Cells) {
+fn count(
+    pool: &FilePool,
+    worker: usize,
+    cells: &Cells,
+    oldest: impl Fn(Option<u64>) + Send + Sync + 'static,
+) {
     let name = status::pool_name(pool.name(), worker);
-    if let Some(cell) = cells.of(subjects::SubjectKind::Pool, &name) {
-        pool.watch(move |waiting, waited| {
-            cell.set(waiting as u64);
-            waited.iter().for_each(|time| cell.record(*time));
-        });
+    let cell = cells.of(subjects::SubjectKind::Pool, &name);
+    pool.watch(move |state| {
+        oldest(state.oldest);
+        if let Some(cell) = cell {
+            cell.set(state.waiting as u64);
+            state.waited.iter().for_each(|time| cell.record(*time));
+        }
+    });
+}
+
+/// Since when the oldest operation of each pool of a process runs.
+struct OldestOperations {
+    pools: Mutex<Vec<Option<u64>>>,
+    shown: OldestOperation,
+}
+
+impl OldestOperations {
+    fn note(&self, pool: usize, since: Option<u64>) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = pools.get_mut(pool) {
+            *own = since;
+        }
+        self.shown.set(pools.iter().flatten().min().copied());
     }
 }
 
@@ -348,7 +378,11 @@ fn steal_group(config: &Config, log: &Log) -> Option<StealGroup> {
 /// Runs a loop, which does not wait for the files that it logs to either.
 fn serve_on(own: &mut Loop, turns: &mut Turns) -> io::Result<()> {
     let handle = own.handle();
-    weir_log::never_wait(Some(Box::new(move |job| handle.files().hand_over(Rank::Write, job))));
+    weir_log::never_wait(Some(Box::new(move |path, job| {
+        let path = path.to_owned();
+        let write = move || file_operation("write", &*path, job);
+        handle.files().hand_over(Rank::Write, write)
+    })));
     let ended = own.run(turns);
     weir_log::never_wait(None);
     ended

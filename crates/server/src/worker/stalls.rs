@@ -1,8 +1,9 @@
-//! Names what a loop is at in a turn that does not end, while it does not end.
+//! Names what a loop is at in a turn that does not end, and which file operation does not end, while it lasts.
 //!
-//! A thread beside the loops sleeps until the master rings its [`Bell`], once a second while a loop is in a long turn. The
-//! thread says so in the log after a second and then every ten, and in the loop's row, where the pages of all processes find
-//! it. It also hears that the worker is to end, which a loop that is stuck does not, and changes the name in ps(1).
+//! A thread beside the loops sleeps until the master rings its [`Bell`], once a second while a loop is in a long turn or a
+//! thread in a long file operation. The thread says so in the log after a second and then every ten, and in the loop's row,
+//! where the pages of all processes find it. It also hears that the worker is to end, which a loop that is stuck does not, and
+//! changes the name in ps(1).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use weir_engine::coarse_nanos;
+use weir_engine::{Rank, RunningOperation, WeakFilePool, coarse_nanos, file_operation};
 use weir_log::{Log, log};
-use weir_metrics::{Culprit, LoopTally, Registry};
+use weir_metrics::{BlockedOperation, Culprit, LoopTally, Registry};
 use weir_sys::title::Title;
 use weir_values::doing;
 
@@ -69,11 +70,14 @@ pub struct StallWatch {
     pub title: Arc<Mutex<Option<Title>>>,
     /// None without a master: then the thread looks once a second.
     pub bell: Option<Bell>,
+    /// The threads for files.
+    pub pools: Vec<WeakFilePool>,
 }
 
-/// A turn that was told.
+/// A turn or file operation that was told.
 #[derive(Clone, Copy)]
 struct Told {
+    /// Its loop's thread; 0 of file operations.
     tid: u32,
     since: u64,
     at: Duration,
@@ -84,6 +88,7 @@ impl StallWatch {
     #[expect(clippy::disallowed_methods, reason = "the thread is none of a loop")]
     pub fn start(self) -> io::Result<()> {
         let watch = move || {
+            self.never_waits_for_a_log();
             let mut told = Vec::new();
             loop {
                 match &self.bell {
@@ -97,35 +102,77 @@ impl StallWatch {
         thread::Builder::new().name("weir: stalls".to_owned()).spawn(watch).map(drop)
     }
 
+    /// The disk that blocks may be that of a log.
+    fn never_waits_for_a_log(&self) {
+        let pools = self.pools.clone();
+        weir_log::never_wait(Some(Box::new(move |path, job| {
+            let gone = || io::Error::from(io::ErrorKind::ResourceBusy);
+            let pool = pools.iter().find_map(WeakFilePool::upgrade).ok_or_else(gone)?;
+            let path = path.to_owned();
+            pool.hand_over(Rank::Write, move || file_operation("write", &*path, job))
+        })));
+    }
+
     fn look(&self, told: &mut Vec<Told>) {
-        let (all, own) = (self.registry.loops(), std::process::id());
+        let (mut all, own) = (self.registry.loops(), std::process::id());
+        all.retain(|tally| tally.owner.pid == own);
         let now = coarse_nanos();
         let before = std::mem::take(told);
-        for tally in all.iter().filter(|tally| tally.owner.pid == own) {
+        for tally in &all {
             let Some(since) = tally.awake_since() else { continue };
             let took = Duration::from_nanos(now.saturating_sub(since));
             if took < LONG {
                 continue;
             }
-            let tid = tally.owner.tid;
-            let last = before.iter().find(|told| (told.tid, told.since) == (tid, since));
-            let what = show(tally, since, took);
-            let at = match last {
-                Some(last) if took < last.at + AGAIN => last.at,
-                _ => {
-                    let (index, seconds) = (tally.owner.index, took.as_secs());
-                    log!(
-                        self.log,
-                        Error,
-                        None,
-                        "loop {index} of process {own} has been in one turn for {seconds} s: {what}"
-                    );
-                    took
-                }
-            };
+            let (tid, what) = (tally.owner.tid, show(tally, since, took));
+            let at = told_at(&before, (tid, since), took).unwrap_or_else(|| {
+                let (index, seconds) = (tally.owner.index, took.as_secs());
+                log!(
+                    self.log,
+                    Error,
+                    None,
+                    "loop {index} of process {own} has been in one turn for {seconds} s: {what}"
+                );
+                took
+            });
             told.push(Told { tid, since, at });
         }
+        if let Some(first) = all.iter().find(|tally| tally.owner.index == 0) {
+            told.extend(self.look_at_files(first, now, &before));
+        }
     }
+
+    /// The file operation that has lasted longest, if that is long.
+    fn look_at_files(&self, first: &LoopTally, now: u64, before: &[Told]) -> Option<Told> {
+        let pools = self.pools.iter().filter_map(WeakFilePool::upgrade);
+        let oldest = pools.filter_map(|pool| pool.oldest_operation()).min_by_key(|one| one.since);
+        let lasts = |one: &RunningOperation| Duration::from_nanos(now.saturating_sub(one.since));
+        let long = oldest.filter(|one| lasts(one) >= LONG);
+        let blocked = long.as_ref().map(|one| {
+            let (name, path) = (one.name, one.path.display());
+            let (since, reads) = (one.since, one.rank == Rank::Read);
+            BlockedOperation { since, reads, what: format!("{name} \"{path}\"") }
+        });
+        first.blocks(blocked.as_ref());
+        let (took, BlockedOperation { since, what, .. }) = (lasts(&long?), blocked?);
+        let at = told_at(before, (0, since), took).unwrap_or_else(|| {
+            let (own, seconds) = (first.owner.pid, took.as_secs());
+            log!(
+                self.log,
+                Error,
+                None,
+                "a file operation of process {own} has lasted for {seconds} s: {what}"
+            );
+            took
+        });
+        Some(Told { tid: 0, since, at })
+    }
+}
+
+/// When it was told last, unless it is to be told again.
+fn told_at(before: &[Told], what: (u32, u64), took: Duration) -> Option<Duration> {
+    let last = before.iter().find(|told| (told.tid, told.since) == what)?;
+    (took < last.at + AGAIN).then_some(last.at)
 }
 
 /// Puts into the loop's row what it is at.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weir_engine::file_operation;
 use weir_log::{Cause, Level, Log, LogFile};
 
 /// `open_log_file_cache`
@@ -70,7 +71,8 @@ impl OpenFiles {
                 log.write(Level::Error, None, text);
                 continue;
             }
-            let written = self.file(&named, now).and_then(|file| file.write_lines(&named.line));
+            let write = || self.file(&named, now).and_then(|file| file.write_lines(&named.line));
+            let written = file_operation("write", &*named.path, write);
             if let Err(error) = written {
                 let (path, cause) = (named.path.display(), Cause(&error));
                 log.write(Level::Crit, None, format_args!("open() \"{path}\" failed {cause}"));

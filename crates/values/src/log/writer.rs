@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_engine::{Either, Handle, either};
+use weir_engine::{Either, Handle, either, file_operation};
 use weir_log::{Cause, Level, Log};
 
 use super::file::LogTarget;
@@ -256,7 +256,8 @@ impl LineQueue {
             Some(level) => compressed(&lines, level),
             None => lines,
         };
-        if let Err(error) = file.write_lines(&bytes) {
+        let write = || file.write_lines(&bytes);
+        if let Err(error) = file_operation("write", &*self.target.path, write) {
             let (path, cause) = (self.target.path.display(), Cause(&error));
             let text = format!("write() to \"{path}\" failed {cause}");
             self.complain(&mut lock(&self.waiting), &text);
