@@ -14,7 +14,8 @@ const SHORT: usize = 3;
 pub struct FieldLimits {
     /// Bytes of a name, and of a value.
     pub field: usize,
-    /// Bytes of all names and values; in HTTP/3 each field counts 32 more.
+    /// Bytes of all names and values, as nginx counts them. A limit that SETTINGS of HTTP/3 announce
+    /// counts 32 more for each field, so what keeps to it is not refused.
     pub block: usize,
 }
 

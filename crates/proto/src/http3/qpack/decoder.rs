@@ -29,6 +29,8 @@ pub struct Decoder {
     /// Streams whose sections wait, and how many entries there must be for each.
     blocked: Vec<(u64, u64)>,
     most_blocked: usize,
+    /// Bytes of the name and of the value of an entry, where there is a limit beside the table's.
+    largest_field: Option<usize>,
     /// The beginning of an instruction of the encoder.
     partial: PartialInstruction,
     /// What the peer's encoder is to be told.
@@ -43,9 +45,15 @@ impl Decoder {
         Decoder { capacity, most_blocked, ..Decoder::default() }
     }
 
-    /// Hands each field of the section of a stream to `take`: name and value. `limits.block` counts
-    /// 32 bytes for each field beside its name and value. Nothing is handed over of a section that
-    /// is blocked. Of one that is too large, some fields may have been.
+    /// The same one, that takes no entries with a longer name or value. Such an entry ends the
+    /// connection, since fields that refer to it would be refused.
+    pub fn with_largest_field(self, largest_field: usize) -> Decoder {
+        Decoder { largest_field: Some(largest_field), ..self }
+    }
+
+    /// Hands each field of the section of a stream to `take`: name and value. Nothing is handed over
+    /// of a section that is blocked. Of one that is too large, some fields may have been. An error
+    /// ends the connection, and the peer's encoder hears that the stream is cancelled before.
     pub fn decode(
         &mut self,
         stream: u64,
@@ -53,20 +61,10 @@ impl Decoder {
         limits: FieldLimits,
         mut take: impl FnMut(&[u8], &[u8]),
     ) -> Result<Decoded, QpackError> {
-        let mut input = Input(section);
-        let (required, base) = self.prefix(&mut input).map_err(QpackFault::of_section)?;
-        if required > self.inserted {
-            return self.block(stream, required);
-        }
-        self.blocked.retain(|(blocked, _)| *blocked != stream);
-        let references = References { required, base };
-        let whole =
-            self.fields(input, references, limits, &mut take).map_err(QpackFault::of_section)?;
-        if required > 0 {
-            write_number(0x80, 7, stream, &mut self.feedback);
-            self.acknowledged = self.acknowledged.max(required);
-        }
-        Ok(if whole { Decoded::Whole } else { Decoded::TooLarge })
+        self.section(stream, section, limits, &mut take).map_err(|fault| {
+            self.cancel(stream);
+            fault.of_section()
+        })
     }
 
     /// A stream ends before all of its sections were decoded.
@@ -136,6 +134,27 @@ impl References {
 
 /// Sections.
 impl Decoder {
+    fn section(
+        &mut self,
+        stream: u64,
+        section: &[u8],
+        limits: FieldLimits,
+        take: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<Decoded, QpackFault> {
+        let mut input = Input(section);
+        let (required, base) = self.prefix(&mut input)?;
+        if required > self.inserted {
+            return self.block(stream, required);
+        }
+        self.blocked.retain(|(blocked, _)| *blocked != stream);
+        let whole = self.fields(input, References { required, base }, limits, take)?;
+        if required > 0 {
+            write_number(0x80, 7, stream, &mut self.feedback);
+            self.acknowledged = self.acknowledged.max(required);
+        }
+        Ok(if whole { Decoded::Whole } else { Decoded::TooLarge })
+    }
+
     /// How many entries a section needs, and where its indices begin: RFC 9204 section 4.5.1.
     fn prefix(&self, input: &mut Input<'_>) -> Result<(u64, u64), QpackFault> {
         let required = self.required(input.number(8)?)?;
@@ -171,10 +190,10 @@ impl Decoder {
         if required == 0 { bad } else { Ok(required) }
     }
 
-    fn block(&mut self, stream: u64, required: u64) -> Result<Decoded, QpackError> {
+    fn block(&mut self, stream: u64, required: u64) -> Result<Decoded, QpackFault> {
         self.blocked.retain(|(blocked, _)| *blocked != stream);
         if self.blocked.len() >= self.most_blocked {
-            return Err(QpackFault::ManyBlocked.of_section());
+            return Err(QpackFault::ManyBlocked);
         }
         self.blocked.push((stream, required));
         Ok(Decoded::Blocked(required))
@@ -226,7 +245,7 @@ impl Decoder {
             if name.len().max(value.len()) > limits.field {
                 return Ok(false);
             }
-            match left.checked_sub(name.len() + value.len() + OVERHEAD) {
+            match left.checked_sub(name.len() + value.len()) {
                 Some(rest) => left = rest,
                 None => return Ok(false),
             }
@@ -239,7 +258,8 @@ impl Decoder {
 /// Instructions of the peer's encoder: RFC 9204 section 4.3.
 impl Decoder {
     fn instruction(&mut self, input: &mut Input<'_>) -> Result<(), QpackFault> {
-        let Decoder { table, capacity, name: name_room, value: value_room, .. } = self;
+        let Decoder { table, capacity, largest_field, name: name_room, value: value_room, .. } =
+            self;
         let newest = |index: u64| {
             let field = usize::try_from(index).ok().and_then(|index| table.newest(index));
             field.ok_or(QpackFault::BadIndex(index))
@@ -272,6 +292,9 @@ impl Decoder {
                 (copy(name, name_room), copy(value, value_room))
             }
         };
+        if largest_field.is_some_and(|largest| name.len().max(value.len()) > largest) {
+            return Err(QpackFault::LargeField);
+        }
         if !table.add(name, value) {
             return Err(QpackFault::LargeEntry);
         }

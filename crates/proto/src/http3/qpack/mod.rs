@@ -26,8 +26,7 @@ pub use self::feedback::EncoderFeedback;
 use super::ErrorCode;
 pub use crate::compression::FieldLimits;
 
-/// What a field counts beside its name and value, in a table and in a section: RFC 9204 section
-/// 3.2.1, RFC 9114 section 4.2.2.
+/// What an entry of the table counts beside its name and value: RFC 9204 section 3.2.1.
 const OVERHEAD: usize = crate::compression::OVERHEAD;
 
 /// Why fields cannot be read. The connection is of no more use.
@@ -62,6 +61,8 @@ pub enum QpackFault {
     BadCapacity(u64),
     /// An entry that is larger than the table.
     LargeEntry,
+    /// An entry with a name or value that is larger than this end accepts.
+    LargeField,
     /// A string that is not of the Huffman code.
     BadCode,
     /// A field without a name.
@@ -84,6 +85,7 @@ impl fmt::Display for QpackFault {
             QpackFault::BadBase => f.write_str("invalid qpack base"),
             QpackFault::BadCapacity(size) => write!(f, "invalid qpack table capacity {size}"),
             QpackFault::LargeEntry => f.write_str("qpack entry larger than the table"),
+            QpackFault::LargeField => f.write_str("too large header field"),
             QpackFault::BadCode => f.write_str("invalid encoded header field"),
             QpackFault::EmptyName => f.write_str("zero header name length"),
             QpackFault::ManyBlocked => f.write_str("too many blocked streams"),
@@ -106,7 +108,11 @@ impl QpackFault {
 
     /// On the stream of the peer's encoder.
     fn of_encoder(self) -> QpackError {
-        QpackError { code: ErrorCode::QpackEncoderStream, fault: self }
+        let code = match self {
+            QpackFault::LargeField => ErrorCode::ExcessiveLoad,
+            _ => ErrorCode::QpackEncoderStream,
+        };
+        QpackError { code, fault: self }
     }
 
     /// On the stream of the peer's decoder.

@@ -72,6 +72,7 @@ fn the_examples_of_the_rfc() {
     assert_eq!(text(&mut decoder, 16, "0600 80"), "custom-key=custom-value2");
     let gone = decoder.decode(20, &bytes("0600 84"), LIMITS, |_, _| {});
     assert_eq!(gone, Err(QpackFault::BadIndex(0).of_section()));
+    assert_eq!(feedback(&mut decoder), b"\x90\x54");
 }
 
 #[test]
@@ -126,6 +127,13 @@ fn what_is_wrong_with_an_instruction_is_told() {
     assert_eq!(wrong("3f45 ffff ffff ffff ffff ffff"), QpackFault::LongNumber);
     let mut decoder = Decoder::new(100, 1);
     decoder.read_encoder(&bytes(&format!("3f45 41 61 43 {}", "62".repeat(67)))).unwrap();
+    // an entry that no request could use
+    let mut decoder = Decoder::new(100, 1).with_largest_field(4);
+    decoder.read_encoder(&bytes("3f45 44 61616161 04 62626262")).unwrap();
+    for large in ["41 61 05 6262626262", "45 6161616161 00"] {
+        let error = decoder.read_encoder(&bytes(large)).unwrap_err();
+        assert_eq!((error.fault, error.code), (QpackFault::LargeField, ErrorCode::ExcessiveLoad));
+    }
 }
 
 #[test]
@@ -144,7 +152,7 @@ fn few_streams_may_wait() {
     decoder.read_encoder(&bytes("41 63 01 64")).unwrap();
     assert_eq!(text(&mut decoder, 8, "0300 80"), "c=d");
     assert_eq!(decoder.next_unblocked(), None);
-    assert_eq!(feedback(&mut decoder), b"\x44\x80\x88");
+    assert_eq!(feedback(&mut decoder), b"\x48\x44\x80\x88");
 }
 
 #[test]
@@ -159,7 +167,7 @@ fn without_a_table_nothing_is_told() {
 
 #[test]
 fn fields_are_bounded() {
-    let limits = FieldLimits { field: 4, block: 74 };
+    let limits = FieldLimits { field: 4, block: 10 };
     let mut decoder = Decoder::new(4096, 0);
     let mut decode = |hex: &str| decoder.decode(0, &bytes(hex), limits, |_, _| {}).unwrap();
     assert_eq!(decode("0000 2161 0462626262 2161 0462626262"), Decoded::Whole);
@@ -169,6 +177,8 @@ fn fields_are_bounded() {
     // five bytes in the Huffman code, four of which could be as long as that
     assert_eq!(decode("0000 2161 84 1c71c71f"), Decoded::TooLarge);
     assert_eq!(decode("0000 c0"), Decoded::TooLarge);
+    // nothing counts but names and values
+    assert_eq!(decode("0000 2161 00 2161 00 2161 00 2161 00"), Decoded::Whole);
     // the entry is released all the same
     decoder.read_encoder(&bytes("3fe11f 41 61 05 6262626262")).unwrap();
     let large = decoder.decode(4, &bytes("0200 80"), limits, |_, _| panic!());
