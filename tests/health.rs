@@ -80,6 +80,31 @@ impl Drop for Behind {
     }
 }
 
+/// The server looks at itself once a second. However busy the machine, a fault and its end are to be known after a few looks.
+struct Wait {
+    looks: u64,
+    begin: Instant,
+}
+
+/// So many at the most: five seconds.
+const LOOKS: u64 = 5;
+
+impl Wait {
+    fn begin(site: &Site) -> Wait {
+        Wait { looks: looks(&site.health()), begin: Instant::now() }
+    }
+
+    fn was_short(&self, what: &str, health: &Value) {
+        let looks = looks(health) - self.looks;
+        eprintln!("{what} after {looks} looks and {:.1} s", self.begin.elapsed().as_secs_f64());
+        assert!(looks <= LOOKS, "{what} after {looks} looks");
+    }
+}
+
+fn looks(health: &Value) -> u64 {
+    health["looks"].as_u64().unwrap()
+}
+
 struct Site {
     server: Server,
     /// What is asked for between two looks.
@@ -104,7 +129,7 @@ const CONF: &str = "worker_processes 2;
                  set $name shop.example;
                  proxy_pass http://$name;
              }
-             location = /work { work sleep 50ms; return 204; }
+             location = /work { work sleep 200ms; return 204; }
              location = /limited { limit_req zone=rate; try_files /none =404; }
              location = /broken { return 500; }
              location = /endless { content_by_lua_block {
@@ -147,13 +172,13 @@ impl Site {
                 && found["state"] == state
                 && found["text"].as_str().unwrap().contains(text)
         };
-        let begin = Instant::now();
+        let wait = Wait::begin(self);
         let found = ask_until(|| {
             health = self.health();
             health["findings"].as_array().unwrap().iter().any(is)
         });
-        eprintln!("{rule} after {:.1} s", begin.elapsed().as_secs_f64());
         assert!(found, "{rule}: {health}");
+        wait.was_short(rule, &health);
         assert!(health["text"].as_str().unwrap().contains(text), "{health}");
         health["findings"].as_array().unwrap().iter().find(|found| is(found)).unwrap().clone()
     }
@@ -186,13 +211,13 @@ impl Site {
     }
 
     fn is_green(&self) {
-        let (mut health, begin) = (Value::Null, Instant::now());
+        let (mut health, wait) = (Value::Null, Wait::begin(self));
         let is = ask_until(|| {
             health = self.health();
             health["state"] == "green"
         });
-        eprintln!("green after {:.1} s", begin.elapsed().as_secs_f64());
         assert!(is, "{health}");
+        wait.was_short("green", &health);
         assert_eq!(health["findings"].as_array().unwrap().len(), 0, "{health}");
         assert_eq!((&health["health"], &health["text"]), (&0.into(), &"nothing is wrong".into()));
     }
@@ -279,6 +304,11 @@ fn each_fault_is_named_while_it_lasts() {
     let _client = endless(&site.server);
     let at = r#" is stuck in one turn, its requests wait: the content phase, module: "lua", location: "/endless""#;
     site.finds("stuck_loop", "red", at);
+    let page: Value = serde_json::from_str(&site.server.get("/json").body()).unwrap();
+    let (first, what) = (&page["culprits"][0], at.split_once("wait: ").unwrap().1);
+    assert!(first["what"].as_str().unwrap().starts_with(what), "{first}");
+    assert_eq!(first["kind"], "running", "{first}");
+    assert!(first["took_us"].as_u64().unwrap() > 1_000_000, "{first}");
     site.server.dir().write("end", "");
     site.is_green();
 
@@ -421,6 +451,29 @@ fn a_turn_without_an_end_wakes_the_master() {
     assert_eq!(client.response().status, 200);
     server.wait_for_news();
     assert!(!title().contains("stuck"), "{}", title());
+}
+
+/// The kernel alone can end a loop that does not come back, so its process does so itself.
+#[test]
+fn an_old_worker_with_a_stuck_loop_ends_after_its_time() {
+    let conf = format!(
+        "worker_threads 2; worker_shutdown_timeout 1s; error_log %%DIR%%/error.log; {CONF}"
+    );
+    let site = Site { server: Server::start(WEIR, &conf), asked: "/json" };
+    let old = site.server.workers();
+    let mut client = endless(&site.server);
+    site.server.signal(Signal::HUP);
+    let is_there = |pid: &i32| Path::new(&format!("/proc/{pid}")).exists();
+    assert!(ask_until(|| !old.iter().any(is_there)), "{old:?}");
+    assert!(client.rest().is_empty());
+    let log = site.server.dir().read("error.log");
+    let line =
+        log.lines().find(|line| line.contains(" ends after worker_shutdown_timeout, with loop "));
+    let what = r#"the content phase, module: "lua", location: "/endless""#;
+    assert!(line.is_some_and(|line| line.contains(what)), "{log}");
+    assert!(!log.contains("[alert]"), "{log}");
+    site.is_green();
+    assert_eq!(site.server.get("/json").status, 200);
 }
 
 /// Without a master, a thread beside the loops looks.

@@ -94,6 +94,11 @@ pub fn posted(board: &[AtomicU64]) -> Option<(u64, Vec<Finding>)> {
     None
 }
 
+/// How often something was posted.
+pub(crate) fn looks(board: &[AtomicU64]) -> u64 {
+    get(board, WRITES) / 2
+}
+
 fn get(board: &[AtomicU64], at: usize) -> u64 {
     board.get(at).map_or(0, |word| word.load(SeqCst))
 }

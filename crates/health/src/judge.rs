@@ -3,15 +3,14 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use crate::rules::{Hold, RULES};
+use crate::rules::RULES;
 use crate::{Finding, Snapshot};
 
-/// A condition is a finding once it has held for so long, in milliseconds.
-const APPEARS: u64 = 2000;
-/// A finding is over once its condition has not held for so long.
-const ENDS: u64 = 2000;
-/// Rates are those of so many milliseconds.
-const WINDOW: u64 = 3000;
+/// Looks are a second apart and a bit more, but the coarse clock may say a bit less, in milliseconds.
+const LOOK: u64 = 1000;
+const BIT: u64 = 100;
+/// Rates are those of three looks.
+const WINDOW: u64 = 3 * LOOK - BIT;
 
 /// Two snapshots, for rates.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +47,7 @@ struct Known {
     first: u64,
     last: u64,
     appears: u64,
+    stays: u64,
 }
 
 /// What a rule says of a subject.
@@ -108,17 +108,16 @@ impl Judge {
                         },
                         first: now,
                         last: now,
-                        appears: match rule.hold {
-                            Hold::AtOnce => 0,
-                            Hold::Seconds => APPEARS,
-                        },
+                        appears: (rule.appears * LOOK).saturating_sub(BIT),
+                        stays: rule.stays * LOOK + LOOK / 2,
                     }),
                 }
             }
         }
         // A condition that has not become a finding is forgotten when it does not hold.
         self.known.retain(|known| {
-            known.last == now || (known.is_finding() && now < known.last.saturating_add(ENDS))
+            known.last == now
+                || (known.is_finding() && now < known.last.saturating_add(known.stays))
         });
         let found = self.known.iter().filter(|known| known.is_finding());
         let mut found: Vec<Finding> = found.map(|known| known.finding.clone()).collect();

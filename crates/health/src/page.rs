@@ -23,6 +23,7 @@ pub fn show(words: &[AtomicU64], now: u64, page: &mut MetricsPage) {
         ("text", MetricValue::Word(headline(&findings))),
         ("since", MetricValue::Json(since)),
         ("findings", MetricValue::Json(list(&findings))),
+        ("looks", MetricValue::Number(board::looks(words))),
     ];
     page.add(&HEALTH, Vec::new(), values);
     for finding in findings {

@@ -11,42 +11,36 @@ use crate::snapshot::{
 pub(crate) struct Rule {
     /// Its name in pages and metrics.
     pub(crate) name: &'static str,
-    /// When its condition is a finding.
-    pub(crate) hold: Hold,
+    /// Its condition is a finding after so many more looks: 0 if it cannot flicker.
+    pub(crate) appears: u64,
+    /// For so many looks it stays a finding without its condition: 0 if it cannot flicker, or is judged by rates, which
+    /// are of some seconds.
+    pub(crate) stays: u64,
     /// What it finds.
     pub(crate) find: fn(Looks<'_>) -> Vec<Held>,
 }
 
-/// When a condition is a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
-    /// It cannot flicker.
-    AtOnce,
-    /// Once it has held for some seconds.
-    Seconds,
-}
-
 /// All of them.
 pub(crate) const RULES: &[Rule] = &[
-    Rule { name: "no_live_server", hold: Hold::Seconds, find: no_live_server },
-    Rule { name: "server_failing", hold: Hold::Seconds, find: server_failing },
-    Rule { name: "server_errors", hold: Hold::Seconds, find: server_errors },
-    Rule { name: "stuck_loop", hold: Hold::AtOnce, find: stuck_loop },
-    Rule { name: "worker_killed", hold: Hold::AtOnce, find: worker_killed },
-    Rule { name: "worker_missing", hold: Hold::AtOnce, find: worker_missing },
-    Rule { name: "reload_failed", hold: Hold::AtOnce, find: reload_failed },
-    Rule { name: "accept_queue", hold: Hold::Seconds, find: accept_queue },
-    Rule { name: "connections", hold: Hold::Seconds, find: connections },
-    Rule { name: "uneven_loops", hold: Hold::Seconds, find: uneven_loops },
-    Rule { name: "flood", hold: Hold::Seconds, find: flood },
-    Rule { name: "cache_disk", hold: Hold::AtOnce, find: cache_disk },
-    Rule { name: "log_disk", hold: Hold::AtOnce, find: log_disk },
-    Rule { name: "blocked_disk", hold: Hold::AtOnce, find: blocked_disk },
-    Rule { name: "descriptors", hold: Hold::AtOnce, find: descriptors },
-    Rule { name: "memory", hold: Hold::Seconds, find: memory },
-    Rule { name: "certificate", hold: Hold::AtOnce, find: certificate },
-    Rule { name: "name_server", hold: Hold::AtOnce, find: name_server },
-    Rule { name: "old_worker", hold: Hold::Seconds, find: old_worker },
+    Rule { name: "no_live_server", appears: 2, stays: 1, find: no_live_server },
+    Rule { name: "server_failing", appears: 2, stays: 1, find: server_failing },
+    Rule { name: "server_errors", appears: 2, stays: 0, find: server_errors },
+    Rule { name: "stuck_loop", appears: 0, stays: 1, find: stuck_loop },
+    Rule { name: "worker_killed", appears: 0, stays: 0, find: worker_killed },
+    Rule { name: "worker_missing", appears: 0, stays: 0, find: worker_missing },
+    Rule { name: "reload_failed", appears: 0, stays: 0, find: reload_failed },
+    Rule { name: "accept_queue", appears: 2, stays: 1, find: accept_queue },
+    Rule { name: "connections", appears: 2, stays: 1, find: connections },
+    Rule { name: "uneven_loops", appears: 1, stays: 0, find: uneven_loops },
+    Rule { name: "flood", appears: 2, stays: 0, find: flood },
+    Rule { name: "cache_disk", appears: 0, stays: 0, find: cache_disk },
+    Rule { name: "log_disk", appears: 0, stays: 0, find: log_disk },
+    Rule { name: "blocked_disk", appears: 0, stays: 1, find: blocked_disk },
+    Rule { name: "descriptors", appears: 0, stays: 1, find: descriptors },
+    Rule { name: "memory", appears: 2, stays: 1, find: memory },
+    Rule { name: "certificate", appears: 0, stays: 0, find: certificate },
+    Rule { name: "name_server", appears: 0, stays: 0, find: name_server },
+    Rule { name: "old_worker", appears: 2, stays: 1, find: old_worker },
 ];
 
 /// A server that was reached and failed once may have had a bad request: so many failures in a row count.
@@ -141,7 +135,7 @@ fn stuck_loop(looks: Looks<'_>) -> Vec<Held> {
 }
 
 /// For so long after its end a worker is worth a word: another has taken its place.
-const MOURNED: u64 = 2000;
+const MOURNED: u64 = 3500;
 /// So many within the time in which they are kept are a row.
 const ROW: usize = 3;
 
@@ -226,20 +220,60 @@ fn connections(looks: Looks<'_>) -> Vec<Held> {
 /// It is still as uneven if the busiest loop has worked for this share of the last seconds.
 const STILL: f64 = 0.5;
 
-/// One loop has most of the work.
+/// In the seconds between two looks a loop was nearly always busy, and others were not.
+const NEARLY_ALWAYS: f64 = 0.8;
+/// The least time, in milliseconds, over which that is judged.
+const LEAST_WORK: u64 = 1900;
+/// From this coefficient of variation on they differ.
+const DIFFERENT: f64 = 0.5;
+
+/// One loop has most of the work: for ten seconds, or in these few seconds nearly all.
 fn uneven_loops(looks: Looks<'_>) -> Vec<Held> {
-    let Some(uneven) = &looks.now.uneven else { return Vec::new() };
-    let is = |one: &&LoopState| one.pid == uneven.pid && one.index == uneven.index;
-    let busy = |of: &Snapshot| of.loops.iter().find(is).map_or(0, |one| one.busy);
-    let took = looks.now.now.saturating_sub(looks.before.now);
-    if share(busy(looks.now).saturating_sub(busy(looks.before)), took) < STILL {
+    let Some(Uneven { worker, index, most, mean, loops, .. }) =
+        lately_uneven(looks).or_else(|| now_uneven(looks))
+    else {
         return Vec::new();
-    }
-    let Uneven { worker, index, most, mean, loops, .. } = uneven;
+    };
     let text = format!(
         "loop {index} of worker {worker} is busy for {most} % of the time, the mean of {loops} loops is {mean} %"
     );
     vec![Held { level: Yellow, subject: "loops".to_owned(), text, since: None }]
+}
+
+/// The share of the time between two looks in which a loop was busy; none if it is new.
+fn worked(looks: Looks<'_>, pid: u32, index: u32) -> Option<f64> {
+    let is = |one: &&LoopState| one.pid == pid && one.index == index;
+    let busy = |of: &Snapshot| Some(of.loops.iter().find(is)?.busy);
+    let took = looks.now.now.saturating_sub(looks.before.now);
+    Some(share(busy(looks.now)?.saturating_sub(busy(looks.before)?), took).min(1.0))
+}
+
+/// The imbalance of ten seconds, if it goes on.
+fn lately_uneven(looks: Looks<'_>) -> Option<Uneven> {
+    let uneven = looks.now.uneven.as_ref()?;
+    (worked(looks, uneven.pid, uneven.index)? >= STILL).then(|| uneven.clone())
+}
+
+/// That of the seconds between two looks, with a higher bar. A loop in one turn is named for that.
+fn now_uneven(looks: Looks<'_>) -> Option<Uneven> {
+    if looks.now.now.saturating_sub(looks.before.now) < LEAST_WORK {
+        return None;
+    }
+    let new = looks.now.loops.iter().filter(|one| !one.is_old);
+    let all = new.filter_map(|one| Some((worked(looks, one.pid, one.index)?, one)));
+    let all: Vec<(f64, &LoopState)> = all.collect();
+    let (most, busiest) = all.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let n = all.len() as f64;
+    let mean = all.iter().map(|(share, _)| share).sum::<f64>() / n;
+    let variance = all.iter().map(|(share, _)| (share - mean).powi(2)).sum::<f64>() / n;
+    if *most < NEARLY_ALWAYS || variance.sqrt() < DIFFERENT * mean || busiest.awake_for > LONG_TURN
+    {
+        return None;
+    }
+    let percent = |share: f64| (share * 100.0).round() as u32;
+    let LoopState { worker, index, pid, .. } = **busiest;
+    let (most, mean) = (percent(*most), percent(mean));
+    Some(Uneven { worker, index, pid, most, mean, loops: all.len() })
 }
 
 /// So many refused requests within the window are no accident.
@@ -415,6 +449,49 @@ mod tests {
         let found = with(vec![certificate("a", NOW + 9 * DAY), certificate("b", NOW - 1)]);
         let text = "the certificate /etc/b.pem (b) has ended, and 1 more end within 14 days";
         assert_eq!(found, [("certificate".to_owned(), Red, text.to_owned())]);
+    }
+
+    /// What looks of four loops find, a second apart. Each has worked for so many milliseconds in each second.
+    fn looks_at_work(seconds: &[[u64; 4]]) -> Vec<bool> {
+        let (mut judge, mut busy) = (Judge::default(), [0; 4]);
+        let look = |(second, work): (usize, &[u64; 4])| {
+            busy.iter_mut().zip(work).for_each(|(busy, work)| *busy += work);
+            let of = |i: usize| LoopState {
+                pid: 7,
+                index: i as u32,
+                busy: busy[i],
+                ..LoopState::default()
+            };
+            let (now, loops) = (second as u64 * 1000, (0..4).map(of).collect());
+            let found = judge.look(Snapshot { at: NOW + now, now, loops, ..Snapshot::default() });
+            found.iter().any(|found| found.rule == "uneven_loops")
+        };
+        seconds.iter().enumerate().map(look).collect()
+    }
+
+    #[test]
+    fn a_loop_with_all_the_work_is_named_within_five_looks_and_forgotten_within_five() {
+        let (calm, uneven) = ([30, 20, 10, 40], [990, 0, 5, 0]);
+        let course = [[calm; 5].as_slice(), &[uneven; 10], &[calm; 10]].concat();
+        let found = looks_at_work(&course);
+        let first = found.iter().position(|found| *found).unwrap();
+        assert!((5..10).contains(&first), "{found:?}");
+        let over = found[first..].iter().position(|found| !found).unwrap() + first;
+        assert!((15..20).contains(&over), "{found:?}");
+        assert!(!found[over..].contains(&true), "{found:?}");
+    }
+
+    #[test]
+    fn loops_that_differ_for_a_moment_or_all_work_are_even() {
+        let never = |course: &[[u64; 4]]| !looks_at_work(course).contains(&true);
+        assert!(never(&[[900, 850, 990, 800]; 20]));
+        assert!(never(&[[700, 100, 0, 0]; 20]));
+        // Two seconds of work for one loop, such as a large page that is compressed.
+        let burst = [[[0; 4]; 5].as_slice(), &[[1000, 0, 0, 0]; 2], &[[0; 4]; 5]].concat();
+        assert!(never(&[&burst[..], &burst[..], &burst[..]].concat()));
+        // One loop after another works, as a single client comes again and again.
+        let turns = (0..20).map(|i| std::array::from_fn(|j| if i / 2 % 4 == j { 950 } else { 0 }));
+        assert!(never(&turns.collect::<Vec<_>>()));
     }
 
     #[test]

@@ -437,6 +437,7 @@ pub static HEALTH: MetricTable = MetricTable {
         column("text", Shown, Count, "The worst findings in a sentence"),
         column("since", Shown, Count, "When the worst began, in seconds since 1970"),
         column("findings", Shown, Count, "All of them, the worst first"),
+        column("looks", Shown, Count, "How often the server has judged itself"),
     ],
 };
 

@@ -26,7 +26,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// So many looks in which nothing has happened, and it sleeps. A loop asks less than that many seconds after it has asked
 /// last, so all will when they work next.
 const STILL: u32 = 3;
-/// Every so many looks the system is asked for descriptors and memory: kernels before 6.2 list descriptors one by one.
+/// While nothing is wrong, the system is asked for descriptors and memory every so many looks: kernels before 6.2 list
+/// descriptors one by one.
 const SYSTEM_EVERY: u32 = 5;
 /// For so long the end of a worker is remembered, in milliseconds.
 const REMEMBERED: u64 = 60_000;
@@ -101,7 +102,7 @@ impl HealthWatch {
     /// Looks; what is to stand behind the process's name if that is new.
     pub fn look(&mut self, seen: Seen<'_>) -> Option<String> {
         self.next = Some(Instant::now() + PERIOD);
-        if self.looks.is_multiple_of(SYSTEM_EVERY) {
+        if self.looks.is_multiple_of(SYSTEM_EVERY) || !self.judge.is_calm() {
             machine::note_processes(&seen.registry);
             self.memory = machine::memory();
         }

@@ -45,6 +45,8 @@ pub(crate) struct LoopRow {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Blame {
     pub what: String,
+    /// It goes on.
+    pub running: bool,
     /// Microseconds.
     pub longest: f64,
     pub times: usize,
@@ -275,19 +277,20 @@ fn state(balance: &Balance, loops: &[LoopRow], requests: f64) -> (String, bool) 
 }
 
 fn culprits(now: &Snapshot) -> Vec<Blame> {
-    let mut found: BTreeMap<String, (Blame, BTreeSet<(u32, u32)>)> = BTreeMap::new();
+    type Blamed = (Blame, BTreeSet<(u32, u32)>);
+    let mut found: BTreeMap<(bool, String), Blamed> = BTreeMap::new();
     for c in &now.culprits {
         let what = match c.kind.as_str() {
             "preempted" => format!("the machine, which took the processor away (from {})", c.what),
             _ => c.what.clone(),
         };
+        let running = c.kind == "running";
         let fresh = || {
-            (
-                Blame { what: what.clone(), longest: 0.0, times: 0, loops: 0, last: f64::MAX },
-                BTreeSet::new(),
-            )
+            let what = what.clone();
+            let blame = Blame { what, running, longest: 0.0, times: 0, loops: 0, last: f64::MAX };
+            (blame, BTreeSet::new())
         };
-        let (blame, loops) = found.entry(what.clone()).or_insert_with(fresh);
+        let (blame, loops) = found.entry((running, what.clone())).or_insert_with(fresh);
         blame.times += 1;
         blame.longest = blame.longest.max(c.took_us);
         blame.last = blame.last.min((now.now - c.at).max(0.0));
@@ -295,7 +298,7 @@ fn culprits(now: &Snapshot) -> Vec<Blame> {
         blame.loops = loops.len();
     }
     let mut all: Vec<Blame> = found.into_values().map(|(blame, _)| blame).collect();
-    all.sort_by(|a, b| b.longest.total_cmp(&a.longest));
+    all.sort_by(|a, b| b.running.cmp(&a.running).then(b.longest.total_cmp(&a.longest)));
     all
 }
 

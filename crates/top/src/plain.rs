@@ -45,15 +45,20 @@ pub(crate) fn text(f: &Figures) -> String {
         out.push_str("\nWhat held loops up\n");
     }
     for c in &f.culprits {
-        let _ = writeln!(
-            out,
-            "{:>10}  {} ({} times, in {} loops, {} ago)",
-            time(c.longest),
-            c.what,
-            c.times,
-            c.loops,
-            age(c.last)
-        );
+        let _ = match c.running {
+            true => {
+                writeln!(out, "{:>10}  {} (so far, in {} loops)", time(c.longest), c.what, c.loops)
+            }
+            false => writeln!(
+                out,
+                "{:>10}  {} ({} times, in {} loops, {} ago)",
+                time(c.longest),
+                c.what,
+                c.times,
+                c.loops,
+                age(c.last)
+            ),
+        };
     }
     for table in &f.tables {
         let _ = writeln!(out, "\n{}\n{}", table.title, columns(table, usize::MAX).join("\n"));

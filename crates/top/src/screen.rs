@@ -187,8 +187,11 @@ impl Screen {
         for c in self.figures.culprits.iter().take(6) {
             let (longest, last) = (time(c.longest), age(c.last));
             let times = if c.times == 1 { "once".into() } else { format!("{} times", c.times) };
-            let line = format!("  {longest:>8}, {times}, {last} ago: {}", c.what);
-            lines.push(Line::raw(cut(&line, width)));
+            let (line, style) = match c.running {
+                true => (format!("  {longest:>8} so far: {}", c.what), BAD),
+                false => (format!("  {longest:>8}, {times}, {last} ago: {}", c.what), Style::new()),
+            };
+            lines.push(Line::styled(cut(&line, width), style));
         }
         Text::from(lines)
     }

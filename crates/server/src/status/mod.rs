@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_engine::coarse_nanos;
 use weir_metrics::subjects;
 use weir_metrics::{
-    BALANCE, BUILD, CERTIFICATES, Histogram, LISTENERS, LOOPS, LoopTally, Metric, MetricValue,
-    MetricsPage, POOL_SUMS, POOLS, PROCESSES, Registry, SERVER, SHARED, TallyOwner, Times, WINDOW,
-    quoted,
+    BALANCE, BUILD, CERTIFICATES, Culprit, Histogram, LISTENERS, LOOPS, LoopTally, Metric,
+    MetricValue, MetricsPage, POOL_SUMS, POOLS, PROCESSES, Registry, SERVER, SHARED, TallyOwner,
+    Times, WINDOW, quoted,
 };
 use weir_ssl::CertificateFacts;
 use weir_sys::sockdiag;
@@ -238,17 +238,25 @@ fn show_certificates(sites: &Sites, page: &mut MetricsPage) {
     }
 }
 
-/// What stalled loops lately, the newest in front. It is no metric, since there is no end of names.
+/// What stalls loops now, and what stalled them lately, the newest in front. It is no metric, since there is no end of names.
 fn culprits(loops: &[LoopTally]) -> String {
     let all =
         loops.iter().flat_map(|tally| tally.culprits().into_iter().map(|who| (tally.owner, who)));
     let mut all: Vec<_> = all.collect();
     all.sort_by_key(|(_, culprit)| std::cmp::Reverse(culprit.at));
     let (now, wall) = (coarse_nanos(), SystemTime::now().duration_since(UNIX_EPOCH));
-    let each = all.iter().take(CULPRITS).map(|(TallyOwner { worker, index, .. }, culprit)| {
+    // A turn that goes on has taken its time so far.
+    let running = loops.iter().filter_map(|tally| Some((tally.owner, tally.stalled()?)));
+    let running = running.map(|(owner, culprit)| {
+        let took = Duration::from_nanos(now.saturating_sub(culprit.at));
+        (owner, "running", Culprit { at: now, took, ..culprit })
+    });
+    let ended = all.into_iter().map(|(owner, culprit)| {
+        (owner, if culprit.preempted { "preempted" } else { "held" }, culprit)
+    });
+    let each = running.chain(ended).take(CULPRITS).map(|(TallyOwner { worker, index, .. }, kind, culprit)| {
         let ago = Duration::from_nanos(now.saturating_sub(culprit.at));
         let at = wall.as_ref().map_or(0.0, |wall| wall.saturating_sub(ago).as_secs_f64());
-        let kind = if culprit.preempted { "preempted" } else { "held" };
         let (took, waited) = (culprit.took.as_micros(), culprit.waited.as_micros());
         let what = quoted(&culprit.what);
         format!(

@@ -196,6 +196,7 @@ impl LoopParts {
             title: Arc::clone(&self.assignment.title),
             bell: self.assignment.bell.clone(),
             pools: self.pools.iter().chain([&self.files]).map(FilePool::downgrade).collect(),
+            timeout: self.config().shutdown_timeout,
         }
         .start()?;
         Ok((threads, self.turns(first, 0, &cycle)?))

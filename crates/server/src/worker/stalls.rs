@@ -2,26 +2,33 @@
 //!
 //! A thread beside the loops sleeps until the master rings its [`Bell`], once a second while a loop is in a long turn or a
 //! thread in a long file operation. The thread says so in the log after a second and then every ten, and in the loop's row,
-//! where the pages of all processes find it. It also hears that the worker is to end, which a loop that is stuck does not, and
-//! changes the name in ps(1).
+//! where the pages of all processes find it. It also hears that the worker is to end, which a loop that is stuck does not: it
+//! changes the name in ps(1), and ends the process when a loop is still stuck after `worker_shutdown_timeout`.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::Timespec;
 use weir_engine::{Rank, RunningOperation, WeakFilePool, coarse_nanos, file_operation};
 use weir_log::{Log, log};
 use weir_metrics::{BlockedOperation, Culprit, LoopTally, Registry};
 use weir_sys::title::Title;
 use weir_values::doing;
 
+use super::BROKEN;
+
 /// A turn that lasts longer is told.
 pub const LONG: Duration = Duration::from_secs(1);
 /// A turn that goes on is told again after this time.
 const AGAIN: Duration = Duration::from_secs(10);
+/// A loop that comes back within this time after `worker_shutdown_timeout` closes its connections itself.
+const GRACE: Duration = Duration::from_secs(1);
+/// For so long the end of a process waits for the lines of its logs.
+const LAST_LINES: Duration = Duration::from_secs(1);
 /// What the bell's counter has grown by if the worker is to end.
 const ENDS: u64 = 1 << 32;
 
@@ -51,9 +58,13 @@ impl Bell {
         let _ = rustix::io::write(&self.0, &n.to_ne_bytes());
     }
 
-    /// Waits until it is rung; whether the worker is to end.
-    fn wait(&self) -> bool {
-        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None);
+    /// Waits until it is rung, or until a time; whether the worker is to end.
+    fn wait(&self, until: Option<Instant>) -> bool {
+        let timeout = until.map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref());
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.0, &mut counter);
         u64::from_ne_bytes(counter) >= ENDS
@@ -72,6 +83,8 @@ pub struct StallWatch {
     pub bell: Option<Bell>,
     /// The threads for files.
     pub pools: Vec<WeakFilePool>,
+    /// `worker_shutdown_timeout`
+    pub timeout: Option<Duration>,
 }
 
 /// A turn or file operation that was told.
@@ -89,14 +102,22 @@ impl StallWatch {
     pub fn start(self) -> io::Result<()> {
         let watch = move || {
             self.never_waits_for_a_log();
-            let mut told = Vec::new();
+            let (mut told, mut end) = (Vec::new(), None);
             loop {
                 match &self.bell {
-                    Some(bell) if bell.wait() => retitle(&self.title),
+                    Some(bell) if bell.wait(end) => {
+                        retitle(&self.title);
+                        let timeout = self.timeout.filter(|timeout| !timeout.is_zero());
+                        end = timeout.map(|timeout| Instant::now() + timeout + GRACE);
+                    }
                     Some(_) => {}
                     None => thread::sleep(LONG),
                 }
                 self.look(&mut told);
+                if let Some(at) = end.filter(|at| Instant::now() >= *at) {
+                    self.end_if_stuck();
+                    end = Some(at + LONG);
+                }
             }
         };
         thread::Builder::new().name("weir: stalls".to_owned()).spawn(watch).map(drop)
@@ -140,6 +161,35 @@ impl StallWatch {
         if let Some(first) = all.iter().find(|tally| tally.owner.index == 0) {
             told.extend(self.look_at_files(first, now, &before));
         }
+    }
+
+    /// Ends the process if a loop is in a long turn. Other loops have closed their connections by then.
+    fn end_if_stuck(&self) {
+        let (all, own, now) = (self.registry.loops(), std::process::id(), coarse_nanos());
+        let lasts = |tally: &LoopTally| {
+            let since = tally.awake_since().filter(|_| tally.owner.pid == own)?;
+            Some(Duration::from_nanos(now.saturating_sub(since))).filter(|took| *took >= LONG)
+        };
+        let Some((stuck, took)) = all.iter().find_map(|tally| Some((tally, lasts(tally)?))) else {
+            return;
+        };
+        let (index, seconds, what) = (stuck.owner.index, took.as_secs(), doing::current(stuck));
+        log!(
+            self.log,
+            Error,
+            None,
+            "process {own} ends after worker_shutdown_timeout, with loop {index} in one turn for {seconds} s: {what}"
+        );
+        // The disk of a log may block.
+        let (done, is_done) = mpsc::channel();
+        let flush = move || {
+            weir_log::flush();
+            let _ = done.send(());
+        };
+        if thread::Builder::new().spawn(flush).is_ok() {
+            let _ = is_done.recv_timeout(LAST_LINES);
+        }
+        std::process::exit(BROKEN);
     }
 
     /// The file operation that has lasted longest, if that is long.

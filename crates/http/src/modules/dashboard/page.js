@@ -300,18 +300,20 @@ function showLoops(f, snapshot) {
 function showCulprits(snapshot) {
   const groups = new Map();
   for (const c of snapshot.culprits || []) {
-    const what = c.kind === "preempted" ? `the machine, which took the processor away (from ${c.what})` : c.what;
-    const group = groups.get(what) || { what, times: 0, worst: 0, last: 0, loops: new Set() };
+    const what = c.kind === "preempted" ? `the machine, which took the processor away (from ${c.what})` : c.what, running = c.kind === "running";
+    const name = `${running} ${what}`, group = groups.get(name) || { what, running, times: 0, worst: 0, last: 0, loops: new Set() };
     group.times++;
     if (c.took_us > group.worst) { group.worst = c.took_us; group.waited = c.waited_us; }
     group.last = Math.max(group.last, c.at);
     group.loops.add(`${c.worker}.${c.loop}`);
-    groups.set(what, group);
+    groups.set(name, group);
   }
-  const rows = [...groups.values()].sort((a, b) => b.worst - a.worst).slice(0, 12).map(g => [g.what, time(g.worst / 1e6),
-    g.waited === undefined ? "–" : time(g.waited / 1e6), g.times, g.loops.size, `${age(Math.max(0, snapshot.now - g.last))} ago`]);
+  // What goes on stands first.
+  const rows = [...groups.values()].sort((a, b) => b.running - a.running || b.worst - a.worst).slice(0, 12).map(g => g.running
+    ? [g.what, el("span", { className: "bad" }, `${time(g.worst / 1e6)} so far`), "–", g.times, g.loops.size, "now"]
+    : [g.what, time(g.worst / 1e6), g.waited === undefined ? "–" : time(g.waited / 1e6), g.times, g.loops.size, `${age(Math.max(0, snapshot.now - g.last))} ago`]);
   section("culprits", true);
-  table($("culprits"), "What held loops up, the longest first", [{ name: "What" }, { name: "Longest" }, { name: "Waited for a CPU" },
+  table($("culprits"), "What holds or held loops up, the longest first", [{ name: "What" }, { name: "Longest" }, { name: "Waited for a CPU" },
     { name: "Times" }, { name: "Loops" }, { name: "Last" }], rows, "Nothing has held a loop up for longer than blocked_threshold.");
 }
 
