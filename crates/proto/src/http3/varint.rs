@@ -13,7 +13,7 @@ pub fn take(input: &mut &[u8]) -> Option<u64> {
     Some(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)) & mask)
 }
 
-/// How many bytes [`write`] takes for a number.
+/// How many bytes [`write()`] takes for a number.
 #[inline]
 pub const fn len(number: u64) -> usize {
     match number {
