@@ -31,6 +31,11 @@ sim-many N:
 soak SEED:
     WEIR_SEED={{SEED}} WEIR_SOAK=1800 cargo test -p weir --test http2 nothing_is_kept -- --nocapture
 
+# Ten minutes of every load: health stays green.
+green:
+    cargo build --release
+    WEIR_GREEN=600 WEIR_BINARY=${CARGO_TARGET_DIR:-$PWD/target}/release/weir cargo test -p weir --test health nothing_is_wrong -- --nocapture
+
 # Another client's patience while a line is full, beside nginx, for each place that reads or writes as long as it can.
 line-rate:
     cargo build --release

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use weir_testkit::{Client, Dir, Server, certified, examples, run};
+use weir_testkit::{Client, Dir, Process, Server, certified, examples, run};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -474,6 +474,67 @@ fn an_old_worker_with_a_stuck_loop_ends_after_its_time() {
     assert!(!log.contains("[alert]"), "{log}");
     site.is_green();
     assert_eq!(site.server.get("/json").status, 200);
+}
+
+/// A load, and what it asks for.
+const LOADS: &[(&str, &[&str], &str)] = &[
+    ("kept connections", &[], "http://127.0.0.1:%%PORT%%/"),
+    ("a connection for each request", &["--close"], "http://127.0.0.1:%%PORT%%/"),
+    ("files", &[], "http://127.0.0.1:%%PORT%%/file"),
+    ("a proxy", &[], "http://127.0.0.1:%%PORT%%/proxy"),
+    ("a cache", &[], "http://127.0.0.1:%%PORT%%/cache"),
+    ("TLS", &["--insecure"], "https://127.0.0.1:%%PORT1%%/"),
+    ("TLS handshakes", &["--insecure", "--close"], "https://127.0.0.1:%%PORT1%%/"),
+];
+
+const LOADED: &str = "user root; worker_processes 2; events { worker_connections 4096; }
+     http {
+         access_log access.log;
+         upstream own { server 127.0.0.1:%%PORT2%%; keepalive 64; }
+         proxy_cache_path cache keys_zone=k:1m;
+         server { listen 127.0.0.1:%%PORT2%%; location / { return 200 behind; } }
+         server {
+             listen 127.0.0.1:%%PORT%%; listen 127.0.0.1:%%PORT1%% ssl; root .;
+             ssl_certificate self.pem; ssl_certificate_key self.key;
+             keepalive_requests 1000000000;
+             location = / { return 200 hello; }
+             location = /proxy { proxy_pass http://own; }
+             location = /cache { proxy_pass http://own; proxy_cache k; proxy_cache_valid 1h; }
+             location = /json { weir_status json; }
+         }
+     }";
+
+/// Health is green under every load. `WEIR_GREEN` is how many seconds it lasts.
+#[test]
+fn nothing_is_wrong_under_load() {
+    let total = std::env::var("WEIR_GREEN").map_or(14, |seconds| seconds.parse().unwrap());
+    let dir = Dir::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+    for name in ["self.pem", "self.key"] {
+        dir.write(name, std::fs::read(data.join(name)).unwrap());
+    }
+    dir.write("file", [b'x'; 65536]);
+    let program = std::env::var("WEIR_BINARY").unwrap_or_else(|_| WEIR.to_owned());
+    let site = Site { server: Server::start_in(dir, &program, LOADED), asked: "/json" };
+    let seconds = (total / LOADS.len() as u64).clamp(2, 20);
+    let rounds = total / (seconds * LOADS.len() as u64);
+    for (name, args, url) in (0..rounds.max(1)).flat_map(|_| LOADS) {
+        let [port, secured] = [site.server.port(), site.server.port_at(1)].map(|n| n.to_string());
+        let url = url.replace("%%PORT%%", &port).replace("%%PORT1%%", &secured);
+        let mut bench = Command::new(&program);
+        bench.args(["bench", "-c", "64", "-d", &format!("{seconds}s")]).args(*args).arg(&url);
+        let mut bench = Process::start(bench.stdout(Stdio::null()));
+        let first = looks(&site.health());
+        let mut last = first;
+        while bench.is_running() {
+            ask_until(|| looks(&site.health()) > last || !bench.is_running());
+            let health = site.health();
+            assert_eq!(health["state"], "green", "under {name}: {health}");
+            last = looks(&health);
+        }
+        assert!(bench.wait().success(), "{name}");
+        eprintln!("green under {name}, in {} looks", last - first);
+    }
 }
 
 /// Without a master, a thread beside the loops looks.
