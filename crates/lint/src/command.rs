@@ -30,12 +30,12 @@ pub struct Options {
 pub fn lint(options: Options) -> i32 {
     let mut out = std::io::stdout().lock();
     if options.list {
-        for (name, _) in rules::ALL {
+        for name in rules::names() {
             let _ = writeln!(out, "{name}");
         }
         return 0;
     }
-    let known = |name: &&String| rules::ALL.iter().any(|(rule, _)| rule == name);
+    let known = |name: &&String| rules::names().any(|rule| rule == *name);
     if let Some(unknown) = options.allow.iter().find(|name| !known(name)) {
         eprintln!("weir lint: there is no rule \"{unknown}\"; --list names them");
         return 2;
@@ -47,7 +47,7 @@ pub fn lint(options: Options) -> i32 {
         eprintln!("weir lint: {}", tree.sources.explain(error));
         return 2;
     }
-    let findings = findings(&tree, &options.allow);
+    let findings = findings(&tree, path.parent().unwrap_or(&path), &options.allow);
     for finding in &findings {
         let _ = writeln!(out, "[{}] {}\n", finding.rule, tree.sources.explain(&finding.error));
     }

@@ -3,7 +3,7 @@
 //! A rule looks at one directive in its `Scope` and returns what is wrong, or nothing; `rules` lists them. A finding is a
 //! warning of `weir_conf`, with the rule's name before it and the remedy behind it. So it looks like a warning of the server.
 //!
-//! - In: the tree of a configuration.
+//! - In: the tree of a configuration, and the certificates that it names.
 //! - Out: findings, each with its rule, its place and the remedy.
 //! - Callers: the binary `weir`.
 
@@ -11,6 +11,8 @@ mod command;
 mod rules;
 #[cfg(test)]
 mod tests;
+
+use std::path::Path;
 
 use weir_conf::{BlockPath, ConfigTree, Error, walk};
 
@@ -23,19 +25,25 @@ struct LintFinding {
     error: Error,
 }
 
-/// All findings of a configuration, in the order of its text; rules of these names are left out.
-fn findings(tree: &ConfigTree, allowed: &[String]) -> Vec<LintFinding> {
-    let mut out = Vec::new();
+/// All findings of a configuration, in the order of its text; rules of these names are left out. Relative names of other files
+/// begin at `prefix`.
+fn findings(tree: &ConfigTree, prefix: &Path, allowed: &[String]) -> Vec<LintFinding> {
+    let mut out: Vec<LintFinding> = Vec::new();
+    let mut add = |rule: &'static str, error: Error| {
+        // A file that is included twice is told of once.
+        if !out.iter().any(|known| known.rule == rule && known.error.mark == error.mark) {
+            out.push(LintFinding { rule, error });
+        }
+    };
+    let wanted = |name: &str| allowed.iter().all(|allowed| allowed != name);
     walk(&mut BlockPath::new(&tree.main), &mut |scope, directive| {
-        for (name, rule) in rules::ALL.iter().filter(|(name, _)| allowed.iter().all(|a| a != name))
-        {
-            // A file that is included twice is told of once.
-            let told = |error: &Error| {
-                out.iter().any(|f: &LintFinding| f.rule == *name && f.error.mark == error.mark)
-            };
-            if let Some(error) = rule(scope, directive).filter(|error| !told(error)) {
-                out.push(LintFinding { rule: name, error });
-            }
+        let of_text = rules::OF_TEXT.iter().filter(|(name, _)| wanted(name));
+        for (name, rule) in of_text {
+            rule(scope, directive).into_iter().for_each(|error| add(name, error));
+        }
+        let of_files = rules::OF_FILES.iter().filter(|(name, _)| wanted(name));
+        for (name, rule) in of_files {
+            rule(prefix, directive).into_iter().for_each(|error| add(name, error));
         }
     });
     out

@@ -8,7 +8,7 @@ use super::*;
 fn found(text: &str) -> Vec<&'static str> {
     let tree = weir_conf::read_text(Path::new("c.conf"), text.as_bytes());
     assert!(tree.broken.is_none(), "{text}: {:?}", tree.broken);
-    findings(&tree, &[]).into_iter().map(|finding| finding.rule).collect()
+    findings(&tree, Path::new("."), &[]).into_iter().map(|finding| finding.rule).collect()
 }
 
 fn in_server(text: &str) -> Vec<&'static str> {
@@ -187,14 +187,15 @@ fn each_rule_finds_its_mistake_and_nothing_else() {
         PLANTED.iter().any(|(planted, ..)| *planted == rule)
             || ["key-of-the-client", "cache-key-host", "few-files"].contains(&rule)
     };
-    assert!(rules::ALL.iter().all(|(rule, _)| told(rule)), "a rule without a mistake here");
+    assert!(rules::OF_TEXT.iter().all(|(rule, _)| told(rule)), "a rule without a mistake here");
 }
 
 #[test]
 fn what_is_allowed_is_left_out() {
     let text = "http { server { ssl_protocols TLSv1; set_real_ip_from ::/0; } }";
     let tree = weir_conf::read_text(Path::new("c.conf"), text.as_bytes());
-    let left: Vec<_> = findings(&tree, &["old-tls".to_owned()]).iter().map(|f| f.rule).collect();
+    let left: Vec<_> =
+        findings(&tree, Path::new("."), &["old-tls".to_owned()]).iter().map(|f| f.rule).collect();
     assert_eq!(left, ["trusts-everybody"]);
 }
 
@@ -203,5 +204,21 @@ fn the_page_names_each_rule() {
     let page = include_str!("../../../docs/lint.md");
     let rows: Vec<&str> =
         page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
-    assert_eq!(rows, rules::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    assert_eq!(rows, rules::names().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_certificate_that_has_ended_is_found() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+    let found = |text: &str| {
+        let tree = weir_conf::read_text(Path::new("c.conf"), text.as_bytes());
+        findings(&tree, &data, &[]).into_iter().map(|f| f.error.message).collect::<Vec<_>>()
+    };
+    let text = "the certificate \"expired.pem\" ended on Jan  1 00:00:00 2021 GMT";
+    assert_eq!(found("http { ssl_certificate expired.pem; }"), [text]);
+    assert_eq!(found("http { proxy_ssl_certificate expired.pem; }"), [text]);
+    let fine = "http { ssl_certificate self.pem; ssl_certificate_key expired.pem; ssl_client_certificate expired.pem; }";
+    assert!(found(fine).is_empty());
+    assert!(found("http { ssl_certificate missing.pem; ssl_certificate self.key; }").is_empty());
+    assert!(found("http { ssl_certificate $ssl_server_name.pem; }").is_empty());
 }

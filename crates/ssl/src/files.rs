@@ -57,10 +57,10 @@ impl KeyFiles {
         KeyFiles { prefix: prefix.to_owned(), known: HashMap::new(), certificates: BTreeSet::new() }
     }
 
-    /// Notes a certificate that peers are shown.
-    pub fn note_certificate(&mut self, file: &[u8], identity: &Identity) {
-        let Some((name, not_after)) = identity.validity() else { return };
-        self.certificates.insert(CertificateFacts { file: self.shown(file), name, not_after });
+    /// Notes a certificate that peers are shown; false if it was noted before.
+    pub fn note_certificate(&mut self, file: &[u8], identity: &Identity) -> bool {
+        let Some((name, not_after)) = identity.validity() else { return false };
+        self.certificates.insert(CertificateFacts { file: self.shown(file), name, not_after })
     }
 
     /// Where relative names begin.

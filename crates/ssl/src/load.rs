@@ -2,13 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fmt, io};
 
 use weir_conf::Error;
 use weir_tls::{Identity, IdentityError, KeyError, PemError, TlsError};
+use weir_values::Subject;
 
 use crate::files::{KeyFileError, KeyFiles};
-use crate::reader::NamedFile;
+use crate::reader::{NamedFile, SslReader};
 
 /// What a file holds that is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,13 +67,17 @@ impl fmt::Display for LoadError {
     }
 }
 
+/// From so long before its end on a certificate is warned of, as health does.
+const NOTICE: Duration = Duration::from_millis(weir_health::CERTIFICATE_ENDS);
+
 /// A certificate with its chain and key.
-pub fn identity(
-    files: &mut KeyFiles,
+pub fn identity<S: Subject>(
+    reader: &mut SslReader<'_, '_, S>,
     certificate: &NamedFile,
     key: &NamedFile,
     passwords: &[Vec<u8>],
 ) -> Result<Identity, Error> {
+    let files = &mut *reader.files;
     let chain = read(files, certificate, PemKind::Certificate)?;
     let secret = read(files, key, PemKind::Key)?;
     let identity = Identity::load(&chain, &secret, passwords).map_err(|error| match error {
@@ -82,7 +88,12 @@ pub fn identity(
         }
         IdentityError::Key(error) => key.at.error(LoadError::Key(files.shown(&key.name), error)),
     })?;
-    files.note_certificate(&certificate.name, &identity);
+    if files.note_certificate(&certificate.name, &identity)
+        && let Some(why) = identity.out_of_date(NOTICE)
+    {
+        let text = format!("the certificate \"{}\" {why}", files.shown(&certificate.name));
+        reader.warnings.push(certificate.at.warning(text));
+    }
     Ok(identity)
 }
 

@@ -38,7 +38,9 @@ pub use pem::{PemError, write as write_pem};
 pub use proxy_header::ProxyHeaderError;
 pub use rustls::{Error as TlsError, ServerConfig};
 pub use schemes::scheme;
-pub use server::{Identity, IdentityError, ServerSettings, Staple, certificates, revocation_lists};
+pub use server::{
+    Identity, IdentityError, ServerSettings, Staple, certificates, out_of_date, revocation_lists,
+};
 pub use session::SessionCache;
 pub use stream::{Advanced, Halfway, Secured, TlsStream};
 pub use ticket::{TicketSecret, turn_ticket_keys};

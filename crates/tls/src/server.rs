@@ -25,6 +25,11 @@ use crate::x509::{Certificate, CertificateKind, RevocationList};
 /// What stands in the PEM text of a key that has a password.
 const SEALED: &[u8] = b"ENCRYPTED";
 
+/// Why peers refuse a certificate now, or will within `notice`.
+pub fn out_of_date(certificate: &[u8], notice: Duration) -> Option<String> {
+    Certificate::parse(certificate)?.out_of_date(now(), notice)
+}
+
 /// A certificate with its chain and key.
 #[derive(Clone)]
 pub struct Identity {
@@ -111,9 +116,9 @@ impl Identity {
         self.staple.insert(Arc::new(staple)).clone()
     }
 
-    /// The first certificate is of no use any more.
-    pub fn is_expired(&self) -> bool {
-        Certificate::parse(self.leaf()).and_then(|c| c.not_after).is_some_and(|last| last < now())
+    /// Why peers refuse the first certificate now, or will within `notice`.
+    pub fn out_of_date(&self, notice: Duration) -> Option<String> {
+        out_of_date(self.leaf(), notice)
     }
 
     /// The first of the certificate's names, and its last second since 1970.

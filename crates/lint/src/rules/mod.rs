@@ -1,19 +1,32 @@
 //! The rules, by what they are about.
 
 mod clients;
+mod files;
 mod headers;
 mod locations;
 mod proxying;
 
 use std::fmt::Display;
+use std::path::Path;
 
 use weir_conf::{BlockPath, Directive, Error, Word};
 
 /// What a rule says of a directive in its place.
 pub(crate) type Rule = for<'a> fn(&BlockPath<'a>, &'a Directive) -> Option<Error>;
 
-/// Every rule by its name.
-pub(crate) const ALL: &[(&str, Rule)] = &[
+/// What a rule says of a file that a directive names; relative paths begin at the first argument.
+pub(crate) type FileRule = fn(&Path, &Directive) -> Option<Error>;
+
+/// The rules that read files beside the configuration.
+pub(crate) const OF_FILES: &[(&str, FileRule)] = &[("certificate-ends", files::certificate_ends)];
+
+/// The names of all rules.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    OF_TEXT.iter().map(|(name, _)| *name).chain(OF_FILES.iter().map(|(name, _)| *name))
+}
+
+/// The rules about the configuration alone.
+pub(crate) const OF_TEXT: &[(&str, Rule)] = &[
     ("alias-slash", locations::alias_slash),
     ("error-log-off", locations::error_log_off),
     ("dot-php", locations::dot_php),

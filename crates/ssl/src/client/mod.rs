@@ -117,7 +117,7 @@ impl Settings {
         needed: Needed,
     ) -> Result<(), Error> {
         let curves = self.apply_commands()?;
-        let identity = self.identity(reader.files, prefix)?;
+        let identity = self.identity(reader, prefix)?;
         let authorities = self.authorities(reader.files, prefix)?;
         let settings = ClientSettings {
             versions: self.versions,
@@ -174,7 +174,11 @@ impl Settings {
         Ok(changed.curves)
     }
 
-    fn identity(&self, files: &mut KeyFiles, prefix: &str) -> Result<Option<Identity>, Error> {
+    fn identity<S: Subject>(
+        &self,
+        reader: &mut SslReader<'_, '_, S>,
+        prefix: &str,
+    ) -> Result<Option<Identity>, Error> {
         let Some(certificate) = &self.certificate else { return Ok(None) };
         let name = String::from_utf8_lossy(&certificate.name);
         let Some(key) = &self.key else {
@@ -184,7 +188,7 @@ impl Settings {
         if is_computed(certificate, key) {
             return Ok(None);
         }
-        load::identity(files, certificate, key, &self.passwords).map(Some)
+        load::identity(reader, certificate, key, &self.passwords).map(Some)
     }
 
     fn authorities(

@@ -145,12 +145,8 @@ fn identities<S: Subject>(
 ) -> Result<Vec<Identity>, Error> {
     let mut identities = Vec::new();
     for (certificate, key) in conf.certificates.iter().zip(&conf.keys) {
-        let mut identity = load::identity(reader.files, certificate, key, &conf.passwords)?;
+        let mut identity = load::identity(reader, certificate, key, &conf.passwords)?;
         let name = reader.files.shown(&certificate.name);
-        if identity.is_expired() {
-            let warning = format!("the certificate \"{name}\" has expired");
-            reader.warnings.push(certificate.at.warning(warning));
-        }
         match &conf.stapling_file {
             _ if !conf.stapling => {}
             Some(file) => staple(file, reader.files, &mut identity)?,

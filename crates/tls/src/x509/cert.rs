@@ -1,5 +1,7 @@
 //! One certificate, read as far as checking and showing it needs.
 
+use std::time::Duration;
+
 use super::der::{self, DerReader, DerValue};
 use super::name::{is_whole, same as same_name};
 
@@ -165,6 +167,17 @@ impl<'a> Certificate<'a> {
             algorithm,
             signature,
         })
+    }
+
+    /// Why peers refuse it at `now`, or soon will: within `notice`. Times are seconds since 1970.
+    pub fn out_of_date(&self, now: i64, notice: Duration) -> Option<String> {
+        let notice = i64::try_from(notice.as_secs()).unwrap_or(i64::MAX);
+        if let Some(first) = self.not_before.filter(|first| *first > now) {
+            return Some(format!("is not valid before {}", der::print_time(first)));
+        }
+        let last = self.not_after.filter(|last| *last < now.saturating_add(notice))?;
+        let word = if last < now { "ended" } else { "ends" };
+        Some(format!("{word} on {}", der::print_time(last)))
     }
 
     /// Issuer and subject are one.

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use rustls::SignatureScheme;
 use rustls::sign::SigningKey;
@@ -284,4 +285,18 @@ fn the_machines_authorities_are_read() {
         assert!(!read.extensions.invalid && !read.extensions.unknown_critical);
     }
     println!("{} authorities", all.len());
+}
+
+#[test]
+fn a_certificate_is_out_of_date_before_and_behind_its_time_and_shortly_before_its_end() {
+    let text = std::fs::read("testdata/expired.pem").unwrap();
+    let chain = crate::certificates(&text).unwrap();
+    let certificate = Certificate::parse(&chain[0]).unwrap();
+    let (first, last) = (certificate.not_before.unwrap(), certificate.not_after.unwrap());
+    let at = |now| certificate.out_of_date(now, Duration::from_secs(3600));
+    let [ends, ended] =
+        ["ends", "ended"].map(|word| Some(format!("{word} on Jan  1 00:00:00 2021 GMT")));
+    assert_eq!(at(first - 1).unwrap(), "is not valid before Jan  1 00:00:00 2020 GMT");
+    assert_eq!((at(first), at(last - 3600)), (None, None));
+    assert_eq!((at(last - 3599), at(last), at(last + 1)), (ends.clone(), ends, ended));
 }
