@@ -353,6 +353,7 @@ fn ends_that_come_near_are_named() {
     site.is_green();
 
     // As many clients as it takes, and no more: the kernel says how many descriptors are open.
+    assert!(ask_until(|| site.server.workers().len() == 1), "an old worker stays");
     let worker = site.server.workers()[0];
     let open = || std::fs::read_dir(format!("/proc/{worker}/fd")).unwrap().count();
     let mut crowd = Vec::new();
