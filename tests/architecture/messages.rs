@@ -157,6 +157,7 @@ const NOT_SEVERE: &[&str] = &[
     "... answers were taken out of cache \"...\"",
     "... disconnected, bytes from/to client:.../..., bytes from/to upstream:.../...",
     "100 Continue could not be sent",
+    "cannot load certificate: its variable is empty, there is none yet",
     "client intended to send body data larger than declared",
     "client prematurely closed connection",
     "client prematurely closed stream",

@@ -200,6 +200,7 @@ pub fn not_drawn(known: &KnownDirective) -> Option<&'static str> {
         ("ngx_http_lua_module", "nginx has no Lua"),
         ("ngx_http_geoip_module", "it needs databases (tests/added)"),
         ("ngx_http_geoip2_module", "it needs databases (tests/added)"),
+        ("ngx_http_acme_module", "nginx has it not (tests/acme)"),
         ("ngx_otel_module", "nginx has it not (tests/tracing.rs)"),
         ("ngx_http_image_filter_module", "nginx has it not (tests/added)"),
         ("ngx_http_dav_ext_module", "nginx has it not (tests/added)"),

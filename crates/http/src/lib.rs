@@ -58,6 +58,7 @@ pub use site::core::VERSION;
 pub use upstream::groups::of as groups;
 
 pub use event_loop::LoopState;
+pub use modules::acme::issuers;
 pub use modules::built;
 pub use weir_values::listen::Protocols;
 pub use weir_values::listen::{Keepalive, Listen};

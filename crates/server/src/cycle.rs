@@ -212,7 +212,7 @@ impl Plan {
             SocketsFailed
         })?;
         if let Some(own) = &self.temporary {
-            let (paths, user) = (self.sites.temp_paths(), self.config.user.as_ref());
+            let (paths, user) = (self.sites.directories(), self.config.user.as_ref());
             directories::create(paths, own, user, log)?;
         }
         let loops = self.config.loops();

@@ -62,10 +62,14 @@ impl Sites {
         self.http.iter().any(|site| site.has_init_script)
     }
 
-    /// Directories for temporary files, to be created before anything is served.
-    pub fn temp_paths(&self) -> impl Iterator<Item = &Path> {
-        let paths = self.http.iter().flat_map(|site| site.temp_paths());
-        paths.map(|path| path.directory.as_path())
+    /// Directories that workers write to, to be created before anything is served: for temporary files, and those of
+    /// ACME issuers.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        let temporary = self.http.iter().flat_map(|site| site.temp_paths());
+        let issuers = self.http.iter().flat_map(|site| weir_http::issuers(site));
+        temporary
+            .map(|path| path.directory.as_path())
+            .chain(issuers.map(|issuer| issuer.directory.as_path()))
     }
 
     /// The same for the rest of the process' life: it serves one configuration.
@@ -82,6 +86,13 @@ impl Sites {
 pub struct Served {
     http: Option<&'static weir_http::Site>,
     stream: Option<&'static weir_stream::Site>,
+}
+
+impl Served {
+    /// Those that certificates are asked of.
+    pub fn issuers(&self) -> &'static [weir_acme::Issuer] {
+        self.http.map_or(&[], weir_http::issuers)
+    }
 }
 
 /// The rooms that serve on one loop.

@@ -14,6 +14,12 @@ pub struct Keep {
     valid: Duration,
 }
 
+impl Keep {
+    /// For files that never change: the one in use and the one before.
+    pub const FILES_THAT_STAY: Keep =
+        Keep { max: 4, inactive: Duration::from_secs(86400), valid: Duration::from_secs(86400) };
+}
+
 /// What a loop has loaded.
 #[derive(Debug)]
 pub struct Loaded<T>(RefCell<HashMap<SettingsKey, CachedSettings<T>>>);

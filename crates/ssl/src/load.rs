@@ -42,6 +42,8 @@ pub enum LoadError {
     Pem(PemKind, String, PemError),
     /// The file of this name holds no key that fits.
     Key(String, KeyError),
+    /// The variable that names the file is empty.
+    Unnamed,
     /// rustls does not take the settings.
     Settings(TlsError),
     /// No thread of the file pool reads the files.
@@ -60,6 +62,9 @@ impl fmt::Display for LoadError {
             LoadError::Key(name, error) => {
                 let kind = PemKind::Key;
                 write!(f, "cannot load {kind} \"{name}\": PEM_read_bio() failed (SSL: {error})")
+            }
+            LoadError::Unnamed => {
+                f.write_str("cannot load certificate: its variable is empty, there is none yet")
             }
             LoadError::Settings(error) => error.fmt(f),
             LoadError::Pool(error) => error.fmt(f),

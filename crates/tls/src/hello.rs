@@ -243,6 +243,14 @@ impl Hello {
     }
 }
 
+impl Hello {
+    /// Ends the handshake: the fault is the server's.
+    pub fn fail(self, stream: &Stream) {
+        // Alert, TLS 1.2, two bytes: fatal, internal_error.
+        say(stream, vec![21, 3, 3, 0, 2, 2, 80]);
+    }
+}
+
 /// Sends a last word, if there is room for it.
 fn say(stream: &Stream, bytes: Vec<u8>) {
     let mut chain = Chain::new();

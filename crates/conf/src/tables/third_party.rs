@@ -89,6 +89,11 @@ modules! {
         "lua_ssl_key_log",                               HSL,         ONE,           ONCE, Emerg;
         "lua_ssl_conf_command",                          HSL,         TWO,           MANY, Emerg;
     }
+    "ngx_http_acme_module" {
+        "acme_issuer",      HTTP,   lines(1, 1),   MANY, Emerg;
+        "acme_shared_zone", HTTP,   ONE,           ONCE, Warn;
+        "acme_certificate", SERVER, args(1, MORE), ONCE, Emerg;
+    }
     "ngx_otel_module" {
         "otel_exporter",      HTTP, lines(0, 0), MANY, Emerg;
         "otel_service_name",  HTTP, ONE,         ONCE, Warn;

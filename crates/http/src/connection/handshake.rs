@@ -196,8 +196,8 @@ async fn accept(
     let Some((conn, names)) = names(conn, context, event_loop) else {
         return Err((None, Refused::NoCertificate.into()));
     };
-    let (handle, certificates) = (&event_loop.handle, &event_loop.certificates);
-    match context.halfway(hello, handle, names, certificates).await {
+    let (socket, certificates) = (conn.wire().socket(), &event_loop.certificates);
+    match context.halfway(hello, socket, names, certificates).await {
         Err(failure) => Err((Some(conn), failure.into())),
         Ok(halfway) => {
             let begun = Begun { halfway, context, until };

@@ -14,6 +14,7 @@ use crate::site::main_conf::MainKeys;
 use crate::site::settings::{LocationConf, Slots};
 
 pub mod access;
+pub mod acme;
 pub mod addition_filter;
 pub mod api;
 pub mod auth_basic;
@@ -92,6 +93,7 @@ macro_rules! modules {
 
 modules! {
     access: CONF,
+    acme: CONF,
     addition_filter: CONF,
     api: CONF,
     auth_basic: CONF,
@@ -190,7 +192,10 @@ fn always(_: &LocationConf) -> bool {
 /// One request's way through the modules.
 #[expect(clippy::disallowed_methods, reason = "this is their order")]
 static PHASES: Phases = Phases {
-    post_read: &[now("realip", realip::wanted, realip::handler)],
+    post_read: &[
+        either("acme", acme::wanted, acme::handler),
+        now("realip", realip::wanted, realip::handler),
+    ],
     server_rewrite: &[either("rewrite", rewrite::wanted, rewrite::server)],
     rewrite: &[
         now("otel", otel::wanted, otel::handler),
@@ -275,6 +280,7 @@ static MAIN_KEYS: MainKeys = &[
     &crate::upstream::health::CHECKS,
     &lua::SCRIPTS,
     &otel::EXPORTER,
+    &acme::ISSUERS,
 ];
 
 /// What modules keep in each loop, in the order in which their hooks run.

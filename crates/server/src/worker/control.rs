@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use weir_acme::Acme;
 use weir_engine::{Handle, Remote};
 use weir_log::{Cause, Log, OpenLogs, log};
 use weir_sys::signal::Descriptor;
@@ -22,6 +23,7 @@ use weir_values::Retire;
 pub struct Control {
     loops: Vec<Remote>,
     handle: Handle,
+    acme: Acme,
     log: Arc<Log>,
     logs: Arc<OpenLogs>,
     timeout: Option<Duration>,
@@ -39,11 +41,17 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 impl Control {
     /// Control over `loops`, from the loop of `handle`.
-    pub fn new(assignment: &Assignment, loops: Vec<Remote>, handle: Handle) -> Rc<Control> {
+    pub fn new(
+        assignment: &Assignment,
+        loops: Vec<Remote>,
+        handle: Handle,
+        acme: Acme,
+    ) -> Rc<Control> {
         let config = &assignment.cycle.config;
         Rc::new(Control {
             loops,
             handle,
+            acme,
             log: Arc::clone(&assignment.cycle.log),
             logs: Arc::clone(&assignment.logs),
             timeout: config.shutdown_timeout,
@@ -137,6 +145,7 @@ impl Control {
     fn finish(self: &Rc<Self>, how: Retire) {
         // A reader of the line below may rely on it: the loops take nothing more.
         self.all(move |_| turns::finish(how));
+        self.acme.stop();
         if !self.finishing.replace(true) {
             log!(self.log, Notice, None, "gracefully shutting down");
             stalls::retitle(&self.title);

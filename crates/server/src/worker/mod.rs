@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use rustix::process::{Signal, getpid, kill_process};
+use weir_acme::Acme;
 use weir_balance::AcceptPolicy;
 use weir_engine::{FilePool, Handle, Loop, Options, Rank, Remote, StealGroup, file_operation};
 use weir_log::{Cause, Level, Log, log};
@@ -50,6 +51,8 @@ struct LoopParts {
     pools: Vec<FilePool>,
     /// The loops, where they relieve each other.
     steal_group: Option<StealGroup>,
+    /// The threads that keep certificates.
+    acme: Acme,
 }
 
 /// Serves until told to end; returns the exit code.
@@ -141,7 +144,8 @@ impl LoopParts {
             }
         }
         let steal_group = steal_group(config, &assignment.cycle.log);
-        Arc::new(LoopParts { served, others, files, pools, steal_group, assignment })
+        let acme = Acme::start(served.issuers(), &assignment.cycle.log);
+        Arc::new(LoopParts { served, others, files, pools, steal_group, acme, assignment })
     }
 
     fn config(&self) -> &Config {
@@ -189,7 +193,7 @@ impl LoopParts {
             let remote = made.recv().map_err(|_| io::Error::other("a loop's thread ended"))?;
             all.push(remote?);
         }
-        Control::new(&self.assignment, all, first.clone()).listen()?;
+        Control::new(&self.assignment, all, first.clone(), self.acme.clone()).listen()?;
         StallWatch {
             registry: self.assignment.registry,
             log: Arc::clone(self.log()),

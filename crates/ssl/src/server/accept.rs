@@ -75,6 +75,7 @@ impl AcceptError {
     /// How grave it is.
     pub fn level(&self) -> Level {
         match self {
+            AcceptError::Certificate(LoadError::Unnamed) => Level::Info,
             AcceptError::Certificate(_) => Level::Error,
             AcceptError::NameUndecided(_) => Level::Alert,
             _ => Level::Info,
@@ -182,19 +183,26 @@ impl ServerContext {
         loaded: &Loaded<Arc<ServerConfig>>,
         until: Instant,
     ) -> Result<Secured, AcceptError> {
-        let halfway = self.halfway(hello, socket.handle(), names, loaded).await?;
+        let halfway = self.halfway(hello, socket, names, loaded).await?;
         Ok(halfway.finish(socket, until).await?)
     }
 
-    /// The same, step by step.
+    /// The same, step by step. A client gets an alert if the certificate cannot be loaded.
     pub async fn halfway(
         &self,
         hello: Hello,
-        handle: &Handle,
+        socket: &Stream,
         names: FileNames,
         loaded: &Loaded<Arc<ServerConfig>>,
     ) -> Result<Halfway, AcceptError> {
-        let config = self.config(names, handle, loaded).await?;
+        let handle = socket.handle();
+        let config = match self.config(names, handle, loaded).await {
+            Ok(config) => config,
+            Err(failure) => {
+                hello.fail(socket);
+                return Err(failure);
+            }
+        };
         let others_wait = handle.tasks() + handle.parked() > 1;
         Ok(hello.halfway(config, self.slow && others_wait)?)
     }

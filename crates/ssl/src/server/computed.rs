@@ -61,6 +61,9 @@ impl Computed {
         handle: &Handle,
         loaded: &Loaded<Arc<ServerConfig>>,
     ) -> Result<Arc<ServerConfig>, LoadError> {
+        if names.iter().any(|(chain, key)| chain.is_empty() || key.is_empty()) {
+            return Err(LoadError::Unnamed);
+        }
         let key = (std::ptr::from_ref(self).addr(), names);
         let now = handle.now();
         if let Some(keep) = &self.keep

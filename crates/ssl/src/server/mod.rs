@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_conf::Error;
+use weir_conf::{Error, Spot};
 use weir_tls::{Ciphers, Curves, SessionCache, Versions};
 use weir_zone::ZoneRef;
 
@@ -107,6 +107,35 @@ impl Default for Conf {
             certificate_cache: None,
             commands: Vec::new(),
         }
+    }
+}
+
+impl Conf {
+    /// Whether there is an `ssl_certificate`.
+    pub fn has_certificates(&self) -> bool {
+        !self.certificates.is_empty()
+    }
+
+    /// Uses this certificate and key, as if the directives stood where `at` is.
+    pub fn add_certificate(&mut self, certificate: &[u8], key: &[u8], at: Spot) {
+        self.certificates.push(NamedFile { name: certificate.to_vec(), at });
+        self.keys.push(NamedFile { name: key.to_vec(), at });
+    }
+
+    /// Whether this is the one certificate.
+    pub fn has_only(&self, certificate: &[u8], key: &[u8]) -> bool {
+        let is = |files: &[NamedFile], name| matches!(files, [file] if file.name == name);
+        is(&self.certificates, certificate) && is(&self.keys, key)
+    }
+
+    /// Where a certificate of this name is named.
+    pub fn names_file(&self, certificate: &[u8]) -> Option<Spot> {
+        self.certificates.iter().find(|file| file.name == certificate).map(|file| file.at)
+    }
+
+    /// Keeps what was loaded without an `ssl_certificate_cache`: a file with the same name is the same certificate.
+    pub fn keep_files(&mut self) {
+        self.certificate_cache.get_or_insert(Keep::FILES_THAT_STAY);
     }
 }
 

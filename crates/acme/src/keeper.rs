@@ -1,0 +1,350 @@
+//! The threads that keep certificates: one for each issuer in each worker.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use weir_log::{Cause, Log, log};
+
+use crate::client::{Client, Failure};
+use crate::policy::{Interval, Now, Pace, due};
+use crate::settings::{CertificateOrder, Issuer};
+use crate::state::{StateDirectory, StoredCertificate};
+use crate::stop::{Stop, Stopped};
+
+/// A thread looks so often for files that another process has written, and for a lock that has become free.
+const LOOK: Duration = Duration::from_secs(1);
+/// A directory's time of change may be as coarse as this.
+const COARSE: Duration = Duration::from_secs(2);
+/// The authority is asked for its opinion on the time of renewal after the first minute of a process, and then as it says,
+/// within these bounds.
+const OPINION_FIRST: Duration = Duration::from_secs(60);
+const OPINION_SHORTEST: Duration = Duration::from_secs(3600);
+const OPINION_LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// The threads of a process.
+#[derive(Debug, Clone, Default)]
+pub struct Acme {
+    stop: Arc<Stop>,
+}
+
+impl Acme {
+    /// Finds the certificates that are there already, and starts a thread for each issuer.
+    pub fn start(issuers: &'static [Issuer], log: &Arc<Log>) -> Acme {
+        let acme = Acme::default();
+        for issuer in issuers.iter().filter(|issuer| !issuer.orders.is_empty()) {
+            let mut keeper = Keeper::new(issuer, Arc::clone(log), Arc::clone(&acme.stop));
+            keeper.look();
+            let thread = thread::Builder::new().name("weir: acme".to_owned());
+            if let Err(error) = thread.spawn(move || keeper.run()) {
+                let name = &issuer.name;
+                log!(log, Alert, None, "acme issuer \"{name}\": no thread {}", Cause(&error));
+            }
+        }
+        acme
+    }
+
+    /// The worker retires: its threads leave the lock to another one at once.
+    pub fn stop(&self) {
+        self.stop.stop();
+    }
+}
+
+struct Keeper {
+    issuer: &'static Issuer,
+    state: StateDirectory,
+    log: Arc<Log>,
+    stop: Arc<Stop>,
+    /// The steady clock begins here.
+    started: Instant,
+    /// When the list of certificates last changed that was looked at.
+    seen: Option<SystemTime>,
+    certificates: Vec<Kept>,
+    lock: Option<File>,
+    /// The lock could not be asked for: told once.
+    is_locked_out: bool,
+}
+
+/// One of the certificates.
+struct Kept {
+    order: Arc<CertificateOrder>,
+    stored: Option<StoredCertificate>,
+    /// How often it is asked for; only in the process with the lock.
+    pace: Pace,
+    /// When the authority would renew it.
+    suggested: Option<Interval>,
+    /// When to ask for that again.
+    opinion: Duration,
+}
+
+impl Keeper {
+    fn new(issuer: &'static Issuer, log: Arc<Log>, stop: Arc<Stop>) -> Keeper {
+        let certificates = issuer.orders.iter().map(|order| Kept {
+            order: Arc::clone(order),
+            stored: None,
+            pace: Pace::default(),
+            suggested: None,
+            opinion: OPINION_FIRST,
+        });
+        Keeper {
+            issuer,
+            state: StateDirectory::new(&issuer.directory),
+            log,
+            stop,
+            started: Instant::now(),
+            seen: None,
+            certificates: certificates.collect(),
+            lock: None,
+            is_locked_out: false,
+        }
+    }
+
+    fn run(mut self) {
+        while self.turn().is_ok() && self.stop.wait(LOOK).is_ok() {}
+    }
+
+    fn turn(&mut self) -> Result<(), Stopped> {
+        self.look();
+        if self.lock.is_none() {
+            self.take_lock();
+        }
+        if self.lock.is_none() {
+            return Ok(());
+        }
+        for at in 0..self.certificates.len() {
+            self.care_for(at)?;
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        let wall = wall.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+        Now { wall, steady: self.started.elapsed() }
+    }
+
+    /// Takes new files into use.
+    fn look(&mut self) {
+        let changed = self.state.changed();
+        let is_settled = changed.is_some_and(|at| at.elapsed().is_ok_and(|age| age > COARSE));
+        if is_settled && changed == self.seen {
+            return;
+        }
+        self.seen = changed;
+        for kept in &mut self.certificates {
+            let stored = self.state.certificate(&kept.order.id);
+            if stored != kept.stored {
+                kept.order.set_file(stored.as_ref().map(StoredCertificate::shared_path));
+                (kept.stored, kept.suggested) = (stored, None);
+            }
+        }
+    }
+
+    /// Becomes the one that talks to the authority, if no other process is.
+    fn take_lock(&mut self) {
+        let prepared = self.state.prepare().and_then(|()| self.state.lock());
+        let cleaned = prepared.and_then(|lock| {
+            if lock.is_some() {
+                self.state.clean()?;
+            }
+            Ok(lock)
+        });
+        match cleaned {
+            Ok(lock) => {
+                self.is_locked_out = false;
+                if lock.is_some() {
+                    for kept in &mut self.certificates {
+                        kept.pace = Pace::after(self.state.attempts(&kept.order.id));
+                    }
+                }
+                self.lock = lock;
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_locked_out, true) {
+                    let (name, path) = (&self.issuer.name, self.state.path().display());
+                    let why = Cause(&error);
+                    log!(
+                        self.log,
+                        Error,
+                        None,
+                        "acme issuer \"{name}\": cannot use the state_path \"{path}\" {why}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Asks for a certificate, if it is time.
+    fn care_for(&mut self, at: usize) -> Result<(), Stopped> {
+        let now = self.now();
+        let Some(kept) = self.certificates.get_mut(at) else { return Ok(()) };
+        let uri = &self.issuer.uri;
+        let due_at = kept.stored.as_ref().map(|stored| {
+            // Of another authority: this one is wanted now.
+            let is_foreign = stored.uri.as_ref().is_some_and(|from| from != uri);
+            if is_foreign { i64::MIN } else { due_of(stored, kept.suggested) }
+        });
+        if !kept.pace.wait(now, due_at, self.issuer.read_at).is_zero() {
+            return self.ask_opinion(at);
+        }
+        let (name, names) = (&self.issuer.name, kept.order.shown());
+        if kept.stored.is_none() {
+            let until = "until it comes, TLS handshakes with these names fail";
+            log!(
+                self.log,
+                Notice,
+                None,
+                "acme issuer \"{name}\": asking {uri} for a certificate for \"{names}\"; {until}"
+            );
+        }
+        kept.pace.begin(now, dice());
+        if !self.keep_pace(at) {
+            return Ok(());
+        }
+        let Some(kept) = self.certificates.get(at) else { return Ok(()) };
+        let replaces = kept.stored.as_ref().filter(|stored| stored.uri.as_ref() == Some(uri));
+        let replaces = replaces.map(|stored| stored.der.clone());
+        let client = Client::new(self.issuer, &self.state, &self.stop);
+        let result = client.obtain(&kept.order, replaces.as_deref());
+        self.settle(at, result)
+    }
+
+    /// Notes what an attempt came to.
+    fn settle(&mut self, at: usize, result: Result<(), Failure>) -> Result<(), Stopped> {
+        let now = self.now();
+        self.seen = None;
+        self.look();
+        let Some(kept) = self.certificates.get_mut(at) else { return Ok(()) };
+        let (name, names) = (&self.issuer.name, kept.order.shown());
+        match (result, &kept.stored) {
+            (Err(Failure::Stopped), _) => {
+                kept.pace.leave(now);
+                self.keep_pace(at);
+                return Err(Stopped);
+            }
+            (Ok(()), Some(stored)) => {
+                let due = due_of(stored, None);
+                let (valid, renewed) = (days(stored.validity.end, now), days(due, now));
+                let makes_sense = kept.pace.succeed(now, due, dice());
+                kept.opinion = now.steady;
+                log!(
+                    self.log,
+                    Notice,
+                    None,
+                    "acme issuer \"{name}\": got a certificate for \"{names}\", valid for {valid} days, renewed in {renewed}"
+                );
+                if !makes_sense {
+                    log!(
+                        self.log,
+                        Error,
+                        None,
+                        "acme issuer \"{name}\": the new certificate for \"{names}\" is to be renewed already, is the clock right?"
+                    );
+                }
+            }
+            (Ok(()), None) => {
+                kept.pace.fail(now, None, dice());
+                log!(
+                    self.log,
+                    Error,
+                    None,
+                    "acme issuer \"{name}\": the new certificate for \"{names}\" cannot be read back"
+                );
+            }
+            (Err(Failure::Refused { why, asked }), stored) => {
+                kept.pace.fail(now, asked, dice());
+                let wait = kept.pace.record().wait();
+                let is_valid = stored.as_ref().is_some_and(|stored| stored.validity.end > now.wall);
+                match is_valid {
+                    true => {
+                        log!(
+                            self.log,
+                            Warn,
+                            None,
+                            "acme issuer \"{name}\": the certificate for \"{names}\" is not renewed yet: {why}; next attempt in {wait} s"
+                        )
+                    }
+                    false => {
+                        log!(
+                            self.log,
+                            Error,
+                            None,
+                            "acme issuer \"{name}\": no certificate for \"{names}\": {why}; next attempt in {wait} s"
+                        )
+                    }
+                }
+            }
+        }
+        self.keep_pace(at);
+        Ok(())
+    }
+
+    /// Writes the attempts down. Without that no attempt is made: a process that ends would make it again and again.
+    fn keep_pace(&self, at: usize) -> bool {
+        let Some(kept) = self.certificates.get(at) else { return false };
+        let written = self.state.keep_attempts(&kept.order.id, kept.pace.record());
+        if let Err(error) = &written {
+            let (name, path) = (&self.issuer.name, self.state.path().display());
+            let why = Cause(error);
+            log!(
+                self.log,
+                Error,
+                None,
+                "acme issuer \"{name}\": cannot write in the state_path \"{path}\" {why}"
+            );
+        }
+        written.is_ok()
+    }
+
+    /// Asks the authority when it would renew a certificate.
+    fn ask_opinion(&mut self, at: usize) -> Result<(), Stopped> {
+        let now = self.now();
+        let Some(kept) = self.certificates.get_mut(at) else { return Ok(()) };
+        let Some(stored) = kept.stored.as_ref().filter(|_| kept.opinion <= now.steady) else {
+            return Ok(());
+        };
+        let client = Client::new(self.issuer, &self.state, &self.stop);
+        let opinion = client.renewal(&stored.der);
+        let again = match opinion {
+            Ok(Some((window, again))) => {
+                kept.suggested = Some(window);
+                again.clamp(OPINION_SHORTEST, OPINION_LONGEST)
+            }
+            Ok(None) => OPINION_LONGEST,
+            Err(Failure::Stopped) => return Err(Stopped),
+            Err(Failure::Refused { why, .. }) => {
+                let (name, names) = (&self.issuer.name, kept.order.shown());
+                log!(
+                    self.log,
+                    Info,
+                    None,
+                    "acme issuer \"{name}\": no opinion on the renewal of \"{names}\": {why}"
+                );
+                OPINION_SHORTEST
+            }
+        };
+        kept.opinion = now.steady + again;
+        Ok(())
+    }
+}
+
+/// When a certificate is to be renewed; the same in each process.
+fn due_of(stored: &StoredCertificate, suggested: Option<Interval>) -> i64 {
+    let mut dice = [0; 8];
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &stored.der);
+    dice.iter_mut().zip(hash.as_ref()).for_each(|(to, from)| *to = *from);
+    due(stored.validity, suggested, u64::from_ne_bytes(dice))
+}
+
+fn days(at: i64, now: Now) -> i64 {
+    at.saturating_sub(now.wall) / (24 * 3600)
+}
+
+/// Any number.
+fn dice() -> u64 {
+    let mut bytes = [0; 8];
+    // Without randomness the waits are the shortest.
+    let _ = aws_lc_rs::rand::fill(&mut bytes);
+    u64::from_ne_bytes(bytes)
+}

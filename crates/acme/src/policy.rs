@@ -1,0 +1,385 @@
+//! When a certificate is asked for: pure, over two clocks that the caller reads.
+//!
+//! The wall clock says when a certificate is due. It may jump, so it never decides alone how often an authority is asked:
+//! within a process the steady clock does, and over restarts each attempt is on disk before it begins.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The wait after the first failure; each further one is [`FACTOR`] times as long. Four attempts in the first quarter of an
+/// hour are what Let's Encrypt's limit of five failures an hour leaves room for.
+const FIRST: u64 = 60;
+const FACTOR: u64 = 3;
+/// The longest wait.
+const LONGEST: u64 = 24 * 3600;
+/// A wait that an authority asks for is not longer than this.
+const LONGEST_ASKED: u64 = 7 * 24 * 3600;
+/// After a certificate came, the next one is not asked for earlier, whatever the clock says.
+const AFTER_SUCCESS: u64 = 3600;
+/// An attempt whose process ended is resumed so often before this counts as failures.
+const INTERRUPTIONS: u32 = 3;
+/// It is looked again after this at the latest, since the wall clock may have jumped.
+const LOOK: Duration = Duration::from_secs(3600);
+/// Certificates that live for longer are renewed after two thirds of their life, others after half of it.
+const LONG_LIVED: i64 = 10 * 24 * 3600;
+
+/// Two points of the wall clock, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interval {
+    /// The first.
+    pub start: i64,
+    /// The last.
+    pub end: i64,
+}
+
+impl Interval {
+    fn length(self) -> i64 {
+        self.end.saturating_sub(self.start).max(0)
+    }
+
+    /// The point at this part of it.
+    fn at(self, dice: u64) -> i64 {
+        let length = u128::from(self.length().unsigned_abs());
+        let offset = (length * u128::from(dice)) >> 64;
+        self.start.saturating_add(i64::try_from(offset).unwrap_or(i64::MAX))
+    }
+}
+
+/// When a certificate is due: at a point of the window that the authority suggests, or else around two thirds of its life.
+/// `dice` chooses the point and should be the same for the same certificate.
+pub fn due(validity: Interval, suggested: Option<Interval>, dice: u64) -> i64 {
+    if let Some(window) = suggested.filter(|window| window.end <= validity.end) {
+        return window.at(dice);
+    }
+    let life = validity.length();
+    let usual = if life > LONG_LIVED { life / 3 * 2 } else { life / 2 };
+    let spread = life / 50;
+    let middle = validity.start.saturating_add(usual);
+    Interval { start: middle - spread, end: middle.saturating_add(spread) }.at(dice)
+}
+
+/// The attempts for one certificate, as they are kept on disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptRecord {
+    /// Failures in a row.
+    failures: u32,
+    /// Attempts in a row that have not come to an end.
+    interrupted: u32,
+    /// When the last attempt began or ended, by the wall clock.
+    since: i64,
+    /// Seconds from then to the next one.
+    wait: u64,
+    /// The authority has asked for the wait.
+    asked: bool,
+}
+
+impl AttemptRecord {
+    /// Seconds from the last attempt to the next one.
+    pub fn wait(&self) -> u64 {
+        self.wait
+    }
+}
+
+/// How often the authority is asked for one certificate.
+#[derive(Debug, Default)]
+pub struct Pace {
+    record: AttemptRecord,
+    /// When this process last wrote the record, by the steady clock.
+    written: Option<Duration>,
+}
+
+/// What the clocks show.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Seconds since 1970; may jump.
+    pub wall: i64,
+    /// Since some point of this process' life; never jumps.
+    pub steady: Duration,
+}
+
+impl Pace {
+    /// Goes on after what an earlier process has done.
+    pub fn after(record: AttemptRecord) -> Pace {
+        Pace { record, written: None }
+    }
+
+    /// What is to be kept on disk.
+    pub fn record(&self) -> &AttemptRecord {
+        &self.record
+    }
+
+    /// How long to wait before the next attempt; nothing: it is time. `due`: when the certificate is to be renewed; none,
+    /// if there is none. `read_at`: when the configuration was read. Errors from before may be gone with it.
+    pub fn wait(&self, now: Now, due: Option<i64>, read_at: i64) -> Duration {
+        if let Some(left) = due.map(|due| due.saturating_sub(now.wall)).filter(|left| *left > 0) {
+            return Duration::from_secs(left.unsigned_abs()).min(LOOK);
+        }
+        let record = &self.record;
+        let wait = Duration::from_secs(record.wait);
+        let left = match self.written {
+            Some(written) => wait.saturating_sub(now.steady.saturating_sub(written)),
+            None => {
+                // A clock that went back makes no wait longer than it was.
+                let gone = now.wall.saturating_sub(record.since);
+                let gone = Duration::from_secs(u64::try_from(gone).unwrap_or(0));
+                let is_old = read_at > record.since && !record.asked;
+                let wait = if is_old { wait.min(Duration::from_secs(FIRST)) } else { wait };
+                wait.saturating_sub(gone)
+            }
+        };
+        left.min(LOOK)
+    }
+
+    /// An attempt begins. The record is written before anything is sent.
+    pub fn begin(&mut self, now: Now, dice: u64) {
+        let interrupted = self.record.interrupted.saturating_add(1);
+        let over = interrupted.saturating_sub(INTERRUPTIONS);
+        let wait = if over == 0 { 0 } else { back_off(self.record.failures + over, dice) };
+        let failures = self.record.failures;
+        self.note(
+            now,
+            AttemptRecord { failures, interrupted, since: now.wall, wait, asked: false },
+        );
+    }
+
+    /// The worker retires; another one goes on.
+    pub fn leave(&mut self, now: Now) {
+        let interrupted = self.record.interrupted.saturating_sub(1);
+        let record = AttemptRecord { interrupted, since: now.wall, wait: 0, ..self.record.clone() };
+        self.note(now, record);
+    }
+
+    /// The attempt has failed. `asked`: for how long the authority wants to be left alone.
+    pub fn fail(&mut self, now: Now, asked: Option<Duration>, dice: u64) {
+        let failures = self.record.failures.saturating_add(1);
+        let own = back_off(failures, dice);
+        let asked = asked.map(|asked| asked.as_secs().min(LONGEST_ASKED)).filter(|a| *a > own);
+        let wait = asked.unwrap_or(own);
+        let asked = asked.is_some();
+        self.note(now, AttemptRecord { failures, interrupted: 0, since: now.wall, wait, asked });
+    }
+
+    /// A certificate came that is to be renewed at `due`. False, if that has passed already: the clock is wrong, or the
+    /// authority's; further attempts have to wait for longer and longer.
+    pub fn succeed(&mut self, now: Now, due: i64, dice: u64) -> bool {
+        let makes_sense = due > now.wall;
+        let (failures, wait) = match makes_sense {
+            true => (0, AFTER_SUCCESS),
+            false => {
+                let failures = self.record.failures.saturating_add(1);
+                (failures, back_off(failures, dice).max(AFTER_SUCCESS))
+            }
+        };
+        self.note(
+            now,
+            AttemptRecord { failures, interrupted: 0, since: now.wall, wait, asked: false },
+        );
+        makes_sense
+    }
+
+    fn note(&mut self, now: Now, record: AttemptRecord) {
+        (self.record, self.written) = (record, Some(now.steady));
+    }
+}
+
+/// Seconds to wait after so many failures, and up to a quarter more.
+fn back_off(failures: u32, dice: u64) -> u64 {
+    let times = FACTOR.saturating_pow(failures.saturating_sub(1));
+    let wait = FIRST.saturating_mul(times).min(LONGEST);
+    let more = (u128::from(wait / 4) * u128::from(dice)) >> 64;
+    wait + u64::try_from(more).unwrap_or(0)
+}
+
+/// The time between the polls of one attempt: doubled each time, unless the authority says when to come again.
+pub fn poll_after(polls: u32, asked: Option<Duration>) -> Duration {
+    const SHORTEST: Duration = Duration::from_millis(250);
+    const USUAL: Duration = Duration::from_secs(8);
+    const MOST: Duration = Duration::from_secs(60);
+    match asked {
+        Some(asked) => asked.clamp(SHORTEST, MOST),
+        None => SHORTEST.saturating_mul(1 << polls.min(10)).min(USUAL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DAY: i64 = 24 * 3600;
+    const NOW: i64 = 1_800_000_000;
+
+    fn now(wall: i64, steady: u64) -> Now {
+        Now { wall, steady: Duration::from_secs(steady) }
+    }
+
+    #[test]
+    fn a_certificate_is_due_after_two_thirds_of_its_life() {
+        let long = Interval { start: NOW, end: NOW + 90 * DAY };
+        let short = Interval { start: NOW, end: NOW + 6 * DAY };
+        for dice in [0, u64::MAX / 2, u64::MAX] {
+            let (long, short) = (due(long, None, dice), due(short, None, dice));
+            assert!((58 * DAY..62 * DAY).contains(&(long - NOW)), "{}", (long - NOW) / DAY);
+            assert!((2 * DAY..4 * DAY).contains(&(short - NOW)), "{}", (short - NOW) / DAY);
+        }
+    }
+
+    #[test]
+    fn the_authority_may_suggest_another_time_within_the_certificates_life() {
+        let life = Interval { start: NOW, end: NOW + 90 * DAY };
+        let window = Interval { start: NOW + 10 * DAY, end: NOW + 12 * DAY };
+        let at = due(life, Some(window), u64::MAX / 3);
+        assert!((window.start..=window.end).contains(&at));
+        let late = Interval { start: NOW, end: NOW + 91 * DAY };
+        assert_eq!(due(life, Some(late), 7), due(life, None, 7));
+    }
+
+    #[test]
+    fn failures_wait_for_longer_each_time_up_to_a_day() {
+        let (mut pace, mut steady, mut waits) = (Pace::default(), 0, Vec::new());
+        for _ in 0..9 {
+            assert_eq!(pace.wait(now(NOW, steady), None, NOW), Duration::ZERO);
+            pace.begin(now(NOW, steady), 0);
+            pace.fail(now(NOW, steady), None, 0);
+            waits.push(pace.record.wait);
+            steady += pace.record.wait;
+        }
+        assert_eq!(waits, [60, 180, 540, 1620, 4860, 14580, 43740, 86400, 86400]);
+    }
+
+    #[test]
+    fn an_authority_is_left_alone_for_as_long_as_it_asks() {
+        let mut pace = Pace::default();
+        pace.begin(now(NOW, 0), 0);
+        pace.fail(now(NOW, 0), Some(Duration::from_secs(7200)), 0);
+        let reloaded = Pace::after(pace.record.clone());
+        assert_eq!(reloaded.wait(now(NOW + 7000, 0), None, NOW + 6999), Duration::from_secs(200));
+        pace.fail(now(NOW, 0), Some(Duration::from_secs(1)), 0);
+        assert_eq!(pace.record.wait, 180, "its own wait is longer");
+        pace.fail(now(NOW, 0), Some(Duration::from_secs(u64::MAX)), 0);
+        assert_eq!(pace.record.wait, LONGEST_ASKED);
+    }
+
+    #[test]
+    fn a_new_configuration_may_try_again_after_a_minute() {
+        let mut pace = Pace::default();
+        for _ in 0..6 {
+            pace.begin(now(NOW, 0), 0);
+            pace.fail(now(NOW, 0), None, 0);
+        }
+        let other = Pace::after(pace.record.clone());
+        assert_eq!(other.wait(now(NOW + 100, 0), None, NOW - 5), LOOK);
+        assert_eq!(other.wait(now(NOW + 20, 0), None, NOW + 20), Duration::from_secs(40));
+        assert_eq!(other.wait(now(NOW + 60, 0), None, NOW + 60), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_attempt_whose_process_ends_is_resumed_at_once_but_not_forever() {
+        let mut record = AttemptRecord::default();
+        let mut waits = Vec::new();
+        for _ in 0..5 {
+            let mut pace = Pace::after(record);
+            pace.begin(now(NOW, 0), 0);
+            record = pace.record.clone();
+            waits.push(Pace::after(record.clone()).wait(now(NOW, 0), None, 0).as_secs());
+        }
+        assert_eq!(waits, [0, 0, 0, 60, 180]);
+    }
+
+    /// What may happen between two looks.
+    #[derive(Debug, Clone)]
+    enum Event {
+        /// The wall clock is set.
+        Jump(i64),
+        /// The process ends, and another one reads the same record.
+        Restart,
+        /// The same, with the configuration read anew.
+        Reload,
+        /// The attempt, if it is time for one, comes to this.
+        Succeeds,
+        Fails,
+        Hangs,
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            3 => (-400 * DAY..400 * DAY).prop_map(Event::Jump),
+            1 => Just(Event::Restart),
+            1 => Just(Event::Reload),
+            3 => Just(Event::Succeeds),
+            6 => Just(Event::Fails),
+            1 => Just(Event::Hangs),
+        ]
+    }
+
+    proptest! {
+        /// However the clock jumps, and whatever the authority answers, a process asks seldom. Each restart may add one
+        /// attempt, since then the wall clock is all there is.
+        #[test]
+        fn no_clock_causes_a_storm(events in prop::collection::vec(event(), 1..400), dice: u64) {
+            let (mut offset, mut steady) = (0i64, 0u64);
+            let (mut pace, mut read_at, mut due_at) = (Pace::default(), NOW, None);
+            let mut attempts = Vec::new();
+            let mut restarts = Vec::new();
+            for event in events {
+                let wall = NOW + offset + steady as i64;
+                let clock = now(wall, steady);
+                match event {
+                    Event::Jump(to) => { offset = to; continue; }
+                    Event::Restart | Event::Reload => {
+                        if matches!(event, Event::Reload) { read_at = wall; }
+                        pace = Pace::after(pace.record.clone());
+                        restarts.push(steady);
+                        continue;
+                    }
+                    _ => {}
+                }
+                let wait = pace.wait(clock, due_at, read_at);
+                prop_assert!(wait <= LOOK);
+                if !wait.is_zero() {
+                    // Up to a second is polled for anyway.
+                    steady += wait.as_secs().max(1);
+                    continue;
+                }
+                attempts.push(steady);
+                pace.begin(clock, dice);
+                match event {
+                    Event::Succeeds => {
+                        // The authority's clock is right.
+                        let real = NOW + steady as i64;
+                        let life = Interval { start: real, end: real + 90 * DAY };
+                        due_at = Some(due(life, None, dice));
+                        pace.succeed(clock, due_at.unwrap(), dice);
+                    }
+                    Event::Fails => pace.fail(clock, None, dice),
+                    _ => {}
+                }
+            }
+            let within = |list: &[u64], from: u64, length: u64| {
+                list.iter().filter(|at| (from..from + length).contains(*at)).count()
+            };
+            for &from in &attempts {
+                let hour = within(&attempts, from, 3600);
+                let more = within(&restarts, from, 3600);
+                // Without a restart: five that fail, and some that hang.
+                prop_assert!(hour <= 5 + INTERRUPTIONS as usize + 2 + more, "{hour} attempts, {more} restarts");
+            }
+        }
+
+        #[test]
+        fn the_next_look_is_never_far_off(wall: i64, due: i64, since: i64, wait: u64, read_at: i64) {
+            let pace = Pace::after(AttemptRecord { failures: 3, interrupted: 1, since, wait, asked: false });
+            prop_assert!(pace.wait(now(wall, 0), Some(due), read_at) <= LOOK);
+            prop_assert!(pace.wait(now(wall, 0), None, read_at) <= LOOK);
+        }
+
+        #[test]
+        fn a_certificate_is_due_within_its_life(start in 0..NOW, life in 0..4000 * DAY, dice: u64) {
+            let validity = Interval { start, end: start + life };
+            let at = due(validity, None, dice);
+            prop_assert!((validity.start - 1..=validity.end).contains(&at));
+        }
+    }
+}

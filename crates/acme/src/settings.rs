@@ -1,0 +1,283 @@
+//! What is asked of which authority, as a configuration says it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use aws_lc_rs::digest;
+
+/// `acme_issuer NAME { }`, with the certificates that are wanted of it.
+#[derive(Debug)]
+pub struct Issuer {
+    /// Its name in the configuration.
+    pub name: String,
+    /// `uri`: the authority's directory.
+    pub uri: String,
+    /// `contact`, with schemes.
+    pub contacts: Vec<String>,
+    /// `account_key FILE`
+    pub account_key: Option<AccountKey>,
+    /// `external_account_key`
+    pub external: Option<ExternalAccount>,
+    /// `profile`
+    pub profile: Option<Profile>,
+    /// `accept_terms_of_service`
+    pub accepts_terms: bool,
+    /// `ssl_verify`, `ssl_trusted_certificate`
+    pub trust: Trust,
+    /// `common_name_in_csr`
+    pub common_name: bool,
+    /// `state_path`
+    pub directory: PathBuf,
+    /// The certificates.
+    pub orders: Vec<Arc<CertificateOrder>>,
+    /// When the configuration was read, in seconds since 1970: errors from before may be gone.
+    pub read_at: i64,
+}
+
+/// An account's key that is not weir's own.
+#[derive(Clone)]
+pub struct AccountKey {
+    /// The file, for messages.
+    pub file: String,
+    /// The key, in PKCS#8.
+    pub pkcs8: Vec<u8>,
+}
+
+impl AccountKey {
+    /// From the text of its file.
+    ///
+    /// # Errors
+    ///
+    /// Why it is no key that can be used.
+    pub fn from_pem(file: String, pem: &[u8]) -> Result<AccountKey, String> {
+        let text = std::str::from_utf8(pem).map_err(|e| e.to_string())?;
+        let pair = rcgen::KeyPair::from_pem(text).map_err(|e| e.to_string())?;
+        if !pair.is_compatible(&rcgen::PKCS_ECDSA_P256_SHA256) {
+            return Err("weir has account keys of the kind \"ecdsa:256\" only".to_owned());
+        }
+        Ok(AccountKey { file, pkcs8: pair.serialize_der() })
+    }
+}
+
+impl fmt::Debug for AccountKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccountKey").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// The authority knows its customer by this.
+#[derive(Clone)]
+pub struct ExternalAccount {
+    /// The number of the key.
+    pub kid: String,
+    /// The key.
+    pub key: Vec<u8>,
+}
+
+impl fmt::Debug for ExternalAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExternalAccount").field("kid", &self.kid).finish_non_exhaustive()
+    }
+}
+
+/// A kind of certificate that an authority offers.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// Its name.
+    pub name: String,
+    /// No other will do.
+    pub required: bool,
+}
+
+/// Which authorities vouch for the ACME server itself.
+#[derive(Debug, Clone)]
+pub enum Trust {
+    /// These, in DER.
+    Anchors(Vec<Vec<u8>>),
+    /// It is not verified.
+    Anyone,
+}
+
+/// The key of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyKind {
+    /// `ecdsa:256`
+    #[default]
+    P256,
+    /// `ecdsa:384`
+    P384,
+    /// `ecdsa:521`
+    P521,
+    /// `rsa:2048`
+    Rsa2048,
+    /// `rsa:3072`
+    Rsa3072,
+    /// `rsa:4096`
+    Rsa4096,
+}
+
+impl KeyKind {
+    /// Reads `ALGORITHM[:SIZE]`.
+    pub fn parse(text: &[u8]) -> Option<KeyKind> {
+        Some(match text {
+            b"ecdsa" | b"ecdsa:256" => KeyKind::P256,
+            b"ecdsa:384" => KeyKind::P384,
+            b"ecdsa:521" => KeyKind::P521,
+            b"rsa" | b"rsa:2048" => KeyKind::Rsa2048,
+            b"rsa:3072" => KeyKind::Rsa3072,
+            b"rsa:4096" => KeyKind::Rsa4096,
+            _ => return None,
+        })
+    }
+}
+
+/// One certificate: names and a kind of key.
+#[derive(Debug)]
+pub struct CertificateOrder {
+    /// What its files are called by: one of the names, and a hash of all that makes it this order.
+    pub id: String,
+    /// Host names and addresses, as [`identifier`] gives them.
+    pub identifiers: Vec<String>,
+    /// Its key.
+    pub key: KeyKind,
+    /// Where the newest certificate is.
+    file: RwLock<Option<Arc<[u8]>>>,
+}
+
+impl CertificateOrder {
+    /// For these names, with a key of this kind.
+    pub fn new(identifiers: Vec<String>, key: KeyKind) -> CertificateOrder {
+        let mut sorted = identifiers.clone();
+        sorted.sort();
+        let text = format!("{}\n{key:?}", sorted.join("\n"));
+        let hash = hex(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
+        let first = sorted.first().map_or("", String::as_str);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+        let shown: String = first.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+        let id = format!("{shown}-{}", hash.get(..16).unwrap_or(&hash));
+        CertificateOrder { id, identifiers, key, file: RwLock::new(None) }
+    }
+
+    /// The file with the newest certificate, its chain and its key, if there is one. Such a file never changes: a new
+    /// certificate has a new name.
+    pub fn file(&self) -> Option<Arc<[u8]>> {
+        self.file.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// There is another file now.
+    pub(crate) fn set_file(&self, file: Option<Arc<[u8]>>) {
+        *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
+    }
+
+    /// All names, for messages.
+    pub(crate) fn shown(&self) -> String {
+        self.identifiers.join(", ")
+    }
+}
+
+/// The beginning of a hash, as text for a file's name.
+pub(crate) fn short_hash(bytes: &[u8]) -> String {
+    let hash = hex(digest::digest(&digest::SHA256, bytes).as_ref());
+    hash.get(..16).unwrap_or(&hash).to_owned()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Why a text cannot stand in a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadIdentifier {
+    /// This character is in no host name.
+    Character(char),
+    /// An empty label, such as a dot at the end.
+    EmptyLabel,
+    /// `*.example.org`: only DNS can prove that.
+    Wildcard,
+    /// Longer than a name or a label may be.
+    TooLong,
+}
+
+impl fmt::Display for BadIdentifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadIdentifier::Character(c) => write!(f, "a certificate cannot have \"{c}\" in a name"),
+            BadIdentifier::EmptyLabel => f.write_str("a dot stands where a label is missing"),
+            BadIdentifier::Wildcard => {
+                f.write_str("a wildcard needs the challenge dns-01, which weir does not have")
+            }
+            BadIdentifier::TooLong => f.write_str("it is longer than a host name may be"),
+        }
+    }
+}
+
+/// A name as it stands in a certificate: in lower case, an address in its usual form. `.example.org` is that name, and with
+/// `www.` before it.
+///
+/// # Errors
+///
+/// What no certificate of these challenges can have.
+pub fn identifier(text: &str) -> Result<Vec<String>, BadIdentifier> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(vec![address.to_string()]);
+    }
+    if text.starts_with("*.") {
+        return Err(BadIdentifier::Wildcard);
+    }
+    let name = text.strip_prefix('.').unwrap_or(text).to_ascii_lowercase();
+    let bad = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
+    if let Some(c) = name.chars().find(bad) {
+        return Err(BadIdentifier::Character(c));
+    }
+    if name == "_" {
+        return Err(BadIdentifier::Character('_'));
+    }
+    if name.split('.').any(str::is_empty) {
+        return Err(BadIdentifier::EmptyLabel);
+    }
+    if name.len() > 253 || name.split('.').any(|label| label.len() > 63) {
+        return Err(BadIdentifier::TooLong);
+    }
+    Ok(match text.starts_with('.') {
+        true => vec![format!("www.{name}"), name],
+        false => vec![name],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_certificates_can_have() {
+        let ok = |text| identifier(text).unwrap();
+        assert_eq!(ok("Example.org"), ["example.org"]);
+        assert_eq!(ok(".example.org"), ["www.example.org", "example.org"]);
+        assert_eq!(ok("127.0.0.1"), ["127.0.0.1"]);
+        assert_eq!(ok("2001:DB8:0::1"), ["2001:db8::1"]);
+        assert_eq!(identifier("*.example.org"), Err(BadIdentifier::Wildcard));
+        assert_eq!(identifier("www.example.*"), Err(BadIdentifier::Character('*')));
+        assert_eq!(identifier("example.org."), Err(BadIdentifier::EmptyLabel));
+        assert_eq!(identifier("a..b"), Err(BadIdentifier::EmptyLabel));
+        assert_eq!(identifier(""), Err(BadIdentifier::EmptyLabel));
+        assert_eq!(identifier("_"), Err(BadIdentifier::Character('_')));
+        assert_eq!(identifier("../etc"), Err(BadIdentifier::Character('/')));
+        assert_eq!(identifier("a/b"), Err(BadIdentifier::Character('/')));
+        assert_eq!(identifier(&"a".repeat(64)), Err(BadIdentifier::TooLong));
+    }
+
+    #[test]
+    fn an_order_is_its_names_in_any_order_and_its_key() {
+        let id = |names: &[&str], key| {
+            CertificateOrder::new(names.iter().map(|name| (*name).to_owned()).collect(), key).id
+        };
+        let one = id(&["a.org", "b.org"], KeyKind::P256);
+        assert!(one.starts_with("a.org-"), "{one}");
+        assert_eq!(one, id(&["b.org", "a.org"], KeyKind::P256));
+        assert_ne!(one, id(&["a.org", "b.org"], KeyKind::P384));
+        assert_ne!(one, id(&["a.org"], KeyKind::P256));
+        assert!(id(&["2001:db8::1"], KeyKind::P256).starts_with("2001_db8__1-"));
+    }
+}

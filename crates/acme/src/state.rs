@@ -1,0 +1,363 @@
+//! The directory of an issuer.
+//!
+//! | file | what |
+//! |---|---|
+//! | `lock` | held by the process that talks to the authority |
+//! | `account-HASH.json` | the account at one authority, with its key |
+//! | `orders/ID.json` | an order that was placed, with the key of its certificate |
+//! | `attempts/ID.json` | when it was tried last, and what has to be waited for |
+//! | `challenges/TOKEN` | what the authority's question by this token is answered with |
+//! | `certificates/ID.N.pem` | a certificate with its chain and key; the highest number counts |
+//!
+//! Each file is written beside its place, synchronized and renamed, so it is whole whenever a process or the machine ends.
+//! A file that does not parse all the same is taken for none.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use x509_parser::pem::Pem;
+
+use crate::policy::{AttemptRecord, Interval};
+
+const CERTIFICATES: &str = "certificates";
+const CHALLENGES: &str = "challenges";
+const ORDERS: &str = "orders";
+const ATTEMPTS: &str = "attempts";
+
+/// Files of one certificate that are kept: a handshake may just read the one before.
+const KEPT: usize = 2;
+
+/// Names of files that are not finished yet begin with this.
+const UNFINISHED: &str = ".new-";
+
+/// The line of a certificate's file that says which authority has issued it.
+const FROM: &str = "Issued by ACME server: ";
+
+/// The directory of an issuer.
+#[derive(Debug, Clone)]
+pub struct StateDirectory {
+    path: PathBuf,
+}
+
+/// An order that was placed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlacedOrder {
+    /// The authority's directory.
+    pub uri: String,
+    /// The account that placed it.
+    pub account: String,
+    /// Its place there.
+    pub url: String,
+    /// The key of the certificate, in PEM.
+    pub key: String,
+}
+
+/// A certificate on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredCertificate {
+    /// Its file.
+    pub path: PathBuf,
+    /// From when until when it is valid.
+    pub validity: Interval,
+    /// The authority's directory, if the file says it.
+    pub uri: Option<String>,
+    /// The certificate itself, in DER.
+    pub der: Vec<u8>,
+}
+
+impl StateDirectory {
+    /// At this path.
+    pub fn new(path: &Path) -> StateDirectory {
+        StateDirectory { path: path.to_owned() }
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the directories that are missing.
+    pub fn prepare(&self) -> io::Result<()> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        [CERTIFICATES, CHALLENGES, ORDERS, ATTEMPTS]
+            .iter()
+            .try_for_each(|name| builder.create(self.path.join(name)))
+    }
+
+    /// Takes the lock, if no other process has it. It is held as long as the file is open.
+    pub fn lock(&self) -> io::Result<Option<File>> {
+        let path = self.path.join("lock");
+        let mut options = OpenOptions::new();
+        let file = options.create(true).truncate(false).write(true).mode(0o600).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Removes what an ended process has left: unfinished files, and answers that no authority asks for any more.
+    pub fn clean(&self) -> io::Result<()> {
+        let rooms = [CERTIFICATES, CHALLENGES, ORDERS, ATTEMPTS].map(|name| self.path.join(name));
+        for directory in rooms.iter().chain([&self.path]) {
+            for entry in fs::read_dir(directory)? {
+                let entry = entry?;
+                let is_unfinished = entry.file_name().as_bytes().starts_with(UNFINISHED.as_bytes());
+                if is_unfinished || directory.ends_with(CHALLENGES) {
+                    fs::remove_file(entry.path())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The account that was created by this `name`.
+    pub fn account<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        read_json(&self.path.join(format!("account-{name}.json")))
+    }
+
+    /// Keeps it.
+    pub fn keep_account<T: Serialize>(&self, name: &str, account: &T) -> io::Result<()> {
+        write_json(&self.path.join(format!("account-{name}.json")), account)
+    }
+
+    /// It is of no use any more.
+    pub fn drop_account(&self, name: &str) -> io::Result<()> {
+        remove(&self.path.join(format!("account-{name}.json")))
+    }
+
+    /// The order that was placed for a certificate.
+    pub fn order(&self, id: &str) -> Option<PlacedOrder> {
+        read_json(&self.path.join(ORDERS).join(format!("{id}.json")))
+    }
+
+    /// Keeps it.
+    pub fn keep_order(&self, id: &str, order: &PlacedOrder) -> io::Result<()> {
+        write_json(&self.path.join(ORDERS).join(format!("{id}.json")), order)
+    }
+
+    /// It has come to an end.
+    pub fn drop_order(&self, id: &str) -> io::Result<()> {
+        remove(&self.path.join(ORDERS).join(format!("{id}.json")))
+    }
+
+    /// The attempts so far.
+    pub fn attempts(&self, id: &str) -> AttemptRecord {
+        read_json(&self.path.join(ATTEMPTS).join(format!("{id}.json"))).unwrap_or_default()
+    }
+
+    /// Keeps them.
+    pub fn keep_attempts(&self, id: &str, record: &AttemptRecord) -> io::Result<()> {
+        write_json(&self.path.join(ATTEMPTS).join(format!("{id}.json")), record)
+    }
+
+    /// Answers a challenge from now on.
+    pub fn answer(&self, token: &str, authorization: &str) -> io::Result<()> {
+        let Some(path) = challenge_file(&self.path, token.as_bytes()) else {
+            return Err(io::Error::other("the challenge's token is not base64url"));
+        };
+        write(&path, authorization.as_bytes())
+    }
+
+    /// Answers it no more.
+    pub fn forget(&self, token: &str) -> io::Result<()> {
+        challenge_file(&self.path, token.as_bytes()).map_or(Ok(()), |path| remove(&path))
+    }
+
+    /// When the list of certificates last changed. Another look is due if this is different, or not long ago: clocks of
+    /// file systems are coarse.
+    pub fn changed(&self) -> Option<SystemTime> {
+        fs::metadata(self.path.join(CERTIFICATES)).and_then(|found| found.modified()).ok()
+    }
+
+    /// The newest whole certificate.
+    pub fn certificate(&self, id: &str) -> Option<StoredCertificate> {
+        self.numbered(id).into_iter().rev().find_map(|(_, path)| read_certificate(&path))
+    }
+
+    /// Keeps a certificate: the chain and the key in PEM. It is the newest one from then on.
+    pub fn keep_certificate(&self, id: &str, uri: &str, chain: &str, key: &str) -> io::Result<()> {
+        let found = self.numbered(id);
+        let number = found.last().map_or(1, |(number, _)| number.saturating_add(1));
+        let path = self.path.join(CERTIFICATES).join(format!("{id}.{number}.pem"));
+        let (chain, key) = (chain.trim_end(), key.trim_end());
+        write(&path, format!("{FROM}{uri}\n{chain}\n{key}\n").as_bytes())?;
+        let old = found.len().saturating_sub(KEPT - 1);
+        found.iter().take(old).try_for_each(|(_, path)| remove(path))
+    }
+
+    /// The files of a certificate, the newest last.
+    fn numbered(&self, id: &str) -> Vec<(u64, PathBuf)> {
+        let Ok(entries) = fs::read_dir(self.path.join(CERTIFICATES)) else { return Vec::new() };
+        let number = |path: &Path| {
+            let name = path.file_name()?.to_str()?;
+            let rest = name.strip_prefix(id)?.strip_prefix('.')?;
+            rest.strip_suffix(".pem")?.parse::<u64>().ok()
+        };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let mut found: Vec<_> = paths.filter_map(|path| Some((number(&path)?, path))).collect();
+        found.sort();
+        found
+    }
+}
+
+/// The file with the answer to the challenge of this token; none, if there can be no such token.
+pub fn challenge_file(directory: &Path, token: &[u8]) -> Option<PathBuf> {
+    let is_base64url = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    let is_token = (1..=200).contains(&token.len()) && token.iter().all(is_base64url);
+    let name = std::str::from_utf8(token).ok().filter(|_| is_token)?;
+    Some(directory.join(CHALLENGES).join(name))
+}
+
+impl StoredCertificate {
+    /// Its path as bytes.
+    pub fn shared_path(&self) -> Arc<[u8]> {
+        Arc::from(self.path.as_os_str().as_bytes())
+    }
+}
+
+/// A certificate's file; none if it is not whole.
+fn read_certificate(path: &Path) -> Option<StoredCertificate> {
+    let text = fs::read(path).ok()?;
+    if !text.ends_with(b"PRIVATE KEY-----\n") {
+        return None;
+    }
+    let (mut first, mut has_key) = (None, false);
+    for section in Pem::iter_from_buffer(&text) {
+        let section = section.ok()?;
+        match section.label.as_str() {
+            "CERTIFICATE" if first.is_none() => first = Some(section.contents),
+            label if label.ends_with("PRIVATE KEY") => has_key = true,
+            _ => {}
+        }
+    }
+    let der = first.filter(|_| has_key)?;
+    let validity = validity(&der)?;
+    let line = text.split(|b| *b == b'\n').next().and_then(|line| std::str::from_utf8(line).ok());
+    let uri = line.and_then(|line| line.strip_prefix(FROM)).map(str::to_owned);
+    Some(StoredCertificate { path: path.to_owned(), validity, uri, der })
+}
+
+/// From when until when a certificate is valid.
+pub fn validity(der: &[u8]) -> Option<Interval> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+    let found = certificate.validity();
+    Some(Interval { start: found.not_before.timestamp(), end: found.not_after.timestamp() })
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    write(path, &serde_json::to_vec(value)?)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Writes a file whole, or not at all. Only its owner may read it.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::other("no name of a file"));
+    };
+    let mut unfinished = OsString::from(UNFINISHED);
+    unfinished.push(name);
+    let unfinished = directory.join(unfinished);
+    let mut options = OpenOptions::new();
+    let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&unfinished)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&unfinished, path)?;
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_testkit::Dir;
+
+    fn issued(days: i64) -> (String, String) {
+        let mut params = rcgen::CertificateParams::new(vec!["example.org".to_owned()]).unwrap();
+        params.not_after = params.not_before + std::time::Duration::from_secs(days as u64 * 86400);
+        let key = rcgen::KeyPair::generate().unwrap();
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn state() -> (Dir, StateDirectory) {
+        let dir = Dir::new();
+        let state = StateDirectory::new(&dir.path().join("state"));
+        state.prepare().unwrap();
+        (dir, state)
+    }
+
+    #[test]
+    fn the_newest_whole_certificate_counts() {
+        let (_dir, state) = state();
+        assert_eq!(state.certificate("a"), None);
+        for days in [10, 20, 30] {
+            let (chain, key) = issued(days);
+            state.keep_certificate("a", "https://ca", &chain, &key).unwrap();
+        }
+        let found = state.certificate("a").unwrap();
+        assert_eq!(found.validity.end - found.validity.start, 30 * 86400);
+        assert_eq!(found.uri.as_deref(), Some("https://ca"));
+        assert_eq!(state.numbered("a").len(), KEPT);
+        // A newer file that is cut off anywhere is none.
+        let whole = fs::read(&found.path).unwrap();
+        let torn = state.path.join(CERTIFICATES).join("a.9.pem");
+        for length in 0..whole.len() {
+            fs::write(&torn, &whole[..length]).unwrap();
+            assert_eq!(state.certificate("a").unwrap().path, found.path, "{length} bytes");
+        }
+        // Another certificate's files are not its own.
+        assert_eq!(state.certificate("a.1"), None);
+    }
+
+    #[test]
+    fn one_process_at_a_time_has_the_lock() {
+        let (_dir, state) = state();
+        let lock = state.lock().unwrap();
+        assert!(lock.is_some());
+        assert!(state.lock().unwrap().is_none());
+        drop(lock);
+        assert!(state.lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn what_an_ended_process_left_is_removed() {
+        let (_dir, state) = state();
+        state.answer("token-1", "token-1.thumb").unwrap();
+        let unfinished = state.path.join(ORDERS).join(format!("{UNFINISHED}x.json"));
+        fs::write(&unfinished, "{").unwrap();
+        state.keep_attempts("x", &AttemptRecord::default()).unwrap();
+        state.clean().unwrap();
+        assert!(!unfinished.exists());
+        assert_eq!(fs::read_dir(state.path.join(CHALLENGES)).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(state.path.join(ATTEMPTS)).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_token_is_no_way_out_of_the_directory() {
+        let directory = Path::new("/state");
+        let file = |token: &[u8]| challenge_file(directory, token);
+        assert_eq!(file(b"aZ_-9"), Some(PathBuf::from("/state/challenges/aZ_-9")));
+        let long = [b'a'; 201];
+        for token in [b"".as_slice(), b".", b"..", b"../lock", b"a/b", b"a\0", b"\xff", &long] {
+            assert_eq!(file(token), None, "{token:?}");
+        }
+    }
+}

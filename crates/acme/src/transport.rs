@@ -1,0 +1,193 @@
+//! Requests to an ACME server: blocking ones, on threads that a worker which retires does not wait for.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Collected};
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use ureq::Agent;
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+
+use crate::settings::Trust;
+use crate::stop::{Stop, Stopped};
+
+/// A request with its answer takes no longer.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// An answer has no more bytes: a chain of certificates has a few thousand.
+const LARGEST: u64 = 1 << 20;
+/// Waits before a request is sent again that the server may not have received.
+const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
+
+/// The way to one server.
+#[derive(Debug, Clone)]
+pub struct Transport(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    agent: Agent,
+    stop: Arc<Stop>,
+    last: Mutex<LastAnswer>,
+}
+
+/// What the last answer said beside its body.
+#[derive(Debug, Clone, Copy, Default)]
+struct LastAnswer {
+    status: Option<StatusCode>,
+    retry_after: Option<Duration>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum TransportError {
+    /// The worker retires.
+    Stopped,
+    /// This is what the connection came to.
+    Failed(String),
+    /// The answer is an error, and not of ACME.
+    Status(StatusCode),
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TransportError::Stopped => f.write_str("the worker retires"),
+            TransportError::Failed(text) => f.write_str(text),
+            TransportError::Status(status) => write!(f, "the server answered {status}"),
+        }
+    }
+}
+
+impl std::error::Error for TransportError {}
+
+impl From<Stopped> for TransportError {
+    fn from(_: Stopped) -> Self {
+        TransportError::Stopped
+    }
+}
+
+impl Transport {
+    /// To a server that these authorities vouch for.
+    pub fn new(trust: &Trust, stop: Arc<Stop>) -> Transport {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .unversioned_rustls_crypto_provider(provider);
+        let tls = match trust {
+            Trust::Anyone => tls.disable_verification(true),
+            Trust::Anchors(anchors) => {
+                let anchors = anchors.iter().map(|der| Certificate::from_der(der).to_owned());
+                tls.root_certs(RootCerts::Specific(Arc::new(anchors.collect())))
+            }
+        };
+        let config = Agent::config_builder()
+            .tls_config(tls.build())
+            .http_status_as_error(false)
+            .timeout_global(Some(TIMEOUT))
+            .proxy(None)
+            .build();
+        let last = Mutex::default();
+        Transport(Arc::new(Shared { agent: config.new_agent(), stop, last }))
+    }
+
+    /// For how long the last answer asks to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.last().retry_after
+    }
+
+    /// The same, if it is why a request failed.
+    pub fn refused_for(&self) -> Option<Duration> {
+        let last = self.0.last();
+        let refused = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
+        last.retry_after.filter(|_| last.status.is_some_and(|status| refused.contains(&status)))
+    }
+}
+
+impl HttpClient for Transport {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let Ok(body) = body.collect().await.map(Collected::to_bytes);
+            let answer = shared.ask(&Request::from_parts(parts, body));
+            let (parts, body) = answer.map_err(|why| Error::Other(Box::new(why)))?.into_parts();
+            Ok(BytesResponse { parts, body: Box::new(body) })
+        })
+    }
+}
+
+impl Shared {
+    /// Sends a request, more than once if the connection fails.
+    fn ask(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let mut waits = AGAIN.iter();
+        *self.lock() = LastAnswer::default();
+        loop {
+            let (agent, sent) = (self.agent.clone(), request.clone());
+            let failed = match self.stop.run(move || exchange(&agent, sent))? {
+                Some(Ok(answer)) => return self.note(answer),
+                Some(Err(error)) => error.to_string(),
+                None => "no thread for the request".to_owned(),
+            };
+            let Some(wait) = waits.next() else { return Err(TransportError::Failed(failed)) };
+            self.stop.wait(*wait)?;
+        }
+    }
+
+    fn note(&self, answer: Response<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let status = answer.status();
+        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| {
+            let text = value.to_str().ok()?.trim();
+            text.parse().ok().map(Duration::from_secs).or_else(|| until_date(text))
+        });
+        *self.lock() = LastAnswer { status: Some(status), retry_after };
+        let kind = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+        let is_problem = kind.starts_with(b"application/problem+json");
+        match status.is_success() || is_problem {
+            true => Ok(answer),
+            false => Err(TransportError::Status(status)),
+        }
+    }
+
+    fn last(&self) -> LastAnswer {
+        *self.lock()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, LastAnswer> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `Retry-After` as a date.
+fn until_date(text: &str) -> Option<Duration> {
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO))
+}
+
+fn exchange(agent: &Agent, request: Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
+    let bodiless = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (parts, body) = request.into_parts();
+    let answer = match bodiless {
+        true => agent.run(Request::from_parts(parts, ())),
+        false => agent.run(Request::from_parts(parts, &body[..])),
+    }?;
+    let (parts, mut body) = answer.into_parts();
+    let bytes = body.with_config().limit(LARGEST).read_to_vec()?;
+    Ok(Response::from_parts(parts, bytes.into()))
+}
+
+/// The result of a future that never waits, as those over a [`Transport`] do.
+pub fn finish<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(Error::Str("a request that waits for no server")),
+    }
+}

@@ -1,0 +1,291 @@
+//! `acme_issuer NAME { }`
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_acme::{AccountKey, CertificateOrder, ExternalAccount, Issuer, Profile, Trust};
+use weir_conf::{Directive, Error, Word};
+use weir_proto::base64::{self, Alphabet};
+use weir_upstream::config::Url;
+
+use crate::config::Setup;
+use crate::config::scope::Scope;
+use crate::site::Site;
+use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
+
+/// What was read so far.
+#[derive(Debug, Default)]
+pub struct Issuers(Vec<Issuer>);
+
+/// The issuers of the site.
+pub static ISSUERS: MainKey<Issuers> = MainKey::new();
+
+/// The issuers of a site, with the certificates that are wanted of each.
+pub fn issuers(site: &Site) -> &[Issuer] {
+    ISSUERS.of(&site.main_confs)
+}
+
+impl MainDraft for Issuers {
+    type MainConf = Vec<Issuer>;
+
+    fn finish(self, _: &mut BlockEnd<'_>) -> Result<Vec<Issuer>, Error> {
+        Ok(self.0)
+    }
+}
+
+impl Issuers {
+    /// Where they keep what they know.
+    pub fn directories(&self) -> Vec<PathBuf> {
+        self.0.iter().map(|issuer| issuer.directory.clone()).collect()
+    }
+
+    /// Adds a certificate to those of an issuer; the same one twice is one. None, if there is no such issuer.
+    pub fn place(&mut self, name: &str, order: CertificateOrder) -> Option<Arc<CertificateOrder>> {
+        let issuer = self.0.iter_mut().find(|issuer| issuer.name == name)?;
+        if let Some(known) = issuer.orders.iter().find(|known| known.id == order.id) {
+            return Some(Arc::clone(known));
+        }
+        let order = Arc::new(order);
+        issuer.orders.push(Arc::clone(&order));
+        Some(order)
+    }
+}
+
+/// The lines of a block: the least and the most arguments of each.
+const LINES: &[(&str, usize, usize)] = &[
+    ("uri", 1, 1),
+    ("account_key", 1, 1),
+    ("challenge", 1, 1),
+    ("common_name_in_csr", 1, 1),
+    ("contact", 1, 1),
+    ("external_account_key", 2, 2),
+    ("preferred_chain", 1, 1),
+    ("profile", 1, 2),
+    ("ssl_trusted_certificate", 1, 1),
+    ("ssl_verify", 1, 1),
+    ("state_path", 1, 1),
+    ("accept_terms_of_service", 0, 0),
+];
+
+/// Reads a block.
+pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    let setup = &mut *s.setup;
+    let name = d.arg(0).map(|word| word.lossy().into_owned()).unwrap_or_default();
+    if ISSUERS.draft(&mut setup.drafts).0.iter().any(|known| known.name == name) {
+        return Err(d.problem("is duplicate"));
+    }
+    let read_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut issuer = Issuer {
+        directory: setup.path(format!("acme_{name}").as_bytes()),
+        name,
+        uri: String::new(),
+        contacts: Vec::new(),
+        account_key: None,
+        external: None,
+        profile: None,
+        accepts_terms: false,
+        trust: Trust::Anyone,
+        common_name: false,
+        orders: Vec::new(),
+        read_at: i64::try_from(read_at.as_secs()).unwrap_or(i64::MAX),
+    };
+    let (mut seen, mut trusted, mut verifies) = (Vec::new(), None, true);
+    for line in d.block() {
+        let name = line.name.lossy();
+        let Some((known, least, most)) = LINES.iter().find(|(known, ..)| *known == name) else {
+            return Err(line.error(format!("unknown directive \"{name}\" in \"acme_issuer\"")));
+        };
+        if !(*least..=*most).contains(&line.args.len()) {
+            let text = format!("invalid number of arguments in \"{name}\"");
+            return Err(line.error(text));
+        }
+        if seen.contains(known) && *known != "contact" {
+            return Err(line.problem("is duplicate"));
+        }
+        seen.push(known);
+        match (*known, line.arg(0)) {
+            ("ssl_verify", _) => verifies = line.flag()?,
+            ("ssl_trusted_certificate", Some(word)) => trusted = Some((line, word)),
+            (known, word) => set(&mut issuer, setup, line, (known, word))?,
+        }
+    }
+    if issuer.uri.is_empty() {
+        return Err(d.error("acme_issuer: \"uri\" is missing"));
+    }
+    if let Some(key) = &issuer.account_key {
+        let why = match () {
+            () if !issuer.accepts_terms => "\"accept_terms_of_service\" is missing",
+            () if issuer.external.is_some() => {
+                "\"external_account_key\" is for accounts of weir's own"
+            }
+            () => "",
+        };
+        if !why.is_empty() {
+            return Err(
+                d.error(format!("acme_issuer: with the account key \"{}\" {why}", key.file))
+            );
+        }
+    }
+    if verifies && issuer.uri.starts_with("https:") {
+        issuer.trust = Trust::Anchors(anchors(setup, d, trusted)?);
+    }
+    ISSUERS.draft(&mut setup.drafts).0.push(issuer);
+    Ok(())
+}
+
+fn set(
+    issuer: &mut Issuer,
+    setup: &mut Setup<'_>,
+    line: &Directive,
+    (name, word): (&str, Option<&Word>),
+) -> Result<(), Error> {
+    let Some(word) = word else {
+        issuer.accepts_terms = true;
+        return Ok(());
+    };
+    let text = word.lossy().into_owned();
+    match name {
+        "uri" => issuer.uri = uri(setup, line, word)?,
+        "contact" => issuer.contacts.push(contact(line, word)?),
+        "account_key" => issuer.account_key = account_key(setup, line, word)?,
+        "external_account_key" => issuer.external = Some(external(setup, line)?),
+        "common_name_in_csr" => issuer.common_name = line.flag()?,
+        "profile" => {
+            let required = line.arg(1).map(|word| word.bytes.as_slice());
+            if required.is_some_and(|word| word != b"require") {
+                return Err(line.problem("invalid value").hint("it may be: NAME, NAME require"));
+            }
+            issuer.profile = Some(Profile { name: text, required: required.is_some() });
+        }
+        "challenge" => match text.as_str() {
+            "http" | "http-01" => {}
+            "tls-alpn" | "tls-alpn-01" => {
+                return Err(line.error_at(
+                    word,
+                    "weir does not have the challenge \"tls-alpn-01\" yet, use \"http-01\"",
+                ));
+            }
+            _ => return Err(line.error_at(word, format!("unsupported challenge: {text}"))),
+        },
+        "preferred_chain" => {
+            let why = "weir does not have \"preferred_chain\": it takes the chain that the server sends first";
+            return Err(line.error(why));
+        }
+        "state_path" if text == "off" => {
+            let why = "weir keeps certificates in files, \"state_path\" cannot be \"off\"";
+            return Err(line.error_at(word, why));
+        }
+        _ => issuer.directory = setup.path(word.bytes.strip_suffix(b"/").unwrap_or(&word.bytes)),
+    }
+    Ok(())
+}
+
+/// `uri https://HOST[:PORT]/PATH`
+fn uri(setup: &mut Setup<'_>, line: &Directive, word: &Word) -> Result<String, Error> {
+    let text = word.lossy().into_owned();
+    let (https, http) = (text.strip_prefix("https://"), text.strip_prefix("http://"));
+    let Some(rest) = https.or(http) else {
+        return Err(
+            line.error_at(word, format!("invalid \"uri\" \"{text}\": it begins with https://"))
+        );
+    };
+    let parsed = Url::parse(rest.as_bytes(), true);
+    let parsed =
+        parsed.map_err(|why| line.error_at(word, format!("{why} in \"uri\" \"{text}\"")))?;
+    if parsed.host.is_empty() || !rest.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(line.error_at(word, format!("invalid \"uri\" \"{text}\"")));
+    }
+    if http.is_some() {
+        let why =
+            "an ACME server without TLS: anyone on the way can get certificates for these names";
+        setup.warnings.push(line.warning(why).mark(word.pos));
+    }
+    Ok(text)
+}
+
+/// An address with its scheme; without one it is of mail.
+fn contact(line: &Directive, word: &Word) -> Result<String, Error> {
+    let text = word.lossy();
+    if text.is_empty() || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err(line.problem("invalid value"));
+    }
+    let scheme = text.split_once(':').map(|(scheme, _)| scheme);
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    Ok(match scheme.is_some_and(is_scheme) {
+        true => text.into_owned(),
+        false => format!("mailto:{text}"),
+    })
+}
+
+/// `account_key ALGORITHM[:SIZE] | FILE`
+fn account_key(
+    setup: &mut Setup<'_>,
+    line: &Directive,
+    word: &Word,
+) -> Result<Option<AccountKey>, Error> {
+    let text = word.lossy();
+    match &*text {
+        "ecdsa" | "ecdsa:256" => return Ok(None),
+        "ecdsa:384" | "ecdsa:521" | "rsa" | "rsa:2048" | "rsa:3072" | "rsa:4096" => {
+            let why =
+                format!("weir has account keys of the kind \"ecdsa:256\" only, not \"{text}\"");
+            return Err(line.error_at(word, why));
+        }
+        _ => {}
+    }
+    let shown = setup.pem_files.shown(&word.bytes);
+    let pem = setup.pem_files.read(&word.bytes);
+    let pem = pem
+        .map_err(|why| line.error_at(word, format!("cannot load account key \"{shown}\" {why}")))?;
+    let key = AccountKey::from_pem(shown.clone(), &pem);
+    let key = key.map_err(|why| {
+        line.error_at(word, format!("cannot load account key \"{shown}\": {why}"))
+    })?;
+    Ok(Some(key))
+}
+
+/// `external_account_key KID FILE | data:KEY`
+fn external(setup: &mut Setup<'_>, line: &Directive) -> Result<ExternalAccount, Error> {
+    let (Some(kid), Some(word)) = (line.arg(0), line.arg(1)) else {
+        return Err(line.problem("invalid value"));
+    };
+    if kid.bytes.is_empty() || word.bytes.is_empty() {
+        return Err(line.problem("invalid value"));
+    }
+    let shown = setup.pem_files.shown(&word.bytes);
+    let read = setup.pem_files.read(&word.bytes);
+    let read =
+        read.map_err(|why| line.error_at(word, format!("failed to open \"{shown}\" {why}")))?;
+    let key = base64::decode(Alphabet::Url, read.trim_ascii());
+    let key = key.filter(|key| !key.is_empty());
+    let key = key.ok_or_else(|| line.error_at(word, "invalid base64url encoded value"))?;
+    Ok(ExternalAccount { kid: kid.lossy().into_owned(), key })
+}
+
+/// The authorities that vouch for the ACME server: those in the file, or the machine's.
+fn anchors(
+    setup: &mut Setup<'_>,
+    block: &Directive,
+    trusted: Option<(&Directive, &Word)>,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let (line, name) = match trusted {
+        Some((line, word)) => (line, word.bytes.clone()),
+        None => {
+            let store = weir_tls::machine_store().ok_or_else(|| {
+                block.error("acme_issuer: \"ssl_trusted_certificate\" is needed on this machine")
+            })?;
+            (block, store.into_os_string().into_encoded_bytes())
+        }
+    };
+    let shown = setup.pem_files.shown(&name);
+    let text = setup.pem_files.read(&name);
+    let text = text.map_err(|why| line.error(format!("failed to open \"{shown}\" {why}")))?;
+    let anchors = weir_tls::certificates(&text);
+    let anchors =
+        anchors.map_err(|why| line.error(format!("failed to read \"{shown}\": {why}")))?;
+    Ok(anchors.into_iter().map(|der| der.to_vec()).collect())
+}

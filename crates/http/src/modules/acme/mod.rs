@@ -1,0 +1,241 @@
+//! Certificates from an ACME server, asked for and renewed while the server serves. nginx: ngx_http_acme_module.
+//!
+//! The crate `weir-acme` has the threads that do it. Here are the directives, the variables with the newest certificate, and
+//! the answers to the challenge `http-01`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use weir_acme::{CertificateOrder, KeyKind, challenge_file, identifier};
+use weir_conf::{Contexts, Directive as Line, Error, Spot};
+use weir_engine::Boxed;
+use weir_proto::http1::Method;
+
+use crate::config::Setup;
+use crate::config::module::Module;
+use crate::config::scope::{Directive, Scope, Set};
+use crate::modules::ssl;
+use crate::names::ServerName;
+use crate::phases::{Answer, Step};
+use crate::request::Request;
+use crate::site::settings::{Key, LocationConf, Settings};
+
+mod issuer;
+
+pub use issuer::{ISSUERS, issuers};
+
+/// Settings.
+#[derive(Debug, Clone, Default)]
+pub struct Conf {
+    /// `acme_certificate`, as written.
+    wanted: Option<Arc<Wanted>>,
+    /// What it comes to.
+    order: Option<Arc<CertificateOrder>>,
+    /// Where answers to challenges are: the directories of the issuers that ask over HTTP.
+    directories: Option<Arc<[PathBuf]>>,
+}
+
+impl Settings for Conf {}
+
+/// `acme_certificate ISSUER [IDENTIFIER ...] [key=KIND]`
+#[derive(Debug)]
+struct Wanted {
+    issuer: String,
+    identifiers: Vec<String>,
+    key: KeyKind,
+    at: Spot,
+}
+
+const DIRECTIVES: &[Directive] = &[
+    Directive {
+        name: "acme_issuer",
+        help: "An ACME server that certificates are asked of: `uri`, `contact`, `account_key`, `challenge`, \
+               `external_account_key`, `profile`, `ssl_trusted_certificate`, `ssl_verify`, `state_path`, \
+               `common_name_in_csr`, `accept_terms_of_service`.",
+        set: Set::Simple(issuer::read),
+    },
+    Directive {
+        name: "acme_shared_zone",
+        help: "Accepted: weir keeps certificates and answers to challenges in the `state_path`, and needs no zone.",
+        set: Set::Simple(shared_zone),
+    },
+    Directive {
+        name: "acme_certificate",
+        help: "Asks an issuer for a certificate, for these names or those of `server_name`. Without `ssl_certificate` the \
+               server uses it.",
+        set: Set::Simple(certificate),
+    },
+];
+
+/// The module's settings.
+pub static CONF: Key<Conf> = Key::new();
+
+/// The module.
+pub const MODULE: Module = Module { name: "http_acme", directives: DIRECTIVES, init, finish };
+
+/// The names of the variables, as `ssl_certificate` has them.
+const CERTIFICATE: &str = "acme_certificate";
+const CERTIFICATE_KEY: &str = "acme_certificate_key";
+
+fn init(setup: &mut Setup<'_>) {
+    setup.variables.define(CERTIFICATE, file);
+    setup.variables.define(CERTIFICATE_KEY, file);
+}
+
+/// The file with the newest certificate of the server, its chain and its key.
+fn file(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let order = CONF.of(r.conf()).order.as_ref();
+    let Some(file) = order.and_then(|order| order.file()) else { return false };
+    out.extend_from_slice(&file);
+    true
+}
+
+/// Where an ACME server asks for the answer to a challenge.
+const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
+
+/// Whether a server may be asked for answers.
+pub fn wanted(conf: &LocationConf) -> bool {
+    CONF.of(conf).directories.is_some()
+}
+
+/// Answers a challenge before anything else in the configuration can.
+pub fn handler(r: &mut Request) -> Answer<'_> {
+    let token = r.path.strip_prefix(PREFIX).filter(|_| r.is_main());
+    let directories = CONF.of(r.conf()).directories.as_ref();
+    let (Some(token), Some(directories)) = (token, directories) else {
+        return Answer::Now(Step::Next);
+    };
+    let paths = directories.iter().map(|directory| challenge_file(directory, token));
+    let paths: Option<Vec<PathBuf>> = paths.collect();
+    match paths.filter(|_| matches!(r.method, Method::Get | Method::Head)) {
+        Some(paths) => Answer::Later(Boxed::new(move || answer(r, paths))),
+        None => Answer::Now(Step::Next),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the path is a token in a directory of weir's own")]
+async fn answer(r: &mut Request, paths: Vec<PathBuf>) -> Step {
+    let read = move || paths.iter().find_map(|path| std::fs::read(path).ok());
+    let Ok(Some(answer)) = r.event_loop.handle.files().run(read).await else { return Step::Next };
+    r.response.status = 200;
+    r.response.content_type.extend_from_slice(b"text/plain");
+    Step::Respond(answer.into())
+}
+
+/// All lines of a block were read.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    if s.context == Contexts::HTTP {
+        let directories = ISSUERS.draft(&mut s.setup.drafts).directories();
+        if !directories.is_empty() {
+            CONF.change(&mut s.location).directories = Some(directories.into());
+        }
+        return Ok(());
+    }
+    if s.context != Contexts::SERVER {
+        return Ok(());
+    }
+    let order = match CONF.of(&s.location).wanted.clone() {
+        Some(wanted) => Some(place(s, &wanted)?),
+        None => None,
+    };
+    let (chain, key) = (format!("${CERTIFICATE}"), format!("${CERTIFICATE_KEY}"));
+    let conf = ssl::CONF.of(&s.location);
+    match order {
+        Some((order, at)) => {
+            CONF.change(&mut s.location).order = Some(order);
+            let conf = ssl::CONF.change(&mut s.location);
+            if !conf.has_certificates() {
+                conf.add_certificate(chain.as_bytes(), key.as_bytes(), at);
+            }
+            if conf.has_only(chain.as_bytes(), key.as_bytes()) {
+                conf.keep_files();
+            }
+        }
+        None => {
+            if let Some(at) = conf.names_file(chain.as_bytes()) {
+                let text = format!(
+                    "\"{chain}\" is empty in a server without \"acme_certificate\": its handshakes will fail"
+                );
+                s.setup.warnings.push(at.warning(text));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Adds the certificate to those that its issuer is asked for.
+fn place(s: &mut Scope<'_, '_>, wanted: &Wanted) -> Result<(Arc<CertificateOrder>, Spot), Error> {
+    let mut identifiers = wanted.identifiers.clone();
+    if identifiers.is_empty() {
+        for name in &s.server.names {
+            let text = match name {
+                ServerName::Regex(_) => {
+                    let text =
+                        "\"acme_certificate\": unsupported regular expression in server_name";
+                    s.setup.warnings.push(wanted.at.warning(text));
+                    continue;
+                }
+                ServerName::Exact(name) if matches!(&name[..], b"" | b"_") => continue,
+                ServerName::Exact(name) | ServerName::Bad(name) => name.clone(),
+                ServerName::Head(rest) => [b"*.", &rest[..]].concat(),
+                ServerName::Both(rest) => [b".", &rest[..]].concat(),
+                ServerName::Tail(start) => [&start[..], b".*"].concat(),
+            };
+            identifiers.push(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+    let mut names: Vec<String> = Vec::new();
+    for text in &identifiers {
+        let found = identifier(text).map_err(|why| {
+            wanted.at.error(format!("\"acme_certificate\": invalid identifier \"{text}\": {why}"))
+        })?;
+        for name in found {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    if names.is_empty() {
+        let text = "\"acme_certificate\": no identifiers found in \"server_name\"";
+        return Err(wanted.at.error(text));
+    }
+    let order = CertificateOrder::new(names, wanted.key);
+    let placed = ISSUERS.draft(&mut s.setup.drafts).place(&wanted.issuer, order);
+    let missing = || wanted.at.error(format!("issuer \"{}\" is missing", wanted.issuer));
+    Ok((placed.ok_or_else(missing)?, wanted.at))
+}
+
+/// `acme_certificate`
+fn certificate(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let Some(first) = d.arg(0) else { return Ok(()) };
+    if first.bytes.is_empty() {
+        return Err(d.problem("\"issuer\" is missing"));
+    }
+    let (mut identifiers, mut key) = (Vec::new(), KeyKind::default());
+    for word in d.args.iter().skip(1) {
+        if let Some(kind) = word.bytes.strip_prefix(b"key=") {
+            let kinds = "it may be: ecdsa:256, ecdsa:384, ecdsa:521, rsa:2048, rsa:3072, rsa:4096";
+            let kind = KeyKind::parse(kind);
+            key = kind.ok_or_else(|| d.invalid("\"key\" value", word).hint(kinds))?;
+        } else {
+            identifiers.push(word.lossy().into_owned());
+        }
+    }
+    let (issuer, at) = (first.lossy().into_owned(), Spot::new(d, first));
+    let wanted = Wanted { issuer, identifiers, key, at };
+    CONF.change(&mut s.location).wanted = Some(Arc::new(wanted));
+    Ok(())
+}
+
+/// `acme_shared_zone zone=NAME:SIZE`
+fn shared_zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
+    s.once(d)?;
+    let zone = d.arg(0).and_then(|word| word.bytes.strip_prefix(b"zone="));
+    let parts =
+        zone.and_then(|zone| zone.iter().position(|b| *b == b':').map(|at| zone.split_at(at)));
+    match parts {
+        Some(([_, ..], [b':', _, ..])) => Ok(()),
+        _ => Err(d.problem("must have \"zone\" parameter")),
+    }
+}

@@ -1,0 +1,398 @@
+//! Certificates by ACME, from an authority of the test's own: `authority.rs`.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use weir_acme::{CertificateOrder, KeyKind};
+use weir_testkit::{Dir, PATIENCE, Server, ask_until, children, examples, run};
+
+use crate::authority::{Ask, Authority, Reaction};
+
+mod authority;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+const PAGE: &str = include_str!("../../docs/acme.md");
+
+/// A site for these names: `lines` stand in the `acme_issuer` block, `http` before it, `more` in its server.
+fn conf(lines: &str, names: &str, more: &str) -> String {
+    format!(
+        "events {{ }}
+         http {{
+            acme_issuer test {{ {lines} }} acme_shared_zone zone=acme:1M;
+            server {{ listen 127.0.0.1:%%PORT%%; return 404; }}
+            server {{
+                listen 127.0.0.1:%%PORT1%% ssl; server_name {names}; {more}
+                location / {{ return 200 $ssl_server_name; }}
+            }}
+         }}"
+    )
+}
+
+/// The lines of a server that uses its certificate in all words.
+const USUAL: &str = "acme_certificate test;
+    ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key;";
+
+/// Starts it; the authority asks its first port.
+fn start(authority: &Authority, dir: Dir, conf: &str) -> Server {
+    let server = Server::start_in(dir, WEIR, conf);
+    authority.asks_at(server.port());
+    server
+}
+
+/// Holds requests for this until the sender says so.
+fn held(authority: &Authority, ask: Ask) -> mpsc::Sender<()> {
+    let (go, wait) = mpsc::channel();
+    authority.reacts(move |asked| {
+        if asked == ask {
+            let _ = wait.recv_timeout(PATIENCE);
+        }
+        Reaction::Serve
+    });
+    go
+}
+
+fn config(authority: &Authority) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.root().as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Asks over TLS as a client that believes the authority: what the server says, and its certificate.
+fn ask(authority: &Authority, port: u16, name: &str) -> Result<(String, Vec<u8>), std::io::Error> {
+    let socket = TcpStream::connect(("127.0.0.1", port))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let connection = ClientConnection::new(config(authority), name.clone()).unwrap();
+    let mut stream = StreamOwned::new(connection, socket);
+    let name = name.to_str();
+    write!(stream, "GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let shown = stream.conn.peer_certificates().unwrap()[0].to_vec();
+    Ok((text, shown))
+}
+
+/// Waits for the certificate, which comes without a failure.
+fn wait_secure(authority: &Authority, server: &Server, name: &str) -> Vec<u8> {
+    server.wait_log("got a certificate", 1);
+    let mut shown = Vec::new();
+    let came = ask_until(|| match ask(authority, server.port_at(1), name) {
+        Ok((text, certificate)) => {
+            assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+            shown = certificate;
+            true
+        }
+        Err(_) => false,
+    });
+    assert!(came, "no certificate:\n{}", server.log());
+    let failures =
+        server.log().lines().any(|line| line.contains("[error]") && line.contains("acme"));
+    assert!(!failures, "{}", server.log());
+    shown
+}
+
+/// The alert by which a handshake ends.
+fn alert(authority: &Authority, port: u16, name: &str) -> AlertDescription {
+    let error = ask(authority, port, name).unwrap_err();
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(alert)) => *alert,
+        _ => panic!("{error:?}"),
+    }
+}
+
+#[test]
+fn from_nothing_to_https_as_the_page_says() {
+    let authority = Authority::new();
+    let go = held(&authority, Ask::Directory);
+    let dir = Dir::new();
+    let example = examples(PAGE).next().unwrap();
+    let shown = "uri https://acme-v02.api.letsencrypt.org/directory; accept_terms_of_service;";
+    assert!(example.contains(shown), "{example}");
+    let example = example
+        .replace(shown, &authority.lines(&dir))
+        .replace("listen 80;", "listen 127.0.0.1:%%PORT%%;")
+        .replace("listen 443 ssl;", "listen 127.0.0.1:%%PORT1%% ssl;");
+    let server = start(&authority, dir, &example);
+    assert_eq!(
+        alert(&authority, server.port_at(1), "example.org"),
+        AlertDescription::InternalError
+    );
+    go.send(()).unwrap();
+    wait_secure(&authority, &server, "example.org");
+    let (text, _) = ask(&authority, server.port_at(1), "www.example.org").unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    assert_eq!(server.logged("until it comes, TLS handshakes with these names fail"), 1);
+    assert_eq!(server.logged("got a certificate for \"example.org, www.example.org\""), 1);
+    assert_eq!(authority.asked(Ask::NewOrder), 1);
+    // Only its owner reads what is kept.
+    let state = server.dir().file("acme_letsencrypt");
+    let mode = |path: &Path| {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(path).unwrap().mode() & 0o777
+    };
+    assert_eq!(mode(&state), 0o700);
+    for entry in std::fs::read_dir(state.join("certificates")).unwrap() {
+        assert_eq!(mode(&entry.unwrap().path()), 0o600);
+    }
+}
+
+#[test]
+fn a_restart_asks_for_nothing_that_is_there() {
+    let authority = Authority::new();
+    let dir = Dir::new();
+    let conf = conf(&authority.lines(&dir), "example.org", USUAL);
+    let mut server = start(&authority, dir, &conf);
+    let first = wait_secure(&authority, &server, "example.org");
+    let orders = authority.asked(Ask::NewOrder);
+    server.stop();
+    let dir = Dir::of_before(server.dir().path());
+    let server = start(&authority, dir, &conf);
+    // Its first handshake succeeds.
+    let (_, again) = ask(&authority, server.port_at(1), "example.org").unwrap();
+    assert_eq!(first, again);
+    assert_eq!(authority.asked(Ask::NewOrder), orders);
+}
+
+#[test]
+fn bad_nonces_lost_connections_and_a_slow_authority_are_got_over() {
+    for key in ["ecdsa:384", "rsa:2048"] {
+        let authority = Authority::new();
+        authority.is_slow();
+        let dir = Dir::new();
+        let more = format!("acme_certificate test example.org 127.0.0.1 key={key};");
+        let conf = conf(&authority.lines(&dir), "example.org", &more);
+        let mut asked = 0;
+        authority.reacts(move |ask| {
+            asked += 1;
+            match (ask, asked % 5) {
+                (Ask::Directory | Ask::Nonce, _) => Reaction::Serve,
+                (_, 1 | 2) => Reaction::BadNonce,
+                (_, 3) => Reaction::Close,
+                _ => Reaction::Serve,
+            }
+        });
+        let server = start(&authority, dir, &conf);
+        wait_secure(&authority, &server, "example.org");
+        wait_secure(&authority, &server, "127.0.0.1");
+    }
+}
+
+/// Every request of a first certificate, in its order.
+const ALL: [Ask; 9] = [
+    Ask::Directory,
+    Ask::Nonce,
+    Ask::NewAccount,
+    Ask::NewOrder,
+    Ask::Authorization,
+    Ask::Challenge,
+    Ask::Order,
+    Ask::Finalize,
+    Ask::Certificate,
+];
+
+#[test]
+fn a_certificate_comes_in_the_end_wherever_workers_are_killed() {
+    for reaction in [Reaction::Close, Reaction::Forget] {
+        for step in ALL {
+            let authority = Authority::new();
+            let dir = Dir::new();
+            let pid_file = dir.file("nginx.pid");
+            let conf = conf(&authority.lines(&dir), "example.org", USUAL);
+            let mut kills = 1;
+            let killed = Arc::new(Mutex::new(Vec::new()));
+            let told = killed.clone();
+            let react = move |ask| {
+                if ask != step || kills == 0 {
+                    return Reaction::Serve;
+                }
+                kills -= 1;
+                let master: i32 =
+                    std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
+                let workers = children(master);
+                for worker in &workers {
+                    let _ = kill_process(Pid::from_raw(*worker).unwrap(), Signal::KILL);
+                }
+                told.lock().unwrap().extend(workers);
+                reaction
+            };
+            authority.reacts(react);
+            let server = start(&authority, dir, &format!("worker_processes 2; {conf}"));
+            wait_secure(&authority, &server, "example.org");
+            let orders = authority.asked(Ask::NewOrder);
+            assert!(orders <= 2, "{step:?}: {orders} orders");
+            let killed = killed.lock().unwrap();
+            assert!(!killed.is_empty(), "{step:?} {reaction:?}: no worker was killed");
+        }
+    }
+}
+
+/// A file of a certificate for this name, as an earlier process has left it.
+fn leave(dir: &Dir, name: &str, (chain, key): (String, String)) {
+    let id = CertificateOrder::new(vec![name.to_owned()], KeyKind::P256).id;
+    let certificates = dir.file("acme_test").join("certificates");
+    std::fs::create_dir_all(&certificates).unwrap();
+    std::fs::write(certificates.join(format!("{id}.1.pem")), format!("{chain}{key}")).unwrap();
+}
+
+#[test]
+fn a_renewed_certificate_is_used_without_a_reload() {
+    let authority = Authority::new();
+    let go = held(&authority, Ask::NewOrder);
+    let dir = Dir::new();
+    leave(&dir, "example.org", authority.issue("example.org", -80, 10));
+    let conf = conf(&authority.lines(&dir), "example.org", USUAL);
+    let server = start(&authority, dir, &format!("user root; worker_processes 3; {conf}"));
+    let (_, old) = ask(&authority, server.port_at(1), "example.org").unwrap();
+    go.send(()).unwrap();
+    server.wait_log("got a certificate", 1);
+    // Every worker takes it: each of these connections may be another one's.
+    let mut row = 0;
+    let all_new = ask_until(|| {
+        let (_, shown) = ask(&authority, server.port_at(1), "example.org").unwrap();
+        row = if shown == old { 0 } else { row + 1 };
+        row >= 12
+    });
+    assert!(all_new, "{}", server.log());
+    assert_eq!(server.logged("start worker process "), 3);
+    assert_eq!(authority.asked(Ask::NewOrder), 1, "one worker asks");
+}
+
+#[test]
+fn a_worker_that_retires_leaves_the_work_to_the_next_one() {
+    let authority = Authority::new();
+    let dir = Dir::new();
+    let lines = authority.lines(&dir);
+    // The first worker is held in the middle of its request.
+    let go = held(&authority, Ask::NewAccount);
+    let server = start(&authority, dir, &conf(&lines, "example.org", USUAL));
+    let asks = ask_until(|| authority.asked(Ask::NewAccount) == 1);
+    assert!(asks, "{}", server.log());
+    let old = server.workers()[0];
+    // A request that is not over keeps the old worker.
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\n");
+    server.configure(&conf(&lines, "example.net", USUAL));
+    authority.reacts(|_| Reaction::Serve);
+    server.reload();
+    wait_secure(&authority, &server, "example.net");
+    assert!(server.workers().contains(&old), "{}", server.log());
+    drop(go);
+}
+
+#[test]
+fn a_refusal_is_told_with_its_reason_and_the_next_attempt_waits() {
+    let authority = Authority::new();
+    let dir = Dir::new();
+    // It asks where nobody answers.
+    authority.asks_at(weir_testkit::free_port());
+    let conf = conf(&authority.lines(&dir), "example.org", USUAL);
+    let server = Server::start_in(dir, WEIR, &conf);
+    server.wait_log("acme issuer \"test\": no certificate for \"example.org\": \"example.org\": found None (unauthorized); next attempt in ", 1);
+    assert_eq!(authority.asked(Ask::NewOrder), 1);
+    // Answers are there only while they are asked for.
+    let left = std::fs::read_dir(server.dir().file("acme_test").join("challenges")).unwrap();
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn an_authority_is_left_alone_as_long_as_it_asks() {
+    let authority = Authority::new();
+    let dir = Dir::new();
+    authority.reacts(|ask| match ask {
+        Ask::NewOrder => Reaction::Fail(429, Some(7200)),
+        _ => Reaction::Serve,
+    });
+    let conf = conf(&authority.lines(&dir), "example.org", USUAL);
+    let server = start(&authority, dir, &conf);
+    server.wait_log("the order: as the test wants it (rateLimited); next attempt in 7200 s", 1);
+    assert_eq!(authority.asked(Ask::NewOrder), 1);
+    // What it asked for is on disk, for the worker after a crash or a reload.
+    let attempts = server.dir().file("acme_test").join("attempts");
+    let file = std::fs::read_dir(attempts).unwrap().next().unwrap().unwrap().path();
+    let record: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!((&record["wait"], &record["asked"]), (&7200.into(), &true.into()));
+}
+
+#[test]
+fn only_the_answers_to_challenges_come_before_the_configuration() {
+    let authority = Authority::new();
+    let go = held(&authority, Ask::Order);
+    let dir = Dir::new();
+    let conf = conf(&authority.lines(&dir), "example.org", USUAL);
+    let server = start(&authority, dir, &conf);
+    let answered = ask_until(|| authority.asked(Ask::Order) > 0);
+    assert!(answered, "{}", server.log());
+    let get = |path: &str| server.get(&format!("/.well-known/acme-challenge/{path}"));
+    let answer = get("token-0-0");
+    assert_eq!(answer.status, 200);
+    assert!(answer.body().starts_with("token-0-0."), "{}", answer.body());
+    assert_eq!(answer.header("Content-Type"), Some("text/plain"));
+    for path in ["token-0-1", "", ".", "%2e%2e/account", "token-0-0/", "token-0-0%00"] {
+        assert_ne!(get(path).status, 200, "{path}");
+    }
+    let posted = server.ask("POST /.well-known/acme-challenge/token-0-0", "", "");
+    assert_eq!(posted.status, 404);
+    go.send(()).unwrap();
+    wait_secure(&authority, &server, "example.org");
+    // Nothing is answered any more.
+    assert_eq!(get("token-0-0").status, 404);
+}
+
+#[test]
+fn mistakes_in_the_configuration_are_told() {
+    let dir = Dir::new();
+    let test = |issuer: &str, server: &str| {
+        let text = format!(
+            "events {{ }} http {{ acme_issuer test {{ {issuer} }} server {{ listen 127.0.0.1:1 ssl; {server} }} }}"
+        );
+        let path = dir.write("nginx.conf", text);
+        let prefix = dir.path().to_str().unwrap();
+        let output = run(WEIR, ["-t", "-p", prefix, "-c", path.to_str().unwrap(), "-e", "stderr"]);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let uri = "uri http://127.0.0.1/dir;";
+    let ours = "server_name example.org; acme_certificate test;";
+    for (issuer, server, wanted) in [
+        ("", ours, "acme_issuer: \"uri\" is missing"),
+        ("uri ftp://a;", ours, "invalid \"uri\" \"ftp://a\": it begins with https://"),
+        ("uri https:///a;", ours, "in \"uri\""),
+        ("uri;", ours, "invalid number of arguments in \"uri\""),
+        ("uri http://a; uri http://b;", ours, "\"uri\" directive is duplicate"),
+        ("colour red;", ours, "unknown directive \"colour\" in \"acme_issuer\""),
+        ("challenge dns-01;", ours, "unsupported challenge: dns-01"),
+        ("challenge tls-alpn-01;", ours, "weir does not have the challenge \"tls-alpn-01\" yet"),
+        ("preferred_chain X;", ours, "weir does not have \"preferred_chain\""),
+        ("state_path off;", ours, "\"state_path\" cannot be \"off\""),
+        ("account_key rsa:2048;", ours, "account keys of the kind \"ecdsa:256\" only"),
+        ("account_key none.pem;", ours, "cannot load account key"),
+        ("external_account_key kid data:%;", ours, "invalid base64url encoded value"),
+        ("profile a b;", ours, "invalid value"),
+        (uri, "server_name a.org; acme_certificate other;", "issuer \"other\" is missing"),
+        (uri, "acme_certificate test;", "no identifiers found in \"server_name\""),
+        (
+            uri,
+            "server_name *.a.org; acme_certificate test;",
+            "a wildcard needs the challenge dns-01",
+        ),
+        (uri, "acme_certificate test a_b/c;", "invalid identifier \"a_b/c\""),
+        (uri, "acme_certificate test a.org key=dsa;", "invalid \"key\" value \"key=dsa\""),
+        (
+            uri,
+            "ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key;",
+            "\"$acme_certificate\" is empty in a server without \"acme_certificate\"",
+        ),
+        (uri, ours, "an ACME server without TLS"),
+    ] {
+        let said = test(issuer, server);
+        assert!(said.contains(wanted), "{issuer} {server}: {said}");
+    }
+}
