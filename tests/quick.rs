@@ -218,12 +218,14 @@ fn without_an_address_a_free_port_is_taken() {
 #[test]
 fn shown_configurations_are_accepted_without_a_word() {
     let dir = Dir::new();
-    let port = free_port().to_string();
+    let (port, http) = (free_port().to_string(), free_port().to_string());
     let www = dir.path().to_str().unwrap().to_owned();
     for args in [
         &["proxy", "3000"][..],
         &["proxy", "http://localhost:3000", "--tls", "shop.example"],
         &["proxy", "unix:/run/app.sock", "--tls", "127.0.0.1"],
+        &["proxy", "3000", "--tls", "shop.example.org", "--http", &http],
+        &["proxy", "3000", "--tls", "shop.example.org", "--self-signed"],
         &["file-server", &www],
         &["file-server", &www, "--browse"],
     ] {
@@ -253,6 +255,8 @@ fn wrong_words_are_refused_with_a_reason() {
         (&["proxy", "3000", "--listen", "x"], "no address to listen on"),
         (&["proxy", "3000", "--listen", &taken], "another program listens there"),
         (&["proxy", "3000", "--tls", "../x"], "no name for a certificate"),
+        (&["proxy", "3000", "--tls", "a.org", "--acme-uri", "http://a.org/"], "is no ACME server"),
+        (&["proxy", "3000", "--tls", "a.org/b"], "no name for a certificate"),
         (&["file-server", "/nowhere"], "No such file"),
         (&["file-server", file], "not a directory"),
     ] {

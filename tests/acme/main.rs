@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use weir_acme::{CertificateOrder, KeyKind};
-use weir_testkit::{Dir, PATIENCE, Server, ask_until, children, examples, run};
+use weir_testkit::{
+    Client, Dir, PATIENCE, Process, Server, ask_until, children, examples, free_port, listen, run,
+};
 
 use crate::authority::{Ask, Authority, Reaction};
 
@@ -293,7 +296,7 @@ fn a_refusal_is_told_with_its_reason_and_the_next_attempt_waits() {
     let authority = Authority::new();
     let dir = Dir::new();
     // It asks where nobody answers.
-    authority.asks_at(weir_testkit::free_port());
+    authority.asks_at(free_port());
     let conf = conf(&authority.lines(&dir), "example.org", USUAL);
     let server = Server::start_in(dir, WEIR, &conf);
     server.wait_log("acme issuer \"test\": no certificate for \"example.org\": \"example.org\": found None (unauthorized); next attempt in ", 1);
@@ -395,4 +398,44 @@ fn mistakes_in_the_configuration_are_told() {
         let said = test(issuer, server);
         assert!(said.contains(wanted), "{issuer} {server}: {said}");
     }
+}
+
+/// One line on the command line leads from nothing to https.
+#[cfg(feature = "tools")]
+#[test]
+fn proxy_gets_a_certificate_for_a_public_name() {
+    let authority = Authority::new();
+    let dir = Dir::new();
+    let root = dir.write("authority.pem", authority.root());
+    let (port, http, panel) = (free_port(), free_port(), free_port());
+    let app = listen(|mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\napp");
+    });
+    authority.asks_at(http);
+    let mut command = Command::new(WEIR);
+    let addresses = [port, http, panel, app].map(|port| port.to_string());
+    command.args(["proxy", "--tls", "shop.example.org", "--listen", &addresses[0]]);
+    command.args(["--http", &addresses[1], "--panel", &addresses[2]]);
+    command.args(["--acme-uri", &authority.uri(), "--acme-ca"]).arg(root).arg(&addresses[3]);
+    let file = |name| std::fs::File::create(dir.file(name)).unwrap();
+    command.env("XDG_STATE_HOME", dir.file("state")).stdout(file("out")).stderr(file("err"));
+    let mut process = Process::start(&mut command);
+    let mut said = String::new();
+    let came = ask_until(|| match ask(&authority, port, "shop.example.org") {
+        Ok((text, _)) => {
+            said = text;
+            true
+        }
+        Err(_) => false,
+    });
+    assert!(came, "{}{}", dir.read("out"), dir.read("err"));
+    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("app"), "{said}");
+    let greeting = dir.read("out");
+    let shown = format!("https://shop.example.org:{port}/ passes all requests");
+    assert!(greeting.contains(&shown) && greeting.contains(&authority.uri()), "{greeting}");
+    let moved = Client::connect(http).get("/a?b");
+    assert_eq!((moved.status, moved.header("Location")), (301, Some("https://localhost/a?b")));
+    process.signal(Signal::INT);
+    assert!(process.wait().success());
 }

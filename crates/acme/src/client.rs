@@ -348,7 +348,8 @@ impl<'a> Client<'a> {
         {
             return Failure::Stopped;
         }
-        if let Some(problem) = &order.state().error {
+        // An order mostly repeats what is wrong with a challenge.
+        if let Some(problem) = order.state().error.as_ref().filter(|_| reasons.is_empty()) {
             reasons.push(said(problem));
         }
         match reasons.is_empty() {

@@ -31,16 +31,22 @@ pub struct Certificate {
 
 /// The certificate for `name` in the directory `state`; it is made where there is none.
 pub fn of(name: &str, state: &Path) -> Result<Certificate, QuickError> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
-    if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
-        return Err(QuickError::Word(name.to_owned(), "is no name for a certificate"));
-    }
+    check(name)?;
     let (certificate, key) = (state.join(format!("{name}.crt")), state.join(format!("{name}.key")));
     let files = Certificate { certificate, key };
     if !files.are_fresh() {
         files.make(name)?;
     }
     Ok(files)
+}
+
+/// Whether a certificate may have this name.
+pub fn check(name: &str) -> Result<(), QuickError> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
+        return Err(QuickError::Word(name.to_owned(), "is no name for a certificate"));
+    }
+    Ok(())
 }
 
 impl Certificate {

@@ -1,12 +1,13 @@
 //! `weir proxy` and `weir file-server`: a configuration from a few words, served at once in the foreground.
 //!
-//! `place` finds free ports and the directory of state, `certificate` makes a certificate, `proxy` and `file_server` write the
+//! `place` finds free ports and the directory of state, `certificate` makes a certificate, `acme` has it made by an authority, `proxy` and `file_server` write the
 //! configuration. Its text is an nginx.conf as anybody may write it: `--show-config` prints it.
 //!
 //! - In: a command line.
 //! - Out: a running server, or the text.
 //! - Callers: the binary `weir`.
 
+mod acme;
 mod certificate;
 mod file_server;
 mod place;

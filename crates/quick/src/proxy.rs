@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Parser;
 
+use crate::acme::{self, AcmeOptions};
 use crate::certificate::{self, url_host};
 use crate::place::{self, head, panel_server, quoted, shown};
 use crate::target::Target;
@@ -15,10 +16,12 @@ use crate::{QuickError, Written, serve};
 pub struct Proxy {
     /// Where the application listens: 3000, host:3000, http://host:3000 or unix:/path
     target: String,
-    /// Speaks TLS and HTTP/2, with a self-signed certificate for this name
+    /// Speaks TLS and HTTP/2. A public name gets a certificate by ACME, any other one a self-signed certificate
     #[arg(long, value_name = "NAME")]
     tls: Option<String>,
-    /// PORT on loopback, :PORT on all addresses, or ADDRESS:PORT [default: 8080, with --tls 8443, or the next free port]
+    #[command(flatten)]
+    acme: AcmeOptions,
+    /// PORT on loopback, :PORT on all addresses, or ADDRESS:PORT [default: 8080, with --tls 8443, or the next free port; with ACME :443]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Where the live panel listens, in the same words [default: 8090, or the next free port]
@@ -37,11 +40,16 @@ pub fn proxy(options: Proxy) -> i32 {
 fn written(options: &Proxy) -> Result<Written, QuickError> {
     let target = Target::parse(&options.target)?;
     let usual = if options.tls.is_some() { 8443 } else { 8080 };
-    let address = place::address(options.listen.as_deref(), usual)?;
+    let acme = options.acme.of(options.tls.as_deref())?;
+    let listen = options.listen.as_deref().or(acme.as_ref().map(|_| acme::HTTPS));
+    let address = place::address(listen, usual)?;
     let panel = place::panel(options.panel.as_deref(), address)?;
     let state = place::state()?;
     let mut text = head(&state, "proxy", address)?;
     let server = target.server();
+    if let Some(acme) = &acme {
+        text += &acme.issuer(&state)?;
+    }
     let _ = write!(
         text,
         "    proxy_temp_path {};
@@ -65,6 +73,22 @@ fn written(options: &Proxy) -> Result<Written, QuickError> {
         None => {
             let _ = writeln!(text, "        listen {address};");
             format!("http://{}/", shown(address))
+        }
+        Some(name) if acme.is_some() => {
+            let _ = write!(
+                text,
+                "        listen {address} ssl;
+        http2 on;
+        server_name {name};
+        acme_certificate authority;
+"
+            );
+            let uri = acme.as_ref().map_or("", |acme| acme.uri());
+            trust = format!("  certificate by {uri}; until it comes, handshakes fail\n");
+            match address.port() {
+                443 => format!("https://{}/", url_host(name)),
+                port => format!("https://{}:{port}/", url_host(name)),
+            }
         }
         Some(name) => {
             let files = certificate::of(name, &state)?;
@@ -105,6 +129,9 @@ fn written(options: &Proxy) -> Result<Written, QuickError> {
         }
     }
 ";
+    if let Some(acme) = &acme {
+        text += &acme.server();
+    }
     text += &panel_server(panel);
     text += "}\n";
     let down = match target.is_there() {
