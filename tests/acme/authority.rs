@@ -12,8 +12,13 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection,
+    SignatureScheme, StreamOwned,
+};
 use serde_json::{Value, json};
 use weir_proto::base64::{self, Alphabet};
 use weir_testkit::{Dir, PATIENCE, ask_until, listen};
@@ -270,9 +275,12 @@ impl Shared {
                         Ask::Authorization => {
                             self.authorization(number(1).unwrap(), number(2).unwrap())
                         }
-                        Ask::Challenge => {
-                            self.challenge(number(1).unwrap(), number(2).unwrap(), &key)
-                        }
+                        Ask::Challenge => self.challenge(
+                            number(1).unwrap(),
+                            number(2).unwrap(),
+                            &key,
+                            parts.len() == 4,
+                        ),
                         Ask::Finalize => self.finalize(number(1).unwrap(), &payload),
                         _ => self.certificate(number(1).unwrap()),
                     },
@@ -438,15 +446,18 @@ impl Shared {
         }
         let dns =
             json!({"type": "dns-01", "status": "pending", "url": self.url("none"), "token": "d"});
+        let mut tls = challenge.clone();
+        tls["type"] = "tls-alpn-01".into();
+        tls["url"] = self.url(&format!("challenge/{number}/{at}/tls")).into();
         ok(json!({
             "status": own.status,
             "identifier": order.names[at],
-            "challenges": [dns, challenge],
+            "challenges": [dns, challenge, tls],
         }))
     }
 
     /// Asks for the answer at once.
-    fn challenge(&self, number: usize, at: usize, key: &Value) -> Answer {
+    fn challenge(&self, number: usize, at: usize, key: &Value, over_tls: bool) -> Answer {
         let (token, name) = {
             let world = self.world();
             let order = &world.orders[number];
@@ -465,8 +476,12 @@ impl Shared {
         );
         let wanted = format!("{token}.{}", String::from_utf8(thumbprint).unwrap());
         assert!(ask_until(|| self.web.load(Ordering::SeqCst) != 0), "no test says where it asks");
-        let found = fetch(self.web.load(Ordering::SeqCst), &name, &token);
-        let is_right = found.as_deref() == Some(&wanted);
+        let web = self.web.load(Ordering::SeqCst);
+        let found = if over_tls { None } else { fetch(web, &name, &token) };
+        let is_right = match over_tls {
+            true => shows(web, &name, digest(&SHA256, wanted.as_bytes()).as_ref()),
+            false => found.as_deref() == Some(&wanted),
+        };
         let mut world = self.world();
         let order = &mut world.orders[number];
         let own = &mut order.authorizations[at];
@@ -567,4 +582,67 @@ fn request(stream: &mut impl BufRead) -> Option<(String, String, Vec<u8>)> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).ok()?;
     Some((method, path, body))
+}
+
+/// Whether a server shows the proof for a name over TLS: by the protocol for it, with the digest in the extension for it.
+fn shows(port: u16, name: &str, digest: &[u8]) -> bool {
+    const PE_ACME: [u8; 10] = [6, 8, 0x2b, 6, 1, 5, 5, 7, 1, 31];
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let anyone = Arc::new(Anyone(provider));
+    let mut config =
+        builder.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth();
+    config.alpn_protocols = vec![b"acme-tls/1".to_vec()];
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let mut connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    while connection.is_handshaking() {
+        if connection.complete_io(&mut stream).is_err() {
+            return false;
+        }
+    }
+    let leaf = connection.peer_certificates().unwrap()[0].to_vec();
+    let has = |bytes: &[u8]| leaf.windows(bytes.len()).any(|part| part == bytes);
+    connection.alpn_protocol() == Some(b"acme-tls/1") && has(&PE_ACME) && has(digest)
+}
+
+/// Believes any certificate: what counts is its extension, which is critical and unknown to rustls.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }

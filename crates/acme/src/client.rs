@@ -3,7 +3,7 @@
 //! Before each step that the authority remembers, what is needed to go on after it is on disk: the account's key, the
 //! order's place, and the key of the certificate.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,15 @@ use instant_acme::{
     ChallengeStatus, ChallengeType, Error, ExternalAccountKey, Identifier, Key, NewAccount,
     NewOrder, Order, OrderStatus,
 };
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData, RsaKeySize};
+use rcgen::{
+    CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPair, PublicKeyData,
+    RsaKeySize,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use x509_parser::pem::Pem;
 
 use crate::policy::{Interval, poll_after};
-use crate::settings::{CertificateOrder, Issuer, KeyKind, short_hash};
+use crate::settings::{CertificateOrder, Challenge, Issuer, KeyKind, short_hash};
 use crate::state::{PlacedOrder, StateDirectory, validity};
 use crate::stop::Stop;
 use crate::transport::{Transport, TransportError, finish};
@@ -78,11 +81,11 @@ impl<'a> Client<'a> {
     ) -> Result<(), Failure> {
         let account = self.account()?;
         let attempt = self.place(&account, wanted, replaces).and_then(|(mut order, key)| {
-            let mut answered = BTreeSet::new();
+            let mut answered = BTreeMap::new();
             let chain = self.follow(&mut order, wanted, &key, &mut answered);
-            for token in &answered {
+            for (token, name) in &answered {
                 // It answers nothing that is asked again.
-                let _ = self.state.forget(token);
+                let _ = self.state.forget(token, name);
             }
             let (chain, key) = (chain?, key.serialize_pem());
             let kept = self.state.keep_certificate(&wanted.id, &self.issuer.uri, &chain, &key);
@@ -250,7 +253,7 @@ impl<'a> Client<'a> {
         order: &mut Order,
         wanted: &CertificateOrder,
         key: &KeyPair,
-        answered: &mut BTreeSet<String>,
+        answered: &mut BTreeMap<String, String>,
     ) -> StepResult<String> {
         let (until, mut polls) = (Instant::now() + LONGEST, 0);
         loop {
@@ -292,7 +295,7 @@ impl<'a> Client<'a> {
     }
 
     /// Answers the challenges that were not answered yet.
-    fn prove(&self, order: &mut Order, answered: &mut BTreeSet<String>) -> StepResult<()> {
+    fn prove(&self, order: &mut Order, answered: &mut BTreeMap<String, String>) -> StepResult<()> {
         let mut failure = None;
         let walked = self.again(|| {
             finish(async {
@@ -303,22 +306,32 @@ impl<'a> Client<'a> {
                         continue;
                     }
                     let name = authorization.identifier().to_string();
-                    let Some(mut challenge) = authorization.challenge(ChallengeType::Http01) else {
-                        let why = format!("the server offers no http-01 for \"{name}\"");
+                    let (kind, shown) = match self.issuer.challenge {
+                        Challenge::Http => (ChallengeType::Http01, "http-01"),
+                        Challenge::TlsAlpn => (ChallengeType::TlsAlpn01, "tls-alpn-01"),
+                    };
+                    let Some(mut challenge) = authorization.challenge(kind) else {
+                        let why = format!("the server offers no {shown} for \"{name}\"");
                         failure = Some((self.failed(why), Then::Drop));
                         return Ok(());
                     };
                     let token = challenge.token.clone();
-                    if challenge.status != ChallengeStatus::Pending || answered.contains(&token) {
+                    if challenge.status != ChallengeStatus::Pending || answered.contains_key(&token)
+                    {
                         continue;
                     }
                     let answer = challenge.key_authorization();
-                    if let Err(error) = self.state.answer(&token, answer.as_str()) {
+                    let written = match self.issuer.challenge {
+                        Challenge::Http => self.state.answer(&token, answer.as_str()),
+                        Challenge::TlsAlpn => proof(&name, answer.digest().as_ref())
+                            .and_then(|pem| self.state.answer_over_tls(&name, &pem)),
+                    };
+                    if let Err(error) = written {
                         failure = Some((self.no_write(&error), Then::Keep));
                         return Ok(());
                     }
                     challenge.set_ready().await?;
-                    answered.insert(token);
+                    answered.insert(token, name);
                 }
                 Ok(())
             })
@@ -339,7 +352,12 @@ impl<'a> Client<'a> {
                 let state = authorization.refresh().await?;
                 let name = state.identifier().to_string();
                 let problems = state.challenges.iter().filter_map(|c| c.error.as_ref());
-                reasons.extend(problems.map(|problem| format!("\"{name}\": {}", said(problem))));
+                for problem in problems {
+                    let reason = format!("\"{name}\": {}", said(problem));
+                    if !reasons.contains(&reason) {
+                        reasons.push(reason);
+                    }
+                }
             }
             Ok(())
         });
@@ -432,6 +450,16 @@ fn generate(kind: KeyKind) -> Result<KeyPair, rcgen::Error> {
         KeyKind::Rsa3072 => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_3072),
         KeyKind::Rsa4096 => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_4096),
     }
+}
+
+/// The certificate with its key that proves a name over TLS.
+fn proof(name: &str, digest: &[u8]) -> io::Result<String> {
+    let made = CertificateParams::new(vec![name.to_owned()]).and_then(|mut params| {
+        params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+        let key = generate(KeyKind::P256)?;
+        Ok(params.self_signed(&key)?.pem() + &key.serialize_pem())
+    });
+    made.map_err(io::Error::other)
 }
 
 /// Whether a chain can be used with this key.

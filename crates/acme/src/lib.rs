@@ -25,7 +25,7 @@ mod transport;
 
 pub use keeper::Acme;
 pub use settings::{
-    AccountKey, BadIdentifier, CertificateOrder, ExternalAccount, Issuer, KeyKind, Profile, Trust,
-    identifier,
+    AccountKey, BadIdentifier, CertificateOrder, Challenge, ExternalAccount, Issuer, KeyKind,
+    Profile, Trust, identifier,
 };
-pub use state::challenge_file;
+pub use state::{challenge_file, tls_challenge_file};

@@ -18,6 +18,8 @@ pub struct Issuer {
     pub contacts: Vec<String>,
     /// `account_key FILE`
     pub account_key: Option<AccountKey>,
+    /// `challenge`
+    pub challenge: Challenge,
     /// `external_account_key`
     pub external: Option<ExternalAccount>,
     /// `profile`
@@ -34,6 +36,16 @@ pub struct Issuer {
     pub orders: Vec<Arc<CertificateOrder>>,
     /// When the configuration was read, in seconds since 1970: errors from before may be gone.
     pub read_at: i64,
+}
+
+/// How names are proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Challenge {
+    /// `http-01`: the authority asks over HTTP.
+    #[default]
+    Http,
+    /// `tls-alpn-01`: it asks for a certificate, by a protocol of its own.
+    TlsAlpn,
 }
 
 /// An account's key that is not weir's own.

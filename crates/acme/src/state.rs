@@ -7,6 +7,7 @@
 //! | `orders/ID.json` | an order that was placed, with the key of its certificate |
 //! | `attempts/ID.json` | when it was tried last, and what has to be waited for |
 //! | `challenges/TOKEN` | what the authority's question by this token is answered with |
+//! | `challenges/HOST.pem` | the certificate and key that an authority is shown that asks by TLS |
 //! | `certificates/ID.N.pem` | a certificate with its chain and key; the highest number counts |
 //!
 //! Each file is written beside its place, synchronized and renamed, so it is whole whenever a process or the machine ends.
@@ -15,6 +16,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -168,9 +170,19 @@ impl StateDirectory {
         write(&path, authorization.as_bytes())
     }
 
-    /// Answers it no more.
-    pub fn forget(&self, token: &str) -> io::Result<()> {
-        challenge_file(&self.path, token.as_bytes()).map_or(Ok(()), |path| remove(&path))
+    /// Shows this certificate and key, in PEM, to an authority that asks for the name by TLS.
+    pub fn answer_over_tls(&self, name: &str, pem: &str) -> io::Result<()> {
+        match tls_challenge_file(&self.path, &server_name(name)) {
+            Some(path) => write(&path, pem.as_bytes()),
+            None => Err(io::Error::other("the name is no host's")),
+        }
+    }
+
+    /// Answers no more, by token or by name.
+    pub fn forget(&self, token: &str, name: &str) -> io::Result<()> {
+        let over_http = challenge_file(&self.path, token.as_bytes());
+        let over_tls = tls_challenge_file(&self.path, &server_name(name));
+        over_http.iter().chain(&over_tls).try_for_each(|path| remove(path))
     }
 
     /// When the list of certificates last changed. Another look is due if this is different, or not long ago: clocks of
@@ -216,6 +228,31 @@ pub fn challenge_file(directory: &Path, token: &[u8]) -> Option<PathBuf> {
     let is_token = (1..=200).contains(&token.len()) && token.iter().all(is_base64url);
     let name = std::str::from_utf8(token).ok().filter(|_| is_token)?;
     Some(directory.join(CHALLENGES).join(name))
+}
+
+/// The file with the certificate and key for an authority that names this host in its handshake; none, if there can be no
+/// such host.
+pub fn tls_challenge_file(directory: &Path, host: &str) -> Option<PathBuf> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let is_host =
+        (1..=253).contains(&host.len()) && !host.starts_with('.') && host.bytes().all(is_plain);
+    // Tokens have no dot.
+    is_host.then(|| directory.join(CHALLENGES).join(format!("{}.pem", host.to_ascii_lowercase())))
+}
+
+/// What an authority names in its handshake: addresses have names in DNS for that (RFC 8738).
+fn server_name(name: &str) -> String {
+    match name.parse() {
+        Ok(IpAddr::V4(ip)) => {
+            let [a, b, c, d] = ip.octets();
+            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+        }
+        Ok(IpAddr::V6(ip)) => {
+            let nibbles = ip.octets().into_iter().rev().flat_map(|byte| [byte & 15, byte >> 4]);
+            nibbles.map(|nibble| format!("{nibble:x}.")).chain(["ip6.arpa".to_owned()]).collect()
+        }
+        Err(_) => name.to_owned(),
+    }
 }
 
 impl StoredCertificate {
@@ -348,6 +385,19 @@ mod tests {
         assert!(!unfinished.exists());
         assert_eq!(fs::read_dir(state.path.join(CHALLENGES)).unwrap().count(), 0);
         assert_eq!(fs::read_dir(state.path.join(ATTEMPTS)).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_authority_names_hosts_and_addresses_in_its_handshake() {
+        assert_eq!(server_name("example.org"), "example.org");
+        assert_eq!(server_name("192.0.2.1"), "1.2.0.192.in-addr.arpa");
+        let long = format!("1.{}8.b.d.0.1.0.0.2.ip6.arpa", "0.".repeat(23));
+        assert_eq!(server_name("2001:db8::1"), long);
+        let file = |host| tls_challenge_file(Path::new("/s"), host);
+        assert_eq!(file("A.org"), Some(PathBuf::from("/s/challenges/a.org.pem")));
+        for host in ["", "..", ".a", "../lock", "a/b", "a\0", "[::1]"] {
+            assert_eq!(file(host), None, "{host:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::stream::{Halfway, Secured};
 /// Room for a usual first message.
 const FIRST_READ: usize = 4096;
 
+/// The protocol that ACME servers ask for a proof by.
+pub const ACME: &[u8] = b"acme-tls/1";
+
 /// How a connection to a TLS port begins.
 #[derive(Debug)]
 pub enum Begin {
@@ -36,6 +39,8 @@ pub struct Hello {
     pub curves: Vec<u16>,
     /// Its signature schemes, by number.
     pub schemes: Vec<u16>,
+    /// It speaks `acme-tls/1` and nothing else: an ACME server that asks for a proof (RFC 8737).
+    pub is_acme: bool,
     /// All that came so far.
     bytes: Vec<u8>,
 }
@@ -187,11 +192,13 @@ pub async fn begin(
                     let ciphers = hello.cipher_suites().iter().map(|id| u16::from(*id));
                     let curves = hello.named_groups().unwrap_or_default();
                     let schemes = hello.signature_schemes();
+                    let is_acme = hello.alpn().is_some_and(|all| all.eq([ACME]));
                     return Ok(Begin::Hello(Hello {
                         server_name: server_name(&bytes),
                         ciphers: ciphers.collect(),
                         curves: curves.iter().map(|id| u16::from(*id)).collect(),
                         schemes: schemes.iter().map(|id| u16::from(*id)).collect(),
+                        is_acme,
                         bytes,
                     }));
                 }

@@ -30,7 +30,7 @@ pub mod x509;
 
 pub use client::{ClientSettings, TlsClient};
 pub use connection::{ConnectionProgress, TlsConnection};
-pub use hello::{Begin, HandshakeError, HandshakeFailure, Hello, begin};
+pub use hello::{ACME, Begin, HandshakeError, HandshakeFailure, Hello, begin};
 pub use inquiry::{Believe, Inquiry, is_response, issuer, responder};
 pub use key::{KeyError, passwords};
 pub use names::{BadCurve, Chosen, Ciphers, Curves, Versions, cipher, curve, seed_random};

@@ -8,7 +8,7 @@ pub mod types;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_conf::{Contexts, Directive, DirectiveBody, Error, Word, values};
@@ -66,6 +66,8 @@ pub struct Setup<'a> {
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     temp_paths: Vec<Arc<TempPath>>,
+    /// Where certificates are that prove names to ACME servers.
+    pub tls_challenges: Vec<PathBuf>,
     file_caches: u32,
     /// Variables in values of headers.
     in_lines: HashSet<VariableId>,
@@ -92,6 +94,7 @@ impl<'a> Setup<'a> {
             status_zones: Vec::new(),
             caches: Vec::new(),
             temp_paths: Vec::new(),
+            tls_challenges: Vec::new(),
             file_caches: 0,
             in_lines: HashSet::new(),
             names_bucket: None,
@@ -327,6 +330,7 @@ pub fn configure(
         takes_commands: setup.takes_commands,
         has_init_script: setup.has_init_script,
         temp_paths: setup.temp_paths,
+        tls_challenges: setup.tls_challenges,
         prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),
         log_targets: setup.log_targets,
     };

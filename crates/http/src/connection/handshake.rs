@@ -8,13 +8,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use weir_acme::tls_challenge_file;
 use weir_engine::{Handle, Idle, Stream, Wake};
 use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::proxy_protocol;
 use weir_ssl::ocsp::WaitingConnection;
-use weir_ssl::server::{AcceptError as Refused, FileNames, ServerContext, Shown, choose};
-use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello, ProxyHeaderError};
+use weir_ssl::server::{AcceptError as Refused, FileNames, ServerContext, Shown, choose, proof};
+use weir_tls::{Advanced, Begin, Halfway, HandshakeError, Hello, ProxyHeaderError, ServerConfig};
 
 use super::presence::Presence;
 use crate::carrier::{Conn, Resting, Secure};
@@ -158,6 +159,11 @@ async fn begin(
             Ok(Some((conn, presence, bytes)))
         }
         Ok(Begin::Hello(mut hello)) => {
+            if hello.is_acme
+                && let Some(config) = proof_for(&hello, event_loop).await
+            {
+                return prove(conn, hello, config, until).await;
+            }
             secure.shown = Shown::take(&mut hello);
             let found = find(&conn, event_loop, &mut secure);
             conn.tls = Some(Arc::new(secure));
@@ -166,6 +172,31 @@ async fn begin(
                 Err(gave_up) => Err((Some(conn), Refused::NameUndecided(gave_up).into())),
             }
         }
+    }
+}
+
+/// What an ACME server is shown that asks for the name in its handshake.
+async fn proof_for(hello: &Hello, event_loop: &LoopState) -> Option<Arc<ServerConfig>> {
+    let (name, directories) = (hello.server_name.as_deref()?, &event_loop.site.tls_challenges);
+    let paths = directories.iter().filter_map(|directory| tls_challenge_file(directory, name));
+    proof(paths.collect(), &event_loop.handle).await
+}
+
+/// Shows it. The connection is for nothing else.
+async fn prove(
+    conn: Conn,
+    hello: Hello,
+    config: Arc<ServerConfig>,
+    until: Instant,
+) -> HandshakeResult {
+    let halfway = hello.halfway(config, false);
+    let shown = match halfway {
+        Ok(halfway) => halfway.finish(conn.wire().socket(), until).await.map(drop),
+        Err(error) => Err(error),
+    };
+    match shown {
+        Ok(()) => Ok(None),
+        Err(error) => Err((Some(conn), error.into())),
     }
 }
 

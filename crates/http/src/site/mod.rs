@@ -10,6 +10,7 @@ pub mod settings;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,6 +87,8 @@ pub struct Site {
     pub has_init_script: bool,
     /// Directories for temporary files, to be created before the site is served.
     pub temp_paths: Vec<Arc<TempPath>>,
+    /// Where certificates are that prove names to ACME servers.
+    pub tls_challenges: Vec<PathBuf>,
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
     /// Files that requests are logged to.

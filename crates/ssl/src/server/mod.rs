@@ -16,12 +16,14 @@ mod accept;
 mod computed;
 mod context;
 mod directives;
+mod proof;
 mod sessions;
 mod variables;
 
 pub use accept::{AcceptError, ClientRefusal, FileNames, Shown, choose};
 pub use context::{NO_CERTIFICATE, ServerContext, build, check};
 pub use directives::rows;
+pub use proof::proof;
 pub use variables::{TlsSubject, define, define_more};
 
 /// `ssl_verify_client`

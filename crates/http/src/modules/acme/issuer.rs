@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_acme::{AccountKey, CertificateOrder, ExternalAccount, Issuer, Profile, Trust};
+use weir_acme::{AccountKey, CertificateOrder, Challenge, ExternalAccount, Issuer, Profile, Trust};
 use weir_conf::{Directive, Error, Word};
 use weir_proto::base64::{self, Alphabet};
 use weir_upstream::config::Url;
@@ -35,9 +35,10 @@ impl MainDraft for Issuers {
 }
 
 impl Issuers {
-    /// Where they keep what they know.
+    /// Where those that are asked over HTTP keep what they answer.
     pub fn directories(&self) -> Vec<PathBuf> {
-        self.0.iter().map(|issuer| issuer.directory.clone()).collect()
+        let over_http = self.0.iter().filter(|issuer| issuer.challenge == Challenge::Http);
+        over_http.map(|issuer| issuer.directory.clone()).collect()
     }
 
     /// Adds a certificate to those of an issuer; the same one twice is one. None, if there is no such issuer.
@@ -82,6 +83,7 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         uri: String::new(),
         contacts: Vec::new(),
         account_key: None,
+        challenge: Challenge::default(),
         external: None,
         profile: None,
         accepts_terms: false,
@@ -130,6 +132,9 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     if verifies && issuer.uri.starts_with("https:") {
         issuer.trust = Trust::Anchors(anchors(setup, d, trusted)?);
     }
+    if issuer.challenge == Challenge::TlsAlpn {
+        setup.tls_challenges.push(issuer.directory.clone());
+    }
     ISSUERS.draft(&mut setup.drafts).0.push(issuer);
     Ok(())
 }
@@ -160,12 +165,7 @@ fn set(
         }
         "challenge" => match text.as_str() {
             "http" | "http-01" => {}
-            "tls-alpn" | "tls-alpn-01" => {
-                return Err(line.error_at(
-                    word,
-                    "weir does not have the challenge \"tls-alpn-01\" yet, use \"http-01\"",
-                ));
-            }
+            "tls-alpn" | "tls-alpn-01" => issuer.challenge = Challenge::TlsAlpn,
             _ => return Err(line.error_at(word, format!("unsupported challenge: {text}"))),
         },
         "preferred_chain" => {
