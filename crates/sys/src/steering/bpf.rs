@@ -17,6 +17,8 @@ pub(super) const SELECT: i32 = 82;
 /// `hash` in `struct sk_reuseport_md`.
 pub(super) const HASH: i16 = 32;
 pub(super) const PASS: i32 = 1;
+/// How often a program is offered to the verifier.
+const ATTEMPTS: u32 = 10;
 
 /// `struct bpf_insn`.
 #[repr(C)]
@@ -123,6 +125,14 @@ pub(super) fn load(name: [u8; 16], program: &[Instruction]) -> io::Result<OwnedF
         flags: 0,
         name,
     };
+    // The verifier gives up with EAGAIN when a signal arrives (bpf_check in kernel/bpf/verifier.c), as SIGCHLD does
+    // during a reload.
+    for _ in 1..ATTEMPTS {
+        match descriptor(PROG_LOAD, &asked) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            loaded => return loaded,
+        }
+    }
     descriptor(PROG_LOAD, &asked)
 }
 
