@@ -28,6 +28,11 @@ impl Handle {
         Ok(Stream(self.0.enter(self, fd, Ready::READ.and(Ready::WRITE))?))
     }
 
+    /// The same for a socket that stands in place of one in many connections, and on which nothing is waited for.
+    pub fn stream_in_place(&self, fd: Arc<OwnedFd>) -> io::Result<Stream> {
+        Ok(Stream(self.0.enter(self, Fd::Shared(fd), Ready::READ.and(Ready::WRITE))?))
+    }
+
     /// The same for a socket that may still be in another loop of the process, which must forget it: see
     /// [`Stream::shared`].
     pub fn stream_shared(&self, fd: Arc<OwnedFd>) -> io::Result<Stream> {

@@ -37,6 +37,11 @@ impl Handle {
         Ok(Datagram(self.0.register(self, Fd::Shared(fd), Ready::WRITE)?))
     }
 
+    /// The same for a socket that is only sent from: others receive. The backend does not report it until it is full.
+    pub fn datagram_sender(&self, fd: Arc<OwnedFd>) -> io::Result<Datagram> {
+        Ok(Datagram(self.0.enter(self, Fd::Shared(fd), Ready::WRITE)?))
+    }
+
     /// A socket that speaks to this address alone. It is registered with the backend once a task waits for it.
     pub fn connect_datagrams(
         &self,
@@ -132,6 +137,57 @@ impl Datagram {
                 Err(e)
             }
         }
+    }
+
+    /// Calls `receive` with the socket if something may be there, without waiting: `None` if nothing is.
+    pub fn try_receive<T>(
+        &self,
+        receive: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
+        if !self.0.source.is(Ready::READABLE) {
+            return Ok(None);
+        }
+        seam::at(Call::Recv)?;
+        match receive(self.0.source.fd.as_fd()) {
+            Ok(received) => Ok(Some(received)),
+            Err(e) => self.nothing(e),
+        }
+    }
+
+    /// Calls `send` with the socket, without waiting: `None` if there is no room.
+    pub fn try_send_by<T>(
+        &self,
+        send: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
+        if !self.0.source.is(Ready::WRITE) {
+            return Ok(None);
+        }
+        seam::at(Call::Send)?;
+        match send(self.0.source.fd.as_fd()) {
+            Ok(sent) => Ok(Some(sent)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.0.exhausted(Ready::WRITE);
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Ready when there may be room to send, or at the deadline, with an error.
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.0.source.is(Ready::WRITE) {
+            return Poll::Ready(Ok(()));
+        }
+        self.0.wait_write(cx)
+    }
+
+    /// Ready at the deadline.
+    pub fn poll_deadline(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.0.expired() {
+            return Poll::Ready(());
+        }
+        self.0.h.0.waiters.register(&self.0.source.reader, cx, &self.0.h.0.tasks);
+        Poll::Pending
     }
 
     /// As [`crate::Stream::set_timeout`].
