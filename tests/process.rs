@@ -88,32 +88,6 @@ fn a_module_to_load_is_built_in_or_warned_of() {
 }
 
 #[test]
-fn a_line_for_http_3_is_warned_of_and_its_server_answers_over_tcp() {
-    let conf = "events {} http { access_log off; error_log logs/warnings warn;
-        server { listen 127.0.0.1:%%PORT%%; listen 127.0.0.1:%%PORT%% quic reuseport; http3 on; return 200 tcp; }
-        server { listen 127.0.0.1:%%PORT1%% quic; } }";
-    let server = weir_testkit::Server::start(env!("CARGO_BIN_EXE_weir"), conf);
-    assert_eq!(server.get("/").body(), "tcp");
-    assert!(weir_testkit::Client::try_connect(server.port_at(1)).is_err());
-    let dir = Dir::new();
-    for (line, said) in [
-        (
-            "listen 8443 quic;",
-            "\"quic\" parameter of \"listen\" is known but not built into weir yet",
-        ),
-        (
-            "listen 8443 quic ssl;",
-            "\"listen\" directive \"ssl\" parameter is incompatible with \"quic\"",
-        ),
-    ] {
-        let out = weir(&dir, &format!("events {{ }} http {{ server {{ {line} }} }}"), &["-t"]);
-        let text = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(text.contains(said), "{text}");
-        assert_eq!(out.status.success(), !line.contains("ssl"), "{text}");
-    }
-}
-
-#[test]
 fn a_dump_has_each_file_once() {
     let dir = Dir::new();
     dir.write("more.conf", "# more\n");

@@ -292,9 +292,9 @@ impl LoopState {
     /// Begins the end of all but parked connections, which `connection` wakes.
     pub(crate) fn begin_retiring(&self, how: Retire) {
         self.retiring.set(Some(how));
-        for link in self.links.borrow().values().filter_map(Weak::upgrade) {
-            link.retiring();
-        }
+        // One that ends at once leaves the list.
+        let links: Vec<_> = self.links.borrow().values().filter_map(Weak::upgrade).collect();
+        links.iter().for_each(|link| link.retiring());
         self.parts.iter().for_each(|part| part.retire(self));
     }
 

@@ -13,7 +13,7 @@
 //! 1. What a request is, how it is carried, and the site that serves it: `request`, `carrier`, `site`, `variables`,
 //!    `body`, `answer`, `files`, `counts`, `doing`, `secret`, `event_loop`
 //! 2. Phases, subrequests and configuration: `phases`, `subrequest`, `core`, `config`
-//! 3. Connections, which bring requests: `connection`, `http2`
+//! 3. Connections, which bring requests: `connection`, `http2`, `http3`
 //! 4. Other servers, and the cache: `upstream`
 //! 5. Modules, which only the list in `modules/mod.rs` names: `modules`
 //! 6. What looks at a site from outside: `explain`
@@ -38,6 +38,7 @@ mod files;
 #[cfg(test)]
 mod fuzz;
 mod http2;
+mod http3;
 pub mod modules;
 mod phases;
 mod request;
@@ -58,8 +59,10 @@ pub use site::core::VERSION;
 pub use upstream::groups::of as groups;
 
 pub use event_loop::LoopState;
+pub use http3::{Hosts as QuicHosts, make_host_key};
 pub use modules::acme::issuers;
 pub use modules::built;
+pub use weir_quic::{Packet, Place as QuicPlace};
 pub use weir_values::listen::Protocols;
 pub use weir_values::listen::{Keepalive, Listen};
 pub use weir_values::{Address, Identity, Retire};

@@ -26,4 +26,6 @@ pub use frames::{
 pub use link::{Link, PeerState};
 pub use outbox::{Outbox, wait, wake};
 pub use pipe::Pipe;
-pub use way::{Pause, SendWindow, Stream, poll_room, send, send_now, send_some, send_with};
+pub use way::{
+    Pause, SendWindow, Stream, gather, needs_file, poll_room, send, send_now, send_some, send_with,
+};

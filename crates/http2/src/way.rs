@@ -256,7 +256,7 @@ fn send_frame<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize
 }
 
 /// Moves at most so much memory from the head of a chain.
-fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
+pub fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
     let mut left = most;
     while left > 0 {
         let Some(memory) = chain.front().and_then(Segment::memory) else { return };
@@ -269,7 +269,7 @@ fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>) {
 }
 
 /// There is a file in the chain, and not memory enough for a frame before it.
-fn needs_file(chain: &Chain, chunk: usize) -> bool {
+pub fn needs_file(chain: &Chain, chunk: usize) -> bool {
     let mut ahead = 0;
     for segment in chain.segments() {
         let Some(memory) = segment.memory() else { return true };

@@ -15,6 +15,7 @@ use crate::config::Machine;
 use crate::cycle::{Cycle, Origin, advise, dump, say};
 use crate::daemon::Side;
 use crate::embedded::InMemory;
+use crate::listen::Post;
 use crate::master::{Master, Role};
 use crate::paths::Paths;
 use crate::sockets::{Purpose, Sockets, SocketsFailed};
@@ -113,7 +114,7 @@ fn try_out(origin: &Origin, options: &CommandLine, log: &Log) -> Result<Sources,
         pidfile::check(path).map_err(|e| cannot_open(path, &e, log))?;
     }
     let sources = plan.sources.clone();
-    plan.open(&Sockets::default(), &Zones::default(), Purpose::Test, log)?;
+    plan.open(&Sockets::default(), &Zones::default(), &Post::default(), Purpose::Test, log)?;
     Ok(sources)
 }
 
@@ -154,7 +155,13 @@ fn serve(
     let left = inherit::take(&first);
     let inherited = left.is_some();
     let left = left.unwrap_or_default();
-    let cycle = origin.read(&first)?.open(&left, &Zones::default(), Purpose::Serve, &first)?;
+    let cycle = origin.read(&first)?.open(
+        &left,
+        &Zones::default(),
+        &Post::default(),
+        Purpose::Serve,
+        &first,
+    )?;
     drop(left);
     trial::run(&cycle, &first)?;
     describe(&cycle, &cycle.log);

@@ -12,7 +12,7 @@ use weir_log::{Level, Log, OpenLogs, Sink, log};
 use crate::config::{self, Config, Machine};
 use crate::directories;
 use crate::embedded::InMemory;
-use crate::listen::CycleShared;
+use crate::listen::{CycleShared, Post};
 use crate::paths::Paths;
 use crate::service::Sites;
 use crate::sockets::{Purpose, Sockets, SocketsFailed};
@@ -67,6 +67,8 @@ pub struct Cycle {
     pub zones: Zones,
     /// A row for each loop, where they tell each other their load.
     pub load: Arc<CycleShared>,
+    /// The way of datagrams to the loop that has their connection.
+    pub post: Arc<Post>,
 }
 
 impl Origin {
@@ -204,6 +206,7 @@ impl Plan {
         self,
         old_sockets: &Sockets,
         old_zones: &Zones,
+        old_post: &Post,
         purpose: Purpose,
         log: &Log,
     ) -> Result<Cycle, SocketsFailed> {
@@ -232,6 +235,14 @@ impl Plan {
             log!(log, Emerg, None, "the load table could not be made {}", weir_log::Cause(&e));
             SocketsFailed
         })?;
+        let of_http = self.sites.http.as_ref().map_or(&[][..], |site| site.listens());
+        let post = Post::after(old_post, loops, of_http).map_err(|e| {
+            log!(log, Emerg, None, "socketpair() failed {}", weir_log::Cause(&e));
+            SocketsFailed
+        })?;
+        if post.is_used() {
+            weir_http::make_host_key();
+        }
         Ok(Cycle {
             config: self.config,
             sites: self.sites,
@@ -239,6 +250,7 @@ impl Plan {
             sockets,
             zones,
             load: Arc::new(cycle_shared),
+            post: Arc::new(post),
         })
     }
 }

@@ -19,7 +19,7 @@ use crate::channel::{self, ChannelEnd, Order};
 use crate::config::Machine;
 use crate::cycle::{Cycle, Origin};
 use crate::embedded::InMemory;
-use crate::listen::CycleShared;
+use crate::listen::{CycleShared, Post};
 use crate::master::{Assignment, registry};
 use crate::paths::Paths;
 use crate::sockets::{Purpose, Sockets};
@@ -60,8 +60,8 @@ impl Generations {
         let origin = Origin { paths, in_memory, globals: None, logs, machine };
         let first = origin.first_log(Level::Notice);
         let (sockets, zones) = (Sockets::default(), Zones::default());
-        let cycle =
-            origin.read(&first).ok()?.open(&sockets, &zones, Purpose::Serve, &first).ok()?;
+        let cycle = origin.read(&first).ok()?;
+        let cycle = cycle.open(&sockets, &zones, &Post::default(), Purpose::Serve, &first).ok()?;
         signals::prepare().ok()?;
         let (registry, workers) = (registry().ok()?, Vec::new());
         let (tallies, generation) = (0, 0);
@@ -95,8 +95,8 @@ impl Generations {
     /// The configuration as it stands there, over what is open.
     fn read(&self) -> Option<Cycle> {
         let plan = self.origin.read(&self.first).ok()?;
-        let (sockets, zones) = (&self.cycle.sockets, &self.cycle.zones);
-        plan.open(sockets, zones, Purpose::Serve, &self.first).ok()
+        let Cycle { sockets, zones, post, .. } = &self.cycle;
+        plan.open(sockets, zones, post, Purpose::Serve, &self.first).ok()
     }
 
     /// Tells the workers of older configurations that another one took over.

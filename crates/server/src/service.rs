@@ -1,13 +1,17 @@
 //! The served sites: one of HTTP, one of sessions, or both. A listening socket belongs to one of
 //! them; no other code here needs to know which.
 
+use std::cell::OnceCell;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::listen::Post;
 use crate::status::StatusInputs;
 use weir_engine::Handle;
+use weir_http::QuicHosts;
 use weir_metrics::subjects::{Cells, SubjectKind};
 use weir_metrics::{Registry, Tally};
 use weir_ssl::{CertificateFacts, Handed};
@@ -105,6 +109,8 @@ pub struct Service {
     stream: Option<Rc<weir_stream::LoopState>>,
     /// How many of the sockets are of HTTP.
     of_http: usize,
+    /// What it has of HTTP's sockets of QUIC.
+    quic: OnceCell<Rc<QuicHosts>>,
 }
 
 impl Service {
@@ -143,7 +149,8 @@ impl Service {
         }
         let of_http = served.http.map_or(0, |site| site.listens().len());
         let (handle, own) = (handle.clone(), metrics);
-        let service = Rc::new(Service { handle, metrics: own, http, stream, of_http });
+        let quic = OnceCell::new();
+        let service = Rc::new(Service { handle, metrics: own, http, stream, of_http, quic });
         if let Some(stream) = &service.stream {
             let (told, sites) = (Rc::downgrade(&service), served);
             stream.hands_to(Rc::new(move |to| {
@@ -219,8 +226,30 @@ impl Service {
         }
     }
 
+    /// Serves QUIC, as the loop of this row; `post` takes datagrams of other loops' connections there.
+    ///
+    /// # Errors
+    ///
+    /// The loop's end of the post cannot be watched.
+    pub fn serves_quic(&self, row: usize, post: &Arc<Post>) -> io::Result<()> {
+        let Some(http) = self.http.as_ref().filter(|_| post.is_used()) else { return Ok(()) };
+        let forward = {
+            let post = Arc::clone(post);
+            Rc::new(move |bound: &Address, place, packet: &weir_http::Packet<'_>| {
+                post.send(bound, place, packet)
+            })
+        };
+        let hosts = Rc::new(QuicHosts::new(http.clone(), post.place(row), forward));
+        post.receive(&self.handle, row, &hosts)?;
+        let _ = self.quic.set(hosts);
+        Ok(())
+    }
+
     /// Receives datagrams from the socket of this number, for at most so many sessions in all.
     pub fn receives(&self, fd: Arc<OwnedFd>, number: usize, most: usize) {
+        if self.is_http(number) {
+            return self.quic.get().into_iter().for_each(|quic| quic.receives(&fd, number, most));
+        }
         if let Some(stream) = &self.stream {
             stream.receives(fd, number - self.of_http, most);
         }
@@ -228,6 +257,9 @@ impl Service {
 
     /// Ends that.
     pub fn leaves(&self, number: usize, how: Leaving) {
+        if self.is_http(number) {
+            return self.quic.get().into_iter().for_each(|quic| quic.leaves(number));
+        }
         if let Some(stream) = &self.stream {
             stream.leaves(number - self.of_http, how);
         }

@@ -196,5 +196,5 @@ fn check_certificates(group: &AddressGroup<'_>, servers: &[Server]) -> Result<()
     let all = group.servers.iter().filter_map(of);
     let missing =
         weir_ssl::server::check(default, all, |server| server.conf.tls.context.as_deref());
-    missing.map_or(Ok(()), |server| Err(server.at.error(weir_ssl::server::NO_CERTIFICATE)))
+    missing.map_or(Ok(()), |server| Err(server.at.error(weir_ssl::server::no_certificate("ssl"))))
 }

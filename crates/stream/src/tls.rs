@@ -9,11 +9,11 @@ use weir_metrics::Metric;
 use weir_proto::proxy_protocol::{Extras, extras};
 use weir_ssl::client::{self, Needed, UpstreamTls};
 use weir_ssl::ocsp::{LookUp, WaitingConnection};
-use weir_ssl::server::{self, AcceptError, ServerContext, Shown, TlsSubject, choose};
+use weir_ssl::server::{self, AcceptError, ServerContext, Shown, Spoken, TlsSubject, choose};
 use weir_ssl::{DirectiveUse, SslDirective};
 use weir_tls::x509::cert::Certificate;
 use weir_tls::x509::name;
-use weir_tls::{Begin, Hello, Secured, TlsConnection};
+use weir_tls::{Begin, Hello, Negotiated, Secured};
 use weir_upstream::fault::{self, Blame};
 use weir_values::Subject;
 
@@ -115,7 +115,8 @@ pub fn finish(s: &mut StreamScope<'_, '_>) -> Result<(), Error> {
     let conf = &mut s.conf;
     let look_up = LookUp { resolver: conf.resolver.clone(), timeout: conf.resolver_timeout };
     let (tls, reader) = (&mut conf.tls, &mut s.setup.tls());
-    tls.context = server::build(&tls.server, reader, look_up, tls.alpn.clone(), b"STREAM")?;
+    let spoken = Spoken { tcp: tls.alpn.clone(), quic: None };
+    tls.context = server::build(&tls.server, reader, look_up, spoken, b"STREAM")?;
     if tls.to_servers {
         tls.client.finish(reader, "proxy", Needed::Tls)?;
     }
@@ -123,7 +124,7 @@ pub fn finish(s: &mut StreamScope<'_, '_>) -> Result<(), Error> {
 }
 
 impl TlsSubject for Session {
-    fn tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T> {
+    fn tls<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T> {
         self.wire()?.tls(look)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustls::ServerConfig;
-use rustls::server::Acceptor;
+use rustls::server::{Acceptor, ClientHello};
 use weir_engine::{Chain, Stream};
 use weir_proto::client_hello::{self, HelloProgress};
 
@@ -188,19 +188,7 @@ pub async fn begin(
             match acceptor.accept() {
                 Ok(None) => {}
                 Ok(Some(accepted)) => {
-                    let hello = accepted.client_hello();
-                    let ciphers = hello.cipher_suites().iter().map(|id| u16::from(*id));
-                    let curves = hello.named_groups().unwrap_or_default();
-                    let schemes = hello.signature_schemes();
-                    let is_acme = hello.alpn().is_some_and(|all| all.eq([ACME]));
-                    return Ok(Begin::Hello(Hello {
-                        server_name: server_name(&bytes),
-                        ciphers: ciphers.collect(),
-                        curves: curves.iter().map(|id| u16::from(*id)).collect(),
-                        schemes: schemes.iter().map(|id| u16::from(*id)).collect(),
-                        is_acme,
-                        bytes,
-                    }));
+                    return Ok(Begin::Hello(hello_of(&accepted.client_hello(), bytes)));
                 }
                 Err((error, mut alert)) => {
                     let mut bytes = Vec::new();
@@ -210,6 +198,22 @@ pub async fn begin(
                 }
             }
         }
+    }
+}
+
+/// What a client's first message says, of which these are the records.
+pub(crate) fn hello_of(hello: &ClientHello<'_>, bytes: Vec<u8>) -> Hello {
+    let ciphers = hello.cipher_suites().iter().map(|id| u16::from(*id));
+    let curves = hello.named_groups().unwrap_or_default();
+    let schemes = hello.signature_schemes();
+    let is_acme = hello.alpn().is_some_and(|all| all.eq([ACME]));
+    Hello {
+        server_name: server_name(&bytes),
+        ciphers: ciphers.collect(),
+        curves: curves.iter().map(|id| u16::from(*id)).collect(),
+        schemes: schemes.iter().map(|id| u16::from(*id)).collect(),
+        is_acme,
+        bytes,
     }
 }
 

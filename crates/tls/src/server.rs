@@ -273,6 +273,25 @@ impl ServerSettings {
         Ok(Arc::new(config))
     }
 
+    /// The configuration of connections over QUIC, which needs TLS 1.3; `alpn` is what may be spoken above them.
+    ///
+    /// # Errors
+    ///
+    /// Such versions and ciphers do not go together.
+    pub fn build_for_quic(&self, alpn: Vec<Vec<u8>>) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let versions = Versions { tls12: false, ..self.versions };
+        // A session over TCP is none over QUIC.
+        let context = [&self.context, &b"quic"[..]].concat();
+        let settings = ServerSettings { versions, alpn, early_data: 0, context, ..self.clone() };
+        let mut config = settings.build()?;
+        if let Some(config) = Arc::get_mut(&mut config) {
+            // A number or all: RFC 9001, section 4.6.1.
+            config.max_early_data_size = if self.early_data > 0 { u32::MAX } else { 0 };
+            config.send_half_rtt_data = self.early_data > 0;
+        }
+        Ok(config)
+    }
+
     fn resumption(&self, config: &mut ServerConfig) {
         let context = self.session_context();
         if let Some(secret) = &self.tickets {

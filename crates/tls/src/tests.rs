@@ -194,8 +194,8 @@ fn bytes_go_both_ways_and_sessions_are_resumed() {
             for round in 0..2 {
                 let mut pair = ConnectedEnds::new(&server, &client);
                 assert_eq!(pair.run().unwrap(), [ConnectionProgress::Open; 2]);
-                assert_eq!(pair.ends[1].is_resumed(), round == 1, "{versions:?}");
-                let id = pair.ends[1].session_id().copied();
+                assert_eq!(pair.ends[1].negotiated().is_resumed(), round == 1, "{versions:?}");
+                let id = pair.ends[1].negotiated().session_id().copied();
                 assert!(id.is_some());
                 // TLS 1.3 gives several sessions at once; here it is the one that comes back.
                 if !versions.tls13 {
@@ -253,7 +253,7 @@ fn early_data_is_answered_before_the_handshake_is_complete_and_taken_once() {
     let mut end = TlsConnection::server(server.clone()).unwrap();
     let (plain, mut out) = answer(&mut end, &hello);
     assert_eq!(
-        (plain.as_slice(), end.is_early(), end.is_resumed()),
+        (plain.as_slice(), end.is_early(), end.negotiated().is_resumed()),
         (&b"question"[..], true, true)
     );
     end.encrypt(b"answer", &mut out).unwrap();
@@ -272,7 +272,7 @@ fn early_data_is_answered_before_the_handshake_is_complete_and_taken_once() {
     // The same flight again: the session is used up.
     let mut again = TlsConnection::server(server).unwrap();
     let (plain, _) = answer(&mut again, &hello);
-    assert!(plain.is_empty() && !again.is_resumed());
+    assert!(plain.is_empty() && !again.negotiated().is_resumed());
 }
 
 #[test]

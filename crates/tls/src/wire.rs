@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{Chain, Patience, Stream, Wake};
 
-use crate::connection::TlsConnection;
+use crate::negotiated::Negotiated;
 use crate::stream::{Secured, TlsStream};
 
 /// A connected socket, plain or with TLS.
@@ -75,10 +75,10 @@ impl Wire {
     }
 
     /// What was agreed on in the handshake.
-    pub fn tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T> {
+    pub fn tls<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T> {
         match self {
             Wire::Plain(_) => None,
-            Wire::Tls(tls) => tls.with(look),
+            Wire::Tls(tls) => tls.with(|connection| look(&connection.negotiated())),
         }
     }
 

@@ -95,6 +95,8 @@ pub struct Protocols {
     pub ssl: bool,
     /// `http2`
     pub http2: bool,
+    /// `quic`: connections of QUIC, over datagrams.
+    pub quic: bool,
 }
 
 impl Protocols {
@@ -104,6 +106,7 @@ impl Protocols {
             proxy_protocol: self.proxy_protocol | other.proxy_protocol,
             ssl: self.ssl | other.ssl,
             http2: self.http2 | other.http2,
+            quic: self.quic | other.quic,
         }
     }
 }
@@ -123,8 +126,7 @@ pub struct ListenLine {
     pub at: Spot,
 }
 
-/// Reads `listen ADDRESS [parameter]...`; a host name may stand for several addresses, and a line that asks for HTTP/3
-/// for none: its clients come over TCP. Sessions are not of HTTP: they
+/// Reads `listen ADDRESS [parameter]...`; a host name may stand for several addresses. Sessions are not of HTTP: they
 /// have other parameters, and a port of their own must be told.
 pub fn parse(
     d: &Directive,
@@ -155,23 +157,12 @@ pub fn parse(
             (line.listen.fastopen.is_some(), "fastopen"),
             (line.listen.so_keepalive.is_some(), "so_keepalive"),
             (line.protocols.ssl, "ssl"),
-            (line.protocols.proxy_protocol, "proxy_protocol"),
-            (line.listen.multipath, "multipath"),
-            (d.args.iter().any(|word| word.bytes.starts_with(b"backlog=")), "backlog"),
-        ];
-        apart(d, &of_tcp, "udp")?;
-    }
-    if of_http && let Some(word) = d.args.iter().find(|word| word.is("quic")) {
-        let said = [
-            (line.protocols.ssl, "ssl"),
             (line.protocols.http2, "http2"),
             (line.protocols.proxy_protocol, "proxy_protocol"),
+            (line.listen.multipath, "multipath"),
+            (!of_http && has_backlog(d), "backlog"),
         ];
-        apart(d, &said, "quic")?;
-        let known =
-            "parameter of \"listen\" is known but not built into weir yet, the line is ignored";
-        warnings.push(d.warning(format!("the \"quic\" {known}")).mark(word.pos));
-        return Ok(Vec::new());
+        apart(d, &of_tcp, if of_http { "quic" } else { "udp" })?;
     }
     let each = |address| {
         let mut line = line.clone();
@@ -231,8 +222,10 @@ fn parameter(
             line.protocols.http2 = true;
             return Ok(());
         }
-        // The line comes to no listener: see `parse`.
-        ("quic", None) if of_http => return Ok(()),
+        ("quic", None) if of_http => {
+            (listen.udp, line.protocols.quic) = (true, true);
+            return Ok(());
+        }
         ("bind", None) => {}
         ("reuseport", None) => listen.reuseport = true,
         ("deferred", None | Some("on")) => listen.deferred = Deferred::On,
@@ -276,6 +269,11 @@ fn keepalive(value: &str) -> Option<Keepalive> {
     };
     let said = idle.is_some() || interval.is_some() || count.is_some();
     said.then_some(Keepalive { on: true, idle, interval, count })
+}
+
+/// A queue of connections was asked for, which datagrams do not have. nginx takes it for QUIC.
+fn has_backlog(d: &Directive) -> bool {
+    d.args.iter().any(|word| word.bytes.starts_with(b"backlog="))
 }
 
 /// None of these parameters was said, since none goes with `other`.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use weir_log::{Level, Log};
 use weir_proto::proxy_protocol;
 use weir_ssl::server::Shown;
 use weir_sys::tcpinfo::{TcpInfo, tcp_info};
-use weir_tls::{Secured, TlsConnection, Wire};
+use weir_tls::{Negotiated, Secured, Wire};
 
 use crate::address::Address;
 use crate::names::ServerId;
@@ -63,7 +64,9 @@ pub struct Facts {
 /// What the requests of a connection share: its facts, which anything may read, and its transport, which belongs to
 /// carriers and tunnels ([`Conn::wire`]).
 pub struct Conn {
+    /// A connection of QUIC has one that nothing can be said on: its streams have another way.
     wire: Wire,
+    quic: Option<Rc<weir_quic::Connection>>,
     facts: Facts,
     local: OnceCell<Address>,
 }
@@ -136,7 +139,17 @@ impl Resting {
     pub fn on(self, stream: Stream) -> Conn {
         let wire = Wire::join(stream, self.secured);
         wire.set_deadline(None);
-        Conn { wire, facts: self.facts, local: OnceCell::new() }
+        Conn { wire, quic: None, facts: self.facts, local: OnceCell::new() }
+    }
+
+    /// Makes it a connection of QUIC, from this address of this host. `closed` is a socket that nothing can be said on.
+    pub fn over_quic(
+        self,
+        closed: Stream,
+        quic: Rc<weir_quic::Connection>,
+        local: Address,
+    ) -> Conn {
+        Conn { quic: Some(quic), local: OnceCell::from(local), ..self.on(closed) }
     }
 }
 
@@ -150,13 +163,21 @@ impl Conn {
     /// Its bytes are secured by TLS.
     #[inline]
     pub fn is_tls(&self) -> bool {
-        self.wire.is_tls()
+        self.quic.is_some() || self.wire.is_tls()
     }
 
     /// Looks at the state of its TLS, if it has any.
     #[inline]
-    pub fn with_tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T> {
-        self.wire.tls(look)
+    pub fn with_tls<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T> {
+        match &self.quic {
+            Some(quic) => quic.tls(look),
+            None => self.wire.tls(look),
+        }
+    }
+
+    /// The connection of QUIC that it is.
+    pub fn quic(&self) -> Option<&Rc<weir_quic::Connection>> {
+        self.quic.as_ref()
     }
 
     /// What the kernel knows of the connection's TCP.

@@ -128,7 +128,7 @@ pub async fn send_body(
     last: bool,
 ) -> io::Result<()> {
     let (handle, timeout) = (&r.event_loop.handle, r.conf().core.send_timeout);
-    let (bytes, sent) = send(stream, handle, chain, last, chunk(r), timeout).await;
+    let (bytes, sent) = send(stream, handle, chain, last, chunk(r, &**stream), timeout).await;
     r.output.sent += bytes;
     sent.inspect_err(|error| r.log_late(error))
 }
@@ -158,7 +158,7 @@ pub fn send_held(r: &mut Request, stream: Rc<dyn RequestStream>) -> Option<Sendi
     if head.is_empty() && chain.is_empty() {
         return None;
     }
-    let (chunk, timeout) = (chunk(r), r.conf().core.send_timeout);
+    let (chunk, timeout) = (chunk(r, &*stream), r.conf().core.send_timeout);
     let handle = r.event_loop.handle.clone();
     Some(Box::pin(async move {
         if !head.is_empty()
@@ -187,8 +187,9 @@ pub fn send_interim<'a>(
     }
 }
 
-fn chunk(r: &Request) -> usize {
-    usize::try_from(r.conf().core.http2.chunk_size).unwrap_or(usize::MAX)
+fn chunk(r: &Request, stream: &dyn RequestStream) -> usize {
+    let of_http2 = || usize::try_from(r.conf().core.http2.chunk_size).unwrap_or(usize::MAX);
+    stream.chunk().unwrap_or_else(of_http2)
 }
 
 fn send_trailers(r: &mut Request, stream: &dyn RequestStream) -> io::Result<()> {

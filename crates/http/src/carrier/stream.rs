@@ -27,6 +27,8 @@ pub enum Protocol {
     Http1,
     /// HTTP/2.
     Http2,
+    /// HTTP/3.
+    Http3,
 }
 
 /// An answer before the answer.
@@ -104,6 +106,11 @@ pub trait RequestStream {
 
     /// Sends written trailers.
     fn send_trailers(&self, written: &[u8]) -> io::Result<()>;
+
+    /// Bodies are sent in frames of at most so many bytes; none: of `http2_chunk_size`.
+    fn chunk(&self) -> Option<usize> {
+        None
+    }
 
     /// Sends of a body what the client takes now, in frames of at most `chunk` bytes; `last` ends it.
     fn send_body(&self, chain: &mut Chain, last: bool, chunk: usize) -> io::Result<Pause>;

@@ -8,6 +8,7 @@ mod handshake;
 mod head;
 mod pause;
 pub mod presence;
+pub mod streamed;
 
 use std::any::Any;
 use std::os::fd::OwnedFd;

@@ -76,6 +76,7 @@ pub mod upstream;
 pub mod userid_filter;
 pub mod uwsgi;
 pub mod v2;
+pub mod v3;
 pub mod work;
 pub mod zstd_filter;
 pub mod zstd_static;
@@ -151,6 +152,7 @@ modules! {
     userid_filter: CONF,
     uwsgi: CONF,
     v2,
+    v3,
     work: CONF,
     zstd_filter: CONF,
     zstd_static: CONF,

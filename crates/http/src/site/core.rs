@@ -15,6 +15,7 @@ use crate::files::symlinks::Symlinks;
 use crate::files::temp_file::TempPath;
 use crate::site::content::Content;
 use crate::site::location::{Kind, LocationId};
+use weir_quic::HostKey;
 use weir_resolver::ResolverConf as Resolver;
 use weir_values::Template;
 
@@ -140,6 +141,8 @@ pub struct Conf {
     pub gzip_vary: bool,
     /// `http2` and what tunes it.
     pub http2: Http2,
+    /// `http3` and what tunes it.
+    pub http3: Http3,
     /// `status_zone`
     pub status_zones: StatusZones,
     /// `blocked_threshold`: a handler that takes longer is named in the error log.
@@ -235,6 +238,39 @@ impl Default for Http2 {
             max_concurrent_streams: 128,
             body_preread_size: 64 * 1024,
             chunk_size: 8 * 1024,
+        }
+    }
+}
+
+/// Settings of HTTP/3 and of QUIC below it.
+#[derive(Debug, Clone)]
+pub struct Http3 {
+    /// `http3`
+    pub enabled: bool,
+    /// `http3_max_concurrent_streams`
+    pub max_concurrent_streams: u64,
+    /// `http3_stream_buffer_size`
+    pub stream_buffer_size: u64,
+    /// `quic_retry`
+    pub retry: bool,
+    /// `quic_gso`
+    pub gso: bool,
+    /// `quic_host_key`
+    pub host_key: Option<HostKey>,
+    /// `quic_active_connection_id_limit`
+    pub ids: u64,
+}
+
+impl Default for Http3 {
+    fn default() -> Self {
+        Http3 {
+            enabled: true,
+            max_concurrent_streams: 128,
+            stream_buffer_size: 64 * 1024,
+            retry: false,
+            gso: false,
+            host_key: None,
+            ids: 2,
         }
     }
 }
@@ -379,6 +415,7 @@ impl Default for Conf {
             resolver_timeout: Duration::from_secs(30),
             gzip_vary: false,
             http2: Http2::default(),
+            http3: Http3::default(),
             status_zones: StatusZones::default(),
             blocked_threshold: weir_values::doing::THRESHOLD,
             early_hints: Vec::new(),

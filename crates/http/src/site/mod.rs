@@ -121,8 +121,10 @@ impl Listening {
         let mut endpoints: Vec<(Listen, Endpoint)> = Vec::new();
         for group in gather(lines, warnings)? {
             let (listen, protocols) = (group.listen.clone(), group.protocols());
-            if protocols.ssl {
-                check_certificates(&group, servers)?;
+            for (on, parameter) in [(protocols.ssl, "ssl"), (protocols.quic, "quic")] {
+                if on {
+                    check_certificates(&group, servers, parameter)?;
+                }
             }
             let hosts = group.hosts(|id| &servers[id.0 as usize].names, names_bucket, warnings)?;
             endpoints.push((listen, Endpoint { hosts, protocols }));
@@ -193,6 +195,23 @@ impl Site {
         }
     }
 
+    /// The default server of an address of a listening socket.
+    pub fn default_at(&self, listen: usize, ip: Option<IpAddr>) -> ServerId {
+        let bound = self.listening.bound.get(listen);
+        bound.map_or(ServerId(0), |bound| bound.at(|| ip).hosts.default)
+    }
+
+    /// As [`Site::server_named`], by an address of a listening socket.
+    pub fn server_named_at(
+        &self,
+        listen: usize,
+        ip: Option<IpAddr>,
+        name: &[u8],
+    ) -> Result<Option<ServerId>, GaveUp> {
+        let bound = self.listening.bound.get(listen);
+        bound.map_or(Ok(None), |bound| bound.at(|| ip).hosts.find_named(name))
+    }
+
     /// True where names make no difference on this connection's address.
     pub fn is_single(&self, conn: &Conn) -> bool {
         self.hosts(conn).single()
@@ -241,10 +260,15 @@ impl Site {
 
 /// A server that listens with TLS needs a certificate: the default server, or each server where that one refuses
 /// handshakes.
-fn check_certificates(group: &AddressGroup<'_>, servers: &[Server]) -> Result<(), Error> {
+fn check_certificates(
+    group: &AddressGroup<'_>,
+    servers: &[Server],
+    parameter: &str,
+) -> Result<(), Error> {
     let of = |id: &ServerId| servers.get(id.0 as usize);
     let default = group.default.as_ref().or(group.servers.first()).and_then(of);
     let all = group.servers.iter().filter_map(of);
     let missing = weir_ssl::server::check(default, all, |server| server.conf.ssl.as_deref());
-    missing.map_or(Ok(()), |server| Err(server.at.error(weir_ssl::server::NO_CERTIFICATE)))
+    let error = |server: &Server| server.at.error(weir_ssl::server::no_certificate(parameter));
+    missing.map_or(Ok(()), |server| Err(error(server)))
 }

@@ -1,6 +1,7 @@
-//! Request heads that come as fields, from HTTP/2: put together into the same [`RequestHead`], over
+//! Request heads that come as fields, from HTTP/2 and HTTP/3: put together into the same [`RequestHead`], over
 //! a text that reads like a head of HTTP/1. So code that looks at a request need not know how it
-//! came. nginx: ngx_http_v2_pseudo_header, ngx_http_v2_run_request.
+//! came. nginx: ngx_http_v2_pseudo_header, ngx_http_v2_run_request,
+//! ngx_http_v3_process_pseudo_header.
 
 use std::fmt;
 
@@ -45,8 +46,12 @@ pub enum ComposeError {
     NoHost,
     /// `:authority` and `Host` say different things.
     HostDiffers,
+    /// More than `large_client_header_buffers` hold.
+    TooLarge,
     /// There is no body, though `Content-Length` announces one.
     NoBody,
+    /// The client gave the request up before its head could be read.
+    Cut,
     /// CONNECT is not served.
     Connect,
     /// TRACE is not served.
@@ -60,6 +65,7 @@ impl ComposeError {
     pub fn status(&self) -> u16 {
         match self {
             ComposeError::Connect | ComposeError::Trace => 405,
+            ComposeError::TooLarge => 494,
             ComposeError::Head(error) => error.status(),
             _ => 400,
         }
@@ -69,7 +75,9 @@ impl ComposeError {
     pub fn reason(&self, buf: &[u8]) -> String {
         match self {
             ComposeError::Head(error) => error.reason(buf).into_owned(),
-            ComposeError::NoBody => "client prematurely closed stream".to_owned(),
+            ComposeError::NoBody | ComposeError::Cut => {
+                "client prematurely closed stream".to_owned()
+            }
             other => other.to_string(),
         }
     }
@@ -108,7 +116,9 @@ impl fmt::Display for ComposeError {
             }
             ComposeError::Connect => f.write_str("CONNECT method"),
             ComposeError::Trace => f.write_str("TRACE method"),
+            ComposeError::TooLarge => f.write_str("too large header"),
             ComposeError::NoBody => f.write_str("no body, though it was announced"),
+            ComposeError::Cut => f.write_str("no whole head"),
             ComposeError::Head(_) => f.write_str("invalid request"),
         }
     }
@@ -143,9 +153,23 @@ pub struct Composer {
     /// A `Host` header came, too.
     host: bool,
     fault: Option<ComposeError>,
+    /// They come over HTTP/3.
+    http3: bool,
 }
 
 impl Composer {
+    /// Of heads over HTTP/3; [`Composer::default`] is of those over HTTP/2.
+    pub fn of_http3() -> Composer {
+        Composer { http3: true, ..Composer::default() }
+    }
+
+    fn version(&self) -> (Version, &'static [u8]) {
+        match self.http3 {
+            true => (Version::Http30, b"HTTP/3.0"),
+            false => (Version::Http20, b"HTTP/2.0"),
+        }
+    }
+
     /// Takes a field of the block; after a fault, only [`Composer::finish`] tells of it.
     pub fn field(&mut self, name: &[u8], value: &[u8], to: &mut HeadDraft<'_>) {
         if self.fault.is_none() {
@@ -166,9 +190,11 @@ impl Composer {
                 self.pieces(to);
             }
         }
+        let of_http3 = self.http3;
         as_new!(self, Composer {
-            text, cookie; method, scheme, path, authority, cookies, line, host, fault
+            text, cookie; method, scheme, path, authority, cookies, line, host, fault, http3
         });
+        self.http3 = of_http3;
         result
     }
 
@@ -249,10 +275,12 @@ impl Composer {
         let target = buf.len();
         buf.extend_from_slice(path.of(&self.text));
         let end = buf.len();
-        buf.extend_from_slice(b" HTTP/2.0");
+        let (version, name) = self.version();
+        buf.push(b' ');
+        buf.extend_from_slice(name);
         head.line = Span::new(0, buf.len());
         head.protocol = Span::new(end + 1, buf.len());
-        (head.version, head.minor) = (Version::Http20, 0);
+        (head.version, head.minor) = (version, 0);
         head.connection = ConnectionHeader::KeepAlive;
         buf.extend_from_slice(b"\r\n");
         head.line_end = buf.len() as u32;
@@ -284,7 +312,8 @@ impl Composer {
             Span::new(start, buf.len())
         };
         let of = |piece: Option<Span>| piece.unwrap_or_default().of(&self.text);
-        (head.version, head.protocol) = (Version::Http20, put(b"HTTP/2.0"));
+        let (version, name) = self.version();
+        (head.version, head.protocol) = (version, put(name));
         (head.method, head.method_name) =
             (Method::from_name(of(self.method)), put(of(self.method)));
         head.target = put(of(self.path));

@@ -63,6 +63,8 @@ pub enum Version {
     Http11,
     /// HTTP/2.
     Http20,
+    /// HTTP/3.
+    Http30,
 }
 
 impl Version {

@@ -10,9 +10,11 @@ mod deferral;
 mod handover;
 mod listeners;
 mod loop_listeners;
+mod post;
 mod steered;
 
 pub use cycle_shared::CycleShared;
+pub use post::Post;
 
 use std::io;
 use std::rc::Rc;
@@ -22,7 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use weir_balance::{AcceptDriver, AcceptPolicy, LoopPolicy, LoopSetup, SocketLayout, Stance};
 use weir_engine::{Driver, Handle, ListenerKey};
-use weir_log::{Cause, Level, Log};
+use weir_log::{Cause, Level, Log, log};
 use weir_metrics::{Metric, Tally};
 use weir_stream::Leaving;
 use weir_values::Retire;
@@ -98,6 +100,9 @@ impl Listening {
     /// `worker_connections`. The other half is for clients that have completed a handshake.
     fn receive(&mut self, cycle: &Cycle, place: LoopPosition) {
         let most = cycle.config.events.connections / 2;
+        if let Err(e) = self.listeners.service.serves_quic(place.row, &cycle.post) {
+            log!(cycle.log, Alert, None, "QUIC is not served {}", Cause(&e));
+        }
         for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| s.listen.udp) {
             if let Some(fd) = socket.copy(place.row) {
                 self.listeners.service.receives(Arc::clone(fd), number, most);

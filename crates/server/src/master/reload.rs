@@ -41,7 +41,13 @@ impl Master {
     fn next_cycle(&self) -> Result<Cycle, SocketsFailed> {
         let log = &self.cycle.log;
         let plan = self.origin.read(log)?;
-        let cycle = plan.open(&self.cycle.sockets, &self.cycle.zones, Purpose::Serve, log)?;
+        let cycle = plan.open(
+            &self.cycle.sockets,
+            &self.cycle.zones,
+            &self.cycle.post,
+            Purpose::Serve,
+            log,
+        )?;
         trial::run(&cycle, log)?;
         if let (Some(path), true) = (&cycle.config.pid, cycle.config.pid != self.cycle.config.pid) {
             pidfile::write(path).map_err(|e| {

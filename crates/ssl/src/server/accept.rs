@@ -8,7 +8,9 @@ use weir_engine::{Handle, Stream};
 use weir_log::Level;
 use weir_metrics::{Metric, Tally};
 use weir_tls::x509::{Purpose, VerifyError};
-use weir_tls::{Halfway, HandshakeError, HandshakeFailure, Hello, Secured, ServerConfig, Wire};
+use weir_tls::{
+    Halfway, HandshakeError, HandshakeFailure, Hello, Negotiated, Secured, ServerConfig, Wire,
+};
 use weir_values::Subject;
 use weir_values::regex::GaveUp;
 
@@ -141,6 +143,9 @@ pub fn choose(
     }
 }
 
+/// The path from a client's certificate to a root (in DER; left out where no responder is asked), or what is wrong.
+pub type Judged = Result<Vec<Vec<u8>>, VerifyError>;
+
 /// Names of a chain and its key, for each kind of key.
 pub type FileNames = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -210,21 +215,33 @@ impl ServerContext {
     /// What is wrong with the client's certificate, if it was asked for one and has shown it. Responders are asked for
     /// as long as is waited.
     pub async fn judge(&self, wire: &Wire, waiting: WaitingConnection<'_>) -> Option<VerifyError> {
+        let judged = wire.tls(|connection| self.look_at(connection)).flatten();
+        self.ask(judged, waiting).await
+    }
+
+    /// The first part of [`ServerContext::judge`]: the path from the client's certificate to a root, or what is wrong; none
+    /// if it was not asked for one or has shown none.
+    pub fn look_at(&self, connection: &Negotiated<'_>) -> Option<Judged> {
         if self.verify == Verify::Off {
             return None;
         }
-        let judged = wire.tls(|connection| {
-            let chain = connection.peer_certificates();
-            let judged =
-                (!chain.is_empty()).then(|| self.authorities.check(chain, Purpose::Client));
-            // To ask a responder, the path to the root is needed.
-            let kept = |path: Vec<&[u8]>| match &self.ocsp {
-                Some(_) => path.into_iter().map(<[u8]>::to_vec).collect(),
-                None => Vec::new(),
-            };
-            judged.map(|path| path.map(kept))
-        });
-        match (judged.flatten(), &self.ocsp) {
+        let chain = connection.peer_certificates();
+        let judged = (!chain.is_empty()).then(|| self.authorities.check(chain, Purpose::Client));
+        // To ask a responder, the path to the root is needed.
+        let kept = |path: Vec<&[u8]>| match &self.ocsp {
+            Some(_) => path.into_iter().map(<[u8]>::to_vec).collect(),
+            None => Vec::new(),
+        };
+        judged.map(|path| path.map(kept))
+    }
+
+    /// The second part: asks responders about a path that is good so far.
+    pub async fn ask(
+        &self,
+        judged: Option<Judged>,
+        waiting: WaitingConnection<'_>,
+    ) -> Option<VerifyError> {
+        match (judged, &self.ocsp) {
             (None, _) | (Some(Ok(_)), None) => None,
             (Some(Err(fault)), _) => Some(fault),
             (Some(Ok(path)), Some(ocsp)) => {

@@ -22,6 +22,8 @@ const EARLY_DATA: u32 = 16 * 1024;
 pub struct ServerContext {
     /// What clients are shown.
     pub certificates: Certificates,
+    /// The same over QUIC, where the server listens with `quic` and the certificates are known from the start.
+    pub quic: Option<Arc<ServerConfig>>,
     /// `ssl_verify_client`
     pub verify: Verify,
     /// The authorities that sign certificates of clients.
@@ -51,6 +53,11 @@ impl ServerContext {
         !matches!(self.certificates, Certificates::None)
     }
 
+    /// Clients are asked for a certificate.
+    pub fn asks_client(&self) -> bool {
+        self.verify != Verify::Off
+    }
+
     /// Whether a certificate that was judged by these settings is worth the same by others.
     pub fn judges_like(&self, other: &ServerContext) -> bool {
         std::ptr::eq(self, other)
@@ -59,13 +66,22 @@ impl ServerContext {
     }
 }
 
-/// Builds a server's TLS, if its settings ask for any. `alpn`: what may be spoken above, the preferred first;
-/// `sessions` tells sessions apart that are not to be resumed by each other's servers.
+/// What may be spoken above TLS, the preferred first.
+#[derive(Debug, Default)]
+pub struct Spoken {
+    /// Over TCP.
+    pub tcp: Vec<Vec<u8>>,
+    /// Over QUIC, where the server listens with `quic`.
+    pub quic: Option<Vec<Vec<u8>>>,
+}
+
+/// Builds a server's TLS, if its settings ask for any. `sessions` tells sessions apart that are not to be resumed by each
+/// other's servers.
 pub fn build<S: Subject>(
     conf: &Conf,
     reader: &mut SslReader<'_, '_, S>,
     look_up: LookUp,
-    alpn: Vec<Vec<u8>>,
+    spoken: Spoken,
     sessions: &[u8],
 ) -> Result<Option<Arc<ServerContext>>, Error> {
     if conf.certificates.is_empty() && !conf.reject_handshake {
@@ -99,11 +115,24 @@ pub fn build<S: Subject>(
         session_timeout: conf.session_timeout,
         buffer_size: conf.buffer_size,
         early_data: if conf.early_data { EARLY_DATA } else { 0 },
-        alpn,
+        alpn: spoken.tcp,
         compress: conf.compress,
         context: sessions.to_vec(),
     };
+    if let (true, Some(_), Some(first)) = (computed, &spoken.quic, conf.certificates.first()) {
+        let text = "certificates with variables are not used over QUIC: clients of this server come over TCP";
+        reader.warnings.push(first.at.warning(text));
+    }
     let slow = computed || settings.identities.iter().any(Identity::is_slow);
+    let quic = match spoken.quic.filter(|_| !settings.identities.is_empty()) {
+        Some(_) if !conf.versions.tls13 => {
+            let text =
+                "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
+            return Err(Error::emerg(text));
+        }
+        Some(alpn) => Some(settings.build_for_quic(alpn).map_err(Error::emerg)?),
+        None => None,
+    };
     let certificates = if computed {
         Certificates::Computed(Box::new(Computed::new(&conf, reader, settings)?))
     } else if settings.identities.is_empty() {
@@ -114,6 +143,7 @@ pub fn build<S: Subject>(
     let (verify, reject) = (conf.verify, conf.reject_handshake);
     Ok(Some(Arc::new(ServerContext {
         certificates,
+        quic,
         verify,
         authorities,
         ocsp: ocsp(&conf, look_up)?,
@@ -133,8 +163,16 @@ fn bare(conf: &Conf, files: &mut KeyFiles) -> Result<Option<Arc<ServerContext>>,
         true => Arc::new(clients(conf, files)?.authorities),
         false => Arc::default(),
     };
-    let (ocsp, reject, slow) = (None, false, false);
-    Ok(Some(Arc::new(ServerContext { certificates, verify, authorities, ocsp, reject, slow })))
+    let (quic, ocsp, reject, slow) = (None, None, false, false);
+    Ok(Some(Arc::new(ServerContext {
+        certificates,
+        quic,
+        verify,
+        authorities,
+        ocsp,
+        reject,
+        slow,
+    })))
 }
 
 fn identities<S: Subject>(
@@ -223,9 +261,10 @@ fn clients(conf: &Conf, files: &mut KeyFiles) -> Result<ClientAuthorities, Error
     Ok(clients)
 }
 
-/// The message for a server with TLS and without a certificate.
-pub const NO_CERTIFICATE: &str =
-    "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
+/// The message for a server with TLS and without a certificate; `parameter` is that of `listen`.
+pub fn no_certificate(parameter: &str) -> String {
+    format!("no \"ssl_certificate\" is defined for the \"listen ... {parameter}\" directive")
+}
 
 /// A server with TLS must have a certificate: the default server, or each server if the default
 /// refuses handshakes. Returns the first that has none.

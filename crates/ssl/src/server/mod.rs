@@ -20,8 +20,8 @@ mod proof;
 mod sessions;
 mod variables;
 
-pub use accept::{AcceptError, ClientRefusal, FileNames, Shown, choose};
-pub use context::{NO_CERTIFICATE, ServerContext, build, check};
+pub use accept::{AcceptError, ClientRefusal, FileNames, Judged, Shown, choose};
+pub use context::{ServerContext, Spoken, build, check, no_certificate};
 pub use directives::rows;
 pub use proof::proof;
 pub use variables::{TlsSubject, define, define_more};

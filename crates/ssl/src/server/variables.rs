@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use weir_proto::uri::Escape;
 use weir_tls::x509::{Certificate, der, name};
-use weir_tls::{TlsConnection, write_pem};
+use weir_tls::{Negotiated, write_pem};
 use weir_values::builtin::write_number;
 use weir_values::escape::hex_text;
 use weir_values::{Subject, Variables};
@@ -14,7 +14,7 @@ use super::Shown;
 /// A subject with a client that may speak TLS.
 pub trait TlsSubject: Subject {
     /// What was agreed on in the handshake.
-    fn tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T>;
+    fn tls<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T>;
 
     /// What the handshake has shown so far; none of a client that speaks no TLS.
     fn shown(&self) -> Option<&Shown>;
@@ -41,13 +41,13 @@ struct VariableTable<S>(PhantomData<S>);
 impl<S: TlsSubject> VariableTable<S> {
     const ROWS: &'static [(&'static str, ReadVariable<S>)] = &[
         ("ssl_protocol", |r, out| agreed(r, out, |c| Some(c.protocol().into()))),
-        ("ssl_cipher", |r, out| agreed(r, out, TlsConnection::cipher)),
-        ("ssl_curve", |r, out| agreed(r, out, TlsConnection::curve)),
+        ("ssl_cipher", |r, out| agreed(r, out, |c| c.cipher())),
+        ("ssl_curve", |r, out| agreed(r, out, |c| c.curve())),
         ("ssl_ciphers", |r, out| offered(r, out, |tls| &tls.ciphers, weir_tls::cipher)),
         ("ssl_curves", |r, out| offered(r, out, |tls| &tls.curves, weir_tls::curve)),
-        ("ssl_sigalg", |r, out| agreed(r, out, TlsConnection::signature_scheme)),
+        ("ssl_sigalg", |r, out| agreed(r, out, |c| c.signature_scheme())),
         ("ssl_sigalgs", |r, out| offered(r, out, |tls| &tls.schemes, weir_tls::scheme)),
-        ("ssl_client_sigalg", |r, out| agreed(r, out, TlsConnection::peer_signature_scheme)),
+        ("ssl_client_sigalg", |r, out| agreed(r, out, |c| c.peer_signature_scheme())),
         // rustls has no encrypted hello for servers.
         ("ssl_ech_status", |_, _| false),
         ("ssl_ech_outer_server_name", |_, _| false),
@@ -106,7 +106,7 @@ impl<S: TlsSubject> VariableTable<S> {
 fn agreed(
     r: &impl TlsSubject,
     out: &mut Vec<u8>,
-    look: fn(&TlsConnection) -> Option<String>,
+    look: fn(&Negotiated<'_>) -> Option<String>,
 ) -> bool {
     match r.tls(look).flatten() {
         Some(text) => {

@@ -13,8 +13,9 @@ use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::{BlockError, Decoder, FieldLimits};
 
 use super::link::{Late, Link};
-use super::request::{self, Fields};
+use super::request;
 use super::stream::Stream;
+use crate::connection::streamed::Fields;
 
 /// The largest payload that a frame may have. Bodies are taken as they come, so it is no matter of memory.
 pub const LARGEST: usize = 1 << 20;

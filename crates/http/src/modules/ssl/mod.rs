@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use weir_conf::{Contexts as Place, Directive as Line, Error};
 use weir_ssl::ocsp::LookUp;
-use weir_ssl::server::{self, ServerContext, Shown, TlsSubject};
+use weir_ssl::server::{self, ServerContext, Shown, Spoken, TlsSubject};
 use weir_ssl::{DirectiveUse, SslDirective};
-use weir_tls::TlsConnection;
+use weir_tls::Negotiated;
 
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
@@ -76,8 +76,15 @@ fn finish(scope: &mut Scope<'_, '_>) -> Result<(), Error> {
 fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<ServerContext>>, Error> {
     let core = &s.location.core;
     let look_up = LookUp { resolver: core.resolver.clone(), timeout: core.resolver_timeout };
-    let alpn = protocols(s);
-    server::build(CONF.of(&s.location), &mut s.setup.tls(), look_up, alpn, b"")
+    let spoken = Spoken { tcp: protocols(s), quic: over_quic(s) };
+    server::build(CONF.of(&s.location), &mut s.setup.tls(), look_up, spoken, b"")
+}
+
+/// What may be spoken over QUIC, if the server listens with it.
+fn over_quic(s: &Scope<'_, '_>) -> Option<Vec<Vec<u8>>> {
+    let spoken = s.location.core.http3.enabled.then(|| b"h3".to_vec());
+    let listens = s.server.listens.iter().any(|l| l.protocols.quic);
+    listens.then(|| spoken.into_iter().collect())
 }
 
 /// What may be spoken above TLS.
@@ -88,7 +95,7 @@ fn protocols(s: &Scope<'_, '_>) -> Vec<Vec<u8>> {
 }
 
 impl TlsSubject for Request {
-    fn tls<T>(&self, look: impl FnOnce(&TlsConnection) -> T) -> Option<T> {
+    fn tls<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T> {
         self.conn.with_tls(look)
     }
 

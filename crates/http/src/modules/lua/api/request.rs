@@ -96,8 +96,9 @@ fn version(r: &Request) -> Value {
     match r.version {
         Version::Http09 => Value::Number(0.9),
         Version::Http10 => Value::Number(1.0),
-        version if version > Version::Http11 => Value::Number(2.0),
-        _ => Value::Number(1.1),
+        Version::Http11 => Value::Number(1.1),
+        Version::Http20 => Value::Number(2.0),
+        Version::Http30 => Value::Number(3.0),
     }
 }
 

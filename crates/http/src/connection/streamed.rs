@@ -1,0 +1,130 @@
+//! A request that came by a stream, from its head to its log line, whatever version of HTTP the stream is of.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use weir_log::Level;
+use weir_metrics::Metric;
+use weir_proto::http1::ComposeError;
+
+use crate::body::Linger;
+use crate::carrier::{Carrier, Conn, RequestStream};
+use crate::connection::check;
+use crate::doing;
+use crate::event_loop::LoopState;
+use crate::phases;
+use crate::request::begun::Begun;
+use crate::request::meaning::{self, Undecided};
+use crate::request::{Request, Scratch};
+
+/// A head that was read.
+pub struct Fields {
+    /// The room that it stands in.
+    pub scratch: Scratch,
+    /// What is to be said of it.
+    pub verdict: Result<(), ComposeError>,
+    /// Bytes that it took.
+    pub len: u64,
+    /// Its frame is the last of the request.
+    pub ended: bool,
+}
+
+/// What is to be known of a request that was served.
+pub struct Served {
+    /// Its head was malformed.
+    pub malformed: bool,
+    /// `lingering_close`
+    pub lingers: bool,
+    /// `lingering_timeout`
+    pub lingering_timeout: Duration,
+}
+
+/// Serves the request of a stream. `is_enabled` says whether the request's server speaks this version.
+pub async fn serve(
+    conn: Rc<Conn>,
+    event_loop: Rc<LoopState>,
+    stream: Rc<dyn RequestStream>,
+    fields: Fields,
+    is_enabled: impl Fn(&Request) -> bool,
+) -> Served {
+    conn.requests.set(conn.requests.get() + 1);
+    let Fields { scratch, verdict, len, ended } = fields;
+    let mut r = Request::new(conn, event_loop.clone(), scratch);
+    r.carrier = Carrier::of(stream);
+    let accepted = accept(&mut r, verdict.as_ref().err(), len, ended, is_enabled);
+    let begun = Begun(&mut r);
+    event_loop.metrics.add(Metric::Requests, 1);
+    let (_, blocked) = {
+        let _writing = event_loop.metrics.hold(Metric::Writing);
+        let serving = pin!(async {
+            let r = &mut *begun.0;
+            let refused = match accepted {
+                Err(HeadRefusal::Undecided) => {
+                    r.response.status = 500;
+                    return false;
+                }
+                Err(HeadRefusal::Malformed(fault)) => Some(fault.status()),
+                Err(HeadRefusal::Disabled) => Some(421),
+                Ok(()) => check(r).map(|refusal| refusal.status()),
+            };
+            match refused {
+                Some(status) => phases::refuse(r, status).await,
+                None => phases::serve(r).await,
+            }
+        });
+        doing::blocked(&event_loop.handle, serving).await
+    };
+    begun.0.blocked = blocked;
+    drop(begun);
+    let core = &r.conf().core;
+    r.carrier = Carrier::default();
+    event_loop.give_scratch(r.give_room());
+    Served {
+        malformed: verdict.is_err(),
+        lingers: core.lingering_close != Linger::Off,
+        lingering_timeout: core.lingering_timeout,
+    }
+}
+
+/// Why a head is refused. The log was told.
+enum HeadRefusal<'f> {
+    /// No server can be found for it: there is no answer.
+    Undecided,
+    /// It is malformed.
+    Malformed(&'f ComposeError),
+    /// Its server does not speak this version.
+    Disabled,
+}
+
+/// Takes over what the head says.
+fn accept<'f>(
+    r: &mut Request,
+    fault: Option<&'f ComposeError>,
+    len: u64,
+    ended: bool,
+    is_enabled: impl Fn(&Request) -> bool,
+) -> Result<(), HeadRefusal<'f>> {
+    let selected = meaning::select_server(r);
+    meaning::accept(r);
+    r.request_length = len;
+    // All of a short body may have come with the head.
+    let drained = r.carrier.arrival().is_none_or(|arrival| arrival.drained);
+    r.body.starts_at(r.buf.len());
+    r.body.comes_by_stream(drained, ended);
+    selected.map_err(|Undecided| HeadRefusal::Undecided)?;
+    meaning::tell_dropped(r);
+    if let Some(fault) = fault {
+        let text = fault.reason(&r.buf);
+        r.log(Level::Info, format_args!("{text} while reading client request headers"));
+        r.body.never_linger();
+        return Err(HeadRefusal::Malformed(fault));
+    }
+    if !is_enabled(r) {
+        let text = "client attempted to request the server name for which the negotiated \
+                    protocol is disabled";
+        r.log(Level::Info, format_args!("{text}"));
+        return Err(HeadRefusal::Disabled);
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! What a loop has of each `listen ... quic`.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::Duration;
+
+use weir_log::{Cause, Level};
+use weir_quic::{
+    Accepts, Admission, ChosenConfig, Endpoint, EndpointSettings, Events, HostKey, NewConnection,
+    Packet, Place,
+};
+use weir_ssl::server::Shown;
+use weir_tls::Hello;
+use weir_tls::quic::{QuicAlert, alert};
+
+use super::link::{Beginning, Found, Link};
+use crate::address::Address;
+use crate::carrier::Secure;
+use crate::event_loop::LoopState;
+use crate::site::{Server, Site};
+
+/// A client that lives and is silent for less than this keeps its connection, if a request is under way.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The key of servers without `quic_host_key`: made before workers begin, so that all have it, and kept over reloads.
+static OWN_KEY: OnceLock<HostKey> = OnceLock::new();
+
+/// Makes the key that all workers are to share. For the process that they are made of.
+pub fn make_host_key() {
+    if let Ok(key) = HostKey::random() {
+        let _ = OWN_KEY.set(key);
+    }
+}
+
+/// Takes a packet to the loop that has its connection.
+pub type Forward = Rc<dyn Fn(&Address, Place, &Packet<'_>)>;
+
+/// All of a loop.
+pub struct Hosts {
+    event_loop: Rc<LoopState>,
+    place: Place,
+    all: RefCell<Vec<Rc<Host>>>,
+    forward: Forward,
+}
+
+/// One listening socket's.
+pub struct Host {
+    listen: usize,
+    endpoint: Rc<Endpoint>,
+}
+
+impl Hosts {
+    /// Those of a loop at this place.
+    pub fn new(event_loop: Rc<LoopState>, place: Place, forward: Forward) -> Hosts {
+        Hosts { event_loop, place, all: RefCell::default(), forward }
+    }
+
+    /// Receives from the socket of this number, for at most so many connections.
+    pub fn receives(&self, fd: &Arc<OwnedFd>, listen: usize, most: usize) {
+        let known = |server: &Server| server.conf.ssl.as_ref()?.quic.clone();
+        // Where all certificates have variables, the test of the configuration has said that nothing is served.
+        let Some(tls) = self.event_loop.site.servers.iter().find_map(known) else { return };
+        match self.open(fd, tls, listen, most) {
+            Ok(host) => self.all.borrow_mut().push(Rc::new(host)),
+            Err(e) => {
+                let text = format_args!("a socket could not be used for QUIC {}", Cause(&e));
+                self.event_loop.site.main.core.error_log.write(Level::Alert, None, text);
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        fd: &Arc<OwnedFd>,
+        tls: Arc<weir_tls::ServerConfig>,
+        listen: usize,
+        most: usize,
+    ) -> std::io::Result<Host> {
+        let site = self.event_loop.site;
+        let server = site.server(site.default_at(listen, None));
+        let conf = &site.location(server.location).conf.core;
+        let own = || OWN_KEY.get().cloned().map_or_else(HostKey::random, Ok);
+        let host_key = conf.http3.host_key.clone().map_or_else(own, Ok)?;
+        let settings = EndpointSettings {
+            place: self.place,
+            host_key,
+            tls,
+            idle_timeout: conf.keepalive_timeout.max(SILENCE),
+            streams: conf.http3.max_concurrent_streams,
+            stream_window: conf.http3.stream_buffer_size,
+            gso: conf.http3.gso,
+            connections: most,
+        };
+        let endpoint = Endpoint::new(&self.event_loop.handle, fd, settings)?;
+        // Nothing can be said on it, and what would be read of it is at its end.
+        let (closed, _) = std::os::unix::net::UnixStream::pair()?;
+        let accepts = Acceptor {
+            event_loop: self.event_loop.clone(),
+            listen,
+            retry: conf.http3.retry,
+            closed: Arc::new(closed.into()),
+            forward: self.forward.clone(),
+        };
+        endpoint.start(Rc::new(accepts));
+        Ok(Host { listen, endpoint })
+    }
+
+    /// Receives nothing more from the socket of this number: its connections go on with what is forwarded.
+    pub fn leaves(&self, listen: usize) {
+        for host in self.all.borrow().iter().filter(|host| host.listen == listen) {
+            host.endpoint.leave_socket();
+        }
+    }
+
+    /// A packet that another loop has received for a connection of this one.
+    pub fn deliver(&self, bound: &Address, packet: &Packet<'_>) {
+        let listens = self.event_loop.site.listens();
+        let is_there =
+            |host: &&Rc<Host>| listens.get(host.listen).is_some_and(|l| l.address == *bound);
+        let host = self.all.borrow().iter().find(is_there).cloned();
+        if let Some(host) = host {
+            host.endpoint.deliver(packet);
+        }
+    }
+}
+
+/// Takes new connections.
+struct Acceptor {
+    event_loop: Rc<LoopState>,
+    listen: usize,
+    retry: bool,
+    closed: Arc<OwnedFd>,
+    forward: Forward,
+}
+
+impl Accepts for Acceptor {
+    fn admit(&self, new: &NewConnection) -> Admission {
+        if self.event_loop.retiring() {
+            // Others serve the address, or nobody will.
+            return Admission::Ignore;
+        }
+        if self.retry && !new.validated {
+            return Admission::Retry;
+        }
+        let (event_loop, site) = (self.event_loop.clone(), self.event_loop.site);
+        let bound = &site.listens()[self.listen].address;
+        let local = match (new.local, bound.port()) {
+            (Some(ip), Some(port)) => Address::Inet(SocketAddr::new(ip, port)),
+            _ => bound.clone(),
+        };
+        let (listen, ip) = (self.listen, local.ip());
+        let found = Found::default();
+        let choose = {
+            let found = found.clone();
+            move |hello| choose(site, listen, ip, hello, &found)
+        };
+        let (default, closed) = (site.server(site.default_at(listen, ip)), self.closed.clone());
+        let begin = move |quic: &Rc<weir_quic::Connection>| -> Rc<dyn Events> {
+            let from = Beginning { event_loop, listen, local, default, found, closed };
+            Link::new(quic.clone(), from)
+        };
+        Admission::Accept(Box::new(choose), Box::new(begin))
+    }
+
+    fn misplaced(&self, place: Place, packet: &Packet<'_>) {
+        let listens = self.event_loop.site.listens();
+        if let Some(listen) = listens.get(self.listen) {
+            (self.forward)(&listen.address, place, packet);
+        }
+    }
+}
+
+/// Chooses the TLS for a client by the name that it gives.
+fn choose(
+    site: &'static Site,
+    listen: usize,
+    ip: Option<IpAddr>,
+    mut hello: Hello,
+    found: &Found,
+) -> ChosenConfig {
+    let default = site.default_at(listen, ip);
+    let shown = Shown::take(&mut hello);
+    let mut secure = Secure { server: default, chosen: false, plain: false, shown };
+    if let Some(host) = secure.shown.host() {
+        match site.server_named_at(listen, ip, host.as_bytes()) {
+            Ok(None) => {}
+            Ok(Some(server)) => (secure.server, secure.chosen) = (server, true),
+            Err(gave_up) => return Err(QuicAlert::new(alert::INTERNAL_ERROR, gave_up.to_string())),
+        }
+    }
+    let own = site.server(secure.server).conf.ssl.as_deref();
+    if own.is_some_and(|context| context.reject) {
+        return Err(QuicAlert::new(alert::UNRECOGNIZED_NAME, "handshake rejected"));
+    }
+    let context = own.filter(|context| context.has_certificates());
+    let context = context.or(site.server(default).conf.ssl.as_deref());
+    let config = context.and_then(|context| context.quic.clone());
+    let missing = || QuicAlert::new(alert::HANDSHAKE_FAILURE, "no suitable certificate");
+    let config = config.ok_or_else(missing)?;
+    secure.shown.context = context;
+    *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(secure);
+    Ok(config)
+}

@@ -1,0 +1,56 @@
+//! A stream's request, from its head to the end of its stream.
+
+use std::rc::Rc;
+
+use weir_proto::http3::ErrorCode;
+
+use super::stream::Stream;
+use crate::carrier::RequestStream;
+use crate::connection::streamed::{self, Fields};
+use crate::request::Request;
+
+/// Starts a stream's request.
+pub fn start(stream: Rc<Stream>, fields: Fields) {
+    let handle = stream.link.event_loop.handle.clone();
+    stream.link.event_loop.busy();
+    let running = Running(stream);
+    handle.spawn(async move { serve(running, fields).await });
+}
+
+/// The stream ends with its request, even by a panic.
+struct Running(Rc<Stream>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Stream { link, .. } = &*self.0;
+        if !self.0.is_closed() {
+            self.0.reset(ErrorCode::Internal);
+        }
+        link.event_loop.idle();
+        self.0.request_is_over();
+    }
+}
+
+async fn serve(running: Running, fields: Fields) {
+    let stream = &running.0;
+    let Ok(conn) = stream.link.conn() else { return };
+    let event_loop = stream.link.event_loop.clone();
+    let is_enabled = |r: &Request| r.conf().core.http3.enabled;
+    let served = streamed::serve(conn, event_loop, stream.clone(), fields, is_enabled).await;
+    end(stream, served.malformed);
+}
+
+/// Tells the client what it does not know yet of how the stream ended.
+fn end(stream: &Stream, malformed: bool) {
+    if stream.is_gone() {
+        return;
+    }
+    match (stream.is_closed(), stream.is_ended()) {
+        (false, _) if stream.has_timed_out() => stream.reset(ErrorCode::RequestCancelled),
+        (false, _) => stream.reset(ErrorCode::Internal),
+        // The answer is on its way: what the client still sends is not wanted.
+        (true, _) if malformed || stream.is_malformed() => stream.stop(),
+        (true, false) => stream.stop(),
+        (true, true) => {}
+    }
+}

@@ -1,0 +1,569 @@
+//! A stream: a request's way in and its answer's way out.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use weir_engine::Chain;
+use weir_http2::{Pause, gather, needs_file, wait, wake};
+use weir_proto::http3::qpack::{self, QpackError};
+use weir_proto::http3::{ErrorCode, FrameError, RequestFrames, RequestPart, Role, frame};
+use weir_quic::{ReadOutcome, StreamGone, StreamId};
+
+use super::link::Link;
+use crate::carrier::{Arrival, Protocol, RequestStream, Section, TakeField};
+
+/// Frames of bodies are of this size where there is so much: a frame costs next to nothing, and nothing waits behind it.
+const CHUNK: usize = 64 * 1024;
+/// Read of a stream at once.
+const READ: usize = 64 * 1024;
+/// Fields may take so much more as they come than they do in text: Huffman's code is never that bad.
+const SECTION_SLACK: usize = 16 * 1024;
+
+/// One stream of a connection.
+pub struct Stream {
+    /// The connection.
+    pub link: Rc<Link>,
+    /// Its number.
+    pub id: StreamId,
+    frames: RefCell<RequestFrames>,
+    /// A section of fields, as far as it has come.
+    section: RefCell<Vec<u8>>,
+    /// The head was read, and the request has begun.
+    begun: Cell<bool>,
+    /// The request has ended; the last of its answer may still be on its way.
+    over: Cell<bool>,
+    /// A section waits for what it refers to.
+    blocked: Cell<bool>,
+    /// What came, and was not looked at while a section is blocked, or the request does not read.
+    unread: RefCell<Bytes>,
+    /// What the client has sent of the body, and the request has not read.
+    incoming: RefCell<Vec<u8>>,
+    /// How much of that may wait.
+    room: Cell<usize>,
+    /// What it has announced of the body, and not sent.
+    announced: Cell<Option<u64>>,
+    /// What it has sent is not what it has announced.
+    malformed: Cell<bool>,
+    /// The client has sent all.
+    ended: Cell<bool>,
+    /// Written, and not taken by QUIC yet.
+    outgoing: RefCell<Vec<Bytes>>,
+    /// All was written that there is.
+    closed: Cell<bool>,
+    /// QUIC was told that nothing follows.
+    finished: Cell<bool>,
+    /// It was given up by either side, or its connection is gone.
+    gone: Cell<bool>,
+    timed_out: Cell<bool>,
+    sent: Cell<u64>,
+    framing: Cell<u64>,
+    reader: RefCell<Option<Waker>>,
+    writer: RefCell<Option<Waker>>,
+    watchers: RefCell<Vec<Waker>>,
+}
+
+impl Stream {
+    /// A stream that the client has opened.
+    pub fn new(link: Rc<Link>, id: StreamId) -> Rc<Stream> {
+        let largest = link.server().conf.head_limits.total * 2 + SECTION_SLACK;
+        let room = link.stream_window();
+        Rc::new(Stream {
+            id,
+            frames: RefCell::new(RequestFrames::new(Role::Server, largest)),
+            section: RefCell::default(),
+            begun: Cell::new(false),
+            over: Cell::new(false),
+            blocked: Cell::new(false),
+            unread: RefCell::default(),
+            incoming: RefCell::default(),
+            room: Cell::new(room),
+            announced: Cell::new(None),
+            malformed: Cell::new(false),
+            ended: Cell::new(false),
+            outgoing: RefCell::default(),
+            closed: Cell::new(false),
+            finished: Cell::new(false),
+            gone: Cell::new(false),
+            timed_out: Cell::new(false),
+            sent: Cell::new(0),
+            framing: Cell::new(0),
+            reader: RefCell::default(),
+            writer: RefCell::default(),
+            watchers: RefCell::default(),
+            link,
+        })
+    }
+
+    /// The request has begun; `announced` is what its body is said to be long.
+    pub fn begin(&self, announced: Option<u64>) {
+        self.begun.set(true);
+        self.announced.set(announced);
+    }
+
+    /// No request has the stream: it has not begun, or has ended.
+    pub fn is_free(&self) -> bool {
+        !self.begun.get() || self.over.get()
+    }
+
+    /// The head was read.
+    pub fn has_begun(&self) -> bool {
+        self.begun.get()
+    }
+
+    /// The request has ended. The connection keeps the stream until the client has all of the answer.
+    pub fn request_is_over(&self) {
+        self.over.set(true);
+        if self.gone.get() {
+            self.link.remove(self.id);
+        }
+    }
+
+    /// The client has sent all.
+    pub fn is_ended(&self) -> bool {
+        self.ended.get()
+    }
+
+    /// All was written.
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// What is said here is not sent.
+    pub fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
+    /// The body is not as long as it was said to be.
+    pub fn is_malformed(&self) -> bool {
+        self.malformed.get()
+    }
+
+    /// Ends at once, without a word.
+    pub fn fail(&self) {
+        self.gone.set(true);
+        self.ended.set(true);
+        wake(&self.reader);
+        wake(&self.writer);
+        for waker in self.watchers.take() {
+            waker.wake();
+        }
+        if self.is_free() {
+            self.link.remove(self.id);
+        }
+    }
+
+    /// Gives up what comes and what goes, and tells the client why.
+    pub fn reset(&self, code: ErrorCode) {
+        if !self.gone.get() {
+            let quic = &self.link.quic;
+            if !self.ended.get() {
+                quic.stop(self.id, code as u64);
+                self.link.cancelled(self.id);
+            }
+            if !self.finished.get() {
+                quic.reset(self.id, code as u64);
+            }
+        }
+        self.fail();
+    }
+
+    /// The answer is complete: what the client still sends is not wanted.
+    pub fn stop(&self) {
+        if !self.gone.get() && !self.ended.get() {
+            self.link.quic.stop(self.id, ErrorCode::NoError as u64);
+            self.link.cancelled(self.id);
+        }
+    }
+
+    /// The client wants no more of the answer.
+    pub fn stopped(&self) {
+        if !self.gone.get() {
+            self.link.quic.reset(self.id, ErrorCode::RequestCancelled as u64);
+            self.finished.set(true);
+            self.fail();
+        }
+    }
+
+    /// A section that was blocked may be readable now.
+    pub fn unblock(self: &Rc<Self>) {
+        if self.blocked.replace(false) && !self.gone.get() {
+            match self.whole_section() {
+                Ok(()) => self.read_on(),
+                Err(error) => self.link.broken(&error),
+            }
+        }
+    }
+
+    /// Reads what came, as far as the request wants it. An error of the protocol ends the connection.
+    pub fn read_on(self: &Rc<Self>) {
+        if let Err(error) = self.read_frames() {
+            self.link.broken(&error);
+        }
+    }
+
+    fn read_frames(self: &Rc<Self>) -> Result<(), StreamError> {
+        if self.blocked.get() && !self.gone.get() && self.link.quic.was_reset(self.id) {
+            self.blocked.set(false);
+            self.ended.set(true);
+            self.link.cancelled(self.id);
+            if !self.begun.get() {
+                self.link.cut(self);
+            }
+        }
+        while !self.gone.get() && !self.ended.get() && !self.blocked.get() {
+            if self.incoming.borrow().len() >= self.room.get() {
+                return Ok(());
+            }
+            let kept = std::mem::take(&mut *self.unread.borrow_mut());
+            let bytes = if kept.is_empty() {
+                match self.link.quic.read(self.id, READ) {
+                    ReadOutcome::Bytes(bytes) => {
+                        self.link.counts(bytes.len(), 0);
+                        bytes
+                    }
+                    ReadOutcome::Wait => return Ok(()),
+                    ReadOutcome::End => return self.end(),
+                    ReadOutcome::Reset(_) | ReadOutcome::Gone => {
+                        self.given_up();
+                        return Ok(());
+                    }
+                }
+            } else {
+                kept
+            };
+            self.understand(bytes)?;
+            if self.link.is_flooded() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// The client gives its request up.
+    fn given_up(&self) {
+        if !self.finished.get() {
+            self.link.quic.reset(self.id, ErrorCode::RequestCancelled as u64);
+        }
+        self.finished.set(true);
+        if !self.ended.get() {
+            self.link.cancelled(self.id);
+        }
+        self.fail();
+    }
+
+    /// The client has sent all.
+    fn end(self: &Rc<Self>) -> Result<(), StreamError> {
+        match self.frames.borrow().finish() {
+            Ok(()) => {}
+            Err(FrameError::NoHead) => {
+                self.reset(ErrorCode::RequestIncomplete);
+                return Ok(());
+            }
+            Err(error) => return Err(StreamError::Frame(error)),
+        }
+        self.ended.set(true);
+        if self.announced.get().is_some_and(|left| left > 0) {
+            self.malformed.set(true);
+        }
+        wake(&self.reader);
+        Ok(())
+    }
+
+    fn understand(self: &Rc<Self>, bytes: Bytes) -> Result<(), StreamError> {
+        let mut rest = bytes;
+        while !rest.is_empty() && !self.gone.get() {
+            if self.blocked.get() || self.incoming.borrow().len() >= self.room.get() {
+                *self.unread.borrow_mut() = rest;
+                return Ok(());
+            }
+            let read = self.frames.borrow_mut().read(&rest);
+            let (taken, part) = match read {
+                Err(FrameError::LargeSection(_)) => {
+                    self.link.too_large(self);
+                    return Ok(());
+                }
+                Err(error) => return Err(StreamError::Frame(error)),
+                Ok(read) => read,
+            };
+            let now = rest.split_to(taken.min(rest.len()));
+            match part {
+                RequestPart::Nothing => {}
+                RequestPart::Data { piece, .. } => {
+                    self.take(now.get(piece).unwrap_or_default());
+                }
+                RequestPart::Fields { piece, left, .. } => {
+                    let mut section = self.section.borrow_mut();
+                    section.extend_from_slice(now.get(piece).unwrap_or_default());
+                    drop(section);
+                    if left == 0 {
+                        // The end may have come with it: a request without a body.
+                        *self.unread.borrow_mut() = std::mem::take(&mut rest);
+                        self.whole_section()?;
+                        rest = std::mem::take(&mut *self.unread.borrow_mut());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a piece of the body.
+    fn take(&self, data: &[u8]) {
+        self.incoming.borrow_mut().extend_from_slice(data);
+        self.link.counts(0, data.len());
+        if let Some(left) = self.announced.get() {
+            match left.checked_sub(data.len() as u64) {
+                Some(left) => self.announced.set(Some(left)),
+                None => self.malformed.set(true),
+            }
+        }
+        wake(&self.reader);
+    }
+
+    fn whole_section(self: &Rc<Self>) -> Result<(), StreamError> {
+        let section = self.section.take();
+        self.link.counts(0, section.len());
+        let outcome = match self.begun.get() {
+            false => self.link.head(self, &section),
+            true => self.link.trailers(self, &section),
+        };
+        match outcome {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.section.replace(section);
+                self.blocked.set(true);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Nothing follows what has come so far, as far as is known already. A request without a body is complete with its head.
+    pub fn sees_end(self: &Rc<Self>) -> bool {
+        if !self.ended.get() && self.unread.borrow().is_empty() {
+            match self.link.quic.read(self.id, READ) {
+                ReadOutcome::Bytes(bytes) => *self.unread.borrow_mut() = bytes,
+                ReadOutcome::End => self.ended.set(true),
+                ReadOutcome::Wait | ReadOutcome::Reset(_) | ReadOutcome::Gone => {}
+            }
+        }
+        self.ended.get()
+    }
+
+    /// QUIC takes more of what waits.
+    pub fn writable(&self) {
+        if self.flush() {
+            wake(&self.writer);
+        }
+    }
+
+    /// True if nothing waits any more.
+    fn flush(&self) -> bool {
+        let mut outgoing = self.outgoing.borrow_mut();
+        while !outgoing.is_empty() && !self.gone.get() {
+            match self.link.quic.write(self.id, &mut outgoing) {
+                Ok(0) => return false,
+                Ok(_) => outgoing.retain(|part| !part.is_empty()),
+                Err(StreamGone(_)) => {
+                    outgoing.clear();
+                    drop(outgoing);
+                    self.fail();
+                    return true;
+                }
+            }
+        }
+        if self.closed.get() && !self.gone.get() && !self.finished.replace(true) {
+            self.link.quic.finish(self.id);
+        }
+        true
+    }
+
+    fn put(&self, bytes: Vec<u8>, last: bool) -> io::Result<()> {
+        if self.gone.get() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        if !bytes.is_empty() {
+            self.outgoing.borrow_mut().push(bytes.into());
+        }
+        if last {
+            self.closed.set(true);
+        }
+        self.flush();
+        if self.gone.get() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+
+    fn may_write(&self) -> bool {
+        self.gone.get() || self.flush()
+    }
+}
+
+/// Why the connection ends.
+#[derive(Debug)]
+pub enum StreamError {
+    /// Frames.
+    Frame(FrameError),
+    /// Fields.
+    Fields(QpackError),
+}
+
+impl StreamError {
+    /// What the client is told.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            StreamError::Frame(error) => error.code(),
+            StreamError::Fields(error) => error.code,
+        }
+    }
+}
+
+impl std::fmt::Display for StreamError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StreamError::Frame(error) => error.fmt(f),
+            StreamError::Fields(error) => error.fmt(f),
+        }
+    }
+}
+
+/// What its request and answer have of it.
+impl RequestStream for Stream {
+    fn protocol(&self) -> Protocol {
+        Protocol::Http3
+    }
+
+    fn arrival(&self) -> Arrival {
+        let ended = self.ended.get();
+        let drained = ended && self.incoming.borrow().is_empty();
+        Arrival { ended, drained, gone: self.gone.get() }
+    }
+
+    fn has_incoming(&self) -> bool {
+        self.ended.get() || !self.incoming.borrow().is_empty()
+    }
+
+    fn invite(&self, window: u64) {
+        let window = usize::try_from(window).unwrap_or(usize::MAX);
+        self.room.set(self.link.stream_window().max(window));
+        self.link.read_on(self.id);
+    }
+
+    fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.has_incoming() {
+            return Poll::Ready(());
+        }
+        wait(&self.reader, cx);
+        Poll::Pending
+    }
+
+    fn receive(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        if self.timed_out.get() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if self.gone.get() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        let mut incoming = self.incoming.borrow_mut();
+        let received = incoming.len();
+        buf.append(&mut incoming);
+        drop(incoming);
+        self.link.read_on(self.id);
+        Ok(received)
+    }
+
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.gone.get() {
+            return Poll::Ready(());
+        }
+        let mut watchers = self.watchers.borrow_mut();
+        if !watchers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            watchers.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    fn time_out(&self) {
+        self.timed_out.set(true);
+    }
+
+    fn has_timed_out(&self) -> bool {
+        self.timed_out.get()
+    }
+
+    fn shut_out(&self) {
+        // Nothing is wrong here: the client is told as if it had taken too long.
+        self.timed_out.set(true);
+    }
+
+    fn write(&self, section: Section, fields: &mut dyn FnMut(TakeField<'_>), out: &mut Vec<u8>) {
+        let begin = frame::leave_headers_head(out);
+        qpack::begin_section(out);
+        match section {
+            Section::Interim(interim) => qpack::status(interim.status(), out),
+            Section::Head(status) => qpack::status(status, out),
+            Section::Trailers => {}
+        }
+        fields(&mut |name, value| qpack::field(name, value, out));
+        frame::finish_headers(out, begin);
+    }
+
+    fn send_head(&self, written: &mut [u8], last: bool) -> io::Result<()> {
+        self.put(written.to_vec(), last)
+    }
+
+    fn send_trailers(&self, written: &[u8]) -> io::Result<()> {
+        self.framing.set(self.framing.get() + written.len() as u64);
+        self.put(written.to_vec(), true)
+    }
+
+    fn chunk(&self) -> Option<usize> {
+        Some(CHUNK)
+    }
+
+    fn send_body(&self, chain: &mut Chain, last: bool, chunk: usize) -> io::Result<Pause> {
+        loop {
+            if self.gone.get() {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            if chain.is_empty() {
+                if last && !self.closed.get() {
+                    self.put(Vec::new(), true)?;
+                }
+                return Ok(Pause::Done);
+            }
+            if !self.may_write() {
+                return Ok(Pause::Full);
+            }
+            if needs_file(chain, chunk) {
+                return Ok(Pause::File);
+            }
+            let len = usize::try_from(chain.len()).unwrap_or(usize::MAX).min(chunk);
+            let mut bytes = Vec::with_capacity(len + 8);
+            frame::write_data_head(len as u64, &mut bytes);
+            let head = bytes.len();
+            gather(&self.link.event_loop.handle, chain, len, &mut bytes);
+            self.framing.set(self.framing.get() + head as u64);
+            self.sent.set(self.sent.get() + bytes.len() as u64);
+            let end = last && chain.is_empty();
+            self.put(bytes, end)?;
+        }
+    }
+
+    fn poll_room(self: Rc<Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.may_write() {
+            return Poll::Ready(());
+        }
+        wait(&self.writer, cx);
+        Poll::Pending
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent.get()
+    }
+
+    fn framing(&self) -> u64 {
+        self.framing.get()
+    }
+}

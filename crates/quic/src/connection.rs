@@ -1,0 +1,355 @@
+//! One connection, as the protocol above has it.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use quinn_proto::{
+    ConnectionError, ConnectionHandle, ConnectionStats, Dir, Event, ReadError, StreamEvent,
+    StreamId, Transmit, VarInt, WriteError,
+};
+use weir_tls::Negotiated;
+
+use crate::crypto::Secure;
+use crate::endpoint::Endpoint;
+
+/// What the protocol above hears of a connection. All hooks default to nothing; each may use the connection.
+pub trait Events {
+    /// Both ends have agreed on a protocol: it may be said what the server says first.
+    fn negotiated(&self) {}
+    /// The handshake is complete.
+    fn connected(&self) {}
+    /// The client has opened streams: see [`Connection::accept`].
+    fn opened(&self, _: Dir) {}
+    /// Something came on a stream, or its end.
+    fn readable(&self, _: StreamId) {}
+    /// A stream that was full takes more, or will take nothing any more.
+    fn writable(&self, _: StreamId) {}
+    /// The client wants no more of a stream.
+    fn stopped(&self, _: StreamId, _code: u64) {}
+    /// All of a stream was acknowledged.
+    fn finished(&self, _: StreamId) {}
+    /// The connection is no more.
+    fn lost(&self, _: &ConnectionError) {}
+}
+
+/// What reading a stream comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// These bytes are the next.
+    Bytes(Bytes),
+    /// More must come.
+    Wait,
+    /// The client has ended the stream.
+    End,
+    /// The client has given it up, with this code.
+    Reset(u64),
+    /// There is no such stream any more.
+    Gone,
+}
+
+/// A stream takes nothing: the client wants no more of it, with this code, or it is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamGone(pub Option<u64>);
+
+/// A connection.
+pub struct Connection {
+    endpoint: Weak<Endpoint>,
+    pub(crate) handle: ConnectionHandle,
+    pub(crate) inner: RefCell<quinn_proto::Connection>,
+    pub(crate) events: OnceCell<Rc<dyn Events>>,
+    /// It stands among those that the endpoint looks at next.
+    pub(crate) marked: Cell<bool>,
+    /// When quinn wants to be asked next.
+    pub(crate) deadline: Cell<Option<Instant>>,
+    secure: Arc<Secure>,
+    /// The client's address, of which it has shown that it receives there.
+    address: Cell<SocketAddr>,
+    /// The address that its packets come from.
+    latest: Cell<SocketAddr>,
+    /// What may be sent to an address that may be forged; none where the client has shown that it is its own.
+    budget: Cell<Option<Budget>>,
+    /// Bytes that the client may send unread.
+    window: Cell<u64>,
+    /// ACK frames that had come when the handshake was complete; none before.
+    acks_at_first: Cell<Option<u64>>,
+    /// So many of the next packets are probes that carry nothing again.
+    probes: Cell<u8>,
+}
+
+/// Bytes that came from an address, and that went there. RFC 9000 section 8.1.
+#[derive(Debug, Clone, Copy)]
+struct Budget {
+    received: u64,
+    sent: u64,
+}
+
+/// So many times as much as came may be sent.
+const AMPLIFICATION: u64 = 3;
+
+/// Probes after a timeout. RFC 9002 section 6.2.4.
+const PROBES: u8 = 2;
+
+impl Connection {
+    /// One whose first datagram, of this length, may have come from a `forged` address.
+    pub(crate) fn new(
+        endpoint: Weak<Endpoint>,
+        handle: ConnectionHandle,
+        inner: quinn_proto::Connection,
+        secure: Arc<Secure>,
+        window: u64,
+        forged: Option<usize>,
+    ) -> Connection {
+        let address = inner.remote_address();
+        Connection {
+            address: Cell::new(address),
+            latest: Cell::new(address),
+            endpoint,
+            handle,
+            inner: RefCell::new(inner),
+            events: OnceCell::new(),
+            marked: Cell::new(false),
+            deadline: Cell::new(None),
+            secure,
+            budget: Cell::new(forged.map(|len| Budget { received: len as u64, sent: 0 })),
+            window: Cell::new(window),
+            acks_at_first: Cell::new(None),
+            probes: Cell::new(0),
+        }
+    }
+
+    /// Tells quinn that a deadline has passed.
+    ///
+    /// Until the client has acknowledged the first packet after the handshake, session tickets are what quinn would
+    /// send again. A client that is silent for so short a time has mostly got them and says so with its next packet.
+    pub(crate) fn expire(&self, now: Instant) {
+        self.inner.borrow_mut().handle_timeout(now);
+        let acks = self.inner.borrow().stats().frame_rx.acks;
+        if self.acks_at_first.get() == Some(acks) {
+            self.probes.set(PROBES);
+        }
+    }
+
+    /// The next packets for the client.
+    pub(crate) fn poll_transmit(
+        &self,
+        now: Instant,
+        most: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let mut inner = self.inner.borrow_mut();
+        if self.probes.get() > 0 {
+            // A probe takes a frame that waits before it takes one of a packet under way: a window of a byte more is one.
+            self.probes.update(|probes| probes - 1);
+            self.window.update(|window| window + 1);
+            inner.set_receive_window(varint(self.window.get()));
+        }
+        inner.poll_transmit(now, most, out)
+    }
+
+    /// The endpoint's task looks at it next.
+    pub(crate) fn touch(self: &Rc<Self>) {
+        if let Some(endpoint) = self.endpoint.upgrade() {
+            endpoint.mark(self);
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.endpoint.upgrade().map_or_else(Instant::now, |endpoint| endpoint.now())
+    }
+
+    /// The client's address. When it moves, the old one counts until it has shown that it receives at the new one.
+    pub fn peer(&self) -> SocketAddr {
+        self.address.get()
+    }
+
+    /// A packet of this sender is for the connection.
+    pub(crate) fn receives(&self, sender: SocketAddr, len: usize) {
+        self.secure.paths.listen(sender == self.latest.get());
+        if let Some(budget) = self.budget.get().filter(|_| sender == self.latest.get()) {
+            let received = budget.received + len as u64;
+            self.budget.set(Some(Budget { received, ..budget }));
+        }
+    }
+
+    /// Packets were written for this destination. How many of these bytes may be sent: quinn goes up to a packet beyond what it may.
+    pub(crate) fn sends(&self, transmit: &Transmit) -> usize {
+        let there = transmit.destination == self.latest.get();
+        self.secure.paths.went(there);
+        let Some(budget) = self.budget.get().filter(|_| there) else { return transmit.size };
+        if self.secure.paths.is_shown() && !self.secure.paths.is_on() {
+            self.budget.set(None);
+            return transmit.size;
+        }
+        let left = (budget.received * AMPLIFICATION).saturating_sub(budget.sent);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        let size = if transmit.size <= left { transmit.size } else { left / segment * segment };
+        self.budget.set(Some(Budget { sent: budget.sent + size as u64, ..budget }));
+        size
+    }
+
+    /// Looks where the client is, after a packet of this length was received.
+    pub(crate) fn look_for_client(&self, len: usize) {
+        let (now, paths) = (self.inner.borrow().remote_address(), &self.secure.paths);
+        if now != self.latest.replace(now) {
+            if now == self.address.get() {
+                paths.end();
+                self.budget.set(None);
+            } else {
+                paths.begin();
+                self.budget.set(Some(Budget { received: len as u64, sent: 0 }));
+            }
+        } else if paths.is_answered() {
+            self.address.set(now);
+            paths.end();
+            self.budget.set(None);
+        }
+    }
+
+    /// The address of this host that the client speaks to, where the socket tells.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.inner.borrow().local_ip()
+    }
+
+    /// What both ends have agreed on; none before the client's first message is whole.
+    pub fn tls<T>(&self, look: impl FnOnce(&Negotiated<'_>) -> T) -> Option<T> {
+        self.secure.with(look)
+    }
+
+    /// Counts of packets, frames and losses, and the path's times.
+    pub fn stats(&self) -> ConnectionStats {
+        self.inner.borrow().stats()
+    }
+
+    /// The handshake is not complete.
+    pub fn is_handshaking(&self) -> bool {
+        self.inner.borrow().is_handshaking()
+    }
+
+    /// Closed by either end.
+    pub fn is_closed(&self) -> bool {
+        self.inner.borrow().is_closed()
+    }
+
+    /// The next stream that the client has opened.
+    pub fn accept(&self, dir: Dir) -> Option<StreamId> {
+        self.inner.borrow_mut().streams().accept(dir)
+    }
+
+    /// Opens a stream; none if the client permits no more.
+    pub fn open(&self, dir: Dir) -> Option<StreamId> {
+        self.inner.borrow_mut().streams().open(dir)
+    }
+
+    /// Reads what came next of a stream, `most` bytes at most.
+    pub fn read(self: &Rc<Self>, id: StreamId, most: usize) -> ReadOutcome {
+        let (outcome, transmit) = {
+            let mut inner = self.inner.borrow_mut();
+            let mut stream = inner.recv_stream(id);
+            let Ok(mut chunks) = stream.read(true) else { return ReadOutcome::Gone };
+            let outcome = match chunks.next(most) {
+                Ok(Some(chunk)) => ReadOutcome::Bytes(chunk.bytes),
+                Ok(None) => ReadOutcome::End,
+                Err(ReadError::Blocked) => ReadOutcome::Wait,
+                Err(ReadError::Reset(code)) => ReadOutcome::Reset(code.into_inner()),
+            };
+            (outcome, chunks.finalize().should_transmit())
+        };
+        if transmit {
+            self.touch();
+        }
+        outcome
+    }
+
+    /// The client has given the stream up; said once.
+    pub fn was_reset(&self, id: StreamId) -> bool {
+        matches!(self.inner.borrow_mut().recv_stream(id).received_reset(), Ok(Some(_)))
+    }
+
+    /// Takes of `parts` what the stream takes now; what is left stays in them. The number of bytes; 0: see
+    /// [`Events::writable`].
+    ///
+    /// # Errors
+    ///
+    /// The stream takes nothing any more.
+    pub fn write(self: &Rc<Self>, id: StreamId, parts: &mut [Bytes]) -> Result<usize, StreamGone> {
+        let written = self.inner.borrow_mut().send_stream(id).write_chunks(parts);
+        match written {
+            Ok(written) => {
+                self.touch();
+                Ok(written.bytes)
+            }
+            Err(WriteError::Blocked) => {
+                self.touch();
+                Ok(0)
+            }
+            Err(WriteError::Stopped(code)) => Err(StreamGone(Some(code.into_inner()))),
+            Err(WriteError::ClosedStream) => Err(StreamGone(None)),
+        }
+    }
+
+    /// Nothing follows on a stream.
+    pub fn finish(self: &Rc<Self>, id: StreamId) {
+        let _ = self.inner.borrow_mut().send_stream(id).finish();
+        self.touch();
+    }
+
+    /// Gives up what was to be sent on a stream.
+    pub fn reset(self: &Rc<Self>, id: StreamId, code: u64) {
+        let _ = self.inner.borrow_mut().send_stream(id).reset(varint(code));
+        self.touch();
+    }
+
+    /// Wants no more of what comes on a stream.
+    pub fn stop(self: &Rc<Self>, id: StreamId, code: u64) {
+        let _ = self.inner.borrow_mut().recv_stream(id).stop(varint(code));
+        self.touch();
+    }
+
+    /// Asks the client whether it is still there: one that is answers, and the connection is not idle.
+    pub fn ping(self: &Rc<Self>) {
+        self.inner.borrow_mut().ping();
+        self.touch();
+    }
+
+    /// Closes the connection with a code of the protocol above. The client is told; no event follows.
+    pub fn close(self: &Rc<Self>, code: u64, reason: &'static [u8]) {
+        let now = self.now();
+        self.inner.borrow_mut().close(now, varint(code), Bytes::from_static(reason));
+        self.touch();
+    }
+
+    /// Tells the protocol above what has happened.
+    pub(crate) fn dispatch(&self) {
+        loop {
+            let Some(event) = self.inner.borrow_mut().poll() else { return };
+            let Some(events) = self.events.get() else { continue };
+            match event {
+                Event::HandshakeDataReady => events.negotiated(),
+                Event::Connected => {
+                    self.acks_at_first.set(Some(self.stats().frame_rx.acks));
+                    events.connected();
+                }
+                Event::ConnectionLost { reason } => events.lost(&reason),
+                Event::Stream(StreamEvent::Opened { dir }) => events.opened(dir),
+                Event::Stream(StreamEvent::Readable { id }) => events.readable(id),
+                Event::Stream(StreamEvent::Writable { id }) => events.writable(id),
+                Event::Stream(StreamEvent::Finished { id }) => events.finished(id),
+                Event::Stream(StreamEvent::Stopped { id, error_code }) => {
+                    events.stopped(id, error_code.into_inner());
+                }
+                Event::Stream(StreamEvent::Available { .. })
+                | Event::DatagramReceived
+                | Event::DatagramsUnblocked => {}
+            }
+        }
+    }
+}
+
+fn varint(n: u64) -> VarInt {
+    VarInt::from_u64(n).unwrap_or(VarInt::MAX)
+}

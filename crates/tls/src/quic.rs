@@ -1,0 +1,201 @@
+//! TLS within QUIC (RFC 9001): messages of the handshake come and go in CRYPTO frames, and keys come out. Nothing here knows
+//! packets.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::quic::{Connection, ServerConnection, Suite, Version};
+use rustls::server::Acceptor;
+use rustls::{CipherSuite, ServerConfig};
+
+use crate::hello::{Hello, hello_of};
+use crate::names::provider;
+use crate::negotiated::Negotiated;
+use crate::notes::{self, Notes};
+
+pub use rustls::quic::{
+    DirectionalKeys, HeaderProtectionKey, KeyChange, Keys, PacketKey, PacketKeySet, Secrets,
+};
+
+/// A ClientHello that is longer is refused.
+const LONGEST_HELLO: usize = 64 * 1024;
+/// A record of TLS has at most so many bytes.
+const RECORD: usize = 16 * 1024;
+
+/// Why a handshake has ended: an alert of TLS, which becomes an error code of QUIC.
+#[derive(Debug, Clone)]
+pub struct QuicAlert {
+    /// RFC 8446, section 6.
+    pub code: u8,
+    /// For the log.
+    pub text: String,
+}
+
+impl QuicAlert {
+    /// With the alert's number.
+    pub fn new(code: u8, text: impl Into<String>) -> QuicAlert {
+        QuicAlert { code, text: text.into() }
+    }
+}
+
+impl fmt::Display for QuicAlert {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Alerts that servers send: unexpected_message, decode_error, handshake_failure, internal_error, unrecognized_name.
+pub mod alert {
+    /// RFC 8446, section 6.2.
+    pub const UNEXPECTED_MESSAGE: u8 = 10;
+    /// See above.
+    pub const HANDSHAKE_FAILURE: u8 = 40;
+    /// See above.
+    pub const DECODE_ERROR: u8 = 50;
+    /// See above.
+    pub const INTERNAL_ERROR: u8 = 80;
+    /// See above.
+    pub const UNRECOGNIZED_NAME: u8 = 112;
+}
+
+/// The cipher of the first packets, whose keys anybody can compute (RFC 9001, section 5.2).
+pub fn initial_suite() -> Option<Suite> {
+    suite_of(provider())
+}
+
+fn suite_of(provider: &CryptoProvider) -> Option<Suite> {
+    provider.cipher_suites.iter().find_map(|suite| match (suite.suite(), suite.tls13()) {
+        (CipherSuite::TLS13_AES_128_GCM_SHA256, Some(suite)) => suite.quic_suite(),
+        _ => None,
+    })
+}
+
+/// Collects a client's first message, before there is a configuration to answer it with.
+#[derive(Debug, Default)]
+pub struct HelloReader {
+    bytes: Vec<u8>,
+}
+
+impl HelloReader {
+    /// Takes the next bytes of the handshake: the hello, once it is whole.
+    ///
+    /// # Errors
+    ///
+    /// The client sends something else.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<Option<Hello>, QuicAlert> {
+        self.bytes.extend_from_slice(bytes);
+        let Some([kind, a, b, c]) = self.bytes.first_chunk::<4>() else { return Ok(None) };
+        if *kind != 1 {
+            return Err(QuicAlert::new(alert::UNEXPECTED_MESSAGE, "no ClientHello"));
+        }
+        let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
+        if length > LONGEST_HELLO {
+            return Err(QuicAlert::new(alert::DECODE_ERROR, "too long a ClientHello"));
+        }
+        if self.bytes.len() < 4 + length {
+            return Ok(None);
+        }
+        let bad = || QuicAlert::new(alert::DECODE_ERROR, "bad ClientHello");
+        let mut records = Vec::with_capacity(self.bytes.len() + 64);
+        for part in self.bytes.chunks(RECORD) {
+            let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
+            records.extend_from_slice(&[22, 3, 1]);
+            records.extend_from_slice(&length.to_be_bytes());
+            records.extend_from_slice(part);
+        }
+        let (mut acceptor, mut rest) = (Acceptor::default(), &records[..]);
+        while !rest.is_empty() {
+            acceptor.read_tls(&mut rest).map_err(|_| bad())?;
+            match acceptor.accept() {
+                Ok(None) => {}
+                Ok(Some(accepted)) => {
+                    return Ok(Some(hello_of(&accepted.client_hello(), records)));
+                }
+                Err((error, _)) => {
+                    return Err(QuicAlert::new(alert::HANDSHAKE_FAILURE, error.to_string()));
+                }
+            }
+        }
+        Err(bad())
+    }
+
+    /// All that came, for the connection that answers.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// A server's end of a handshake.
+pub struct QuicHandshake {
+    connection: Connection,
+    notes: Notes,
+}
+
+impl QuicHandshake {
+    /// With the transport parameters that the client is told.
+    ///
+    /// # Errors
+    ///
+    /// The configuration has no TLS 1.3.
+    pub fn new(
+        config: Arc<ServerConfig>,
+        parameters: Vec<u8>,
+    ) -> Result<QuicHandshake, rustls::Error> {
+        let connection = ServerConnection::new(config, Version::V1, parameters)?;
+        let connection = Connection::Server(connection);
+        Ok(QuicHandshake { connection, notes: Notes::default() })
+    }
+
+    /// Takes bytes of the handshake.
+    ///
+    /// # Errors
+    ///
+    /// What the client is told, and the log.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<(), QuicAlert> {
+        let read = self.connection.read_hs(bytes);
+        self.notes.add(notes::take());
+        read.map_err(|error| {
+            let code = self.connection.alert().map_or(alert::INTERNAL_ERROR, u8::from);
+            QuicAlert::new(code, error.to_string())
+        })
+    }
+
+    /// Appends what is to be sent, up to the next change of keys.
+    pub fn write(&mut self, out: &mut Vec<u8>) -> Option<KeyChange> {
+        let change = self.connection.write_hs(out);
+        self.notes.add(notes::take());
+        change
+    }
+
+    /// The client's transport parameters, once they are there.
+    pub fn parameters(&self) -> Option<&[u8]> {
+        self.connection.quic_transport_parameters()
+    }
+
+    /// The keys of what comes with the first flight of a resumed session, if that is taken.
+    pub fn early_keys(&self) -> Option<DirectionalKeys> {
+        self.connection.zero_rtt_keys()
+    }
+
+    /// The handshake is not complete.
+    pub fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// Fills `out` with what both ends derive from the connection's secret.
+    pub fn export(&self, out: &mut [u8], label: &[u8], context: &[u8]) -> bool {
+        self.connection.export_keying_material(out, label, Some(context)).is_ok()
+    }
+
+    /// What both ends have agreed on so far.
+    pub fn negotiated(&self) -> Negotiated<'_> {
+        Negotiated { common: &self.connection, notes: &self.notes }
+    }
+}
+
+impl fmt::Debug for QuicHandshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("QuicHandshake")
+    }
+}

@@ -1,0 +1,247 @@
+//! HTTP/3 to clients, spoken by ngtcp2's `gtlsclient` (Debian's package `ngtcp2-client`).
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use weir_testkit::{Dir, Process, Server, ask_until, certified, examples, run};
+
+#[path = "http3/hostile.rs"]
+mod hostile;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+/// What the client names, whatever it is told.
+const NAME: &str = "localhost";
+
+/// Two workers with two loops each: what a moved client or a reload has to find is mostly elsewhere.
+const LOOPS: &str = "worker_processes 2; worker_threads 2;";
+
+/// A server of QUIC and of TCP with `inside` in its block; `http` stands before it.
+fn start(http: &str, inside: &str) -> Server {
+    Server::start_in(certified(), WEIR, &conf(http, inside))
+}
+
+fn conf(http: &str, inside: &str) -> String {
+    format!(
+        "user root; {LOOPS} events {{ }}
+         http {{
+            ssl_certificate chain.pem; ssl_certificate_key leaf.key;
+            log_format seen '$remote_port $http3 $status $request_uri $ssl_session_reused$ssl_early_data';
+            access_log seen.log seen;
+            {http}
+            server {{ listen 127.0.0.1:%%PORT%% quic reuseport; listen 127.0.0.1:%%PORT%% ssl; server_name {NAME}; {inside} }}
+         }}"
+    )
+}
+
+/// What a client gets with these options for these paths of a server, file by file; none where ngtcp2 is missing.
+fn ask(server: &Server, port: u16, options: &[&str], paths: &[&str]) -> Option<Dir> {
+    let got = Dir::new();
+    let mut process = begin(port, options, paths, &got)?;
+    let _ = process.wait();
+    assert!(server.logged("panicked") == 0);
+    Some(got)
+}
+
+/// As [`ask`], while it runs.
+fn begin(port: u16, options: &[&str], paths: &[&str], got: &Dir) -> Option<Process> {
+    let known = Command::new("gtlsclient").arg("--help").stdout(Stdio::null()).status();
+    if known.is_err() {
+        eprintln!("not tried: gtlsclient (Debian's package ngtcp2-client) is missing");
+        return None;
+    }
+    let mut command = Command::new("timeout");
+    command.args(["60", "gtlsclient", "-q", "--exit-on-all-streams-close"]);
+    command.arg("--download").arg(got.path()).args(options).args(["127.0.0.1", &port.to_string()]);
+    command.args(paths.iter().map(|path| format!("https://{NAME}:{port}{path}")));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    Some(Process::start(&mut command))
+}
+
+/// A file that is not the same anywhere.
+fn long(len: usize) -> Vec<u8> {
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn bytes(dir: &Dir, name: &str) -> Vec<u8> {
+    fs::read(dir.file(name)).unwrap_or_default()
+}
+
+#[test]
+fn another_client_is_served() {
+    let server =
+        start("", "location / { return 200 \"$http3 $server_protocol $ssl_server_name $host\"; }");
+    let Some(got) = ask(&server, server.port(), &[], &["/one", "/two"]) else { return };
+    for name in ["one", "two"] {
+        assert_eq!(got.read(name), format!("h3 HTTP/3.0 {NAME} {NAME}"));
+    }
+}
+
+#[test]
+fn the_page_is_served() {
+    let page = include_str!("../docs/http3.md");
+    let example = examples(page).next().unwrap();
+    let server = Server::start_in(certified(), WEIR, &example.replace("8443", "%%PORT%%"));
+    let url = format!("https://127.0.0.1:{}/", server.port());
+    let said = run("curl", ["-ski", &url]);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let offer = format!("h3=\":{}\"; ma=86400", server.port());
+    assert!(said.to_ascii_lowercase().contains(&format!("alt-svc: {offer}")), "{said}");
+    let Some(got) = ask(&server, server.port(), &[], &["/page"]) else { return };
+    assert_eq!(got.read("page"), "h3 HTTP/3.0\n");
+}
+
+#[test]
+fn files_and_bodies_arrive_whole() {
+    let http = "server { listen 127.0.0.1:%%PORT1%%; client_max_body_size 10m; location / { \
+                content_by_lua_block { ngx.req.read_body() local f = ngx.req.get_body_file() \
+                local b = f and io.open(f):read('*a') or ngx.req.get_body_data() or '' ngx.say(#b, ' ', ngx.crc32_long(b)) } } }";
+    let inside = "client_max_body_size 10m; root .; location /sum { proxy_pass http://127.0.0.1:%%PORT1%%; }";
+    let server = start(http, inside);
+    let (large, small) = (long(5_000_000), long(1000));
+    server.dir().write("large", &large);
+    server.dir().write("small", &small);
+    let Some(got) = ask(&server, server.port(), &[], &["/large", "/small"]) else { return };
+    assert!(bytes(&got, "large") == large && bytes(&got, "small") == small);
+    let body = server.dir().file("large");
+    let options = ["-m", "POST", "-d", body.to_str().unwrap()];
+    let got = ask(&server, server.port(), &options, &["/sum"]).unwrap();
+    assert!(got.read("sum").starts_with("5000000 "), "{}", got.read("sum"));
+}
+
+#[test]
+fn clients_with_other_wishes_are_served() {
+    let server = start("", "root .;");
+    let large = long(1_000_000);
+    server.dir().write("large", &large);
+    let chacha = "--ciphers=NORMAL:-VERS-ALL:+VERS-TLS1.3:-CIPHER-ALL:+CHACHA20-POLY1305";
+    for options in [
+        &["--key-update=1ms"][..],
+        &[chacha],
+        &["--groups=-GROUP-ALL:+GROUP-SECP384R1"],
+        &["--scid="],
+        &["--max-stream-data-bidi-local=4K", "--max-stream-window=4K"],
+        &["--version=0x1a2a3a4a", "--preferred-versions=v1"],
+        &["-n", "50"],
+        &["--no-pmtud", "--max-udp-payload-size=1200"],
+    ] {
+        let Some(got) = ask(&server, server.port(), options, &["/large"]) else { return };
+        assert!(bytes(&got, "large") == large, "{options:?}: {}", server.dir().read("seen.log"));
+    }
+}
+
+#[test]
+fn lost_datagrams_are_sent_again() {
+    let server = start("", "root .;");
+    let large = long(300_000);
+    server.dir().write("large", &large);
+    for options in
+        [["-t", "0.2", "-r", "0.0"], ["-t", "0.0", "-r", "0.2"], ["-t", "0.2", "-r", "0.2"]]
+    {
+        let Some(got) = ask(&server, server.port(), &options, &["/large"]) else { return };
+        assert!(bytes(&got, "large") == large, "{options:?}");
+    }
+}
+
+#[test]
+fn sessions_are_resumed_and_early_data_is_told_of() {
+    let server = start(
+        "ssl_early_data on; ssl_session_cache shared:sessions:1m;",
+        "return 200 \"$ssl_session_reused $ssl_early_data\";",
+    );
+    let kept = Dir::new();
+    let (session, parameters) = (kept.file("session"), kept.file("parameters"));
+    let session = format!("--session-file={}", session.display());
+    let parameters = format!("--tp-file={}", parameters.display());
+    let both = [session.as_str(), parameters.as_str()];
+    let late = [session.as_str(), "--disable-early-data"];
+    for (options, said) in [(both, ". "), (both, "r 1"), (late, "r ")] {
+        let Some(got) = ask(&server, server.port(), &options, &["/said"]) else { return };
+        assert_eq!(got.read("said"), said, "{options:?}");
+    }
+}
+
+#[test]
+fn a_client_shows_its_address_first() {
+    let server = start("quic_retry on;", "return 200 shown;");
+    for _ in 0..4 {
+        let Some(got) = ask(&server, server.port(), &[], &["/said"]) else { return };
+        assert_eq!(got.read("said"), "shown");
+    }
+}
+
+/// Its new address leads to another loop mostly; the log has the address that it has shown.
+#[test]
+fn a_client_that_moves_keeps_its_request() {
+    let server = start("", "root .; limit_rate 1m;");
+    let large = long(1_200_000);
+    server.dir().write("large", &large);
+    for _ in 0..4 {
+        let options = ["--change-local-addr=100ms"];
+        let Some(got) = ask(&server, server.port(), &options, &["/large"]) else { return };
+        assert!(bytes(&got, "large") == large);
+    }
+    let seen = server.dir().read("seen.log");
+    assert_eq!(seen.matches(" h3 200 /large").count(), 4, "{seen}");
+}
+
+/// Requests that run at a reload are answered by the old workers, whose datagrams come to the new ones by then.
+#[test]
+fn a_reload_loses_no_request() {
+    let conf = |said: &str| {
+        conf("", &format!("root .; limit_rate 400k; location /said {{ return 200 {said}; }}"))
+    };
+    let server = Server::start_in(certified(), WEIR, &conf("old"));
+    let large = long(1_000_000);
+    server.dir().write("large", &large);
+    let old = server.workers();
+    let dirs: Vec<Dir> = (0..6).map(|_| Dir::new()).collect();
+    let mut clients = Vec::new();
+    for dir in &dirs {
+        let Some(client) = begin(server.port(), &[], &["/large"], dir) else { return };
+        clients.push(client);
+    }
+    let has_begun = |dir: &Dir| !bytes(dir, "large").is_empty();
+    assert!(ask_until(|| dirs.iter().all(has_begun)), "{}", server.log());
+    server.configure(&conf("new"));
+    server.reload();
+    let got = ask(&server, server.port(), &[], &["/said"]).unwrap();
+    assert_eq!(got.read("said"), "new");
+    for (client, dir) in clients.iter_mut().zip(&dirs) {
+        let _ = client.wait();
+        assert!(bytes(dir, "large") == large, "{}", server.dir().read("seen.log"));
+    }
+    old.into_iter().for_each(|worker| server.wait_gone(worker));
+}
+
+#[test]
+fn what_quic_lacks_is_warned_of() {
+    let dir = certified();
+    let at = dir.path().display().to_string();
+    for (main, line, said) in [
+        ("", "http3_hq on;", "\"http3_hq\" directive is known but not built into weir yet"),
+        ("quic_bpf on;", "", "\"quic_bpf\" directive is known but not built into weir yet"),
+        ("", "ssl_certificate $host.pem; ssl_certificate_key leaf.key;", "not used over QUIC"),
+        ("", "ssl_protocols TLSv1.2;", "must enable TLSv1.3"),
+        ("", "quic_host_key missing;", "cannot read \"missing\""),
+        ("", "quic_active_connection_id_limit 1;", "value is too small"),
+        ("", "listen 8444 quic ssl;", "parameter is incompatible with \"quic\""),
+    ] {
+        let certificate = match line.contains("ssl_certificate ") {
+            true => "",
+            false => "ssl_certificate chain.pem; ssl_certificate_key leaf.key;",
+        };
+        let conf = format!(
+            "{main} events {{ }} http {{ {certificate} server {{ listen 8443 quic; {line} }} }}"
+        );
+        dir.write("nginx.conf", conf);
+        let tested = run(WEIR, ["-t", "-e", "stderr", "-p", &at, "-c", "nginx.conf"]);
+        let text = String::from_utf8_lossy(&tested.stderr).into_owned();
+        assert!(text.contains(said), "{line}: {text}");
+        assert_eq!(tested.status.success(), text.contains("[warn]"), "{text}");
+    }
+}
