@@ -116,6 +116,16 @@ fn a_shell_completes_options_and_tools() {
     }
 }
 
+#[test]
+fn the_prefix_may_be_the_working_directory() {
+    let dir = Dir::new();
+    dir.write("conf", "events { } http { server { listen unix:socket; } }");
+    let mut command = std::process::Command::new(WEIR);
+    command.args(["-t", "-e", "stderr", "-p", ".", "-c", "conf"]).current_dir(dir.path());
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{}", stderr(&out));
+}
+
 /// The configurations of the pages, but for those that need certificates, databases or a word of prose: other tests
 /// serve these.
 #[test]
@@ -125,7 +135,8 @@ fn examples_are_accepted_without_a_warning() {
     for entry in std::fs::read_dir(docs).unwrap() {
         let path = entry.unwrap().path();
         let page = path.file_name().unwrap().to_str().unwrap();
-        if !page.ends_with(".md") || ["app.md", "modules.md", "stream.md", "tls.md"].contains(&page)
+        if !page.ends_with(".md")
+            || ["app.md", "http3.md", "modules.md", "stream.md", "tls.md"].contains(&page)
         {
             continue;
         }

@@ -135,6 +135,35 @@ fn clients_with_other_wishes_are_served() {
 }
 
 #[test]
+fn a_connection_keeps_its_limits() {
+    let limits = "http3_max_concurrent_streams 4; http3_stream_buffer_size 4k; quic_gso on;";
+    let http = "server { listen 127.0.0.1:%%PORT1%%; client_max_body_size 1m; location / { \
+                content_by_lua_block { ngx.req.read_body() ngx.sleep(0.02) ngx.say(ngx.var.http_content_length) } } }";
+    let location = "location /sum { proxy_pass http://127.0.0.1:%%PORT1%%; proxy_request_buffering off; \
+                    limit_conn of_client 4; proxy_http_version 1.1; }";
+    let http = format!("limit_conn_zone $remote_addr zone=of_client:1m; {http}");
+    let server = start(&http, &format!("root .; {limits} {location}"));
+    let large = long(200_000);
+    server.dir().write("large", &large);
+    let Some(got) = ask(&server, server.port(), &["-n", "30"], &["/large"]) else { return };
+    assert!(bytes(&got, "large") == large);
+    let body = server.dir().file("large");
+    let options = ["-n", "20", "-m", "POST", "-d", body.to_str().unwrap()];
+    let got = ask(&server, server.port(), &options, &["/sum"]).unwrap();
+    assert_eq!(got.read("sum").trim(), "200000");
+    let seen = server.dir().read("seen.log");
+    assert_eq!(seen.matches(" h3 200 /sum").count(), 20, "{seen}");
+}
+
+#[test]
+fn a_name_without_http_3_is_served_over_tcp_only() {
+    let other = "server { listen 127.0.0.1:%%PORT%% quic; server_name other.test; return 200; }";
+    let server = start(other, "http3 off; return 200 x;");
+    let Some(got) = ask(&server, server.port(), &[], &["/said"]) else { return };
+    assert!(!got.file("said").exists() && server.dir().read("seen.log").is_empty());
+}
+
+#[test]
 fn lost_datagrams_are_sent_again() {
     let server = start("", "root .;");
     let large = long(300_000);

@@ -188,6 +188,17 @@ pub fn not_drawn(known: &KnownDirective) -> Option<&'static str> {
                 "http2_idle_timeout",
             ],
         ),
+        (
+            "the client speaks no QUIC (tests/http3.rs)",
+            &[
+                "http3",
+                "http3_max_concurrent_streams",
+                "http3_stream_buffer_size",
+                "quic_gso",
+                "quic_host_key",
+                "quic_retry",
+            ],
+        ),
         ("it says who answers (tests/modules.rs)", &["server_tokens"]),
         ("of a head alone over HTTP/2 nginx does not know its value", &["limit_rate"]),
         ("needs bodies in pieces", &["client_body_early_read"]),
