@@ -330,7 +330,7 @@ const GUARD: &str = "<!doctype html><body><iframe id=panel src=/panel width=900 
     const told = [];
     const look = setInterval(() => {
         const page = document.getElementById('panel').contentDocument, state = page && page.getElementById('state');
-        if (!state || /Uneven/.test(state.textContent) !== (told.length === 0)) return;
+        if (!state || / is busy for /.test(state.textContent) !== (told.length === 0)) return;
         const bars = [...page.querySelectorAll('.work-bar')].map(bar => parseFloat(bar.style.height));
         told.push(`${state.textContent.trim()} bars ${bars.map(Math.round).sort((a, b) => a - b)}`
             + ` culprits ${page.getElementById('culprits').textContent}`);
@@ -380,12 +380,15 @@ fn a_loop_with_all_the_work_is_seen() {
     let said = said.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     let (said, _) = said.unwrap_or_else(|| panic!("it got as far as {:?}: {page}", stage.seen));
     let (uneven, after) = said.split_once('|').unwrap();
-    assert!(uneven.starts_with("▲ Uneven: loop "), "{said}");
+    assert!(
+        uneven.starts_with("▲ loop ") && uneven.contains(", the mean of 4 loops is "),
+        "{said}"
+    );
     let bars = uneven.split_once(" bars ").unwrap().1.split(' ').next().unwrap();
     let bars: Vec<u32> = bars.split(',').map(|bar| bar.parse().unwrap()).collect();
     assert!(bars.len() == 4 && bars[3] > 50 && bars[2] < bars[3], "{said}");
     assert!(uneven.contains("module: \"work\", operation: \"spin\""), "{said}");
-    assert!(!after.contains("Uneven"), "{said}");
+    assert!(!after.contains(" is busy for "), "{said}");
 }
 
 #[test]
