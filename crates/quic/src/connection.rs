@@ -89,6 +89,8 @@ struct Budget {
 
 /// So many times as much as came may be sent.
 const AMPLIFICATION: u64 = 3;
+/// quinn pads what asks a moved client for its address to so many bytes, however little has come from there. It is sent only once.
+const CHALLENGE: u64 = 1200;
 
 /// Probes after a timeout. RFC 9002 section 6.2.4.
 const PROBES: u8 = 2;
@@ -201,7 +203,8 @@ impl Connection {
                 self.budget.set(None);
             } else {
                 paths.begin();
-                self.budget.set(Some(Budget { received: len as u64, sent: 0 }));
+                let received = (len as u64).max(CHALLENGE.div_ceil(AMPLIFICATION));
+                self.budget.set(Some(Budget { received, sent: 0 }));
             }
         } else if paths.is_answered() {
             self.address.set(now);
