@@ -247,6 +247,27 @@ fn a_reload_loses_no_request() {
     old.into_iter().for_each(|worker| server.wait_gone(worker));
 }
 
+/// A client that has a connection and asks after the reload has not lost its request.
+#[test]
+fn a_request_on_its_way_at_a_reload_is_answered() {
+    let http = "server { listen 127.0.0.1:%%PORT1%%; location / { weir_status; } }";
+    let server = start(http, "return 200 answered;");
+    let got = Dir::new();
+    let Some(mut client) = begin(server.port(), &["--delay-stream=600ms"], &["/said"], &got) else {
+        return;
+    };
+    let status = format!("http://127.0.0.1:{}/", server.port_at(1));
+    assert!(ask_until(|| {
+        let said = run("curl", ["-s", &status]).stdout;
+        String::from_utf8_lossy(&said).contains("weir_tls_handshakes_total 1")
+    }));
+    let old = server.workers();
+    server.reload();
+    let _ = client.wait();
+    assert_eq!(got.read("said"), "answered");
+    old.into_iter().for_each(|worker| server.wait_gone(worker));
+}
+
 #[test]
 fn what_quic_lacks_is_warned_of() {
     let dir = certified();

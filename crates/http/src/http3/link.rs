@@ -42,6 +42,8 @@ const FLOOD: u64 = 1 << 20;
 const LAST_WORD: Duration = Duration::from_millis(20);
 /// A connection without a request is kept for so long at least: its next request may be on its way.
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
+/// What a client has sent before it knew that the connection ends arrives within so long.
+const UNDER_WAY: Duration = Duration::from_secs(1);
 /// A client that was silent for so long while a request is under way is asked whether it is there.
 const ASK_AFTER: Duration = Duration::from_secs(10);
 /// How large a client may make its table of fields, and how many streams may wait for it. nginx: ngx_http_v3.h
@@ -215,7 +217,7 @@ impl Link {
         if self.streams.borrow_mut().remove(&id).is_some() && self.streams.borrow().is_empty() {
             self.idle.set(self.event_loop.handle.now());
             if self.leaving.get() {
-                self.close(ErrorCode::NoError);
+                self.event_loop.handle.spawn(Link::close_later(self.me.clone()));
             }
         }
     }
@@ -300,16 +302,33 @@ impl Link {
         }
     }
 
-    /// Tells the client which request is the last.
-    fn say_goodbye(&self) {
-        if self.over.get() || self.leaving.replace(true) {
+    /// Begins to end the connection. A client that has asked for nothing yet may be about to: it may ask once.
+    fn depart(&self) {
+        // A connection in its handshake begins with this once it has one.
+        if self.own.get().is_none() || self.leaving.get() {
             return;
         }
-        let mut out = Vec::new();
-        frame::write_goaway(self.requests.get() * 4, &mut out);
-        self.write_own(0, out);
-        if self.streams.borrow().is_empty() {
-            self.close(ErrorCode::NoError);
+        if self.requests.get() > 0 {
+            return self.announce_last();
+        }
+        let (me, until) = (self.me.clone(), self.idle.get() + UNDER_WAY);
+        let sleep = self.event_loop.handle.sleep_until(until);
+        self.event_loop.handle.spawn(async move {
+            sleep.await;
+            if let Some(link) = me.upgrade() {
+                link.announce_last();
+            }
+        });
+    }
+
+    /// What a client asks for before it knows which request was the last is refused, and not lost: it may ask again elsewhere.
+    async fn close_later(link: Weak<Link>) {
+        let Some(found) = link.upgrade() else { return };
+        let sleep = found.event_loop.handle.sleep(UNDER_WAY);
+        drop(found);
+        sleep.await;
+        if let Some(link) = link.upgrade().filter(|link| link.streams.borrow().is_empty()) {
+            link.close(ErrorCode::NoError);
         }
     }
 
@@ -430,17 +449,22 @@ impl Link {
         if core.keepalive_timeout.is_zero()
             || self.requests.get() >= core.keepalive_requests
             || age > core.keepalive_time
+            || self.event_loop.retiring()
         {
             self.announce_last();
         }
     }
 
-    /// As [`Link::say_goodbye`], while a request begins.
+    /// Tells the client that the latest request is the last. RFC 9114, section 5.2.
     fn announce_last(&self) {
-        if !self.leaving.replace(true) {
-            let mut out = Vec::new();
-            frame::write_goaway(self.requests.get() * 4, &mut out);
-            self.write_own(0, out);
+        if self.over.get() || self.leaving.replace(true) {
+            return;
+        }
+        let mut out = Vec::new();
+        frame::write_goaway(self.requests.get() * 4, &mut out);
+        self.write_own(0, out);
+        if self.streams.borrow().is_empty() {
+            self.event_loop.handle.spawn(Link::close_later(self.me.clone()));
         }
     }
 
@@ -682,8 +706,7 @@ impl Link {
 
 impl OnRetire for Link {
     fn retiring(&self) {
-        // A client that has asked for nothing yet may be about to.
-        self.say_goodbye();
+        self.depart();
     }
 }
 
@@ -707,15 +730,15 @@ impl Events for Link {
             presence.quiet(&self.event_loop);
         }
         self.greet();
-        if self.event_loop.retiring() && !self.event_loop.has_successor() {
-            self.say_goodbye();
+        self.idle.set(self.event_loop.handle.now());
+        if self.event_loop.retiring() {
+            self.depart();
         }
         if self.ready.get() {
             self.accept();
         } else {
             self.judge();
         }
-        self.idle.set(self.event_loop.handle.now());
         self.event_loop.handle.spawn(Link::watch(self.me.clone()));
     }
 
