@@ -84,7 +84,6 @@ const MODULES: &[(&str, &str)] = &[
     ("server_traffic_status", "sts"),
     ("ip2location", "ip2location"),
     ("datadog_", "Datadog"),
-    ("acme_", "acme"),
 ];
 
 /// What may be done instead, by the beginning of a module's name: of modules that nginx has and weir lacks.
