@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 
 use weir_testkit::{Dir, Process, Server, ask_until, certified, examples, run};
 
+#[path = "http3/bench.rs"]
+mod bench;
 #[path = "http3/hostile.rs"]
 mod hostile;
 

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use h2::client::SendRequest;
 use weir_engine::{Driver, Handle, ListenerKey, Loop, Options, Turn};
 
 use crate::machine::{CpuUse, Meter};
 use crate::pace::{Alarm, Schedule};
 use crate::site::ThreadPlan;
-use crate::{LoadPlan, Sample, Tally, client, http2};
+use crate::{LoadPlan, Protocol, Sample, Tally, client, http3, streams};
 
 /// How often the watcher hears of progress.
 const BEAT: Duration = Duration::from_millis(100);
@@ -174,17 +176,19 @@ fn thread(
         samples: RefCell::default(),
         news: news.clone(),
         memo: RefCell::default(),
+        datagrams: RefCell::default(),
         live: Cell::new(0),
     });
     for i in 0..connections as u64 {
         // Connections of all threads take turns in their order.
         let order = u32::try_from(i * site.plan.threads.max(1) as u64 + n).unwrap_or(u32::MAX);
-        match site.plan.http2 {
-            None => {
+        match site.plan.protocol {
+            Protocol::Http1 => {
                 site.live.set(site.live.get() + 1);
                 h.spawn(client::run(Rc::clone(&site), order));
             }
-            Some(streams) => http2::spawn(&site, order, streams),
+            Protocol::Http2(n) => streams::spawn::<SendRequest<Bytes>>(&site, order, n),
+            Protocol::Http3(n) => streams::spawn::<http3::Sender>(&site, order, n),
         }
     }
     event_loop.run(&mut TurnCounter { site: Rc::clone(&site), done })?;

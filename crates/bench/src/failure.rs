@@ -19,6 +19,8 @@ pub enum RequestFailure {
     Handshake,
     /// HTTP/2 was asked for, and the server does not speak it.
     NoHttp2,
+    /// HTTP/3 was asked for, and the server does not speak it.
+    NoHttp3,
     /// Sending failed.
     Send,
     /// The connection was reset while the answer was awaited.
@@ -32,11 +34,11 @@ pub enum RequestFailure {
     Timeout,
     /// What came is not HTTP.
     Malformed,
-    /// HTTP/2: the server refused the request before it began with it.
+    /// HTTP/2 and 3: the server refused the request before it began with it.
     StreamRefused,
-    /// HTTP/2: the server broke one request off.
+    /// HTTP/2 and 3: the server broke one request off.
     StreamReset,
-    /// HTTP/2: the server ended the connection with an error.
+    /// HTTP/2 and 3: the server ended the connection with an error.
     GoneAway,
     /// Any other error while receiving.
     Receive,
@@ -44,7 +46,7 @@ pub enum RequestFailure {
 
 impl RequestFailure {
     /// All of them, in the order of their counters.
-    pub const ALL: [RequestFailure; 17] = [
+    pub const ALL: [RequestFailure; 18] = [
         RequestFailure::Refused,
         RequestFailure::ConnectTimeout,
         RequestFailure::Exhausted,
@@ -52,6 +54,7 @@ impl RequestFailure {
         RequestFailure::Certificate,
         RequestFailure::Handshake,
         RequestFailure::NoHttp2,
+        RequestFailure::NoHttp3,
         RequestFailure::Send,
         RequestFailure::Reset,
         RequestFailure::ClosedKept,
@@ -74,6 +77,7 @@ impl RequestFailure {
             RequestFailure::Certificate => "certificate",
             RequestFailure::Handshake => "tls_handshake",
             RequestFailure::NoHttp2 => "no_http2",
+            RequestFailure::NoHttp3 => "no_http3",
             RequestFailure::Send => "send",
             RequestFailure::Reset => "reset",
             RequestFailure::ClosedKept => "closed_kept_connection",
@@ -97,14 +101,15 @@ impl RequestFailure {
             RequestFailure::Certificate => "the server's certificate was not accepted",
             RequestFailure::Handshake => "no TLS handshake",
             RequestFailure::NoHttp2 => "the server does not speak HTTP/2",
+            RequestFailure::NoHttp3 => "the server does not speak HTTP/3",
             RequestFailure::Send => "cannot send",
             RequestFailure::Reset => "connection reset",
             RequestFailure::ClosedKept => "kept connection closed before an answer",
             RequestFailure::Closed => "closed before the answer was complete",
             RequestFailure::Timeout => "no complete answer in time",
             RequestFailure::Malformed => "the answer is not HTTP",
-            RequestFailure::StreamRefused => "request refused (HTTP/2 stream)",
-            RequestFailure::StreamReset => "request broken off (HTTP/2 stream)",
+            RequestFailure::StreamRefused => "request refused (stream)",
+            RequestFailure::StreamReset => "request broken off (stream)",
             RequestFailure::GoneAway => "connection ended by GOAWAY with an error",
             RequestFailure::Receive => "cannot receive",
         }
@@ -113,7 +118,7 @@ impl RequestFailure {
     /// There is no connection: a client that tries again at once would spin.
     pub(crate) fn is_of_connecting(self) -> bool {
         use RequestFailure::*;
-        matches!(self, Refused | Exhausted | Connect | Certificate | Handshake | NoHttp2)
+        matches!(self, Refused | Exhausted | Connect | Certificate | Handshake | NoHttp2 | NoHttp3)
     }
 
     /// Of an error while connecting.

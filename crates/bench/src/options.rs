@@ -11,7 +11,8 @@ use weir_engine::SocketAddrAny;
 use crate::peer::resolve;
 use crate::url::host_and_port;
 use crate::{
-    CertificateTrust, Closing, LoadPlan, Pace, RequestShape, TlsTarget, TrustError, Url, UrlError,
+    CertificateTrust, Closing, LoadPlan, Pace, Protocol, RequestShape, TlsTarget, TrustError, Url,
+    UrlError,
 };
 
 /// How long a run lasts when nothing is said.
@@ -61,9 +62,12 @@ pub struct Options {
     /// Speak HTTP/2: agreed on in the TLS handshake, and with http:// from the first byte
     #[arg(long, conflicts_with = "pipeline")]
     http2: bool,
-    /// HTTP/2 requests at a time on each connection
-    #[arg(short = 'm', long, value_name = "N", default_value_t = 1, requires = "http2")]
-    streams: usize,
+    /// Speak HTTP/3: over QUIC, at the URL's port
+    #[arg(long, conflicts_with_all = ["http2", "pipeline"])]
+    http3: bool,
+    /// HTTP/2 or HTTP/3 requests at a time on each connection [default: 1]
+    #[arg(short = 'm', long, value_name = "N")]
+    streams: Option<usize>,
     /// Accept any certificate
     #[arg(long)]
     insecure: bool,
@@ -145,8 +149,12 @@ pub(crate) enum PlanError {
     Rate,
     /// `--pipeline` and `--rate` stand together.
     PipelineRate,
-    /// HTTP/2 has no form for one of the requests.
-    Http2,
+    /// HTTP/2 and HTTP/3 have no form for one of the requests.
+    NoForm,
+    /// `--streams` without either of them.
+    Streams,
+    /// `--http3` with a URL without TLS, or a socket that takes no datagrams.
+    NoQuic,
 }
 
 impl fmt::Display for PlanError {
@@ -162,7 +170,11 @@ impl fmt::Display for PlanError {
             PlanError::Method(name) => write!(f, "{name:?} is no method"),
             PlanError::Rate => f.write_str("--rate must be above 0"),
             PlanError::PipelineRate => f.write_str("--pipeline and --rate contradict each other"),
-            PlanError::Http2 => f.write_str("HTTP/2 cannot send this method, URL or header line"),
+            PlanError::NoForm => {
+                f.write_str("HTTP/2 and HTTP/3 cannot send this method, URL or header line")
+            }
+            PlanError::Streams => f.write_str("--streams needs --http2 or --http3"),
+            PlanError::NoQuic => f.write_str("--http3 needs https:// and an IP address"),
         }
     }
 }
@@ -170,12 +182,15 @@ impl fmt::Display for PlanError {
 impl Options {
     /// What is meant.
     pub(crate) fn plan(&self) -> Result<LoadPlan, PlanError> {
+        if self.streams.is_some() && !self.http2 && !self.http3 {
+            return Err(PlanError::Streams);
+        }
         let to = self.route.as_deref().map(route).transpose()?;
         let urls = self.all_urls()?;
         let secure = urls.iter().any(|url| url.secure).then(|| self.secure()).transpose()?;
         let mut plan = LoadPlan::new(&urls, &self.shape()?, to.as_ref(), secure.as_ref())
             .map_err(PlanError::Resolve)?;
-        plan.http2 = self.http2.then_some(self.streams.clamp(1, 1024));
+        plan.protocol = self.protocol();
         plan.connections = self.connections.max(1);
         plan.threads = self.threads.unwrap_or_else(usual_threads);
         plan.requests = self.requests;
@@ -194,8 +209,11 @@ impl Options {
         if plan.pipeline > 1 && self.rate.is_some() {
             return Err(PlanError::PipelineRate);
         }
-        if self.http2 && plan.calls.iter().any(|call| call.head.is_none()) {
-            return Err(PlanError::Http2);
+        if plan.protocol != Protocol::Http1 && plan.calls.iter().any(|call| call.head.is_none()) {
+            return Err(PlanError::NoForm);
+        }
+        if self.http3 && plan.peers.iter().any(|peer| peer.tls.is_none() || peer.is_unix()) {
+            return Err(PlanError::NoQuic);
         }
         plan.timeout = self.timeout;
         plan.connect_first = self.connect_first;
@@ -203,9 +221,18 @@ impl Options {
         Ok(plan)
     }
 
+    fn protocol(&self) -> Protocol {
+        let streams = self.streams.unwrap_or(1).clamp(1, 1024);
+        match () {
+            () if self.http3 => Protocol::Http3(streams),
+            () if self.http2 => Protocol::Http2(streams),
+            () => Protocol::Http1,
+        }
+    }
+
     fn secure(&self) -> Result<TlsTarget, PlanError> {
         let trust = CertificateTrust::of(self.cacert.as_deref(), self.insecure);
-        TlsTarget::new(&trust, self.http2, self.resume).map_err(PlanError::Tls)
+        TlsTarget::new(&trust, self.protocol(), self.resume).map_err(PlanError::Tls)
     }
 
     fn all_urls(&self) -> Result<Vec<Url>, PlanError> {
@@ -364,7 +391,7 @@ mod tests {
         let plan =
             plan("--http2 -m 7 -H Connection:x -H A:1 -r 127.0.0.1:1 https://b.c/?d --insecure");
         let plan = plan.unwrap();
-        assert_eq!((plan.http2, plan.closing), (Some(7), Closing::Never));
+        assert_eq!((plan.protocol, plan.closing), (Protocol::Http2(7), Closing::Never));
         let head = plan.calls[0].head.as_ref().unwrap();
         assert_eq!(head.uri(), "https://b.c/?d");
         assert_eq!((&head.headers()["a"], head.headers().len()), (&"1".parse().unwrap(), 2));

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use weir_engine::SocketAddrAny;
 use weir_tls::{CertificateTrust, HandshakeError, TrustError};
 
-use crate::{RequestFailure, Url};
+use crate::{Protocol, RequestFailure, Url};
 
 /// The server to connect to.
 #[derive(Clone, Debug)]
@@ -29,10 +29,10 @@ impl TlsTarget {
     /// costs the server a whole handshake.
     pub fn new(
         trust: &CertificateTrust,
-        http2: bool,
+        protocol: Protocol,
         resume: bool,
     ) -> Result<TlsTarget, TrustError> {
-        let client = trust.client(if http2 { b"h2" } else { b"http/1.1" }, resume)?;
+        let client = trust.client(protocol.alpn(), resume)?;
         Ok(TlsTarget { client })
     }
 }

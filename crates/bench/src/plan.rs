@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_engine::SocketAddrAny;
 
-use crate::{TargetServer, TlsTarget, Url, http2};
+use crate::{TargetServer, TlsTarget, Url, http2, http3};
 
 /// When the client closes its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,37 @@ pub enum Pace {
     },
 }
 
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2, with so many requests at a time on each connection. Without TLS the server must
+    /// expect it.
+    Http2(usize),
+    /// HTTP/3, likewise. It needs TLS.
+    Http3(usize),
+}
+
+impl Protocol {
+    /// Requests at a time on each connection.
+    pub(crate) fn streams(self) -> usize {
+        match self {
+            Protocol::Http1 => 1,
+            Protocol::Http2(streams) | Protocol::Http3(streams) => streams,
+        }
+    }
+
+    /// Its name in a TLS handshake. RFC 7301.
+    pub(crate) fn alpn(self) -> &'static [u8] {
+        match self {
+            Protocol::Http1 => b"http/1.1",
+            Protocol::Http2(_) => b"h2",
+            Protocol::Http3(_) => b"h3",
+        }
+    }
+}
+
 /// A request, ready to send.
 #[derive(Clone, Debug)]
 pub struct PreparedRequest {
@@ -63,6 +94,8 @@ pub struct PreparedRequest {
     pub closing: Bytes,
     /// The same for HTTP/2; none if its URL or a header line cannot be sent there.
     pub(crate) head: Option<http::Request<()>>,
+    /// The same for HTTP/3: a HEADERS frame; empty without `head`.
+    pub(crate) frame: Bytes,
     /// The body.
     pub(crate) body: Bytes,
     /// The answer has no body, whatever its head says.
@@ -90,9 +123,8 @@ pub struct LoadPlan {
     pub closing: Closing,
     /// Requests sent at once on a connection; HTTP/1.
     pub pipeline: usize,
-    /// HTTP/2, with so many requests at a time on each connection. Without TLS the server must
-    /// expect it.
-    pub http2: Option<usize>,
+    /// What is spoken.
+    pub protocol: Protocol,
     /// Longest wait for a connection, and for an answer.
     pub timeout: Duration,
     /// Open all connections before the first request, one after another, so far apart: as idle
@@ -126,7 +158,8 @@ impl PreparedRequest {
         let closing = bytes(url, shape, true);
         let is_head = shape.method.eq_ignore_ascii_case("head");
         let (head, body) = (http2::head(url, shape), Bytes::from(shape.body.clone()));
-        PreparedRequest { peer, kept, closing, head, body, is_head }
+        let frame = head.as_ref().map_or_else(Bytes::new, http3::head);
+        PreparedRequest { peer, kept, closing, head, frame, body, is_head }
     }
 }
 
@@ -163,7 +196,7 @@ impl LoadPlan {
             pace: Pace::Closed,
             closing: Closing::Never,
             pipeline: 1,
-            http2: None,
+            protocol: Protocol::Http1,
             timeout: Duration::from_secs(30),
             connect_first: None,
             samples: false,

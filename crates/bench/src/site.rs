@@ -14,7 +14,7 @@ use crate::drive::News;
 use crate::pace::{Alarm, Schedule, Start};
 use crate::peer::{TargetServer, handshake_failure};
 use crate::tally::note;
-use crate::{LoadPlan, PreparedRequest, RequestFailure, Sample, Tally};
+use crate::{LoadPlan, PreparedRequest, Protocol, RequestFailure, Sample, Tally};
 
 /// Answers handed to the watcher at once.
 const BLOCK: usize = 4096;
@@ -32,6 +32,8 @@ pub(crate) struct ThreadPlan {
     pub(crate) samples: RefCell<Vec<Sample>>,
     pub(crate) news: Sender<News>,
     pub(crate) memo: RefCell<Memo>,
+    /// Where HTTP/3 receives datagrams.
+    pub(crate) datagrams: RefCell<Vec<u8>>,
     /// Clients that have not ended.
     pub(crate) live: Cell<usize>,
 }
@@ -89,15 +91,16 @@ impl ThreadPlan {
         note(&mut self.tally.borrow_mut().connect, connected - began);
         let Some(client) = &peer.tls else { return Ok(Wire::Plain(stream)) };
         let until = began + self.plan.timeout;
+        let is_http2 = matches!(self.plan.protocol, Protocol::Http2(_));
         let secured = Secured::connect(&stream, client, until).await.map_err(|error| {
-            let failure = handshake_failure(&error, self.plan.http2.is_some());
+            let failure = handshake_failure(&error, is_http2);
             let reason = error.to_string();
             let reason = reason.strip_prefix("upstream SSL ").unwrap_or(&reason);
             self.tally.borrow_mut().explain(failure, reason);
             failure
         })?;
         note(&mut self.tally.borrow_mut().handshake, connected.elapsed());
-        if self.plan.http2.is_some() && secured.connection().alpn() != Some(b"h2") {
+        if is_http2 && secured.connection().alpn() != Some(b"h2") {
             return Err(RequestFailure::NoHttp2);
         }
         Ok(Wire::Tls(secured.on(stream)))

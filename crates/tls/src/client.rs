@@ -94,6 +94,11 @@ impl TlsClient {
         TlsClient { config: Arc::new(config), name: self.name.clone() }
     }
 
+    /// The configuration, for QUIC.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        self.config.clone()
+    }
+
     /// Tells connections apart that were opened in different ways.
     pub fn tag(&self) -> u64 {
         let mut hash = DefaultHasher::new();

@@ -1,10 +1,5 @@
-//! HTTP/2: a connection with several requests at a time.
-//!
-//! Each connection has as many streams as were asked for; each is a client that makes one request
-//! after another. The first that needs the connection makes it, the others wait for it. The
-//! protocol itself is the `h2` crate's: a foreign client, as a witness should be.
+//! HTTP/2. The protocol is the `h2` crate's: a foreign client, as a witness should be.
 
-mod line;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -14,13 +9,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use h2::Reason;
-use h2::client::SendRequest;
+use h2::client::{Builder, SendRequest};
 use http::header::{HOST, HeaderName, USER_AGENT};
 use http::{HeaderValue, Request, Uri, Version};
-use weir_engine::{Either, either};
 
-use self::line::ConnectionPool;
-use crate::site::{DueRequest, Leave, ThreadPlan};
+use self::socket::H2Socket;
+use crate::site::{DueRequest, ThreadPlan};
+use crate::streams::{Lost, Multiplexed};
 use crate::tally::note;
 use crate::{PreparedRequest, RequestFailure, RequestShape, Url};
 
@@ -55,120 +50,55 @@ pub(crate) fn head(url: &Url, shape: &RequestShape) -> Option<Request<()>> {
     request.body(()).ok()
 }
 
-/// Starts the clients of one connection.
-pub(crate) fn spawn(site: &Rc<ThreadPlan>, order: u32, streams: usize) {
-    let line = ConnectionPool::new(site.plan.peers.len(), order);
-    site.live.set(site.live.get() + streams);
-    for n in 0..streams {
-        let client =
-            StreamLoop { site: Rc::clone(site), line: Rc::clone(&line), free: Instant::now() };
-        site.h.spawn(client.run(order, n == 0));
+/// How much a server may send before we have taken it; as large as it may be, so that it is never
+/// the client that slows it.
+const WINDOW: u32 = (1 << 31) - 1;
+/// Room for a frame of an answer, as the protocol's least.
+const FRAME: u32 = 16 << 10;
+
+impl Multiplexed for SendRequest<Bytes> {
+    async fn connect(site: &Rc<ThreadPlan>, peer: usize) -> Result<Self, RequestFailure> {
+        let Some(to) = site.plan.peers.get(peer) else { return Err(RequestFailure::Connect) };
+        let socket = H2Socket::new(site.open(to).await?, Rc::clone(site));
+        let (sender, connection) = Builder::new()
+            .initial_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .max_frame_size(FRAME)
+            .enable_push(false)
+            .initial_max_send_streams(site.plan.protocol.streams())
+            .handshake(socket)
+            .await
+            .map_err(|_| RequestFailure::Send)?;
+        // How it ends is told to each of its requests.
+        site.h.spawn(async move { drop(connection.await) });
+        Ok(sender)
     }
-}
 
-/// One stream after another of a connection.
-struct StreamLoop {
-    site: Rc<ThreadPlan>,
-    line: Rc<ConnectionPool>,
-    /// When the last request was over.
-    free: Instant,
-}
-
-/// Why a request has no answer.
-enum Lost {
-    /// The server has said that it did not begin with it: it may be sent again.
-    Untouched(RequestFailure),
-    For(RequestFailure),
-}
-
-impl StreamLoop {
-    async fn run(mut self, order: u32, is_first: bool) {
-        let site = Rc::clone(&self.site);
-        let _leave = Leave(Rc::clone(&site));
-        if let Some(gap) = site.plan.connect_first {
-            if is_first {
-                site.h.sleep(gap.saturating_mul(order)).await;
-                // A client that cannot connect tries again with the first request, where failures
-                // count.
-                let first = site.plan.calls.first().map_or(0, |call| call.peer);
-                let _ = self.line.sender(&site, first).await;
-            }
-            site.h.sleep_until(site.schedule.began).await;
+    async fn exchange(self, site: &ThreadPlan, begun: &DueRequest<'_>) -> Result<(), Lost> {
+        // What is wrong with a connection before anything was sent concerns no request.
+        let ready = self.ready().await;
+        let mut sender = ready.map_err(|_| Lost::Untouched(RequestFailure::ClosedKept))?;
+        let PreparedRequest { head: Some(head), body, .. } = begun.call else {
+            return Err(Lost::For(RequestFailure::Send));
+        };
+        let sent = Instant::now();
+        let (answer, mut stream) =
+            sender.send_request(head.clone(), body.is_empty()).map_err(|e| lost(&e))?;
+        drop(sender);
+        if !body.is_empty() {
+            stream.send_data(body.clone(), true).map_err(|e| lost(&e))?;
         }
-        while let Some(start) = site.schedule.claim(Instant::now()) {
-            let Some(begun) = site.begin(start, self.free).await else { return };
-            if let Err(failure) = self.serve(&begun).await {
-                site.failed(failure, 1).await;
-            }
-            self.free = Instant::now();
+        let answer = answer.await.map_err(|e| lost(&e))?;
+        note(&mut site.tally.borrow_mut().first_byte, sent.elapsed());
+        let status = answer.status().as_u16();
+        let mut body = answer.into_body();
+        while let Some(piece) = body.data().await {
+            let len = piece.map_err(|e| lost(&e))?.len();
+            body.flow_control().release_capacity(len).map_err(|e| lost(&e))?;
         }
+        site.answered(begun.began, status, 0);
+        Ok(())
     }
-
-    /// One request. One that the server did not begin with, as when it ends the connection after so
-    /// many requests, is sent once more over the next connection, as browsers do.
-    async fn serve(&mut self, begun: &DueRequest<'_>) -> Result<(), RequestFailure> {
-        let mut again = true;
-        loop {
-            let peer = begun.call.peer;
-            let (sender, number) = self.line.sender(&self.site, peer).await?;
-            let over = either(
-                exchange(&self.site, begun, sender),
-                self.site.h.sleep(self.site.plan.timeout),
-            );
-            match over.await {
-                Either::Left(Ok(())) => {
-                    if self.line.closes(&self.site) {
-                        self.line.leave(peer, number);
-                    }
-                    return Ok(());
-                }
-                Either::Left(Err(Lost::Untouched(_))) if again => {
-                    again = false;
-                    self.line.leave(peer, number);
-                }
-                Either::Left(Err(Lost::Untouched(failure) | Lost::For(failure))) => {
-                    if !matches!(
-                        failure,
-                        RequestFailure::StreamReset | RequestFailure::StreamRefused
-                    ) {
-                        self.line.leave(peer, number);
-                    }
-                    return Err(failure);
-                }
-                Either::Right(()) => return Err(RequestFailure::Timeout),
-            }
-        }
-    }
-}
-
-async fn exchange(
-    site: &ThreadPlan,
-    begun: &DueRequest<'_>,
-    sender: SendRequest<Bytes>,
-) -> Result<(), Lost> {
-    // What is wrong with a connection before anything was sent concerns no request.
-    let ready = sender.ready().await;
-    let mut sender = ready.map_err(|_| Lost::Untouched(RequestFailure::ClosedKept))?;
-    let PreparedRequest { head: Some(head), body, .. } = begun.call else {
-        return Err(Lost::For(RequestFailure::Send));
-    };
-    let sent = Instant::now();
-    let (answer, mut stream) =
-        sender.send_request(head.clone(), body.is_empty()).map_err(|e| lost(&e))?;
-    drop(sender);
-    if !body.is_empty() {
-        stream.send_data(body.clone(), true).map_err(|e| lost(&e))?;
-    }
-    let answer = answer.await.map_err(|e| lost(&e))?;
-    note(&mut site.tally.borrow_mut().first_byte, sent.elapsed());
-    let status = answer.status().as_u16();
-    let mut body = answer.into_body();
-    while let Some(piece) = body.data().await {
-        let len = piece.map_err(|e| lost(&e))?.len();
-        body.flow_control().release_capacity(len).map_err(|e| lost(&e))?;
-    }
-    site.answered(begun.began, status, 0);
-    Ok(())
 }
 
 fn lost(error: &h2::Error) -> Lost {

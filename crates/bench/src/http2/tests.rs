@@ -8,7 +8,7 @@ use h2::{Reason, server};
 use http::{Request, Response};
 
 use crate::tests::{OK, answers, failures, outcome, plan};
-use crate::{Closing, LoadPlan, Pace, RequestFailure, Url, text};
+use crate::{Closing, LoadPlan, Pace, Protocol, RequestFailure, Url, text};
 
 type Respond = server::SendResponse<Bytes>;
 
@@ -78,7 +78,7 @@ fn answer(mut respond: Respond, body: &'static [u8]) {
 }
 
 fn h2(address: SocketAddr, requests: u64, connections: usize, streams: usize) -> LoadPlan {
-    LoadPlan { http2: Some(streams), ..plan(address, requests, connections) }
+    LoadPlan { protocol: Protocol::Http2(streams), ..plan(address, requests, connections) }
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn heads_say_what_was_asked() {
     let to = address.into();
     let url = Url::parse("http://b/x").unwrap();
     let mut plan = LoadPlan::new(&[url], &shape, Some(&to), None).unwrap();
-    (plan.requests, plan.http2) = (Some(3), Some(1));
+    (plan.requests, plan.protocol) = (Some(3), Protocol::Http2(1));
     assert_eq!(outcome(&plan).tally.requests(), 3);
 }
 

@@ -5,35 +5,26 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use bytes::Bytes;
-use h2::client::{Builder, SendRequest};
-
-use super::socket::H2Socket;
+use super::Multiplexed;
 use crate::site::ThreadPlan;
 use crate::{Closing, RequestFailure};
 
-/// How much a server may send before we have taken it; as large as it may be, so that it is never
-/// the client that slows it.
-const WINDOW: u32 = (1 << 31) - 1;
-/// Room for a frame of an answer, as the protocol's least.
-const FRAME: u32 = 16 << 10;
-
-pub(super) struct ConnectionPool {
-    slots: RefCell<Vec<PoolSlot>>,
+pub(super) struct ConnectionPool<C> {
+    slots: RefCell<Vec<PoolSlot<C>>>,
     random: Cell<u64>,
     /// The next connection's number.
     next: Cell<u64>,
 }
 
-enum PoolSlot {
+enum PoolSlot<C> {
     Empty,
     /// One is being made, and these wait for it.
     Opening(Vec<Waker>),
-    Open(SendRequest<Bytes>, u64),
+    Open(C, u64),
 }
 
-impl ConnectionPool {
-    pub(super) fn new(peers: usize, order: u32) -> Rc<ConnectionPool> {
+impl<C: Multiplexed> ConnectionPool<C> {
+    pub(super) fn new(peers: usize, order: u32) -> Rc<ConnectionPool<C>> {
         let slots = (0..peers).map(|_| PoolSlot::Empty).collect();
         let random = Cell::new(Closing::seed(order));
         Rc::new(ConnectionPool { slots: RefCell::new(slots), random, next: Cell::new(0) })
@@ -44,11 +35,11 @@ impl ConnectionPool {
         &self,
         site: &Rc<ThreadPlan>,
         peer: usize,
-    ) -> Result<(SendRequest<Bytes>, u64), RequestFailure> {
+    ) -> Result<(C, u64), RequestFailure> {
         if let Some(open) = poll_fn(|cx| self.open_or_mine(peer, cx.waker())).await {
             return Ok(open);
         }
-        let made = connect(site, peer).await;
+        let made = C::connect(site, peer).await;
         let mut slots = self.slots.borrow_mut();
         let Some(slot) = slots.get_mut(peer) else { return Err(RequestFailure::Connect) };
         let number = self.next.replace(self.next.get() + 1);
@@ -63,8 +54,7 @@ impl ConnectionPool {
     }
 
     /// The open connection; or nothing, and it is the caller's to open one.
-    #[allow(clippy::type_complexity, reason = "a poll of what `sender` returns")]
-    fn open_or_mine(&self, peer: usize, waker: &Waker) -> Poll<Option<(SendRequest<Bytes>, u64)>> {
+    fn open_or_mine(&self, peer: usize, waker: &Waker) -> Poll<Option<(C, u64)>> {
         match self.slots.borrow_mut().get_mut(peer) {
             Some(PoolSlot::Open(sender, number)) => Poll::Ready(Some((sender.clone(), *number))),
             Some(PoolSlot::Opening(waiting)) => {
@@ -95,22 +85,4 @@ impl ConnectionPool {
         self.random.set(random);
         closes
     }
-}
-
-async fn connect(site: &Rc<ThreadPlan>, peer: usize) -> Result<SendRequest<Bytes>, RequestFailure> {
-    let Some(to) = site.plan.peers.get(peer) else { return Err(RequestFailure::Connect) };
-    let socket = H2Socket::new(site.open(to).await?, Rc::clone(site));
-    let streams = site.plan.http2.unwrap_or(1);
-    let (sender, connection) = Builder::new()
-        .initial_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .max_frame_size(FRAME)
-        .enable_push(false)
-        .initial_max_send_streams(streams)
-        .handshake(socket)
-        .await
-        .map_err(|_| RequestFailure::Send)?;
-    // How it ends is told to each of its requests.
-    site.h.spawn(async move { drop(connection.await) });
-    Ok(sender)
 }

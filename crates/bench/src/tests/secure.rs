@@ -10,8 +10,8 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::{OK, failures, outcome, server};
 use crate::{
-    CertificateTrust, Closing, LoadPlan, RequestFailure, RequestShape, RunOutcome, TlsTarget, Url,
-    json, text,
+    CertificateTrust, Closing, LoadPlan, Protocol, RequestFailure, RequestShape, RunOutcome,
+    TlsTarget, Url, json, text,
 };
 
 const NAME: &str = "https://www.example.org/";
@@ -41,14 +41,19 @@ fn tls() -> SocketAddr {
     })
 }
 
-fn visit(address: SocketAddr, url: &str, trust: &CertificateTrust, http2: bool) -> RunOutcome {
-    let secure = TlsTarget::new(trust, http2, false).unwrap();
+fn visit(
+    address: SocketAddr,
+    url: &str,
+    trust: &CertificateTrust,
+    protocol: Protocol,
+) -> RunOutcome {
+    let secure = TlsTarget::new(trust, protocol, false).unwrap();
     let url = Url::parse(url).unwrap();
     let to = address.into();
     let mut plan =
         LoadPlan::new(&[url], &RequestShape::default(), Some(&to), Some(&secure)).unwrap();
     plan.requests = Some(6);
-    (plan.connections, plan.closing, plan.http2) = (2, Closing::Always, http2.then_some(2));
+    (plan.connections, plan.closing, plan.protocol) = (2, Closing::Always, protocol);
     outcome(&plan)
 }
 
@@ -62,7 +67,7 @@ fn certificates_are_verified_unless_told_otherwise() {
         (NAME, &CertificateTrust::File(file("self.pem")), false),
         ("https://other.example/", &CertificateTrust::Anyone, true),
     ] {
-        let run = visit(address, url, trust, false);
+        let run = visit(address, url, trust, Protocol::Http1);
         if is_good {
             assert_eq!(
                 (run.tally.requests(), run.tally.handshake.len()),
@@ -80,18 +85,24 @@ fn certificates_are_verified_unless_told_otherwise() {
 #[test]
 fn handshakes_fail_in_their_own_ways() {
     assert_eq!(
-        failures(&visit(tls(), NAME, &CertificateTrust::Anyone, true), RequestFailure::NoHttp2),
+        failures(
+            &visit(tls(), NAME, &CertificateTrust::Anyone, Protocol::Http2(2)),
+            RequestFailure::NoHttp2
+        ),
         6
     );
     let other = server(|mut socket| {
         let _ = socket.write_all(b"220 mail.example.org\r\n");
         let _ = socket.read_to_end(&mut Vec::new());
     });
-    let plain = visit(other, NAME, &CertificateTrust::Anyone, false);
+    let plain = visit(other, NAME, &CertificateTrust::Anyone, Protocol::Http1);
     assert_eq!(failures(&plain, RequestFailure::Handshake), 6);
     let hasty = server(drop);
     assert_eq!(
-        failures(&visit(hasty, NAME, &CertificateTrust::Anyone, false), RequestFailure::Handshake),
+        failures(
+            &visit(hasty, NAME, &CertificateTrust::Anyone, Protocol::Http1),
+            RequestFailure::Handshake
+        ),
         6
     );
 }

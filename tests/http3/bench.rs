@@ -1,0 +1,101 @@
+//! `weir bench --http3`, beside the foreign clients: one that opens many connections and streams.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::*;
+
+const URL: &str = "https://www.example.org/";
+
+/// What it reports of a run against a port.
+fn bench(port: u16, options: &str, url: &str) -> Value {
+    let mut command = Command::new(WEIR);
+    command.args(["bench", "--http3", "--json", "-t", "1", "-r", &format!("127.0.0.1:{port}")]);
+    let output = command.args(options.split_whitespace()).arg(url).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let failed = || panic!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_str(&text).unwrap_or_else(|_| failed())
+}
+
+/// So many requests were answered, and none was not.
+#[track_caller]
+fn assert_answered(report: &Value, requests: u64) {
+    let (done, errors) = (&report["requests"], &report["errors"]);
+    assert_eq!((done.as_u64(), errors.as_u64()), (Some(requests), Some(0)), "{report}");
+}
+
+/// The ports of clients whose requests were logged.
+fn ports(server: &Server) -> usize {
+    let log = server.dir().read("seen.log");
+    log.lines().filter_map(|line| line.split(' ').next()).collect::<BTreeSet<_>>().len()
+}
+
+#[test]
+fn each_connection_of_a_load_has_a_port_and_many_requests() {
+    let server = start("", "location / { return 200 $http_a; }");
+    let authority = server.dir().file("root.pem");
+    let options = format!("-n 600 -c 6 -m 5 -H a:1 --cacert {}", authority.display());
+    assert_answered(&bench(server.port(), &options, URL), 600);
+    server.wait_file("seen.log", " h3 200 / ", 600);
+    assert_eq!(ports(&server), 6);
+}
+
+#[test]
+fn a_connection_each_costs_a_handshake_each() {
+    let server = start("", "location / { return 200 ok; }");
+    let report = bench(server.port(), "-n 40 -c 4 --close --insecure", URL);
+    assert_answered(&report, 40);
+    server.wait_file("seen.log", " h3 200 / ", 40);
+    assert_eq!(ports(&server), 40);
+}
+
+#[test]
+fn a_load_of_long_bodies_is_read_and_sent_whole() {
+    let server = start(
+        "client_max_body_size 8m;",
+        "location = /up { proxy_pass http://127.0.0.1:%%PORT1%%; }
+         } server { listen 127.0.0.1:%%PORT1%%;
+           location / { client_body_in_single_buffer on; client_body_buffer_size 8m; proxy_pass http://127.0.0.1:%%PORT2%%; }
+         } server { listen 127.0.0.1:%%PORT2%%; location / { return 200 $content_length; }",
+    );
+    fs::create_dir_all(server.dir().file("html")).unwrap();
+    fs::write(server.dir().file("html/long"), long(3_000_000)).unwrap();
+    fs::write(server.dir().file("body"), long(700_000)).unwrap();
+    let report = bench(server.port(), "-n 12 -c 2 -m 2 --insecure", "https://localhost/long");
+    assert_answered(&report, 12);
+    assert!(report["bytes_received"].as_u64() > Some(36_000_000), "{report}");
+    let options =
+        format!("-n 6 -c 2 --insecure --body-file {}", server.dir().file("body").display());
+    assert_answered(&bench(server.port(), &options, "https://localhost/up"), 6);
+}
+
+#[test]
+fn a_connection_whose_end_is_announced_loses_no_request_of_a_load() {
+    let server = start("keepalive_requests 7;", "location / { return 200 ok; }");
+    let report = bench(server.port(), "-n 300 -c 2 -m 3 --insecure", URL);
+    assert_answered(&report, 300);
+    server.wait_file("seen.log", " h3 200 / ", 300);
+    assert!(ports(&server) >= 300 / 7, "{}", ports(&server));
+}
+
+#[test]
+fn failures_of_a_load_are_told_apart() {
+    let server = start(
+        "",
+        "location /none { return 444; } location /late { content_by_lua_block { ngx.sleep(60) } }
+         } server { listen 127.0.0.1:%%PORT%% quic; listen 127.0.0.1:%%PORT%% ssl; server_name tcp; http3 off;",
+    );
+    let kinds =
+        |options: &str, url: &str| bench(server.port(), options, url)["error_kinds"].clone();
+    let expect = |kind: &str| serde_json::json!({ kind: 2 });
+    let authority = format!("-n 2 --cacert {}", server.dir().file("root.pem").display());
+    assert_eq!(kinds(&authority, "https://localhost/none"), expect("certificate"));
+    assert_eq!(kinds("-n 2 --insecure", "https://tcp/"), expect("no_http3"));
+    assert_eq!(kinds("-n 2 --insecure", "https://localhost/none"), expect("stream_reset"));
+    let late = "-n 2 --insecure --timeout 300ms";
+    assert_eq!(kinds(late, "https://localhost/late"), expect("timeout"));
+    let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let report = bench(gone, "-n 2 --insecure", URL);
+    assert_eq!(report["error_kinds"], expect("refused"), "{report}");
+}
