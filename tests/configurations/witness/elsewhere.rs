@@ -140,6 +140,7 @@ pub const TESTS: &[(&str, &str)] = &[
         "something_old_is_sent_while_it_is_updated_and_when_it_cannot_be",
     ),
     ("proxy_cache_memory", "a_hit_in_memory_needs_no_file"),
+    ("proxy_cache_rules", "the_standard_says_what_is_fresh"),
     ("proxy_cache_purge", "answers_are_purged_by_key_and_by_prefix"),
     ("proxy_max_temp_file_size", "a_server_is_done_before_its_client_where_answers_are_read_ahead"),
     ("proxy_buffering", "a_server_is_done_before_its_client_where_answers_are_read_ahead"),

@@ -10,12 +10,16 @@ modules! {
         "blocked_threshold", HSL, MSEC,          ONCE, Warn;
         "proxy_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "proxy_cache_memory", HSL, SIZE, ONCE, Warn;
+        "proxy_cache_rules", HSL, ONE, ONCE, Warn;
         "fastcgi_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "fastcgi_cache_memory", HSL, SIZE, ONCE, Warn;
+        "fastcgi_cache_rules", HSL, ONE, ONCE, Warn;
         "uwsgi_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "uwsgi_cache_memory", HSL, SIZE, ONCE, Warn;
+        "uwsgi_cache_rules", HSL, ONE, ONCE, Warn;
         "scgi_cache_purge", HSL, args(1, MORE), MANY, Warn;
         "scgi_cache_memory", HSL, SIZE, ONCE, Warn;
+        "scgi_cache_rules", HSL, ONE, ONCE, Warn;
         "lua_max_run_time", HSL, MSEC,           ONCE, Emerg;
         "work",           HSL,    args(1, 2),         ONCE, Emerg;
         "queue",          UPSTREAM, args(1, 2),  ONCE, Emerg;

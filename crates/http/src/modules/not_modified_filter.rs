@@ -12,7 +12,9 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         return Ok(());
     }
     let (etag, modified) = (r.response.etag.as_deref(), r.response.last_modified);
+    let by_etag = |id| r.response.etag_first && r.header(id).is_some();
     if let Some(since) = r.header(HeaderId::IfUnmodifiedSince)
+        && !by_etag(HeaderId::IfMatch)
         && !conditional::unmodified(since, modified)
     {
         return Err(failed(r));
@@ -23,7 +25,8 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         return Err(failed(r));
     }
     let how = r.conf().core.if_modified_since;
-    let (since, none) = (r.header(HeaderId::IfModifiedSince), r.header(HeaderId::IfNoneMatch));
+    let since = r.header(HeaderId::IfModifiedSince).filter(|_| !by_etag(HeaderId::IfNoneMatch));
+    let none = r.header(HeaderId::IfNoneMatch);
     if since.is_none() && none.is_none() {
         return Ok(());
     }

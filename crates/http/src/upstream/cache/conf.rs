@@ -53,8 +53,20 @@ pub struct Caching {
     pub background_update: bool,
     /// `..._cache_memory`
     pub memory: u64,
+    /// `..._cache_rules`
+    pub rules: Rules,
     /// What the names of these directives begin with.
     pub prefix: &'static str,
+}
+
+/// Which rules say what is stored and sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// nginx's.
+    #[default]
+    Nginx,
+    /// Those of the standard.
+    Rfc9111,
 }
 
 /// Memory for what is asked for often, where the configuration does not say.
@@ -95,6 +107,7 @@ impl Default for Caching {
             convert_head: true,
             background_update: false,
             memory: MEMORY,
+            rules: Rules::Nginx,
             prefix: "",
         }
     }
@@ -104,6 +117,11 @@ impl Caching {
     /// The location has a cache.
     pub fn is_on(&self) -> bool {
         !matches!(self.zone, Zone::Off)
+    }
+
+    /// The standard's rules hold.
+    pub fn keeps_standard(&self) -> bool {
+        self.rules == Rules::Rfc9111
     }
 
     /// How long an answer of this status is valid if it does not say so itself.

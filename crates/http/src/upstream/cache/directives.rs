@@ -6,7 +6,7 @@ use weir_conf::{Directive as Line, Error, Word, values};
 use weir_proto::http1::Method;
 use weir_upstream::Failures;
 
-use super::conf::{Purge, PurgeMethod, Zone};
+use super::conf::{Purge, PurgeMethod, Rules, Zone};
 use super::purge_location;
 use crate::config::scope::{Scope, Spot};
 use crate::site::location::Kind;
@@ -56,6 +56,16 @@ pub fn methods(d: &Line) -> Vec<Method> {
         methods.push(Method::Post);
     }
     methods
+}
+
+/// `..._cache_rules nginx | rfc9111`
+pub fn rules(d: &Line) -> Result<Rules, Error> {
+    match d.args.as_slice() {
+        [word] if word.is("nginx") => Ok(Rules::Nginx),
+        [word] if word.is("rfc9111") => Ok(Rules::Rfc9111),
+        [word, ..] => Err(d.invalid("value", word)),
+        [] => Ok(Rules::Nginx),
+    }
 }
 
 /// The words of `..._cache_use_stale`.
@@ -173,6 +183,8 @@ macro_rules! cache_directives {
                 "Whether HEAD is passed as GET.";
             "cache_memory": value(memory, Line::size),
                 "How much memory each worker spends on small answers that are asked for often; 0: none.";
+            "cache_rules": value(rules, directives::rules),
+                "Whether answers are stored and sent by nginx's rules or by those of RFC 9111.";
             "cache_background_update": value(background_update, Line::flag),
                 "Whether an expired answer is sent while it is updated.";
         }

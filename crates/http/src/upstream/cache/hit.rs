@@ -5,7 +5,9 @@ use weir_engine::{Chain, Segment};
 use weir_log::Level;
 use weir_proto::http1::Method;
 
+use super::judge::is_ignored;
 use super::kept::{Kept, Part};
+use super::rules::{Facts, fields};
 use crate::phases::Step;
 use crate::request::Request;
 use crate::upstream::passing::UpstreamConf;
@@ -75,7 +77,30 @@ fn fill_head<P: Protocol>(
     }
     seen::wishes(r, passing);
     seen::fill(r, passing, protocol, &answer);
+    if passing.caching.keeps_standard() {
+        fit(r, passing, kept);
+    }
     Ok(())
+}
+
+/// What the standard asks of a stored answer: it says how old it is, and shows nothing that was not for everybody.
+fn fit(r: &mut Request, passing: &UpstreamConf, kept: &Kept) {
+    let age = r.event_loop.handle.wall().secs.saturating_sub(kept.entry.times.date).max(0);
+    let facts = Facts::of_head(&kept.entry.head, |name| is_ignored(passing, name));
+    let response = &mut r.response;
+    let date = fields(&kept.entry.head).find(|(name, _)| name.eq_ignore_ascii_case(b"date"));
+    if let Some((_, date)) = date {
+        response.date = Some(date.to_vec());
+    }
+    // What is there as a whole can be had in parts.
+    response.allow_ranges |= response.status == 200;
+    if facts.withholds_any() {
+        let names = response.headers.iter().map(|(name, _)| name.to_vec());
+        let names: Vec<Vec<u8>> = names.filter(|name| facts.withholds(name)).collect();
+        names.iter().for_each(|name| response.headers.remove(name));
+    }
+    response.headers.set(b"Age", age.to_string().as_bytes());
+    response.etag_first = true;
 }
 
 /// What the head says; of an answer at hand it is read once.

@@ -4,11 +4,15 @@ use weir_cache::Freshness;
 use weir_proto::http1::HeaderId;
 
 use super::conf::Caching;
+use super::rules::{Facts, Wanted};
 use crate::request::Request;
 use crate::upstream::passing::UpstreamConf;
 
 /// The longest `Vary` that is followed.
 const VARY: usize = 128;
+
+/// The same by the standard's rules.
+const LONG_VARY: usize = 1024;
 
 /// What the head of an answer says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,13 +33,63 @@ pub struct Verdict {
     no_cache: bool,
     expired: bool,
     accel: bool,
+    /// What the standard's rules say, where they hold.
+    ruled: Option<Freshness>,
 }
 
 /// Reads the head of the answer that has just come.
-pub fn judge(r: &Request, passing: &UpstreamConf) -> Verdict {
+pub fn judge(r: &Request, passing: &UpstreamConf, status: u16) -> Verdict {
     let context = &r.contexts.upstream;
+    if passing.caching.keeps_standard() {
+        let fields = context.headers.iter();
+        let fields = fields.map(|h| (h.name.of(&context.head), h.value.of(&context.head)));
+        return by_rules(r, passing, status, fields);
+    }
     let headers = context.headers.iter().map(|h| (h.id, h.value.of(&context.head)));
     Verdict::of(headers, passing, r.event_loop.handle.wall().secs)
+}
+
+/// Judges an answer with these fields, which has just come, by the standard's rules.
+pub fn by_rules<'h>(
+    r: &Request,
+    passing: &UpstreamConf,
+    status: u16,
+    fields: impl Iterator<Item = (&'h [u8], &'h [u8])> + Clone,
+) -> Verdict {
+    let facts = Facts::of(fields.clone(), |name| is_ignored(passing, name));
+    let handle = &r.event_loop.handle;
+    let asked = r.contexts.upstream.attempts.last().map(|attempt| attempt.started);
+    let delay = asked.map_or(0, |at| handle.now().saturating_duration_since(at).as_secs());
+    let (now, delay) = (handle.wall().secs, i64::try_from(delay).unwrap_or(0));
+    let valid = passing.caching.valid(status);
+    let storing = facts.storing(status, &Wanted::of(r.headers()), (now, delay), valid);
+    let born = now.saturating_sub(storing.age);
+    let ruled = Freshness {
+        valid_until: born.saturating_add(storing.lifetime).saturating_sub(1),
+        updating: storing.updating,
+        error: storing.error,
+        date: born,
+    };
+    let mut this = Verdict {
+        cacheable: storing.may && facts.vary.len() <= LONG_VARY,
+        ruled: Some(ruled),
+        ..Verdict::default()
+    };
+    for (name, value) in fields {
+        match HeaderId::from_name(name) {
+            HeaderId::LastModified => this.last_modified = weir_proto::date::parse(value),
+            HeaderId::ETag => this.etag = value.to_vec(),
+            _ => {}
+        }
+    }
+    this.vary = facts.vary;
+    this
+}
+
+/// `..._ignore_headers` names it.
+pub fn is_ignored(passing: &UpstreamConf, name: &[u8]) -> bool {
+    let id = HeaderId::from_name(name);
+    id != HeaderId::Other && passing.ignored.has(id)
 }
 
 impl Verdict {
@@ -68,6 +122,9 @@ impl Verdict {
 
     /// When the answer is of use; `None` where nothing says that it is.
     pub fn times(&self, caching: &Caching, status: u16, now: i64) -> Option<Freshness> {
+        if self.ruled.is_some() {
+            return self.ruled.filter(|_| self.cacheable);
+        }
         let valid_until = match self.valid_until {
             0 => now.saturating_add(caching.valid(status)?),
             until => until,

@@ -15,7 +15,9 @@ use weir_cache::{
 use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
 
+use super::judge::is_ignored;
 use super::kept::{Kept, Part};
+use super::rules::{Facts, Serving, Wanted};
 use super::state::State;
 use super::unlisted;
 use crate::request::Request;
@@ -262,20 +264,39 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept)
         }
     }
     let (now, times) = (r.event_loop.handle.wall().secs, entry.times);
-    if times.valid_until >= now {
-        state.shown.status.set(Status::Hit);
-        return Looked::End(Found::Kept(kept));
+    let (mut may_be_old, mut beside) = (caching.stale_while_updating, caching.background_update);
+    if caching.keeps_standard() {
+        let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name));
+        let (wanted, valid) = (Wanted::of(r.headers()), caching.valid(entry.status));
+        match facts.serving(entry.status, &wanted, now, times.date, valid) {
+            serving @ (Serving::Fresh | Serving::Old) if !state.background => {
+                let is_fresh = serving == Serving::Fresh;
+                state.shown.status.set(if is_fresh { Status::Hit } else { Status::Stale });
+                return Looked::End(Found::Kept(kept));
+            }
+            Serving::Ask { updating, error, never_old } => {
+                (state.stale_error, state.never_old) = (error, never_old);
+                may_be_old = updating || may_be_old && !never_old && !wanted.control.no_cache;
+                beside |= updating;
+            }
+            _ => {}
+        }
+    } else {
+        if times.valid_until >= now {
+            state.shown.status.set(Status::Hit);
+            return Looked::End(Found::Kept(kept));
+        }
+        may_be_old |= times.valid_until.saturating_add(times.updating) >= now;
+        state.stale_error = times.valid_until.saturating_add(times.error) >= now;
     }
-    let stale_updating = times.valid_until.saturating_add(times.updating) >= now;
-    state.stale_error = times.valid_until.saturating_add(times.error) >= now;
-    let may_be_old = (caching.stale_while_updating || stale_updating) && !state.background;
+    may_be_old &= !state.background;
     if state.ticket.is_none() {
         let clock = state.cache.index.msec(r.event_loop.handle.now());
         let age = caching.lock_age.max(passing.read_timeout);
         state.ticket = state.cache.index.take(&state.key, clock, age);
     }
     match &state.ticket {
-        Some(_) if may_be_old && caching.background_update => {
+        Some(_) if may_be_old && beside => {
             state.shown.status.set(Status::Stale);
             return Looked::End(Found::Kept(kept));
         }

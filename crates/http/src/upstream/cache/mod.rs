@@ -7,6 +7,7 @@
 mod conf;
 pub mod directives;
 mod hit;
+mod invalidate;
 mod judge;
 mod kept;
 mod key;
@@ -15,6 +16,7 @@ mod path;
 pub mod purge;
 pub mod purge_location;
 mod relay;
+mod rules;
 mod stale;
 mod state;
 mod tasks;
@@ -23,6 +25,7 @@ mod variables;
 
 pub use conf::{Caching, Zone};
 pub(crate) use directives::cache_directives;
+pub use invalidate::invalidate;
 pub use path::set_path;
 pub use relay::{go_on, relay};
 pub use state::{State, UPDATE};
@@ -38,6 +41,7 @@ use weir_proto::http1::Method;
 use weir_upstream::Failure;
 
 use self::key::{fits, key_text};
+use self::rules::Wanted;
 use super::counts::COUNTS;
 use super::passing::UpstreamConf;
 use super::protocol::{Answer, Protocol};
@@ -56,7 +60,7 @@ impl State {
         passing: &UpstreamConf,
         answer: &Answer,
     ) -> Option<Box<MissingRest>> {
-        let (rest, said) = (self.rest.take()?, judge::judge(r, passing));
+        let (rest, said) = (self.rest.take()?, judge::judge(r, passing, answer.status));
         let entry = &rest.entry;
         let same = (answer.status, answer.length) == (entry.status, rest.length)
             && said.last_modified == entry.last_modified
@@ -68,8 +72,10 @@ impl State {
     pub fn stands_in(&self, passing: &UpstreamConf, status: u16) -> bool {
         let caching = &*passing.caching;
         let may = self.shown.status.get() == Status::Expired && self.old.is_some();
-        let unchanged = status == 304 && caching.revalidate;
-        may && (unchanged || listed(caching, Failure::Status(status)))
+        let unchanged = status == 304 && self.revalidate;
+        let by_head = caching.keeps_standard() && self.stale_error && is_error(status);
+        let listed = !self.never_old && listed(caching, Failure::Status(status));
+        may && (unchanged || by_head || listed)
     }
 }
 
@@ -114,6 +120,10 @@ pub async fn look<P: Protocol>(
         }
         lookup::Found::Gone => return Looked::Done(Step::Status(499)),
         lookup::Found::Nothing => {
+            if caching.keeps_standard() && Wanted::of(r.headers()).control.only_if_cached {
+                state.give_up();
+                return Looked::Done(Step::Status(504));
+            }
             if beyond_offset(r, caching) {
                 state.give_up();
             }
@@ -160,7 +170,8 @@ fn begin<P: Protocol>(
     let bypass = Template::any_is_true(&caching.bypass, r);
     let counted = COUNTS.of(&r.event_loop).cache(r.site, &cache).map(|cell| (cell, cache.clone()));
     let shown = Shown::new(text, if bypass { Status::Bypass } else { Status::Miss }, counted);
-    Ok(Some(State::new(cache, shown, caching.memory > 0, caching.revalidate)))
+    let revalidate = caching.revalidate || caching.keeps_standard();
+    Ok(Some(State::new(cache, shown, caching.memory > 0, revalidate)))
 }
 
 /// `..._cache_max_range_offset`: the client would wait too long for the part that it wants.
@@ -191,6 +202,11 @@ impl Request {
     pub fn is_cacheable(&self) -> bool {
         self.contexts.upstream.cache.as_ref().is_some_and(|shown| shown.cacheable.get())
     }
+}
+
+/// After these, something old may be sent: RFC 5861, section 4.
+fn is_error(status: u16) -> bool {
+    matches!(status, 500 | 502 | 503 | 504)
 }
 
 fn listed(caching: &Caching, failure: Failure) -> bool {
@@ -228,8 +244,14 @@ pub async fn instead<P: Protocol>(
         return step;
     }
     let may = state.shown.status.get() == Status::Expired && state.old.is_some();
-    let by_head = state.stale_error && !matches!(failure, Failure::Status(_));
-    if may && (by_head || listed(caching, failure)) {
+    // RFC 9111, section 4.2.4: a cache that is cut off may send what is too old.
+    let cut_off = caching.keeps_standard() && !state.never_old;
+    let by_head = (cut_off || state.stale_error) && !matches!(failure, Failure::Status(_));
+    let by_head = by_head
+        || state.stale_error
+            && caching.keeps_standard()
+            && matches!(step, Step::Status(s) if is_error(s));
+    if may && (by_head || !state.never_old && listed(caching, failure)) {
         return stale::send(r, state, passing, protocol).await.unwrap_or(step);
     }
     let now = r.event_loop.handle.wall().secs;
@@ -245,7 +267,7 @@ pub async fn instead<P: Protocol>(
 
 /// A page of this server takes the place of an answer of this status: the status may be kept.
 pub fn intercepted(r: &mut Request, mut state: State, passing: &UpstreamConf, status: u16) {
-    let verdict = judge::judge(r, passing);
+    let verdict = judge::judge(r, passing, status);
     let now = r.event_loop.handle.wall().secs;
     if let Some(times) = verdict.times(&passing.caching, status, now)
         && verdict.cacheable
@@ -258,8 +280,13 @@ pub fn intercepted(r: &mut Request, mut state: State, passing: &UpstreamConf, st
 
 /// The head of an answer has come: what it says. If it must not be kept, no other request may use
 /// it.
-pub fn judged(r: &Request, state: &mut State, passing: &UpstreamConf) -> judge::Verdict {
-    let verdict = judge::judge(r, passing);
+pub fn judged(
+    r: &Request,
+    state: &mut State,
+    passing: &UpstreamConf,
+    status: u16,
+) -> judge::Verdict {
+    let verdict = judge::judge(r, passing, status);
     if !verdict.cacheable {
         state.give_up();
     }
@@ -316,8 +343,19 @@ fn prepare(
         variant,
         head: head.get(..answer.end).unwrap_or_default().to_vec(),
     });
+    store(r, passing, state, entry, answer.length)
+}
+
+/// Begins to store an answer; its body comes through the fill.
+fn store(
+    r: &mut Request,
+    passing: &UpstreamConf,
+    state: &mut State,
+    entry: Arc<CacheEntry>,
+    length: Option<u64>,
+) -> Arc<Fill> {
     let fill = state.fill.take().unwrap_or_else(|| Fill::new(relay::IN_MEMORY));
-    fill.set_head(entry.clone(), answer.length);
+    fill.set_head(entry.clone(), length);
     state.cache.begin(state.key, fill.clone());
     let temporary = state.cache.settings.use_temp_path.then_some(&passing.temp_path);
     let job = weir_cache::writer::StoreJob {

@@ -1,12 +1,16 @@
 //! What is too old, and is used all the same.
 
-use weir_cache::Stored;
+use std::sync::Arc;
+
+use weir_cache::{Fill, FillEnd, Stored};
+use weir_engine::OpenFile;
 use weir_log::{Cause, Level};
-use weir_proto::http1::HeaderId;
+use weir_proto::http1::{HeaderId, HeaderLine};
 
 use super::hit::{self, Unsent};
 use super::judge::{self, Verdict};
 use super::kept::{Kept, Part};
+use super::rules;
 use super::state::{State, UPDATE};
 use crate::phases::Step;
 use crate::request::Request;
@@ -63,7 +67,11 @@ pub async fn renew_and_send<P: Protocol>(
     protocol: &mut P,
 ) -> Option<Step> {
     let old = state.old.take()?;
-    let said = judge::judge(r, passing);
+    if passing.caching.keeps_standard() {
+        let renewed = replace(r, &mut state, passing, old);
+        return send_kept(r, passing, protocol, renewed).await;
+    }
+    let said = judge::judge(r, passing, old.entry().status);
     let now = r.event_loop.handle.wall().secs;
     let said =
         if said.says_when() { said } else { stored_verdict(r, passing, protocol, &old, now) };
@@ -84,6 +92,76 @@ pub async fn renew_and_send<P: Protocol>(
     }
     send_kept(r, passing, protocol, kept).await
 }
+
+/// The old answer with the fields of the new one, which takes its place in the cache beside the request. Readers of the
+/// old one keep its file.
+fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept) -> Kept {
+    let context = &r.contexts.upstream;
+    let line = |h: &HeaderLine| (h.name.of(&context.head), h.value.of(&context.head));
+    let new: Vec<(&[u8], &[u8])> = context.headers.iter().map(line).collect();
+    let mut head = rules::updated(&old.entry.head, new.into_iter());
+    let now = r.event_loop.handle.wall().secs;
+    if context.headers.iter().all(|h| h.id != HeaderId::Date) {
+        head = rules::updated(
+            &head,
+            [(&b"Date"[..], &weir_proto::date::imf_fixdate(now)[..])].into_iter(),
+        );
+    }
+    let status = old.entry.status;
+    let verdict = judge::by_rules(r, passing, status, rules::fields(&head));
+    let times = verdict.times(&passing.caching, status, now);
+    let may = state.shown.cacheable.get() && verdict.cacheable;
+    let mut entry = (*old.entry).clone();
+    entry.times = times.unwrap_or(weir_cache::Freshness { date: now, ..entry.times });
+    (entry.last_modified, entry.etag, entry.head) = (verdict.last_modified, verdict.etag, head);
+    let entry = Arc::new(entry);
+    state.shown.status.set(Status::Revalidated);
+    let length = match &old.part {
+        Part::Memory(bytes) => Some(bytes.len() as u64),
+        Part::File(_, _, length) => Some(*length),
+        Part::Coming(..) => None,
+    };
+    if let (Some(length), true) = (length, may) {
+        let fill = super::store(r, passing, state, entry.clone(), Some(length));
+        match &old.part {
+            Part::Memory(bytes) => {
+                fill.push(bytes.clone());
+                fill.finish(FillEnd::Whole);
+                state.came(&fill);
+            }
+            Part::File(file, offset, length) => {
+                copy_in(r, fill, file.clone(), *offset, *length);
+            }
+            Part::Coming(..) => {}
+        }
+    }
+    state.shown.cacheable.set(false);
+    Kept { entry, object: None, ..old }
+}
+
+/// Moves a stored body into a fill.
+fn copy_in(r: &Request, fill: Arc<Fill>, file: Arc<OpenFile>, offset: u64, length: u64) {
+    let handle = r.event_loop.handle.clone();
+    r.event_loop.handle.spawn(async move {
+        let mut at = 0;
+        while at < length {
+            let next = (length - at).min(COPIED);
+            let room = Vec::with_capacity(next as usize);
+            let (read, mut bytes) = handle.files().read_at(&file, room, offset + at).await;
+            let read = read.unwrap_or(0).min(next as usize);
+            if read == 0 || !fill.room().await {
+                return fill.finish(FillEnd::Broken);
+            }
+            bytes.truncate(read);
+            at += read as u64;
+            fill.push(bytes.into());
+        }
+        fill.finish(FillEnd::Whole);
+    });
+}
+
+/// So much of a stored body is moved at once.
+const COPIED: u64 = 128 * 1024;
 
 /// Writes the new times, beside the request.
 fn renew(r: &mut Request, state: &mut State, stored: Stored) {

@@ -30,6 +30,8 @@ pub struct State {
     pub(super) revalidate: bool,
     /// It may be used although it cannot be updated.
     pub(super) stale_error: bool,
+    /// What is too old may be sent only if a server says that it stands.
+    pub(super) never_old: bool,
     /// It updates the key for another request, which has its answer already.
     pub(super) background: bool,
     /// The client has the beginning of an answer, and the server is asked for this.
@@ -65,6 +67,7 @@ impl State {
             memory,
             revalidate,
             stale_error: false,
+            never_old: false,
             background: false,
             rest: None,
         }
@@ -83,6 +86,7 @@ impl State {
             memory: self.memory,
             revalidate: self.revalidate,
             stale_error: false,
+            never_old: false,
             background: true,
             rest: None,
         }

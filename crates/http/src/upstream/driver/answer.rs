@@ -56,6 +56,9 @@ impl Run {
             return self.over(r, Step::Status(502));
         }
         self.answered(r);
+        if passing.caching.keeps_standard() && self.place.is_none() {
+            Box::pin(cache::invalidate(r, passing, protocol, answer.status)).await;
+        }
         let wishes = seen::wishes(r, passing);
         if let Some(target) = wishes.redirect {
             self.leave(r, talk, &answer, protocol);
@@ -67,7 +70,7 @@ impl Run {
         let buffering = wishes.buffering.unwrap_or(passing.buffering);
         let keeps = buffering && !talk.goes_both_ways();
         let place = self.place.as_deref_mut();
-        let judged = place.map(|place| (cache::judged(r, place, passing), place));
+        let judged = place.map(|place| (cache::judged(r, place, passing, answer.status), place));
         // Whether conditions and parts are this server's affair depends on what may be kept, not on whether it is.
         seen::fill(r, passing, protocol, &answer);
         let fill = judged

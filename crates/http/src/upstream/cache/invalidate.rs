@@ -1,0 +1,46 @@
+//! A request that changed something makes stored answers invalid (RFC 9111, section 4.4).
+
+use weir_cache::purge::{Which, purge};
+use weir_log::{Cause, Level};
+use weir_proto::http1::HeaderId;
+
+use super::key::key_text;
+use super::rules::in_place_of;
+use crate::request::Request;
+use crate::upstream::passing::UpstreamConf;
+use crate::upstream::protocol::Protocol;
+
+/// Removes what the answer to this request makes invalid: what is stored for its target, and for `Location` and
+/// `Content-Location` of the same origin.
+pub async fn invalidate<P: Protocol>(
+    r: &mut Request,
+    passing: &UpstreamConf,
+    protocol: &P,
+    status: u16,
+) {
+    let caching = &*passing.caching;
+    let safe = matches!(r.method_name(), b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE");
+    if safe || !(200..400).contains(&status) {
+        return;
+    }
+    let Ok(Some(cache)) = caching.zone.cache(r) else { return };
+    let key = key_text(r, caching, protocol);
+    let context = &r.contexts.upstream;
+    let scheme: &[u8] = if r.conn.is_tls() { b"https" } else { b"http" };
+    let host = r.header(HeaderId::Host).unwrap_or_default();
+    let place = (scheme, host, r.text(r.head().target));
+    let lines = context.headers.iter().filter(|line| {
+        let name = line.name.of(&context.head);
+        name.eq_ignore_ascii_case(b"location") || name.eq_ignore_ascii_case(b"content-location")
+    });
+    let others = lines.filter_map(|line| in_place_of(&key, place, line.value.of(&context.head)));
+    let mut keys: Vec<Vec<u8>> = others.collect();
+    keys.retain(|other| *other != key);
+    keys.push(key);
+    for key in keys {
+        if let Err(error) = purge(&cache, Which::Key(key), r.event_loop.handle.files()).await {
+            let (path, cause) = (cache.settings.place.directory.display(), Cause(&error));
+            r.log(Level::Crit, format_args!("opendir() \"{path}\" failed {cause}"));
+        }
+    }
+}

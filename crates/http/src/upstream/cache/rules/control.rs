@@ -1,0 +1,179 @@
+//! `Cache-Control` of answers and requests (RFC 9111, section 5.2), and fields of its kind for caches of one sort
+//! (RFC 9213).
+
+use super::seconds;
+
+/// What the lines say. Of a directive that comes more than once, the first counts.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// `no-store`
+    pub no_store: bool,
+    /// `no-cache` without names of fields.
+    pub no_cache: bool,
+    /// `private` without names of fields.
+    pub private: bool,
+    /// `public`
+    pub public: bool,
+    /// `must-revalidate`
+    pub must_revalidate: bool,
+    /// `proxy-revalidate`
+    pub proxy_revalidate: bool,
+    /// `must-understand`
+    pub must_understand: bool,
+    /// `only-if-cached`
+    pub only_if_cached: bool,
+    /// `max-age`
+    pub max_age: Option<i64>,
+    /// `s-maxage`
+    pub s_maxage: Option<i64>,
+    /// `min-fresh`
+    pub min_fresh: Option<i64>,
+    /// `max-stale`; as large as can be without a number.
+    pub max_stale: Option<i64>,
+    /// `stale-while-revalidate`
+    pub stale_while_revalidate: Option<i64>,
+    /// `stale-if-error`
+    pub stale_if_error: Option<i64>,
+    /// The fields that `no-cache` and `private` name, in lower case: no stored answer shows them.
+    pub withheld: Vec<Vec<u8>>,
+}
+
+impl Control {
+    /// What one more line says.
+    pub fn add(&mut self, line: &[u8]) {
+        for member in members(line) {
+            let (name, value) = directive(member);
+            self.set(&name, value.as_deref());
+        }
+    }
+
+    fn set(&mut self, name: &[u8], value: Option<&[u8]>) {
+        // What is no number of seconds gives no time at all.
+        let number = || value.and_then(seconds).unwrap_or(0);
+        match name {
+            b"no-store" => self.no_store = true,
+            b"no-cache" => match value {
+                None => self.no_cache = true,
+                Some(fields) => self.withhold(fields),
+            },
+            b"private" => match value {
+                None => self.private = true,
+                Some(fields) => self.withhold(fields),
+            },
+            b"public" => self.public = true,
+            b"must-revalidate" => self.must_revalidate = true,
+            b"proxy-revalidate" => self.proxy_revalidate = true,
+            b"must-understand" => self.must_understand = true,
+            b"only-if-cached" => self.only_if_cached = true,
+            b"max-age" => first(&mut self.max_age, number()),
+            b"s-maxage" => first(&mut self.s_maxage, number()),
+            b"min-fresh" => first(&mut self.min_fresh, number()),
+            b"max-stale" if value.is_none() => first(&mut self.max_stale, i64::MAX),
+            b"max-stale" => first(&mut self.max_stale, number()),
+            b"stale-while-revalidate" => first(&mut self.stale_while_revalidate, number()),
+            b"stale-if-error" => first(&mut self.stale_if_error, number()),
+            _ => {}
+        }
+    }
+
+    fn withhold(&mut self, fields: &[u8]) {
+        let fields = fields.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+        self.withheld.extend(fields.filter(|f| !f.is_empty()).map(<[u8]>::to_ascii_lowercase));
+    }
+
+    /// A field for caches of one sort: a dictionary (RFC 9651), which counts as a whole or not at all. `None`: it says
+    /// nothing.
+    pub fn targeted<'l>(lines: impl Iterator<Item = &'l [u8]>) -> Option<Control> {
+        let mut this = Control::default();
+        let mut any = false;
+        for line in lines {
+            for member in members(line) {
+                let bare = member.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
+                let mut parts = bare.splitn(2, |b| *b == b'=');
+                let (name, value) = (parts.next().unwrap_or_default(), parts.next());
+                if !is_key(name) || value.is_some_and(|value| !is_item(value)) {
+                    return None;
+                }
+                let timed = matches!(
+                    name,
+                    b"max-age" | b"s-maxage" | b"stale-while-revalidate" | b"stale-if-error"
+                );
+                if timed && value.and_then(seconds).is_none() {
+                    return None;
+                }
+                any = true;
+                let said = value.filter(|value| !matches!(*value, b"?1"));
+                if said != Some(b"?0") {
+                    let unquoted = said.map(|value| value.trim_ascii_start());
+                    this.set(name, unquoted);
+                }
+            }
+        }
+        any.then_some(this)
+    }
+}
+
+fn first(place: &mut Option<i64>, value: i64) {
+    place.get_or_insert(value);
+}
+
+/// The members of a list. A comma in a quoted string is none between members.
+fn members(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let (mut quoted, mut escaped) = (false, false);
+    let ends = move |byte: &u8| {
+        let is_escaped = std::mem::replace(&mut escaped, false);
+        match byte {
+            b'\\' if quoted && !is_escaped => escaped = true,
+            b'"' if !is_escaped => quoted = !quoted,
+            _ => {}
+        }
+        *byte == b',' && !quoted
+    };
+    line.split(ends).map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+}
+
+/// The name in lower case, and the value without quotes.
+fn directive(member: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
+    let mut parts = member.splitn(2, |b| *b == b'=');
+    let name = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let value = parts.next().map(|value| {
+        let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+        let Some(inner) = inner else { return value.to_vec() };
+        let mut out = Vec::with_capacity(inner.len());
+        let mut bytes = inner.iter();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'\\' => out.extend(bytes.next()),
+                byte => out.push(*byte),
+            }
+        }
+        out
+    });
+    (name, value)
+}
+
+fn is_key(name: &[u8]) -> bool {
+    let begins = name.first().is_some_and(|b| b.is_ascii_lowercase() || *b == b'*');
+    let goes_on = |b: &u8| {
+        b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-' | b'.' | b'*')
+    };
+    begins && name.iter().all(goes_on)
+}
+
+/// A bare item: a number, a string, a token, bytes or a truth.
+fn is_item(value: &[u8]) -> bool {
+    let Some(begin) = value.first() else { return false };
+    let is_quoted = |end| value.len() > 1 && value.last() == Some(&end);
+    match begin {
+        b'"' => is_quoted(b'"'),
+        b':' => is_quoted(b':'),
+        b'?' => matches!(value, b"?0" | b"?1"),
+        b'-' | b'0'..=b'9' => {
+            value[1..].iter().all(|b| b.is_ascii_digit() || *b == b'.') && *begin != b'.'
+        }
+        b'*' | b'a'..=b'z' | b'A'..=b'Z' => {
+            value.iter().all(|b| b.is_ascii_graphic() && *b != b'"')
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,403 @@
+//! The rules of RFC 9111 for a shared cache: what may be stored, and what of it may be sent. Nothing here asks a clock,
+//! a disk or a server: facts in, verdicts out.
+
+mod control;
+mod target;
+#[cfg(test)]
+mod tests;
+
+pub use control::Control;
+pub use target::in_place_of;
+
+use weir_proto::date;
+
+/// The longest time that counts, in seconds: RFC 9111, section 1.2.2.
+const LONGEST: i64 = 1 << 31;
+/// The longest time that an answer without a lifetime of its own is taken to be fresh.
+const GUESSED: i64 = 7 * 86400;
+
+/// A field: its name and its value.
+pub type Field<'a> = (&'a [u8], &'a [u8]);
+
+/// What the rules take from an answer's head.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Facts {
+    control: Control,
+    /// `Age`
+    age: i64,
+    date: Option<i64>,
+    /// `Expires`; one that is no date lies in the past.
+    expires: Option<i64>,
+    last_modified: Option<i64>,
+    has_etag: bool,
+    /// `Vary`, all lines as one.
+    pub vary: Vec<u8>,
+    /// `Vary: *`
+    varies_by_anything: bool,
+    /// What `Connection` lists, in lower case.
+    of_connection: Vec<Vec<u8>>,
+    /// `X-Accel-Expires` that counts; it stands for what the head says else.
+    accel: Option<Accel>,
+}
+
+/// `X-Accel-Expires`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Accel {
+    For(i64),
+    Until(i64),
+}
+
+/// What of a request matters to a cache.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// `Cache-Control`
+    pub control: Control,
+    /// `Authorization` is there.
+    pub authorized: bool,
+}
+
+/// Whether an answer may be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Storing {
+    /// It may be stored.
+    pub may: bool,
+    /// How long it is fresh, in seconds; 0 or less: not at all without asking.
+    pub lifetime: i64,
+    /// How old it was when it came.
+    pub age: i64,
+    /// So long after that it may be sent while it is updated.
+    pub updating: i64,
+    /// So long after that it may be sent where it cannot be updated.
+    pub error: i64,
+}
+
+/// Whether something stored may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serving {
+    /// As it is.
+    Fresh,
+    /// As it is, since the client takes what is too old.
+    Old,
+    /// A server is to be asked.
+    Ask {
+        /// It may be sent while that happens.
+        updating: bool,
+        /// It may be sent if that fails.
+        error: bool,
+        /// It may be sent only if a server says that it stands, whatever the configuration says.
+        never_old: bool,
+    },
+}
+
+impl Facts {
+    /// Reads the fields of an answer; `ignored` says which ones do not count.
+    pub fn of<'a>(
+        fields: impl Iterator<Item = Field<'a>> + Clone,
+        ignored: impl Fn(&[u8]) -> bool,
+    ) -> Facts {
+        let mut this = Facts::default();
+        let mut age = None;
+        let targeted = named(fields.clone(), b"cdn-cache-control");
+        let targeted = Control::targeted(targeted.map(|(_, value)| value));
+        for (name, value) in fields {
+            if ignored(name) {
+                continue;
+            }
+            match name.len() {
+                3 if is(name, b"age") => {
+                    age.get_or_insert(value);
+                }
+                4 if is(name, b"date") => this.date = this.date.or(when(value)),
+                4 if is(name, b"etag") => this.has_etag = true,
+                4 if is(name, b"vary") => this.add_vary(value),
+                7 if is(name, b"expires") => {
+                    let time = when(value).unwrap_or(0);
+                    this.expires = Some(this.expires.map_or(time, |other| other.min(time)));
+                }
+                10 if is(name, b"connection") => {
+                    let words = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+                    this.of_connection.extend(words.map(<[u8]>::to_ascii_lowercase));
+                }
+                13 if is(name, b"cache-control") && targeted.is_none() => this.control.add(value),
+                13 if is(name, b"last-modified") => this.last_modified = date::parse(value),
+                15 if is(name, b"x-accel-expires") && this.accel.is_none() => this.accel(value),
+                _ => {}
+            }
+        }
+        if let Some(control) = targeted {
+            (this.control, this.expires) = (control, None);
+        }
+        // A list is no age, but its first member may be meant.
+        let age = age.and_then(|value: &[u8]| value.split(|b| *b == b',').next());
+        this.age = age.and_then(|value| seconds(value.trim_ascii())).unwrap_or(0);
+        this
+    }
+
+    /// Reads a stored head; what stands before its first line of a field is not looked at.
+    pub fn of_head(head: &[u8], ignored: impl Fn(&[u8]) -> bool) -> Facts {
+        Facts::of(fields(head), ignored)
+    }
+
+    fn add_vary(&mut self, value: &[u8]) {
+        let mut words = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+        self.varies_by_anything |= words.any(|word| word == b"*");
+        if !self.vary.is_empty() {
+            self.vary.extend_from_slice(b", ");
+        }
+        self.vary.extend_from_slice(value);
+    }
+
+    fn accel(&mut self, value: &[u8]) {
+        self.accel = match value.strip_prefix(b"@") {
+            Some(time) => seconds_at_most(time, i64::MAX).map(Accel::Until),
+            None => seconds(value).map(Accel::For),
+        };
+    }
+
+    /// How long the answer is fresh (RFC 9111, section 4.2.1), and whether it says so itself. `valid`: what the configuration says
+    /// where it does not. `received`: when it came.
+    fn lifetime(&self, status: u16, received: i64, valid: Option<i64>) -> (i64, bool) {
+        let said = match self.accel {
+            Some(Accel::For(n)) => Some(n),
+            Some(Accel::Until(time)) => Some(time.saturating_sub(received)),
+            None => None,
+        };
+        let said = said.or(self.control.s_maxage).or(self.control.max_age);
+        let date = self.date.unwrap_or(received);
+        let said = said.or(self.expires.map(|time| time.saturating_sub(date)));
+        if let Some(said) = said {
+            return (said.clamp(0, LONGEST), true);
+        }
+        if let Some(valid) = valid {
+            return (valid, false);
+        }
+        if !(guesses(status) || self.control.public) {
+            return (0, false);
+        }
+        let unchanged = self.last_modified.map_or(0, |time| date.saturating_sub(time));
+        ((unchanged / 10).clamp(0, GUESSED), false)
+    }
+
+    /// How old the answer was when it came (RFC 9111, section 4.2.3). `delay`: seconds since it was asked for.
+    fn age(&self, received: i64, delay: i64) -> i64 {
+        let apparent = self.date.map_or(0, |date| received.saturating_sub(date).max(0));
+        apparent.max(self.age.saturating_add(delay)).min(LONGEST)
+    }
+
+    /// Whether an answer of this status to this request may be stored (RFC 9111, section 3).
+    pub fn storing(
+        &self,
+        status: u16,
+        wanted: &Wanted,
+        (received, delay): (i64, i64),
+        valid: Option<i64>,
+    ) -> Storing {
+        let control = &self.control;
+        let (lifetime, explicit) = self.lifetime(status, received, valid);
+        let age = self.age(received, delay);
+        let forbidden = match (control.must_understand, self.accel) {
+            // What the configuration's own field says stands for the rest.
+            (_, Some(Accel::For(0))) => true,
+            (_, Some(_)) => false,
+            (true, None) => !understood(status) || control.private,
+            (false, None) => control.no_store || control.private,
+        };
+        let shared = control.public || control.must_revalidate || control.s_maxage.is_some();
+        let forbidden = forbidden
+            || self.varies_by_anything
+            || status < 200
+            || status == 304
+            || wanted.control.no_store
+            || (wanted.authorized && !shared);
+        let validates = self.has_etag || self.last_modified.is_some();
+        let of_use = lifetime > age || validates && (explicit || guesses(status) || control.public);
+        let no_cache = control.no_cache && self.accel.is_none();
+        let lifetime = if no_cache { 0 } else { lifetime };
+        let never_old = self.never_old();
+        let later = |time: Option<i64>| if never_old { 0 } else { time.unwrap_or(0) };
+        Storing {
+            may: !forbidden && of_use && (!no_cache || validates),
+            lifetime,
+            age,
+            updating: later(control.stale_while_revalidate),
+            error: later(control.stale_if_error),
+        }
+    }
+
+    /// No answer that is too old may be sent (RFC 9111, section 4.2.4).
+    fn never_old(&self) -> bool {
+        let control = &self.control;
+        let said = control.must_revalidate || control.proxy_revalidate || control.no_cache;
+        self.accel.is_none() && (said || control.s_maxage.is_some())
+    }
+
+    /// Whether this stored answer may be sent for a request (RFC 9111, section 4). It came, unchanged, `age` seconds ago.
+    pub fn serving(
+        &self,
+        status: u16,
+        wanted: &Wanted,
+        now: i64,
+        born: i64,
+        valid: Option<i64>,
+    ) -> Serving {
+        let (control, asks) = (&self.control, &wanted.control);
+        let age = now.saturating_sub(born).max(0);
+        let (mut lifetime, _) = self.lifetime(status, born, valid);
+        let whole = self.accel.is_none();
+        if whole && (control.no_cache || control.no_store && !control.must_understand) {
+            lifetime = 0;
+        }
+        let least = asks.min_fresh.unwrap_or(0);
+        let is_fresh = lifetime > age.saturating_add(least);
+        let is_young = asks.max_age.is_none_or(|most| age <= most) && !asks.no_cache;
+        if is_fresh && is_young {
+            return Serving::Fresh;
+        }
+        let never_old = self.never_old();
+        let too_old = age.saturating_sub(lifetime).max(0);
+        let taken = asks.max_stale.is_some_and(|most| too_old <= most);
+        if taken && is_young && !never_old && least == 0 {
+            return Serving::Old;
+        }
+        let within = |time: Option<i64>| !never_old && time.is_some_and(|time| too_old <= time);
+        let error = within(control.stale_if_error) || within(asks.stale_if_error);
+        let updating = within(control.stale_while_revalidate) && is_young && least == 0;
+        Serving::Ask { updating, error, never_old }
+    }
+
+    /// No stored answer shows a field of this name (RFC 9111, section 3.1; section 5.2.2.4).
+    pub fn withholds(&self, name: &[u8]) -> bool {
+        let mut names = self.of_connection.iter().chain(&self.control.withheld);
+        names.any(|other| name.eq_ignore_ascii_case(other)) || hop(name)
+    }
+
+    /// Some field is to be withheld.
+    pub fn withholds_any(&self) -> bool {
+        !(self.of_connection.is_empty() && self.control.withheld.is_empty())
+    }
+}
+
+impl Wanted {
+    /// Reads the fields of a request.
+    pub fn of<'a>(fields: impl Iterator<Item = Field<'a>>) -> Wanted {
+        let mut this = Wanted::default();
+        for (name, value) in fields {
+            match name.len() {
+                13 if is(name, b"cache-control") => this.control.add(value),
+                13 if is(name, b"authorization") => this.authorized = true,
+                _ => {}
+            }
+        }
+        this
+    }
+}
+
+/// The fields of a head: what stands in lines with a colon, as far as the empty line.
+pub fn fields(head: &[u8]) -> impl Iterator<Item = Field<'_>> + Clone {
+    let lines = head.split(|b| *b == b'\n').map(<[u8]>::trim_ascii_end);
+    lines.take_while(|line| !line.is_empty()).filter_map(field)
+}
+
+fn field(line: &[u8]) -> Option<Field<'_>> {
+    let at = memchr::memchr(b':', line)?;
+    let (name, value) = (line.get(..at)?, line.get(at + 1..)?);
+    // A status line has a space before any colon.
+    (!name.is_empty() && !name.contains(&b' ')).then(|| (name, value.trim_ascii()))
+}
+
+/// The stored head after an answer 304 with these fields (RFC 9111, section 3.2).
+pub fn updated<'a>(head: &[u8], fresh: impl Iterator<Item = Field<'a>> + Clone) -> Vec<u8> {
+    let stays = |name: &[u8]| {
+        [
+            &b"content-length"[..],
+            b"content-encoding",
+            b"content-range",
+            b"content-type",
+            b"transfer-encoding",
+            b"status",
+        ]
+        .iter()
+        .any(|other| name.eq_ignore_ascii_case(other))
+            || hop(name)
+    };
+    let mut out = Vec::with_capacity(head.len());
+    for line in head.split_inclusive(|b| *b == b'\n') {
+        let bare = line.trim_ascii_end();
+        if bare.is_empty() {
+            break;
+        }
+        let replaced = field(bare).is_some_and(|(name, _)| {
+            is(name, b"age") || !stays(name) && named(fresh.clone(), name).next().is_some()
+        });
+        if !replaced {
+            out.extend_from_slice(line);
+        }
+    }
+    for (name, value) in fresh.filter(|(name, _)| !stays(name)) {
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+/// A date in one of the three forms of RFC 9110, section 5.6.7: no other zone than GMT is one.
+fn when(value: &[u8]) -> Option<i64> {
+    let is_asctime = value.get(3) == Some(&b' ');
+    date::parse(value).filter(|_| is_asctime || value.ends_with(b" GMT"))
+}
+
+fn named<'a>(
+    fields: impl Iterator<Item = Field<'a>>,
+    name: &[u8],
+) -> impl Iterator<Item = Field<'a>> {
+    fields.filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+}
+
+fn is(name: &[u8], lower: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(lower)
+}
+
+/// Fields that belong to a connection, whether it says so or not.
+fn hop(name: &[u8]) -> bool {
+    const HOP: [&[u8]; 7] = [
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"transfer-encoding",
+        b"upgrade",
+        b"proxy-authentication-info",
+    ];
+    HOP.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+/// A number of seconds, at most [`LONGEST`]; `None` if it is none.
+fn seconds(text: &[u8]) -> Option<i64> {
+    seconds_at_most(text, LONGEST)
+}
+
+fn seconds_at_most(text: &[u8], most: i64) -> Option<i64> {
+    let digit = |n: i64, b: &u8| {
+        b.is_ascii_digit().then(|| n.saturating_mul(10).saturating_add(i64::from(b - b'0')))
+    };
+    let number = text.iter().try_fold(0, digit).filter(|_| !text.is_empty())?;
+    Some(number.min(most))
+}
+
+/// An answer of this status may be fresh without saying so: RFC 9110, section 15.1.
+fn guesses(status: u16) -> bool {
+    matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
+}
+
+/// This server knows what caches must know of the status.
+fn understood(status: u16) -> bool {
+    guesses(status)
+        || matches!(
+            status,
+            302 | 303 | 307 | 400 | 401 | 403 | 406..=409 | 411 | 412 | 415 | 421 | 422
+        )
+        || matches!(status, 451 | 500 | 502..=504)
+}
