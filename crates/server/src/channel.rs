@@ -14,6 +14,8 @@ use weir_values::Command;
 pub enum Order {
     /// Finish the requests, close idle connections, end: the server ends.
     Quit,
+    /// As `Quit`, and another master has the sockets, or the workers come back.
+    Yield,
     /// Others took over: finish the requests, let idle clients have their chance, end.
     Retire,
     /// End at once.
@@ -76,6 +78,7 @@ impl Order {
     fn to_byte(self) -> u8 {
         match self {
             Order::Quit => b'q',
+            Order::Yield => b'y',
             Order::Retire => b'r',
             Order::Terminate => b't',
             Order::Reopen => b'o',
@@ -87,6 +90,7 @@ impl Order {
     fn of(byte: u8) -> Option<Order> {
         Some(match byte {
             b'q' => Order::Quit,
+            b'y' => Order::Yield,
             b'r' => Order::Retire,
             b't' => Order::Terminate,
             b'o' => Order::Reopen,
@@ -191,7 +195,14 @@ mod tests {
         let (master, worker) = pair().unwrap();
         assert_eq!(worker.next_order(), Heard::Nothing);
         let levels = (0..8).map(Level::of_severity).chain([None]);
-        let orders = [Order::Quit, Order::Retire, Order::Terminate, Order::Reopen, Order::Look];
+        let orders = [
+            Order::Quit,
+            Order::Yield,
+            Order::Retire,
+            Order::Terminate,
+            Order::Reopen,
+            Order::Look,
+        ];
         let orders: Vec<_> = orders.into_iter().chain(levels.clone().map(Order::Level)).collect();
         for order in &orders {
             master.order(*order).unwrap();

@@ -162,6 +162,8 @@ pub enum Retire {
     Reload,
     /// The server ends: idle connections close now.
     Quit,
+    /// As `Quit`, and another process accepts from the sockets, or will.
+    Yield,
 }
 
 /// The local zone's offset from UTC, as it was when it was last asked for.

@@ -71,7 +71,7 @@ impl LoopState {
     pub fn retire(&self, how: Retire) {
         self.begin_retiring(how);
         match how {
-            Retire::Quit => self.handle.unpark_all(Wake::Shutdown),
+            Retire::Quit | Retire::Yield => self.handle.unpark_all(Wake::Shutdown),
             Retire::Reload => self.handle.unpark_those(Wake::Shutdown, http2::is_parked),
         };
     }

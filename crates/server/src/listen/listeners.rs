@@ -275,6 +275,14 @@ impl Listeners {
         last
     }
 
+    /// Another process accepts from all sockets from now on. Returns them to drain now.
+    pub(super) fn yield_all(&mut self, h: &Handle) -> Vec<Listener> {
+        self.leave_deferrals(h);
+        self.forget_others(h);
+        self.forget_pool(h);
+        std::mem::take(&mut self.list)
+    }
+
     /// When the next socket without a successor closes.
     pub(super) fn next_close(&self) -> Option<Instant> {
         self.list.iter().filter_map(|listener| listener.closes).min()

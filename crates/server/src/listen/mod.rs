@@ -124,9 +124,10 @@ impl Listening {
         let left = match how {
             Retire::Reload => self.listeners.sockets.leave(h, &self.cycle_shared, recheck),
             Retire::Quit => self.listeners.sockets.close(h),
+            Retire::Yield => self.listeners.sockets.yield_all(h),
         };
         for (number, copy) in self.datagrams.drain(..) {
-            let left = how == Retire::Quit || self.cycle_shared.is_left(number, copy).0;
+            let left = how != Retire::Reload || self.cycle_shared.is_left(number, copy).0;
             let how = if left { Leaving::ForGood } else { Leaving::ToOthers };
             self.listeners.service.leaves(number, how);
         }

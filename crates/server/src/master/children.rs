@@ -57,7 +57,7 @@ impl Child {
         }
         if self.channel.order(order).is_err() {
             let signal = match order {
-                Order::Quit | Order::Retire => Signal::QUIT,
+                Order::Quit | Order::Yield | Order::Retire => Signal::QUIT,
                 Order::Terminate => Signal::TERM,
                 Order::Reopen => Signal::USR1,
                 // No signal says that.

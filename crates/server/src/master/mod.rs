@@ -496,8 +496,9 @@ impl Master {
             return;
         }
         self.ending = Some(Shutdown::Quit);
+        let order = if self.kin.shares_sockets() { Order::Yield } else { Order::Quit };
         for child in &mut self.children {
-            child.order(Order::Quit, &self.cycle.log);
+            child.order(order, &self.cycle.log);
         }
         self.close_sockets();
     }
@@ -536,7 +537,7 @@ impl Master {
         self.kin.resting = true;
         self.restarts.clear();
         for child in &mut self.children {
-            child.order(Order::Quit, &self.cycle.log);
+            child.order(Order::Yield, &self.cycle.log);
         }
     }
 

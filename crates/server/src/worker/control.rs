@@ -134,6 +134,7 @@ impl Control {
     fn obey(self: &Rc<Self>, order: Order) {
         match order {
             Order::Quit => self.finish(Retire::Quit),
+            Order::Yield => self.finish(Retire::Yield),
             Order::Retire => self.finish(Retire::Reload),
             Order::Terminate => self.all(|h| h.stop()),
             Order::Reopen => self.reopen(),
