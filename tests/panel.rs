@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::process::Signal;
+use serde_json::Value;
 use weir_testkit::{
     Client, Dir, PATIENCE, Process, Server, ask_until, dump_page, examples, listen,
 };
@@ -60,6 +61,29 @@ fn events_go_on_until_the_worker_ends() {
     let rest = client.rest();
     assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
     assert!(server.wait().success());
+}
+
+/// A viewer stays for hours, which is no latency. A snapshot's is.
+#[test]
+fn the_time_that_a_viewer_stays_is_no_latency() {
+    let server = Server::start(
+        WEIR,
+        "events { } http { access_log off; server { listen 127.0.0.1:%%PORT%%; status_zone page; \
+            location = /panel { weir_dashboard; } } \
+            server { listen 127.0.0.1:%%PORT1%%; weir_status json; } }",
+    );
+    let zone = || {
+        let body = Client::connect(server.port_at(1)).get("/").body();
+        let page: Value = serde_json::from_str(&body).unwrap();
+        let zone = &page["status_zones"]["page"];
+        (zone["requests"]["total"].clone(), zone["latency"]["count"].clone())
+    };
+    let mut viewer = begin(&server);
+    event(&mut viewer);
+    drop(viewer);
+    assert!(ask_until(|| zone() == (1.into(), 0.into())), "{:?}", zone());
+    server.ask("GET /panel", "Accept: application/json\r\n", "");
+    assert!(ask_until(|| zone() == (2.into(), 1.into())), "{:?}", zone());
 }
 
 /// An event is nearly the text of the one before. curl takes the stream apart and checks its sum at the end.

@@ -655,7 +655,7 @@ pub static ZONES: MetricTable = MetricTable {
             "latency",
             MetricKind::Histogram,
             Seconds,
-            "How long requests took, from their first byte to the last of the answer.",
+            "How long requests took, from their first byte to the last of the answer. Tunnels and viewers of the panel do not count.",
         ),
     ],
 };

@@ -46,6 +46,8 @@ pub struct Response {
     pub allow_ranges: bool,
     /// Only one range of it.
     pub single_range: bool,
+    /// It goes on for as long as the client wants. So the time that it took says nothing about latency.
+    pub is_endless: bool,
     /// The head was handed to the connection.
     pub sent: bool,
     /// The client's conditions are the server's matter that answered.
@@ -70,7 +72,7 @@ impl Renew for Response {
             headers, trailers, content_type, charset, type_as_said;
             status, status_line, content_length, content_offset, is_slice, override_charset,
             last_modified, etag, location, server, date, content_encoding, varies_by_encoding,
-            allow_ranges, single_range, sent, unconditional, header_only, chunked, head_bytes,
+            allow_ranges, single_range, is_endless, sent, unconditional, header_only, chunked, head_bytes,
             expects_trailers, etag_first
         });
     }

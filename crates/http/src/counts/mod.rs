@@ -44,13 +44,16 @@ pub fn ended(r: &mut Request) {
     if zones == [None; 2] {
         return;
     }
+    let is_endless = r.response.is_endless || r.response.status == SWITCHED;
     let took = event_loop.handle.this_moment().saturating_duration_since(r.started);
     for zone in zones.into_iter().flatten() {
         let Some(Some(cell)) = event_loop.counts.zones.get(zone) else { continue };
         cell.add(class(r.response.status), 1);
         cell.add(RECEIVED, r.request_length);
         cell.add(SENT, r.output.sent);
-        cell.record(took);
+        if !is_endless {
+            cell.record(took);
+        }
     }
 }
 
@@ -64,6 +67,8 @@ fn count_error(status: u16, metrics: &Tally) {
     metrics.add(Metric::Abandoned, (status == CLIENT_LEFT).into());
 }
 
+/// The status of a tunnel, such as a WebSocket's.
+const SWITCHED: u16 = 101;
 /// nginx: NGX_HTTP_CLIENT_CLOSED_REQUEST.
 const CLIENT_LEFT: u16 = 499;
 

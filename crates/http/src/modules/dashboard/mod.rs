@@ -105,6 +105,7 @@ async fn stream(r: &mut Request) -> Step {
         return Step::Status(503);
     };
     r.response.status = 200;
+    r.response.is_endless = true;
     r.response.content_type.extend_from_slice(EVENTS);
     let mut gzip = accepts(r, "gzip").then(Gzip::default);
     if gzip.is_some() {
