@@ -55,6 +55,18 @@ impl Segment {
         }
     }
 
+    /// The memory of it, without a copy; `None` for a file.
+    pub fn into_bytes(self) -> Option<Bytes> {
+        match self {
+            Segment::Bytes(bytes) => Some(bytes),
+            Segment::Buf { buf, start } => {
+                let bytes = Bytes::from(buf);
+                Some(bytes.slice(start.min(bytes.len())..))
+            }
+            Segment::File { .. } => None,
+        }
+    }
+
     /// Takes the first `n` bytes, which are not all of it. A buffer that is cut becomes shared memory,
     /// so that nothing is copied.
     fn split_to(&mut self, n: u64) -> Segment {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use weir_engine::Chain;
+use weir_engine::{Chain, Segment};
 use weir_http2::{Pause, gather, needs_file, wait, wake};
 use weir_proto::http3::qpack::{self, QpackError};
 use weir_proto::http3::{ErrorCode, FrameError, RequestFrames, RequestPart, Role, frame};
@@ -17,6 +17,8 @@ use crate::carrier::{Arrival, Protocol, RequestStream, Section, TakeField};
 
 /// Frames of bodies are of this size where there is so much: a frame costs next to nothing, and nothing waits behind it.
 const CHUNK: usize = 64 * 1024;
+/// A piece of a body that is larger travels as it is; smaller ones are put together.
+const COPIED: usize = 4 * 1024;
 /// Read of a stream at once.
 const READ: usize = 64 * 1024;
 /// Fields may take so much more as they come than they do in text: Huffman's code is never that bad.
@@ -540,12 +542,30 @@ impl RequestStream for Stream {
                 return Ok(Pause::File);
             }
             let len = usize::try_from(chain.len()).unwrap_or(usize::MAX).min(chunk);
-            let mut bytes = Vec::with_capacity(len + 8);
+            let mut bytes = Vec::with_capacity(len.min(COPIED) + 8);
             frame::write_data_head(len as u64, &mut bytes);
             let head = bytes.len();
-            gather(&self.link.event_loop.handle, chain, len, &mut bytes);
+            let handle = &self.link.event_loop.handle;
+            let mut left = len;
+            while left > 0 {
+                let large = chain.front().and_then(Segment::memory).filter(|m| m.len() > COPIED);
+                let Some(now) = large.map(|memory| memory.len().min(left)) else {
+                    // All of small pieces, up to the next large one.
+                    let before = bytes.len();
+                    gather(handle, chain, left.min(COPIED), &mut bytes);
+                    left -= (bytes.len() - before).clamp(1, left);
+                    continue;
+                };
+                let mut piece = chain.split_to(now as u64);
+                let mut outgoing = self.outgoing.borrow_mut();
+                if !bytes.is_empty() {
+                    outgoing.push(std::mem::take(&mut bytes).into());
+                }
+                outgoing.extend(piece.pop().and_then(Segment::into_bytes));
+                left -= now;
+            }
             self.framing.set(self.framing.get() + head as u64);
-            self.sent.set(self.sent.get() + bytes.len() as u64);
+            self.sent.set(self.sent.get() + (head + len) as u64);
             let end = last && chain.is_empty();
             self.put(bytes, end)?;
         }
