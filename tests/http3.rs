@@ -270,6 +270,65 @@ fn a_request_on_its_way_at_a_reload_is_answered() {
     old.into_iter().for_each(|worker| server.wait_gone(worker));
 }
 
+/// What a client gets over TCP with these options of curl.
+fn over_tcp(server: &Server, path: &str) -> String {
+    let url = format!("https://127.0.0.1:{}{path}", server.port());
+    String::from_utf8_lossy(&run("curl", ["-ski", &url]).stdout).to_ascii_lowercase()
+}
+
+#[test]
+fn answers_over_tcp_offer_http_3_where_that_is_wanted() {
+    let http = "server { listen 127.0.0.1:%%PORT1%%; http3_alt_svc on; location / { return 200; } }
+                server { listen 127.0.0.1:%%PORT2%% ssl; http3_alt_svc on; location / { return 200; } }";
+    let inside = "http3_alt_svc on; location / { return 404; }
+                  location /own { add_header Alt-Svc clear; return 200 own; }";
+    let server = start(http, inside);
+    let offer = format!("alt-svc: h3=\":{}\"; ma=86400\r\n", server.port());
+    assert!(over_tcp(&server, "/").contains(&offer), "{}", over_tcp(&server, "/"));
+    let own = over_tcp(&server, "/own");
+    assert!(own.contains("alt-svc: clear\r\n") && !own.contains("h3="), "{own}");
+    // Without TLS, and where the server does not listen with `quic`, there is nothing to offer.
+    for url in [
+        format!("http://127.0.0.1:{}/", server.port_at(1)),
+        format!("https://127.0.0.1:{}/", server.port_at(2)),
+    ] {
+        let said = String::from_utf8_lossy(&run("curl", ["-ski", &url]).stdout).into_owned();
+        assert!(said.contains("200") && !said.to_ascii_lowercase().contains("alt-svc"), "{said}");
+    }
+}
+
+#[test]
+fn either_congestion_control_carries_a_file_whole() {
+    let large = long(8_000_000);
+    for name in ["cubic", "bbr"] {
+        let server = start("", &format!("quic_congestion {name}; root .;"));
+        server.dir().write("large", &large);
+        let Some(got) = ask(&server, server.port(), &[], &["/large"]) else { return };
+        assert!(bytes(&got, "large") == large, "{name}");
+    }
+}
+
+#[test]
+fn metrics_and_variables_know_quic() {
+    let http = "server { listen 127.0.0.1:%%PORT1%%; location / { weir_status; } }";
+    let inside = "location / { return 200 \"$tcpinfo_rtt $tcpinfo_snd_cwnd\"; }";
+    let server = start(http, &format!("quic_retry on; {inside}"));
+    let Some(got) = ask(&server, server.port(), &[], &["/path"]) else { return };
+    let said = got.read("path");
+    let numbers: Vec<u64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(numbers.len() == 2 && numbers.iter().all(|n| *n > 0), "{said}");
+    let url = format!("http://127.0.0.1:{}/", server.port_at(1));
+    let shown = || String::from_utf8_lossy(&run("curl", ["-s", &url]).stdout).into_owned();
+    let counted = |name: &str| {
+        let page = shown();
+        let line = page.lines().find(|line| line.starts_with(&format!("weir_quic_{name}_total ")));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(-1.0)
+    };
+    assert!(ask_until(|| counted("sent_packets") > 3.0), "{}", shown());
+    assert_eq!((counted("connections"), counted("retries")), (1.0, 1.0));
+    assert_eq!((counted("ignored_connections"), counted("moved_clients")), (0.0, 0.0));
+}
+
 #[test]
 fn what_quic_lacks_is_warned_of() {
     let dir = certified();
@@ -281,6 +340,7 @@ fn what_quic_lacks_is_warned_of() {
         ("", "ssl_protocols TLSv1.2;", "must enable TLSv1.3"),
         ("", "quic_host_key missing;", "cannot read \"missing\""),
         ("", "quic_active_connection_id_limit 1;", "value is too small"),
+        ("", "quic_congestion reno;", "invalid value \"reno\""),
         ("", "listen 8444 quic ssl;", "parameter is incompatible with \"quic\""),
     ] {
         let certificate = match line.contains("ssl_certificate ") {

@@ -233,6 +233,20 @@ declare! {
     TlsDistrusted Counter Count "tls_distrusted_certificates";
     /// Of these, handshakes with no version, cipher, curve or protocol that both sides speak.
     TlsIncompatible Counter Count "tls_incompatible_clients";
+    /// QUIC connections whose handshake was completed.
+    QuicConnections Counter Count "quic_connections";
+    /// QUIC clients that were asked to show first that their address is their own.
+    QuicRetries Counter Count "quic_retries";
+    /// Requests for QUIC connections that got no answer: the loop was full, or about to end.
+    QuicIgnored Counter Count "quic_ignored_connections";
+    /// QUIC clients that went on at another address.
+    QuicMoved Counter Count "quic_moved_clients";
+    /// Datagrams that were passed to the loop that has their QUIC connection.
+    QuicForwarded Counter Count "quic_forwarded_datagrams";
+    /// Packets of QUIC that were sent to clients; a connection counts them at its end and every ten seconds.
+    QuicSent Counter Count "quic_sent_packets";
+    /// Of these, packets that were lost.
+    QuicLost Counter Count "quic_lost_packets";
     /// Connections that an idle loop took over from a stalled one.
     TakenOver Counter Count "taken_over_connections";
     /// Events of a stalled loop that an idle loop could not take and passed on.

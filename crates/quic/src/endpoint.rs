@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::{hkdf, hmac, rand};
 use bytes::BytesMut;
+use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::{
     ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, Incoming, MtuDiscoveryConfig,
     ServerConfig, Transmit, TransportConfig, VarInt,
@@ -79,6 +80,16 @@ impl std::fmt::Debug for HostKey {
     }
 }
 
+/// What decides how fast a connection sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// Loss says that the path is full. RFC 9438.
+    #[default]
+    Cubic,
+    /// The path's rate and round-trip time are measured.
+    Bbr,
+}
+
 /// What holds for all connections of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointSettings {
@@ -96,6 +107,8 @@ pub struct EndpointSettings {
     pub stream_window: u64,
     /// Sends many datagrams with one call, where the kernel can.
     pub gso: bool,
+    /// What decides how fast connections send.
+    pub congestion: Congestion,
     /// Connections at once, and handshakes among them.
     pub connections: usize,
 }
@@ -137,6 +150,8 @@ pub enum Admission {
 pub trait Accepts {
     /// A client wants a connection.
     fn admit(&self, new: &NewConnection) -> Admission;
+    /// A client got no answer, since there are as many connections as there may be.
+    fn ignored(&self) {}
     /// A packet belongs to the connection of another loop; nothing is done with it here.
     fn misplaced(&self, _: Place, _: &Packet<'_>) {}
 }
@@ -382,7 +397,10 @@ impl Endpoint {
         };
         let admission = match self.connections() < self.most {
             true => accepts.admit(&new),
-            false => Admission::Ignore,
+            false => {
+                accepts.ignored();
+                Admission::Ignore
+            }
         };
         let transmit = match admission {
             Admission::Accept(chooser, begin) => {
@@ -474,6 +492,7 @@ impl Endpoint {
         let handle = connection.handle;
         connection.dispatch();
         let sent = self.transmit(connection);
+        connection.grow_window(SEND_WINDOW);
         // What it tells the endpoint may have an answer, and what it has sent may be the last.
         loop {
             let Some(event) = connection.inner.borrow_mut().poll_endpoint_events() else { break };
@@ -598,6 +617,11 @@ fn server_config(settings: &EndpointSettings, initial: &Initial) -> ServerConfig
     transport.stream_receive_window(varint(settings.stream_window));
     transport.receive_window(varint(settings.window()));
     transport.send_window(SEND_WINDOW);
+    let controller: Arc<dyn ControllerFactory + Send + Sync> = match settings.congestion {
+        Congestion::Cubic => Arc::new(CubicConfig::default()),
+        Congestion::Bbr => Arc::new(BbrConfig::default()),
+    };
+    transport.congestion_controller_factory(controller);
     transport.datagram_receive_buffer_size(None);
     transport.enable_segmentation_offload(settings.gso);
     transport.mtu_discovery_config(Some(MtuDiscoveryConfig::default()));
@@ -615,8 +639,8 @@ fn server_config(settings: &EndpointSettings, initial: &Initial) -> ServerConfig
 const UNI_STREAMS: u64 = 16;
 /// A connection's window is that of so many streams.
 const STREAMS_AT_ONCE: u64 = 16;
-/// What a connection may have sent, or taken to be sent, that the client has not acknowledged.
-const SEND_WINDOW: u64 = 4 << 20;
+/// What a connection takes at first to be sent; it grows with what the path holds: see [`Connection::grow_window`].
+const SEND_WINDOW: u64 = 256 << 10;
 /// Handshakes that have just begun.
 const MOST_INCOMING: usize = 4096;
 /// Early packets of one of them that are kept.

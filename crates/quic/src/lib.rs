@@ -18,7 +18,9 @@ mod paths;
 
 pub use connection::{Connection, Events, ReadOutcome, StreamGone};
 pub use crypto::{Chooser, ChosenConfig};
-pub use endpoint::{Accepts, Admission, Begin, Endpoint, EndpointSettings, HostKey, NewConnection};
+pub use endpoint::{
+    Accepts, Admission, Begin, Congestion, Endpoint, EndpointSettings, HostKey, NewConnection,
+};
 pub use ids::Place;
 pub use packet::Packet;
 pub use quinn_proto::{ConnectionError, Dir, StreamId};

@@ -36,6 +36,8 @@ pub const TESTS: &[(&str, &str)] = &[
     ("http3_stream_buffer_size", "a_connection_keeps_its_limits"),
     ("quic_gso", "a_connection_keeps_its_limits"),
     ("quic_retry", "a_client_shows_its_address_first"),
+    ("http3_alt_svc", "answers_over_tcp_offer_http_3_where_that_is_wanted"),
+    ("quic_congestion", "either_congestion_control_carries_a_file_whole"),
     ("quic_host_key", "servers_of_one_host_key_reset_connections_of_each_other"),
     ("brotli", "answers_are_compressed_for_clients_that_accept_it"),
     ("brotli_comp_level", "a_small_answer_takes_little_memory_to_compress"),

@@ -22,6 +22,8 @@ modules! {
         "scgi_cache_rules", HSL, ONE, ONCE, Warn;
         "lua_max_run_time", HSL, MSEC,           ONCE, Emerg;
         "work",           HSL,    args(1, 2),         ONCE, Emerg;
+        "http3_alt_svc", HTTP_SERVER, FLAG, ONCE, Warn;
+        "quic_congestion", HTTP_SERVER, ONE, ONCE, Warn;
         "queue",          UPSTREAM, args(1, 2),  ONCE, Emerg;
         "health_check",   LOCATION, args(0, MORE), MANY, Emerg;
         "match",          HTTP,     lines(1, 1), MANY, Emerg;

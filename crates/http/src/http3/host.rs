@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use weir_log::{Cause, Level};
+use weir_metrics::Metric;
 use weir_quic::{
     Accepts, Admission, ChosenConfig, Endpoint, EndpointSettings, Events, HostKey, NewConnection,
     Packet, Place,
@@ -92,6 +93,7 @@ impl Hosts {
             streams: conf.http3.max_concurrent_streams,
             stream_window: conf.http3.stream_buffer_size,
             gso: conf.http3.gso,
+            congestion: conf.http3.congestion,
             connections: most,
         };
         let endpoint = Endpoint::new(&self.event_loop.handle, fd, settings)?;
@@ -140,9 +142,11 @@ impl Accepts for Acceptor {
     fn admit(&self, new: &NewConnection) -> Admission {
         if self.event_loop.retiring() {
             // Others serve the address, or nobody will.
+            self.ignored();
             return Admission::Ignore;
         }
         if self.retry && !new.validated {
+            self.event_loop.metrics.add(Metric::QuicRetries, 1);
             return Admission::Retry;
         }
         let (event_loop, site) = (self.event_loop.clone(), self.event_loop.site);
@@ -165,7 +169,12 @@ impl Accepts for Acceptor {
         Admission::Accept(Box::new(choose), Box::new(begin))
     }
 
+    fn ignored(&self) {
+        self.event_loop.metrics.add(Metric::QuicIgnored, 1);
+    }
+
     fn misplaced(&self, place: Place, packet: &Packet<'_>) {
+        self.event_loop.metrics.add(Metric::QuicForwarded, 1);
         let listens = self.event_loop.site.listens();
         if let Some(listen) = listens.get(self.listen) {
             (self.forward)(&listen.address, place, packet);

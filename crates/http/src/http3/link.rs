@@ -107,6 +107,8 @@ pub struct Link {
     payload: Cell<u64>,
     /// What `total` was when it was last looked at.
     heard: Cell<u64>,
+    /// Packets sent and lost that were counted.
+    counted: Cell<(u64, u64)>,
 }
 
 impl Link {
@@ -144,6 +146,7 @@ impl Link {
             total: Cell::new(0),
             payload: Cell::new(0),
             heard: Cell::new(0),
+            counted: Cell::default(),
             event_loop,
         });
         let known: Weak<Link> = link.me.clone();
@@ -201,6 +204,7 @@ impl Link {
         match kept.as_ref() {
             // The client has moved.
             Some(before) => {
+                self.event_loop.metrics.add(Metric::QuicMoved, 1);
                 conn.tls = before.tls.clone();
                 conn.requests.set(before.requests.get());
             }
@@ -280,11 +284,22 @@ impl Link {
         });
     }
 
+    /// Adds the packets since the last time to the loop's counters.
+    fn count_packets(&self) {
+        let path = self.quic.stats().path;
+        let now = (path.sent_packets, path.lost_packets);
+        let before = self.counted.replace(now);
+        let metrics = &self.event_loop.metrics;
+        metrics.add(Metric::QuicSent, now.0.saturating_sub(before.0));
+        metrics.add(Metric::QuicLost, now.1.saturating_sub(before.1));
+    }
+
     /// The connection is no more.
     fn end(&self) {
         if self.over.replace(true) {
             return;
         }
+        self.count_packets();
         let all: Vec<_> = self.streams.borrow().values().cloned().collect();
         for stream in all.iter().filter(|stream| !stream.has_begun()) {
             self.cancelled(stream.id);
@@ -683,6 +698,7 @@ impl Link {
         loop {
             let sleep = {
                 let Some(link) = link.upgrade().filter(|link| !link.over.get()) else { return };
+                link.count_packets();
                 let now = link.event_loop.handle.now();
                 let until = if link.streams.borrow().is_empty() {
                     let timeout = link.conf().core.keepalive_timeout.max(SHORTEST_IDLE);
@@ -724,6 +740,7 @@ impl Events for Link {
     fn connected(&self) {
         let metrics = &self.event_loop.metrics;
         metrics.add(Metric::TlsHandshakes, 1);
+        metrics.add(Metric::QuicConnections, 1);
         let resumed = self.quic.tls(|tls| tls.is_resumed()).unwrap_or_default();
         metrics.add(Metric::TlsResumed, resumed.into());
         if let Some(presence) = &*self.presence.borrow() {

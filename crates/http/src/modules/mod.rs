@@ -261,6 +261,7 @@ static HEADER_FILTERS: &[Entry<HeaderFilter>] = &[
         headers_more_filter::header_filter,
     ),
     plain("headers_filter", headers_filter::wanted, headers_filter::header_filter),
+    plain("v3", v3::wanted, v3::header_filter),
     plain("userid_filter", userid_filter::wanted, userid_filter::header_filter),
     plain("gunzip_filter", gunzip_filter::wanted, gunzip_filter::header_filter),
     plain("addition_filter", addition_filter::wanted, addition_filter::header_filter),

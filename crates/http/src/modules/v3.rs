@@ -1,11 +1,14 @@
 //! Settings of HTTP/3 and QUIC; what they are for is in `crate::http3`. nginx: ngx_http_v3_module.
 
-use weir_conf::{Directive as Line, Error};
-use weir_quic::HostKey;
+use weir_conf::{Contexts as Place, Directive as Line, Error};
+use weir_quic::{Congestion, HostKey};
 
 use crate::carrier::Protocol;
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
+use crate::phases::Step;
+use crate::request::Request;
+use crate::site::settings::LocationConf;
 
 const DIRECTIVES: &[Directive] = &[
     setting!(
@@ -39,6 +42,19 @@ const DIRECTIVES: &[Directive] = &[
         |d: &Line| d.flag(),
         "Sends many datagrams with one call (UDP_SEGMENT), where the kernel and the network card can."
     ),
+    setting!(
+        "quic_congestion",
+        core.http3.congestion,
+        congestion,
+        "What decides how fast a connection sends: cubic, or bbr, which does not take each loss for a full path."
+    ),
+    setting!(
+        "http3_alt_svc",
+        core.http3.alt_svc,
+        |d: &Line| d.flag(),
+        "Adds `Alt-Svc` to answers over TLS of a server that listens with `quic`, so that clients come over HTTP/3 the next \
+         time."
+    ),
     Directive {
         name: "quic_host_key",
         help: "A file with the secret of which connection ids and tokens are made; without it weir makes one at its start. \
@@ -65,8 +81,61 @@ pub const MODULE: Module = Module {
             true
         });
     },
+    finish,
     ..Module::NEW
 };
+
+/// How many seconds a client may remember what `Alt-Svc` has said.
+const REMEMBERED: u32 = 86_400;
+
+/// Whether answers of a location offer HTTP/3.
+pub fn wanted(conf: &LocationConf) -> bool {
+    conf.core.http3.offer.is_some()
+}
+
+/// Offers HTTP/3 to clients that came over TCP. An answer that says something else of it keeps what it says.
+pub fn header_filter(r: &mut Request) -> Result<(), Step> {
+    const NAME: &[u8] = b"Alt-Svc";
+    let is_over_tcp = r.conn.is_tls() && r.carrier.protocol() != Protocol::Http3;
+    if let Some(offer) = &r.conf().core.http3.offer
+        && r.is_main()
+        && is_over_tcp
+        && r.response.headers.get(NAME).is_none()
+    {
+        r.response.headers.add(NAME, offer);
+    }
+    Ok(())
+}
+
+/// Writes what a server offers, from the ports of its `listen ... quic`.
+fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    if s.context != Place::SERVER {
+        return Ok(());
+    }
+    let http3 = &s.location.core.http3;
+    let mut ports: Vec<u16> = Vec::new();
+    if http3.enabled && http3.alt_svc {
+        let quic = s.server.listens.iter().filter(|line| line.protocols.quic);
+        ports.extend(quic.filter_map(|line| line.listen.address.port()));
+        ports.sort_unstable();
+        ports.dedup();
+    }
+    let each = ports.iter().map(|port| format!("h3=\":{port}\"; ma={REMEMBERED}"));
+    let offer = each.collect::<Vec<_>>().join(", ").into_bytes();
+    if !offer.is_empty() {
+        Scope::change(&mut s.location.core).http3.offer = Some(offer);
+    }
+    Ok(())
+}
+
+fn congestion(d: &Line) -> Result<Congestion, Error> {
+    let Some(word) = d.args.first() else { return Ok(Congestion::Cubic) };
+    match word.bytes.as_slice() {
+        b"cubic" => Ok(Congestion::Cubic),
+        b"bbr" => Ok(Congestion::Bbr),
+        _ => Err(d.error_at(word, format!("invalid value \"{}\"", word.lossy()))),
+    }
+}
 
 fn ids(d: &Line) -> Result<u64, Error> {
     match d.number()? {

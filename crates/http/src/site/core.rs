@@ -15,7 +15,7 @@ use crate::files::symlinks::Symlinks;
 use crate::files::temp_file::TempPath;
 use crate::site::content::Content;
 use crate::site::location::{Kind, LocationId};
-use weir_quic::HostKey;
+use weir_quic::{Congestion, HostKey};
 use weir_resolver::ResolverConf as Resolver;
 use weir_values::Template;
 
@@ -255,6 +255,12 @@ pub struct Http3 {
     pub retry: bool,
     /// `quic_gso`
     pub gso: bool,
+    /// `quic_congestion`
+    pub congestion: Congestion,
+    /// `http3_alt_svc`
+    pub alt_svc: bool,
+    /// What `Alt-Svc` says of the server, where it is to be said.
+    pub offer: Option<Vec<u8>>,
     /// `quic_host_key`
     pub host_key: Option<HostKey>,
     /// `quic_active_connection_id_limit`
@@ -268,7 +274,10 @@ impl Default for Http3 {
             max_concurrent_streams: 128,
             stream_buffer_size: 64 * 1024,
             retry: false,
-            gso: false,
+            gso: true,
+            congestion: Congestion::Cubic,
+            alt_svc: false,
+            offer: None,
             host_key: None,
             ids: 2,
         }

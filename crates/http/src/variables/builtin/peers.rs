@@ -7,9 +7,18 @@ use crate::variables::value::{ReadVariable, put_number};
 
 pub const TABLE: &[(&str, ReadVariable)] = &[
     ("connection_requests", |r, out| put_number(out, r.conn.requests.get())),
-    ("tcpinfo_rtt", |r, out| tcp(r, out, |info| info.rtt)),
+    ("tcpinfo_rtt", |r, out| match r.conn.quic() {
+        Some(quic) => put_number(out, quic.stats().path.rtt.as_micros() as u64),
+        None => tcp(r, out, |info| info.rtt),
+    }),
     ("tcpinfo_rttvar", |r, out| tcp(r, out, |info| info.rttvar)),
-    ("tcpinfo_snd_cwnd", |r, out| tcp(r, out, |info| info.snd_cwnd)),
+    ("tcpinfo_snd_cwnd", |r, out| match r.conn.quic() {
+        Some(quic) => {
+            let path = quic.stats().path;
+            put_number(out, path.cwnd / u64::from(path.current_mtu.max(1)))
+        }
+        None => tcp(r, out, |info| info.snd_cwnd),
+    }),
     ("tcpinfo_rcv_space", |r, out| tcp(r, out, |info| info.rcv_space)),
 ];
 
