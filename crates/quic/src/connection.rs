@@ -76,6 +76,11 @@ pub struct Connection {
     window: Cell<u64>,
     /// Bytes that may be taken to be sent, and were not acknowledged.
     send_window: Cell<u64>,
+    /// Bytes that streams have written, and that had left when that was last looked at.
+    written: Cell<u64>,
+    left: Cell<u64>,
+    /// Streams that wait until enough of what was written has left.
+    held: RefCell<Vec<StreamId>>,
     /// ACK frames that had come when the handshake was complete; none before.
     acks_at_first: Cell<Option<u64>>,
     /// So many of the next packets are probes that carry nothing again.
@@ -94,6 +99,11 @@ const AMPLIFICATION: u64 = 3;
 /// quinn pads what asks a moved client for its address to so many bytes, however little has come from there. It is sent only once.
 const CHALLENGE: u64 = 1200;
 
+/// The least that a packet needs beside its frames (RFC 9000 section 17.3.1), and a STREAM frame beside its data (section 19.8).
+const LEAST_PACKET: u64 = 1 + 1 + 16;
+const LEAST_FRAME: u64 = 1 + 1;
+/// Bytes that are written ahead of what leaves.
+const AHEAD: u64 = 256 << 10;
 /// What a connection takes at most to be sent: 10 Gbit/s at a round-trip time of 12 ms, or 1 Gbit/s at 120 ms.
 const MOST_UNSENT: u64 = 16 << 20;
 /// Probes after a timeout. RFC 9002 section 6.2.4.
@@ -123,6 +133,9 @@ impl Connection {
             budget: Cell::new(forged.map(|len| Budget { received: len as u64, sent: 0 })),
             window: Cell::new(window),
             send_window: Cell::new(0),
+            written: Cell::new(0),
+            left: Cell::new(0),
+            held: RefCell::default(),
             acks_at_first: Cell::new(None),
             probes: Cell::new(0),
         }
@@ -298,9 +311,19 @@ impl Connection {
     ///
     /// The stream takes nothing any more.
     pub fn write(self: &Rc<Self>, id: StreamId, parts: &mut [Bytes]) -> Result<usize, StreamGone> {
+        if id.dir() == Dir::Bi && self.is_ahead(AHEAD) {
+            let mut held = self.held.borrow_mut();
+            if !held.contains(&id) {
+                held.push(id);
+            }
+            drop(held);
+            self.touch();
+            return Ok(0);
+        }
         let written = self.inner.borrow_mut().send_stream(id).write_chunks(parts);
         match written {
             Ok(written) => {
+                self.written.update(|all| all + written.bytes as u64);
                 self.touch();
                 Ok(written.bytes)
             }
@@ -311,6 +334,35 @@ impl Connection {
             Err(WriteError::Stopped(code)) => Err(StreamGone(Some(code.into_inner()))),
             Err(WriteError::ClosedStream) => Err(StreamGone(None)),
         }
+    }
+
+    /// More than so many bytes were written and have not left. What is made just before it leaves is still in the
+    /// processor's caches.
+    fn is_ahead(&self, most: u64) -> bool {
+        let ahead = |left: u64| self.written.get().saturating_sub(left) > most;
+        if !ahead(self.left.get()) {
+            return false;
+        }
+        // What cannot be less of packets and frames beside the data. Packets hold more, and some data again: so what has left
+        // is at most this, and a stream is never held back while nothing waits to leave.
+        let stats = self.inner.borrow().stats();
+        let beside = stats.udp_tx.datagrams * LEAST_PACKET + stats.frame_tx.stream * LEAST_FRAME;
+        let left = stats.udp_tx.bytes.saturating_sub(beside);
+        self.left.set(left);
+        self.written.set(self.written.get().max(left));
+        ahead(left)
+    }
+
+    /// Lets streams go on that were held back, once little is left of what was written. True if there were any.
+    pub(crate) fn go_on(&self) -> bool {
+        if self.held.borrow().is_empty() || self.is_ahead(AHEAD / 4) {
+            return false;
+        }
+        let held = self.held.take();
+        if let Some(events) = self.events.get() {
+            held.into_iter().for_each(|id| events.writable(id));
+        }
+        true
     }
 
     /// Nothing follows on a stream.

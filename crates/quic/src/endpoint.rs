@@ -62,6 +62,11 @@ impl HostKey {
         Ok(HostKey(key))
     }
 
+    /// It, for another process.
+    pub fn bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
     /// A secret for one purpose.
     fn derive<const N: usize>(&self, purpose: &[u8]) -> [u8; N] {
         let key = hmac::Key::new(hmac::HMAC_SHA512, &self.0);
@@ -71,6 +76,12 @@ impl HostKey {
             *to = *from;
         }
         out
+    }
+}
+
+impl From<[u8; 32]> for HostKey {
+    fn from(bytes: [u8; 32]) -> HostKey {
+        HostKey(bytes)
     }
 }
 
@@ -491,8 +502,11 @@ impl Endpoint {
         spend(LOOK);
         let handle = connection.handle;
         connection.dispatch();
-        let sent = self.transmit(connection);
+        let mut sent = self.transmit(connection);
         connection.grow_window(SEND_WINDOW);
+        while sent && connection.go_on() && !is_spent() {
+            sent = self.transmit(connection);
+        }
         // What it tells the endpoint may have an answer, and what it has sent may be the last.
         loop {
             let Some(event) = connection.inner.borrow_mut().poll_endpoint_events() else { break };
