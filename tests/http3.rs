@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use weir_testkit::{Dir, Process, Server, ask_until, certified, examples, run};
 
 #[path = "http3/bench.rs"]
@@ -245,6 +246,48 @@ fn a_reload_loses_no_request() {
     for (client, dir) in clients.iter_mut().zip(&dirs) {
         let _ = client.wait();
         assert!(bytes(dir, "large") == large, "{}", server.dir().read("seen.log"));
+    }
+    old.into_iter().for_each(|worker| server.wait_gone(worker));
+}
+
+/// Ends a process that is no child of the test's.
+struct Ends(i32);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_raw(self.0).unwrap(), Signal::TERM);
+    }
+}
+
+/// A successor passes datagrams of the old program's connections on to it, until the last request is answered.
+#[test]
+fn a_binary_upgrade_loses_no_request() {
+    let server = start("", "root .; limit_rate 400k; location /said { return 200 $pid; }");
+    let large = long(1_000_000);
+    server.dir().write("large", &large);
+    let dirs: Vec<Dir> = (0..6).map(|_| Dir::new()).collect();
+    let mut clients = Vec::new();
+    for dir in &dirs {
+        let Some(client) = begin(server.port(), &[], &["/large"], dir) else { return };
+        clients.push(client);
+    }
+    let has_begun = |dir: &Dir| !bytes(dir, "large").is_empty();
+    assert!(ask_until(|| dirs.iter().all(has_begun)), "{}", server.log());
+    let old = server.workers();
+    server.signal(Signal::USR2);
+    assert!(ask_until(|| server.logged("start worker process ") == 4), "{}", server.log());
+    let successor = server.workers().into_iter().find(|pid| !old.contains(pid)).unwrap();
+    let _ends = Ends(successor);
+    // Both programs serve: a connection goes on wherever its datagrams arrive.
+    for name in ["one", "two", "three", "four"] {
+        let path = format!("/said?{name}");
+        let got = ask(&server, server.port(), &[], &[&path]).unwrap();
+        assert!(!got.read(&path[1..]).is_empty(), "{}", server.log());
+    }
+    server.signal(Signal::QUIT);
+    for (client, dir) in clients.iter_mut().zip(&dirs) {
+        let _ = client.wait();
+        assert!(bytes(dir, "large") == large, "{}", server.log());
     }
     old.into_iter().for_each(|worker| server.wait_gone(worker));
 }

@@ -59,7 +59,7 @@ pub use site::core::VERSION;
 pub use upstream::groups::of as groups;
 
 pub use event_loop::LoopState;
-pub use http3::{Hosts as QuicHosts, make_host_key};
+pub use http3::{Hosts as QuicHosts, host_key, make_host_key, take_host_key};
 pub use modules::acme::issuers;
 pub use modules::built;
 pub use weir_quic::{Packet, Place as QuicPlace};

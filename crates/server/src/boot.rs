@@ -154,15 +154,10 @@ fn serve(
 ) -> Result<i32, SocketsFailed> {
     let left = inherit::take(&first);
     let inherited = left.is_some();
-    let left = left.unwrap_or_default();
-    let cycle = origin.read(&first)?.open(
-        &left,
-        &Zones::default(),
-        &Post::default(),
-        Purpose::Serve,
-        &first,
-    )?;
-    drop(left);
+    let (left, post) = left.unwrap_or_default();
+    let plan = origin.read(&first)?;
+    let cycle = plan.open(&left, &Zones::default(), &post, Purpose::Serve, &first)?;
+    drop((left, post));
     trial::run(&cycle, &first)?;
     describe(&cycle, &cycle.log);
     if origin.paths.conf.is_none() {

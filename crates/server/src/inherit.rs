@@ -7,20 +7,25 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use weir_log::{Cause, Log, log};
 use weir_sys::{descriptor, environment};
 
+use crate::listen::Post;
+use crate::listen::upgrade::{self, Passed};
 use crate::sockets::Sockets;
 
 /// The variable: the numbers of the sockets, each with a semicolon behind it.
 pub const VARIABLE: &str = "NGINX";
 
 /// Takes over what a predecessor left; nothing when there is none.
-pub fn take(log: &Log) -> Option<Sockets> {
+pub fn take(log: &Log) -> Option<(Sockets, Post)> {
     let text = std::env::var(VARIABLE).ok()?;
+    let quic = std::env::var(upgrade::VARIABLE).ok();
+    let passed = quic.and_then(|text| Passed::read(&text)).unwrap_or_default();
     log!(log, Notice, None, "using inherited sockets from \"{text}\"");
     forget(log);
     let (numbers, wrong) = parse(&text);
@@ -33,13 +38,19 @@ pub fn take(log: &Log) -> Option<Sockets> {
              rest of the variable"
         );
     }
-    Some(Sockets::inherited(descriptor::inherited_listeners(&numbers), log))
+    // The numbers can be taken once only: those of both variables together.
+    let all = descriptor::inherited_listeners(&numbers.union(&passed.numbers()).copied().collect());
+    let is_listening = |fd: &OwnedFd| numbers.contains(&fd.as_raw_fd());
+    let (listening, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_listening);
+    let others: Vec<_> = others.into_iter().map(Arc::new).collect();
+    Some((Sockets::inherited(listening, log), passed.post(&others)))
 }
 
 /// Takes the variable out of the environment: the sockets are ours now.
 fn forget(log: &Log) {
-    let rest: Vec<(OsString, OsString)> =
-        std::env::vars_os().filter(|(name, _)| name != VARIABLE).collect();
+    let rest: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| name != VARIABLE && name != upgrade::VARIABLE)
+        .collect();
     if let Err(e) = environment::replace(&rest) {
         log!(log, Alert, None, "the environment could not be set {}", Cause(&e));
     }

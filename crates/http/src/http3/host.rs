@@ -36,6 +36,16 @@ pub fn make_host_key() {
     }
 }
 
+/// That key, for a program that takes over from this one.
+pub fn host_key() -> Option<[u8; 32]> {
+    OWN_KEY.get().map(HostKey::bytes)
+}
+
+/// Takes the key of the program that this one takes over from, before one is made.
+pub fn take_host_key(bytes: [u8; 32]) {
+    let _ = OWN_KEY.set(HostKey::from(bytes));
+}
+
 /// Takes a packet to the loop that has its connection.
 pub type Forward = Rc<dyn Fn(&Address, Place, &Packet<'_>)>;
 

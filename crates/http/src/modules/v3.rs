@@ -82,7 +82,6 @@ pub const MODULE: Module = Module {
         });
     },
     finish,
-    ..Module::NEW
 };
 
 /// How many seconds a client may remember what `Alt-Svc` has said.

@@ -14,7 +14,7 @@ mod post;
 mod steered;
 
 pub use cycle_shared::CycleShared;
-pub use post::Post;
+pub use post::{Post, upgrade};
 
 use std::io;
 use std::rc::Rc;

@@ -2,6 +2,8 @@
 //! moves to another address, and to a newer configuration's after a reload. They travel over a socket pair for each loop.
 //! The master keeps all ends, so that workers of later configurations have them, too.
 
+pub mod upgrade;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -24,11 +26,13 @@ pub struct Post {
     generation: u16,
     /// The loops of this configuration.
     own: Vec<PostBox>,
+    /// Those of the next, which begin before the loops of this one have left the sockets to them.
+    next: Vec<PostBox>,
     /// The ends to send to, of older configurations.
     older: Vec<(u16, Vec<Arc<OwnedFd>>)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PostBox {
     send: Arc<OwnedFd>,
     receive: Arc<OwnedFd>,
@@ -45,17 +49,19 @@ impl PostBox {
 impl Post {
     /// For so many loops that serve `listens` after those of `before`.
     pub fn after(before: &Post, loops: usize, listens: &[Listen]) -> io::Result<Post> {
-        let own = match listens.iter().any(|listen| listen.udp) {
-            true => (0..loops).map(|_| PostBox::new()).collect::<io::Result<Vec<_>>>()?,
-            false => Vec::new(),
-        };
+        let loops = if listens.iter().any(|listen| listen.udp) { loops } else { 0 };
+        let mut own: Vec<_> = before.next.iter().take(loops).cloned().collect();
+        while own.len() < loops {
+            own.push(PostBox::new()?);
+        }
+        let next = (0..loops).map(|_| PostBox::new()).collect::<io::Result<_>>()?;
         let mut older = before.older.clone();
         if !before.own.is_empty() {
             let ends = before.own.iter().map(|own| own.send.clone()).collect();
             older.push((before.generation, ends));
         }
         older.drain(..older.len().saturating_sub(OLDER));
-        Ok(Post { generation: before.generation.wrapping_add(1), own, older })
+        Ok(Post { generation: before.generation.wrapping_add(1), own, next, older })
     }
 
     /// Some loop serves QUIC.
@@ -72,9 +78,10 @@ impl Post {
     pub fn send(&self, bound: &Address, place: QuicPlace, packet: &Packet<'_>) {
         let Address::Inet(bound) = bound else { return };
         let row = usize::from(place.row);
-        let end = match place.generation == self.generation {
-            true => self.own.get(row).map(|own| &own.send),
-            false => {
+        let end = match place.generation.wrapping_sub(self.generation) {
+            0 => self.own.get(row).map(|own| &own.send),
+            1 => self.next.get(row).map(|next| &next.send),
+            _ => {
                 let older = self.older.iter().find(|(older, _)| *older == place.generation);
                 older.and_then(|(_, ends)| ends.get(row))
             }
@@ -140,5 +147,8 @@ mod tests {
         assert_eq!(Packet::read(&buf[..n]), Some((bound, packet)));
         assert!(receive(&first.own[0].receive, &mut buf).is_err());
         assert!(receive(&second.own[0].receive, &mut buf).is_err());
+        // A loop of the first may still receive what is for one of the second.
+        first.send(&Address::Inet(bound), second.place(0), &packet);
+        assert!(receive(&second.own[0].receive, &mut buf).is_ok());
     }
 }

@@ -15,6 +15,7 @@ use weir_sys::guarded;
 
 use super::{Master, Role};
 use crate::inherit::{self, VARIABLE};
+use crate::listen::upgrade as quic;
 
 /// Added to the pid file's name while a successor has that name.
 const OLD: &str = ".oldbin";
@@ -72,7 +73,10 @@ impl Master {
             return;
         }
         let started = inherit::leave(&self.cycle.sockets, |sockets| {
-            Command::new(program).args(args).env(VARIABLE, sockets).spawn()
+            self.cycle.post.leave(|quic| {
+                let quic = quic.map(|quic| (quic::VARIABLE, quic));
+                Command::new(program).args(args).env(VARIABLE, sockets).envs(quic).spawn()
+            })
         });
         match started {
             Ok(child) => {

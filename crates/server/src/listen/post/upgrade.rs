@@ -1,0 +1,133 @@
+//! What a binary upgrade passes on, so that connections of QUIC outlive it: the key that ids are made with, and the ends of the
+//! socket pairs over which the loops of both programs pass datagrams on to each other. An environment variable has their numbers.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::{Post, PostBox};
+
+/// The variable: `KEY;GENERATION;`, then `g:NUMBER,...;` for the loops of a generation, `n:SEND.RECEIVE,...;` for those of the successor.
+pub const VARIABLE: &str = "WEIR_QUIC";
+
+/// The numbers in such a text.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    key: i32,
+    generation: u16,
+    older: Vec<(u16, Vec<i32>)>,
+    next: Vec<(i32, i32)>,
+}
+
+impl Passed {
+    /// What a text says; none if it is wrong.
+    pub fn read(text: &str) -> Option<Passed> {
+        let mut words = text.split_terminator(';');
+        let key = words.next()?.parse().ok()?;
+        let generation = words.next()?.parse().ok()?;
+        let mut passed = Passed { key, generation, ..Passed::default() };
+        for word in words {
+            let (kind, numbers) = word.split_once(':')?;
+            let numbers = numbers.split_terminator(',');
+            if kind == "n" {
+                for pair in numbers {
+                    let (send, receive) = pair.split_once('.')?;
+                    passed.next.push((send.parse().ok()?, receive.parse().ok()?));
+                }
+            } else {
+                let ends = numbers.map(|number| number.parse().ok()).collect::<Option<_>>()?;
+                passed.older.push((kind.parse().ok()?, ends));
+            }
+        }
+        Some(passed)
+    }
+
+    /// All of them.
+    pub fn numbers(&self) -> BTreeSet<i32> {
+        let older = self.older.iter().flat_map(|(_, ends)| ends).copied();
+        let next = self.next.iter().flat_map(|(send, receive)| [*send, *receive]);
+        older.chain(next).chain([self.key]).collect()
+    }
+
+    /// The post that the next configuration comes after. Descriptors that are not there make it an empty one.
+    pub fn post(&self, all: &[Arc<OwnedFd>]) -> Post {
+        let find = |number: &i32| all.iter().find(|fd| fd.as_raw_fd() == *number).cloned();
+        let pair = |(send, receive): &(i32, i32)| {
+            Some(PostBox { send: find(send)?, receive: find(receive)? })
+        };
+        let older = self.older.iter().map(|(generation, ends)| {
+            Some((*generation, ends.iter().map(find).collect::<Option<Vec<_>>>()?))
+        });
+        let (older, next) = (older.collect(), self.next.iter().map(pair).collect());
+        let (Some(older), Some(next), Some(key)) = (older, next, find(&self.key)) else {
+            return Post::default();
+        };
+        let mut bytes = [0; 32];
+        #[allow(clippy::disallowed_methods, reason = "one datagram, which is there")]
+        let read = rustix::net::recv(&key, &mut bytes, RecvFlags::DONTWAIT);
+        if read.is_ok_and(|(n, _)| n == bytes.len()) {
+            weir_http::take_host_key(bytes);
+        }
+        Post { generation: self.generation, own: Vec::new(), next, older }
+    }
+}
+
+impl Post {
+    /// Runs `start` while all that a successor needs stays open over `execve`, with the value of [`VARIABLE`]; without one where
+    /// nothing serves QUIC.
+    pub fn leave<T>(&self, start: impl FnOnce(Option<String>) -> io::Result<T>) -> io::Result<T> {
+        let Some(key) = weir_http::host_key().filter(|_| self.is_used()) else {
+            return start(None);
+        };
+        let carrier = PostBox::new()?;
+        #[allow(clippy::disallowed_methods, reason = "one short datagram, without waiting")]
+        rustix::net::send(&carrier.send, &key, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        let own: Vec<_> = self.own.iter().map(|own| own.send.clone()).collect();
+        let generations = self.older.iter().map(|(generation, ends)| (*generation, ends));
+        let generations: Vec<_> = generations.chain([(self.generation, &own)]).collect();
+        let mut text = format!("{};{};", carrier.receive.as_raw_fd(), self.generation);
+        for (generation, ends) in &generations {
+            let _ = write!(text, "{generation}:");
+            ends.iter().for_each(|end| _ = write!(text, "{},", end.as_raw_fd()));
+            text.push(';');
+        }
+        text.push_str("n:");
+        for PostBox { send, receive } in &self.next {
+            let _ = write!(text, "{}.{},", send.as_raw_fd(), receive.as_raw_fd());
+        }
+        text.push(';');
+        let ends = generations.iter().flat_map(|(_, ends)| ends.iter());
+        let next = self.next.iter().flat_map(|next| [&next.send, &next.receive]);
+        let all: Vec<_> = ends.chain(next).chain([&carrier.receive]).collect();
+        let keep = |flags| all.iter().try_for_each(|fd| fcntl_setfd(fd.as_fd(), flags));
+        let started = keep(FdFlags::empty()).map_err(Into::into).and_then(|()| start(Some(text)));
+        keep(FdFlags::CLOEXEC)?;
+        started
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_names_all_descriptors() {
+        let passed = Passed::read("9;3;2:4,5,;3:6,;n:7.8,10.11,;").unwrap();
+        let expected = Passed {
+            key: 9,
+            generation: 3,
+            older: vec![(2, vec![4, 5]), (3, vec![6])],
+            next: vec![(7, 8), (10, 11)],
+        };
+        assert_eq!(passed, expected);
+        assert_eq!(passed.numbers(), [4, 5, 6, 7, 8, 9, 10, 11].into());
+        for wrong in ["", "x;1;", "1;70000;", "1;1;2:x,;", "1;1;n:3,;", "1;1;3"] {
+            assert_eq!(Passed::read(wrong), None, "{wrong}");
+        }
+    }
+}
