@@ -103,7 +103,7 @@ const CHALLENGE: u64 = 1200;
 const LEAST_PACKET: u64 = 1 + 1 + 16;
 const LEAST_FRAME: u64 = 1 + 1;
 /// Bytes that are written ahead of what leaves.
-const AHEAD: u64 = 256 << 10;
+const AHEAD: u64 = 64 << 10;
 /// What a connection takes at most to be sent: 10 Gbit/s at a round-trip time of 12 ms, or 1 Gbit/s at 120 ms.
 const MOST_UNSENT: u64 = 16 << 20;
 /// Probes after a timeout. RFC 9002 section 6.2.4.
