@@ -108,6 +108,9 @@ impl Keeper {
         self.look();
         if self.lock.is_none() {
             self.take_lock();
+            if self.lock.is_some() {
+                self.sweep()?;
+            }
         }
         if self.lock.is_none() {
             return Ok(());
@@ -175,6 +178,19 @@ impl Keeper {
         }
     }
 
+    /// Removes TXT records that an ended process has left.
+    fn sweep(&self) -> Result<(), Stopped> {
+        if self.state.records().is_empty() {
+            return Ok(());
+        }
+        let client = Client::new(self.issuer, &self.state, &self.stop, &self.log);
+        match client.and_then(|client| client.sweep()) {
+            Err(Failure::Stopped) => Err(Stopped),
+            // It has its line in the log; the next attempt tries again.
+            _ => Ok(()),
+        }
+    }
+
     /// Asks for a certificate, if it is time.
     fn care_for(&mut self, at: usize) -> Result<(), Stopped> {
         let now = self.now();
@@ -205,8 +221,8 @@ impl Keeper {
         let Some(kept) = self.certificates.get(at) else { return Ok(()) };
         let replaces = kept.stored.as_ref().filter(|stored| stored.uri.as_ref() == Some(uri));
         let replaces = replaces.map(|stored| stored.der.clone());
-        let client = Client::new(self.issuer, &self.state, &self.stop);
-        let result = client.obtain(&kept.order, replaces.as_deref());
+        let client = Client::new(self.issuer, &self.state, &self.stop, &self.log);
+        let result = client.and_then(|client| client.obtain(&kept.order, replaces.as_deref()));
         self.settle(at, result)
     }
 
@@ -304,8 +320,8 @@ impl Keeper {
         let Some(stored) = kept.stored.as_ref().filter(|_| kept.opinion <= now.steady) else {
             return Ok(());
         };
-        let client = Client::new(self.issuer, &self.state, &self.stop);
-        let opinion = client.renewal(&stored.der);
+        let client = Client::new(self.issuer, &self.state, &self.stop, &self.log);
+        let opinion = client.and_then(|client| client.renewal(&stored.der));
         let again = match opinion {
             Ok(Some((window, again))) => {
                 kept.suggested = Some(window);

@@ -7,6 +7,8 @@
 //! - `policy`: when an attempt is made; pure, over two clocks that are passed in
 //! - `state`: the directory; each write is whole or not there
 //! - `transport`: requests to the authority, which a worker that retires leaves at once
+//! - `signer`: accounts with keys of other kinds than the library's
+//! - `dns`: TXT records, by a program or by dynamic updates
 //! - `client`: one attempt, from wherever an earlier one was interrupted
 //! - `keeper`: the thread
 //!
@@ -16,13 +18,16 @@
 //! - Callers: `http`, which reads the directives and answers challenges; `server`, which starts and stops the threads.
 
 mod client;
+mod dns;
 mod keeper;
 mod policy;
 mod settings;
+mod signer;
 mod state;
 mod stop;
 mod transport;
 
+pub use dns::{Dns, Hook, Publisher, TsigKey, UpdateServer};
 pub use keeper::Acme;
 pub use settings::{
     AccountKey, BadIdentifier, CertificateOrder, Challenge, ExternalAccount, Issuer, KeyKind,

@@ -7,6 +7,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use aws_lc_rs::digest;
 
+use crate::dns::Dns;
+use crate::signer::Signer;
+
 /// `acme_issuer NAME { }`, with the certificates that are wanted of it.
 #[derive(Debug)]
 pub struct Issuer {
@@ -16,14 +19,18 @@ pub struct Issuer {
     pub uri: String,
     /// `contact`, with schemes.
     pub contacts: Vec<String>,
-    /// `account_key FILE`
-    pub account_key: Option<AccountKey>,
+    /// `account_key`
+    pub account_key: AccountKey,
     /// `challenge`
     pub challenge: Challenge,
+    /// `dns_hook`, `dns_update`, `dns_wait`, `dns_resolver`
+    pub dns: Dns,
     /// `external_account_key`
     pub external: Option<ExternalAccount>,
     /// `profile`
     pub profile: Option<Profile>,
+    /// `preferred_chain`: the name of the authority at the top.
+    pub preferred_chain: Option<String>,
     /// `accept_terms_of_service`
     pub accepts_terms: bool,
     /// `ssl_verify`, `ssl_trusted_certificate`
@@ -46,15 +53,46 @@ pub enum Challenge {
     Http,
     /// `tls-alpn-01`: it asks for a certificate, by a protocol of its own.
     TlsAlpn,
+    /// `dns-01`: it asks for a TXT record, which is published for the while.
+    Dns,
+    /// `dns-persist-01`: it asks for a TXT record that stays (draft-ietf-acme-dns-persist).
+    DnsPersist,
 }
 
-/// An account's key that is not weir's own.
+impl Challenge {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Challenge::Http => "http-01",
+            Challenge::TlsAlpn => "tls-alpn-01",
+            Challenge::Dns => "dns-01",
+            Challenge::DnsPersist => "dns-persist-01",
+        }
+    }
+
+    /// It proves `*.example.org`, too.
+    pub fn takes_wildcards(self) -> bool {
+        matches!(self, Challenge::Dns | Challenge::DnsPersist)
+    }
+
+    /// It proves addresses, too.
+    pub fn takes_addresses(self) -> bool {
+        !self.takes_wildcards()
+    }
+}
+
+/// An account's key.
 #[derive(Clone)]
-pub struct AccountKey {
-    /// The file, for messages.
-    pub file: String,
-    /// The key, in PKCS#8.
-    pub pkcs8: Vec<u8>,
+pub enum AccountKey {
+    /// weir makes one of this kind and keeps it.
+    Generated(KeyKind),
+    /// One of the operator.
+    File {
+        /// The file, for messages.
+        file: String,
+        /// The key, in PKCS#8.
+        pkcs8: Vec<u8>,
+    },
 }
 
 impl AccountKey {
@@ -66,16 +104,22 @@ impl AccountKey {
     pub fn from_pem(file: String, pem: &[u8]) -> Result<AccountKey, String> {
         let text = std::str::from_utf8(pem).map_err(|e| e.to_string())?;
         let pair = rcgen::KeyPair::from_pem(text).map_err(|e| e.to_string())?;
-        if !pair.is_compatible(&rcgen::PKCS_ECDSA_P256_SHA256) {
-            return Err("weir has account keys of the kind \"ecdsa:256\" only".to_owned());
+        let pkcs8 = pair.serialize_der();
+        match Signer::new(&pkcs8, None) {
+            Some(_) => Ok(AccountKey::File { file, pkcs8 }),
+            None => {
+                Err("accounts have keys of ECDSA with P-256, P-384 or P-521, or of RSA".to_owned())
+            }
         }
-        Ok(AccountKey { file, pkcs8: pair.serialize_der() })
     }
 }
 
 impl fmt::Debug for AccountKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccountKey").field("file", &self.file).finish_non_exhaustive()
+        match self {
+            AccountKey::Generated(kind) => f.debug_tuple("Generated").field(kind).finish(),
+            AccountKey::File { file, .. } => f.debug_tuple("File").field(file).finish(),
+        }
     }
 }
 
@@ -183,6 +227,11 @@ impl CertificateOrder {
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
     }
 
+    /// The names with `*.`.
+    pub fn wildcards(&self) -> impl Iterator<Item = &String> {
+        self.identifiers.iter().filter(|name| name.starts_with("*."))
+    }
+
     /// All names, for messages.
     pub(crate) fn shown(&self) -> String {
         self.identifiers.join(", ")
@@ -206,7 +255,7 @@ pub enum BadIdentifier {
     Character(char),
     /// An empty label, such as a dot at the end.
     EmptyLabel,
-    /// `*.example.org`: only DNS can prove that.
+    /// `*` stands elsewhere than in `*.example.org`.
     Wildcard,
     /// Longer than a name or a label may be.
     TooLong,
@@ -218,7 +267,7 @@ impl fmt::Display for BadIdentifier {
             BadIdentifier::Character(c) => write!(f, "a certificate cannot have \"{c}\" in a name"),
             BadIdentifier::EmptyLabel => f.write_str("a dot stands where a label is missing"),
             BadIdentifier::Wildcard => {
-                f.write_str("a wildcard needs the challenge dns-01, which weir does not have")
+                f.write_str("a certificate can have \"*\" as the whole first label only")
             }
             BadIdentifier::TooLong => f.write_str("it is longer than a host name may be"),
         }
@@ -226,19 +275,20 @@ impl fmt::Display for BadIdentifier {
 }
 
 /// A name as it stands in a certificate: in lower case, an address in its usual form. `.example.org` is that name, and with
-/// `www.` before it.
+/// `www.` before it. `*.example.org` stays as it is.
 ///
 /// # Errors
 ///
-/// What no certificate of these challenges can have.
+/// What no certificate can have.
 pub fn identifier(text: &str) -> Result<Vec<String>, BadIdentifier> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(vec![address.to_string()]);
     }
-    if text.starts_with("*.") {
+    let wildcard = text.strip_prefix("*.");
+    let name = wildcard.or(text.strip_prefix('.')).unwrap_or(text).to_ascii_lowercase();
+    if name.contains('*') {
         return Err(BadIdentifier::Wildcard);
     }
-    let name = text.strip_prefix('.').unwrap_or(text).to_ascii_lowercase();
     let bad = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
     if let Some(c) = name.chars().find(bad) {
         return Err(BadIdentifier::Character(c));
@@ -251,6 +301,13 @@ pub fn identifier(text: &str) -> Result<Vec<String>, BadIdentifier> {
     }
     if name.len() > 253 || name.split('.').any(|label| label.len() > 63) {
         return Err(BadIdentifier::TooLong);
+    }
+    if wildcard.is_some() {
+        // An address or a single label has no names below it.
+        return match name.contains('.') && name.parse::<IpAddr>().is_err() {
+            true => Ok(vec![format!("*.{name}")]),
+            false => Err(BadIdentifier::Wildcard),
+        };
     }
     Ok(match text.starts_with('.') {
         true => vec![format!("www.{name}"), name],
@@ -269,8 +326,10 @@ mod tests {
         assert_eq!(ok(".example.org"), ["www.example.org", "example.org"]);
         assert_eq!(ok("127.0.0.1"), ["127.0.0.1"]);
         assert_eq!(ok("2001:DB8:0::1"), ["2001:db8::1"]);
-        assert_eq!(identifier("*.example.org"), Err(BadIdentifier::Wildcard));
-        assert_eq!(identifier("www.example.*"), Err(BadIdentifier::Character('*')));
+        assert_eq!(ok("*.Example.org"), ["*.example.org"]);
+        for bad in ["www.example.*", "*.*.org", "a*.example.org", "*.org", "*.127.0.0.1", "*"] {
+            assert_eq!(identifier(bad), Err(BadIdentifier::Wildcard), "{bad}");
+        }
         assert_eq!(identifier("example.org."), Err(BadIdentifier::EmptyLabel));
         assert_eq!(identifier("a..b"), Err(BadIdentifier::EmptyLabel));
         assert_eq!(identifier(""), Err(BadIdentifier::EmptyLabel));

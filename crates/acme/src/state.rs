@@ -6,6 +6,8 @@
 //! | `account-HASH.json` | the account at one authority, with its key |
 //! | `orders/ID.json` | an order that was placed, with the key of its certificate |
 //! | `attempts/ID.json` | when it was tried last, and what has to be waited for |
+//! | `account-HASH.pem` | its key, if it is of another kind than usual |
+//! | `records/HASH.json` | a TXT record that was published, or was to be, and is not removed yet |
 //! | `challenges/TOKEN` | what the authority's question by this token is answered with |
 //! | `challenges/HOST.pem` | the certificate and key that an authority is shown that asks by TLS |
 //! | `certificates/ID.N.pem` | a certificate with its chain and key; the highest number counts |
@@ -27,12 +29,15 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use x509_parser::pem::Pem;
 
+use crate::dns::TxtRecord;
 use crate::policy::{AttemptRecord, Interval};
+use crate::settings::short_hash;
 
 const CERTIFICATES: &str = "certificates";
 const CHALLENGES: &str = "challenges";
 const ORDERS: &str = "orders";
 const ATTEMPTS: &str = "attempts";
+const RECORDS: &str = "records";
 
 /// Files of one certificate that are kept: a handshake may just read the one before.
 const KEPT: usize = 2;
@@ -90,7 +95,7 @@ impl StateDirectory {
     pub fn prepare(&self) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
-        [CERTIFICATES, CHALLENGES, ORDERS, ATTEMPTS]
+        [CERTIFICATES, CHALLENGES, ORDERS, ATTEMPTS, RECORDS]
             .iter()
             .try_for_each(|name| builder.create(self.path.join(name)))
     }
@@ -109,7 +114,8 @@ impl StateDirectory {
 
     /// Removes what an ended process has left: unfinished files, and answers that no authority asks for any more.
     pub fn clean(&self) -> io::Result<()> {
-        let rooms = [CERTIFICATES, CHALLENGES, ORDERS, ATTEMPTS].map(|name| self.path.join(name));
+        let rooms = [CERTIFICATES, CHALLENGES, ORDERS, ATTEMPTS, RECORDS];
+        let rooms = rooms.map(|name| self.path.join(name));
         for directory in rooms.iter().chain([&self.path]) {
             for entry in fs::read_dir(directory)? {
                 let entry = entry?;
@@ -132,9 +138,41 @@ impl StateDirectory {
         write_json(&self.path.join(format!("account-{name}.json")), account)
     }
 
-    /// It is of no use any more.
+    /// It is of no use any more. Its key is.
     pub fn drop_account(&self, name: &str) -> io::Result<()> {
         remove(&self.path.join(format!("account-{name}.json")))
+    }
+
+    /// The key of an account, in PEM.
+    pub fn account_key(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path.join(format!("account-{name}.pem"))).ok()
+    }
+
+    /// Keeps it.
+    pub fn keep_account_key(&self, name: &str, pem: &str) -> io::Result<()> {
+        write(&self.path.join(format!("account-{name}.pem")), pem.as_bytes())
+    }
+
+    /// TXT records that are published, as far as is known.
+    pub fn records(&self) -> Vec<TxtRecord> {
+        let Ok(entries) = fs::read_dir(self.path.join(RECORDS)) else { return Vec::new() };
+        let found = entries.filter_map(|entry| read_json(&entry.ok()?.path()));
+        found.collect()
+    }
+
+    /// Notes one before it is published.
+    pub fn keep_record(&self, record: &TxtRecord) -> io::Result<()> {
+        write_json(&self.record_file(record), record)
+    }
+
+    /// It is removed.
+    pub fn drop_record(&self, record: &TxtRecord) -> io::Result<()> {
+        remove(&self.record_file(record))
+    }
+
+    fn record_file(&self, record: &TxtRecord) -> PathBuf {
+        let hash = short_hash(format!("{}\n{}", record.name, record.value).as_bytes());
+        self.path.join(RECORDS).join(format!("{hash}.json"))
     }
 
     /// The order that was placed for a certificate.

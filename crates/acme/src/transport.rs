@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Collected};
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
@@ -16,6 +16,7 @@ use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
 use crate::settings::Trust;
+use crate::signer::Signer;
 use crate::stop::{Stop, Stopped};
 
 /// A request with its answer takes no longer.
@@ -33,14 +34,20 @@ pub struct Transport(Arc<Shared>);
 struct Shared {
     agent: Agent,
     stop: Arc<Stop>,
+    /// Signs what is sent, if the account's key is not the library's.
+    signer: Option<Arc<Signer>>,
     last: Mutex<LastAnswer>,
 }
 
 /// What the last answer said beside its body.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct LastAnswer {
     status: Option<StatusCode>,
     retry_after: Option<Duration>,
+    /// `Link: <URL>;rel="alternate"`
+    alternates: Vec<String>,
+    /// The body, for what the library does not read of it.
+    body: Bytes,
 }
 
 /// Why there is no answer.
@@ -74,7 +81,7 @@ impl From<Stopped> for TransportError {
 
 impl Transport {
     /// To a server that these authorities vouch for.
-    pub fn new(trust: &Trust, stop: Arc<Stop>) -> Transport {
+    pub fn new(trust: &Trust, stop: Arc<Stop>, signer: Option<Arc<Signer>>) -> Transport {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = TlsConfig::builder()
             .provider(TlsProvider::Rustls)
@@ -93,7 +100,7 @@ impl Transport {
             .proxy(None)
             .build();
         let last = Mutex::default();
-        Transport(Arc::new(Shared { agent: config.new_agent(), stop, last }))
+        Transport(Arc::new(Shared { agent: config.new_agent(), stop, signer, last }))
     }
 
     /// For how long the last answer asks to be left alone.
@@ -101,7 +108,17 @@ impl Transport {
         self.0.last().retry_after
     }
 
-    /// The same, if it is why a request failed.
+    /// Where the last answer, a chain of certificates, has others.
+    pub fn alternates(&self) -> Vec<String> {
+        self.0.last().alternates
+    }
+
+    /// The last answer.
+    pub fn body(&self) -> Bytes {
+        self.0.last().body
+    }
+
+    /// For how long the last answer asks to be left alone, if that is why a request failed.
     pub fn refused_for(&self) -> Option<Duration> {
         let last = self.0.last();
         let refused = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
@@ -117,7 +134,10 @@ impl HttpClient for Transport {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let Ok(body) = body.collect().await.map(Collected::to_bytes);
+            let Ok(mut body) = body.collect().await.map(Collected::to_bytes);
+            if let Some(signer) = shared.signer.as_ref().filter(|_| parts.method == Method::POST) {
+                body = signer.sign_again(&body).map(Bytes::from).ok_or(Error::Crypto)?;
+            }
             let answer = shared.ask(&Request::from_parts(parts, body));
             let (parts, body) = answer.map_err(|why| Error::Other(Box::new(why)))?.into_parts();
             Ok(BytesResponse { parts, body: Box::new(body) })
@@ -148,7 +168,10 @@ impl Shared {
             let text = value.to_str().ok()?.trim();
             text.parse().ok().map(Duration::from_secs).or_else(|| until_date(text))
         });
-        *self.lock() = LastAnswer { status: Some(status), retry_after };
+        let links = answer.headers().get_all(LINK).iter().filter_map(|link| link.to_str().ok());
+        let alternates = links.flat_map(|link| link.split(',')).filter_map(alternate).collect();
+        let body = answer.body().clone();
+        *self.lock() = LastAnswer { status: Some(status), retry_after, alternates, body };
         let kind = answer.headers().get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
         let is_problem = kind.starts_with(b"application/problem+json");
         match status.is_success() || is_problem {
@@ -158,12 +181,22 @@ impl Shared {
     }
 
     fn last(&self) -> LastAnswer {
-        *self.lock()
+        self.lock().clone()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, LastAnswer> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The target of a link to an alternate representation (RFC 8288).
+fn alternate(link: &str) -> Option<String> {
+    let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
+    let is_alternate = parameters.split(';').any(|parameter| {
+        let (name, value) = parameter.split_once('=').unwrap_or_default();
+        name.trim().eq_ignore_ascii_case("rel") && value.trim().trim_matches('"') == "alternate"
+    });
+    is_alternate.then(|| target.to_owned())
 }
 
 /// `Retry-After` as a date.

@@ -4,11 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_acme::{AccountKey, CertificateOrder, Challenge, ExternalAccount, Issuer, Profile, Trust};
+use weir_acme::{
+    AccountKey, CertificateOrder, Challenge, Dns, ExternalAccount, Issuer, KeyKind, Profile, Trust,
+};
 use weir_conf::{Directive, Error, Word};
 use weir_proto::base64::{self, Alphabet};
 use weir_upstream::config::Url;
 
+use super::dns;
 use crate::config::Setup;
 use crate::config::scope::Scope;
 use crate::site::Site;
@@ -41,6 +44,11 @@ impl Issuers {
         over_http.map(|issuer| issuer.directory.clone()).collect()
     }
 
+    /// How the names of an issuer are proved.
+    pub fn challenge(&self, name: &str) -> Option<Challenge> {
+        Some(self.0.iter().find(|issuer| issuer.name == name)?.challenge)
+    }
+
     /// Adds a certificate to those of an issuer; the same one twice is one. None, if there is no such issuer.
     pub fn place(&mut self, name: &str, order: CertificateOrder) -> Option<Arc<CertificateOrder>> {
         let issuer = self.0.iter_mut().find(|issuer| issuer.name == name)?;
@@ -60,6 +68,11 @@ const LINES: &[(&str, usize, usize)] = &[
     ("challenge", 1, 1),
     ("common_name_in_csr", 1, 1),
     ("contact", 1, 1),
+    ("dns_hook", 1, usize::MAX),
+    ("dns_hook_timeout", 1, 1),
+    ("dns_resolver", 1, 8),
+    ("dns_update", 1, 3),
+    ("dns_wait", 1, 9),
     ("external_account_key", 2, 2),
     ("preferred_chain", 1, 1),
     ("profile", 1, 2),
@@ -82,17 +95,19 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         name,
         uri: String::new(),
         contacts: Vec::new(),
-        account_key: None,
+        account_key: AccountKey::Generated(KeyKind::P256),
         challenge: Challenge::default(),
+        dns: Dns::default(),
         external: None,
         profile: None,
+        preferred_chain: None,
         accepts_terms: false,
         trust: Trust::Anyone,
         common_name: false,
         orders: Vec::new(),
         read_at: i64::try_from(read_at.as_secs()).unwrap_or(i64::MAX),
     };
-    let (mut seen, mut trusted, mut verifies) = (Vec::new(), None, true);
+    let (mut seen, mut trusted, mut verifies, mut timeout) = (Vec::new(), None, true, None);
     for line in d.block() {
         let name = line.name.lossy();
         let Some((known, least, most)) = LINES.iter().find(|(known, ..)| *known == name) else {
@@ -109,26 +124,17 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         match (*known, line.arg(0)) {
             ("ssl_verify", _) => verifies = line.flag()?,
             ("ssl_trusted_certificate", Some(word)) => trusted = Some((line, word)),
+            ("dns_hook_timeout", _) => timeout = Some(line),
+            (known, Some(word)) if known.starts_with("dns_") => {
+                dns::set(&mut issuer, setup, line, word)?;
+            }
             (known, word) => set(&mut issuer, setup, line, (known, word))?,
         }
     }
     if issuer.uri.is_empty() {
         return Err(d.error("acme_issuer: \"uri\" is missing"));
     }
-    if let Some(key) = &issuer.account_key {
-        let why = match () {
-            () if !issuer.accepts_terms => "\"accept_terms_of_service\" is missing",
-            () if issuer.external.is_some() => {
-                "\"external_account_key\" is for accounts of weir's own"
-            }
-            () => "",
-        };
-        if !why.is_empty() {
-            return Err(
-                d.error(format!("acme_issuer: with the account key \"{}\" {why}", key.file))
-            );
-        }
-    }
+    dns::finish(&mut issuer, d, timeout)?;
     if verifies && issuer.uri.starts_with("https:") {
         issuer.trust = Trust::Anchors(anchors(setup, d, trusted)?);
     }
@@ -166,12 +172,11 @@ fn set(
         "challenge" => match text.as_str() {
             "http" | "http-01" => {}
             "tls-alpn" | "tls-alpn-01" => issuer.challenge = Challenge::TlsAlpn,
+            "dns" | "dns-01" => issuer.challenge = Challenge::Dns,
+            "dns-persist" | "dns-persist-01" => issuer.challenge = Challenge::DnsPersist,
             _ => return Err(line.error_at(word, format!("unsupported challenge: {text}"))),
         },
-        "preferred_chain" => {
-            let why = "weir does not have \"preferred_chain\": it takes the chain that the server sends first";
-            return Err(line.error(why));
-        }
+        "preferred_chain" => issuer.preferred_chain = Some(text),
         "state_path" if text == "off" => {
             let why = "weir keeps certificates in files, \"state_path\" cannot be \"off\"";
             return Err(line.error_at(word, why));
@@ -222,30 +227,16 @@ fn contact(line: &Directive, word: &Word) -> Result<String, Error> {
 }
 
 /// `account_key ALGORITHM[:SIZE] | FILE`
-fn account_key(
-    setup: &mut Setup<'_>,
-    line: &Directive,
-    word: &Word,
-) -> Result<Option<AccountKey>, Error> {
-    let text = word.lossy();
-    match &*text {
-        "ecdsa" | "ecdsa:256" => return Ok(None),
-        "ecdsa:384" | "ecdsa:521" | "rsa" | "rsa:2048" | "rsa:3072" | "rsa:4096" => {
-            let why =
-                format!("weir has account keys of the kind \"ecdsa:256\" only, not \"{text}\"");
-            return Err(line.error_at(word, why));
-        }
-        _ => {}
+fn account_key(setup: &mut Setup<'_>, line: &Directive, word: &Word) -> Result<AccountKey, Error> {
+    if let Some(kind) = KeyKind::parse(&word.bytes) {
+        return Ok(AccountKey::Generated(kind));
     }
     let shown = setup.pem_files.shown(&word.bytes);
     let pem = setup.pem_files.read(&word.bytes);
     let pem = pem
         .map_err(|why| line.error_at(word, format!("cannot load account key \"{shown}\" {why}")))?;
     let key = AccountKey::from_pem(shown.clone(), &pem);
-    let key = key.map_err(|why| {
-        line.error_at(word, format!("cannot load account key \"{shown}\": {why}"))
-    })?;
-    Ok(Some(key))
+    key.map_err(|why| line.error_at(word, format!("cannot load account key \"{shown}\": {why}")))
 }
 
 /// `external_account_key KID FILE | data:KEY`

@@ -3,10 +3,11 @@
 //! The crate `weir-acme` has the threads that do it. Here are the directives, the variables with the newest certificate, and
 //! the answers to the challenge `http-01`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use weir_acme::{CertificateOrder, KeyKind, challenge_file, identifier};
+use weir_acme::{CertificateOrder, Challenge, KeyKind, challenge_file, identifier};
 use weir_conf::{Contexts, Directive as Line, Error, Spot};
 use weir_engine::Boxed;
 use weir_proto::http1::Method;
@@ -20,6 +21,7 @@ use crate::phases::{Answer, Step};
 use crate::request::Request;
 use crate::site::settings::{Key, LocationConf, Settings};
 
+mod dns;
 mod issuer;
 
 pub use issuer::{ISSUERS, issuers};
@@ -50,8 +52,9 @@ const DIRECTIVES: &[Directive] = &[
     Directive {
         name: "acme_issuer",
         help: "An ACME server that certificates are asked of: `uri`, `contact`, `account_key`, `challenge`, \
-               `external_account_key`, `profile`, `ssl_trusted_certificate`, `ssl_verify`, `state_path`, \
-               `common_name_in_csr`, `accept_terms_of_service`.",
+               `external_account_key`, `preferred_chain`, `profile`, `ssl_trusted_certificate`, `ssl_verify`, `state_path`, \
+               `common_name_in_csr`, `accept_terms_of_service`; for proofs by DNS `dns_hook`, `dns_hook_timeout`, \
+               `dns_update`, `dns_wait`, `dns_resolver`.",
         set: Set::Simple(issuer::read),
     },
     Directive {
@@ -197,6 +200,21 @@ fn place(s: &mut Scope<'_, '_>, wanted: &Wanted) -> Result<(Arc<CertificateOrder
     }
     if names.is_empty() {
         let text = "\"acme_certificate\": no identifiers found in \"server_name\"";
+        return Err(wanted.at.error(text));
+    }
+    let challenge = ISSUERS.draft(&mut s.setup.drafts).challenge(&wanted.issuer);
+    for name in names.iter().filter(|_| challenge.is_some()) {
+        let takes = |f: fn(Challenge) -> bool| challenge.is_some_and(f);
+        let why = match () {
+            () if name.starts_with("*.") && !takes(Challenge::takes_wildcards) => {
+                "a wildcard needs the challenge dns-01 or dns-persist-01"
+            }
+            () if name.parse::<IpAddr>().is_ok() && !takes(Challenge::takes_addresses) => {
+                "an address needs the challenge http-01 or tls-alpn-01"
+            }
+            () => continue,
+        };
+        let text = format!("\"acme_certificate\": invalid identifier \"{name}\": {why}");
         return Err(wanted.at.error(text));
     }
     let order = CertificateOrder::new(names, wanted.key);

@@ -3,31 +3,33 @@
 //! Before each step that the authority remembers, what is needed to go on after it is on disk: the account's key, the
 //! order's place, and the key of the certificate.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use instant_acme::{
-    Account, AccountBuilder, AccountCredentials, AuthorizationStatus, CertificateIdentifier,
-    ChallengeStatus, ChallengeType, Error, ExternalAccountKey, Identifier, Key, NewAccount,
-    NewOrder, Order, OrderStatus,
+    Account, AccountBuilder, AccountCredentials, CertificateIdentifier, Error, ExternalAccountKey,
+    Identifier, NewAccount, NewOrder, Order, OrderStatus,
 };
-use rcgen::{
-    CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPair, PublicKeyData,
-    RsaKeySize,
-};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use x509_parser::pem::Pem;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, RsaKeySize};
+use rustls::pki_types::CertificateDer;
+use weir_log::Log;
 
 use crate::policy::{Interval, poll_after};
-use crate::settings::{CertificateOrder, Challenge, Issuer, KeyKind, short_hash};
-use crate::state::{PlacedOrder, StateDirectory, validity};
+use crate::settings::{AccountKey, CertificateOrder, Issuer, KeyKind, short_hash};
+use crate::signer::Signer;
+use crate::state::{PlacedOrder, StateDirectory};
 use crate::stop::Stop;
 use crate::transport::{Transport, TransportError, finish};
 
-/// An attempt takes no longer.
+mod chain;
+mod prove;
+
+use chain::check;
+use prove::{Answers, is_named, is_problem, said};
+
+/// An attempt takes no longer, beside what it does with DNS.
 const LONGEST: Duration = Duration::from_secs(300);
 /// A request whose nonce is refused is made again so often.
 const NONCES: u32 = 8;
@@ -51,7 +53,10 @@ pub struct Client<'a> {
     issuer: &'a Issuer,
     state: &'a StateDirectory,
     stop: &'a Arc<Stop>,
+    log: &'a Log,
     transport: Transport,
+    /// Of an account whose key is not the library's.
+    signer: Option<Arc<Signer>>,
 }
 
 /// What an attempt does to an order that was placed.
@@ -68,9 +73,19 @@ type StepResult<T> = Result<T, (Failure, Then)>;
 
 impl<'a> Client<'a> {
     /// For the certificates of this issuer.
-    pub fn new(issuer: &'a Issuer, state: &'a StateDirectory, stop: &'a Arc<Stop>) -> Client<'a> {
-        let transport = Transport::new(&issuer.trust, Arc::clone(stop));
-        Client { issuer, state, stop, transport }
+    ///
+    /// # Errors
+    ///
+    /// There is no key for the account.
+    pub fn new(
+        issuer: &'a Issuer,
+        state: &'a StateDirectory,
+        stop: &'a Arc<Stop>,
+        log: &'a Log,
+    ) -> Result<Client<'a>, Failure> {
+        let signer = signer(issuer, state)?.map(Arc::new);
+        let transport = Transport::new(&issuer.trust, Arc::clone(stop), signer.clone());
+        Ok(Client { issuer, state, stop, log, transport, signer })
     }
 
     /// Gets a certificate and keeps it. `replaces`: the one that it takes the place of, in DER.
@@ -80,14 +95,11 @@ impl<'a> Client<'a> {
         replaces: Option<&[u8]>,
     ) -> Result<(), Failure> {
         let account = self.account()?;
+        self.sweep()?;
+        let mut answers = Answers::default();
         let attempt = self.place(&account, wanted, replaces).and_then(|(mut order, key)| {
-            let mut answered = BTreeMap::new();
-            let chain = self.follow(&mut order, wanted, &key, &mut answered);
-            for (token, name) in &answered {
-                // It answers nothing that is asked again.
-                let _ = self.state.forget(token, name);
-            }
-            let (chain, key) = (chain?, key.serialize_pem());
+            let chain = self.follow((&account, &mut order), wanted, &key, &mut answers)?;
+            let key = key.serialize_pem();
             let kept = self.state.keep_certificate(&wanted.id, &self.issuer.uri, &chain, &key);
             kept.map_err(|error| (self.no_write(&error), Then::Keep))
         });
@@ -95,16 +107,21 @@ impl<'a> Client<'a> {
             Ok(()) => (Ok(()), Then::Drop),
             Err((failure, then)) => (Err(failure), then),
         };
-        if then == Then::Drop {
-            let dropped = self.state.drop_order(&wanted.id);
-            return result.and(dropped.map_err(|error| self.no_write(&error)));
+        let dropped = match then {
+            Then::Drop => self.state.drop_order(&wanted.id),
+            Then::Keep => Ok(()),
+        };
+        if !matches!(result, Err(Failure::Stopped)) {
+            self.withdraw(&answers);
         }
-        result
+        result.and(dropped.map_err(|error| self.no_write(&error)))
     }
 
     /// When the authority suggests to renew a certificate, and in how long to ask again. None where it has no opinion.
     pub fn renewal(&self, der: &[u8]) -> Result<Option<(Interval, Duration)>, Failure> {
-        let Some(credentials) = self.state.account(&self.account_name()) else { return Ok(None) };
+        let Some(credentials) = self.state.account(&account_name(self.issuer)) else {
+            return Ok(None);
+        };
         let account = finish(self.builder().from_credentials(credentials));
         let account = account.map_err(|e| self.refused("the account", &e))?;
         let der = CertificateDer::from_slice(der);
@@ -124,47 +141,25 @@ impl<'a> Client<'a> {
         Account::builder_with_http(Box::new(self.transport.clone()))
     }
 
-    /// Accounts differ by the authority and by the key that the configuration names.
-    fn account_name(&self) -> String {
-        let key = self.issuer.account_key.as_ref().map_or(&b""[..], |key| &key.pkcs8);
-        short_hash(&[self.issuer.uri.as_bytes(), b"\n", key].concat())
-    }
-
     /// The account, which is created if there is none.
     fn account(&self) -> Result<Account, Failure> {
-        let name = self.account_name();
+        let name = account_name(self.issuer);
         if let Some(credentials) = self.state.account::<AccountCredentials>(&name) {
             let account = finish(self.builder().from_credentials(credentials));
             return account.map_err(|e| self.refused("the directory", &e));
         }
         let uri = self.issuer.uri.clone();
         let contacts: Vec<&str> = self.issuer.contacts.iter().map(String::as_str).collect();
-        let created = match &self.issuer.account_key {
-            None => {
-                let new = NewAccount {
-                    contact: &contacts,
-                    terms_of_service_agreed: self.issuer.accepts_terms,
-                    only_return_existing: false,
-                };
-                let external = self.issuer.external.as_ref();
-                let external = external
-                    .map(|external| ExternalAccountKey::new(external.kid.clone(), &external.key));
-                self.again(|| finish(self.builder().create(&new, uri.clone(), external.as_ref())))
-            }
-            Some(own) => {
-                let pkcs8 = || PrivatePkcs8KeyDer::from(own.pkcs8.clone());
-                self.again(|| {
-                    let key = Key::from_pkcs8_der(pkcs8())?;
-                    let key = (key, PrivateKeyDer::Pkcs8(pkcs8()));
-                    let (account, credentials) =
-                        finish(self.builder().create_from_key(key, uri.clone()))?;
-                    if !contacts.is_empty() {
-                        finish(account.update_contacts(&contacts))?;
-                    }
-                    Ok((account, credentials))
-                })
-            }
+        let new = NewAccount {
+            contact: &contacts,
+            terms_of_service_agreed: self.issuer.accepts_terms,
+            only_return_existing: false,
         };
+        let external = self.issuer.external.as_ref();
+        let external =
+            external.map(|external| ExternalAccountKey::new(external.kid.clone(), &external.key));
+        let created =
+            self.again(|| finish(self.builder().create(&new, uri.clone(), external.as_ref())));
         let (account, credentials) = created.map_err(|e| self.refused("the account", &e))?;
         let kept = self.state.keep_account(&name, &credentials);
         kept.map_err(|error| self.no_write(&error))?;
@@ -199,7 +194,7 @@ impl<'a> Client<'a> {
         let order = order.map_err(|e| {
             if is_problem(&e, "accountDoesNotExist") {
                 // The next attempt creates another one.
-                let _ = self.state.drop_account(&self.account_name());
+                let _ = self.state.drop_account(&account_name(self.issuer));
             }
             (self.refused("the order", &e), Then::Drop)
         })?;
@@ -250,16 +245,19 @@ impl<'a> Client<'a> {
     /// Does what the order's state asks for, until there is a certificate.
     fn follow(
         &self,
-        order: &mut Order,
+        (account, order): (&Account, &mut Order),
         wanted: &CertificateOrder,
         key: &KeyPair,
-        answered: &mut BTreeMap<String, String>,
+        answers: &mut Answers,
     ) -> StepResult<String> {
-        let (until, mut polls) = (Instant::now() + LONGEST, 0);
+        let (mut until, mut polls) = (Instant::now() + LONGEST, 0);
         loop {
             match order.state().status {
-                OrderStatus::Pending => self.prove(order, answered)?,
-                OrderStatus::Processing => {}
+                OrderStatus::Pending if !answers.is_complete => {
+                    self.prove(order, account.id(), answers)?;
+                    until = Instant::now() + LONGEST;
+                }
+                OrderStatus::Pending | OrderStatus::Processing => {}
                 OrderStatus::Ready => {
                     let csr = self.request(wanted, key).map_err(|why| (why, Then::Drop))?;
                     let sent = self.again(|| finish(order.finalize_csr(&csr)));
@@ -272,7 +270,8 @@ impl<'a> Client<'a> {
                 OrderStatus::Valid => {
                     let chain = self.again(|| finish(order.certificate()));
                     let chain = chain.map_err(|e| self.step("the certificate", &e))?;
-                    let chain = chain.unwrap_or_default();
+                    let chain = self.preferred(account, chain.unwrap_or_default());
+                    let chain = chain.map_err(|why| (why, Then::Keep))?;
                     return match check(&chain, key) {
                         Ok(()) => Ok(chain),
                         Err(why) => Err((self.failed(why.to_owned()), Then::Drop)),
@@ -291,88 +290,6 @@ impl<'a> Client<'a> {
                 let told = self.again(|| finish(async { order.refresh().await.map(|_| ()) }));
                 told.map_err(|e| self.step("the order", &e))?;
             }
-        }
-    }
-
-    /// Answers the challenges that were not answered yet.
-    fn prove(&self, order: &mut Order, answered: &mut BTreeMap<String, String>) -> StepResult<()> {
-        let mut failure = None;
-        let walked = self.again(|| {
-            finish(async {
-                let mut authorizations = order.authorizations();
-                while let Some(authorization) = authorizations.next().await {
-                    let mut authorization = authorization?;
-                    if authorization.status != AuthorizationStatus::Pending {
-                        continue;
-                    }
-                    let name = authorization.identifier().to_string();
-                    let (kind, shown) = match self.issuer.challenge {
-                        Challenge::Http => (ChallengeType::Http01, "http-01"),
-                        Challenge::TlsAlpn => (ChallengeType::TlsAlpn01, "tls-alpn-01"),
-                    };
-                    let Some(mut challenge) = authorization.challenge(kind) else {
-                        let why = format!("the server offers no {shown} for \"{name}\"");
-                        failure = Some((self.failed(why), Then::Drop));
-                        return Ok(());
-                    };
-                    let token = challenge.token.clone();
-                    if challenge.status != ChallengeStatus::Pending || answered.contains_key(&token)
-                    {
-                        continue;
-                    }
-                    let answer = challenge.key_authorization();
-                    let written = match self.issuer.challenge {
-                        Challenge::Http => self.state.answer(&token, answer.as_str()),
-                        Challenge::TlsAlpn => proof(&name, answer.digest().as_ref())
-                            .and_then(|pem| self.state.answer_over_tls(&name, &pem)),
-                    };
-                    if let Err(error) = written {
-                        failure = Some((self.no_write(&error), Then::Keep));
-                        return Ok(());
-                    }
-                    challenge.set_ready().await?;
-                    answered.insert(token, name);
-                }
-                Ok(())
-            })
-        });
-        match (failure, walked) {
-            (Some(failure), _) => Err(failure),
-            (None, walked) => walked.map_err(|e| self.step("a challenge", &e)),
-        }
-    }
-
-    /// Why an order is invalid, as far as the authority says.
-    fn why(&self, order: &mut Order) -> Failure {
-        let mut reasons = Vec::new();
-        let looked = finish(async {
-            let mut authorizations = order.authorizations();
-            while let Some(authorization) = authorizations.next().await {
-                let mut authorization = authorization?;
-                let state = authorization.refresh().await?;
-                let name = state.identifier().to_string();
-                let problems = state.challenges.iter().filter_map(|c| c.error.as_ref());
-                for problem in problems {
-                    let reason = format!("\"{name}\": {}", said(problem));
-                    if !reasons.contains(&reason) {
-                        reasons.push(reason);
-                    }
-                }
-            }
-            Ok(())
-        });
-        if let Err(e) = looked
-            && let Failure::Stopped = self.refused("", &e)
-        {
-            return Failure::Stopped;
-        }
-        // An order mostly repeats what is wrong with a challenge.
-        if let Some(problem) = order.state().error.as_ref().filter(|_| reasons.is_empty()) {
-            reasons.push(said(problem));
-        }
-        match reasons.is_empty() {
-            true => self.failed("the server rejected the order and gave no reason".to_owned()),
-            false => self.failed(reasons.join("; ")),
         }
     }
 
@@ -452,47 +369,38 @@ fn generate(kind: KeyKind) -> Result<KeyPair, rcgen::Error> {
     }
 }
 
-/// The certificate with its key that proves a name over TLS.
-fn proof(name: &str, digest: &[u8]) -> io::Result<String> {
-    let made = CertificateParams::new(vec![name.to_owned()]).and_then(|mut params| {
-        params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
-        let key = generate(KeyKind::P256)?;
-        Ok(params.self_signed(&key)?.pem() + &key.serialize_pem())
-    });
-    made.map_err(io::Error::other)
+/// Accounts differ by the authority and by the key that the configuration names.
+fn account_name(issuer: &Issuer) -> String {
+    let key = match &issuer.account_key {
+        AccountKey::Generated(KeyKind::P256) => Vec::new(),
+        AccountKey::Generated(kind) => format!("{kind:?}").into_bytes(),
+        AccountKey::File { pkcs8, .. } => pkcs8.clone(),
+    };
+    short_hash(&[issuer.uri.as_bytes(), b"\n", &key].concat())
 }
 
-/// Whether a chain can be used with this key.
-fn check(chain: &str, key: &KeyPair) -> Result<(), &'static str> {
-    let first = Pem::iter_from_buffer(chain.as_bytes()).next().and_then(Result::ok);
-    let first = first.filter(|section| section.label == "CERTIFICATE");
-    let first = first.ok_or("the server sent no certificate")?;
-    let parsed = x509_parser::parse_x509_certificate(&first.contents);
-    let (_, certificate) =
-        parsed.map_err(|_| "the server sent a certificate that cannot be read")?;
-    if certificate.public_key().raw != key.subject_public_key_info() {
-        return Err("the server sent a certificate of another key");
+/// Signs for an account with a key that the library does not make itself.
+fn signer(issuer: &Issuer, state: &StateDirectory) -> Result<Option<Signer>, Failure> {
+    let refused =
+        |why: String| Failure::Refused { why: format!("the account's key: {why}"), asked: None };
+    let external = issuer.external.as_ref().map(|external| &external.key[..]);
+    let of = |pkcs8: &[u8]| Signer::new(pkcs8, external);
+    let kind = match &issuer.account_key {
+        AccountKey::Generated(KeyKind::P256) => return Ok(None),
+        AccountKey::File { pkcs8, .. } => {
+            return of(pkcs8).map(Some).ok_or_else(|| refused("it cannot be used".to_owned()));
+        }
+        AccountKey::Generated(kind) => *kind,
+    };
+    let name = account_name(issuer);
+    let kept = state.account_key(&name).and_then(|pem| KeyPair::from_pem(&pem).ok());
+    if let Some(signer) = kept.and_then(|pair| of(&pair.serialize_der())) {
+        return Ok(Some(signer));
     }
-    validity(&first.contents).map(|_| ()).ok_or("the server sent a certificate without a time")
-}
-
-/// What a problem says, in one line.
-fn said(problem: &instant_acme::Problem) -> String {
-    let kind = problem.r#type.as_deref().unwrap_or("a problem without a type");
-    let kind = kind.rsplit(':').next().unwrap_or(kind);
-    let detail = problem.detail.as_deref().unwrap_or("no detail");
-    let mut text = format!("{detail} ({kind})");
-    for part in &problem.subproblems {
-        text.push_str(&format!(", {part}"));
-    }
-    text.replace(|c: char| c.is_control(), " ")
-}
-
-fn is_named(problem: &instant_acme::Problem, name: &str) -> bool {
-    let kind = problem.r#type.as_deref().and_then(|kind| kind.rsplit(':').next());
-    kind == Some(name)
-}
-
-fn is_problem(error: &Error, name: &str) -> bool {
-    matches!(error, Error::Api(problem) if is_named(problem, name))
+    let made = generate(kind).map_err(|e| refused(e.to_string()))?;
+    let written = state.keep_account_key(&name, &made.serialize_pem());
+    // The account of a key that is lost is of no use.
+    let written = written.and_then(|()| state.drop_account(&name));
+    written.map_err(|e| refused(e.to_string()))?;
+    of(&made.serialize_der()).map(Some).ok_or_else(|| refused("it cannot be used".to_owned()))
 }

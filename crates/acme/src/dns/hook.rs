@@ -1,0 +1,210 @@
+//! A program of the operator that publishes and removes records.
+//!
+//! It runs without a shell, as the user of the workers and with their environment, in a process group of its own. At its
+//! deadline the whole group is killed.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::{Change, DnsFailure, TxtRecord};
+use crate::stop::Stop;
+
+/// The program is looked after so often.
+const LOOK: Duration = Duration::from_millis(20);
+/// After its end, processes that it left may write for so long.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// So many bytes of its output are kept, the last ones.
+const OUTPUT: usize = 1000;
+/// Where programs are, if the environment does not say it: the master removes `PATH` unless `env PATH;` keeps it.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// `dns_hook PROGRAM [ARGUMENT ...]`
+#[derive(Clone)]
+pub struct Hook {
+    /// The program.
+    pub program: PathBuf,
+    /// Its first arguments; those for the record follow.
+    pub arguments: Vec<String>,
+    /// `dns_hook_timeout`: it is killed after this.
+    pub deadline: Duration,
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments may be secret.
+        f.debug_struct("Hook").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl Hook {
+    /// Runs the program to its end.
+    pub fn run(
+        &self,
+        change: Change,
+        record: &TxtRecord,
+        stop: &Arc<Stop>,
+    ) -> Result<(), DnsFailure> {
+        let shown = self.program.display();
+        let failed = |e: &io::Error| format!("the dns_hook \"{shown}\" does not run: {e}");
+        let (mut child, output) = self.start(change, record).map_err(|e| failed(&e))?;
+        let until = Instant::now() + self.deadline;
+        let ended = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break Ok(status),
+                Ok(None) if Instant::now() >= until => {
+                    let seconds = self.deadline.as_secs();
+                    break Err(DnsFailure::Failed(format!(
+                        "the dns_hook \"{shown}\" has not ended within {seconds} s"
+                    )));
+                }
+                Ok(None) => {}
+                Err(e) => break Err(DnsFailure::Failed(failed(&e))),
+            }
+            if let Err(stopped) = stop.wait(LOOK) {
+                break Err(stopped.into());
+            }
+        };
+        let said = match &ended {
+            Ok(status) if status.success() => String::new(),
+            _ => said(&output),
+        };
+        end(&mut child);
+        match ended {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => {
+                let how = how(status);
+                Err(DnsFailure::Failed(format!("the dns_hook \"{shown}\" {how}{said}")))
+            }
+            Err(DnsFailure::Failed(why)) => Err(DnsFailure::Failed(why + &said)),
+            Err(stopped) => Err(stopped),
+        }
+    }
+
+    /// Starts it: the child, and where its output comes from at the end.
+    fn start(
+        &self,
+        change: Change,
+        record: &TxtRecord,
+    ) -> io::Result<(Child, mpsc::Receiver<Vec<u8>>)> {
+        let (mut reader, writer) = io::pipe()?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        command.arg(match change {
+            Change::Publish => "present",
+            Change::Remove => "cleanup",
+        });
+        command.arg(format!("{}.", record.name)).arg(&record.value);
+        if std::env::var_os("PATH").is_none() {
+            command.env("PATH", PATH);
+        }
+        command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        let child = command.process_group(0).spawn()?;
+        // The writing ends of this process close here.
+        drop(command);
+        let (send, output) = mpsc::channel();
+        thread::Builder::new().name("weir: acme hook".to_owned()).spawn(move || {
+            let (mut kept, mut buffer) = (Vec::new(), [0; 1024]);
+            while let Ok(n @ 1..) = reader.read(&mut buffer) {
+                kept.extend_from_slice(buffer.get(..n).unwrap_or_default());
+                let more = kept.len().saturating_sub(OUTPUT);
+                kept.drain(..more);
+                // Without an end of the output, what came so far counts.
+                let _ = send.send(kept.clone());
+            }
+        })?;
+        Ok((child, output))
+    }
+}
+
+/// Ends what is left of the program.
+fn end(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait();
+}
+
+/// How a program ended.
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// The last words of a program, in one line.
+fn said(output: &mpsc::Receiver<Vec<u8>>) -> String {
+    let until = Instant::now() + LAST_WORDS;
+    let mut last = Vec::new();
+    while let Ok(more) = output.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        last = more;
+    }
+    let text = String::from_utf8_lossy(&last);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let text = lines.collect::<Vec<_>>().join("; ").replace(|c: char| c.is_control(), " ");
+    if text.is_empty() { text } else { format!(": {text}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use weir_testkit::Dir;
+
+    fn hook(dir: &Dir, script: &str, deadline: Duration) -> Hook {
+        let program = dir.write("hook", format!("#!/bin/sh\n{script}\n"));
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        Hook { program, arguments: vec!["a b".to_owned(), "$(id)".to_owned()], deadline }
+    }
+
+    fn run(hook: &Hook) -> Result<(), DnsFailure> {
+        let record = TxtRecord { name: "_acme-challenge.a.org".to_owned(), value: "-x".to_owned() };
+        hook.run(Change::Publish, &record, &Arc::new(Stop::default()))
+    }
+
+    #[test]
+    fn arguments_arrive_as_they_are() {
+        let dir = Dir::new();
+        let out = dir.file("out").display().to_string();
+        let script = format!("for a; do echo \"<$a>\"; done > {out}");
+        run(&hook(&dir, &script, Duration::from_secs(30))).unwrap();
+        let wanted = "<a b>\n<$(id)>\n<present>\n<_acme-challenge.a.org.>\n<-x>\n";
+        assert_eq!(dir.read("out"), wanted);
+    }
+
+    #[test]
+    fn a_failure_is_told_with_the_last_output() {
+        let dir = Dir::new();
+        let script = "seq 100000; echo no such zone >&2; exit 3";
+        let why = run(&hook(&dir, script, Duration::from_secs(30))).unwrap_err().to_string();
+        assert!(why.contains("hook\" exited with code 3: "), "{why}");
+        assert!(why.ends_with("100000; no such zone") && why.len() < 1500, "{why}");
+        let missing = Hook { program: dir.file("none"), ..hook(&dir, "", Duration::from_secs(1)) };
+        let why = run(&missing).unwrap_err().to_string();
+        assert!(why.contains("none\" does not run: No such file"), "{why}");
+    }
+
+    #[test]
+    fn a_hook_that_hangs_is_killed_with_its_children() {
+        let dir = Dir::new();
+        let script =
+            format!("sleep 1000 & echo $! > {}; echo waits; wait", dir.file("pid").display());
+        let why = run(&hook(&dir, &script, Duration::from_millis(500))).unwrap_err().to_string();
+        assert!(why.ends_with("has not ended within 0 s: waits"), "{why}");
+        let pid = dir.read("pid").trim().to_owned();
+        let gone = weir_testkit::ask_until(|| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+            status.is_err() || status.is_ok_and(|text| text.contains("State:\tZ"))
+        });
+        assert!(gone, "its child {pid} lives");
+    }
+}
