@@ -5,7 +5,7 @@ use crate::source::Pos;
 use crate::tree::Word;
 
 /// nginx reads files through a buffer of this many bytes, and no word may be longer.
-const LONGEST: usize = 4096;
+pub(crate) const LONGEST: usize = 4096;
 
 /// How many bytes of a word that is too long are shown.
 const SHOWN: usize = 10;

@@ -8,6 +8,9 @@
 //! Messages are nginx's, word for word, since scripts and people look for them. What is added (the
 //! source line, a caret, "did you mean") stands on lines of its own: [`Sources::explain`].
 //!
+//! A program makes directives with [`Directive::new`], and [`print`](print()) gives them a text that reads back as
+//! the same tree.
+//!
 //! - In: the path of a configuration file, or its text.
 //! - Out: the tree of its directives, or an error with file, line and column.
 //! - Callers: every crate that reads directives, and `weir lint`.
@@ -15,6 +18,7 @@
 
 mod advice;
 mod block_path;
+mod build;
 mod check;
 mod context;
 mod docs;
@@ -28,6 +32,7 @@ mod lexer;
 mod lua;
 mod panels;
 mod parser;
+mod print;
 mod source;
 mod suggest;
 mod tables;
@@ -42,6 +47,7 @@ pub use docs::directives_page;
 pub use error::{Error, Level, Spot};
 pub use known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective, all_known, known};
 pub use panels::{open_panel, open_panels};
-pub use parser::{read, read_text};
+pub use parser::{read, read_fragment, read_text};
+pub use print::{PrintError, print};
 pub use source::{Pos, SourceText, Sources};
 pub use tree::{ConfigTree, Directive, DirectiveBody, Word};

@@ -23,7 +23,7 @@ const MOST_INCLUDES: u32 = 100_000;
 const BLOCK_CUT_OFF: &str = "unexpected end of file, expecting \"}\"";
 
 /// Deeper blocks would only serve to exhaust the stack.
-const DEEPEST_BLOCK: u32 = 200;
+pub(crate) const DEEPEST_BLOCK: u32 = 200;
 
 /// Reads a configuration: first the directives of `-g`, then the file at `path` with everything
 /// that it includes. `path` should be absolute; includes are relative to its directory.
@@ -46,8 +46,21 @@ pub fn read_text(path: &Path, text: &[u8]) -> ConfigTree {
     ConfigTree { sources: reader.sources, main, broken }
 }
 
+/// Reads a text that came from somebody else: `include` stays a directive, so that no file is opened.
+pub fn read_fragment(name: &Path, text: &[u8]) -> ConfigTree {
+    let mut reader = FileReader::new(name);
+    reader.alone = true;
+    let mut main = Vec::new();
+    let source = SourceText { name: name.to_owned(), text: text.to_vec(), command_line: false };
+    let file = reader.sources.add(source);
+    let broken = reader.text(file, Form::Directives, &mut main).err();
+    ConfigTree { sources: reader.sources, main, broken }
+}
+
 struct FileReader {
     sources: Sources,
+    /// No other file is opened.
+    alone: bool,
     dir: PathBuf,
     includes: u32,
     include_depth: u32,
@@ -65,7 +78,7 @@ enum StatementParent {
 /// How the statements of a block are to be read. In all but the first, a line's first word is not a
 /// directive.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(crate) enum Form {
     Directives,
     /// `include` is one, whatever follows.
     Types,
@@ -79,6 +92,7 @@ impl FileReader {
     fn new(path: &Path) -> FileReader {
         FileReader {
             sources: Sources::default(),
+            alone: false,
             dir: directory(path),
             includes: 0,
             include_depth: 0,
@@ -173,7 +187,7 @@ impl FileReader {
         let mut args = Vec::with_capacity(words.len());
         args.extend(words);
         let mut directive = Directive { name, args, body: DirectiveBody::None, end: at, close: at };
-        if stop == StatementEnd::Semicolon && includes(&directive, form) {
+        if stop == StatementEnd::Semicolon && !self.alone && includes(&directive, form) {
             return self.include(&directive, form, out);
         }
         let done =
@@ -252,7 +266,7 @@ fn directory(path: &Path) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes.get(..end).unwrap_or_default()))
 }
 
-fn form_of(block: &Word) -> Form {
+pub(crate) fn form_of(block: &Word) -> Form {
     match block.bytes.as_slice() {
         b"types" => Form::Types,
         b"map" | b"geo" => Form::Pairs,
@@ -262,7 +276,7 @@ fn form_of(block: &Word) -> Form {
 }
 
 /// The statement is an `include` of files, not a line that happens to begin with this word.
-fn includes(directive: &Directive, form: Form) -> bool {
+pub(crate) fn includes(directive: &Directive, form: Form) -> bool {
     directive.name.is("include")
         && match form {
             Form::Directives | Form::Types => true,

@@ -1,0 +1,51 @@
+//! Directives that a program makes, in place of a text that a person wrote.
+//!
+//! A value becomes one word, whatever bytes it has: there is no text that it could end or extend.
+
+use crate::source::Pos;
+use crate::tree::{Directive, DirectiveBody, Word};
+
+/// The place of what stands in no text.
+const NOWHERE: Pos = Pos { file: u32::MAX, line: 1, column: 1 };
+
+impl Word {
+    /// A word with these bytes.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Word {
+        Word { bytes: bytes.into(), pos: NOWHERE, quoted: true }
+    }
+}
+
+impl Directive {
+    /// A directive without braces.
+    pub fn new<I>(name: &str, args: I) -> Directive
+    where
+        I: IntoIterator,
+        I::Item: Into<Vec<u8>>,
+    {
+        let args = args.into_iter().map(Word::new).collect();
+        let body = DirectiveBody::None;
+        Directive { name: Word::new(name), args, body, end: NOWHERE, close: NOWHERE }
+    }
+
+    /// The directive with a block of others.
+    pub fn with_block(mut self, list: Vec<Directive>) -> Directive {
+        self.body = DirectiveBody::Block(list);
+        self
+    }
+
+    /// Both have the same words and blocks, wherever they stand and however they are quoted.
+    pub fn same_as(&self, other: &Directive) -> bool {
+        let words = |d: &Directive| -> Vec<Vec<u8>> {
+            std::iter::once(&d.name).chain(&d.args).map(|word| word.bytes.clone()).collect()
+        };
+        words(self) == words(other)
+            && match (&self.body, &other.body) {
+                (DirectiveBody::None, DirectiveBody::None) => true,
+                (DirectiveBody::Raw(one), DirectiveBody::Raw(two)) => one == two,
+                (DirectiveBody::Block(one), DirectiveBody::Block(two)) => {
+                    one.len() == two.len() && one.iter().zip(two).all(|(a, b)| a.same_as(b))
+                }
+                _ => false,
+            }
+    }
+}
