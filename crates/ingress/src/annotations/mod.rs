@@ -1,0 +1,185 @@
+//! The annotations of ingress-nginx: which there are, how their values are read, and what they ask for.
+
+mod options;
+mod reader;
+pub mod values;
+
+pub use options::{
+    Affinity, AuthRequest, BasicAuth, ClientCertificates, Cors, Limits, Mirror, Options, Protocol,
+    ProxyTls,
+};
+pub use reader::Reader;
+
+/// What becomes of an annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// weir does what it asks for.
+    Built,
+    /// Another name of a built one.
+    Alias(&'static str),
+    /// weir needs no such setting: why.
+    Needless(&'static str),
+    /// weir does not do it yet: what that changes.
+    Unbuilt(&'static str),
+}
+
+use State::{Alias, Built, Needless, Unbuilt};
+
+/// The prefix of the annotations.
+pub const PREFIX: &str = "nginx.ingress.kubernetes.io/";
+
+const KEEPALIVE: &str = "requests to the authentication service use connections as they come";
+const FIREWALL: &str = "weir has no web application firewall: requests are not inspected";
+const TRACING: &str = "tracing is set for the whole server, not for an Ingress";
+const SUITES: &str = "the cipher suites are those of rustls";
+
+/// Each annotation that ingress-nginx knows.
+pub const KNOWN: &[(&str, State)] = &[
+    ("affinity", Built),
+    ("affinity-canary-behavior", Unbuilt("clients of a canary are not bound to it")),
+    ("affinity-mode", Needless("a cookie names its server, as in the mode persistent")),
+    ("allowlist-source-range", Built),
+    ("app-root", Built),
+    ("auth-always-set-cookie", Built),
+    ("auth-cache-duration", Unbuilt("answers of the authentication service are not cached")),
+    ("auth-cache-key", Unbuilt("answers of the authentication service are not cached")),
+    ("auth-keepalive", Needless(KEEPALIVE)),
+    ("auth-keepalive-requests", Needless(KEEPALIVE)),
+    ("auth-keepalive-share-vars", Needless(KEEPALIVE)),
+    ("auth-keepalive-timeout", Needless(KEEPALIVE)),
+    ("auth-method", Built),
+    ("auth-proxy-set-headers", Unbuilt("the headers are not sent to the authentication service")),
+    ("auth-realm", Built),
+    ("auth-request-redirect", Built),
+    ("auth-response-headers", Built),
+    ("auth-secret", Built),
+    ("auth-secret-type", Built),
+    ("auth-signin", Built),
+    ("auth-signin-redirect-param", Built),
+    ("auth-snippet", Unbuilt("the lines are left out of requests to the authentication service")),
+    ("auth-tls-error-page", Built),
+    ("auth-tls-match-cn", Built),
+    ("auth-tls-pass-certificate-to-upstream", Built),
+    ("auth-tls-secret", Built),
+    ("auth-tls-verify-client", Built),
+    ("auth-tls-verify-depth", Built),
+    ("auth-type", Built),
+    ("auth-url", Built),
+    ("backend-protocol", Built),
+    ("canary", Unbuilt("the Ingress is left out, and all requests go to the main one")),
+    ("canary-by-cookie", Unbuilt("see canary")),
+    ("canary-by-header", Unbuilt("see canary")),
+    ("canary-by-header-pattern", Unbuilt("see canary")),
+    ("canary-by-header-value", Unbuilt("see canary")),
+    ("canary-weight", Unbuilt("see canary")),
+    ("canary-weight-total", Unbuilt("see canary")),
+    ("client-body-buffer-size", Built),
+    ("configuration-snippet", Unbuilt("no snippet is taken")),
+    ("connection-proxy-header", Built),
+    ("cors-allow-credentials", Built),
+    ("cors-allow-headers", Built),
+    ("cors-allow-methods", Built),
+    ("cors-allow-origin", Built),
+    ("cors-expose-headers", Built),
+    ("cors-max-age", Built),
+    ("custom-headers", Unbuilt("the headers are not set")),
+    ("custom-http-errors", Built),
+    ("default-backend", Built),
+    ("denylist-source-range", Built),
+    ("disable-proxy-intercept-errors", Built),
+    ("enable-access-log", Built),
+    ("enable-cors", Built),
+    ("enable-global-auth", Needless("there is no authentication for all hosts that it could end")),
+    ("enable-modsecurity", Unbuilt(FIREWALL)),
+    ("enable-opentelemetry", Unbuilt(TRACING)),
+    ("enable-owasp-core-rules", Unbuilt(FIREWALL)),
+    ("enable-rewrite-log", Built),
+    ("fastcgi-index", Unbuilt("FastCGI has no parameters of its own")),
+    ("fastcgi-params-configmap", Unbuilt("FastCGI has no parameters of its own")),
+    ("force-ssl-redirect", Built),
+    ("from-to-www-redirect", Built),
+    ("http2-push-preload", Needless("browsers no longer take pushed answers")),
+    ("limit-allowlist", Built),
+    ("limit-burst-multiplier", Built),
+    ("limit-connections", Built),
+    ("limit-rate", Built),
+    ("limit-rate-after", Built),
+    ("limit-rpm", Built),
+    ("limit-rps", Built),
+    ("limit-whitelist", Alias("limit-allowlist")),
+    ("load-balance", Built),
+    ("mirror-host", Built),
+    ("mirror-request-body", Built),
+    ("mirror-target", Built),
+    ("modsecurity-snippet", Unbuilt(FIREWALL)),
+    ("modsecurity-transaction-id", Unbuilt(FIREWALL)),
+    ("opentelemetry-operation-name", Unbuilt(TRACING)),
+    ("opentelemetry-trust-incoming-span", Unbuilt(TRACING)),
+    ("permanent-redirect", Built),
+    ("permanent-redirect-code", Built),
+    ("preserve-trailing-slash", Built),
+    ("proxy-body-size", Built),
+    ("proxy-buffer-size", Built),
+    ("proxy-buffering", Built),
+    ("proxy-buffers-number", Built),
+    ("proxy-busy-buffers-size", Built),
+    ("proxy-connect-timeout", Built),
+    ("proxy-cookie-domain", Built),
+    ("proxy-cookie-path", Built),
+    ("proxy-http-version", Built),
+    ("proxy-max-temp-file-size", Built),
+    ("proxy-next-upstream", Built),
+    ("proxy-next-upstream-timeout", Built),
+    ("proxy-next-upstream-tries", Built),
+    ("proxy-read-timeout", Built),
+    ("proxy-redirect-from", Built),
+    ("proxy-redirect-to", Built),
+    ("proxy-request-buffering", Built),
+    ("proxy-send-timeout", Built),
+    ("proxy-ssl-ciphers", Needless(SUITES)),
+    ("proxy-ssl-name", Built),
+    ("proxy-ssl-protocols", Built),
+    ("proxy-ssl-secret", Built),
+    ("proxy-ssl-server-name", Built),
+    ("proxy-ssl-verify", Built),
+    ("proxy-ssl-verify-depth", Built),
+    ("relative-redirects", Built),
+    ("rewrite-target", Built),
+    ("satisfy", Built),
+    ("server-alias", Built),
+    ("server-snippet", Unbuilt("no snippet is taken")),
+    ("service-upstream", Built),
+    (
+        "session-cookie-change-on-failure",
+        Needless("a client whose server fails gets another cookie"),
+    ),
+    ("session-cookie-conditional-samesite-none", Unbuilt("SameSite=None goes to all browsers")),
+    ("session-cookie-domain", Built),
+    ("session-cookie-expires", Built),
+    ("session-cookie-max-age", Built),
+    ("session-cookie-name", Built),
+    ("session-cookie-path", Built),
+    ("session-cookie-samesite", Built),
+    ("session-cookie-secure", Built),
+    ("ssl-ciphers", Needless(SUITES)),
+    ("ssl-passthrough", Unbuilt("weir ends TLS itself")),
+    ("ssl-prefer-server-ciphers", Needless(SUITES)),
+    ("ssl-redirect", Built),
+    ("stream-snippet", Unbuilt("snippets outside of servers and locations are never taken")),
+    ("temporal-redirect", Built),
+    ("temporal-redirect-code", Built),
+    ("upstream-hash-by", Built),
+    ("upstream-hash-by-subset", Unbuilt("a key has one server, not a group of them")),
+    ("upstream-hash-by-subset-size", Unbuilt("a key has one server, not a group of them")),
+    ("upstream-vhost", Built),
+    ("use-port-in-redirects", Built),
+    ("use-regex", Built),
+    ("whitelist-source-range", Alias("allowlist-source-range")),
+    ("x-forwarded-prefix", Built),
+];
+
+/// The state of an annotation, by its name without the prefix.
+pub fn state(name: &str) -> Option<State> {
+    let at = KNOWN.binary_search_by(|(known, _)| known.cmp(&name)).ok()?;
+    KNOWN.get(at).map(|(_, state)| *state)
+}

@@ -1,0 +1,585 @@
+//! What the annotations of an Ingress ask for, as values.
+
+use super::Reader;
+use super::values::{self, Url};
+
+/// How servers behind are spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP.
+    #[default]
+    Http,
+    /// HTTP over TLS.
+    Https,
+    /// As the client does.
+    Auto,
+    /// gRPC.
+    Grpc,
+    /// gRPC over TLS.
+    Grpcs,
+    /// FastCGI.
+    Fcgi,
+}
+
+/// A cookie that binds a client to a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Affinity {
+    /// The arguments of `sticky`.
+    pub words: Vec<String>,
+}
+
+/// `auth-url` and what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthRequest {
+    /// The service.
+    pub url: Url,
+    /// Its method, if not the client's.
+    pub method: Option<String>,
+    /// Headers of its answer that go to the server behind.
+    pub headers: Vec<String>,
+    /// Where clients that it refuses are sent.
+    pub signin: Option<String>,
+    /// Whether its cookies are set whatever the status is.
+    pub always_cookie: bool,
+    /// The value of `X-Auth-Request-Redirect`.
+    pub redirect: Option<String>,
+}
+
+/// `auth-type: basic`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BasicAuth {
+    /// The Secret, as it was named.
+    pub secret: String,
+    /// Whether its keys are the users.
+    pub map: bool,
+    /// What is shown to users.
+    pub realm: String,
+}
+
+/// `auth-tls-*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificates {
+    /// The Secret, as it was named.
+    pub secret: String,
+    /// `ssl_verify_client`.
+    pub verify: &'static str,
+    /// `ssl_verify_depth`.
+    pub depth: u64,
+    /// Where clients without a certificate are sent.
+    pub error_page: Option<String>,
+    /// Whether servers behind get the certificate.
+    pub pass: bool,
+    /// A pattern for the subject.
+    pub subject: Option<String>,
+}
+
+/// `cors-*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    /// A pattern for origins; `None`: all.
+    pub origins: Option<String>,
+    /// Headers of the answer, name and value, beside `Access-Control-Allow-Origin`.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+/// `limit-*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of an address.
+    pub connections: Option<u64>,
+    /// Requests of an address in a second.
+    pub second: Option<u64>,
+    /// Requests of an address in a minute.
+    pub minute: Option<u64>,
+    /// How many times the limit may come at once.
+    pub burst: u64,
+    /// Networks without limits.
+    pub free: Vec<String>,
+    /// Kilobytes a second of an answer.
+    pub rate: Option<u64>,
+    /// Kilobytes before that.
+    pub rate_after: Option<u64>,
+}
+
+/// `mirror-*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// Where copies go.
+    pub url: Url,
+    /// Their `Host`.
+    pub host: String,
+    /// Whether they have the body.
+    pub body: bool,
+}
+
+/// `proxy-ssl-*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxyTls {
+    /// The Secret, as it was named.
+    pub secret: Option<String>,
+    /// Directives without the prefix `proxy_ssl_`, and their words.
+    pub words: Vec<(&'static str, Vec<String>)>,
+}
+
+/// All that an Ingress asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// How servers behind are spoken to.
+    pub protocol: Protocol,
+    /// The path for servers behind.
+    pub rewrite: Option<String>,
+    /// Paths are patterns.
+    pub regex: bool,
+    /// Where `/` is sent.
+    pub app_root: Option<String>,
+    /// A redirect in place of servers: status and URL.
+    pub redirect: Option<(u64, String)>,
+    /// Redirects have no host.
+    pub relative_redirects: bool,
+    /// Redirects name the port.
+    pub redirect_port: bool,
+    /// http is sent to https where there is a certificate.
+    pub ssl_redirect: bool,
+    /// http is sent to https in any case.
+    pub force_ssl_redirect: bool,
+    /// Redirects to https keep the last slash.
+    pub keep_slash: bool,
+    /// The other of `example.com` and `www.example.com` is sent here.
+    pub from_to_www: bool,
+    /// Other names of the hosts.
+    pub aliases: Vec<String>,
+    /// Networks that are let in.
+    pub allow: Vec<String>,
+    /// Networks that are not.
+    pub deny: Vec<String>,
+    /// `any` or `all`.
+    pub satisfy: Option<&'static str>,
+    /// The authentication service.
+    pub auth_request: Option<AuthRequest>,
+    /// Passwords.
+    pub basic: Option<BasicAuth>,
+    /// Client certificates.
+    pub client_certificates: Option<ClientCertificates>,
+    /// What restricts access and could not be understood; then nobody is let in.
+    pub closed: Option<&'static str>,
+    /// Cross-origin requests.
+    pub cors: Option<Cors>,
+    /// Limits.
+    pub limits: Limits,
+    /// Copies of requests.
+    pub mirror: Option<Mirror>,
+    /// TLS to servers behind.
+    pub proxy_tls: ProxyTls,
+    /// Statuses that the default backend answers.
+    pub errors: Vec<u64>,
+    /// Those of servers behind are left alone.
+    pub keep_errors: bool,
+    /// The Service for errors, and for paths without a server.
+    pub default_backend: Option<String>,
+    /// The address of the Service in place of those of its pods.
+    pub service_upstream: bool,
+    /// The cookie that binds clients.
+    pub affinity: Option<Affinity>,
+    /// The directive that chooses servers.
+    pub balance: Option<Vec<String>>,
+    /// The `Host` for servers behind.
+    pub vhost: Option<String>,
+    /// `X-Forwarded-Prefix`.
+    pub prefix: Option<String>,
+    /// `Connection` for servers behind.
+    pub connection: Option<String>,
+    /// Directives that are simply set: name and words.
+    pub simple: Vec<(&'static str, Vec<String>)>,
+}
+
+/// As much as a time may be, in seconds.
+const LONGEST_TIME: u64 = 7 * 24 * 3600;
+
+const URL_SIGNS: &str = "-._~/:,?&=%+#@";
+
+impl Options {
+    /// Reads all annotations.
+    pub fn read(r: &Reader<'_>, loopback: bool) -> Options {
+        let mut o = Options::default();
+        routes(r, &mut o);
+        access(r, &mut o, loopback);
+        servers(r, &mut o);
+        simple(r, &mut o);
+        o.cors = cors(r);
+        o.limits = limits(r);
+        o.mirror = mirror(r, loopback);
+        o
+    }
+}
+
+fn routes(r: &Reader<'_>, o: &mut Options) {
+    let path = |name| r.template(name, "-._~/:");
+    o.rewrite = path("rewrite-target");
+    o.regex = r.flag("use-regex").unwrap_or(false);
+    o.app_root = path("app-root").filter(|root| {
+        let good = root.starts_with('/');
+        if !good {
+            r.wrong("app-root", "it must begin with a slash");
+        }
+        good
+    });
+    let url = |name| r.plain(name, URL_SIGNS);
+    let code = |name, default| r.number(name, 300, 308).unwrap_or(default);
+    let (moved, found) = (url("permanent-redirect"), url("temporal-redirect"));
+    let (moved_code, found_code) =
+        (code("permanent-redirect-code", 301), code("temporal-redirect-code", 302));
+    o.redirect = found.map(|to| (found_code, to)).or(moved.map(|to| (moved_code, to)));
+    o.relative_redirects = r.flag("relative-redirects").unwrap_or(false);
+    o.redirect_port = r.flag("use-port-in-redirects").unwrap_or(false);
+    o.ssl_redirect = r.flag("ssl-redirect").unwrap_or(true);
+    o.force_ssl_redirect = r.flag("force-ssl-redirect").unwrap_or(false);
+    o.keep_slash = r.flag("preserve-trailing-slash").unwrap_or(false);
+    o.from_to_www = r.flag("from-to-www-redirect").unwrap_or(false);
+    let names = r.read("server-alias", |text| {
+        let names: Vec<String> = text.split(',').map(|n| n.trim().to_lowercase()).collect();
+        match names.iter().find(|name| !values::is_host(name, true)) {
+            None => Ok(names),
+            Some(name) => Err(format!("\"{name}\" is no host name; patterns are not taken")),
+        }
+    });
+    o.aliases = names.unwrap_or_default();
+    o.vhost = r.template("upstream-vhost", "-._~:/");
+    o.prefix = path("x-forwarded-prefix");
+    o.connection = r.choice("connection-proxy-header", &["close", "keep-alive"]).map(str::to_owned);
+}
+
+/// What restricts access. Where a value is wrong, nobody is let in: the owner meant to keep some clients out.
+fn access(r: &Reader<'_>, o: &mut Options, loopback: bool) {
+    let mut close = |wrong: bool, name: &'static str| {
+        if wrong {
+            o.closed = o.closed.or(Some(name));
+        }
+    };
+    let networks =
+        |text: &str| values::networks(text).ok_or("it must be a list of networks".to_owned());
+    let mut lists = ["allowlist-source-range", "denylist-source-range"].map(|name| {
+        // Lists may be long; each of their networks becomes a word of its own.
+        let list = r.text(name).map(networks);
+        if let Some(Err(why)) = &list {
+            r.wrong(name, why);
+            close(true, name);
+        }
+        list.and_then(Result::ok).unwrap_or_default()
+    });
+    let [allow, deny] = &mut lists;
+    o.allow = std::mem::take(allow);
+    o.deny = std::mem::take(deny);
+    o.satisfy = r.choice("satisfy", &["any", "all"]);
+    o.auth_request = auth_request(r, loopback);
+    close(r.text("auth-url").is_some() && o.auth_request.is_none(), "auth-url");
+    let kind = r.choice("auth-type", &["basic", "digest"]);
+    let realm =
+        r.plain("auth-realm", "-._~/: ").unwrap_or_else(|| "Authentication Required".to_owned());
+    let map = r.choice("auth-secret-type", &["auth-file", "auth-map"]) == Some("auth-map");
+    let secret = r.plain("auth-secret", "-./");
+    match (kind, secret) {
+        (Some("basic"), Some(secret)) => o.basic = Some(BasicAuth { secret, map, realm }),
+        (Some(_), Some(_)) => {
+            r.wrong("auth-type", "digest authentication is not built; nobody is let in");
+            close(true, "auth-type");
+        }
+        (Some(_), None) => {
+            r.wrong("auth-secret", "the authentication names no Secret; nobody is let in");
+            close(true, "auth-secret");
+        }
+        (None, _) => close(r.text("auth-type").is_some(), "auth-type"),
+    }
+    let verify = r.choice("auth-tls-verify-client", &["on", "off", "optional", "optional_no_ca"]);
+    close(r.text("auth-tls-verify-client").is_some() && verify.is_none(), "auth-tls-verify-client");
+    let subject = r.read("auth-tls-match-cn", |text| match text.starts_with("CN=") {
+        true => values::pattern(text).map(|()| text.to_owned()),
+        false => Err("it must begin with CN=".to_owned()),
+    });
+    close(r.text("auth-tls-match-cn").is_some() && subject.is_none(), "auth-tls-match-cn");
+    let secret = r.plain("auth-tls-secret", "-./");
+    close(r.text("auth-tls-secret").is_some() && secret.is_none(), "auth-tls-secret");
+    let depth = r.number("auth-tls-verify-depth", 1, 32).unwrap_or(1);
+    let error_page = r.plain("auth-tls-error-page", "-._/:@");
+    let pass = r.flag("auth-tls-pass-certificate-to-upstream").unwrap_or(false);
+    o.client_certificates = secret.map(|secret| ClientCertificates {
+        secret,
+        verify: verify.unwrap_or("on"),
+        depth,
+        error_page,
+        pass,
+        subject,
+    });
+}
+
+fn auth_request(r: &Reader<'_>, loopback: bool) -> Option<AuthRequest> {
+    let url = r.read("auth-url", |text| values::url(text, loopback));
+    let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    let method = r.choice("auth-method", &methods).map(str::to_owned);
+    let headers = r.read("auth-response-headers", |text| {
+        let names: Vec<String> =
+            text.split(',').map(|name| name.trim().to_owned()).filter(|n| !n.is_empty()).collect();
+        match names.iter().find(|name| !values::is_header(name)) {
+            None => Ok(names),
+            Some(name) => Err(format!("\"{name}\" is no name of a header")),
+        }
+    });
+    let parameter = r.plain("auth-signin-redirect-param", "-_.~");
+    let signin = r.template("auth-signin", "-._~/:,?&=%+").map(|url| {
+        let parameter = parameter.unwrap_or_else(|| "rd".to_owned());
+        let back = "$pass_access_scheme://$http_host$escaped_request_uri";
+        match url.split_once('?') {
+            None => format!("{url}?{parameter}={back}"),
+            Some((_, query))
+                if query.split('&').any(|p| p.starts_with(&format!("{parameter}="))) =>
+            {
+                url
+            }
+            Some(_) => format!("{url}&{parameter}={back}"),
+        }
+    });
+    let always_cookie = r.flag("auth-always-set-cookie").unwrap_or(false);
+    let redirect = r.plain("auth-request-redirect", URL_SIGNS);
+    let headers = headers.unwrap_or_default();
+    Some(AuthRequest { url: url?, method, headers, signin, always_cookie, redirect })
+}
+
+fn servers(r: &Reader<'_>, o: &mut Options) {
+    let protocols = ["HTTP", "HTTPS", "AUTO_HTTP", "GRPC", "GRPCS", "FCGI"];
+    o.protocol = match r.choice("backend-protocol", &protocols) {
+        Some("HTTPS") => Protocol::Https,
+        Some("AUTO_HTTP") => Protocol::Auto,
+        Some("GRPC") => Protocol::Grpc,
+        Some("GRPCS") => Protocol::Grpcs,
+        Some("FCGI") => Protocol::Fcgi,
+        _ => Protocol::Http,
+    };
+    o.service_upstream = r.flag("service-upstream").unwrap_or(false);
+    let hash = r.template("upstream-hash-by", "-_.:/|,");
+    let balance = r.choice("load-balance", &["round_robin", "ewma", "least_conn", "ip_hash"]);
+    o.balance = match (hash, balance) {
+        (Some(key), _) => Some(vec!["hash".to_owned(), key, "consistent".to_owned()]),
+        (None, Some("least_conn")) => Some(vec!["least_conn".to_owned()]),
+        (None, Some("ewma")) => Some(vec!["least_time".to_owned(), "header".to_owned()]),
+        (None, Some("ip_hash")) => Some(vec!["ip_hash".to_owned()]),
+        (None, _) => None,
+    };
+    o.affinity = affinity(r);
+    o.default_backend = r.read("default-backend", |text| match values::is_label(text) {
+        true => Ok(text.to_owned()),
+        false => Err("it is no name of a Service".to_owned()),
+    });
+    let errors = r.read("custom-http-errors", |text| {
+        let codes = text.split(',').map(str::trim).filter(|code| !code.is_empty());
+        let codes: Option<Vec<u64>> = codes
+            .map(|code| code.parse().ok().filter(|c| (400..=599).contains(c) && *c != 499))
+            .collect();
+        codes.ok_or("it must be a list of statuses from 400 to 599, without 499".to_owned())
+    });
+    o.errors = errors.unwrap_or_default();
+    o.errors.sort_unstable();
+    o.errors.dedup();
+    o.keep_errors = r.flag("disable-proxy-intercept-errors").unwrap_or(false);
+    o.proxy_tls.secret = r.plain("proxy-ssl-secret", "-./");
+    let flags = ["on", "off"];
+    let mut set = |name, words: Option<Vec<String>>| {
+        o.proxy_tls.words.extend(words.map(|words| (name, words)));
+    };
+    set("verify", r.choice("proxy-ssl-verify", &flags).map(|v| vec![v.to_owned()]));
+    set("server_name", r.choice("proxy-ssl-server-name", &flags).map(|v| vec![v.to_owned()]));
+    set("verify_depth", r.number("proxy-ssl-verify-depth", 1, 32).map(|n| vec![n.to_string()]));
+    set("name", r.template("proxy-ssl-name", "-._").map(|name| vec![name]));
+    let protocols = r.read("proxy-ssl-protocols", |text| {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        let known = words.iter().all(|w| w == "TLSv1.2" || w == "TLSv1.3");
+        known.then_some(words).ok_or("it must be TLSv1.2 and TLSv1.3, or one of them".to_owned())
+    });
+    set("protocols", protocols);
+}
+
+fn affinity(r: &Reader<'_>) -> Option<Affinity> {
+    let kind = r.choice("affinity", &["cookie"]);
+    let name = r.plain("session-cookie-name", "-_").unwrap_or_else(|| "INGRESSCOOKIE".to_owned());
+    let mut words = vec!["cookie".to_owned(), name];
+    let longest = 10 * 365 * 24 * 3600;
+    let age = r.number("session-cookie-max-age", 0, longest);
+    let expires = r.number("session-cookie-expires", 0, longest);
+    words.extend(age.or(expires).filter(|&s| s > 0).map(|seconds| format!("expires={seconds}s")));
+    words.extend(r.plain("session-cookie-domain", "-.").map(|domain| format!("domain={domain}")));
+    let path = r.plain("session-cookie-path", "-._~/").unwrap_or_else(|| "/".to_owned());
+    words.push(format!("path={path}"));
+    let site = r.choice("session-cookie-samesite", &["none", "lax", "strict"]);
+    words.extend(site.map(|site| format!("samesite={site}")));
+    words.extend(r.flag("session-cookie-secure").filter(|on| *on).map(|_| "secure".to_owned()));
+    words.push("httponly".to_owned());
+    kind.map(|_| Affinity { words })
+}
+
+fn simple(r: &Reader<'_>, o: &mut Options) {
+    let mut set = |name, word: Option<String>| o.simple.extend(word.map(|word| (name, vec![word])));
+    let seconds = |name| r.number(name, 1, LONGEST_TIME).map(|s| format!("{s}s"));
+    set("proxy_connect_timeout", seconds("proxy-connect-timeout"));
+    set("proxy_send_timeout", seconds("proxy-send-timeout"));
+    set("proxy_read_timeout", seconds("proxy-read-timeout"));
+    let flags = ["on", "off"];
+    set("proxy_buffering", r.choice("proxy-buffering", &flags).map(str::to_owned));
+    set("proxy_request_buffering", r.choice("proxy-request-buffering", &flags).map(str::to_owned));
+    set("proxy_http_version", r.choice("proxy-http-version", &["1.0", "1.1"]).map(str::to_owned));
+    set("client_max_body_size", r.size("proxy-body-size", 0, u64::MAX >> 1));
+    set("client_body_buffer_size", r.size("client-body-buffer-size", 1, 64 << 20));
+    set("proxy_max_temp_file_size", r.size("proxy-max-temp-file-size", 0, u64::MAX >> 1));
+    let tries = r.number("proxy-next-upstream-tries", 0, 1000).map(|n| n.to_string());
+    set("proxy_next_upstream_tries", tries);
+    let time = r.number("proxy-next-upstream-timeout", 0, LONGEST_TIME).map(|s| format!("{s}s"));
+    set("proxy_next_upstream_timeout", time);
+    if r.flag("enable-access-log") == Some(false) {
+        set("access_log", Some("off".to_owned()));
+    }
+    if r.flag("enable-rewrite-log") == Some(true) {
+        set("rewrite_log", Some("on".to_owned()));
+    }
+    buffers(r, o);
+    let next = r.read("proxy-next-upstream", |text| {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        let known = words.iter().all(|word| NEXT.contains(&word.as_str()));
+        known.then_some(words).ok_or_else(|| format!("it must have words of {}", NEXT.join(", ")))
+    });
+    o.simple.extend(next.map(|words| ("proxy_next_upstream", words)));
+    let (from, to) =
+        (r.plain("proxy-redirect-from", URL_SIGNS), r.plain("proxy-redirect-to", URL_SIGNS));
+    let redirect = match (from.as_deref(), to) {
+        (Some("off" | "default"), _) => from.map(|from| vec![from]),
+        (Some(from), Some(to)) if to != "off" => Some(vec![from.to_owned(), to]),
+        _ => None,
+    };
+    o.simple.extend(redirect.map(|words| ("proxy_redirect", words)));
+    let domain = r.plain("proxy-cookie-domain", "-._~ ");
+    o.simple.extend(pair(r, "proxy-cookie-domain", domain).map(|w| ("proxy_cookie_domain", w)));
+    let path = r.plain("proxy-cookie-path", "-._~/ ");
+    o.simple.extend(pair(r, "proxy-cookie-path", path).map(|w| ("proxy_cookie_path", w)));
+}
+
+const NEXT: &[&str] = &[
+    "error",
+    "timeout",
+    "invalid_header",
+    "http_500",
+    "http_502",
+    "http_503",
+    "http_504",
+    "http_403",
+    "http_404",
+    "http_429",
+    "non_idempotent",
+    "off",
+];
+
+/// `off`, or what is replaced and by what.
+fn pair(r: &Reader<'_>, name: &'static str, text: Option<String>) -> Option<Vec<String>> {
+    let words: Vec<String> = text?.split_whitespace().map(str::to_owned).collect();
+    let good = words.len() == 2 && !words.iter().any(|w| w.starts_with('~'))
+        || words.len() == 1 && words.first().is_some_and(|word| word == "off");
+    if !good {
+        r.wrong(name, "it must be \"off\" or two words");
+    }
+    good.then_some(words)
+}
+
+/// The sizes of buffers are set together: they limit each other.
+fn buffers(r: &Reader<'_>, o: &mut Options) {
+    let size = r.size("proxy-buffer-size", 512, 4 << 20);
+    let number = r.number("proxy-buffers-number", 2, 1024);
+    let busy = r.size("proxy-busy-buffers-size", 512, 64 << 20);
+    if size.is_none() && number.is_none() && busy.is_none() {
+        return;
+    }
+    let size: u64 = size.and_then(|s| s.parse().ok()).unwrap_or(4096);
+    let number = number.unwrap_or(4);
+    if size.saturating_mul(number) > 64 << 20 {
+        r.wrong(
+            "proxy-buffers-number",
+            "the buffers of a request would have more than 64 megabytes",
+        );
+        return;
+    }
+    let most = size * (number - 1);
+    let wanted = busy.and_then(|busy| busy.parse::<u64>().ok());
+    if wanted.is_some_and(|busy| !(size..=most).contains(&busy)) {
+        r.wrong("proxy-busy-buffers-size", format!("it must be between {size} and {most} bytes"));
+    }
+    let busy = wanted.filter(|busy| (size..=most).contains(busy)).unwrap_or(most.min(2 * size));
+    o.simple.push(("proxy_buffer_size", vec![size.to_string()]));
+    o.simple.push(("proxy_buffers", vec![number.to_string(), size.to_string()]));
+    o.simple.push(("proxy_busy_buffers_size", vec![busy.to_string()]));
+}
+
+fn cors(r: &Reader<'_>) -> Option<Cors> {
+    let on = r.flag("enable-cors").unwrap_or(false);
+    let origins = r.read("cors-allow-origin", |text| {
+        let list = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
+        let patterns: Result<Vec<String>, String> = list.map(origin_pattern).collect();
+        let patterns = patterns?;
+        let any = patterns.iter().any(|p| p == "*");
+        Ok(if any { None } else { Some(format!("^({})$", patterns.join("|"))) })
+    });
+    if on && r.text("cors-allow-origin").is_some() && origins.is_none() {
+        return None;
+    }
+    let list = |name, signs: &str, default: &str| {
+        r.plain(name, signs).unwrap_or_else(|| default.to_owned())
+    };
+    let mut headers = Vec::new();
+    if r.flag("cors-allow-credentials").unwrap_or(true) {
+        headers.push(("Access-Control-Allow-Credentials", "true".to_owned()));
+    }
+    let methods = "GET, PUT, POST, DELETE, PATCH, OPTIONS";
+    headers.push(("Access-Control-Allow-Methods", list("cors-allow-methods", ", ", methods)));
+    let allowed = "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization";
+    headers.push(("Access-Control-Allow-Headers", list("cors-allow-headers", "-_, ", allowed)));
+    let exposed = r.plain("cors-expose-headers", "-_,* ");
+    headers.extend(exposed.map(|names| ("Access-Control-Expose-Headers", names)));
+    let age = r.number("cors-max-age", 0, u64::from(u32::MAX)).unwrap_or(1_728_000);
+    headers.push(("Access-Control-Max-Age", age.to_string()));
+    on.then_some(Cors { origins: origins.flatten(), headers })
+}
+
+/// A pattern for an origin; a `*.` stands for one label.
+fn origin_pattern(origin: &str) -> Result<String, String> {
+    if origin == "*" || origin == "null" {
+        return Ok(origin.to_owned());
+    }
+    let wrong = || format!("\"{origin}\" is no origin");
+    let (scheme, rest) = origin.split_once("://").ok_or_else(wrong)?;
+    let name = rest.strip_prefix("*.");
+    let host = name.unwrap_or(rest);
+    if scheme.is_empty() || !values::of(scheme, "+-") || host.is_empty() || !values::of(host, "-.:")
+    {
+        return Err(wrong());
+    }
+    let quote = |text: &str| text.replace('.', "\\.").replace('+', "\\+");
+    let label = if name.is_some() { "[A-Za-z0-9\\-]+\\." } else { "" };
+    Ok(format!("{}://{label}{}", quote(scheme), quote(host)))
+}
+
+fn limits(r: &Reader<'_>) -> Limits {
+    let limit = |name| r.number(name, 0, 1_000_000).filter(|&n| n > 0);
+    Limits {
+        connections: limit("limit-connections"),
+        second: limit("limit-rps"),
+        minute: limit("limit-rpm"),
+        burst: r.number("limit-burst-multiplier", 1, 1000).unwrap_or(5),
+        free: r
+            .read("limit-allowlist", |text| {
+                values::networks(text).ok_or("it must be a list of networks".to_owned())
+            })
+            .unwrap_or_default(),
+        rate: limit("limit-rate"),
+        rate_after: limit("limit-rate-after"),
+    }
+}
+
+fn mirror(r: &Reader<'_>, loopback: bool) -> Option<Mirror> {
+    let url = r.read("mirror-target", |text| values::url(text, loopback));
+    let host = r.plain("mirror-host", "-._:");
+    let body = r.choice("mirror-request-body", &["on", "off"]) != Some("off");
+    url.map(|url| Mirror { host: host.unwrap_or_else(|| url.host.clone()), url, body })
+}

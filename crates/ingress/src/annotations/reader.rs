@@ -1,0 +1,139 @@
+//! Reads the annotations of one Ingress: typed values, and a finding for each that is wrong or not obeyed.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use super::{PREFIX, State, state, values};
+use crate::report::{Findings, ObjectId, Severity};
+
+/// The annotations of an Ingress, with the defaults of the controller behind them.
+pub struct Reader<'a> {
+    object: &'a ObjectId,
+    own: BTreeMap<&'a str, &'a str>,
+    defaults: &'a BTreeMap<String, String>,
+    findings: RefCell<&'a mut Findings>,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl<'a> Reader<'a> {
+    /// Takes the annotations, and says which of them are not obeyed.
+    pub fn new(
+        object: &'a ObjectId,
+        annotations: &'a BTreeMap<String, String>,
+        defaults: &'a BTreeMap<String, String>,
+        findings: &'a mut Findings,
+    ) -> Reader<'a> {
+        let mut own = BTreeMap::new();
+        for (full, value) in annotations {
+            let Some(name) = full.strip_prefix(PREFIX) else { continue };
+            match state(name) {
+                None => findings.add(
+                    object,
+                    Severity::Warning,
+                    "UnknownAnnotation",
+                    name,
+                    "ingress-nginx knows no such annotation; it has no effect",
+                ),
+                Some(State::Built) => drop(own.insert(name, value.as_str())),
+                Some(State::Alias(of)) => drop(own.entry(of).or_insert(value.as_str())),
+                Some(State::Needless(why)) => {
+                    findings.add(object, Severity::Note, "NeedlessAnnotation", name, why);
+                }
+                Some(State::Unbuilt(why)) => {
+                    let message = format!("known, but not built into weir-ingress yet: {why}");
+                    findings.add(object, Severity::Warning, "UnbuiltAnnotation", name, message);
+                }
+            }
+        }
+        let (findings, asked) = (RefCell::new(findings), RefCell::new(Vec::new()));
+        Reader { object, own, defaults, findings, asked }
+    }
+
+    /// The names that were asked for.
+    pub fn asked(&self) -> Vec<&'static str> {
+        self.asked.borrow().clone()
+    }
+
+    /// The value of an annotation as it is, if it is not empty.
+    pub fn text(&self, name: &'static str) -> Option<&'a str> {
+        self.asked.borrow_mut().push(name);
+        let own = self.own.get(name).copied();
+        own.or_else(|| self.defaults.get(name).map(String::as_str)).filter(|v| !v.trim().is_empty())
+    }
+
+    /// Says that a value is wrong.
+    pub fn wrong(&self, name: &str, why: impl std::fmt::Display) {
+        let mut findings = self.findings.borrow_mut();
+        findings.add(self.object, Severity::Error, "InvalidAnnotation", name, why);
+    }
+
+    /// A value that a function reads; the function says what is wrong.
+    pub fn read<T>(
+        &self,
+        name: &'static str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        let result = match text.len() > values::LONGEST {
+            true => Err(format!("the value has more than {} bytes", values::LONGEST)),
+            false => read(text.trim()),
+        };
+        result.map_err(|why| self.wrong(name, why)).ok()
+    }
+
+    /// A truth value, in the words that Go takes.
+    pub fn flag(&self, name: &'static str) -> Option<bool> {
+        self.read(name, |text| match text {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+            _ => Err("it must be \"true\" or \"false\"".to_owned()),
+        })
+    }
+
+    /// One of several words.
+    pub fn choice(&self, name: &'static str, words: &[&'static str]) -> Option<&'static str> {
+        self.read(name, |text| {
+            let found = words.iter().find(|word| word.eq_ignore_ascii_case(text)).copied();
+            found.ok_or_else(|| format!("it must be one of {}", words.join(", ")))
+        })
+    }
+
+    /// A whole number within bounds.
+    pub fn number(&self, name: &'static str, least: u64, most: u64) -> Option<u64> {
+        self.read(name, |text| {
+            let number = u64::from_str(text).ok().filter(|n| (least..=most).contains(n));
+            number.ok_or_else(|| format!("it must be a number from {least} to {most}"))
+        })
+    }
+
+    /// A size with an optional unit, within bounds; 0 is always allowed where `least` is 0.
+    pub fn size(&self, name: &'static str, least: u64, most: u64) -> Option<String> {
+        self.read(name, |text| {
+            let text = text.strip_suffix(['b', 'B']).unwrap_or(text);
+            let size = values::size(text).filter(|size| (least..=most).contains(size));
+            let size =
+                size.ok_or_else(|| format!("it must be a size from {least} to {most} bytes"))?;
+            Ok(size.to_string())
+        })
+    }
+
+    /// A text of letters, digits and these signs, without variables.
+    pub fn plain(&self, name: &'static str, signs: &str) -> Option<String> {
+        self.read(name, |text| match values::of(text, signs) {
+            true => Ok(text.to_owned()),
+            false => Err("it has characters that are not allowed here".to_owned()),
+        })
+    }
+
+    /// The same, in which `$` begins a variable.
+    pub fn template(&self, name: &'static str, signs: &str) -> Option<String> {
+        self.read(name, |text| {
+            if !values::of(text, signs) && !values::of(text, &format!("{signs}${{}}")) {
+                return Err("it has characters that are not allowed here".to_owned());
+            }
+            values::template(text)?;
+            Ok(text.to_owned())
+        })
+    }
+}

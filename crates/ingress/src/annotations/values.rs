@@ -1,0 +1,215 @@
+//! What values of annotations may be. A value that passes can stand in a word of the configuration without a change of
+//! its meaning: no variable that is not meant, no pattern that does not compile, no address of the server itself.
+
+use std::net::IpAddr;
+
+/// No value of an object that becomes a word is longer; the configuration takes 4096 bytes with escapes.
+pub const LONGEST: usize = 1024;
+
+/// Variables that tenants may use: they tell of the request, and of nothing of the server.
+const VARIABLES: &[&str] = &[
+    "args",
+    "best_http_host",
+    "binary_remote_addr",
+    "content_length",
+    "content_type",
+    "document_uri",
+    "escaped_request_uri",
+    "host",
+    "http_host",
+    "is_args",
+    "pass_access_scheme",
+    "query_string",
+    "remote_addr",
+    "remote_port",
+    "remote_user",
+    "req_id",
+    "request_id",
+    "request_method",
+    "request_uri",
+    "scheme",
+    "server_name",
+    "server_port",
+    "server_protocol",
+    "uri",
+];
+
+/// Checks the variables of a text that is read with variables.
+pub fn template(text: &str) -> Result<(), String> {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once('$') {
+        let braces = after.strip_prefix('{');
+        let body = braces.unwrap_or(after);
+        let length = body.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+        let (name, tail) = body.split_at(length);
+        let capture = name.starts_with(|c: char| c.is_ascii_digit());
+        let known = VARIABLES.contains(&name)
+            || ["arg_", "cookie_", "http_"]
+                .iter()
+                .any(|p| name.len() > p.len() && name.starts_with(p));
+        if !(known || capture && braces.is_none() && !name.starts_with('0')) {
+            return Err(format!("the variable \"${name}\" is not allowed here"));
+        }
+        rest = match braces {
+            Some(_) => tail.strip_prefix('}').ok_or("a variable's brace is not closed")?,
+            None => tail,
+        };
+    }
+    Ok(())
+}
+
+/// A text of these characters, letters and digits.
+pub fn of(text: &str, signs: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c))
+}
+
+/// What ingress-nginx takes as a regular expression.
+pub fn is_pattern_text(text: &str) -> bool {
+    of(text, "/-._~:^$[](){}*+?|&=\\")
+}
+
+/// Compiles a pattern as the server will.
+pub fn pattern(text: &str) -> Result<(), String> {
+    if text.contains("(?<") || text.contains("(?P") || text.contains("(?'") {
+        return Err("groups with names are not allowed".to_owned());
+    }
+    if text.contains("(*") {
+        return Err("verbs of PCRE are not allowed".to_owned());
+    }
+    pcre2::bytes::Regex::new(text)
+        .map(drop)
+        .map_err(|e| format!("the pattern does not compile: {e}"))
+}
+
+/// A size as nginx reads it.
+pub fn size(text: &str) -> Option<u64> {
+    let bytes = weir_conf::values::offset(text.trim().as_bytes())?;
+    u64::try_from(bytes).ok()
+}
+
+/// Addresses and networks, separated by commas.
+pub fn networks(text: &str) -> Option<Vec<String>> {
+    let list: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    let good = !list.is_empty() && list.len() <= 10_000 && list.iter().all(|part| is_network(part));
+    good.then(|| list.into_iter().map(str::to_owned).collect())
+}
+
+fn is_network(text: &str) -> bool {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let Ok(address) = address.parse::<IpAddr>() else { return false };
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    bits.is_none_or(|bits| {
+        bits.bytes().all(|b| b.is_ascii_digit()) && bits.parse().is_ok_and(|bits: u32| bits <= most)
+    })
+}
+
+/// A host name as Kubernetes takes it: labels of lower-case letters, digits and hyphens; `*.` in front if allowed.
+pub fn is_host(text: &str, wildcard: bool) -> bool {
+    let name = match text.strip_prefix("*.") {
+        Some(name) if wildcard => name,
+        Some(_) => return false,
+        None => text,
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+/// One label of a name.
+pub fn is_label(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// A name of a Secret, ConfigMap or Ingress.
+pub fn is_object_name(text: &str) -> bool {
+    !text.is_empty() && is_host(text, false)
+}
+
+/// A name of a header.
+pub fn is_header(text: &str) -> bool {
+    (1..=256).contains(&text.len()) && of(text, "-_")
+}
+
+/// An address that a server behind may have. Loopback and link-local addresses are those of the server itself and of
+/// its machine.
+pub fn is_far(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            !(v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_unspecified()
+                || v4.is_multicast()
+                || v4.is_broadcast())
+        }
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(v4) => is_far(IpAddr::V4(v4)),
+            None => {
+                !(v6.is_loopback()
+                    || v6.is_unspecified()
+                    || v6.is_multicast()
+                    || v6.is_unicast_link_local())
+            }
+        },
+    }
+}
+
+/// The parts of an `http` or `https` URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// `http` or `https`.
+    pub scheme: String,
+    /// The host, without brackets or port.
+    pub host: String,
+    /// The port, if there is one.
+    pub port: Option<u16>,
+    /// The path and query; empty if there is none.
+    pub rest: String,
+}
+
+/// Reads a URL that weir will send requests to. Its host is literal, and not this machine.
+pub fn url(text: &str, loopback: bool) -> Result<Url, String> {
+    let (scheme, after) = text.split_once("://").ok_or("it is not a URL")?;
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme != "http" && scheme != "https" {
+        return Err("the URL is neither http nor https".to_owned());
+    }
+    let end = after.find(['/', '?', '$']).unwrap_or(after.len());
+    let (authority, rest) = after.split_at(end);
+    if rest.starts_with('$') && !rest.starts_with("$request_uri") {
+        return Err("its host must not have variables".to_owned());
+    }
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) => {
+            (host, Some(port.parse::<u16>().map_err(|_| "its port is no number")?))
+        }
+        None => (authority, None),
+    };
+    let host = host.to_ascii_lowercase();
+    if !is_host(&host, false) {
+        return Err("its host is no name or IPv4 address".to_owned());
+    }
+    let local = host == "localhost" || host.ends_with(".localhost");
+    let far = match host.parse::<IpAddr>() {
+        Ok(address) => is_far(address),
+        // Resolvers take other notations of addresses, such as 2130706433 and 0x7f.1.
+        Err(_) => {
+            !local
+                && !host
+                    .rsplit('.')
+                    .next()
+                    .is_some_and(|l| l.starts_with(|c: char| c.is_ascii_digit()))
+        }
+    };
+    if !far && !loopback {
+        return Err("its host is the machine of the server".to_owned());
+    }
+    if !of(rest, "-._~/:,?&=$%+@!{}") {
+        return Err("its path has other characters than a URL".to_owned());
+    }
+    template(rest)?;
+    Ok(Url { scheme, host, port, rest: rest.to_owned() })
+}

@@ -1,0 +1,18 @@
+//! Kubernetes objects to a configuration of weir, in the place of ingress-nginx.
+//!
+//! [`translate`](translate()) is the core: a [`Snapshot`] of objects goes in, a tree of `weir_conf` comes out, with a list of
+//! [`Finding`]s. Values of objects become words of that tree and never text, so they cannot add a directive. The core
+//! has no clock, no socket and no file: what belongs on disk comes out as [`Translation::files`].
+#![forbid(unsafe_code)]
+
+pub mod annotations;
+pub mod report;
+pub mod settings;
+pub mod snapshot;
+pub mod state;
+pub mod translate;
+
+pub use report::{Finding, ObjectId, Severity};
+pub use settings::Settings;
+pub use snapshot::Snapshot;
+pub use translate::{Translation, translate};

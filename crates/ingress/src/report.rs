@@ -1,0 +1,112 @@
+//! What is to be said about an object.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// An object by its kind, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
+    /// `Ingress`, `HTTPRoute`, ...
+    pub kind: &'static str,
+    /// Its namespace; empty for an object of the cluster.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectId {
+    /// The id in an object's metadata.
+    pub fn of(kind: &'static str, meta: &ObjectMeta) -> ObjectId {
+        ObjectId {
+            kind,
+            namespace: meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+            name: meta.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// How much a finding changes for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Clients get the same.
+    Note,
+    /// Something that was asked for does not happen.
+    Warning,
+    /// A part of the object is not served.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        })
+    }
+}
+
+/// One thing to say about an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The object.
+    pub object: ObjectId,
+    /// How much it changes.
+    pub severity: Severity,
+    /// One word for programs, as in an Event of Kubernetes.
+    pub reason: &'static str,
+    /// The annotation, path or host that it is about.
+    pub about: String,
+    /// What is wrong and what weir does, for people.
+    pub message: String,
+}
+
+/// The findings of a translation.
+#[derive(Debug, Default)]
+pub struct Findings {
+    list: Vec<Finding>,
+}
+
+impl Findings {
+    /// Adds one; text of objects is made printable, since terminals and logs show it.
+    pub fn add(
+        &mut self,
+        object: &ObjectId,
+        severity: Severity,
+        reason: &'static str,
+        about: &str,
+        message: impl fmt::Display,
+    ) {
+        let finding = Finding {
+            object: object.clone(),
+            severity,
+            reason,
+            about: shown(about),
+            message: shown(&message.to_string()),
+        };
+        if !self.list.contains(&finding) {
+            self.list.push(finding);
+        }
+    }
+
+    /// All of them, by object.
+    pub fn into_sorted(mut self) -> Vec<Finding> {
+        self.list.sort();
+        self.list
+    }
+}
+
+/// The longest text of an object that a message shows.
+const SHOWN: usize = 300;
+
+fn shown(text: &str) -> String {
+    let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().take(SHOWN).map(visible).collect()
+}

@@ -1,0 +1,50 @@
+//! What the administrator decides, for all objects.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The settings of a controller. Tenants cannot change them.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The `spec.controller` of the classes that are served.
+    pub controllers: Vec<String>,
+    /// Whether Ingresses without a class are served, too.
+    pub without_class: bool,
+    /// Where plain HTTP is listened for: arguments of `listen`.
+    pub http: Vec<String>,
+    /// Where TLS is listened for.
+    pub https: Vec<String>,
+    /// The port that redirects to https name, if it is not 443.
+    pub https_port: u16,
+    /// The directory of certificates and password files.
+    pub state: PathBuf,
+    /// Certificate and key for hosts that have none: `namespace/name` of a Secret.
+    pub default_certificate: Option<(String, String)>,
+    /// The Service for hosts and paths that nobody has: namespace, name, port.
+    pub default_backend: Option<(String, String)>,
+    /// Whether Ingresses of several namespaces may share a host.
+    pub shared_hosts: bool,
+    /// Whether servers behind may be at loopback addresses; for tests.
+    pub loopback: bool,
+    /// The ConfigMap of the controller, as ingress-nginx has it: defaults for annotations and a few global settings.
+    pub defaults: BTreeMap<String, String>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
+        Settings {
+            controllers: words(&["weir.internal/ingress", "k8s.io/ingress-nginx"]),
+            without_class: false,
+            http: words(&["80", "[::]:80"]),
+            https: words(&["443", "[::]:443"]),
+            https_port: 443,
+            state: PathBuf::from("/var/lib/weir-ingress"),
+            default_certificate: None,
+            default_backend: None,
+            shared_hosts: false,
+            loopback: false,
+            defaults: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The configuration around the locations: `http`, servers, what all of them share.
+
+use std::collections::BTreeMap;
+
+use weir_conf::Directive;
+
+use super::hosts::{Host, Match, Route};
+use super::location::{self, headers};
+use super::{Work, line, when};
+use crate::report::Severity;
+
+/// The whole configuration.
+pub(super) fn tree(work: &mut Work<'_>, hosts: &BTreeMap<String, Host<'_>>) -> Vec<Directive> {
+    let mut servers = Vec::new();
+    let any = hosts.get("");
+    let default = work.settings.default_certificate.clone().and_then(|(namespace, name)| {
+        let data = work.secret_of(&namespace, &name).ok()?;
+        work.certificate(data).ok()
+    });
+    for host in hosts.values().filter(|host| !host.name.is_empty()) {
+        let certificate = host.certificate.as_ref().or(default.as_ref()).map(|c| c.path.clone());
+        servers.push(server(work, host, certificate.as_deref()));
+        servers.extend(www(work, hosts, host, default.as_ref().map(|c| c.path.as_str())));
+    }
+    // A name that no server has goes to the first one with `default_server`.
+    let mut rest = listens(&work.settings.http, false, true);
+    rest.extend(listens(&work.settings.https, true, true));
+    rest.push(line("server_name", ["_"]));
+    match &default {
+        Some(certificate) => rest.extend(certificate_lines(&certificate.path)),
+        None => rest.push(line("ssl_reject_handshake", ["on"])),
+    }
+    match any {
+        Some(host) => rest.extend(body(work, host, default.is_some())),
+        None => {
+            let nothing = unknown(work);
+            rest.push(line("location", ["/"]).with_block(nothing));
+        }
+    }
+    servers.insert(0, line("server", []).with_block(rest));
+    let mut http = base();
+    http.extend(std::mem::take(&mut work.shared).into_values().flatten());
+    http.extend(servers);
+    vec![
+        line("worker_processes", ["auto"]),
+        line("events", []).with_block(vec![line("worker_connections", ["16384"])]),
+        line("http", []).with_block(http),
+    ]
+}
+
+/// What all servers share, with the defaults of ingress-nginx.
+fn base() -> Vec<Directive> {
+    let map = |from: &str, to: &str, rows: &[(&str, &str)]| {
+        let rows = rows.iter().map(|(key, value)| line(key, [*value])).collect();
+        line("map", [from, to]).with_block(rows)
+    };
+    let mut list = vec![
+        map("$http_upgrade", "$connection_upgrade", &[("default", "upgrade"), ("", "")]),
+        map(
+            "$http_x_request_id",
+            "$req_id",
+            &[("default", "$http_x_request_id"), ("", "$request_id")],
+        ),
+        map("$http_host", "$best_http_host", &[("default", "$http_host"), ("", "$host")]),
+        map("$scheme", "$pass_access_scheme", &[("default", "$scheme")]),
+        map(
+            "$request_uri",
+            "$uri_without_slash",
+            &[("~^(.*)/$", "$1"), ("default", "$request_uri")],
+        ),
+        map(
+            "$https",
+            "$strict_transport",
+            &[("on", "max-age=31536000; includeSubDomains"), ("default", "")],
+        ),
+    ];
+    let simple = [
+        ("server_tokens", "off"),
+        ("client_max_body_size", "1m"),
+        ("client_body_buffer_size", "8k"),
+        ("proxy_http_version", "1.1"),
+        ("proxy_buffering", "off"),
+        ("proxy_buffer_size", "4k"),
+        ("proxy_connect_timeout", "5s"),
+        ("proxy_send_timeout", "60s"),
+        ("proxy_read_timeout", "60s"),
+        ("proxy_next_upstream_tries", "3"),
+        ("proxy_redirect", "off"),
+        ("proxy_max_temp_file_size", "1024m"),
+        ("limit_req_status", "503"),
+        ("limit_conn_status", "503"),
+        ("port_in_redirect", "off"),
+        ("ssl_protocols", "TLSv1.2 TLSv1.3"),
+    ];
+    list.extend(simple.map(|(name, value)| line(name, value.split(' '))));
+    list.push(line("proxy_buffers", ["4", "4k"]));
+    list.push(line("proxy_next_upstream", ["error", "timeout"]));
+    list.extend(headers("proxy_set_header"));
+    list.extend(headers("grpc_set_header"));
+    list
+}
+
+fn listens(addresses: &[String], tls: bool, default: bool) -> Vec<Directive> {
+    let one = |address: &String| {
+        let mut words = vec![address.as_str()];
+        words.extend(tls.then_some("ssl"));
+        words.extend(default.then_some("default_server"));
+        line("listen", words)
+    };
+    let mut list: Vec<Directive> = addresses.iter().map(one).collect();
+    list.extend(tls.then(|| line("http2", ["on"])));
+    list
+}
+
+fn certificate_lines(path: &str) -> [Directive; 2] {
+    [line("ssl_certificate", [path]), line("ssl_certificate_key", [path])]
+}
+
+/// `*.` of Kubernetes is one label, where nginx's is any number.
+fn server_name(name: &str) -> String {
+    match name.strip_prefix("*.") {
+        Some(rest) => format!("~^[^.]+\\.{}$", rest.replace('.', "\\.")),
+        None => name.to_owned(),
+    }
+}
+
+fn server(work: &mut Work<'_>, host: &Host<'_>, certificate: Option<&str>) -> Directive {
+    let mut list = listens(&work.settings.http, false, false);
+    if let Some(path) = certificate {
+        list.extend(listens(&work.settings.https, true, false));
+        list.extend(certificate_lines(path));
+    }
+    let mut names = vec![server_name(&host.name)];
+    names.extend(host.aliases.iter().map(|alias| server_name(alias)));
+    list.push(line("server_name", names.iter().map(String::as_str)));
+    list.extend(body(work, host, certificate.is_some()));
+    line("server", []).with_block(list)
+}
+
+/// The redirect from the other of `example.com` and `www.example.com`.
+fn www(
+    work: &Work<'_>,
+    hosts: &BTreeMap<String, Host<'_>>,
+    host: &Host<'_>,
+    default: Option<&str>,
+) -> Option<Directive> {
+    host.sources.iter().find(|source| source.options.from_to_www)?;
+    let other = match host.name.strip_prefix("www.") {
+        Some(bare) => bare.to_owned(),
+        None => format!("www.{}", host.name),
+    };
+    let taken = hosts.values().any(|h| h.name == other || h.aliases.contains(&other));
+    if taken || host.name.starts_with("*.") {
+        return None;
+    }
+    let mut list = listens(&work.settings.http, false, false);
+    let own = host.certificate.as_ref().filter(|c| c.covers(&other)).map(|c| c.path.as_str());
+    if let Some(path) = own.or(default) {
+        list.extend(listens(&work.settings.https, true, false));
+        list.extend(certificate_lines(path));
+    }
+    list.push(line("server_name", [other.as_str()]));
+    list.push(line("return", ["308", &format!("$scheme://{}$request_uri", host.name)]));
+    Some(line("server", []).with_block(list))
+}
+
+/// The inner part of a server.
+fn body(work: &mut Work<'_>, host: &Host<'_>, tls: bool) -> Vec<Directive> {
+    let mut list = Vec::new();
+    if tls {
+        list.push(line("add_header", ["Strict-Transport-Security", "$strict_transport", "always"]));
+    }
+    client_certificates(work, host, tls, &mut list);
+    if let Some(root) = host.sources.iter().find_map(|source| source.options.app_root.as_ref()) {
+        let to = format!("$scheme://$http_host{root}");
+        list.push(when("$uri", "=", "/", vec![line("return", ["302", &to])]));
+    }
+    let patterns = host.routes.values().any(|route| {
+        let options = &route.source.options;
+        options.regex || options.rewrite.as_ref().is_some_and(|target| *target != route.rule)
+    });
+    let mut routes: Vec<(&(String, Match), &Route<'_>)> = host.routes.iter().collect();
+    routes.sort_by(|(a, _), (b, _)| (b.0.len(), &b.0).cmp(&(a.0.len(), &a.0)));
+    for ((path, kind), route) in routes {
+        let words = match (patterns, kind) {
+            (true, _) => {
+                let pattern = format!("^{path}");
+                if let Err(why) = crate::annotations::values::pattern(&pattern) {
+                    work.say(
+                        &route.source.id,
+                        Severity::Error,
+                        "InvalidPath",
+                        path,
+                        &format!("{why}; the path is left out"),
+                    );
+                    continue;
+                }
+                vec!["~*".to_owned(), pattern]
+            }
+            (false, Match::Exact) => vec!["=".to_owned(), path.clone()],
+            (false, Match::Bytes) => vec![path.clone()],
+        };
+        let made = location::location(work, host, route, path, tls);
+        list.extend(made.beside);
+        list.push(line("location", words.iter().map(String::as_str)).with_block(made.inside));
+    }
+    if !host.routes.contains_key(&("/".to_owned(), Match::Bytes)) {
+        let nothing = unknown(work);
+        list.push(line("location", ["/"]).with_block(nothing));
+    }
+    list
+}
+
+/// Client certificates are asked for once for a host: the first Ingress that names them decides.
+fn client_certificates(work: &mut Work<'_>, host: &Host<'_>, tls: bool, list: &mut Vec<Directive>) {
+    let found = host
+        .sources
+        .iter()
+        .find_map(|source| Some((source, source.options.client_certificates.as_ref()?)));
+    let Some((source, wanted)) = found else { return };
+    let file = work.secret(&source.id, &wanted.secret).and_then(|data| work.authorities(data));
+    match file {
+        Ok(file) if tls => {
+            list.push(line("ssl_client_certificate", [file.as_str()]));
+            list.push(line("ssl_verify_client", [wanted.verify]));
+            list.push(line("ssl_verify_depth", [wanted.depth.to_string().as_str()]));
+            if let Some(page) = &wanted.error_page {
+                list.push(line("error_page", ["495", "496", "=", page]));
+            }
+            if let Some(subject) = &wanted.subject {
+                let refuse = vec![line("return", ["403", "client certificate unauthorized"])];
+                list.push(when("$ssl_client_s_dn", "!~", subject, refuse));
+            }
+        }
+        other => {
+            let why =
+                other.err().unwrap_or_else(|| "the host has no certificate of its own".to_owned());
+            work.say(
+                &source.id,
+                Severity::Error,
+                "NoClientCertificates",
+                "auth-tls-secret",
+                &format!("{why}: answers are 403"),
+            );
+            list.push(line("return", ["403"]));
+        }
+    }
+}
+
+/// What no rule says: the default backend, or 404.
+fn unknown(work: &mut Work<'_>) -> Vec<Directive> {
+    let id = crate::report::ObjectId {
+        kind: "Settings",
+        namespace: String::new(),
+        name: "default-backend".to_owned(),
+    };
+    let backend = work.settings.default_backend.clone();
+    let group = backend.and_then(|(namespace, service)| {
+        work.group(&id, None, &namespace, &service, &String::new())
+    });
+    match group {
+        Some(group) => vec![line("proxy_pass", [format!("http://{group}").as_str()])],
+        None => vec![line("return", ["404"])],
+    }
+}

@@ -1,0 +1,223 @@
+//! Rules to hosts: who owns a host, and what each of its paths does.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::networking::v1::IngressBackend;
+
+use super::files::Certificate;
+use super::{Source, Work};
+use crate::annotations::values;
+use crate::report::Severity;
+
+/// How a path is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Match {
+    Exact,
+    /// Begins with it, byte by byte.
+    Bytes,
+}
+
+/// A path of a host.
+pub(super) struct Route<'a> {
+    pub(super) source: &'a Source<'a>,
+    /// The path of the rule, as it was written.
+    pub(super) rule: String,
+    /// Service and port; `None`: the default backend.
+    pub(super) backend: Option<(String, String)>,
+}
+
+/// A host; an empty name is any other host.
+pub(super) struct Host<'a> {
+    pub(super) name: String,
+    pub(super) owner: &'a Source<'a>,
+    pub(super) sources: Vec<&'a Source<'a>>,
+    pub(super) routes: BTreeMap<(String, Match), Route<'a>>,
+    pub(super) certificate: Option<Certificate>,
+    pub(super) aliases: Vec<String>,
+}
+
+/// All hosts by name.
+pub(super) fn gather<'a>(
+    work: &mut Work<'_>,
+    sources: &'a [Source<'a>],
+) -> BTreeMap<String, Host<'a>> {
+    let mut hosts: BTreeMap<String, Host<'a>> = BTreeMap::new();
+    for source in sources {
+        let Some(spec) = &source.ingress.spec else { continue };
+        for rule in spec.rules.as_deref().unwrap_or_default() {
+            let name = rule.host.clone().unwrap_or_default();
+            let Some(host) = claim(work, &mut hosts, source, &name) else { continue };
+            for path in rule.http.iter().flat_map(|http| &http.paths) {
+                let text = path.path.clone().unwrap_or_else(|| "/".to_owned());
+                add(work, host, source, &text, &path.path_type, Some(&path.backend));
+            }
+            if let Some(backend) = &spec.default_backend
+                && !host.routes.contains_key(&("/".to_owned(), Match::Bytes))
+            {
+                add(work, host, source, "/", "Prefix", Some(backend));
+            }
+        }
+        if let Some(backend) = &spec.default_backend
+            && spec.rules.as_ref().is_none_or(Vec::is_empty)
+            && let Some(host) = claim(work, &mut hosts, source, "")
+        {
+            add(work, host, source, "/", "Prefix", Some(backend));
+        }
+    }
+    for source in sources {
+        certificates(work, &mut hosts, source);
+        aliases(work, &mut hosts, source);
+    }
+    hosts
+}
+
+/// The host, if this Ingress may have paths there. The oldest Ingress that names a host gives it to its namespace.
+fn claim<'a, 'h>(
+    work: &mut Work<'_>,
+    hosts: &'h mut BTreeMap<String, Host<'a>>,
+    source: &'a Source<'a>,
+    name: &str,
+) -> Option<&'h mut Host<'a>> {
+    if !name.is_empty() && !values::is_host(name, true) {
+        work.say(
+            &source.id,
+            Severity::Error,
+            "InvalidHost",
+            name,
+            "it is no host name; its rule is left out",
+        );
+        return None;
+    }
+    let host = hosts.entry(name.to_owned()).or_insert_with(|| Host {
+        name: name.to_owned(),
+        owner: source,
+        sources: Vec::new(),
+        routes: BTreeMap::new(),
+        certificate: None,
+        aliases: Vec::new(),
+    });
+    if host.owner.id.namespace != source.id.namespace && !work.settings.shared_hosts {
+        let message = format!(
+            "the host belongs to {}, of another namespace and older; the rule is left out",
+            host.owner.id
+        );
+        work.say(&source.id, Severity::Error, "HostTaken", name, &message);
+        return None;
+    }
+    if !host.sources.iter().any(|other| other.id == source.id) {
+        host.sources.push(source);
+    }
+    Some(host)
+}
+
+fn add<'a>(
+    work: &mut Work<'_>,
+    host: &mut Host<'a>,
+    source: &'a Source<'a>,
+    path: &str,
+    kind: &str,
+    backend: Option<&IngressBackend>,
+) {
+    let about = format!("{}{path}", host.name);
+    let bad =
+        !path.starts_with('/') || path.len() > values::LONGEST || path.contains(char::is_control);
+    if bad {
+        work.say(
+            &source.id,
+            Severity::Error,
+            "InvalidPath",
+            &about,
+            "a path begins with a slash and has no control characters; it is left out",
+        );
+        return;
+    }
+    let Some(service) = backend.and_then(|backend| backend.service.as_ref()) else {
+        work.say(
+            &source.id,
+            Severity::Error,
+            "NoService",
+            &about,
+            "only Services can be servers behind; the path is left out",
+        );
+        return;
+    };
+    let port = service.port.as_ref();
+    let port = port.and_then(|p| p.name.clone().or(p.number.map(|n| n.to_string())));
+    let backend = Some((service.name.clone(), port.unwrap_or_default()));
+    let keys = match kind {
+        "Exact" => vec![(path.to_owned(), Match::Exact)],
+        "Prefix" => match path.trim_end_matches('/') {
+            "" => vec![("/".to_owned(), Match::Bytes)],
+            // Prefixes end where an element of the path ends.
+            stem => vec![(format!("{stem}/"), Match::Bytes), (stem.to_owned(), Match::Exact)],
+        },
+        _ => vec![(path.to_owned(), Match::Bytes)],
+    };
+    let explicit = kind == "Exact";
+    for (n, key) in keys.into_iter().enumerate() {
+        let route = Route { source, rule: path.to_owned(), backend: backend.clone() };
+        match host.routes.get(&key) {
+            // An exact path stands before the end of a prefix.
+            Some(other) if n == 1 && other.rule == key.0 => {}
+            Some(other) if explicit && other.rule != key.0 => drop(host.routes.insert(key, route)),
+            Some(other) if other.source.id == source.id && n == 1 => {}
+            Some(other) => {
+                let message = format!(
+                    "{} is older and has the same path; this one is left out",
+                    other.source.id
+                );
+                work.say(&source.id, Severity::Error, "PathTaken", &about, &message);
+            }
+            None => drop(host.routes.insert(key, route)),
+        }
+    }
+}
+
+fn certificates(work: &mut Work<'_>, hosts: &mut BTreeMap<String, Host<'_>>, source: &Source<'_>) {
+    let tls = source.ingress.spec.iter().flat_map(|spec| spec.tls.as_deref().unwrap_or_default());
+    for entry in tls {
+        let Some(secret) = entry.secret_name.as_deref().filter(|name| !name.is_empty()) else {
+            continue;
+        };
+        let certificate = work.secret(&source.id, secret).and_then(|data| work.certificate(data));
+        let certificate = match certificate {
+            Ok(certificate) => certificate,
+            Err(why) => {
+                work.say(&source.id, Severity::Error, "InvalidCertificate", secret, &why);
+                continue;
+            }
+        };
+        for name in entry.hosts.as_deref().unwrap_or_default() {
+            let Some(host) = hosts.get_mut(name) else { continue };
+            let mine = host.sources.iter().any(|other| other.id == source.id);
+            if !mine || host.certificate.is_some() {
+                continue;
+            }
+            if !certificate.covers(name) {
+                let message =
+                    format!("the certificate of {secret} is not for this host; it is not used");
+                work.say(&source.id, Severity::Error, "InvalidCertificate", name, &message);
+                continue;
+            }
+            host.certificate = Some(certificate.clone());
+        }
+    }
+}
+
+fn aliases(work: &mut Work<'_>, hosts: &mut BTreeMap<String, Host<'_>>, source: &Source<'_>) {
+    for alias in &source.options.aliases {
+        let taken = hosts.contains_key(alias) || hosts.values().any(|h| h.aliases.contains(alias));
+        let own =
+            hosts.values_mut().find(|host| !host.name.is_empty() && host.owner.id == source.id);
+        match own {
+            Some(host) if !taken => host.aliases.push(alias.clone()),
+            _ => work.say(
+                &source.id,
+                Severity::Warning,
+                "AliasTaken",
+                alias,
+                "another host has this name, or the Ingress has none; the alias is left out",
+            ),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The configuration of a set of manifests, in a running server, asked over HTTP.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use weir_ingress::{Finding, Settings, Snapshot, translate};
+use weir_testkit::{Dir, Server, listen};
+
+/// The server of the same build, if it is there: this package does not build it.
+fn weir() -> Option<String> {
+    let own = std::env::current_exe().ok()?;
+    let path: PathBuf = own.parent()?.parent()?.join("weir");
+    path.exists().then(|| path.display().to_string())
+}
+
+/// A server behind that answers with its name and the head that it got.
+fn behind(name: &'static str) -> u16 {
+    listen(move |mut stream| {
+        let mut head = Vec::new();
+        let mut piece = [0; 1024];
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            match stream.read(&mut piece) {
+                Ok(n) if n > 0 => head.extend_from_slice(&piece[..n]),
+                _ => return,
+            }
+        }
+        let body = format!("{name}\n{}", String::from_utf8_lossy(&head));
+        let length = body.len();
+        let _ = write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+    })
+}
+
+fn service(namespace: &str, name: &str, port: u16) -> String {
+    format!(
+        "---
+apiVersion: v1
+kind: Service
+metadata: {{ name: {name}, namespace: {namespace} }}
+spec: {{ ports: [{{ port: 80 }}] }}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{ name: {name}-1, namespace: {namespace}, labels: {{ kubernetes.io/service-name: {name} }} }}
+addressType: IPv4
+ports: [{{ port: {port} }}]
+endpoints: [{{ addresses: [127.0.0.1] }}]
+"
+    )
+}
+
+fn ingress(
+    namespace: &str,
+    name: &str,
+    annotations: &[(&str, &str)],
+    host: &str,
+    paths: &[(&str, &str, &str)],
+) -> String {
+    let annotations: serde_json::Map<String, serde_json::Value> = annotations
+        .iter()
+        .map(|(key, value)| (format!("nginx.ingress.kubernetes.io/{key}"), (*value).into()))
+        .collect();
+    let paths: Vec<_> = paths
+        .iter()
+        .map(|(kind, path, service)| {
+            serde_json::json!({
+                "path": path, "pathType": kind,
+                "backend": { "service": { "name": service, "port": { "number": 80 } } },
+            })
+        })
+        .collect();
+    let object = serde_json::json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": { "name": name, "namespace": namespace, "annotations": annotations },
+        "spec": { "rules": [{ "host": host, "http": { "paths": paths } }] },
+    });
+    format!("---\n{object}\n")
+}
+
+/// Serves manifests; the findings come along.
+fn serve(manifests: &str) -> Option<(Server, Vec<Finding>)> {
+    let Some(weir) = weir() else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "there is no weir beside the tests: cargo build -p weir"
+        );
+        eprintln!("skipped: there is no weir beside the tests (cargo build -p weir)");
+        return None;
+    };
+    let mut snapshot = Snapshot::default();
+    assert_eq!(snapshot.add_text(manifests), Vec::<String>::new());
+    let dir = Dir::new();
+    let settings = Settings {
+        http: vec!["127.0.0.1:%%PORT%%".to_owned()],
+        https: Vec::new(),
+        without_class: true,
+        loopback: true,
+        state: dir.file("state"),
+        ..Settings::default()
+    };
+    let made = translate(&snapshot, &settings);
+    weir_ingress::state::write(&made.files).unwrap();
+    let text = String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap();
+    // What the test reads of the number of workers.
+    let text = text.replace("worker_processes auto;", "worker_processes 1;");
+    Some((Server::start_in(dir, &weir, &text), made.findings))
+}
+
+fn ask(server: &Server, host: &str, path: &str) -> (String, String) {
+    let answer = server
+        .connect()
+        .send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+        .response();
+    (answer.status.to_string(), answer.body())
+}
+
+/// Who answered.
+fn from(server: &Server, host: &str, path: &str) -> String {
+    let (status, body) = ask(server, host, path);
+    if status == "200" { body.lines().next().unwrap_or_default().to_owned() } else { status }
+}
+
+#[test]
+fn hosts_and_paths_choose_the_service() {
+    let (one, two) = (behind("one"), behind("two"));
+    let manifests = [
+        service("a", "one", one),
+        service("a", "two", two),
+        ingress(
+            "a",
+            "site",
+            &[],
+            "a.test",
+            &[
+                ("Prefix", "/foo", "one"),
+                ("Exact", "/bar", "two"),
+                ("ImplementationSpecific", "/raw", "two"),
+            ],
+        ),
+        ingress("a", "wild", &[], "*.w.test", &[("Prefix", "/", "two")]),
+    ]
+    .concat();
+    let Some((server, _)) = serve(&manifests) else { return };
+    let cases = [
+        ("a.test", "/foo", "one"),
+        ("a.test", "/foo/x", "one"),
+        ("a.test", "/foobar", "404"),
+        ("a.test", "/bar", "two"),
+        ("a.test", "/bar/", "404"),
+        ("a.test", "/rawer", "two"),
+        ("b.test", "/foo", "404"),
+        ("x.w.test", "/", "two"),
+        ("y.x.w.test", "/", "404"),
+    ];
+    for (host, path, wanted) in cases {
+        assert_eq!(from(&server, host, path), wanted, "{host}{path}");
+    }
+}
+
+#[test]
+fn another_namespace_takes_neither_host_nor_service() {
+    let (one, two) = (behind("one"), behind("two"));
+    let manifests = [
+        service("a", "one", one),
+        service("b", "two", two),
+        ingress("a", "site", &[], "a.test", &[("Prefix", "/", "one")]),
+        ingress("b", "thief", &[("use-regex", "true")], "a.test", &[("Prefix", "/stolen", "two")]),
+        ingress("b", "reach", &[], "b.test", &[("Prefix", "/", "one")]),
+    ]
+    .concat();
+    let Some((server, findings)) = serve(&manifests) else { return };
+    assert_eq!(from(&server, "a.test", "/stolen"), "one");
+    assert_eq!(from(&server, "b.test", "/"), "503");
+    assert!(
+        findings.iter().any(|f| f.reason == "HostTaken" && f.object.namespace == "b"),
+        "{findings:?}"
+    );
+    assert!(findings.iter().any(|f| f.reason == "NoService"), "{findings:?}");
+}
+
+#[test]
+fn annotations_mean_what_they_mean_in_ingress_nginx() {
+    let port = behind("one");
+    let path = [("ImplementationSpecific", "/api(/|$)(.*)", "one")];
+    let all = [("Prefix", "/", "one")];
+    let manifests = [
+        service("a", "one", port),
+        ingress(
+            "a",
+            "rewrite",
+            &[("rewrite-target", "/$2"), ("x-forwarded-prefix", "/api")],
+            "r.test",
+            &path,
+        ),
+        ingress("a", "closed", &[("allowlist-source-range", "10.0.0.0/8")], "c.test", &all),
+        ingress("a", "wrong", &[("whitelist-source-range", "10.0.0.0/99")], "w.test", &all),
+        ingress("a", "moved", &[("permanent-redirect", "https://new.test")], "m.test", &all),
+        ingress("a", "forced", &[("force-ssl-redirect", "true")], "f.test", &all),
+        ingress("a", "vhost", &[("upstream-vhost", "inner.test")], "v.test", &all),
+        ingress(
+            "a",
+            "cors",
+            &[("enable-cors", "true"), ("cors-allow-origin", "https://*.o.test")],
+            "o.test",
+            &all,
+        ),
+        ingress("a", "root", &[("app-root", "/app")], "root.test", &all),
+        ingress("a", "www", &[("from-to-www-redirect", "true")], "site.test", &all),
+        ingress(
+            "a",
+            "limit",
+            &[("limit-rps", "1"), ("limit-burst-multiplier", "1")],
+            "l.test",
+            &all,
+        ),
+        ingress(
+            "a",
+            "buffers",
+            &[
+                ("proxy-buffer-size", "16k"),
+                ("proxy-buffering", "on"),
+                ("proxy-read-timeout", "5"),
+                ("proxy-body-size", "8m"),
+                ("load-balance", "ewma"),
+                ("affinity", "cookie"),
+                ("proxy-next-upstream", "error http_502"),
+            ],
+            "buf.test",
+            &all,
+        ),
+        ingress(
+            "a",
+            "hash",
+            &[
+                ("upstream-hash-by", "$request_uri"),
+                ("limit-connections", "5"),
+                ("limit-whitelist", "127.0.0.0/8"),
+                ("limit-rate", "100"),
+            ],
+            "h.test",
+            &all,
+        ),
+    ]
+    .concat();
+    let Some((server, findings)) = serve(&manifests) else { return };
+    let (status, body) = ask(&server, "r.test", "/API/x/y");
+    assert!(status == "200" && body.contains("GET /x/y HTTP/1.1"), "{status} {body}");
+    assert!(body.contains("X-Forwarded-Prefix: /api"), "{body}");
+    assert_eq!(from(&server, "c.test", "/"), "403");
+    assert_eq!(from(&server, "w.test", "/"), "503");
+    assert_eq!(from(&server, "m.test", "/x"), "301");
+    assert_eq!(from(&server, "f.test", "/x"), "308");
+    assert!(ask(&server, "v.test", "/").1.contains("Host: inner.test"));
+    assert_eq!(from(&server, "root.test", "/"), "302");
+    assert_eq!(from(&server, "www.site.test", "/"), "308");
+    assert_eq!(from(&server, "buf.test", "/"), "one");
+    assert_eq!(from(&server, "h.test", "/"), "one");
+    let statuses: Vec<String> = (0..6).map(|_| from(&server, "l.test", "/")).collect();
+    assert!(statuses.contains(&"503".to_owned()), "{statuses:?}");
+    let preflight = |origin: &str| {
+        let head = format!(
+            "OPTIONS / HTTP/1.1\r\nHost: o.test\r\nOrigin: {origin}\r\nConnection: close\r\n\r\n"
+        );
+        server
+            .connect()
+            .send(head)
+            .response()
+            .header("access-control-allow-origin")
+            .map(str::to_owned)
+    };
+    assert_eq!(preflight("https://x.o.test").as_deref(), Some("https://x.o.test"));
+    assert_eq!(preflight("https://x.o.test.evil"), None);
+    let wrong: Vec<_> = findings
+        .iter()
+        .filter(|f| f.severity > weir_ingress::Severity::Note && f.object.name != "wrong")
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
