@@ -83,8 +83,7 @@ pub fn pattern(text: &str) -> Result<(), String> {
 
 /// A size as nginx reads it.
 pub fn size(text: &str) -> Option<u64> {
-    let bytes = weir_conf::values::offset(text.trim().as_bytes())?;
-    u64::try_from(bytes).ok()
+    weir_conf::values::offset(text.trim().as_bytes())
 }
 
 /// Addresses and networks, separated by commas.

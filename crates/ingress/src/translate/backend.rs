@@ -82,7 +82,7 @@ impl Work<'_> {
         }
         let (name, extra) = named(source, namespace, service, wanted, whole);
         // 680 bytes a server; the rest is room for the zone itself.
-        let size = (64 + addresses.len().div_ceil(1)) * 1024;
+        let size = (64 + addresses.len()) * 1024;
         let mut block = vec![line("zone", [name.as_str(), &size.to_string()])];
         block.extend(extra);
         block.extend(addresses.iter().map(|address| line("server", [address.as_str()])));
