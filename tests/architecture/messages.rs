@@ -19,8 +19,10 @@ use crate::source::{Token, tokens};
 
 const LEVELS: [&str; 4] = ["Error", "Crit", "Alert", "Emerg"];
 /// Crates that are no server. They print to the terminal.
-const TOOLS: &[&str] =
-    &["bench", "conf", "explain", "inspect", "lab", "lint", "sim", "steer", "testkit", "top"];
+const TOOLS: &[&str] = &[
+    "bench", "conf", "explain", "ingress", "inspect", "lab", "lint", "sim", "steer", "testkit",
+    "top",
+];
 /// Stands for what a message inserts.
 const HOLE: &str = "\u{1}";
 /// The page's sign for it.
