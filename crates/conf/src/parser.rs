@@ -57,6 +57,17 @@ pub fn read_fragment(name: &Path, text: &[u8]) -> ConfigTree {
     ConfigTree { sources: reader.sources, main, broken }
 }
 
+/// Reads a text with the directives of `-g` ahead, as if it were the file at `path`: includes are relative to its directory.
+pub fn read_text_with(path: &Path, text: &[u8], globals: Option<&str>) -> ConfigTree {
+    let mut reader = FileReader::new(path);
+    let mut main = Vec::new();
+    let source = SourceText { name: path.to_owned(), text: text.to_vec(), command_line: false };
+    let file = reader.sources.add(source);
+    let globals = globals.map_or(Ok(()), |globals| reader.globals(globals, &mut main));
+    let broken = globals.and_then(|()| reader.text(file, Form::Directives, &mut main)).err();
+    ConfigTree { sources: reader.sources, main, broken }
+}
+
 struct FileReader {
     sources: Sources,
     /// No other file is opened.
@@ -106,13 +117,18 @@ impl FileReader {
         globals: Option<&str>,
         out: &mut Vec<Directive>,
     ) -> Result<(), Error> {
-        if let Some(globals) = globals.filter(|g| !g.is_empty()) {
-            let text = globals.as_bytes().to_vec();
-            let name = COMMAND_LINE.into();
-            let file = self.sources.add(SourceText { name, text, command_line: true });
-            self.text(file, Form::Directives, out)?;
-        }
+        globals.map_or(Ok(()), |globals| self.globals(globals, out))?;
         self.file(path, None, Form::Directives, out)
+    }
+
+    /// The directives of `-g`.
+    fn globals(&mut self, globals: &str, out: &mut Vec<Directive>) -> Result<(), Error> {
+        if globals.is_empty() {
+            return Ok(());
+        }
+        let (text, name) = (globals.as_bytes().to_vec(), COMMAND_LINE.into());
+        let file = self.sources.add(SourceText { name, text, command_line: true });
+        self.text(file, Form::Directives, out)
     }
 
     /// One file; `from` is the place of the `include`.

@@ -116,3 +116,20 @@ pub struct ConfigTree {
     /// What stopped the reader; then `main` holds only what stands before that place.
     pub broken: Option<Error>,
 }
+
+/// Whether two lists say the same, wherever it stands.
+pub fn is_same(a: &[Directive], b: &[Directive]) -> bool {
+    let words = |a: &Word, b: &Word| a.bytes == b.bytes;
+    let each = |(a, b): (&Directive, &Directive)| {
+        let bodies = match (&a.body, &b.body) {
+            (DirectiveBody::Block(a), DirectiveBody::Block(b)) => is_same(a, b),
+            (DirectiveBody::Raw(a), DirectiveBody::Raw(b)) => a == b,
+            (DirectiveBody::None, DirectiveBody::None) => true,
+            _ => false,
+        };
+        let mut args = a.args.iter().zip(&b.args);
+        let args = a.args.len() == b.args.len() && args.all(|(a, b)| words(a, b));
+        words(&a.name, &b.name) && args && bodies
+    };
+    a.len() == b.len() && a.iter().zip(b).all(each)
+}

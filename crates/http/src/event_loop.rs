@@ -1,5 +1,6 @@
 //! One loop's state of the `http` room: what its connections share.
 
+mod common;
 mod first_bytes;
 mod gone;
 mod parts;
@@ -7,8 +8,6 @@ mod rush;
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use weir_metrics::subjects::Cells;
 use weir_metrics::{Metric, MetricsPage, Tally};
 use weir_values::log::Writers;
 use weir_values::status::StatusZone;
-use weir_values::{Command, Identity, Offset, Retire};
+use weir_values::{ChangeAnswer, ChangeRequest, Command, Identity, Retire};
 
 use crate::counts::cells::Counts;
 use crate::files::{Caches, TurnFiles};
@@ -27,10 +26,10 @@ use weir_resolver::Resolvers;
 use weir_ssl::Loaded;
 use weir_upstream::Group;
 
+use common::Common;
 pub use first_bytes::FirstBytesGuess;
 pub use gone::Gone;
 pub use parts::LoopKey;
-use rush::Rush;
 
 /// Rooms of ended requests that are kept for new ones.
 const SCRATCHES: usize = 64;
@@ -43,7 +42,10 @@ thread_local! {
 pub type Show = Box<dyn Fn(&mut MetricsPage)>;
 
 /// Passes a command on to the master, which has all processes carry it out.
-pub type Tell = Box<dyn Fn(Command) -> std::io::Result<()>>;
+pub type Tell = Rc<dyn Fn(Command) -> std::io::Result<()>>;
+
+/// Asks the master for another configuration.
+pub type AskChange = Rc<dyn Fn(&ChangeRequest) -> ChangeAnswer>;
 
 /// A connection that is told when its worker begins to end.
 pub trait OnRetire {
@@ -65,6 +67,9 @@ pub trait LoopPart: Any {
     }
     /// Servers may have become free: requests that wait for one look.
     fn look(&self, _: &LoopState) {}
+    /// Another site serves the requests that begin from now on: what may be of use there goes over, and what is done beside
+    /// requests ends.
+    fn replaced(&self, _: &LoopState, _next: &LoopState) {}
     /// The loop begins to end.
     fn retire(&self, _: &LoopState) {}
     /// No connection is left: whether the loop may end, too. It is asked again until then.
@@ -87,6 +92,8 @@ pub struct LoopStart<'a> {
     pub metrics: &'a Rc<Tally>,
     /// Its counters under names.
     pub cells: &'a Rc<Cells>,
+    /// The same loop's state with the site before, if there was one.
+    pub before: Option<&'a LoopState>,
 }
 
 /// A [`LoopKey`], whatever its type is.
@@ -110,7 +117,7 @@ impl std::fmt::Debug for dyn AnyLoopKey {
 pub struct LoopState {
     /// The loop.
     pub handle: Handle,
-    /// What it serves. A worker process serves one configuration for its whole life.
+    /// What it serves. Another state of the same loop has the site that comes after it.
     pub site: &'static Site,
     /// Which loop this is.
     pub identity: Identity,
@@ -124,6 +131,8 @@ pub struct LoopState {
     pub shown: OnceCell<Show>,
     /// Takes the commands that all processes must carry out.
     pub commands: OnceCell<Tell>,
+    /// Takes texts of other configurations.
+    pub asks_change: OnceCell<AskChange>,
     /// What sessions are counted under, for the same.
     pub status_zones: OnceCell<&'static [Arc<StatusZone>]>,
     /// Servers that sessions are passed to, for the API that changes them.
@@ -134,24 +143,10 @@ pub struct LoopState {
     pub resolvers: Rc<Resolvers>,
     /// What modules keep.
     parts: Vec<Box<dyn LoopPart>>,
-    connections: Cell<usize>,
-    inflight: Cell<usize>,
-    /// Of both, what went to other loops.
-    pub(crate) gone: Arc<Gone>,
-    retiring: Cell<Option<Retire>>,
-    scratches: RefCell<Vec<Scratch>>,
-    pausing: Cell<usize>,
-    pub(crate) first_bytes: FirstBytesGuess,
-    /// For each listening socket, how many clients spoke soon after they were accepted.
-    spoke_soon: Box<[Cell<u64>]>,
-    rush: Rush,
-    /// The same of connections that pause with their tasks.
-    rush_of_pauses: Rush,
-    /// In this turn a connection was accepted without being asked for its first bytes.
-    pub(crate) unasked: Cell<bool>,
-    /// Connections that are told of the worker's end, the oldest first.
-    links: RefCell<BTreeMap<u64, Weak<dyn OnRetire>>>,
-    date: Cell<(i64, [u8; 29])>,
+    /// What outlives a site.
+    pub(crate) common: Rc<Common>,
+    /// Another site serves the requests that begin from now on.
+    replaced: Cell<bool>,
     /// `open_file_cache`
     pub(crate) file_caches: RefCell<Caches>,
     /// Files that the running turn has opened.
@@ -160,34 +155,6 @@ pub struct LoopState {
     pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
     /// The same of certificates that servers are shown.
     pub(crate) upstream_certificates: Loaded<weir_tls::TlsClient>,
-    /// The last second for which the time zone was asked, and its offset.
-    offset: Offset,
-    ids: Ids,
-}
-
-/// The source of `$request_id`: a keyed hash of a counter.
-struct Ids {
-    hash: RandomState,
-    seed: [u8; 16],
-    count: Cell<u64>,
-}
-
-impl Ids {
-    fn new() -> Ids {
-        // Forked processes may share the hash's keys, but not this.
-        let mut seed = [0; 16];
-        if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
-            // Others cannot compute the hash without its keys; this only keeps one process from repeating another.
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            seed = now.map_or(0, |since| since.as_nanos()).to_ne_bytes();
-        }
-        Ids { hash: RandomState::new(), seed, count: Cell::new(0) }
-    }
-
-    fn next(&self) -> u64 {
-        self.count.set(self.count.get() + 1);
-        self.hash.hash_one((std::process::id(), self.seed, self.count.get()))
-    }
 }
 
 impl LoopState {
@@ -199,10 +166,47 @@ impl LoopState {
         metrics: Rc<Tally>,
         cells: Rc<Cells>,
     ) -> Rc<LoopState> {
-        let event_loop = LoopState::made(handle, site, identity, metrics, cells);
-        event_loop.start_stapling();
-        event_loop.parts.iter().for_each(|part| part.init_process(&event_loop));
+        let event_loop = LoopState::made(handle, site, identity, metrics, cells, None);
+        event_loop.begin();
         event_loop
+    }
+
+    /// The state of the same loop with another site, which serves the requests that begin from now on. It listens where this
+    /// one's does, in the same order.
+    pub fn succeed(self: &Rc<Self>, site: &'static Site, cells: Rc<Cells>) -> Rc<LoopState> {
+        let (handle, metrics) = (self.handle.clone(), self.metrics.clone());
+        let next = LoopState::made(handle, site, self.identity, metrics, cells, Some(self));
+        self.replaced.set(true);
+        for part in &self.parts {
+            part.replaced(self, &next);
+        }
+        next.begin();
+        next
+    }
+
+    fn begin(self: &Rc<Self>) {
+        self.start_stapling();
+        self.parts.iter().for_each(|part| part.init_process(self));
+    }
+
+    /// The state that serves the requests that begin now: this one, or that of a newer site.
+    #[inline]
+    pub fn newest(self: &Rc<Self>) -> Rc<LoopState> {
+        match self.replaced.get() {
+            false => Rc::clone(self),
+            true => LoopState::current().unwrap_or_else(|| Rc::clone(self)),
+        }
+    }
+
+    /// Whether another site serves the requests that begin from now on.
+    #[inline]
+    pub fn is_replaced(&self) -> bool {
+        self.replaced.get()
+    }
+
+    /// Whether what is done beside requests is to end: the loop retires, or another site has taken over.
+    pub fn is_over(&self) -> bool {
+        self.replaced.get() || self.retiring()
     }
 
     /// Runs the site's `init_by_lua` as a loop would that serves it, and does nothing else; the error is what the log is told.
@@ -217,7 +221,7 @@ impl LoopState {
         metrics: Rc<Tally>,
         cells: Rc<Cells>,
     ) -> Result<(), String> {
-        let event_loop = LoopState::made(handle, site, identity, metrics, cells);
+        let event_loop = LoopState::made(handle, site, identity, metrics, cells, None);
         event_loop.parts.iter().try_for_each(|part| part.try_out(&event_loop))
     }
 
@@ -227,11 +231,17 @@ impl LoopState {
         identity: Identity,
         metrics: Rc<Tally>,
         cells: Rc<Cells>,
+        before: Option<&LoopState>,
     ) -> Rc<LoopState> {
+        let common = match before {
+            Some(before) => before.common.clone(),
+            None => Rc::new(Common::new(site.listens().len())),
+        };
         let registry = cells.registry();
         let counts = Counts::new(&site.status_zones, &cells);
         let log = &site.main.core.error_log;
-        let start = LoopStart { handle: &handle, site, identity, metrics: &metrics, cells: &cells };
+        let start =
+            LoopStart { handle: &handle, site, identity, metrics: &metrics, cells: &cells, before };
         let parts = site.loop_keys.iter().enumerate().map(|(at, key)| {
             key.settle(at);
             key.make(&start)
@@ -246,26 +256,14 @@ impl LoopState {
             counts,
             shown: OnceCell::new(),
             commands: OnceCell::new(),
+            asks_change: OnceCell::new(),
             status_zones: OnceCell::new(),
             stream_groups: OnceCell::new(),
             logs: Writers::new(&site.log_targets, &site.main.core.error_log),
             resolvers: Resolvers::telling(log),
             parts,
-            connections: Cell::new(0),
-            inflight: Cell::new(0),
-            gone: Arc::default(),
-            retiring: Cell::new(None),
-            scratches: RefCell::new(Vec::new()),
-            pausing: Cell::new(0),
-            first_bytes: FirstBytesGuess::default(),
-            spoke_soon: site.listens().iter().map(|_| Cell::new(0)).collect(),
-            rush: Rush::default(),
-            rush_of_pauses: Rush::default(),
-            unasked: Cell::new(false),
-            links: RefCell::default(),
-            date: Cell::new((i64::MIN, [b' '; 29])),
-            offset: Offset::default(),
-            ids: Ids::new(),
+            common,
+            replaced: Cell::new(false),
             file_caches: RefCell::new(Caches::default()),
             turn_files: RefCell::new(TurnFiles::default()),
             certificates: Loaded::default(),
@@ -279,7 +277,7 @@ impl LoopState {
     fn start_stapling(self: &Rc<Self>) {
         if self.identity.index == 0 {
             let known = Rc::downgrade(self);
-            let retiring = move || known.upgrade().is_none_or(|event_loop| event_loop.retiring());
+            let retiring = move || known.upgrade().is_none_or(|event_loop| event_loop.is_over());
             weir_ssl::ocsp::staple::start(&self.handle, &self.site.staplings, retiring);
         }
     }
@@ -291,9 +289,9 @@ impl LoopState {
 
     /// Begins the end of all but parked connections, which `connection` wakes.
     pub(crate) fn begin_retiring(&self, how: Retire) {
-        self.retiring.set(Some(how));
+        self.common.retiring.set(Some(how));
         // One that ends at once leaves the list.
-        let links: Vec<_> = self.links.borrow().values().filter_map(Weak::upgrade).collect();
+        let links: Vec<_> = self.common.links.borrow().values().filter_map(Weak::upgrade).collect();
         links.iter().for_each(|link| link.retiring());
         self.parts.iter().for_each(|part| part.retire(self));
     }
@@ -305,7 +303,7 @@ impl LoopState {
 
     /// What a turn has found out about files and newcomers does not hold in the next one.
     pub fn end_of_turn(&self) {
-        self.unasked.set(false);
+        self.common.unasked.set(false);
         self.turn_files.borrow_mut().close();
     }
 
@@ -327,62 +325,62 @@ impl LoopState {
 
     /// Whether answers must announce the connection's end.
     pub fn retiring(&self) -> bool {
-        self.retiring.get().is_some()
+        self.common.retiring.get().is_some()
     }
 
     /// It retires since other workers serve a newer configuration.
     pub fn has_successor(&self) -> bool {
-        matches!(self.retiring.get(), Some(Retire::Reload))
+        matches!(self.common.retiring.get(), Some(Retire::Reload))
     }
 
     /// How many clients of the listening socket of this number spoke soon after they were accepted.
     pub fn spoke_soon(&self, listen: usize) -> u64 {
-        self.spoke_soon.get(listen).map_or(0, Cell::get)
+        self.common.spoke_soon.get(listen).map_or(0, Cell::get)
     }
 
     /// Notes such a client.
     pub(crate) fn note_spoke_soon(&self, listen: usize) {
-        if let Some(count) = self.spoke_soon.get(listen) {
+        if let Some(count) = self.common.spoke_soon.get(listen) {
             count.set(count.get() + 1);
         }
     }
 
     /// Open client connections.
     pub fn connections(&self) -> usize {
-        self.connections.get().saturating_sub(self.gone.open())
+        self.common.connections.get().saturating_sub(self.common.gone.open())
     }
 
     /// Requests being processed, and connections without an answer to their first request yet.
     pub fn inflight(&self) -> usize {
-        self.inflight.get().saturating_sub(self.gone.busy())
+        self.common.inflight.get().saturating_sub(self.common.gone.busy())
     }
 
     /// Appends the current date as a header's value.
     pub fn write_date(&self, out: &mut Vec<u8>) {
         let now = self.handle.wall().secs;
-        let (at, mut text) = self.date.get();
+        let (at, mut text) = self.common.date.get();
         if at != now {
             text = weir_proto::date::imf_fixdate(now);
-            self.date.set((now, text));
+            self.common.date.set((now, text));
         }
         out.extend_from_slice(&text);
     }
 
     /// The time of day: seconds since 1970 (UTC), and the local zone's offset from it in seconds.
     pub fn local_time(&self) -> (i64, i32) {
-        self.offset.local_time(&self.handle)
+        self.common.offset.local_time(&self.handle)
     }
 
     /// A number that cannot be foreseen.
     pub fn random_word(&self) -> u64 {
-        self.ids.next()
+        self.common.ids.next()
     }
 
     /// 16 bytes that are not given out twice.
     pub fn random_id(&self) -> [u8; 16] {
         let mut id = [0; 16];
-        id[..8].copy_from_slice(&self.ids.next().to_ne_bytes());
-        id[8..].copy_from_slice(&self.ids.next().to_ne_bytes());
+        id[..8].copy_from_slice(&self.common.ids.next().to_ne_bytes());
+        id[8..].copy_from_slice(&self.common.ids.next().to_ne_bytes());
         id
     }
 
@@ -398,8 +396,8 @@ impl LoopState {
 
     /// One connection more here, and one less in another loop of the worker: all together are as many as before.
     pub(crate) fn arrived(&self, busy: bool) {
-        self.connections.set(self.connections.get() + 1);
-        self.rush.grew(self.connections());
+        self.common.connections.set(self.common.connections.get() + 1);
+        self.common.rush.grew(self.connections());
         if busy {
             self.busy();
         }
@@ -413,47 +411,47 @@ impl LoopState {
 
     /// One connection less here, which another loop of the worker counts, too.
     pub(crate) fn left(&self) {
-        self.connections.set(self.connections.get().saturating_sub(1));
-        if self.rush.shrank(self.connections()) {
-            self.handle.spawn(calm_down(|l| l.rush.is_calm(l.connections())));
+        self.common.connections.set(self.common.connections.get().saturating_sub(1));
+        if self.common.rush.shrank(self.connections()) {
+            self.handle.spawn(calm_down(|l| l.common.rush.is_calm(l.connections())));
         }
     }
 
     pub(crate) fn busy(&self) {
-        self.inflight.set(self.inflight.get() + 1);
+        self.common.inflight.set(self.common.inflight.get() + 1);
     }
 
     pub(crate) fn idle(&self) {
-        self.inflight.set(self.inflight.get().saturating_sub(1));
+        self.common.inflight.set(self.common.inflight.get().saturating_sub(1));
     }
 
     /// Remembers the connection of this number, to tell it of the worker's end.
     pub(crate) fn register_link(&self, number: u64, link: Weak<dyn OnRetire>) {
-        self.links.borrow_mut().insert(number, link);
+        self.common.links.borrow_mut().insert(number, link);
     }
 
     pub(crate) fn unregister_link(&self, number: u64) {
-        self.links.borrow_mut().remove(&number);
+        self.common.links.borrow_mut().remove(&number);
     }
 
     /// A place among the connections that keep their tasks between two requests; none beyond `most`.
     pub(crate) fn pausing(&self, most: usize) -> Option<Pausing<'_>> {
-        let n = self.pausing.get();
+        let n = self.common.pausing.get();
         (n < most).then(|| {
-            self.pausing.set(n + 1);
-            self.rush_of_pauses.grew(n + 1);
+            self.common.pausing.set(n + 1);
+            self.common.rush_of_pauses.grew(n + 1);
             Pausing(self)
         })
     }
 
     pub(crate) fn take_scratch(&self) -> Scratch {
-        self.scratches.borrow_mut().pop().unwrap_or_default()
+        self.common.scratches.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Keeps a room for the next connection, as new. There is no other way for a room to be kept.
     pub(crate) fn give_scratch(&self, mut scratch: Scratch) {
         scratch.renew();
-        let mut kept = self.scratches.borrow_mut();
+        let mut kept = self.common.scratches.borrow_mut();
         if kept.len() < SCRATCHES {
             kept.push(scratch);
         }
@@ -477,10 +475,12 @@ pub(crate) struct Pausing<'a>(&'a LoopState);
 impl Drop for Pausing<'_> {
     fn drop(&mut self) {
         let event_loop = self.0;
-        let left = event_loop.pausing.get().saturating_sub(1);
-        event_loop.pausing.set(left);
-        if event_loop.rush_of_pauses.shrank(left) {
-            event_loop.handle.spawn(calm_down(|l| l.rush_of_pauses.is_calm(l.pausing.get())));
+        let left = event_loop.common.pausing.get().saturating_sub(1);
+        event_loop.common.pausing.set(left);
+        if event_loop.common.rush_of_pauses.shrank(left) {
+            event_loop
+                .handle
+                .spawn(calm_down(|l| l.common.rush_of_pauses.is_calm(l.common.pausing.get())));
         }
     }
 }

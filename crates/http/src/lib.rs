@@ -58,7 +58,7 @@ pub use site::Site;
 pub use site::core::VERSION;
 pub use upstream::groups::of as groups;
 
-pub use event_loop::LoopState;
+pub use event_loop::{AskChange, LoopState, Tell};
 pub use http3::{Hosts as QuicHosts, host_key, make_host_key, take_host_key};
 pub use modules::acme::issuers;
 pub use modules::built;

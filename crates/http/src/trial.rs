@@ -27,6 +27,7 @@ fn inputs<'a>(
         zones,
         pools,
         sources,
+        before: None,
     }
 }
 

@@ -238,6 +238,27 @@ impl OpenLogs {
         Ok(unread)
     }
 
+    /// The file at `path`, which another process has opened for this one.
+    pub fn adopt(&self, path: &Path, file: File) -> Arc<LogFile> {
+        let mut files = self.lock();
+        if let Some(known) = files.get(path).and_then(Weak::upgrade) {
+            return known;
+        }
+        let file = Arc::new(LogFile::over(file, path));
+        files.insert(path.to_owned(), Arc::downgrade(&file));
+        file
+    }
+
+    /// What waits to be opened stays as it is: another process sees to it.
+    pub fn leave_waiting(&self) {
+        self.waiting().clear();
+    }
+
+    /// The open file at `path`.
+    pub fn get(&self, path: &Path) -> Option<Arc<LogFile>> {
+        self.lock().get(path).and_then(Weak::upgrade)
+    }
+
     /// The paths of all files.
     pub fn paths(&self) -> Vec<PathBuf> {
         let files = self.lock();

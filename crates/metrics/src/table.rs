@@ -205,6 +205,8 @@ declare! {
     Panicked Counter Count "panicked_connections";
     /// Configurations taken into use after the first.
     Reloaded Counter Count "reloads";
+    /// Configurations that running workers have taken.
+    Changed Counter Count "changes";
     /// Reloads that failed, so that the configuration before went on.
     ReloadFailed Counter Count "failed_reloads";
     /// Turns of loops in which something was handled.

@@ -222,7 +222,7 @@ fn play(
 ) -> Result<i32, SocketsFailed> {
     if !cycle.config.master {
         started();
-        return Ok(single::run(cycle, &origin));
+        return Ok(single::run(cycle, origin));
     }
     let log = Arc::clone(&cycle.log);
     let master = Master::new(origin, cycle, args, inherited).map_err(|e| {

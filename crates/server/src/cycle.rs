@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_balance::{AcceptPolicy, SocketLayout};
-use weir_conf::{Contexts, Error, KnownDirective, Level as Severity, Sources};
+use weir_conf::{
+    ConfigTree, Contexts, Directive, Error, KnownDirective, Level as Severity, Sources,
+};
 use weir_log::{Level, Log, OpenLogs, Sink, log};
 
 use crate::config::{self, Config, Machine};
@@ -50,6 +52,29 @@ pub struct Plan {
     temporary: Option<PathBuf>,
     /// The texts, for `-T`.
     pub sources: Sources,
+    /// The directives that it was made of.
+    pub main: Arc<Vec<Directive>>,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug)]
+pub struct Complaint {
+    /// The message, the line that it is about, and a caret below the place.
+    pub text: String,
+    /// The number of that line.
+    pub line: Option<u32>,
+}
+
+impl Complaint {
+    fn of(sources: &Sources, error: &Error) -> Complaint {
+        let line = error.mark.or(error.at).map(|pos| pos.line);
+        Complaint { text: sources.explain(error), line }
+    }
+
+    /// One about something that stands in no line.
+    pub fn new(text: impl Into<String>) -> Complaint {
+        Complaint { text: text.into(), line: None }
+    }
 }
 
 /// A configuration in use.
@@ -69,13 +94,19 @@ pub struct Cycle {
     pub load: Arc<CycleShared>,
     /// The way of datagrams to the loop that has their connection.
     pub post: Arc<Post>,
+    /// The directives that it was made of.
+    pub main: Arc<Vec<Directive>>,
 }
 
 impl Origin {
     /// Reads the configuration; what is wrong or odd goes to `log`. Its logs are opened last, so a
     /// configuration with a log that cannot be opened has no other mistake.
     pub fn read(&self, log: &Log) -> Result<Plan, SocketsFailed> {
-        let plan = self.judge(log)?;
+        self.open_logs(self.judge(log)?, log)
+    }
+
+    /// Opens the logs of a plan.
+    pub fn open_logs(&self, plan: Plan, log: &Log) -> Result<Plan, SocketsFailed> {
         let unread = self.logs.open_waiting().map_err(|(path, e)| {
             // nginx, which has names that end at a zero, does not find them.
             let e = if e.kind() == InvalidInput { std::io::Error::from_raw_os_error(2) } else { e };
@@ -93,14 +124,32 @@ impl Origin {
 
     /// Reads the configuration and opens nothing.
     pub fn judge(&self, log: &Log) -> Result<Plan, SocketsFailed> {
-        let tree = match &self.paths.conf {
+        self.compile(self.tree(), None, log).map_err(|_| SocketsFailed)
+    }
+
+    /// The configuration of the disk, as it is written.
+    fn tree(&self) -> ConfigTree {
+        match &self.paths.conf {
             Some(path) => weir_conf::read(path, self.globals.as_deref()),
             None => self.in_memory.tree(self.globals.as_deref()),
-        };
+        }
+    }
+
+    /// Makes a plan of a tree, and opens nothing. Groups of servers and caches that `before` has, too, are the same ones.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it; `log` has been told.
+    pub fn compile(
+        &self,
+        tree: ConfigTree,
+        before: Option<&Sites>,
+        log: &Log,
+    ) -> Result<Plan, Complaint> {
         let tell = |error: &Error| tell(log, &tree.sources, error);
         let refuse = |error: Error| {
             tell(&error);
-            SocketsFailed
+            Complaint::of(&tree.sources, &error)
         };
 
         let warnings = weir_conf::check(&tree, &built).map_err(refuse)?;
@@ -125,6 +174,7 @@ impl Origin {
             zones: &zones,
             pools: &pools,
             sources: &tree.sources,
+            before: before.and_then(|sites| sites.http.as_deref()).map(|site| site as _),
         };
         let mut sites = Sites::default();
         if let Some(block) = block("http") {
@@ -144,7 +194,9 @@ impl Origin {
             Some(_) => Some(self.paths.temporary.clone()),
             None => self.in_memory.temporary.clone(),
         };
-        Ok(Plan { config, sites, log: configured, zones, temporary, sources: tree.sources })
+        let ConfigTree { sources, main, .. } = tree;
+        let main = Arc::new(main);
+        Ok(Plan { config, sites, log: configured, zones, temporary, sources, main })
     }
 
     /// Opens the `error_log` lines of `main`; when none of them leads to a file or to stderr, the default
@@ -199,7 +251,38 @@ impl Cycle {
     }
 }
 
+impl Cycle {
+    /// The same for new workers.
+    pub fn renewed(&self) -> std::io::Result<Cycle> {
+        let of_http = self.sites.http.as_ref().map_or(&[][..], |site| site.listens());
+        let post = Post::after(&self.post, self.config.loops(), of_http)?;
+        let load = self.new_load()?;
+        Ok(Cycle { load: Arc::new(load), post: Arc::new(post), ..self.clone() })
+    }
+}
+
 impl Plan {
+    fn create_directories(&self, log: &Log) -> Result<(), SocketsFailed> {
+        let Some(own) = &self.temporary else { return Ok(()) };
+        let (paths, user) = (self.sites.directories(), self.config.user.as_ref());
+        directories::create(paths, own, user, log)
+    }
+
+    /// A cycle that goes on with all that `old` has open, and differs from it in what its `http` block says. The plan comes
+    /// back if it needs shared memory that is not open.
+    pub fn beside(self, old: &Cycle, log: &Log) -> Result<Result<Cycle, Box<Plan>>, SocketsFailed> {
+        let zones = self.zones.open(&old.zones).map_err(|error| {
+            log!(log, Emerg, None, "{error}");
+            SocketsFailed
+        })?;
+        if !zones.are_of(&old.zones) {
+            return Ok(Err(Box::new(self)));
+        }
+        self.create_directories(log)?;
+        let sites = Sites { http: self.sites.http, stream: old.sites.stream.clone() };
+        Ok(Ok(Cycle { sites, zones, log: self.log, main: self.main, ..old.clone() }))
+    }
+
     /// Opens what the configuration listens on and its shared memory, taking over what is open
     /// already.
     pub fn open(
@@ -214,10 +297,7 @@ impl Plan {
             log!(log, Emerg, None, "{error}");
             SocketsFailed
         })?;
-        if let Some(own) = &self.temporary {
-            let (paths, user) = (self.sites.directories(), self.config.user.as_ref());
-            directories::create(paths, own, user, log)?;
-        }
+        self.create_directories(log)?;
         let loops = self.config.loops();
         let each = self.config.events.balance.shape() == SocketLayout::SocketEach;
         let each = |listen: &Listen| {
@@ -251,6 +331,7 @@ impl Plan {
             zones,
             load: Arc::new(cycle_shared),
             post: Arc::new(post),
+            main: self.main,
         })
     }
 }

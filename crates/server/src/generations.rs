@@ -182,7 +182,7 @@ impl Generations {
         let generation = self.generation;
         let assignment = Assignment {
             cycle,
-            logs: Arc::clone(&self.origin.logs),
+            origin: Arc::clone(&self.origin),
             index,
             generation,
             tallies: tallies.clone().collect(),

@@ -9,6 +9,7 @@
 //! - Callers: the binary `weir`. `explain` and `sim` use parts of it.
 
 mod boot;
+mod change;
 mod channel;
 mod cli;
 mod config;

@@ -1,7 +1,7 @@
 //! The served sites: one of HTTP, one of sessions, or both. A listening socket belongs to one of
 //! them; no other code here needs to know which.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -19,7 +19,8 @@ use weir_stream::Leaving;
 use weir_upstream::Group;
 use weir_values::doing::Keeper;
 use weir_values::listen::Listen;
-use weir_values::{Address, Command, Identity, Retire};
+use weir_values::{Address, ChangeAnswer, ChangeRequest, Command, Identity, Retire};
+use weir_zone::Zones;
 
 /// What a configuration serves.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +62,11 @@ impl Sites {
         self.http.iter().any(|site| site.takes_commands)
     }
 
+    /// Whether workers may ask the master for another configuration.
+    pub fn take_changes(&self) -> bool {
+        self.http.iter().any(|site| site.takes_changes)
+    }
+
     /// Whether a script runs before anything is served, and may fail.
     pub fn has_init_script(&self) -> bool {
         self.http.iter().any(|site| site.has_init_script)
@@ -76,7 +82,7 @@ impl Sites {
             .chain(issuers.map(|issuer| issuer.directory.as_path()))
     }
 
-    /// The same for the rest of the process' life: it serves one configuration.
+    /// The same for the rest of the process' life: requests borrow it, and do not say how long.
     pub fn leak(&self) -> Served {
         Served {
             http: self.http.clone().map(|site| &**Box::leak(Box::new(site))),
@@ -105,7 +111,11 @@ pub struct Service {
     pub handle: Handle,
     /// Its counters.
     pub metrics: Rc<Tally>,
-    http: Option<Rc<weir_http::LoopState>>,
+    /// The state with the newest site.
+    http: RefCell<Option<Rc<weir_http::LoopState>>>,
+    registry: Registry,
+    status: OnceCell<Rc<StatusInputs>>,
+    passes_on: OnceCell<(weir_http::Tell, weir_http::AskChange)>,
     stream: Option<Rc<weir_stream::LoopState>>,
     /// How many of the sockets are of HTTP.
     of_http: usize,
@@ -148,9 +158,17 @@ impl Service {
             let _ = http.stream_groups.set(site.groups());
         }
         let of_http = served.http.map_or(0, |site| site.listens().len());
-        let (handle, own) = (handle.clone(), metrics);
-        let quic = OnceCell::new();
-        let service = Rc::new(Service { handle, metrics: own, http, stream, of_http, quic });
+        let service = Rc::new(Service {
+            handle: handle.clone(),
+            metrics,
+            http: RefCell::new(http),
+            registry,
+            status: OnceCell::new(),
+            passes_on: OnceCell::new(),
+            stream,
+            of_http,
+            quic: OnceCell::new(),
+        });
         if let Some(stream) = &service.stream {
             let (told, sites) = (Rc::downgrade(&service), served);
             stream.hands_to(Rc::new(move |to| {
@@ -159,6 +177,40 @@ impl Service {
             }));
         }
         Some(service)
+    }
+
+    /// Requests that begin from now on are served by other sites. They differ from those before in what is served over HTTP,
+    /// and listen where those do.
+    pub fn take(&self, served: Served, sites: &Sites, zones: &Zones) {
+        let (Some(old), Some(site)) = (self.http(), served.http) else { return };
+        let cells = Rc::new(Cells::new(self.registry, self.metrics.index()));
+        let next = old.succeed(site, cells);
+        if let Some(stream) = &self.stream {
+            let _ = next.status_zones.set(&stream.site.status_zones);
+            let _ = next.stream_groups.set(stream.site.groups());
+        }
+        if let Some(status) = self.status.get() {
+            status.now(sites, zones);
+            self.show_on(&next, status);
+        }
+        if let Some((tell, ask)) = self.passes_on.get() {
+            let _ = next.commands.set(Rc::clone(tell));
+            let _ = next.asks_change.set(Rc::clone(ask));
+        }
+        self.handle.keep_time(Keeper::new(self.metrics.clone(), site.usual()));
+        self.http.replace(Some(next));
+    }
+
+    fn http(&self) -> Option<Rc<weir_http::LoopState>> {
+        self.http.borrow().clone()
+    }
+
+    fn show_on(&self, http: &weir_http::LoopState, status: &Rc<StatusInputs>) {
+        let (stream, status) = (self.stream.clone(), Rc::clone(status));
+        let _ = http.shown.set(Box::new(move |page| {
+            status.show(page);
+            stream.iter().for_each(|stream| stream.show(status.registry, page));
+        }));
     }
 
     /// Runs the scripts that run before anything is served, and nothing else; the error is what the log is told.
@@ -177,30 +229,35 @@ impl Service {
     /// The status pages show this, too; the loop's tally is said to be its own.
     pub fn shows(&self, status: StatusInputs) {
         self.metrics.belongs_to(status.owner);
-        if let Some(http) = &self.http {
-            let stream = self.stream.clone();
-            let _ = http.shown.set(Box::new(move |page| {
-                status.show(page);
-                stream.iter().for_each(|stream| stream.show(status.registry, page));
-            }));
+        let status = Rc::new(status);
+        if let Some(http) = self.http() {
+            self.show_on(&http, &status);
         }
+        let _ = self.status.set(status);
     }
 
-    /// What an operator asks of all processes goes there.
-    pub fn passes_on(&self, tell: impl Fn(Command) -> std::io::Result<()> + 'static) {
-        if let Some(http) = &self.http {
-            let _ = http.commands.set(Box::new(tell));
+    /// What an operator asks of all processes goes to `tell`, requests for other configurations to `ask`.
+    pub fn passes_on(
+        &self,
+        tell: impl Fn(Command) -> io::Result<()> + 'static,
+        ask: impl Fn(&ChangeRequest) -> ChangeAnswer + 'static,
+    ) {
+        let (tell, ask): (weir_http::Tell, weir_http::AskChange) = (Rc::new(tell), Rc::new(ask));
+        if let Some(http) = self.http() {
+            let _ = http.commands.set(Rc::clone(&tell));
+            let _ = http.asks_change.set(Rc::clone(&ask));
         }
+        let _ = self.passes_on.set((tell, ask));
     }
 
     /// Requests that wait for a server behind look again.
     pub fn look(&self) {
-        self.http.iter().for_each(|http| http.look());
+        self.http().iter().for_each(|http| http.look());
     }
 
     /// Takes an accepted socket (non-blocking) of the listening socket of this number.
     pub fn accepted(&self, fd: OwnedFd, peer: Address, number: usize) {
-        match (&self.http, &self.stream) {
+        match (self.http(), &self.stream) {
             (Some(http), _) if number < self.of_http => http.accepted(fd, peer, number),
             (_, Some(stream)) => stream.accepted(fd, peer, number - self.of_http),
             _ => {}
@@ -209,7 +266,7 @@ impl Service {
 
     /// How many HTTP clients of the listening socket of this number spoke soon after they were accepted.
     pub fn spoke_soon(&self, number: usize) -> u64 {
-        self.http.as_ref().map_or(0, |http| http.spoke_soon(number))
+        self.http().map_or(0, |http| http.spoke_soon(number))
     }
 
     /// Whether the listening socket of this number is of HTTP.
@@ -219,7 +276,7 @@ impl Service {
 
     /// Takes over a connection for the listening socket of this number.
     fn take_over(&self, handed: Handed, number: usize) {
-        match (&self.http, &self.stream) {
+        match (self.http(), &self.stream) {
             (Some(http), _) if number < self.of_http => http.take_over(handed, number),
             (_, Some(stream)) => stream.take_over(handed, number - self.of_http),
             _ => {}
@@ -232,7 +289,7 @@ impl Service {
     ///
     /// The loop's end of the post cannot be watched.
     pub fn serves_quic(&self, row: usize, post: &Arc<Post>) -> io::Result<()> {
-        let Some(http) = self.http.as_ref().filter(|_| post.is_used()) else { return Ok(()) };
+        let Some(http) = self.http().filter(|_| post.is_used()) else { return Ok(()) };
         let forward = {
             let post = Arc::clone(post);
             Rc::new(move |bound: &Address, place, packet: &weir_http::Packet<'_>| {
@@ -267,41 +324,41 @@ impl Service {
 
     /// Open client connections.
     pub fn connections(&self) -> usize {
-        let http = self.http.as_ref().map_or(0, |http| http.connections());
+        let http = self.http().map_or(0, |http| http.connections());
         http + self.stream.as_ref().map_or(0, |stream| stream.connections())
     }
 
     /// There is nothing else to do any more: whether what is told afterwards was sent.
     pub fn is_flushed(&self) -> bool {
-        self.http.as_ref().is_none_or(|http| http.is_flushed())
+        self.http().is_none_or(|http| http.is_flushed())
     }
 
     /// What is in progress.
     pub fn inflight(&self) -> usize {
-        let http = self.http.as_ref().map_or(0, |http| http.inflight());
+        let http = self.http().map_or(0, |http| http.inflight());
         http + self.stream.as_ref().map_or(0, |stream| stream.inflight())
     }
 
     /// Begins the end.
     pub fn retire(&self, how: Retire) {
-        self.http.iter().for_each(|http| http.retire(how));
+        self.http().iter().for_each(|http| http.retire(how));
         self.stream.iter().for_each(|stream| stream.retire(how));
     }
 
     /// A turn is over.
     pub fn end_of_turn(&self) {
-        self.http.iter().for_each(|http| http.end_of_turn());
+        self.http().iter().for_each(|http| http.end_of_turn());
     }
 
     /// Sends buffered lines of access logs to their files.
     pub fn flush_logs(&self) {
-        self.http.iter().for_each(|http| http.flush_logs());
+        self.http().iter().for_each(|http| http.flush_logs());
         self.stream.iter().for_each(|stream| stream.flush_logs());
     }
 
     /// Writes all lines of access logs that wait: the loop has ended.
     pub fn finish_logs(&self) {
-        self.http.iter().for_each(|http| http.finish_logs());
+        self.http().iter().for_each(|http| http.finish_logs());
         self.stream.iter().for_each(|stream| stream.finish_logs());
     }
 }

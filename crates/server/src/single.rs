@@ -11,7 +11,7 @@ use crate::master::{Assignment, FATAL, registry};
 use crate::worker;
 
 /// Serves until told to end; returns the exit code.
-pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
+pub fn run(cycle: Cycle, origin: Origin) -> i32 {
     let log = Arc::clone(&cycle.log);
     let registry = match registry() {
         Ok(registry) => registry,
@@ -26,12 +26,12 @@ pub fn run(cycle: Cycle, origin: &Origin) -> i32 {
     sockets.close();
     let tallies = (0..cycle.config.threads).collect();
     health::watch(registry, cycle.sites.clone(), cycle.config.events.connections);
-    let logs = Arc::clone(&origin.logs);
+    let origin = Arc::new(origin);
     let (index, channel, title) = (0, None, Arc::default());
     let generation = 0;
     let code = worker::serve(Assignment {
         cycle,
-        logs,
+        origin,
         index,
         tallies,
         generation,

@@ -80,7 +80,7 @@ impl KeyFiles {
         if let Some(known) = self.known.get(&path) {
             return Ok(known.clone());
         }
-        let bytes = Arc::new(std::fs::read(&path).map_err(KeyFileError::Io)?);
+        let bytes = Arc::new(weir_conf::read_file(&path).map_err(KeyFileError::Io)?);
         self.known.insert(path, bytes.clone());
         Ok(bytes)
     }

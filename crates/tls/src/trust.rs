@@ -88,7 +88,7 @@ impl CertificateTrust {
 }
 
 fn authorities(path: &Path) -> Result<Authorities, TrustError> {
-    let text = std::fs::read(path).map_err(|e| TrustError::File(path.to_owned(), e))?;
+    let text = weir_conf::read_file(path).map_err(|e| TrustError::File(path.to_owned(), e))?;
     let anchors = certificates(&text).map_err(|e| TrustError::Certificates(path.to_owned(), e))?;
     let anchors = anchors.iter().map(|der| der.as_ref().to_vec()).collect();
     Ok(Authorities { anchors, lists: Vec::new(), depth: DEPTH })

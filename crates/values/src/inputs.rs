@@ -1,5 +1,6 @@
 //! What the crates that read blocks of the configuration are given.
 
+use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,6 +29,9 @@ pub struct Inputs<'a> {
     pub pools: &'a [&'a str],
     /// The texts of the configuration.
     pub sources: &'a Sources,
+    /// What the process serves while it reads another configuration: the room knows the type. What has not changed is
+    /// taken from there.
+    pub before: Option<&'a (dyn Any + Send + Sync)>,
 }
 
 impl Inputs<'_> {

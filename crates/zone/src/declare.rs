@@ -129,6 +129,11 @@ impl Zones {
     pub fn iter(&self) -> impl Iterator<Item = &Zone> {
         self.0.iter().map(|zone| &**zone)
     }
+
+    /// Whether each of them is one of `others`.
+    pub fn are_of(&self, others: &Zones) -> bool {
+        self.0.iter().all(|zone| others.0.iter().any(|other| Arc::ptr_eq(zone, other)))
+    }
 }
 
 impl Declarations {

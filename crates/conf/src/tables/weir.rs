@@ -35,6 +35,6 @@ modules! {
         "status_zone",    SERVER_LOCATION, ONE,  ONCE, Warn;
         "weir_status", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
         "weir_dashboard", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
-        "weir_api", LOCATION, args(0, 1), ONCE, Emerg;
+        "weir_api", LOCATION, args(0, 2), ONCE, Emerg;
     }
 }

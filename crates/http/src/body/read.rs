@@ -76,7 +76,7 @@ impl Request {
     }
 
     /// Where in the buffer the next piece of the body stands, until the next read.
-    pub(super) async fn next_body_span(
+    pub(crate) async fn next_body_span(
         &mut self,
     ) -> Result<Option<Range<usize>>, RequestBodyError> {
         // Even an empty body may have been announced.

@@ -18,6 +18,7 @@ use weir_tls::{Negotiated, Secured, Wire};
 
 use crate::address::Address;
 use crate::names::ServerId;
+use crate::site::SiteNumber;
 use weir_ssl::Handed;
 
 /// What the log says of a client that took too long.
@@ -30,6 +31,8 @@ const LINGER_READ: usize = 4096;
 pub struct Secure {
     /// The server that answers: the one that the client named, or the default.
     pub server: ServerId,
+    /// Which site that is a server of.
+    pub site: SiteNumber,
     /// `$ssl_server_name`, where the client named a server of this site.
     pub chosen: bool,
     /// The client speaks no TLS.

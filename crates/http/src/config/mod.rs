@@ -27,7 +27,7 @@ use crate::site::location::{Kind, Location, LocationId};
 use crate::site::main_conf::MainDrafts;
 use crate::site::server::ServerConf;
 use crate::site::settings::LocationConf;
-use crate::site::{Listening, Server, Site};
+use crate::site::{Listening, Server, Site, SiteNumber};
 use crate::variables::{VariableId, Variables};
 use weir_upstream::config::Around;
 pub use weir_values::Inputs;
@@ -55,6 +55,8 @@ pub struct Setup<'a> {
     pub drafts: MainDrafts,
     /// Requests can ask for what the master does.
     pub takes_commands: bool,
+    /// A `weir_api` takes whole configurations.
+    pub takes_changes: bool,
     /// A script runs before anything is served, and may fail.
     pub has_init_script: bool,
     /// Certificates and keys, each read once.
@@ -88,6 +90,7 @@ impl<'a> Setup<'a> {
             locations: Vec::new(),
             drafts: MainDrafts::new(modules.main_keys),
             takes_commands: false,
+            takes_changes: false,
             has_init_script: false,
             pem_files: weir_ssl::KeyFiles::at(inputs.conf_prefix),
             staplings: Vec::new(),
@@ -260,6 +263,7 @@ pub fn variables(modules: &'static Modules) -> Vec<String> {
         zones: &zones,
         pools: &[],
         sources: &sources,
+        before: None,
     };
     let mut setup = Setup::new(inputs, modules);
     for module in modules.list {
@@ -307,7 +311,8 @@ pub fn configure(
         resolver: main.core.resolver.clone(),
         resolver_timeout: main.core.resolver_timeout,
     };
-    let known = (&around, inputs.zones);
+    let before = inputs.before.and_then(|before| before.downcast_ref());
+    let known = (&around, inputs.zones, before);
     let main_confs = setup.drafts.finish(modules.main_keys, known, &mut warnings)?;
     let (mut servers, mut lines) = (Vec::new(), Vec::new());
     for (i, (server, listens)) in setup.servers.into_iter().enumerate() {
@@ -315,6 +320,7 @@ pub fn configure(
         servers.push(server);
     }
     let site = Site {
+        number: SiteNumber::next(),
         listening: Listening::new(&servers, &lines, setup.names_bucket, &mut warnings)?,
         servers,
         locations: locations.ok_or_else(|| block.error("a location was left unread"))?,
@@ -328,6 +334,7 @@ pub fn configure(
         loop_keys: modules.loop_keys,
         main_confs,
         takes_commands: setup.takes_commands,
+        takes_changes: setup.takes_changes,
         has_init_script: setup.has_init_script,
         temp_paths: setup.temp_paths,
         tls_challenges: setup.tls_challenges,

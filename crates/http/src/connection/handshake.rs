@@ -150,7 +150,8 @@ async fn begin(
     until: Instant,
 ) -> HandshakeResult {
     let (server, chosen, plain) = (event_loop.site.default_id(&conn), false, false);
-    let mut secure = Secure { server, chosen, plain, shown: Shown::default() };
+    let (site, shown) = (event_loop.site.number, Shown::default());
+    let mut secure = Secure { server, site, chosen, plain, shown };
     match weir_tls::begin(conn.wire().socket(), bytes, until).await {
         Err(error) => Err((Some(conn), error.into())),
         Ok(Begin::Plain(bytes)) => {

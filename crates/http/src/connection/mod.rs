@@ -115,11 +115,11 @@ fn serve_at_once(
 ) -> Option<(Stream, Parked)> {
     // A connection that is served at once must not overtake one of the same turn that was parked.
     // Where slow connections are handled first in this turn, an idle loop may steal a parked one.
-    if event_loop.unasked.get()
+    if event_loop.common.unasked.get()
         || event_loop.handle.others_come_first()
-        || !event_loop.first_bytes.tries()
+        || !event_loop.common.first_bytes.tries()
     {
-        event_loop.unasked.set(true);
+        event_loop.common.unasked.set(true);
         return Some((stream, new));
     }
     let Parked { conn, presence, stays } = new;
@@ -135,7 +135,7 @@ fn serve_at_once(
     let buf = scratch.head().1;
     buf.reserve(FIRST_READ);
     let received = conn.wire().try_recv(buf);
-    event_loop.first_bytes.learn(!matches!(received, Ok(None)));
+    event_loop.common.first_bytes.learn(!matches!(received, Ok(None)));
     match received {
         Ok(Some(0)) => {
             event_loop.give_scratch(scratch);
@@ -262,13 +262,25 @@ async fn after_handshake(done: Option<handshake::Done>, event_loop: Rc<LoopState
 }
 
 /// Serves requests; `scratch` holds what was read of the first.
-async fn run(conn: Rc<Conn>, mut presence: Presence, event_loop: Rc<LoopState>, scratch: Scratch) {
+async fn run(
+    conn: Rc<Conn>,
+    mut presence: Presence,
+    mut event_loop: Rc<LoopState>,
+    scratch: Scratch,
+) {
     presence.busy(&event_loop);
     let mut place = None;
     let mut r = Box::new(Request::new(conn.clone(), event_loop.clone(), scratch));
     loop {
         // Of a client that sends many at once, each may find all that it needs at once.
         breathe().await;
+        if event_loop.is_replaced() {
+            event_loop = event_loop.newest();
+            let scratch = r.give_room();
+            let (started, pipelined) = (r.started, r.pipelined);
+            *r = Request::new(conn.clone(), event_loop.clone(), scratch);
+            (r.started, r.pipelined) = (started, pipelined);
+        }
         let after = request(&mut r).await;
         if matches!(after, After::Http2) {
             let read = std::mem::take(&mut r.buf);

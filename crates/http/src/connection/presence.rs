@@ -73,7 +73,7 @@ impl Presence {
     /// A connection that was accepted, and is busy until its first request is answered.
     pub fn begin(event_loop: &LoopState) -> Presence {
         event_loop.open();
-        let home = Arc::clone(&event_loop.gone);
+        let home = Arc::clone(&event_loop.common.gone);
         let presence = Presence { counted: Cell::new(As::Quiet), home };
         presence.turn(As::Busy, event_loop);
         presence
@@ -81,12 +81,12 @@ impl Presence {
 
     /// It may have come from another loop.
     pub fn arrive(&mut self, event_loop: &LoopState) {
-        if Arc::ptr_eq(&self.home, &event_loop.gone) {
+        if Arc::ptr_eq(&self.home, &event_loop.common.gone) {
             return;
         }
         let busy = self.counted.get().is_busy();
         event_loop.arrived(busy);
-        let before = std::mem::replace(&mut self.home, Arc::clone(&event_loop.gone));
+        let before = std::mem::replace(&mut self.home, Arc::clone(&event_loop.common.gone));
         before.add(busy);
     }
 

@@ -48,6 +48,8 @@ pub async fn serve(
     fields: Fields,
     is_enabled: impl Fn(&Request) -> bool,
 ) -> Served {
+    // The connection may be older than the site.
+    let event_loop = event_loop.newest();
     conn.requests.set(conn.requests.get() + 1);
     let Fields { scratch, verdict, len, ended } = fields;
     let mut r = Request::new(conn, event_loop.clone(), scratch);

@@ -159,7 +159,8 @@ impl Accepts for Acceptor {
             self.event_loop.metrics.add(Metric::QuicRetries, 1);
             return Admission::Retry;
         }
-        let (event_loop, site) = (self.event_loop.clone(), self.event_loop.site);
+        let event_loop = self.event_loop.newest();
+        let site = event_loop.site;
         let bound = &site.listens()[self.listen].address;
         let local = match (new.local, bound.port()) {
             (Some(ip), Some(port)) => Address::Inet(SocketAddr::new(ip, port)),
@@ -202,7 +203,8 @@ fn choose(
 ) -> ChosenConfig {
     let default = site.default_at(listen, ip);
     let shown = Shown::take(&mut hello);
-    let mut secure = Secure { server: default, chosen: false, plain: false, shown };
+    let number = site.number;
+    let mut secure = Secure { server: default, site: number, chosen: false, plain: false, shown };
     if let Some(host) = secure.shown.host() {
         match site.server_named_at(listen, ip, host.as_bytes()) {
             Ok(None) => {}

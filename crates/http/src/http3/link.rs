@@ -156,9 +156,11 @@ impl Link {
 
     /// The server that the client named in its handshake, or the default one.
     pub fn server(&self) -> &'static Server {
-        let named =
-            self.conn.borrow().as_ref().and_then(|conn| conn.tls.as_ref().map(|t| t.server));
-        named.map_or(self.default, |id| self.event_loop.site.server(id))
+        let site = self.event_loop.site;
+        let conn = self.conn.borrow();
+        let secure = conn.as_ref().and_then(|conn| conn.tls.as_ref());
+        let named = secure.filter(|secure| secure.site == site.number);
+        named.map_or(self.default, |secure| site.server(secure.server))
     }
 
     fn conf(&self) -> &'static LocationConf {

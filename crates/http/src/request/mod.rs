@@ -43,7 +43,7 @@ pub struct Request {
     pub carrier: Carrier,
     /// This loop's state.
     pub event_loop: Rc<LoopState>,
-    /// The configuration. A worker process serves one for its whole life, so nothing counts references to it.
+    /// The configuration: the newest when the request began. It is never freed, so nothing counts references to it.
     pub site: &'static Site,
     /// The server that the host name selected.
     pub server: &'static Server,

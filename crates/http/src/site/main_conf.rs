@@ -11,6 +11,8 @@ use weir_conf::Error;
 use weir_upstream::config::Around;
 use weir_zone::Declarations;
 
+use super::Site;
+
 /// What a module has read of the block so far.
 pub trait MainDraft: Default + 'static {
     /// What it comes to.
@@ -30,6 +32,8 @@ pub struct BlockEnd<'a> {
     pub around: &'a Around,
     /// Shared memory that the configuration asks for.
     pub zones: &'a Declarations,
+    /// What the process serves meanwhile: what has not changed may be taken from there.
+    pub before: Option<&'a Site>,
     /// What does not stop the start.
     pub warnings: &'a mut Vec<Error>,
     /// What the keys before this one in the list came to.
@@ -56,12 +60,13 @@ impl MainDrafts {
     pub fn finish(
         self,
         keys: MainKeys,
-        (around, zones): (&Around, &Declarations),
+        (around, zones, before): (&Around, &Declarations, Option<&Site>),
         warnings: &mut Vec<Error>,
     ) -> Result<MainConfs, Error> {
         let mut made = MainConfs::default();
         for (key, draft) in keys.iter().zip(self.0) {
-            let conf = key.finish(draft, &mut BlockEnd { around, zones, warnings, made: &made })?;
+            let end = &mut BlockEnd { around, zones, before, warnings, made: &made };
+            let conf = key.finish(draft, end)?;
             made.0.push(conf);
         }
         Ok(made)

@@ -12,11 +12,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir_conf::Error;
 
-use crate::carrier::Conn;
+use crate::carrier::{Conn, Secure};
 use crate::config::scope::Spot;
 use crate::event_loop::LoopKeys;
 use crate::files::temp_file::TempPath;
@@ -54,9 +55,23 @@ impl Server {
     }
 }
 
+/// Tells a site from the others of a process, whatever becomes of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SiteNumber(u64);
+
+impl SiteNumber {
+    /// One that no other site of the process has.
+    pub fn next() -> SiteNumber {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        SiteNumber(LAST.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// A compiled `http` block.
 #[derive(Debug)]
 pub struct Site {
+    /// Which one it is.
+    pub number: SiteNumber,
     /// Its sockets.
     pub listening: Listening,
     /// All servers.
@@ -83,6 +98,8 @@ pub struct Site {
     pub main_confs: MainConfs,
     /// Requests can ask for what the master does, through `weir_api`.
     pub takes_commands: bool,
+    /// They can ask it for another configuration.
+    pub takes_changes: bool,
     /// There is an `init_by_lua`, which may fail.
     pub has_init_script: bool,
     /// Directories for temporary files, to be created before the site is served.
@@ -190,9 +207,18 @@ impl Site {
     /// Its place.
     pub fn default_id(&self, conn: &Conn) -> ServerId {
         match &conn.tls {
-            Some(tls) => tls.server,
+            Some(tls) if tls.site == self.number => tls.server,
+            Some(tls) => self.named_again(conn, tls),
             None => self.hosts(conn).default,
         }
+    }
+
+    /// The server that the client named in a handshake with an older site.
+    #[cold]
+    fn named_again(&self, conn: &Conn, tls: &Secure) -> ServerId {
+        let hosts = self.hosts(conn);
+        let named = tls.shown.host().map(|host| hosts.find_named(host.as_bytes()));
+        named.and_then(Result::ok).flatten().unwrap_or(hosts.default)
     }
 
     /// The default server of an address of a listening socket.

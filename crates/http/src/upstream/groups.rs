@@ -40,6 +40,10 @@ impl MainDraft for GroupsDraft {
     type MainConf = Upstreams;
 
     fn finish(self, end: &mut BlockEnd<'_>) -> Result<Upstreams, Error> {
-        self.all.finish(end.around, end.zones, end.warnings)
+        let mut all = self.all.finish(end.around, end.zones, end.warnings)?;
+        if let Some(before) = end.before {
+            all.keep(GROUPS.of(&before.main_confs));
+        }
+        Ok(all)
     }
 }

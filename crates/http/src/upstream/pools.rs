@@ -1,8 +1,9 @@
 //! A loop's idle connections to upstream servers.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use weir_upstream::Pool;
+use weir_upstream::{Pool, SharedPool};
 
 use super::groups::{GROUPS, GroupId};
 use super::http2::Links;
@@ -12,6 +13,7 @@ use crate::event_loop::{LoopKey, LoopPart, LoopStart, LoopState};
 pub struct Pools(Vec<Option<GroupPools>>);
 
 /// The idle connections of a group.
+#[derive(Clone)]
 struct GroupPools {
     /// Connections that serve one request after another.
     pool: Rc<Pool>,
@@ -23,6 +25,17 @@ struct GroupPools {
 pub static POOLS: LoopKey<Pools> = LoopKey::new(Pools::new);
 
 impl LoopPart for Pools {
+    /// Closes the connections of groups that the next site does not have.
+    fn replaced(&self, _: &LoopState, next: &LoopState) {
+        let kept = &POOLS.of(next).0;
+        let stays =
+            |own: &GroupPools| kept.iter().flatten().any(|next| Rc::ptr_eq(&next.pool, &own.pool));
+        for gone in self.0.iter().flatten().filter(|own| !stays(own)) {
+            gone.pool.clear();
+            gone.links.clear();
+        }
+    }
+
     /// Closes all connections: the loop is about to end.
     fn retire(&self, _: &LoopState) {
         for kept in self.0.iter().flatten() {
@@ -36,12 +49,21 @@ impl Pools {
     fn new(start: &LoopStart<'_>) -> Pools {
         let number = start.identity.index;
         let each = GROUPS.of(&start.site.main_confs).all().iter().map(|upstream| {
-            upstream.keepalive.as_ref().map(|_| GroupPools {
+            upstream.keepalive.as_ref()?;
+            let known = start.before.and_then(|before| Pools::known(before, &upstream.shared));
+            Some(known.unwrap_or_else(|| GroupPools {
                 pool: Rc::new(Pool::new(upstream.shared.clone(), number)),
                 links: Rc::default(),
-            })
+            }))
         });
         Pools(each.collect())
+    }
+
+    /// The pools of the same group, under the site before.
+    fn known(before: &LoopState, shared: &Arc<SharedPool>) -> Option<GroupPools> {
+        let groups = GROUPS.of(&before.site.main_confs).all();
+        let at = groups.iter().position(|old| Arc::ptr_eq(&old.shared, shared))?;
+        POOLS.of(before).0.get(at)?.clone()
     }
 
     /// The pool of a group; none where it keeps nothing.

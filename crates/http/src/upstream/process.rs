@@ -26,7 +26,7 @@ impl LoopPart for Helpers {
             resolvers: event_loop.resolvers.clone(),
             log: site.main.core.error_log.clone(),
             retiring: Box::new(move || {
-                known.upgrade().is_none_or(|event_loop| event_loop.retiring())
+                known.upgrade().is_none_or(|event_loop| event_loop.is_over())
             }),
         };
         dynamic::start(GROUPS.of(&site.main_confs), &Rc::new(looker));

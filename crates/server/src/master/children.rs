@@ -31,6 +31,8 @@ pub struct Child {
     pub generation: u64,
     /// Its configuration has a `weir_api`: it may pass on what requests ask for.
     pub may_ask: bool,
+    /// Its configuration has a `weir_api ... config`: it may pass on other configurations.
+    pub may_change: bool,
     /// The line to it.
     pub channel: ChannelEnd,
     /// Wakes its thread that names what loops are at.
@@ -50,7 +52,8 @@ pub struct Child {
 impl Child {
     /// Tells it; when the line is broken, by the signal of the same meaning.
     pub fn order(&mut self, order: Order, log: &Log) {
-        self.exiting |= !matches!(order, Order::Reopen | Order::Level(_) | Order::Look);
+        self.exiting |=
+            matches!(order, Order::Quit | Order::Yield | Order::Retire | Order::Terminate);
         if self.exiting && self.told.is_none() {
             self.told = Some(Instant::now());
             self.bell.ends();
@@ -61,7 +64,7 @@ impl Child {
                 Order::Terminate => Signal::TERM,
                 Order::Reopen => Signal::USR1,
                 // No signal says that.
-                Order::Level(_) | Order::Look => return,
+                Order::Level(_) | Order::Look | Order::Change | Order::Outcome => return,
             };
             self.kill(signal, log);
         }

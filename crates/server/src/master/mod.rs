@@ -4,6 +4,7 @@
 //! serves. Workers are copies of it; in such a copy the master's own values are dropped on the
 //! way up to [`crate::boot`], which then runs the worker.
 
+mod change;
 mod children;
 mod reload;
 mod tallies;
@@ -24,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::process::{Pid, Signal, WaitStatus};
 use weir_engine::coarse_nanos;
-use weir_log::{Cause, Level, OpenLogs, log};
+use weir_log::{Cause, Level, log};
 use weir_metrics::{LoopTally, Metric, Registry, Tally};
 use weir_sys::guarded;
 use weir_sys::process::{Fork, fork};
@@ -33,6 +34,7 @@ use weir_sys::signal::Descriptor;
 use weir_sys::title::Title;
 use weir_values::Command;
 
+use self::change::{Change, ChangeReport};
 use self::children::{Child, Restarts};
 use self::tallies::Tallies;
 use self::upgrade::Kin;
@@ -64,8 +66,8 @@ pub enum Role {
 pub struct Assignment {
     /// The configuration.
     pub cycle: Cycle,
-    /// The log files.
-    pub logs: Arc<OpenLogs>,
+    /// What configurations are read from.
+    pub origin: Arc<Origin>,
     /// Which of the workers it is, from 0.
     pub index: usize,
     /// Its tallies, one per loop.
@@ -84,7 +86,7 @@ pub struct Assignment {
 
 /// The master process.
 pub struct Master {
-    origin: Origin,
+    origin: Arc<Origin>,
     cycle: Cycle,
     registry: Registry,
     counters: Tally,
@@ -104,6 +106,10 @@ pub struct Master {
     /// The command line, to start a successor by.
     args: Vec<OsString>,
     health: HealthWatch,
+    /// A change while the workers run that is not over.
+    change: Option<Change>,
+    /// How many the workers have taken since they began.
+    taken: u32,
 }
 
 /// How the server ends.
@@ -151,7 +157,7 @@ impl Master {
         }
         Ok(Master {
             tallies: Tallies::new(OWN_TALLY + 1, registry.tallies()),
-            origin,
+            origin: Arc::new(origin),
             cycle,
             registry,
             counters,
@@ -166,6 +172,8 @@ impl Master {
             kin: Kin::new(inherited),
             args,
             health: HealthWatch::default(),
+            change: None,
+            taken: 0,
         })
     }
 
@@ -182,7 +190,7 @@ impl Master {
         loop {
             self.judge();
             self.wait();
-            self.hear();
+            self.hear()?;
             self.take_signals()?;
             self.start_due()?;
             self.remind();
@@ -220,12 +228,14 @@ impl Master {
                 let load = Arc::clone(&self.cycle.load);
                 let (generation, ready, exiting, told) = (self.generation, false, false, None);
                 let (may_ask, silent) = (self.cycle.sites.take_commands(), false);
+                let may_change = self.cycle.sites.take_changes();
                 self.children.push(Child {
                     pid,
                     index,
                     load,
                     generation,
                     may_ask,
+                    may_change,
                     channel,
                     bell,
                     tallies,
@@ -259,7 +269,7 @@ impl Master {
     ) -> Role {
         Role::Worker(Box::new(Assignment {
             cycle: self.cycle.clone(),
-            logs: Arc::clone(&self.origin.logs),
+            origin: Arc::clone(&self.origin),
             index,
             tallies,
             generation: self.generation,
@@ -282,7 +292,9 @@ impl Master {
         };
         let keys = weir_ssl::turn_ticket_keys().map(|left| Instant::now() + left);
         let health = self.health.next();
-        let next = [self.restarts.next(), reminder, keys, health].into_iter().flatten().min();
+        let change = self.change_ends();
+        let next = [self.restarts.next(), reminder, keys, health, change];
+        let next = next.into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
@@ -293,10 +305,11 @@ impl Master {
 
     /// Takes a report of each worker that has one; those behind it come in the next turn. A worker is heard for what its
     /// configuration lets it say: others of its user may speak in its place, and the master may be root.
-    fn hear(&mut self) {
-        let mut asked = Vec::new();
+    fn hear(&mut self) -> ControlFlow<Role> {
+        let (mut asked, mut changes) = (Vec::new(), Vec::new());
         for child in self.children.iter_mut().filter(|child| !child.silent) {
-            match child.channel.next_report() {
+            let mut fds = Vec::new();
+            match child.channel.next_report(&mut fds) {
                 Heard::Said(WorkerReport::Ready) if !child.ready => {
                     child.ready = true;
                     self.restarts.worked();
@@ -306,6 +319,13 @@ impl Master {
                     if !asked.contains(&command) {
                         asked.push(command);
                     }
+                }
+                Heard::Said(WorkerReport::AsksChange) if child.may_change => {
+                    changes.push(ChangeReport::Asks(child.pid, fds.pop()));
+                }
+                Heard::Said(report @ (WorkerReport::Changed | WorkerReport::Unchanged)) => {
+                    let taken = report == WorkerReport::Changed;
+                    changes.push(ChangeReport::Done(child.pid, taken));
                 }
                 Heard::Said(_) | Heard::Nonsense => {
                     child.silent = true;
@@ -319,7 +339,10 @@ impl Master {
             }
         }
         asked.into_iter().for_each(|command| self.carry_out(command));
+        self.carry_out_changes(changes)?;
         self.retire_replaced();
+        self.look_at_change();
+        ControlFlow::Continue(())
     }
 
     /// Does what an operator has asked a worker for. Workers that come begin with it, since they
@@ -391,6 +414,7 @@ impl Master {
             };
             let fatal = children::tell_end("worker process", pid, status, &self.cycle.log);
             self.bury(&child);
+            self.change_lacks(child.pid);
             if child.exiting || self.ending.is_some() {
                 continue;
             }

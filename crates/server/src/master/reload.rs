@@ -59,7 +59,7 @@ impl Master {
     }
 
     /// Goes on with the new cycle; its workers start now.
-    fn adopt(&mut self, cycle: Cycle) -> ControlFlow<Role> {
+    pub(super) fn adopt(&mut self, cycle: Cycle) -> ControlFlow<Role> {
         let old = std::mem::replace(&mut self.cycle, cycle);
         redirect_stderr(&self.cycle.log);
         if let Some(path) = &old.config.pid
@@ -82,6 +82,7 @@ impl Master {
         self.health.reloaded();
         self.replacing = true;
         self.generation += 1;
+        self.taken = 0;
         self.start_workers()
     }
 

@@ -2,6 +2,7 @@
 
 pub mod machine;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -41,11 +42,11 @@ pub struct StatusInputs {
     /// All loops wait for the same connections, so that one of them is next.
     has_next: bool,
     listeners: Vec<ListenStatus>,
-    zones: Zones,
+    zones: RefCell<Zones>,
     pools: Vec<String>,
     workers: usize,
     connections: usize,
-    sites: Sites,
+    sites: RefCell<Sites>,
 }
 
 /// Under which a worker's pool is counted.
@@ -82,12 +83,18 @@ impl StatusInputs {
             policy: cycle.config.events.balance.name(),
             has_next: cycle.sockets.iter().any(|socket| socket.is_shared()),
             listeners: listeners.collect(),
-            zones: cycle.zones.clone(),
+            zones: RefCell::new(cycle.zones.clone()),
             pools: std::iter::once("default".to_owned()).chain(named.cloned()).collect(),
             workers: cycle.config.processes,
             connections: cycle.config.events.connections,
-            sites: cycle.sites.clone(),
+            sites: RefCell::new(cycle.sites.clone()),
         }
+    }
+
+    /// The loop serves something else from now on.
+    pub fn now(&self, sites: &Sites, zones: &Zones) {
+        self.sites.replace(sites.clone());
+        self.zones.replace(zones.clone());
     }
 
     /// Adds it to a page.
@@ -97,7 +104,7 @@ impl StatusInputs {
         self.show_server(&loops, page);
         machine::show(page);
         show_processes(&loops, page);
-        show_certificates(&self.sites, page);
+        show_certificates(&self.sites.borrow(), page);
         self.show_loops(&loops, page);
         for listener in &self.listeners {
             listener.show(page);
@@ -119,7 +126,7 @@ impl StatusInputs {
             }
             page.add(&POOL_SUMS, vec![name.clone()], values(queues, waits));
         }
-        for zone in self.zones.iter().filter(|zone| !ROWS.contains(&zone.tag())) {
+        for zone in self.zones.borrow().iter().filter(|zone| !ROWS.contains(&zone.tag())) {
             let (size, table) = (zone.size(), zone.lock());
             let values = vec![
                 ("kind", MetricValue::Word(zone.tag().to_owned())),

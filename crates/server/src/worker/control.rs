@@ -13,19 +13,24 @@ use weir_log::{Cause, Log, OpenLogs, log};
 use weir_sys::signal::Descriptor;
 use weir_sys::title::Title;
 
+use super::change::{Asking, Newest};
 use super::{stalls, turns};
 use crate::channel::{ChannelEnd, Heard, Order};
+use crate::cycle::Origin;
 use crate::master::Assignment;
 use crate::signals::{self, SignalRequest};
 use weir_values::Retire;
 
 /// Loop 0's hold on all loops of the process.
 pub struct Control {
-    loops: Vec<Remote>,
+    pub(super) loops: Vec<Remote>,
     handle: Handle,
     acme: Acme,
-    log: Arc<Log>,
-    logs: Arc<OpenLogs>,
+    pub(super) log: Arc<Log>,
+    pub(super) origin: Arc<Origin>,
+    /// What is served, for the site that comes after it.
+    pub(super) newest: Arc<Mutex<Newest>>,
+    asking: Asking,
     timeout: Option<Duration>,
     /// Whether WINCH means anything: nginx heeds it in the background only.
     daemon: bool,
@@ -33,7 +38,7 @@ pub struct Control {
     /// The name in ps.
     title: Arc<Mutex<Option<Title>>>,
     /// The line to the master; without one this process is its own master.
-    channel: Option<ChannelEnd>,
+    pub(super) channel: Option<ChannelEnd>,
 }
 
 /// When threads for files take no job, they are asked again after this time.
@@ -46,6 +51,7 @@ impl Control {
         loops: Vec<Remote>,
         handle: Handle,
         acme: Acme,
+        asking: Asking,
     ) -> Rc<Control> {
         let config = &assignment.cycle.config;
         Rc::new(Control {
@@ -53,7 +59,9 @@ impl Control {
             handle,
             acme,
             log: Arc::clone(&assignment.cycle.log),
-            logs: Arc::clone(&assignment.logs),
+            origin: Arc::clone(&assignment.origin),
+            newest: Newest::new(assignment.cycle.sites.clone(), assignment.cycle.zones.clone()),
+            asking,
             timeout: config.shutdown_timeout,
             daemon: config.daemon,
             finishing: Cell::new(false),
@@ -123,7 +131,10 @@ impl Control {
     /// as nginx's does, and can be ended by signals.
     fn take_orders(self: &Rc<Self>, channel: &ChannelEnd) -> ControlFlow<()> {
         loop {
-            match channel.next_order() {
+            let mut fds = Vec::new();
+            match channel.next_order(&mut fds) {
+                Heard::Said(Order::Change) => self.change(fds),
+                Heard::Said(Order::Outcome) => self.asking.answered(fds),
                 Heard::Said(order) => self.obey(order),
                 Heard::Nothing | Heard::Nonsense => return ControlFlow::Continue(()),
                 Heard::Gone => return ControlFlow::Break(()),
@@ -140,6 +151,8 @@ impl Control {
             Order::Reopen => self.reopen(),
             Order::Level(level) => weir_log::set_level(level),
             Order::Look => turns::look(),
+            // They come with descriptors.
+            Order::Change | Order::Outcome => {}
         }
     }
 
@@ -168,7 +181,7 @@ impl Control {
         log!(self.log, Notice, None, "reopening logs");
         self.all(|_| turns::flush_logs());
         let (logs, log, handle) =
-            (Arc::clone(&self.logs), Arc::clone(&self.log), self.handle.clone());
+            (Arc::clone(&self.origin.logs), Arc::clone(&self.log), self.handle.clone());
         self.handle.spawn(async move {
             let files = handle.files();
             // A pool that takes no more jobs is asked again.

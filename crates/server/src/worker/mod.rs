@@ -3,6 +3,7 @@
 //! Loop 0 runs on the main thread and also takes signals and the master's orders; the other
 //! loops have a thread each. All of them are alike otherwise.
 
+mod change;
 mod control;
 mod evenness;
 pub mod identity;
@@ -24,6 +25,7 @@ use weir_log::{Cause, Level, Log, log};
 use weir_metrics::subjects::{self, Cells};
 use weir_metrics::{Metric, OldestOperation, Tally};
 
+use self::change::Asking;
 use self::control::Control;
 use self::evenness::Evenness;
 use self::stalls::StallWatch;
@@ -53,6 +55,8 @@ struct LoopParts {
     steal_group: Option<StealGroup>,
     /// The threads that keep certificates.
     acme: Acme,
+    /// Requests for other configurations.
+    asking: Asking,
 }
 
 /// Serves until told to end; returns the exit code.
@@ -109,7 +113,6 @@ enum Stopped {
 
 impl LoopParts {
     fn new(assignment: Assignment) -> Arc<LoopParts> {
-        // The process serves one configuration for its whole life.
         let served = assignment.cycle.sites.leak();
         let others = AtomicUsize::new(assignment.cycle.config.threads - 1);
         let config = &assignment.cycle.config;
@@ -144,8 +147,9 @@ impl LoopParts {
             }
         }
         let steal_group = steal_group(config, &assignment.cycle.log);
+        let asking = Asking::default();
         let acme = Acme::start(served.issuers(), &assignment.cycle.log);
-        Arc::new(LoopParts { served, others, files, pools, steal_group, acme, assignment })
+        Arc::new(LoopParts { served, others, files, pools, steal_group, acme, asking, assignment })
     }
 
     fn config(&self) -> &Config {
@@ -193,7 +197,8 @@ impl LoopParts {
             let remote = made.recv().map_err(|_| io::Error::other("a loop's thread ended"))?;
             all.push(remote?);
         }
-        Control::new(&self.assignment, all, first.clone(), self.acme.clone()).listen()?;
+        let (acme, asking) = (self.acme.clone(), self.asking.clone());
+        Control::new(&self.assignment, all, first.clone(), acme, asking).listen()?;
         StallWatch {
             registry: self.assignment.registry,
             log: Arc::clone(self.log()),
@@ -305,7 +310,11 @@ impl LoopParts {
         let status = StatusInputs::new(cycle, registry, identity, generation);
         service.shows(status);
         let channel = self.assignment.channel.clone();
-        service.passes_on(move |command| pass_on(channel.as_ref(), command));
+        let (told, asking) = (channel.clone(), self.asking.clone());
+        service.passes_on(
+            move |command| pass_on(channel.as_ref(), command),
+            move |request| asking.ask(told.as_ref(), request),
+        );
         let listening = Listening::new(h, cycle, place, Rc::clone(&service))?;
         turns::serves(&service);
         // A loop that is alone is as even as can be.

@@ -12,9 +12,10 @@ use super::LoopParts;
 use super::evenness::Evenness;
 use crate::health::JudgeWaker;
 use crate::listen::Listening;
-use crate::service::Service;
+use crate::service::{Served, Service, Sites};
 use weir_metrics::Metric;
 use weir_values::Retire;
+use weir_zone::Zones;
 
 thread_local! {
     /// How the loop of this thread is to end, once it is to.
@@ -42,6 +43,13 @@ pub fn flush_logs() {
 pub fn look() {
     if let Some(service) = SERVICE.with_borrow(Weak::upgrade) {
         service.look();
+    }
+}
+
+/// The loop of this thread serves other sites from now on.
+pub fn take(served: Served, sites: &Sites, zones: &Zones) {
+    if let Some(service) = SERVICE.with_borrow(Weak::upgrade) {
+        service.take(served, sites, zones);
     }
 }
 

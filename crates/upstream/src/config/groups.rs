@@ -47,6 +47,12 @@ pub struct Upstream<T> {
     pub sticky: Option<T>,
     /// A request that finds no server waits for one.
     pub queue: Option<Queued>,
+    /// What it was made of, to tell whether a group of another configuration is the same.
+    made_of: String,
+    /// The same without its servers.
+    settings: String,
+    /// The servers with addresses that the configuration knows.
+    peers: Vec<Arc<Peer>>,
     host: Vec<u8>,
     /// 0 for a block: its servers have their own.
     port: u16,
@@ -115,6 +121,8 @@ pub struct GroupDraft<T> {
     url: Url,
     at: Spot,
     block: Option<UpstreamBlock<T>>,
+    /// What stands in the block: its servers, and the rest.
+    text: [String; 2],
 }
 
 /// What stands in an `upstream { }`.
@@ -191,6 +199,7 @@ impl<T> Drafts<T> {
             url,
             at: Spot::new(d, word),
             block: None,
+            text: Default::default(),
         });
         Ok(GroupId(self.list.len() as u32 - 1))
     }
@@ -216,6 +225,7 @@ impl<T> Drafts<T> {
                     .error(format!("upstream \"{name}\" may not have port {port}")));
             }
             draft.block = Some(block);
+            draft.text = text_of(d);
             return Ok(());
         }
         self.list.push(GroupDraft {
@@ -225,6 +235,7 @@ impl<T> Drafts<T> {
             url: Url { host: word.bytes.clone(), port: None, address: None, uri: Vec::new() },
             at: Spot::new(d, word),
             block: Some(block),
+            text: text_of(d),
         });
         Ok(())
     }
@@ -262,7 +273,7 @@ impl<T> GroupDraft<T> {
         let name = String::from_utf8_lossy(&self.host).into_owned();
         let seed = seed(&self.host);
         if let Some(block) = self.block {
-            return block.finish(around, zones, self.at, self.host);
+            return block.finish(around, zones, self.at, self.host, self.text);
         }
         let local = matches!(self.url.address, Some(Host::Unix(_)));
         if self.port.is_none() && self.default_port == 0 && !local {
@@ -272,8 +283,10 @@ impl<T> GroupDraft<T> {
         let found = self.url.endpoints(self.default_port);
         let late = found.is_err();
         let each = |e| Arc::new(Peer::new(e, name.clone(), PeerOptions::default()));
-        let peers = found.into_iter().flatten().map(each).collect();
-        let group = Arc::new(Group::new(name.clone(), peers, Box::new(RoundRobin), seed));
+        let peers: Vec<_> = found.into_iter().flatten().map(each).collect();
+        let (made_of, settings) = (made_of("", &peers), String::new());
+        let group = Group::new(name.clone(), peers.clone(), Box::new(RoundRobin), seed);
+        let group = Arc::new(group);
         let dynamic = late.then(|| {
             warnings.push(self.at.warning(dynamic::not_found(&name)));
             let named = NamedServer::late(name.clone(), port, name.clone(), PeerOptions::default());
@@ -287,6 +300,9 @@ impl<T> GroupDraft<T> {
             dynamic,
             sticky: None,
             queue: None,
+            made_of,
+            settings,
+            peers,
             host: self.host,
             port,
         })
@@ -318,8 +334,10 @@ impl<T> UpstreamBlock<T> {
         zones: &Declarations,
         at: Spot,
         host: Vec<u8>,
+        [servers, settings]: [String; 2],
     ) -> Result<Upstream<T>, Error> {
         let name = self.name;
+        let made_of = made_of(&servers, &self.peers);
         let usual = self.peers.iter().any(|p| !p.options.backup);
         if !usual && !self.named.iter().any(|n| !n.options.backup) {
             return Err(at.error(format!("no servers in upstream \"{name}\"")));
@@ -349,7 +367,7 @@ impl<T> UpstreamBlock<T> {
         let dynamic = (!self.named.is_empty()).then(|| Dynamic {
             recall,
             named: self.named,
-            fixed: self.peers,
+            fixed: self.peers.clone(),
             resolver,
             timeout: self.resolver_timeout.unwrap_or(around.resolver_timeout),
             group: group.clone(),
@@ -357,7 +375,20 @@ impl<T> UpstreamBlock<T> {
         let keepalive = Some(self.keepalive).filter(|k| k.idle > 0);
         let (key, sticky, queue) = (self.key, self.sticky, self.queue);
         let shared = Arc::default();
-        Ok(Upstream { group, keepalive, shared, key, dynamic, sticky, queue, host, port: 0 })
+        Ok(Upstream {
+            group,
+            keepalive,
+            shared,
+            key,
+            dynamic,
+            sticky,
+            queue,
+            made_of,
+            settings,
+            peers: self.peers,
+            host,
+            port: 0,
+        })
     }
 }
 
@@ -368,7 +399,49 @@ fn seed(name: &[u8]) -> u64 {
     })
 }
 
+/// The words of a block, wherever they stand: its servers, and the rest.
+fn text_of(d: &Directive) -> [String; 2] {
+    let mut texts = <[String; 2]>::default();
+    let [servers, settings] = &mut texts;
+    for line in d.block() {
+        let text = if line.name.is("server") { &mut *servers } else { &mut *settings };
+        for word in std::iter::once(&line.name).chain(&line.args) {
+            text.push_str(&format!("{:?} ", word.lossy()));
+        }
+        text.push(';');
+    }
+    texts
+}
+
+/// The servers as they are written, and the addresses that they stand for.
+fn made_of(servers: &str, peers: &[Arc<Peer>]) -> String {
+    peers.iter().fold(servers.to_owned(), |text, peer| text + " " + &peer.name)
+}
+
 impl<T> Upstreams<T> {
+    /// Groups that another configuration of this process has, too, are the same from now on: with what is known of their
+    /// servers, and the connections that are kept to them. Of a group with other servers, those stay that both name.
+    pub fn keep(&mut self, before: &Upstreams<T>) {
+        for own in &mut self.list {
+            let is_same = |old: &&Upstream<T>| {
+                (&old.host, old.port, &old.settings) == (&own.host, own.port, &own.settings)
+                    && old.dynamic.is_some() == own.dynamic.is_some()
+            };
+            let Some(old) = before.list.iter().find(is_same) else { continue };
+            if old.made_of != own.made_of {
+                // What names stand for is found out by a task of the old configuration.
+                if own.dynamic.is_some() {
+                    continue;
+                }
+                old.group.replace(own.peers.clone());
+            }
+            (own.group, own.shared) = (Arc::clone(&old.group), Arc::clone(&old.shared));
+            if let Some(dynamic) = &mut own.dynamic {
+                dynamic.group = Arc::clone(&old.group);
+            }
+        }
+    }
+
     /// All of them.
     pub fn all(&self) -> &[Upstream<T>] {
         &self.list

@@ -65,7 +65,7 @@ impl Database {
     /// Reads a file.
     #[allow(clippy::disallowed_methods, reason = "a file of the configuration, before any request")]
     pub fn open(path: &Path) -> Result<Database, DatabaseError> {
-        let bytes = std::fs::read(path).map_err(DatabaseError::Io)?;
+        let bytes = weir_conf::read_file(path).map_err(DatabaseError::Io)?;
         let reader = Reader::from_source(bytes).map_err(DatabaseError::Invalid)?;
         let read = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Ok(Database { reader, read })

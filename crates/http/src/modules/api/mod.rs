@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use weir_conf::{Error, Spot};
+use weir_conf::{Error, Spot, Word};
 use weir_engine::Boxed;
 use weir_log::Level;
 use weir_proto::http1::{HeaderId, Method};
@@ -25,6 +25,7 @@ use crate::site::settings::LocationConf;
 use crate::site::settings::{Key, Settings};
 
 mod caches;
+mod config;
 mod error;
 mod logs;
 mod servers;
@@ -42,6 +43,8 @@ pub struct Api {
     at: Spot,
     /// `token=`: what a client must show.
     token: Option<Vec<u8>>,
+    /// `config`: clients may change the whole configuration.
+    config: bool,
 }
 
 impl Settings for Conf {}
@@ -50,6 +53,7 @@ impl Settings for Conf {}
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let Some(api) = CONTENT.of(&s.location.core.content) else { return Ok(()) };
     s.setup.takes_commands = true;
+    s.setup.takes_changes |= api.config;
     let listens = &s.server.listens;
     let is_local = |address: &Address| matches!(address, Address::Unix(_));
     let inside = !listens.is_empty() && listens.iter().all(|l| is_local(&l.listen.address));
@@ -78,7 +82,7 @@ fn is_guarded(conf: &LocationConf) -> bool {
 const DIRECTIVES: &[Directive] = &[Directive {
     name: "weir_api",
     help: "Answers with the state of servers, caches and logs as JSON, and changes it; `token=FILE`: for requests with \
-           what stands in the file.",
+           what stands in the file; `config`: and takes whole configurations.",
     set: Set::Simple(set),
 }];
 
@@ -89,34 +93,43 @@ pub static CONF: Key<Conf> = Key::new();
 pub const MODULE: Module =
     Module { name: "http_api", directives: DIRECTIVES, finish, ..Module::NEW };
 
-/// `weir_api [token=FILE]`
+/// `weir_api [token=FILE] [config]`
 fn set(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error> {
     s.once(d)?;
-    let token = match d.arg(0) {
-        None => None,
-        Some(word) => {
-            let name = word.bytes.strip_prefix(b"token=").filter(|name| !name.is_empty());
-            let name = name.ok_or_else(|| d.invalid("parameter", word))?;
-            let text = s.setup.pem_files.read(name);
-            let text = text.map_err(|why| {
-                let shown = s.setup.pem_files.shown(name);
-                d.error_at(word, format!("cannot read \"{shown}\" {why}"))
-            })?;
-            let token = text.trim_ascii().to_vec();
-            if token.len() < SHORTEST || !token.iter().all(u8::is_ascii_graphic) {
-                let text = format!("a token has at least {SHORTEST} letters, digits and signs");
-                return Err(d.error_at(word, text));
-            }
-            Some(token)
+    let (mut token, mut config) = (None, false);
+    for word in &d.args {
+        match word.bytes.strip_prefix(b"token=").filter(|name| !name.is_empty()) {
+            Some(name) if token.is_none() => token = Some(read_token(s, d, word, name)?),
+            None if word.is("config") && !config => config = true,
+            _ => return Err(d.invalid("parameter", word)),
         }
-    };
+    }
     let at = d.arg(0).unwrap_or(&d.name);
-    s.answer_with(CONTENT.with(Api { at: Spot::new(d, at), token }));
+    s.answer_with(CONTENT.with(Api { at: Spot::new(d, at), token, config }));
     Ok(())
 }
 
+fn read_token(
+    s: &mut Scope<'_, '_>,
+    d: &weir_conf::Directive,
+    word: &Word,
+    name: &[u8],
+) -> Result<Vec<u8>, Error> {
+    let text = s.setup.pem_files.read(name);
+    let text = text.map_err(|why| {
+        let shown = s.setup.pem_files.shown(name);
+        d.error_at(word, format!("cannot read \"{shown}\" {why}"))
+    })?;
+    let token = text.trim_ascii().to_vec();
+    if token.len() < SHORTEST || !token.iter().all(u8::is_ascii_graphic) {
+        let text = format!("a token has at least {SHORTEST} letters, digits and signs");
+        return Err(d.error_at(word, text));
+    }
+    Ok(token)
+}
+
 /// What there is.
-const RESOURCES: [&str; 4] = ["upstreams", "stream/upstreams", "caches", "logs"];
+const RESOURCES: [&str; 5] = ["upstreams", "stream/upstreams", "caches", "logs", "config"];
 /// Less could be guessed.
 const SHORTEST: usize = 16;
 /// The longest body that says something.
@@ -137,11 +150,15 @@ fn handler<'a>(r: &'a mut Request, api: &'static Api) -> Later<'a> {
         r.response.headers.add(b"X-Content-Type-Options", b"nosniff");
         let (status, value) = match answer(r, api).await {
             Ok(value) => (200, value),
-            Err(ApiError { status, text, header }) => {
+            Err(ApiError { status, text, line, header }) => {
                 if let Some((name, value)) = header {
                     r.response.headers.add(name.as_bytes(), value.as_bytes());
                 }
-                (status, json!({ "error": { "status": status, "text": text } }))
+                let mut error = json!({ "status": status, "text": text });
+                if let (Some(line), Some(members)) = (line, error.as_object_mut()) {
+                    members.insert("line".to_owned(), line.into());
+                }
+                (status, json!({ "error": error }))
             }
         };
         r.response.status = status;
@@ -162,10 +179,6 @@ async fn answer(r: &mut Request, api: &Api) -> ApiResult {
         r.log(Level::Error, format_args!("weir_api refused a request: {why}"));
         return Err(ApiError::new(403, why));
     }
-    let body = match r.method {
-        Method::Get | Method::Head => Value::Null,
-        _ => said(r).await?,
-    };
     let method = match r.method {
         Method::Head => Method::Get,
         method => method,
@@ -173,9 +186,31 @@ async fn answer(r: &mut Request, api: &Api) -> ApiResult {
     let below = r.path.strip_prefix(r.location.name.as_slice()).unwrap_or(&r.path);
     let below = String::from_utf8_lossy(below).into_owned();
     let parts: Vec<&str> = below.split('/').filter(|part| !part.is_empty()).collect();
+    if let ["config", rest @ ..] = parts.as_slice() {
+        if !api.config {
+            return Err(ApiError::new(403, "this needs \"weir_api config\""));
+        }
+        let text = match method {
+            Method::Get => Vec::new(),
+            _ => text(r, &["text/plain", "application/octet-stream"], config::LONGEST).await?,
+        };
+        return config::answer(r, rest, method, text).await;
+    }
+    let body = match method {
+        Method::Get => Value::Null,
+        _ => said(r).await?,
+    };
     match (parts.as_slice(), method) {
         ([], Method::Get) => Ok(json!({ "version": 1, "resources": RESOURCES })),
         ([], _) => Err(ApiError::method("GET")),
+        (["upstreams", group, "servers"], Method::Post | Method::Delete) if api.config => {
+            config::server(r, "http", group, method, &body).await
+        }
+        (["stream", "upstreams", group, "servers"], Method::Post | Method::Delete)
+            if api.config =>
+        {
+            config::server(r, "stream", group, method, &body).await
+        }
         (["upstreams", rest @ ..], method) => {
             servers::answer(r, &servers::of_http(r), rest, method, &body)
         }
@@ -190,26 +225,36 @@ async fn answer(r: &mut Request, api: &Api) -> ApiResult {
 
 /// What a request that changes something says: JSON, which it calls so.
 async fn said(r: &mut Request) -> ApiResult {
-    let kind = r.header(HeaderId::ContentType).unwrap_or_default();
-    if !types::without_parameters(kind).eq_ignore_ascii_case(b"application/json") {
-        return Err(ApiError::new(
-            415,
-            "what changes something says Content-Type: application/json",
-        ));
-    }
-    if r.body.length.is_some_and(|length| length > LONGEST) {
-        return Err(ApiError::new(413, "the body is too long"));
-    }
-    let read = r.read_body().await;
-    read.map_err(|error| ApiError::new(error.status(), "the body cannot be read"))?;
-    if r.body.file.is_some() {
-        return Err(ApiError::new(413, "the body is too long"));
-    }
-    let text: Vec<u8> = r.body.memory.concat();
+    let text = text(r, &["application/json"], LONGEST).await?;
     if text.is_empty() {
         return Ok(Value::Null);
     }
     serde_json::from_slice(&text).map_err(|why| ApiError::invalid(format!("no JSON: {why}")))
+}
+
+/// A body of one of these types, of at most so many bytes.
+async fn text(r: &mut Request, kinds: &[&str], longest: u64) -> Result<Vec<u8>, ApiError> {
+    let kind = types::without_parameters(r.header(HeaderId::ContentType).unwrap_or_default());
+    if !kinds.iter().any(|known| kind.eq_ignore_ascii_case(known.as_bytes())) {
+        let text = format!("what changes something says Content-Type: {}", kinds.join(" or "));
+        return Err(ApiError::new(415, text));
+    }
+    let too_long = || ApiError::new(413, "the body is too long");
+    if r.body.length.is_some_and(|length| length > longest) || r.body.file.is_some() {
+        return Err(too_long());
+    }
+    // Another handler may have read it.
+    let mut text = r.body.memory.concat();
+    loop {
+        let piece = r.next_body_span().await;
+        let piece = piece.map_err(|e| ApiError::new(e.status(), "the body cannot be read"))?;
+        let Some(piece) = piece else { break };
+        text.extend_from_slice(r.buf.get(piece).unwrap_or_default());
+        if text.len() as u64 > longest {
+            return Err(too_long());
+        }
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

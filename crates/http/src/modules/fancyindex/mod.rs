@@ -194,7 +194,6 @@ fn sort(d: &Line) -> Result<(Column, bool), Error> {
 }
 
 /// `PATH [subrequest | local]`
-#[expect(clippy::disallowed_methods, reason = "the configuration names the file")]
 fn part(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<PagePart>, Error> {
     let Some(path) = d.args.first() else { return Ok(None) };
     match d.args.get(1) {
@@ -202,7 +201,7 @@ fn part(s: &mut Scope<'_, '_>, d: &Line) -> Result<Option<PagePart>, Error> {
         Some(kind) if kind.is("subrequest") => {}
         Some(kind) if kind.is("local") => {
             let file = s.setup.inputs.conf_prefix.join(path.lossy().as_ref());
-            let read = std::fs::read(&file);
+            let read = weir_conf::read_file(&file);
             let read = read.map_err(|e| {
                 d.error_at(path, format!("cannot open file \"{}\" {}", file.display(), Cause(&e)))
             })?;

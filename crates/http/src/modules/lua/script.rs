@@ -1,7 +1,5 @@
 //! The scripts of a configuration: their texts, and where a phase finds its own.
 
-#![expect(clippy::disallowed_methods, reason = "the name is looked at when it is put together")]
-
 use std::path::PathBuf;
 
 use weir_conf::{Directive, DirectiveBody, Error, Word};
@@ -129,7 +127,7 @@ fn file(s: &mut Scope<'_, '_>, d: &Directive, path: &Word) -> Result<Script, Err
         return Ok(Script::Named(template));
     };
     let shown = String::from_utf8_lossy(constant).into_owned();
-    let text = std::fs::read(PathBuf::from(&shown)).map_err(|error| {
+    let text = weir_conf::read_file(&PathBuf::from(&shown)).map_err(|error| {
         let cause = weir_log::Cause(&error);
         d.error_at(path, format!("failed to load external Lua file \"{shown}\": {cause}"))
     })?;

@@ -10,6 +10,7 @@ use weir_zone::Use;
 
 use crate::config::scope::Scope;
 use crate::files::temp_file::TempPath;
+use crate::site::Site;
 
 /// Words of value of each key.
 const VALUES: usize = 5;
@@ -42,7 +43,13 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
     let zones = s.setup.inputs.zones;
     let zone = zones.declare(&zone, size, purpose).map_err(|text| d.error(text))?;
     s.setup.temp_path(TempPath { directory, levels: Vec::new() });
-    s.setup.caches.push(Arc::new(Cache::new(draft.settings, zone)));
+    let before = s.setup.inputs.before.and_then(|before| before.downcast_ref::<Site>());
+    let mut known = before.into_iter().flat_map(|site| &site.caches);
+    // A process takes a site beside another one only if it has its zones, so the sizes are the same.
+    let same =
+        |cache: &&Arc<Cache>| cache.name() == zone.name() && cache.settings == draft.settings;
+    let cache = known.find(same).cloned();
+    s.setup.caches.push(cache.unwrap_or_else(|| Arc::new(Cache::new(draft.settings, zone))));
     Ok(())
 }
 

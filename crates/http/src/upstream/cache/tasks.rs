@@ -13,8 +13,10 @@ pub fn start(event_loop: &Rc<LoopState>) {
     for cache in &event_loop.site.caches {
         let (handle, managed) = (event_loop.handle.clone(), cache.clone());
         let cell = COUNTS.of(event_loop).cache(event_loop.site, cache);
+        let known = Rc::downgrade(event_loop);
+        let is_over = move || known.upgrade().is_none_or(|event_loop| event_loop.is_over());
         event_loop.handle.spawn(async move {
-            loop {
+            while !is_over() {
                 let next = manager::run(&managed, &handle).await;
                 cell.iter().for_each(|cell| cell.evicted(&managed));
                 handle.sleep(next).await;

@@ -110,7 +110,7 @@ pub fn start(event_loop: &Rc<LoopState>) {
     let watcher = Rc::new(Watcher {
         handle: event_loop.handle.clone(),
         log: event_loop.site.main.core.error_log.clone(),
-        retiring: Box::new(move || told.upgrade().is_none_or(|event_loop| event_loop.retiring())),
+        retiring: Box::new(move || told.upgrade().is_none_or(|event_loop| event_loop.is_over())),
     });
     let main_confs = &event_loop.site.main_confs;
     for check in CHECKS.of(main_confs) {

@@ -1,0 +1,90 @@
+//! `PUT /config`: the whole configuration, as the text of a file; and servers that come to a group or leave it. The master
+//! tests what comes of it, and has the running workers take it.
+
+use serde_json::{Value, json};
+use weir_proto::http1::Method;
+use weir_values::{ChangeKind, ChangeOutcome, ChangeRequest};
+
+use super::error::{ApiError, ApiResult, members};
+use crate::request::Request;
+
+/// The longest text.
+pub const LONGEST: u64 = 15 << 20;
+
+/// Answers when the configuration is in use, or is not.
+pub async fn answer(r: &Request, parts: &[&str], method: Method, text: Vec<u8>) -> ApiResult {
+    match (parts, method) {
+        ([], Method::Put) => ask(r, &ChangeRequest::Text(text)).await,
+        ([], _) => Err(ApiError::method("PUT")),
+        _ => Err(ApiError::not_found()),
+    }
+}
+
+/// Adds a server to a group, or takes one away: `{"server": ADDRESS, ...}`.
+pub async fn server(
+    r: &Request,
+    block: &str,
+    group: &str,
+    method: Method,
+    body: &Value,
+) -> ApiResult {
+    let (block, group) = (block.to_owned(), group.to_owned());
+    let request = match method {
+        Method::Post => ChangeRequest::AddServer { block, group, words: words(body)? },
+        _ => {
+            members(body, &["server"])?;
+            ChangeRequest::RemoveServer { block, group, server: address(body)? }
+        }
+    };
+    ask(r, &request).await
+}
+
+/// The words of a `server` line.
+fn words(body: &Value) -> Result<Vec<String>, ApiError> {
+    const NUMBERS: [&str; 3] = ["weight", "max_conns", "max_fails"];
+    const FLAGS: [&str; 2] = ["backup", "down"];
+    let known = ["server", "fail_timeout"].into_iter().chain(NUMBERS).chain(FLAGS);
+    let members = members(body, &known.collect::<Vec<_>>())?;
+    let mut words = vec![address(body)?];
+    for (name, value) in members.iter().filter(|(name, _)| *name != "server") {
+        let name = name.as_str();
+        match value {
+            Value::Number(n) if NUMBERS.contains(&name) && n.is_u64() => {
+                words.push(format!("{name}={n}"));
+            }
+            Value::String(time) if name == "fail_timeout" && is_word(time) => {
+                words.push(format!("{name}={time}"));
+            }
+            Value::Bool(true) if FLAGS.contains(&name) => words.push(name.to_owned()),
+            Value::Bool(false) if FLAGS.contains(&name) => {}
+            _ => return Err(ApiError::invalid(format!("\"{name}\" may not be {value}"))),
+        }
+    }
+    Ok(words)
+}
+
+fn address(body: &Value) -> Result<String, ApiError> {
+    let address = body.get("server").and_then(Value::as_str).filter(|text| is_word(text));
+    address.map(str::to_owned).ok_or_else(|| ApiError::invalid("\"server\" is to be an address"))
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+async fn ask(r: &Request, request: &ChangeRequest) -> ApiResult {
+    let ask = r.event_loop.asks_change.get();
+    let ask = ask.ok_or_else(|| ApiError::new(503, "there is no master process to ask"))?;
+    let ChangeOutcome { kind, line, text } = ask(request).await;
+    let status = match kind {
+        ChangeKind::Taken => return Ok(json!({ "taken_by": "running workers" })),
+        ChangeKind::Reloaded => return Ok(json!({ "taken_by": "new workers", "why": text })),
+        ChangeKind::Wrong => 422,
+        ChangeKind::Refused => 403,
+        ChangeKind::Busy => 409,
+        ChangeKind::Late => 504,
+        ChangeKind::Unasked => 503,
+    };
+    let line = (line > 0).then_some(line);
+    Err(ApiError { line, ..ApiError::new(status, text) })
+}

@@ -1,0 +1,302 @@
+//! A site that changes while it runs.
+//!
+//! A configuration comes as a text (`PUT /config` of `weir_api`) or as a tree. Both end in [`Master::change`]. It compiles
+//! the tree in the master as `-t` does; what is wrong changes nothing. Then one of two ways is taken:
+//!
+//! - **By running workers**, if the configuration differs from the one in use only in what its `http` block serves: outside of
+//!   that block it says the same, it listens where the old one does, and all shared memory that it names is open.
+//!   [`needs_new_workers`] is this rule. The master goes on with the new cycle, so that a worker which is started later begins
+//!   with it. Each running worker gets the tree, the files that the configuration names, and log files that are new,
+//!   since it may not be allowed to open them itself ([`Parcel`]). A thread compiles the site; each loop takes it between two
+//!   of its turns. Requests that begin from then on are served by it, on whatever connection they come. Requests that have
+//!   begun keep the old one. The worker answers when its last loop has taken the site.
+//! - **By new workers**, as a reload does, if anything else has changed, or if a worker could not take the site.
+//!
+//! What decides over the server's rights and its place on the machine is only read at a reload from disk: a text that
+//! changes it is refused ([`FROM_DISK`]).
+//!
+//! - In: a tree, from [`Master::change`]'s callers: the channel of a worker whose configuration has a `weir_api ... config`.
+//! - Out: sites in loops ([`Service::take`]), new workers, and a [`ChangeOutcome`](weir_values::ChangeOutcome) for the caller.
+//!
+//! A site is not freed: requests borrow it as `&'static`. So a worker takes at most [`MOST_SITES`] sites in its life; the next
+//! change is taken by new workers.
+//!
+//! [`Master::change`]: crate::master::Master::change
+//! [`Service::take`]: crate::service::Service::take
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use weir_conf::{
+    ConfigTree, Directive, DirectiveBody, FileTexts, Pos, Sources, Word, is_same, read_bytes,
+    with_files, write_bytes,
+};
+use weir_log::{Log, LogFile, OpenLogs, log};
+
+use crate::channel::MOST_FDS;
+use crate::cycle::{Complaint, Origin, Plan};
+use crate::service::Sites;
+use crate::sockets::SocketsFailed;
+use weir_values::ChangeRequest;
+use weir_zone::Zones;
+
+/// The longest text that is read.
+pub const LONGEST: u64 = 16 << 20;
+/// The longest parcel: beside the text it has the files that the text names.
+const LONGEST_PARCEL: u64 = 1 << 30;
+/// So many sites a worker takes.
+pub const MOST_SITES: u32 = 64;
+
+/// Directives of `main` that only a reload from disk changes: with them, a client of the API could do on the machine what
+/// the workers' user may not.
+const FROM_DISK: [&str; 9] = [
+    "user",
+    "daemon",
+    "master_process",
+    "pid",
+    "lock_file",
+    "load_module",
+    "env",
+    "working_directory",
+    "error_log",
+];
+
+/// A directive outside of all blocks that another text may not change.
+pub fn from_disk(old: &[Directive], new: &[Directive]) -> Option<&'static str> {
+    let of = |list: &[Directive], name: &str| -> Vec<Directive> {
+        list.iter().filter(|directive| directive.name.is(name)).cloned().collect()
+    };
+    FROM_DISK.into_iter().find(|name| !is_same(&of(old, name), &of(new, name)))
+}
+
+/// Why running workers cannot take a plan beside what they serve; zones are looked at when they are opened.
+pub fn needs_new_workers(
+    old: &Sites,
+    old_main: &[Directive],
+    new: &Sites,
+    new_main: &[Directive],
+) -> Option<&'static str> {
+    let rest = |main: &[Directive]| -> Vec<Directive> {
+        main.iter().filter(|directive| !directive.name.is("http")).cloned().collect()
+    };
+    let (Some(http), Some(next)) = (&old.http, &new.http) else {
+        return Some("there is no \"http\" block");
+    };
+    if !is_same(&rest(old_main), &rest(new_main)) {
+        return Some("something outside of \"http\" has changed");
+    }
+    if http.listens() != next.listens() {
+        return Some("it listens elsewhere");
+    }
+    if format!("{:?}", weir_http::issuers(http)) != format!("{:?}", weir_http::issuers(next)) {
+        return Some("certificates are asked for in another way");
+    }
+    if [old_main, new_main].into_iter().any(|main| any(main, &is_of_lua)) {
+        return Some("it has scripts, whose virtual machines begin with a worker");
+    }
+    None
+}
+
+fn any(list: &[Directive], is: &impl Fn(&Directive) -> bool) -> bool {
+    list.iter().any(|directive| is(directive) || any(directive.block(), is))
+}
+
+fn is_of_lua(directive: &Directive) -> bool {
+    let name = directive.name.lossy();
+    name.starts_with("lua_") || name.contains("_by_lua")
+}
+
+/// Memory with these bytes, which no process can change or shorten.
+pub fn memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let fd = memfd_create("weir", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
+}
+
+/// What stands in such memory, if it is not longer than `most`. Other processes may read it at the same time: they share
+/// the place in it, which stays where it is.
+pub fn contents(fd: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
+    let file = File::from(fd);
+    let about = file.metadata()?;
+    // A pipe or a socket could keep its reader waiting.
+    if !about.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let len = usize::try_from(about.len()).ok().filter(|_| about.len() <= most);
+    let mut bytes = vec![0; len.ok_or(io::ErrorKind::FileTooLarge)?];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// What a running worker needs for another site.
+pub struct Parcel {
+    memory: OwnedFd,
+    logs: Vec<Arc<LogFile>>,
+}
+
+impl Parcel {
+    /// Of a tree that was compiled, the files that were read meanwhile, and the logs that were opened for it. `None`: there
+    /// are too many of these.
+    pub fn new(
+        tree: &ConfigTree,
+        files: &FileTexts,
+        logs: Vec<Arc<LogFile>>,
+    ) -> io::Result<Option<Parcel>> {
+        if logs.len() >= MOST_FDS {
+            return Ok(None);
+        }
+        let paths: Vec<_> =
+            logs.iter().map(|log| log.path().as_os_str().as_encoded_bytes()).collect();
+        let mut bytes = (paths.len() as u64).to_le_bytes().to_vec();
+        for path in paths {
+            bytes.extend_from_slice(&(path.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(path);
+        }
+        bytes.append(&mut write_bytes(tree, files));
+        Ok(Some(Parcel { memory: memory(&bytes)?, logs }))
+    }
+
+    /// Its descriptors, in order.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let logs = self.logs.iter().map(|log| log.as_fd());
+        std::iter::once(self.memory.as_fd()).chain(logs).collect()
+    }
+}
+
+/// What a worker has taken out of a parcel.
+struct Unpacked {
+    tree: ConfigTree,
+    files: FileTexts,
+    /// They stay open as long as this is there.
+    logs: Vec<Arc<LogFile>>,
+}
+
+fn unpack(fds: Vec<OwnedFd>, logs: &OpenLogs) -> Option<Unpacked> {
+    let mut fds = fds.into_iter();
+    let bytes = contents(fds.next()?, LONGEST_PARCEL).ok()?;
+    let mut rest = bytes.as_slice();
+    let mut adopted = Vec::new();
+    for _ in 0..number(&mut rest)? {
+        let len = number(&mut rest)?;
+        let (path, left) = rest.split_at_checked(len)?;
+        rest = left;
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        adopted.push(logs.adopt(&path, File::from(fds.next()?)));
+    }
+    let (tree, files) = read_bytes(rest)?;
+    Some(Unpacked { tree, files, logs: adopted })
+}
+
+fn number(bytes: &mut &[u8]) -> Option<usize> {
+    let (n, rest) = bytes.split_at_checked(8)?;
+    *bytes = rest;
+    usize::try_from(u64::from_le_bytes(n.try_into().ok()?)).ok()
+}
+
+/// A worker's part: compiles what has come in a parcel, beside what it serves. May take its time.
+pub fn compile(
+    origin: &Origin,
+    fds: Vec<OwnedFd>,
+    before: &Sites,
+    zones: &Zones,
+    log: &Log,
+) -> Option<(Sites, Zones)> {
+    let Unpacked { tree, files, logs } = unpack(fds, &origin.logs)?;
+    let known = origin.logs.paths();
+    let plan = with_files(files, || origin.compile(tree, Some(before), log)).ok()?;
+    // The master has opened them, with its rights.
+    origin.logs.leave_waiting();
+    if let Some(path) = origin.logs.paths().iter().find(|path| !known.contains(path)) {
+        log!(
+            log,
+            Error,
+            None,
+            "a new configuration logs to \"{}\", which is not open here",
+            path.display()
+        );
+        return None;
+    }
+    drop(logs);
+    let Plan { sites, zones: declared, .. } = plan;
+    let opened = declared.open(zones).ok().filter(|opened| opened.are_of(zones))?;
+    let stream = before.stream.clone();
+    Some((Sites { http: sites.http, stream }, opened))
+}
+
+/// What a worker asks for, as a tree. `main` is in use.
+pub fn wanted(
+    origin: &Origin,
+    main: &[Directive],
+    request: &ChangeRequest,
+) -> Result<ConfigTree, String> {
+    let (block, group) = match request {
+        ChangeRequest::Text(text) => return Ok(tree(origin, text)),
+        ChangeRequest::AddServer { block, group, .. }
+        | ChangeRequest::RemoveServer { block, group, .. } => (block, group),
+    };
+    let mut main = main.to_vec();
+    let is_group =
+        |d: &Directive| d.name.is("upstream") && d.arg(0).is_some_and(|name| name.is(group));
+    let lines = inside(&mut main, |d| d.name.is(block)).map(|(lines, _)| lines);
+    let found = lines.and_then(|lines| inside(lines, is_group));
+    let (servers, pos) =
+        found.ok_or_else(|| format!("the configuration has no upstream \"{group}\""))?;
+    let at = |servers: &[Directive], name: &str| {
+        servers.iter().position(|d| d.name.is("server") && d.arg(0).is_some_and(|w| w.is(name)))
+    };
+    match request {
+        ChangeRequest::AddServer { words, .. } => {
+            if words.first().is_some_and(|name| at(servers, name).is_some()) {
+                return Err("the group has this server".to_owned());
+            }
+            let word = |text: &str| Word { bytes: text.into(), pos, quoted: false };
+            let args = words.iter().map(|text| word(text)).collect();
+            let body = DirectiveBody::None;
+            servers.push(Directive { name: word("server"), args, body, end: pos, close: pos });
+        }
+        ChangeRequest::RemoveServer { server, .. } => {
+            let at = at(servers, server).ok_or("the group has no line with this server")?;
+            servers.remove(at);
+        }
+        ChangeRequest::Text(_) => {}
+    }
+    Ok(ConfigTree { sources: Sources::default(), main, broken: None })
+}
+
+/// What stands in the first block like that, and where it ends.
+fn inside(
+    list: &mut [Directive],
+    is: impl Fn(&Directive) -> bool,
+) -> Option<(&mut Vec<Directive>, Pos)> {
+    let found = list.iter_mut().find(|directive| is(directive))?;
+    match &mut found.body {
+        DirectiveBody::Block(lines) => Some((lines, found.close)),
+        _ => None,
+    }
+}
+
+/// The text of a configuration as a tree: what it includes is beside the file on the disk.
+fn tree(origin: &Origin, text: &[u8]) -> ConfigTree {
+    let name = origin.paths.conf_prefix.join(NAME);
+    weir_conf::read_text_with(&name, text, origin.globals.as_deref())
+}
+
+/// The name of a text in messages.
+const NAME: &str = "PUT-config";
+
+/// What went wrong after the configuration was compiled stands in the log.
+impl From<SocketsFailed> for Complaint {
+    fn from(_: SocketsFailed) -> Complaint {
+        Complaint::new("the error log says why it cannot be taken")
+    }
+}
