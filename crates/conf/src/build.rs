@@ -32,20 +32,4 @@ impl Directive {
         self.body = DirectiveBody::Block(list);
         self
     }
-
-    /// Both have the same words and blocks, wherever they stand and however they are quoted.
-    pub fn same_as(&self, other: &Directive) -> bool {
-        let words = |d: &Directive| -> Vec<Vec<u8>> {
-            std::iter::once(&d.name).chain(&d.args).map(|word| word.bytes.clone()).collect()
-        };
-        words(self) == words(other)
-            && match (&self.body, &other.body) {
-                (DirectiveBody::None, DirectiveBody::None) => true,
-                (DirectiveBody::Raw(one), DirectiveBody::Raw(two)) => one == two,
-                (DirectiveBody::Block(one), DirectiveBody::Block(two)) => {
-                    one.len() == two.len() && one.iter().zip(two).all(|(a, b)| a.same_as(b))
-                }
-                _ => false,
-            }
-    }
 }

@@ -129,16 +129,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::read_text;
+    use crate::{is_same, read_text};
 
     fn back(list: &[Directive]) -> Option<bool> {
         let text = print(list).ok()?;
         let tree = read_text(Path::new("printed.conf"), &text);
         assert!(tree.broken.is_none(), "{:?} in {}", tree.broken, String::from_utf8_lossy(&text));
-        Some(
-            tree.main.len() == list.len()
-                && tree.main.iter().zip(list).all(|(one, two)| one.same_as(two)),
-        )
+        Some(is_same(&tree.main, list))
     }
 
     /// Words with what the language is made of, and any bytes.

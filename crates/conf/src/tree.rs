@@ -117,7 +117,7 @@ pub struct ConfigTree {
     pub broken: Option<Error>,
 }
 
-/// Whether two lists say the same, wherever it stands.
+/// Whether two lists have the same words and blocks, wherever these stand and however they are quoted.
 pub fn is_same(a: &[Directive], b: &[Directive]) -> bool {
     let words = |a: &Word, b: &Word| a.bytes == b.bytes;
     let each = |(a, b): (&Directive, &Directive)| {

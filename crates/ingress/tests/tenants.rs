@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use weir_conf::{Directive, print, read_text};
+use weir_conf::{Directive, is_same, print, read_text};
 use weir_ingress::annotations::KNOWN;
 use weir_ingress::{Settings, Snapshot, translate};
 
@@ -94,7 +94,7 @@ proptest! {
         let text = print(&made).unwrap();
         let back = read_text(Path::new("printed.conf"), &text);
         prop_assert!(back.broken.is_none(), "{:?}", back.broken);
-        prop_assert!(back.main.len() == made.len() && back.main.iter().zip(&made).all(|(a, b)| a.same_as(b)));
+        prop_assert!(is_same(&back.main, &made));
         weir_conf::check(&back, &|_, _| true).map_err(|e| TestCaseError::fail(e.message))?;
         // The server of the older tenant is the one that it has alone.
         let alone = translate(&snapshot(&[], "evil.test", "/", "Prefix"), &settings).tree;

@@ -51,6 +51,8 @@ pub enum WorkerReport {
     Changed,
     /// They could not.
     Unchanged,
+    /// After [`Order::Retire`]: no loop takes a new connection any more.
+    Retired,
 }
 
 /// The kernel passes no more at a time. unix(7): SCM_MAX_FD.
@@ -132,6 +134,7 @@ impl WorkerReport {
             WorkerReport::AsksChange => b'c',
             WorkerReport::Changed => b'd',
             WorkerReport::Unchanged => b'f',
+            WorkerReport::Retired => b'r',
         }
     }
 
@@ -144,6 +147,7 @@ impl WorkerReport {
             b'c' => WorkerReport::AsksChange,
             b'd' => WorkerReport::Changed,
             b'f' => WorkerReport::Unchanged,
+            b'r' => WorkerReport::Retired,
             _ => WorkerReport::Asked(Command::Level(level_of(byte)?)),
         })
     }
@@ -287,7 +291,7 @@ mod tests {
             .map(WorkerReport::Asked);
         for report in asked
             .chain([WorkerReport::Ready, WorkerReport::Working, WorkerReport::AsksChange])
-            .chain([WorkerReport::Changed, WorkerReport::Unchanged])
+            .chain([WorkerReport::Changed, WorkerReport::Unchanged, WorkerReport::Retired])
         {
             worker.report(report).unwrap();
             assert_eq!(master.next_report(&mut fds), Heard::Said(report));

@@ -27,7 +27,7 @@ use crate::{cli, signals, worker};
 
 /// A server with its workers, and with those of older configurations that finish.
 pub struct Generations {
-    origin: Origin,
+    origin: Arc<Origin>,
     first: Log,
     cycle: Cycle,
     registry: Registry,
@@ -57,7 +57,7 @@ impl Generations {
         let paths = Paths::new(&options, std::path::Path::exists);
         let logs = Arc::new(OpenLogs::new());
         let (in_memory, machine) = (InMemory::built_in(), Machine::here());
-        let origin = Origin { paths, in_memory, globals: None, logs, machine };
+        let origin = Arc::new(Origin { paths, in_memory, globals: None, logs, machine });
         let first = origin.first_log(Level::Notice);
         let (sockets, zones) = (Sockets::default(), Zones::default());
         let cycle = origin.read(&first).ok()?;

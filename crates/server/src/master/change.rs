@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Change {
     /// The worker that has asked for it, if one has.
     asker: Option<Pid>,
-    /// Workers that have not taken it.
+    /// Workers that have not taken it, or that others take over from.
     waiting: Vec<Pid>,
     /// Workers that begin with it take over from all others.
     by_new_workers: bool,
@@ -194,7 +194,14 @@ impl Master {
         ControlFlow::Continue(())
     }
 
-    /// A worker has ended: the one that comes after it begins with the newest.
+    /// New workers have taken over, and these are told so. Until they say that they take nothing more, the change is not over.
+    pub(super) fn change_waits_for(&mut self, told: Vec<Pid>) {
+        if let Some(change) = self.change.as_mut().filter(|change| change.by_new_workers) {
+            change.waiting = told;
+        }
+    }
+
+    /// A worker has ended, and the one that comes after it begins with the newest; or it takes no connections any more.
     pub(super) fn change_lacks(&mut self, pid: Pid) {
         if let Some(change) = &mut self.change {
             change.waiting.retain(|waiting| *waiting != pid);
@@ -223,7 +230,7 @@ impl Master {
     pub(super) fn look_at_change(&mut self) {
         let Some(change) = &self.change else { return };
         let is_over = match change.by_new_workers {
-            true => !self.replacing,
+            true => !self.replacing && change.waiting.is_empty(),
             false => change.waiting.is_empty(),
         };
         let kind = match (is_over, change.by_new_workers) {
@@ -263,6 +270,10 @@ impl Master {
         asked.into_iter().try_for_each(|report| match report {
             ChangeReport::Asks(pid, text) => self.change_as_asked(pid, text),
             ChangeReport::Done(pid, taken) => self.changed(pid, taken),
+            ChangeReport::Retired(pid) => {
+                self.change_lacks(pid);
+                ControlFlow::Continue(())
+            }
         })
     }
 }
@@ -273,6 +284,8 @@ pub(super) enum ChangeReport {
     Asks(Pid, Option<OwnedFd>),
     /// It has taken one, or not.
     Done(Pid, bool),
+    /// It takes no connections any more: others have taken over.
+    Retired(Pid),
 }
 
 /// Why the next change needs new workers.

@@ -327,6 +327,9 @@ impl Master {
                     let taken = report == WorkerReport::Changed;
                     changes.push(ChangeReport::Done(child.pid, taken));
                 }
+                Heard::Said(WorkerReport::Retired) if child.exiting => {
+                    changes.push(ChangeReport::Retired(child.pid));
+                }
                 Heard::Said(_) | Heard::Nonsense => {
                     child.silent = true;
                     let pid = child.pid.as_raw_nonzero();

@@ -99,12 +99,15 @@ impl Master {
             return;
         }
         self.replacing = false;
+        let mut told = Vec::new();
         for child in old {
             if child.generation + PATIENT < self.generation {
                 child.order(Order::Quit, &self.cycle.log);
             } else if !child.exiting {
                 child.order(Order::Retire, &self.cycle.log);
+                told.push(child.pid);
             }
         }
+        self.change_waits_for(told);
     }
 }

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use weir_sys::title::Title;
 
 use super::change::{Asking, Newest};
 use super::{stalls, turns};
-use crate::channel::{ChannelEnd, Heard, Order};
+use crate::channel::{ChannelEnd, Heard, Order, WorkerReport};
 use crate::cycle::Origin;
 use crate::master::Assignment;
 use crate::signals::{self, SignalRequest};
@@ -158,7 +159,18 @@ impl Control {
 
     fn finish(self: &Rc<Self>, how: Retire) {
         // A reader of the line below may rely on it: the loops take nothing more.
-        self.all(move |_| turns::finish(how));
+        let left = Arc::new(AtomicUsize::new(self.loops.len()));
+        for remote in &self.loops {
+            let (left, channel) = (Arc::clone(&left), self.channel.clone());
+            let obeyed = move || {
+                let is_last = left.fetch_sub(1, Ordering::SeqCst) == 1;
+                if let Some(channel) = channel.filter(|_| is_last && how == Retire::Reload) {
+                    // A master that is gone waits for nothing.
+                    let _ = channel.report(WorkerReport::Retired);
+                }
+            };
+            remote.post(Box::new(move |_| turns::finish(how, obeyed)));
+        }
         self.acme.stop();
         if !self.finishing.replace(true) {
             log!(self.log, Notice, None, "gracefully shutting down");

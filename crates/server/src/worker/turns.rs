@@ -23,6 +23,11 @@ thread_local! {
 }
 
 thread_local! {
+    /// What is done once the loop of this thread has obeyed.
+    static OBEYED: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+}
+
+thread_local! {
     /// What the loop of this thread serves.
     static SERVICE: RefCell<Weak<Service>> = const { RefCell::new(Weak::new()) };
 }
@@ -53,9 +58,10 @@ pub fn take(served: Served, sites: &Sites, zones: &Zones) {
     }
 }
 
-/// Tells the loop of this thread to finish what it has and to end.
-pub fn finish(how: Retire) {
+/// Tells the loop of this thread to finish what it has and to end. `obeyed` runs once it takes nothing new.
+pub fn finish(how: Retire, obeyed: impl FnOnce() + 'static) {
     END.set(Some(how));
+    OBEYED.set(Some(Box::new(obeyed)));
 }
 
 /// The driver of one loop.
@@ -126,6 +132,9 @@ impl Turns {
         if let (Some(serving), Some(how)) = (&mut self.serving, end) {
             serving.listening.retire(h, how);
             serving.service.retire(how);
+        }
+        if let Some(obeyed) = OBEYED.take() {
+            obeyed();
         }
     }
 
