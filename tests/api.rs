@@ -483,18 +483,22 @@ fn the_example_of_the_page_works() {
         .replace("127.0.0.1:8080", "127.0.0.1:%%PORT%%")
         .replace("127.0.0.1:8081", &format!("127.0.0.1:{a}"))
         .replace("127.0.0.1:8082", &format!("127.0.0.1:{b}"));
+    // The last section of the page needs the word.
+    let example = example.replace("weir_api;", "weir_api config;");
     let server = Server::start_in(dir, WEIR, &format!("events {{ }} http {{ {example} }}"));
+    let file = server.dir().file("nginx.conf");
     // The commands of the page.
     let mut commands = 0;
     for line in page.lines().filter_map(|line| line.strip_prefix("    $ curl ")) {
         let line = line.replace("/run/weir/api.sock", socket);
         let line = line.replace("127.0.0.1:8081", &format!("127.0.0.1:{a}"));
+        let line = line.replace("@nginx.conf", &format!("@{}", file.display()));
         let out =
             Command::new("sh").arg("-c").arg(format!("curl -f -s -S {line}")).output().unwrap();
         assert!(out.status.success(), "{line}: {out:?}");
         commands += 1;
     }
-    assert!(commands >= 4, "{commands}");
+    assert!(commands >= 6, "{commands}");
     let mut client = Client::connect(server.port());
     assert_eq!(client.get("/").status, 502);
 }

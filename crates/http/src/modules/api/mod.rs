@@ -129,7 +129,7 @@ fn read_token(
 }
 
 /// What there is.
-const RESOURCES: [&str; 5] = ["upstreams", "stream/upstreams", "caches", "logs", "config"];
+const RESOURCES: [&str; 4] = ["upstreams", "stream/upstreams", "caches", "logs"];
 /// Less could be guessed.
 const SHORTEST: usize = 16;
 /// The longest body that says something.
@@ -201,7 +201,11 @@ async fn answer(r: &mut Request, api: &Api) -> ApiResult {
         _ => said(r).await?,
     };
     match (parts.as_slice(), method) {
-        ([], Method::Get) => Ok(json!({ "version": 1, "resources": RESOURCES })),
+        ([], Method::Get) => {
+            let resources: Vec<_> =
+                RESOURCES.into_iter().chain(api.config.then_some("config")).collect();
+            Ok(json!({ "version": 1, "resources": resources }))
+        }
         ([], _) => Err(ApiError::method("GET")),
         (["upstreams", group, "servers"], Method::Post | Method::Delete) if api.config => {
             config::server(r, "http", group, method, &body).await
