@@ -46,7 +46,7 @@ pub fn read_text(path: &Path, text: &[u8]) -> ConfigTree {
     ConfigTree { sources: reader.sources, main, broken }
 }
 
-/// Reads a text that came from somebody else: `include` stays a directive, so that no file is opened.
+/// Reads a text that is not trusted: `include` stays a directive, so that no file is opened.
 pub fn read_fragment(name: &Path, text: &[u8]) -> ConfigTree {
     let mut reader = FileReader::new(name);
     reader.alone = true;

@@ -61,7 +61,7 @@ impl Master {
         }
     }
 
-    /// Takes the configuration of a tree into use while the workers run, whoever has made it: text of the API and trees end
+    /// Takes the configuration of a tree into use while the workers run: texts of the API and trees of other programs end
     /// here. A worker that asks gets the outcome; without one only the log tells it.
     pub(super) fn change(&mut self, tree: ConfigTree, asker: Option<Pid>) -> ControlFlow<Role> {
         let busy = self.change.is_some() || self.replacing || self.ending.is_some();
