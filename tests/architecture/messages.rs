@@ -141,8 +141,8 @@ const ELSEWHERE: &[(&str, &str, &[Maker])] = &[
     ("http/body/error.rs", "level", &[Item("http/body/error.rs", "RequestBodyError")]),
     ("http/connection/handshake.rs", "say", &[Item("proto/proxy_protocol.rs", "HeaderError")]),
     ("server/boot.rs", "tell", &[Item("server/pidfile.rs", "text")]),
-    ("server/cycle.rs", "read", &[Item("server/cycle.rs", "open_failed")]),
-    ("server/cycle.rs", "open", &[Item("zone/declare.rs", "ZoneError")]),
+    ("server/cycle.rs", "open_logs", &[Item("server/cycle.rs", "open_failed")]),
+    ("server/cycle.rs", "open_zones", &[Item("zone/declare.rs", "ZoneError")]),
     ("server/trial.rs", "run", &[Item("server/trial.rs", "TrialError")]),
     ("server/worker/mod.rs", "new", &[Item("engine/files/pool.rs", "push")]),
 ];

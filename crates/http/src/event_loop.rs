@@ -1,13 +1,14 @@
 //! One loop's state of the `http` room: what its connections share.
 
-mod common;
 mod first_bytes;
 mod gone;
+mod ids;
 mod parts;
 mod rush;
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use weir_metrics::subjects::Cells;
 use weir_metrics::{Metric, MetricsPage, Tally};
 use weir_values::log::Writers;
 use weir_values::status::StatusZone;
-use weir_values::{ChangeAnswer, ChangeRequest, Command, Identity, Retire};
+use weir_values::{ChangeAnswer, ChangeRequest, Command, Identity, Offset, Retire};
 
 use crate::counts::cells::Counts;
 use crate::files::{Caches, TurnFiles};
@@ -26,10 +27,11 @@ use weir_resolver::Resolvers;
 use weir_ssl::Loaded;
 use weir_upstream::Group;
 
-use common::Common;
 pub use first_bytes::FirstBytesGuess;
 pub use gone::Gone;
+use ids::Ids;
 pub use parts::LoopKey;
+use rush::Rush;
 
 /// Rooms of ended requests that are kept for new ones.
 const SCRATCHES: usize = 64;
@@ -51,6 +53,54 @@ pub type AskChange = Rc<dyn Fn(&ChangeRequest) -> ChangeAnswer>;
 pub trait OnRetire {
     /// The loop retires.
     fn retiring(&self);
+}
+
+/// What the connections of one loop share whatever site they are served by: it outlives each of the loop's sites.
+pub(crate) struct Common {
+    connections: Cell<usize>,
+    inflight: Cell<usize>,
+    /// Of both, what went to other loops.
+    pub(crate) gone: Arc<Gone>,
+    retiring: Cell<Option<Retire>>,
+    scratches: RefCell<Vec<Scratch>>,
+    pausing: Cell<usize>,
+    pub(crate) first_bytes: FirstBytesGuess,
+    /// For each listening socket, how many clients spoke soon after they were accepted.
+    spoke_soon: Box<[Cell<u64>]>,
+    rush: Rush,
+    /// The same of connections that pause with their tasks.
+    rush_of_pauses: Rush,
+    /// In this turn a connection was accepted without being asked for its first bytes.
+    pub(crate) unasked: Cell<bool>,
+    /// Connections that are told of the worker's end, the oldest first.
+    links: RefCell<BTreeMap<u64, Weak<dyn OnRetire>>>,
+    date: Cell<(i64, [u8; 29])>,
+    /// The last second for which the time zone was asked, and its offset.
+    offset: Offset,
+    ids: Ids,
+}
+
+impl Common {
+    /// That of a new loop with so many listening sockets.
+    fn new(listens: usize) -> Common {
+        Common {
+            connections: Cell::new(0),
+            inflight: Cell::new(0),
+            gone: Arc::default(),
+            retiring: Cell::new(None),
+            scratches: RefCell::new(Vec::new()),
+            pausing: Cell::new(0),
+            first_bytes: FirstBytesGuess::default(),
+            spoke_soon: (0..listens).map(|_| Cell::new(0)).collect(),
+            rush: Rush::default(),
+            rush_of_pauses: Rush::default(),
+            unasked: Cell::new(false),
+            links: RefCell::default(),
+            date: Cell::new((i64::MIN, [b' '; 29])),
+            offset: Offset::default(),
+            ids: Ids::new(),
+        }
+    }
 }
 
 /// What a module keeps in each loop, and what it does when the loop starts and ends. All hooks default to nothing.

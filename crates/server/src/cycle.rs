@@ -271,16 +271,20 @@ impl Plan {
     /// A cycle that goes on with all that `old` has open, and differs from it in what its `http` block says. The plan comes
     /// back if it needs shared memory that is not open.
     pub fn beside(self, old: &Cycle, log: &Log) -> Result<Result<Cycle, Box<Plan>>, SocketsFailed> {
-        let zones = self.zones.open(&old.zones).map_err(|error| {
-            log!(log, Emerg, None, "{error}");
-            SocketsFailed
-        })?;
+        let zones = self.open_zones(&old.zones, log)?;
         if !zones.are_of(&old.zones) {
             return Ok(Err(Box::new(self)));
         }
         self.create_directories(log)?;
         let sites = Sites { http: self.sites.http, stream: old.sites.stream.clone() };
         Ok(Ok(Cycle { sites, zones, log: self.log, main: self.main, ..old.clone() }))
+    }
+
+    fn open_zones(&self, old: &Zones, log: &Log) -> Result<Zones, SocketsFailed> {
+        self.zones.open(old).map_err(|error| {
+            log!(log, Emerg, None, "{error}");
+            SocketsFailed
+        })
     }
 
     /// Opens what the configuration listens on and its shared memory, taking over what is open
@@ -293,10 +297,7 @@ impl Plan {
         purpose: Purpose,
         log: &Log,
     ) -> Result<Cycle, SocketsFailed> {
-        let zones = self.zones.open(old_zones).map_err(|error| {
-            log!(log, Emerg, None, "{error}");
-            SocketsFailed
-        })?;
+        let zones = self.open_zones(old_zones, log)?;
         self.create_directories(log)?;
         let loops = self.config.loops();
         let each = self.config.events.balance.shape() == SocketLayout::SocketEach;

@@ -312,7 +312,8 @@ pub fn configure(
         resolver_timeout: main.core.resolver_timeout,
     };
     let before = inputs.before.and_then(|before| before.downcast_ref());
-    let known = (&around, inputs.zones, before);
+    let confs = before.map(|site: &Site| &site.main_confs);
+    let known = (&around, inputs.zones, confs);
     let main_confs = setup.drafts.finish(modules.main_keys, known, &mut warnings)?;
     let (mut servers, mut lines) = (Vec::new(), Vec::new());
     for (i, (server, listens)) in setup.servers.into_iter().enumerate() {

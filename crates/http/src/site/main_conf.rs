@@ -11,8 +11,6 @@ use weir_conf::Error;
 use weir_upstream::config::Around;
 use weir_zone::Declarations;
 
-use super::Site;
-
 /// What a module has read of the block so far.
 pub trait MainDraft: Default + 'static {
     /// What it comes to.
@@ -33,7 +31,7 @@ pub struct BlockEnd<'a> {
     /// Shared memory that the configuration asks for.
     pub zones: &'a Declarations,
     /// What the process serves meanwhile: what has not changed may be taken from there.
-    pub before: Option<&'a Site>,
+    pub before: Option<&'a MainConfs>,
     /// What does not stop the start.
     pub warnings: &'a mut Vec<Error>,
     /// What the keys before this one in the list came to.
@@ -60,7 +58,7 @@ impl MainDrafts {
     pub fn finish(
         self,
         keys: MainKeys,
-        (around, zones, before): (&Around, &Declarations, Option<&Site>),
+        (around, zones, before): (&Around, &Declarations, Option<&MainConfs>),
         warnings: &mut Vec<Error>,
     ) -> Result<MainConfs, Error> {
         let mut made = MainConfs::default();

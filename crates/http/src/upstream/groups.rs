@@ -42,7 +42,7 @@ impl MainDraft for GroupsDraft {
     fn finish(self, end: &mut BlockEnd<'_>) -> Result<Upstreams, Error> {
         let mut all = self.all.finish(end.around, end.zones, end.warnings)?;
         if let Some(before) = end.before {
-            all.keep(GROUPS.of(&before.main_confs));
+            all.keep(GROUPS.of(before));
         }
         Ok(all)
     }
