@@ -221,6 +221,15 @@ fn a_client_that_moves_keeps_its_request() {
     assert_eq!(seen.matches(" h3 200 /large").count(), 4, "{seen}");
 }
 
+/// Six transfers of `/large` that have begun, each with the directory that it fills.
+fn transfers(server: &Server) -> Option<Vec<(Process, Dir)>> {
+    let start = |dir: Dir| Some((begin(server.port(), &[], &["/large"], &dir)?, dir));
+    let all = (0..6).map(|_| start(Dir::new())).collect::<Option<Vec<_>>>()?;
+    let has_begun = |(_, dir): &(Process, Dir)| !bytes(dir, "large").is_empty();
+    assert!(ask_until(|| all.iter().all(has_begun)), "{}", server.log());
+    Some(all)
+}
+
 /// Requests that run at a reload are answered by the old workers, whose datagrams come to the new ones by then.
 #[test]
 fn a_reload_loses_no_request() {
@@ -231,19 +240,12 @@ fn a_reload_loses_no_request() {
     let large = long(1_000_000);
     server.dir().write("large", &large);
     let old = server.workers();
-    let dirs: Vec<Dir> = (0..6).map(|_| Dir::new()).collect();
-    let mut clients = Vec::new();
-    for dir in &dirs {
-        let Some(client) = begin(server.port(), &[], &["/large"], dir) else { return };
-        clients.push(client);
-    }
-    let has_begun = |dir: &Dir| !bytes(dir, "large").is_empty();
-    assert!(ask_until(|| dirs.iter().all(has_begun)), "{}", server.log());
+    let Some(mut transfers) = transfers(&server) else { return };
     server.configure(&conf("new"));
     server.reload();
     let got = ask(&server, server.port(), &[], &["/said"]).unwrap();
     assert_eq!(got.read("said"), "new");
-    for (client, dir) in clients.iter_mut().zip(&dirs) {
+    for (client, dir) in &mut transfers {
         let _ = client.wait();
         assert!(bytes(dir, "large") == large, "{}", server.dir().read("seen.log"));
     }
@@ -265,14 +267,7 @@ fn a_binary_upgrade_loses_no_request() {
     let server = start("", "root .; limit_rate 400k; location /said { return 200 $pid; }");
     let large = long(1_000_000);
     server.dir().write("large", &large);
-    let dirs: Vec<Dir> = (0..6).map(|_| Dir::new()).collect();
-    let mut clients = Vec::new();
-    for dir in &dirs {
-        let Some(client) = begin(server.port(), &[], &["/large"], dir) else { return };
-        clients.push(client);
-    }
-    let has_begun = |dir: &Dir| !bytes(dir, "large").is_empty();
-    assert!(ask_until(|| dirs.iter().all(has_begun)), "{}", server.log());
+    let Some(mut transfers) = transfers(&server) else { return };
     let old = server.workers();
     server.signal(Signal::USR2);
     assert!(ask_until(|| server.logged("start worker process ") == 4), "{}", server.log());
@@ -285,7 +280,7 @@ fn a_binary_upgrade_loses_no_request() {
         assert!(!got.read(&path[1..]).is_empty(), "{}", server.log());
     }
     server.signal(Signal::QUIT);
-    for (client, dir) in clients.iter_mut().zip(&dirs) {
+    for (client, dir) in &mut transfers {
         let _ = client.wait();
         assert!(bytes(dir, "large") == large, "{}", server.log());
     }

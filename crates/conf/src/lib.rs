@@ -50,7 +50,7 @@ pub use error::{Error, Level, Spot};
 pub use files::{FileTexts, noting_files, read_file, with_files};
 pub use known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective, all_known, known};
 pub use panels::{open_panel, open_panels};
-pub use parser::{read, read_fragment, read_text, read_text_with};
+pub use parser::{read, read_text, read_text_with};
 pub use print::{PrintError, print};
 pub use source::{Pos, SourceText, Sources};
 pub use tree::{ConfigTree, Directive, DirectiveBody, Word, is_same};

@@ -38,23 +38,7 @@ pub fn read(path: &Path, globals: Option<&str>) -> ConfigTree {
 
 /// Reads a text as if it were the file at `path`.
 pub fn read_text(path: &Path, text: &[u8]) -> ConfigTree {
-    let mut reader = FileReader::new(path);
-    let mut main = Vec::new();
-    let source = SourceText { name: path.to_owned(), text: text.to_vec(), command_line: false };
-    let file = reader.sources.add(source);
-    let broken = reader.text(file, Form::Directives, &mut main).err();
-    ConfigTree { sources: reader.sources, main, broken }
-}
-
-/// Reads a text that is not trusted: `include` stays a directive, so that no file is opened.
-pub fn read_fragment(name: &Path, text: &[u8]) -> ConfigTree {
-    let mut reader = FileReader::new(name);
-    reader.alone = true;
-    let mut main = Vec::new();
-    let source = SourceText { name: name.to_owned(), text: text.to_vec(), command_line: false };
-    let file = reader.sources.add(source);
-    let broken = reader.text(file, Form::Directives, &mut main).err();
-    ConfigTree { sources: reader.sources, main, broken }
+    read_text_with(path, text, None)
 }
 
 /// Reads a text with the directives of `-g` ahead, as if it were the file at `path`: includes are relative to its directory.
@@ -70,8 +54,6 @@ pub fn read_text_with(path: &Path, text: &[u8], globals: Option<&str>) -> Config
 
 struct FileReader {
     sources: Sources,
-    /// No other file is opened.
-    alone: bool,
     dir: PathBuf,
     includes: u32,
     include_depth: u32,
@@ -103,7 +85,6 @@ impl FileReader {
     fn new(path: &Path) -> FileReader {
         FileReader {
             sources: Sources::default(),
-            alone: false,
             dir: directory(path),
             includes: 0,
             include_depth: 0,
@@ -203,7 +184,7 @@ impl FileReader {
         let mut args = Vec::with_capacity(words.len());
         args.extend(words);
         let mut directive = Directive { name, args, body: DirectiveBody::None, end: at, close: at };
-        if stop == StatementEnd::Semicolon && !self.alone && includes(&directive, form) {
+        if stop == StatementEnd::Semicolon && includes(&directive, form) {
             return self.include(&directive, form, out);
         }
         let done =

@@ -201,12 +201,6 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_opens_no_file() {
-        let tree = crate::read_fragment(Path::new("f"), b"include /etc/passwd;");
-        assert!(tree.broken.is_none() && tree.main.first().is_some_and(|d| d.name.is("include")));
-    }
-
-    #[test]
     fn what_would_read_back_as_something_else_is_refused() {
         let inner = || vec![Directive::new("include", ["/etc/shadow"])];
         assert!(print(&inner()).is_err());

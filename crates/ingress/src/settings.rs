@@ -20,7 +20,7 @@ pub struct Settings {
     pub state: PathBuf,
     /// Certificate and key for hosts that have none: `namespace/name` of a Secret.
     pub default_certificate: Option<(String, String)>,
-    /// The Service for hosts and paths that nobody has: namespace, name, port.
+    /// The Service for hosts and paths that no rule has: namespace, name, port.
     pub default_backend: Option<(String, String)>,
     /// Whether Ingresses of several namespaces may share a host.
     pub shared_hosts: bool,

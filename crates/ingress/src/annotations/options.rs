@@ -160,7 +160,7 @@ pub struct Options {
     pub basic: Option<BasicAuth>,
     /// Client certificates.
     pub client_certificates: Option<ClientCertificates>,
-    /// What restricts access and could not be understood; then nobody is let in.
+    /// What restricts access and could not be understood; then all clients are refused.
     pub closed: Option<&'static str>,
     /// Cross-origin requests.
     pub cors: Option<Cors>,
@@ -248,7 +248,7 @@ fn routes(r: &Reader<'_>, o: &mut Options) {
     o.connection = r.choice("connection-proxy-header", &["close", "keep-alive"]).map(str::to_owned);
 }
 
-/// What restricts access. Where a value is wrong, nobody is let in: the owner meant to keep some clients out.
+/// What restricts access. Where a value is wrong, all clients are refused: the owner meant to keep some clients out.
 fn access(r: &Reader<'_>, o: &mut Options, loopback: bool) {
     let mut close = |wrong: bool, name: &'static str| {
         if wrong {

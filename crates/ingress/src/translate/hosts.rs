@@ -1,4 +1,4 @@
-//! Rules to hosts: who owns a host, and what each of its paths does.
+//! Rules to hosts: which namespace owns a host, and what each of its paths does.
 
 use std::collections::BTreeMap;
 

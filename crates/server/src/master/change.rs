@@ -229,10 +229,8 @@ impl Master {
     /// Whether the change is over, or has taken too long.
     pub(super) fn look_at_change(&mut self) {
         let Some(change) = &self.change else { return };
-        let is_over = match change.by_new_workers {
-            true => !self.replacing && change.waiting.is_empty(),
-            false => change.waiting.is_empty(),
-        };
+        let begins = change.by_new_workers && self.replacing;
+        let is_over = !begins && change.waiting.is_empty();
         let kind = match (is_over, change.by_new_workers) {
             (true, false) => ChangeKind::Taken,
             (true, true) => ChangeKind::Reloaded,
