@@ -430,6 +430,12 @@ impl std::fmt::Display for StreamError {
     }
 }
 
+impl From<FrameError> for StreamError {
+    fn from(error: FrameError) -> StreamError {
+        StreamError::Frame(error)
+    }
+}
+
 /// What its request and answer have of it.
 impl RequestStream for Stream {
     fn protocol(&self) -> Protocol {

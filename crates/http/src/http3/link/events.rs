@@ -1,0 +1,99 @@
+//! What QUIC tells of a connection.
+
+use std::sync::PoisonError;
+
+use weir_metrics::Metric;
+use weir_proto::http3::ErrorCode;
+use weir_quic::{ConnectionError, Dir, Events, StreamId};
+
+use super::Link;
+use crate::http3::control::Incoming;
+
+impl Events for Link {
+    fn negotiated(&self) {
+        let context = {
+            let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.as_ref().and_then(|secure| secure.shown.context)
+        };
+        if context.is_some_and(|context| !context.asks_client()) {
+            self.ready.set(true);
+        }
+    }
+
+    fn connected(&self) {
+        let metrics = &self.event_loop.metrics;
+        metrics.add(Metric::TlsHandshakes, 1);
+        metrics.add(Metric::QuicConnections, 1);
+        let resumed = self.quic.tls(|tls| tls.is_resumed()).unwrap_or_default();
+        metrics.add(Metric::TlsResumed, resumed.into());
+        if let Some(presence) = &*self.presence.borrow() {
+            presence.quiet(&self.event_loop);
+        }
+        self.greet();
+        self.idle.set(self.event_loop.handle.now());
+        if self.event_loop.retiring() {
+            self.depart();
+        }
+        if self.ready.get() {
+            self.accept();
+        } else {
+            self.judge();
+        }
+        self.event_loop.handle.spawn(Link::watch(self.me.clone()));
+    }
+
+    fn opened(&self, dir: Dir) {
+        match dir {
+            Dir::Bi => self.accept(),
+            Dir::Uni => {
+                while let Some(id) = self.quic.accept(Dir::Uni) {
+                    self.incoming.borrow_mut().insert(id, Incoming::new());
+                    self.read_incoming(id);
+                }
+            }
+        }
+    }
+
+    fn readable(&self, id: StreamId) {
+        match id.dir() {
+            Dir::Bi => self.read_on(id),
+            Dir::Uni => self.read_incoming(id),
+        }
+    }
+
+    fn writable(&self, id: StreamId) {
+        let stream = self.streams.borrow().get(&id).cloned();
+        if let Some(stream) = stream {
+            stream.writable();
+        }
+    }
+
+    fn finished(&self, id: StreamId) {
+        self.remove(id);
+    }
+
+    fn stopped(&self, id: StreamId, _: u64) {
+        let stream = self.streams.borrow().get(&id).cloned();
+        match stream {
+            Some(stream) => stream.stopped(),
+            None if self.own.get().is_some_and(|own| own.contains(&id)) => {
+                let text = "stopped a stream of the connection";
+                self.wrong(ErrorCode::ClosedCriticalStream, text);
+            }
+            None => self.quic.reset(id, ErrorCode::RequestCancelled as u64),
+        }
+    }
+
+    fn lost(&self, why: &ConnectionError) {
+        let was_shaken = self.own.get().is_some();
+        match why {
+            ConnectionError::LocallyClosed | ConnectionError::ApplicationClosed(_) => {}
+            why if was_shaken => self.log(format_args!("{why}")),
+            why => {
+                self.event_loop.metrics.add(Metric::TlsFailed, 1);
+                self.log(format_args!("{why} in the handshake"));
+            }
+        }
+        self.end();
+    }
+}

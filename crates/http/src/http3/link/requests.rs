@@ -1,0 +1,187 @@
+//! Requests of a connection: the streams that carry them, and their fields.
+
+use std::rc::Rc;
+use std::sync::PoisonError;
+
+use weir_engine::spend;
+use weir_proto::http1::{ComposeError, HeadDraft};
+use weir_proto::http3::ErrorCode;
+use weir_proto::http3::qpack::{Decoded, FieldLimits};
+use weir_quic::Dir;
+use weir_ssl::ocsp::WaitingConnection;
+use weir_ssl::server::Judged;
+
+use super::Link;
+use crate::connection::streamed::Fields;
+use crate::http3::request;
+use crate::http3::stream::{Stream, StreamError};
+
+/// What a request costs of the task's budget, beside its fields.
+const REQUEST: u32 = 32;
+/// So many bytes of fields cost a point.
+const FIELDS: usize = 4;
+
+impl Link {
+    /// The client's certificate, if it had to show one, was judged.
+    pub(super) fn judge(&self) {
+        let context = {
+            let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.as_ref().and_then(|secure| secure.shown.context)
+        };
+        let judged =
+            context.and_then(|context| self.quic.tls(|tls| context.look_at(tls)).flatten());
+        match (context, judged) {
+            (Some(context), Some(Ok(path))) if context.ocsp.is_some() => {
+                let Some(link) = self.me.upgrade() else { return };
+                let event_loop = self.event_loop.clone();
+                self.event_loop.handle.spawn(async move {
+                    let waiting = WaitingConnection {
+                        handle: &event_loop.handle,
+                        log: &link.conf().core.error_log,
+                        number: link.number,
+                        until: event_loop.handle.now() + link.default.conf.client_header_timeout,
+                    };
+                    let fault = context.ask(Some(Ok(path)), waiting).await;
+                    link.judged(fault);
+                });
+            }
+            (_, Some(judged @ Err(_))) => self.judged(Judged::err(judged)),
+            _ => self.judged(None),
+        }
+    }
+
+    pub(super) fn judged(&self, fault: Option<weir_tls::x509::VerifyError>) {
+        {
+            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(secure) = found.as_mut() {
+                secure.shown.fault = fault;
+            }
+        }
+        self.ready.set(true);
+        self.accept();
+    }
+
+    /// Takes the streams that the client has opened.
+    pub(super) fn accept(&self) {
+        if !self.ready.get() {
+            return;
+        }
+        while let Some(id) = self.quic.accept(Dir::Bi) {
+            let Some(link) = self.me.upgrade() else { return };
+            // What requests share must be there before the first.
+            if self.conn().is_err() {
+                self.close(ErrorCode::Internal);
+            }
+            if self.over.get() {
+                return;
+            }
+            if self.leaving.get() {
+                self.quic.stop(id, ErrorCode::RequestRejected as u64);
+                self.quic.reset(id, ErrorCode::RequestRejected as u64);
+                continue;
+            }
+            self.count_request();
+            let stream = Stream::new(link, id);
+            self.streams.borrow_mut().insert(id, stream.clone());
+            stream.read_on();
+            if !stream.has_begun() && !stream.is_gone() {
+                self.expect_head(stream);
+            }
+        }
+    }
+
+    /// A head must come within `client_header_timeout`.
+    pub(super) fn expect_head(&self, stream: Rc<Stream>) {
+        let timeout = self.server().conf.client_header_timeout;
+        let sleep = self.event_loop.handle.sleep(timeout);
+        self.event_loop.handle.spawn(async move {
+            sleep.await;
+            if !stream.has_begun() && !stream.is_gone() {
+                stream.link.log(format_args!("{}", crate::carrier::TIMED_OUT));
+                stream.reset(ErrorCode::RequestIncomplete);
+            }
+        });
+    }
+
+    /// A head has come in whole. False if it refers to what has not come yet.
+    pub fn head(&self, stream: &Rc<Stream>, section: &[u8]) -> Result<bool, StreamError> {
+        spend(REQUEST + (section.len() / FIELDS) as u32);
+        let limits = &self.server().conf.head_limits;
+        let sizes = FieldLimits { field: limits.line, block: limits.total };
+        let mut scratch = self.event_loop.take_scratch();
+        let (parser, buf) = scratch.head();
+        let mut draft = HeadDraft { limits, parser, buf };
+        let mut composer = self.composer.borrow_mut();
+        let decoded =
+            self.decoder.borrow_mut().decode(stream.id.into(), section, sizes, |name, value| {
+                composer.field(name, value, &mut draft)
+            });
+        match decoded {
+            Ok(Decoded::Whole | Decoded::TooLarge) => {}
+            Ok(Decoded::Blocked(_)) => {
+                self.event_loop.give_scratch(scratch);
+                return Ok(false);
+            }
+            Err(error) => {
+                self.event_loop.give_scratch(scratch);
+                return Err(StreamError::Fields(error));
+            }
+        }
+        let ended = stream.sees_end();
+        let verdict = match composer.finish(ended, &mut draft) {
+            Ok(()) if decoded == Ok(Decoded::TooLarge) => Err(ComposeError::TooLarge),
+            verdict => verdict,
+        };
+        drop(composer);
+        let announced = draft.parser.head().content_length.filter(|_| verdict.is_ok());
+        stream.begin(announced);
+        self.acknowledge();
+        let len = section.len() as u64;
+        request::start(stream.clone(), Fields { scratch, verdict, len, ended });
+        Ok(true)
+    }
+
+    /// The client gave a request up before its head could be read.
+    pub fn cut(&self, stream: &Rc<Stream>) {
+        let limits = &self.server().conf.head_limits;
+        let mut scratch = self.event_loop.take_scratch();
+        let (parser, buf) = scratch.head();
+        let _ = self.composer.borrow_mut().finish(true, &mut HeadDraft { limits, parser, buf });
+        stream.begin(None);
+        let verdict = Err(ComposeError::Cut);
+        request::start(stream.clone(), Fields { scratch, verdict, len: 0, ended: true });
+    }
+
+    /// Trailers have come in whole. Only their form is of interest.
+    pub fn trailers(&self, stream: &Rc<Stream>, section: &[u8]) -> Result<bool, StreamError> {
+        let limits = &self.server().conf.head_limits;
+        let sizes = FieldLimits { field: limits.line, block: limits.total };
+        let mut pseudo = false;
+        let decoded =
+            self.decoder.borrow_mut().decode(stream.id.into(), section, sizes, |name, _| {
+                pseudo |= name.starts_with(b":");
+            });
+        match decoded {
+            Ok(Decoded::Whole) => {}
+            Ok(Decoded::Blocked(_)) => return Ok(false),
+            Ok(Decoded::TooLarge) => {
+                self.acknowledge();
+                self.too_large(stream);
+                return Ok(true);
+            }
+            Err(error) => return Err(StreamError::Fields(error)),
+        }
+        self.acknowledge();
+        if pseudo {
+            self.log(format_args!("client sent pseudo-header fields behind a body"));
+            stream.reset(ErrorCode::Message);
+        }
+        Ok(true)
+    }
+
+    /// A section is larger than `large_client_header_buffers` permit.
+    pub fn too_large(&self, stream: &Stream) {
+        self.log(format_args!("client sent too large header"));
+        stream.reset(ErrorCode::ExcessiveLoad);
+    }
+}

@@ -1,0 +1,243 @@
+//! A loop's socket for an address, and the task that drives all connections of it.
+
+mod drive;
+mod receive;
+mod send;
+mod settings;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use aws_lc_rs::{hmac, rand};
+use quinn_proto::{ConnectionHandle, EndpointConfig, ServerConfig, Transmit};
+use quinn_udp::UdpSocketState;
+use rustc_hash::FxHashMap;
+use weir_engine::{Datagram, Handle, is_spent};
+
+use self::settings::server_config;
+pub use self::settings::{Congestion, EndpointSettings, HostKey};
+use crate::connection::{Connection, Events};
+use crate::crypto::{Chooser, Initial};
+use crate::ids::{IdKey, Ids, Place};
+use crate::packet::Packet;
+
+/// What a received datagram costs of the task's budget, and what one costs that is sent.
+const DATAGRAM: u32 = 4;
+
+/// A connection that a client asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct NewConnection {
+    /// The client's address, which may be forged until `validated`.
+    pub peer: SocketAddr,
+    /// The address of this host that it was sent to, where the socket tells.
+    pub local: Option<IpAddr>,
+    /// The client has shown that it receives what is sent to this address.
+    pub validated: bool,
+}
+
+/// Takes a connection that has begun, and hears of it from then on.
+pub type Begin = Box<dyn FnOnce(&Rc<Connection>) -> Rc<dyn Events>>;
+
+/// What is done with it.
+pub enum Admission {
+    /// It begins; the chooser gets the client's first message.
+    Accept(Chooser, Begin),
+    /// The client is to come again and show that the address is its own.
+    Retry,
+    /// The client is told to go.
+    Refuse,
+    /// Nothing is said.
+    Ignore,
+}
+
+/// The protocol above, as an endpoint knows it.
+pub trait Accepts {
+    /// A client wants a connection.
+    fn admit(&self, new: &NewConnection) -> Admission;
+    /// A client got no answer, since there are as many connections as there may be.
+    fn ignored(&self) {}
+    /// A packet belongs to the connection of another loop; nothing is done with it here.
+    fn misplaced(&self, _: Place, _: &Packet<'_>) {}
+}
+
+/// A socket, with the connections that began there.
+pub struct Endpoint {
+    handle: Handle,
+    socket: RefCell<Option<Rc<Datagram>>>,
+    /// Sends, also after the socket is left to others.
+    sender: Datagram,
+    udp: UdpSocketState,
+    ids: IdKey,
+    place: Place,
+    inner: RefCell<quinn_proto::Endpoint>,
+    base: ServerConfig,
+    initial: Initial,
+    connections: RefCell<FxHashMap<ConnectionHandle, Rc<Connection>>>,
+    marked: RefCell<VecDeque<Rc<Connection>>>,
+    deadlines: RefCell<BTreeSet<(Instant, ConnectionHandle)>>,
+    waiting: RefCell<VecDeque<(Transmit, Vec<u8>)>>,
+    scratch: RefCell<Vec<u8>>,
+    /// Where datagrams are received. Pages that nothing was received to cost nothing.
+    room: RefCell<Vec<u8>>,
+    waker: RefCell<Option<Waker>>,
+    accepts: OnceCell<Rc<dyn Accepts>>,
+    most: usize,
+    window: u64,
+    over: Cell<bool>,
+}
+
+impl Endpoint {
+    /// Takes a socket. Nothing is received before [`Endpoint::start`].
+    ///
+    /// # Errors
+    ///
+    /// The socket refuses an option that QUIC needs, or cannot be watched.
+    pub fn new(
+        handle: &Handle,
+        fd: &Arc<OwnedFd>,
+        settings: EndpointSettings,
+    ) -> io::Result<Rc<Endpoint>> {
+        let udp = UdpSocketState::new((&**fd).into())?;
+        let socket = Rc::new(handle.datagram_shared(fd.clone())?);
+        let sender = handle.datagram_sender(fd.clone())?;
+        let other = |_| io::Error::other("the cryptography of QUIC is missing");
+        let EndpointSettings { host_key, place, .. } = &settings;
+        let ids = IdKey::new(&host_key.derive(b"ids")).map_err(other)?;
+        let initial = Initial::new(settings.tls.clone());
+        let initial =
+            initial.ok_or_else(|| io::Error::other("TLS_AES_128_GCM_SHA256 is missing"))?;
+        let base = server_config(&settings, &initial);
+        let (key, at) = (ids.clone(), *place);
+        let reset = hmac::Key::new(hmac::HMAC_SHA256, &host_key.derive::<64>(b"resets"));
+        let mut config = EndpointConfig::new(Arc::new(reset));
+        config.cid_generator(move || Box::new(Ids { key: key.clone(), place: at }));
+        let mut seed = [0; 32];
+        rand::fill(&mut seed).map_err(other)?;
+        let inner = quinn_proto::Endpoint::new(
+            Arc::new(config),
+            Some(Arc::new(base.clone())),
+            true,
+            Some(seed),
+        );
+        Ok(Rc::new(Endpoint {
+            handle: handle.clone(),
+            socket: RefCell::new(Some(socket)),
+            sender,
+            udp,
+            ids,
+            place: *place,
+            inner: RefCell::new(inner),
+            base,
+            initial,
+            connections: RefCell::default(),
+            marked: RefCell::default(),
+            deadlines: RefCell::default(),
+            waiting: RefCell::default(),
+            scratch: RefCell::default(),
+            room: RefCell::default(),
+            waker: RefCell::default(),
+            accepts: OnceCell::new(),
+            most: settings.connections,
+            window: settings.window(),
+            over: Cell::new(false),
+        }))
+    }
+
+    /// Serves the socket from now on.
+    pub fn start(self: &Rc<Self>, accepts: Rc<dyn Accepts>) {
+        if self.accepts.set(accepts).is_ok() {
+            self.handle.spawn(self.clone().run());
+        }
+    }
+
+    /// Receives nothing more from the socket. Connections go on with what [`Endpoint::deliver`] brings.
+    pub fn leave_socket(&self) {
+        self.socket.take();
+        self.wake();
+    }
+
+    /// How many connections there are, those included that are closed and still answer.
+    pub fn connections(&self) -> usize {
+        self.connections.borrow().len()
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.handle.now()
+    }
+
+    pub(crate) fn mark(&self, connection: &Rc<Connection>) {
+        if !connection.marked.replace(true) {
+            self.marked.borrow_mut().push_back(connection.clone());
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    async fn run(self: Rc<Self>) {
+        loop {
+            poll_fn(|cx| self.poll_work(cx)).await;
+            if self.over.get() && self.connections() == 0 {
+                return;
+            }
+            self.receive();
+            self.expire();
+            self.work();
+        }
+    }
+
+    /// Ready when there is something to do.
+    fn poll_work(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        drop(waker);
+        let full = !self.waiting.borrow().is_empty();
+        let now = self.now();
+        let deadline = self.deadlines.borrow().first().map(|(at, _)| *at);
+        let due = deadline.is_some_and(|at| at <= now);
+        let marked = !full && !self.marked.borrow().is_empty();
+        let over = self.over.get() && self.connections() == 0;
+        if (marked || due || over) && !is_spent() {
+            return Poll::Ready(());
+        }
+        if full && self.sender.poll_writable(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        self.sender.set_deadline(deadline);
+        if self.sender.poll_deadline(cx).is_ready() && !is_spent() {
+            return Poll::Ready(());
+        }
+        if self.socket.borrow().as_ref().is_some_and(|socket| socket.poll_readable(cx).is_ready()) {
+            return Poll::Ready(());
+        }
+        if is_spent() && (marked || due) {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// The endpoint ends once its last connection has.
+    pub fn end(&self) {
+        self.over.set(true);
+        self.wake();
+    }
+
+    /// All connections.
+    pub fn all(&self) -> Vec<Rc<Connection>> {
+        self.connections.borrow().values().cloned().collect()
+    }
+}

@@ -1,0 +1,159 @@
+//! Datagrams that come, and the connections that begin with them.
+
+use std::io::IoSliceMut;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use quinn_proto::{DatagramEvent, EcnCodepoint, Incoming};
+use quinn_udp::RecvMeta;
+use weir_engine::{is_spent, spend};
+
+use super::{Admission, Begin, DATAGRAM, Endpoint, NewConnection};
+use crate::connection::Connection;
+use crate::crypto::{Chooser, OneSession};
+use crate::ids::destination;
+use crate::packet::Packet;
+
+/// Datagrams of one sender that the kernel may put together.
+const BATCH: usize = 65_535;
+/// So many batches are received with one call.
+const BATCHES: usize = 8;
+
+impl Endpoint {
+    /// Receives until nothing is there, or the task has done enough for this turn.
+    pub(super) fn receive(self: &Rc<Self>) {
+        let Some(socket) = self.socket.borrow().clone() else { return };
+        let mut room = self.room.take();
+        room.resize(BATCH * BATCHES, 0);
+        while !is_spent() {
+            let mut metas = [RecvMeta::default(); BATCHES];
+            let received = socket.try_receive(|fd| {
+                let mut parts = room.chunks_mut(BATCH);
+                let mut slices: [IoSliceMut<'_>; BATCHES] =
+                    std::array::from_fn(|_| IoSliceMut::new(parts.next().unwrap_or_default()));
+                self.udp.recv((&fd).into(), &mut slices, &mut metas)
+            });
+            let n = match received {
+                Ok(Some(n)) => n,
+                // An error is an earlier datagram's: its receiver is gone.
+                Ok(None) | Err(_) => break,
+            };
+            for (meta, part) in metas.iter().zip(room.chunks(BATCH)).take(n) {
+                let bytes = part.get(..meta.len).unwrap_or(part);
+                for packet in bytes.chunks(meta.stride.max(1)) {
+                    let ecn = meta.ecn.map_or(0, |ecn| ecn as u8);
+                    self.came(&Packet { from: meta.addr, to: meta.dst_ip, ecn, bytes: packet });
+                }
+            }
+        }
+        self.room.replace(room);
+    }
+
+    /// A packet that another loop has received for a connection of this one.
+    pub fn deliver(self: &Rc<Self>, packet: &Packet<'_>) {
+        self.take(packet);
+        self.wake();
+    }
+
+    pub(super) fn came(self: &Rc<Self>, packet: &Packet<'_>) {
+        if let Some(place) = destination(packet.bytes).and_then(|id| self.ids.read(id))
+            && place != self.place
+            && let Some(accepts) = self.accepts.get()
+        {
+            return accepts.misplaced(place, packet);
+        }
+        self.take(packet);
+    }
+
+    pub(super) fn take(self: &Rc<Self>, packet: &Packet<'_>) {
+        spend(DATAGRAM);
+        let Packet { from, to, ecn, bytes } = *packet;
+        let (now, mut answer) = (self.now(), Vec::new());
+        let ecn = EcnCodepoint::from_bits(ecn);
+        let (len, bytes) = (bytes.len(), BytesMut::from(bytes));
+        let event = self.inner.borrow_mut().handle(now, from, to, ecn, bytes, &mut answer);
+        match event {
+            None => {}
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                let connection = self.connections.borrow().get(&handle).cloned();
+                if let Some(connection) = connection {
+                    connection.receives(from, len);
+                    connection.inner.borrow_mut().handle_event(event);
+                    connection.look_for_client(len);
+                    self.mark(&connection);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.asked(incoming, len, &mut answer),
+            Some(DatagramEvent::Response(transmit)) => self.say(transmit, answer),
+        }
+    }
+
+    pub(super) fn asked(self: &Rc<Self>, incoming: Incoming, len: usize, answer: &mut Vec<u8>) {
+        let new = NewConnection {
+            peer: incoming.remote_address(),
+            local: incoming.local_ip(),
+            validated: incoming.remote_address_validated(),
+        };
+        let Some(accepts) = self.accepts.get() else {
+            return self.inner.borrow_mut().ignore(incoming);
+        };
+        let admission = match self.connections() < self.most {
+            true => accepts.admit(&new),
+            false => {
+                accepts.ignored();
+                Admission::Ignore
+            }
+        };
+        let transmit = match admission {
+            Admission::Accept(chooser, begin) => {
+                let forged = (!new.validated).then_some(len);
+                return self.accept(incoming, forged, chooser, begin, answer);
+            }
+            Admission::Retry => match self.inner.borrow_mut().retry(incoming, answer) {
+                Ok(transmit) => transmit,
+                Err(_) => return,
+            },
+            Admission::Refuse => self.inner.borrow_mut().refuse(incoming, answer),
+            Admission::Ignore => return self.inner.borrow_mut().ignore(incoming),
+        };
+        self.say(transmit, std::mem::take(answer));
+    }
+
+    pub(super) fn accept(
+        self: &Rc<Self>,
+        incoming: Incoming,
+        forged: Option<usize>,
+        chooser: Chooser,
+        begin: Begin,
+        answer: &mut Vec<u8>,
+    ) {
+        let (session, secure) = OneSession::new(self.initial.clone(), chooser);
+        let mut config = self.base.clone();
+        config.crypto = session;
+        let config = Arc::new(config);
+        let now = self.now();
+        let accepted = self.inner.borrow_mut().accept(incoming, now, answer, Some(config));
+        match accepted {
+            Ok((handle, inner)) => {
+                let connection = Connection::new(
+                    Rc::downgrade(self),
+                    handle,
+                    inner,
+                    secure,
+                    self.window,
+                    forged,
+                );
+                let connection = Rc::new(connection);
+                self.connections.borrow_mut().insert(handle, connection.clone());
+                let _ = connection.events.set(begin(&connection));
+                self.mark(&connection);
+            }
+            Err(error) => {
+                if let Some(transmit) = error.response {
+                    self.say(transmit, std::mem::take(answer));
+                }
+            }
+        }
+    }
+}
