@@ -39,6 +39,11 @@ impl Buffers {
             kept.push(buffer);
         }
     }
+
+    /// Frees what is kept.
+    pub(crate) fn clear(&mut self) {
+        self.classes = Default::default();
+    }
 }
 
 fn ceil_log2(n: usize) -> u32 {

@@ -280,6 +280,11 @@ impl Executor {
         polled.map(|_| ()).and(dropped)
     }
 
+    /// Frees the boxes of ended tasks.
+    pub(crate) fn free_spare(&self) {
+        self.boxes.borrow_mut().0.clear();
+    }
+
     /// Drops every task, for the end of the loop.
     pub(crate) fn clear(&self) {
         let jobs: Vec<_> = {
@@ -292,7 +297,7 @@ impl Executor {
         self.live.set(self.live.get() - jobs.len());
         // Their wakers stay behind; a waker that is still held wakes an empty slot.
         drop(jobs);
-        self.boxes.borrow_mut().0.clear();
+        self.free_spare();
     }
 }
 

@@ -142,6 +142,18 @@ impl Handle {
     pub fn give_buf(&self, buf: Vec<u8>) {
         self.0.buffers.borrow_mut().give(buf);
     }
+
+    /// Frees what the loop keeps for tasks and connections to come: after a rush of them.
+    pub fn free_spare(&self) {
+        let inner = &self.0;
+        inner.tasks.free_spare();
+        inner.buffers.borrow_mut().clear();
+        inner.sources.borrow_mut().shrink();
+        inner.wheel.borrow_mut().shrink();
+        if let Some(member) = &inner.steal_group {
+            member.stealable().shrink();
+        }
+    }
 }
 
 /// Listening sockets.

@@ -13,6 +13,8 @@ pub(crate) const GENERATIONS: u32 = 1 << 30;
 pub(crate) struct Slots<T> {
     entries: Vec<Entry<T>>,
     free: Vec<u32>,
+    /// The generation of a new slot: above those of all slots that were there before it.
+    first: u32,
 }
 
 struct Entry<T> {
@@ -22,7 +24,7 @@ struct Entry<T> {
 
 impl<T> Slots<T> {
     pub(crate) fn new() -> Self {
-        Slots { entries: Vec::new(), free: Vec::new() }
+        Slots { entries: Vec::new(), free: Vec::new(), first: 0 }
     }
 
     /// How many values there are.
@@ -34,7 +36,7 @@ impl<T> Slots<T> {
     fn vacant(&mut self) -> Key {
         let index = self.free.last().copied().unwrap_or_else(|| {
             let index = self.entries.len() as u32;
-            self.entries.push(Entry { generation: 0, value: None });
+            self.entries.push(Entry { generation: self.first, value: None });
             self.free.push(index);
             index
         });
@@ -83,6 +85,19 @@ impl<T> Slots<T> {
         Some(value)
     }
 
+    /// Gives back the memory of free slots at the end of the table, if they are half of it. Keys stay valid.
+    pub(crate) fn shrink(&mut self) {
+        let used = self.entries.iter().rposition(|e| e.value.is_some()).map_or(0, |last| last + 1);
+        if used > self.entries.len() / 2 {
+            return;
+        }
+        let left = self.entries.drain(used..).map(|e| e.generation).max();
+        self.first = (self.first.max(left.unwrap_or(0)) + 1) % GENERATIONS;
+        self.entries.shrink_to_fit();
+        self.free.retain(|&index| (index as usize) < used);
+        self.free.shrink_to_fit();
+    }
+
     /// Takes everything out, for the end of the loop.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let mut all = Vec::new();
@@ -112,5 +127,23 @@ mod tests {
         assert_eq!(slots.remove(first), None);
         assert_eq!(slots.get(second), Some(&"b"));
         assert_eq!(slots.len(), 1);
+    }
+
+    #[test]
+    fn a_table_that_has_shrunk_keeps_keys_and_forgets_stale_ones() {
+        let mut slots = Slots::new();
+        let keys: Vec<Key> = (0..100).map(|n| slots.insert(n)).collect();
+        for key in keys.iter().skip(3) {
+            slots.remove(*key);
+        }
+        slots.remove(keys[1]);
+        slots.shrink();
+        assert!(slots.entries.capacity() < 10 && slots.free.capacity() < 10);
+        assert_eq!((slots.get(keys[0]), slots.get(keys[2]), slots.len()), (Some(&0), Some(&2), 2));
+        for n in 0..200 {
+            slots.insert(n);
+        }
+        assert!(keys.iter().skip(3).all(|key| slots.get(*key).is_none()));
+        assert_eq!(slots.len(), 202);
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Wheel<T> {
     entries: Vec<Entry<T>>,
     free: u32,
     len: usize,
+    /// The generation of a new entry: above those of all entries that were there before it.
+    first: u32,
 }
 
 struct Entry<T> {
@@ -46,6 +48,7 @@ impl<T: Copy> Wheel<T> {
             entries: Vec::new(),
             free: NIL,
             len: 0,
+            first: 0,
         }
     }
 
@@ -107,6 +110,24 @@ impl<T: Copy> Wheel<T> {
         self.tick = self.tick.max(now);
     }
 
+    /// Gives back the memory of unused entries at the end, if they are half of all.
+    pub(crate) fn shrink(&mut self) {
+        let used = self.entries.iter().rposition(|e| e.place != UNUSED).map_or(0, |last| last + 1);
+        if used > self.entries.len() / 2 {
+            return;
+        }
+        let left = self.entries.drain(used..).map(|e| e.generation).max();
+        self.first = self.first.max(left.unwrap_or(0)).wrapping_add(1);
+        self.entries.shrink_to_fit();
+        self.free = NIL;
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            if entry.place == UNUSED {
+                entry.next = self.free;
+                self.free = index as u32;
+            }
+        }
+    }
+
     fn pending(&self, id: TimerId) -> Option<&Entry<T>> {
         let entry = self.entries.get(id.index as usize)?;
         (entry.generation == id.generation && entry.place != UNUSED).then_some(entry)
@@ -115,7 +136,8 @@ impl<T: Copy> Wheel<T> {
     fn allocate(&mut self, at: u64, payload: T) -> u32 {
         if self.free == NIL {
             let index = self.entries.len() as u32;
-            let fresh = Entry { at, prev: NIL, next: NIL, generation: 0, place: UNUSED, payload };
+            let fresh =
+                Entry { at, prev: NIL, next: NIL, generation: self.first, place: UNUSED, payload };
             self.entries.push(fresh);
             return index;
         }

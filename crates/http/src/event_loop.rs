@@ -515,7 +515,11 @@ async fn calm_down(is_calm: impl FnOnce(&LoopState) -> bool) {
     // The pages of a hundred megabytes take milliseconds: tasks that are ready go first.
     event_loop.handle.heavy().await;
     if is_calm(&event_loop) {
-        operation("giving memory back", weir_sys::allocator::give_back);
+        operation("giving memory back", || {
+            event_loop.common.scratches.take();
+            event_loop.handle.free_spare();
+            weir_sys::allocator::give_back();
+        });
     }
 }
 

@@ -95,6 +95,14 @@ impl Stealable {
         drop(offer);
     }
 
+    /// Gives back the memory of sources at the end of the table that have left.
+    pub(crate) fn shrink(&self) {
+        let mut stealable = self.lock();
+        let used = stealable.iter().rposition(|e| e.of.is_some()).map_or(0, |last| last + 1);
+        stealable.truncate(used);
+        stealable.shrink_to_fit();
+    }
+
     /// The loop ends.
     pub(crate) fn clear(&self) {
         let stealable = std::mem::take(&mut *self.lock());

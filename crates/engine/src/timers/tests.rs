@@ -50,6 +50,23 @@ fn a_cancelled_id_cannot_cancel_the_slot_s_next_owner() {
 }
 
 #[test]
+fn a_wheel_that_has_shrunk_keeps_its_timers_and_forgets_cancelled_ones() {
+    let mut wheel = Wheel::new();
+    let ids: Vec<TimerId> = (0..100).map(|n| wheel.insert(10 + n, n as u32)).collect();
+    for id in ids.iter().skip(3).chain(ids.get(1)) {
+        wheel.cancel(*id);
+    }
+    wheel.shrink();
+    assert!(wheel.entries.capacity() < 10);
+    for n in 1000..1200 {
+        wheel.insert(5000, n);
+    }
+    assert!(ids.iter().skip(3).all(|id| wheel.cancel(*id).is_none()));
+    assert_eq!(drain(&mut wheel, 200), [0, 2]);
+    assert_eq!(drain(&mut wheel, 5000).len(), 200);
+}
+
+#[test]
 fn a_timer_entry_stays_small() {
     assert!(size_of::<Entry<u64>>() <= 40);
 }
@@ -59,6 +76,7 @@ enum Step {
     Insert(u64),
     Cancel(usize),
     Advance(u64),
+    Shrink,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -67,6 +85,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => delay.clone().prop_map(Step::Insert),
         2 => any::<usize>().prop_map(Step::Cancel),
         3 => delay.prop_map(Step::Advance),
+        1 => Just(Step::Shrink),
     ]
 }
 
@@ -88,6 +107,7 @@ proptest! {
                     prop_assert_eq!(wheel.cancel(id), Some(name));
                 }
                 Step::Cancel(_) => {}
+                Step::Shrink => wheel.shrink(),
                 Step::Advance(by) => {
                     now += by;
                     let mut fired = drain(&mut wheel, now);
