@@ -12,6 +12,8 @@
 mod connection;
 mod crypto;
 mod endpoint;
+#[cfg(test)]
+mod fuzz;
 mod ids;
 mod packet;
 mod paths;

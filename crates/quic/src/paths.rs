@@ -157,7 +157,7 @@ impl PacketKey for Watched {
 }
 
 /// The data of all frames of this kind, as far as the frames can be read: RFC 9000, section 19.
-fn each_token(frames: &[u8], wanted: u64, mut found: impl FnMut(Token)) {
+pub fn each_token(frames: &[u8], wanted: u64, mut found: impl FnMut(Token)) {
     let mut rest = Frames(frames);
     while rest.next(wanted, &mut found).is_some() {}
 }

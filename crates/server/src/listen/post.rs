@@ -8,6 +8,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 use weir_engine::{Datagram, Handle};
@@ -17,19 +19,31 @@ use weir_values::listen::Listen;
 
 /// Connections of so many older configurations are found.
 const OLDER: usize = 16;
+/// Two programs that both take new configurations number them so far apart.
+const APART: u16 = 0x4000;
 /// Longer than any datagram of QUIC with its addresses.
 const LONGEST: usize = 4096;
 
 /// The socket pairs of all loops.
 #[derive(Debug, Default)]
 pub struct Post {
-    generation: u16,
     /// The loops of this configuration.
-    own: Vec<PostBox>,
+    own: Boxes,
     /// Those of the next, which begin before the loops of this one have left the sockets to them.
-    next: Vec<PostBox>,
-    /// The ends to send to, of older configurations.
+    next: Boxes,
+    /// Those of the next, once a program that takes over has `next`: both programs may take a new configuration then.
+    aside: Boxes,
+    /// A program that takes over has `next`.
+    left: AtomicBool,
+    /// The ends to send to, of older configurations and of another program's.
     older: Vec<(u16, Vec<Arc<OwnedFd>>)>,
+}
+
+/// The loops of one configuration.
+#[derive(Clone, Debug, Default)]
+struct Boxes {
+    generation: u16,
+    all: Vec<PostBox>,
 }
 
 #[derive(Clone, Debug)]
@@ -46,42 +60,67 @@ impl PostBox {
     }
 }
 
+impl Boxes {
+    fn new(generation: u16, loops: usize) -> io::Result<Boxes> {
+        let all = (0..loops).map(|_| PostBox::new()).collect::<io::Result<_>>()?;
+        Ok(Boxes { generation, all })
+    }
+
+    /// The ends to send to, if there are any.
+    fn ends(&self) -> impl Iterator<Item = (u16, Vec<Arc<OwnedFd>>)> + use<> {
+        let all: Vec<_> = self.all.iter().map(|one| one.send.clone()).collect();
+        (!all.is_empty()).then_some((self.generation, all)).into_iter()
+    }
+}
+
+/// The first number behind this one that no other configuration has.
+fn unused_after(generation: u16, older: &[(u16, Vec<Arc<OwnedFd>>)]) -> u16 {
+    let mut next = generation.wrapping_add(1);
+    while older.iter().any(|(other, _)| *other == next) {
+        next = next.wrapping_add(1);
+    }
+    next
+}
+
 impl Post {
     /// For so many loops that serve `listens` after those of `before`.
     pub fn after(before: &Post, loops: usize, listens: &[Listen]) -> io::Result<Post> {
         let loops = if listens.iter().any(|listen| listen.udp) { loops } else { 0 };
-        let mut own: Vec<_> = before.next.iter().take(loops).cloned().collect();
-        while own.len() < loops {
-            own.push(PostBox::new()?);
+        let left = before.left.load(Relaxed);
+        let planned = if left { &before.aside } else { &before.next };
+        let mut own = Boxes::new(planned.generation, 0)?;
+        own.all.extend(planned.all.iter().take(loops).cloned());
+        while own.all.len() < loops {
+            own.all.push(PostBox::new()?);
         }
-        let next = (0..loops).map(|_| PostBox::new()).collect::<io::Result<_>>()?;
         let mut older = before.older.clone();
-        if !before.own.is_empty() {
-            let ends = before.own.iter().map(|own| own.send.clone()).collect();
-            older.push((before.generation, ends));
-        }
+        older.extend(before.own.ends());
+        older.extend(before.next.ends().filter(|_| left));
         older.drain(..older.len().saturating_sub(OLDER));
-        Ok(Post { generation: before.generation.wrapping_add(1), own, next, older })
+        let from = own.generation.wrapping_add(if left { APART } else { 0 });
+        let next = Boxes::new(unused_after(from, &older), loops)?;
+        let aside = Boxes::new(unused_after(next.generation, &older), loops)?;
+        Ok(Post { own, next, aside, left: AtomicBool::new(false), older })
     }
 
     /// Some loop serves QUIC.
     pub fn is_used(&self) -> bool {
-        !self.own.is_empty()
+        !self.own.all.is_empty()
     }
 
     /// The place of the loop with this row.
     pub fn place(&self, row: usize) -> QuicPlace {
-        QuicPlace { generation: self.generation, row: u16::try_from(row).unwrap_or(u16::MAX) }
+        QuicPlace { generation: self.own.generation, row: u16::try_from(row).unwrap_or(u16::MAX) }
     }
 
     /// Sends a datagram that came to the socket of this address. It is lost if the loop is gone, or does not keep up.
     pub fn send(&self, bound: &Address, place: QuicPlace, packet: &Packet<'_>) {
         let Address::Inet(bound) = bound else { return };
         let row = usize::from(place.row);
-        let end = match place.generation.wrapping_sub(self.generation) {
-            0 => self.own.get(row).map(|own| &own.send),
-            1 => self.next.get(row).map(|next| &next.send),
-            _ => {
+        let planned = [&self.own, &self.next, &self.aside];
+        let end = match planned.into_iter().find(|boxes| boxes.generation == place.generation) {
+            Some(boxes) => boxes.all.get(row).map(|own| &own.send),
+            None => {
                 let older = self.older.iter().find(|(older, _)| *older == place.generation);
                 older.and_then(|(_, ends)| ends.get(row))
             }
@@ -95,7 +134,7 @@ impl Post {
 
     /// Gives the loop of this row what comes for it, from now on.
     pub fn receive(&self, handle: &Handle, row: usize, hosts: &Rc<QuicHosts>) -> io::Result<()> {
-        let Some(own) = self.own.get(row) else { return Ok(()) };
+        let Some(own) = self.own.all.get(row) else { return Ok(()) };
         let socket = handle.datagram_shared(own.receive.clone())?;
         handle.spawn(receive(socket, Rc::clone(hosts)));
         Ok(())
@@ -126,29 +165,62 @@ async fn receive(socket: Datagram, hosts: Rc<QuicHosts>) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn datagrams_reach_loops_of_older_configurations() {
-        let mut listen = Listen::new(Address::Unknown);
-        listen.udp = true;
-        let first = Post::after(&Post::default(), 2, std::slice::from_ref(&listen)).unwrap();
-        let second = Post::after(&first, 1, &[listen]).unwrap();
-        assert_ne!(first.place(0).generation, second.place(0).generation);
+    fn listen() -> Listen {
+        Listen { udp: true, ..Listen::new(Address::Unknown) }
+    }
+
+    /// Sends a datagram from one configuration to a loop of another; true if it has come.
+    fn reaches(from: &Post, to: &Post, row: usize) -> bool {
         let bound = "127.0.0.1:443".parse().unwrap();
         let packet = Packet { from: bound, to: None, ecn: 0, bytes: b"quic" };
-        second.send(&Address::Inet(bound), first.place(1), &packet);
-        // There is no such loop.
-        second.send(&Address::Inet(bound), first.place(2), &packet);
+        from.send(&Address::Inet(bound), to.place(row), &packet);
         let mut buf = [0; LONGEST];
-        let receive = |fd: &OwnedFd, buf: &mut [u8]| {
-            #[allow(clippy::disallowed_methods, reason = "a test")]
-            rustix::net::recv(fd, buf, rustix::net::RecvFlags::DONTWAIT).map(|(n, _)| n)
-        };
-        let n = receive(&first.own[1].receive, &mut buf).unwrap();
-        assert_eq!(Packet::read(&buf[..n]), Some((bound, packet)));
-        assert!(receive(&first.own[0].receive, &mut buf).is_err());
-        assert!(receive(&second.own[0].receive, &mut buf).is_err());
+        let Some(own) = to.own.all.get(row) else { return false };
+        #[allow(clippy::disallowed_methods, reason = "a test")]
+        let got = rustix::net::recv(&own.receive, &mut buf, rustix::net::RecvFlags::DONTWAIT);
+        got.is_ok_and(|(n, _)| Packet::read(&buf[..n]) == Some((bound, packet)))
+    }
+
+    #[test]
+    fn datagrams_reach_loops_of_older_configurations() {
+        let first = Post::after(&Post::default(), 2, &[listen()]).unwrap();
+        let second = Post::after(&first, 1, &[listen()]).unwrap();
+        assert_ne!(first.place(0).generation, second.place(0).generation);
+        assert!(reaches(&second, &first, 1) && !reaches(&second, &first, 2));
         // A loop of the first may still receive what is for one of the second.
-        first.send(&Address::Inet(bound), second.place(0), &packet);
-        assert!(receive(&second.own[0].receive, &mut buf).is_ok());
+        assert!(reaches(&first, &second, 0) && !reaches(&first, &second, 1));
+    }
+
+    /// What a program that takes over has after the old one's; see [`upgrade`].
+    fn successor(old: &Post) -> Post {
+        old.left.store(true, Relaxed);
+        let mut older = old.older.clone();
+        older.extend(old.own.ends());
+        older.extend(old.aside.ends());
+        Post { next: old.next.clone(), older, ..Post::default() }
+    }
+
+    #[test]
+    fn both_programs_may_reload_at_an_upgrade() {
+        let old = Post::after(&Post::default(), 2, &[listen()]).unwrap();
+        let new = Post::after(&successor(&old), 2, &[listen()]).unwrap();
+        let old_reloaded = Post::after(&old, 2, &[listen()]).unwrap();
+        let new_reloaded = Post::after(&new, 2, &[listen()]).unwrap();
+        let all = [&old, &new, &old_reloaded, &new_reloaded];
+        let numbers: std::collections::BTreeSet<_> =
+            all.iter().map(|post| post.place(0).generation).collect();
+        assert_eq!(numbers.len(), 4);
+        for (from, to) in [(&old, &new), (&new, &old), (&new, &old_reloaded)] {
+            assert!(reaches(from, to, 1), "{from:?} {to:?}");
+        }
+        for (from, to) in [(&old_reloaded, &new), (&new_reloaded, &old_reloaded)] {
+            assert!(reaches(from, to, 1), "{from:?} {to:?}");
+        }
+        // What is made later by one program is unknown to the other, and not taken for its own.
+        let again = Post::after(&old_reloaded, 2, &[listen()]).unwrap();
+        let later = Post::after(&new_reloaded, 2, &[listen()]).unwrap();
+        assert_ne!(again.place(0).generation, later.place(0).generation);
+        assert_ne!(again.place(0).generation, new_reloaded.place(0).generation);
+        assert!(!reaches(&new_reloaded, &again, 0));
     }
 }

@@ -6,11 +6,12 @@ use std::fmt::Write;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{Post, PostBox};
+use super::{Boxes, Post, PostBox};
 
 /// The variable: `KEY;GENERATION;`, then `g:NUMBER,...;` for the loops of a generation, `n:SEND.RECEIVE,...;` for those of the successor.
 pub const VARIABLE: &str = "WEIR_QUIC";
@@ -47,6 +48,20 @@ impl Passed {
         Some(passed)
     }
 
+    /// The text that says it.
+    fn write(&self) -> String {
+        let mut text = format!("{};{};", self.key, self.generation);
+        for (generation, ends) in &self.older {
+            let _ = write!(text, "{generation}:");
+            ends.iter().for_each(|end| _ = write!(text, "{end},"));
+            text.push(';');
+        }
+        text.push_str("n:");
+        self.next.iter().for_each(|(send, receive)| _ = write!(text, "{send}.{receive},"));
+        text.push(';');
+        text
+    }
+
     /// All of them.
     pub fn numbers(&self) -> BTreeSet<i32> {
         let older = self.older.iter().flat_map(|(_, ends)| ends).copied();
@@ -73,7 +88,8 @@ impl Passed {
         if read.is_ok_and(|(n, _)| n == bytes.len()) {
             weir_http::take_host_key(bytes);
         }
-        Post { generation: self.generation, own: Vec::new(), next, older }
+        let next = Boxes { generation: self.generation.wrapping_add(1), all: next };
+        Post { next, older, ..Post::default() }
     }
 }
 
@@ -87,29 +103,39 @@ impl Post {
         let carrier = PostBox::new()?;
         #[allow(clippy::disallowed_methods, reason = "one short datagram, without waiting")]
         rustix::net::send(&carrier.send, &key, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
-        let own: Vec<_> = self.own.iter().map(|own| own.send.clone()).collect();
-        let generations = self.older.iter().map(|(generation, ends)| (*generation, ends));
-        let generations: Vec<_> = generations.chain([(self.generation, &own)]).collect();
-        let mut text = format!("{};{};", carrier.receive.as_raw_fd(), self.generation);
-        for (generation, ends) in &generations {
-            let _ = write!(text, "{generation}:");
-            ends.iter().for_each(|end| _ = write!(text, "{},", end.as_raw_fd()));
-            text.push(';');
-        }
-        text.push_str("n:");
-        for PostBox { send, receive } in &self.next {
-            let _ = write!(text, "{}.{},", send.as_raw_fd(), receive.as_raw_fd());
-        }
-        text.push(';');
+        let others = self.own.ends().chain(self.aside.ends());
+        let generations: Vec<_> = self.older.iter().cloned().chain(others).collect();
+        let number = |fd: &Arc<OwnedFd>| fd.as_raw_fd();
+        let ends =
+            |(generation, ends): &(u16, Vec<_>)| (*generation, ends.iter().map(number).collect());
+        let passed = Passed {
+            key: number(&carrier.receive),
+            // A successor counts on from the number before its own.
+            generation: self.next.generation.wrapping_sub(1),
+            older: generations.iter().map(ends).collect(),
+            next: self
+                .next
+                .all
+                .iter()
+                .map(|own| (number(&own.send), number(&own.receive)))
+                .collect(),
+        };
         let ends = generations.iter().flat_map(|(_, ends)| ends.iter());
-        let next = self.next.iter().flat_map(|next| [&next.send, &next.receive]);
+        let next = self.next.all.iter().flat_map(|next| [&next.send, &next.receive]);
         let all: Vec<_> = ends.chain(next).chain([&carrier.receive]).collect();
         let keep = |flags| all.iter().try_for_each(|fd| fcntl_setfd(fd.as_fd(), flags));
-        let started = keep(FdFlags::empty()).map_err(Into::into).and_then(|()| start(Some(text)));
+        let started =
+            keep(FdFlags::empty()).map_err(Into::into).and_then(|()| start(Some(passed.write())));
         keep(FdFlags::CLOEXEC)?;
+        if started.is_ok() {
+            self.left.store(true, Relaxed);
+        }
         started
     }
 }
+
+#[cfg(test)]
+mod fuzz;
 
 #[cfg(test)]
 mod tests {
@@ -125,6 +151,7 @@ mod tests {
             next: vec![(7, 8), (10, 11)],
         };
         assert_eq!(passed, expected);
+        assert_eq!(passed.write(), "9;3;2:4,5,;3:6,;n:7.8,10.11,;");
         assert_eq!(passed.numbers(), [4, 5, 6, 7, 8, 9, 10, 11].into());
         for wrong in ["", "x;1;", "1;70000;", "1;1;2:x,;", "1;1;n:3,;", "1;1;3"] {
             assert_eq!(Passed::read(wrong), None, "{wrong}");
