@@ -22,6 +22,8 @@ pub struct Hello {
     pub alpn: Vec<u8>,
     /// The highest version that it knows.
     pub version: [u8; 2],
+    /// It has transport parameters of QUIC. RFC 9001, section 8.2.
+    pub has_quic_parameters: bool,
 }
 
 impl Hello {
@@ -134,6 +136,7 @@ fn hello(body: &[u8]) -> Option<Hello> {
             0 => hello.server_name = name(data)?,
             16 => hello.alpn = protocols(data)?,
             43 => hello.version = highest(data)?,
+            57 => hello.has_quic_parameters = true,
             _ => {}
         }
     }

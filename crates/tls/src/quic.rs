@@ -8,6 +8,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::quic::{Connection, ServerConnection, Suite, Version};
 use rustls::server::Acceptor;
 use rustls::{CipherSuite, ServerConfig};
+use weir_proto::client_hello::{self, HelloProgress};
 
 use crate::hello::{Hello, hello_of};
 use crate::names::provider;
@@ -45,7 +46,8 @@ impl fmt::Display for QuicAlert {
     }
 }
 
-/// Alerts that servers send: unexpected_message, decode_error, handshake_failure, internal_error, unrecognized_name.
+/// Alerts that servers send: unexpected_message, decode_error, handshake_failure, internal_error, missing_extension,
+/// unrecognized_name.
 pub mod alert {
     /// RFC 8446, section 6.2.
     pub const UNEXPECTED_MESSAGE: u8 = 10;
@@ -55,6 +57,8 @@ pub mod alert {
     pub const DECODE_ERROR: u8 = 50;
     /// See above.
     pub const INTERNAL_ERROR: u8 = 80;
+    /// See above.
+    pub const MISSING_EXTENSION: u8 = 109;
     /// See above.
     pub const UNRECOGNIZED_NAME: u8 = 112;
 }
@@ -103,6 +107,12 @@ impl HelloReader {
             records.extend_from_slice(&[22, 3, 1]);
             records.extend_from_slice(&length.to_be_bytes());
             records.extend_from_slice(part);
+        }
+        if let HelloProgress::Hello(hello) = client_hello::parse(&records)
+            && !hello.has_quic_parameters
+        {
+            // rustls would take those of old drafts as well.
+            return Err(QuicAlert::new(alert::MISSING_EXTENSION, "no transport parameters"));
         }
         let (mut acceptor, mut rest) = (Acceptor::default(), &records[..]);
         while !rest.is_empty() {
