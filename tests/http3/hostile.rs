@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use weir_testkit::{Dir, PATIENCE, Server, certified};
+use weir_testkit::{Dir, PATIENCE, Server, certified, run};
 
 use super::{WEIR, ask, begin, conf, long, start};
 
@@ -53,6 +53,95 @@ fn datagrams_that_are_no_quic_get_nothing_larger() {
     assert!(server.logged("[alert]") == 0 && server.logged("panicked") == 0);
 }
 
+/// Once an eighth of a loop's connections may be forged, new clients have to show their address first. They cost nothing until then.
+#[test]
+fn first_packets_of_forged_addresses_do_not_take_all_connections() {
+    let conf = "user root; worker_processes 1; worker_threads 1; events { worker_connections 32; }
+         http { ssl_certificate chain.pem; ssl_certificate_key leaf.key;
+             server { listen 127.0.0.1:%%PORT%% quic; listen 127.0.0.1:%%PORT%% ssl; return 200 fine; }
+             server { listen 127.0.0.1:%%PORT1%%; weir_status; } }";
+    let server = Server::start_in(certified(), WEIR, conf);
+    for _ in 0..8 {
+        let Some(first) = first_datagram(&Dir::new()) else { return };
+        socket(&server).send(&first).unwrap();
+    }
+    let got = ask(&server, server.port(), &[], &["/said"]).unwrap();
+    assert_eq!(got.read("said"), "fine");
+    let url = format!("http://127.0.0.1:{}/", server.port_at(1));
+    let page = String::from_utf8_lossy(&run("curl", ["-s", &url]).stdout).into_owned();
+    let line = page.lines().find_map(|line| line.strip_prefix("weir_quic_retries_total "));
+    let retries: u64 = line.unwrap_or_default().parse().unwrap();
+    assert!((4..=9).contains(&retries), "{retries} of 9 clients were asked for their address");
+}
+
+/// Datagrams of many forged addresses, each of a kind that the server could answer: versions that it does not speak, ids of its own making
+/// with a bit changed (other loops, other generations), and ids of no connection.
+#[test]
+fn floods_get_less_than_they_send_and_cost_no_memory() {
+    let server = start("", "return 200 fine;");
+    let Some(first) = first_datagram(&Dir::new()) else { return };
+    let (one, mut buf) = (socket(&server), [0; 65_536]);
+    one.send(&first).unwrap();
+    one.recv(&mut buf).unwrap();
+    let id = id_of_server(&buf).to_vec();
+    let datagram = |n: usize| match n % 3 {
+        0 => {
+            let version = [0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8];
+            let mut all = [&version[..], &n.to_be_bytes(), &[8], &n.to_be_bytes()].concat();
+            all.resize(1200, 0);
+            all
+        }
+        1 => {
+            let mut id = id.clone();
+            id[12 + n / 3 % 5] ^= 1 << (n / 15 % 8);
+            [&[0x40], &id[..], &long(60)].concat()
+        }
+        _ => [&[0x40], &n.to_be_bytes()[..], &long(60)].concat(),
+    };
+    let addresses: Vec<UdpSocket> = (1..=60)
+        .map(|n| {
+            let socket = UdpSocket::bind((format!("127.9.0.{n}"), 0)).unwrap();
+            socket.connect(("127.0.0.1", server.port())).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        })
+        .collect();
+    let flood = || {
+        let (mut sent, mut got) = (0, 0);
+        for n in 0..20_000 {
+            let (socket, datagram) = (&addresses[n % addresses.len()], datagram(n));
+            sent += socket.send(&datagram).unwrap_or_default();
+            got += std::iter::from_fn(|| socket.recv(&mut [0; 65_536]).ok()).sum::<usize>();
+        }
+        (sent, got)
+    };
+    flood();
+    let before = memory(&server);
+    let (sent, got) = flood();
+    assert!(got <= sent, "{got} bytes for {sent}");
+    let grown = memory(&server).saturating_sub(before);
+    assert!(grown < 8 << 10, "{grown} KiB more");
+    let got = ask(&server, server.port(), &[], &["/said"]).unwrap();
+    assert_eq!(got.read("said"), "fine");
+    assert!(server.logged("[alert]") == 0 && server.logged("panicked") == 0);
+}
+
+/// KiB that the workers have to themselves.
+fn memory(server: &Server) -> u64 {
+    let of = |pid: i32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+        let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    server.workers().into_iter().map(of).sum()
+}
+
+/// The server's id in its first datagram: the client's id and the server's stand behind their lengths (RFC 9000, section 17.2).
+fn id_of_server(datagram: &[u8]) -> &[u8] {
+    let at = 6 + usize::from(datagram[5]);
+    &datagram[at + 1..][..usize::from(datagram[at])]
+}
+
 /// A datagram of a connection that is unknown is answered by a token for its id.
 #[test]
 fn servers_of_one_host_key_reset_connections_of_each_other() {
@@ -66,10 +155,7 @@ fn servers_of_one_host_key_reset_connections_of_each_other() {
     let (socket, mut buf) = (socket(&one), [0; 65_536]);
     socket.send(&first).unwrap();
     socket.recv(&mut buf).unwrap();
-    // The client's id and the server's, each behind its length (RFC 9000, section 17.2).
-    let at = 6 + usize::from(buf[5]);
-    let id = &buf[at + 1..][..usize::from(buf[at])];
-    let datagram = [&[0x40], id, &long(200)].concat();
+    let datagram = [&[0x40], id_of_server(&buf), &long(200)].concat();
     let reset = |server: &Server| {
         let socket = self::socket(server);
         socket.send(&datagram).unwrap();
@@ -80,7 +166,7 @@ fn servers_of_one_host_key_reset_connections_of_each_other() {
 }
 
 /// What a client sends first, with nothing else from it.
-fn first_datagram(got: &Dir) -> Option<Vec<u8>> {
+pub fn first_datagram(got: &Dir) -> Option<Vec<u8>> {
     let middle = UdpSocket::bind("127.0.0.1:0").unwrap();
     middle.set_read_timeout(Some(PATIENCE)).unwrap();
     let port = middle.local_addr().unwrap().port();

@@ -66,6 +66,8 @@ pub struct Connection {
     /// When quinn wants to be asked next.
     pub(crate) deadline: Cell<Option<Instant>>,
     secure: Arc<Secure>,
+    /// The client has not shown yet that its first address is its own.
+    unshown: Cell<bool>,
     /// The client's address, of which it has shown that it receives there.
     address: Cell<SocketAddr>,
     /// The address that its packets come from.
@@ -130,6 +132,7 @@ impl Connection {
             marked: Cell::new(false),
             deadline: Cell::new(None),
             secure,
+            unshown: Cell::new(forged.is_some()),
             budget: Cell::new(forged.map(|len| Budget { received: len as u64, sent: 0 })),
             window: Cell::new(window),
             send_window: Cell::new(0),
@@ -197,6 +200,18 @@ impl Connection {
     /// The client's address. When it moves, the old one counts until it has shown that it receives at the new one.
     pub fn peer(&self) -> SocketAddr {
         self.address.get()
+    }
+
+    /// The endpoint counts it among those whose client may have forged its address.
+    pub(crate) fn is_unshown(&self) -> bool {
+        self.unshown.get()
+    }
+
+    /// The client has shown its address: it is not counted any more.
+    pub(crate) fn has_shown(&self) -> bool {
+        let shown = self.secure.paths.is_shown();
+        self.unshown.set(self.unshown.get() && !shown);
+        shown
     }
 
     /// A packet of this sender is for the connection.

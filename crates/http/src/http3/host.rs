@@ -155,7 +155,7 @@ impl Accepts for Acceptor {
             self.ignored();
             return Admission::Ignore;
         }
-        if self.retry && !new.validated {
+        if (self.retry || new.crowded) && !new.validated {
             self.event_loop.metrics.add(Metric::QuicRetries, 1);
             return Admission::Retry;
         }

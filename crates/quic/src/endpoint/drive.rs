@@ -49,6 +49,9 @@ impl Endpoint {
         spend(LOOK);
         let handle = connection.handle;
         connection.dispatch();
+        if connection.is_unshown() && connection.has_shown() {
+            self.unshown.update(|n| n.saturating_sub(1));
+        }
         let mut sent = self.transmit(connection);
         connection.grow_window(SEND_WINDOW);
         while sent && connection.go_on() && !is_spent() {
@@ -85,6 +88,9 @@ impl Endpoint {
     }
 
     pub(super) fn forget(&self, connection: &Connection) {
+        if connection.is_unshown() {
+            self.unshown.update(|n| n.saturating_sub(1));
+        }
         if let Some(before) = connection.deadline.take() {
             self.deadlines.borrow_mut().remove(&(before, connection.handle));
         }

@@ -41,6 +41,8 @@ pub struct NewConnection {
     pub local: Option<IpAddr>,
     /// The client has shown that it receives what is sent to this address.
     pub validated: bool,
+    /// Many others have not shown it: they may be one flood from forged addresses.
+    pub crowded: bool,
 }
 
 /// Takes a connection that has begun, and hears of it from then on.
@@ -90,6 +92,8 @@ pub struct Endpoint {
     waker: RefCell<Option<Waker>>,
     accepts: OnceCell<Rc<dyn Accepts>>,
     most: usize,
+    /// Connections whose clients have not shown that their address is their own.
+    unshown: Cell<usize>,
     window: u64,
     over: Cell<bool>,
 }
@@ -146,6 +150,7 @@ impl Endpoint {
             waker: RefCell::default(),
             accepts: OnceCell::new(),
             most: settings.connections,
+            unshown: Cell::new(0),
             window: settings.window(),
             over: Cell::new(false),
         }))

@@ -19,6 +19,8 @@ use crate::packet::Packet;
 const BATCH: usize = 65_535;
 /// So many batches are received with one call.
 const BATCHES: usize = 8;
+/// New clients have to show their address once this part of all connections may be forged.
+const UNSHOWN_SHARE: usize = 8;
 
 impl Endpoint {
     /// Receives until nothing is there, or the task has done enough for this turn.
@@ -94,6 +96,7 @@ impl Endpoint {
             peer: incoming.remote_address(),
             local: incoming.local_ip(),
             validated: incoming.remote_address_validated(),
+            crowded: self.unshown.get() >= (self.most / UNSHOWN_SHARE).max(1),
         };
         let Some(accepts) = self.accepts.get() else {
             return self.inner.borrow_mut().ignore(incoming);
@@ -144,6 +147,9 @@ impl Endpoint {
                     self.window,
                     forged,
                 );
+                if connection.is_unshown() {
+                    self.unshown.update(|n| n + 1);
+                }
                 let connection = Rc::new(connection);
                 self.connections.borrow_mut().insert(handle, connection.clone());
                 let _ = connection.events.set(begin(&connection));
