@@ -357,14 +357,24 @@ fn metrics_and_variables_know_quic() {
     assert!(numbers.len() == 2 && numbers.iter().all(|n| *n > 0), "{said}");
     let url = format!("http://127.0.0.1:{}/", server.port_at(1));
     let shown = || String::from_utf8_lossy(&run("curl", ["-s", &url]).stdout).into_owned();
-    let counted = |name: &str| {
+    let value = |name: &str| {
         let page = shown();
-        let line = page.lines().find(|line| line.starts_with(&format!("weir_quic_{name}_total ")));
+        let line = page.lines().find(|line| line.starts_with(&format!("weir_quic_{name} ")));
         line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or(-1.0)
     };
+    let counted = |name: &str| value(&format!("{name}_total"));
     assert!(ask_until(|| counted("sent_packets") > 3.0), "{}", shown());
     assert_eq!((counted("connections"), counted("retries")), (1.0, 1.0));
     assert_eq!((counted("ignored_connections"), counted("moved_clients")), (0.0, 0.0));
+    assert_eq!(value("handshake_seconds_count"), 1.0);
+    assert!(value("round_trip_seconds_count") >= 1.0 && value("round_trip_seconds_sum") > 0.0);
+    assert!(ask_until(|| value("open_connections") == 0.0), "{}", shown());
+    // A first packet and nothing more: the handshake is never completed.
+    if let Some(first) = hostile::first_datagram(&Dir::new()) {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(&first, ("127.0.0.1", server.port())).unwrap();
+        assert!(ask_until(|| counted("retries") == 2.0), "{}", shown());
+    }
 }
 
 #[test]

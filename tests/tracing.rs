@@ -312,6 +312,48 @@ fn http2_leaves_spans_too() {
     assert_eq!(told, format!("{TRACE} {} {PARENT}", hex(&span.span_id)));
 }
 
+/// Spans of HTTP/3, asked for by ngtcp2's client.
+#[test]
+fn spans_tell_of_the_path_of_quic() {
+    let collector = Collector::new();
+    let conf = format!(
+        "user root; events {{ }}
+         http {{ ssl_certificate chain.pem; ssl_certificate_key leaf.key; {}
+             server {{ listen 127.0.0.1:%%PORT%% quic reuseport; listen 127.0.0.1:%%PORT%% ssl;
+                 otel_trace on; location / {{ return 200 said; }} }} }}",
+        collector.exporter()
+    );
+    let server = Server::start_in(certified(), WEIR, &conf);
+    let port = server.port().to_string();
+    let url = format!("https://localhost:{port}/said");
+    let mut client = std::process::Command::new("timeout");
+    client.args([
+        "60",
+        "gtlsclient",
+        "-q",
+        "--exit-on-all-streams-close",
+        "127.0.0.1",
+        &port,
+        &url,
+    ]);
+    let quiet = std::process::Stdio::null;
+    if client
+        .stdout(quiet())
+        .stderr(quiet())
+        .status()
+        .is_ok_and(|status| status.code() == Some(127))
+    {
+        eprintln!("not tried: gtlsclient (Debian's package ngtcp2-client) is missing");
+        return;
+    }
+    let span = collector.wait(1).pop().unwrap();
+    let said = attributes(&span.attributes);
+    assert_eq!((said["http.flavor"].as_str(), said["net.transport"].as_str()), ("3.0", "ip_udp"));
+    let number = |name: &str| said[name].parse::<u64>().unwrap();
+    assert!(number("quic.round_trip_us") > 0 && number("quic.sent_packets") > 0, "{said:?}");
+    assert!(number("quic.lost_packets") <= number("quic.sent_packets"), "{said:?}");
+}
+
 #[test]
 fn a_condition_decides_which_requests_are_sampled() {
     let collector = Collector::new();

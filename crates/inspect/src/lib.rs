@@ -10,6 +10,7 @@
 //! - Callers: the binary `weir`, and `steer`, which needs the group of a port.
 
 mod command;
+mod datagrams;
 mod look;
 mod report;
 pub mod servers;

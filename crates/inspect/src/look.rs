@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use weir_sys::sockdiag;
 use weir_sys::tcpinfo::accept_queue;
 
+use crate::datagrams::Datagrams;
 use crate::report::{AcceptQueue, ListenAddress, Report, Severity, Thread, WaitMethod, Worker};
 use crate::servers::{
     Listening, ListeningSocket, ServerProcess, calls, inode, is_accept, numbers, offspring, ran,
@@ -34,10 +35,17 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
     let pids = processes(found).chain(handed.iter().flatten()).map(|process| process.pid);
     let before: BTreeMap<i32, Used> = pids.map(|pid| (pid, used(pid))).collect();
     let overflows = overflows();
+    let datagrams: Vec<_> = found.iter().map(|at| Datagrams::at(at.address.port())).collect();
+    let mut most_waiting = vec![0; found.len()];
     let mut queues: Vec<Vec<Watched>> =
         found.iter().map(|at| at.sockets.iter().map(Watched::of).collect()).collect();
     loop {
         queues.iter_mut().flatten().for_each(Watched::look);
+        for ((at, most), _) in
+            found.iter().zip(&mut most_waiting).zip(&datagrams).filter(|(_, d)| d.is_some())
+        {
+            *most = (*most).max(Datagrams::at(at.address.port()).map_or(0, |now| now.waiting));
+        }
         if began.elapsed() >= time {
             break;
         }
@@ -47,7 +55,10 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
     let grown = overflows.zip(self::overflows()).map(|(then, now)| now.saturating_sub(then));
     let mut unseen = BTreeSet::new();
     let mut places = Vec::new();
-    for ((listening, queues), handed) in found.iter().zip(queues).zip(&handed) {
+    let datagrams = datagrams.into_iter().zip(most_waiting);
+    for (((listening, queues), handed), (datagrams, waiting)) in
+        found.iter().zip(queues).zip(&handed).zip(datagrams)
+    {
         let mut place = ListenAddress {
             address: listening.address.to_string(),
             program: program(listening),
@@ -55,6 +66,7 @@ pub(crate) fn look(found: &[Listening], time: Duration, mut pause: impl FnMut(Du
             connections: open_at(listening.address.port()).len(),
             queues: Vec::new(),
             overflows: grown,
+            datagrams: datagrams.map(|then| then.later(listening.address.port(), waiting)),
             findings: Vec::new(),
             health: None,
         };

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use crate::datagrams::Datagrams;
+
 /// All figures of a look.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -29,6 +31,8 @@ pub(crate) struct ListenAddress {
     pub connections: usize,
     /// Connections for which a queue had no room, in the machine's whole network, during the look.
     pub overflows: Option<u64>,
+    /// Sockets of UDP at the same port, where there are any.
+    pub datagrams: Option<Datagrams>,
     pub findings: Vec<Finding>,
     /// What the server says is wrong with it, where it says so: weir, in its master's name.
     pub health: Option<String>,
@@ -198,6 +202,9 @@ impl ListenAddress {
             let _ = writeln!(out, "  {health}");
         }
         self.write_queue(out);
+        if let Some(datagrams) = &self.datagrams {
+            let _ = writeln!(out, "  {}", datagrams.words());
+        }
         let _ = writeln!(
             out,
             "  {:>22} {:>6} {:>8} {:>10} {:>12} {:>8}",

@@ -261,7 +261,7 @@ pub(crate) fn inode(link: &Path) -> Option<u64> {
 }
 
 /// `0100007F:1F90`: words of the address as the machine has them, and the port.
-fn address(text: &str) -> Option<SocketAddr> {
+pub(crate) fn address(text: &str) -> Option<SocketAddr> {
     let (host, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     let word = |at: usize| Some(u32::from_str_radix(host.get(at..at + 8)?, 16).ok()?.to_ne_bytes());

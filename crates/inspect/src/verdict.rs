@@ -1,5 +1,6 @@
 //! What the figures mean, in words. Pure.
 
+use crate::datagrams;
 use crate::report::{Finding, ListenAddress, Severity, WaitMethod, Worker};
 
 /// A worker this busy has no time left.
@@ -7,7 +8,7 @@ const FULL: f64 = 0.9;
 
 /// The findings about an address, the worst first; at least one.
 pub(crate) fn findings(place: &ListenAddress, processors: usize) -> Vec<Finding> {
-    let rules = [overflow, queue_of_one, skewed, herd, hot];
+    let rules = [overflow, queue_of_one, skewed, herd, hot, datagrams::dropped];
     let mut out: Vec<Finding> = rules.iter().filter_map(|rule| rule(place)).collect();
     out.extend(overloaded(place, processors));
     out.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -229,6 +230,7 @@ mod tests {
             workers,
             connections: connections.iter().sum(),
             overflows: Some(0),
+            datagrams: None,
             findings: Vec::new(),
             health: None,
         }

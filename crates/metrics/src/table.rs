@@ -162,6 +162,10 @@ declare_times! {
     Handler "handler";
     /// How long turns of loops took, without their wait.
     Turn "turn";
+    /// How long handshakes of QUIC took, from the first datagram.
+    QuicHandshake "quic_handshake";
+    /// Round-trip times of QUIC connections: a connection's own at its end and every ten seconds.
+    QuicRoundTrip "quic_round_trip";
 }
 
 declare! {
@@ -237,6 +241,10 @@ declare! {
     TlsIncompatible Counter Count "tls_incompatible_clients";
     /// QUIC connections whose handshake was completed.
     QuicConnections Counter Count "quic_connections";
+    /// QUIC connections that ended before their handshake was completed.
+    QuicUnfinished Counter Count "quic_unfinished_handshakes";
+    /// Open QUIC connections, those in their handshake included.
+    QuicOpen Gauge Count "quic_open_connections";
     /// QUIC clients that were asked to show first that their address is their own.
     QuicRetries Counter Count "quic_retries";
     /// Requests for QUIC connections that got no answer: the loop was full, or about to end.

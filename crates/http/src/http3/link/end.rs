@@ -4,7 +4,7 @@ use std::rc::Weak;
 use std::time::Duration;
 
 use weir_engine::yield_now;
-use weir_metrics::Metric;
+use weir_metrics::{Histogram, Metric};
 use weir_proto::http3::{ErrorCode, frame};
 
 use super::Link;
@@ -42,6 +42,9 @@ impl Link {
         let metrics = &self.event_loop.metrics;
         metrics.add(Metric::QuicSent, now.0.saturating_sub(before.0));
         metrics.add(Metric::QuicLost, now.1.saturating_sub(before.1));
+        if self.own.get().is_some() {
+            metrics.record(Histogram::QuicRoundTrip, path.rtt);
+        }
     }
 
     /// The connection is no more.
@@ -50,6 +53,10 @@ impl Link {
             return;
         }
         self.count_packets();
+        self.event_loop.metrics.sub(Metric::QuicOpen, 1);
+        if self.own.get().is_none() {
+            self.event_loop.metrics.add(Metric::QuicUnfinished, 1);
+        }
         let all: Vec<_> = self.streams.borrow().values().cloned().collect();
         for stream in all.iter().filter(|stream| !stream.has_begun()) {
             self.cancelled(stream.id);

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use weir_metrics::Metric;
+use weir_metrics::{Histogram, Metric};
 use weir_proto::http3::ErrorCode;
 use weir_quic::{ConnectionError, Dir, Events, StreamId};
 
@@ -24,6 +24,8 @@ impl Events for Link {
         let metrics = &self.event_loop.metrics;
         metrics.add(Metric::TlsHandshakes, 1);
         metrics.add(Metric::QuicConnections, 1);
+        let took = self.event_loop.handle.now().saturating_duration_since(self.started);
+        metrics.record(Histogram::QuicHandshake, took);
         let resumed = self.quic.tls(|tls| tls.is_resumed()).unwrap_or_default();
         metrics.add(Metric::TlsResumed, resumed.into());
         if let Some(presence) = &*self.presence.borrow() {

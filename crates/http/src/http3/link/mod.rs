@@ -103,6 +103,7 @@ impl Link {
         let now = event_loop.handle.now();
         event_loop.metrics.add(Metric::Accepted, 1);
         event_loop.metrics.add(Metric::Handled, 1);
+        event_loop.metrics.add(Metric::QuicOpen, 1);
         let presence = Presence::begin(&event_loop);
         let number = event_loop.next_connection();
         let longest = default.conf.head_limits.line;

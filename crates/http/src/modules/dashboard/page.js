@@ -179,10 +179,23 @@ function tile(name, value, unit, history, least = 1e-9) {
   parts.line.setAttribute("points", points.join(" "));
 }
 
+// Over the last snapshots: handshakes, the median round trip of connections, and lost packets of those that were sent.
+function showQuic(snapshot, of) {
+  const totals = snapshot.totals, base = past.length > 1 ? past[0] : {}, then = base.totals || {};
+  const grown = name => (totals[name] || 0) - (then[name] || 0), trips = of => (of.histograms || {}).quic_round_trip;
+  const trip = quantile(trips(snapshot), trips(base) || { count: 0, steps: [] }, .5), sent = grown("quic_sent_packets");
+  const parts = [`open, ${count(grown("quic_connections"))} new`];
+  if (trip !== null) parts.push(`round trip ${within(trip)}`);
+  if (sent > 0) parts.push(`${percent(grown("quic_lost_packets") / sent)} lost`);
+  if (grown("quic_moved_clients")) parts.push(`${count(grown("quic_moved_clients"))} moved`);
+  tile("QUIC", count(totals.quic_open_connections || 0), parts.join(", "), of(p => p.quic));
+}
+
 function showTiles(snapshot, f) {
   const of = pick => frames.map(pick), balance = snapshot.balance || {}, totals = snapshot.totals || {};
   tile("Requests", count(f.requests), "a second", of(p => p.requests));
   tile("Connections", count(totals.active_connections || 0), `open, ${count(f.accepted)} new a second`, of(p => p.open));
+  if (totals.quic_connections || totals.quic_unfinished_handshakes) showQuic(snapshot, of);
   tile("Accept queue", count(f.waiting), f.queues.backlog ? `of ${count(f.queues.backlog)}` : "", of(p => p.waiting));
   tile("Sent", bytes(f.sent), "a second", of(p => p.sent));
   tile("Held up", past.length > 1 ? waited(f.blocked) : "–", "longest wait", of(p => p.blocked), 1000);
@@ -427,7 +440,7 @@ function show(snapshot) {
   const balance = snapshot.balance || {}, totals = snapshot.totals || {};
   const recent = figures(now, past.at(-2) || now);
   frames.push({
-    heat: new Map(recent.loops.map(l => [l.key, l.blocked])), requests: f.requests, open: totals.active_connections || 0,
+    heat: new Map(recent.loops.map(l => [l.key, l.blocked])), requests: f.requests, open: totals.active_connections || 0, quic: totals.quic_open_connections || 0,
     waiting: f.waiting, sent: f.sent, blocked: Math.max(0, ...recent.loops.map(l => l.blocked)), imbalance: balance.imbalance || 0,
   });
   while (frames.length > KEPT) frames.shift();

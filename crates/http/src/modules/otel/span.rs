@@ -91,6 +91,14 @@ fn attributes(r: &mut Request, status: u16) -> Attributes {
     r.peer().write_host(&mut address);
     all.add(b"net.sock.peer.addr", AttributeValue::Text(&address));
     all.add(b"net.sock.peer.port", number(r.peer().port().unwrap_or(0).into()));
+    if let Some(quic) = r.conn.quic() {
+        let path = quic.stats().path;
+        let rtt = u64::try_from(path.rtt.as_micros()).unwrap_or(u64::MAX);
+        all.add(b"net.transport", AttributeValue::Text(b"ip_udp"));
+        all.add(b"quic.round_trip_us", number(rtt));
+        all.add(b"quic.sent_packets", number(path.sent_packets));
+        all.add(b"quic.lost_packets", number(path.lost_packets));
+    }
     for (name, value) in &CONF.of(r.conf()).attributes {
         let value = value.eval(r);
         let is_list = [b"http.request.header.".as_slice(), b"http.response.header."]

@@ -1,0 +1,101 @@
+//! Sockets of UDP at a listener's port: QUIC's, mostly. proc(5): `net/udp`.
+
+use std::fs;
+
+use serde::Serialize;
+
+use crate::report::{Finding, ListenAddress, Severity};
+use crate::servers::address;
+
+/// All sockets of UDP at a port.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Datagrams {
+    /// The number of sockets.
+    pub sockets: usize,
+    /// The most bytes that waited in them at any look.
+    pub waiting: u64,
+    /// Datagrams for which a socket had no room.
+    pub dropped: u64,
+}
+
+impl Datagrams {
+    /// Those of a port in this network; none if there is no socket.
+    pub(crate) fn at(port: u16) -> Option<Datagrams> {
+        let tables = ["udp", "udp6"].map(|name| fs::read_to_string(format!("/proc/net/{name}")));
+        tables.iter().flatten().fold(None, |all, table| Datagrams::add(all, table, port))
+    }
+
+    fn add(all: Option<Datagrams>, table: &str, port: u16) -> Option<Datagrams> {
+        table.lines().filter_map(|line| row(line, port)).fold(all, |all, (waiting, dropped)| {
+            let all = all.unwrap_or_default();
+            Some(Datagrams {
+                sockets: all.sockets + 1,
+                waiting: all.waiting + waiting,
+                dropped: all.dropped + dropped,
+            })
+        })
+    }
+
+    /// What is at the port now, with what was dropped since `self` was taken.
+    pub(crate) fn later(&self, port: u16, most_waiting: u64) -> Datagrams {
+        let now = Datagrams::at(port).unwrap_or_default();
+        Datagrams {
+            sockets: now.sockets,
+            waiting: now.waiting.max(most_waiting),
+            dropped: now.dropped.saturating_sub(self.dropped),
+        }
+    }
+
+    /// One line for people.
+    pub(crate) fn words(&self) -> String {
+        let Datagrams { sockets, waiting, dropped } = self;
+        let s = if *sockets == 1 { "" } else { "s" };
+        format!(
+            "UDP (QUIC): {sockets} socket{s}, {waiting} bytes waited, {dropped} datagrams were dropped"
+        )
+    }
+}
+
+/// The bytes that wait in a socket of this port, and the datagrams that it has dropped.
+fn row(line: &str, port: u16) -> Option<(u64, u64)> {
+    // sl, local, remote, state, queues, timer, retransmits, user, timeout, inode, references, pointer, drops
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let own = address(fields.get(1)?)?;
+    let (_, waiting) = fields.get(4)?.split_once(':')?;
+    let dropped = fields.get(12)?.parse().ok()?;
+    (own.port() == port).then_some((u64::from_str_radix(waiting, 16).ok()?, dropped))
+}
+
+/// A socket drops datagrams for want of room.
+pub(crate) fn dropped(place: &ListenAddress) -> Option<Finding> {
+    let datagrams = place.datagrams.as_ref().filter(|datagrams| datagrams.dropped > 0)?;
+    Some(Finding {
+        severity: Severity::Bad,
+        what: format!(
+            "{} datagrams were dropped, since a socket of UDP was full",
+            datagrams.dropped
+        ),
+        why: "a loop that does not come to receive leaves them in its socket, and the kernel keeps only so many bytes of them".to_owned(),
+        advice: "see which worker has no time left; a larger net.core.rmem_default bears longer pauses".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_table_of_datagrams_is_read() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+  257: 0100007F:20FB 00000000:0000 07 00000000:00000300 00:00000000 00000000     0        0 12345 2 0000000000000000 7
+  258: 0100007F:20FB 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 12346 2 0000000000000000 2
+  259: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 12347 2 0000000000000000 9";
+        let expected = Datagrams { sockets: 2, waiting: 768, dropped: 9 };
+        assert_eq!(Datagrams::add(None, table, 8443), Some(expected.clone()));
+        assert_eq!(Datagrams::add(None, table, 80), None);
+        assert_eq!(
+            expected.words(),
+            "UDP (QUIC): 2 sockets, 768 bytes waited, 9 datagrams were dropped"
+        );
+    }
+}
