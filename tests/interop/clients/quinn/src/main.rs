@@ -101,7 +101,7 @@ async fn run(case: &str, out: PathBuf, urls: &[String]) -> Result<()> {
     let first: http::Uri = urls.first().ok_or("no URL")?.parse()?;
     let host = first.host().ok_or("no host")?.trim_matches(['[', ']']);
     let to = SocketAddr::new(host.parse()?, first.port_u16().unwrap_or(443));
-    let any: SocketAddr = if to.is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" }.parse()?;
+    let any: SocketAddr = if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" }.parse()?;
     let mut endpoint = quinn::Endpoint::client(any)?;
     endpoint.set_default_client_config(config(case)?);
     match case {
