@@ -61,7 +61,7 @@ func run(urls []string) error {
 		}
 		return err
 	case "v2":
-		quicConf.Versions = []quic.Version{quic.Version2, quic.Version1}
+		quicConf.Versions = []quic.Version{quic.Version2}
 		_, err := connect(conf, quicConf, urls, http.MethodGet, nil)
 		return err
 	case "connectionmigration":
@@ -74,7 +74,7 @@ func run(urls []string) error {
 
 // Moves a connection to a socket of another port.
 func migrate(conn *quic.Conn) error {
-	socket, err := net.ListenUDP("udp", &net.UDPAddr{})
+	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4zero})
 	if err != nil {
 		return err
 	}
