@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_proto::http2::frame::{self, ErrorCode, FrameHead, FrameType, Setting};
 use weir_proto::http2::hpack::{self, Decoder, FieldLimits};
-use weir_testkit::{Dir, PATIENCE, Server, examples};
+use weir_testkit::{Dir, PATIENCE, Server, ask_until, examples};
 
 #[path = "http2/as_new/mod.rs"]
 mod as_new;
@@ -245,6 +245,38 @@ impl Client {
     fn closed(&mut self) {
         while self.event() != Event::Closed {}
     }
+}
+
+#[test]
+fn streams_that_begin_after_a_change_are_served_by_it_and_older_ones_end_as_they_began() {
+    let site = |n: usize| {
+        format!(
+            "add_header X-Site {n}; location / {{ return 200 {n}; }}
+             location = /slow {{ root .; try_files /slow =404; limit_rate 200k; }}
+             location /api {{ weir_api config; allow 127.0.0.1; deny all; }}
+             location = /metrics {{ weir_status; }}"
+        )
+    };
+    let server = start(&site(0));
+    server.dir().write("slow", vec![b'x'; 300_000]);
+    let mut client = Client::connect(&server);
+    let (first, slow) = (client.get("/"), client.get("/slow"));
+    assert_eq!(client.answer(first).text(), "0");
+    for n in 1..20 {
+        let text = conf(&site(n)).replace("%%PORT%%", &server.port().to_string());
+        let headers = format!("Content-Type: text/plain\r\nContent-Length: {}\r\n", text.len());
+        let taken = server.ask("PUT /api/config", &headers, &text);
+        assert!(taken.body().contains("running workers"), "{}", taken.body());
+        let stream = client.get("/");
+        assert_eq!(client.answer(stream).text(), n.to_string());
+    }
+    let slow = client.answer(slow);
+    assert_eq!((slow.field("x-site"), slow.body.len()), (Some("0"), 300_000));
+    // The connection stays, and keeps no older site.
+    let freed = ask_until(|| server.get("/metrics").body().contains("\nweir_sites 1\n"));
+    assert!(freed, "{}", server.get("/metrics").body());
+    let last = client.get("/");
+    assert_eq!(client.answer(last).text(), "19");
 }
 
 #[test]

@@ -117,6 +117,46 @@ fn files_and_bodies_arrive_whole() {
 }
 
 #[test]
+fn requests_over_a_kept_connection_outlive_changes_of_the_site() {
+    let inside = |n: usize| {
+        format!(
+            "root .; limit_rate 1m; location = /site {{ return 200 {n}; }}
+             location = /metrics {{ weir_status; }} location /api {{ weir_api config; allow 127.0.0.1; deny all; }}"
+        )
+    };
+    let text = |n| conf("server { listen 127.0.0.1:%%PORT1%%; }", &inside(n));
+    let plain = |n| {
+        text(n).replace("%%PORT1%%; }", "%%PORT1%%; %%INSIDE%% }").replace("%%INSIDE%%", &inside(n))
+    };
+    let server = Server::start_in(certified(), WEIR, &plain(0));
+    let large = long(2_000_000);
+    server.dir().write("large", &large);
+    let got = Dir::new();
+    let Some(mut process) = begin(server.port(), &[], &["/large"], &got) else { return };
+    let page = || weir_testkit::Client::connect(server.port_at(1)).get("/metrics").body();
+    assert!(ask_until(|| !page().contains("\nweir_quic_connections_total 0\n")), "{}", page());
+    for n in 1..20 {
+        let mut text = plain(n);
+        for (name, at) in [("%%PORT%%", 0), ("%%PORT1%%", 1)] {
+            text = text.replace(name, &server.port_at(at).to_string());
+        }
+        let headers = format!("Content-Type: text/plain\r\nContent-Length: {}\r\n", text.len());
+        let taken = weir_testkit::Client::connect(server.port_at(1)).ask(
+            "PUT /api/config",
+            &headers,
+            &text,
+        );
+        assert!(taken.body().contains("running workers"), "{}", taken.body());
+    }
+    let _ = process.wait();
+    assert!(bytes(&got, "large") == large);
+    let got = ask(&server, server.port(), &[], &["/site"]).unwrap();
+    assert_eq!(got.read("site"), "19");
+    assert!(ask_until(|| page().contains("\nweir_sites 2\n")), "{}", page());
+    assert_eq!(server.logged("panicked"), 0);
+}
+
+#[test]
 fn clients_with_other_wishes_are_served() {
     let server = start("", "root .;");
     let large = long(1_000_000);

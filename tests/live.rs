@@ -2,6 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -9,7 +12,7 @@ use std::thread;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_testkit::{Client, Response, Server, free_port, listen};
+use weir_testkit::{Client, Response, Server, ask_until, free_port, listen, s_client};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -75,6 +78,8 @@ fn a_wrong_text_changes_nothing_and_is_told_with_its_line() {
     assert_eq!((answer.status, &error["line"]), (422, &Value::from(3)), "{error}");
     let text = error["text"].as_str().unwrap();
     assert!(text.contains("unknown directive \"retrun\"") && text.contains('^'), "{text}");
+    assert!(error["file"].as_str().unwrap().ends_with("/PUT-config"), "{error}");
+    assert_eq!(inside(&error), [0, 1, 0], "{error}");
     // What the master alone may decide.
     let answer = put(&server, &conf("user nobody;", "", ""));
     assert_eq!(answer.status, 403, "{}", answer.body());
@@ -86,6 +91,123 @@ fn a_wrong_text_changes_nothing_and_is_told_with_its_line() {
     );
     assert_eq!(answer.status, 415);
     assert_eq!(server.get("/").body(), "old");
+    assert_eq!(server.workers(), workers);
+}
+
+/// Where a directive stands in its outermost block. Lines of `-g` stand before that.
+fn inside(error: &Value) -> Vec<u64> {
+    let path = error["path"].as_array().unwrap();
+    path[1..].iter().map(|n| n.as_u64().unwrap()).collect()
+}
+
+/// A tree of these directives, with files.
+fn tree(text: &str, files: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let tree = weir_conf::read_text(Path::new("Ingress shop/web"), text.as_bytes());
+    assert!(tree.broken.is_none());
+    let mut texts = weir_conf::FileTexts::default();
+    for (path, text) in files {
+        texts.insert(path.into(), text.clone());
+    }
+    weir_conf::write_bytes(&tree, &texts)
+}
+
+#[test]
+fn a_tree_is_taken_with_its_files_and_a_wrong_one_is_told_with_its_path() {
+    let api = "listen unix:%%DIR%%/api.sock; location /api { weir_api config; }";
+    let text = |word: &str, more: &str| {
+        let http = format!("server {{ {api} }} {more}");
+        conf("", &http, &format!("location / {{ return 200 {word}; }}"))
+    };
+    let server = Server::start(WEIR, &text("old", ""));
+    let workers = server.workers();
+    let put = |bytes: &[u8]| {
+        let mut socket = UnixStream::connect(server.dir().file("api.sock")).unwrap();
+        let head = format!(
+            "PUT /api/config HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\
+             Content-Type: application/vnd.weir.tree\r\nContent-Length: {}\r\n\r\n",
+            bytes.len()
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        socket.write_all(bytes).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str::<Value>(body).unwrap())
+    };
+    let made = |text: String| {
+        let text = text.replace("%%PORT%%", &server.port().to_string());
+        text.replace("%%DIR%%", &server.dir().path().display().to_string())
+    };
+    // The certificate and its key are on no disk.
+    let names = rcgen::generate_simple_self_signed(["secure.test".to_owned()]).unwrap();
+    let files = [
+        ("/nowhere/tls.crt", names.cert.pem().into_bytes()),
+        ("/nowhere/tls.key", names.signing_key.serialize_pem().into_bytes()),
+    ];
+    let lines = "ssl_certificate /nowhere/tls.crt; ssl_certificate_key /nowhere/tls.key;
+                 upstream u { server 127.0.0.1:9; }";
+    let (status, taken) = put(&tree(&made(text("new", lines)), &files));
+    assert_eq!((status, &taken["taken_by"]), (200, &"running workers".into()), "{taken}");
+    assert_eq!(server.get("/").body(), "new");
+    // What stands on that configuration has its files, too.
+    let add = "{\"server\": \"127.0.0.1:1\"}";
+    let headers = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", add.len());
+    let added = server.ask("POST /api/upstreams/u/servers", &headers, add);
+    assert_eq!(added.status, 200, "{}", added.body());
+    let (status, wrong) = put(&tree(&made(text("newer", lines)), &files[..1]));
+    assert_eq!(status, 422, "{wrong}");
+    let wrong_text = made(text("newer", "")).replace("return 200", "retrun 200");
+    let (status, wrong) = put(&tree(&wrong_text, &[]));
+    let error = &wrong["error"];
+    assert_eq!((status, &error["file"]), (422, &"Ingress shop/web".into()), "{wrong}");
+    assert_eq!((&error["line"], inside(error)), (&3.into(), vec![1, 1, 0]));
+    assert!(error["text"].as_str().unwrap().contains('^'), "{wrong}");
+    assert_eq!(put(b"no tree").0, 400);
+    assert_eq!(server.get("/").body(), "new");
+    assert_eq!(server.workers(), workers);
+}
+
+#[test]
+fn memory_is_given_back_over_a_thousand_changes() {
+    // A site is as large as a hundred servers with patterns make it.
+    let site = |n: usize| {
+        let servers: String = (0..100)
+            .map(|i| {
+                format!(
+                    "server {{ listen 127.0.0.1:%%PORT1%%; server_name s{i}.test;
+                       location ~ ^/{i}/(a|b|c)+/{n} {{ return 200 $1; }}
+                       location / {{ add_header X-Site {n}; return 200 {i}; }} }}\n"
+                )
+            })
+            .collect();
+        conf("", &servers, &format!("location / {{ add_header X-Site {n}; return 200 ok; }}"))
+    };
+    let server = Server::start(WEIR, &site(0));
+    let workers = server.workers();
+    let mut kept = server.connect();
+    let mut change = |n: usize| {
+        take(&server, &site(n).replace("%%PORT1%%", &server.port_at(1).to_string()));
+        assert_eq!(kept.get("/").header("x-site"), Some(n.to_string().as_str()));
+    };
+    let resident = || -> u64 {
+        let of = |pid: &i32| {
+            let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+            statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4
+        };
+        workers.iter().map(of).sum()
+    };
+    // All that grows with the first changes has grown.
+    (1..100).for_each(&mut change);
+    let early = resident();
+    (100..1000).for_each(&mut change);
+    let late = resident();
+    println!("{early} KiB after 100 changes, {late} KiB after 1000");
+    assert!(late < early + early / 4, "{early} KiB after 100 changes, {late} KiB after 1000");
+    // One for each worker, as soon as nothing has the older ones.
+    let held = format!("weir_sites {}", workers.len());
+    let freed = ask_until(|| server.get("/metrics").body().lines().any(|line| line == held));
+    assert!(freed, "{}", server.get("/metrics").body());
     assert_eq!(server.workers(), workers);
 }
 
@@ -254,6 +376,11 @@ fn servers_come_to_a_group_and_leave_it() {
         let headers = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
         server.ask(&format!("{method} /api/upstreams/u/servers"), &headers, body)
     };
+    let body = "{\"server\":\"127.0.0.1\"}";
+    let (headers, length) = ("Content-Type: application/json\r\nContent-Length:", body.len());
+    let nowhere =
+        server.ask("POST /api/upstreams/v/servers", &format!("{headers} {length}\r\n"), body);
+    assert_eq!(nowhere.status, 404, "{}", nowhere.body());
     let asked = || -> std::collections::BTreeSet<String> {
         let mut client = server.connect();
         let to = |_| client.get("/").header("x-to").unwrap().to_owned();
@@ -264,7 +391,9 @@ fn servers_come_to_a_group_and_leave_it() {
     assert_eq!(added.status, 200, "{}", added.body());
     assert_eq!(asked(), [name(0), name(1)].into());
     let again = ask("POST", &format!("{{\"server\": \"{}\"}}", name(1)));
-    assert_eq!(again.status, 403, "{}", again.body());
+    assert_eq!(again.status, 409, "{}", again.body());
+    let unknown = ask("DELETE", "{\"server\": \"127.0.0.1:1\"}");
+    assert_eq!(unknown.status, 404, "{}", unknown.body());
     let removed = ask("DELETE", &format!("{{\"server\": \"{}\"}}", name(0)));
     assert_eq!(removed.status, 200, "{}", removed.body());
     assert_eq!(asked(), [name(1)].into());
@@ -273,4 +402,77 @@ fn servers_come_to_a_group_and_leave_it() {
     assert_eq!(last.status, 422, "{}", last.body());
     assert_eq!(asked(), [name(1)].into());
     assert_eq!(server.workers(), workers);
+}
+
+/// A certificate for a name, and its key, which only this user may read.
+fn certify(server: &Server, name: &str) {
+    let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+    server.dir().write(&format!("{name}.crt"), made.cert.pem());
+    let key = server.dir().write(&format!("{name}.key"), made.signing_key.serialize_pem());
+    std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Where the test is root's, the workers are another user's: they may read no key and make no log.
+#[test]
+fn running_workers_take_certificates_and_logs_that_only_the_master_can_open() {
+    let user = if rustix::process::geteuid().is_root() { "user daemon;" } else { "" };
+    let site = |name: &str| {
+        let http = format!(
+            "access_log %%DIR%%/{name}.log;
+             server {{ listen 127.0.0.1:%%PORT1%% ssl; return 200 {name}; ssl_certificate {name}.crt; ssl_certificate_key {name}.key; }}"
+        );
+        conf(user, &http, &format!("location / {{ return 200 {name}; }}"))
+    };
+    let http = "server { listen 127.0.0.1:%%PORT1%%; } ";
+    let server = Server::start(WEIR, &conf(user, http, "location / { return 200 old; }"));
+    ["one.test", "two.test", "three.test"].into_iter().for_each(|name| certify(&server, name));
+    let made = |text: String| {
+        let text = text.replace("%%PORT1%%", &server.port_at(1).to_string());
+        text.replace("%%DIR%%", &server.dir().path().display().to_string())
+    };
+    let workers = server.workers();
+    for name in ["one.test", "two.test", "three.test"] {
+        take(&server, &made(site(name)));
+        assert_eq!(server.get("/").body(), name);
+        server.wait_file(&format!("{name}.log"), "GET / HTTP/1.1", 1);
+        let ask = format!("GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n");
+        let (dir, port) = (server.dir().path(), server.port_at(1));
+        if let Some(said) = s_client(dir, port, &["-quiet", "-servername", name], &ask) {
+            assert!(said.contains(&format!("\r\n\r\n{name}")), "{said}");
+        }
+        if let Some(shown) = s_client(dir, port, &["-showcerts", "-servername", name], "") {
+            let own = server.dir().read(&format!("{name}.crt"));
+            assert!(shown.contains(own.trim()), "{shown}");
+        }
+    }
+    assert_eq!(server.workers(), workers);
+}
+
+#[test]
+fn a_long_download_keeps_its_configuration_alone() {
+    let site = |n: usize| {
+        let place = "root %%DIR%%; limit_rate 400k; limit_rate_after 64k;";
+        conf("", "", &format!("location / {{ {place} add_header X-Site {n}; }}"))
+    };
+    let server = Server::start(WEIR, &site(0));
+    let made = |n| site(n).replace("%%DIR%%", &server.dir().path().display().to_string());
+    let contents: Vec<u8> = (0..400_000u32).flat_map(u32::to_le_bytes).collect();
+    server.dir().write("large", &contents);
+    let mut download = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    download.write_all(b"GET /large HTTP/1.0\r\n\r\n").unwrap();
+    let mut got = vec![0; 4096];
+    let n = download.read(&mut got).unwrap();
+    got.truncate(n);
+    assert!(String::from_utf8_lossy(&got).contains("X-Site: 0"));
+    (1..50).for_each(|n| take(&server, &made(n)));
+    let sites = || {
+        let page = server.get("/metrics").body();
+        let line = page.lines().find(|line| line.starts_with("weir_sites ")).unwrap().to_owned();
+        line.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+    };
+    // Each worker has the newest, and one of them the download's.
+    assert!(ask_until(|| sites() == server.workers().len() + 1), "{}", sites());
+    download.read_to_end(&mut got).unwrap();
+    assert!(got.ends_with(&contents));
+    assert!(ask_until(|| sites() == server.workers().len()), "{}", sites());
 }

@@ -4,6 +4,7 @@
 //! names something of another file. `WEIR_ARROWS=1 cargo test -p weir-testkit --test architecture -- --nocapture`
 //! prints the table, each arrow up and the files of the largest circles.
 
+mod borrowed;
 mod graph;
 mod messages;
 mod source;

@@ -10,9 +10,16 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileTexts(pub(crate) BTreeMap<PathBuf, Vec<u8>>);
 
-enum Reading {
-    Noting(FileTexts),
-    Given(FileTexts),
+impl FileTexts {
+    /// A file that a tree names, which need not be on the disk.
+    pub fn insert(&mut self, path: PathBuf, text: Vec<u8>) {
+        self.0.insert(path, text);
+    }
+}
+
+struct Reading {
+    given: FileTexts,
+    noted: FileTexts,
 }
 
 thread_local! {
@@ -25,36 +32,23 @@ thread_local! {
 ///
 /// As std::fs::read().
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let given = READING.with_borrow(|reading| match reading {
-        Some(Reading::Given(texts)) => texts.0.get(path).cloned(),
-        _ => None,
-    });
-    if let Some(text) = given {
-        return Ok(text);
-    }
-    let text = std::fs::read(path)?;
+    let given = READING.with_borrow(|reading| reading.as_ref()?.given.0.get(path).cloned());
+    let text = match given {
+        Some(text) => text,
+        None => std::fs::read(path)?,
+    };
     READING.with_borrow_mut(|reading| {
-        if let Some(Reading::Noting(texts)) = reading {
-            texts.0.insert(path.to_owned(), text.clone());
+        if let Some(reading) = reading {
+            reading.noted.0.insert(path.to_owned(), text.clone());
         }
     });
     Ok(text)
 }
 
-/// Runs `f` on this thread, and keeps the contents of the files that it reads.
-pub fn noting_files<T>(f: impl FnOnce() -> T) -> (T, FileTexts) {
-    READING.set(Some(Reading::Noting(FileTexts::default())));
+/// Runs `f` on this thread. Files that stand in `given` are not read from the disk; of all files that `f` asks for, the contents
+/// come back.
+pub fn with_files<T>(given: FileTexts, f: impl FnOnce() -> T) -> (T, FileTexts) {
+    READING.set(Some(Reading { given, noted: FileTexts::default() }));
     let value = f();
-    match READING.take() {
-        Some(Reading::Noting(texts)) => (value, texts),
-        _ => (value, FileTexts::default()),
-    }
-}
-
-/// Runs `f` on this thread. Files that stand in `texts` are not read.
-pub fn with_files<T>(texts: FileTexts, f: impl FnOnce() -> T) -> T {
-    READING.set(Some(Reading::Given(texts)));
-    let value = f();
-    READING.set(None);
-    value
+    (value, READING.take().map(|reading| reading.noted).unwrap_or_default())
 }

@@ -43,17 +43,8 @@ fn statements(
             let message = format!("\"{}\" {why}", directive.name.lossy());
             Err(PrintError { message })
         };
-        if directive.body == DirectiveBody::None && includes(directive, form) {
-            return refuse("would be read as a file to include");
-        }
-        if directive.body != DirectiveBody::None && form != Form::Directives {
-            return refuse("cannot have a block here");
-        }
-        let raw = directive.name.bytes.ends_with(b"_by_lua_block");
-        if raw != matches!(directive.body, DirectiveBody::Raw(_))
-            && directive.body != DirectiveBody::None
-        {
-            return refuse("has a body of the wrong kind");
+        if let Some(why) = refusal(directive, form) {
+            return refuse(why);
         }
         indent(depth, out);
         for (n, part) in std::iter::once(&directive.name).chain(&directive.args).enumerate() {
@@ -85,6 +76,21 @@ fn statements(
         }
     }
     Ok(())
+}
+
+/// Why no text says that a directive has such a body, where statements have this form.
+pub(crate) fn refusal(directive: &Directive, form: Form) -> Option<&'static str> {
+    let has_body = directive.body != DirectiveBody::None;
+    let raw = directive.name.bytes.ends_with(b"_by_lua_block");
+    if !has_body && includes(directive, form) {
+        Some("would be read as a file to include")
+    } else if has_body && form != Form::Directives {
+        Some("cannot have a block here")
+    } else if has_body && raw != matches!(directive.body, DirectiveBody::Raw(_)) {
+        Some("has a body of the wrong kind")
+    } else {
+        None
+    }
 }
 
 fn indent(depth: u32, out: &mut Vec<u8>) {

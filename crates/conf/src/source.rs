@@ -64,6 +64,12 @@ impl Sources {
         file
     }
 
+    pub(crate) fn set_text(&mut self, file: u32, text: Vec<u8>) {
+        if let Some(source) = self.list.get_mut(file as usize) {
+            source.text = text;
+        }
+    }
+
     pub(crate) fn find(&self, name: &Path) -> Option<u32> {
         self.by_name.get(name).copied()
     }

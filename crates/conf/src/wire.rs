@@ -11,9 +11,12 @@ use crate::tree::{ConfigTree, Directive, DirectiveBody, Word};
 /// Deeper blocks than the parser lets through are no tree.
 const DEEPEST: u32 = 256;
 
+/// What such bytes begin with; another number means another form.
+const MAGIC: &[u8] = b"weir tree 1\n";
+
 /// Writes a whole tree, without errors in it, and files. [`read_bytes`] reads them back.
 pub fn write_bytes(tree: &ConfigTree, files: &FileTexts) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = MAGIC.to_vec();
     number(&mut out, tree.sources.iter().count());
     for source in tree.sources.iter() {
         text(&mut out, source.name.as_os_str().as_bytes());
@@ -30,8 +33,8 @@ pub fn write_bytes(tree: &ConfigTree, files: &FileTexts) -> Vec<u8> {
 }
 
 /// Reads what [`write_bytes`] has written. `None`: the bytes are something else.
-pub fn read_bytes(mut bytes: &[u8]) -> Option<(ConfigTree, FileTexts)> {
-    let bytes = &mut bytes;
+pub fn read_bytes(bytes: &[u8]) -> Option<(ConfigTree, FileTexts)> {
+    let bytes = &mut bytes.strip_prefix(MAGIC)?;
     let mut sources = Sources::default();
     for _ in 0..take_number(bytes)? {
         let name = path(take_text(bytes)?);
@@ -145,7 +148,7 @@ fn take_block(bytes: &mut &[u8], depth: u32) -> Option<Vec<Directive>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{noting_files, read_file, read_text};
+    use crate::{read_file, read_text, with_files};
 
     const TEXT: &str = "worker_processes 2; events { } http { map $uri $x { default \"a b\"; }\n\
                         server { location / { content_by_lua_block { ngx.say(1) } } } }";
@@ -153,7 +156,8 @@ mod tests {
     #[test]
     fn a_tree_and_its_files_come_back_as_they_were() {
         let tree = read_text(Path::new("/etc/nginx.conf"), TEXT.as_bytes());
-        let (_, files) = noting_files(|| read_file(Path::new("/proc/self/comm")));
+        let (_, files) =
+            with_files(FileTexts::default(), || read_file(Path::new("/proc/self/comm")));
         let bytes = write_bytes(&tree, &files);
         let (back, same) = read_bytes(&bytes).unwrap();
         assert_eq!(back.main, tree.main);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_engine::Handle;
@@ -19,7 +20,7 @@ impl Blamed for Location {
         ("location", String::from_utf8_lossy(&self.name))
     }
 
-    fn log(&self) -> &Log {
+    fn log(&self) -> &Arc<Log> {
         &self.conf.core.error_log
     }
 

@@ -11,13 +11,15 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use weir_engine::{Handle, operation};
+use weir_engine::{Handle, Rank, operation};
 use weir_metrics::subjects::Cells;
 use weir_metrics::{Metric, MetricsPage, Tally};
+use weir_sys::lent::{Graveyard, Lent};
 use weir_values::log::Writers;
 use weir_values::status::StatusZone;
-use weir_values::{ChangeAnswer, ChangeRequest, Command, Identity, Offset, Retire};
+use weir_values::{ChangeAnswer, ChangeRequest, Command, Identity, Offset, Retire, doing};
 
 use crate::counts::cells::Counts;
 use crate::files::{Caches, TurnFiles};
@@ -38,6 +40,8 @@ const SCRATCHES: usize = 64;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<LoopState>>> = const { RefCell::new(None) };
+    /// Sites that this loop has no use for any more. They go between two turns.
+    static GONE: Graveyard<Site> = const { Graveyard::new() };
 }
 
 /// Adds figures to a status page.
@@ -49,10 +53,12 @@ pub type Tell = Rc<dyn Fn(Command) -> std::io::Result<()>>;
 /// Asks the master for another configuration.
 pub type AskChange = Rc<dyn Fn(&ChangeRequest) -> ChangeAnswer>;
 
-/// A connection that is told when its worker begins to end.
+/// A connection that is told when its worker begins to end, and when another site takes over.
 pub trait OnRetire {
     /// The loop retires.
     fn retiring(&self);
+    /// Requests that begin from now on belong to the site of this state.
+    fn replaced(&self, next: &Rc<LoopState>);
 }
 
 /// What the connections of one loop share whatever site they are served by: it outlives each of the loop's sites.
@@ -75,6 +81,10 @@ pub(crate) struct Common {
     /// Connections that are told of the worker's end, the oldest first.
     links: RefCell<BTreeMap<u64, Weak<dyn OnRetire>>>,
     date: Cell<(i64, [u8; 29])>,
+    /// The states with older sites, as long as requests hold them.
+    older: RefCell<Vec<Weak<LoopState>>>,
+    /// Lines of access logs that were on their way when such a state went.
+    left_lines: RefCell<Vec<Writers>>,
     /// The last second for which the time zone was asked, and its offset.
     offset: Offset,
     ids: Ids,
@@ -96,6 +106,8 @@ impl Common {
             rush_of_pauses: Rush::default(),
             unasked: Cell::new(false),
             links: RefCell::default(),
+            older: RefCell::default(),
+            left_lines: RefCell::default(),
             date: Cell::new((i64::MIN, [b' '; 29])),
             offset: Offset::default(),
             ids: Ids::new(),
@@ -205,13 +217,15 @@ pub struct LoopState {
     pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
     /// The same of certificates that servers are shown.
     pub(crate) upstream_certificates: Loaded<weir_tls::TlsClient>,
+    /// The right to `site`. Each request, and each task with a reference into the site, holds the state that has it.
+    owner: Lent<Site>,
 }
 
 impl LoopState {
     /// The state of this thread's loop; connections find it again when they wake.
     pub fn new(
         handle: Handle,
-        site: &'static Site,
+        site: Lent<Site>,
         identity: Identity,
         metrics: Rc<Tally>,
         cells: Rc<Cells>,
@@ -223,15 +237,33 @@ impl LoopState {
 
     /// The state of the same loop with another site, which serves the requests that begin from now on. It listens where this
     /// one's does, in the same order.
-    pub fn succeed(self: &Rc<Self>, site: &'static Site, cells: Rc<Cells>) -> Rc<LoopState> {
+    pub fn succeed(self: &Rc<Self>, site: Lent<Site>, cells: Rc<Cells>) -> Rc<LoopState> {
         let (handle, metrics) = (self.handle.clone(), self.metrics.clone());
         let next = LoopState::made(handle, site, self.identity, metrics, cells, Some(self));
         self.replaced.set(true);
         for part in &self.parts {
             part.replaced(self, &next);
         }
+        let mut older = self.common.older.borrow_mut();
+        older.retain(|state| state.strong_count() > 0);
+        older.push(Rc::downgrade(self));
+        drop(older);
+        self.links().iter().for_each(|link| link.replaced(&next));
+        doing::forget();
         next.begin();
         next
+    }
+
+    /// The connections that are told of what becomes of their loop.
+    fn links(&self) -> Vec<Rc<dyn OnRetire>> {
+        self.common.links.borrow().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The states with older sites, and this one, which is the newest.
+    fn each_state(&self, mut work: impl FnMut(&LoopState)) {
+        let older: Vec<_> = self.common.older.borrow().iter().filter_map(Weak::upgrade).collect();
+        older.iter().for_each(|state| work(state));
+        work(self);
     }
 
     fn begin(self: &Rc<Self>) {
@@ -266,7 +298,7 @@ impl LoopState {
     /// When the script fails.
     pub fn try_out(
         handle: Handle,
-        site: &'static Site,
+        site: Lent<Site>,
         identity: Identity,
         metrics: Rc<Tally>,
         cells: Rc<Cells>,
@@ -277,12 +309,16 @@ impl LoopState {
 
     fn made(
         handle: Handle,
-        site: &'static Site,
+        owner: Lent<Site>,
         identity: Identity,
         metrics: Rc<Tally>,
         cells: Rc<Cells>,
         before: Option<&LoopState>,
     ) -> Rc<LoopState> {
+        let site = owner.get();
+        if site.loops.fetch_add(1, Ordering::Relaxed) == 0 {
+            metrics.add(Metric::Sites, 1);
+        }
         let common = match before {
             Some(before) => before.common.clone(),
             None => Rc::new(Common::new(site.listens().len())),
@@ -318,6 +354,7 @@ impl LoopState {
             turn_files: RefCell::new(TurnFiles::default()),
             certificates: Loaded::default(),
             upstream_certificates: Loaded::default(),
+            owner,
         });
         CURRENT.with(|c| *c.borrow_mut() = Some(event_loop.clone()));
         event_loop
@@ -341,31 +378,49 @@ impl LoopState {
     pub(crate) fn begin_retiring(&self, how: Retire) {
         self.common.retiring.set(Some(how));
         // One that ends at once leaves the list.
-        let links: Vec<_> = self.common.links.borrow().values().filter_map(Weak::upgrade).collect();
-        links.iter().for_each(|link| link.retiring());
-        self.parts.iter().for_each(|part| part.retire(self));
+        self.links().iter().for_each(|link| link.retiring());
+        self.each_state(|state| state.parts.iter().for_each(|part| part.retire(state)));
     }
 
     /// Requests that wait for a server look whether there is one.
     pub fn look(&self) {
-        self.parts.iter().for_each(|part| part.look(self));
+        self.each_state(|state| state.parts.iter().for_each(|part| part.look(state)));
     }
 
     /// What a turn has found out about files and newcomers does not hold in the next one.
     pub fn end_of_turn(&self) {
         self.common.unasked.set(false);
         self.turn_files.borrow_mut().close();
+        if !self.common.older.borrow().is_empty() {
+            self.end_of_turn_of_older();
+        }
+    }
+
+    /// The same for states with older sites. Sites that no request of this loop needs any more are freed by another thread, unless
+    /// other loops have them.
+    #[cold]
+    fn end_of_turn_of_older(&self) {
+        self.each_state(|state| state.turn_files.borrow_mut().close());
+        let gone = GONE.with(Graveyard::empty);
+        if gone.is_empty() {
+            return;
+        }
+        self.common.older.borrow_mut().retain(|state| state.strong_count() > 0);
+        doing::forget();
+        // A pool without room drops them here.
+        let _ = self.handle.files().hand_over(Rank::Write, move || drop(gone));
     }
 
     /// Sends buffered lines of access logs to their files.
     pub fn flush_logs(&self) {
-        self.logs.flush(&self.handle);
+        self.each_state(|state| state.logs.flush(&state.handle));
     }
 
     /// Writes all lines of access logs that wait, and returns when that is done: the loop has ended.
     pub fn finish_logs(&self) {
         self.parts.iter().for_each(|part| part.exit_process(self));
-        self.logs.finish();
+        self.each_state(|state| state.logs.finish());
+        self.common.left_lines.borrow().iter().for_each(Writers::finish);
     }
 
     /// No connection is left: whether its scripts' timers have run to their end, and it has sent what it had to tell, or given up.
@@ -485,12 +540,12 @@ impl LoopState {
     }
 
     /// A place among the connections that keep their tasks between two requests; none beyond `most`.
-    pub(crate) fn pausing(&self, most: usize) -> Option<Pausing<'_>> {
+    pub(crate) fn pausing(self: &Rc<Self>, most: usize) -> Option<Pausing> {
         let n = self.common.pausing.get();
         (n < most).then(|| {
             self.common.pausing.set(n + 1);
             self.common.rush_of_pauses.grew(n + 1);
-            Pausing(self)
+            Pausing(self.clone())
         })
     }
 
@@ -505,6 +560,25 @@ impl LoopState {
         if kept.len() < SCRATCHES {
             kept.push(scratch);
         }
+    }
+}
+
+impl Drop for LoopState {
+    /// No request needs its site on this loop any more.
+    fn drop(&mut self) {
+        if self.site.loops.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.metrics.sub(Metric::Sites, 1);
+        }
+        let mut left = self.common.left_lines.borrow_mut();
+        left.retain(|lines| !lines.is_empty());
+        self.logs.flush(&self.handle);
+        if !self.logs.is_empty() {
+            left.push(std::mem::take(&mut self.logs));
+        }
+        let mut owner = Some(self.owner.clone());
+        let _ = GONE.try_with(|gone| owner.take().map(|owner| gone.retire(owner)));
+        // A thread that ends frees nothing.
+        std::mem::forget(owner);
     }
 }
 
@@ -524,11 +598,11 @@ async fn calm_down(is_calm: impl FnOnce(&LoopState) -> bool) {
 }
 
 /// A place that is given back when it is dropped.
-pub(crate) struct Pausing<'a>(&'a LoopState);
+pub(crate) struct Pausing(Rc<LoopState>);
 
-impl Drop for Pausing<'_> {
+impl Drop for Pausing {
     fn drop(&mut self) {
-        let event_loop = self.0;
+        let event_loop = &self.0;
         let left = event_loop.common.pausing.get().saturating_sub(1);
         event_loop.common.pausing.set(left);
         if event_loop.common.rush_of_pauses.shrank(left) {

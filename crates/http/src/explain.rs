@@ -16,6 +16,7 @@ use weir_log::{Level, Log, MemoryLog, Sink};
 use weir_metrics::Registry;
 use weir_metrics::subjects::Cells;
 use weir_ssl::Handed;
+use weir_sys::lent::Lent;
 use weir_tls::{Ciphers, ClientSettings, Curves, Secured, Versions, Wire};
 
 use crate::config::scope::Scope;
@@ -87,9 +88,10 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
     let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1 };
     let tally = registry.tally(0).map(Rc::new).ok_or(io::ErrorKind::OutOfMemory)?;
     let cells = Rc::new(Cells::new(registry, 0));
-    let site: &'static Site = Box::leak(Box::new(site));
+    let site = Lent::new(Arc::new(site));
+    let protocols = site.shared().protocols_at(question.listen, question.local.ip());
+    let protocols = protocols.unwrap_or_default();
     let event_loop = LoopState::new(handle.clone(), site, identity, tally, cells);
-    let protocols = site.protocols_at(question.listen, question.local.ip()).unwrap_or_default();
     let handed = Handed {
         wire: Wire::Plain(handle.stream(server.into())?),
         shown: None,

@@ -211,6 +211,8 @@ declare! {
     Reloaded Counter Count "reloads";
     /// Configurations that running workers have taken.
     Changed Counter Count "changes";
+    /// Configurations of `http` that workers hold: one each, and each older one that still has requests.
+    Sites Gauge Count "sites";
     /// Reloads that failed, so that the configuration before went on.
     ReloadFailed Counter Count "failed_reloads";
     /// Turns of loops in which something was handled.

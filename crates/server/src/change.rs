@@ -18,8 +18,8 @@
 //! - In: a tree, from [`Master::change`]'s callers: the channel of a worker whose configuration has a `weir_api ... config`.
 //! - Out: sites in loops ([`Service::take`]), new workers, and a [`ChangeOutcome`](weir_values::ChangeOutcome) for the caller.
 //!
-//! A site is not freed: requests borrow it as `&'static`. So a worker takes at most [`MOST_SITES`] sites in its life; the next
-//! change is taken by new workers.
+//! A site is freed when its last request has gone: each request holds the state of its loop, which owns the site
+//! ([`weir_sys::lent`]).
 //!
 //! [`Master::change`]: crate::master::Master::change
 //! [`Service::take`]: crate::service::Service::take
@@ -36,7 +36,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use weir_conf::{
     ConfigTree, Directive, DirectiveBody, FileTexts, Pos, Sources, Word, is_same, read_bytes,
-    with_files, write_bytes,
+    read_tree, with_files, write_bytes,
 };
 use weir_log::{Log, LogFile, OpenLogs, log};
 
@@ -44,15 +44,13 @@ use crate::channel::MOST_FDS;
 use crate::cycle::{Complaint, Origin, Plan};
 use crate::service::Sites;
 use crate::sockets::SocketsFailed;
-use weir_values::ChangeRequest;
+use weir_values::{ChangeKind, ChangeOutcome, ChangeRequest};
 use weir_zone::Zones;
 
-/// The longest text that is read.
-pub const LONGEST: u64 = 16 << 20;
+/// The longest request that is read.
+pub const LONGEST: u64 = 257 << 20;
 /// The longest parcel: beside the text it has the files that the text names.
 const LONGEST_PARCEL: u64 = 1 << 30;
-/// So many sites a worker takes.
-pub const MOST_SITES: u32 = 64;
 
 /// Directives of `main` that only a reload from disk changes: with them, a client of the API could do on the machine what
 /// the workers' user may not.
@@ -95,8 +93,8 @@ pub fn needs_new_workers(
     if http.listens() != next.listens() {
         return Some("it listens elsewhere");
     }
-    if format!("{:?}", weir_http::issuers(http)) != format!("{:?}", weir_http::issuers(next)) {
-        return Some("certificates are asked for in another way");
+    if [http, next].into_iter().any(|site| !weir_http::issuers(site).is_empty()) {
+        return Some("certificates are asked of ACME issuers, by threads that begin with a worker");
     }
     if [old_main, new_main].into_iter().any(|main| any(main, &is_of_lua)) {
         return Some("it has scripts, whose virtual machines begin with a worker");
@@ -213,7 +211,7 @@ pub fn compile(
 ) -> Option<(Sites, Zones)> {
     let Unpacked { tree, files, logs } = unpack(fds, &origin.logs)?;
     let known = origin.logs.paths();
-    let plan = with_files(files, || origin.compile(tree, Some(before), log)).ok()?;
+    let plan = with_files(files, || origin.compile(tree, Some(before), log)).0.ok()?;
     // The master has opened them, with its rights.
     origin.logs.leave_waiting();
     if let Some(path) = origin.logs.paths().iter().find(|path| !known.contains(path)) {
@@ -233,14 +231,21 @@ pub fn compile(
     Some((Sites { http: sites.http, stream }, opened))
 }
 
-/// What a worker asks for, as a tree. `main` is in use.
+/// What a worker asks for, as a tree and the files that came with it. `main` is in use, with `files` that came with it.
 pub fn wanted(
     origin: &Origin,
     main: &[Directive],
+    files: &FileTexts,
     request: &ChangeRequest,
-) -> Result<ConfigTree, String> {
+) -> Result<(ConfigTree, FileTexts), ChangeOutcome> {
     let (block, group) = match request {
-        ChangeRequest::Text(text) => return Ok(tree(origin, text)),
+        ChangeRequest::Text(text) => return Ok((tree(origin, text), FileTexts::default())),
+        ChangeRequest::Tree(bytes) => {
+            let name = origin.paths.conf_prefix.join(TREE_NAME);
+            let unreadable = || ChangeOutcome::new(ChangeKind::Unreadable, UNREADABLE);
+            let globals = origin.globals.as_deref();
+            return read_tree(bytes, &name, globals).ok_or_else(unreadable);
+        }
         ChangeRequest::AddServer { block, group, .. }
         | ChangeRequest::RemoveServer { block, group, .. } => (block, group),
     };
@@ -249,15 +254,17 @@ pub fn wanted(
         |d: &Directive| d.name.is("upstream") && d.arg(0).is_some_and(|name| name.is(group));
     let lines = inside(&mut main, |d| d.name.is(block)).map(|(lines, _)| lines);
     let found = lines.and_then(|lines| inside(lines, is_group));
+    let unknown = |text: String| ChangeOutcome::new(ChangeKind::Unknown, text);
     let (servers, pos) =
-        found.ok_or_else(|| format!("the configuration has no upstream \"{group}\""))?;
+        found.ok_or_else(|| unknown(format!("the configuration has no upstream \"{group}\"")))?;
     let at = |servers: &[Directive], name: &str| {
         servers.iter().position(|d| d.name.is("server") && d.arg(0).is_some_and(|w| w.is(name)))
     };
     match request {
         ChangeRequest::AddServer { words, .. } => {
             if words.first().is_some_and(|name| at(servers, name).is_some()) {
-                return Err("the group has this server".to_owned());
+                let text = "the group has a line with this server";
+                return Err(ChangeOutcome::new(ChangeKind::Present, text));
             }
             let word = |text: &str| Word { bytes: text.into(), pos, quoted: false };
             let args = words.iter().map(|text| word(text)).collect();
@@ -265,12 +272,13 @@ pub fn wanted(
             servers.push(Directive { name: word("server"), args, body, end: pos, close: pos });
         }
         ChangeRequest::RemoveServer { server, .. } => {
-            let at = at(servers, server).ok_or("the group has no line with this server")?;
+            let text = || unknown("the group has no line with this server".to_owned());
+            let at = at(servers, server).ok_or_else(text)?;
             servers.remove(at);
         }
-        ChangeRequest::Text(_) => {}
+        ChangeRequest::Text(_) | ChangeRequest::Tree(_) => {}
     }
-    Ok(ConfigTree { sources: Sources::default(), main, broken: None })
+    Ok((ConfigTree { sources: Sources::default(), main, broken: None }, files.clone()))
 }
 
 /// What stands in the first block like that, and where it ends.
@@ -293,6 +301,11 @@ fn tree(origin: &Origin, text: &[u8]) -> ConfigTree {
 
 /// The name of a text in messages.
 const NAME: &str = "PUT-config";
+
+/// The same of a tree: the text that shows its lines.
+const TREE_NAME: &str = "PUT-config-tree";
+/// What is said of other bytes.
+const UNREADABLE: &str = "the body is no tree that begins with \"weir tree 1\"";
 
 /// What went wrong after the configuration was compiled stands in the log.
 impl From<SocketsFailed> for Complaint {

@@ -19,7 +19,7 @@ use crate::paths::Paths;
 use crate::service::Sites;
 use crate::sockets::{Purpose, Sockets, SocketsFailed};
 use weir_values::listen::Listen;
-use weir_values::{Address, Inputs};
+use weir_values::{Address, ChangePlace, Inputs};
 use weir_zone::{Declarations, Zones};
 
 /// What configurations are read from; the same at every reload.
@@ -61,19 +61,24 @@ pub struct Plan {
 pub struct Complaint {
     /// The message, the line that it is about, and a caret below the place.
     pub text: String,
-    /// The number of that line.
-    pub line: Option<u32>,
+    /// Where that is.
+    pub place: ChangePlace,
 }
 
 impl Complaint {
-    fn of(sources: &Sources, error: &Error) -> Complaint {
-        let line = error.mark.or(error.at).map(|pos| pos.line);
-        Complaint { text: sources.explain(error), line }
+    fn of(tree: &ConfigTree, error: &Error) -> Complaint {
+        let at = error.mark.or(error.at);
+        let source = at.and_then(|pos| tree.sources.get(pos.file));
+        let file = source.map(|source| source.name.display().to_string()).unwrap_or_default();
+        let line = source.and(at).map_or(0, |pos| pos.line);
+        let path = weir_conf::path_of(&tree.main, error).unwrap_or_default();
+        let text = tree.sources.explain(error);
+        Complaint { text, place: ChangePlace { file, line, path } }
     }
 
     /// One about something that stands in no line.
     pub fn new(text: impl Into<String>) -> Complaint {
-        Complaint { text: text.into(), line: None }
+        Complaint { text: text.into(), place: ChangePlace::default() }
     }
 }
 
@@ -149,7 +154,7 @@ impl Origin {
         let tell = |error: &Error| tell(log, &tree.sources, error);
         let refuse = |error: Error| {
             tell(&error);
-            Complaint::of(&tree.sources, &error)
+            Complaint::of(&tree, &error)
         };
 
         let warnings = weir_conf::check(&tree, &built).map_err(refuse)?;

@@ -11,10 +11,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
+use weir_conf::FileTexts;
 use weir_log::{Level, Log, OpenLogs};
-use weir_metrics::Registry;
+use weir_metrics::{Metric, Registry};
 use weir_zone::Zones;
 
+use crate::change::{self, Parcel};
 use crate::channel::{self, ChannelEnd, Order};
 use crate::config::Machine;
 use crate::cycle::{Cycle, Origin};
@@ -82,6 +84,36 @@ impl Generations {
     /// Reads the configuration anew and starts its workers beside the others; false if that cannot be.
     pub fn reload(&mut self) -> bool {
         self.next().is_some()
+    }
+
+    /// Running workers of the newest configuration take another one beside theirs; false if they cannot.
+    pub fn change(&mut self, text: &[u8]) -> bool {
+        self.beside(text).is_some()
+    }
+
+    fn beside(&mut self, text: &[u8]) -> Option<()> {
+        let log = &self.first;
+        let name = self.origin.paths.conf_prefix.join("change");
+        let tree = weir_conf::read_text_with(&name, text, None);
+        let compile = || self.origin.compile(tree.clone(), None, log);
+        let (plan, files) = weir_conf::with_files(FileTexts::default(), compile);
+        let plan = self.origin.open_logs(plan.ok()?, log).ok()?;
+        let old = &self.cycle;
+        if change::needs_new_workers(&old.sites, &old.main, &plan.sites, &plan.main).is_some() {
+            return None;
+        }
+        let parcel = Parcel::new(&tree, &files, Vec::new()).ok()??;
+        self.cycle = plan.beside(old, log).ok()?.ok()?;
+        for worker in self.workers.iter().filter(|worker| worker.generation == self.generation) {
+            // One that has ended hears nothing.
+            let _ = worker.channel.order_with(Order::Change, &parcel.fds());
+        }
+        Some(())
+    }
+
+    /// How many sites all workers hold.
+    pub fn sites(&self) -> u64 {
+        self.registry.sum(Metric::Sites).cast_signed().max(0).cast_unsigned()
     }
 
     fn next(&mut self) -> Option<()> {

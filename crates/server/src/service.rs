@@ -16,6 +16,7 @@ use weir_metrics::subjects::{Cells, SubjectKind};
 use weir_metrics::{Registry, Tally};
 use weir_ssl::{CertificateFacts, Handed};
 use weir_stream::Leaving;
+use weir_sys::lent::Lent;
 use weir_upstream::Group;
 use weir_values::doing::Keeper;
 use weir_values::listen::Listen;
@@ -82,26 +83,35 @@ impl Sites {
             .chain(issuers.map(|issuer| issuer.directory.as_path()))
     }
 
-    /// The same for the rest of the process' life: requests borrow it, and do not say how long.
-    pub fn leak(&self) -> Served {
+    /// Those that certificates are asked of, for the rest of the process' life: only new workers take other ones.
+    pub fn issuers(&self) -> &'static [weir_acme::Issuer] {
+        match &self.http {
+            Some(site) if !weir_http::issuers(site).is_empty() => {
+                weir_http::issuers(Box::leak(Box::new(Arc::clone(site))))
+            }
+            _ => &[],
+        }
+    }
+
+    /// For loops to serve. What sessions borrow stays for the rest of the process' life: new workers take another `stream` block.
+    pub fn lend(&self) -> Served {
         Served {
-            http: self.http.clone().map(|site| &**Box::leak(Box::new(site))),
+            http: self.http.clone().map(Lent::new),
             stream: self.stream.clone().map(|site| &**Box::leak(Box::new(site))),
         }
     }
 }
 
 /// What a process serves.
-#[derive(Clone, Copy)]
+#[derive(Clone, Default)]
 pub struct Served {
-    http: Option<&'static weir_http::Site>,
+    http: Option<Lent<weir_http::Site>>,
     stream: Option<&'static weir_stream::Site>,
 }
 
 impl Served {
-    /// Those that certificates are asked of.
-    pub fn issuers(&self) -> &'static [weir_acme::Issuer] {
-        self.http.map_or(&[], weir_http::issuers)
+    fn http(&self) -> Option<&weir_http::Site> {
+        self.http.as_ref().map(|site| &**site.shared())
     }
 }
 
@@ -137,10 +147,11 @@ impl Service {
         }
         let cells = Rc::new(Cells::new(registry, metrics.index()));
         let metrics = Rc::new(metrics);
-        let usual = served.http.map(|site| site.usual());
+        let usual = served.http().map(|site| site.usual());
         if let Some(usual) = usual.or_else(|| served.stream.map(|site| site.usual())) {
             handle.keep_time(Keeper::new(metrics.clone(), usual));
         }
+        let of_http = served.http().map_or(0, |site| site.listens().len());
         let http = served.http.map(|site| {
             weir_http::LoopState::new(
                 handle.clone(),
@@ -157,7 +168,6 @@ impl Service {
             let _ = http.status_zones.set(&site.status_zones);
             let _ = http.stream_groups.set(site.groups());
         }
-        let of_http = served.http.map_or(0, |site| site.listens().len());
         let service = Rc::new(Service {
             handle: handle.clone(),
             metrics,
@@ -170,9 +180,10 @@ impl Service {
             quic: OnceCell::new(),
         });
         if let Some(stream) = &service.stream {
-            let (told, sites) = (Rc::downgrade(&service), served);
+            let told = Rc::downgrade(&service);
             stream.hands_to(Rc::new(move |to| {
-                let (service, number) = (told.upgrade()?, sites.number_of(to)?);
+                let service = told.upgrade()?;
+                let number = service.number_of(to)?;
                 Some(Box::new(move |handed| service.take_over(handed, number)))
             }));
         }
@@ -197,7 +208,7 @@ impl Service {
             let _ = next.commands.set(Rc::clone(tell));
             let _ = next.asks_change.set(Rc::clone(ask));
         }
-        self.handle.keep_time(Keeper::new(self.metrics.clone(), site.usual()));
+        self.handle.keep_time(Keeper::new(self.metrics.clone(), next.site.usual()));
         self.http.replace(Some(next));
     }
 
@@ -289,14 +300,16 @@ impl Service {
     ///
     /// The loop's end of the post cannot be watched.
     pub fn serves_quic(&self, row: usize, post: &Arc<Post>) -> io::Result<()> {
-        let Some(http) = self.http().filter(|_| post.is_used()) else { return Ok(()) };
+        if self.http().is_none() || !post.is_used() {
+            return Ok(());
+        }
         let forward = {
             let post = Arc::clone(post);
             Rc::new(move |bound: &Address, place, packet: &weir_http::Packet<'_>| {
                 post.send(bound, place, packet)
             })
         };
-        let hosts = Rc::new(QuicHosts::new(http.clone(), post.place(row), forward));
+        let hosts = Rc::new(QuicHosts::new(post.place(row), forward));
         post.receive(&self.handle, row, &hosts)?;
         let _ = self.quic.set(hosts);
         Ok(())
@@ -363,12 +376,14 @@ impl Service {
     }
 }
 
-impl Served {
+impl Service {
     /// The number of the socket that listens for connections at this address, or at a wildcard of its
     /// port. Sockets of datagrams do not count: only connections are passed on.
     fn number_of(&self, to: &Address) -> Option<usize> {
-        let http = self.http.iter().flat_map(|site| site.listens());
-        let mut all = http.chain(self.stream.iter().flat_map(|site| site.listens()));
+        let http = self.http();
+        let of_http = http.iter().flat_map(|http| http.site.listens());
+        let of_stream = self.stream.iter().flat_map(|stream| stream.site.listens());
+        let mut all = of_http.chain(of_stream);
         let exact = |listen: &Listen| !listen.udp && listen.address == *to;
         let wild = |listen: &Listen| {
             let here = &listen.address;

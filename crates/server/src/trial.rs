@@ -145,6 +145,6 @@ fn scripts(cycle: &Cycle) -> Result<(), TrialError> {
     let tally = registry.tally(OWN_TALLY).ok_or(TrialError::NotTried(None))?;
     let identity =
         Identity { pid: std::process::id(), worker: 0, workers: config.processes as u32, index: 0 };
-    Service::try_scripts(&own.handle(), cycle.sites.leak(), identity, tally, registry)
+    Service::try_scripts(&own.handle(), cycle.sites.lend(), identity, tally, registry)
         .map_err(TrialError::Script)
 }

@@ -39,7 +39,7 @@ impl Blamed for Server {
         ("server", self.address.to_string().into())
     }
 
-    fn log(&self) -> &Log {
+    fn log(&self) -> &Arc<Log> {
         &self.conf.error_log
     }
 
@@ -82,13 +82,13 @@ pub struct Site {
     /// Groups of upstream servers.
     pub upstreams: Groups,
     /// `health_check`s.
-    pub checks: Vec<StreamCheck>,
+    pub checks: Vec<Arc<StreamCheck>>,
     /// `status_zone`s.
     pub status_zones: Vec<Arc<StatusZone>>,
     /// Files that sessions are logged to.
-    pub targets: Vec<LogTarget>,
+    pub targets: Vec<Arc<LogTarget>>,
     /// Responses that are fetched to be sent along with certificates.
-    pub staplings: Vec<Stapling>,
+    pub staplings: Vec<Arc<Stapling>>,
     /// Certificates that peers are shown.
     pub certificates: BTreeSet<CertificateFacts>,
     /// `error_log` outside of any server.
@@ -152,10 +152,10 @@ impl Site {
             servers,
             variables,
             upstreams,
-            checks,
+            checks: checks.into_iter().map(Arc::new).collect(),
             status_zones,
-            targets,
-            staplings,
+            targets: targets.into_iter().map(Arc::new).collect(),
+            staplings: staplings.into_iter().map(Arc::new).collect(),
             certificates,
             main_log,
             threshold,

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_engine::Handle;
 use weir_metrics::Tally;
@@ -73,7 +74,7 @@ fn start_checks(event_loop: &Rc<LoopState>) {
     });
     for check in &event_loop.site.checks {
         if let Some(upstream) = event_loop.site.upstreams.get(check.group) {
-            health::start(&watcher, check, upstream.group.clone());
+            health::start(&watcher, Arc::clone(check), upstream.group.clone());
         }
     }
 }

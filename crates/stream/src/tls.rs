@@ -1,5 +1,6 @@
 //! TLS of sessions: for their clients (nginx: ngx_stream_ssl_module) and to servers (`proxy_ssl`).
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use weir_conf::{Directive as Line, Error};
@@ -164,14 +165,14 @@ async fn handshake(
     socket: &Stream,
     bytes: Vec<u8>,
     until: Instant,
-) -> Result<(&'static ServerContext, Secured), AcceptError> {
+) -> Result<(Arc<ServerContext>, Secured), AcceptError> {
     let mut hello = match weir_tls::begin(socket, bytes, until).await? {
         Begin::Hello(hello) => hello,
         Begin::Plain(_) => return Err(AcceptError::Plain),
     };
-    let default = s.conf().tls.context.as_deref();
+    let default = s.conf().tls.context.as_ref();
     find(s, &mut hello)?;
-    let own = s.conf().tls.context.as_deref();
+    let own = s.conf().tls.context.as_ref();
     let (context, hello) = choose(own, default, hello, socket)?;
     let (names, event_loop) = (context.names(s), s.event_loop.clone());
     let certificates = &event_loop.certificates;
@@ -191,7 +192,7 @@ fn find(s: &mut Session, hello: &mut Hello) -> Result<(), AcceptError> {
 }
 
 /// What the client's certificate is worth.
-async fn judge(s: &mut Session, context: &'static ServerContext) -> Outcome {
+async fn judge(s: &mut Session, context: Arc<ServerContext>) -> Outcome {
     let Some(client) = s.wire() else { return Err(SessionError::Internal) };
     let handle = s.event_loop.handle.clone();
     let waiting = WaitingConnection {
@@ -211,7 +212,7 @@ async fn judge(s: &mut Session, context: &'static ServerContext) -> Outcome {
 fn admit(s: &Session) -> Outcome {
     let certificate = s.tls(|connection| !connection.peer_certificates().is_empty()) == Some(true);
     let Some(own) = s.conf().tls.context.as_deref() else { return Ok(()) };
-    let judge = s.shown.as_ref().and_then(|shown| shown.context);
+    let judge = s.shown.as_ref().and_then(|shown| shown.context.as_ref());
     if certificate && judge.is_some_and(|judge| !judge.judges_like(own)) {
         let text = "client SSL certificate was judged by another server";
         s.log(Level::Info, format_args!("{text} while SSL handshaking"));

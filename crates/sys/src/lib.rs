@@ -10,12 +10,15 @@ pub mod datagram;
 pub mod descriptor;
 pub mod environment;
 pub mod guarded;
+pub mod lent;
 pub mod localtime;
 #[cfg(feature = "lua")]
 pub mod lua;
 pub mod pagecache;
 pub mod poll;
 pub mod process;
+#[cfg(any(test, feature = "quarantine"))]
+pub mod quarantine;
 pub mod ring;
 pub mod select;
 pub mod shared;

@@ -23,6 +23,8 @@ pub enum Command {
 pub enum ChangeRequest {
     /// Another one, with this text.
     Text(Vec<u8>),
+    /// Another one, as a tree in the form of `weir_conf::write_bytes`.
+    Tree(Vec<u8>),
     /// One with a further line of `server` in a group.
     AddServer {
         /// `http` or `stream`.
@@ -48,6 +50,7 @@ impl ChangeRequest {
     pub fn to_bytes(&self) -> Vec<u8> {
         let (kind, parts) = match self {
             ChangeRequest::Text(text) => return [b"=", text.as_slice()].concat(),
+            ChangeRequest::Tree(tree) => return [b"*", tree.as_slice()].concat(),
             ChangeRequest::AddServer { block, group, words } => {
                 let words = words.iter().map(String::as_str);
                 ("+", [block.as_str(), group].into_iter().chain(words).collect::<Vec<_>>())
@@ -62,8 +65,10 @@ impl ChangeRequest {
     /// What [`ChangeRequest::to_bytes`] wrote.
     pub fn of(bytes: &[u8]) -> Option<ChangeRequest> {
         let (kind, rest) = bytes.split_first()?;
-        if *kind == b'=' {
-            return Some(ChangeRequest::Text(rest.to_vec()));
+        match kind {
+            b'=' => return Some(ChangeRequest::Text(rest.to_vec())),
+            b'*' => return Some(ChangeRequest::Tree(rest.to_vec())),
+            _ => {}
         }
         let mut parts = std::str::from_utf8(rest).ok()?.split('\0').map(str::to_owned);
         let (block, group, first) = (parts.next()?, parts.next()?, parts.next()?);
@@ -83,10 +88,21 @@ impl ChangeRequest {
 pub struct ChangeOutcome {
     /// Whether and how it is in use.
     pub kind: ChangeKind,
-    /// The number of the line that is to blame; 0 for none.
-    pub line: u32,
+    /// What is to blame.
+    pub place: ChangePlace,
     /// What is to be said of it.
     pub text: String,
+}
+
+/// Where a configuration is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangePlace {
+    /// The name of the text; empty where there is none.
+    pub file: String,
+    /// The line's number; 0 for none.
+    pub line: u32,
+    /// The directive's number in the outermost list, in the block of that, and so on; empty for none.
+    pub path: Vec<u32>,
 }
 
 /// See [`ChangeOutcome`].
@@ -98,6 +114,12 @@ pub enum ChangeKind {
     Reloaded,
     /// It is wrong.
     Wrong,
+    /// The bytes are no tree.
+    Unreadable,
+    /// The group, or the server in it, is unknown.
+    Unknown,
+    /// The group has this server.
+    Present,
     /// It is right, and may not be taken in this way.
     Refused,
     /// Another one is being taken.
@@ -109,42 +131,51 @@ pub enum ChangeKind {
 }
 
 impl ChangeOutcome {
-    /// Without a line.
+    /// Without a place.
     pub fn new(kind: ChangeKind, text: impl Into<String>) -> ChangeOutcome {
-        ChangeOutcome { kind, line: 0, text: text.into() }
+        ChangeOutcome { kind, place: ChangePlace::default(), text: text.into() }
     }
 
     /// As bytes, for another process.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let kind = match self.kind {
-            ChangeKind::Taken => b't',
-            ChangeKind::Reloaded => b'n',
-            ChangeKind::Wrong => b'w',
-            ChangeKind::Refused => b'r',
-            ChangeKind::Busy => b'b',
-            ChangeKind::Late => b'l',
-            ChangeKind::Unasked => b'u',
-        };
-        [&[kind][..], &self.line.to_le_bytes(), self.text.as_bytes()].concat()
+        let ChangePlace { file, line, path } = &self.place;
+        let kind =
+            KINDS.iter().find(|(kind, _)| *kind == self.kind).map_or(b'?', |(_, byte)| *byte);
+        let lengths = [file.len() as u32, path.len() as u32, *line];
+        let numbers = lengths.iter().chain(path).flat_map(|n| n.to_le_bytes());
+        let head: Vec<u8> = std::iter::once(kind).chain(numbers).collect();
+        [head.as_slice(), file.as_bytes(), self.text.as_bytes()].concat()
     }
 
     /// What [`ChangeOutcome::to_bytes`] wrote.
     pub fn of(bytes: &[u8]) -> Option<ChangeOutcome> {
-        let (head, text) = bytes.split_at_checked(5)?;
-        let kind = match head.first()? {
-            b't' => ChangeKind::Taken,
-            b'n' => ChangeKind::Reloaded,
-            b'w' => ChangeKind::Wrong,
-            b'r' => ChangeKind::Refused,
-            b'b' => ChangeKind::Busy,
-            b'l' => ChangeKind::Late,
-            b'u' => ChangeKind::Unasked,
-            _ => return None,
+        let (byte, mut rest) = bytes.split_first()?;
+        let kind = KINDS.iter().find(|(_, known)| known == byte).map(|(kind, _)| *kind)?;
+        let mut number = || {
+            let (number, left) = rest.split_first_chunk()?;
+            rest = left;
+            Some(u32::from_le_bytes(*number))
         };
-        let line = u32::from_le_bytes(head.get(1..)?.try_into().ok()?);
-        Some(ChangeOutcome { kind, line, text: String::from_utf8_lossy(text).into_owned() })
+        let (file, steps, line) = (number()?, number()?, number()?);
+        let path = (0..steps).map(|_| number()).collect::<Option<_>>()?;
+        let (file, text) = rest.split_at_checked(file as usize)?;
+        let [file, text] = [file, text].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        Some(ChangeOutcome { kind, place: ChangePlace { file, line, path }, text })
     }
 }
+
+const KINDS: [(ChangeKind, u8); 10] = [
+    (ChangeKind::Taken, b't'),
+    (ChangeKind::Reloaded, b'n'),
+    (ChangeKind::Wrong, b'w'),
+    (ChangeKind::Unreadable, b'm'),
+    (ChangeKind::Unknown, b'k'),
+    (ChangeKind::Present, b'p'),
+    (ChangeKind::Refused, b'r'),
+    (ChangeKind::Busy, b'b'),
+    (ChangeKind::Late, b'l'),
+    (ChangeKind::Unasked, b'u'),
+];
 
 /// An outcome that is still to come, from whatever thread.
 #[derive(Clone, Default)]
@@ -193,6 +224,7 @@ mod tests {
         let server = words[0].clone();
         let requests = [
             ChangeRequest::Text(b"a\0b".to_vec()),
+            ChangeRequest::Tree(b"\0=".to_vec()),
             ChangeRequest::AddServer { block: block.clone(), group: group.clone(), words },
             ChangeRequest::RemoveServer { block, group, server },
         ];
@@ -200,8 +232,13 @@ mod tests {
             assert_eq!(ChangeRequest::of(&request.to_bytes()), Some(request));
         }
         assert_eq!(ChangeRequest::of(b"?"), None);
-        let outcome = ChangeOutcome { kind: ChangeKind::Wrong, line: 7, text: "no".to_owned() };
-        assert_eq!(ChangeOutcome::of(&outcome.to_bytes()), Some(outcome));
+        for (kind, _) in KINDS {
+            let place = ChangePlace { file: "f".to_owned(), line: 7, path: vec![1, 0, 9] };
+            let outcome = ChangeOutcome { kind, place, text: "no".to_owned() };
+            let bytes = outcome.to_bytes();
+            assert_eq!(ChangeOutcome::of(&bytes), Some(outcome));
+            assert!((0..bytes.len() - 3).all(|n| ChangeOutcome::of(&bytes[..n]).is_none()));
+        }
         assert_eq!(ChangeOutcome::of(b"w"), None);
     }
 }

@@ -26,7 +26,7 @@ pub trait Blamed: Debug {
     /// Its directive and its name.
     fn name(&self) -> (&'static str, Cow<'_, str>);
     /// Its `error_log`.
-    fn log(&self) -> &Log;
+    fn log(&self) -> &Arc<Log>;
     /// Its `blocked_threshold`.
     fn threshold(&self) -> Duration;
 }
@@ -69,6 +69,15 @@ impl PartialEq for Doing {
         let block = |d: &Doing| d.block.map(|block| std::ptr::from_ref(block).cast::<()>());
         (self.phase, self.module, block(self)) == (other.phase, other.module, block(other))
     }
+}
+
+/// Forgets what this thread was at: blocks of the configuration that were noted may be freed from now on, and others come where
+/// they stood.
+pub fn forget() {
+    DOING.set((NOTHING, 0));
+    LONGEST.set((NOTHING, 0));
+    NUMBERS.with(|numbers| numbers.iter().for_each(|number| number.set((0, 0))));
+    ALL_NUMBERS.with_borrow_mut(HashMap::clear);
 }
 
 /// Nothing was noted.
@@ -222,7 +231,7 @@ pub async fn noting<T>(
 pub struct Keeper {
     metrics: Rc<Tally>,
     usual: Usual,
-    told: RefCell<RepeatFilter<HeldUp>>,
+    told: RefCell<RepeatFilter<Told>>,
     /// When there is something to sum up, by the monotonic clock in nanoseconds.
     next: Cell<u64>,
 }
@@ -234,6 +243,21 @@ struct HeldUp {
     operation: Option<&'static str>,
     /// It was held up itself: its thread waited for a processor.
     preempted: bool,
+}
+
+/// What the log was told of, or its repetition: the block may be freed before that.
+#[derive(Clone, Debug)]
+struct Told {
+    what: String,
+    preempted: bool,
+    log: Arc<Log>,
+}
+
+impl PartialEq for Told {
+    fn eq(&self, other: &Told) -> bool {
+        (self.preempted, &self.what) == (other.preempted, &other.what)
+            && Arc::ptr_eq(&self.log, &other.log)
+    }
 }
 
 impl Keeper {
@@ -251,36 +275,28 @@ impl Keeper {
     fn held_up(&self, doing: Doing, operation: Option<&'static str>, took: Duration) {
         let waited = waited_for_processor().unwrap_or_default().min(took);
         let preempted = took - waited <= self.threshold(doing);
-        let held_up = HeldUp { doing, operation, preempted };
+        let what = HeldUp { doing, operation, preempted }.to_string();
+        let log = doing.block.map_or(&self.usual.log, Blamed::log);
+        let held_up = Told { what: what.clone(), preempted, log: Arc::clone(log) };
         self.metrics.add(Metric::SlowHandlers, 1);
         self.metrics.add(Metric::Preempted, preempted.into());
         let now = coarse_nanos();
-        self.metrics.culprit(&Culprit {
-            at: now,
-            took,
-            waited,
-            preempted,
-            what: held_up.to_string(),
-        });
+        self.metrics.culprit(&Culprit { at: now, took, waited, preempted, what: what.clone() });
         let mut told = self.told.borrow_mut();
         if !told.is_news(held_up, took, now) {
             self.metrics.add(Metric::SlowLeftOut, 1);
         } else if preempted {
             let (millis, waited) = (took.as_millis(), waited.as_millis());
             let text = format_args!(
-                "for {waited} of {millis} ms the event loop waited for a processor, at {held_up}"
+                "for {waited} of {millis} ms the event loop waited for a processor, at {what}"
             );
-            self.log(held_up).write(Level::Info, None, text);
+            log.write(Level::Info, None, text);
         } else {
             let millis = took.as_millis();
-            let text = format_args!("the event loop was held up for {millis} ms by {held_up}");
-            self.log(held_up).write(Level::Error, None, text);
+            let text = format_args!("the event loop was held up for {millis} ms by {what}");
+            log.write(Level::Error, None, text);
         }
         self.next.set(told.next());
-    }
-
-    fn log(&self, held_up: HeldUp) -> &Log {
-        held_up.doing.block.map_or(&*self.usual.log, Blamed::log)
     }
 
     /// Tells of what was left out until `now`.
@@ -294,9 +310,10 @@ impl Keeper {
                 false => (Level::Error, "was held up"),
             };
             let text = format_args!(
-                "the event loop {what_happened} {times} more times within {within} s, for up to {millis} ms: {what}"
+                "the event loop {what_happened} {times} more times within {within} s, for up to {millis} ms: {}",
+                what.what
             );
-            self.log(what).write(level, None, text);
+            what.log.write(level, None, text);
         }
         let others = told.take_others(now);
         if others > 0 {

@@ -37,7 +37,7 @@ pub mod zones;
 
 pub use address::Address;
 pub use cidr::Cidr;
-pub use command::{ChangeAnswer, ChangeKind, ChangeOutcome, ChangeRequest, Command};
+pub use command::{ChangeAnswer, ChangeKind, ChangeOutcome, ChangePlace, ChangeRequest, Command};
 pub use inputs::Inputs;
 pub use reading::{Reading, UsedDirectives};
 pub use regex::Regex;

@@ -28,7 +28,7 @@ struct RepeatEntry<T> {
 }
 
 /// What came again, how often, and how long it took at worst.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Again<T> {
     pub(crate) what: T,
     pub(crate) times: u64,
@@ -41,7 +41,7 @@ impl<T> Default for RepeatFilter<T> {
     }
 }
 
-impl<T: PartialEq + Copy> RepeatFilter<T> {
+impl<T: PartialEq + Clone> RepeatFilter<T> {
     /// Whether it is to be told of; else it is noted.
     pub(crate) fn is_news(&mut self, what: T, took: Duration, now: u64) -> bool {
         let again = |entry: &&mut RepeatEntry<T>| entry.again.what == what;
@@ -69,8 +69,8 @@ impl<T: PartialEq + Copy> RepeatFilter<T> {
         self.list.retain(|entry| entry.again.times > 0 || !is_over(entry.since));
         let mut found = Vec::new();
         for entry in self.list.iter_mut().filter(|entry| is_over(entry.since)) {
-            found.push(entry.again);
-            entry.again = Again { times: 0, worst: Duration::ZERO, ..entry.again };
+            found.push(entry.again.clone());
+            (entry.again.times, entry.again.worst) = (0, Duration::ZERO);
             entry.since = now;
         }
         found

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use weir_conf::{Contexts, Directive, DirectiveBody, Error, Word, values};
 use weir_log::{Log, OpenLogs};
@@ -322,13 +323,14 @@ pub fn configure(
     }
     let site = Site {
         number: SiteNumber::next(),
+        loops: AtomicUsize::new(0),
         listening: Listening::new(&servers, &lines, setup.names_bucket, &mut warnings)?,
         servers,
         locations: locations.ok_or_else(|| block.error("a location was left unread"))?,
         asks_realpath: setup.variables.is_referred(b"realpath_root"),
         variables: setup.variables,
         main,
-        staplings: setup.staplings,
+        staplings: setup.staplings.into_iter().map(Arc::new).collect(),
         certificates: setup.pem_files.certificates,
         status_zones: setup.status_zones,
         caches: setup.caches,
@@ -340,7 +342,7 @@ pub fn configure(
         temp_paths: setup.temp_paths,
         tls_challenges: setup.tls_challenges,
         prefix: inputs.prefix.as_os_str().as_encoded_bytes().to_vec(),
-        log_targets: setup.log_targets,
+        log_targets: setup.log_targets.into_iter().map(Arc::new).collect(),
     };
     Ok((site, warnings))
 }

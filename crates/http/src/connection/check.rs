@@ -72,5 +72,6 @@ fn is_misdirected(r: &Request, context: &ServerContext, shown: bool) -> bool {
     let named_another = tls.chosen
         && !r.host.is_empty()
         && tls.shown.host().is_some_and(|name| name.as_bytes() != r.host);
-    named_another || shown && tls.shown.context.is_some_and(|judge| !judge.judges_like(context))
+    named_another
+        || shown && tls.shown.context.as_ref().is_some_and(|judge| !judge.judges_like(context))
 }

@@ -219,13 +219,13 @@ async fn accept(
     until: Instant,
 ) -> HandshakeResult {
     let own = conn.tls.as_ref().map(|secure| event_loop.site.server(secure.server));
-    let own = own.and_then(|own| own.conf.ssl.as_deref());
-    let chosen = choose(own, default.conf.ssl.as_deref(), hello, conn.wire().socket());
+    let own = own.and_then(|own| own.conf.ssl.as_ref());
+    let chosen = choose(own, default.conf.ssl.as_ref(), hello, conn.wire().socket());
     let (context, hello) = match chosen {
         Ok(chosen) => chosen,
         Err(failure) => return Err((Some(conn), failure.into())),
     };
-    let Some((conn, names)) = names(conn, context, event_loop) else {
+    let Some((conn, names)) = names(conn, &context, event_loop) else {
         return Err((None, Refused::NoCertificate.into()));
     };
     let (socket, certificates) = (conn.wire().socket(), &event_loop.certificates);
@@ -241,7 +241,7 @@ async fn accept(
 /// A handshake that has begun.
 pub struct Begun {
     halfway: Halfway,
-    context: &'static ServerContext,
+    context: Arc<ServerContext>,
     until: Instant,
 }
 
@@ -253,7 +253,7 @@ async fn answer(
     begun: Begun,
     mut spoke: bool,
 ) -> HandshakeResult {
-    let Begun { mut halfway, context, until } = begun;
+    let Begun { mut halfway, mut context, until } = begun;
     loop {
         if spoke && let Err(error) = halfway.receive(conn.wire().socket(), until).await {
             return Err((Some(conn), error.into()));
@@ -262,7 +262,7 @@ async fn answer(
             Err(error) => return Err((Some(conn), error.into())),
             Ok(Advanced::Done(secured)) => {
                 let mut conn = conn.secured(secured);
-                judge(&mut conn, context, event_loop).await;
+                judge(&mut conn, &context, event_loop).await;
                 return Ok(Some((conn, presence, Vec::new())));
             }
             Ok(Advanced::Waits(halfway)) => halfway,
@@ -272,7 +272,7 @@ async fn answer(
             let begun = Begun { halfway, context, until };
             let waited = offer(&mut conn, presence, event_loop, begun).await;
             let Some((back, begun)) = waited else { return Ok(None) };
-            (presence, halfway) = (back, begun.halfway);
+            (presence, halfway, context) = (back, begun.halfway, begun.context);
         }
     }
 }
@@ -337,7 +337,7 @@ fn names(
 
 /// What the client's certificate is worth, if it was asked for one and has shown it. Responders may take as long as a
 /// client for its first request.
-async fn judge(conn: &mut Conn, context: &'static ServerContext, event_loop: &LoopState) {
+async fn judge(conn: &mut Conn, context: &Arc<ServerContext>, event_loop: &LoopState) {
     let server = event_loop.site.default_server(conn);
     let waiting = WaitingConnection {
         handle: &event_loop.handle,
@@ -348,6 +348,6 @@ async fn judge(conn: &mut Conn, context: &'static ServerContext, event_loop: &Lo
     let fault = context.judge(conn.wire(), waiting).await;
     // No other task has it before the first request.
     if let Some(secure) = conn.tls.as_mut().and_then(Arc::get_mut) {
-        (secure.shown.context, secure.shown.fault) = (Some(context), fault);
+        (secure.shown.context, secure.shown.fault) = (Some(Arc::clone(context)), fault);
     }
 }

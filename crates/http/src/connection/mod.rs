@@ -345,7 +345,7 @@ enum Paused {
 async fn pause(
     conn: &Rc<Conn>,
     presence: Presence,
-    event_loop: &LoopState,
+    event_loop: &Rc<LoopState>,
     core: &Conf,
     place: &mut Option<Box<Place>>,
 ) -> Paused {

@@ -50,14 +50,14 @@ pub struct Ledger {
 pub struct Link {
     /// The connection.
     pub conn: Rc<Conn>,
-    /// This loop's state.
-    pub event_loop: Rc<LoopState>,
     /// The server with the settings for the connection as a whole.
-    pub server: &'static Server,
+    server: Cell<&'static Server>,
     /// What both ends have of it.
     shared: weir_http2::Link<Stream>,
     /// What outlives the streams.
     pub ledger: Ledger,
+    /// This loop's state with the newest site, which owns what `server` borrows from.
+    event_loop: RefCell<Rc<LoopState>>,
 }
 
 impl Deref for Link {
@@ -72,6 +72,11 @@ impl OnRetire for Link {
     fn retiring(&self) {
         self.out.signal();
     }
+
+    fn replaced(&self, next: &Rc<LoopState>) {
+        self.server.set(next.site.default_server(&self.conn));
+        self.event_loop.replace(next.clone());
+    }
 }
 
 impl Link {
@@ -82,19 +87,32 @@ impl Link {
         peer: PeerState,
         ledger: Ledger,
     ) -> Rc<Link> {
+        let event_loop = event_loop.newest();
         let server = event_loop.site.default_server(&conn);
         let chunk = event_loop.site.location(server.location).conf.core.http2.chunk_size;
         let chunk = usize::try_from(chunk).unwrap_or(frame::MAX_PAYLOAD);
         let shared = weir_http2::Link::new(event_loop.handle.clone(), peer, chunk);
+        let (server, event_loop) = (Cell::new(server), RefCell::new(event_loop));
         Rc::new(Link { server, shared, ledger, conn, event_loop })
     }
 
-    /// Settings of the connection.
-    pub fn conf(&self) -> &'static crate::site::settings::LocationConf {
-        &self.event_loop.site.location(self.server.location).conf
+    /// This loop's state with the newest site. What waits does not hold it meanwhile.
+    pub fn event_loop(&self) -> Rc<LoopState> {
+        self.event_loop.borrow().clone()
     }
 
-    /// `http2_*` of the connection.
+    /// The server with the settings for the connection as a whole, until the connection waits again.
+    pub fn server(&self) -> &'static Server {
+        self.server.get()
+    }
+
+    /// Settings of the connection, until it waits again.
+    pub fn conf(&self) -> &'static crate::site::settings::LocationConf {
+        let site = self.event_loop.borrow().site;
+        &site.location(self.server.get().location).conf
+    }
+
+    /// `http2_*` of the connection, until it waits again.
     pub fn v2(&self) -> &'static Http2 {
         &self.conf().core.http2
     }

@@ -27,7 +27,7 @@ struct ParkedHttp2 {
 
 /// Parks a connection, which may be silent for `left`.
 pub fn park(link: Rc<Link>, presence: Presence, frames: Frames<Reader>, left: Duration) {
-    let event_loop = link.event_loop.clone();
+    let event_loop = link.event_loop();
     // If another task holds the connection, it closes when that ends.
     if let Some((stream, parked)) = part(link, presence, frames) {
         parked.presence.wait(&event_loop);

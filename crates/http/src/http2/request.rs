@@ -15,8 +15,8 @@ const BEHIND: Duration = Duration::from_millis(200);
 
 /// Starts a stream's request.
 pub fn start(stream: Rc<Stream>, fields: Fields) {
-    let handle = stream.link.event_loop.handle.clone();
-    stream.link.event_loop.busy();
+    let handle = stream.link.event_loop().handle.clone();
+    stream.link.event_loop().busy();
     let running = Running(stream);
     handle.spawn(async move { serve(running, fields).await });
 }
@@ -28,13 +28,13 @@ impl Drop for Running {
     fn drop(&mut self) {
         let Stream { link, id, .. } = &*self.0;
         link.remove(*id);
-        link.event_loop.idle();
+        link.event_loop().idle();
     }
 }
 
 async fn serve(running: Running, fields: Fields) {
     let stream = &running.0;
-    let (conn, event_loop) = (stream.link.conn.clone(), stream.link.event_loop.clone());
+    let (conn, event_loop) = (stream.link.conn.clone(), stream.link.event_loop());
     let is_enabled = |r: &Request| r.conf().core.http2.enabled || r.site.protocols(&r.conn).http2;
     let served = streamed::serve(conn, event_loop, stream.clone(), fields, is_enabled).await;
     if !served.malformed && stream.is_closed() && served.lingers {

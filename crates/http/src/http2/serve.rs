@@ -79,7 +79,7 @@ pub async fn serve(conn: Rc<Conn>, presence: Presence, event_loop: Rc<LoopState>
     link.conn.set_nodelay(link.conf().core.tcp_nodelay);
     greet(&link);
     // From now on only streams count as work.
-    presence.quiet(&link.event_loop);
+    presence.quiet(&link.event_loop());
     let frames = Frames::new(
         Reader::new(link.clone(), History::default()),
         ReaderHistory::nothing(Decoder::default()),
@@ -126,23 +126,23 @@ struct Task {
 impl Task {
     /// Serves the connection until it ends, or is parked.
     async fn live(mut self, why: Wake) {
-        let event_loop = self.link.event_loop.clone();
         let registered = self.link.conn.number;
         let link: Weak<Link> = Rc::downgrade(&self.link);
-        event_loop.register_link(registered, link);
+        self.link.event_loop().register_link(registered, link);
         let end = match why {
             Wake::Ready | Wake::Shutdown => self.run().await,
             Wake::Deadline | Wake::Evicted => End::Idle,
         };
         if let End::Parked(left) = end {
-            event_loop.unregister_link(registered);
+            self.link.event_loop().unregister_link(registered);
             return parked::park(self.link, self.presence, self.frames, left);
         }
         if matches!(end, End::Done) {
+            let event_loop = self.link.event_loop();
             event_loop.logs.written(&event_loop.handle).await;
         }
         self.finish(end).await;
-        event_loop.unregister_link(registered);
+        self.link.event_loop().unregister_link(registered);
         self.link.conn.wire().close_notify();
     }
 
@@ -172,7 +172,7 @@ impl Task {
             return Ok(false);
         }
         if self.is_incomplete() {
-            since.incomplete.get_or_insert(self.link.event_loop.handle.now());
+            since.incomplete.get_or_insert(self.link.event_loop().handle.now());
         } else {
             (since.incomplete, since.late) = (None, false);
         }
@@ -225,14 +225,14 @@ impl Task {
             since.blocked = None;
         }
         if self.pipe.is_sending() {
-            since.blocked.get_or_insert(link.event_loop.handle.now());
+            since.blocked.get_or_insert(link.event_loop().handle.now());
         }
         Ok(())
     }
 
     fn receive(&mut self) -> Result<bool, End> {
         let link = &self.link;
-        if self.pipe.receive(&link.event_loop.handle, link.conn.wire())? {
+        if self.pipe.receive(&link.event_loop().handle, link.conn.wire())? {
             return Ok(true);
         }
         if link.streams() > 0 || self.is_incomplete() {
@@ -273,10 +273,10 @@ impl Task {
     /// For how long the client may go on without a request: at first as long as one of HTTP/1 may, then as one that is
     /// kept. nginx: ngx_http_v2_handle_connection, which starts the timer once.
     fn patience(&mut self) -> Duration {
-        let (link, now) = (&self.link, self.link.event_loop.handle.now());
+        let (link, now) = (&self.link, self.link.event_loop().handle.now());
         let end = match self.frames.end.has_seen_requests() {
             true => self.frames.end.idle_since(now) + link.conf().core.keepalive_timeout,
-            false => link.conn.started + link.server.conf.client_header_timeout,
+            false => link.conn.started + link.server().conf.client_header_timeout,
         };
         end.saturating_duration_since(now)
     }
@@ -291,16 +291,16 @@ impl Task {
         if timeout.is_zero() {
             return Err(End::Idle);
         }
-        let Link { event_loop, conn, .. } = &*self.link;
+        let (event_loop, conn) = (self.link.event_loop(), &self.link.conn);
         self.pipe.give_room(&event_loop.handle);
         let place = self.is_free().then(|| event_loop.pausing(PAUSING));
         let grace = if place.is_some() { timeout.min(GRACE) } else { timeout };
+        let stalled = event_loop.handle.has_stalled_lately();
+        // A connection that rests for long does not keep an old site.
+        drop(event_loop);
         let (woken, waited) = match &place {
             // Another loop can take it once it has no task.
-            Some(place)
-                if (place.is_none() || event_loop.handle.has_stalled_lately())
-                    && !conn.wire().has_unread() =>
-            {
+            Some(place) if (place.is_none() || stalled) && !conn.wire().has_unread() => {
                 (Some(Wake::Deadline), Duration::ZERO)
             }
             _ => (self.link.rest(&self.presence, grace).await, grace),
@@ -316,7 +316,7 @@ impl Task {
 
     /// The worker ends: the client is told to go elsewhere.
     fn retire(&self) {
-        let event_loop = &self.link.event_loop;
+        let event_loop = self.link.event_loop();
         // A client that has asked for nothing yet may be about to, and would have to come again.
         let is_new = event_loop.has_successor() && !self.frames.end.has_seen_requests();
         if event_loop.retiring() && !is_new && !self.link.is_leaving() {
@@ -343,11 +343,12 @@ impl Task {
             }
             link.fail();
             let core = &link.conf().core;
+            let (time, timeout) = (core.lingering_time, core.lingering_timeout);
             if matches!(end, End::Idle) || core.lingering_close == Linger::Off {
                 let _ = self.flush(&mut Since::default());
             } else if self.send_rest().await.is_ok() {
-                let (time, timeout) = (core.lingering_time, core.lingering_timeout);
-                link.conn.linger(&link.event_loop.handle, time, timeout).await;
+                let handle = link.event_loop().handle.clone();
+                link.conn.linger(&handle, time, timeout).await;
             }
         }
         link.fail();
@@ -400,12 +401,12 @@ impl Since {
     /// The client has not read for too long.
     fn is_blocked(&self, link: &Link) -> bool {
         let timeout = link.conf().core.send_timeout;
-        self.blocked.is_some_and(|at| at + timeout <= link.event_loop.handle.now())
+        self.blocked.is_some_and(|at| at + timeout <= link.event_loop().handle.now())
     }
 
     fn deadline(&self, link: &Link) -> Option<Instant> {
         let core = &link.conf().core;
-        let head = link.server.conf.client_header_timeout;
+        let head = link.server().conf.client_header_timeout;
         let sending = self.blocked.map(|at| at + core.send_timeout);
         let patience = if self.late { head.max(core.keepalive_timeout) } else { head };
         let reading = self.incomplete.map(|at| at + patience);
@@ -419,7 +420,7 @@ impl Since {
 impl Link {
     /// Waits for something to read, or to do (none).
     async fn rest(&self, presence: &Presence, grace: Duration) -> Option<Wake> {
-        presence.wait(&self.event_loop);
+        presence.wait(&self.event_loop());
         let mut resting = pin!(self.conn.wire().rest(grace));
         let woken = poll_fn(|cx| {
             if self.out.take_signal(cx) {
@@ -428,7 +429,7 @@ impl Link {
             resting.as_mut().poll(cx).map(Some)
         })
         .await;
-        presence.wake(&self.event_loop);
+        presence.wake(&self.event_loop());
         woken
     }
 

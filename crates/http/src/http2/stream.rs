@@ -170,7 +170,7 @@ impl Stream {
     /// most so long.
     pub async fn touched(&self, timeout: Duration) {
         if !self.has_incoming() {
-            let sleep = self.link.event_loop.handle.sleep(timeout);
+            let sleep = self.link.event_loop().handle.sleep(timeout);
             let _ = either(poll_fn(|cx| self.poll_incoming(cx)), sleep).await;
         }
     }

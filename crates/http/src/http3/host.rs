@@ -21,7 +21,7 @@ use super::link::{Beginning, Found, Link};
 use crate::address::Address;
 use crate::carrier::Secure;
 use crate::event_loop::LoopState;
-use crate::site::{Server, Site};
+use crate::site::Server;
 
 /// A client that lives and is silent for less than this keeps its connection, if a request is under way.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -51,7 +51,6 @@ pub type Forward = Rc<dyn Fn(&Address, Place, &Packet<'_>)>;
 
 /// All of a loop.
 pub struct Hosts {
-    event_loop: Rc<LoopState>,
     place: Place,
     all: RefCell<Vec<Rc<Host>>>,
     forward: Forward,
@@ -65,32 +64,34 @@ pub struct Host {
 
 impl Hosts {
     /// Those of a loop at this place.
-    pub fn new(event_loop: Rc<LoopState>, place: Place, forward: Forward) -> Hosts {
-        Hosts { event_loop, place, all: RefCell::default(), forward }
+    pub fn new(place: Place, forward: Forward) -> Hosts {
+        Hosts { place, all: RefCell::default(), forward }
     }
 
     /// Receives from the socket of this number, for at most so many connections.
     pub fn receives(&self, fd: &Arc<OwnedFd>, listen: usize, most: usize) {
         let known = |server: &Server| server.conf.ssl.as_ref()?.quic.clone();
+        let Some(event_loop) = LoopState::current() else { return };
         // Where all certificates have variables, the test of the configuration has said that nothing is served.
-        let Some(tls) = self.event_loop.site.servers.iter().find_map(known) else { return };
-        match self.open(fd, tls, listen, most) {
+        let Some(tls) = event_loop.site.servers.iter().find_map(known) else { return };
+        match self.open(&event_loop, fd, tls, listen, most) {
             Ok(host) => self.all.borrow_mut().push(Rc::new(host)),
             Err(e) => {
                 let text = format_args!("a socket could not be used for QUIC {}", Cause(&e));
-                self.event_loop.site.main.core.error_log.write(Level::Alert, None, text);
+                event_loop.site.main.core.error_log.write(Level::Alert, None, text);
             }
         }
     }
 
     fn open(
         &self,
+        event_loop: &LoopState,
         fd: &Arc<OwnedFd>,
         tls: Arc<weir_tls::ServerConfig>,
         listen: usize,
         most: usize,
     ) -> std::io::Result<Host> {
-        let site = self.event_loop.site;
+        let site = event_loop.site;
         let server = site.server(site.default_at(listen, None));
         let conf = &site.location(server.location).conf.core;
         let own = || OWN_KEY.get().cloned().map_or_else(HostKey::random, Ok);
@@ -106,11 +107,10 @@ impl Hosts {
             congestion: conf.http3.congestion,
             connections: most,
         };
-        let endpoint = Endpoint::new(&self.event_loop.handle, fd, settings)?;
+        let endpoint = Endpoint::new(&event_loop.handle, fd, settings)?;
         // Nothing can be said on it, and what would be read of it is at its end.
         let (closed, _) = std::os::unix::net::UnixStream::pair()?;
         let accepts = Acceptor {
-            event_loop: self.event_loop.clone(),
             listen,
             retry: conf.http3.retry,
             closed: Arc::new(closed.into()),
@@ -129,7 +129,8 @@ impl Hosts {
 
     /// A packet that another loop has received for a connection of this one.
     pub fn deliver(&self, bound: &Address, packet: &Packet<'_>) {
-        let listens = self.event_loop.site.listens();
+        let Some(event_loop) = LoopState::current() else { return };
+        let listens = event_loop.site.listens();
         let is_there =
             |host: &&Rc<Host>| listens.get(host.listen).is_some_and(|l| l.address == *bound);
         let host = self.all.borrow().iter().find(is_there).cloned();
@@ -141,7 +142,6 @@ impl Hosts {
 
 /// Takes new connections.
 struct Acceptor {
-    event_loop: Rc<LoopState>,
     listen: usize,
     retry: bool,
     closed: Arc<OwnedFd>,
@@ -150,16 +150,16 @@ struct Acceptor {
 
 impl Accepts for Acceptor {
     fn admit(&self, new: &NewConnection) -> Admission {
-        if self.event_loop.retiring() {
+        let Some(event_loop) = LoopState::current().filter(|event_loop| !event_loop.retiring())
+        else {
             // Others serve the address, or nobody will.
             self.ignored();
             return Admission::Ignore;
-        }
+        };
         if (self.retry || new.crowded) && !new.validated {
-            self.event_loop.metrics.add(Metric::QuicRetries, 1);
+            event_loop.metrics.add(Metric::QuicRetries, 1);
             return Admission::Retry;
         }
-        let event_loop = self.event_loop.newest();
         let site = event_loop.site;
         let bound = &site.listens()[self.listen].address;
         let local = match (new.local, bound.port()) {
@@ -170,23 +170,26 @@ impl Accepts for Acceptor {
         let found = Found::default();
         let choose = {
             let found = found.clone();
-            move |hello| choose(site, listen, ip, hello, &found)
+            move |hello| choose(listen, ip, hello, &found)
         };
-        let (default, closed) = (site.server(site.default_at(listen, ip)), self.closed.clone());
+        let closed = self.closed.clone();
         let begin = move |quic: &Rc<weir_quic::Connection>| -> Rc<dyn Events> {
-            let from = Beginning { event_loop, listen, local, default, found, closed };
+            let from = Beginning { event_loop, listen, local, found, closed };
             Link::new(quic.clone(), from)
         };
         Admission::Accept(Box::new(choose), Box::new(begin))
     }
 
     fn ignored(&self) {
-        self.event_loop.metrics.add(Metric::QuicIgnored, 1);
+        if let Some(event_loop) = LoopState::current() {
+            event_loop.metrics.add(Metric::QuicIgnored, 1);
+        }
     }
 
     fn misplaced(&self, place: Place, packet: &Packet<'_>) {
-        self.event_loop.metrics.add(Metric::QuicForwarded, 1);
-        let listens = self.event_loop.site.listens();
+        let Some(event_loop) = LoopState::current() else { return };
+        event_loop.metrics.add(Metric::QuicForwarded, 1);
+        let listens = event_loop.site.listens();
         if let Some(listen) = listens.get(self.listen) {
             (self.forward)(&listen.address, place, packet);
         }
@@ -194,13 +197,11 @@ impl Accepts for Acceptor {
 }
 
 /// Chooses the TLS for a client by the name that it gives.
-fn choose(
-    site: &'static Site,
-    listen: usize,
-    ip: Option<IpAddr>,
-    mut hello: Hello,
-    found: &Found,
-) -> ChosenConfig {
+fn choose(listen: usize, ip: Option<IpAddr>, mut hello: Hello, found: &Found) -> ChosenConfig {
+    let Some(event_loop) = LoopState::current() else {
+        return Err(QuicAlert::new(alert::INTERNAL_ERROR, "the loop has ended".to_owned()));
+    };
+    let site = event_loop.site;
     let default = site.default_at(listen, ip);
     let shown = Shown::take(&mut hello);
     let number = site.number;
@@ -212,16 +213,16 @@ fn choose(
             Err(gave_up) => return Err(QuicAlert::new(alert::INTERNAL_ERROR, gave_up.to_string())),
         }
     }
-    let own = site.server(secure.server).conf.ssl.as_deref();
+    let own = site.server(secure.server).conf.ssl.as_ref();
     if own.is_some_and(|context| context.reject) {
         return Err(QuicAlert::new(alert::UNRECOGNIZED_NAME, "handshake rejected"));
     }
     let context = own.filter(|context| context.has_certificates());
-    let context = context.or(site.server(default).conf.ssl.as_deref());
+    let context = context.or(site.server(default).conf.ssl.as_ref());
     let config = context.and_then(|context| context.quic.clone());
     let missing = || QuicAlert::new(alert::HANDSHAKE_FAILURE, "no suitable certificate");
     let config = config.ok_or_else(missing)?;
-    secure.shown.context = context;
+    secure.shown.context = context.cloned();
     *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(secure);
     Ok(config)
 }

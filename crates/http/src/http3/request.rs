@@ -11,8 +11,8 @@ use crate::request::Request;
 
 /// Starts a stream's request.
 pub fn start(stream: Rc<Stream>, fields: Fields) {
-    let handle = stream.link.event_loop.handle.clone();
-    stream.link.event_loop.busy();
+    let handle = stream.link.event_loop().handle.clone();
+    stream.link.event_loop().busy();
     let running = Running(stream);
     handle.spawn(async move { serve(running, fields).await });
 }
@@ -26,7 +26,7 @@ impl Drop for Running {
         if !self.0.is_closed() {
             self.0.reset(ErrorCode::Internal);
         }
-        link.event_loop.idle();
+        link.event_loop().idle();
         self.0.request_is_over();
     }
 }
@@ -34,7 +34,7 @@ impl Drop for Running {
 async fn serve(running: Running, fields: Fields) {
     let stream = &running.0;
     let Ok(conn) = stream.link.conn() else { return };
-    let event_loop = stream.link.event_loop.clone();
+    let event_loop = stream.link.event_loop();
     let is_enabled = |r: &Request| r.conf().core.http3.enabled;
     let served = streamed::serve(conn, event_loop, stream.clone(), fields, is_enabled).await;
     end(stream, served.malformed);

@@ -551,7 +551,7 @@ impl RequestStream for Stream {
             let mut bytes = Vec::with_capacity(len.min(COPIED) + 8);
             frame::write_data_head(len as u64, &mut bytes);
             let head = bytes.len();
-            let handle = &self.link.event_loop.handle;
+            let handle = &self.link.event_loop().handle;
             let mut left = len;
             while left > 0 {
                 let large = chain.front().and_then(Segment::memory).filter(|m| m.len() > COPIED);

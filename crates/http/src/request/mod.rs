@@ -41,9 +41,7 @@ pub struct Request {
     pub conn: Rc<Conn>,
     /// How it came, and how its answer goes.
     pub carrier: Carrier,
-    /// This loop's state.
-    pub event_loop: Rc<LoopState>,
-    /// The configuration: the newest when the request began. It is never freed, so nothing counts references to it.
+    /// The configuration: the newest when the request began.
     pub site: &'static Site,
     /// The server that the host name selected.
     pub server: &'static Server,
@@ -116,6 +114,8 @@ pub struct Request {
     pub family: Option<Rc<Family>>,
     /// Where its room came from, empty meanwhile.
     spare: Option<Scratch>,
+    /// This loop's state. It owns the configuration that the other fields borrow from, so it is dropped last.
+    pub event_loop: Rc<LoopState>,
 }
 
 /// How often the path may change: by rewrites, internal redirects and error pages. nginx: NGX_HTTP_MAX_URI_CHANGES.

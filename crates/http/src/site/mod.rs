@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weir_conf::Error;
@@ -72,6 +72,8 @@ impl SiteNumber {
 pub struct Site {
     /// Which one it is.
     pub number: SiteNumber,
+    /// How many loops hold it: each for the requests that begin, or for some that have begun.
+    pub loops: AtomicUsize,
     /// Its sockets.
     pub listening: Listening,
     /// All servers.
@@ -85,7 +87,7 @@ pub struct Site {
     /// Settings of the `http` block, for what happens outside of any server.
     pub main: crate::site::settings::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
-    pub staplings: Vec<weir_ssl::ocsp::Stapling>,
+    pub staplings: Vec<Arc<weir_ssl::ocsp::Stapling>>,
     /// Certificates that peers are shown.
     pub certificates: BTreeSet<weir_ssl::CertificateFacts>,
     /// Names of `status_zone`s.
@@ -109,7 +111,7 @@ pub struct Site {
     /// Where relative paths begin.
     pub prefix: Vec<u8>,
     /// Files that requests are logged to.
-    pub log_targets: Vec<LogTarget>,
+    pub log_targets: Vec<Arc<LogTarget>>,
 }
 
 /// The sockets of a site, and what each leads to.

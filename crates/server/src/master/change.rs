@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use weir_conf::{ConfigTree, noting_files};
+use weir_conf::{ConfigTree, FileTexts, with_files};
 use weir_log::{Cause, log};
 use weir_metrics::Metric;
 use weir_values::{ChangeKind, ChangeOutcome, ChangeRequest};
@@ -48,22 +48,27 @@ impl Master {
     fn change_as_asked(&mut self, asker: Pid, request: Option<OwnedFd>) -> ControlFlow<Role> {
         let bytes = request.and_then(|fd| change::contents(fd, change::LONGEST).ok());
         let request = bytes.and_then(|bytes| ChangeRequest::of(&bytes));
-        let lost = || "the request is too long, or did not reach the master process".to_owned();
-        let tree = request
-            .ok_or_else(lost)
-            .and_then(|request| change::wanted(&self.origin, &self.cycle.main, &request));
-        match tree {
-            Ok(tree) => self.change(tree, Some(asker)),
-            Err(why) => {
-                self.tell_outcome(Some(asker), &ChangeOutcome::new(ChangeKind::Refused, why));
+        let lost = "the request is too long, or did not reach the master process";
+        let wanted = request.ok_or_else(|| ChangeOutcome::new(ChangeKind::Refused, lost)).and_then(
+            |request| change::wanted(&self.origin, &self.cycle.main, &self.files, &request),
+        );
+        match wanted {
+            Ok((tree, files)) => self.change(tree, files, Some(asker)),
+            Err(outcome) => {
+                self.tell_outcome(Some(asker), &outcome);
                 ControlFlow::Continue(())
             }
         }
     }
 
     /// Takes the configuration of a tree into use while the workers run: texts of the API and trees of other programs end
-    /// here. A worker that asks gets the outcome; without one only the log tells it.
-    pub(super) fn change(&mut self, tree: ConfigTree, asker: Option<Pid>) -> ControlFlow<Role> {
+    /// here. `files` came with the tree. A worker that asks gets the outcome; without one only the log tells it.
+    pub(super) fn change(
+        &mut self,
+        tree: ConfigTree,
+        files: FileTexts,
+        asker: Option<Pid>,
+    ) -> ControlFlow<Role> {
         let busy = self.change.is_some() || self.replacing || self.ending.is_some();
         if busy || self.kin.successor.is_some() {
             let outcome = ChangeOutcome::new(ChangeKind::Busy, "another change is under way");
@@ -71,11 +76,15 @@ impl Master {
             return ControlFlow::Continue(());
         }
         log!(self.cycle.log, Notice, None, "changing the configuration");
-        match self.way(tree) {
+        let way = self.way(tree, files.clone());
+        if way.is_ok() {
+            self.files = files;
+        }
+        match way {
             Err((kind, complaint)) => {
                 self.counters.add(Metric::ReloadFailed, 1);
-                let line = complaint.line.unwrap_or(0);
-                self.tell_outcome(asker, &ChangeOutcome { kind, line, text: complaint.text });
+                let Complaint { text, place } = complaint;
+                self.tell_outcome(asker, &ChangeOutcome { kind, place, text });
                 ControlFlow::Continue(())
             }
             Ok(Way::Running(cycle, parcel)) => self.pass_round(*cycle, &parcel, asker),
@@ -98,7 +107,7 @@ impl Master {
     }
 
     /// Tests a tree as `-t` does, and opens what it needs.
-    fn way(&self, tree: ConfigTree) -> Result<Way, (ChangeKind, Complaint)> {
+    fn way(&self, tree: ConfigTree, files: FileTexts) -> Result<Way, (ChangeKind, Complaint)> {
         let log = &self.cycle.log;
         let wrong = |complaint| (ChangeKind::Wrong, complaint);
         let failed = |failed| (ChangeKind::Wrong, Complaint::from(failed));
@@ -108,12 +117,11 @@ impl Master {
             return Err((ChangeKind::Refused, Complaint::new(text)));
         }
         let known = self.origin.logs.paths();
-        let (plan, files) = noting_files(|| self.origin.compile(tree.clone(), None, log));
+        let (plan, files) = with_files(files, || self.origin.compile(tree.clone(), None, log));
         let plan = plan.map_err(wrong)?;
         let plan = self.origin.open_logs(plan, log).map_err(failed)?;
         let why =
             change::needs_new_workers(&self.cycle.sites, &self.cycle.main, &plan.sites, &plan.main);
-        let why = why.or((self.taken >= change::MOST_SITES).then_some(MANY));
         if let Some(why) = why {
             return self.open_anew(plan, why.to_owned());
         }
@@ -155,7 +163,6 @@ impl Master {
         asker: Option<Pid>,
     ) -> ControlFlow<Role> {
         self.cycle = cycle;
-        self.taken += 1;
         self.counters.add(Metric::Changed, 1);
         self.registry.configured(wall(), true);
         let (may_ask, may_change) =
@@ -285,6 +292,3 @@ pub(super) enum ChangeReport {
     /// It takes no connections any more: others have taken over.
     Retired(Pid),
 }
-
-/// Why the next change needs new workers.
-const MANY: &str = "the workers have taken as many configurations as they may";

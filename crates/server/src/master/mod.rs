@@ -24,6 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::process::{Pid, Signal, WaitStatus};
+use weir_conf::FileTexts;
 use weir_engine::coarse_nanos;
 use weir_log::{Cause, Level, log};
 use weir_metrics::{LoopTally, Metric, Registry, Tally};
@@ -108,8 +109,8 @@ pub struct Master {
     health: HealthWatch,
     /// A change while the workers run that is not over.
     change: Option<Change>,
-    /// How many the workers have taken since they began.
-    taken: u32,
+    /// Files that came with the newest configuration, in place of those on the disk.
+    files: FileTexts,
 }
 
 /// How the server ends.
@@ -173,7 +174,7 @@ impl Master {
             args,
             health: HealthWatch::default(),
             change: None,
-            taken: 0,
+            files: FileTexts::default(),
         })
     }
 

@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use weir_conf::FileTexts;
 use weir_log::{Cause, log};
 use weir_metrics::Metric;
 use weir_sys::guarded;
@@ -27,7 +28,11 @@ impl Master {
     pub(super) fn reconfigure(&mut self) -> ControlFlow<Role> {
         log!(self.cycle.log, Notice, None, "reconfiguring");
         match self.next_cycle() {
-            Ok(cycle) => self.adopt(cycle),
+            Ok(cycle) => {
+                // All its files are on the disk.
+                self.files = FileTexts::default();
+                self.adopt(cycle)
+            }
             // The reason is in the log, and the old configuration serves on.
             Err(SocketsFailed) => {
                 self.health.reload_failed();
@@ -82,7 +87,6 @@ impl Master {
         self.health.reloaded();
         self.replacing = true;
         self.generation += 1;
-        self.taken = 0;
         self.start_workers()
     }
 

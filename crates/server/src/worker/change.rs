@@ -94,6 +94,10 @@ impl Control {
             channel,
             log: Arc::clone(&self.log),
         };
+        // A thread of its own would have no turns in the simulated world.
+        if cfg!(feature = "sim") {
+            return compiler.run(fds);
+        }
         let started =
             thread::Builder::new().name("weir: change".to_owned()).spawn(move || compiler.run(fds));
         if let Err(e) = started {
@@ -114,10 +118,11 @@ impl Compiler {
             return;
         };
         *newest = Newest { sites: sites.clone(), zones: zones.clone() };
-        let served = sites.leak();
+        let served = sites.lend();
         let left = Arc::new(AtomicUsize::new(self.loops.len()));
         for remote in &self.loops {
             let (sites, zones, left) = (sites.clone(), zones.clone(), Arc::clone(&left));
+            let served = served.clone();
             let channel = self.channel.clone();
             remote.post(Box::new(move |_| {
                 turns::take(served, &sites, &zones);

@@ -19,6 +19,7 @@ use super::{stalls, turns};
 use crate::channel::{ChannelEnd, Heard, Order, WorkerReport};
 use crate::cycle::Origin;
 use crate::master::Assignment;
+use crate::service::Sites;
 use crate::signals::{self, SignalRequest};
 use weir_values::Retire;
 
@@ -49,6 +50,7 @@ impl Control {
     /// Control over `loops`, from the loop of `handle`.
     pub fn new(
         assignment: &Assignment,
+        sites: Sites,
         loops: Vec<Remote>,
         handle: Handle,
         acme: Acme,
@@ -61,7 +63,7 @@ impl Control {
             acme,
             log: Arc::clone(&assignment.cycle.log),
             origin: Arc::clone(&assignment.origin),
-            newest: Newest::new(assignment.cycle.sites.clone(), assignment.cycle.zones.clone()),
+            newest: Newest::new(sites, assignment.cycle.zones.clone()),
             asking,
             timeout: config.shutdown_timeout,
             daemon: config.daemon,

@@ -14,7 +14,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::process::{Signal, getpid, kill_process};
@@ -36,15 +36,17 @@ use crate::cycle::Cycle;
 use crate::health::JudgeWaker;
 use crate::listen::{Listening, LoopPosition};
 use crate::master::{Assignment, FATAL};
-use crate::service::{Served, Service};
+use crate::service::{Served, Service, Sites};
 use crate::sockets::Sockets;
 use crate::status::{self, StatusInputs};
 use weir_values::{Command, Identity};
 
 /// What every loop of this process is made from.
 struct LoopParts {
+    /// It holds no sites: they are freed when others have taken their place.
     assignment: Assignment,
-    served: Served,
+    /// What loops begin with, until they have begun.
+    served: Mutex<Served>,
     /// Loops besides loop 0 that have not ended.
     others: AtomicUsize,
     /// Threads for file operations of all loops.
@@ -112,8 +114,8 @@ enum Stopped {
 }
 
 impl LoopParts {
-    fn new(assignment: Assignment) -> Arc<LoopParts> {
-        let served = assignment.cycle.sites.leak();
+    fn new(mut assignment: Assignment) -> Arc<LoopParts> {
+        let served = assignment.cycle.sites.lend();
         let others = AtomicUsize::new(assignment.cycle.config.threads - 1);
         let config = &assignment.cycle.config;
         let files = FilePool::new(config.files.threads, config.files.queue);
@@ -148,7 +150,9 @@ impl LoopParts {
         }
         let steal_group = steal_group(config, &assignment.cycle.log);
         let asking = Asking::default();
-        let acme = Acme::start(served.issuers(), &assignment.cycle.log);
+        let acme = Acme::start(assignment.cycle.sites.issuers(), &assignment.cycle.log);
+        let served = Mutex::new(served);
+        assignment.cycle.sites = Sites::default();
         Arc::new(LoopParts { served, others, files, pools, steal_group, acme, asking, assignment })
     }
 
@@ -198,7 +202,8 @@ impl LoopParts {
             all.push(remote?);
         }
         let (acme, asking) = (self.acme.clone(), self.asking.clone());
-        Control::new(&self.assignment, all, first.clone(), acme, asking).listen()?;
+        let sites = cycle.sites.clone();
+        Control::new(&self.assignment, sites, all, first.clone(), acme, asking).listen()?;
         StallWatch {
             registry: self.assignment.registry,
             log: Arc::clone(self.log()),
@@ -208,7 +213,14 @@ impl LoopParts {
             timeout: self.config().shutdown_timeout,
         }
         .start()?;
-        Ok((threads, self.turns(first, 0, &cycle)?))
+        let turns = self.turns(first, 0, &cycle)?;
+        // All loops have theirs.
+        *self.served() = Served::default();
+        Ok((threads, turns))
+    }
+
+    fn served(&self) -> MutexGuard<'_, Served> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts the thread of a further loop, which sends its remote when it is made.
@@ -296,7 +308,8 @@ impl LoopParts {
             index: place.index as u32,
         };
         let (tally, registry) = (self.tally(index)?, self.assignment.registry);
-        let Some(service) = Service::new(h, self.served, identity, tally, registry) else {
+        let served = self.served().clone();
+        let Some(service) = Service::new(h, served, identity, tally, registry) else {
             return Ok(Turns::idle(others));
         };
         let (log, told) = (Arc::clone(self.log()), Rc::downgrade(&service));

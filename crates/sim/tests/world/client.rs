@@ -57,6 +57,7 @@ impl Ask {
             _ if fate.again && dice.one_in(2) => Kind::Cached(dice.below(OBJECTS as usize) as u64),
             _ if fate.accepts.is_some() => Kind::Work(dice.below(WORKS as usize) as u64),
             10 => Kind::Work(dice.below(WORKS as usize) as u64),
+            11 if !fate.changes.is_empty() => Kind::Short,
             11 => Kind::Script(dice.pick(SCRIPTS)),
             12 if fate.limits.is_some() => Kind::Limited,
             0..=2 => Kind::File(dice.below(FILES as usize) as u64),
@@ -462,6 +463,9 @@ impl Client {
         let answer = &self.answer;
         let field = |name: &str| answer.field(name).map(Into::into);
         let head = Head { status: answer.status(), field: &field };
+        if let Some(mixed) = answer.field("x-site").filter(|site| !is_of_one_site(site)) {
+            book.find(format!("request {} {} saw sites {mixed}", ask.id, ask.path()));
+        }
         let text = match ask.owner(&head) {
             Err(_) if self.leaving => return,
             Err(why) => format!("request {} {} got {why}", ask.id, ask.path()),
@@ -559,4 +563,9 @@ impl Client {
         let what = ask.map_or("nothing".to_owned(), |ask| format!("{} {}", ask.id, ask.path()));
         format!("{what}, {} bytes of its body came", self.answer.seen)
     }
+}
+
+/// The site of a request's rewrite phase, if it came so far, and that of its header filters.
+fn is_of_one_site(shown: &str) -> bool {
+    shown.split_once('/').is_some_and(|(rewritten, sent)| rewritten.is_empty() || rewritten == sent)
 }

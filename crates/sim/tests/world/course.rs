@@ -53,6 +53,8 @@ pub enum What {
     Stop,
     /// Another configuration takes the place of this one.
     Reload,
+    /// The workers of the newest configuration take another site.
+    Change,
     /// The workers of older configurations are told to finish.
     Retire,
     /// A worker is killed. `Bury`: its master hears of it.
@@ -82,6 +84,8 @@ pub struct Course {
     pub most_beside: u64,
     /// The number of killed workers.
     pub killed: usize,
+    /// The number of sites that running workers have taken.
+    pub changed: usize,
 }
 
 const ACCEPT_QUEUE: u64 = 1 << 40;
@@ -120,6 +124,7 @@ impl Course {
             last: false,
             most_beside: 0,
             killed: 0,
+            changed: 0,
         }
     }
 
@@ -149,6 +154,7 @@ impl Course {
             self.after(1_000_000, What::Stop);
         }
         self.plan_reload();
+        self.plan_change();
         self.plan_kill();
         while (self.to_come > 0 || self.clients() > 0) && self.world.now() < MOST {
             if self.fate.crash.is_some_and(|at| self.world.now() > BEGINNING + at) {
@@ -187,6 +193,7 @@ impl Course {
             self.book.find("an older configuration's worker does not end".to_owned());
         }
         self.look_whether_all_is_given_back();
+        self.look_for_old_sites();
         self.rest_for(QUIET);
         for peer in self.peers.values() {
             if let Peer::Server(_) | Peer::Origin(_) = peer {
@@ -322,6 +329,7 @@ impl Course {
                 }
             }
             What::Reload => self.reload(),
+            What::Change => self.change(),
             What::Retire => self.generations.iter_mut().for_each(Generations::retire),
             What::Kill => self.kill(),
             What::Bury(first) => self.bury(first),

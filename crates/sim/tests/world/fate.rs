@@ -122,6 +122,8 @@ pub struct Fate {
     pub kills: Vec<u64>,
     /// The configurations that replace this one, each with the time before it.
     pub reloads: Vec<(u64, Config)>,
+    /// The times after which running workers take another site, each from the one before. Such a course has no scripts.
+    pub changes: Vec<u64>,
 }
 
 /// The number of files.
@@ -233,8 +235,10 @@ impl Fate {
         let limits = of_limits.one_in(2).then_some(Limits { all, each });
         let extras = Extras::draw(seed);
         let same = Same { loops, home, tls, tls_behind, http2_behind, extras, limits };
+        let changes = changes(seed);
         Fate {
             seed,
+            changes,
             tls,
             tls_behind,
             http2_behind,
@@ -255,6 +259,23 @@ impl Fate {
             kills: kills(seed),
             reloads: reloads(seed, &same),
         }
+        .without_scripts()
+    }
+
+    /// Running workers take no other site where there are scripts.
+    fn without_scripts(mut self) -> Fate {
+        if !self.changes.is_empty() {
+            let configs = self.reloads.iter_mut().map(|(_, config)| config);
+            for config in configs.chain([&mut self.config]) {
+                let text = &mut config.text;
+                let (begin, end) =
+                    (text.find("        location /l/ "), text.find("        location = /w"));
+                if let (Some(begin), Some(end)) = (begin, end) {
+                    text.replace_range(begin..end, "");
+                }
+            }
+        }
+        self
     }
 
     /// A course with many clients and short requests. Some requests stall their loops.
@@ -297,6 +318,7 @@ impl Fate {
             config: config(d, &law.policy(), &same),
             kills: Vec::new(),
             reloads: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -346,6 +368,15 @@ fn reloads(seed: u64, same: &Same<'_>) -> Vec<(u64, Config)> {
         (d.below(after) as u64, config(d, &policy, same))
     };
     (0..count).map(one).collect()
+}
+
+/// Draws when running workers take another site.
+fn changes(seed: u64) -> Vec<u64> {
+    let mut d = Dice::salted(seed, "changes");
+    let count = if d.one_in(2) { d.pick(&[1, 5, 20]) } else { 0 };
+    let mut one = || d.pick(&[100_000, 10_000_000, 1_000_000_000]);
+    let most: Vec<u64> = (0..count).map(|_| one()).collect();
+    most.into_iter().map(|most| d.below(most as usize) as u64).collect()
 }
 
 /// Draws the number of processes for these loops, with as many loops in each.

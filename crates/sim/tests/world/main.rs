@@ -44,12 +44,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_server::Generations;
+use weir_sys::quarantine::Quarantine;
 use weir_testkit::{Dir, number};
 
 use course::Course;
 use fate::{FILES, Fate, file_len};
 use share::Share;
 use world::World;
+
+/// What uses a site after it was freed reads nonsense.
+#[global_allocator]
+static ALLOCATOR: Quarantine = Quarantine::new();
 
 /// When the world begins, since 1970, and when its files were written. It is fixed, since dates
 /// differ in length in HTTP/2, and a seed must give the same course at any time.

@@ -33,6 +33,46 @@ impl Course {
         self.plan_reload();
     }
 
+    /// Plans the next change.
+    pub fn plan_change(&mut self) {
+        if let Some(after) = self.fate.changes.last() {
+            self.after(*after, What::Change);
+        }
+    }
+
+    /// Another site, of which each answer tells: which one the request was in when it was rewritten, and which one when
+    /// its head was sent.
+    pub fn change(&mut self) {
+        self.fate.changes.pop();
+        self.changed += 1;
+        let n = self.changed;
+        self.world.note("change", n as u64, 0);
+        let text = self.fate.config.text.replacen(
+            "http {\n",
+            &format!("http {{\n    add_header X-Site $site/{n} always;\n"),
+            1,
+        );
+        let text =
+            text.replacen("        http2 on;\n", &format!("        http2 on; set $site {n};\n"), 1);
+        let taken = self.generations.as_mut().is_some_and(|all| all.change(text.as_bytes()));
+        if !taken {
+            self.book.find("a running worker cannot take another site".to_owned());
+        }
+        self.world.stir();
+        self.plan_change();
+    }
+
+    /// Each worker has the newest site, and no other one: no request is left.
+    pub fn look_for_old_sites(&mut self) {
+        let Some(generations) = self.generations.as_ref().filter(|_| self.killed == 0) else {
+            return;
+        };
+        let (sites, workers) = (generations.sites(), self.fate.config.processes as u64);
+        if sites != workers {
+            self.book.find(format!("{workers} workers hold {sites} sites"));
+        }
+    }
+
     /// The server is told to end, and must end.
     pub fn quit(&mut self) {
         self.generations.iter_mut().for_each(Generations::quit);

@@ -100,31 +100,34 @@ pub fn add<S>(
 /// Starts to fetch, on one loop of a worker, until it retires.
 pub fn start(
     handle: &Handle,
-    all: &'static [Stapling],
+    all: &[Arc<Stapling>],
     retiring: impl Fn() -> bool + Clone + 'static,
 ) {
     for lane in 0..LANES.min(all.len()) {
-        let own = all.iter().skip(lane).step_by(LANES).collect();
+        let own = all.iter().skip(lane).step_by(LANES).cloned().collect();
         handle.spawn(fetch(handle.clone(), own, retiring.clone()));
     }
 }
 
 /// One response and when it is to be fetched.
 struct Due {
-    stapling: &'static Stapling,
+    stapling: Arc<Stapling>,
     at: Instant,
     failures: u32,
 }
 
 /// Fetches whichever is due, one after another, until the worker retires.
-async fn fetch(handle: Handle, own: Vec<&'static Stapling>, retiring: impl Fn() -> bool) {
+async fn fetch(handle: Handle, own: Vec<Arc<Stapling>>, retiring: impl Fn() -> bool) {
     let at = handle.now();
     let mut list: Vec<_> =
         own.into_iter().map(|stapling| Due { stapling, at, failures: 0 }).collect();
     while let Some(due) = list.iter_mut().min_by_key(|due| due.at) {
-        handle.sleep_until(due.at).await;
-        if retiring() {
-            return;
+        // The task holds a part of the site, which is not to stay for much longer than it is in use.
+        while handle.now() < due.at {
+            handle.sleep_until(due.at.min(handle.now() + SLICE)).await;
+            if retiring() {
+                return;
+            }
         }
         let pause = match due.stapling.renew(&handle).await {
             Some(pause) => {
@@ -139,6 +142,9 @@ async fn fetch(handle: Handle, own: Vec<&'static Stapling>, retiring: impl Fn() 
         due.at = handle.now() + pause;
     }
 }
+
+/// So often a task that waits looks whether it is still needed.
+const SLICE: Duration = Duration::from_secs(10);
 
 /// When to ask again after so many failures in a row.
 fn retry(failures: u32) -> Duration {

@@ -26,7 +26,7 @@ pub struct Shown {
     /// The name that the client gave, as it wrote it.
     pub server_name: Option<Box<str>>,
     /// The settings by which the handshake went and the client's certificate was judged.
-    pub context: Option<&'static ServerContext>,
+    pub context: Option<Arc<ServerContext>>,
     /// What is wrong with the client's certificate.
     pub fault: Option<VerifyError>,
     /// What the client offered: ciphers, curves.
@@ -128,17 +128,17 @@ impl fmt::Display for AcceptError {
 /// The settings by which a handshake goes on: those of the server that the client named, if that
 /// server has a certificate, or else of the default one. A client that is refused gets an alert.
 pub fn choose(
-    own: Option<&'static ServerContext>,
-    default: Option<&'static ServerContext>,
+    own: Option<&Arc<ServerContext>>,
+    default: Option<&Arc<ServerContext>>,
     hello: Hello,
     socket: &Stream,
-) -> Result<(&'static ServerContext, Hello), AcceptError> {
+) -> Result<(Arc<ServerContext>, Hello), AcceptError> {
     if own.is_some_and(|context| context.reject) {
         hello.reject(socket);
         return Err(AcceptError::Rejected);
     }
     match own.filter(|context| context.has_certificates()).or(default) {
-        Some(context) => Ok((context, hello)),
+        Some(context) => Ok((Arc::clone(context), hello)),
         None => Err(AcceptError::NoCertificate),
     }
 }

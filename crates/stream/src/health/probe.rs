@@ -31,7 +31,7 @@ impl health::CheckSettings for StreamCheck {
     }
 
     async fn probe(
-        &'static self,
+        self: Arc<Self>,
         handle: &Handle,
         peer: &Arc<Peer>,
         _: Option<()>,

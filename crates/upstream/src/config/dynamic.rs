@@ -109,13 +109,13 @@ pub struct Looker {
 }
 
 /// Starts to look, on one loop of the worker.
-pub fn start<T>(upstreams: &'static Upstreams<T>, worker: &Rc<Looker>) {
+pub fn start<T>(upstreams: &Upstreams<T>, worker: &Rc<Looker>) {
     for upstream in upstreams.all() {
         let Some(dynamic) = &upstream.dynamic else { continue };
         let known: ResolvedPeers = Rc::new(RefCell::new(vec![Vec::new(); dynamic.named.len()]));
         recall(dynamic, &known, worker.handle.now());
         for i in 0..dynamic.named.len() {
-            worker.handle.spawn(look(worker.clone(), dynamic, known.clone(), i));
+            worker.handle.spawn(look(worker.clone(), Arc::clone(dynamic), known.clone(), i));
         }
     }
 }
@@ -139,7 +139,8 @@ fn recall(dynamic: &Dynamic, known: &ResolvedPeers, now: Instant) {
 }
 
 /// Looks one name up, and again when the answer's time is over, until the worker retires.
-async fn look(worker: Rc<Looker>, dynamic: &'static Dynamic, known: ResolvedPeers, i: usize) {
+async fn look(worker: Rc<Looker>, dynamic: Arc<Dynamic>, known: ResolvedPeers, i: usize) {
+    let dynamic = &*dynamic;
     let Some(named) = dynamic.named.get(i) else { return };
     if named.late {
         return look_once(&worker, dynamic, &known, i, named).await;
@@ -163,23 +164,37 @@ async fn look(worker: Rc<Looker>, dynamic: &'static Dynamic, known: ResolvedPeer
                 dynamic.timeout
             }
         };
-        worker.handle.sleep(pause.max(LEAST)).await;
+        worker.pause(pause.max(LEAST)).await;
     }
 }
+
+impl Looker {
+    /// Waits, but not for much longer than the site is in use: the task holds a part of it.
+    async fn pause(&self, time: Duration) {
+        let until = self.handle.now() + time;
+        while self.handle.now() < until && !(self.retiring)() {
+            self.handle.sleep_until(until.min(self.handle.now() + SLICE)).await;
+        }
+    }
+}
+
+/// So often a task that waits looks whether it is still needed.
+const SLICE: Duration = Duration::from_secs(10);
 
 /// Asks the system, as the start has done, until the name is found. It may wait, so not on the loop.
 async fn look_once(
     worker: &Looker,
-    dynamic: &'static Dynamic,
+    dynamic: &Dynamic,
     known: &ResolvedPeers,
     i: usize,
-    named: &'static NamedServer,
+    named: &NamedServer,
 ) {
     // It may wait for long, and so not on a thread that files need.
     let thread = FilePool::named("names", 1, 1);
     let mut pause = LEAST;
     while !(worker.retiring)() {
-        let ask = || (named.host.as_str(), named.port).to_socket_addrs();
+        let name = (named.host.clone(), named.port);
+        let ask = move || (name.0.as_str(), name.1).to_socket_addrs();
         let found = worker.handle.files().run_in(&thread, Rank::Read, ask);
         if let Ok(Ok(found)) = found.await {
             let mut peers: Vec<_> =

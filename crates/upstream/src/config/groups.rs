@@ -42,7 +42,7 @@ pub struct Upstream<T> {
     /// What the method hashes.
     pub key: HashKey,
     /// Servers with names that are looked up regularly.
-    pub dynamic: Option<Dynamic>,
+    pub dynamic: Option<Arc<Dynamic>>,
     /// How clients are bound to servers.
     pub sticky: Option<T>,
     /// A request that finds no server waits for one.
@@ -290,7 +290,7 @@ impl<T> GroupDraft<T> {
         let dynamic = late.then(|| {
             warnings.push(self.at.warning(dynamic::not_found(&name)));
             let named = NamedServer::late(name.clone(), port, name.clone(), PeerOptions::default());
-            Dynamic::late(named, group.clone())
+            Arc::new(Dynamic::late(named, group.clone()))
         });
         Ok(Upstream {
             group,
@@ -364,13 +364,15 @@ impl<T> UpstreamBlock<T> {
         }
         let recall = again.then(|| Recall::declare(zones, &name)).transpose();
         let recall = recall.map_err(|error| at.error(error))?;
-        let dynamic = (!self.named.is_empty()).then(|| Dynamic {
-            recall,
-            named: self.named,
-            fixed: self.peers.clone(),
-            resolver,
-            timeout: self.resolver_timeout.unwrap_or(around.resolver_timeout),
-            group: group.clone(),
+        let dynamic = (!self.named.is_empty()).then(|| {
+            Arc::new(Dynamic {
+                recall,
+                named: self.named,
+                fixed: self.peers.clone(),
+                resolver,
+                timeout: self.resolver_timeout.unwrap_or(around.resolver_timeout),
+                group: group.clone(),
+            })
         });
         let keepalive = Some(self.keepalive).filter(|k| k.idle > 0);
         let (key, sticky, queue) = (self.key, self.sticky, self.queue);
@@ -436,7 +438,8 @@ impl<T> Upstreams<T> {
                 old.group.replace(own.peers.clone());
             }
             (own.group, own.shared) = (Arc::clone(&old.group), Arc::clone(&old.shared));
-            if let Some(dynamic) = &mut own.dynamic {
+            // No task has it yet.
+            if let Some(dynamic) = own.dynamic.as_mut().and_then(Arc::get_mut) {
                 dynamic.group = Arc::clone(&old.group);
             }
         }

@@ -27,7 +27,7 @@ pub trait CheckSettings: 'static {
 
     /// Asks a server once, within a bounded time. A connection that may serve again comes back.
     fn probe(
-        &'static self,
+        self: Arc<Self>,
         handle: &Handle,
         peer: &Arc<Peer>,
         kept: Option<Self::Connection>,
@@ -128,11 +128,11 @@ impl<K> Drop for CheckTurn<K> {
 }
 
 /// Starts a check of a group.
-pub fn start<C: CheckSettings>(watcher: &Rc<Watcher>, check: &'static C, group: Arc<Group>) {
+pub fn start<C: CheckSettings>(watcher: &Rc<Watcher>, check: Arc<C>, group: Arc<Group>) {
     watcher.handle.spawn(watch(watcher.clone(), check, group));
 }
 
-async fn watch<C: CheckSettings>(watcher: Rc<Watcher>, check: &'static C, group: Arc<Group>) {
+async fn watch<C: CheckSettings>(watcher: Rc<Watcher>, check: Arc<C>, group: Arc<Group>) {
     let (line, handle) = (check.line(), &watcher.handle);
     if line.mandatory && !line.persistent {
         group.check_anew(handle.now());
@@ -145,7 +145,7 @@ async fn watch<C: CheckSettings>(watcher: Rc<Watcher>, check: &'static C, group:
         memories.borrow_mut().retain(|peer, memory| memory.is_none() || peers.contains(peer));
         // A server misses its turn if its last check takes longer than the interval.
         for turn in peers.iter().filter_map(|peer| CheckTurn::take(&memories, peer)) {
-            handle.spawn(one(watcher.clone(), check, group.clone(), turn));
+            handle.spawn(one(watcher.clone(), Arc::clone(&check), group.clone(), turn));
         }
         round += 1;
         handle.sleep(pause(line.interval, line.jitter, chance.hash_one(round))).await;
@@ -154,14 +154,14 @@ async fn watch<C: CheckSettings>(watcher: Rc<Watcher>, check: &'static C, group:
 
 async fn one<C: CheckSettings>(
     watcher: Rc<Watcher>,
-    check: &'static C,
+    check: Arc<C>,
     group: Arc<Group>,
     mut turn: CheckTurn<C::Connection>,
 ) {
     let (handle, log, line) = (&watcher.handle, &watcher.log, check.line());
     let (peer, memory) = (turn.peer.clone(), &mut turn.memory);
     let asked = handle.now();
-    let outcome = check.probe(handle, &peer, memory.connection.take()).await;
+    let outcome = Arc::clone(&check).probe(handle, &peer, memory.connection.take()).await;
     if (watcher.retiring)() {
         // The next configuration has its own checks, which may ask otherwise.
         return;

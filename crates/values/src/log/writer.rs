@@ -31,13 +31,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_secs(60);
 
 /// A loop's queues, one for each target of a site.
+#[derive(Default)]
 pub struct Writers {
     lanes: Vec<Rc<Lane>>,
 }
 
 /// A loop's way to one target.
 struct Lane {
-    target: &'static LogTarget,
+    target: Arc<LogTarget>,
     queue: Arc<LineQueue>,
     /// `buffer=`: lines that are not to be written yet.
     gathered: RefCell<Vec<u8>>,
@@ -50,7 +51,7 @@ struct LineQueue {
     waiting: Mutex<WaitingLines>,
     /// Held by the thread that writes.
     writing: Mutex<OpenFiles>,
-    target: &'static LogTarget,
+    target: Arc<LogTarget>,
     log: Arc<Log>,
 }
 
@@ -85,7 +86,7 @@ impl WaitingLines {
 
 impl Writers {
     /// Empty queues for all targets.
-    pub fn new(targets: &'static [LogTarget], log: &Arc<Log>) -> Writers {
+    pub fn new(targets: &[Arc<LogTarget>], log: &Arc<Log>) -> Writers {
         let lanes = targets.iter().map(|target| Rc::new(Lane::new(target, log)));
         Writers { lanes: lanes.collect() }
     }
@@ -130,6 +131,14 @@ impl Writers {
         }
     }
 
+    /// Nothing waits to be written.
+    pub fn is_empty(&self) -> bool {
+        let is_empty = |lane: &Rc<Lane>| {
+            lane.gathered.borrow().is_empty() && lock(&lane.queue.waiting).is_empty()
+        };
+        self.lanes.iter().all(is_empty)
+    }
+
     /// Writes everything, waiting for the disk: the loop ends.
     pub fn finish(&self) {
         for lane in &self.lanes {
@@ -140,15 +149,15 @@ impl Writers {
 }
 
 impl Lane {
-    fn new(target: &'static LogTarget, log: &Arc<Log>) -> Lane {
+    fn new(target: &Arc<LogTarget>, log: &Arc<Log>) -> Lane {
         let queue = LineQueue {
             waiting: Mutex::default(),
             writing: Mutex::default(),
-            target,
+            target: Arc::clone(target),
             log: Arc::clone(log),
         };
         Lane {
-            target,
+            target: Arc::clone(target),
             queue: Arc::new(queue),
             gathered: RefCell::default(),
             timed: Cell::new(false),

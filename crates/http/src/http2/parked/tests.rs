@@ -64,7 +64,7 @@ fn goodbye(client: &mut impl Read) -> u32 {
 /// A loop that serves [`SITE`], in this thread.
 fn make() -> (Loop, Rc<LoopState>) {
     let own = Loop::new(&Options::default()).unwrap();
-    let site = Box::leak(Box::new(trial::site(SITE).unwrap()));
+    let site = weir_sys::lent::Lent::new(std::sync::Arc::new(trial::site(SITE).unwrap()));
     let words = (0..Registry::words_for(1)).map(|_| AtomicU64::new(0));
     let registry = Registry::new(Vec::leak(words.collect()));
     let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1 };

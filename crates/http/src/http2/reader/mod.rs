@@ -191,7 +191,7 @@ impl FrameHandler for Reader {
     }
 
     fn most(&self, _stream: u32) -> usize {
-        self.link.server.conf.head_limits.total * 2 + BLOCK_SLACK
+        self.link.server().conf.head_limits.total * 2 + BLOCK_SLACK
     }
 
     fn foresee(&mut self, head: FrameHead, part: &[u8]) -> ReadResult {
@@ -369,7 +369,7 @@ impl Reader {
         self.history.requests += 1;
         let core = &self.link.conf().core;
         let started = self.link.conn.started;
-        let age = self.link.event_loop.handle.now().saturating_duration_since(started);
+        let age = self.link.event_loop().handle.now().saturating_duration_since(started);
         if core.keepalive_timeout.is_zero()
             || self.history.requests >= core.keepalive_requests
             || age > core.keepalive_time
@@ -387,9 +387,9 @@ impl Reader {
         let Block { stream: id, last: ended, kind } = block;
         spend(REQUEST + (bytes.len() / FIELDS) as u32);
         let link = &self.link;
-        let limits = &link.server.conf.head_limits;
+        let limits = &link.server().conf.head_limits;
         let sizes = FieldLimits { field: limits.line, block: limits.total };
-        let mut scratch = link.event_loop.take_scratch();
+        let mut scratch = link.event_loop().take_scratch();
         let (parser, buf) = scratch.head();
         let mut draft = HeadDraft { limits, parser, buf };
         let request = matches!(kind, BlockKind::Request);
@@ -403,11 +403,11 @@ impl Reader {
             }
         });
         if let Err(error) = decoded {
-            link.event_loop.give_scratch(scratch);
+            link.event_loop().give_scratch(scratch);
             return Err(error);
         }
         if !request {
-            link.event_loop.give_scratch(scratch);
+            link.event_loop().give_scratch(scratch);
             match (kind, link.stream(id)) {
                 (BlockKind::Trailers, Some(stream)) if pseudo => {
                     self.log(format_args!("client sent pseudo-header fields behind a body"));

@@ -1,6 +1,6 @@
 //! How long a connection is kept, and how it ends.
 
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use weir_engine::yield_now;
@@ -8,7 +8,7 @@ use weir_metrics::{Histogram, Metric};
 use weir_proto::http3::{ErrorCode, frame};
 
 use super::Link;
-use crate::event_loop::OnRetire;
+use crate::event_loop::{LoopState, OnRetire};
 
 /// What is closed stays counted for so long: it has something to say to the client.
 const LAST_WORD: Duration = Duration::from_millis(20);
@@ -28,7 +28,7 @@ impl Link {
         let reason: &[u8] = if code == ErrorCode::NoError { b"" } else { b"stream error" };
         self.end();
         let quic = self.quic.clone();
-        self.event_loop.handle.spawn(async move {
+        self.event_loop().handle.spawn(async move {
             yield_now().await;
             quic.close(code as u64, reason);
         });
@@ -39,7 +39,7 @@ impl Link {
         let path = self.quic.stats().path;
         let now = (path.sent_packets, path.lost_packets);
         let before = self.counted.replace(now);
-        let metrics = &self.event_loop.metrics;
+        let metrics = &self.event_loop().metrics;
         metrics.add(Metric::QuicSent, now.0.saturating_sub(before.0));
         metrics.add(Metric::QuicLost, now.1.saturating_sub(before.1));
         if self.own.get().is_some() {
@@ -62,10 +62,10 @@ impl Link {
             self.cancelled(stream.id);
         }
         all.iter().for_each(|stream| stream.fail());
-        self.event_loop.unregister_link(self.number);
+        self.event_loop().unregister_link(self.number);
         if let Some(presence) = self.presence.take() {
-            presence.quiet(&self.event_loop);
-            let handle = self.event_loop.handle.clone();
+            presence.quiet(&self.event_loop());
+            let handle = self.event_loop().handle.clone();
             let sleep = handle.sleep(LAST_WORD);
             handle.spawn(async move {
                 sleep.await;
@@ -84,8 +84,8 @@ impl Link {
             return self.announce_last();
         }
         let (me, until) = (self.me.clone(), self.idle.get() + UNDER_WAY);
-        let sleep = self.event_loop.handle.sleep_until(until);
-        self.event_loop.handle.spawn(async move {
+        let sleep = self.event_loop().handle.sleep_until(until);
+        self.event_loop().handle.spawn(async move {
             sleep.await;
             if let Some(link) = me.upgrade() {
                 link.announce_last();
@@ -96,7 +96,7 @@ impl Link {
     /// What a client asks for before it knows which request was the last is refused, and not lost: it may ask again elsewhere.
     pub(super) async fn close_later(link: Weak<Link>) {
         let Some(found) = link.upgrade() else { return };
-        let sleep = found.event_loop.handle.sleep(UNDER_WAY);
+        let sleep = found.event_loop().handle.sleep(UNDER_WAY);
         drop(found);
         sleep.await;
         if let Some(link) = link.upgrade().filter(|link| link.streams.borrow().is_empty()) {
@@ -108,11 +108,11 @@ impl Link {
     pub(super) fn count_request(&self) {
         self.requests.set(self.requests.get() + 1);
         let core = &self.conf().core;
-        let age = self.event_loop.handle.now().saturating_duration_since(self.started);
+        let age = self.event_loop().handle.now().saturating_duration_since(self.started);
         if core.keepalive_timeout.is_zero()
             || self.requests.get() >= core.keepalive_requests
             || age > core.keepalive_time
-            || self.event_loop.retiring()
+            || self.event_loop().retiring()
         {
             self.announce_last();
         }
@@ -127,7 +127,7 @@ impl Link {
         frame::write_goaway(self.requests.get() * 4, &mut out);
         self.write_own(0, out);
         if self.streams.borrow().is_empty() {
-            self.event_loop.handle.spawn(Link::close_later(self.me.clone()));
+            self.event_loop().handle.spawn(Link::close_later(self.me.clone()));
         }
     }
 
@@ -138,7 +138,7 @@ impl Link {
             let sleep = {
                 let Some(link) = link.upgrade().filter(|link| !link.over.get()) else { return };
                 link.count_packets();
-                let now = link.event_loop.handle.now();
+                let now = link.event_loop().handle.now();
                 let until = if link.streams.borrow().is_empty() {
                     let timeout = link.conf().core.keepalive_timeout.max(SHORTEST_IDLE);
                     let until = link.idle.get() + timeout;
@@ -152,7 +152,7 @@ impl Link {
                     }
                     now + ASK_AFTER
                 };
-                link.event_loop.handle.sleep_until(until)
+                link.event_loop().handle.sleep_until(until)
             };
             sleep.await;
         }
@@ -160,6 +160,12 @@ impl Link {
 }
 
 impl OnRetire for Link {
+    fn replaced(&self, next: &Rc<LoopState>) {
+        let site = next.site;
+        self.default.set(site.server(site.default_at(self.listen, self.local.ip())));
+        self.event_loop.replace(next.clone());
+    }
+
     fn retiring(&self) {
         self.depart();
     }

@@ -13,7 +13,7 @@ impl Events for Link {
     fn negotiated(&self) {
         let context = {
             let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.as_ref().and_then(|secure| secure.shown.context)
+            found.as_ref().and_then(|secure| secure.shown.context.clone())
         };
         if context.is_some_and(|context| !context.asks_client()) {
             self.ready.set(true);
@@ -21,7 +21,7 @@ impl Events for Link {
     }
 
     fn connected(&self) {
-        let metrics = &self.event_loop.metrics;
+        let metrics = &self.event_loop().metrics;
         metrics.add(Metric::TlsHandshakes, 1);
         metrics.add(Metric::QuicConnections, 1);
         let took = self.event_loop.handle.now().saturating_duration_since(self.started);
@@ -29,11 +29,11 @@ impl Events for Link {
         let resumed = self.quic.tls(|tls| tls.is_resumed()).unwrap_or_default();
         metrics.add(Metric::TlsResumed, resumed.into());
         if let Some(presence) = &*self.presence.borrow() {
-            presence.quiet(&self.event_loop);
+            presence.quiet(&self.event_loop());
         }
         self.greet();
-        self.idle.set(self.event_loop.handle.now());
-        if self.event_loop.retiring() {
+        self.idle.set(self.event_loop().handle.now());
+        if self.event_loop().retiring() {
             self.depart();
         }
         if self.ready.get() {
@@ -41,7 +41,7 @@ impl Events for Link {
         } else {
             self.judge();
         }
-        self.event_loop.handle.spawn(Link::watch(self.me.clone()));
+        self.event_loop().handle.spawn(Link::watch(self.me.clone()));
     }
 
     fn opened(&self, dir: Dir) {
@@ -92,7 +92,7 @@ impl Events for Link {
             ConnectionError::LocallyClosed | ConnectionError::ApplicationClosed(_) => {}
             why if was_shaken => self.log(format_args!("{why}")),
             why => {
-                self.event_loop.metrics.add(Metric::TlsFailed, 1);
+                self.event_loop().metrics.add(Metric::TlsFailed, 1);
                 self.log(format_args!("{why} in the handshake"));
             }
         }

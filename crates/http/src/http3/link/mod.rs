@@ -46,8 +46,6 @@ pub struct Beginning {
     pub listen: usize,
     /// The address of this host that the client speaks to.
     pub local: Address,
-    /// The server of that address where the client names none.
-    pub default: &'static Server,
     /// See [`Found`].
     pub found: Found,
     /// A socket that nothing can be said on.
@@ -59,11 +57,9 @@ pub struct Link {
     me: Weak<Link>,
     /// The connection below.
     pub quic: Rc<weir_quic::Connection>,
-    /// This loop's state.
-    pub event_loop: Rc<LoopState>,
     listen: usize,
     local: Address,
-    default: &'static Server,
+    default: Cell<&'static Server>,
     found: Found,
     closed: Arc<OwnedFd>,
     number: u64,
@@ -94,12 +90,16 @@ pub struct Link {
     heard: Cell<u64>,
     /// Packets sent and lost that were counted.
     counted: Cell<(u64, u64)>,
+    /// This loop's state with the newest site, which owns what `default` borrows from.
+    event_loop: RefCell<Rc<LoopState>>,
 }
 
 impl Link {
     /// Takes a connection that has begun.
     pub fn new(quic: Rc<weir_quic::Connection>, from: Beginning) -> Rc<Link> {
-        let Beginning { event_loop, listen, local, default, found, closed } = from;
+        let Beginning { event_loop, listen, local, found, closed } = from;
+        let event_loop = event_loop.newest();
+        let default = event_loop.site.server(event_loop.site.default_at(listen, local.ip()));
         let now = event_loop.handle.now();
         event_loop.metrics.add(Metric::Accepted, 1);
         event_loop.metrics.add(Metric::Handled, 1);
@@ -112,7 +112,7 @@ impl Link {
             quic,
             listen,
             local,
-            default,
+            default: Cell::new(default),
             found,
             closed,
             number,
@@ -133,24 +133,30 @@ impl Link {
             payload: Cell::new(0),
             heard: Cell::new(0),
             counted: Cell::default(),
-            event_loop,
+            event_loop: RefCell::new(event_loop),
         });
         let known: Weak<Link> = link.me.clone();
-        link.event_loop.register_link(number, known);
+        link.event_loop().register_link(number, known);
         link
     }
 
     /// The server that the client named in its handshake, or the default one.
     pub fn server(&self) -> &'static Server {
-        let site = self.event_loop.site;
+        let site = self.event_loop.borrow().site;
         let conn = self.conn.borrow();
         let secure = conn.as_ref().and_then(|conn| conn.tls.as_ref());
         let named = secure.filter(|secure| secure.site == site.number);
-        named.map_or(self.default, |secure| site.server(secure.server))
+        named.map_or(self.default.get(), |secure| site.server(secure.server))
+    }
+
+    /// This loop's state with the newest site. What waits does not hold it meanwhile.
+    pub fn event_loop(&self) -> Rc<LoopState> {
+        self.event_loop.borrow().clone()
     }
 
     fn conf(&self) -> &'static LocationConf {
-        &self.event_loop.site.location(self.server().location).conf
+        let site = self.event_loop.borrow().site;
+        &site.location(self.server().location).conf
     }
 
     /// What a client may send on a stream before it is read.
@@ -186,13 +192,13 @@ impl Link {
             return Ok(conn.clone());
         }
         let resting = Resting::new(peer, self.listen, self.number, self.started);
-        let stream = self.event_loop.handle.stream_in_place(self.closed.clone())?;
+        let stream = self.event_loop().handle.stream_in_place(self.closed.clone())?;
         let (quic, local) = (self.quic.clone(), self.local.clone());
         let mut conn = resting.over_quic(stream, quic, local);
         match kept.as_ref() {
             // The client has moved.
             Some(before) => {
-                self.event_loop.metrics.add(Metric::QuicMoved, 1);
+                self.event_loop().metrics.add(Metric::QuicMoved, 1);
                 conn.tls = before.tls.clone();
                 conn.requests.set(before.requests.get());
             }
@@ -207,9 +213,9 @@ impl Link {
     /// A stream is over.
     pub fn remove(&self, id: StreamId) {
         if self.streams.borrow_mut().remove(&id).is_some() && self.streams.borrow().is_empty() {
-            self.idle.set(self.event_loop.handle.now());
+            self.idle.set(self.event_loop().handle.now());
             if self.leaving.get() {
-                self.event_loop.handle.spawn(Link::close_later(self.me.clone()));
+                self.event_loop().handle.spawn(Link::close_later(self.me.clone()));
             }
         }
     }

@@ -26,20 +26,23 @@ impl Link {
     pub(super) fn judge(&self) {
         let context = {
             let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.as_ref().and_then(|secure| secure.shown.context)
+            found.as_ref().and_then(|secure| secure.shown.context.clone())
         };
-        let judged =
-            context.and_then(|context| self.quic.tls(|tls| context.look_at(tls)).flatten());
+        let judged = context
+            .as_ref()
+            .and_then(|context| self.quic.tls(|tls| context.look_at(tls)).flatten());
         match (context, judged) {
             (Some(context), Some(Ok(path))) if context.ocsp.is_some() => {
                 let Some(link) = self.me.upgrade() else { return };
-                let event_loop = self.event_loop.clone();
-                self.event_loop.handle.spawn(async move {
+                let event_loop = self.event_loop();
+                let log = self.conf().core.error_log.clone();
+                let timeout = self.default.get().conf.client_header_timeout;
+                self.event_loop().handle.spawn(async move {
                     let waiting = WaitingConnection {
                         handle: &event_loop.handle,
-                        log: &link.conf().core.error_log,
+                        log: &log,
                         number: link.number,
-                        until: event_loop.handle.now() + link.default.conf.client_header_timeout,
+                        until: event_loop.handle.now() + timeout,
                     };
                     let fault = context.ask(Some(Ok(path)), waiting).await;
                     link.judged(fault);
@@ -93,8 +96,8 @@ impl Link {
     /// A head must come within `client_header_timeout`.
     pub(super) fn expect_head(&self, stream: Rc<Stream>) {
         let timeout = self.server().conf.client_header_timeout;
-        let sleep = self.event_loop.handle.sleep(timeout);
-        self.event_loop.handle.spawn(async move {
+        let sleep = self.event_loop().handle.sleep(timeout);
+        self.event_loop().handle.spawn(async move {
             sleep.await;
             if !stream.has_begun() && !stream.is_gone() {
                 stream.link.log(format_args!("{}", crate::carrier::TIMED_OUT));
@@ -108,7 +111,7 @@ impl Link {
         spend(REQUEST + (section.len() / FIELDS) as u32);
         let limits = &self.server().conf.head_limits;
         let sizes = FieldLimits { field: limits.line, block: limits.total };
-        let mut scratch = self.event_loop.take_scratch();
+        let mut scratch = self.event_loop().take_scratch();
         let (parser, buf) = scratch.head();
         let mut draft = HeadDraft { limits, parser, buf };
         let mut composer = self.composer.borrow_mut();
@@ -119,11 +122,11 @@ impl Link {
         match decoded {
             Ok(Decoded::Whole | Decoded::TooLarge) => {}
             Ok(Decoded::Blocked(_)) => {
-                self.event_loop.give_scratch(scratch);
+                self.event_loop().give_scratch(scratch);
                 return Ok(false);
             }
             Err(error) => {
-                self.event_loop.give_scratch(scratch);
+                self.event_loop().give_scratch(scratch);
                 return Err(StreamError::Fields(error));
             }
         }
@@ -144,7 +147,7 @@ impl Link {
     /// The client gave a request up before its head could be read.
     pub fn cut(&self, stream: &Rc<Stream>) {
         let limits = &self.server().conf.head_limits;
-        let mut scratch = self.event_loop.take_scratch();
+        let mut scratch = self.event_loop().take_scratch();
         let (parser, buf) = scratch.head();
         let _ = self.composer.borrow_mut().finish(true, &mut HeadDraft { limits, parser, buf });
         stream.begin(None);

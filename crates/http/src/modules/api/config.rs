@@ -1,23 +1,34 @@
-//! `PUT /config`: the whole configuration, as the text of a file; and servers that come to a group or leave it. The master
+//! `PUT /config`: the whole configuration, as the text of a file or as a tree; and servers that come to a group or leave it. The master
 //! tests what comes of it, and has the running workers take it.
 
 use serde_json::{Value, json};
 use weir_proto::http1::Method;
-use weir_values::{ChangeKind, ChangeOutcome, ChangeRequest};
+use weir_values::{ChangeKind, ChangeOutcome, ChangePlace, ChangeRequest};
 
 use super::error::{ApiError, ApiResult, members};
 use crate::request::Request;
 
+/// What a configuration may come as.
+const KINDS: [&str; 3] = ["text/plain", "application/octet-stream", TREE];
+/// What programs send.
+const TREE: &str = "application/vnd.weir.tree";
 /// The longest text.
-pub const LONGEST: u64 = 15 << 20;
+const LONGEST: u64 = 15 << 20;
+/// The longest tree. It has the files that it names.
+const LONGEST_TREE: u64 = 256 << 20;
 
 /// Answers when the configuration is in use, or is not.
-pub async fn answer(r: &Request, parts: &[&str], method: Method, text: Vec<u8>) -> ApiResult {
+pub async fn answer(r: &mut Request, parts: &[&str], method: Method) -> ApiResult {
     match (parts, method) {
-        ([], Method::Put) => ask(r, &ChangeRequest::Text(text)).await,
-        ([], _) => Err(ApiError::method("PUT")),
-        _ => Err(ApiError::not_found()),
+        ([], Method::Put) => {}
+        ([], _) => return Err(ApiError::method("PUT")),
+        _ => return Err(ApiError::not_found()),
     }
+    let request = match super::kind(r, &KINDS)? {
+        TREE => ChangeRequest::Tree(super::body(r, LONGEST_TREE).await?),
+        _ => ChangeRequest::Text(super::body(r, LONGEST).await?),
+    };
+    ask(r, &request).await
 }
 
 /// Adds a server to a group, or takes one away: `{"server": ADDRESS, ...}`.
@@ -75,16 +86,25 @@ fn is_word(text: &str) -> bool {
 async fn ask(r: &Request, request: &ChangeRequest) -> ApiResult {
     let ask = r.event_loop.asks_change.get();
     let ask = ask.ok_or_else(|| ApiError::new(503, "there is no master process to ask"))?;
-    let ChangeOutcome { kind, line, text } = ask(request).await;
+    let ChangeOutcome { kind, place, text } = ask(request).await;
     let status = match kind {
         ChangeKind::Taken => return Ok(json!({ "taken_by": "running workers" })),
         ChangeKind::Reloaded => return Ok(json!({ "taken_by": "new workers", "why": text })),
         ChangeKind::Wrong => 422,
+        ChangeKind::Unreadable => 400,
         ChangeKind::Refused => 403,
-        ChangeKind::Busy => 409,
+        ChangeKind::Unknown => 404,
+        ChangeKind::Present | ChangeKind::Busy => 409,
         ChangeKind::Late => 504,
         ChangeKind::Unasked => 503,
     };
-    let line = (line > 0).then_some(line);
-    Err(ApiError { line, ..ApiError::new(status, text) })
+    let ChangePlace { file, line, path } = place;
+    let mut place = Vec::new();
+    if line > 0 {
+        place.extend([("file", json!(file)), ("line", json!(line))]);
+    }
+    if !path.is_empty() {
+        place.push(("path", json!(path)));
+    }
+    Err(ApiError { place, ..ApiError::new(status, text) })
 }

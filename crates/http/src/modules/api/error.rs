@@ -10,8 +10,8 @@ pub type ApiResult = Result<Value, ApiError>;
 pub struct ApiError {
     pub status: u16,
     pub text: String,
-    /// The line of a configuration that is to blame.
-    pub line: Option<u32>,
+    /// Members that say what of a configuration is to blame.
+    pub place: Vec<(&'static str, Value)>,
     /// A header that the answer has besides.
     pub header: Option<(&'static str, &'static str)>,
 }
@@ -19,7 +19,7 @@ pub struct ApiError {
 impl ApiError {
     /// A status and its text.
     pub fn new(status: u16, text: impl Into<String>) -> ApiError {
-        ApiError { status, text: text.into(), line: None, header: None }
+        ApiError { status, text: text.into(), place: Vec::new(), header: None }
     }
 
     /// The path names nothing.

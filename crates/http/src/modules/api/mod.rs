@@ -150,13 +150,13 @@ fn handler<'a>(r: &'a mut Request, api: &'static Api) -> Later<'a> {
         r.response.headers.add(b"X-Content-Type-Options", b"nosniff");
         let (status, value) = match answer(r, api).await {
             Ok(value) => (200, value),
-            Err(ApiError { status, text, line, header }) => {
+            Err(ApiError { status, text, place, header }) => {
                 if let Some((name, value)) = header {
                     r.response.headers.add(name.as_bytes(), value.as_bytes());
                 }
                 let mut error = json!({ "status": status, "text": text });
-                if let (Some(line), Some(members)) = (line, error.as_object_mut()) {
-                    members.insert("line".to_owned(), line.into());
+                if let Some(members) = error.as_object_mut() {
+                    members.extend(place.into_iter().map(|(name, value)| (name.to_owned(), value)));
                 }
                 (status, json!({ "error": error }))
             }
@@ -190,11 +190,7 @@ async fn answer(r: &mut Request, api: &Api) -> ApiResult {
         if !api.config {
             return Err(ApiError::new(403, "this needs \"weir_api config\""));
         }
-        let text = match method {
-            Method::Get => Vec::new(),
-            _ => text(r, &["text/plain", "application/octet-stream"], config::LONGEST).await?,
-        };
-        return config::answer(r, rest, method, text).await;
+        return config::answer(r, rest, method).await;
     }
     let body = match method {
         Method::Get => Value::Null,
@@ -229,20 +225,26 @@ async fn answer(r: &mut Request, api: &Api) -> ApiResult {
 
 /// What a request that changes something says: JSON, which it calls so.
 async fn said(r: &mut Request) -> ApiResult {
-    let text = text(r, &["application/json"], LONGEST).await?;
+    kind(r, &["application/json"])?;
+    let text = body(r, LONGEST).await?;
     if text.is_empty() {
         return Ok(Value::Null);
     }
     serde_json::from_slice(&text).map_err(|why| ApiError::invalid(format!("no JSON: {why}")))
 }
 
-/// A body of one of these types, of at most so many bytes.
-async fn text(r: &mut Request, kinds: &[&str], longest: u64) -> Result<Vec<u8>, ApiError> {
-    let kind = types::without_parameters(r.header(HeaderId::ContentType).unwrap_or_default());
-    if !kinds.iter().any(|known| kind.eq_ignore_ascii_case(known.as_bytes())) {
+/// What the body is said to be: one of these types.
+fn kind<'k>(r: &Request, kinds: &[&'k str]) -> Result<&'k str, ApiError> {
+    let said = types::without_parameters(r.header(HeaderId::ContentType).unwrap_or_default());
+    let known = kinds.iter().find(|known| said.eq_ignore_ascii_case(known.as_bytes()));
+    known.copied().ok_or_else(|| {
         let text = format!("what changes something says Content-Type: {}", kinds.join(" or "));
-        return Err(ApiError::new(415, text));
-    }
+        ApiError::new(415, text)
+    })
+}
+
+/// A body of at most so many bytes.
+async fn body(r: &mut Request, longest: u64) -> Result<Vec<u8>, ApiError> {
     let too_long = || ApiError::new(413, "the body is too long");
     if r.body.length.is_some_and(|length| length > longest) || r.body.file.is_some() {
         return Err(too_long());

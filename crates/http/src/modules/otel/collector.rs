@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::ToSocketAddrs;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -55,14 +55,14 @@ impl ExportError {
 
 /// One loop's way to the collector.
 pub struct Collector {
-    exporter: &'static Exporter,
+    exporter: Arc<Exporter>,
     handle: Handle,
     kept: Option<Wire>,
 }
 
 impl Collector {
     /// Not connected yet.
-    pub fn new(exporter: &'static Exporter, handle: &Handle) -> Collector {
+    pub fn new(exporter: Arc<Exporter>, handle: &Handle) -> Collector {
         Collector { exporter, handle: handle.clone(), kept: None }
     }
 

@@ -94,10 +94,10 @@ struct Draft {
 pub static EXPORTER: MainKey<Reading> = MainKey::new();
 
 impl MainDraft for Reading {
-    type MainConf = Option<Exporter>;
+    type MainConf = Option<Arc<Exporter>>;
 
-    fn finish(self, _: &mut BlockEnd<'_>) -> Result<Option<Exporter>, Error> {
-        Ok(self.exporter())
+    fn finish(self, _: &mut BlockEnd<'_>) -> Result<Option<Arc<Exporter>>, Error> {
+        Ok(self.exporter().map(Arc::new))
     }
 }
 

@@ -30,7 +30,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// Spans that wait.
 pub struct Spans {
-    exporter: &'static Exporter,
+    exporter: Arc<Exporter>,
     handle: Handle,
     metrics: Rc<Tally>,
     log: Arc<Log>,
@@ -65,6 +65,13 @@ impl LoopPart for LoopSpans {
     }
 }
 
+impl Drop for LoopSpans {
+    /// No request adds to them any more: what waits is sent.
+    fn drop(&mut self) {
+        self.0.iter().for_each(|spans| _ = spans.finish());
+    }
+}
+
 /// Spans that are sent together.
 #[derive(Default)]
 struct Batch {
@@ -76,13 +83,13 @@ struct Batch {
 impl Spans {
     /// Starts the loop's task.
     pub fn start(
-        exporter: &'static Exporter,
+        exporter: &Arc<Exporter>,
         handle: &Handle,
         metrics: &Rc<Tally>,
         log: &Arc<Log>,
     ) -> Rc<Spans> {
         let spans = Rc::new(Spans {
-            exporter,
+            exporter: Arc::clone(exporter),
             handle: handle.clone(),
             metrics: metrics.clone(),
             log: log.clone(),
@@ -100,7 +107,7 @@ impl Spans {
     /// One more span, as a batch has it.
     pub fn add(&self, span: &[u8]) {
         let mut filling = self.filling.borrow_mut();
-        if !filling.has_room(self.exporter, span.len()) && !self.put_aside(&mut filling)
+        if !filling.has_room(&self.exporter, span.len()) && !self.put_aside(&mut filling)
             || span.len() > BATCH
             || self.done.get()
         {
@@ -111,7 +118,7 @@ impl Spans {
         filling.bytes.extend_from_slice(span);
         filling.spans += 1;
         let is_first = filling.spans == 1;
-        let is_full = !filling.has_room(self.exporter, 0);
+        let is_full = !filling.has_room(&self.exporter, 0);
         if is_full && self.put_aside(&mut filling) || is_first {
             self.wake();
         }
@@ -164,7 +171,7 @@ impl Spans {
             }
             let (began, is_full) = {
                 let filling = self.filling.borrow();
-                (filling.began, !filling.has_room(self.exporter, 0))
+                (filling.began, !filling.has_room(&self.exporter, 0))
             };
             match began {
                 Some(began) => {
@@ -279,7 +286,7 @@ const MOST: usize = 256;
 
 /// The task.
 async fn send_all(spans: Rc<Spans>) {
-    let mut collector = Collector::new(spans.exporter, &spans.handle);
+    let mut collector = Collector::new(Arc::clone(&spans.exporter), &spans.handle);
     while let Some(batch) = spans.next().await {
         spans.sending.set(true);
         spans.deliver(&mut collector, batch).await;

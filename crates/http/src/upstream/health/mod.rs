@@ -91,16 +91,16 @@ pub struct ChecksDraft {
 }
 
 impl MainDraft for ChecksDraft {
-    type MainConf = Vec<Check>;
+    type MainConf = Vec<Arc<Check>>;
 
     /// All groups are known: what is checked must be shared.
-    fn finish(mut self, end: &mut BlockEnd<'_>) -> Result<Vec<Check>, Error> {
+    fn finish(mut self, end: &mut BlockEnd<'_>) -> Result<Vec<Arc<Check>>, Error> {
         for check in &mut self.checks {
             let Some(upstream) = GROUPS.of(end.made).get(check.group) else { continue };
             check.line.guard(&upstream.group)?;
             check.write(&upstream.group.name);
         }
-        Ok(self.checks)
+        Ok(self.checks.into_iter().map(Arc::new).collect())
     }
 }
 
@@ -115,7 +115,7 @@ pub fn start(event_loop: &Rc<LoopState>) {
     let main_confs = &event_loop.site.main_confs;
     for check in CHECKS.of(main_confs) {
         if let Some(upstream) = GROUPS.of(main_confs).get(check.group) {
-            health::start(&watcher, check, upstream.group.clone());
+            health::start(&watcher, Arc::clone(check), upstream.group.clone());
         }
     }
 }

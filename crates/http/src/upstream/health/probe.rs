@@ -71,12 +71,12 @@ impl health::CheckSettings for Check {
     }
 
     async fn probe(
-        &'static self,
+        self: Arc<Self>,
         handle: &Handle,
         peer: &Arc<Peer>,
         kept: Option<ProbeConnection>,
     ) -> Result<Option<ProbeConnection>, CheckFailure> {
-        probe(handle, self, peer, kept).await
+        probe(handle, &self, peer, kept).await
     }
 }
 
