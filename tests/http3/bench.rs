@@ -50,6 +50,55 @@ fn a_connection_each_costs_a_handshake_each() {
     assert_eq!(ports(&server), 40);
 }
 
+/// How many connections each loop has, by a log of `$pid-$loop $connection`.
+fn connections(server: &Server) -> Vec<usize> {
+    let log = server.dir().read("loops.log");
+    let of = |line: &str| line.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned()));
+    let all: BTreeSet<(String, String)> = log.lines().filter_map(of).collect();
+    let loops: BTreeSet<_> = all.iter().map(|(name, _)| name).collect();
+    let count = |name: &&String| all.iter().filter(|(of, _)| of == *name).count();
+    loops.iter().map(count).collect()
+}
+
+/// New connections wait where all loops take them from, and the kernel sends what follows to the loop that has the connection.
+#[test]
+fn kept_connections_are_six_on_each_loop_give_or_take_one() {
+    let http = "log_format loops '$pid-$loop $connection';
+                server { listen 127.0.0.1:%%PORT1%%; location / { weir_status; } }";
+    let inside = "location / { access_log loops.log loops; work sleep 1ms; return 200 ok; }";
+    let server = start(http, inside);
+    assert_answered(&bench(server.port(), "-n 2400 -c 24 --insecure", URL), 2400);
+    assert!(ask_until(|| server.dir().read("loops.log").lines().count() == 2400));
+    let each = connections(&server);
+    assert!(each.len() == 4 && each.iter().all(|n| (5..=7).contains(n)), "{each:?}");
+    let status = run("curl", ["-s", &format!("http://127.0.0.1:{}/", server.port_at(1))]).stdout;
+    let status = String::from_utf8_lossy(&status).into_owned();
+    let name = "weir_quic_forwarded_datagrams_total ";
+    let forwarded = status.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
+    assert!(forwarded.is_some_and(|n| n < 240), "{forwarded:?} of more than 2400: {status}");
+}
+
+/// A loop that works on a request takes no new connection, and delays none.
+#[test]
+fn new_connections_do_not_wait_for_a_held_loop() {
+    let hold =
+        "set_by_lua_block $held { ngx.log(ngx.ALERT, 'it is held') return '' } work sleep 4s;";
+    let inside =
+        format!("location / {{ return 200 ok; }} location /hold {{ {hold} return 200 ok; }}");
+    let conf = conf("", &inside);
+    let conf = conf.replace(LOOPS, "worker_processes 1; worker_threads 2;");
+    let server = Server::start_in(certified(), WEIR, &conf);
+    let (port, hold) = (server.port(), format!("{URL}hold"));
+    let server = &server;
+    std::thread::scope(|scope| {
+        let held = scope.spawn(move || bench(port, "-n 1 -c 1 --insecure", &hold));
+        server.wait_log("it is held", 1);
+        assert_answered(&bench(port, "-n 8 -c 1 --close --insecure", URL), 8);
+        assert!(!held.is_finished(), "the loop was held all the while");
+        assert_answered(&held.join().unwrap(), 1);
+    });
+}
+
 #[test]
 fn a_load_of_long_bodies_is_read_and_sent_whole() {
     let server = start(

@@ -59,10 +59,12 @@ pub use site::core::VERSION;
 pub use upstream::groups::of as groups;
 
 pub use event_loop::{AskChange, LoopState, Tell};
-pub use http3::{Hosts as QuicHosts, host_key, make_host_key, take_host_key};
+pub use http3::{
+    Hosts as QuicHosts, OtherLoops, host_key, host_key_of, make_host_key, take_host_key,
+};
 pub use modules::acme::issuers;
 pub use modules::built;
-pub use weir_quic::{Packet, Place as QuicPlace};
+pub use weir_quic::{ID_LENGTH as QUIC_ID_LENGTH, Packet, Place as QuicPlace};
 pub use weir_values::listen::Protocols;
 pub use weir_values::listen::{Keepalive, Listen};
 pub use weir_values::{Address, Identity, Retire};

@@ -63,8 +63,12 @@ pub struct Connection {
     pub(crate) events: OnceCell<Rc<dyn Events>>,
     /// It stands among those that the endpoint looks at next.
     pub(crate) marked: Cell<bool>,
+    /// A packet has come for it since the protocol above has heard of it.
+    pub(crate) came: Cell<bool>,
     /// When quinn wants to be asked next.
     pub(crate) deadline: Cell<Option<Instant>>,
+    /// When the endpoint looks at it: not later.
+    pub(crate) listed: Cell<Option<Instant>>,
     secure: Arc<Secure>,
     /// The client has not shown yet that its first address is its own.
     unshown: Cell<bool>,
@@ -130,7 +134,9 @@ impl Connection {
             inner: RefCell::new(inner),
             events: OnceCell::new(),
             marked: Cell::new(false),
+            came: Cell::new(false),
             deadline: Cell::new(None),
+            listed: Cell::new(None),
             secure,
             unshown: Cell::new(forged.is_some()),
             budget: Cell::new(forged.map(|len| Budget { received: len as u64, sent: 0 })),
@@ -411,10 +417,12 @@ impl Connection {
         self.touch();
     }
 
-    /// Tells the protocol above what has happened.
-    pub(crate) fn dispatch(&self) {
+    /// Tells the protocol above what has happened; false if nothing has.
+    pub(crate) fn dispatch(&self) -> bool {
+        let mut told = false;
         loop {
-            let Some(event) = self.inner.borrow_mut().poll() else { return };
+            let Some(event) = self.inner.borrow_mut().poll() else { return told };
+            told = true;
             let Some(events) = self.events.get() else { continue };
             match event {
                 Event::HandshakeDataReady => events.negotiated(),

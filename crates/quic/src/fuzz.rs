@@ -3,15 +3,19 @@
 //! As plain tests they run the kept corpus (`__fuzz__/*/corpus`) and a second of random inputs;
 //! CONTRIBUTING.md tells how to let a fuzzer look for longer.
 
-use crate::ids::{IdKey, LENGTH, Place, destination};
+use crate::ids::{IdKey, LENGTH, Place, Steering, chosen_by_client, destination};
 use crate::packet::Packet;
 use crate::paths::each_token;
 
 /// What a loop reads of a datagram before any key is known.
 #[test]
 fn destinations() {
-    let key = IdKey::new(&[7; 16]).unwrap();
+    let key = IdKey::new(&[7; 16], Steering::new(&[7; 8], 3)).unwrap();
     bolero::check!().for_each(|input: &[u8]| {
+        if let Some(id) = chosen_by_client(input) {
+            assert_eq!(id.len(), usize::from(input[5]));
+            assert!(key.number(id) < 1 << 40);
+        }
         let Some(id) = destination(input) else { return };
         let long = input[0] & 0x80 > 0;
         let at = if long { 6 } else { 1 };
@@ -28,7 +32,7 @@ fn destinations() {
 /// Any place can be read back from any id of it, and no id of another length is one.
 #[test]
 fn places() {
-    let key = IdKey::new(&[9; 16]).unwrap();
+    let key = IdKey::new(&[9; 16], Steering::new(&[9; 8], 3)).unwrap();
     bolero::check!().with_type().for_each(|(generation, row, cut): &(u16, u16, u8)| {
         let place = Place { generation: *generation, row: *row };
         let id = key.write(place);

@@ -3,6 +3,9 @@
 //! An id is 17 bytes: 12 random ones, and five that hold the [`Place`] and a check, under a mask that the host key makes of the
 //! random ones (as QUIC protects its packet numbers: RFC 9001, section 5.4). To others an id says nothing, and two ids of a
 //! connection have nothing in common (RFC 9000, section 5.1).
+//!
+//! The first four bytes say the loop once more, in a way that a program of the kernel can read ([`Steering`]). It is hidden less
+//! well: an observer of many ids could learn which of a server's loops has a connection, and nothing about which connection it is.
 
 use std::sync::Arc;
 
@@ -26,14 +29,78 @@ pub struct Place {
     pub row: u16,
 }
 
+/// How the kernel finds an id's loop: of the id's first four bytes, xor, times the factor, the upper half, modulo the number of
+/// loops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steering {
+    /// The first word.
+    pub xor: u32,
+    /// The second, which is odd, so that there is an inverse.
+    pub factor: u32,
+    /// How many loops there are.
+    pub loops: u16,
+}
+
+impl Steering {
+    /// With secret words.
+    pub fn new(words: &[u8; 8], loops: u16) -> Steering {
+        let [a, b, c, d, e, f, g, h] = *words;
+        let (xor, factor) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+        Steering { xor, factor: factor | 1, loops: loops.max(1) }
+    }
+
+    /// The loop of an id that begins so, as the kernel's program finds it.
+    pub fn row(&self, first: u32) -> u16 {
+        let product = (first ^ self.xor).wrapping_mul(self.factor);
+        (product >> 16) as u16 % self.loops
+    }
+
+    /// The beginning of an id for this loop, of four random bytes.
+    fn write(&self, random: u32, row: u16) -> u32 {
+        let (upper, loops) = ((random >> 16) as u16, self.loops);
+        let wanted = (upper - upper % loops).checked_add(row % loops);
+        // The last multiple may leave too little room behind it.
+        let wanted = wanted.unwrap_or(row % loops);
+        let product = u32::from(wanted) << 16 | random & 0xffff;
+        product.wrapping_mul(inverse(self.factor)) ^ self.xor
+    }
+}
+
+/// The number that undoes a multiplication by an odd one, modulo 2^32. Each step of Newton's doubles the bits that are right.
+fn inverse(odd: u32) -> u32 {
+    (0..5).fold(odd, |x, _| x.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(x))))
+}
+
 /// Writes and reads ids.
 #[derive(Clone)]
-pub struct IdKey(Arc<HeaderProtectionKey>);
+pub struct IdKey {
+    key: Arc<HeaderProtectionKey>,
+    steering: Steering,
+}
 
 impl IdKey {
     /// With a secret of 16 bytes.
-    pub fn new(secret: &[u8; 16]) -> Result<IdKey, Unspecified> {
-        Ok(IdKey(Arc::new(HeaderProtectionKey::new(&AES_128, secret)?)))
+    pub fn new(secret: &[u8; 16], steering: Steering) -> Result<IdKey, Unspecified> {
+        let key = Arc::new(HeaderProtectionKey::new(&AES_128, secret)?);
+        Ok(IdKey { key, steering })
+    }
+
+    /// The kernel may choose among loops by ids.
+    pub fn has_others(&self) -> bool {
+        self.steering.loops > 1
+    }
+
+    /// A number for an id that a client has chosen, which clients cannot foresee. It has 40 bits.
+    pub fn number(&self, id: &[u8]) -> u64 {
+        // What is longer than a sample is folded into it.
+        let mut folded = [0; 16];
+        for (at, byte) in id.iter().enumerate() {
+            if let Some(to) = folded.get_mut(at % 16) {
+                *to ^= byte;
+            }
+        }
+        let mask = self.key.new_mask(&folded).unwrap_or_default();
+        mask.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
     fn mask(&self, random: &[u8]) -> [u8; 5] {
@@ -42,7 +109,7 @@ impl IdKey {
             *to = *from;
         }
         // A sample of this length is always taken.
-        self.0.new_mask(&sample).unwrap_or_default()
+        self.key.new_mask(&sample).unwrap_or_default()
     }
 
     /// A new id for a connection of this place.
@@ -51,6 +118,9 @@ impl IdKey {
         let (random, rest) = id.split_at_mut(RANDOM);
         // Without randomness ids could still be told apart by quinn, which draws again; there is none such on Linux.
         let _ = rand::fill(random);
+        if let Some(first) = random.first_chunk_mut::<4>() {
+            *first = self.steering.write(u32::from_be_bytes(*first), place.row).to_be_bytes();
+        }
         let ([g, h], [r, s]) = (place.generation.to_be_bytes(), place.row.to_be_bytes());
         let plain = [g, h, r, s, CHECK];
         for ((to, plain), mask) in rest.iter_mut().zip(plain).zip(self.mask(random)) {
@@ -108,13 +178,32 @@ pub fn destination(packet: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// The id that a client has chosen for its first packets, if this may be one of them: an Initial or 0-RTT packet (RFC 9000, section
+/// 17.2; RFC 9369, section 3.2).
+pub fn chosen_by_client(packet: &[u8]) -> Option<&[u8]> {
+    const LONG: u8 = 0x80;
+    let (first, rest) = packet.split_first()?;
+    let (version, rest) = rest.split_first_chunk::<4>()?;
+    let early = match (*version, first >> 4 & 3) {
+        ([0, 0, 0, 1], kind) => kind <= 1,
+        ([0x6b, 0x33, 0x43, 0xcf], kind) => kind == 1 || kind == 2,
+        _ => false,
+    };
+    let (length, rest) = rest.split_first()?;
+    rest.get(..usize::from(*length)).filter(|_| early && first & LONG > 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn steering(loops: u16) -> Steering {
+        Steering::new(b"8 bytes!", loops)
+    }
+
     #[test]
     fn an_id_says_where_its_connection_lives() {
-        let key = IdKey::new(&[7; 16]).unwrap();
+        let key = IdKey::new(&[7; 16], steering(3)).unwrap();
         let place = Place { generation: 513, row: 65_535 };
         let (a, b) = (key.write(place), key.write(place));
         assert_eq!(key.read(&a), Some(place));
@@ -128,7 +217,7 @@ mod tests {
 
     #[test]
     fn another_key_reads_few_ids() {
-        let (key, other) = (IdKey::new(&[7; 16]).unwrap(), IdKey::new(&[8; 16]).unwrap());
+        let [key, other] = [7, 8].map(|byte| IdKey::new(&[byte; 16], steering(3)).unwrap());
         let read = (0..2000).filter(|_| other.read(&key.write(Place::default())).is_some());
         assert!(read.count() < 50, "one in 256 by chance");
     }
@@ -144,5 +233,45 @@ mod tests {
         assert_eq!(destination(&chosen), None);
         assert!(destination(&[]).is_none() && destination(&[0x40, 1]).is_none());
         assert!(destination(&[0xc0, 0, 0, 0, 1]).is_none());
+    }
+
+    #[test]
+    fn the_kernel_finds_the_loop_of_each_id() {
+        for loops in [1, 2, 3, 12, 64, 1000, 65_535] {
+            let key = IdKey::new(&[7; 16], steering(loops)).unwrap();
+            for row in [0, 1, loops / 2, loops - 1].map(|row| row % loops) {
+                let mut seen = std::collections::HashSet::new();
+                for _ in 0..200 {
+                    let id = key.write(Place { generation: 1, row });
+                    let first = u32::from_be_bytes(*id.first_chunk().unwrap());
+                    assert_eq!(steering(loops).row(first), row, "{loops}");
+                    seen.insert(first);
+                }
+                assert!(seen.len() > 150, "ids of a loop differ: {}", seen.len());
+            }
+        }
+    }
+
+    #[test]
+    fn first_packets_have_an_id_of_the_clients_choice() {
+        let packet = |first: u8, version: [u8; 4]| {
+            [&[first][..], &version, &[8, 1, 2, 3, 4, 5, 6, 7, 8], &[0; 4]].concat()
+        };
+        let (v1, v2) = ([0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]);
+        for (first, version, is) in [
+            (0xc0, v1, true),
+            (0xd0, v1, true),
+            (0xe0, v1, false),
+            (0xd0, v2, true),
+            (0xe0, v2, true),
+            (0xc0, v2, false),
+            (0xc0, [0; 4], false),
+            (0x40, v1, false),
+        ] {
+            let packet = packet(first, version);
+            let found = chosen_by_client(&packet);
+            assert_eq!(found, is.then_some(&[1, 2, 3, 4, 5, 6, 7, 8][..]), "{first:x}");
+        }
+        assert_eq!(chosen_by_client(&[0xc0, 0, 0, 0, 1, 8, 1]), None);
     }
 }

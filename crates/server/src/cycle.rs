@@ -1,5 +1,6 @@
 //! One configuration from its text to open sockets. nginx: a cycle.
 
+use std::io;
 use std::io::ErrorKind::{InvalidInput, NotFound};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,9 @@ use weir_balance::{AcceptPolicy, SocketLayout};
 use weir_conf::{
     ConfigTree, Contexts, Directive, Error, KnownDirective, Level as Severity, Sources,
 };
+use weir_http::Site;
 use weir_log::{Level, Log, OpenLogs, Sink, log};
+use weir_sys::sockopt::IdSteering;
 
 use crate::config::{self, Config, Machine};
 use crate::directories;
@@ -311,7 +314,13 @@ impl Plan {
                 || weir_engine::unix_sockets_share_addresses();
             (each || listen.reuseport || listen.udp) && may
         };
-        let copies = |listen: &Listen| if each(listen) { loops } else { 1 };
+        let waits = matches!(self.config.events.balance.shape(), SocketLayout::Shared { .. });
+        // New connections of QUIC wait where all loops take them from, as those of TCP do.
+        let shares_first = |listen: &Listen| listen.quic && waits && loops > 1 && each(listen);
+        let copies = |listen: &Listen| match each(listen) {
+            true => loops + usize::from(shares_first(listen)),
+            false => 1,
+        };
         let mut sockets = Sockets::open(&self.sites.listens(), copies, old_sockets, purpose, log)?;
         if self.config.events.balance == AcceptPolicy::ReuseportLoad && purpose == Purpose::Serve {
             sockets.enlist(log);
@@ -329,6 +338,10 @@ impl Plan {
         if post.is_used() {
             weir_http::make_host_key();
         }
+        if purpose == Purpose::Serve {
+            let by = |number| steering(self.sites.http.as_deref(), number, loops);
+            sockets.share_first_sockets(shares_first, by, log);
+        }
         Ok(Cycle {
             config: self.config,
             sites: self.sites,
@@ -340,6 +353,14 @@ impl Plan {
             main: self.main,
         })
     }
+}
+
+/// How the kernel finds the loop of a connection id of this listening socket.
+fn steering(site: Option<&Site>, number: usize, loops: usize) -> io::Result<IdSteering> {
+    let site = site.ok_or(io::ErrorKind::NotFound)?;
+    let by = weir_http::host_key_of(site, number)?.steering(loops);
+    let (length, loops) = (weir_http::QUIC_ID_LENGTH as u8, by.loops.into());
+    Ok(IdSteering { length, xor: by.xor, factor: by.factor, loops })
 }
 
 /// Prints the texts of a configuration as `-T` does.

@@ -303,13 +303,8 @@ impl Service {
         if self.http().is_none() || !post.is_used() {
             return Ok(());
         }
-        let forward = {
-            let post = Arc::clone(post);
-            Rc::new(move |bound: &Address, place, packet: &weir_http::Packet<'_>| {
-                post.send(bound, place, packet)
-            })
-        };
-        let hosts = Rc::new(QuicHosts::new(post.place(row), forward));
+        let others: Rc<dyn weir_http::OtherLoops> = Rc::new(OtherLoops(Arc::clone(post)));
+        let hosts = Rc::new(QuicHosts::new(post.place(row), others));
         post.receive(&self.handle, row, &hosts)?;
         let _ = self.quic.set(hosts);
         Ok(())
@@ -323,6 +318,16 @@ impl Service {
         if let Some(stream) = &self.stream {
             stream.receives(fd, number - self.of_http, most);
         }
+    }
+
+    /// Takes new connections from this socket of QUIC, which all loops share.
+    pub fn shares(&self, fd: &Arc<OwnedFd>, number: usize) {
+        self.quic.get().into_iter().for_each(|quic| quic.shares(fd, number));
+    }
+
+    /// Takes a connection from such a socket; false if none waits.
+    pub fn take_first(&self, number: usize) -> bool {
+        self.quic.get().is_some_and(|quic| quic.take_first(number))
     }
 
     /// Ends that.
@@ -373,6 +378,23 @@ impl Service {
     pub fn finish_logs(&self) {
         self.http().iter().for_each(|http| http.finish_logs());
         self.stream.iter().for_each(|stream| stream.finish_logs());
+    }
+}
+
+/// The server's loops, as those of QUIC know each other.
+struct OtherLoops(Arc<Post>);
+
+impl weir_http::OtherLoops for OtherLoops {
+    fn loops(&self) -> usize {
+        self.0.loops()
+    }
+
+    fn pass(&self, bound: &Address, to: weir_http::QuicPlace, packet: &weir_http::Packet<'_>) {
+        self.0.send(bound, to, packet);
+    }
+
+    fn owner(&self, first: u64, place: weir_http::QuicPlace) -> weir_http::QuicPlace {
+        self.0.owner(first, place)
     }
 }
 

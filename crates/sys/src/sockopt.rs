@@ -39,6 +39,54 @@ pub fn steer(member: BorrowedFd<'_>, n: u32) -> io::Result<()> {
     set(member, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
+/// How a program of the kernel chooses among the sockets of a port of QUIC.
+#[derive(Clone, Copy, Debug)]
+pub struct IdSteering {
+    /// The length of the server's connection ids.
+    pub length: u8,
+    /// Of the first four bytes of such an id: xor, times this factor, the upper half, modulo the number of loops.
+    pub xor: u32,
+    /// See above.
+    pub factor: u32,
+    /// See above.
+    pub loops: u32,
+}
+
+/// Sends datagrams of an SO_REUSEPORT group by the connection id at their beginning (RFC 8999, section 5): to the socket of the
+/// loop that the id names, which is the first of the group and so many more. Datagrams without an id of the server's length, which
+/// begin connections, go to the first socket. Needs no privilege. SO_ATTACH_REUSEPORT_CBPF in socket(7).
+pub fn steer_by_id(member: BorrowedFd<'_>, by: IdSteering) -> io::Result<()> {
+    use libc::{
+        BPF_ABS, BPF_ADD, BPF_ALU, BPF_B, BPF_IMM, BPF_IND, BPF_JA, BPF_JEQ, BPF_JMP, BPF_JSET,
+        BPF_K, BPF_LD, BPF_LDX, BPF_MOD, BPF_MUL, BPF_RET, BPF_RSH, BPF_W, BPF_XOR,
+    };
+    const LONG: u32 = 0x80;
+    let jump =
+        |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
+    let instruction = |code: u32, k: u32| jump(code, k, 0, 0);
+    // A load beyond the end of a datagram ends the program with 0: the first socket.
+    let mut program = [
+        instruction(BPF_LD | BPF_B | BPF_ABS, 0),
+        jump(BPF_JMP | BPF_JSET | BPF_K, LONG, 0, 4),
+        instruction(BPF_LD | BPF_B | BPF_ABS, 5),
+        jump(BPF_JMP | BPF_JEQ | BPF_K, u32::from(by.length), 0, 10),
+        instruction(BPF_LDX | BPF_W | BPF_IMM, 6),
+        instruction(BPF_JMP | BPF_JA, 1),
+        instruction(BPF_LDX | BPF_W | BPF_IMM, 1),
+        instruction(BPF_LD | BPF_W | BPF_IND, 0),
+        instruction(BPF_ALU | BPF_XOR | BPF_K, by.xor),
+        instruction(BPF_ALU | BPF_MUL | BPF_K, by.factor),
+        instruction(BPF_ALU | BPF_RSH | BPF_K, 16),
+        instruction(BPF_ALU | BPF_MOD | BPF_K, by.loops.max(1)),
+        instruction(BPF_ALU | BPF_ADD | BPF_K, 1),
+        instruction(BPF_RET | libc::BPF_A, 0),
+        instruction(BPF_RET | BPF_K, 0),
+    ];
+    let program =
+        libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
+    set(member, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+}
+
 /// Attaches a program of bpf(2) to an SO_REUSEPORT group, see [`crate::steering`]. SO_ATTACH_REUSEPORT_EBPF in
 /// socket(7).
 pub(crate) fn set_program(member: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
@@ -72,8 +120,12 @@ fn set<T>(socket: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Res
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
     use std::os::fd::AsFd;
+
+    use rustix::net::{AddressFamily, SocketType};
+
+    use super::*;
 
     #[test]
     fn a_listening_socket_takes_them() {
@@ -81,5 +133,43 @@ mod tests {
         set_defer_accept(socket.as_fd(), 1).unwrap();
         set_defer_accept(socket.as_fd(), 0).unwrap();
         set_fast_open(socket.as_fd(), 8).unwrap();
+    }
+
+    /// A socket at this address among others there.
+    fn shared(at: SocketAddrV4) -> UdpSocket {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+        rustix::net::sockopt::set_socket_reuseport(&socket, true).unwrap();
+        rustix::net::bind(&socket, &at).unwrap();
+        UdpSocket::from(socket)
+    }
+
+    #[test]
+    fn datagrams_go_to_the_socket_of_the_loop_that_their_id_names() {
+        let first = shared(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+        let std::net::SocketAddr::V4(at) = first.local_addr().unwrap() else { unreachable!() };
+        let sockets = [first, shared(at), shared(at), shared(at)];
+        let by = IdSteering { length: 8, xor: 0x1234_5678, factor: 0x9e37_79b1, loops: 3 };
+        steer_by_id(sockets[0].as_fd(), by).unwrap();
+        let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let comes_to = |datagram: &[u8]| {
+            client.send_to(datagram, at).unwrap();
+            let mut buf = [0; 64];
+            let has = |socket: &UdpSocket| {
+                let flags = rustix::net::RecvFlags::DONTWAIT;
+                rustix::net::recv(socket, &mut buf[..], flags).is_ok()
+            };
+            sockets.iter().position(has).unwrap()
+        };
+        for n in 0u32..60 {
+            let word = n.wrapping_mul(0x0101_4a35);
+            let row = (((word ^ by.xor).wrapping_mul(by.factor) >> 16) % by.loops) as usize;
+            let id = [&word.to_be_bytes()[..], &[7; 4]].concat();
+            let short = [&[0x40][..], &id, &[1; 20]].concat();
+            let long = [&[0xe0, 0, 0, 0, 1, 8][..], &id, &[1; 20]].concat();
+            assert_eq!((comes_to(&short), comes_to(&long)), (1 + row, 1 + row), "{word:x}");
+        }
+        // An id of another length, and what is no datagram of QUIC.
+        assert_eq!(comes_to(&[0xc0, 0, 0, 0, 1, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9]), 0);
+        assert_eq!((comes_to(&[0x40, 1, 2]), comes_to(&[0xc0]), comes_to(&[])), (0, 0, 0));
     }
 }

@@ -33,6 +33,8 @@ pub struct Listen {
     pub bind: bool,
     /// Datagrams are received on it.
     pub udp: bool,
+    /// They are those of QUIC.
+    pub quic: bool,
 }
 
 impl Listen {
@@ -51,6 +53,7 @@ impl Listen {
             multipath: false,
             bind: false,
             udp: false,
+            quic: false,
         }
     }
 
@@ -223,7 +226,7 @@ fn parameter(
             return Ok(());
         }
         ("quic", None) if of_http => {
-            (listen.udp, line.protocols.quic) = (true, true);
+            (listen.udp, listen.quic, line.protocols.quic) = (true, true, true);
             return Ok(());
         }
         ("bind", None) => {}

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
+use weir_proto::http3::qpack::FieldMemo;
 use weir_quic::{
     Accepts, Admission, ChosenConfig, Endpoint, EndpointSettings, Events, HostKey, NewConnection,
     Packet, Place,
@@ -25,6 +26,12 @@ use crate::site::Server;
 
 /// A client that lives and is silent for less than this keeps its connection, if a request is under way.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// What most paths carry at once, with the heads of IP and UDP.
+const OF_ETHERNET: u16 = 1500;
+
+/// So many datagrams that begin no connection are taken at once: more may wait.
+const WITHOUT_CONNECTION: usize = 32;
 
 /// The key of servers without `quic_host_key`: made before workers begin, so that all have it, and kept over reloads.
 static OWN_KEY: OnceLock<HostKey> = OnceLock::new();
@@ -46,14 +53,34 @@ pub fn take_host_key(bytes: [u8; 32]) {
     let _ = OWN_KEY.set(HostKey::from(bytes));
 }
 
-/// Takes a packet to the loop that has its connection.
-pub type Forward = Rc<dyn Fn(&Address, Place, &Packet<'_>)>;
+/// Another loop of the server, as one knows it.
+pub trait OtherLoops {
+    /// How many loops there are in all.
+    fn loops(&self) -> usize;
+    /// Takes a packet to the loop that has its connection.
+    fn pass(&self, bound: &Address, to: Place, packet: &Packet<'_>);
+    /// Which loop has the connection that a client has begun under an id of this number: the one that was asked first, which is the
+    /// loop of `place` if none was.
+    fn owner(&self, first: u64, place: Place) -> Place;
+}
+
+/// The secret of connection ids for a listening socket: that of its default server, or the one that the server has made.
+///
+/// # Errors
+///
+/// The system gives no randomness.
+pub fn host_key_of(site: &Site, listen: usize) -> std::io::Result<HostKey> {
+    let server = site.server(site.default_at(listen, None));
+    let said = site.location(server.location).conf.core.http3.host_key.clone();
+    let own = || OWN_KEY.get().cloned().map_or_else(HostKey::random, Ok);
+    said.map_or_else(own, Ok)
+}
 
 /// All of a loop.
 pub struct Hosts {
     place: Place,
     all: RefCell<Vec<Rc<Host>>>,
-    forward: Forward,
+    others: Rc<dyn OtherLoops>,
 }
 
 /// One listening socket's.
@@ -64,8 +91,8 @@ pub struct Host {
 
 impl Hosts {
     /// Those of a loop at this place.
-    pub fn new(place: Place, forward: Forward) -> Hosts {
-        Hosts { place, all: RefCell::default(), forward }
+    pub fn new(place: Place, others: Rc<dyn OtherLoops>) -> Hosts {
+        Hosts { place, all: RefCell::default(), others }
     }
 
     /// Receives from the socket of this number, for at most so many connections.
@@ -94,10 +121,10 @@ impl Hosts {
         let site = event_loop.site;
         let server = site.server(site.default_at(listen, None));
         let conf = &site.location(server.location).conf.core;
-        let own = || OWN_KEY.get().cloned().map_or_else(HostKey::random, Ok);
-        let host_key = conf.http3.host_key.clone().map_or_else(own, Ok)?;
+        let host_key = host_key_of(site, listen)?;
         let settings = EndpointSettings {
             place: self.place,
+            loops: self.others.loops(),
             host_key,
             tls,
             idle_timeout: conf.keepalive_timeout.max(SILENCE),
@@ -105,6 +132,10 @@ impl Hosts {
             stream_window: conf.http3.stream_buffer_size,
             gso: conf.http3.gso,
             congestion: conf.http3.congestion,
+            longest: match site.listens().get(listen).map(|l| &l.address) {
+                Some(Address::Inet(SocketAddr::V4(_))) => OF_ETHERNET - 20 - 8,
+                _ => OF_ETHERNET - 40 - 8,
+            },
             connections: most,
         };
         let endpoint = Endpoint::new(&event_loop.handle, fd, settings)?;
@@ -114,10 +145,37 @@ impl Hosts {
             listen,
             retry: conf.http3.retry,
             closed: Arc::new(closed.into()),
-            forward: self.forward.clone(),
+            memo: Rc::default(),
+            place: self.place,
+            others: self.others.clone(),
         };
         endpoint.start(Rc::new(accepts));
         Ok(Host { listen, endpoint })
+    }
+
+    /// The host of the socket of this number takes new connections from this one, too, which all loops share.
+    pub fn shares(&self, fd: &Arc<OwnedFd>, listen: usize) {
+        for host in self.all.borrow().iter().filter(|host| host.listen == listen) {
+            if let Err(e) = host.endpoint.shares(fd) {
+                let text = format_args!("a socket could not be used for QUIC {}", Cause(&e));
+                self.event_loop.site.main.core.error_log.write(Level::Alert, None, text);
+            }
+        }
+    }
+
+    /// Takes a connection from the socket that all loops share for this number; false if none waits.
+    pub fn take_first(&self, listen: usize) -> bool {
+        let host = self.all.borrow().iter().find(|host| host.listen == listen).cloned();
+        let Some(host) = host else { return false };
+        for _ in 0..WITHOUT_CONNECTION {
+            match host.endpoint.receive_first() {
+                Ok(Some(true)) => return true,
+                // An error is an earlier datagram's.
+                Ok(Some(false)) | Err(_) => {}
+                Ok(None) => return false,
+            }
+        }
+        true
     }
 
     /// Receives nothing more from the socket of this number: its connections go on with what is forwarded.
@@ -145,7 +203,9 @@ struct Acceptor {
     listen: usize,
     retry: bool,
     closed: Arc<OwnedFd>,
-    forward: Forward,
+    memo: Rc<RefCell<FieldMemo>>,
+    place: Place,
+    others: Rc<dyn OtherLoops>,
 }
 
 impl Accepts for Acceptor {
@@ -172,9 +232,9 @@ impl Accepts for Acceptor {
             let found = found.clone();
             move |hello| choose(listen, ip, hello, &found)
         };
-        let closed = self.closed.clone();
+        let (closed, memo) = (self.closed.clone(), self.memo.clone());
         let begin = move |quic: &Rc<weir_quic::Connection>| -> Rc<dyn Events> {
-            let from = Beginning { event_loop, listen, local, found, closed };
+            let from = Beginning { event_loop, listen, local, found, closed, memo };
             Link::new(quic.clone(), from)
         };
         Admission::Accept(Box::new(choose), Box::new(begin))
@@ -186,12 +246,16 @@ impl Accepts for Acceptor {
         }
     }
 
+    fn owner(&self, first: u64) -> Option<Place> {
+        Some(self.others.owner(first, self.place))
+    }
+
     fn misplaced(&self, place: Place, packet: &Packet<'_>) {
         let Some(event_loop) = LoopState::current() else { return };
         event_loop.metrics.add(Metric::QuicForwarded, 1);
         let listens = event_loop.site.listens();
         if let Some(listen) = listens.get(self.listen) {
-            (self.forward)(&listen.address, place, packet);
+            self.others.pass(&listen.address, place, packet);
         }
     }
 }

@@ -11,4 +11,4 @@ mod link;
 mod request;
 mod stream;
 
-pub use host::{Hosts, host_key, make_host_key, take_host_key};
+pub use host::{Hosts, OtherLoops, host_key, host_key_of, make_host_key, take_host_key};

@@ -513,7 +513,9 @@ impl RequestStream for Stream {
             Section::Head(status) => qpack::status(status, out),
             Section::Trailers => {}
         }
-        fields(&mut |name, value| qpack::field(name, value, out));
+        let mut memo = self.link.memo.borrow_mut();
+        fields(&mut |name, value| memo.field(name, value, out));
+        drop(memo);
         frame::finish_headers(out, begin);
     }
 

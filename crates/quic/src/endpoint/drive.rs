@@ -1,6 +1,7 @@
 //! What connections do in a turn: deadlines, events, and what they send.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use weir_engine::{is_spent, spend};
 
@@ -22,14 +23,49 @@ impl Endpoint {
             let Some(connection) = self.connections.borrow().get(&handle).cloned() else {
                 continue;
             };
-            connection.deadline.set(None);
-            connection.expire(now);
-            self.mark(&connection);
+            connection.listed.set(None);
+            match connection.deadline.get() {
+                Some(at) if at <= now => {
+                    connection.deadline.set(None);
+                    connection.expire(now);
+                    self.mark(&connection);
+                }
+                // It was put off since.
+                later => self.list(&connection, later),
+            }
         }
+    }
+
+    /// Sees to it that the connection's deadline is not missed. One that is put off stands where it was until then: most are put
+    /// off with each packet.
+    fn list(&self, connection: &Connection, deadline: Option<Instant>) {
+        let listed = connection.listed.get();
+        let Some(next) = deadline.filter(|next| listed.is_none_or(|listed| *next < listed)) else {
+            return;
+        };
+        connection.listed.set(Some(next));
+        let mut deadlines = self.deadlines.borrow_mut();
+        if let Some(before) = listed {
+            deadlines.remove(&(before, connection.handle));
+        }
+        deadlines.insert((next, connection.handle));
+    }
+
+    /// Tells the protocol above of what has come. True if it has heard something: what it answers at once leaves together with
+    /// the acknowledgement of what has come.
+    pub(super) fn hear(&self) -> bool {
+        let (mut at, mut heard) = (0, false);
+        while !is_spent() {
+            let Some(connection) = self.marked.borrow().get(at).cloned() else { break };
+            at += 1;
+            heard |= connection.came.replace(false) && connection.dispatch();
+        }
+        heard
     }
 
     /// Lets connections that were touched say what they have to say.
     pub(super) fn work(self: &Rc<Self>) {
+        self.behind.set(false);
         if !self.send_waiting() {
             return;
         }
@@ -41,6 +77,14 @@ impl Endpoint {
                 return;
             }
         }
+        self.behind.set(!self.marked.borrow().is_empty());
+    }
+
+    /// Marks connections again whose streams were to write more first. True if there are any.
+    pub(super) fn resume(&self) -> bool {
+        let later = self.later.take();
+        later.iter().for_each(|connection| self.mark(connection));
+        !later.is_empty()
     }
 
     /// False if the socket is full.
@@ -74,16 +118,8 @@ impl Endpoint {
         }
         connection.dispatch();
         let next = connection.inner.borrow_mut().poll_timeout();
-        let before = connection.deadline.replace(next);
-        if before != next {
-            let mut deadlines = self.deadlines.borrow_mut();
-            if let Some(before) = before {
-                deadlines.remove(&(before, handle));
-            }
-            if let Some(next) = next {
-                deadlines.insert((next, handle));
-            }
-        }
+        connection.deadline.set(next);
+        self.list(connection, next);
         sent
     }
 
@@ -91,7 +127,7 @@ impl Endpoint {
         if connection.is_unshown() {
             self.unshown.update(|n| n.saturating_sub(1));
         }
-        if let Some(before) = connection.deadline.take() {
+        if let Some(before) = connection.listed.take() {
             self.deadlines.borrow_mut().remove(&(before, connection.handle));
         }
         self.connections.borrow_mut().remove(&connection.handle);

@@ -22,6 +22,7 @@ use quinn_udp::UdpSocketState;
 use rustc_hash::FxHashMap;
 use weir_engine::{Datagram, Handle, is_spent};
 
+use self::receive::ROOM;
 use self::settings::server_config;
 pub use self::settings::{Congestion, EndpointSettings, HostKey};
 use crate::connection::{Connection, Events};
@@ -68,12 +69,19 @@ pub trait Accepts {
     fn ignored(&self) {}
     /// A packet belongs to the connection of another loop; nothing is done with it here.
     fn misplaced(&self, _: Place, _: &Packet<'_>) {}
+    /// Which loop has the connection that a client has begun under an id of this number: the one that was asked first. None: the
+    /// loop that asks.
+    fn owner(&self, _first: u64) -> Option<Place> {
+        None
+    }
 }
 
 /// A socket, with the connections that began there.
 pub struct Endpoint {
     handle: Handle,
     socket: RefCell<Option<Rc<Datagram>>>,
+    /// The socket that all loops take new connections from.
+    shared: RefCell<Option<(Arc<OwnedFd>, UdpSocketState)>>,
     /// Sends, also after the socket is left to others.
     sender: Datagram,
     udp: UdpSocketState,
@@ -84,6 +92,8 @@ pub struct Endpoint {
     initial: Initial,
     connections: RefCell<FxHashMap<ConnectionHandle, Rc<Connection>>>,
     marked: RefCell<VecDeque<Rc<Connection>>>,
+    /// Connections that go on once their streams have written more.
+    later: RefCell<Vec<Rc<Connection>>>,
     deadlines: RefCell<BTreeSet<(Instant, ConnectionHandle)>>,
     waiting: RefCell<VecDeque<(Transmit, Vec<u8>)>>,
     scratch: RefCell<Vec<u8>>,
@@ -95,7 +105,24 @@ pub struct Endpoint {
     /// Connections whose clients have not shown that their address is their own.
     unshown: Cell<usize>,
     window: u64,
+    /// Connections that have begun.
+    begun: Cell<u64>,
+    /// Connections that have something to say wait for the task's next turn.
+    behind: Cell<bool>,
     over: Cell<bool>,
+}
+
+/// Lets tasks go first that are to run now.
+async fn step_aside() {
+    let mut aside = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut aside, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl Endpoint {
@@ -114,7 +141,8 @@ impl Endpoint {
         let sender = handle.datagram_sender(fd.clone())?;
         let other = |_| io::Error::other("the cryptography of QUIC is missing");
         let EndpointSettings { host_key, place, .. } = &settings;
-        let ids = IdKey::new(&host_key.derive(b"ids")).map_err(other)?;
+        let ids = IdKey::new(&host_key.derive(b"ids"), host_key.steering(settings.loops))
+            .map_err(other)?;
         let initial = Initial::new(settings.tls.clone());
         let initial =
             initial.ok_or_else(|| io::Error::other("TLS_AES_128_GCM_SHA256 is missing"))?;
@@ -134,6 +162,7 @@ impl Endpoint {
         Ok(Rc::new(Endpoint {
             handle: handle.clone(),
             socket: RefCell::new(Some(socket)),
+            shared: RefCell::default(),
             sender,
             udp,
             ids,
@@ -143,17 +172,31 @@ impl Endpoint {
             initial,
             connections: RefCell::default(),
             marked: RefCell::default(),
+            later: RefCell::default(),
             deadlines: RefCell::default(),
             waiting: RefCell::default(),
             scratch: RefCell::default(),
-            room: RefCell::default(),
+            room: RefCell::new(vec![0; ROOM]),
             waker: RefCell::default(),
             accepts: OnceCell::new(),
             most: settings.connections,
             unshown: Cell::new(0),
             window: settings.window(),
+            begun: Cell::new(0),
+            behind: Cell::new(false),
             over: Cell::new(false),
         }))
+    }
+
+    /// Also takes first packets from this socket, which all loops share: see [`Endpoint::receive_first`].
+    ///
+    /// # Errors
+    ///
+    /// The socket refuses an option that QUIC needs.
+    pub fn shares(&self, fd: &Arc<OwnedFd>) -> io::Result<()> {
+        let udp = UdpSocketState::new((&**fd).into())?;
+        self.shared.replace(Some((Arc::clone(fd), udp)));
+        Ok(())
     }
 
     /// Serves the socket from now on.
@@ -166,6 +209,7 @@ impl Endpoint {
     /// Receives nothing more from the socket. Connections go on with what [`Endpoint::deliver`] brings.
     pub fn leave_socket(&self) {
         self.socket.take();
+        self.shared.take();
         self.wake();
     }
 
@@ -197,9 +241,18 @@ impl Endpoint {
             if self.over.get() && self.connections() == 0 {
                 return;
             }
-            self.receive();
-            self.expire();
+            // What was cut short goes on before more comes.
+            if !self.behind.get() {
+                self.receive();
+                self.expire();
+                if self.hear() {
+                    step_aside().await;
+                }
+            }
             self.work();
+            if self.resume() {
+                step_aside().await;
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Datagrams that come, and the connections that begin with them.
 
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use weir_engine::{is_spent, spend};
 use super::{Admission, Begin, DATAGRAM, Endpoint, NewConnection};
 use crate::connection::Connection;
 use crate::crypto::{Chooser, OneSession};
-use crate::ids::destination;
+use crate::ids::{chosen_by_client, destination};
 use crate::packet::Packet;
 
 /// Datagrams of one sender that the kernel may put together.
@@ -21,13 +21,15 @@ const BATCH: usize = 65_535;
 const BATCHES: usize = 8;
 /// New clients have to show their address once this part of all connections may be forged.
 const UNSHOWN_SHARE: usize = 8;
+/// All of them.
+pub(super) const ROOM: usize = BATCH * BATCHES;
 
 impl Endpoint {
     /// Receives until nothing is there, or the task has done enough for this turn.
     pub(super) fn receive(self: &Rc<Self>) {
         let Some(socket) = self.socket.borrow().clone() else { return };
         let mut room = self.room.take();
-        room.resize(BATCH * BATCHES, 0);
+        room.resize(ROOM, 0);
         while !is_spent() {
             let mut metas = [RecvMeta::default(); BATCHES];
             let received = socket.try_receive(|fd| {
@@ -42,11 +44,7 @@ impl Endpoint {
                 Ok(None) | Err(_) => break,
             };
             for (meta, part) in metas.iter().zip(room.chunks(BATCH)).take(n) {
-                let bytes = part.get(..meta.len).unwrap_or(part);
-                for packet in bytes.chunks(meta.stride.max(1)) {
-                    let ecn = meta.ecn.map_or(0, |ecn| ecn as u8);
-                    self.came(&Packet { from: meta.addr, to: meta.dst_ip, ecn, bytes: packet });
-                }
+                self.split(meta, part);
             }
         }
         self.room.replace(room);
@@ -58,17 +56,56 @@ impl Endpoint {
         self.wake();
     }
 
-    pub(super) fn came(self: &Rc<Self>, packet: &Packet<'_>) {
-        if let Some(place) = destination(packet.bytes).and_then(|id| self.ids.read(id))
-            && place != self.place
-            && let Some(accepts) = self.accepts.get()
-        {
-            return accepts.misplaced(place, packet);
-        }
-        self.take(packet);
+    /// Takes the next datagram from the socket that all loops share: true if a connection has begun. None if nothing is there.
+    ///
+    /// # Errors
+    ///
+    /// An earlier datagram's: its receiver is gone.
+    pub fn receive_first(self: &Rc<Self>) -> io::Result<Option<bool>> {
+        let Some((fd, udp)) = self.shared.take() else { return Ok(None) };
+        let (before, mut room) = (self.begun.get(), self.room.take());
+        room.resize(ROOM, 0);
+        let mut meta = [RecvMeta::default()];
+        let part = room.get_mut(..BATCH).unwrap_or_default();
+        let received = udp.recv((&*fd).into(), &mut [IoSliceMut::new(part)], &mut meta);
+        self.shared.replace(Some((fd, udp)));
+        let outcome = match received {
+            Ok(_) => {
+                meta.iter().for_each(|meta| self.split(meta, part));
+                Ok(Some(self.begun.get() != before))
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        };
+        self.room.replace(room);
+        outcome
     }
 
-    pub(super) fn take(self: &Rc<Self>, packet: &Packet<'_>) {
+    /// Takes the datagrams that the kernel has put together.
+    fn split(self: &Rc<Self>, meta: &RecvMeta, part: &[u8]) {
+        let bytes = part.get(..meta.len).unwrap_or(part);
+        for packet in bytes.chunks(meta.stride.max(1)) {
+            let ecn = meta.ecn.map_or(0, |ecn| ecn as u8);
+            self.came(&Packet { from: meta.addr, to: meta.dst_ip, ecn, bytes: packet });
+        }
+    }
+
+    fn came(self: &Rc<Self>, packet: &Packet<'_>) {
+        let Some(accepts) = self.accepts.get() else { return };
+        let place = match destination(packet.bytes).and_then(|id| self.ids.read(id)) {
+            None if self.ids.has_others() => {
+                let first = chosen_by_client(packet.bytes);
+                first.and_then(|id| accepts.owner(self.ids.number(id)))
+            }
+            place => place,
+        };
+        match place.filter(|place| *place != self.place) {
+            Some(place) => accepts.misplaced(place, packet),
+            None => self.take(packet),
+        }
+    }
+
+    fn take(self: &Rc<Self>, packet: &Packet<'_>) {
         spend(DATAGRAM);
         let Packet { from, to, ecn, bytes } = *packet;
         let (now, mut answer) = (self.now(), Vec::new());
@@ -83,6 +120,7 @@ impl Endpoint {
                     connection.receives(from, len);
                     connection.inner.borrow_mut().handle_event(event);
                     connection.look_for_client(len);
+                    connection.came.set(true);
                     self.mark(&connection);
                 }
             }
@@ -91,7 +129,7 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn asked(self: &Rc<Self>, incoming: Incoming, len: usize, answer: &mut Vec<u8>) {
+    fn asked(self: &Rc<Self>, incoming: Incoming, len: usize, answer: &mut Vec<u8>) {
         let new = NewConnection {
             peer: incoming.remote_address(),
             local: incoming.local_ip(),
@@ -123,7 +161,7 @@ impl Endpoint {
         self.say(transmit, std::mem::take(answer));
     }
 
-    pub(super) fn accept(
+    fn accept(
         self: &Rc<Self>,
         incoming: Incoming,
         forged: Option<usize>,
@@ -151,6 +189,7 @@ impl Endpoint {
                     self.unshown.update(|n| n + 1);
                 }
                 let connection = Rc::new(connection);
+                self.begun.update(|begun| begun + 1);
                 self.connections.borrow_mut().insert(handle, connection.clone());
                 let _ = connection.events.set(begin(&connection));
                 self.mark(&connection);

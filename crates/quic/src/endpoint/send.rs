@@ -1,18 +1,20 @@
 //! Datagrams that go, with as few calls as possible.
 
+use std::rc::Rc;
+
 use quinn_proto::Transmit;
 use weir_engine::spend;
 
 use super::{DATAGRAM, Endpoint};
 use crate::connection::Connection;
 
-/// So many datagrams are sent with one call: as many as the kernel takes in 64 KiB.
-const SEGMENTS: usize = 40;
+/// So many datagrams are sent with one call: as many of 1,472 bytes as the kernel takes in 64 KiB.
+const SEGMENTS: usize = 44;
 /// So many datagrams wait for room in the socket before connections have to.
 const MOST_WAITING: usize = 64;
 
 impl Endpoint {
-    pub(super) fn transmit(&self, connection: &Connection) -> bool {
+    pub(super) fn transmit(&self, connection: &Rc<Connection>) -> bool {
         let mut out = self.scratch.take();
         let most = self.udp.max_gso_segments().min(SEGMENTS);
         let done = loop {
@@ -26,6 +28,11 @@ impl Endpoint {
             transmit.size = connection.sends(&transmit);
             if transmit.size > 0 {
                 self.send(transmit, &mut out);
+            }
+            // What is left is less than a call takes: it goes with what streams write now.
+            if connection.go_on() {
+                self.later.borrow_mut().push(connection.clone());
+                break true;
             }
         };
         self.scratch.replace(out);

@@ -9,7 +9,7 @@ use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::{MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
 
 use crate::crypto::Initial;
-use crate::ids::Place;
+use crate::ids::{Place, Steering};
 
 /// Streams of the client's that carry no request.
 const UNI_STREAMS: u64 = 16;
@@ -47,6 +47,11 @@ impl HostKey {
     /// It, for another process.
     pub fn bytes(&self) -> [u8; 32] {
         self.0
+    }
+
+    /// How the kernel finds the loop of an id among so many.
+    pub fn steering(&self, loops: usize) -> Steering {
+        Steering::new(&self.derive(b"steering"), u16::try_from(loops).unwrap_or(u16::MAX))
     }
 
     /// A secret for one purpose.
@@ -88,6 +93,8 @@ pub enum Congestion {
 pub struct EndpointSettings {
     /// The loop's place.
     pub place: Place,
+    /// How many loops the server has.
+    pub loops: usize,
     /// What tokens and ids are made with.
     pub host_key: HostKey,
     /// Any configuration of TLS.
@@ -102,6 +109,8 @@ pub struct EndpointSettings {
     pub gso: bool,
     /// What decides how fast connections send.
     pub congestion: Congestion,
+    /// The longest datagrams that are tried, where a path takes them.
+    pub longest: u16,
     /// Connections at once, and handshakes among them.
     pub connections: usize,
 }
@@ -131,7 +140,9 @@ pub(super) fn server_config(settings: &EndpointSettings, initial: &Initial) -> S
     transport.congestion_controller_factory(controller);
     transport.datagram_receive_buffer_size(None);
     transport.enable_segmentation_offload(settings.gso);
-    transport.mtu_discovery_config(Some(MtuDiscoveryConfig::default()));
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(settings.longest);
+    transport.mtu_discovery_config(Some(discovery));
     let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]);
     let tokens = salt.extract(&settings.host_key.derive::<64>(b"tokens"));
     let crypto = initial.any();

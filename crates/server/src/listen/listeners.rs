@@ -34,6 +34,8 @@ pub(super) struct Listener {
     copy: usize,
     /// Only this loop accepts from it, so no policy is asked about it.
     pub(super) own: bool,
+    /// Datagrams come, which begin connections of QUIC.
+    pub(super) quic: bool,
     /// A connection was accepted from it since it was last added.
     used: bool,
     /// When it closes, if it has no successor.
@@ -75,7 +77,24 @@ impl Listeners {
                 let key = h.add_listener(Arc::clone(fd));
                 let is_http = service.is_http(number);
                 let deferral = Deferral::new(&socket.listen, is_http);
-                list.push(Listener { key, number, copy, own, used: false, closes: None, deferral });
+                list.push(Listener {
+                    key,
+                    number,
+                    copy,
+                    own,
+                    quic: false,
+                    used: false,
+                    closes: None,
+                    deferral,
+                });
+            }
+        }
+        for (number, socket) in cycle.sockets.iter().enumerate() {
+            if let Some(fd) = socket.shared_quic() {
+                let (key, copy, own) = (h.add_listener(Arc::clone(fd)), 0, false);
+                let deferral = Deferral::new(&socket.listen, false);
+                let (quic, used, closes) = (true, false, None);
+                list.push(Listener { key, number, copy, own, quic, used, closes, deferral });
             }
         }
         let others = others(h, cycle, place);
@@ -330,8 +349,16 @@ fn others(h: &Handle, cycle: &Cycle, place: LoopPosition) -> Vec<(usize, Listene
         for (copy, fd) in socket.copies.iter().enumerate().filter(|(copy, _)| *copy != place.row) {
             let key = h.add_listener(Arc::clone(fd));
             let deferral = Deferral::new(&socket.listen, false);
-            let listener =
-                Listener { key, number, copy, own: true, used: false, closes: None, deferral };
+            let listener = Listener {
+                key,
+                number,
+                copy,
+                own: true,
+                quic: false,
+                used: false,
+                closes: None,
+                deferral,
+            };
             others.push((copy, listener));
         }
     }
@@ -368,8 +395,16 @@ mod tests {
     /// One shared listener.
     fn one(key: ListenerKey) -> Listeners {
         let deferral = Deferral::new(&Listen::new(Address::Unknown), true);
-        let listener =
-            Listener { key, number: 0, copy: 0, own: false, used: false, closes: None, deferral };
+        let listener = Listener {
+            key,
+            number: 0,
+            copy: 0,
+            own: false,
+            quic: false,
+            used: false,
+            closes: None,
+            deferral,
+        };
         let (pool, handover) = (None, None);
         Listeners {
             list: vec![listener],

@@ -155,6 +155,13 @@ impl ListenerSet for LoopListeners {
     }
 
     fn accept(&mut self, listener: Listener) -> AcceptOutcome {
+        if listener.quic {
+            // A panic ends the connection.
+            let mut taken = true;
+            self.h().guard(|| taken = self.service.take_first(listener.number));
+            self.sockets.accepted(listener.key);
+            return if taken { AcceptOutcome::Accepted } else { AcceptOutcome::Empty };
+        }
         loop {
             match self.h().accept(listener.key) {
                 Ok(Some((fd, peer))) => {

@@ -77,7 +77,7 @@ impl Listening {
         let cycle_shared = Arc::clone(&cycle.load);
         let listeners = LoopListeners::new(cycle, place, service);
         // Without a shared socket there is nothing to decide.
-        let decides = |socket: &ListenSockets| socket.is_shared() || socket.steered;
+        let decides = |s: &ListenSockets| s.is_shared() || s.shares_first || s.steered;
         let decides = cycle.sockets.iter().any(decides);
         let kind = if decides { events.balance } else { AcceptPolicy::Reuseport };
         let setup = LoopSetup {
@@ -106,7 +106,10 @@ impl Listening {
         for (number, socket) in cycle.sockets.iter().enumerate().filter(|(_, s)| s.listen.udp) {
             if let Some(fd) = socket.copy(place.row) {
                 self.listeners.service.receives(Arc::clone(fd), number, most);
-                self.datagrams.push((number, place.row));
+                self.datagrams.push((number, socket.index(place.row).unwrap_or_default()));
+                if let Some(shared) = socket.shared_quic() {
+                    self.listeners.service.shares(shared, number);
+                }
             }
         }
     }
@@ -132,7 +135,10 @@ impl Listening {
             self.listeners.service.leaves(number, how);
         }
         for listener in left {
-            self.driver.drain(&mut self.listeners, listener);
+            // First datagrams of QUIC are for a loop that serves what they begin.
+            if !listener.quic {
+                self.driver.drain(&mut self.listeners, listener);
+            }
             h.remove_listener(listener.key);
         }
     }

@@ -2,6 +2,7 @@
 //! moves to another address, and to a newer configuration's after a reload. They travel over a socket pair for each loop.
 //! The master keeps all ends, so that workers of later configurations have them, too.
 
+mod firsts;
 pub mod upgrade;
 
 use std::io;
@@ -16,6 +17,8 @@ use weir_engine::{Datagram, Handle};
 use weir_http::{Packet, QuicHosts, QuicPlace};
 use weir_values::Address;
 use weir_values::listen::Listen;
+
+use self::firsts::Firsts;
 
 /// Connections of so many older configurations are found.
 const OLDER: usize = 16;
@@ -37,6 +40,8 @@ pub struct Post {
     left: AtomicBool,
     /// The ends to send to, of older configurations and of another program's.
     older: Vec<(u16, Vec<Arc<OwnedFd>>)>,
+    /// Which loop has which connection whose client does not know an id of ours yet.
+    firsts: Option<Arc<Firsts>>,
 }
 
 /// The loops of one configuration.
@@ -100,12 +105,25 @@ impl Post {
         let from = own.generation.wrapping_add(if left { APART } else { 0 });
         let next = Boxes::new(unused_after(from, &older), loops)?;
         let aside = Boxes::new(unused_after(next.generation, &older), loops)?;
-        Ok(Post { own, next, aside, left: AtomicBool::new(false), older })
+        let firsts = if loops > 1 { Some(Arc::new(Firsts::new()?)) } else { None };
+        Ok(Post { own, next, aside, left: AtomicBool::new(false), older, firsts })
     }
 
     /// Some loop serves QUIC.
     pub fn is_used(&self) -> bool {
         !self.own.all.is_empty()
+    }
+
+    /// How many loops serve QUIC.
+    pub fn loops(&self) -> usize {
+        self.own.all.len()
+    }
+
+    /// Which loop has the connection of this number: the first that has asked.
+    pub fn owner(&self, first: u64, place: QuicPlace) -> QuicPlace {
+        let Some(firsts) = &self.firsts else { return place };
+        let row = firsts.owner(first, place.row, self.loops());
+        QuicPlace { row, ..place }
     }
 
     /// The place of the loop with this row.

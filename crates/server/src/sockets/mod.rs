@@ -7,6 +7,9 @@
 //! A port of UDP has a socket for each loop, with or without `reuseport`. The kernel sends all
 //! datagrams of a client to the same socket, so a session belongs to its loop without communication
 //! between loops.
+//!
+//! A port of QUIC may have one more, before these: new connections come there, and all loops take from it as they accept
+//! from a socket of TCP. A program of the kernel sends the datagrams of a connection to the socket of the loop that has it.
 
 mod holder;
 mod lists;
@@ -16,6 +19,7 @@ mod options;
 #[expect(clippy::disallowed_methods, reason = "files of a test")]
 mod tests;
 
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -24,12 +28,13 @@ use std::time::Duration;
 use rustix::fs::Timespec;
 use rustix::net::{SocketType, sockopt};
 use weir_log::{Cause, Log, log};
+use weir_sys::sockopt::{IdSteering, steer_by_id, unsteer};
 use weir_sys::steering::SocketArray;
 use weir_values::Address;
 use weir_values::listen::Listen;
 
 use self::open::{open, unlink};
-use self::options::{configure, share_ports, steer_no_more, steer_to};
+use self::options::{configure, share_ports, steer_no_more, steer_to, widen};
 use crate::listen::CycleShared;
 
 /// How often a bind to a busy address is tried, and how long after one another.
@@ -45,6 +50,8 @@ pub struct ListenSockets {
     pub copies: Vec<Arc<OwnedFd>>,
     /// The loop that the first copy is for, when each has its own.
     first: Option<usize>,
+    /// The first copy is for new connections of QUIC, which any loop may take.
+    pub shares_first: bool,
     /// A program of the kernel chooses among the copies.
     pub steered: bool,
     /// In which the first so many of them are, from the first time on: a socket is in one list at most.
@@ -76,6 +83,7 @@ impl ListenSockets {
             listen,
             copies,
             first: (wanted > 1).then_some(0),
+            shares_first: false,
             steered: false,
             list: None,
         }
@@ -96,10 +104,20 @@ impl ListenSockets {
         self.list.as_ref().filter(|_| self.steered).map(|(list, _)| &**list)
     }
 
+    /// The socket that new connections of QUIC come to, if all loops share one.
+    pub fn shared_quic(&self) -> Option<&Arc<OwnedFd>> {
+        self.copies.first().filter(|_| self.shares_first)
+    }
+
+    /// Where among the copies a loop's own one stands.
+    pub fn index(&self, row: usize) -> Option<usize> {
+        Some(row.checked_sub(self.first.unwrap_or(0))? + usize::from(self.shares_first))
+    }
+
     /// The socket that a loop accepts from, or receives from: one that is alone for datagrams is the first loop's.
     pub fn copy(&self, row: usize) -> Option<&Arc<OwnedFd>> {
         match self.first {
-            Some(first) => self.copies.get(row.checked_sub(first)?),
+            Some(_) => self.copies.get(self.index(row)?),
             None if self.listen.udp && row > 0 => None,
             None => self.copies.first(),
         }
@@ -138,6 +156,37 @@ impl Sockets {
             sockets.configure(old, log);
         }
         Ok(sockets)
+    }
+
+    /// Where `shares` says so, the first socket of a port of QUIC is for new connections; `steering` says how the kernel finds the
+    /// loop of an id, by the port's number.
+    pub fn share_first_sockets(
+        &mut self,
+        shares: impl Fn(&Listen) -> bool,
+        steering: impl Fn(usize) -> io::Result<IdSteering>,
+        log: &Log,
+    ) {
+        let all = self.list.iter_mut().enumerate();
+        for (number, socket) in all.filter(|(_, socket)| socket.listen.quic) {
+            socket.shares_first = shares(&socket.listen) && socket.copies.len() > 2;
+            let Some(first) = socket.copies.first() else { continue };
+            let done = match socket.shares_first {
+                true => {
+                    widen(first.as_fd(), &socket.listen);
+                    steering(number).and_then(|by| steer_by_id(first.as_fd(), by))
+                }
+                false => {
+                    // An error says that they were not steered.
+                    let _ = unsteer(first.as_fd());
+                    Ok(())
+                }
+            };
+            if let Err(e) = done {
+                let address = &socket.listen.address;
+                let what = "setsockopt(SO_ATTACH_REUSEPORT_CBPF)";
+                log!(log, Alert, None, "{what} {address} failed, ignored {}", Cause(&e));
+            }
+        }
     }
 
     /// What is open where `listen` says.
@@ -183,8 +232,9 @@ impl Sockets {
     /// its accepting loops.
     pub fn keep_own(&mut self, rows: Range<usize>) {
         for socket in self.list.iter_mut().filter(|socket| socket.first == Some(0)) {
-            socket.copies.truncate(rows.end);
-            socket.copies.drain(..rows.start.min(socket.copies.len()));
+            let others = usize::from(socket.shares_first);
+            socket.copies.truncate(others + rows.end);
+            socket.copies.drain(others..(others + rows.start).min(socket.copies.len()));
             socket.first = Some(rows.start);
         }
     }

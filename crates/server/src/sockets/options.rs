@@ -86,6 +86,19 @@ fn keepalive(
     }
 }
 
+/// Makes room for as many first datagrams as connections of TCP may wait in a queue, unless the configuration says how much. Without
+/// privilege the kernel gives what `net.core.rmem_max` permits.
+pub fn widen(fd: BorrowedFd<'_>, listen: &Listen) {
+    /// What the kernel counts for a datagram of 1,200 bytes, and a half of it: it doubles what it is asked for.
+    const DATAGRAM: usize = 1536;
+    let waiting = usize::try_from(listen.backlog).unwrap_or(usize::MAX);
+    let wanted = waiting.saturating_mul(DATAGRAM);
+    if listen.rcvbuf.is_none() && sockopt::set_socket_recv_buffer_size_force(fd, wanted).is_err() {
+        // An error says that it stays as it was.
+        let _ = sockopt::set_socket_recv_buffer_size(fd, wanted);
+    }
+}
+
 /// Sends new connections to the first of an address' sockets only.
 pub fn steer_to(socket: &ListenSockets, kept: usize, log: &Log) {
     let Some(first) = socket.copies.first() else { return };

@@ -50,6 +50,34 @@ fn a_process_keeps_the_sockets_of_its_loops() {
     assert_eq!((raw(&own, 0), raw(&own, 3)), (None, None));
 }
 
+/// Before the loops' own sockets stands the one that all of them take new connections from.
+#[test]
+fn loops_share_the_first_socket_of_a_port_of_quic() {
+    let (mut a, log) = (listen(Address::Inet(any_port())), Log::default());
+    (a.udp, a.quic) = (true, true);
+    let open = |copies: usize, old: &Sockets| {
+        let mut sockets =
+            Sockets::open(from_ref(&a), |_| copies, old, Purpose::Serve, &log).unwrap();
+        let by = IdSteering { length: 17, xor: 5, factor: 7, loops: copies as u32 - 1 };
+        sockets.share_first_sockets(|_| copies > 1, |_| Ok(by), &log);
+        sockets
+    };
+    let raw = |sockets: &Sockets, row| sockets.list[0].copy(row).map(|fd| fd.as_raw_fd());
+    let shared = |sockets: &Sockets| sockets.list[0].shared_quic().map(|fd| fd.as_raw_fd());
+    let one = open(1, &Sockets::default());
+    assert_eq!((shared(&one), raw(&one, 0)), (None, Some(fds(&one)[0][0])));
+    let all = open(5, &one);
+    assert_eq!(fds(&all)[0][0], fds(&one)[0][0]);
+    assert_eq!(shared(&all), Some(fds(&all)[0][0]));
+    assert_eq!((raw(&all, 0), raw(&all, 3)), (Some(fds(&all)[0][1]), Some(fds(&all)[0][4])));
+    let mut own = all.clone();
+    own.keep_own(2..4);
+    assert_eq!((shared(&own), raw(&own, 1)), (shared(&all), None));
+    assert_eq!((raw(&own, 2), raw(&own, 3)), (raw(&all, 2), raw(&all, 3)));
+    let fewer = open(3, &all);
+    assert_eq!(fds(&fewer)[0], fds(&all)[0][..3]);
+}
+
 /// Fewer loops: what waits in the queues that go is not lost, and nothing more comes to them.
 #[test]
 fn connections_go_to_the_sockets_that_stay() {

@@ -17,7 +17,7 @@ use weir_log::Level;
 use weir_metrics::Metric;
 use weir_proto::http1::Composer;
 use weir_proto::http3::ErrorCode;
-use weir_proto::http3::qpack::Decoder;
+use weir_proto::http3::qpack::{Decoder, FieldMemo};
 use weir_quic::StreamId;
 
 use super::control::Incoming;
@@ -50,6 +50,8 @@ pub struct Beginning {
     pub found: Found,
     /// A socket that nothing can be said on.
     pub closed: Arc<OwnedFd>,
+    /// Fields of answers, as this loop has written them.
+    pub memo: Rc<RefCell<FieldMemo>>,
 }
 
 /// A connection.
@@ -62,6 +64,8 @@ pub struct Link {
     default: Cell<&'static Server>,
     found: Found,
     closed: Arc<OwnedFd>,
+    /// Fields of answers, as they were written.
+    pub memo: Rc<RefCell<FieldMemo>>,
     number: u64,
     started: Instant,
     presence: RefCell<Option<Presence>>,
@@ -97,7 +101,7 @@ pub struct Link {
 impl Link {
     /// Takes a connection that has begun.
     pub fn new(quic: Rc<weir_quic::Connection>, from: Beginning) -> Rc<Link> {
-        let Beginning { event_loop, listen, local, found, closed } = from;
+        let Beginning { event_loop, listen, local, found, closed, memo } = from;
         let event_loop = event_loop.newest();
         let default = event_loop.site.server(event_loop.site.default_at(listen, local.ip()));
         let now = event_loop.handle.now();
@@ -115,6 +119,7 @@ impl Link {
             default: Cell::new(default),
             found,
             closed,
+            memo,
             number,
             started: now,
             presence: RefCell::new(Some(presence)),

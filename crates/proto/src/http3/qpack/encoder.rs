@@ -16,6 +16,49 @@ pub fn indexed(index: u8, out: &mut Vec<u8>) {
     write_number(0xc0, 6, index.into(), out);
 }
 
+/// Fields as they were written last: most of a server's answers have the same few.
+#[derive(Debug)]
+pub struct FieldMemo(Vec<Remembered>);
+
+#[derive(Debug, Default)]
+struct Remembered {
+    name: Vec<u8>,
+    value: Vec<u8>,
+    written: Vec<u8>,
+}
+
+/// Fields that are remembered.
+const REMEMBERED: usize = 64;
+/// Longer values are not.
+const LONGEST_REMEMBERED: usize = 128;
+
+impl Default for FieldMemo {
+    fn default() -> FieldMemo {
+        FieldMemo((0..REMEMBERED).map(|_| Remembered::default()).collect())
+    }
+}
+
+impl FieldMemo {
+    /// As [`field`].
+    pub fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        let (Some(first), true) = (name.first(), value.len() <= LONGEST_REMEMBERED) else {
+            return field(name, value, out);
+        };
+        // Fields of a name and a length of the value share a place. What differs in both may do so, too.
+        let place = usize::from(*first) * 7 + name.len() * 5 + value.len();
+        let Some(kept) = self.0.get_mut(place % REMEMBERED) else { return };
+        if kept.name != name || kept.value != value {
+            kept.written.clear();
+            field(name, value, &mut kept.written);
+            for (to, from) in [(&mut kept.name, name), (&mut kept.value, value)] {
+                to.clear();
+                to.extend_from_slice(from);
+            }
+        }
+        out.extend_from_slice(&kept.written);
+    }
+}
+
 /// A field with a name that has an index in the static table.
 pub fn with_name_of(index: u8, value: &[u8], out: &mut Vec<u8>) {
     write_number(0x50, 4, index.into(), out);
@@ -108,6 +151,29 @@ fn indices(name: &[u8]) -> &'static [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_remembered_reads_as_what_is_written_anew() {
+        let mut memo = FieldMemo::default();
+        let long = [b'v'; LONGEST_REMEMBERED + 1];
+        for _ in 0..2 {
+            for (name, value) in [
+                (&b"Server"[..], &b"weir"[..]),
+                (b"server", b"weir"),
+                (b"server", b"wehr"),
+                (b"Date", b"Mon, 01 Jan 2024 00:00:00 GMT"),
+                (b"Date", b"Mon, 01 Jan 2024 00:00:01 GMT"),
+                (b"", b"nameless"),
+                (b"x-empty", b""),
+                (b"x-long", &long),
+            ] {
+                let (mut expected, mut out) = (Vec::new(), Vec::new());
+                field(name, value, &mut expected);
+                memo.field(name, value, &mut out);
+                assert_eq!(out, expected);
+            }
+        }
+    }
 
     #[test]
     fn every_row_of_the_table_is_found() {

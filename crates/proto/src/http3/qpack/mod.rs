@@ -21,7 +21,7 @@ pub(crate) mod tests;
 use std::fmt;
 
 pub use self::decoder::{Decoded, Decoder};
-pub use self::encoder::{begin_section, field, indexed, status, with_name_of};
+pub use self::encoder::{FieldMemo, begin_section, field, indexed, status, with_name_of};
 pub use self::feedback::EncoderFeedback;
 use super::ErrorCode;
 pub use crate::compression::FieldLimits;
