@@ -268,3 +268,54 @@ fn names_select_the_server() {
     client.send("GET / HTTP/1.0\r\n\r\n");
     assert_eq!(client.response().body(), "nobody");
 }
+
+#[test]
+fn a_route_asks_for_several_things_at_once() {
+    let server = serve(
+        "location / {
+             route method=POST header=X-Version:2 @a;
+             route header~x-version:^3 arg=beta:yes @b;
+             route uri^/dir arg~n:^[0-9]+$ @c;
+             route uri=/one @d;
+             route uri~\\.x$ @e;
+             location /inner { return 200 inner; }
+             return 200 none;
+         }
+         location @a { return 200 a:$request_uri; }
+         location @b { return 200 b; }
+         location @c { return 200 c; }
+         location @d { return 200 d; }
+         location @e { return 200 e; }",
+    );
+    let ask = |line: &str, headers: &str| server.ask(line, headers, "").body();
+    for (line, headers, body) in [
+        ("POST /p?q", "X-Version: 2\r\nContent-Length: 0\r\n", "a:/p?q"),
+        ("GET /p?q", "X-Version: 2\r\n", "none"),
+        ("POST /p?q", "X-Version: 22\r\nContent-Length: 0\r\n", "none"),
+        ("GET /?beta=yes", "X-Version: 31\r\n", "b"),
+        ("GET /?beta=no", "X-Version: 31\r\n", "none"),
+        ("GET /dir?n=12", "", "c"),
+        ("GET /dir/x?a=1&n=12", "", "c"),
+        ("GET /dirx?n=12", "", "none"),
+        ("GET /dir?n=1x", "", "none"),
+        ("GET /one", "", "d"),
+        ("GET /a/../one", "", "d"),
+        ("GET /one/", "", "none"),
+        ("GET /y.x", "", "e"),
+        ("POST /inner", "X-Version: 2\r\nContent-Length: 0\r\n", "inner"),
+    ] {
+        assert_eq!(ask(line, headers), body, "{line} {headers:?}");
+    }
+}
+
+#[test]
+fn a_route_shares_requests_out() {
+    let server = serve(
+        "location / { route @a=3 @b=1 @c=0; }
+         location @a { return 200 a; } location @b { return 200 b; } location @c { return 200 c; }",
+    );
+    let mut client = server.connect();
+    let got: Vec<String> = (0..400).map(|_| client.get("/").body()).collect();
+    let count = |name: &str| got.iter().filter(|one| *one == name).count();
+    assert!(count("a") + count("b") == 400 && (50..170).contains(&count("b")), "{}", count("b"));
+}

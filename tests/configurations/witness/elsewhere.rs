@@ -167,6 +167,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("otel_span_name", "a_request_leaves_a_span"),
     ("otel_span_attr", "a_request_leaves_a_span"),
     ("weir_dashboard", "events_go_on_until_the_worker_ends"),
+    ("route", "a_route_asks_for_several_things_at_once"),
     ("work", "a_handler_that_holds_the_loop_up_is_named"),
     ("blocked_threshold", "a_handler_that_holds_the_loop_up_is_named"),
     ("ssl_certificate", "the_name_in_the_handshake_chooses_server_and_certificate"),

@@ -21,6 +21,7 @@ modules! {
         "scgi_cache_memory", HSL, SIZE, ONCE, Warn;
         "scgi_cache_rules", HSL, ONE, ONCE, Warn;
         "lua_max_run_time", HSL, MSEC,           ONCE, Emerg;
+        "route",          LOCATION, args(1, MORE), MANY, Emerg;
         "work",           HSL,    args(1, 2),         ONCE, Emerg;
         "http3_alt_svc", HTTP_SERVER, FLAG, ONCE, Warn;
         "quic_congestion", HTTP_SERVER, ONE, ONCE, Warn;

@@ -62,6 +62,7 @@ pub mod range_filter;
 pub mod realip;
 pub mod referer;
 pub mod rewrite;
+pub mod route;
 pub mod scgi;
 pub mod secure_link;
 pub mod slice_filter;
@@ -139,6 +140,7 @@ modules! {
     realip: CONF,
     referer: CONF,
     rewrite: CONF,
+    route: CONF,
     scgi: CONF,
     secure_link: CONF,
     slice_filter: CONF,
@@ -202,6 +204,7 @@ static PHASES: Phases = Phases {
     rewrite: &[
         now("otel", otel::wanted, otel::handler),
         now("work", work::wanted, work::handler),
+        now("route", route::wanted, route::handler),
         either("lua", lua::wants_early_rewrite, lua::rewrite),
         either("rewrite", rewrite::wanted, rewrite::location),
     ],
