@@ -1,4 +1,4 @@
-//! Kubernetes objects to a configuration of weir, in the place of ingress-nginx.
+//! Kubernetes objects to a configuration of weir: Ingresses in the place of ingress-nginx, and Gateway API.
 //!
 //! [`translate`](translate()) is the core: a [`Snapshot`] of objects goes in, a tree of `weir_conf` comes out, with a list of
 //! [`Finding`]s. Values of objects become words of that tree and never text, so they cannot add a directive. The core
@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod annotations;
+pub mod convert;
+pub mod gateway;
 pub mod report;
 pub mod settings;
 pub mod snapshot;
@@ -15,4 +17,9 @@ pub mod translate;
 pub use report::{Finding, ObjectId, Severity};
 pub use settings::Settings;
 pub use snapshot::Snapshot;
-pub use translate::{Translation, translate};
+pub use translate::Translation;
+
+/// Translates a snapshot. The same snapshot gives the same tree, whatever the order of its objects is.
+pub fn translate(snapshot: &Snapshot, settings: &Settings) -> Translation {
+    translate::translate(snapshot, settings, gateway::translate)
+}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use weir_ingress::{Settings, Severity, Snapshot, Translation, translate};
+use weir_ingress::{Finding, Settings, Severity, Snapshot, Translation, translate};
 
 /// Kubernetes objects to a configuration of weir.
 #[derive(Debug, Parser)]
@@ -18,10 +18,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Says for each Ingress of a folder of manifests what would differ from ingress-nginx.
+    /// Says for each Ingress of a folder of manifests what would differ from ingress-nginx, and which conditions objects of Gateway API have.
     Check(Input),
     /// Prints the configuration that the manifests of a folder make.
     Print(Input),
+    /// Writes objects of Gateway API for the Ingresses of a folder, and says what has no counterpart there.
+    Convert(Input),
 }
 
 #[derive(Debug, Args)]
@@ -34,6 +36,9 @@ struct Input {
     /// Where TLS is listened for; may be given several times.
     #[arg(long, default_values = ["443", "[::]:443"])]
     https: Vec<String>,
+    /// Addresses that Gateways listen on, without ports; may be given several times. Usually all.
+    #[arg(long)]
+    gateway_address: Vec<String>,
     /// The directory of certificates and password files; `print` writes them there if it is given.
     #[arg(long)]
     state: Option<PathBuf>,
@@ -50,6 +55,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Check(input) => check(&input),
         Command::Print(input) => print(&input),
+        Command::Convert(input) => convert(&input),
     };
     done.unwrap_or_else(|error| {
         eprintln!("weir-ingress: {error}");
@@ -57,7 +63,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn load(input: &Input) -> Result<(Translation, bool), String> {
+fn read(input: &Input) -> Result<(Snapshot, Settings, bool), String> {
     let read = Snapshot::read(&input.folder);
     let (snapshot, problems) = read.map_err(|e| format!("{}: {e}", input.folder.display()))?;
     problems.iter().for_each(|problem| eprintln!("weir-ingress: {problem}"));
@@ -70,8 +76,16 @@ fn load(input: &Input) -> Result<(Translation, bool), String> {
     };
     // Manifests of an application rarely have the class, which is the cluster's.
     settings.without_class = snapshot.classes.is_empty();
+    if !input.gateway_address.is_empty() {
+        settings.gateway_addresses.clone_from(&input.gateway_address);
+    }
     settings.state = input.state.clone().unwrap_or(settings.state);
-    Ok((translate(&snapshot, &settings), problems.is_empty()))
+    Ok((snapshot, settings, problems.is_empty()))
+}
+
+fn load(input: &Input) -> Result<(Translation, bool), String> {
+    let (snapshot, settings, whole) = read(input)?;
+    Ok((translate(&snapshot, &settings), whole))
 }
 
 fn check(input: &Input) -> Result<ExitCode, String> {
@@ -99,19 +113,40 @@ fn check(input: &Input) -> Result<ExitCode, String> {
             finding.object, finding.severity, finding.about, finding.message
         ));
     }
+    let (table, good) = translation.statuses.table();
+    out.push_str(&table);
     write(out.as_bytes())?;
-    let broken = translation.findings.iter().any(|finding| finding.severity == Severity::Error);
+    let broken =
+        !good || translation.findings.iter().any(|finding| finding.severity == Severity::Error);
     Ok(if broken || !whole { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn print(input: &Input) -> Result<ExitCode, String> {
-    let (translation, whole) = load(input)?;
-    for finding in &translation.findings {
+fn tell(findings: &[Finding]) {
+    for finding in findings {
         eprintln!(
             "{}: {} {}: {}",
             finding.object, finding.severity, finding.about, finding.message
         );
     }
+}
+
+fn convert(input: &Input) -> Result<ExitCode, String> {
+    let (snapshot, settings, whole) = read(input)?;
+    let converted = weir_ingress::convert::convert(&snapshot, &settings);
+    tell(&converted.findings);
+    // JSON is YAML, too.
+    let mut text = String::new();
+    for object in &converted.objects {
+        text.push_str(&format!("---\n{object:#}\n"));
+    }
+    write(text.as_bytes())?;
+    let lost = converted.findings.iter().any(|finding| finding.severity == Severity::Error);
+    Ok(if lost || !whole { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn print(input: &Input) -> Result<ExitCode, String> {
+    let (translation, whole) = load(input)?;
+    tell(&translation.findings);
     let text = weir_conf::print(&translation.tree).map_err(|error| error.to_string())?;
     if input.state.is_some() {
         weir_ingress::state::write(&translation.files).map_err(|e| e.to_string())?;

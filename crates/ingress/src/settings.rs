@@ -1,6 +1,6 @@
 //! What the administrator decides, for all objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The settings of a controller. Tenants cannot change them.
@@ -26,6 +26,16 @@ pub struct Settings {
     pub shared_hosts: bool,
     /// Whether servers behind may be at loopback addresses; for tests.
     pub loopback: bool,
+    /// The `spec.controllerName` of the GatewayClasses that are served.
+    pub gateway_controllers: Vec<String>,
+    /// Addresses that Gateways listen on, without ports; an empty one is any of IPv4.
+    pub gateway_addresses: Vec<String>,
+    /// The addresses of single Gateways: namespace and name.
+    pub addresses_of: BTreeMap<(String, String), Vec<String>>,
+    /// Ports that no listener may have.
+    pub closed_ports: BTreeSet<u16>,
+    /// The certificates of the authorities that the machine trusts.
+    pub system_authorities: PathBuf,
     /// The ConfigMap of the controller, as ingress-nginx has it: defaults for annotations and a few global settings.
     pub defaults: BTreeMap<String, String>,
 }
@@ -44,6 +54,11 @@ impl Default for Settings {
             default_backend: None,
             shared_hosts: false,
             loopback: false,
+            gateway_controllers: words(&["weir.internal/gateway"]),
+            gateway_addresses: words(&["", "[::]"]),
+            addresses_of: BTreeMap::new(),
+            closed_ports: BTreeSet::new(),
+            system_authorities: PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),
             defaults: BTreeMap::new(),
         }
     }

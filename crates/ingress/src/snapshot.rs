@@ -10,6 +10,8 @@ use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::gateway::objects::Objects;
+
 /// The objects that a translation reads.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -25,6 +27,8 @@ pub struct Snapshot {
     pub secrets: Vec<Secret>,
     /// Headers and parameters that annotations name.
     pub config_maps: Vec<ConfigMap>,
+    /// Objects of Gateway API.
+    pub gateway: Objects,
 }
 
 /// Files that are larger are no manifests.
@@ -80,7 +84,7 @@ impl Snapshot {
                 if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
             }
             // Deployments and others are of no matter here.
-            _ => Ok(()),
+            _ => self.gateway.add(&document).unwrap_or(Ok(())),
         }
     }
 }

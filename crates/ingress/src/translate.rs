@@ -6,13 +6,14 @@ mod frame;
 mod hosts;
 mod location;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use weir_conf::Directive;
 
 use crate::annotations::{Options, PREFIX, Reader, values};
+use crate::gateway::status::Statuses;
 use crate::report::{Finding, Findings, ObjectId, Severity};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -28,37 +29,84 @@ pub struct Translation {
     pub findings: Vec<Finding>,
     /// The Ingresses that are weir's.
     pub served: Vec<ObjectId>,
+    /// What objects of Gateway API are told.
+    pub statuses: Statuses,
 }
 
+pub(crate) use location::headers;
+
 /// What all parts of a translation share.
-struct Work<'a> {
-    snapshot: &'a Snapshot,
-    settings: &'a Settings,
+pub(crate) struct Work<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) settings: &'a Settings,
     findings: Findings,
     files: BTreeMap<PathBuf, Vec<u8>>,
     /// Directives of `http` before the servers: groups, zones, maps. The key makes each of them once.
-    shared: BTreeMap<String, Vec<Directive>>,
+    pub(crate) shared: BTreeMap<String, Vec<Directive>>,
+    /// The same of `stream`.
+    pub(crate) streams: BTreeMap<String, Vec<Directive>>,
 }
 
 /// An Ingress with what its annotations ask for.
-struct Source<'a> {
-    id: ObjectId,
-    ingress: &'a Ingress,
-    options: Options,
+pub(crate) struct Source<'a> {
+    pub(crate) id: ObjectId,
+    pub(crate) ingress: &'a Ingress,
+    pub(crate) options: Options,
 }
 
-/// Translates a snapshot. The same snapshot gives the same tree, whatever the order of its objects is.
-pub fn translate(snapshot: &Snapshot, settings: &Settings) -> Translation {
-    let (findings, files) = (Findings::default(), BTreeMap::new());
-    let mut work = Work { snapshot, settings, findings, files, shared: BTreeMap::new() };
+/// The Ingresses that are weir's, oldest first, and what their annotations lack.
+pub(crate) fn sources<'a>(
+    snapshot: &'a Snapshot,
+    settings: &'a Settings,
+) -> (Vec<Source<'a>>, Findings) {
+    let mut work = Work::new(snapshot, settings);
+    (work.sources(), work.findings)
+}
+
+/// What the Gateways of a snapshot become.
+#[derive(Default)]
+pub(crate) struct Gateways {
+    /// Servers of `http`.
+    pub(crate) http: Vec<Directive>,
+    /// Servers of `stream`.
+    pub(crate) streams: Vec<Directive>,
+    pub(crate) statuses: Statuses,
+}
+
+/// Translates a snapshot, with what makes servers of its Gateways beside the words of `listen` that have a default server.
+pub(crate) fn translate(
+    snapshot: &Snapshot,
+    settings: &Settings,
+    gateways: fn(&mut Work<'_>, &BTreeSet<String>) -> Gateways,
+) -> Translation {
+    let mut work = Work::new(snapshot, settings);
     let sources = work.sources();
     let served = sources.iter().map(|source| source.id.clone()).collect();
     let hosts = hosts::gather(&mut work, &sources);
-    let tree = frame::tree(&mut work, &hosts);
-    Translation { tree, files: work.files, findings: work.findings.into_sorted(), served }
+    // Without Ingresses, ports belong to Gateways alone.
+    let own = !hosts.is_empty() || snapshot.gateway.gateways.is_empty();
+    let words = settings.http.iter().chain(&settings.https).filter(|_| own);
+    let taken: BTreeSet<String> = words.cloned().collect();
+    let made = gateways(&mut work, &taken);
+    let mut servers = if own { frame::servers(&mut work, &hosts) } else { Vec::new() };
+    servers.extend(made.http);
+    let tree = frame::tree(&mut work, servers, made.streams);
+    let findings = work.findings.into_sorted();
+    Translation { tree, files: work.files, findings, served, statuses: made.statuses }
 }
 
 impl<'a> Work<'a> {
+    fn new(snapshot: &'a Snapshot, settings: &'a Settings) -> Work<'a> {
+        Work {
+            snapshot,
+            settings,
+            findings: Findings::default(),
+            files: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            streams: BTreeMap::new(),
+        }
+    }
+
     /// The Ingresses that are weir's, oldest first.
     fn sources(&mut self) -> Vec<Source<'a>> {
         let mut list: Vec<&Ingress> =
@@ -88,7 +136,7 @@ impl<'a> Work<'a> {
         Some(Source { id, ingress, options })
     }
 
-    fn say(
+    pub(crate) fn say(
         &mut self,
         id: &ObjectId,
         severity: Severity,
@@ -125,18 +173,18 @@ impl<'a> Work<'a> {
 }
 
 /// A directive with words of any text.
-fn line<'w>(name: &str, words: impl IntoIterator<Item = &'w str>) -> Directive {
+pub(crate) fn line<'w>(name: &str, words: impl IntoIterator<Item = &'w str>) -> Directive {
     Directive::new(name, words)
 }
 
 /// `if (LEFT OPERATOR RIGHT) { ... }`.
-fn when(left: &str, operator: &str, right: &str, then: Vec<Directive>) -> Directive {
+pub(crate) fn when(left: &str, operator: &str, right: &str, then: Vec<Directive>) -> Directive {
     let (left, right) = (format!("({left}"), format!("{right})"));
     line("if", [left.as_str(), operator, right.as_str()]).with_block(then)
 }
 
 /// A short name for a text, of hexadecimal digits.
-fn digest(text: &[u8]) -> String {
+pub(crate) fn digest(text: &[u8]) -> String {
     use sha1::{Digest, Sha1};
     Sha1::digest(text).iter().take(10).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,6 +3,9 @@
 use std::io::{Read, Write};
 use std::path::PathBuf;
 
+#[path = "serving/gateway.rs"]
+mod gateway;
+
 use weir_ingress::{Finding, Settings, Snapshot, translate};
 use weir_testkit::{Dir, Server, listen};
 

@@ -109,3 +109,201 @@ proptest! {
 fn the_table_of_annotations_is_in_order_for_its_search() {
     assert!(KNOWN.windows(2).all(|pair| pair[0].0 < pair[1].0));
 }
+
+/// Names of the objects of two tenants, one of which has done nothing wrong.
+fn gateway_snapshot(evil: &[serde_json::Value]) -> Snapshot {
+    let group = "gateway.networking.k8s.io/v1";
+    let listener = |name: &str, host: &str, from: &str| {
+        serde_json::json!({ "name": name, "port": 443, "protocol": "HTTPS", "hostname": host,
+            "tls": { "certificateRefs": [{ "name": "secret" }] },
+            "allowedRoutes": { "namespaces": { "from": "Selector", "selector": { "matchLabels": { "tenant": from } } } } })
+    };
+    let mut objects = vec![
+        serde_json::json!({ "apiVersion": group, "kind": "GatewayClass", "metadata": { "name": "weir" },
+            "spec": { "controllerName": "weir.internal/gateway" } }),
+        serde_json::json!({ "apiVersion": group, "kind": "Gateway",
+            "metadata": { "name": "web", "namespace": "victim", "creationTimestamp": "2020-01-01T00:00:00Z" },
+            "spec": { "gatewayClassName": "weir", "listeners": [
+                listener("victim", "victim.test", "victim"), listener("wild", "*.victim.test", "victim"), listener("evil", "evil.test", "evil") ] } }),
+        serde_json::json!({ "apiVersion": group, "kind": "HTTPRoute",
+            "metadata": { "name": "site", "namespace": "victim", "creationTimestamp": "2020-01-01T00:00:00Z" },
+            "spec": { "parentRefs": [{ "name": "web" }], "hostnames": ["victim.test", "a.victim.test"],
+                "rules": [{ "backendRefs": [{ "name": "app", "port": 80 }] }] } }),
+    ];
+    let (chain, key) =
+        (include_str!("../../tls/testdata/leaf.pem"), include_str!("../../tls/testdata/leaf.key"));
+    for (tenant, address) in [("victim", "10.1.0.1"), ("evil", "10.2.0.1")] {
+        objects.extend([
+            serde_json::json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": tenant, "labels": { "tenant": tenant } } }),
+            serde_json::json!({ "kind": "Service", "apiVersion": "v1",
+                "metadata": { "name": "app", "namespace": tenant }, "spec": { "ports": [{ "port": 80 }] } }),
+            serde_json::json!({ "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+                "metadata": { "name": "app-1", "namespace": tenant, "labels": { "kubernetes.io/service-name": "app" } },
+                "ports": [{ "port": 80 }], "endpoints": [{ "addresses": [address] }] }),
+        ]);
+    }
+    objects.extend(evil.iter().cloned());
+    let mut snapshot = Snapshot::default();
+    for object in objects {
+        assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new(), "{object}");
+    }
+    let data = [("tls.crt", chain), ("tls.key", key)];
+    for tenant in ["victim", "evil"] {
+        let mut secret = k8s_openapi::api::core::v1::Secret::default();
+        secret.metadata.name = Some("secret".to_owned());
+        secret.metadata.namespace = Some(tenant.to_owned());
+        // The victim's is told apart by a comment.
+        let text = |text: &str| k8s_openapi::ByteString(format!("{tenant}\n{text}").into_bytes());
+        secret.data =
+            Some(data.iter().map(|(name, pem)| ((*name).to_owned(), text(pem))).collect());
+        snapshot.secrets.push(secret);
+    }
+    snapshot
+}
+
+/// Objects that a tenant may write, with any text in each place.
+fn evil_objects() -> impl Strategy<Value = Vec<serde_json::Value>> {
+    let name = || {
+        prop_oneof![
+            Just("app".to_owned()),
+            Just("web".to_owned()),
+            Just("secret".to_owned()),
+            text()
+        ]
+    };
+    let namespace = || prop_oneof![Just("victim".to_owned()), Just("evil".to_owned()), text()];
+    let host = || {
+        prop_oneof![
+            Just("victim.test".to_owned()),
+            Just("a.victim.test".to_owned()),
+            Just("b.victim.test".to_owned()),
+            Just("*.victim.test".to_owned()),
+            Just("*.test".to_owned()),
+            Just("evil.test".to_owned()),
+            Just(String::new()),
+            text(),
+        ]
+    };
+    let kinds = || {
+        prop_oneof![
+            Just("HTTPRoute"),
+            Just("GRPCRoute"),
+            Just("TLSRoute"),
+            Just("TCPRoute"),
+            Just("UDPRoute"),
+            Just("Gateway"),
+            Just("ListenerSet"),
+            Just("BackendTLSPolicy"),
+            Just("ReferenceGrant"),
+        ]
+    };
+    let words = proptest::collection::vec(text(), 12);
+    let one = (kinds(), namespace(), name(), host(), host(), words, any::<u8>(), "[a-c]");
+    let object = one.prop_map(|(kind, namespace, name, host, other, words, dice, own)| {
+        let word = |n: usize| words[n].clone();
+        let reference = serde_json::json!({ "name": name, "namespace": namespace, "port": 80 });
+        let header = serde_json::json!([{ "name": "x-a", "value": word(0) }, { "name": word(1), "value": word(2) }]);
+        let change = serde_json::json!({ "set": header, "add": header, "remove": [word(3)] });
+        let path = serde_json::json!({ "type": if dice & 1 == 0 { "ReplaceFullPath" } else { "ReplacePrefixMatch" },
+            "replaceFullPath": word(4), "replacePrefixMatch": word(4) });
+        let filters = serde_json::json!([
+            { "type": "RequestHeaderModifier", "requestHeaderModifier": change },
+            { "type": "ResponseHeaderModifier", "responseHeaderModifier": change },
+            { "type": if dice & 2 == 0 { "RequestRedirect" } else { "URLRewrite" },
+              "requestRedirect": { "hostname": host, "scheme": "https", "path": path },
+              "urlRewrite": { "hostname": host, "path": path } },
+            { "type": if dice & 4 == 0 { "CORS" } else { "RequestMirror" },
+              "cors": { "allowOrigins": [word(5), "https://*.o.test"], "allowHeaders": [word(6)] },
+              "requestMirror": { "backendRef": reference } },
+        ]);
+        let filters: Vec<serde_json::Value> =
+            filters.as_array().unwrap().iter().enumerate().filter(|(n, _)| dice & (8 << n) != 0).map(|(_, f)| f.clone()).collect();
+        let matches = match kind {
+            "GRPCRoute" => serde_json::json!([{ "method": { "service": word(7), "method": word(8) }, "headers": header }]),
+            _ => serde_json::json!([
+                { "path": { "type": (["Exact", "PathPrefix", "RegularExpression"][usize::from(dice) % 3]), "value": format!("/{}", word(7)) },
+                  "headers": header, "queryParams": [{ "name": "q", "value": word(8) }, { "name": word(9), "value": word(10) }] },
+                { "path": { "type": "RegularExpression", "value": word(7) } } ]),
+        };
+        let listeners = serde_json::json!([
+            { "name": "l", "port": 443, "protocol": (["HTTPS", "TLS", "HTTP"][usize::from(dice) % 3]), "hostname": host,
+              "tls": { "mode": if dice & 1 == 0 { "Terminate" } else { "Passthrough" }, "certificateRefs": [reference, { "name": "secret", "namespace": "victim" }] },
+              "allowedRoutes": { "namespaces": { "from": "All" } } },
+            { "name": "m", "port": 443, "protocol": "HTTPS", "hostname": other,
+              "tls": { "certificateRefs": [{ "name": "secret", "namespace": "victim" }] } } ]);
+        let spec = match kind {
+            "Gateway" => serde_json::json!({ "gatewayClassName": "weir", "listeners": listeners,
+                "tls": { "backend": { "clientCertificateRef": { "name": "secret", "namespace": "victim" } } } }),
+            "ListenerSet" => serde_json::json!({ "parentRef": { "name": "web", "namespace": namespace }, "listeners": listeners }),
+            "BackendTLSPolicy" => serde_json::json!({ "targetRefs": [{ "group": "", "kind": "Service", "name": name }],
+                "validation": { "hostname": host, "wellKnownCACertificates": "System", "caCertificateRefs": [] } }),
+            "ReferenceGrant" => serde_json::json!({ "from": [{ "group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "evil" }],
+                "to": [{ "group": "", "kind": "Service" }, { "group": "", "kind": "Secret" }] }),
+            _ => serde_json::json!({ "hostnames": [host, other],
+                "parentRefs": [{ "name": "web", "namespace": "victim" }, { "name": own, "namespace": "evil" },
+                    { "name": "web", "namespace": "victim", "sectionName": "victim" },
+                    { "kind": "ListenerSet", "name": own, "namespace": namespace }],
+                "rules": [{ "matches": matches, "filters": filters, "backendRefs": [reference, { "name": "app", "port": 80, "filters": filters }],
+                    "sessionPersistence": { "sessionName": word(11) } }] }),
+        };
+        serde_json::json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+            "metadata": { "name": own, "namespace": "evil", "creationTimestamp": if dice & 128 == 0 { "2021-01-01T00:00:00Z" } else { "2020-06-01T00:00:00Z" } },
+            "spec": spec })
+    });
+    proptest::collection::vec(object, 1..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn no_route_reaches_a_host_or_secret_of_another_tenant(objects in evil_objects()) {
+        let settings = Settings::default();
+        let made = translate(&gateway_snapshot(&objects), &settings);
+        let text = print(&made.tree).unwrap();
+        let back = read_text(Path::new("printed.conf"), &text);
+        prop_assert!(back.broken.is_none(), "{:?}", back.broken);
+        prop_assert!(is_same(&back.main, &made.tree));
+        weir_conf::check(&back, &|_, _| true).map_err(|e| TestCaseError::fail(e.message))?;
+        let shown = |d: &Directive| String::from_utf8_lossy(&print(std::slice::from_ref(d)).unwrap()).into_owned();
+        // The victim's servers are those that it has alone.
+        let alone = translate(&gateway_snapshot(&[]), &settings);
+        for name in ["victim.test", "a.victim.test", "*.victim.test"] {
+            let (now, then) = (server(&made.tree, name), server(&alone.tree, name));
+            prop_assert_eq!((now.len(), then.len()), (1, 1), "{}", name);
+            // A front that reads names may stand before it.
+            let inside = |d: &Directive| -> Vec<String> {
+                d.block().iter().filter(|line| !line.name.is("listen")).map(shown).collect()
+            };
+            prop_assert_eq!(inside(now[0]), inside(then[0]));
+        }
+        prop_assert!(server(&made.tree, "b.victim.test").is_empty());
+        // A handshake with one of its names belongs to a listener of the victim.
+        let http = made.tree.iter().find(|d| d.name.is("http")).unwrap();
+        let maps = http.block().iter().filter(|d| d.name.is("map"));
+        let listeners = maps.filter(|d| d.arg(0).is_some_and(|w| w.is("$ssl_server_name")));
+        for row in listeners.flat_map(Directive::block) {
+            if row.name.is("victim.test") || row.name.is("a.victim.test") || row.name.is("*.victim.test") {
+                let number = row.arg(0).and_then(|w| w.str()).unwrap_or_default();
+                prop_assert!(matches!(number, "0" | "1"), "{}", shown(row));
+            }
+        }
+        // No server but the victim's has its certificate, or a way to its Service.
+        let victim = made.files.iter().filter(|(_, content)| content.starts_with(b"victim"));
+        let files: Vec<String> = victim.map(|(path, _)| path.display().to_string()).collect();
+        for block in made.tree.iter().filter(|d| d.name.is("http") || d.name.is("stream")) {
+            for one in block.block().iter().filter(|d| d.name.is("server")) {
+                let names = one.block().iter().find(|line| line.name.is("server_name"));
+                let name = names.and_then(|line| line.arg(0)).map(|w| w.lossy().into_owned()).unwrap_or_default();
+                let text = shown(one);
+                if matches!(name.as_str(), "victim.test" | "a.victim.test" | "*.victim.test" | "evil.test") {
+                    prop_assert!(!block.name.is("stream") || text.contains("pass unix:"), "{}", text);
+                    continue;
+                }
+                prop_assert!(!files.iter().any(|file| text.contains(file)), "{}", text);
+                prop_assert!(!text.contains("victim_app"), "{}", text);
+            }
+        }
+        let own = server(&made.tree, "evil.test");
+        prop_assert!(own.iter().all(|d| !shown(d).contains("victim_app")));
+    }
+}

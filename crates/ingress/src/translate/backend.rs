@@ -99,7 +99,13 @@ impl Work<'_> {
         ip.and_then(|ip| self.address(ip, port.port)).into_iter().collect()
     }
 
-    fn addresses(&self, namespace: &str, service: &str, port: &ServicePort) -> BTreeSet<String> {
+    /// The addresses of a Service's ready pods.
+    pub(crate) fn addresses(
+        &self,
+        namespace: &str,
+        service: &str,
+        port: &ServicePort,
+    ) -> BTreeSet<String> {
         let mut out = BTreeSet::new();
         for slice in &self.snapshot.slices {
             let meta = &slice.metadata;

@@ -26,7 +26,7 @@ impl<'a> Work<'a> {
         self.secret_of(namespace, name)
     }
 
-    pub(super) fn secret_of(
+    pub(crate) fn secret_of(
         &self,
         namespace: &str,
         name: &str,
@@ -49,7 +49,7 @@ impl<'a> Work<'a> {
     }
 
     /// The file of a certificate with its key, if they belong together and can be used.
-    pub(super) fn certificate(
+    pub(crate) fn certificate(
         &mut self,
         data: &BTreeMap<String, ByteString>,
     ) -> Result<Certificate, String> {
@@ -70,7 +70,7 @@ impl<'a> Work<'a> {
     }
 
     /// The file of authorities in `ca.crt`.
-    pub(super) fn authorities(
+    pub(crate) fn authorities(
         &mut self,
         data: &BTreeMap<String, ByteString>,
     ) -> Result<String, String> {
@@ -85,8 +85,8 @@ impl<'a> Work<'a> {
 
 /// A certificate on its way to disk.
 #[derive(Clone, Debug)]
-pub(super) struct Certificate {
-    pub(super) path: String,
+pub(crate) struct Certificate {
+    pub(crate) path: String,
     leaf: CertificateDer<'static>,
 }
 

@@ -9,8 +9,8 @@ use super::location::{self, headers};
 use super::{Work, line, when};
 use crate::report::Severity;
 
-/// The whole configuration.
-pub(super) fn tree(work: &mut Work<'_>, hosts: &BTreeMap<String, Host<'_>>) -> Vec<Directive> {
+/// The servers of Ingresses.
+pub(super) fn servers(work: &mut Work<'_>, hosts: &BTreeMap<String, Host<'_>>) -> Vec<Directive> {
     let mut servers = Vec::new();
     let any = hosts.get("");
     let default = work.settings.default_certificate.clone().and_then(|(namespace, name)| {
@@ -38,14 +38,30 @@ pub(super) fn tree(work: &mut Work<'_>, hosts: &BTreeMap<String, Host<'_>>) -> V
         }
     }
     servers.insert(0, line("server", []).with_block(rest));
+    servers
+}
+
+/// The whole configuration.
+pub(super) fn tree(
+    work: &mut Work<'_>,
+    servers: Vec<Directive>,
+    sessions: Vec<Directive>,
+) -> Vec<Directive> {
     let mut http = base();
     http.extend(std::mem::take(&mut work.shared).into_values().flatten());
     http.extend(servers);
-    vec![
+    let mut tree = vec![
         line("worker_processes", ["auto"]),
         line("events", []).with_block(vec![line("worker_connections", ["16384"])]),
         line("http", []).with_block(http),
-    ]
+    ];
+    if !sessions.is_empty() {
+        let mut stream: Vec<Directive> =
+            std::mem::take(&mut work.streams).into_values().flatten().collect();
+        stream.extend(sessions);
+        tree.push(line("stream", []).with_block(stream));
+    }
+    tree
 }
 
 /// What all servers share, with the defaults of ingress-nginx.

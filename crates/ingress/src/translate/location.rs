@@ -15,7 +15,7 @@ pub(super) struct Made {
 }
 
 /// The headers that servers behind get.
-pub(super) fn headers(directive: &str) -> Vec<Directive> {
+pub(crate) fn headers(directive: &str) -> Vec<Directive> {
     let list = [
         ("Host", "$best_http_host"),
         ("Upgrade", "$http_upgrade"),

@@ -1,0 +1,130 @@
+//! Servers behind that routes name: groups of `upstream`, or why there is none.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Service, ServicePort};
+use weir_conf::Directive;
+
+use super::grants::{Referrer, Refused};
+use super::objects::Reference;
+use super::policies::{BackendTls, Policies};
+use crate::report::ObjectId;
+use crate::translate::{Work, line};
+
+/// How servers behind are spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speech {
+    Http1,
+    Http2,
+}
+
+/// A port of a Service that a route may use.
+pub(super) struct Backend {
+    pub(super) speech: Speech,
+    /// TLS with a check; `Some(None)`: it cannot be checked.
+    pub(super) tls: Option<Option<BackendTls>>,
+    /// Namespace, Service, port.
+    base: String,
+    addresses: BTreeSet<String>,
+}
+
+impl Backend {
+    /// Whether a pod is ready.
+    pub(super) fn has_servers(&self) -> bool {
+        !self.addresses.is_empty()
+    }
+}
+
+/// Which block a group stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    Http,
+    Stream,
+}
+
+impl Work<'_> {
+    /// The servers that a reference leads to.
+    pub(super) fn backend(
+        &self,
+        policies: &mut Policies,
+        gateways: &[ObjectId],
+        from: Referrer<'_>,
+        to: &Reference,
+    ) -> Result<Backend, Refused> {
+        let (namespace, name, _) = self.referred(from, to, &["Service"], "InvalidKind")?;
+        let missing = |text: &str| {
+            Refused::new("BackendNotFound", format!("Service {namespace}/{name}: {text}"))
+        };
+        let service = self.service(&namespace, &name).ok_or_else(|| missing("there is none"))?;
+        let spec = service.spec.as_ref();
+        if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
+            return Err(missing("external names are not supported"));
+        }
+        let number = to.port.ok_or_else(|| missing("the reference needs a port"))?;
+        let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+        let datagrams = from.kind == "UDPRoute";
+        let udp = |port: &&ServicePort| (port.protocol.as_deref() == Some("UDP")) == datagrams;
+        let port = ports.iter().filter(udp).find(|port| port.port == number);
+        let port = port.ok_or_else(|| missing("it has no such port"))?;
+        let policy =
+            policies.of(gateways, &namespace, &name, port.name.as_deref().unwrap_or_default());
+        let tls = policy.map(|policy| policy.tls.clone());
+        let speech = match port.app_protocol.as_deref() {
+            Some("kubernetes.io/h2c" | "grpc") => Speech::Http2,
+            Some("kubernetes.io/wss" | "https") if tls.is_none() && from.kind == "HTTPRoute" => {
+                let text = format!("Service {namespace}/{name}: TLS needs a BackendTLSPolicy");
+                return Err(Refused::new("UnsupportedProtocol", text));
+            }
+            _ => Speech::Http1,
+        };
+        let addresses = self.addresses(&namespace, &name, port);
+        Ok(Backend { speech, tls, base: format!("{namespace}_{name}_{number}"), addresses })
+    }
+
+    fn service(&self, namespace: &str, name: &str) -> Option<&Service> {
+        self.snapshot.services.iter().find(|service| {
+            service.metadata.name.as_deref() == Some(name)
+                && service.metadata.namespace.as_deref().unwrap_or("default") == namespace
+        })
+    }
+
+    /// The group of these servers; `None`: no pod is ready. Each server stands `times` times, so that as many attempts
+    /// can be made.
+    pub(super) fn group_of(
+        &mut self,
+        backend: &Backend,
+        block: Block,
+        (suffix, extra): (&str, Vec<Directive>),
+        times: usize,
+    ) -> Option<String> {
+        if backend.addresses.is_empty() {
+            return None;
+        }
+        let kind = if block == Block::Http { "" } else { "stream__" };
+        let mut name = format!("{kind}{}", backend.base);
+        if times > 1 {
+            name.push_str(&format!("_{times}"));
+        }
+        if !suffix.is_empty() {
+            name.push_str(&format!("_{suffix}"));
+        }
+        // 680 bytes a server; the rest is room for the zone itself.
+        let size = (64 + backend.addresses.len() * times) * 1024;
+        let mut list = vec![line("zone", [name.as_str(), &size.to_string()])];
+        list.extend(extra);
+        for _ in 0..times {
+            // A server that is to be asked again stays in use.
+            let again = (times > 1).then_some("max_fails=0");
+            let words = |address| std::iter::once(address).chain(again);
+            list.extend(backend.addresses.iter().map(|one| line("server", words(one.as_str()))));
+        }
+        list.extend((block == Block::Http).then(|| line("keepalive", ["320"])));
+        let group = vec![line("upstream", [name.as_str()]).with_block(list)];
+        let shared = match block {
+            Block::Http => &mut self.shared,
+            Block::Stream => &mut self.streams,
+        };
+        shared.insert(format!("upstream {name}"), group);
+        Some(name)
+    }
+}

@@ -1,0 +1,509 @@
+//! Gateways and ListenerSets to listeners: which of them are served, and why others are not.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+
+use super::certificates::{self, ClientCheck};
+use super::grants::{Referrer, Refused};
+use super::names;
+use super::objects::{FromNamespaces, GROUP, Gateway, ListenerSet, ListenerSpec};
+use super::status::{Condition, GatewayStatus, ListenerStatus, Statuses};
+use crate::annotations::values;
+use crate::report::ObjectId;
+use crate::translate::Work;
+
+/// What a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Protocol {
+    Http,
+    Https,
+    /// TLS that ends at the servers behind.
+    Passthrough,
+    /// TLS that ends here, around any protocol.
+    Tls,
+    Tcp,
+    Udp,
+}
+
+impl Protocol {
+    fn of(spec: &ListenerSpec) -> Option<Protocol> {
+        let mode = spec.tls.as_ref().and_then(|tls| tls.mode.as_deref()).unwrap_or("Terminate");
+        match (spec.protocol.as_str(), mode) {
+            ("HTTP", _) => Some(Protocol::Http),
+            ("HTTPS", "Terminate") => Some(Protocol::Https),
+            ("TLS", "Terminate") => Some(Protocol::Tls),
+            ("TLS", "Passthrough") => Some(Protocol::Passthrough),
+            ("TCP", _) => Some(Protocol::Tcp),
+            ("UDP", _) => Some(Protocol::Udp),
+            _ => None,
+        }
+    }
+
+    /// The kinds of routes that it takes.
+    pub(super) fn kinds(self) -> &'static [&'static str] {
+        match self {
+            Protocol::Http | Protocol::Https => &["HTTPRoute", "GRPCRoute"],
+            Protocol::Passthrough | Protocol::Tls => &["TLSRoute"],
+            Protocol::Tcp => &["TCPRoute"],
+            Protocol::Udp => &["UDPRoute"],
+        }
+    }
+
+    /// Protocols that one port can speak, told apart by the name in the handshake.
+    fn family(self) -> u8 {
+        match self {
+            Protocol::Http => 0,
+            Protocol::Https | Protocol::Passthrough | Protocol::Tls => 1,
+            Protocol::Tcp => 2,
+            Protocol::Udp => 3,
+        }
+    }
+
+    pub(super) fn has_names(self) -> bool {
+        self.family() < 2
+    }
+}
+
+/// A listener with what became of it.
+pub(super) struct Listener<'a> {
+    /// The Gateway or ListenerSet that has it.
+    pub(super) owner: ObjectId,
+    /// The number of the Gateway.
+    pub(super) gateway: usize,
+    /// The namespace of the Gateway.
+    pub(super) home: String,
+    pub(super) spec: &'a ListenerSpec,
+    /// `None`: not supported.
+    pub(super) protocol: Option<Protocol>,
+    /// Lower case; empty for all.
+    pub(super) hostname: String,
+    pub(super) port: u16,
+    pub(super) certificates: Vec<String>,
+    pub(super) clients: Option<ClientCheck>,
+    pub(super) kinds: Vec<&'static str>,
+    pub(super) attached: u32,
+    /// Routes may attach.
+    pub(super) accepted: bool,
+    /// Requests can be served.
+    pub(super) programmed: bool,
+    pub(super) conditions: Vec<Condition>,
+}
+
+impl Listener<'_> {
+    /// Whether a name is this listener's, so that a Gateway of another namespace with the same address does not get it:
+    /// a wildcard is a claim, the absence of a name is none.
+    pub(super) fn keeps_from(&self, other: &Listener<'_>, name: &str) -> bool {
+        self.home != other.home && !self.hostname.is_empty() && names::covers(&self.hostname, name)
+    }
+}
+
+/// A Gateway that is weir's.
+pub(super) struct Served<'a> {
+    pub(super) id: ObjectId,
+    pub(super) gateway: &'a Gateway,
+    /// Where it listens, as `listen` has it.
+    pub(super) addresses: Vec<String>,
+    /// ListenerSets that may join, and whether they have joined.
+    pub(super) sets: Vec<(ObjectId, &'a ListenerSet)>,
+    /// The file of the certificate for servers behind, if the Gateway names one.
+    pub(super) client: Option<Result<String, Refused>>,
+    refused: Option<(&'static str, String)>,
+}
+
+/// The time of birth, for the order of precedence.
+pub(super) fn age(meta: &ObjectMeta) -> (i128, String, String) {
+    let born = meta.creation_timestamp.as_ref().map(|time| time.0.as_nanosecond());
+    let namespace = meta.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    (born.unwrap_or(i128::MAX), namespace, meta.name.clone().unwrap_or_default())
+}
+
+/// Classes, and the Gateways of those that are weir's, oldest first.
+pub(super) fn gateways<'a>(work: &Work<'a>, statuses: &mut Statuses) -> Vec<Served<'a>> {
+    let objects = &work.snapshot.gateway;
+    let mut classes = Vec::new();
+    for class in &objects.classes {
+        if !work.settings.gateway_controllers.contains(&class.spec.controller_name) {
+            continue;
+        }
+        let mut id = ObjectId::of("GatewayClass", &class.metadata);
+        id.namespace.clear();
+        let good = class.spec.parameters_ref.is_none();
+        let condition = match good {
+            true => Condition::yes("Accepted", "Accepted"),
+            false => Condition::no("Accepted", "InvalidParameters", "weir takes no parameters"),
+        };
+        if good {
+            classes.push(id.name.clone());
+        }
+        note(statuses, &id, &class.metadata);
+        statuses.classes.insert(id, vec![condition]);
+    }
+    let mut list: Vec<&Gateway> = objects.gateways.iter().collect();
+    list.sort_by_key(|gateway| age(&gateway.metadata));
+    let own = |gateway: &&Gateway| classes.contains(&gateway.spec.gateway_class_name);
+    list.into_iter().filter(own).filter_map(|gateway| served(work, gateway)).collect()
+}
+
+fn served<'a>(work: &Work<'a>, gateway: &'a Gateway) -> Option<Served<'a>> {
+    let id = ObjectId::of("Gateway", &gateway.metadata);
+    if !values::is_object_name(&id.name) || !values::is_label(&id.namespace) {
+        return None;
+    }
+    let settings = work.settings;
+    let key = (id.namespace.clone(), id.name.clone());
+    let given = settings.addresses_of.get(&key).unwrap_or(&settings.gateway_addresses);
+    let (addresses, mut refused) = addresses(gateway, given);
+    if gateway.spec.infrastructure.as_ref().is_some_and(|i| i.parameters_ref.is_some()) {
+        refused = Some(("InvalidParameters", "weir takes no parameters".to_owned()));
+    }
+    Some(Served { id, gateway, addresses, sets: Vec::new(), client: None, refused })
+}
+
+/// The addresses that a Gateway asks for, if it may have them.
+fn addresses(gateway: &Gateway, given: &[String]) -> (Vec<String>, Option<(&'static str, String)>) {
+    let mut wanted = Vec::new();
+    for address in &gateway.spec.addresses {
+        let kind = address.r#type.as_deref().unwrap_or("IPAddress");
+        if kind != "IPAddress" {
+            return (
+                Vec::new(),
+                Some(("UnsupportedAddress", format!("the type {kind} is not supported"))),
+            );
+        }
+        let Some(value) = address.value.as_ref().filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        if !given.contains(value) {
+            return (
+                Vec::new(),
+                Some(("AddressNotUsable", format!("{value} is no address of weir"))),
+            );
+        }
+        wanted.push(value.clone());
+    }
+    if wanted.is_empty() {
+        wanted = given.to_vec();
+    }
+    (wanted, None)
+}
+
+/// Keeps the generation that the conditions are about.
+pub(super) fn note(statuses: &mut Statuses, id: &ObjectId, meta: &ObjectMeta) {
+    statuses.generations.insert(id.clone(), meta.generation.unwrap_or_default());
+}
+
+/// Attaches ListenerSets to their Gateways; the others get their status here.
+pub(super) fn join<'a>(work: &Work<'a>, gateways: &mut [Served<'a>], statuses: &mut Statuses) {
+    let mut sets: Vec<&ListenerSet> = work.snapshot.gateway.listener_sets.iter().collect();
+    sets.sort_by_key(|set| age(&set.metadata));
+    for set in sets {
+        let id = ObjectId::of("ListenerSet", &set.metadata);
+        if !values::is_object_name(&id.name) || !values::is_label(&id.namespace) {
+            continue;
+        }
+        let parent = &set.spec.parent_ref;
+        if parent.group.as_deref().is_some_and(|group| group != GROUP)
+            || parent.kind.as_deref().is_some_and(|kind| kind != "Gateway")
+        {
+            continue;
+        }
+        let namespace = parent.namespace.as_deref().unwrap_or(&id.namespace);
+        let found = gateways
+            .iter_mut()
+            .find(|one| one.id.namespace == namespace && one.id.name == parent.name);
+        let Some(gateway) = found else { continue };
+        note(statuses, &id, &set.metadata);
+        let allowed = gateway.gateway.spec.allowed_listeners.as_ref();
+        let allowed = allowed.and_then(|allowed| allowed.namespaces.as_ref());
+        if is_allowed(work, allowed, "None", &gateway.id.namespace, &id.namespace) {
+            gateway.sets.push((id, set));
+            continue;
+        }
+        let text = "the Gateway does not allow ListenerSets of this namespace";
+        let conditions =
+            ["Accepted", "Programmed"].map(|kind| Condition::no(kind, "NotAllowed", text));
+        let status = GatewayStatus { conditions: conditions.to_vec(), ..GatewayStatus::default() };
+        statuses.listener_sets.insert(id, status);
+    }
+}
+
+/// Whether a namespace is among those that a Gateway or listener allows.
+pub(super) fn is_allowed(
+    work: &Work<'_>,
+    wanted: Option<&FromNamespaces>,
+    usual: &str,
+    own: &str,
+    namespace: &str,
+) -> bool {
+    match wanted.and_then(|wanted| wanted.from.as_deref()).unwrap_or(usual) {
+        "All" => true,
+        "Same" => own == namespace,
+        "Selector" => {
+            let selector = wanted.and_then(|wanted| wanted.selector.as_ref());
+            selector.is_some_and(|selector| is_selected(work, selector, namespace))
+        }
+        _ => false,
+    }
+}
+
+fn is_selected(work: &Work<'_>, selector: &LabelSelector, namespace: &str) -> bool {
+    let mut all = work.snapshot.gateway.namespaces.iter();
+    let Some(found) = all.find(|one| one.metadata.name.as_deref() == Some(namespace)) else {
+        return false;
+    };
+    let label = |key: &String| found.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+    let equal =
+        selector.match_labels.iter().flatten().all(|(key, value)| label(key) == Some(value));
+    equal
+        && selector.match_expressions.iter().flatten().all(|rule| {
+            let values = rule.values.as_deref().unwrap_or_default();
+            let value = label(&rule.key);
+            match rule.operator.as_str() {
+                "In" => value.is_some_and(|value| values.contains(value)),
+                "NotIn" => !value.is_some_and(|value| values.contains(value)),
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
+/// All listeners, those of older Gateways first, a Gateway's own before those of its ListenerSets.
+pub(super) fn listeners<'a>(work: &mut Work<'a>, gateways: &[Served<'a>]) -> Vec<Listener<'a>> {
+    let mut list: Vec<Listener<'a>> = Vec::new();
+    for (number, served) in gateways.iter().enumerate() {
+        let own = served.gateway.spec.listeners.iter().map(|spec| (&served.id, spec));
+        let joined = served
+            .sets
+            .iter()
+            .flat_map(|(id, set)| set.spec.listeners.iter().map(move |spec| (id, spec)));
+        for (owner, spec) in own.chain(joined) {
+            let mut listener = listener(owner.clone(), (number, &served.id.namespace), spec);
+            judge(work, served, &mut listener);
+            collide(&list, gateways, &mut listener);
+            let resolved = listener.conditions.iter().all(|c| c.kind != "ResolvedRefs" || c.holds);
+            let usable =
+                resolved || !listener.kinds.is_empty() && !is_without_certificate(&listener);
+            listener.programmed = listener.accepted && usable && served.refused.is_none();
+            finish(&mut listener);
+            list.push(listener);
+        }
+    }
+    overlaps(&mut list);
+    list
+}
+
+fn is_without_certificate(listener: &Listener<'_>) -> bool {
+    matches!(listener.protocol, Some(Protocol::Https | Protocol::Tls))
+        && listener.certificates.is_empty()
+}
+
+fn listener<'a>(
+    owner: ObjectId,
+    (gateway, home): (usize, &str),
+    spec: &'a ListenerSpec,
+) -> Listener<'a> {
+    let protocol = Protocol::of(spec);
+    let hostname = spec.hostname.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let hostname = if protocol.is_some_and(Protocol::has_names) { hostname } else { String::new() };
+    Listener {
+        owner,
+        gateway,
+        home: home.to_owned(),
+        spec,
+        protocol,
+        hostname,
+        port: u16::try_from(spec.port).unwrap_or_default(),
+        certificates: Vec::new(),
+        clients: None,
+        kinds: Vec::new(),
+        attached: 0,
+        accepted: true,
+        programmed: false,
+        conditions: Vec::new(),
+    }
+}
+
+/// What is right or wrong with a listener by itself.
+fn judge(work: &mut Work<'_>, served: &Served<'_>, listener: &mut Listener<'_>) {
+    let mut refuse = |reason, text: &str| {
+        listener.accepted = false;
+        listener.conditions.push(Condition::no("Accepted", reason, text));
+    };
+    let Some(protocol) = listener.protocol else {
+        refuse("UnsupportedProtocol", "the protocol is none of HTTP, HTTPS, TLS, TCP, UDP");
+        listener.conditions.push(Condition::yes("ResolvedRefs", "ResolvedRefs"));
+        return;
+    };
+    if listener.port == 0 || work.settings.closed_ports.contains(&listener.port) {
+        refuse("PortUnavailable", "the port cannot be used");
+    } else if !listener.hostname.is_empty() && !values::is_host(&listener.hostname, true) {
+        refuse("UnsupportedValue", "the hostname is no host name");
+    }
+    let allowed = listener.spec.allowed_routes.as_ref().map(|allowed| allowed.kinds.as_slice());
+    let allowed = allowed.unwrap_or_default();
+    let is_one = |kind: &&&str| {
+        allowed
+            .iter()
+            .any(|one| one.kind == **kind && one.group.as_deref().is_none_or(|g| g == GROUP))
+    };
+    let all = protocol.kinds();
+    listener.kinds = match allowed.is_empty() {
+        true => all.to_vec(),
+        false => all.iter().filter(is_one).copied().collect(),
+    };
+    let mut wrong = (!allowed.is_empty() && listener.kinds.len() < allowed.len())
+        .then(|| Refused::new("InvalidRouteKinds", "a kind of routes does not fit the protocol"));
+    if matches!(protocol, Protocol::Https | Protocol::Tls) {
+        let from = Referrer { kind: listener.owner.kind, namespace: &listener.owner.namespace };
+        let refs = listener.spec.tls.as_ref().map(|tls| tls.certificate_refs.as_slice());
+        let (files, error) = certificates::of_listener(work, from, refs.unwrap_or_default());
+        listener.certificates = files;
+        wrong = error.or(wrong);
+        certificates::of_clients(work, served, listener, &mut wrong);
+    }
+    listener.conditions.push(match wrong {
+        None => Condition::yes("ResolvedRefs", "ResolvedRefs"),
+        Some(refused) => Condition::no("ResolvedRefs", refused.reason, refused.message),
+    });
+}
+
+/// Listeners that came before on the same port and address.
+fn collide(before: &[Listener<'_>], gateways: &[Served<'_>], listener: &mut Listener<'_>) {
+    let Some(protocol) = listener.protocol else { return };
+    let addresses = |number: usize| gateways.get(number).map(|one| one.addresses.as_slice());
+    let own = addresses(listener.gateway);
+    for other in before.iter().filter(|other| other.accepted && other.port == listener.port) {
+        let Some(theirs) = other.protocol else { continue };
+        let apart = (theirs == Protocol::Udp) != (protocol == Protocol::Udp);
+        if apart || addresses(other.gateway) != own {
+            continue;
+        }
+        let reason = match theirs.family() == protocol.family() {
+            false => "ProtocolConflict",
+            true if other.hostname == listener.hostname => "HostnameConflict",
+            true if other.keeps_from(listener, &listener.hostname) => "HostnameConflict",
+            true => continue,
+        };
+        listener.accepted = false;
+        if other.gateway == listener.gateway {
+            let text = "a listener before this one has the same port";
+            listener.conditions.push(Condition::no("Accepted", reason, text));
+            listener.conditions.push(Condition::no("Programmed", reason, text));
+            listener
+                .conditions
+                .push(Condition { holds: true, ..Condition::no("Conflicted", reason, text) });
+        } else {
+            let text = "an older Gateway with the same address has this port and name";
+            listener.conditions.push(Condition::no("Accepted", "PortUnavailable", text));
+        }
+        return;
+    }
+}
+
+/// The conditions that follow from the others.
+fn finish(listener: &mut Listener<'_>) {
+    let has = |listener: &Listener<'_>, kind| listener.conditions.iter().any(|c| c.kind == kind);
+    if !has(listener, "Accepted") {
+        listener.conditions.push(Condition::yes("Accepted", "Accepted"));
+    }
+    if !has(listener, "Conflicted") {
+        listener.conditions.push(Condition::no("Conflicted", "NoConflicts", ""));
+    }
+    if !has(listener, "Programmed") {
+        listener.conditions.push(match listener.programmed {
+            true => Condition::yes("Programmed", "Programmed"),
+            false => Condition::no("Programmed", "Invalid", "see the other conditions"),
+        });
+    }
+}
+
+/// Names of TLS that two listeners of a port share.
+fn overlaps(list: &mut [Listener<'_>]) {
+    let secured =
+        |one: &Listener<'_>| one.accepted && one.protocol.is_some_and(|p| p.family() == 1);
+    let shares: Vec<bool> = list
+        .iter()
+        .enumerate()
+        .map(|(n, one)| {
+            secured(one)
+                && list.iter().enumerate().any(|(m, other)| {
+                    n != m
+                        && secured(other)
+                        && other.gateway == one.gateway
+                        && other.port == one.port
+                        && names::intersection(&one.hostname, &other.hostname).is_some()
+                })
+        })
+        .collect();
+    for (listener, _) in list.iter_mut().zip(shares).filter(|(_, shares)| *shares) {
+        let text = "another listener of the port has names in common";
+        listener.conditions.push(Condition {
+            holds: true,
+            ..Condition::no("OverlappingTLSConfig", "OverlappingHostnames", text)
+        });
+    }
+}
+
+/// The statuses of Gateways and ListenerSets, after routes were attached.
+pub(super) fn report(gateways: &[Served<'_>], listeners: &[Listener<'_>], statuses: &mut Statuses) {
+    for served in gateways {
+        let mut status = summary(&served.id, listeners, served.refused.as_ref());
+        if let Some(refused) = certificates::client_reference(served) {
+            status.conditions.push(refused);
+        }
+        status.conditions.extend(certificates::insecure(served));
+        for (id, _) in &served.sets {
+            let joined = summary(id, listeners, served.refused.as_ref());
+            let accepted = joined.conditions.iter().any(|c| c.kind == "Accepted" && c.holds);
+            status.attached_listener_sets += u32::from(accepted);
+            statuses.listener_sets.insert(id.clone(), joined);
+        }
+        status.addresses =
+            served.addresses.iter().filter(|a| !a.is_empty() && *a != "[::]").cloned().collect();
+        note(statuses, &served.id, &served.gateway.metadata);
+        statuses.gateways.insert(served.id.clone(), status);
+    }
+}
+
+fn summary(
+    id: &ObjectId,
+    all: &[Listener<'_>],
+    refused: Option<&(&'static str, String)>,
+) -> GatewayStatus {
+    let own: Vec<&Listener<'_>> = all.iter().filter(|listener| listener.owner == *id).collect();
+    let (accepted, good) = (
+        own.iter().filter(|one| one.accepted).count(),
+        own.iter().filter(|one| one.programmed).count(),
+    );
+    let set = id.kind == "ListenerSet";
+    let text = "some listeners are not valid; see their conditions";
+    let mut conditions = Vec::new();
+    conditions.push(match refused {
+        Some((reason, text)) if *reason != "AddressNotUsable" => {
+            let reason = if set { "ParentNotAccepted" } else { *reason };
+            Condition::no("Accepted", reason, text.as_str())
+        }
+        _ if accepted == own.len() => Condition::yes("Accepted", "Accepted"),
+        _ if accepted > 0 => Condition {
+            message: text.to_owned(),
+            ..Condition::yes("Accepted", "ListenersNotValid")
+        },
+        _ => Condition::no("Accepted", "ListenersNotValid", text),
+    });
+    conditions.push(match refused {
+        Some((reason, text)) => {
+            let reason = if *reason == "AddressNotUsable" { *reason } else { "Invalid" };
+            Condition::no("Programmed", reason, text.as_str())
+        }
+        None if good > 0 || own.is_empty() => Condition::yes("Programmed", "Programmed"),
+        None if set => Condition::no("Programmed", "ListenersNotValid", text),
+        None => Condition::no("Programmed", "Invalid", text),
+    });
+    let listeners = own.iter().map(|one| ListenerStatus {
+        name: one.spec.name.clone(),
+        supported_kinds: one.kinds.clone(),
+        attached_routes: one.attached,
+        conditions: one.conditions.clone(),
+    });
+    GatewayStatus { conditions, listeners: listeners.collect(), ..GatewayStatus::default() }
+}

@@ -1,0 +1,74 @@
+//! Gateway API to a configuration: a pure translation, as that of Ingresses.
+//!
+//! The way of an object: [`objects`] are what is read. `listeners` judges Gateways and ListenerSets, `routes` attaches
+//! routes to listeners, `rules` and `streams` read what routes ask for, and `ports` decides which listener has a name.
+//! `servers` and `streams` write the directives; `entries` keeps the specification's order of matches. What each object
+//! is told comes out as [`Statuses`].
+
+mod backends;
+mod certificates;
+mod entries;
+mod filters;
+mod grants;
+mod listeners;
+mod names;
+pub mod objects;
+mod policies;
+mod ports;
+mod routes;
+mod rules;
+mod servers;
+pub mod status;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+pub use objects::Objects;
+pub use status::{Condition, GatewayStatus, ListenerStatus, ParentStatus, Statuses};
+
+use crate::report::ObjectId;
+use crate::translate::{Gateways, Work, line};
+
+/// Translates all objects of Gateway API. `taken` are words of `listen` with a default server already.
+pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Gateways {
+    let mut made = Gateways::default();
+    let mut gateways = listeners::gateways(work, &mut made.statuses);
+    listeners::join(work, &mut gateways, &mut made.statuses);
+    for served in &mut gateways {
+        certificates::for_servers(work, served);
+    }
+    let mut listeners = listeners::listeners(work, &gateways);
+    let mut routes = routes::routes(work);
+    let (attachments, parents) = routes::attach(work, &gateways, &mut listeners, &routes);
+    let mut policies = policies::Policies::read(work);
+    let (mut rules, mut passes) = (Vec::new(), Vec::new());
+    for (number, route) in routes.iter_mut().enumerate() {
+        let mut own: Vec<ObjectId> = Vec::new();
+        for one in attachments.iter().filter(|one| one.route == number) {
+            let id = &gateways[listeners[one.listener].gateway].id;
+            if !own.contains(id) {
+                own.push(id.clone());
+            }
+        }
+        let first = rules.len();
+        rules.extend(rules::read(work, &mut policies, &own, (number, route), first));
+        passes.extend(streams::read(work, &mut policies, &own, (number, route)));
+    }
+    let ports = ports::ports(work, &gateways, &listeners, &routes, &attachments);
+    let plan = servers::Plan { gateways: &gateways, listeners: &listeners, rules: &rules };
+    for port in &ports {
+        made.http.extend(servers::servers(work, &plan, port, taken));
+        made.streams.extend(streams::servers(work, &listeners, &passes, port));
+    }
+    if !made.http.is_empty() {
+        // A value of an object stays a text: this is its dollar.
+        let dollar = line("geo", ["$dollar"]).with_block(vec![line("default", ["$"])]);
+        work.shared.insert("geo $dollar".to_owned(), vec![dollar]);
+    }
+    listeners::report(&gateways, &listeners, &mut made.statuses);
+    routes::report(&routes, parents, &mut made.statuses);
+    policies.report(work, &mut made.statuses);
+    made
+}

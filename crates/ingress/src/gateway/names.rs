@@ -1,0 +1,81 @@
+//! Host names, with `*.` for any number of labels.
+
+use std::cmp::Ordering;
+
+/// Whether a pattern has all names that another one has. An empty pattern has all.
+pub fn covers(pattern: &str, name: &str) -> bool {
+    if pattern.is_empty() {
+        return true;
+    }
+    match pattern.strip_prefix('*') {
+        // `*.a.test` covers `b.a.test` and `*.b.a.test`, and not `a.test`.
+        Some(suffix) => {
+            pattern == name
+                || name.ends_with(suffix)
+                    && name.len() > suffix.len() + usize::from(name.starts_with('*'))
+        }
+        None => pattern == name,
+    }
+}
+
+/// The names that two patterns have in common, as a pattern.
+pub fn intersection<'n>(a: &'n str, b: &'n str) -> Option<&'n str> {
+    match (covers(a, b), covers(b, a)) {
+        (true, _) => Some(b),
+        (false, true) => Some(a),
+        (false, false) => None,
+    }
+}
+
+/// Most specific first: names without a wildcard, then longer ones.
+pub fn by_precision(a: &str, b: &str) -> Ordering {
+    let key = |name: &str| (name.is_empty(), name.starts_with('*'), std::cmp::Reverse(name.len()));
+    key(a).cmp(&key(b)).then_with(|| a.cmp(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wildcard_has_any_number_of_labels_and_not_none() {
+        for (pattern, name, wanted) in [
+            ("", "a.test", true),
+            ("", "*.test", true),
+            ("*.a.test", "b.a.test", true),
+            ("*.a.test", "c.b.a.test", true),
+            ("*.a.test", "a.test", false),
+            ("*.a.test", "*.a.test", true),
+            ("*.a.test", "*.b.a.test", true),
+            ("*.b.a.test", "*.a.test", false),
+            ("*.a.test", "xa.test", false),
+            ("a.test", "a.test", true),
+            ("a.test", "*.a.test", false),
+            ("a.test", "", false),
+        ] {
+            assert_eq!(covers(pattern, name), wanted, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn an_intersection_is_the_narrower_one() {
+        for (a, b, wanted) in [
+            ("", "a.test", Some("a.test")),
+            ("*.a.test", "", Some("*.a.test")),
+            ("*.a.test", "b.a.test", Some("b.a.test")),
+            ("b.a.test", "*.a.test", Some("b.a.test")),
+            ("*.a.test", "*.b.a.test", Some("*.b.a.test")),
+            ("a.test", "b.test", None),
+            ("", "", Some("")),
+        ] {
+            assert_eq!(intersection(a, b), wanted, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn the_most_specific_name_comes_first() {
+        let mut names = ["", "*.test", "b.a.test", "*.a.test", "a.test"];
+        names.sort_by(|a, b| by_precision(a, b));
+        assert_eq!(names, ["b.a.test", "a.test", "*.a.test", "*.test", ""]);
+    }
+}

@@ -1,0 +1,177 @@
+//! BackendTLSPolicies: which server behind is spoken to with TLS, and how it is known.
+
+use std::collections::BTreeMap;
+
+use super::certificates;
+use super::grants::Referrer;
+use super::listeners::{age, note};
+use super::objects::{BackendTlsPolicy, GROUP, ParentReference};
+use super::status::{Condition, ParentStatus, Statuses};
+use crate::annotations::values;
+use crate::report::ObjectId;
+use crate::translate::Work;
+
+/// TLS to a server behind.
+#[derive(Clone, Debug)]
+pub(super) struct BackendTls {
+    /// The file of authorities.
+    pub(super) authorities: String,
+    /// The name that is sent and checked.
+    pub(super) hostname: String,
+}
+
+/// A policy that is obeyed.
+pub(super) struct Policy {
+    id: ObjectId,
+    /// `None`: servers behind cannot be checked, so that nothing is sent to them.
+    pub(super) tls: Option<BackendTls>,
+    conditions: Vec<Condition>,
+}
+
+/// Namespace, Service, and the name of its port; empty for all ports.
+type Target = (String, String, String);
+
+/// All policies, and what they are for.
+#[derive(Default)]
+pub(super) struct Policies {
+    list: Vec<Policy>,
+    /// The number of the policy for a target.
+    targets: BTreeMap<Target, usize>,
+    /// Policies that lost a target to an older one.
+    rivals: BTreeMap<Target, Vec<usize>>,
+    /// Gateways that obey a policy.
+    ancestors: BTreeMap<usize, Vec<ObjectId>>,
+}
+
+impl Policies {
+    /// Reads all policies, oldest first.
+    pub(super) fn read(work: &mut Work<'_>) -> Policies {
+        let mut sorted: Vec<&BackendTlsPolicy> = work.snapshot.gateway.policies.iter().collect();
+        sorted.sort_by_key(|policy| age(&policy.metadata));
+        let mut all = Policies::default();
+        for policy in sorted {
+            let id = ObjectId::of("BackendTLSPolicy", &policy.metadata);
+            let number = all.list.len();
+            let mut beaten = false;
+            for target in &policy.spec.target_refs {
+                if !target.group.is_empty() || target.kind != "Service" {
+                    continue;
+                }
+                let port = target.section_name.clone().unwrap_or_default();
+                let key = (id.namespace.clone(), target.name.clone(), port);
+                if *all.targets.entry(key.clone()).or_insert(number) != number {
+                    beaten = true;
+                    all.rivals.entry(key).or_default().push(number);
+                }
+            }
+            let (tls, mut conditions) = judge(work, &id, policy);
+            if beaten {
+                conditions.retain(|condition| condition.kind != "Accepted");
+                let text = "an older policy is for the same Service";
+                conditions.push(Condition::no("Accepted", "Conflicted", text));
+            }
+            all.list.push(Policy { id, tls, conditions });
+        }
+        all
+    }
+
+    /// The policy for a port of a Service; the Gateway becomes one of those that obey it.
+    pub(super) fn of(
+        &mut self,
+        gateways: &[ObjectId],
+        namespace: &str,
+        service: &str,
+        port: &str,
+    ) -> Option<&Policy> {
+        let key = |port: &str| (namespace.to_owned(), service.to_owned(), port.to_owned());
+        let own = key(port);
+        let own = if self.targets.contains_key(&own) { own } else { key("") };
+        let number = *self.targets.get(&own)?;
+        // Each policy of the Service is told through these Gateways, also one that another one stands in front of.
+        let is_it = |target: &Target| target.0 == namespace && target.1 == service;
+        let own = self.targets.iter().filter(|(target, _)| is_it(target)).map(|(_, n)| *n);
+        let rivals = self.rivals.iter().filter(|(target, _)| is_it(target));
+        let told: Vec<usize> =
+            own.chain(rivals.flat_map(|(_, list)| list.iter().copied())).collect();
+        for number in told {
+            let list = self.ancestors.entry(number).or_default();
+            for gateway in gateways {
+                if !list.contains(gateway) {
+                    list.push(gateway.clone());
+                }
+            }
+        }
+        self.list.get(number)
+    }
+
+    /// The statuses of policies, with each Gateway that obeys them.
+    pub(super) fn report(&self, work: &Work<'_>, statuses: &mut Statuses) {
+        for policy in &work.snapshot.gateway.policies {
+            note(statuses, &ObjectId::of("BackendTLSPolicy", &policy.metadata), &policy.metadata);
+        }
+        for (number, gateways) in &self.ancestors {
+            let Some(policy) = self.list.get(*number) else { continue };
+            let parents = gateways.iter().map(|gateway| ParentStatus {
+                parent: ParentReference {
+                    group: Some(GROUP.to_owned()),
+                    kind: Some("Gateway".to_owned()),
+                    namespace: Some(gateway.namespace.clone()),
+                    name: gateway.name.clone(),
+                    ..ParentReference::default()
+                },
+                conditions: policy.conditions.clone(),
+            });
+            statuses.policies.insert(policy.id.clone(), parents.collect());
+        }
+    }
+}
+
+fn judge(
+    work: &mut Work<'_>,
+    id: &ObjectId,
+    policy: &BackendTlsPolicy,
+) -> (Option<BackendTls>, Vec<Condition>) {
+    let wanted = &policy.spec.validation;
+    let resolved = Condition::yes("ResolvedRefs", "ResolvedRefs");
+    let invalid =
+        |text: &str| (None, vec![Condition::no("Accepted", "Invalid", text), resolved.clone()]);
+    let hostname = wanted.hostname.to_ascii_lowercase();
+    if !values::is_host(&hostname, false) {
+        return invalid("the hostname is no host name");
+    }
+    if !wanted.subject_alt_names.is_empty() {
+        return invalid("subjectAltNames are not supported");
+    }
+    if wanted.ca_certificate_refs.is_empty() {
+        return match wanted.well_known.as_deref() {
+            Some("System") => {
+                let authorities = work.settings.system_authorities.display().to_string();
+                let accepted = Condition::yes("Accepted", "Accepted");
+                (Some(BackendTls { authorities, hostname }), vec![accepted, resolved])
+            }
+            _ => invalid("no known authorities are named"),
+        };
+    }
+    let from = Referrer { kind: "BackendTLSPolicy", namespace: &id.namespace };
+    let reasons = ("InvalidCACertificateRef", "InvalidKind");
+    let refs: Vec<_> = wanted
+        .ca_certificate_refs
+        .iter()
+        .map(|one| super::objects::Reference { namespace: None, ..one.clone() })
+        .collect();
+    let (file, error) = certificates::authorities(work, from, &refs, reasons);
+    let resolved = match error {
+        None => resolved,
+        Some(refused) => Condition::no("ResolvedRefs", refused.reason, refused.message),
+    };
+    match file.filter(|_| resolved.holds) {
+        Some(authorities) => {
+            let accepted = Condition::yes("Accepted", "Accepted");
+            (Some(BackendTls { authorities, hostname }), vec![accepted, resolved])
+        }
+        None => {
+            let text = "servers behind cannot be checked: answers are 500";
+            (None, vec![Condition::no("Accepted", "NoValidCACertificate", text), resolved])
+        }
+    }
+}

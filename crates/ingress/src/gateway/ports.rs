@@ -1,0 +1,145 @@
+//! Names of a port: which listener and which routes have each of them.
+
+use std::collections::BTreeMap;
+
+use super::listeners::{Listener, Protocol, Served};
+use super::names;
+use super::routes::{Attachment, Route};
+use crate::report::Severity;
+use crate::translate::Work;
+
+/// A port of some addresses, with all that is served there.
+pub(super) struct Port {
+    pub(super) addresses: Vec<String>,
+    pub(super) number: u16,
+    /// Datagrams instead of connections.
+    pub(super) udp: bool,
+    /// Listeners, oldest Gateway first.
+    pub(super) listeners: Vec<usize>,
+    /// What each name gets.
+    pub(super) names: BTreeMap<String, Name>,
+}
+
+/// A name: its listener and routes, oldest first.
+pub(super) struct Name {
+    pub(super) listener: usize,
+    pub(super) routes: Vec<usize>,
+}
+
+impl Port {
+    /// The words of `listen`.
+    pub(super) fn listens(&self) -> Vec<String> {
+        let one = |address: &String| match address.as_str() {
+            "" => self.number.to_string(),
+            text if text.contains(':') && !text.starts_with('[') => {
+                format!("[{text}]:{}", self.number)
+            }
+            text => format!("{text}:{}", self.number),
+        };
+        self.addresses.iter().map(one).collect()
+    }
+
+    /// Whether a listener of the port speaks one of these.
+    pub(super) fn speaks(&self, listeners: &[Listener<'_>], wanted: &[Protocol]) -> bool {
+        self.listeners.iter().any(|n| listeners[*n].protocol.is_some_and(|p| wanted.contains(&p)))
+    }
+}
+
+/// All ports of all Gateways.
+pub(super) fn ports(
+    work: &mut Work<'_>,
+    gateways: &[Served<'_>],
+    listeners: &[Listener<'_>],
+    routes: &[Route<'_>],
+    attachments: &[Attachment],
+) -> Vec<Port> {
+    let mut ports: BTreeMap<(Vec<String>, u16, bool), Port> = BTreeMap::new();
+    for (number, listener) in listeners.iter().enumerate().filter(|(_, one)| one.programmed) {
+        let addresses = gateways[listener.gateway].addresses.clone();
+        let udp = listener.protocol == Some(Protocol::Udp);
+        let port = ports.entry((addresses.clone(), listener.port, udp)).or_insert_with(|| Port {
+            addresses,
+            number: listener.port,
+            udp,
+            listeners: Vec::new(),
+            names: BTreeMap::new(),
+        });
+        port.listeners.push(number);
+    }
+    for port in ports.values_mut() {
+        for number in 0..gateways.len() {
+            let own = |n: &usize| listeners[*n].gateway == number;
+            let own: Vec<usize> = port.listeners.iter().copied().filter(own).collect();
+            names_of(work, port, listeners, (routes, attachments), &own);
+        }
+    }
+    ports.into_values().collect()
+}
+
+/// Gives names to the listeners of a Gateway: those that no older Gateway has.
+fn names_of(
+    work: &mut Work<'_>,
+    port: &mut Port,
+    listeners: &[Listener<'_>],
+    (routes, attachments): (&[Route<'_>], &[Attachment]),
+    own: &[usize],
+) {
+    // A listener's own name is its own, whatever routes are there.
+    for number in own {
+        let listener = &listeners[*number];
+        let name = Name { listener: *number, routes: Vec::new() };
+        let taken = port.names.entry(listener.hostname.clone()).or_insert(name);
+        if taken.listener != *number {
+            let text = "a route of an older Gateway has this name at the same port";
+            work.say(&listener.owner, Severity::Error, "HostTaken", &listener.hostname, text);
+        }
+    }
+    for number in own {
+        for one in attachments.iter().filter(|one| one.listener == *number) {
+            for host in &one.hosts {
+                give(work, port, listeners, routes, (*number, one.route), host);
+            }
+        }
+    }
+}
+
+/// Gives a name of a port to a route of a listener, unless another listener has it.
+fn give(
+    work: &mut Work<'_>,
+    port: &mut Port,
+    listeners: &[Listener<'_>],
+    routes: &[Route<'_>],
+    (number, route): (usize, usize),
+    host: &str,
+) {
+    let listener = &listeners[number];
+    // Only the most specific listener of a name serves it: what is attached to another one does not reach it.
+    let nearer = port.listeners.iter().any(|other| {
+        let other = &listeners[*other];
+        other.gateway == listener.gateway
+            && other.hostname != listener.hostname
+            && names::covers(&other.hostname, host)
+            && names::by_precision(&other.hostname, &listener.hostname).is_lt()
+    });
+    if nearer {
+        return;
+    }
+    let kept = port.listeners.iter().map(|other| &listeners[*other]);
+    let kept = kept.filter(|other| other.gateway < listener.gateway);
+    if let Some(other) = kept.into_iter().find(|other| other.keeps_from(listener, host)) {
+        let text = format!("{} has this name at the same port; the name is left out", other.owner);
+        work.say(&routes[route].id, Severity::Error, "HostTaken", host, &text);
+        return;
+    }
+    let name =
+        port.names.entry(host.to_owned()).or_insert(Name { listener: number, routes: Vec::new() });
+    if name.listener != number {
+        let owner = &listeners[name.listener].owner;
+        let text = format!("{owner} has this name at the same port; the name is left out");
+        work.say(&routes[route].id, Severity::Error, "HostTaken", host, &text);
+        return;
+    }
+    if !name.routes.contains(&route) {
+        name.routes.push(route);
+    }
+}

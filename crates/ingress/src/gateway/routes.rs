@@ -1,0 +1,279 @@
+//! Routes to listeners: which of them attach, under which names, and what each parent is told.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::listeners::{Listener, Served, age, is_allowed, note};
+use super::names;
+use super::objects::{GROUP, GrpcRouteSpec, HttpRouteSpec, ParentReference, StreamRouteSpec};
+use super::status::{Condition, ParentStatus, Statuses};
+use crate::annotations::values;
+use crate::report::ObjectId;
+use crate::translate::Work;
+
+/// What a route asks for.
+#[derive(Clone, Copy)]
+pub(super) enum Spec<'a> {
+    Http(&'a HttpRouteSpec),
+    Grpc(&'a GrpcRouteSpec),
+    Stream(&'a StreamRouteSpec),
+}
+
+/// A route of any kind.
+pub(super) struct Route<'a> {
+    pub(super) id: ObjectId,
+    meta: &'a ObjectMeta,
+    pub(super) spec: Spec<'a>,
+    /// Its names, in lower case.
+    hostnames: Vec<String>,
+    /// What is wrong with it, whatever its parents are.
+    pub(super) faults: Faults,
+}
+
+/// What a reader of a route found.
+#[derive(Default)]
+pub(super) struct Faults {
+    /// `ResolvedRefs`
+    pub(super) unresolved: Option<super::grants::Refused>,
+    /// Rules that are left out, or answer 500.
+    pub(super) dropped: Vec<String>,
+    /// None of the rules is served.
+    pub(super) none_left: bool,
+}
+
+/// A route at a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attachment {
+    pub(super) route: usize,
+    pub(super) listener: usize,
+    /// Names that both have.
+    pub(super) hosts: Vec<String>,
+}
+
+/// A parent of a route that is weir's, and whether it took the route.
+pub(super) struct Parent<'a> {
+    route: usize,
+    reference: &'a ParentReference,
+    accepted: Condition,
+}
+
+impl<'a> Route<'a> {
+    fn new(
+        kind: &'static str,
+        meta: &'a ObjectMeta,
+        spec: Spec<'a>,
+        hostnames: &[String],
+    ) -> Option<Route<'a>> {
+        let id = ObjectId::of(kind, meta);
+        let good = values::is_object_name(&id.name) && values::is_label(&id.namespace);
+        let hostnames = hostnames.iter().map(|name| name.to_ascii_lowercase()).collect();
+        good.then(|| Route { id, meta, spec, hostnames, faults: Faults::default() })
+    }
+
+    fn parents(&self) -> &'a [ParentReference] {
+        match self.spec {
+            Spec::Http(spec) => &spec.parent_refs,
+            Spec::Grpc(spec) => &spec.parent_refs,
+            Spec::Stream(spec) => &spec.parent_refs,
+        }
+    }
+}
+
+/// All routes, oldest first.
+pub(super) fn routes<'a>(work: &Work<'a>) -> Vec<Route<'a>> {
+    let objects = &work.snapshot.gateway;
+    let http = objects.http_routes.iter().filter_map(|route| {
+        Route::new("HTTPRoute", &route.metadata, Spec::Http(&route.spec), &route.spec.hostnames)
+    });
+    let grpc = objects.grpc_routes.iter().filter_map(|route| {
+        Route::new("GRPCRoute", &route.metadata, Spec::Grpc(&route.spec), &route.spec.hostnames)
+    });
+    let streams = [
+        ("TLSRoute", &objects.tls_routes),
+        ("TCPRoute", &objects.tcp_routes),
+        ("UDPRoute", &objects.udp_routes),
+    ];
+    let streams = streams.into_iter().flat_map(|(kind, list)| {
+        list.iter().filter_map(move |route| {
+            Route::new(kind, &route.metadata, Spec::Stream(&route.spec), &route.spec.hostnames)
+        })
+    });
+    let mut all: Vec<Route<'a>> = http.chain(grpc).chain(streams).collect();
+    all.sort_by_key(|route| (age(route.meta), route.id.kind));
+    all
+}
+
+/// Attaches each route to the listeners of its parents.
+pub(super) fn attach<'a>(
+    work: &Work<'a>,
+    gateways: &[Served<'_>],
+    listeners: &mut [Listener<'_>],
+    routes: &[Route<'a>],
+) -> (Vec<Attachment>, Vec<Parent<'a>>) {
+    let (mut attachments, mut parents) = (Vec::<Attachment>::new(), Vec::new());
+    for (number, route) in routes.iter().enumerate() {
+        for reference in route.parents() {
+            let Some(owner) = owner(gateways, route, reference) else { continue };
+            let found = candidates(work, listeners, route, reference, &owner);
+            let accepted = match found {
+                Err((reason, text)) => Condition::no("Accepted", reason, text),
+                Ok(found) => take(listeners, routes, &mut attachments, number, found),
+            };
+            parents.push(Parent { route: number, reference, accepted });
+        }
+    }
+    (attachments, parents)
+}
+
+/// The Gateway or ListenerSet of weir that a reference names.
+fn owner(
+    gateways: &[Served<'_>],
+    route: &Route<'_>,
+    reference: &ParentReference,
+) -> Option<ObjectId> {
+    if reference.group.as_deref().is_some_and(|group| group != GROUP) {
+        return None;
+    }
+    let namespace = reference.namespace.as_deref().unwrap_or(&route.id.namespace);
+    let is_it = |id: &&ObjectId| id.namespace == namespace && id.name == reference.name;
+    match reference.kind.as_deref().unwrap_or("Gateway") {
+        "Gateway" => gateways.iter().map(|one| &one.id).find(is_it).cloned(),
+        "ListenerSet" => {
+            gateways.iter().flat_map(|one| one.sets.iter().map(|(id, _)| id)).find(is_it).cloned()
+        }
+        _ => None,
+    }
+}
+
+/// A listener that may take a route, with the names that both have.
+type Candidate = (usize, Vec<String>);
+
+/// Listeners that may take a route.
+fn candidates(
+    work: &Work<'_>,
+    listeners: &[Listener<'_>],
+    route: &Route<'_>,
+    reference: &ParentReference,
+    owner: &ObjectId,
+) -> Result<Vec<Candidate>, (&'static str, &'static str)> {
+    let named = |listener: &Listener<'_>| {
+        listener.owner == *owner
+            && reference.section_name.as_ref().is_none_or(|name| *name == listener.spec.name)
+            && reference.port.is_none_or(|port| port == listener.spec.port)
+    };
+    let mut left: Vec<usize> = (0..listeners.len()).filter(|n| named(&listeners[*n])).collect();
+    if left.is_empty() {
+        return Err(("NoMatchingParent", "the parent has no such listener"));
+    }
+    left.retain(|n| {
+        let listener = &listeners[*n];
+        let wanted = listener.spec.allowed_routes.as_ref().and_then(|all| all.namespaces.as_ref());
+        listener.accepted
+            && listener.kinds.contains(&route.id.kind)
+            && is_allowed(work, wanted, "Same", &listener.owner.namespace, &route.id.namespace)
+    });
+    if left.is_empty() {
+        return Err((
+            "NotAllowedByListeners",
+            "no listener takes routes of this kind and namespace",
+        ));
+    }
+    let good: Vec<&str> = route
+        .hostnames
+        .iter()
+        .map(String::as_str)
+        .filter(|name| values::is_host(name, true))
+        .collect();
+    let shared = |n: usize| -> Vec<String> {
+        let listener = &listeners[n];
+        if !listener.protocol.is_some_and(|protocol| protocol.has_names()) {
+            return vec![String::new()];
+        }
+        let own: Vec<&str> = if route.hostnames.is_empty() { vec![""] } else { good.clone() };
+        own.into_iter()
+            .filter_map(|name| names::intersection(&listener.hostname, name))
+            .map(str::to_owned)
+            .collect()
+    };
+    let with_names: Vec<Candidate> =
+        left.into_iter().map(|n| (n, shared(n))).filter(|(_, hosts)| !hosts.is_empty()).collect();
+    match with_names.is_empty() {
+        true => Err(("NoMatchingListenerHostname", "no listener has one of the hostnames")),
+        false => Ok(with_names),
+    }
+}
+
+/// Attaches a route, unless an older one of the other kind for HTTP has its names.
+fn take(
+    listeners: &mut [Listener<'_>],
+    routes: &[Route<'_>],
+    attachments: &mut Vec<Attachment>,
+    number: usize,
+    found: Vec<Candidate>,
+) -> Condition {
+    let kind = routes[number].id.kind;
+    let mut taken = false;
+    let mut any = false;
+    for (listener, hosts) in found {
+        let clash = attachments.iter().any(|one| {
+            one.listener == listener
+                && matches!(kind, "HTTPRoute" | "GRPCRoute")
+                && routes[one.route].id.kind != kind
+                && one
+                    .hosts
+                    .iter()
+                    .any(|a| hosts.iter().any(|b| names::intersection(a, b).is_some()))
+        });
+        if clash {
+            taken = true;
+            continue;
+        }
+        any = true;
+        match attachments.iter_mut().find(|one| one.route == number && one.listener == listener) {
+            Some(one) => one.hosts.extend(hosts),
+            None => {
+                listeners[listener].attached += 1;
+                attachments.push(Attachment { route: number, listener, hosts });
+            }
+        }
+    }
+    match any || !taken {
+        true => Condition::yes("Accepted", "Accepted"),
+        false => Condition::no(
+            "Accepted",
+            "NotAllowedByListeners",
+            "an older route of the other kind for HTTP has the same hostnames",
+        ),
+    }
+}
+
+/// The statuses of routes, after their rules were read.
+pub(super) fn report(routes: &[Route<'_>], parents: Vec<Parent<'_>>, statuses: &mut Statuses) {
+    for parent in parents {
+        let route = &routes[parent.route];
+        let faults = &route.faults;
+        let mut conditions = Vec::new();
+        let dropped = faults.dropped.join("; ");
+        match (parent.accepted.holds, faults.dropped.is_empty()) {
+            (true, false) if faults.none_left => {
+                conditions.push(Condition::no("Accepted", "UnsupportedValue", dropped));
+            }
+            (true, false) => {
+                conditions.push(parent.accepted);
+                conditions.push(Condition {
+                    message: format!("Dropped Rule: {dropped}"),
+                    ..Condition::yes("PartiallyInvalid", "UnsupportedValue")
+                });
+            }
+            _ => conditions.push(parent.accepted),
+        }
+        conditions.push(match &faults.unresolved {
+            None => Condition::yes("ResolvedRefs", "ResolvedRefs"),
+            Some(refused) => {
+                Condition::no("ResolvedRefs", refused.reason, refused.message.as_str())
+            }
+        });
+        note(statuses, &route.id, route.meta);
+        let status = ParentStatus { parent: parent.reference.clone(), conditions };
+        statuses.routes.entry(route.id.clone()).or_default().push(status);
+    }
+}

@@ -1,0 +1,572 @@
+//! Rules of HTTPRoutes and GRPCRoutes: what they match, and the named locations that their requests go to.
+
+use weir_conf::Directive;
+
+use super::backends::{Backend, Block, Speech};
+use super::entries::{self, Entry, Path};
+use super::filters::{self, Actions, Origin};
+use super::grants::{Referrer, Refused};
+use super::listeners::{Listener, Served};
+use super::objects::{
+    BackendRef, Filter, Fraction, HttpRule, Mirror, Retry, SessionPersistence, Timeouts,
+};
+use super::policies::Policies;
+use super::routes::{Route, Spec};
+use crate::report::{ObjectId, Severity};
+use crate::translate::{Work, digest, headers, line};
+
+/// A rule with its servers.
+pub(super) struct Rule<'a> {
+    pub(super) route: usize,
+    /// The name of its locations; other rules have others.
+    name: String,
+    id: ObjectId,
+    pub(super) entries: Vec<Entry>,
+    /// What all of its requests get; an error answers 500.
+    actions: Result<Actions<'a>, String>,
+    shares: Vec<Share<'a>>,
+    mirrors: Vec<Copy<'a>>,
+    timeouts: Option<&'a Timeouts>,
+    retry: Option<&'a Retry>,
+    session: Option<&'a SessionPersistence>,
+}
+
+/// A server behind with its share of requests.
+struct Share<'a> {
+    weight: u32,
+    backend: Result<Backend, Refused>,
+    actions: Result<Actions<'a>, String>,
+}
+
+/// A server behind that gets copies.
+struct Copy<'a> {
+    mirror: &'a Mirror,
+    backend: Result<Backend, Refused>,
+}
+
+/// A rule before its servers are known.
+struct Draft<'a> {
+    entries: Vec<Result<Entry, String>>,
+    filters: &'a [Filter],
+    backends: &'a [BackendRef],
+    http: Option<&'a HttpRule>,
+    session: Option<&'a SessionPersistence>,
+}
+
+/// Reads the rules of a route for HTTP; `number` is that of its first rule.
+pub(super) fn read<'a>(
+    work: &mut Work<'_>,
+    policies: &mut Policies,
+    gateways: &[ObjectId],
+    (at, route): (usize, &mut Route<'a>),
+    number: usize,
+) -> Vec<Rule<'a>> {
+    let drafts = drafts(route.spec, number);
+    let all = drafts.len();
+    let mut lost = 0;
+    let mut rules = Vec::new();
+    let mut reading = Reading { work, policies, gateways };
+    for (n, draft) in drafts.into_iter().enumerate() {
+        let (rule, whole) = reading.rule((at, &mut *route), n, draft);
+        lost += usize::from(!whole);
+        rules.push(rule);
+    }
+    route.faults.none_left = all > 0 && lost == all;
+    rules
+}
+
+/// What is at hand while rules are read.
+struct Reading<'r, 'w> {
+    work: &'r mut Work<'w>,
+    policies: &'r mut Policies,
+    gateways: &'r [ObjectId],
+}
+
+impl Reading<'_, '_> {
+    /// A rule, and whether all of it can be served but for its servers.
+    fn rule<'a>(
+        &mut self,
+        (at, route): (usize, &mut Route<'a>),
+        n: usize,
+        draft: Draft<'a>,
+    ) -> (Rule<'a>, bool) {
+        let kind = route.id.kind;
+        let from = Referrer { kind, namespace: &route.id.namespace };
+        let mut actions = Actions::default();
+        let read = actions.read(self.work, draft.filters);
+        let shares = self.shares(from, &actions, draft.backends);
+        let mirrors = self.mirrors(from, &actions, &shares);
+        let faults = &mut route.faults;
+        let behind = shares.iter().map(|share| &share.backend);
+        let behind = behind.chain(mirrors.iter().map(|copy| &copy.backend));
+        for refused in behind.filter_map(|backend| backend.as_ref().err()) {
+            faults.unresolved.get_or_insert_with(|| refused.clone());
+        }
+        let own = shares.iter().find_map(|share| share.actions.as_ref().err());
+        let broken = own.or(read.as_ref().err());
+        let mut whole = broken.is_none();
+        faults.dropped.extend(broken.cloned());
+        let mut list = Vec::new();
+        for entry in draft.entries {
+            match entry {
+                Ok(entry) => list.push(entry),
+                Err(why) => faults.dropped.push(why),
+            }
+        }
+        whole &= !list.is_empty();
+        let prefix = if kind == "GRPCRoute" { "grpc" } else { "http" };
+        let rule = Rule {
+            route: at,
+            name: format!("{prefix}_{}_{}_{n}", route.id.namespace, route.id.name),
+            id: route.id.clone(),
+            entries: list,
+            actions: read.map(|()| actions),
+            shares,
+            mirrors,
+            timeouts: draft.http.and_then(|rule| rule.timeouts.as_ref()),
+            retry: draft.http.and_then(|rule| rule.retry.as_ref()),
+            session: draft.session,
+        };
+        (rule, whole)
+    }
+
+    fn shares<'a>(
+        &mut self,
+        from: Referrer<'_>,
+        actions: &Actions<'a>,
+        backends: &'a [BackendRef],
+    ) -> Vec<Share<'a>> {
+        let mut list = Vec::new();
+        for backend in backends {
+            let found = self.work.backend(self.policies, self.gateways, from, &backend.target());
+            let mut own = actions.clone();
+            let own = own.read(self.work, &backend.filters).map(|()| own);
+            let weight = backend.weight.unwrap_or(1);
+            list.push(Share { weight, backend: found, actions: own });
+        }
+        list
+    }
+
+    /// Those of the rule and of its backends, each once.
+    fn mirrors<'a>(
+        &mut self,
+        from: Referrer<'_>,
+        actions: &Actions<'a>,
+        shares: &[Share<'a>],
+    ) -> Vec<Copy<'a>> {
+        let mut wanted: Vec<&'a Mirror> = actions.mirrors.clone();
+        let own = shares.iter().filter_map(|share| share.actions.as_ref().ok());
+        for mirror in own.flat_map(|actions| &actions.mirrors) {
+            if !wanted.iter().any(|known| std::ptr::eq(*known, *mirror)) {
+                wanted.push(mirror);
+            }
+        }
+        let mut backend = |mirror: &Mirror| {
+            self.work.backend(self.policies, self.gateways, from, &mirror.backend_ref)
+        };
+        wanted.into_iter().map(|mirror| Copy { mirror, backend: backend(mirror) }).collect()
+    }
+}
+
+fn drafts<'a>(spec: Spec<'a>, number: usize) -> Vec<Draft<'a>> {
+    match spec {
+        Spec::Http(spec) => spec
+            .rules
+            .iter()
+            .enumerate()
+            .map(|(n, rule)| {
+                let cors = rule.filters.iter().any(|filter| filter.r#type == "CORS");
+                let any = super::objects::HttpMatch::default();
+                let matches = if rule.matches.is_empty() {
+                    std::slice::from_ref(&any)
+                } else {
+                    &rule.matches
+                };
+                Draft {
+                    entries: matches
+                        .iter()
+                        .map(|one| entries::http(one, number + n, cors))
+                        .collect(),
+                    filters: &rule.filters,
+                    backends: &rule.backend_refs,
+                    http: Some(rule),
+                    session: rule.session_persistence.as_ref(),
+                }
+            })
+            .collect(),
+        Spec::Grpc(spec) => spec
+            .rules
+            .iter()
+            .enumerate()
+            .map(|(n, rule)| {
+                let any = super::objects::GrpcMatch::default();
+                let matches = if rule.matches.is_empty() {
+                    std::slice::from_ref(&any)
+                } else {
+                    &rule.matches
+                };
+                Draft {
+                    entries: matches.iter().map(|one| entries::grpc(one, number + n)).collect(),
+                    filters: &rule.filters,
+                    backends: &rule.backend_refs,
+                    http: None,
+                    session: rule.session_persistence.as_ref(),
+                }
+            })
+            .collect(),
+        Spec::Stream(_) => Vec::new(),
+    }
+}
+
+/// Where a rule's locations stand.
+pub(super) struct Site<'s> {
+    pub(super) served: &'s Served<'s>,
+    pub(super) listener: &'s Listener<'s>,
+    pub(super) tls: bool,
+}
+
+impl Rule<'_> {
+    fn is_grpc(&self) -> bool {
+        self.id.kind == "GRPCRoute"
+    }
+
+    /// The prefixes that the rule's matches have: a change of the prefix depends on them.
+    fn prefixes(&self) -> Vec<&str> {
+        let mut list: Vec<&str> = self
+            .entries
+            .iter()
+            .filter_map(|entry| match &entry.path {
+                Path::Prefix(path) => Some(path.as_str()),
+                Path::Exact(_) | Path::Pattern(_) => None,
+            })
+            .collect();
+        list.sort_unstable_by_key(|path| std::cmp::Reverse(path.len()));
+        list.dedup();
+        list
+    }
+
+    /// The words of `route` for its requests, and for the questions of browsers.
+    pub(super) fn targets(&self) -> (Vec<String>, Option<String>) {
+        let cors = self.actions.as_ref().is_ok_and(|actions| actions.cors.is_some());
+        let preflight = cors.then(|| format!("@{}_cors", self.name));
+        let redirects = self.actions.as_ref().is_ok_and(|actions| actions.redirect.is_some());
+        let total: u64 = self.shares.iter().map(|share| u64::from(share.weight)).sum();
+        if self.actions.is_err() || redirects || total == 0 {
+            return (vec![format!("@{}", self.name)], preflight);
+        }
+        let shares = self.shares.iter().enumerate().filter(|(_, share)| share.weight > 0);
+        let names = shares.map(|(n, share)| format!("@{}_{n}={}", self.name, share.weight));
+        (names.collect(), preflight)
+    }
+
+    /// The named locations, and those of copies.
+    pub(super) fn locations(&self, work: &mut Work<'_>, site: &Site<'_>) -> Vec<Directive> {
+        let mut list = Vec::new();
+        let (targets, preflight) = self.targets();
+        if let (Some(name), Ok(Actions { cors: Some(cors), .. })) = (&preflight, &self.actions) {
+            list.push(line("location", [name.as_str()]).with_block(filters::preflight(work, cors)));
+        }
+        if targets.len() == 1 && targets[0] == format!("@{}", self.name) {
+            let inside = self.without_servers(work, site);
+            list.push(line("location", [targets[0].as_str()]).with_block(inside));
+            return list;
+        }
+        for (n, copy) in self.mirrors.iter().enumerate() {
+            list.extend(self.copy(work, site, n, copy));
+        }
+        for (n, share) in self.shares.iter().enumerate().filter(|(_, share)| share.weight > 0) {
+            let inside = self.share(work, site, share);
+            list.push(
+                line("location", [format!("@{}_{n}", self.name).as_str()]).with_block(inside),
+            );
+        }
+        list
+    }
+
+    /// What a rule answers by itself.
+    fn without_servers(&self, work: &mut Work<'_>, site: &Site<'_>) -> Vec<Directive> {
+        let Ok(actions) = &self.actions else { return vec![line("return", ["500"])] };
+        let mut list = actions.answer_lines(work, "");
+        match actions.redirect {
+            Some(redirect) => {
+                let at =
+                    Origin { tls: site.tls, port: site.listener.port, prefixes: self.prefixes() };
+                list.extend(filters::redirect(work, redirect, &at));
+            }
+            None => list.push(line("return", [if self.is_grpc() { "503" } else { "500" }])),
+        }
+        list
+    }
+
+    fn mirror_path(&self, n: usize) -> String {
+        format!("/_mirror-{}", digest(format!("{}_{n}", self.name).as_bytes()))
+    }
+
+    /// The location of a copy: internal, with a share of the requests.
+    fn copy(
+        &self,
+        work: &mut Work<'_>,
+        site: &Site<'_>,
+        n: usize,
+        copy: &Copy<'_>,
+    ) -> Vec<Directive> {
+        let Ok(backend) = &copy.backend else { return Vec::new() };
+        let Some(group) = work.group_of(backend, Block::Http, ("", Vec::new()), 1) else {
+            return Vec::new();
+        };
+        let Some(mut inside) = self.towards(site, backend) else { return Vec::new() };
+        let scheme = if backend.tls.is_some() { "https" } else { "http" };
+        inside.extend(headers("proxy_set_header"));
+        inside.push(line("proxy_pass", [format!("{scheme}://{group}$request_uri").as_str()]));
+        let path = self.mirror_path(n);
+        let (some, all) = match (&copy.mirror.fraction, copy.mirror.percent) {
+            (Some(Fraction { numerator, denominator }), _) => {
+                (*numerator, denominator.unwrap_or(100))
+            }
+            (None, Some(percent)) => (percent, 100),
+            (None, None) => (1, 1),
+        };
+        inside.insert(0, line("internal", []));
+        if some >= all {
+            return vec![line("location", ["=", &path]).with_block(inside)];
+        }
+        let (yes, no) = (format!("@{}_copy_{n}", self.name), format!("@{}_no_copy", self.name));
+        let choice =
+            line("route", [format!("{yes}={some}").as_str(), &format!("{no}={}", all - some)]);
+        let mut list = vec![
+            line("location", ["=", &path]).with_block(vec![line("internal", []), choice]),
+            line("location", [yes.as_str()]).with_block(inside),
+        ];
+        if n == 0
+            || self
+                .mirrors
+                .iter()
+                .take(n)
+                .all(|one| one.mirror.fraction.is_none() && one.mirror.percent.is_none())
+        {
+            list.push(line("location", [no.as_str()]).with_block(vec![line("return", ["204"])]));
+        }
+        list
+    }
+
+    /// How a server behind is spoken to; `None`: it cannot be checked.
+    fn towards(&self, site: &Site<'_>, backend: &Backend) -> Option<Vec<Directive>> {
+        let set = if self.is_grpc() { "grpc" } else { "proxy" };
+        let mut list = Vec::new();
+        if backend.speech == Speech::Http2 && !self.is_grpc() {
+            list.push(line("proxy_http_version", ["2"]));
+        }
+        let Some(tls) = &backend.tls else { return Some(list) };
+        let tls = tls.as_ref()?;
+        let client = match &site.served.client {
+            None => None,
+            Some(Ok(file)) => Some(file),
+            Some(Err(_)) => return None,
+        };
+        let mut add =
+            |name: &str, value: &str| list.push(line(&format!("{set}_ssl_{name}"), [value]));
+        add("verify", "on");
+        add("verify_depth", "9");
+        add("trusted_certificate", &tls.authorities);
+        add("name", &tls.hostname);
+        add("server_name", "on");
+        if let Some(file) = client {
+            add("certificate", file);
+            add("certificate_key", file);
+        }
+        Some(list)
+    }
+
+    /// The location of a server behind.
+    fn share(&self, work: &mut Work<'_>, site: &Site<'_>, share: &Share<'_>) -> Vec<Directive> {
+        let grpc = self.is_grpc();
+        // A gRPC client reads 503 as UNAVAILABLE, which the specification asks for.
+        let refuse = || vec![line("return", [if grpc { "503" } else { "500" }])];
+        let (Ok(backend), Ok(actions)) = (&share.backend, &share.actions) else { return refuse() };
+        let set = if grpc { "grpc" } else { "proxy" };
+        let mut list = Vec::new();
+        for (n, copy) in self.mirrors.iter().enumerate() {
+            let wanted = actions.mirrors.iter().any(|mirror| std::ptr::eq(*mirror, copy.mirror));
+            if wanted
+                && copy.backend.as_ref().is_ok_and(|backend| {
+                    self.towards(site, backend).is_some() && backend.has_servers()
+                })
+            {
+                list.push(line("mirror", [self.mirror_path(n).as_str()]));
+            }
+        }
+        list.extend(actions.answer_lines(work, &format!("{set}_hide_header")));
+        if let Some(redirect) = actions.redirect {
+            let at = Origin { tls: site.tls, port: site.listener.port, prefixes: self.prefixes() };
+            list.extend(filters::redirect(work, redirect, &at));
+            return list;
+        }
+        let Some(towards) = self.towards(site, backend) else { return refuse() };
+        list.extend(towards);
+        let mut extra = actions.headers.clone();
+        if let Some(rewrite) = actions.rewrite {
+            extra.extend(rewrite.hostname.iter().map(|host| ("Host".to_owned(), host.clone())));
+            let change = rewrite.path.iter();
+            list.extend(change.flat_map(|change| filters::rewrite(change, &self.prefixes())));
+        }
+        if !extra.is_empty() {
+            let name = format!("{set}_set_header");
+            let own = |d: &Directive| {
+                extra
+                    .iter()
+                    .any(|(n, _)| d.arg(0).is_some_and(|w| w.lossy().eq_ignore_ascii_case(n)))
+            };
+            list.extend(headers(&name).into_iter().filter(|d| !own(d)));
+            list.extend(extra.iter().map(|(header, value)| line(&name, [header.as_str(), value])));
+        }
+        list.extend(self.times());
+        list.extend(self.attempts(work));
+        let times = self.retry.map_or(1, |retry| retry.attempts.unwrap_or(1).min(20) as usize + 1);
+        let sticky = self.sticky(work);
+        let suffix = if sticky.is_empty() { String::new() } else { digest(self.name.as_bytes()) };
+        match work.group_of(backend, Block::Http, (&suffix, sticky), times) {
+            None => list.push(line("return", ["503"])),
+            Some(group) => {
+                let scheme = match (grpc, backend.tls.is_some()) {
+                    (false, false) => "http",
+                    (false, true) => "https",
+                    (true, false) => "grpc",
+                    (true, true) => "grpcs",
+                };
+                list.push(line(&format!("{set}_pass"), [format!("{scheme}://{group}").as_str()]));
+            }
+        }
+        list
+    }
+
+    fn times(&self) -> Vec<Directive> {
+        let Some(times) = self.timeouts else { return Vec::new() };
+        let read = |text: &Option<String>| text.as_deref().and_then(milliseconds);
+        let (request, attempt) = (read(&times.request), read(&times.backend_request));
+        let Some(most) = attempt.or(request) else { return Vec::new() };
+        // Zero is no limit.
+        let word = |ms: u64| if ms == 0 { "1d".to_owned() } else { format!("{ms}ms") };
+        let mut list = Vec::new();
+        if self.retry.is_none() {
+            list.push(line("proxy_next_upstream", ["error"]));
+        }
+        list.extend([
+            line("proxy_read_timeout", [word(most).as_str()]),
+            line("proxy_send_timeout", [word(most).as_str()]),
+        ]);
+        if (1..5_000).contains(&most) {
+            list.push(line("proxy_connect_timeout", [word(most).as_str()]));
+        }
+        if let Some(ms) = request.filter(|ms| *ms > 0) {
+            list.push(line("proxy_next_upstream_timeout", [word(ms).as_str()]));
+        }
+        list
+    }
+
+    fn attempts(&self, work: &mut Work<'_>) -> Vec<Directive> {
+        let Some(retry) = self.retry else { return Vec::new() };
+        let mut words = vec!["error".to_owned(), "timeout".to_owned()];
+        for code in &retry.codes {
+            match code {
+                500 | 502 | 503 | 504 | 403 | 404 | 429 => words.push(format!("http_{code}")),
+                _ => {
+                    let about = format!("retry of {code}");
+                    work.say(
+                        &self.id,
+                        Severity::Warning,
+                        "RetryLeftOut",
+                        &about,
+                        "requests with this status are not repeated",
+                    );
+                }
+            }
+        }
+        words.dedup();
+        if retry.backoff.is_some() {
+            work.say(
+                &self.id,
+                Severity::Warning,
+                "BackoffLeftOut",
+                "retry.backoff",
+                "attempts follow each other at once",
+            );
+        }
+        let attempts = retry.attempts.unwrap_or(1).min(20) + 1;
+        vec![
+            line("proxy_next_upstream", words.iter().map(String::as_str)),
+            line("proxy_next_upstream_tries", [attempts.to_string().as_str()]),
+        ]
+    }
+
+    /// `sticky` of the group, whose name is then the rule's own.
+    fn sticky(&self, work: &mut Work<'_>) -> Vec<Directive> {
+        let Some(session) = self.session else { return Vec::new() };
+        if session.r#type.as_deref().unwrap_or("Cookie") != "Cookie" {
+            work.say(
+                &self.id,
+                Severity::Warning,
+                "SessionLeftOut",
+                "sessionPersistence",
+                "only cookies are supported",
+            );
+            return Vec::new();
+        }
+        if self.shares.iter().filter(|share| share.weight > 0).count() > 1 {
+            let text = "a client stays with a server, not with one of several backends";
+            work.say(&self.id, Severity::Warning, "SessionInPart", "sessionPersistence", text);
+        }
+        let name = session
+            .session_name
+            .clone()
+            .filter(|name| crate::annotations::values::of(name, "-_") && !name.is_empty());
+        let name = name.unwrap_or_else(|| format!("weir-{}", digest(self.name.as_bytes())));
+        let permanent =
+            session.cookie_config.as_ref().and_then(|config| config.lifetime_type.as_deref())
+                == Some("Permanent");
+        let expires =
+            session.absolute_timeout.as_deref().and_then(milliseconds).filter(|_| permanent);
+        let mut words = vec!["cookie".to_owned(), name];
+        words.extend(expires.map(|ms| format!("expires={}s", ms / 1000)));
+        words.extend(["path=/".to_owned(), "httponly".to_owned()]);
+        vec![line("sticky", words.iter().map(String::as_str))]
+    }
+}
+
+/// A duration of the API (`1h30m`, `500ms`) in milliseconds.
+pub(super) fn milliseconds(text: &str) -> Option<u64> {
+    let (mut rest, mut total) = (text, 0u64);
+    if text.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = rest.get(..digits)?.parse().ok()?;
+        rest = rest.get(digits..)?;
+        let units = [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+        let (unit, length) = units.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
+        rest = rest.get(unit.len()..)?;
+        total = total.checked_add(number.checked_mul(length)?)?;
+    }
+    (total <= 1_000_000_000_000).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::milliseconds;
+
+    #[test]
+    fn durations_are_those_of_the_api() {
+        for (text, wanted) in [
+            ("500ms", Some(500)),
+            ("1h30m", Some(5_400_000)),
+            ("10s5ms", Some(10_005)),
+            ("0s", Some(0)),
+            ("", None),
+            ("5", None),
+            ("s", None),
+            ("1d", None),
+        ] {
+            assert_eq!(milliseconds(text), wanted, "{text}");
+        }
+    }
+}

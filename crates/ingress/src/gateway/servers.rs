@@ -1,0 +1,127 @@
+//! Servers of `http` for the names of a port.
+
+use std::collections::BTreeSet;
+
+use weir_conf::Directive;
+
+use super::entries;
+use super::listeners::{Listener, Protocol, Served};
+use super::ports::{Name, Port};
+use super::rules::{Rule, Site};
+use crate::translate::{Work, digest, line, when};
+
+/// What the servers are made from.
+pub(super) struct Plan<'s> {
+    pub(super) gateways: &'s [Served<'s>],
+    pub(super) listeners: &'s [Listener<'s>],
+    pub(super) rules: &'s [Rule<'s>],
+}
+
+/// The path of the socket that connections of a port are handed to after their first bytes were read.
+pub(super) fn inner(work: &Work<'_>, port: &Port, kind: &str) -> String {
+    let name = digest(port.listens().join(" ").as_bytes());
+    format!("unix:{}", work.settings.state.join(format!("{kind}-{name}.sock")).display())
+}
+
+/// All servers of a port. `taken` are the words of `listen` that have a default server already.
+pub(super) fn servers(
+    work: &mut Work<'_>,
+    plan: &Plan<'_>,
+    port: &Port,
+    taken: &BTreeSet<String>,
+) -> Vec<Directive> {
+    let is_http = |name: &Name| {
+        matches!(plan.listeners[name.listener].protocol, Some(Protocol::Http | Protocol::Https))
+    };
+    let names: Vec<(&String, &Name)> =
+        port.names.iter().filter(|(_, name)| is_http(name)).collect();
+    let Some((_, first)) = names.first() else { return Vec::new() };
+    let tls = plan.listeners[first.listener].protocol == Some(Protocol::Https);
+    let mixed = port.speaks(plan.listeners, &[Protocol::Passthrough, Protocol::Tls]);
+    let words = if mixed { vec![inner(work, port, "https")] } else { port.listens() };
+    let listen = |default: bool| -> Vec<Directive> {
+        let one = |word: &String| {
+            let mut list = vec![word.as_str()];
+            list.extend(tls.then_some("ssl"));
+            list.extend((default && !taken.contains(word)).then_some("default_server"));
+            line("listen", list)
+        };
+        words.iter().map(one).chain([line("http2", ["on"])]).collect()
+    };
+    let sni = tls.then(|| misdirected(work, plan, port)).flatten();
+    let mut list = Vec::new();
+    if !names.iter().any(|(host, _)| host.is_empty()) {
+        let mut server = listen(true);
+        server.push(line("server_name", ["_"]));
+        server.push(match tls {
+            true => line("ssl_reject_handshake", ["on"]),
+            false => line("return", ["404"]),
+        });
+        list.push(line("server", []).with_block(server));
+    }
+    for (host, name) in names {
+        let mut server = listen(host.is_empty());
+        server.push(line("server_name", [if host.is_empty() { "_" } else { host }]));
+        server.push(line("client_max_body_size", ["0"]));
+        let listener = &plan.listeners[name.listener];
+        if tls {
+            secure(listener, &mut server);
+        }
+        if let Some(variable) = &sni {
+            let own = name.listener.to_string();
+            server.push(when(variable, "!=", &own, vec![line("return", ["421"])]));
+        }
+        let site = Site { served: &plan.gateways[listener.gateway], listener, tls };
+        server.extend(body(work, plan, name, &site));
+        list.push(line("server", []).with_block(server));
+    }
+    list
+}
+
+fn secure(listener: &Listener<'_>, server: &mut Vec<Directive>) {
+    for file in &listener.certificates {
+        server.push(line("ssl_certificate", [file.as_str()]));
+        server.push(line("ssl_certificate_key", [file.as_str()]));
+    }
+    if let Some(clients) = &listener.clients {
+        server.push(line("ssl_client_certificate", [clients.authorities.as_str()]));
+        let check = if clients.optional { "optional_no_ca" } else { "on" };
+        server.push(line("ssl_verify_client", [check]));
+        server.push(line("ssl_verify_depth", ["9"]));
+    }
+}
+
+/// A variable with the listener that the name in the handshake belongs to: a request for a name of another listener is
+/// misdirected, since its client may not be one that the other listener would take.
+fn misdirected(work: &mut Work<'_>, plan: &Plan<'_>, port: &Port) -> Option<String> {
+    // Names that a listener has in fact: an older Gateway's names are not told to be another's.
+    let is_https = |name: &&Name| plan.listeners[name.listener].protocol == Some(Protocol::Https);
+    let own: BTreeSet<usize> =
+        port.names.values().filter(is_https).map(|name| name.listener).collect();
+    if own.len() < 2 {
+        return None;
+    }
+    let name = format!("$listener_{}", digest(port.listens().join(" ").as_bytes()));
+    let mut rows = vec![line("hostnames", [])];
+    for (host, one) in port.names.iter().filter(|(_, name)| is_https(name)) {
+        let key = if host.is_empty() { "default" } else { host };
+        rows.push(line(key, [one.listener.to_string().as_str()]));
+    }
+    let map = line("map", ["$ssl_server_name", &name]).with_block(rows);
+    work.shared.insert(format!("map {name}"), vec![map]);
+    Some(name)
+}
+
+/// The locations of a name.
+fn body(work: &mut Work<'_>, plan: &Plan<'_>, name: &Name, site: &Site<'_>) -> Vec<Directive> {
+    let own = |rule: &&Rule<'_>| name.routes.contains(&rule.route);
+    let mut all: Vec<entries::Entry> =
+        plan.rules.iter().filter(own).flat_map(|rule| rule.entries.iter().cloned()).collect();
+    entries::sort(&mut all);
+    let target = |number: usize| plan.rules.get(number).map(Rule::targets).unwrap_or_default();
+    let mut list = entries::locations(&all, &target, "404");
+    for rule in plan.rules.iter().filter(own) {
+        list.extend(rule.locations(work, site));
+    }
+    list
+}

@@ -1,0 +1,213 @@
+//! What is written back to objects: conditions with the reasons that the specification names, as plain data.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::objects::{GROUP, ParentReference};
+use crate::report::ObjectId;
+
+/// A condition of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// `Accepted`, `ResolvedRefs`, `Programmed`, ...
+    pub kind: &'static str,
+    /// Whether it holds.
+    pub holds: bool,
+    /// One word of the specification.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl Condition {
+    /// A condition that holds.
+    pub fn yes(kind: &'static str, reason: &'static str) -> Condition {
+        Condition { kind, holds: true, reason, message: String::new() }
+    }
+
+    /// The condition for people; one that is as it should be is a word. `None`: it says nothing.
+    fn shown(&self, good: &mut bool) -> Option<String> {
+        let bad = matches!(
+            self.kind,
+            "Conflicted"
+                | "PartiallyInvalid"
+                | "OverlappingTLSConfig"
+                | "InsecureFrontendValidationMode"
+        );
+        if bad && !self.holds {
+            return None;
+        }
+        if !bad && self.holds {
+            return Some(self.kind.to_owned());
+        }
+        // Names that overlap are served as the specification says.
+        *good &= self.kind == "OverlappingTLSConfig";
+        let not = if bad { "" } else { "not " };
+        Some(format!("{not}{} ({}: {})", self.kind, self.reason, self.message))
+    }
+
+    /// One that does not.
+    pub fn no(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Condition {
+        Condition { kind, holds: false, reason, message: message.into() }
+    }
+}
+
+/// What a listener has become.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListenerStatus {
+    /// Its name.
+    pub name: String,
+    /// Kinds of routes that may attach.
+    pub supported_kinds: Vec<&'static str>,
+    /// Routes that are attached.
+    pub attached_routes: u32,
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// What a Gateway or ListenerSet has become.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GatewayStatus {
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+    /// Its own listeners.
+    pub listeners: Vec<ListenerStatus>,
+    /// ListenerSets that are attached to a Gateway.
+    pub attached_listener_sets: u32,
+    /// The addresses that it listens on, where they are its own.
+    pub addresses: Vec<String>,
+}
+
+/// What an object has become for one parent: of a route, its Gateway; of a policy, the Gateway that obeys it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParentStatus {
+    /// The parent, as the object names it.
+    pub parent: ParentReference,
+    /// The conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// The statuses of all objects of Gateway API.
+#[derive(Clone, Debug, Default)]
+pub struct Statuses {
+    /// GatewayClasses by name.
+    pub classes: BTreeMap<ObjectId, Vec<Condition>>,
+    /// Gateways.
+    pub gateways: BTreeMap<ObjectId, GatewayStatus>,
+    /// ListenerSets.
+    pub listener_sets: BTreeMap<ObjectId, GatewayStatus>,
+    /// Routes, with each parent that is weir's.
+    pub routes: BTreeMap<ObjectId, Vec<ParentStatus>>,
+    /// Policies, with each Gateway that obeys them.
+    pub policies: BTreeMap<ObjectId, Vec<ParentStatus>>,
+    /// `metadata.generation` of all of these.
+    pub generations: BTreeMap<ObjectId, i64>,
+}
+
+impl Statuses {
+    /// The `status` of each object as the API has it, but for the times of transitions.
+    pub fn documents(&self, controller: &str) -> Vec<(ObjectId, Value)> {
+        let mut list = Vec::new();
+        for (id, conditions) in &self.classes {
+            list.push((id.clone(), json!({ "conditions": self.conditions(id, conditions) })));
+        }
+        for (id, status) in self.gateways.iter().chain(&self.listener_sets) {
+            let listeners: Vec<Value> = status.listeners.iter().map(|one| json!({
+                "name": one.name,
+                "supportedKinds": one.supported_kinds.iter().map(|kind| json!({ "group": GROUP, "kind": kind })).collect::<Vec<_>>(),
+                "attachedRoutes": one.attached_routes,
+                "conditions": self.conditions(id, &one.conditions),
+            })).collect();
+            let mut document = json!({ "conditions": self.conditions(id, &status.conditions), "listeners": listeners });
+            if id.kind == "Gateway" {
+                document["attachedListenerSets"] = status.attached_listener_sets.into();
+                document["addresses"] = status
+                    .addresses
+                    .iter()
+                    .map(|a| json!({ "type": "IPAddress", "value": a }))
+                    .collect();
+            }
+            list.push((id.clone(), document));
+        }
+        let parents = |id: &ObjectId, all: &[ParentStatus], name: &str| -> Vec<Value> {
+            all.iter()
+                .map(|one| {
+                    json!({
+                        name: reference(&one.parent),
+                        "controllerName": controller,
+                        "conditions": self.conditions(id, &one.conditions),
+                    })
+                })
+                .collect()
+        };
+        for (id, all) in &self.routes {
+            list.push((id.clone(), json!({ "parents": parents(id, all, "parentRef") })));
+        }
+        for (id, all) in &self.policies {
+            list.push((id.clone(), json!({ "ancestors": parents(id, all, "ancestorRef") })));
+        }
+        list
+    }
+
+    /// One line for each object and each of its parts, for people, and whether all conditions are good.
+    pub fn table(&self) -> (String, bool) {
+        let (mut out, mut good) = (String::new(), true);
+        let mut say = |head: String, list: &[Condition]| {
+            let words: Vec<String> = list.iter().filter_map(|one| one.shown(&mut good)).collect();
+            out.push_str(&format!("{head}: {}\n", words.join(", ")));
+        };
+        for (id, list) in &self.classes {
+            say(format!("{} {}", id.kind, id.name), list);
+        }
+        for (id, status) in self.gateways.iter().chain(&self.listener_sets) {
+            say(id.to_string(), &status.conditions);
+            for one in &status.listeners {
+                let routes = one.attached_routes;
+                say(format!("  listener {} ({routes} routes)", one.name), &one.conditions);
+            }
+        }
+        for (id, parents) in self.routes.iter().chain(&self.policies) {
+            for one in parents {
+                let section = one.parent.section_name.as_ref().map(|name| format!("/{name}"));
+                let parent = format!("{}{}", one.parent.name, section.unwrap_or_default());
+                say(format!("{id} at {parent}"), &one.conditions);
+            }
+        }
+        (out, good)
+    }
+
+    fn conditions(&self, id: &ObjectId, list: &[Condition]) -> Vec<Value> {
+        let generation = self.generations.get(id).copied().unwrap_or_default();
+        list.iter()
+            .map(|one| {
+                json!({
+                    "type": one.kind,
+                    "status": if one.holds { "True" } else { "False" },
+                    "reason": one.reason,
+                    "message": one.message,
+                    "observedGeneration": generation,
+                })
+            })
+            .collect()
+    }
+}
+
+fn reference(parent: &ParentReference) -> Value {
+    let mut document = json!({ "name": parent.name });
+    let words = [
+        ("group", &parent.group),
+        ("kind", &parent.kind),
+        ("namespace", &parent.namespace),
+        ("sectionName", &parent.section_name),
+    ];
+    for (name, value) in words {
+        if let Some(value) = value {
+            document[name] = value.clone().into();
+        }
+    }
+    if let Some(port) = parent.port {
+        document["port"] = port.into();
+    }
+    document
+}

@@ -1,0 +1,236 @@
+//! Servers of `stream`: TLS by name, TCP and UDP.
+
+use weir_conf::Directive;
+
+use super::backends::{Backend, Block};
+use super::grants::{Referrer, Refused};
+use super::listeners::{Listener, Protocol};
+use super::policies::Policies;
+use super::ports::{Name, Port};
+use super::routes::{Route, Spec};
+use super::servers::inner;
+use crate::report::ObjectId;
+use crate::translate::{Work, digest, line};
+
+/// The servers behind of a route for streams.
+pub(super) struct Pass {
+    pub(super) route: usize,
+    shares: Vec<(u32, Result<Backend, Refused>)>,
+}
+
+/// Reads the rules of a route for streams.
+pub(super) fn read(
+    work: &Work<'_>,
+    policies: &mut Policies,
+    gateways: &[ObjectId],
+    (at, route): (usize, &mut Route<'_>),
+) -> Option<Pass> {
+    let Spec::Stream(spec) = route.spec else { return None };
+    let from = Referrer { kind: route.id.kind, namespace: &route.id.namespace };
+    let backends = spec.rules.first().map(|rule| rule.backend_refs.as_slice()).unwrap_or_default();
+    let found: Vec<_> = backends
+        .iter()
+        .map(|one| (one.weight.unwrap_or(1), work.backend(policies, gateways, from, &one.target())))
+        .collect();
+    if spec.rules.len() > 1 {
+        route.faults.dropped.push("only the first rule is served".to_owned());
+    }
+    let refused = found.iter().find_map(|(_, backend)| backend.as_ref().err());
+    route.faults.unresolved = refused.cloned();
+    Some(Pass { route: at, shares: found })
+}
+
+/// The servers of a port that are no servers of HTTP.
+pub(super) fn servers(
+    work: &mut Work<'_>,
+    listeners: &[Listener<'_>],
+    passes: &[Pass],
+    port: &Port,
+) -> Vec<Directive> {
+    let speaks = |wanted: &[Protocol]| port.speaks(listeners, wanted);
+    let udp = if port.udp { &["udp"][..] } else { &[] };
+    if speaks(&[Protocol::Tcp, Protocol::Udp]) {
+        let Some(name) = port.names.get("") else { return Vec::new() };
+        let Some(inside) = towards(work, passes, name, false) else { return Vec::new() };
+        let mut list = listens(&port.listens(), udp);
+        list.extend(inside);
+        return vec![line("server", []).with_block(list)];
+    }
+    let (ends, through) = (speaks(&[Protocol::Tls]), speaks(&[Protocol::Passthrough]));
+    let https = speaks(&[Protocol::Https]);
+    match (ends, through || https) {
+        (false, false) => Vec::new(),
+        (false, true) if !through => Vec::new(),
+        (true, false) => terminated(work, listeners, passes, port, &port.listens()),
+        (_, true) => {
+            // The first bytes say which of the names is meant, and so where TLS ends.
+            let mut list = front(work, listeners, passes, port);
+            if ends {
+                let word = inner(work, port, "tls");
+                list.extend(terminated(work, listeners, passes, port, &[word]));
+            }
+            list
+        }
+    }
+}
+
+fn listens(words: &[String], extra: &[&str]) -> Vec<Directive> {
+    let one =
+        |word: &String| line("listen", std::iter::once(word.as_str()).chain(extra.iter().copied()));
+    words.iter().map(one).collect()
+}
+
+fn server_name(host: &str) -> Directive {
+    line("server_name", [if host.is_empty() { "_" } else { host }])
+}
+
+/// Servers that end TLS, one for each name.
+fn terminated(
+    work: &mut Work<'_>,
+    listeners: &[Listener<'_>],
+    passes: &[Pass],
+    port: &Port,
+    words: &[String],
+) -> Vec<Directive> {
+    let own = |name: &&Name| listeners[name.listener].protocol == Some(Protocol::Tls);
+    let mut list = Vec::new();
+    let mut any = false;
+    for (host, name) in port.names.iter().filter(|(_, name)| own(name)) {
+        any |= host.is_empty();
+        let extra: &[&str] = if host.is_empty() { &["ssl", "default_server"] } else { &["ssl"] };
+        let mut inside = listens(words, extra);
+        inside.push(server_name(host));
+        let listener = &listeners[name.listener];
+        for file in &listener.certificates {
+            inside.push(line("ssl_certificate", [file.as_str()]));
+            inside.push(line("ssl_certificate_key", [file.as_str()]));
+        }
+        if let Some(clients) = &listener.clients {
+            inside.push(line("ssl_client_certificate", [clients.authorities.as_str()]));
+            let check = if clients.optional { "optional_no_ca" } else { "on" };
+            inside.push(line("ssl_verify_client", [check]));
+        }
+        inside.extend(towards(work, passes, name, true).unwrap_or_else(|| closed(work)));
+        list.push(line("server", []).with_block(inside));
+    }
+    if !any {
+        let mut inside = listens(words, &["ssl", "default_server"]);
+        inside.push(line("ssl_reject_handshake", ["on"]));
+        inside.extend(closed(work));
+        list.push(line("server", []).with_block(inside));
+    }
+    list
+}
+
+/// Servers that read the name of a handshake and pass the connection on.
+fn front(
+    work: &mut Work<'_>,
+    listeners: &[Listener<'_>],
+    passes: &[Pass],
+    port: &Port,
+) -> Vec<Directive> {
+    let mut list = Vec::new();
+    let mut any = false;
+    for (host, name) in &port.names {
+        any |= host.is_empty();
+        let extra: &[&str] = if host.is_empty() { &["default_server"] } else { &[] };
+        let mut inside = listens(&port.listens(), extra);
+        inside.push(server_name(host));
+        inside.push(line("ssl_preread", ["on"]));
+        match listeners[name.listener].protocol {
+            Some(Protocol::Https) => {
+                inside.push(line("pass", [inner(work, port, "https").as_str()]))
+            }
+            Some(Protocol::Tls) => inside.push(line("pass", [inner(work, port, "tls").as_str()])),
+            _ => inside.extend(towards(work, passes, name, false).unwrap_or_else(|| closed(work))),
+        }
+        list.push(line("server", []).with_block(inside));
+    }
+    if !any {
+        let mut inside = listens(&port.listens(), &["default_server"]);
+        inside.push(line("ssl_preread", ["on"]));
+        inside.extend(closed(work));
+        list.push(line("server", []).with_block(inside));
+    }
+    list
+}
+
+/// A group that has no server: connections end at once.
+const CLOSED: &str = "stream__closed";
+
+fn closed(work: &mut Work<'_>) -> Vec<Directive> {
+    let block = vec![line("server", ["127.0.0.1:9", "down"])];
+    work.streams
+        .insert(format!("upstream {CLOSED}"), vec![line("upstream", [CLOSED]).with_block(block)]);
+    vec![line("proxy_pass", [CLOSED])]
+}
+
+/// Where connections of a name go: to the servers of its oldest route.
+fn towards(
+    work: &mut Work<'_>,
+    passes: &[Pass],
+    name: &Name,
+    ends: bool,
+) -> Option<Vec<Directive>> {
+    let pass = passes.iter().find(|pass| name.routes.contains(&pass.route))?;
+    let mut shares: Vec<(u32, String)> = Vec::new();
+    let mut checks: Option<Vec<Directive>> = None;
+    for (weight, backend) in pass.shares.iter().filter(|(weight, _)| *weight > 0) {
+        let group = match backend {
+            Ok(backend) => match (&backend.tls, ends) {
+                (Some(None), true) => None,
+                (Some(Some(tls)), true) => {
+                    let lines = [
+                        ("proxy_ssl", "on"),
+                        ("proxy_ssl_verify", "on"),
+                        ("proxy_ssl_verify_depth", "9"),
+                        ("proxy_ssl_trusted_certificate", tls.authorities.as_str()),
+                        ("proxy_ssl_name", tls.hostname.as_str()),
+                        ("proxy_ssl_server_name", "on"),
+                    ];
+                    checks = Some(lines.map(|(name, value)| line(name, [value])).to_vec());
+                    work.group_of(backend, Block::Stream, ("", Vec::new()), 1)
+                }
+                _ => work.group_of(backend, Block::Stream, ("", Vec::new()), 1),
+            },
+            Err(_) => None,
+        };
+        let group = group.unwrap_or_else(|| {
+            closed(work);
+            CLOSED.to_owned()
+        });
+        shares.push((*weight, group));
+    }
+    let mut list = checks.unwrap_or_default();
+    match shares.as_slice() {
+        [] => return Some(closed(work)),
+        [(_, group)] => list.push(line("proxy_pass", [group.as_str()])),
+        _ => {
+            let variable = split(work, &shares);
+            list.push(line("proxy_pass", [variable.as_str()]));
+        }
+    }
+    Some(list)
+}
+
+/// A variable that has each group for its share of connections.
+fn split(work: &mut Work<'_>, shares: &[(u32, String)]) -> String {
+    let text: Vec<String> =
+        shares.iter().map(|(weight, group)| format!("{weight} {group}")).collect();
+    let name = format!("$split_{}", digest(text.join("\n").as_bytes()));
+    let total: u64 = shares.iter().map(|(weight, _)| u64::from(*weight)).sum();
+    let mut rows = Vec::new();
+    if let Some(((_, last), rest)) = shares.split_last() {
+        for (weight, group) in rest {
+            let part = u64::from(*weight) * 10_000 / total.max(1);
+            if part > 0 {
+                rows.push(line(&format!("{}.{:02}%", part / 100, part % 100), [group.as_str()]));
+            }
+        }
+        rows.push(line("*", [last.as_str()]));
+    }
+    let key = "$remote_addr $remote_port $connection $msec";
+    let block = line("split_clients", [key, &name]).with_block(rows);
+    work.streams.insert(format!("split {name}"), vec![block]);
+    name
+}
