@@ -22,7 +22,7 @@ use super::link::{Beginning, Found, Link};
 use crate::address::Address;
 use crate::carrier::Secure;
 use crate::event_loop::LoopState;
-use crate::site::Server;
+use crate::site::{Server, Site};
 
 /// A client that lives and is silent for less than this keeps its connection, if a request is under way.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -158,7 +158,9 @@ impl Hosts {
         for host in self.all.borrow().iter().filter(|host| host.listen == listen) {
             if let Err(e) = host.endpoint.shares(fd) {
                 let text = format_args!("a socket could not be used for QUIC {}", Cause(&e));
-                self.event_loop.site.main.core.error_log.write(Level::Alert, None, text);
+                if let Some(event_loop) = LoopState::current() {
+                    event_loop.site.main.core.error_log.write(Level::Alert, None, text);
+                }
             }
         }
     }

@@ -53,9 +53,9 @@ impl Link {
             return;
         }
         self.count_packets();
-        self.event_loop.metrics.sub(Metric::QuicOpen, 1);
+        self.event_loop().metrics.sub(Metric::QuicOpen, 1);
         if self.own.get().is_none() {
-            self.event_loop.metrics.add(Metric::QuicUnfinished, 1);
+            self.event_loop().metrics.add(Metric::QuicUnfinished, 1);
         }
         let all: Vec<_> = self.streams.borrow().values().cloned().collect();
         for stream in all.iter().filter(|stream| !stream.has_begun()) {

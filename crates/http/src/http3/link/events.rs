@@ -24,7 +24,7 @@ impl Events for Link {
         let metrics = &self.event_loop().metrics;
         metrics.add(Metric::TlsHandshakes, 1);
         metrics.add(Metric::QuicConnections, 1);
-        let took = self.event_loop.handle.now().saturating_duration_since(self.started);
+        let took = self.event_loop().handle.now().saturating_duration_since(self.started);
         metrics.record(Histogram::QuicHandshake, took);
         let resumed = self.quic.tls(|tls| tls.is_resumed()).unwrap_or_default();
         metrics.add(Metric::TlsResumed, resumed.into());
