@@ -241,6 +241,26 @@ pub struct ServerSettings {
     pub compress: bool,
     /// Makes the context of sessions differ where nothing else does.
     pub context: Vec<u8>,
+    /// A certificate that comes later, in place of the identities.
+    pub coming: Option<Arc<ComingIdentity>>,
+}
+
+/// A certificate that another thread has put here, and replaces while it is served.
+#[derive(Debug, Default)]
+pub struct ComingIdentity(RwLock<Option<Identity>>);
+
+impl ComingIdentity {
+    /// Clients are shown this one from now on.
+    pub fn put(&self, identity: Identity) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(identity);
+    }
+}
+
+impl ResolvesServerCert for ComingIdentity {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let identity = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        identity.as_ref().map(|identity| shown(identity, &hello))
+    }
 }
 
 impl ServerSettings {
@@ -255,7 +275,10 @@ impl ServerSettings {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(authorities) => Arc::new(AskClient { hints: hints(authorities) }),
         };
-        let resolver = Arc::new(Resolver::new(&self.identities));
+        let resolver: Arc<dyn ResolvesServerCert> = match &self.coming {
+            Some(coming) => coming.clone(),
+            None => Arc::new(Resolver::new(&self.identities)),
+        };
         let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(resolver);
         config.ignore_client_order = self.prefer_server_ciphers;
         config.alpn_protocols = self.alpn.clone();
@@ -362,12 +385,16 @@ impl ResolvesServerCert for Resolver {
                 several.iter().find(|identity| identity.suits(std::slice::from_ref(scheme)))
             }),
         };
-        let identity = best.or(self.0.first())?;
-        notes::certificate(identity.described);
-        let certified = identity.certified();
-        if let Some(signer) = certified.key.choose_scheme(hello.signature_schemes()) {
-            notes::ours(signer.scheme());
-        }
-        Some(certified)
+        best.or(self.0.first()).map(|identity| shown(identity, &hello))
     }
+}
+
+/// What a client is shown of a certificate, with notes for the connection.
+fn shown(identity: &Identity, hello: &ClientHello<'_>) -> Arc<CertifiedKey> {
+    notes::certificate(identity.described);
+    let certified = identity.certified();
+    if let Some(signer) = certified.key.choose_scheme(hello.signature_schemes()) {
+        notes::ours(signer.scheme());
+    }
+    certified
 }

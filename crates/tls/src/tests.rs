@@ -134,6 +134,7 @@ fn server() -> ServerSettings {
         alpn: vec![b"http/1.1".to_vec()],
         compress: false,
         context: Vec::new(),
+        coming: None,
     }
 }
 

@@ -118,19 +118,25 @@ pub fn build<S: Subject>(
         alpn: spoken.tcp,
         compress: conf.compress,
         context: sessions.to_vec(),
+        coming: None,
     };
-    if let (true, Some(_), Some(first)) = (computed, &spoken.quic, conf.certificates.first()) {
+    let coming = conf.coming.clone().filter(|_| computed);
+    let is_left_out = computed && coming.is_none();
+    if let (true, Some(_), Some(first)) = (is_left_out, &spoken.quic, conf.certificates.first()) {
         let text = "certificates with variables are not used over QUIC: clients of this server come over TCP";
         reader.warnings.push(first.at.warning(text));
     }
     let slow = computed || settings.identities.iter().any(Identity::is_slow);
-    let quic = match spoken.quic.filter(|_| !settings.identities.is_empty()) {
+    let quic = match spoken.quic.filter(|_| !settings.identities.is_empty() || coming.is_some()) {
         Some(_) if !conf.versions.tls13 => {
             let text =
                 "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
             return Err(Error::emerg(text));
         }
-        Some(alpn) => Some(settings.build_for_quic(alpn).map_err(Error::emerg)?),
+        Some(alpn) => {
+            let settings = ServerSettings { coming, ..settings.clone() };
+            Some(settings.build_for_quic(alpn).map_err(Error::emerg)?)
+        }
         None => None,
     };
     let certificates = if computed {

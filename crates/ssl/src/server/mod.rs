@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_conf::{Error, Spot};
-use weir_tls::{Ciphers, Curves, SessionCache, Versions};
+use weir_tls::{Ciphers, ComingIdentity, Curves, SessionCache, Versions};
 use weir_zone::ZoneRef;
 
 use crate::commands::{Changed, ConfCommand};
@@ -73,6 +73,8 @@ pub struct Conf {
     ocsp_responder: Option<NamedFile>,
     ocsp_cache: Option<ZoneRef>,
     certificate_cache: Option<Keep>,
+    /// The certificate over QUIC, where files are known to a client of TCP only.
+    coming: Option<Arc<ComingIdentity>>,
     commands: Vec<ConfCommand>,
 }
 
@@ -107,6 +109,7 @@ impl Default for Conf {
             ocsp_responder: None,
             ocsp_cache: None,
             certificate_cache: None,
+            coming: None,
             commands: Vec::new(),
         }
     }
@@ -138,6 +141,11 @@ impl Conf {
     /// Keeps what was loaded without an `ssl_certificate_cache`: a file with the same name is the same certificate.
     pub fn keep_files(&mut self) {
         self.certificate_cache.get_or_insert(Keep::FILES_THAT_STAY);
+    }
+
+    /// Over QUIC clients are shown what is put here, since no file is read for them.
+    pub fn show_coming(&mut self, coming: Arc<ComingIdentity>) {
+        self.coming = Some(coming);
     }
 }
 

@@ -37,6 +37,7 @@ fn config(path: &Path) -> Option<Arc<ServerConfig>> {
         alpn: vec![ACME.to_vec()],
         compress: false,
         context: Vec::new(),
+        coming: None,
     };
     settings.build().ok()
 }
