@@ -23,6 +23,8 @@ use serde_json::{Value, json};
 use weir_proto::base64::{self, Alphabet};
 use weir_testkit::{Dir, PATIENCE, ask_until, listen};
 
+use crate::names::NameServer;
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ask {
@@ -67,6 +69,8 @@ struct Shared {
     tls: Arc<ServerConfig>,
     /// Where it asks for answers.
     web: AtomicU16,
+    /// Where it looks for TXT records.
+    names: OnceLock<NameServer>,
     /// An order is processed for a while before there is a certificate.
     is_slow: AtomicBool,
     world: Mutex<World>,
@@ -131,6 +135,7 @@ impl Authority {
             root,
             tls: Arc::new(tls),
             web: AtomicU16::new(0),
+            names: OnceLock::new(),
             is_slow: AtomicBool::new(false),
             world: Mutex::default(),
             react: Mutex::new(Arc::new(Mutex::new(|_| Reaction::Serve))),
@@ -163,6 +168,11 @@ impl Authority {
         self.0.web.store(port, Ordering::SeqCst);
     }
 
+    /// It looks for TXT records there.
+    pub fn looks_at(&self, names: &NameServer) {
+        let _ = self.0.names.set(names.clone());
+    }
+
     /// It takes its time between a request for a certificate and the certificate.
     pub fn is_slow(&self) {
         self.0.is_slow.store(true, Ordering::SeqCst);
@@ -176,6 +186,11 @@ impl Authority {
     /// How often it was asked for this.
     pub fn asked(&self, ask: Ask) -> usize {
         self.0.world().asked.iter().filter(|asked| **asked == ask).count()
+    }
+
+    /// How many orders were placed, those included whose answer was lost.
+    pub fn orders(&self) -> usize {
+        self.0.world().orders.len()
     }
 
     /// Issues a certificate without an order: the chain and the key, valid from and until these days from now.
@@ -279,7 +294,7 @@ impl Shared {
                             number(1).unwrap(),
                             number(2).unwrap(),
                             &key,
-                            parts.len() == 4,
+                            parts.get(3).copied().unwrap_or("http"),
                         ),
                         Ask::Finalize => self.finalize(number(1).unwrap(), &payload),
                         _ => self.certificate(number(1).unwrap()),
@@ -444,20 +459,35 @@ impl Shared {
         if let Some(error) = &own.error {
             challenge["error"] = error.clone();
         }
-        let dns =
-            json!({"type": "dns-01", "status": "pending", "url": self.url("none"), "token": "d"});
-        let mut tls = challenge.clone();
-        tls["type"] = "tls-alpn-01".into();
-        tls["url"] = self.url(&format!("challenge/{number}/{at}/tls")).into();
+        let of = |kind: &str, path: &str| {
+            let mut other = challenge.clone();
+            other["type"] = kind.into();
+            other["url"] = self.url(&format!("challenge/{number}/{at}/{path}")).into();
+            other
+        };
+        let (dns, tls) = (of("dns-01", "dns"), of("tls-alpn-01", "tls"));
+        let mut persist = of("dns-persist-01", "persist");
+        persist.as_object_mut().unwrap().remove("token");
+        persist["issuer-domain-names"] = json!(["authority.test"]);
+        let name = order.names[at]["value"].as_str().unwrap();
+        let mut identifier = order.names[at].clone();
+        let wildcard = name.strip_prefix("*.");
+        if let Some(rest) = wildcard {
+            identifier["value"] = rest.into();
+        }
         ok(json!({
             "status": own.status,
-            "identifier": order.names[at],
-            "challenges": [dns, challenge, tls],
+            "identifier": identifier,
+            "wildcard": wildcard.is_some(),
+            "challenges": match wildcard {
+                Some(_) => vec![dns, persist],
+                None => vec![dns, challenge, persist, tls],
+            },
         }))
     }
 
     /// Asks for the answer at once.
-    fn challenge(&self, number: usize, at: usize, key: &Value, over_tls: bool) -> Answer {
+    fn challenge(&self, number: usize, at: usize, key: &Value, kind: &str) -> Answer {
         let (token, name) = {
             let world = self.world();
             let order = &world.orders[number];
@@ -475,12 +505,31 @@ impl Shared {
             &mut thumbprint,
         );
         let wanted = format!("{token}.{}", String::from_utf8(thumbprint).unwrap());
-        assert!(ask_until(|| self.web.load(Ordering::SeqCst) != 0), "no test says where it asks");
-        let web = self.web.load(Ordering::SeqCst);
-        let found = if over_tls { None } else { fetch(web, &name, &token) };
-        let is_right = match over_tls {
-            true => shows(web, &name, digest(&SHA256, wanted.as_bytes()).as_ref()),
-            false => found.as_deref() == Some(&wanted),
+        let hash = digest(&SHA256, wanted.as_bytes());
+        let (is_right, found) = match kind {
+            "dns" | "persist" => {
+                let name = name.trim_start_matches("*.");
+                let prefix = if kind == "dns" { "_acme-challenge" } else { "_validation-persist" };
+                let mut value = Vec::new();
+                base64::encode(Alphabet::Url, hash.as_ref(), &mut value);
+                let value = String::from_utf8(value).unwrap();
+                let found = self.names.get().unwrap().texts(&format!("{prefix}.{name}"));
+                (kind == "persist" && !found.is_empty() || found.contains(&value), None)
+            }
+            _ => {
+                assert!(
+                    ask_until(|| self.web.load(Ordering::SeqCst) != 0),
+                    "no test says where it asks"
+                );
+                let web = self.web.load(Ordering::SeqCst);
+                match kind {
+                    "tls" => (shows(web, &name, hash.as_ref()), None),
+                    _ => {
+                        let found = fetch(web, &name, &token);
+                        (found.as_deref() == Some(&wanted), found)
+                    }
+                }
+            }
         };
         let mut world = self.world();
         let order = &mut world.orders[number];

@@ -18,6 +18,10 @@ use weir_testkit::{
 use crate::authority::{Ask, Authority, Reaction};
 
 mod authority;
+mod dns;
+mod faults;
+mod names;
+mod quic;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const PAGE: &str = include_str!("../../docs/acme.md");
@@ -28,7 +32,12 @@ fn conf(lines: &str, names: &str, more: &str) -> String {
         "events {{ }}
          http {{
             acme_issuer test {{ {lines} }} acme_shared_zone zone=acme:1M;
-            server {{ listen 127.0.0.1:%%PORT%%; return 404; }}
+            server {{
+                listen 127.0.0.1:%%PORT%%;
+                location / {{ return 404; }}
+                location = /json {{ weir_status json; }}
+                location = /metrics {{ weir_status; }}
+            }}
             server {{
                 listen 127.0.0.1:%%PORT1%% ssl; server_name {names}; {more}
                 location / {{ return 200 $ssl_server_name; }}
@@ -60,9 +69,9 @@ fn held(authority: &Authority, ask: Ask) -> mpsc::Sender<()> {
     go
 }
 
-fn config(authority: &Authority) -> Arc<ClientConfig> {
+fn config(root: &str) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(authority.root().as_bytes()).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions().unwrap();
@@ -71,17 +80,27 @@ fn config(authority: &Authority) -> Arc<ClientConfig> {
 
 /// Asks over TLS as a client that believes the authority: what the server says, and its certificate.
 fn ask(authority: &Authority, port: u16, name: &str) -> Result<(String, Vec<u8>), std::io::Error> {
+    let (text, mut chain) = secure(authority.root(), port, (name, "GET /"))?;
+    Ok((text, chain.swap_remove(0)))
+}
+
+/// The same as a client that believes this root, with a request of its own: what the server says, and its chain.
+fn secure(
+    root: &str,
+    port: u16,
+    (name, line): (&str, &str),
+) -> Result<(String, Vec<Vec<u8>>), std::io::Error> {
     let socket = TcpStream::connect(("127.0.0.1", port))?;
     socket.set_read_timeout(Some(PATIENCE))?;
     let name = ServerName::try_from(name.to_owned()).unwrap();
-    let connection = ClientConnection::new(config(authority), name.clone()).unwrap();
+    let connection = ClientConnection::new(config(root), name.clone()).unwrap();
     let mut stream = StreamOwned::new(connection, socket);
     let name = name.to_str();
-    write!(stream, "GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n")?;
+    write!(stream, "{line} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
-    let shown = stream.conn.peer_certificates().unwrap()[0].to_vec();
-    Ok((text, shown))
+    let shown = stream.conn.peer_certificates().unwrap();
+    Ok((text, shown.iter().map(|der| der.to_vec()).collect()))
 }
 
 /// Waits for the certificate, which comes without a failure.
@@ -271,6 +290,23 @@ fn a_renewed_certificate_is_used_without_a_reload() {
     let conf = conf(&authority.lines(&dir), "example.org", USUAL);
     let server = start(&authority, dir, &format!("user root; worker_processes 3; {conf}"));
     let (_, old) = ask(&authority, server.port_at(1), "example.org").unwrap();
+    // A connection that is open stays as it is.
+    let socket = TcpStream::connect(("127.0.0.1", server.port_at(1))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let name = ServerName::try_from("example.org").unwrap();
+    let connection = ClientConnection::new(config(authority.root()), name).unwrap();
+    let mut kept = StreamOwned::new(connection, socket);
+    let mut again = || {
+        kept.write_all(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n").unwrap();
+        let (mut text, mut buffer) = (String::new(), [0; 1024]);
+        while !text.ends_with("example.org") {
+            let n = kept.read(&mut buffer).unwrap();
+            assert!(n > 0, "the kept connection is closed: {text}");
+            text.push_str(std::str::from_utf8(&buffer[..n]).unwrap());
+        }
+        text.starts_with("HTTP/1.1 200")
+    };
+    assert!(again());
     go.send(()).unwrap();
     server.wait_log("got a certificate", 1);
     // Every worker takes it: each of these connections may be another one's.
@@ -281,6 +317,7 @@ fn a_renewed_certificate_is_used_without_a_reload() {
         row >= 12
     });
     assert!(all_new, "{}", server.log());
+    assert!(again());
     assert_eq!(server.logged("start worker process "), 3);
     assert_eq!(authority.asked(Ask::NewOrder), 1, "one worker asks");
 }
@@ -391,6 +428,26 @@ fn mistakes_in_the_configuration_are_told() {
         ("uri;", ours, "invalid number of arguments in \"uri\""),
         ("uri http://a; uri http://b;", ours, "\"uri\" directive is duplicate"),
         ("colour red;", ours, "unknown directive \"colour\" in \"acme_issuer\""),
+        (
+            "uri http://a; } acme_issuer other { uri http://b; state_path acme_test;",
+            ours,
+            "acme_issuer: \"test\" has the same \"state_path\"",
+        ),
+        (
+            "uri http://a; } acme_shared_zone zone=a:16k; acme_issuer other { uri http://b;",
+            ours,
+            "zone \"a\" is too small",
+        ),
+        (
+            "uri http://a; } acme_shared_zone zone=a:x; acme_issuer other { uri http://b;",
+            ours,
+            "invalid zone size \"a:x\"",
+        ),
+        (
+            "uri http://a; } acme_shared_zone a:64k; acme_issuer other { uri http://b;",
+            ours,
+            "\"acme_shared_zone\" directive must have \"zone\" parameter",
+        ),
         ("challenge dns-02;", ours, "unsupported challenge: dns-02"),
         ("uri http://a; challenge dns-01;", ours, "needs \"dns_hook\" or \"dns_update\""),
         ("state_path off;", ours, "\"state_path\" cannot be \"off\""),
@@ -416,6 +473,43 @@ fn mistakes_in_the_configuration_are_told() {
         let said = test(issuer, server);
         assert!(said.contains(wanted), "{issuer} {server}: {said}");
     }
+}
+
+#[test]
+fn a_failing_renewal_is_a_finding_and_a_metric() {
+    let authority = Authority::new();
+    let dir = Dir::new();
+    leave(&dir, "example.org", authority.issue("example.org", -80, 10));
+    // It asks where nobody answers.
+    authority.asks_at(free_port());
+    let conf = conf(&authority.lines(&dir), "example.org", USUAL);
+    let server = Server::start_in(dir, WEIR, &conf);
+    server.wait_log("[warn]", 1);
+    server.wait_log("is not renewed yet", 1);
+    let (mut page, mut found) = (serde_json::Value::Null, serde_json::Value::Null);
+    let is_found = ask_until(|| {
+        page = serde_json::from_str(&server.get("/json").body()).unwrap();
+        let findings = page["health"]["findings"].as_array().into_iter().flatten();
+        found = findings.into_iter().find(|f| f["rule"] == "acme").cloned().unwrap_or_default();
+        !found.is_null()
+    });
+    assert!(is_found, "{page}");
+    assert_eq!((&found["subject"], &found["state"]), (&"test".into(), &"yellow".into()), "{found}");
+    let text = found["text"].as_str().unwrap();
+    assert!(text.contains("the certificate is not renewed for example.org, next try "), "{text}");
+    assert!(text.ends_with(" GMT: \"example.org\": found None (unauthorized)"), "{text}");
+    let row = &page["acme"][0];
+    assert_eq!((&row["issuer"], &row["names"]), (&"test".into(), &"example.org".into()), "{row}");
+    assert_eq!(row["reason"], "\"example.org\": found None (unauthorized)");
+    let number = |name: &str| row[name].as_f64().unwrap();
+    assert_eq!(row["failures"], 1);
+    let (since, next) = (number("failing_since"), number("next_attempt"));
+    assert!((60.0..=75.0).contains(&(next - since)), "{row}");
+    assert!(number("not_after") > next);
+    let metrics = server.get("/metrics").body();
+    let line = "weir_acme_failures{issuer=\"test\",name=\"example.org\",id=\"example.org-";
+    let line = metrics.lines().find(|found| found.starts_with(line));
+    assert!(line.is_some_and(|line| line.ends_with(" 1")), "{metrics}");
 }
 
 /// One line on the command line leads from nothing to https.

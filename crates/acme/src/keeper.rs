@@ -8,8 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_log::{Cause, Log, log};
 
 use crate::client::{Client, Failure};
-use crate::policy::{Interval, Now, Pace, due};
+use crate::policy::{Interval, Now, Pace, Pause, due};
 use crate::settings::{CertificateOrder, Issuer};
+use crate::standing::Standing;
 use crate::state::{StateDirectory, StoredCertificate};
 use crate::stop::{Stop, Stopped};
 
@@ -29,17 +30,22 @@ pub struct Acme {
     stop: Arc<Stop>,
 }
 
+/// Is told when a certificate stands otherwise than before.
+pub type Listener = Arc<dyn Fn() + Send + Sync>;
+
 impl Acme {
     /// Finds the certificates that are there already, and starts a thread for each issuer.
-    pub fn start(issuers: &'static [Issuer], log: &Arc<Log>) -> Acme {
+    pub fn start(issuers: &'static [Issuer], log: &Arc<Log>, listener: &Listener) -> Acme {
         let acme = Acme::default();
         for issuer in issuers.iter().filter(|issuer| !issuer.orders.is_empty()) {
-            let mut keeper = Keeper::new(issuer, Arc::clone(log), Arc::clone(&acme.stop));
+            let stop = Arc::clone(&acme.stop);
+            let mut keeper = Keeper::new(issuer, Arc::clone(log), stop, Arc::clone(listener));
             keeper.look();
             let thread = thread::Builder::new().name("weir: acme".to_owned());
             if let Err(error) = thread.spawn(move || keeper.run()) {
                 let name = &issuer.name;
-                log!(log, Alert, None, "acme issuer \"{name}\": no thread {}", Cause(&error));
+                let why = Cause(&error);
+                log!(log, Alert, None, "acme issuer \"{name}\": no thread {why}");
             }
         }
         acme
@@ -56,11 +62,13 @@ struct Keeper {
     state: StateDirectory,
     log: Arc<Log>,
     stop: Arc<Stop>,
+    listener: Listener,
     /// The steady clock begins here.
     started: Instant,
     /// When the list of certificates last changed that was looked at.
     seen: Option<SystemTime>,
     certificates: Vec<Kept>,
+    pause: Pause,
     lock: Option<File>,
     /// The lock could not be asked for: told once.
     is_locked_out: bool,
@@ -76,25 +84,30 @@ struct Kept {
     suggested: Option<Interval>,
     /// When to ask for that again.
     opinion: Duration,
+    /// How it stands, as other processes know it.
+    told: Option<Standing>,
 }
 
 impl Keeper {
-    fn new(issuer: &'static Issuer, log: Arc<Log>, stop: Arc<Stop>) -> Keeper {
+    fn new(issuer: &'static Issuer, log: Arc<Log>, stop: Arc<Stop>, listener: Listener) -> Keeper {
         let certificates = issuer.orders.iter().map(|order| Kept {
             order: Arc::clone(order),
             stored: None,
             pace: Pace::default(),
             suggested: None,
             opinion: OPINION_FIRST,
+            told: None,
         });
         Keeper {
             issuer,
             state: StateDirectory::new(&issuer.directory),
             log,
             stop,
+            listener,
             started: Instant::now(),
             seen: None,
             certificates: certificates.collect(),
+            pause: Pause::default(),
             lock: None,
             is_locked_out: false,
         }
@@ -113,12 +126,37 @@ impl Keeper {
             }
         }
         if self.lock.is_none() {
+            (0..self.certificates.len()).for_each(|at| self.tell_found(at));
             return Ok(());
         }
+        (0..self.certificates.len()).for_each(|at| self.tell(at));
         for at in 0..self.certificates.len() {
             self.care_for(at)?;
+            self.tell(at);
         }
         Ok(())
+    }
+
+    /// Tells the other processes how a certificate stands, if that is new.
+    fn tell(&mut self, at: usize) {
+        let Some(kept) = self.certificates.get_mut(at) else { return };
+        let record = kept.pace.record();
+        let due_at = kept.due_at(&self.issuer.uri);
+        let standing = Standing {
+            not_after: kept.stored.as_ref().map(|stored| stored.validity.end),
+            failures: record.failures().into(),
+            since: record.failing(),
+            next: Some(kept.pace.next(due_at, self.issuer.read_at)),
+            reason: record.reason().to_owned(),
+        };
+        if kept.told.as_ref() == Some(&standing) {
+            return;
+        }
+        if let Some(standings) = &self.issuer.standings {
+            standings.note(self.issuer.row_name(&kept.order), &standing);
+            (self.listener)();
+        }
+        kept.told = Some(standing);
     }
 
     fn now(&self) -> Now {
@@ -144,6 +182,38 @@ impl Keeper {
         }
     }
 
+    /// Tells which certificate there is, if no process of this server has the lock, but one of another server.
+    fn tell_found(&mut self, at: usize) {
+        let Some(kept) = self.certificates.get_mut(at) else { return };
+        let not_after = kept.stored.as_ref().map(|stored| stored.validity.end);
+        let standing = Standing { not_after, ..Standing::default() };
+        if kept.told.as_ref() == Some(&standing) {
+            return;
+        }
+        let known = self.issuer.standing(&kept.order);
+        let is_untold = known.next.is_none() && known.since.is_none();
+        if let Some(standings) = self.issuer.standings.as_ref().filter(|_| is_untold) {
+            standings.note(self.issuer.row_name(&kept.order), &standing);
+        }
+        kept.told = Some(standing);
+    }
+
+    /// Tells the other processes that no certificate can be asked for.
+    fn tell_no_state(&self, error: &std::io::Error) {
+        let Some(standings) = &self.issuer.standings else { return };
+        let path = self.state.path().display();
+        for kept in &self.certificates {
+            let standing = Standing {
+                not_after: kept.stored.as_ref().map(|stored| stored.validity.end),
+                since: Some(self.now().wall),
+                reason: format!("cannot use the state_path \"{path}\": {error}"),
+                ..Standing::default()
+            };
+            standings.note(self.issuer.row_name(&kept.order), &standing);
+        }
+        (self.listener)();
+    }
+
     /// Becomes the one that talks to the authority, if no other process is.
     fn take_lock(&mut self) {
         let prepared = self.state.prepare().and_then(|()| self.state.lock());
@@ -159,12 +229,14 @@ impl Keeper {
                 if lock.is_some() {
                     for kept in &mut self.certificates {
                         kept.pace = Pace::after(self.state.attempts(&kept.order.id));
+                        kept.told = None;
                     }
                 }
                 self.lock = lock;
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_locked_out, true) {
+                    self.tell_no_state(&error);
                     let (name, path) = (&self.issuer.name, self.state.path().display());
                     let why = Cause(&error);
                     log!(
@@ -196,11 +268,10 @@ impl Keeper {
         let now = self.now();
         let Some(kept) = self.certificates.get_mut(at) else { return Ok(()) };
         let uri = &self.issuer.uri;
-        let due_at = kept.stored.as_ref().map(|stored| {
-            // Of another authority: this one is wanted now.
-            let is_foreign = stored.uri.as_ref().is_some_and(|from| from != uri);
-            if is_foreign { i64::MIN } else { due_of(stored, kept.suggested) }
-        });
+        let due_at = kept.due_at(uri);
+        if self.pause.holds(now) {
+            return Ok(());
+        }
         if !kept.pace.wait(now, due_at, self.issuer.read_at).is_zero() {
             return self.ask_opinion(at);
         }
@@ -215,7 +286,11 @@ impl Keeper {
             );
         }
         kept.pace.begin(now, dice());
-        if !self.keep_pace(at) {
+        if let Err(why) = self.keep_pace(at) {
+            // A process that ends would make the attempt again and again.
+            if let Some(kept) = self.certificates.get_mut(at) {
+                kept.pace.stall(now, &why);
+            }
             return Ok(());
         }
         let Some(kept) = self.certificates.get(at) else { return Ok(()) };
@@ -236,10 +311,11 @@ impl Keeper {
         match (result, &kept.stored) {
             (Err(Failure::Stopped), _) => {
                 kept.pace.leave(now);
-                self.keep_pace(at);
+                let _ = self.keep_pace(at);
                 return Err(Stopped);
             }
             (Ok(()), Some(stored)) => {
+                self.pause.served();
                 let due = due_of(stored, None);
                 let (valid, renewed) = (days(stored.validity.end, now), days(due, now));
                 let makes_sense = kept.pace.succeed(now, due, dice());
@@ -260,7 +336,7 @@ impl Keeper {
                 }
             }
             (Ok(()), None) => {
-                kept.pace.fail(now, None, dice());
+                kept.pace.fail(now, ("the new certificate cannot be read back", None), dice());
                 log!(
                     self.log,
                     Error,
@@ -268,8 +344,11 @@ impl Keeper {
                     "acme issuer \"{name}\": the new certificate for \"{names}\" cannot be read back"
                 );
             }
-            (Err(Failure::Refused { why, asked }), stored) => {
-                kept.pace.fail(now, asked, dice());
+            (Err(Failure::Refused { why, asked, of_all }), stored) => {
+                if of_all || asked.is_some() {
+                    self.pause.refused(now, asked);
+                }
+                kept.pace.fail(now, (&why, asked), dice());
                 let wait = kept.pace.record().wait();
                 let is_valid = stored.as_ref().is_some_and(|stored| stored.validity.end > now.wall);
                 match is_valid {
@@ -292,25 +371,26 @@ impl Keeper {
                 }
             }
         }
-        self.keep_pace(at);
+        // It has its line in the log, and this process knows it.
+        let _ = self.keep_pace(at);
         Ok(())
     }
 
-    /// Writes the attempts down. Without that no attempt is made: a process that ends would make it again and again.
-    fn keep_pace(&self, at: usize) -> bool {
-        let Some(kept) = self.certificates.get(at) else { return false };
+    /// Writes the attempts down; why that cannot be.
+    fn keep_pace(&self, at: usize) -> Result<(), String> {
+        let Some(kept) = self.certificates.get(at) else { return Ok(()) };
         let written = self.state.keep_attempts(&kept.order.id, kept.pace.record());
-        if let Err(error) = &written {
+        written.map_err(|error| {
             let (name, path) = (&self.issuer.name, self.state.path().display());
-            let why = Cause(error);
+            let why = Cause(&error);
             log!(
                 self.log,
                 Error,
                 None,
                 "acme issuer \"{name}\": cannot write in the state_path \"{path}\" {why}"
             );
-        }
-        written.is_ok()
+            format!("cannot write in the state_path \"{path}\": {error}")
+        })
     }
 
     /// Asks the authority when it would renew a certificate.
@@ -342,6 +422,17 @@ impl Keeper {
         };
         kept.opinion = now.steady + again;
         Ok(())
+    }
+}
+
+impl Kept {
+    /// When it is to be renewed; none, if there is none.
+    fn due_at(&self, uri: &String) -> Option<i64> {
+        self.stored.as_ref().map(|stored| {
+            // Of another authority: this one is wanted now.
+            let is_foreign = stored.uri.as_ref().is_some_and(|from| from != uri);
+            if is_foreign { i64::MIN } else { due_of(stored, self.suggested) }
+        })
     }
 }
 

@@ -7,6 +7,7 @@
 //! - `policy`: when an attempt is made; pure, over two clocks that are passed in
 //! - `state`: the directory; each write is whole or not there
 //! - `transport`: requests to the authority, which a worker that retires leaves at once
+//! - `standing`: how each certificate stands, for pages and for the judge of the server's health
 //! - `signer`: accounts with keys of other kinds than the library's
 //! - `dns`: TXT records, by a program or by dynamic updates
 //! - `client`: one attempt, from wherever an earlier one was interrupted
@@ -23,14 +24,16 @@ mod keeper;
 mod policy;
 mod settings;
 mod signer;
+mod standing;
 mod state;
 mod stop;
 mod transport;
 
 pub use dns::{Dns, Hook, Publisher, TsigKey, UpdateServer};
-pub use keeper::Acme;
+pub use keeper::{Acme, Listener};
 pub use settings::{
     AccountKey, BadIdentifier, CertificateOrder, Challenge, ExternalAccount, Issuer, KeyKind,
     Profile, Trust, identifier,
 };
+pub use standing::{Standing, Standings};
 pub use state::{challenge_file, tls_challenge_file};

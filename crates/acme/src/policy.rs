@@ -19,6 +19,10 @@ const LONGEST_ASKED: u64 = 7 * 24 * 3600;
 const AFTER_SUCCESS: u64 = 3600;
 /// An attempt whose process ended is resumed so often before this counts as failures.
 const INTERRUPTIONS: u32 = 3;
+/// So many characters of a failure's reason are kept.
+const LONGEST_REASON: usize = 1000;
+/// The reason where a new certificate is old already.
+const CLOCK: &str = "the new certificate is to be renewed already, is the clock right?";
 /// It is looked again after this at the latest, since the wall clock may have jumped.
 const LOOK: Duration = Duration::from_secs(3600);
 /// Certificates that live for longer are renewed after two thirds of their life, others after half of it.
@@ -72,12 +76,36 @@ pub struct AttemptRecord {
     wait: u64,
     /// The authority has asked for the wait.
     asked: bool,
+    /// Attempts in a row that came early, for a new configuration.
+    #[serde(default)]
+    early: u32,
+    /// When the first of the failures was, by the wall clock.
+    #[serde(default)]
+    failing: Option<i64>,
+    /// Why the last attempt failed.
+    #[serde(default)]
+    reason: String,
 }
 
 impl AttemptRecord {
     /// Seconds from the last attempt to the next one.
     pub fn wait(&self) -> u64 {
         self.wait
+    }
+
+    /// Failures in a row.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// When the first of them was.
+    pub fn failing(&self) -> Option<i64> {
+        self.failing
+    }
+
+    /// Why the last attempt failed.
+    pub fn reason(&self) -> &str {
+        &self.reason
     }
 }
 
@@ -115,31 +143,51 @@ impl Pace {
         if let Some(left) = due.map(|due| due.saturating_sub(now.wall)).filter(|left| *left > 0) {
             return Duration::from_secs(left.unsigned_abs()).min(LOOK);
         }
-        let record = &self.record;
-        let wait = Duration::from_secs(record.wait);
+        let wait = Duration::from_secs(self.whole_wait(read_at));
         let left = match self.written {
             Some(written) => wait.saturating_sub(now.steady.saturating_sub(written)),
             None => {
                 // A clock that went back makes no wait longer than it was.
-                let gone = now.wall.saturating_sub(record.since);
-                let gone = Duration::from_secs(u64::try_from(gone).unwrap_or(0));
-                let is_old = read_at > record.since && !record.asked;
-                let wait = if is_old { wait.min(Duration::from_secs(FIRST)) } else { wait };
-                wait.saturating_sub(gone)
+                let gone = now.wall.saturating_sub(self.record.since);
+                wait.saturating_sub(Duration::from_secs(u64::try_from(gone).unwrap_or(0)))
             }
         };
         left.min(LOOK)
     }
 
+    /// The next attempt, by a wall clock that does not jump; `due` and `read_at` as above.
+    pub fn next(&self, due: Option<i64>, read_at: i64) -> i64 {
+        let wait = i64::try_from(self.whole_wait(read_at)).unwrap_or(i64::MAX);
+        self.record.since.saturating_add(wait).max(due.unwrap_or(i64::MIN))
+    }
+
+    /// Seconds from the last attempt to the next one. A configuration that is newer than the attempt shortens them, unless
+    /// the authority has asked for them. Each time it shortens them by less, so that reloads in a row are no way around.
+    fn whole_wait(&self, read_at: i64) -> u64 {
+        let record = &self.record;
+        let is_old = self.written.is_none() && read_at > record.since && !record.asked;
+        if is_old {
+            record.wait.min(back_off(record.early.saturating_add(1), 0))
+        } else {
+            record.wait
+        }
+    }
+
     /// An attempt begins. The record is written before anything is sent.
     pub fn begin(&mut self, now: Now, dice: u64) {
         let interrupted = self.record.interrupted.saturating_add(1);
+        let gone = now.wall.saturating_sub(self.record.since);
+        let is_early =
+            self.written.is_none() && u64::try_from(gone).is_ok_and(|gone| gone < self.record.wait);
+        let is_recent = gone < 2 * LONGEST.cast_signed();
+        let early = if is_recent { self.record.early.saturating_add(is_early.into()) } else { 0 };
         let over = interrupted.saturating_sub(INTERRUPTIONS);
-        let wait = if over == 0 { 0 } else { back_off(self.record.failures + over, dice) };
-        let failures = self.record.failures;
+        let wait =
+            if over == 0 { 0 } else { back_off(self.record.failures.saturating_add(over), dice) };
+        let record = self.record.clone();
         self.note(
             now,
-            AttemptRecord { failures, interrupted, since: now.wall, wait, asked: false },
+            AttemptRecord { interrupted, since: now.wall, wait, asked: false, early, ..record },
         );
     }
 
@@ -150,36 +198,84 @@ impl Pace {
         self.note(now, record);
     }
 
-    /// The attempt has failed. `asked`: for how long the authority wants to be left alone.
-    pub fn fail(&mut self, now: Now, asked: Option<Duration>, dice: u64) {
+    /// Nothing could be written down, so the authority is not asked. It is tried again soon.
+    pub fn stall(&mut self, now: Now, reason: &str) {
+        let record = AttemptRecord {
+            interrupted: self.record.interrupted.saturating_sub(1),
+            since: now.wall,
+            wait: self.record.wait.max(FIRST),
+            failing: self.record.failing.or(Some(now.wall)),
+            reason: reason.chars().take(LONGEST_REASON).collect(),
+            ..self.record.clone()
+        };
+        self.note(now, record);
+    }
+
+    /// The attempt has failed, for this reason. `asked`: for how long the authority wants to be left alone.
+    pub fn fail(&mut self, now: Now, (reason, asked): (&str, Option<Duration>), dice: u64) {
         let failures = self.record.failures.saturating_add(1);
         let own = back_off(failures, dice);
         let asked = asked.map(|asked| asked.as_secs().min(LONGEST_ASKED)).filter(|a| *a > own);
         let wait = asked.unwrap_or(own);
         let asked = asked.is_some();
-        self.note(now, AttemptRecord { failures, interrupted: 0, since: now.wall, wait, asked });
+        let failing = self.record.failing.or(Some(now.wall));
+        let reason = reason.chars().take(LONGEST_REASON).collect();
+        let since = now.wall;
+        let early = self.record.early;
+        let record =
+            AttemptRecord { failures, interrupted: 0, since, wait, asked, early, failing, reason };
+        self.note(now, record);
     }
 
     /// A certificate came that is to be renewed at `due`. False, if that has passed already: the clock is wrong, or the
     /// authority's; further attempts have to wait for longer and longer.
     pub fn succeed(&mut self, now: Now, due: i64, dice: u64) -> bool {
         let makes_sense = due > now.wall;
-        let (failures, wait) = match makes_sense {
-            true => (0, AFTER_SUCCESS),
+        let record = AttemptRecord { since: now.wall, ..AttemptRecord::default() };
+        let record = match makes_sense {
+            true => AttemptRecord { wait: AFTER_SUCCESS, ..record },
             false => {
                 let failures = self.record.failures.saturating_add(1);
-                (failures, back_off(failures, dice).max(AFTER_SUCCESS))
+                let wait = back_off(failures, dice).max(AFTER_SUCCESS);
+                let failing = self.record.failing.or(Some(now.wall));
+                AttemptRecord { failures, wait, failing, reason: CLOCK.to_owned(), ..record }
             }
         };
-        self.note(
-            now,
-            AttemptRecord { failures, interrupted: 0, since: now.wall, wait, asked: false },
-        );
+        self.note(now, record);
         makes_sense
     }
 
     fn note(&mut self, now: Now, record: AttemptRecord) {
         (self.record, self.written) = (record, Some(now.steady));
+    }
+}
+
+/// Holds all certificates of an issuer off: what has refused one refuses the others as well.
+#[derive(Debug, Default)]
+pub struct Pause {
+    refusals: u32,
+    /// By the steady clock.
+    until: Duration,
+}
+
+impl Pause {
+    /// Whether no certificate is asked for now.
+    pub fn holds(&self, now: Now) -> bool {
+        now.steady < self.until
+    }
+
+    /// An attempt was refused for a reason that is not its own. `asked`: for how long the authority wants to be left alone.
+    pub fn refused(&mut self, now: Now, asked: Option<Duration>) {
+        self.refusals = self.refusals.saturating_add(1);
+        // Not longer than the certificate's own wait.
+        let wait = Duration::from_secs(back_off(self.refusals, 0));
+        // A longer wait may be meant for one name only.
+        self.until = now.steady + asked.map_or(wait, |asked| asked.min(wait));
+    }
+
+    /// The authority has done what it was asked.
+    pub fn served(&mut self) {
+        *self = Pause::default();
     }
 }
 
@@ -242,7 +338,7 @@ mod tests {
         for _ in 0..9 {
             assert_eq!(pace.wait(now(NOW, steady), None, NOW), Duration::ZERO);
             pace.begin(now(NOW, steady), 0);
-            pace.fail(now(NOW, steady), None, 0);
+            pace.fail(now(NOW, steady), ("", None), 0);
             waits.push(pace.record.wait);
             steady += pace.record.wait;
         }
@@ -253,13 +349,31 @@ mod tests {
     fn an_authority_is_left_alone_for_as_long_as_it_asks() {
         let mut pace = Pace::default();
         pace.begin(now(NOW, 0), 0);
-        pace.fail(now(NOW, 0), Some(Duration::from_secs(7200)), 0);
+        pace.fail(now(NOW, 0), ("", Some(Duration::from_secs(7200))), 0);
         let reloaded = Pace::after(pace.record.clone());
         assert_eq!(reloaded.wait(now(NOW + 7000, 0), None, NOW + 6999), Duration::from_secs(200));
-        pace.fail(now(NOW, 0), Some(Duration::from_secs(1)), 0);
+        pace.fail(now(NOW, 0), ("", Some(Duration::from_secs(1))), 0);
         assert_eq!(pace.record.wait, 180, "its own wait is longer");
-        pace.fail(now(NOW, 0), Some(Duration::from_secs(u64::MAX)), 0);
+        pace.fail(now(NOW, 0), ("", Some(Duration::from_secs(u64::MAX))), 0);
         assert_eq!(pace.record.wait, LONGEST_ASKED);
+    }
+
+    #[test]
+    fn refusals_that_concern_all_certificates_hold_all_of_them_off() {
+        let (mut pause, mut steady, mut asked) = (Pause::default(), 0, 0);
+        // As many certificates as there are looks: each would ask.
+        while steady < 24 * 3600 {
+            if !pause.holds(now(NOW, steady)) {
+                asked += 1;
+                pause.refused(now(NOW, steady), Some(Duration::from_secs(7 * 86400)));
+            }
+            steady += 1;
+        }
+        assert_eq!(asked, 8);
+        pause.served();
+        assert!(!pause.holds(now(NOW, 0)));
+        pause.refused(now(NOW, 0), Some(Duration::from_secs(5)));
+        assert!(pause.holds(now(NOW, 4)) && !pause.holds(now(NOW, 5)));
     }
 
     #[test]
@@ -267,7 +381,7 @@ mod tests {
         let mut pace = Pace::default();
         for _ in 0..6 {
             pace.begin(now(NOW, 0), 0);
-            pace.fail(now(NOW, 0), None, 0);
+            pace.fail(now(NOW, 0), ("", None), 0);
         }
         let other = Pace::after(pace.record.clone());
         assert_eq!(other.wait(now(NOW + 100, 0), None, NOW - 5), LOOK);
@@ -286,6 +400,49 @@ mod tests {
             waits.push(Pace::after(record.clone()).wait(now(NOW, 0), None, 0).as_secs());
         }
         assert_eq!(waits, [0, 0, 0, 60, 180]);
+    }
+
+    #[test]
+    fn a_reload_each_minute_does_not_ask_each_minute() {
+        let (mut record, mut attempts) = (AttemptRecord::default(), Vec::new());
+        for minute in 0..3 * 24 * 60 {
+            let at = NOW + minute * 60;
+            let mut pace = Pace::after(record);
+            if pace.wait(now(at, 0), None, at).is_zero() {
+                attempts.push(minute);
+                pace.begin(now(at, 0), 0);
+                pace.fail(now(at, 0), ("", None), 0);
+            }
+            record = pace.record.clone();
+        }
+        let first_hour = attempts.iter().filter(|minute| **minute < 60).count();
+        assert!(first_hour <= 6 && attempts.len() <= 12, "{attempts:?}");
+    }
+
+    #[test]
+    fn a_failure_is_kept_with_its_reason_and_its_beginning_until_a_certificate_comes() {
+        let mut pace = Pace::default();
+        for (at, reason) in [(0, "first"), (60, "second")] {
+            pace.begin(now(NOW + at, at as u64), 0);
+            pace.fail(now(NOW + at, at as u64), (reason, None), 0);
+        }
+        let next = NOW + 60 + 180;
+        let after = Pace::after(pace.record.clone());
+        for pace in [&pace, &after] {
+            let record = pace.record();
+            assert_eq!((record.failing(), record.reason()), (Some(NOW), "second"));
+            assert_eq!((record.failures(), pace.next(None, NOW)), (2, next));
+        }
+        assert_eq!(after.next(None, NOW + 100), NOW + 60 + 60, "a new configuration");
+        assert_eq!(after.next(Some(next + DAY), NOW), next + DAY);
+        pace.begin(now(NOW + 240, 240), 0);
+        assert_eq!(pace.record().reason(), "second", "while the next attempt goes on");
+        pace.succeed(now(NOW + 240, 240), NOW + DAY, 0);
+        assert_eq!((pace.record().failing(), pace.record().reason()), (None, ""));
+        // A record of an earlier version has neither.
+        let old = r#"{"failures":2,"interrupted":0,"since":5,"wait":180,"asked":false}"#;
+        let old: AttemptRecord = serde_json::from_str(old).unwrap();
+        assert_eq!((old.failures(), old.failing(), old.reason()), (2, None, ""));
     }
 
     /// What may happen between two looks.
@@ -353,7 +510,7 @@ mod tests {
                         due_at = Some(due(life, None, dice));
                         pace.succeed(clock, due_at.unwrap(), dice);
                     }
-                    Event::Fails => pace.fail(clock, None, dice),
+                    Event::Fails => pace.fail(clock, ("", None), dice),
                     _ => {}
                 }
             }
@@ -370,7 +527,8 @@ mod tests {
 
         #[test]
         fn the_next_look_is_never_far_off(wall: i64, due: i64, since: i64, wait: u64, read_at: i64) {
-            let pace = Pace::after(AttemptRecord { failures: 3, interrupted: 1, since, wait, asked: false });
+            let record = AttemptRecord { failures: 3, interrupted: 1, since, wait, ..AttemptRecord::default() };
+            let pace = Pace::after(record);
             prop_assert!(pace.wait(now(wall, 0), Some(due), read_at) <= LOOK);
             prop_assert!(pace.wait(now(wall, 0), None, read_at) <= LOOK);
         }

@@ -1,7 +1,9 @@
 //! What is asked of which authority, as a configuration says it.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,6 +11,7 @@ use aws_lc_rs::digest;
 
 use crate::dns::Dns;
 use crate::signer::Signer;
+use crate::standing::{Standing, Standings, row_name};
 
 /// `acme_issuer NAME { }`, with the certificates that are wanted of it.
 #[derive(Debug)]
@@ -43,6 +46,20 @@ pub struct Issuer {
     pub orders: Vec<Arc<CertificateOrder>>,
     /// When the configuration was read, in seconds since 1970: errors from before may be gone.
     pub read_at: i64,
+    /// Where it is said how the certificates stand.
+    pub standings: Option<Standings>,
+}
+
+impl Issuer {
+    /// How one of its certificates stands, as the process that asks for it has said last.
+    pub fn standing(&self, order: &CertificateOrder) -> Standing {
+        let standings = self.standings.as_ref();
+        standings.map(|all| all.of(self.row_name(order))).unwrap_or_default()
+    }
+
+    pub(crate) fn row_name(&self, order: &CertificateOrder) -> u128 {
+        row_name(self.directory.as_os_str().as_encoded_bytes(), &order.id)
+    }
 }
 
 /// How names are proved.
@@ -200,6 +217,20 @@ pub struct CertificateOrder {
     pub key: KeyKind,
     /// Where the newest certificate is.
     file: RwLock<Option<Arc<[u8]>>>,
+    takers: Takers,
+}
+
+/// Takes a certificate with its chain and key, in PEM, on a thread that may wait.
+type Taker = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+/// What is given each new certificate.
+#[derive(Default)]
+struct Takers(RwLock<Vec<Taker>>);
+
+impl fmt::Debug for Takers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Takers")
+    }
 }
 
 impl CertificateOrder {
@@ -213,7 +244,13 @@ impl CertificateOrder {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
         let shown: String = first.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
         let id = format!("{shown}-{}", hash.get(..16).unwrap_or(&hash));
-        CertificateOrder { id, identifiers, key, file: RwLock::new(None) }
+        CertificateOrder {
+            id,
+            identifiers,
+            key,
+            file: RwLock::new(None),
+            takers: Takers::default(),
+        }
     }
 
     /// The file with the newest certificate, its chain and its key, if there is one. Such a file never changes: a new
@@ -222,8 +259,20 @@ impl CertificateOrder {
         self.file.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Each new certificate is given to this, for those that cannot wait for a file.
+    pub fn given_to(&self, taker: impl Fn(&[u8]) + Send + Sync + 'static) {
+        let mut takers = self.takers.0.write().unwrap_or_else(PoisonError::into_inner);
+        takers.push(Box::new(taker));
+    }
+
     /// There is another file now.
     pub(crate) fn set_file(&self, file: Option<Arc<[u8]>>) {
+        let takers = self.takers.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(path) = file.as_deref().filter(|_| !takers.is_empty())
+            && let Ok(pem) = std::fs::read(OsStr::from_bytes(path))
+        {
+            takers.iter().for_each(|taker| taker(&pem));
+        }
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
     }
 
@@ -233,7 +282,7 @@ impl CertificateOrder {
     }
 
     /// All names, for messages.
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         self.identifiers.join(", ")
     }
 }

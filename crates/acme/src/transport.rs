@@ -3,6 +3,8 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
@@ -25,6 +27,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const LARGEST: u64 = 1 << 20;
 /// Waits before a request is sent again that the server may not have received.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
+/// So many POST requests in a row may stay without an answer: each may have placed an order all the same.
+const MOST_LOST: u32 = 3;
 
 /// The way to one server.
 #[derive(Debug, Clone)]
@@ -37,6 +41,8 @@ struct Shared {
     /// Signs what is sent, if the account's key is not the library's.
     signer: Option<Arc<Signer>>,
     last: Mutex<LastAnswer>,
+    /// POST requests without an answer since one succeeded.
+    lost: AtomicU32,
 }
 
 /// What the last answer said beside its body.
@@ -99,8 +105,8 @@ impl Transport {
             .timeout_global(Some(TIMEOUT))
             .proxy(None)
             .build();
-        let last = Mutex::default();
-        Transport(Arc::new(Shared { agent: config.new_agent(), stop, signer, last }))
+        let (last, lost) = (Mutex::default(), AtomicU32::new(0));
+        Transport(Arc::new(Shared { agent: config.new_agent(), stop, signer, last, lost }))
     }
 
     /// For how long the last answer asks to be left alone.
@@ -149,15 +155,23 @@ impl Shared {
     /// Sends a request, more than once if the connection fails.
     fn ask(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         let mut waits = AGAIN.iter();
+        let is_post = *request.method() == Method::POST;
         *self.lock() = LastAnswer::default();
         loop {
             let (agent, sent) = (self.agent.clone(), request.clone());
             let failed = match self.stop.run(move || exchange(&agent, sent))? {
-                Some(Ok(answer)) => return self.note(answer),
+                Some(Ok(answer)) => {
+                    if is_post && answer.status().is_success() {
+                        self.lost.store(0, Relaxed);
+                    }
+                    return self.note(answer);
+                }
                 Some(Err(error)) => error.to_string(),
                 None => "no thread for the request".to_owned(),
             };
-            let Some(wait) = waits.next() else { return Err(TransportError::Failed(failed)) };
+            let lost = if is_post { self.lost.fetch_add(1, Relaxed) + 1 } else { 0 };
+            let wait = waits.next().filter(|_| lost < MOST_LOST);
+            let Some(wait) = wait else { return Err(TransportError::Failed(failed)) };
             self.stop.wait(*wait)?;
         }
     }

@@ -19,8 +19,8 @@ pub use judge::Judge;
 pub use page::{behind_name, show};
 pub use rules::CERTIFICATE_ENDS;
 pub use snapshot::{
-    AcceptQueue, BlockedFile, EndingCertificate, FailingServer, LoopState, MemoryUse, OldWorker,
-    ProcessState, ServerBehind, Snapshot, Uneven,
+    AcceptQueue, BlockedFile, EndingCertificate, FailingOrder, FailingServer, LoopState, MemoryUse,
+    OldWorker, ProcessState, ServerBehind, Snapshot, Uneven,
 };
 
 use std::borrow::Cow;

@@ -3,8 +3,8 @@
 use crate::Level::{self, Red, Yellow};
 use crate::judge::{Held, Looks};
 use crate::snapshot::{
-    BlockedFile, EndingCertificate, FailingServer, LoopState, MemoryUse, ServerBehind, Snapshot,
-    Uneven,
+    BlockedFile, EndingCertificate, FailingOrder, FailingServer, LoopState, MemoryUse,
+    ServerBehind, Snapshot, Uneven,
 };
 
 /// A rule.
@@ -39,6 +39,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule { name: "descriptors", appears: 0, stays: 1, find: descriptors },
     Rule { name: "memory", appears: 2, stays: 1, find: memory },
     Rule { name: "certificate", appears: 0, stays: 0, find: certificate },
+    Rule { name: "acme", appears: 0, stays: 0, find: acme },
     Rule { name: "name_server", appears: 0, stays: 0, find: name_server },
     Rule { name: "old_worker", appears: 2, stays: 1, find: old_worker },
 ];
@@ -387,6 +388,36 @@ fn certificate(looks: Looks<'_>) -> Vec<Held> {
     vec![Held { level, subject: "certificates".to_owned(), text, since: Some(since) }]
 }
 
+/// An authority does not give certificates. Clients notice it once one is missing or has ended.
+fn acme(looks: Looks<'_>) -> Vec<Held> {
+    let (at, all) = (looks.now.at, &looks.now.orders);
+    let level = |order: &FailingOrder| if order.not_after > at { Yellow } else { Red };
+    let mut found: Vec<Held> = Vec::new();
+    for FailingOrder { issuer, .. } in all {
+        if found.iter().any(|held| held.subject == *issuer) {
+            continue;
+        }
+        let own = || all.iter().filter(|order| order.issuer == *issuer);
+        // The worst of them: without a certificate, or the one that ends first.
+        let Some(worst) = own().min_by_key(|order| order.not_after) else { continue };
+        let what = match (level(worst), worst.not_after) {
+            (Red, 0) => "there is no certificate",
+            (Red, _) => "no new certificate comes in place of the ended one",
+            _ => "the certificate is not renewed",
+        };
+        let next = worst.next.as_ref().map_or_else(String::new, |at| format!(", next try {at}"));
+        let others = match own().count() - 1 {
+            0 => String::new(),
+            n => format!(", nor for {n} more"),
+        };
+        let (names, reason) = (&worst.names, &worst.reason);
+        let text = format!("{issuer}: {what} for {names}{others}{next}: {reason}");
+        let since = own().map(|order| order.since).min();
+        found.push(Held { level: level(worst), subject: issuer.clone(), text, since });
+    }
+    found
+}
+
 /// Names cannot be looked up.
 fn name_server(looks: Looks<'_>) -> Vec<Held> {
     let text = "a name server does not answer in time: requests to names fail or wait";
@@ -449,6 +480,33 @@ mod tests {
         let found = with(vec![certificate("a", NOW + 9 * DAY), certificate("b", NOW - 1)]);
         let text = "the certificate /etc/b.pem (b) has ended, and 1 more end within 14 days";
         assert_eq!(found, [("certificate".to_owned(), Red, text.to_owned())]);
+    }
+
+    #[test]
+    fn an_authority_that_gives_no_certificate_is_named_with_its_reason_and_the_next_try() {
+        let order = |issuer: &str, names: &str, not_after| FailingOrder {
+            issuer: issuer.to_owned(),
+            names: names.to_owned(),
+            not_after,
+            since: NOW - 5000,
+            next: Some("at noon".to_owned()),
+            reason: "no such zone (dns)".to_owned(),
+        };
+        let with = |orders| finds(&Snapshot { at: NOW, orders, ..Snapshot::default() });
+        assert_eq!(with(vec![]), []);
+        let found = with(vec![order("ca", "a.org", NOW + DAY)]);
+        let text =
+            "ca: the certificate is not renewed for a.org, next try at noon: no such zone (dns)";
+        assert_eq!(found, [("acme".to_owned(), Yellow, text.to_owned())]);
+        let found = with(vec![
+            order("ca", "a.org", NOW + DAY),
+            order("other", "c.org", NOW - 1),
+            order("ca", "b.org, d.org", 0),
+        ]);
+        let text = "ca: there is no certificate for b.org, d.org, nor for 1 more, next try at noon: no such zone (dns)";
+        assert_eq!(found[0], ("acme".to_owned(), Red, text.to_owned()));
+        assert!(found[1].2.starts_with("other: no new certificate comes in place of"), "{found:?}");
+        assert_eq!(found.len(), 2);
     }
 
     /// What looks of four loops find, a second apart. Each has worked for so many milliseconds in each second.

@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub memory: Option<MemoryUse>,
     /// Certificates that end within [`CERTIFICATE_ENDS`](crate::CERTIFICATE_ENDS), or that have ended.
     pub certificates: Vec<EndingCertificate>,
+    /// Certificates that authorities do not give.
+    pub orders: Vec<FailingOrder>,
     /// The loops have worked unevenly for seconds.
     pub uneven: Option<Uneven>,
     /// The servers behind.
@@ -142,6 +144,23 @@ pub struct EndingCertificate {
     pub name: String,
     /// Its last moment, in milliseconds since 1970.
     pub not_after: u64,
+}
+
+/// A certificate that an authority is asked for, and does not give.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailingOrder {
+    /// The authority's name in the configuration.
+    pub issuer: String,
+    /// The names of the certificate.
+    pub names: String,
+    /// The last moment of the certificate that there is, in milliseconds since 1970; 0 if there is none.
+    pub not_after: u64,
+    /// When the first attempt failed, in milliseconds since 1970.
+    pub since: u64,
+    /// When the next one is, if one is planned.
+    pub next: Option<String>,
+    /// Why the last one failed.
+    pub reason: String,
 }
 
 /// Connections that wait to be accepted.

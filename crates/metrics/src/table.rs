@@ -447,6 +447,38 @@ pub static CERTIFICATES: MetricTable = MetricTable {
     columns: &[column("not_after", Gauge, Seconds, "Its last second, since 1970.")],
 };
 
+/// Certificates from ACME servers.
+pub static ACME: MetricTable = MetricTable {
+    name: "acme",
+    help: "Each certificate that an ACME server is asked for ([acme.md](acme.md))",
+    prefix: "acme",
+    labels: &["issuer", "name", "id"],
+    shape: JsonShape::List,
+    columns: &[
+        column(
+            "not_after",
+            Gauge,
+            Seconds,
+            "Its last second, since 1970; 0 while there is no certificate.",
+        ),
+        column("failures", Gauge, Count, "Attempts that failed since one succeeded."),
+        column(
+            "failing_since",
+            Gauge,
+            Seconds,
+            "When the first of them was, since 1970; 0 while none has failed.",
+        ),
+        column(
+            "next_attempt",
+            Gauge,
+            Seconds,
+            "When the next attempt or the renewal is, since 1970.",
+        ),
+        column("names", Shown, Count, "All its names"),
+        column("reason", Shown, Count, "Why the last attempt failed, as the ACME server says it"),
+    ],
+};
+
 /// How the server is.
 pub const HEALTH_STATES: &[&str] = &["green", "yellow", "red"];
 
@@ -898,6 +930,7 @@ pub static TABLES: &[&MetricTable] = &[
     &MACHINE,
     &PROCESSES,
     &CERTIFICATES,
+    &ACME,
     &HEALTH,
     &HEALTH_FINDINGS,
     &TOTALS,

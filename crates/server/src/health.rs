@@ -4,14 +4,16 @@
 //! itself. Once nothing has happened for some seconds the master sleeps: [`JudgeWaker`], which each
 //! loop has, ends that.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Pid;
+use weir_acme::{CertificateOrder, Issuer, Listener};
 use weir_engine::coarse_nanos;
 use weir_health::{
-    AcceptQueue, BlockedFile, CERTIFICATE_ENDS, EndingCertificate, FailingServer, Judge, LoopState,
-    MemoryUse, OldWorker, ProcessState, ServerBehind, Snapshot, Uneven,
+    AcceptQueue, BlockedFile, CERTIFICATE_ENDS, EndingCertificate, FailingOrder, FailingServer,
+    Judge, LoopState, MemoryUse, OldWorker, ProcessState, ServerBehind, Snapshot, Uneven,
 };
 use weir_metrics::{BlockedOperation, LoopTally, Metric, ProcessFigures, Registry, TallyOwner};
 use weir_ssl::CertificateFacts;
@@ -107,7 +109,8 @@ impl HealthWatch {
             self.memory = machine::memory();
         }
         self.looks = self.looks.wrapping_add(1);
-        let (registry, snapshot) = (seen.registry, self.snapshot(seen));
+        let (registry, sites) = (seen.registry, seen.sites);
+        let snapshot = self.snapshot(seen);
         let (at, no_old_workers) = (snapshot.at, snapshot.old_workers.is_empty());
         let findings = self.judge.look(snapshot);
         weir_health::post(registry.board(), at, &findings);
@@ -115,7 +118,7 @@ impl HealthWatch {
         let is_still = turns.is_some() && turns == self.turns;
         (self.still, self.turns) = (if is_still { self.still + 1 } else { 0 }, turns);
         if self.still >= STILL && self.judge.is_calm() && no_old_workers {
-            self.fall_asleep(registry);
+            self.fall_asleep(registry, sites);
         }
         let headline = weir_health::behind_name(&findings);
         (headline != self.headline).then(|| {
@@ -124,11 +127,11 @@ impl HealthWatch {
         })
     }
 
-    fn fall_asleep(&mut self, registry: Registry) {
+    fn fall_asleep(&mut self, registry: Registry, sites: &Sites) {
         weir_health::fall_asleep(registry.board());
-        // A loop that has begun a turn before that does not wake the judge.
-        self.sleeps =
-            turns(registry) == self.turns || !weir_health::wake_up(registry.board(), wall_millis());
+        // A loop that has begun a turn before that does not wake the judge, nor does an order that failed before.
+        let is_quiet = turns(registry) == self.turns && orders(sites).is_empty();
+        self.sleeps = is_quiet || !weir_health::wake_up(registry.board(), wall_millis());
         self.still = 0;
     }
 
@@ -182,6 +185,7 @@ impl HealthWatch {
             processes: loops.iter().filter_map(process).collect(),
             memory: self.memory,
             certificates: certificates(sites, wall_millis()),
+            orders: orders(sites),
             uneven: uneven(&loops),
             servers: servers(registry, sites),
             failed_reload: self.failed_reload,
@@ -243,6 +247,12 @@ impl JudgeWaker {
     }
 }
 
+/// Wakes the judge from a thread that is no loop's.
+pub fn waker(registry: Registry, channel: Option<ChannelEnd>) -> Listener {
+    let waker = JudgeWaker::new(registry, channel, Instant::now());
+    Arc::new(move || waker.ask())
+}
+
 /// A number that grows with every turn of a loop; none while one is in a turn, or a thread works on a file.
 fn turns(registry: Registry) -> Option<u64> {
     let sleeps =
@@ -297,6 +307,23 @@ fn certificates(sites: &Sites, at: u64) -> Vec<EndingCertificate> {
         not_after: millis(*not_after),
     });
     ending.collect()
+}
+
+/// Certificates that authorities do not give.
+fn orders(sites: &Sites) -> Vec<FailingOrder> {
+    let millis = |seconds: i64| seconds.max(0).cast_unsigned().saturating_mul(1000);
+    let failing = |(issuer, order): (&Issuer, &CertificateOrder)| {
+        let standing = issuer.standing(order);
+        Some(FailingOrder {
+            issuer: issuer.name.clone(),
+            names: order.shown(),
+            not_after: standing.not_after.map_or(0, millis),
+            since: millis(standing.since?),
+            next: standing.next_shown(),
+            reason: standing.reason,
+        })
+    };
+    sites.orders().filter_map(failing).collect()
 }
 
 fn uneven(loops: &[LoopTally]) -> Option<Uneven> {

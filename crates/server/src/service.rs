@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::listen::Post;
 use crate::status::StatusInputs;
+use weir_acme::{CertificateOrder, Issuer};
 use weir_engine::Handle;
 use weir_http::QuicHosts;
 use weir_metrics::subjects::{Cells, SubjectKind};
@@ -52,6 +53,12 @@ impl Sites {
         http.chain(self.stream.iter().flat_map(|site| &site.certificates))
     }
 
+    /// The certificates that authorities are asked for.
+    pub fn orders(&self) -> impl Iterator<Item = (&Issuer, &CertificateOrder)> {
+        let issuers = self.http.iter().flat_map(|site| weir_http::issuers(site));
+        issuers.flat_map(|issuer| issuer.orders.iter().map(move |order| (issuer, &**order)))
+    }
+
     /// Whether an `error_log` of a block is stderr.
     pub fn logs_to_stderr(&self) -> bool {
         self.http.iter().any(|site| site.logs_to_stderr())
@@ -84,7 +91,7 @@ impl Sites {
     }
 
     /// Those that certificates are asked of, for the rest of the process' life: only new workers take other ones.
-    pub fn issuers(&self) -> &'static [weir_acme::Issuer] {
+    pub fn issuers(&self) -> &'static [Issuer] {
         match &self.http {
             Some(site) if !weir_http::issuers(site).is_empty() => {
                 weir_http::issuers(Box::leak(Box::new(Arc::clone(site))))

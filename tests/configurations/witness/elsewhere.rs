@@ -159,6 +159,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("weir_api", "servers_are_changed_for_all_workers_and_the_next_configuration"),
     ("acme_issuer", "from_nothing_to_https_as_the_page_says"),
     ("acme_certificate", "from_nothing_to_https_as_the_page_says"),
+    ("acme_shared_zone", "mistakes_in_the_configuration_are_told"),
     ("otel_exporter", "a_request_leaves_a_span"),
     ("otel_service_name", "a_request_leaves_a_span"),
     ("otel_resource_attr", "a_request_leaves_a_span"),

@@ -45,7 +45,19 @@ pub enum Failure {
         why: String,
         /// How long.
         asked: Option<Duration>,
+        /// It concerns all certificates of the issuer.
+        of_all: bool,
     },
+}
+
+impl Failure {
+    /// Every other certificate would meet the same.
+    fn of_all(self) -> Failure {
+        match self {
+            Failure::Refused { why, asked, .. } => Failure::Refused { why, asked, of_all: true },
+            Failure::Stopped => Failure::Stopped,
+        }
+    }
 }
 
 /// The conversation with one authority.
@@ -94,7 +106,7 @@ impl<'a> Client<'a> {
         wanted: &CertificateOrder,
         replaces: Option<&[u8]>,
     ) -> Result<(), Failure> {
-        let account = self.account()?;
+        let account = self.account().map_err(Failure::of_all)?;
         self.sweep()?;
         let mut answers = Answers::default();
         let attempt = self.place(&account, wanted, replaces).and_then(|(mut order, key)| {
@@ -335,11 +347,12 @@ impl<'a> Client<'a> {
             Error::Api(problem) => said(problem),
             other => other.to_string(),
         };
-        Failure::Refused { why: format!("{what}: {why}"), asked: self.transport.refused_for() }
+        let asked = self.transport.refused_for();
+        Failure::Refused { why: format!("{what}: {why}"), asked, of_all: false }
     }
 
     fn failed(&self, why: String) -> Failure {
-        Failure::Refused { why, asked: None }
+        Failure::Refused { why, asked: None, of_all: false }
     }
 
     fn no_write(&self, error: &io::Error) -> Failure {
@@ -381,8 +394,10 @@ fn account_name(issuer: &Issuer) -> String {
 
 /// Signs for an account with a key that the library does not make itself.
 fn signer(issuer: &Issuer, state: &StateDirectory) -> Result<Option<Signer>, Failure> {
-    let refused =
-        |why: String| Failure::Refused { why: format!("the account's key: {why}"), asked: None };
+    let refused = |why: String| {
+        let why = format!("the account's key: {why}");
+        Failure::Refused { why, asked: None, of_all: true }
+    };
     let external = issuer.external.as_ref().map(|external| &external.key[..]);
     let of = |pkcs8: &[u8]| Signer::new(pkcs8, external);
     let kind = match &issuer.account_key {

@@ -1,6 +1,6 @@
 //! How the names of an order are proved.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -137,6 +137,8 @@ impl Client<'_> {
     /// The names that are to be proved.
     fn unproved(&self, order: &mut Order) -> StepResult<Vec<Unproved>> {
         let (mut found, mut missing) = (Vec::new(), None);
+        // An authorization that was read stays read when the walk begins anew.
+        let mut all_issuers: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let walked = self.again(|| {
             found.clear();
             finish(async {
@@ -153,6 +155,11 @@ impl Client<'_> {
                     };
                     let is_wildcard = authorization.identifier().wildcard;
                     let issuers = issuer_names(&self.transport.body(), &name);
+                    let known = all_issuers.entry(shown.clone()).or_default();
+                    if known.is_empty() {
+                        *known = issuers;
+                    }
+                    let issuers = known.clone();
                     let Some(challenge) = authorization.challenge(self.kind()) else {
                         missing = Some(shown);
                         return Ok(());

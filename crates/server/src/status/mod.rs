@@ -8,10 +8,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use weir_acme::Standings;
 use weir_engine::coarse_nanos;
 use weir_metrics::subjects;
 use weir_metrics::{
-    BALANCE, BUILD, CERTIFICATES, Culprit, Histogram, LISTENERS, LOOPS, LoopTally, Metric,
+    ACME, BALANCE, BUILD, CERTIFICATES, Culprit, Histogram, LISTENERS, LOOPS, LoopTally, Metric,
     MetricValue, MetricsPage, POOL_SUMS, POOLS, PROCESSES, Registry, SERVER, SHARED, TallyOwner,
     Times, WINDOW, quoted,
 };
@@ -55,7 +56,7 @@ pub fn pool_name(pool: &str, worker: usize) -> String {
 }
 
 /// Zones that hold rows and no table.
-const ROWS: [&str; 3] = ["status_zone", "upstream", "upstream names"];
+const ROWS: [&str; 4] = ["status_zone", "upstream", "upstream names", Standings::TAG];
 
 /// An address that is listened on. Its sockets are the loops'; one that they leave is to be closed.
 struct ListenStatus {
@@ -105,6 +106,7 @@ impl StatusInputs {
         machine::show(page);
         show_processes(&loops, page);
         show_certificates(&self.sites.borrow(), page);
+        show_orders(&self.sites.borrow(), page);
         self.show_loops(&loops, page);
         for listener in &self.listeners {
             listener.show(page);
@@ -242,6 +244,26 @@ fn show_certificates(sites: &Sites, page: &mut MetricsPage) {
     for ((file, name), not_after) in first {
         let last = MetricValue::Number(not_after.max(0).cast_unsigned());
         page.add(&CERTIFICATES, vec![file.to_owned(), name.to_owned()], vec![("not_after", last)]);
+    }
+}
+
+/// One row for each certificate that an authority is asked for. What is not known yet is left out.
+fn show_orders(sites: &Sites, page: &mut MetricsPage) {
+    let seconds = |at: Option<i64>| MetricValue::Number(at.unwrap_or(0).max(0).cast_unsigned());
+    for (issuer, order) in sites.orders() {
+        let standing = issuer.standing(order);
+        let name = order.identifiers.first().cloned().unwrap_or_default();
+        let mut values = vec![
+            ("not_after", seconds(standing.not_after)),
+            ("failures", MetricValue::Number(standing.failures)),
+            ("failing_since", seconds(standing.since)),
+            ("names", MetricValue::Word(order.shown())),
+            ("reason", MetricValue::Word(standing.reason)),
+        ];
+        if standing.next.is_some() {
+            values.push(("next_attempt", seconds(standing.next)));
+        }
+        page.add(&ACME, vec![issuer.name.clone(), name, order.id.clone()], values);
     }
 }
 

@@ -33,7 +33,7 @@ use self::turns::{Serving, Turns};
 use crate::channel::{ChannelEnd, WorkerReport};
 use crate::config::{Config, FileThreads};
 use crate::cycle::Cycle;
-use crate::health::JudgeWaker;
+use crate::health::{self, JudgeWaker};
 use crate::listen::{Listening, LoopPosition};
 use crate::master::{Assignment, FATAL};
 use crate::service::{Served, Service, Sites};
@@ -150,7 +150,9 @@ impl LoopParts {
         }
         let steal_group = steal_group(config, &assignment.cycle.log);
         let asking = Asking::default();
-        let acme = Acme::start(assignment.cycle.sites.issuers(), &assignment.cycle.log);
+        let waker = health::waker(assignment.registry, assignment.channel.clone());
+        let issuers = assignment.cycle.sites.issuers();
+        let acme = Acme::start(issuers, &assignment.cycle.log, &waker);
         let served = Mutex::new(served);
         assignment.cycle.sites = Sites::default();
         Arc::new(LoopParts { served, others, files, pools, steal_group, acme, asking, assignment })

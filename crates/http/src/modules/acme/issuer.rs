@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_acme::{
-    AccountKey, CertificateOrder, Challenge, Dns, ExternalAccount, Issuer, KeyKind, Profile, Trust,
+    AccountKey, CertificateOrder, Challenge, Dns, ExternalAccount, Issuer, KeyKind, Profile,
+    Standings, Trust,
 };
-use weir_conf::{Directive, Error, Word};
+use weir_conf::{Directive, Error, Spot, Word};
 use weir_proto::base64::{self, Alphabet};
 use weir_upstream::config::Url;
 
@@ -19,7 +20,26 @@ use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
 
 /// What was read so far.
 #[derive(Debug, Default)]
-pub struct Issuers(Vec<Issuer>);
+pub struct Issuers {
+    list: Vec<Issuer>,
+    /// `acme_shared_zone`
+    zone: Option<SharedZone>,
+}
+
+/// `acme_shared_zone zone=NAME:SIZE`
+#[derive(Debug)]
+pub struct SharedZone {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Where it is named.
+    pub at: Spot,
+}
+
+/// The zone without `acme_shared_zone`.
+const ZONE: &str = "ngx_acme_shared";
+const ZONE_SIZE: u64 = 256 << 10;
 
 /// The issuers of the site.
 pub static ISSUERS: MainKey<Issuers> = MainKey::new();
@@ -32,26 +52,54 @@ pub fn issuers(site: &Site) -> &[Issuer] {
 impl MainDraft for Issuers {
     type MainConf = Vec<Issuer>;
 
-    fn finish(self, _: &mut BlockEnd<'_>) -> Result<Vec<Issuer>, Error> {
-        Ok(self.0)
+    fn finish(mut self, end: &mut BlockEnd<'_>) -> Result<Vec<Issuer>, Error> {
+        let wanted = self.list.iter().map(|issuer| issuer.orders.len()).sum::<usize>();
+        let standings = match self.zone {
+            Some(zone) => {
+                if Standings::capacity(zone.size) < wanted {
+                    let (name, at) = (&zone.name, zone.at);
+                    let text = format!("zone \"{name}\" is too small for {wanted} certificates");
+                    return Err(at.error(text));
+                }
+                let declared = Standings::declare(end.zones, &zone.name, zone.size);
+                Some(declared.map_err(|why| zone.at.error(why))?)
+            }
+            None if wanted == 0 => None,
+            None => {
+                let mut size = ZONE_SIZE;
+                while Standings::capacity(size) < wanted {
+                    size *= 2;
+                }
+                Some(Standings::declare(end.zones, ZONE, size).map_err(Error::emerg)?)
+            }
+        };
+        for issuer in &mut self.list {
+            issuer.standings.clone_from(&standings);
+        }
+        Ok(self.list)
     }
 }
 
 impl Issuers {
     /// Where those that are asked over HTTP keep what they answer.
     pub fn directories(&self) -> Vec<PathBuf> {
-        let over_http = self.0.iter().filter(|issuer| issuer.challenge == Challenge::Http);
+        let over_http = self.list.iter().filter(|issuer| issuer.challenge == Challenge::Http);
         over_http.map(|issuer| issuer.directory.clone()).collect()
     }
 
     /// How the names of an issuer are proved.
     pub fn challenge(&self, name: &str) -> Option<Challenge> {
-        Some(self.0.iter().find(|issuer| issuer.name == name)?.challenge)
+        Some(self.list.iter().find(|issuer| issuer.name == name)?.challenge)
+    }
+
+    /// Notes `acme_shared_zone`.
+    pub fn keep_in(&mut self, zone: SharedZone) {
+        self.zone = Some(zone);
     }
 
     /// Adds a certificate to those of an issuer; the same one twice is one. None, if there is no such issuer.
     pub fn place(&mut self, name: &str, order: CertificateOrder) -> Option<Arc<CertificateOrder>> {
-        let issuer = self.0.iter_mut().find(|issuer| issuer.name == name)?;
+        let issuer = self.list.iter_mut().find(|issuer| issuer.name == name)?;
         if let Some(known) = issuer.orders.iter().find(|known| known.id == order.id) {
             return Some(Arc::clone(known));
         }
@@ -86,7 +134,7 @@ const LINES: &[(&str, usize, usize)] = &[
 pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let setup = &mut *s.setup;
     let name = d.arg(0).map(|word| word.lossy().into_owned()).unwrap_or_default();
-    if ISSUERS.draft(&mut setup.drafts).0.iter().any(|known| known.name == name) {
+    if ISSUERS.draft(&mut setup.drafts).list.iter().any(|known| known.name == name) {
         return Err(d.problem("is duplicate"));
     }
     let read_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -106,6 +154,7 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         common_name: false,
         orders: Vec::new(),
         read_at: i64::try_from(read_at.as_secs()).unwrap_or(i64::MAX),
+        standings: None,
     };
     let (mut seen, mut trusted, mut verifies, mut timeout) = (Vec::new(), None, true, None);
     for line in d.block() {
@@ -141,7 +190,12 @@ pub fn read(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     if issuer.challenge == Challenge::TlsAlpn {
         setup.tls_challenges.push(issuer.directory.clone());
     }
-    ISSUERS.draft(&mut setup.drafts).0.push(issuer);
+    let known = &mut ISSUERS.draft(&mut setup.drafts).list;
+    if let Some(other) = known.iter().find(|other| other.directory == issuer.directory) {
+        let text = format!("acme_issuer: \"{}\" has the same \"state_path\"", other.name);
+        return Err(d.error(text));
+    }
+    known.push(issuer);
     Ok(())
 }
 

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_acme::{CertificateOrder, Challenge, KeyKind, challenge_file, identifier};
-use weir_conf::{Contexts, Directive as Line, Error, Spot};
+use weir_conf::{Contexts, Directive as Line, Error, Spot, values};
 use weir_engine::Boxed;
 use weir_proto::http1::Method;
+use weir_tls::{ComingIdentity, Identity};
 
 use crate::config::Setup;
 use crate::config::module::Module;
@@ -24,6 +25,7 @@ use crate::site::settings::{Key, LocationConf, Settings};
 mod dns;
 mod issuer;
 
+use issuer::SharedZone;
 pub use issuer::{ISSUERS, issuers};
 
 /// Settings.
@@ -59,7 +61,8 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "acme_shared_zone",
-        help: "Accepted: weir keeps certificates and answers to challenges in the `state_path`, and needs no zone.",
+        help: "The memory in which all processes see how each certificate stands, `zone=ngx_acme_shared:256k` by default. \
+               Certificates themselves are in the `state_path`.",
         set: Set::Simple(shared_zone),
     },
     Directive {
@@ -145,13 +148,21 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let conf = ssl::CONF.of(&s.location);
     match order {
         Some((order, at)) => {
-            CONF.change(&mut s.location).order = Some(order);
+            CONF.change(&mut s.location).order = Some(order.clone());
             let conf = ssl::CONF.change(&mut s.location);
             if !conf.has_certificates() {
                 conf.add_certificate(chain.as_bytes(), key.as_bytes(), at);
             }
             if conf.has_only(chain.as_bytes(), key.as_bytes()) {
                 conf.keep_files();
+                let coming = Arc::new(ComingIdentity::default());
+                conf.show_coming(coming.clone());
+                order.given_to(move |pem| {
+                    // What cannot be loaded is told by the first handshake over TCP.
+                    if let Ok(identity) = Identity::load(pem, pem, &[]) {
+                        coming.put(identity);
+                    }
+                });
             }
         }
         None => {
@@ -202,6 +213,12 @@ fn place(s: &mut Scope<'_, '_>, wanted: &Wanted) -> Result<(Arc<CertificateOrder
         let text = "\"acme_certificate\": no identifiers found in \"server_name\"";
         return Err(wanted.at.error(text));
     }
+    // Authorities refuse a name that a wildcard beside it covers.
+    let all = names.clone();
+    let covers = |name: &str| name.split_once('.').map(|(_, above)| format!("*.{above}"));
+    names.retain(|name| {
+        name.starts_with("*.") || covers(name).is_none_or(|wildcard| !all.contains(&wildcard))
+    });
     let challenge = ISSUERS.draft(&mut s.setup.drafts).challenge(&wanted.issuer);
     for name in names.iter().filter(|_| challenge.is_some()) {
         let takes = |f: fn(Challenge) -> bool| challenge.is_some_and(f);
@@ -246,14 +263,28 @@ fn certificate(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     Ok(())
 }
 
+/// The least that nginx's allocator takes: eight pages.
+const SMALLEST_ZONE: u64 = 8 * 4096;
+
 /// `acme_shared_zone zone=NAME:SIZE`
 fn shared_zone(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     s.once(d)?;
-    let zone = d.arg(0).and_then(|word| word.bytes.strip_prefix(b"zone="));
-    let parts =
-        zone.and_then(|zone| zone.iter().position(|b| *b == b':').map(|at| zone.split_at(at)));
-    match parts {
-        Some(([_, ..], [b':', _, ..])) => Ok(()),
-        _ => Err(d.problem("must have \"zone\" parameter")),
+    let Some((word, zone)) =
+        d.arg(0).and_then(|word| Some((word, word.bytes.strip_prefix(b"zone=")?)))
+    else {
+        return Err(d.problem("must have \"zone\" parameter"));
+    };
+    let shown = String::from_utf8_lossy(zone).into_owned();
+    let parts = zone.iter().position(|b| *b == b':').and_then(|at| zone.split_at_checked(at));
+    let parts = parts.and_then(|(name, size)| Some((name, values::size(size.get(1..)?)?)));
+    let Some((name, size)) = parts.filter(|(name, _)| !name.is_empty()) else {
+        return Err(d.error_at(word, format!("invalid zone size \"{shown}\"")));
+    };
+    let name = String::from_utf8_lossy(name).into_owned();
+    if size < SMALLEST_ZONE {
+        return Err(d.error_at(word, format!("zone \"{name}\" is too small")));
     }
+    let zone = SharedZone { name, size, at: Spot::new(d, word) };
+    ISSUERS.draft(&mut s.setup.drafts).keep_in(zone);
+    Ok(())
 }
