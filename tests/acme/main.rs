@@ -21,6 +21,7 @@ mod authority;
 mod dns;
 mod faults;
 mod names;
+mod pebble;
 mod quic;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
