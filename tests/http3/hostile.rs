@@ -53,7 +53,7 @@ fn datagrams_that_are_no_quic_get_nothing_larger() {
     assert!(server.logged("[alert]") == 0 && server.logged("panicked") == 0);
 }
 
-/// Once an eighth of a loop's connections may be forged, new clients have to show their address first. They cost nothing until then.
+/// Once an eighth of `worker_connections` may be forged, new clients have to show their address first. They cost nothing until then.
 #[test]
 fn first_packets_of_forged_addresses_do_not_take_all_connections() {
     let conf = "user root; worker_processes 1; worker_threads 1; events { worker_connections 32; }

@@ -32,7 +32,7 @@ class Relay:
         self.free, self.in_burst = [0.0, 0.0], [0, 0]
         self.began = None
         self.seen = dict(to_server=0, to_client=0, dropped=0, corrupted=0, reordered=0, retries=0, rebinds=0, ect=0, marked=0, client_ect=0,
-                         after_rebind=0, amplification=0.0, versions=[], first_to_server=0)
+                         after_rebind=0, amplification=0.0, versions=[])
 
     def socket(self, address):
         one = socket.socket(self.family, socket.SOCK_DGRAM)
@@ -180,6 +180,7 @@ def main():
     relay = Relay(json.loads(sys.argv[1]))
     print('ready', flush=True)
     relay.run()
+    relay.seen['clients'] = [[client.received, client.sent] for client in relay.clients.values()]
     print(json.dumps(relay.seen), flush=True)
 
 
