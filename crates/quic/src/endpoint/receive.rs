@@ -19,11 +19,11 @@ use crate::packet::Packet;
 const BATCH: usize = 65_535;
 /// So many batches are received with one call.
 const BATCHES: usize = 8;
+/// All of them.
+pub(super) const ROOM: usize = BATCH * BATCHES;
 /// New clients have to show their address once this part of all connections may be forged: an eighth of `worker_connections`,
 /// of which datagrams get half.
 const UNSHOWN_SHARE: usize = 4;
-/// All of them.
-pub(super) const ROOM: usize = BATCH * BATCHES;
 
 impl Endpoint {
     /// Receives until nothing is there, or the task has done enough for this turn.
