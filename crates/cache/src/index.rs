@@ -184,6 +184,13 @@ impl Index {
         self.lock().is_some_and(|table| warm(&table))
     }
 
+    /// Whether a key has a file; `None` as long as not all files are known.
+    pub fn has(&self, key: &CacheKey) -> Option<bool> {
+        let table = self.lock().filter(warm)?;
+        let entry = table.find(&key.0);
+        Some(entry.is_some_and(|entry| EntryState(table.value(entry, STATE)).has(EXISTS)))
+    }
+
     /// All files are known from now on.
     pub fn set_warm(&self) {
         self.change(WHOLE, |values| values[STATE] = 1);

@@ -22,7 +22,12 @@ impl CacheKey {
 
     /// The key of that variant of an answer which depends on the headers that `vary` lists. `headers` gives the
     /// values of a header of the request. Its file lies where the main key's does: see [`CacheKey::is_beside`].
-    pub fn variant<'h, I>(&self, vary: &[u8], headers: impl Fn(&[u8]) -> I) -> Variant
+    pub fn variant<'h, I>(
+        &self,
+        vary: &[u8],
+        same: Sameness,
+        headers: impl Fn(&[u8]) -> I,
+    ) -> Variant
     where
         I: Iterator<Item = &'h [u8]>,
     {
@@ -32,6 +37,11 @@ impl CacheKey {
             let name = name.to_ascii_lowercase();
             hash.update(&name);
             hash.update(b":");
+            if same == Sameness::Meaning {
+                hash.update(meaning(&name, headers(&name)));
+                hash.update(b"\r\n");
+                continue;
+            }
             let mut several = false;
             let mut add = |value: &[u8]| {
                 if std::mem::replace(&mut several, true) {
@@ -91,6 +101,46 @@ impl CacheKey {
     }
 }
 
+/// When two values of a header are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sameness {
+    /// As nginx has it: in [`NORMALISED`] headers their words, in others their bytes.
+    Words,
+    /// As RFC 9111 allows, section 4.1: spaces around commas do not count, and in [`NORMALISED`] headers neither do other spaces,
+    /// case and order.
+    Meaning,
+}
+
+/// All values of a header as one, in the form that all values of the same meaning have.
+fn meaning<'h>(name: &[u8], values: impl Iterator<Item = &'h [u8]>) -> Vec<u8> {
+    let is_list = NORMALISED.contains(&name);
+    let mut members: Vec<Vec<u8>> = Vec::new();
+    for value in values {
+        let (mut quoted, mut escaped) = (false, false);
+        let ends = |byte: &u8| {
+            let was_escaped = escaped;
+            escaped = quoted && *byte == b'\\' && !was_escaped;
+            quoted ^= *byte == b'"' && !was_escaped;
+            *byte == b',' && !quoted
+        };
+        let parts = value.split(ends).map(<[u8]>::trim_ascii).filter(|part| !part.is_empty());
+        members.extend(parts.map(|part| {
+            match is_list {
+                true => part
+                    .iter()
+                    .filter(|b| !b.is_ascii_whitespace())
+                    .map(u8::to_ascii_lowercase)
+                    .collect(),
+                false => part.to_vec(),
+            }
+        }));
+    }
+    if is_list {
+        members.sort_unstable();
+    }
+    members.join(&b',')
+}
+
 /// Headers in which the spaces between the words say nothing.
 const NORMALISED: [&[u8]; 3] = [b"accept-charset", b"accept-encoding", b"accept-language"];
 
@@ -115,7 +165,11 @@ mod tests {
     }
 
     fn variant(vary: &[u8], headers: &[(&str, &str)]) -> Variant {
-        CacheKey::of(b"k").variant(vary, |name| {
+        variant_by(Sameness::Words, vary, headers)
+    }
+
+    fn variant_by(same: Sameness, vary: &[u8], headers: &[(&str, &str)]) -> Variant {
+        CacheKey::of(b"k").variant(vary, same, |name| {
             let of = headers.iter().filter(move |(n, _)| n.as_bytes() == name);
             of.map(|(_, v)| v.as_bytes()).collect::<Vec<_>>().into_iter()
         })
@@ -131,6 +185,19 @@ mod tests {
         assert_ne!(one, two);
         let apart = variant(b"x", &[("x", "a"), ("x", "b")]);
         assert_eq!(apart, variant(b"x", &[("x", "a,b")]));
+    }
+
+    #[test]
+    fn by_the_standard_values_of_one_meaning_are_one_variant() {
+        let of = |name: &str, value: &str| {
+            variant_by(Sameness::Meaning, name.as_bytes(), &[(name, value)])
+        };
+        let same = |name: &str, one: &str, two: &str| of(name, one) == of(name, two);
+        assert!(same("accept-language", "en, de;q=0.5", "DE; q=0.5 ,en"));
+        assert!(!same("accept-language", "en;q=1, de;q=0.5", "en;q=0.5, de;q=1"));
+        assert!(same("x", "1,2", " 1 ,  2"));
+        assert!(!same("x", "1,2", "2,1") && !same("x", "a", "A"));
+        assert!(!same("x", "\"1, 2\"", "\"1,2\""));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod backlog;
 mod body;
 mod entry;
 mod fill;
+mod head;
 mod index;
 mod key;
 pub mod loader;
@@ -22,16 +23,20 @@ mod memory;
 mod overdue;
 pub mod purge;
 mod store;
+mod tag_index;
+mod tags;
 pub mod writer;
 
 pub use body::{Range, StoredBody, is_short};
 pub use entry::{CacheEntry, Freshness, Stored, Unusable};
 pub use fill::{Fill, FillEnd, FillPiece, FillReader, MissingRest};
+pub use head::{Field, field, fields, members};
 pub use index::{Index, Lookup, Ticket};
-pub use key::{CacheKey, Variant};
+pub use key::{CacheKey, Sameness, Variant};
 pub use memory::{FileFacts, Memory, Object};
 pub use overdue::{Late, Overdue};
-pub use store::{CacheDirectory, Opened};
+pub use store::{CacheDirectory, Opened, read_entry};
+pub use tags::{MOST_TAGS, Tag, Tags};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -198,13 +203,13 @@ impl Cache {
         }
     }
 
-    /// Takes out answers that are coming in, all with keys of a `wanted` text, and prevents that
-    /// they are stored. Returns their keys. Answers without a known head stay.
-    pub fn purge_fills(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<CacheKey> {
+    /// Takes out `wanted` answers that are coming in, and prevents that they are stored. Returns their keys. Answers without a
+    /// known head stay.
+    pub fn purge_fills(&self, wanted: impl Fn(&CacheEntry) -> bool) -> Vec<CacheKey> {
         let mut purged = Vec::new();
         self.fills().retain(|key, coming| {
             coming.retain(|fill| {
-                let taken = fill.known().is_some_and(|entry| wanted(&entry.key));
+                let taken = fill.known().is_some_and(|entry| wanted(&entry));
                 if taken {
                     fill.supersede();
                     purged.push(*key);

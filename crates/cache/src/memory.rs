@@ -251,9 +251,8 @@ impl Memory {
         self.lock().remove(key);
     }
 
-    /// Forgets all answers with keys of a `wanted` text and returns the keys. Other threads wait
-    /// for a few at once, and not for all.
-    pub(crate) fn purge(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<CacheKey> {
+    /// Forgets all `wanted` answers and returns the keys. Other threads wait for a few at once, and not for all.
+    pub(crate) fn purge(&self, wanted: impl Fn(&CacheEntry) -> bool) -> Vec<CacheKey> {
         let (mut purged, mut from) = (Vec::new(), 0);
         loop {
             let mut kept = self.lock();
@@ -262,7 +261,7 @@ impl Memory {
             let Some((last, _)) = some.last() else { return purged };
             from = last + 1;
             for (_, key) in some {
-                if kept.get(&key).is_some_and(|object| wanted(&object.entry.key)) {
+                if kept.get(&key).is_some_and(|object| wanted(&object.entry)) {
                     kept.remove(&key);
                     purged.push(key);
                 }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use weir_engine::Files;
 
+use crate::head::fields;
 use crate::store::{beside, read_entry, walk};
-use crate::{Cache, CacheKey};
+use crate::tags::Tags;
+use crate::{Cache, CacheEntry, CacheKey, tag_index};
 
 /// Which answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,13 +18,16 @@ pub enum Which {
     Key(Vec<u8>),
     /// All answers with keys that begin so.
     Prefix(Vec<u8>),
+    /// All answers with one of these tags; groups are those of this origin.
+    Tagged(Tags, Vec<u8>),
 }
 
 impl Which {
-    fn takes(&self, text: &[u8]) -> bool {
+    fn takes(&self, entry: &CacheEntry) -> bool {
         match self {
-            Which::Key(key) => key == text,
-            Which::Prefix(prefix) => text.starts_with(prefix),
+            Which::Key(key) => *key == entry.key,
+            Which::Prefix(prefix) => entry.key.starts_with(prefix),
+            Which::Tagged(tags, origin) => Tags::of(fields(&entry.head), origin).meets(tags),
         }
     }
 }
@@ -39,10 +44,13 @@ pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Resul
 }
 
 fn take_out(cache: &Cache, which: &Which) -> io::Result<usize> {
-    let wanted = |text: &[u8]| which.takes(text);
+    let wanted = |entry: &CacheEntry| which.takes(entry);
     // Of what is at hand, the file may be gone already.
     let mut at_hand = cache.purge_fills(wanted);
-    for memory in [&cache.memory, &cache.open] {
+    // The index of tags knows what is in memory, too.
+    let memories =
+        if let Which::Tagged(..) = which { &[][..] } else { &[&cache.memory, &cache.open] };
+    for memory in memories {
         at_hand.extend(memory.purge(wanted));
     }
     let mut removed = remove(cache, which)?;
@@ -68,19 +76,21 @@ fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<CacheKey>> {
     let mut removed = Vec::new();
     let main = match which {
         Which::Key(text) => Some(CacheKey::of(text)),
-        Which::Prefix(_) => None,
+        Which::Prefix(_) | Which::Tagged(..) => None,
     };
     let mut take = |key: CacheKey, path: &Path| {
-        let wanted =
-            Some(key) == main || read_entry(path).is_some_and(|entry| which.takes(&entry.key));
+        let wanted = Some(key) == main || read_entry(path).is_some_and(|entry| which.takes(&entry));
         if wanted && remove_file(cache, key, path) {
             forget(cache, &key);
             removed.push(key);
         }
     };
-    match main {
-        Some(main) => beside(place, &main, &mut take)?,
-        None => {
+    match (main, which) {
+        (Some(main), _) => beside(place, &main, &mut take)?,
+        (None, Which::Tagged(tags, _)) => {
+            tag_index::keys(place, tags)?.into_iter().for_each(|key| take(key, &place.path(&key)));
+        }
+        (None, _) => {
             walk(&place.directory, &mut |named| {
                 if let Some(key) = named.key {
                     take(key, &named.path);
@@ -108,7 +118,7 @@ mod tests {
     use weir_engine::{FilePool, Loop, Options};
 
     use super::*;
-    use crate::{CacheEntry, Object, StoredBody};
+    use crate::{Object, StoredBody};
 
     #[test]
     fn a_prefix_takes_more_than_a_key() {
@@ -116,8 +126,9 @@ mod tests {
         for (text, by_key, by_prefix) in
             [("/a", true, true), ("/ab", false, true), ("/", false, false)]
         {
-            assert_eq!(key.takes(text.as_bytes()), by_key, "{text}");
-            assert_eq!(prefix.takes(text.as_bytes()), by_prefix, "{text}");
+            let entry = CacheEntry { key: text.as_bytes().to_vec(), ..CacheEntry::default() };
+            assert_eq!(key.takes(&entry), by_key, "{text}");
+            assert_eq!(prefix.takes(&entry), by_prefix, "{text}");
         }
     }
 

@@ -284,7 +284,7 @@ pub(crate) fn beside(
 }
 
 /// What is known of the answer in a file.
-pub(crate) fn read_entry(path: &Path) -> Option<CacheEntry> {
+pub fn read_entry(path: &Path) -> Option<CacheEntry> {
     let file = File::open(path).ok()?;
     let mut bytes = vec![0; FIRST];
     loop {

@@ -109,7 +109,7 @@ fn what_comes_in_is_purged_too() {
     let (one, other) = (fill(b"/a/1"), fill(b"/b"));
     cache.begin(CacheKey::of(b"/a/1"), one.clone());
     cache.begin(CacheKey::of(b"/b"), other.clone());
-    assert_eq!(cache.purge_fills(|text| text.starts_with(b"/a")), [CacheKey::of(b"/a/1")]);
+    assert_eq!(cache.purge_fills(|entry| entry.key.starts_with(b"/a")), [CacheKey::of(b"/a/1")]);
     assert!(!one.is_storable() && other.is_storable());
     assert!(cache.fill(&CacheKey::of(b"/a/1")).is_none());
     assert!(one.reader().is_some());

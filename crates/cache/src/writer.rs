@@ -16,11 +16,13 @@ use weir_engine::{Doer, Either, FilePool, Handle, Rank, either, file_operation};
 use crate::body::StoredBody;
 use crate::entry::CacheEntry;
 use crate::fill::{Fill, FillEnd};
+use crate::head::fields;
 use crate::index::Ticket;
 use crate::key::CacheKey;
 use crate::memory::Object;
 use crate::store::{Growing, remove_file, rewrite};
-use crate::{Cache, Stored};
+use crate::tags::Tags;
+use crate::{Cache, Stored, tag_index};
 
 /// So much is written at once; less only at the end.
 const CHUNK: u64 = 256 * 1024;
@@ -41,6 +43,8 @@ pub struct StoreJob {
     pub fill: Arc<Fill>,
     /// What is known of it.
     pub entry: Arc<CacheEntry>,
+    /// Where the answer is from: scheme, host and port, for its groups.
+    pub origin: Vec<u8>,
     /// The right to update the key, given back when that is done.
     pub ticket: Option<Ticket>,
     /// The file pool that waits for the disk.
@@ -104,6 +108,7 @@ impl StoreJob {
                 pieces,
                 offset: body + at,
                 head: last.then(|| self.entry.encode(written)),
+                tags: if last { self.tags() } else { Tags::default() },
             };
             let files = handle.files();
             let work = files.run_by(&self.doer, rank, "store", move || step.run());
@@ -121,6 +126,10 @@ impl StoreJob {
                 }
             }
         }
+    }
+
+    fn tags(&self) -> Tags {
+        Tags::of(fields(&self.entry.head), &self.origin)
     }
 
     /// Waits for the disk while the answer comes in; but the answer does not wait for long.
@@ -228,6 +237,8 @@ struct DiskVisit {
     offset: u64,
     /// The head, once the body is complete.
     head: Option<Vec<u8>>,
+    /// The answer's tags, then.
+    tags: Tags,
 }
 
 enum StoreResult {
@@ -263,6 +274,9 @@ impl DiskVisit {
             Some(head) => {
                 // The old file's blocks are freed when all is done. That takes long on some disks,
                 // and while one file gets its name, no other one on the file system can.
+                tag_index::note(&settings.place, &self.key, &self.tags, |key| {
+                    self.cache.index.has(key)
+                })?;
                 let _replaced = hold(&path);
                 let _turn = self.cache.turn(&self.key);
                 match self.fill.is_storable() {

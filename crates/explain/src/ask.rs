@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use weir_http::explain::Question;
+use weir_http::explain::{Question, SupposedAnswer};
 use weir_http::{Address, Site};
 
 /// What is asked about.
@@ -18,6 +18,8 @@ pub(crate) struct AskedRequest {
     pub method: String,
     /// Header lines.
     pub headers: Vec<String>,
+    /// How the server behind might answer.
+    pub answer: Option<SupposedAnswer>,
 }
 
 /// Why a request cannot be asked of a site.
@@ -120,7 +122,19 @@ impl AskedRequest {
             target,
             method: method.to_owned(),
             headers: headers.to_vec(),
+            answer: None,
         })
+    }
+
+    /// The request, with an answer of this status and these header lines in mind.
+    pub(crate) fn supposing(self, status: Option<u16>, lines: &[String]) -> Result<Self, AskError> {
+        if let Some(line) = lines.iter().find(|line| !line.contains(':')) {
+            return Err(AskError::Header(line.clone()));
+        }
+        let fields = lines.iter().map(|line| format!("{line}\r\n")).collect::<String>();
+        let answer = SupposedAnswer { status: status.unwrap_or(200), fields: fields.into_bytes() };
+        let is_given = status.is_some() || !lines.is_empty();
+        Ok(AskedRequest { answer: is_given.then_some(answer), ..self })
     }
 
     /// The socket of the site where a client with this URL comes in: at `to`, or at the address that the URL names, or, as a
@@ -160,7 +174,7 @@ impl AskedRequest {
 
     fn at(&self, listen: usize, local: Address) -> Question {
         let secure = self.secure.then(|| self.name.clone().into_bytes());
-        Question { listen, local, secure, request: self.request() }
+        Question { listen, local, secure, request: self.request(), answer: self.answer.clone() }
     }
 
     fn request(&self) -> Vec<u8> {

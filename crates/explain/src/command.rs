@@ -32,6 +32,12 @@ pub struct Options {
     /// The address that the client connects to: address:port, or unix:/path [default: what the URL says]
     #[arg(long, value_name = "ADDRESS")]
     to: Option<String>,
+    /// A header line with which the server behind might answer, to be told whether the cache would store that
+    #[arg(long, value_name = "LINE")]
+    answer: Vec<String>,
+    /// The status of that answer [default: 200]
+    #[arg(long, value_name = "NUMBER")]
+    status: Option<u16>,
     /// For programs
     #[arg(long)]
     json: bool,
@@ -82,6 +88,7 @@ pub fn explain(options: Options) -> i32 {
 
 fn run(options: Options) -> Result<String, ExplainError> {
     let asked = AskedRequest::read(&options.url, &options.method, &options.headers)?;
+    let asked = asked.supposing(options.status, &options.answer)?;
     let judged = weir_server::judge("weir explain", options.conf, options.prefix);
     let (site, path) = judged.ok_or(ExplainError::NoHttp)?;
     // The same files in the same order, so places mean the same.

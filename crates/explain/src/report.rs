@@ -26,6 +26,8 @@ pub(crate) struct Report {
     pub args: Option<String>,
     /// The answer that came without a location's content.
     pub answer: Option<PredictedAnswer>,
+    /// What the cache has for the request, and what it would do.
+    pub cache: Vec<String>,
     pub settings: Vec<Setting>,
     /// What was left out.
     pub notes: Vec<String>,
@@ -122,6 +124,7 @@ impl Report {
             path: arrived.map(|passed| text(&passed.path)),
             args: arrived.map(|passed| text(&passed.args)),
             answer: arrived.is_none().then(|| answer(heard)).flatten(),
+            cache: course.cache.clone(),
             settings: held(main, &way).iter().map(|held| setting(held, sources)).collect(),
             notes,
         }
@@ -164,6 +167,9 @@ impl Report {
             let to =
                 answer.location.as_ref().map_or(String::new(), |to| format!(", Location: {to}"));
             line("answer", format!("{}{to}", answer.status));
+        }
+        for (i, text) in self.cache.iter().enumerate() {
+            line(if i == 0 { "cache" } else { "" }, text.clone());
         }
         if !self.settings.is_empty() {
             out.push_str("\n  in force there\n");

@@ -20,11 +20,12 @@ use weir_sys::lent::Lent;
 use weir_tls::{Ciphers, ClientSettings, Curves, Secured, Versions, Wire};
 
 use crate::config::scope::Scope;
-use crate::modules::{lua, rewrite};
+use crate::modules::{fastcgi, lua, proxy, rewrite, scgi, uwsgi};
 use crate::phases::{Handler, Step};
 use crate::request::Request;
 use crate::request::step::Named;
 use crate::site::settings::LocationConf;
+use crate::upstream::cache::explain::explain;
 use crate::{Address, Identity, LoopState, Site};
 
 /// What a request went through.
@@ -34,6 +35,8 @@ pub struct Course {
     pub steps: Vec<Passed>,
     /// The block with the settings in force at last; none where the answer came before.
     pub arrived: Option<Passed>,
+    /// What the location's cache has for the request, and would do with the answer that was given.
+    pub cache: Vec<String>,
 }
 
 /// A block that a request came to.
@@ -53,6 +56,8 @@ pub struct Passed {
 
 thread_local! {
     static COURSE: RefCell<Course> = RefCell::default();
+    /// The head of an answer that the server might give.
+    static ANSWER: RefCell<Option<SupposedAnswer>> = const { RefCell::new(None) };
     /// What was logged, and how much of it was seen.
     static NOTES: RefCell<Option<(Arc<MemoryLog>, usize)>> = const { RefCell::new(None) };
 }
@@ -68,6 +73,17 @@ pub struct Question {
     pub secure: Option<Vec<u8>>,
     /// The request as it is sent; it has to end its connection.
     pub request: Vec<u8>,
+    /// How the server behind might answer.
+    pub answer: Option<SupposedAnswer>,
+}
+
+/// The head of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SupposedAnswer {
+    /// Its status.
+    pub status: u16,
+    /// Its fields, a line each.
+    pub fields: Vec<u8>,
 }
 
 /// Has the site serve a request: what it went through, and what came back.
@@ -76,6 +92,7 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
     let memory = Arc::new(memory);
     NOTES.set(Some((memory.clone(), 0)));
     COURSE.take();
+    ANSWER.set(question.answer);
     quieten(&mut site, &Arc::new(Log::new(vec![(Level::Notice, Sink::Memory(memory))])));
     let (client, server) = UnixStream::pair()?;
     client.set_nonblocking(true)?;
@@ -241,8 +258,22 @@ fn arrive(r: &mut Request) -> Step {
     COURSE.with_borrow_mut(|course| {
         course.arrived.get_or_insert(here(r));
     });
+    let cache = cache(r);
+    COURSE.with_borrow_mut(|course| course.cache = cache);
     r.response.status = 204;
     Step::Respond(Bytes::new())
+}
+
+/// What the cache of the location says.
+fn cache(r: &mut Request) -> Vec<String> {
+    let all = [proxy::cached, fastcgi::cached, uwsgi::cached, scgi::cached];
+    let Some((passing, text)) = all.into_iter().find_map(|cached| cached(r)) else {
+        return Vec::new();
+    };
+    let answer = ANSWER.take();
+    let fields: Vec<_> = answer.iter().flat_map(|a| weir_cache::fields(&a.fields)).collect();
+    let answer = answer.as_ref().map(|answer| (answer.status, fields.as_slice()));
+    explain(r, passing, text, answer)
 }
 
 /// What was logged since is of the block before.

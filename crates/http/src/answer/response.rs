@@ -52,8 +52,9 @@ pub struct Response {
     pub sent: bool,
     /// The client's conditions are the server's matter that answered.
     pub unconditional: bool,
-    /// Where the client names a tag, dates do not count (RFC 9110, section 13.2.2).
-    pub etag_first: bool,
+    /// Conditions are read as RFC 9110 says, section 13: where the client names a tag, dates do not count, and an answer is
+    /// modified if it is newer than the client's date.
+    pub by_standard: bool,
     /// No body follows: HEAD, 204, 304.
     pub header_only: bool,
     /// The body is framed in chunks.
@@ -73,7 +74,7 @@ impl Renew for Response {
             status, status_line, content_length, content_offset, is_slice, override_charset,
             last_modified, etag, location, server, date, content_encoding, varies_by_encoding,
             allow_ranges, single_range, is_endless, sent, unconditional, header_only, chunked, head_bytes,
-            expects_trailers, etag_first
+            expects_trailers, by_standard
         });
     }
 }

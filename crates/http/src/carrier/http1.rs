@@ -18,10 +18,12 @@ use crate::request::Request;
 /// Room for one read of a body.
 const PIECE: usize = 16 * 1024;
 
-fn status_line(what: Interim) -> &'static [u8] {
+fn status_line(what: Interim) -> Vec<u8> {
     match what {
-        Interim::Continue => b"HTTP/1.1 100 Continue\r\n",
-        Interim::EarlyHints => b"HTTP/1.1 103 Early Hints\r\n",
+        Interim::Continue => b"HTTP/1.1 100 Continue\r\n".to_vec(),
+        Interim::EarlyHints => b"HTTP/1.1 103 Early Hints\r\n".to_vec(),
+        Interim::Other(102) => b"HTTP/1.1 102 Processing\r\n".to_vec(),
+        Interim::Other(status) => format!("HTTP/1.1 {status} \r\n").into_bytes(),
     }
 }
 
@@ -162,7 +164,7 @@ pub async fn send_interim<'a>(
     what: Interim,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> (u64, io::Result<()>) {
-    let mut text = status_line(what).to_vec();
+    let mut text = status_line(what);
     for (name, value) in fields {
         text.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
     }

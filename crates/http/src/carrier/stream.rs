@@ -38,6 +38,8 @@ pub enum Interim {
     Continue,
     /// 103: what the answer's head will probably say.
     EarlyHints,
+    /// Another one that a server has sent.
+    Other(u16),
 }
 
 /// How far a body has come, where the carrier tells where it ends.
@@ -131,6 +133,7 @@ impl Interim {
         match self {
             Interim::Continue => 100,
             Interim::EarlyHints => 103,
+            Interim::Other(status) => status,
         }
     }
 }

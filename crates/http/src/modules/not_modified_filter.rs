@@ -1,7 +1,8 @@
 //! Conditional requests: 304 and 412. nginx: ngx_http_not_modified_filter_module.
 
+use weir_proto::Renew;
+use weir_proto::conditional::{self, ModifiedSince};
 use weir_proto::http1::HeaderId;
-use weir_proto::{Renew, conditional};
 
 use crate::phases::Step;
 use crate::request::Request;
@@ -12,7 +13,7 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
         return Ok(());
     }
     let (etag, modified) = (r.response.etag.as_deref(), r.response.last_modified);
-    let by_etag = |id| r.response.etag_first && r.header(id).is_some();
+    let by_etag = |id| r.response.by_standard && r.header(id).is_some();
     if let Some(since) = r.header(HeaderId::IfUnmodifiedSince)
         && !by_etag(HeaderId::IfMatch)
         && !conditional::unmodified(since, modified)
@@ -24,7 +25,10 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     {
         return Err(failed(r));
     }
-    let how = r.conf().core.if_modified_since;
+    let how = match r.conf().core.if_modified_since {
+        ModifiedSince::Exact if r.response.by_standard => ModifiedSince::Before,
+        how => how,
+    };
     let since = r.header(HeaderId::IfModifiedSince).filter(|_| !by_etag(HeaderId::IfNoneMatch));
     let none = r.header(HeaderId::IfNoneMatch);
     if since.is_none() && none.is_none() {

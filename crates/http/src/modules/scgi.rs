@@ -12,6 +12,7 @@ use crate::phases::Later;
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
+use crate::upstream::cache::configured_key;
 use crate::upstream::cgi::{self, Dialect, Params, Plain};
 use crate::upstream::pass::{self, By, Pass};
 use crate::upstream::passing::upstream_directives;
@@ -59,6 +60,14 @@ pub static CONF: Key<Conf> = Key::new();
 /// The module.
 pub const MODULE: Module =
     Module { name: "http_scgi", directives: DIRECTIVES, finish, ..Module::NEW };
+
+/// The settings by which a location passes this request, and the request's key in a cache; `None`: it passes none.
+pub fn cached(r: &mut Request) -> Option<(&'static UpstreamConf, Vec<u8>)> {
+    CONTENT.of(&r.conf().core.content)?;
+    let conf = CONF.of(r.conf());
+    let text = configured_key(r, &conf.passing.caching);
+    Some((&conf.passing, text))
+}
 
 /// The content handler.
 static CONTENT: ContentHandler<Pass> = ContentHandler {

@@ -15,6 +15,7 @@ use crate::phases::{Answer, Later, Step};
 use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
+use crate::upstream::cache::configured_key;
 use crate::upstream::cgi::{self, Dialect, Params, Plain};
 use crate::upstream::driver::Target;
 use crate::upstream::pass::{self, By, Pass};
@@ -131,6 +132,14 @@ fn to(s: &mut Scope<'_, '_>, d: &Line) -> Result<To, Error> {
     }
     let (scheme, address) = scheme(&word.bytes);
     Ok(To::Known(Pass::read(s, d, Some(address))?, scheme, address.to_vec()))
+}
+
+/// The settings by which a location passes this request, and the request's key in a cache; `None`: it passes none.
+pub fn cached(r: &mut Request) -> Option<(&'static UpstreamConf, Vec<u8>)> {
+    CONTENT.of(&r.conf().core.content)?;
+    let conf = CONF.of(r.conf());
+    let text = configured_key(r, &conf.passing.caching);
+    Some((&conf.passing, text))
 }
 
 /// The content handler.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use weir_cache::{Cache, CacheEntry};
 
+use super::cache_reason::Reason;
 use crate::counts::cells::CacheCell;
 
 /// What a request had from the cache.
@@ -47,6 +48,8 @@ impl Status {
 pub struct Shown {
     /// What it had from the cache.
     pub status: Cell<Status>,
+    /// Why.
+    pub reason: Cell<Reason>,
     /// The server's answer may be kept.
     pub cacheable: Cell<bool>,
     /// The main key's text.
@@ -67,8 +70,15 @@ impl Shown {
         counted: Option<(CacheCell, Arc<Cache>)>,
     ) -> Rc<Shown> {
         let (status, cacheable) = (Cell::new(status), Cell::new(true));
-        let (old, waited) = (RefCell::default(), Cell::new(false));
-        Rc::new(Shown { status, cacheable, text, old, waited, counted })
+        let (old, waited, reason) = (RefCell::default(), Cell::new(false), Cell::default());
+        Rc::new(Shown { status, reason, cacheable, text, old, waited, counted })
+    }
+
+    /// Notes something of the reason.
+    pub fn because(&self, note: impl FnOnce(&mut Reason)) {
+        let mut reason = self.reason.get();
+        note(&mut reason);
+        self.reason.set(reason);
     }
 
     /// Where its cache is counted.

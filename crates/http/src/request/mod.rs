@@ -1,6 +1,7 @@
 //! One request: what the client asked, its server and location, and the answer so far. Handlers and filters get it as `&mut`.
 
 pub mod begun;
+pub mod cache_reason;
 pub mod cached;
 pub mod contexts;
 pub mod family;

@@ -60,7 +60,7 @@ pub async fn read<P: Protocol>(
                     fault::complain(r, "upstream sent too big header", Doing::ReadingHead);
                     return Err(Fault::Peer(Failure::InvalidHeader));
                 }
-                Ok(Found::Hints(headers, end)) => {
+                Ok(Found::Interim(status, headers, end)) => {
                     interim += end;
                     if interim > INTERIM.max(limit) {
                         fault::complain(
@@ -71,7 +71,7 @@ pub async fn read<P: Protocol>(
                         return Err(Fault::Peer(Failure::InvalidHeader));
                     }
                     if interim <= limit {
-                        super::seen::hints(r, passing, &headers, buf).await?;
+                        super::seen::interim(r, passing, status, &headers, buf).await?;
                     } else {
                         let doing = Doing::ReadingHead.text();
                         r.log(

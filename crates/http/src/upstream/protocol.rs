@@ -98,8 +98,8 @@ pub struct Answer {
 pub enum Found {
     /// The head is not complete.
     More,
-    /// A head that is only a hint (103), or of no interest: its header lines, and where what follows begins.
-    Hints(Vec<HeaderLine>, usize),
+    /// An answer before the answer: its status and header lines, and where what follows begins.
+    Interim(u16, Vec<HeaderLine>, usize),
     /// The head.
     Head(Answer),
 }

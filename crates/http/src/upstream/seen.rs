@@ -253,24 +253,36 @@ fn last_modified(r: &mut Request, line: &TakenHeader<'_>) {
     }
 }
 
-/// Hints (103) for a client that may have them.
-pub async fn hints(
+/// An interim answer, for a client that may have it: hints (103) where the configuration says so, and by the standard all but
+/// 100, which is between this server and the one behind (RFC 9110, section 15.2).
+pub async fn interim(
     r: &mut Request,
     passing: &UpstreamConf,
+    status: u16,
     headers: &[HeaderLine],
     buf: &[u8],
 ) -> Result<(), Fault> {
-    if !wants_hints(r) {
+    let what = match status {
+        103 => Interim::EarlyHints,
+        status => Interim::Other(status),
+    };
+    let by_standard = passing.caching.keeps_standard() && r.conf().core.early_hints.is_empty();
+    let passes = match status {
+        100 => false,
+        103 if !by_standard => wants_hints(r),
+        _ => by_standard && r.is_main() && r.version >= Version::Http11,
+    };
+    if !passes {
         return Ok(());
     }
     let passed =
         |h: &&HeaderLine| !passing.hidden.contains(h.id, h.name.of(buf)) && !is_hop_by_hop(h.id);
     let mut fields = headers.iter().filter(passed).peekable();
-    if fields.peek().is_none() {
+    if status == 103 && fields.peek().is_none() {
         return Ok(());
     }
     let fields = fields.map(|h| (h.name.of(buf), h.value.of(buf)));
-    let (bytes, sent) = r.send_interim(Interim::EarlyHints, fields).await;
+    let (bytes, sent) = r.send_interim(what, fields).await;
     r.output.sent += bytes;
     sent.map_err(|_| Fault::ClientLeft)
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_cache::purge::{Which, purge};
+use weir_cache::{MOST_TAGS, Tag, Tags};
 use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 
@@ -49,9 +50,19 @@ pub async fn answer(r: &Request, parts: &[&str], method: Method, body: &Value) -
     }
 }
 
-/// `{"key": TEXT}`, `{"prefix": TEXT}`, `{"all": true}`
+/// `{"key": TEXT}`, `{"prefix": TEXT}`, `{"tags": [TEXT, ...]}`, `{"groups": [TEXT, ...], "origin": URL}`, `{"all": true}`
 fn which(body: &Value) -> Result<Which, ApiError> {
-    let members = members(body, &["key", "prefix", "all"])?;
+    let members = members(body, &["key", "prefix", "tags", "groups", "origin", "all"])?;
+    if let Some(tags) = members.get("tags").filter(|_| members.len() == 1) {
+        return Ok(Which::Tagged(tags_of(tags, Tag::named)?, Vec::new()));
+    }
+    if let (2, Some(groups), Some(Value::String(origin))) =
+        (members.len(), members.get("groups"), members.get("origin"))
+    {
+        let origin = origin.trim_end_matches('/').to_ascii_lowercase().into_bytes();
+        let tags = tags_of(groups, |name| Tag::group(&origin, name))?;
+        return Ok(Which::Tagged(tags, origin));
+    }
     let text =
         |name: &str| members.get(name).and_then(Value::as_str).map(|t| t.as_bytes().to_vec());
     match (members.len(), text("key"), text("prefix"), members.get("all")) {
@@ -59,7 +70,16 @@ fn which(body: &Value) -> Result<Which, ApiError> {
         (1, None, Some(prefix), None) => Ok(Which::Prefix(prefix)),
         (1, None, None, Some(Value::Bool(true))) => Ok(Which::Prefix(Vec::new())),
         _ => Err(ApiError::invalid(
-            "one of \"key\", \"prefix\" (a text) and \"all\" (true) is wanted",
+            "one of \"key\", \"prefix\" (a text), \"tags\" (a list of texts), \"groups\" with \"origin\" and \"all\" (true) is wanted",
         )),
     }
+}
+
+/// Texts as tags.
+fn tags_of(list: &Value, tag: impl Fn(&[u8]) -> Tag) -> Result<Tags, ApiError> {
+    let texts = list.as_array().filter(|list| (1..=MOST_TAGS).contains(&list.len()));
+    let texts = texts.and_then(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+    let texts =
+        texts.ok_or_else(|| ApiError::invalid("a list of texts is wanted, not too long"))?;
+    Ok(texts.into_iter().map(|text| tag(text.as_bytes())).collect())
 }

@@ -14,6 +14,7 @@ use crate::request::Request;
 use crate::site::content::ContentHandler;
 use crate::site::settings::{Key, Settings};
 use crate::upstream::UpstreamConf;
+use crate::upstream::cache::configured_key;
 use crate::upstream::cgi::{self, Params};
 use crate::upstream::pass::{self, By, Pass};
 
@@ -62,6 +63,14 @@ pub const MODULE: Module = Module {
     init: split::define,
     finish,
 };
+
+/// The settings by which a location passes this request, and the request's key in a cache; `None`: it passes none.
+pub fn cached(r: &mut Request) -> Option<(&'static UpstreamConf, Vec<u8>)> {
+    CONTENT.of(&r.conf().core.content)?;
+    let conf = CONF.of(r.conf());
+    let text = configured_key(r, &conf.passing.caching);
+    Some((&conf.passing, text))
+}
 
 /// The content handler.
 pub(super) static CONTENT: ContentHandler<Pass> = ContentHandler {

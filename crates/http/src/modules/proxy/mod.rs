@@ -14,10 +14,11 @@ use crate::request::passed::Vars;
 use crate::site::content::ContentHandler;
 use crate::site::settings::Key;
 use crate::site::settings::LocationConf;
-use crate::upstream::GroupId;
+use crate::upstream::cache::key_text;
 use crate::upstream::driver::{self, Target};
 use crate::upstream::http::To;
 use crate::upstream::url::Url;
+use crate::upstream::{GroupId, UpstreamConf};
 use weir_values::Template;
 
 mod conf;
@@ -80,6 +81,19 @@ pub fn constant_headers(conf: &Conf) -> Vec<(Bytes, Bytes)> {
     let constant = |value: &Template| value.constant().map(Bytes::copy_from_slice);
     let lines = conf.set_headers.iter();
     lines.filter_map(|(name, value)| Some((name.clone(), constant(value)?))).collect()
+}
+
+/// The settings by which a location passes this request, and the request's key in a cache; `None`: it passes none.
+pub fn cached(r: &mut Request) -> Option<(&'static UpstreamConf, Vec<u8>)> {
+    let (pass, conf) = (CONTENT.of(&r.conf().core.content)?, CONF.of(r.conf()));
+    let vars = match &pass.to {
+        To::Group(_, vars) => Cow::Borrowed(vars),
+        To::Computed(url) => compute(r, url).ok()?.1,
+    };
+    let protocol = http::Http::new(conf, pass, vars.scheme);
+    r.contexts.upstream.vars = Some(vars);
+    let text = key_text(r, &conf.passing.caching, &protocol);
+    Some((&conf.passing, text))
 }
 
 /// The content handler.

@@ -55,6 +55,10 @@ pub struct Caching {
     pub memory: u64,
     /// `..._cache_rules`
     pub rules: Rules,
+    /// `..._cache_control_field`, in lower case.
+    pub control_field: Option<Vec<u8>>,
+    /// `..._cache_status_field`: the cache's name, as `Cache-Status` has it.
+    pub status_field: Option<Vec<u8>>,
     /// What the names of these directives begin with.
     pub prefix: &'static str,
 }
@@ -108,6 +112,8 @@ impl Default for Caching {
             background_update: false,
             memory: MEMORY,
             rules: Rules::Nginx,
+            control_field: None,
+            status_field: None,
             prefix: "",
         }
     }

@@ -68,6 +68,38 @@ pub fn rules(d: &Line) -> Result<Rules, Error> {
     }
 }
 
+/// `..._cache_control_field NAME | off`
+pub fn control_field(d: &Line) -> Result<Option<Vec<u8>>, Error> {
+    let Some(word) = d.args.first().filter(|word| !word.is("off")) else { return Ok(None) };
+    let token = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b);
+    if word.bytes.is_empty() || !word.bytes.iter().all(token) {
+        return Err(d.invalid("field name", word));
+    }
+    Ok(Some(word.bytes.to_ascii_lowercase()))
+}
+
+/// `..._cache_status_field NAME | off`: as a token, or else as a string (RFC 9211, section 2).
+pub fn status_field(d: &Line) -> Result<Option<Vec<u8>>, Error> {
+    let Some(word) = d.args.first().filter(|word| !word.is("off")) else { return Ok(None) };
+    if word.bytes.is_empty() || !word.bytes.iter().all(|b| (b' '..=b'~').contains(b)) {
+        return Err(d.invalid("cache name", word));
+    }
+    let token = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(b);
+    let begins = word.bytes.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'*');
+    if begins && word.bytes.iter().all(token) {
+        return Ok(Some(word.bytes.clone()));
+    }
+    let mut text = vec![b'"'];
+    for byte in &word.bytes {
+        if matches!(byte, b'"' | b'\\') {
+            text.push(b'\\');
+        }
+        text.push(*byte);
+    }
+    text.push(b'"');
+    Ok(Some(text))
+}
+
 /// The words of `..._cache_use_stale`.
 pub fn stale_failures(d: &Line) -> (Failures, bool) {
     let updating = d.args.iter().any(|word| word.is("updating"));
@@ -185,6 +217,10 @@ macro_rules! cache_directives {
                 "How much memory each worker spends on small answers that are asked for often; 0: none.";
             "cache_rules": value(rules, directives::rules),
                 "Whether answers are stored and sent by nginx's rules or by those of RFC 9111.";
+            "cache_control_field": value(control_field, directives::control_field),
+                "A field for this cache alone, which stands for `Cache-Control` and `CDN-Cache-Control` (RFC 9213).";
+            "cache_status_field": value(status_field, directives::status_field),
+                "The name under which the field `Cache-Status` says what the cache did (RFC 9211).";
             "cache_background_update": value(background_update, Line::flag),
                 "Whether an expired answer is sent while it is updated.";
         }

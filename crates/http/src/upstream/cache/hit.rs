@@ -1,15 +1,17 @@
 //! Sends what the cache has.
 
-use weir_cache::{FillEnd, FillPiece, FillReader, MissingRest};
+use weir_cache::{FillEnd, FillPiece, FillReader, MissingRest, fields};
 use weir_engine::{Chain, Segment};
 use weir_log::Level;
 use weir_proto::http1::Method;
 
 use super::judge::is_ignored;
 use super::kept::{Kept, Part};
-use super::rules::{Facts, fields};
+use super::rules::Facts;
+use super::status_field;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::cached::Status;
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::{Answer, Found, Protocol, Reader as _};
 use crate::upstream::seen;
@@ -80,13 +82,17 @@ fn fill_head<P: Protocol>(
     if passing.caching.keeps_standard() {
         fit(r, passing, kept);
     }
+    let unchanged = r.contexts.upstream.cache.as_deref();
+    let unchanged = unchanged.is_some_and(|shown| shown.status.get() == Status::Revalidated);
+    status_field::add(r, &passing.caching, unchanged.then_some(304));
     Ok(())
 }
 
 /// What the standard asks of a stored answer: it says how old it is, and shows nothing that was not for everybody.
 fn fit(r: &mut Request, passing: &UpstreamConf, kept: &Kept) {
     let age = r.event_loop.handle.wall().secs.saturating_sub(kept.entry.times.date).max(0);
-    let facts = Facts::of_head(&kept.entry.head, |name| is_ignored(passing, name));
+    let own = passing.caching.control_field.as_deref();
+    let facts = Facts::of_head(&kept.entry.head, |name| is_ignored(passing, name), own);
     let response = &mut r.response;
     let date = fields(&kept.entry.head).find(|(name, _)| name.eq_ignore_ascii_case(b"date"));
     if let Some((_, date)) = date {
@@ -100,7 +106,7 @@ fn fit(r: &mut Request, passing: &UpstreamConf, kept: &Kept) {
         names.iter().for_each(|name| response.headers.remove(name));
     }
     response.headers.set(b"Age", age.to_string().as_bytes());
-    response.etag_first = true;
+    response.by_standard = true;
 }
 
 /// What the head says; of an answer at hand it is read once.

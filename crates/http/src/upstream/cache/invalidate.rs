@@ -1,17 +1,19 @@
 //! A request that changed something makes stored answers invalid (RFC 9111, section 4.4).
 
+use weir_cache::Tags;
 use weir_cache::purge::{Which, purge};
 use weir_log::{Cause, Level};
 use weir_proto::http1::HeaderId;
 
 use super::key::key_text;
+use super::purge::origin;
 use super::rules::in_place_of;
 use crate::request::Request;
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::Protocol;
 
 /// Removes what the answer to this request makes invalid: what is stored for its target, and for `Location` and
-/// `Content-Location` of the same origin.
+/// `Content-Location` of the same origin, and the groups that `Cache-Group-Invalidation` names (RFC 9875).
 pub async fn invalidate<P: Protocol>(
     r: &mut Request,
     passing: &UpstreamConf,
@@ -37,8 +39,17 @@ pub async fn invalidate<P: Protocol>(
     let mut keys: Vec<Vec<u8>> = others.collect();
     keys.retain(|other| *other != key);
     keys.push(key);
-    for key in keys {
-        if let Err(error) = purge(&cache, Which::Key(key), r.event_loop.handle.files()).await {
+    let origin = origin(r);
+    let groups =
+        context.headers.iter().map(|h| (h.name.of(&context.head), h.value.of(&context.head)));
+    let groups = groups.filter(|(name, _)| name.eq_ignore_ascii_case(b"cache-group-invalidation"));
+    let groups = Tags::groups(groups.map(|(_, value)| value), &origin);
+    let mut all: Vec<Which> = keys.into_iter().map(Which::Key).collect();
+    if !groups.all.is_empty() {
+        all.push(Which::Tagged(groups, origin));
+    }
+    for which in all {
+        if let Err(error) = purge(&cache, which, r.event_loop.handle.files()).await {
             let (path, cause) = (cache.settings.place.directory.display(), Cause(&error));
             r.log(Level::Crit, format_args!("opendir() \"{path}\" failed {cause}"));
         }

@@ -1,11 +1,12 @@
 //! Whether an answer may be kept, and for how long: what its head says, and the configuration.
 
-use weir_cache::Freshness;
+use weir_cache::{Freshness, Tags};
 use weir_proto::http1::HeaderId;
 
 use super::conf::Caching;
-use super::rules::{Facts, Wanted};
+use super::rules::{Facts, Wanted, names_range};
 use crate::request::Request;
+use crate::request::cache_reason::{Kept, Life, LifetimeSource, Refusal};
 use crate::upstream::passing::UpstreamConf;
 
 /// The longest `Vary` that is followed.
@@ -17,8 +18,8 @@ const LONG_VARY: usize = 1024;
 /// What the head of an answer says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// It may be kept.
-    pub cacheable: bool,
+    /// Why it must not be kept.
+    pub refused: Option<Refusal>,
     /// `Vary`
     pub vary: Vec<u8>,
     /// `Last-Modified`
@@ -27,6 +28,8 @@ pub struct Verdict {
     pub etag: Vec<u8>,
     /// Until when it is fresh; 0: it does not say.
     valid_until: i64,
+    /// What says so.
+    by: LifetimeSource,
     updating: i64,
     error: i64,
     /// `no-cache` and kin: it is not fresh at all.
@@ -34,7 +37,7 @@ pub struct Verdict {
     expired: bool,
     accel: bool,
     /// What the standard's rules say, where they hold.
-    ruled: Option<Freshness>,
+    ruled: Option<(Freshness, Life)>,
 }
 
 /// Reads the head of the answer that has just come.
@@ -56,25 +59,33 @@ pub fn by_rules<'h>(
     status: u16,
     fields: impl Iterator<Item = (&'h [u8], &'h [u8])> + Clone,
 ) -> Verdict {
-    let facts = Facts::of(fields.clone(), |name| is_ignored(passing, name));
+    let own = passing.caching.control_field.as_deref();
+    let facts = Facts::of(fields.clone(), |name| is_ignored(passing, name), own);
     let handle = &r.event_loop.handle;
     let asked = r.contexts.upstream.attempts.last().map(|attempt| attempt.started);
     let delay = asked.map_or(0, |at| handle.now().saturating_duration_since(at).as_secs());
     let (now, delay) = (handle.wall().secs, i64::try_from(delay).unwrap_or(0));
     let valid = passing.caching.valid(status);
     let storing = facts.storing(status, &Wanted::of(r.headers()), (now, delay), valid);
-    let born = now.saturating_sub(storing.age);
+    let Life { lifetime, age, .. } = storing.life;
+    let born = now.saturating_sub(age);
     let ruled = Freshness {
-        valid_until: born.saturating_add(storing.lifetime).saturating_sub(1),
+        valid_until: born.saturating_add(lifetime).saturating_sub(1),
         updating: storing.updating,
         error: storing.error,
         date: born,
     };
-    let mut this = Verdict {
-        cacheable: storing.may && facts.vary.len() <= LONG_VARY,
-        ruled: Some(ruled),
-        ..Verdict::default()
-    };
+    let shown = r.contexts.upstream.cache.as_deref();
+    let is_part = status == 206 && !shown.is_some_and(|shown| names_range(&shown.text));
+    let mut this = Verdict { ruled: Some((ruled, storing.life)), ..Verdict::default() };
+    let rules = [
+        (is_part, Refusal::Part),
+        (facts.vary.len() > LONG_VARY, Refusal::LongVary),
+        // It could not be purged by all of them.
+        (Tags::of(fields.clone(), b"").more, Refusal::ManyTags),
+    ];
+    let by_cache = rules.into_iter().find_map(|(holds, why)| holds.then_some(why));
+    this.refused = storing.refused.or(by_cache);
     for (name, value) in fields {
         match HeaderId::from_name(name) {
             HeaderId::LastModified => this.last_modified = weir_proto::date::parse(value),
@@ -99,14 +110,14 @@ impl Verdict {
         passing: &UpstreamConf,
         now: i64,
     ) -> Verdict {
-        let mut this = Verdict { cacheable: true, ..Verdict::default() };
+        let mut this = Verdict::default();
         for (id, value) in headers {
             let ignored = id != HeaderId::Other && passing.ignored.has(id);
             match id {
                 HeaderId::LastModified => this.last_modified = weir_proto::date::parse(value),
                 HeaderId::ETag => this.etag = value.to_vec(),
                 _ if ignored => {}
-                HeaderId::SetCookie => this.cacheable = false,
+                HeaderId::SetCookie => this.refuse(Refusal::SetCookie),
                 HeaderId::CacheControl => this.cache_control(value, now),
                 HeaderId::Expires => this.expires(value, now),
                 HeaderId::XAccelExpires => this.accel_expires(value, now),
@@ -114,22 +125,51 @@ impl Verdict {
                 _ => {}
             }
         }
-        if this.no_cache || this.expired || this.vary.len() > VARY {
-            this.cacheable = false;
-        }
+        let rules = [
+            (this.no_cache, Refusal::NoCache),
+            (this.expired, Refusal::Expired),
+            (this.vary.len() > VARY, Refusal::LongVary),
+        ];
+        rules.into_iter().filter(|(holds, _)| *holds).for_each(|(_, why)| this.refuse(why));
         this
     }
 
     /// When the answer is of use; `None` where nothing says that it is.
     pub fn times(&self, caching: &Caching, status: u16, now: i64) -> Option<Freshness> {
-        if self.ruled.is_some() {
-            return self.ruled.filter(|_| self.cacheable);
+        if let Some((times, _)) = self.ruled {
+            return self.is_cacheable().then_some(times);
         }
         let valid_until = match self.valid_until {
             0 => now.saturating_add(caching.valid(status)?),
             until => until,
         };
         Some(Freshness { valid_until, updating: self.updating, error: self.error, date: now })
+    }
+
+    /// It may be kept.
+    pub fn is_cacheable(&self) -> bool {
+        self.refused.is_none()
+    }
+
+    fn refuse(&mut self, why: Refusal) {
+        self.refused.get_or_insert(why);
+    }
+
+    /// What becomes of it with these times; `told`: the configuration says that it is not stored.
+    pub fn outcome(&self, times: Option<&Freshness>, told: bool) -> Kept {
+        match (self.refused, times) {
+            (Some(why), _) => Kept::Refused(why),
+            (None, _) if told => Kept::Refused(Refusal::Configured),
+            (None, None) => Kept::Refused(Refusal::NoLifetime),
+            (None, Some(_)) => Kept::Stored,
+        }
+    }
+
+    /// How long it is fresh with these times, and what says so.
+    pub fn life(&self, times: &Freshness) -> Life {
+        let lifetime = times.valid_until.saturating_sub(times.date);
+        let by = if self.says_when() { self.by } else { LifetimeSource::CacheValid };
+        self.ruled.map_or(Life { lifetime, age: 0, by }, |(_, life)| life)
     }
 
     /// The head itself says how long it is fresh.
@@ -145,25 +185,28 @@ impl Verdict {
                 self.no_cache = true;
                 return;
             }
-            let age = find(&value, b"s-maxage=").or_else(|| find(&value, b"max-age="));
+            let shared = find(&value, b"s-maxage=");
+            let by =
+                if shared.is_some() { LifetimeSource::SMaxage } else { LifetimeSource::MaxAge };
+            let age = shared.or_else(|| find(&value, b"max-age="));
             match age.map(seconds) {
                 None => {}
-                Some(None) => return self.cacheable = false,
+                Some(None) => return self.refuse(Refusal::BadNumber),
                 Some(Some(0)) => return self.no_cache = true,
                 Some(Some(n)) => {
-                    self.valid_until = now.saturating_add(n);
+                    (self.valid_until, self.by) = (now.saturating_add(n), by);
                     self.expired = false;
                 }
             }
         }
         match find(&value, b"stale-while-revalidate=").map(seconds) {
             None => {}
-            Some(None) => return self.cacheable = false,
+            Some(None) => return self.refuse(Refusal::BadNumber),
             Some(Some(n)) => (self.updating, self.error) = (n, n),
         }
         match find(&value, b"stale-if-error=").map(seconds) {
             None => {}
-            Some(None) => self.cacheable = false,
+            Some(None) => self.refuse(Refusal::BadNumber),
             Some(Some(n)) => self.error = n,
         }
     }
@@ -173,7 +216,7 @@ impl Verdict {
             return;
         }
         match weir_proto::date::parse(value).filter(|time| *time >= now) {
-            Some(time) => self.valid_until = time,
+            Some(time) => (self.valid_until, self.by) = (time, LifetimeSource::Expires),
             None => self.expired = true,
         }
     }
@@ -186,19 +229,19 @@ impl Verdict {
         let until = match value.strip_prefix(b"@") {
             Some(time) => number(time),
             None => match number(value) {
-                Some(0) => return self.cacheable = false,
+                Some(0) => return self.refuse(Refusal::AccelExpires),
                 n => n.map(|n| now.saturating_add(n)),
             },
         };
         if let Some(until) = until {
-            self.valid_until = until;
+            (self.valid_until, self.by) = (until, LifetimeSource::AccelExpires);
             (self.no_cache, self.expired) = (false, false);
         }
     }
 
     fn add_vary(&mut self, value: &[u8]) {
         if value == b"*" {
-            self.cacheable = false;
+            self.refuse(Refusal::VaryAnything);
         }
         if !self.vary.is_empty() {
             self.vary.extend_from_slice(b", ");
@@ -236,7 +279,7 @@ mod tests {
 
     fn until(headers: &[(HeaderId, &str)]) -> Option<i64> {
         let verdict = of(headers);
-        verdict.cacheable.then_some(())?;
+        verdict.is_cacheable().then_some(())?;
         verdict.times(&Caching::default(), 200, NOW).map(|times| times.valid_until - NOW)
     }
 

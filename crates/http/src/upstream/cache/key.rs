@@ -17,6 +17,11 @@ pub fn key_text<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P) -
     text
 }
 
+/// The text of a request's key, where no key is the same for all requests.
+pub fn configured_key(r: &mut Request, caching: &Caching) -> Vec<u8> {
+    caching.key.as_ref().map_or(Vec::new(), |key| key.eval(r).into_owned())
+}
+
 /// Whether the buffer for heads would hold the key and what nginx puts beside it. With a smaller
 /// one nothing is cached.
 pub fn fits(r: &Request, passing: &UpstreamConf, key: &[u8]) -> bool {

@@ -10,17 +10,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weir_cache::{
-    CacheKey, FileFacts, Fill, Lookup as Known, Object, Opened, StoredBody, Unusable,
+    CacheKey, FileFacts, Fill, Lookup as Known, Object, Opened, Sameness, StoredBody, Unusable,
 };
 use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
 
 use super::judge::is_ignored;
 use super::kept::{Kept, Part};
-use super::rules::{Facts, Serving, Wanted};
+use super::rules::{Facts, Serving, Wanted, names_range};
 use super::state::State;
 use super::unlisted;
 use crate::request::Request;
+use crate::request::cache_reason::{Life, LifetimeSource, Lookup};
 use crate::request::cached::Status;
 use crate::upstream::client::{Waited, wait};
 use crate::upstream::passing::UpstreamConf;
@@ -57,7 +58,10 @@ pub async fn lookup(r: &mut Request, passing: &'static UpstreamConf, state: &mut
     loop {
         match once(r, passing, state, deadline).await {
             Looked::End(found) => return found,
-            Looked::Variant(key) if state.key == state.main => state.key = key,
+            Looked::Variant(key) if state.key == state.main => {
+                state.shown.because(|reason| reason.lookup = Lookup::Variant);
+                state.key = key;
+            }
             Looked::Variant(_) => return absent(r, passing, state, deadline).await.into(),
             Looked::Again => {}
         }
@@ -122,6 +126,7 @@ async fn once(
 }
 
 fn scarce(state: &mut State) -> Looked {
+    state.shown.because(|reason| reason.lookup = Lookup::Scarce);
     state.shown.cacheable.set(false);
     Looked::End(Found::Nothing)
 }
@@ -258,7 +263,7 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept)
     let caching = &*passing.caching;
     let entry = kept.entry();
     if let Some(of) = entry.variant {
-        let wanted = variant(r, &state.main, &entry.vary);
+        let wanted = variant(r, passing, &state.main, &entry.vary);
         if of != wanted {
             return Looked::Variant(wanted);
         }
@@ -266,15 +271,28 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept)
     let (now, times) = (r.event_loop.handle.wall().secs, entry.times);
     let (mut may_be_old, mut beside) = (caching.stale_while_updating, caching.background_update);
     if caching.keeps_standard() {
-        let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name));
+        if entry.status == 206 && !names_range(&entry.key) {
+            // A location with other rules has stored it. Whatever comes takes its place.
+            state.found(Lookup::Part, None);
+            state.never_old = true;
+            return Looked::End(Found::Nothing);
+        }
+        let own = caching.control_field.as_deref();
+        let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name), own);
         let (wanted, valid) = (Wanted::of(r.headers()), caching.valid(entry.status));
         match facts.serving(entry.status, &wanted, now, times.date, valid) {
-            serving @ (Serving::Fresh | Serving::Old) if !state.background => {
-                let is_fresh = serving == Serving::Fresh;
-                state.shown.status.set(if is_fresh { Status::Hit } else { Status::Stale });
+            Serving::Fresh(life) if !state.background => {
+                state.found(Lookup::Fresh, Some(life));
+                state.shown.status.set(Status::Hit);
                 return Looked::End(Found::Kept(kept));
             }
-            Serving::Ask { updating, error, never_old } => {
+            Serving::Old(life) if !state.background => {
+                state.found(Lookup::Allowed, Some(life));
+                state.shown.status.set(Status::Stale);
+                return Looked::End(Found::Kept(kept));
+            }
+            Serving::Ask { why, life, updating, error, never_old } => {
+                state.found(why, Some(life));
                 (state.stale_error, state.never_old) = (error, never_old);
                 may_be_old = updating || may_be_old && !never_old && !wanted.control.no_cache;
                 beside |= updating;
@@ -282,10 +300,14 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept)
             _ => {}
         }
     } else {
+        let (lifetime, age) = (times.valid_until.saturating_sub(times.date), now - times.date);
+        let life = Some(Life { lifetime, age, by: LifetimeSource::Stored });
         if times.valid_until >= now {
+            state.found(Lookup::Fresh, life);
             state.shown.status.set(Status::Hit);
             return Looked::End(Found::Kept(kept));
         }
+        state.found(Lookup::TooOld, life);
         may_be_old |= times.valid_until.saturating_add(times.updating) >= now;
         state.stale_error = times.valid_until.saturating_add(times.error) >= now;
     }
@@ -297,10 +319,12 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept)
     }
     match &state.ticket {
         Some(_) if may_be_old && beside => {
+            state.shown.because(|reason| reason.lookup = Lookup::Updating);
             state.shown.status.set(Status::Stale);
             return Looked::End(Found::Kept(kept));
         }
         None if may_be_old => {
+            state.shown.because(|reason| reason.lookup = Lookup::Updating);
             state.shown.status.set(Status::Updating);
             return Looked::End(Found::Kept(kept));
         }
@@ -387,8 +411,12 @@ async fn join(
 }
 
 /// The variant of an answer for this request.
-pub fn variant(r: &Request, main: &CacheKey, vary: &[u8]) -> CacheKey {
-    main.variant(vary, |name| {
+pub fn variant(r: &Request, passing: &UpstreamConf, main: &CacheKey, vary: &[u8]) -> CacheKey {
+    let same = match passing.caching.keeps_standard() {
+        true => Sameness::Meaning,
+        false => Sameness::Words,
+    };
+    main.variant(vary, same, |name| {
         let name = name.to_vec();
         r.headers().filter(move |(n, _)| n.eq_ignore_ascii_case(&name)).map(|(_, value)| value)
     })

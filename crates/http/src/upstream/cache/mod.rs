@@ -6,6 +6,7 @@
 
 mod conf;
 pub mod directives;
+pub mod explain;
 mod hit;
 mod invalidate;
 mod judge;
@@ -19,6 +20,7 @@ mod relay;
 mod rules;
 mod stale;
 mod state;
+pub mod status_field;
 mod tasks;
 mod unlisted;
 mod variables;
@@ -26,6 +28,7 @@ mod variables;
 pub use conf::{Caching, Zone};
 pub(crate) use directives::cache_directives;
 pub use invalidate::invalidate;
+pub use key::{configured_key, key_text};
 pub use path::set_path;
 pub use relay::{go_on, relay};
 pub use state::{State, UPDATE};
@@ -40,7 +43,7 @@ use weir_metrics::Metric;
 use weir_proto::http1::Method;
 use weir_upstream::Failure;
 
-use self::key::{fits, key_text};
+use self::key::fits;
 use self::rules::Wanted;
 use super::counts::COUNTS;
 use super::passing::UpstreamConf;
@@ -48,6 +51,7 @@ use super::protocol::{Answer, Protocol};
 use crate::counts::cells::CacheCell;
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::cache_reason::{Kept, Lookup, Refusal};
 use crate::request::cached::{Shown, Status};
 use weir_values::Template;
 
@@ -121,6 +125,7 @@ pub async fn look<P: Protocol>(
         lookup::Found::Gone => return Looked::Done(Step::Status(499)),
         lookup::Found::Nothing => {
             if caching.keeps_standard() && Wanted::of(r.headers()).control.only_if_cached {
+                state.found(Lookup::OnlyIfCached, None);
                 state.give_up();
                 return Looked::Done(Step::Status(504));
             }
@@ -170,6 +175,9 @@ fn begin<P: Protocol>(
     let bypass = Template::any_is_true(&caching.bypass, r);
     let counted = COUNTS.of(&r.event_loop).cache(r.site, &cache).map(|cell| (cell, cache.clone()));
     let shown = Shown::new(text, if bypass { Status::Bypass } else { Status::Miss }, counted);
+    if bypass {
+        shown.because(|reason| reason.lookup = Lookup::Bypass);
+    }
     let revalidate = caching.revalidate || caching.keeps_standard();
     Ok(Some(State::new(cache, shown, caching.memory > 0, revalidate)))
 }
@@ -270,7 +278,7 @@ pub fn intercepted(r: &mut Request, mut state: State, passing: &UpstreamConf, st
     let verdict = judge::judge(r, passing, status);
     let now = r.event_loop.handle.wall().secs;
     if let Some(times) = verdict.times(&passing.caching, status, now)
-        && verdict.cacheable
+        && verdict.is_cacheable()
         && state.shown.cacheable.get()
     {
         state.cache.index.set_error(&state.key, status, times.valid_until);
@@ -287,7 +295,8 @@ pub fn judged(
     status: u16,
 ) -> judge::Verdict {
     let verdict = judge::judge(r, passing, status);
-    if !verdict.cacheable {
+    if let Some(why) = verdict.refused {
+        state.shown.because(|reason| reason.kept = Kept::Refused(why));
         state.give_up();
     }
     verdict
@@ -304,16 +313,26 @@ pub fn keep(
 ) -> Option<Arc<Fill>> {
     let caching = &*passing.caching;
     // What has no head says nothing of itself, not even whether it is whole.
-    let refused = !state.shown.cacheable.get() || !may || answer.end == 0;
-    let refused = refused || answer.status == 101 || Template::any_is_true(&caching.no_cache, r);
+    let refused = match state.shown.cacheable.get() {
+        false => Some(verdict.refused.unwrap_or(Refusal::Elsewhere)),
+        true if !may || answer.end == 0 => Some(Refusal::Unbuffered),
+        true if answer.status == 101 => Some(Refusal::Status),
+        true => Template::any_is_true(&caching.no_cache, r).then_some(Refusal::Configured),
+    };
     let now = r.event_loop.handle.wall().secs;
-    let times = verdict.times(caching, answer.status, now);
-    let kept = times.filter(|_| !refused);
-    let kept = kept.map(|times| prepare(r, passing, state, verdict, times, answer));
-    if kept.is_none() {
-        state.give_up();
+    let times = verdict.times(caching, answer.status, now).ok_or(Refusal::NoLifetime);
+    match refused.map_or(times, Err) {
+        Ok(times) => {
+            let life = Some(verdict.life(&times));
+            state.shown.because(|reason| (reason.kept, reason.life) = (Kept::Stored, life));
+            Some(prepare(r, passing, state, verdict, times, answer))
+        }
+        Err(why) => {
+            state.shown.because(|reason| reason.kept = Kept::Refused(why));
+            state.give_up();
+            None
+        }
     }
-    kept
 }
 
 fn prepare(
@@ -325,7 +344,7 @@ fn prepare(
     answer: &Answer,
 ) -> Arc<Fill> {
     let variant =
-        (!verdict.vary.is_empty()).then(|| lookup::variant(r, &state.main, &verdict.vary));
+        (!verdict.vary.is_empty()).then(|| lookup::variant(r, passing, &state.main, &verdict.vary));
     if state.key != state.main && variant != Some(state.key) {
         // It is another variant than was looked for: it takes the main place.
         state.give_back();
@@ -363,6 +382,7 @@ fn store(
         key: state.key,
         fill: fill.clone(),
         entry,
+        origin: purge::origin(r),
         ticket: state.ticket.take(),
         doer: crate::files::doer(r),
         temporary: temporary.map(|path| path.directory.clone()),

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_cache::Cache;
 use weir_cache::purge::{Which, purge as remove};
+use weir_cache::{Cache, Tags};
 use weir_log::{Cause, Level};
+use weir_proto::http1::HeaderId;
 use weir_proto::uri::escape_html;
 use weir_values::{Cidr, Template};
 
@@ -38,6 +39,11 @@ pub async fn asked<P: Protocol>(r: &mut Request, caching: &Caching, protocol: &P
         Ok(None) => return Some(Step::Status(404)),
         Err(step) => return Some(step),
     };
+    let origin = origin(r);
+    let tags = Tags::of(r.headers(), &origin);
+    if !tags.all.is_empty() {
+        return Some(Box::pin(remove_all(r, &cache, Which::Tagged(tags, origin), b"", told)).await);
+    }
     let text = key_text(r, caching, protocol);
     Some(Box::pin(purge(r, &cache, text, told)).await)
 }
@@ -62,12 +68,23 @@ pub async fn purge(r: &mut Request, cache: &Arc<Cache>, text: Vec<u8>, told: Tel
         Some(_) => Which::Prefix(name),
         None => Which::Key(name),
     };
+    remove_all(r, cache, which, &text, told).await
+}
+
+/// Removes these; `text`: what the page of a success names.
+async fn remove_all(
+    r: &mut Request,
+    cache: &Arc<Cache>,
+    which: Which,
+    text: &[u8],
+    told: Telling,
+) -> Step {
     match remove(cache, which, r.event_loop.handle.files()).await {
         Ok(0) => Step::Status(told.nothing),
         Ok(_) if told.page => {
             r.response.status = 200;
             r.response.content_type.extend_from_slice(b"text/html");
-            Step::Respond(page(&text))
+            Step::Respond(page(text))
         }
         Ok(_) => {
             r.response.status = 204;
@@ -79,6 +96,13 @@ pub async fn purge(r: &mut Request, cache: &Arc<Cache>, text: Vec<u8>, told: Tel
             Step::Status(500)
         }
     }
+}
+
+/// Scheme, host and port of the URL that a client asks for.
+pub fn origin(r: &Request) -> Vec<u8> {
+    let scheme: &[u8] = if r.conn.is_tls() { b"https://" } else { b"http://" };
+    let host = r.header(HeaderId::Host).unwrap_or_default();
+    [scheme, &host.to_ascii_lowercase()].concat()
 }
 
 fn page(key: &[u8]) -> Bytes {

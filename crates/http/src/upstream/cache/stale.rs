@@ -14,6 +14,7 @@ use super::rules;
 use super::state::{State, UPDATE};
 use crate::phases::Step;
 use crate::request::Request;
+use crate::request::cache_reason::{Kept as Outcome, Lookup};
 use crate::request::cached::Status;
 use crate::upstream::passing::UpstreamConf;
 use crate::upstream::protocol::{Found, Protocol, Reader};
@@ -40,6 +41,7 @@ pub async fn send<P: Protocol>(
     protocol: &mut P,
 ) -> Option<Step> {
     let old = state.old.take()?;
+    state.shown.because(|reason| reason.lookup = Lookup::Failed);
     state.shown.status.set(Status::Stale);
     state.give_up();
     send_kept(r, passing, protocol, old).await
@@ -76,6 +78,8 @@ pub async fn renew_and_send<P: Protocol>(
     let said =
         if said.says_when() { said } else { stored_verdict(r, passing, protocol, &old, now) };
     let times = said.times(&passing.caching, old.entry().status, now);
+    let life = times.as_ref().map(|times| said.life(times));
+    state.shown.because(|reason| (reason.kept, reason.life) = (Outcome::Revalidated, life));
     state.shown.status.set(Status::Revalidated);
     state.shown.cacheable.set(false);
     let kept = Kept { entry: old.entry.clone(), ..old };
@@ -108,9 +112,11 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
         );
     }
     let status = old.entry.status;
-    let verdict = judge::by_rules(r, passing, status, rules::fields(&head));
+    let verdict = judge::by_rules(r, passing, status, weir_cache::fields(&head));
     let times = verdict.times(&passing.caching, status, now);
-    let may = state.shown.cacheable.get() && verdict.cacheable;
+    let may = state.shown.cacheable.get() && verdict.is_cacheable();
+    let life = Some(verdict.life(&times.unwrap_or(old.entry.times)));
+    state.shown.because(|reason| (reason.kept, reason.life) = (Outcome::Revalidated, life));
     let mut entry = (*old.entry).clone();
     entry.times = times.unwrap_or(weir_cache::Freshness { date: now, ..entry.times });
     (entry.last_modified, entry.etag, entry.head) = (verdict.last_modified, verdict.etag, head);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_cache::{Cache, CacheKey, Fill, MissingRest, Ticket};
 
 use super::kept::Kept;
+use crate::request::cache_reason::{Life, Lookup};
 use crate::request::cached::{Shown, Status};
 use crate::request::contexts::ContextKey;
 
@@ -90,6 +91,11 @@ impl State {
             background: true,
             rest: None,
         }
+    }
+
+    /// Notes what is there, and why it is sent or not.
+    pub(super) fn found(&self, lookup: Lookup, life: Option<Life>) {
+        self.shown.because(|reason| (reason.lookup, reason.life) = (lookup, life));
     }
 
     /// Tells requests that wait for this answer to fetch it themselves.

@@ -1,5 +1,6 @@
 //! `$upstream_cache_status` and kin.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use weir_cache::CacheEntry;
@@ -16,6 +17,10 @@ pub fn define(setup: &mut Setup<'_>) {
             out.extend_from_slice(state.status.get().name().as_bytes());
             true
         }
+        None => false,
+    });
+    variables.define("upstream_cache_reason", |r, out| match &r.contexts.upstream.cache {
+        Some(shown) => write!(out, "{}", shown.reason.get()).is_ok(),
         None => false,
     });
     variables.define("upstream_cache_key", |r, out| match &r.contexts.upstream.cache {

@@ -75,6 +75,9 @@ impl Run {
         seen::fill(r, passing, protocol, &answer);
         let fill = judged
             .and_then(|(verdict, place)| cache::keep(r, place, verdict, passing, &answer, keeps));
+        if passing.caching.is_on() {
+            cache::status_field::add(r, &passing.caching, None);
+        }
         if is_tunnel(r, &answer, protocol) {
             return Box::pin(self.tunnel(r, talk, &answer)).await;
         }

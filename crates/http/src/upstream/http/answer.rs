@@ -81,8 +81,7 @@ impl Reader for Answers {
             }
             let head = self.parser.take_head();
             self.parser.reset();
-            let headers = if head.status == 103 { head.headers } else { Vec::new() };
-            return Ok(Found::Hints(headers, end));
+            return Ok(Found::Interim(head.status, head.headers, end));
         }
         let framing = Framing::of(&head.headers, buf)?;
         Ok(self.understood(framing))

@@ -1,6 +1,8 @@
 //! `Cache-Control` of answers and requests (RFC 9111, section 5.2), and fields of its kind for caches of one sort
 //! (RFC 9213).
 
+use weir_cache::members;
+
 use super::seconds;
 
 /// What the lines say. Of a directive that comes more than once, the first counts.
@@ -115,21 +117,6 @@ impl Control {
 
 fn first(place: &mut Option<i64>, value: i64) {
     place.get_or_insert(value);
-}
-
-/// The members of a list. A comma in a quoted string is none between members.
-fn members(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let (mut quoted, mut escaped) = (false, false);
-    let ends = move |byte: &u8| {
-        let is_escaped = std::mem::replace(&mut escaped, false);
-        match byte {
-            b'\\' if quoted && !is_escaped => escaped = true,
-            b'"' if !is_escaped => quoted = !quoted,
-            _ => {}
-        }
-        *byte == b',' && !quoted
-    };
-    line.split(ends).map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
 /// The name in lower case, and the value without quotes.

@@ -9,15 +9,15 @@ mod tests;
 pub use control::Control;
 pub use target::in_place_of;
 
+use weir_cache::{Field, field, fields};
 use weir_proto::date;
+
+use crate::request::cache_reason::{Life, LifetimeSource, Lookup, Refusal};
 
 /// The longest time that counts, in seconds: RFC 9111, section 1.2.2.
 const LONGEST: i64 = 1 << 31;
 /// The longest time that an answer without a lifetime of its own is taken to be fresh.
 const GUESSED: i64 = 7 * 86400;
-
-/// A field: its name and its value.
-pub type Field<'a> = (&'a [u8], &'a [u8]);
 
 /// What the rules take from an answer's head.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -59,12 +59,10 @@ pub struct Wanted {
 /// Whether an answer may be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Storing {
-    /// It may be stored.
-    pub may: bool,
-    /// How long it is fresh, in seconds; 0 or less: not at all without asking.
-    pub lifetime: i64,
-    /// How old it was when it came.
-    pub age: i64,
+    /// Why it must not be.
+    pub refused: Option<Refusal>,
+    /// How long it is fresh, and how old it was when it came; with a lifetime of 0 or less, not at all without asking.
+    pub life: Life,
     /// So long after that it may be sent while it is updated.
     pub updating: i64,
     /// So long after that it may be sent where it cannot be updated.
@@ -75,11 +73,15 @@ pub struct Storing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serving {
     /// As it is.
-    Fresh,
+    Fresh(Life),
     /// As it is, since the client takes what is too old.
-    Old,
+    Old(Life),
     /// A server is to be asked.
     Ask {
+        /// Why.
+        why: Lookup,
+        /// What the answer's life says.
+        life: Life,
         /// It may be sent while that happens.
         updating: bool,
         /// It may be sent if that fails.
@@ -90,15 +92,19 @@ pub enum Serving {
 }
 
 impl Facts {
-    /// Reads the fields of an answer; `ignored` says which ones do not count.
+    /// Reads the fields of an answer; `ignored` says which ones do not count. `own`: the field for this cache alone, which stands
+    /// before `CDN-Cache-Control` (RFC 9213, section 2.2).
     pub fn of<'a>(
         fields: impl Iterator<Item = Field<'a>> + Clone,
         ignored: impl Fn(&[u8]) -> bool,
+        own: Option<&[u8]>,
     ) -> Facts {
         let mut this = Facts::default();
         let mut age = None;
-        let targeted = named(fields.clone(), b"cdn-cache-control");
-        let targeted = Control::targeted(targeted.map(|(_, value)| value));
+        let targets = own.into_iter().chain([&b"cdn-cache-control"[..]]);
+        let targeted = targets.filter(|name| !ignored(name)).find_map(|name| {
+            Control::targeted(named(fields.clone(), name).map(|(_, value)| value))
+        });
         for (name, value) in fields {
             if ignored(name) {
                 continue;
@@ -134,8 +140,8 @@ impl Facts {
     }
 
     /// Reads a stored head; what stands before its first line of a field is not looked at.
-    pub fn of_head(head: &[u8], ignored: impl Fn(&[u8]) -> bool) -> Facts {
-        Facts::of(fields(head), ignored)
+    pub fn of_head(head: &[u8], ignored: impl Fn(&[u8]) -> bool, own: Option<&[u8]>) -> Facts {
+        Facts::of(fields(head), ignored, own)
     }
 
     fn add_vary(&mut self, value: &[u8]) {
@@ -154,28 +160,32 @@ impl Facts {
         };
     }
 
-    /// How long the answer is fresh (RFC 9111, section 4.2.1), and whether it says so itself. `valid`: what the configuration says
-    /// where it does not. `received`: when it came.
-    fn lifetime(&self, status: u16, received: i64, valid: Option<i64>) -> (i64, bool) {
-        let said = match self.accel {
-            Some(Accel::For(n)) => Some(n),
-            Some(Accel::Until(time)) => Some(time.saturating_sub(received)),
-            None => None,
-        };
-        let said = said.or(self.control.s_maxage).or(self.control.max_age);
+    /// How long the answer is fresh (RFC 9111, section 4.2.1), and what says so. `valid`: what the configuration says where the
+    /// answer does not. `received`: when it came.
+    fn lifetime(&self, status: u16, received: i64, valid: Option<i64>) -> (i64, LifetimeSource) {
+        let accel = self.accel.map(|accel| match accel {
+            Accel::For(n) => n,
+            Accel::Until(time) => time.saturating_sub(received),
+        });
         let date = self.date.unwrap_or(received);
-        let said = said.or(self.expires.map(|time| time.saturating_sub(date)));
-        if let Some(said) = said {
-            return (said.clamp(0, LONGEST), true);
+        let expires = self.expires.map(|time| time.saturating_sub(date));
+        let said = [
+            (accel, LifetimeSource::AccelExpires),
+            (self.control.s_maxage, LifetimeSource::SMaxage),
+            (self.control.max_age, LifetimeSource::MaxAge),
+            (expires, LifetimeSource::Expires),
+        ];
+        if let Some((said, by)) = said.into_iter().find_map(|(said, by)| Some((said?, by))) {
+            return (said.clamp(0, LONGEST), by);
         }
         if let Some(valid) = valid {
-            return (valid, false);
-        }
-        if !(guesses(status) || self.control.public) {
-            return (0, false);
+            return (valid, LifetimeSource::CacheValid);
         }
         let unchanged = self.last_modified.map_or(0, |time| date.saturating_sub(time));
-        ((unchanged / 10).clamp(0, GUESSED), false)
+        match ((unchanged / 10).clamp(0, GUESSED), guesses(status) || self.control.public) {
+            (0, _) | (_, false) => (0, LifetimeSource::Nothing),
+            (guessed, true) => (guessed, LifetimeSource::LastModified),
+        }
     }
 
     /// How old the answer was when it came (RFC 9111, section 4.2.3). `delay`: seconds since it was asked for.
@@ -193,35 +203,46 @@ impl Facts {
         valid: Option<i64>,
     ) -> Storing {
         let control = &self.control;
-        let (lifetime, explicit) = self.lifetime(status, received, valid);
+        let (lifetime, by) = self.lifetime(status, received, valid);
         let age = self.age(received, delay);
-        let forbidden = match (control.must_understand, self.accel) {
-            // What the configuration's own field says stands for the rest.
-            (_, Some(Accel::For(0))) => true,
-            (_, Some(_)) => false,
-            (true, None) => !understood(status) || control.private,
-            (false, None) => control.no_store || control.private,
-        };
-        let shared = control.public || control.must_revalidate || control.s_maxage.is_some();
-        let forbidden = forbidden
-            || self.varies_by_anything
-            || status < 200
-            || status == 304
-            || wanted.control.no_store
-            || (wanted.authorized && !shared);
         let validates = self.has_etag || self.last_modified.is_some();
-        let of_use = lifetime > age || validates && (explicit || guesses(status) || control.public);
         let no_cache = control.no_cache && self.accel.is_none();
+        let explicit = !matches!(by, LifetimeSource::CacheValid | LifetimeSource::Nothing);
+        let explicit = explicit && by != LifetimeSource::LastModified;
+        let of_use = lifetime > age || validates && (explicit || guesses(status) || control.public);
+        let refused = self.forbidden(status, wanted).or(match (of_use, no_cache && !validates) {
+            (false, _) => Some(Refusal::NoLifetime),
+            (true, true) => Some(Refusal::NoValidator),
+            (true, false) => None,
+        });
         let lifetime = if no_cache { 0 } else { lifetime };
         let never_old = self.never_old();
         let later = |time: Option<i64>| if never_old { 0 } else { time.unwrap_or(0) };
         Storing {
-            may: !forbidden && of_use && (!no_cache || validates),
-            lifetime,
-            age,
+            refused,
+            life: Life { lifetime, age, by },
             updating: later(control.stale_while_revalidate),
             error: later(control.stale_if_error),
         }
+    }
+
+    /// What forbids to store the answer, whatever its lifetime.
+    fn forbidden(&self, status: u16, wanted: &Wanted) -> Option<Refusal> {
+        let control = &self.control;
+        let shared = control.public || control.must_revalidate || control.s_maxage.is_some();
+        let accel = self.accel.is_some();
+        let rules = [
+            (matches!(self.accel, Some(Accel::For(0))), Refusal::AccelExpires),
+            // What the configuration's own field says stands for the rest.
+            (!accel && control.must_understand && !understood(status), Refusal::NotUnderstood),
+            (!accel && !control.must_understand && control.no_store, Refusal::NoStore),
+            (!accel && control.private, Refusal::Private),
+            (self.varies_by_anything, Refusal::VaryAnything),
+            (status < 200 || status == 304, Refusal::Status),
+            (wanted.control.no_store, Refusal::AskedNoStore),
+            (wanted.authorized && !shared, Refusal::Authorization),
+        ];
+        rules.into_iter().find_map(|(holds, why)| holds.then_some(why))
     }
 
     /// No answer that is too old may be sent (RFC 9111, section 4.2.4).
@@ -242,27 +263,36 @@ impl Facts {
     ) -> Serving {
         let (control, asks) = (&self.control, &wanted.control);
         let age = now.saturating_sub(born).max(0);
-        let (mut lifetime, _) = self.lifetime(status, born, valid);
+        let (lifetime, by) = self.lifetime(status, born, valid);
         let whole = self.accel.is_none();
-        if whole && (control.no_cache || control.no_store && !control.must_understand) {
-            lifetime = 0;
-        }
+        // A location with other rules may have stored what these would not.
+        let secret = control.private || control.no_store && !control.must_understand;
+        let no_cache = whole && (control.no_cache || secret);
+        let lifetime = if no_cache { 0 } else { lifetime };
+        let life = Life { lifetime, age, by };
         let least = asks.min_fresh.unwrap_or(0);
-        let is_fresh = lifetime > age.saturating_add(least);
-        let is_young = asks.max_age.is_none_or(|most| age <= most) && !asks.no_cache;
-        if is_fresh && is_young {
-            return Serving::Fresh;
-        }
+        let outgrown = asks.max_age.is_some_and(|most| age > most);
+        let why = [
+            (no_cache, Lookup::NoCache),
+            (lifetime <= age, Lookup::TooOld),
+            (asks.no_cache, Lookup::AskedNoCache),
+            (outgrown, Lookup::AskedMaxAge),
+            (lifetime <= age.saturating_add(least), Lookup::AskedMinFresh),
+        ];
+        let Some(why) = why.into_iter().find_map(|(holds, why)| holds.then_some(why)) else {
+            return Serving::Fresh(life);
+        };
+        let is_young = !outgrown && !asks.no_cache;
         let never_old = self.never_old();
         let too_old = age.saturating_sub(lifetime).max(0);
         let taken = asks.max_stale.is_some_and(|most| too_old <= most);
         if taken && is_young && !never_old && least == 0 {
-            return Serving::Old;
+            return Serving::Old(life);
         }
         let within = |time: Option<i64>| !never_old && time.is_some_and(|time| too_old <= time);
         let error = within(control.stale_if_error) || within(asks.stale_if_error);
         let updating = within(control.stale_while_revalidate) && is_young && least == 0;
-        Serving::Ask { updating, error, never_old }
+        Serving::Ask { why, life, updating, error, never_old }
     }
 
     /// No stored answer shows a field of this name (RFC 9111, section 3.1; section 5.2.2.4).
@@ -290,19 +320,6 @@ impl Wanted {
         }
         this
     }
-}
-
-/// The fields of a head: what stands in lines with a colon, as far as the empty line.
-pub fn fields(head: &[u8]) -> impl Iterator<Item = Field<'_>> + Clone {
-    let lines = head.split(|b| *b == b'\n').map(<[u8]>::trim_ascii_end);
-    lines.take_while(|line| !line.is_empty()).filter_map(field)
-}
-
-fn field(line: &[u8]) -> Option<Field<'_>> {
-    let at = memchr::memchr(b':', line)?;
-    let (name, value) = (line.get(..at)?, line.get(at + 1..)?);
-    // A status line has a space before any colon.
-    (!name.is_empty() && !name.contains(&b' ')).then(|| (name, value.trim_ascii()))
 }
 
 /// The stored head after an answer 304 with these fields (RFC 9111, section 3.2).
@@ -346,7 +363,8 @@ pub fn updated<'a>(head: &[u8], fresh: impl Iterator<Item = Field<'a>> + Clone) 
 /// A date in one of the three forms of RFC 9110, section 5.6.7: no other zone than GMT is one.
 fn when(value: &[u8]) -> Option<i64> {
     let is_asctime = value.get(3) == Some(&b' ');
-    date::parse(value).filter(|_| is_asctime || value.ends_with(b" GMT"))
+    let zone = value.get(value.len().saturating_sub(4)..).unwrap_or_default();
+    date::parse(value).filter(|_| is_asctime || zone.eq_ignore_ascii_case(b" GMT"))
 }
 
 fn named<'a>(
@@ -372,6 +390,11 @@ fn hop(name: &[u8]) -> bool {
         b"proxy-authentication-info",
     ];
     HOP.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+/// Whether a key tells which part of an answer it is of: only such a part may be stored (RFC 9111, section 3.3).
+pub fn names_range(key: &[u8]) -> bool {
+    key.windows(6).any(|word| word.eq_ignore_ascii_case(b"bytes="))
 }
 
 /// A number of seconds, at most [`LONGEST`]; `None` if it is none.

@@ -5,7 +5,7 @@ use super::*;
 const NOW: i64 = 1_000_000_000;
 
 fn facts(head: &str) -> Facts {
-    Facts::of_head(head.as_bytes(), |_| false)
+    Facts::of_head(head.as_bytes(), |_| false, None)
 }
 
 fn storing(head: &str) -> Storing {
@@ -19,7 +19,7 @@ fn wanted(line: &str) -> Wanted {
 /// Seconds of life that are left to an answer that has just come; `None`: it is not stored.
 fn left(head: &str) -> Option<i64> {
     let storing = storing(head);
-    storing.may.then(|| storing.lifetime - storing.age)
+    storing.refused.is_none().then(|| storing.life.left())
 }
 
 fn date(time: i64) -> String {
@@ -71,9 +71,10 @@ fn secrets_are_stored_only_if_the_answer_says_so() {
         [("max-age=9", false), ("max-age=9, public", true), ("s-maxage=9", true)]
     {
         let facts = facts(&format!("Cache-Control: {line}\r\n\r\n"));
-        assert_eq!(facts.storing(200, &asks, (NOW, 0), None).may, expected, "{line}");
+        assert_eq!(facts.storing(200, &asks, (NOW, 0), None).refused.is_none(), expected, "{line}");
     }
-    assert!(!storing("Cache-Control: max-age=9\r\nVary: a\r\nVary: b, *\r\n\r\n").may);
+    let varies = storing("Cache-Control: max-age=9\r\nVary: a\r\nVary: b, *\r\n\r\n");
+    assert_eq!(varies.refused, Some(Refusal::VaryAnything));
 }
 
 #[test]
@@ -82,19 +83,25 @@ fn requests_have_a_say() {
         facts(head).serving(200, &wanted(line), NOW, NOW - age, None)
     };
     let hour = "Cache-Control: max-age=3600\r\n\r\n";
-    assert_eq!(ask(hour, "", 3599), Serving::Fresh);
-    assert!(matches!(ask(hour, "", 3600), Serving::Ask { .. }));
-    assert!(matches!(ask(hour, "no-cache", 1), Serving::Ask { .. }));
-    assert!(matches!(ask(hour, "max-age=5", 6), Serving::Ask { .. }));
-    assert!(matches!(ask(hour, "min-fresh=10", 3595), Serving::Ask { .. }));
-    assert_eq!(ask(hour, "max-stale=10", 3605), Serving::Old);
+    assert!(matches!(ask(hour, "", 3599), Serving::Fresh(life) if life.left() == 1));
+    let why = |line: &str, age: i64| match ask(hour, line, age) {
+        Serving::Ask { why, .. } => Some(why),
+        _ => None,
+    };
+    assert_eq!(why("", 3600), Some(Lookup::TooOld));
+    assert_eq!(why("no-cache", 1), Some(Lookup::AskedNoCache));
+    assert_eq!(why("max-age=5", 6), Some(Lookup::AskedMaxAge));
+    assert_eq!(why("min-fresh=10", 3595), Some(Lookup::AskedMinFresh));
+    assert!(matches!(ask(hour, "max-stale=10", 3605), Serving::Old(_)));
     assert!(matches!(ask(hour, "max-stale=1", 3605), Serving::Ask { .. }));
     let strict = "Cache-Control: max-age=3600, must-revalidate, stale-if-error=60\r\n\r\n";
-    let never = Serving::Ask { updating: false, error: false, never_old: true };
-    assert_eq!(ask(strict, "max-stale", 3605), never);
+    let may = |serving| match serving {
+        Serving::Ask { updating, error, never_old, .. } => Some((updating, error, never_old)),
+        _ => None,
+    };
+    assert_eq!(may(ask(strict, "max-stale", 3605)), Some((false, false, true)));
     let lenient = "Cache-Control: max-age=1, stale-if-error=60, stale-while-revalidate=9\r\n\r\n";
-    let may = Serving::Ask { updating: true, error: true, never_old: false };
-    assert_eq!(ask(lenient, "", 5), may);
+    assert_eq!(may(ask(lenient, "", 5)), Some((true, true, false)));
 }
 
 #[test]
@@ -104,6 +111,13 @@ fn a_field_for_such_caches_counts_as_a_whole_or_not_at_all() {
     };
     assert_eq!(both("max-age=60"), Some(60));
     assert_eq!(both("no-store"), None);
+    let own = |head: &str| {
+        let facts = Facts::of_head(head.as_bytes(), |_| false, Some(b"Weir-Cache-Control"));
+        facts.storing(200, &Wanted::default(), (NOW, 0), None).life.lifetime
+    };
+    let all = "Cache-Control: max-age=7\r\nCDN-Cache-Control: max-age=8\r\n";
+    assert_eq!(own(&format!("{all}weir-cache-control: max-age=9\r\n\r\n")), 9);
+    assert_eq!(own(&format!("{all}weir-cache-control: &\r\n\r\n")), 8);
     for broken in ["max-age=60, &&", "max-age=\"60\"", "max-age =60", "max-age=-1"] {
         assert_eq!(both(broken), Some(7), "{broken}");
     }
@@ -144,7 +158,7 @@ proptest! {
         prop_assume!(!before.contains('"') && !before.contains('\\'));
         let head = format!("Cache-Control: {before}, {word}\r\nCache-Control: {behind}\r\n\r\n");
         let facts = facts(&head);
-        prop_assert!(facts.control.must_understand || !storing(&head).may);
+        prop_assert!(facts.control.must_understand || storing(&head).refused.is_some());
     }
 
     #[test]
@@ -153,20 +167,21 @@ proptest! {
     ) {
         let facts = facts(&format!("Cache-Control: max-age={lifetime}\r\n\r\n"));
         let asks = wanted(&format!("min-fresh={least}, max-age={most}"));
-        let fresh = facts.serving(200, &asks, NOW, NOW - age, None) == Serving::Fresh;
+        let fresh = facts.serving(200, &asks, NOW, NOW - age, None);
+        let fresh = matches!(fresh, Serving::Fresh(_));
         prop_assert_eq!(fresh, age + least < lifetime && age <= most);
     }
 
     #[test]
     fn any_head_is_read(head in prop::collection::vec(any::<u8>(), 0..200), time: i64) {
-        let facts = Facts::of_head(&head, |_| false);
+        let facts = Facts::of_head(&head, |_| false, None);
         let said = facts.storing(200, &Wanted::default(), (time, 0), None);
-        prop_assert!((0..=LONGEST).contains(&said.lifetime));
+        prop_assert!((0..=LONGEST).contains(&said.life.lifetime));
         facts.serving(200, &Wanted::default(), time, 0, Some(1));
         updated(&head, fields(&head).collect::<Vec<_>>().into_iter());
         in_place_of(&head, (b"http", b"a", b"/"), &head);
         let line = [b"Cache-Control: ", &head[..]].concat();
-        let _ = Facts::of_head(&line, |_| false);
-        let _ = Facts::of_head(&[b"CDN-", &line[..]].concat(), |_| false);
+        let _ = Facts::of_head(&line, |_| false, Some(b"x"));
+        let _ = Facts::of_head(&[b"CDN-", &line[..]].concat(), |_| false, None);
     }
 }

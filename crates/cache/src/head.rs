@@ -1,0 +1,33 @@
+//! The fields of a stored head.
+
+/// A field: its name and its value.
+pub type Field<'a> = (&'a [u8], &'a [u8]);
+
+/// The fields of a head: what stands in lines with a colon, as far as the empty line.
+pub fn fields(head: &[u8]) -> impl Iterator<Item = Field<'_>> + Clone {
+    let lines = head.split(|b| *b == b'\n').map(<[u8]>::trim_ascii_end);
+    lines.take_while(|line| !line.is_empty()).filter_map(field)
+}
+
+/// The field in a line; a status line has none.
+pub fn field(line: &[u8]) -> Option<Field<'_>> {
+    let at = line.iter().position(|b| *b == b':')?;
+    let (name, value) = (line.get(..at)?, line.get(at + 1..)?);
+    // A status line has a space before any colon.
+    (!name.is_empty() && !name.contains(&b' ')).then(|| (name, value.trim_ascii()))
+}
+
+/// The members of a list. A comma in a quoted string is none between members.
+pub fn members(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let (mut quoted, mut escaped) = (false, false);
+    let ends = move |byte: &u8| {
+        let is_escaped = std::mem::replace(&mut escaped, false);
+        match byte {
+            b'\\' if quoted && !is_escaped => escaped = true,
+            b'"' if !is_escaped => quoted = !quoted,
+            _ => {}
+        }
+        *byte == b',' && !quoted
+    };
+    line.split(ends).map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+}

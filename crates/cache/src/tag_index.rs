@@ -1,0 +1,285 @@
+//! Which answers have a tag: files of records beside the answers, so that a restart keeps them. They take no memory.
+//!
+//! The directory `tags` has a file for each first byte of a tag. A record says that the answer of a key was stored with a tag.
+//! It is appended before the answer gets its name, so no answer is there without its records. A record may outlive its answer:
+//! whoever reads it looks at the answer's head. Once a file has doubled, its records of answers that are gone leave it.
+//!
+//! ```text
+//! file    0  magic, 8 bytes    8  records when it was cleaned last, 8    16  0
+//! record  0  tag, 8 bytes      8  key, 16     24  time, seconds, 4       28  checksum of the rest, 4
+//! ```
+
+use std::collections::HashMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use weir_engine::file_operation;
+
+use crate::key::CacheKey;
+use crate::store::CacheDirectory;
+use crate::tags::{Tag, Tags};
+
+const MAGIC: &[u8; 8] = b"weirtg01";
+/// Bytes of a record, and of the head of a file.
+const RECORD: usize = 32;
+/// A file with fewer records is not cleaned.
+const FEW: u64 = 128;
+/// A record this young stays: its answer may be about to get its name. In seconds.
+const YOUNG: u32 = 3600;
+/// So often a file that is being replaced is opened again.
+const TRIES: usize = 16;
+
+/// A record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct TagRecord {
+    tag: Tag,
+    key: CacheKey,
+    time: u32,
+}
+
+impl TagRecord {
+    fn encode(&self) -> [u8; RECORD] {
+        let mut out = [0; RECORD];
+        out[..8].copy_from_slice(&self.tag.0);
+        out[8..24].copy_from_slice(&self.key.0);
+        out[24..28].copy_from_slice(&self.time.to_le_bytes());
+        let sum = crc32fast::hash(&out[..28]);
+        out[28..].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// `None`: it is damaged.
+    fn decode(bytes: &[u8; RECORD]) -> Option<TagRecord> {
+        let (tag, rest) = bytes.split_first_chunk::<8>()?;
+        let (key, rest) = rest.split_first_chunk::<16>()?;
+        let (time, rest) = rest.split_first_chunk::<4>()?;
+        let sum = u32::from_le_bytes(*rest.first_chunk::<4>()?);
+        let time = u32::from_le_bytes(*time);
+        let record = TagRecord { tag: Tag(*tag), key: CacheKey(*key), time };
+        (crc32fast::hash(&bytes[..28]) == sum).then_some(record)
+    }
+}
+
+/// Notes that an answer is about to be stored with these tags. `stays` says whether the answer of a key is there, `None` that this
+/// is not known of any.
+///
+/// # Errors
+///
+/// What the file system says: the answer is not to be stored, since it could not be purged.
+pub(crate) fn note(
+    place: &CacheDirectory,
+    key: &CacheKey,
+    tags: &Tags,
+    stays: impl Fn(&CacheKey) -> Option<bool>,
+) -> io::Result<()> {
+    let time = now();
+    // Tags are in order, so those of one file stand together.
+    for some in tags.all.chunk_by(|a, b| a.0[0] == b.0[0]) {
+        let Some(first) = some.first() else { continue };
+        let records = some.iter().map(|tag| TagRecord { tag: *tag, key: *key, time });
+        let bytes: Vec<u8> = records.flat_map(|record| record.encode()).collect();
+        append(&path_of(place, *first), &bytes, &stays)?;
+    }
+    Ok(())
+}
+
+/// The keys of answers that were stored with one of these tags.
+///
+/// # Errors
+///
+/// What the file system says.
+pub(crate) fn keys(place: &CacheDirectory, tags: &Tags) -> io::Result<Vec<CacheKey>> {
+    let mut keys = Vec::new();
+    for some in tags.all.chunk_by(|a, b| a.0[0] == b.0[0]) {
+        let Some(first) = some.first() else { continue };
+        let bytes = match std::fs::read(path_of(place, *first)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        keys.extend(records(&bytes).filter(|r| some.binary_search(&r.tag).is_ok()).map(|r| r.key));
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(keys)
+}
+
+fn path_of(place: &CacheDirectory, tag: Tag) -> PathBuf {
+    place.directory.join("tags").join(format!("{:02x}", tag.0[0]))
+}
+
+/// The records behind a head.
+fn records(bytes: &[u8]) -> impl Iterator<Item = TagRecord> {
+    let (all, _) = bytes.as_chunks::<RECORD>();
+    all.iter().skip(1).filter_map(TagRecord::decode)
+}
+
+fn head(cleaned: u64) -> [u8; RECORD] {
+    let mut out = [0; RECORD];
+    out[..8].copy_from_slice(MAGIC);
+    out[8..16].copy_from_slice(&cleaned.to_le_bytes());
+    out
+}
+
+fn append(
+    path: &Path,
+    records: &[u8],
+    stays: impl Fn(&CacheKey) -> Option<bool>,
+) -> io::Result<()> {
+    let file = locked(path)?;
+    let length = file.metadata()?.len();
+    // A killed process may have left a part of a record.
+    let mut end = length - length % RECORD as u64;
+    if end == 0 {
+        file.write_all_at(&head(0), 0)?;
+        end = RECORD as u64;
+    }
+    file_operation("write", path, || file.write_all_at(records, end))?;
+    let count = (end + records.len() as u64) / RECORD as u64;
+    let mut cleaned = [0; 8];
+    file.read_exact_at(&mut cleaned, 8)?;
+    if count > FEW.max(u64::from_le_bytes(cleaned).saturating_mul(2)) {
+        clean(path, &file, stays)?;
+    }
+    Ok(())
+}
+
+/// Opens a file that no other process changes until it is closed.
+fn locked(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    for _ in 0..TRIES {
+        let file = match file_operation("open", path, || options.open(path)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = path.parent().ok_or(io::ErrorKind::NotFound)?;
+                DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+                options.open(path)?
+            }
+            opened => opened?,
+        };
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+        // While this process waited, a cleaned file may have taken the name.
+        if std::fs::metadata(path)
+            .is_ok_and(|named| named.ino() == file.metadata().map_or(0, |f| f.ino()))
+        {
+            return Ok(file);
+        }
+    }
+    Err(io::ErrorKind::ResourceBusy.into())
+}
+
+/// Writes a new file without the records of answers that are gone, and one for each tag and key. It takes the name while the
+/// old one is locked.
+fn clean(path: &Path, file: &File, stays: impl Fn(&CacheKey) -> Option<bool>) -> io::Result<()> {
+    let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, 0)?;
+    let now = now();
+    let mut left: HashMap<(Tag, CacheKey), u32> = HashMap::new();
+    for record in records(&bytes) {
+        let young = now.saturating_sub(record.time) < YOUNG;
+        if young || stays(&record.key).unwrap_or(true) {
+            let time = left.entry((record.tag, record.key)).or_default();
+            *time = record.time.max(*time);
+        }
+    }
+    let mut out = head(left.len() as u64).to_vec();
+    for ((tag, key), time) in left {
+        out.extend_from_slice(&TagRecord { tag, key, time }.encode());
+    }
+    let new = path.with_extension(format!("{}.tmp", std::process::id()));
+    let written = std::fs::write(&new, &out).and_then(|()| std::fs::rename(&new, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    written
+}
+
+/// Seconds since 1970.
+fn now() -> u32 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::Trial;
+
+    fn tags(names: &[String]) -> Tags {
+        let text = names.join(" ");
+        Tags::of([(&b"xkey"[..], text.as_bytes())].into_iter(), b"")
+    }
+
+    fn key(n: u32) -> CacheKey {
+        CacheKey::of(&n.to_le_bytes())
+    }
+
+    fn size(place: &CacheDirectory) -> u64 {
+        let files = std::fs::read_dir(place.directory.join("tags")).unwrap().flatten();
+        files.map(|file| file.metadata().unwrap().len()).sum()
+    }
+
+    #[test]
+    fn a_tag_has_its_answers_after_a_restart_and_after_damage() {
+        let trial = Trial::new("tags");
+        let place = &trial.cache.settings.place;
+        let of = |n: u32| tags(&[format!("n{n}"), "all".into()]);
+        for n in 0..50 {
+            note(place, &key(n), &of(n), |_| None).unwrap();
+        }
+        assert_eq!(keys(place, &tags(&["n7".into()])).unwrap(), [key(7)]);
+        assert_eq!(keys(place, &tags(&["all".into()])).unwrap().len(), 50);
+        assert_eq!(keys(place, &tags(&["none".into()])).unwrap(), []);
+        // A killed process leaves a part of a record; the next one is found all the same.
+        let path = path_of(place, Tag::named(b"all"));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.extend_from_slice(&[1; 13]);
+        bytes[RECORD + 3] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        note(place, &key(99), &of(99), |_| None).unwrap();
+        let found = keys(place, &tags(&["all".into()])).unwrap();
+        assert!(found.len() >= 50 && found.contains(&key(99)), "{}", found.len());
+    }
+
+    /// Each answer is stored again and again; at the end each tag and answer takes less than 100 bytes.
+    #[test]
+    fn records_of_one_answer_do_not_pile_up() {
+        let trial = Trial::new("piles");
+        let place = &trial.cache.settings.place;
+        const ANSWERS: u32 = 300;
+        const TAGS: u32 = 8;
+        for round in 0..6 {
+            for n in 0..ANSWERS {
+                let names: Vec<String> =
+                    (0..TAGS).map(|t| format!("{}", t * ANSWERS + n)).collect();
+                note(place, &key(n), &tags(&names), |_| Some(round < 5)).unwrap();
+            }
+        }
+        let most = u64::from(ANSWERS * TAGS) * 2 * RECORD as u64 + 256 * FEW * RECORD as u64;
+        assert!(size(place) < most, "{}", size(place));
+        // The share of a file that is not cleaned yet counts little once there are many.
+        assert!(2 * RECORD < 100);
+    }
+
+    #[test]
+    fn records_of_answers_that_are_gone_leave() {
+        let trial = Trial::new("gone");
+        let place = &trial.cache.settings.place;
+        let path = path_of(place, Tag::named(b"x"));
+        note(place, &key(0), &tags(&["x".into()]), |_| None).unwrap();
+        // Old records of many answers.
+        let mut bytes = std::fs::read(&path).unwrap();
+        for n in 1..1000 {
+            let record = TagRecord { tag: Tag::named(b"x"), key: key(n), time: 1 };
+            bytes.extend_from_slice(&record.encode());
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        note(place, &key(5000), &tags(&["x".into()]), |k| Some(*k == key(7))).unwrap();
+        let mut expected = vec![key(0), key(7), key(5000)];
+        expected.sort_unstable();
+        assert_eq!(keys(place, &tags(&["x".into()])).unwrap(), expected);
+    }
+}
