@@ -45,6 +45,10 @@ line-rate:
 deny *ARGS:
     cargo deny {{ARGS}} check
 
+# Ingresses at a real API server, which is built the first time (needs Go, etcd, openssl and Python): `just kubernetes canary` for some tests.
+kubernetes *ARGS:
+    tests/kubernetes/run {{ARGS}}
+
 # Make docs/directives.md from the tables.
 docs:
     WEIR_WRITE_DOCS=1 cargo test -p weir-server --test docs

@@ -82,6 +82,21 @@ fn the_container_serves_a_site_and_tells_its_platform() {
     assert!(made.is_empty(), "{made:?}");
 }
 
+#[test]
+fn the_file_that_weir_starts_with_beside_weir_ingress_takes_a_configuration() {
+    let frame = read("packaging/helm/weir-ingress/files/ingress.conf");
+    let text = frame
+        .replace("/run/weir/", "%%DIR%%/")
+        .replace("listen 8081;", "listen 127.0.0.1:%%PORT%%;");
+    let server = Server::start_in(Dir::new(), WEIR, &placed(&text));
+    assert_eq!(server.logged("[warn]"), 0, "{}", server.log());
+    assert_eq!(server.get("/healthz").body(), "ok\n");
+    assert!(server.get("/metrics").body().contains("# HELP weir_"));
+    // A door for configurations, and not for what is larger than it says.
+    assert!(frame.contains("weir_api config;") && frame.contains("client_max_body_size 16m;"));
+    assert!(server.dir().file("api.sock").exists());
+}
+
 /// What the image's health check says of a server at another port.
 fn is_healthy(port: u16) -> bool {
     let image = read("packaging/container/Containerfile");
@@ -551,6 +566,34 @@ fn a_build_does_the_work_that_it_is_trained_with() {
         String::from_utf8_lossy(&done.stdout).contains("/fastcgi-kept/"),
         "the work is not all there"
     );
+}
+
+#[test]
+fn the_chart_of_weir_ingress_renders() {
+    let chart = root().join("packaging/helm/weir-ingress").display().to_string();
+    if !run("sh", ["-c", "command -v helm"]).status.success() {
+        println!("not run: helm is not installed");
+        return;
+    }
+    let all = "autoscaling.enabled=true,serviceMonitor.enabled=true,admission.enabled=true,admission.secretName=tls";
+    for set in ["replicaCount=2", "kind=DaemonSet", all] {
+        let lint = run("helm", ["lint", "--strict", &chart, "--set", set]);
+        assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout));
+        let made = run("helm", ["template", "site", &chart, "--set", set]);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let text = String::from_utf8_lossy(&made.stdout);
+        for kind in ["HorizontalPodAutoscaler", "ServiceMonitor", "ValidatingWebhookConfiguration"]
+        {
+            assert_eq!(text.contains(&format!("kind: {kind}\n")), set == all, "{kind}: {text}");
+        }
+        for kind in ["Service", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy", "IngressClass"]
+        {
+            assert!(text.contains(&format!("kind: {kind}\n")), "{kind}: {text}");
+        }
+        for what in ["runAsNonRoot: true", "readOnlyRootFilesystem: true", "drop: [\"ALL\"]"] {
+            assert!(text.contains(what), "{what}: {text}");
+        }
+    }
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub use error::{Error, Level, Spot};
 pub use files::{FileTexts, read_file, with_files};
 pub use known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective, all_known, known};
 pub use panels::{open_panel, open_panels};
-pub use parser::{read, read_text, read_text_with};
+pub use parser::{read, read_fragment, read_text, read_text_with};
 pub use place::{path_of, read_tree};
 pub use print::{PrintError, print};
 pub use source::{Pos, SourceText, Sources};

@@ -52,9 +52,20 @@ pub fn read_text_with(path: &Path, text: &[u8], globals: Option<&str>) -> Config
     ConfigTree { sources: reader.sources, main, broken }
 }
 
+/// Reads directives of a stranger: `include`, which would read files, is an error.
+pub fn read_fragment(name: &Path, text: &[u8]) -> ConfigTree {
+    let mut reader = FileReader { opens_files: false, ..FileReader::new(name) };
+    let mut main = Vec::new();
+    let source = SourceText { name: name.to_owned(), text: text.to_vec(), command_line: false };
+    let file = reader.sources.add(source);
+    let broken = reader.text(file, Form::Directives, &mut main).err();
+    ConfigTree { sources: reader.sources, main, broken }
+}
+
 struct FileReader {
     sources: Sources,
     dir: PathBuf,
+    opens_files: bool,
     includes: u32,
     include_depth: u32,
     block_depth: u32,
@@ -86,6 +97,7 @@ impl FileReader {
         FileReader {
             sources: Sources::default(),
             dir: directory(path),
+            opens_files: true,
             includes: 0,
             include_depth: 0,
             block_depth: 0,
@@ -232,6 +244,9 @@ impl FileReader {
             let message = "invalid number of arguments in \"include\" directive";
             return Err(directive.error(message));
         };
+        if !self.opens_files {
+            return Err(directive.error("\"include\" directive is not allowed here"));
+        }
         if self.include_depth == DEEPEST_INCLUDE {
             let message = format!("includes are nested more than {DEEPEST_INCLUDE} deep");
             return Err(directive.error(message).hint("does a file include itself?"));

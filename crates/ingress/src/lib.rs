@@ -9,6 +9,7 @@ pub mod annotations;
 pub mod convert;
 pub mod gateway;
 pub mod report;
+pub mod run;
 pub mod settings;
 pub mod snapshot;
 pub mod state;

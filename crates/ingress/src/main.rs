@@ -2,10 +2,13 @@
 #![forbid(unsafe_code)]
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use weir_ingress::run::{Options, Publish, run};
 use weir_ingress::{Finding, Settings, Severity, Snapshot, Translation, translate};
 
 /// Kubernetes objects to a configuration of weir.
@@ -24,12 +27,23 @@ enum Command {
     Print(Input),
     /// Writes objects of Gateway API for the Ingresses of a folder, and says what has no counterpart there.
     Convert(Input),
+    /// Watches a cluster, and keeps a running weir at what its Ingresses say.
+    Run(Run),
 }
 
 #[derive(Debug, Args)]
 struct Input {
     /// A folder of manifests (YAML or JSON), or one file.
     folder: PathBuf,
+    /// The directory of certificates and password files; `print` writes them there if it is given.
+    #[arg(long)]
+    state: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Common {
     /// Where plain HTTP is listened for; may be given several times.
     #[arg(long, default_values = ["80", "[::]:80"])]
     http: Vec<String>,
@@ -39,15 +53,141 @@ struct Input {
     /// Addresses that Gateways listen on, without ports; may be given several times. Usually all.
     #[arg(long)]
     gateway_address: Vec<String>,
-    /// The directory of certificates and password files; `print` writes them there if it is given.
-    #[arg(long)]
-    state: Option<PathBuf>,
+    /// The port that redirects to https name.
+    #[arg(long, default_value_t = 443)]
+    https_port: u16,
     /// Takes servers behind at loopback addresses, too.
     #[arg(long)]
     allow_loopback: bool,
     /// Lets Ingresses of several namespaces share a host, as ingress-nginx does.
     #[arg(long)]
     shared_hosts: bool,
+    /// The Secret for hosts without a certificate: NAMESPACE/NAME.
+    #[arg(long, value_parser = object)]
+    default_ssl_certificate: Option<(String, String)>,
+    /// The Service for hosts and paths that no Ingress has: NAMESPACE/NAME.
+    #[arg(long, value_parser = object)]
+    default_backend_service: Option<(String, String)>,
+    /// A directive that snippets may have; may be given several times. Without one, no snippet is taken.
+    #[arg(long)]
+    allow_snippet_directive: Vec<String>,
+    /// Arguments of `resolver`, for Services of the type ExternalName.
+    #[arg(long)]
+    resolver: Vec<String>,
+    /// The `spec.controller` of the classes that are served; may be given several times.
+    #[arg(long, default_values = ["weir.internal/ingress", "k8s.io/ingress-nginx"])]
+    controller_class: Vec<String>,
+}
+
+impl Common {
+    fn settings(&self) -> Settings {
+        let mut settings = Settings {
+            http: self.http.clone(),
+            https: self.https.clone(),
+            https_port: self.https_port,
+            loopback: self.allow_loopback,
+            shared_hosts: self.shared_hosts,
+            default_certificate: self.default_ssl_certificate.clone(),
+            default_backend: self.default_backend_service.clone(),
+            snippet_directives: self.allow_snippet_directive.iter().cloned().collect(),
+            resolver: self.resolver.clone(),
+            controllers: self.controller_class.clone(),
+            ..Settings::default()
+        };
+        if !self.gateway_address.is_empty() {
+            settings.gateway_addresses.clone_from(&self.gateway_address);
+        }
+        settings
+    }
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    #[command(flatten)]
+    common: Common,
+    /// The configuration file that weir was started with: what it says stands.
+    #[arg(long, default_value = "/etc/weir/ingress.conf")]
+    base: PathBuf,
+    /// weir's socket with `weir_api config`.
+    #[arg(long, default_value = "/run/weir/api.sock")]
+    weir: PathBuf,
+    /// The directory of certificates and password files, which must be this program's alone.
+    #[arg(long, default_value = "/run/weir/files")]
+    state: PathBuf,
+    /// Where /healthz, /readyz and /metrics are answered.
+    #[arg(long, default_value = "0.0.0.0:10254")]
+    health: SocketAddr,
+    /// Where the API server asks about Ingresses before it stores them.
+    #[arg(long, requires = "admission_certificate")]
+    admission: Option<SocketAddr>,
+    /// The directory with tls.crt and tls.key for that.
+    #[arg(long)]
+    admission_certificate: Option<PathBuf>,
+    /// Watches this namespace alone.
+    #[arg(long)]
+    watch_namespace: Option<String>,
+    /// Serves Ingresses without a class, too.
+    #[arg(long)]
+    watch_ingress_without_class: bool,
+    /// The ConfigMap with defaults for all Ingresses: NAMESPACE/NAME.
+    #[arg(long, value_parser = object)]
+    configmap: Option<(String, String)>,
+    /// The Lease of the pod that writes into the cluster: NAMESPACE/NAME.
+    #[arg(long, value_parser = object, default_value = "default/weir-ingress")]
+    lease: (String, String),
+    /// The name of this pod, if the variable POD_NAME has none.
+    #[arg(long, default_value = "weir-ingress")]
+    identity: String,
+    /// The Service whose addresses the status of Ingresses shows: NAMESPACE/NAME.
+    #[arg(long, value_parser = object, conflicts_with = "publish_status_address")]
+    publish_service: Option<(String, String)>,
+    /// An address or name that the status of Ingresses shows; may be given several times.
+    #[arg(long)]
+    publish_status_address: Vec<String>,
+    /// Milliseconds for which changes are collected.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(..=10_000))]
+    collect: u64,
+    /// Seconds for which this program goes on after SIGTERM, not ready.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=3600))]
+    drain: u64,
+}
+
+/// `NAMESPACE/NAME`.
+fn object(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("it must be NAMESPACE/NAME".to_owned()),
+    }
+}
+
+impl Run {
+    fn options(self) -> Options {
+        let publish = match (self.publish_service, self.publish_status_address) {
+            (Some((namespace, name)), _) => Publish::Service(namespace, name),
+            (None, list) if !list.is_empty() => Publish::Addresses(list),
+            (None, _) => Publish::Nothing,
+        };
+        Options {
+            settings: Settings {
+                state: self.state,
+                without_class: self.watch_ingress_without_class,
+                ..self.common.settings()
+            },
+            base: self.base,
+            door: self.weir,
+            health: self.health,
+            admission: self.admission.zip(self.admission_certificate),
+            namespace: self.watch_namespace,
+            config_map: self.configmap,
+            lease: self.lease,
+            identity: std::env::var("POD_NAME").unwrap_or(self.identity),
+            publish,
+            collect: Duration::from_millis(self.collect),
+            drain: Duration::from_secs(self.drain),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -56,6 +196,7 @@ fn main() -> ExitCode {
         Command::Check(input) => check(&input),
         Command::Print(input) => print(&input),
         Command::Convert(input) => convert(&input),
+        Command::Run(input) => run(input.options()).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         eprintln!("weir-ingress: {error}");
@@ -67,18 +208,9 @@ fn read(input: &Input) -> Result<(Snapshot, Settings, bool), String> {
     let read = Snapshot::read(&input.folder);
     let (snapshot, problems) = read.map_err(|e| format!("{}: {e}", input.folder.display()))?;
     problems.iter().for_each(|problem| eprintln!("weir-ingress: {problem}"));
-    let mut settings = Settings {
-        http: input.http.clone(),
-        https: input.https.clone(),
-        loopback: input.allow_loopback,
-        shared_hosts: input.shared_hosts,
-        ..Settings::default()
-    };
+    let mut settings = input.common.settings();
     // Manifests of an application rarely have the class, which is the cluster's.
     settings.without_class = snapshot.classes.is_empty();
-    if !input.gateway_address.is_empty() {
-        settings.gateway_addresses.clone_from(&input.gateway_address);
-    }
     settings.state = input.state.clone().unwrap_or(settings.state);
     Ok((snapshot, settings, problems.is_empty()))
 }

@@ -33,7 +33,7 @@ impl fmt::Display for ObjectId {
 }
 
 /// How much a finding changes for clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Clients get the same.
     Note,
@@ -54,7 +54,7 @@ impl fmt::Display for Severity {
 }
 
 /// One thing to say about an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
     /// The object.
     pub object: ObjectId,
@@ -89,7 +89,13 @@ impl Findings {
             severity,
             reason,
             about: shown(about),
-            message: shown(&message.to_string()),
+            message: match reason {
+                // These show lines with a caret, which the reader of configurations has made printable.
+                "InvalidSnippet" => {
+                    message.to_string().lines().map(shown).collect::<Vec<_>>().join("\n")
+                }
+                _ => shown(&message.to_string()),
+            },
         };
         if !self.list.contains(&finding) {
             self.list.push(finding);

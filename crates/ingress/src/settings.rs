@@ -3,9 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use weir_conf::Directive;
+
 /// The settings of a controller. Tenants cannot change them.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The administrator's own directives: the whole of a file that the server starts with. The configuration begins with
+    /// them, and what they say stands.
+    pub base: Vec<Directive>,
     /// The `spec.controller` of the classes that are served.
     pub controllers: Vec<String>,
     /// Whether Ingresses without a class are served, too.
@@ -24,6 +29,10 @@ pub struct Settings {
     pub default_backend: Option<(String, String)>,
     /// Whether Ingresses of several namespaces may share a host.
     pub shared_hosts: bool,
+    /// Directives that snippets may have; empty: no snippet is taken.
+    pub snippet_directives: BTreeSet<String>,
+    /// Arguments of `resolver`, which Services of the type ExternalName need.
+    pub resolver: Vec<String>,
     /// Whether servers behind may be at loopback addresses; for tests.
     pub loopback: bool,
     /// The `spec.controllerName` of the GatewayClasses that are served.
@@ -44,6 +53,7 @@ impl Default for Settings {
     fn default() -> Settings {
         let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
         Settings {
+            base: Vec::new(),
             controllers: words(&["weir.internal/ingress", "k8s.io/ingress-nginx"]),
             without_class: false,
             http: words(&["80", "[::]:80"]),
@@ -53,6 +63,8 @@ impl Default for Settings {
             default_certificate: None,
             default_backend: None,
             shared_hosts: false,
+            snippet_directives: BTreeSet::new(),
+            resolver: Vec::new(),
             loopback: false,
             gateway_controllers: words(&["weir.internal/gateway"]),
             gateway_addresses: words(&["", "[::]"]),

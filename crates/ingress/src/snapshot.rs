@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,17 +17,17 @@ use crate::gateway::objects::Objects;
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Classes: which Ingresses are weir's.
-    pub classes: Vec<IngressClass>,
+    pub classes: Vec<Arc<IngressClass>>,
     /// Rules for hosts and paths.
-    pub ingresses: Vec<Ingress>,
+    pub ingresses: Vec<Arc<Ingress>>,
     /// Names for groups of pods.
-    pub services: Vec<Service>,
+    pub services: Vec<Arc<Service>>,
     /// The addresses of those pods.
-    pub slices: Vec<EndpointSlice>,
+    pub slices: Vec<Arc<EndpointSlice>>,
     /// Certificates and passwords.
-    pub secrets: Vec<Secret>,
+    pub secrets: Vec<Arc<Secret>>,
     /// Headers and parameters that annotations name.
-    pub config_maps: Vec<ConfigMap>,
+    pub config_maps: Vec<Arc<ConfigMap>>,
     /// Objects of Gateway API.
     pub gateway: Objects,
 }
@@ -89,10 +90,11 @@ impl Snapshot {
     }
 }
 
-fn put<T: DeserializeOwned>(list: &mut Vec<T>, document: Value) -> Result<(), String> {
+fn put<T: DeserializeOwned>(list: &mut Vec<Arc<T>>, document: Value) -> Result<(), String> {
     let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("?").to_owned();
     let kind = document.get("kind").and_then(Value::as_str).unwrap_or("?").to_owned();
-    list.push(serde_json::from_value(document).map_err(|e| format!("{kind} {name}: {e}"))?);
+    let object = serde_json::from_value(document).map_err(|e| format!("{kind} {name}: {e}"))?;
+    list.push(Arc::new(object));
     Ok(())
 }
 

@@ -1,10 +1,15 @@
 //! A snapshot to a configuration.
 
 mod backend;
+mod canary;
 mod files;
 mod frame;
+mod global;
 mod hosts;
+mod index;
 mod location;
+mod owners;
+mod snippet;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -17,6 +22,8 @@ use crate::gateway::status::Statuses;
 use crate::report::{Finding, Findings, ObjectId, Severity};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
+use index::Index;
+pub use owners::Owners;
 
 /// What became of a snapshot.
 #[derive(Debug, Default)]
@@ -27,10 +34,12 @@ pub struct Translation {
     pub files: BTreeMap<PathBuf, Vec<u8>>,
     /// What is to be said about objects.
     pub findings: Vec<Finding>,
-    /// The Ingresses that are weir's.
+    /// The objects that are weir's.
     pub served: Vec<ObjectId>,
     /// What objects of Gateway API are told.
     pub statuses: Statuses,
+    /// Which of them asked for which directive.
+    pub owners: Owners,
 }
 
 pub(crate) use location::headers;
@@ -38,7 +47,12 @@ pub(crate) use location::headers;
 /// What all parts of a translation share.
 pub(crate) struct Work<'a> {
     pub(crate) snapshot: &'a Snapshot,
+    index: Index<'a>,
     pub(crate) settings: &'a Settings,
+    owners: Owners,
+    proxy_protocol: bool,
+    /// Headers for all servers behind, of the controller's ConfigMap.
+    headers: Vec<(String, String)>,
     findings: Findings,
     files: BTreeMap<PathBuf, Vec<u8>>,
     /// Directives of `http` before the servers: groups, zones, maps. The key makes each of them once.
@@ -87,19 +101,27 @@ pub(crate) fn translate(
     let own = !hosts.is_empty() || snapshot.gateway.gateways.is_empty();
     let words = settings.http.iter().chain(&settings.https).filter(|_| own);
     let taken: BTreeSet<String> = words.cloned().collect();
+    let global = work.global();
+    work.proxy_protocol = global.proxy_protocol;
+    work.headers.clone_from(&global.headers);
     let made = gateways(&mut work, &taken);
     let mut servers = if own { frame::servers(&mut work, &hosts) } else { Vec::new() };
     servers.extend(made.http);
-    let tree = frame::tree(&mut work, servers, made.streams);
-    let findings = work.findings.into_sorted();
-    Translation { tree, files: work.files, findings, served, statuses: made.statuses }
+    let tree = frame::tree(&mut work, global, servers, made.streams);
+    let Work { files, findings, owners, .. } = work;
+    let findings = findings.into_sorted();
+    Translation { tree, files, findings, served, statuses: made.statuses, owners }
 }
 
 impl<'a> Work<'a> {
     fn new(snapshot: &'a Snapshot, settings: &'a Settings) -> Work<'a> {
         Work {
             snapshot,
+            index: Index::of(snapshot),
             settings,
+            owners: Owners::default(),
+            proxy_protocol: false,
+            headers: Vec::new(),
             findings: Findings::default(),
             files: BTreeMap::new(),
             shared: BTreeMap::new(),
@@ -109,8 +131,9 @@ impl<'a> Work<'a> {
 
     /// The Ingresses that are weir's, oldest first.
     fn sources(&mut self) -> Vec<Source<'a>> {
+        let snapshot = self.snapshot;
         let mut list: Vec<&Ingress> =
-            self.snapshot.ingresses.iter().filter(|ingress| self.is_ours(ingress)).collect();
+            snapshot.ingresses.iter().map(|i| &**i).filter(|i| self.is_ours(i)).collect();
         list.sort_by_key(|ingress| {
             let meta = &ingress.metadata;
             let born = meta.creation_timestamp.as_ref().map(|time| time.0.as_nanosecond());
@@ -128,9 +151,9 @@ impl<'a> Work<'a> {
         let annotations = ingress.metadata.annotations.as_ref().unwrap_or(&none);
         let reader = Reader::new(&id, annotations, &self.settings.defaults, &mut self.findings);
         let options = Options::read(&reader, self.settings.loopback);
+        // A canary with a word that is neither yes nor no must not take the paths of the main Ingress.
         let canary = annotations.get(&format!("{PREFIX}canary"));
-        if canary.is_some_and(|value| value != "false") {
-            self.say(&id, Severity::Error, "CanaryLeftOut", "canary", "this Ingress is not served");
+        if canary.is_some() && options.canary.is_none() && reader_flag(canary) != Some(false) {
             return None;
         }
         Some(Source { id, ingress, options })
@@ -145,6 +168,12 @@ impl<'a> Work<'a> {
         what: &str,
     ) {
         self.findings.add(id, severity, reason, about, what);
+    }
+
+    /// Directives of `http` that an object needs; the key makes each of them once.
+    fn share(&mut self, id: &ObjectId, key: String, mut list: Vec<Directive>) {
+        self.owners.mark(id, &mut list);
+        self.shared.insert(key, list);
     }
 
     fn is_ours(&self, ingress: &Ingress) -> bool {
@@ -170,6 +199,11 @@ impl<'a> Work<'a> {
             }
         }
     }
+}
+
+fn reader_flag(text: Option<&String>) -> Option<bool> {
+    let text = text?.trim();
+    ["0", "f", "F", "false", "FALSE", "False"].contains(&text).then_some(false)
 }
 
 /// A directive with words of any text.

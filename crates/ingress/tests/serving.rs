@@ -84,6 +84,10 @@ fn ingress(
 
 /// Serves manifests; the findings come along.
 fn serve(manifests: &str) -> Option<(Server, Vec<Finding>)> {
+    serve_with(manifests, Settings::default())
+}
+
+fn serve_with(manifests: &str, settings: Settings) -> Option<(Server, Vec<Finding>)> {
     let Some(weir) = weir() else {
         assert!(
             std::env::var_os("CI").is_none(),
@@ -101,7 +105,7 @@ fn serve(manifests: &str) -> Option<(Server, Vec<Finding>)> {
         without_class: true,
         loopback: true,
         state: dir.file("state"),
-        ..Settings::default()
+        ..settings
     };
     let made = translate(&snapshot, &settings);
     weir_ingress::state::write(&made.files).unwrap();
@@ -280,4 +284,82 @@ fn annotations_mean_what_they_mean_in_ingress_nginx() {
         .filter(|f| f.severity > weir_ingress::Severity::Note && f.object.name != "wrong")
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn a_canary_takes_the_requests_that_its_rules_name() {
+    let (main, canary) = (behind("main"), behind("canary"));
+    let all = [("Prefix", "/", "canary")];
+    let rules = [("canary", "true"), ("canary-by-header", "X-Try"), ("canary-by-cookie", "try")];
+    let weight = [("canary", "true"), ("canary-weight", "50")];
+    let manifests = [
+        service("a", "main", main),
+        service("a", "canary", canary),
+        ingress("a", "main", &[], "a.test", &[("Prefix", "/", "main")]),
+        ingress("a", "try", &rules, "a.test", &all),
+        ingress("a", "half", &[], "h.test", &[("Prefix", "/", "main")]),
+        ingress("a", "other-half", &weight, "h.test", &all),
+        ingress("a", "alone", &weight, "alone.test", &all),
+    ]
+    .concat();
+    let Some((server, findings)) = serve(&manifests) else { return };
+    let ask = |header: &str| {
+        let head = format!("GET / HTTP/1.1\r\nHost: a.test\r\n{header}Connection: close\r\n\r\n");
+        let body = server.connect().send(head).response().body();
+        body.lines().next().unwrap_or_default().to_owned()
+    };
+    for (header, wanted) in [
+        ("", "main"),
+        ("X-Try: always\r\n", "canary"),
+        ("X-Try: Always\r\n", "main"),
+        ("Cookie: try=always\r\n", "canary"),
+        ("X-Try: never\r\nCookie: try=always\r\n", "main"),
+    ] {
+        assert_eq!(ask(header), wanted, "{header}");
+    }
+    let both: std::collections::BTreeSet<String> =
+        (0..60).map(|_| from(&server, "h.test", "/")).collect();
+    assert!(both.iter().eq(["canary", "main"]), "{both:?}");
+    assert_eq!(from(&server, "alone.test", "/"), "404");
+    assert!(findings.iter().any(|f| f.reason == "CanaryAlone" && f.object.name == "alone"));
+}
+
+#[test]
+fn the_administrator_decides_over_snippets_and_all_hosts() {
+    let port = behind("one");
+    let all = [("Prefix", "/", "one")];
+    let good = [
+        ("configuration-snippet", "more_set_headers \"X-S: a; b\"; proxy_set_header X-Own yes;"),
+        ("server-snippet", "if ($arg_stop) { return 418; }"),
+    ];
+    let manifests = [
+        service("a", "one", port),
+        ingress("a", "good", &good, "g.test", &all),
+        ingress("a", "bad", &[("configuration-snippet", "root /;")], "b.test", &all),
+    ]
+    .concat();
+    let map = [("use-forwarded-headers", "true"), ("proxy-body-size", "1k"), ("no-such", "x")];
+    let settings = Settings {
+        snippet_directives: ["if", "more_set_headers", "proxy_set_header", "return"]
+            .map(str::to_owned)
+            .into(),
+        defaults: map.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        ..Settings::default()
+    };
+    let Some((server, findings)) = serve_with(&manifests, settings) else { return };
+    let head = "GET / HTTP/1.1\r\nHost: g.test\r\nX-Forwarded-Proto: https\r\nX-Forwarded-For: 203.0.113.7\r\nConnection: close\r\n\r\n";
+    let answer = server.connect().send(head.to_owned()).response();
+    assert_eq!(answer.header("X-S"), Some("a; b"));
+    let body = answer.body();
+    // The snippet's header stands beside those that all servers behind get.
+    for line in ["X-Own: yes", "X-Forwarded-Proto: https", "X-Real-IP: 203.0.113.7", "Host: g.test"]
+    {
+        assert!(body.contains(line), "{line}: {body}");
+    }
+    assert_eq!(from(&server, "g.test", "/?stop=1"), "418");
+    assert_eq!(from(&server, "b.test", "/"), "one");
+    let told = |reason: &str| findings.iter().find(|f| f.reason == reason);
+    let why = told("InvalidSnippet").map(|f| f.message.clone()).unwrap_or_default();
+    assert!(why.contains("\"root\" directive is not among those") && why.contains('^'), "{why}");
+    assert!(told("InvalidKey").is_some_and(|f| f.about == "no-such"), "{findings:?}");
 }

@@ -1,9 +1,11 @@
 //! The annotations of ingress-nginx: which there are, how their values are read, and what they ask for.
 
+mod canary;
 mod options;
 mod reader;
 pub mod values;
 
+pub use canary::{Canary, Chosen};
 pub use options::{
     Affinity, AuthRequest, BasicAuth, ClientCertificates, Cors, Limits, Mirror, Options, Protocol,
     ProxyTls,
@@ -48,7 +50,7 @@ pub const KNOWN: &[(&str, State)] = &[
     ("auth-keepalive-share-vars", Needless(KEEPALIVE)),
     ("auth-keepalive-timeout", Needless(KEEPALIVE)),
     ("auth-method", Built),
-    ("auth-proxy-set-headers", Unbuilt("the headers are not sent to the authentication service")),
+    ("auth-proxy-set-headers", Built),
     ("auth-realm", Built),
     ("auth-request-redirect", Built),
     ("auth-response-headers", Built),
@@ -56,7 +58,7 @@ pub const KNOWN: &[(&str, State)] = &[
     ("auth-secret-type", Built),
     ("auth-signin", Built),
     ("auth-signin-redirect-param", Built),
-    ("auth-snippet", Unbuilt("the lines are left out of requests to the authentication service")),
+    ("auth-snippet", Built),
     ("auth-tls-error-page", Built),
     ("auth-tls-match-cn", Built),
     ("auth-tls-pass-certificate-to-upstream", Built),
@@ -66,15 +68,15 @@ pub const KNOWN: &[(&str, State)] = &[
     ("auth-type", Built),
     ("auth-url", Built),
     ("backend-protocol", Built),
-    ("canary", Unbuilt("the Ingress is left out, and all requests go to the main one")),
-    ("canary-by-cookie", Unbuilt("see canary")),
-    ("canary-by-header", Unbuilt("see canary")),
-    ("canary-by-header-pattern", Unbuilt("see canary")),
-    ("canary-by-header-value", Unbuilt("see canary")),
-    ("canary-weight", Unbuilt("see canary")),
-    ("canary-weight-total", Unbuilt("see canary")),
+    ("canary", Built),
+    ("canary-by-cookie", Built),
+    ("canary-by-header", Built),
+    ("canary-by-header-pattern", Built),
+    ("canary-by-header-value", Built),
+    ("canary-weight", Built),
+    ("canary-weight-total", Built),
     ("client-body-buffer-size", Built),
-    ("configuration-snippet", Unbuilt("no snippet is taken")),
+    ("configuration-snippet", Built),
     ("connection-proxy-header", Built),
     ("cors-allow-credentials", Built),
     ("cors-allow-headers", Built),
@@ -82,7 +84,7 @@ pub const KNOWN: &[(&str, State)] = &[
     ("cors-allow-origin", Built),
     ("cors-expose-headers", Built),
     ("cors-max-age", Built),
-    ("custom-headers", Unbuilt("the headers are not set")),
+    ("custom-headers", Built),
     ("custom-http-errors", Built),
     ("default-backend", Built),
     ("denylist-source-range", Built),
@@ -147,7 +149,7 @@ pub const KNOWN: &[(&str, State)] = &[
     ("rewrite-target", Built),
     ("satisfy", Built),
     ("server-alias", Built),
-    ("server-snippet", Unbuilt("no snippet is taken")),
+    ("server-snippet", Built),
     ("service-upstream", Built),
     (
         "session-cookie-change-on-failure",

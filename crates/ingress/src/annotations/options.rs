@@ -1,7 +1,7 @@
 //! What the annotations of an Ingress ask for, as values.
 
-use super::Reader;
 use super::values::{self, Url};
+use super::{Canary, Reader};
 
 /// How servers behind are spoken to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,10 @@ pub struct AuthRequest {
     pub always_cookie: bool,
     /// The value of `X-Auth-Request-Redirect`.
     pub redirect: Option<String>,
+    /// The ConfigMap with headers for the service, as it was named.
+    pub set_headers: Option<String>,
+    /// Directives for the request to the service, as they were written.
+    pub snippet: Option<String>,
 }
 
 /// `auth-type: basic`.
@@ -190,6 +194,14 @@ pub struct Options {
     pub connection: Option<String>,
     /// Directives that are simply set: name and words.
     pub simple: Vec<(&'static str, Vec<String>)>,
+    /// The share of requests that another Ingress's paths give to this one.
+    pub canary: Option<Canary>,
+    /// The ConfigMap with headers of answers, as it was named.
+    pub custom_headers: Option<String>,
+    /// Directives for locations, as they were written.
+    pub location_snippet: Option<String>,
+    /// Directives for servers, as they were written.
+    pub server_snippet: Option<String>,
 }
 
 /// As much as a time may be, in seconds.
@@ -208,6 +220,10 @@ impl Options {
         o.cors = cors(r);
         o.limits = limits(r);
         o.mirror = mirror(r, loopback);
+        o.canary = Canary::read(r);
+        o.custom_headers = r.plain("custom-headers", "-./");
+        o.location_snippet = r.text("configuration-snippet").map(str::to_owned);
+        o.server_snippet = r.text("server-snippet").map(str::to_owned);
         o
     }
 }
@@ -340,7 +356,18 @@ fn auth_request(r: &Reader<'_>, loopback: bool) -> Option<AuthRequest> {
     let always_cookie = r.flag("auth-always-set-cookie").unwrap_or(false);
     let redirect = r.plain("auth-request-redirect", URL_SIGNS);
     let headers = headers.unwrap_or_default();
-    Some(AuthRequest { url: url?, method, headers, signin, always_cookie, redirect })
+    let set_headers = r.plain("auth-proxy-set-headers", "-./");
+    let snippet = r.text("auth-snippet").map(str::to_owned);
+    Some(AuthRequest {
+        url: url?,
+        method,
+        headers,
+        signin,
+        always_cookie,
+        redirect,
+        set_headers,
+        snippet,
+    })
 }
 
 fn servers(r: &Reader<'_>, o: &mut Options) {

@@ -82,10 +82,11 @@ impl Work<'_> {
     }
 
     fn service(&self, namespace: &str, name: &str) -> Option<&Service> {
-        self.snapshot.services.iter().find(|service| {
+        let found = self.snapshot.services.iter().find(|service| {
             service.metadata.name.as_deref() == Some(name)
                 && service.metadata.namespace.as_deref().unwrap_or("default") == namespace
-        })
+        });
+        found.map(|service| &**service)
     }
 
     /// The group of these servers; `None`: no pod is ready. Each server stands `times` times, so that as many attempts

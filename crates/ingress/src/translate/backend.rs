@@ -25,10 +25,7 @@ impl Work<'_> {
         port: &PortName,
     ) -> Option<String> {
         let about = format!("service {service}:{port}");
-        let found = self.snapshot.services.iter().find(|s| {
-            s.metadata.name.as_deref() == Some(service)
-                && s.metadata.namespace.as_deref().unwrap_or("default") == namespace
-        });
+        let found = self.index.service(namespace, service);
         let Some(found) = found.filter(|_| values::is_label(service)) else {
             self.say(
                 id,
@@ -41,14 +38,18 @@ impl Work<'_> {
         };
         let spec = found.spec.as_ref();
         if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
-            self.say(
-                id,
-                Severity::Error,
-                "ExternalName",
-                &about,
-                "external names are not built: answers are 503",
-            );
-            return None;
+            let name = spec.and_then(|spec| spec.external_name.as_deref()).unwrap_or_default();
+            return match self.external(source, namespace, service, name, port) {
+                Ok((group, made)) => {
+                    self.share(id, format!("upstream {group}"), vec![made]);
+                    Some(group)
+                }
+                Err(why) => {
+                    let message = format!("{why}: answers are 503");
+                    self.say(id, Severity::Error, "ExternalName", &about, &message);
+                    None
+                }
+            };
         }
         let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
         let wanted = ports.iter().find(|p| {
@@ -80,18 +81,61 @@ impl Work<'_> {
             );
             return None;
         }
-        let (name, extra) = named(source, namespace, service, wanted, whole);
+        let (name, extra) = named(source, namespace, service, wanted.port, whole);
         // 680 bytes a server; the rest is room for the zone itself.
         let size = (64 + addresses.len()) * 1024;
         let mut block = vec![line("zone", [name.as_str(), &size.to_string()])];
         block.extend(extra);
         block.extend(addresses.iter().map(|address| line("server", [address.as_str()])));
         block.push(line("keepalive", ["320"]));
-        self.shared.insert(
-            format!("upstream {name}"),
-            vec![line("upstream", [name.as_str()]).with_block(block)],
-        );
+        let group = line("upstream", [name.as_str()]).with_block(block);
+        self.share(id, format!("upstream {name}"), vec![group]);
         Some(name)
+    }
+
+    /// The group of a Service that stands for a name outside of the cluster.
+    fn external(
+        &self,
+        source: Option<&Source<'_>>,
+        namespace: &str,
+        service: &str,
+        name: &str,
+        port: &PortName,
+    ) -> Result<(String, Directive), String> {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let declared = self.index.service(namespace, service);
+        let declared = declared.and_then(|s| s.spec.as_ref()).and_then(|s| s.ports.as_deref());
+        let by_name = declared.unwrap_or_default().iter().find(|p| p.name.as_deref() == Some(port));
+        let number = match (port.parse::<u16>(), by_name) {
+            (Ok(number), _) if number > 0 => number,
+            (_, Some(port)) => u16::try_from(port.port).map_err(|_| "its port is no port")?,
+            _ => return Err("the path names no port as a number".to_owned()),
+        };
+        let near = values::url(&format!("http://{name}"), self.settings.loopback).err();
+        if let Some(why) = near {
+            return Err(format!("its name \"{name}\" cannot be a server: {why}"));
+        }
+        if name.split('.').any(|label| label == "svc") && !self.settings.shared_hosts {
+            return Err("its name is a Service, maybe of another namespace".to_owned());
+        }
+        let literal = name.parse::<IpAddr>().is_ok();
+        let own = self.settings.base.iter().filter(|d| d.name.is("http"));
+        let resolves = !self.settings.resolver.is_empty()
+            || own.flat_map(|http| http.block()).any(|d| d.name.is("resolver"));
+        if !literal && !resolves {
+            return Err("no resolver is set".to_owned());
+        }
+        let (group, extra) = named(source, namespace, service, i32::from(number), false);
+        let group = format!("{group}_external");
+        let address = format!("{name}:{number}");
+        let mut words = vec![address.as_str()];
+        words.extend((!literal).then_some("resolve"));
+        let mut block = vec![line("zone", [group.as_str(), "128k"])];
+        block.extend(extra);
+        block.push(line("server", words));
+        block.push(line("keepalive", ["320"]));
+        let made = line("upstream", [group.as_str()]).with_block(block);
+        Ok((group, made))
     }
 
     fn cluster_address(&self, service: &Service, port: &ServicePort) -> BTreeSet<String> {
@@ -107,15 +151,7 @@ impl Work<'_> {
         port: &ServicePort,
     ) -> BTreeSet<String> {
         let mut out = BTreeSet::new();
-        for slice in &self.snapshot.slices {
-            let meta = &slice.metadata;
-            let labels = meta.labels.as_ref();
-            let of = labels.and_then(|labels| labels.get("kubernetes.io/service-name"));
-            if meta.namespace.as_deref().unwrap_or("default") != namespace
-                || of.map(String::as_str) != Some(service)
-            {
-                continue;
-            }
+        for slice in self.index.slices(namespace, service) {
             let ports = slice.ports.as_deref().unwrap_or_default();
             let number = ports.iter().find(|p| {
                 p.name.as_deref().unwrap_or_default() == port.name.as_deref().unwrap_or_default()
@@ -152,10 +188,10 @@ fn named(
     source: Option<&Source<'_>>,
     namespace: &str,
     service: &str,
-    port: &ServicePort,
+    port: i32,
     whole: bool,
 ) -> (String, Vec<Directive>) {
-    let base = format!("{namespace}_{service}_{}", port.port);
+    let base = format!("{namespace}_{service}_{port}");
     let mut extra: Vec<Directive> = Vec::new();
     if let Some(source) = source {
         let options = &source.options;

@@ -31,11 +31,8 @@ impl<'a> Work<'a> {
         namespace: &str,
         name: &str,
     ) -> Result<&'a BTreeMap<String, ByteString>, String> {
-        let found = self.snapshot.secrets.iter().find(|secret| {
-            secret.metadata.name.as_deref() == Some(name)
-                && secret.metadata.namespace.as_deref().unwrap_or("default") == namespace
-        });
-        found
+        self.index
+            .secret(namespace, name)
             .and_then(|s| s.data.as_ref())
             .ok_or_else(|| format!("there is no Secret {namespace}/{name} with data"))
     }

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use weir_conf::Directive;
 
+use super::global::Global;
 use super::hosts::{Host, Match, Route};
 use super::location::{self, headers};
+use super::snippet::Place;
 use super::{Work, line, when};
 use crate::report::Severity;
+use crate::settings::Settings;
 
 /// The servers of Ingresses.
 pub(super) fn servers(work: &mut Work<'_>, hosts: &BTreeMap<String, Host<'_>>) -> Vec<Directive> {
@@ -19,12 +22,14 @@ pub(super) fn servers(work: &mut Work<'_>, hosts: &BTreeMap<String, Host<'_>>) -
     });
     for host in hosts.values().filter(|host| !host.name.is_empty()) {
         let certificate = host.certificate.as_ref().or(default.as_ref()).map(|c| c.path.clone());
-        servers.push(server(work, host, certificate.as_deref()));
+        let mut server = server(work, host, certificate.as_deref());
+        work.owners.mark(&host.owner.id, std::slice::from_mut(&mut server));
+        servers.push(server);
         servers.extend(www(work, hosts, host, default.as_ref().map(|c| c.path.as_str())));
     }
     // A name that no server has goes to the first one with `default_server`.
-    let mut rest = listens(&work.settings.http, false, true);
-    rest.extend(listens(&work.settings.https, true, true));
+    let mut rest = listens(work, false, true);
+    rest.extend(listens(work, true, true));
     rest.push(line("server_name", ["_"]));
     match &default {
         Some(certificate) => rest.extend(certificate_lines(&certificate.path)),
@@ -44,32 +49,62 @@ pub(super) fn servers(work: &mut Work<'_>, hosts: &BTreeMap<String, Host<'_>>) -
 /// The whole configuration.
 pub(super) fn tree(
     work: &mut Work<'_>,
+    global: Global,
     servers: Vec<Directive>,
     sessions: Vec<Directive>,
 ) -> Vec<Directive> {
-    let mut http = base();
+    let own = &work.settings.base;
+    let of = |name: &str| -> Vec<Directive> {
+        own.iter().filter(|d| d.name.is(name)).flat_map(|d| d.block()).cloned().collect()
+    };
+    let (mut http, mut stream) = (of("http"), of("stream"));
+    let said = http.clone();
+    let Global { http: wanted, maps, hsts, headers, .. } = global;
+    let mut made = base(maps, &hsts, &headers, work.settings);
+    made.retain(|made| !says(&wanted, made));
+    made.extend(wanted);
+    http.extend(made.into_iter().filter(|made| !says(&said, made)));
     http.extend(std::mem::take(&mut work.shared).into_values().flatten());
     http.extend(servers);
-    let mut tree = vec![
-        line("worker_processes", ["auto"]),
-        line("events", []).with_block(vec![line("worker_connections", ["16384"])]),
-        line("http", []).with_block(http),
-    ];
-    if !sessions.is_empty() {
-        let mut stream: Vec<Directive> =
-            std::mem::take(&mut work.streams).into_values().flatten().collect();
-        stream.extend(sessions);
-        tree.push(line("stream", []).with_block(stream));
+    let rest = |d: &&Directive| !d.name.is("http") && !d.name.is("stream");
+    let mut main: Vec<Directive> = own.iter().filter(rest).cloned().collect();
+    let events = line("events", []).with_block(vec![line("worker_connections", ["16384"])]);
+    for made in [line("worker_processes", ["auto"]), events] {
+        if !says(&main, &made) {
+            main.push(made);
+        }
     }
-    tree
+    main.push(line("http", []).with_block(http));
+    if !sessions.is_empty() {
+        stream.extend(std::mem::take(&mut work.streams).into_values().flatten());
+        stream.extend(sessions);
+    }
+    if !stream.is_empty() {
+        main.push(line("stream", []).with_block(stream));
+    }
+    main
+}
+
+/// Whether the administrator has said the same thing in another way.
+fn says(own: &[Directive], made: &Directive) -> bool {
+    let variable = |d: &Directive| d.arg(1).map(|word| word.bytes.clone());
+    own.iter().any(|d| {
+        d.name.bytes == made.name.bytes && (!made.name.is("map") || variable(d) == variable(made))
+    })
 }
 
 /// What all servers share, with the defaults of ingress-nginx.
-fn base() -> Vec<Directive> {
-    let map = |from: &str, to: &str, rows: &[(&str, &str)]| {
+fn base(
+    mut maps: BTreeMap<&'static str, Directive>,
+    hsts: &str,
+    own: &[(String, String)],
+    settings: &Settings,
+) -> Vec<Directive> {
+    let mut map = |from: &str, to: &'static str, rows: &[(&str, &str)]| {
         let rows = rows.iter().map(|(key, value)| line(key, [*value])).collect();
-        line("map", [from, to]).with_block(rows)
+        maps.remove(to).unwrap_or_else(|| line("map", [from, to]).with_block(rows))
     };
+    let port = settings.https_port.to_string();
     let mut list = vec![
         map("$http_upgrade", "$connection_upgrade", &[("default", "upgrade"), ("", "")]),
         map(
@@ -84,11 +119,11 @@ fn base() -> Vec<Directive> {
             "$uri_without_slash",
             &[("~^(.*)/$", "$1"), ("default", "$request_uri")],
         ),
-        map(
-            "$https",
-            "$strict_transport",
-            &[("on", "max-age=31536000; includeSubDomains"), ("default", "")],
-        ),
+        map("$https", "$strict_transport", &[("on", hsts), ("default", "")]),
+        // Clients know the port of the Service, not the one that is listened for.
+        map("$https", "$pass_own_port", &[("on", &port), ("default", "$server_port")]),
+        map("$scheme", "$pass_server_port", &[("default", "$pass_own_port")]),
+        map("$scheme", "$full_x_forwarded_for", &[("default", "$remote_addr")]),
     ];
     let simple = [
         ("server_tokens", "off"),
@@ -111,16 +146,28 @@ fn base() -> Vec<Directive> {
     list.extend(simple.map(|(name, value)| line(name, value.split(' '))));
     list.push(line("proxy_buffers", ["4", "4k"]));
     list.push(line("proxy_next_upstream", ["error", "timeout"]));
-    list.extend(headers("proxy_set_header"));
-    list.extend(headers("grpc_set_header"));
+    if !settings.resolver.is_empty() {
+        list.push(line("resolver", settings.resolver.iter().map(String::as_str)));
+    }
+    for name in ["proxy_set_header", "grpc_set_header"] {
+        let said = |d: &Directive| own.iter().any(|(n, _)| is_header(d, n));
+        list.extend(headers(name).into_iter().filter(|d| !said(d)));
+        list.extend(own.iter().map(|(header, value)| line(name, [header.as_str(), value])));
+    }
     list
 }
 
-fn listens(addresses: &[String], tls: bool, default: bool) -> Vec<Directive> {
+fn is_header(directive: &Directive, name: &str) -> bool {
+    directive.arg(0).is_some_and(|word| word.lossy().eq_ignore_ascii_case(name))
+}
+
+fn listens(work: &Work<'_>, tls: bool, default: bool) -> Vec<Directive> {
+    let addresses = if tls { &work.settings.https } else { &work.settings.http };
     let one = |address: &String| {
         let mut words = vec![address.as_str()];
         words.extend(tls.then_some("ssl"));
         words.extend(default.then_some("default_server"));
+        words.extend(work.proxy_protocol.then_some("proxy_protocol"));
         line("listen", words)
     };
     let mut list: Vec<Directive> = addresses.iter().map(one).collect();
@@ -141,9 +188,9 @@ fn server_name(name: &str) -> String {
 }
 
 fn server(work: &mut Work<'_>, host: &Host<'_>, certificate: Option<&str>) -> Directive {
-    let mut list = listens(&work.settings.http, false, false);
+    let mut list = listens(work, false, false);
     if let Some(path) = certificate {
-        list.extend(listens(&work.settings.https, true, false));
+        list.extend(listens(work, true, false));
         list.extend(certificate_lines(path));
     }
     let mut names = vec![server_name(&host.name)];
@@ -169,10 +216,10 @@ fn www(
     if taken || host.name.starts_with("*.") {
         return None;
     }
-    let mut list = listens(&work.settings.http, false, false);
+    let mut list = listens(work, false, false);
     let own = host.certificate.as_ref().filter(|c| c.covers(&other)).map(|c| c.path.as_str());
     if let Some(path) = own.or(default) {
-        list.extend(listens(&work.settings.https, true, false));
+        list.extend(listens(work, true, false));
         list.extend(certificate_lines(path));
     }
     list.push(line("server_name", [other.as_str()]));
@@ -183,6 +230,12 @@ fn www(
 /// The inner part of a server.
 fn body(work: &mut Work<'_>, host: &Host<'_>, tls: bool) -> Vec<Directive> {
     let mut list = Vec::new();
+    for source in &host.sources {
+        let text = source.options.server_snippet.as_ref();
+        let mut made = work.snippet(source, "server-snippet", text, Place::Server);
+        work.owners.mark(&source.id, &mut made);
+        list.extend(made);
+    }
     if tls {
         list.push(line("add_header", ["Strict-Transport-Security", "$strict_transport", "always"]));
     }
@@ -217,8 +270,11 @@ fn body(work: &mut Work<'_>, host: &Host<'_>, tls: bool) -> Vec<Directive> {
             (false, Match::Bytes) => vec![path.clone()],
         };
         let made = location::location(work, host, route, path, tls);
-        list.extend(made.beside);
-        list.push(line("location", words.iter().map(String::as_str)).with_block(made.inside));
+        let at = line("location", words.iter().map(String::as_str)).with_block(made.inside);
+        let mut made = made.beside;
+        made.push(at);
+        work.owners.mark(&route.source.id, &mut made);
+        list.extend(made);
     }
     if !host.routes.contains_key(&("/".to_owned(), Match::Bytes)) {
         let nothing = unknown(work);

@@ -24,6 +24,14 @@ pub(super) struct Route<'a> {
     pub(super) rule: String,
     /// Service and port; `None`: the default backend.
     pub(super) backend: Option<(String, String)>,
+    pub(super) canary: Option<CanaryRoute<'a>>,
+}
+
+/// Servers for some of the requests for a path.
+pub(super) struct CanaryRoute<'a> {
+    pub(super) source: &'a Source<'a>,
+    pub(super) service: String,
+    pub(super) port: String,
 }
 
 /// A host; an empty name is any other host.
@@ -42,7 +50,8 @@ pub(super) fn gather<'a>(
     sources: &'a [Source<'a>],
 ) -> BTreeMap<String, Host<'a>> {
     let mut hosts: BTreeMap<String, Host<'a>> = BTreeMap::new();
-    for source in sources {
+    let is_canary = |source: &&Source<'_>| source.options.canary.is_some();
+    for source in sources.iter().filter(|source| !is_canary(source)) {
         let Some(spec) = &source.ingress.spec else { continue };
         for rule in spec.rules.as_deref().unwrap_or_default() {
             let name = rule.host.clone().unwrap_or_default();
@@ -64,7 +73,10 @@ pub(super) fn gather<'a>(
             add(work, host, source, "/", "Prefix", Some(backend));
         }
     }
-    for source in sources {
+    for source in sources.iter().filter(is_canary) {
+        canaries(work, &mut hosts, source);
+    }
+    for source in sources.iter().filter(|source| !is_canary(source)) {
         certificates(work, &mut hosts, source);
         aliases(work, &mut hosts, source);
     }
@@ -131,7 +143,7 @@ fn add<'a>(
         );
         return;
     }
-    let Some(service) = backend.and_then(|backend| backend.service.as_ref()) else {
+    let Some(backend) = backend.and_then(service_and_port) else {
         work.say(
             &source.id,
             Severity::Error,
@@ -141,21 +153,12 @@ fn add<'a>(
         );
         return;
     };
-    let port = service.port.as_ref();
-    let port = port.and_then(|p| p.name.clone().or(p.number.map(|n| n.to_string())));
-    let backend = Some((service.name.clone(), port.unwrap_or_default()));
-    let keys = match kind {
-        "Exact" => vec![(path.to_owned(), Match::Exact)],
-        "Prefix" => match path.trim_end_matches('/') {
-            "" => vec![("/".to_owned(), Match::Bytes)],
-            // Prefixes end where an element of the path ends.
-            stem => vec![(format!("{stem}/"), Match::Bytes), (stem.to_owned(), Match::Exact)],
-        },
-        _ => vec![(path.to_owned(), Match::Bytes)],
-    };
+    let backend = Some(backend);
+    let keys = keys(path, kind);
     let explicit = kind == "Exact";
     for (n, key) in keys.into_iter().enumerate() {
-        let route = Route { source, rule: path.to_owned(), backend: backend.clone() };
+        let (rule, backend) = (path.to_owned(), backend.clone());
+        let route = Route { source, rule, backend, canary: None };
         match host.routes.get(&key) {
             // An exact path stands before the end of a prefix.
             Some(other) if n == 1 && other.rule == key.0 => {}
@@ -169,6 +172,56 @@ fn add<'a>(
                 work.say(&source.id, Severity::Error, "PathTaken", &about, &message);
             }
             None => drop(host.routes.insert(key, route)),
+        }
+    }
+}
+
+fn service_and_port(backend: &IngressBackend) -> Option<(String, String)> {
+    let service = backend.service.as_ref()?;
+    let port = service.port.as_ref();
+    let port = port.and_then(|p| p.name.clone().or(p.number.map(|n| n.to_string())));
+    Some((service.name.clone(), port.unwrap_or_default()))
+}
+
+/// How requests are compared with a path.
+fn keys(path: &str, kind: &str) -> Vec<(String, Match)> {
+    match kind {
+        "Exact" => vec![(path.to_owned(), Match::Exact)],
+        "Prefix" => match path.trim_end_matches('/') {
+            "" => vec![("/".to_owned(), Match::Bytes)],
+            // Prefixes end where an element of the path ends.
+            stem => vec![(format!("{stem}/"), Match::Bytes), (stem.to_owned(), Match::Exact)],
+        },
+        _ => vec![(path.to_owned(), Match::Bytes)],
+    }
+}
+
+/// Adds a canary to the paths that another Ingress of its namespace has.
+fn canaries<'a>(
+    work: &mut Work<'_>,
+    hosts: &mut BTreeMap<String, Host<'a>>,
+    source: &'a Source<'a>,
+) {
+    for rule in source.ingress.spec.iter().flat_map(|s| s.rules.as_deref().unwrap_or_default()) {
+        let name = rule.host.as_deref().unwrap_or_default();
+        for path in rule.http.iter().flat_map(|http| &http.paths) {
+            let text = path.path.as_deref().unwrap_or("/");
+            let Some((service, port)) = service_and_port(&path.backend) else { continue };
+            let mut found = false;
+            for key in keys(text, &path.path_type) {
+                let route = hosts.get_mut(name).and_then(|host| host.routes.get_mut(&key));
+                let Some(route) = route else { continue };
+                if route.source.id.namespace == source.id.namespace && route.canary.is_none() {
+                    let (service, port) = (service.clone(), port.clone());
+                    route.canary = Some(CanaryRoute { source, service, port });
+                    found = true;
+                }
+            }
+            if !found {
+                let about = format!("{name}{text}");
+                let message = "no other Ingress of the namespace has this path, or it has a canary already; it is left out";
+                work.say(&source.id, Severity::Error, "CanaryAlone", &about, message);
+            }
         }
     }
 }

@@ -3,8 +3,9 @@
 use weir_conf::Directive;
 
 use super::hosts::{Host, Route};
-use super::{Work, digest, line, when};
-use crate::annotations::{AuthRequest, Limits, Protocol};
+use super::snippet::Place;
+use super::{Source, Work, digest, line, when};
+use crate::annotations::{AuthRequest, Protocol, values};
 use crate::report::Severity;
 
 /// A location's directives, and those that stand beside it.
@@ -22,9 +23,9 @@ pub(crate) fn headers(directive: &str) -> Vec<Directive> {
         ("Connection", "$connection_upgrade"),
         ("X-Request-ID", "$req_id"),
         ("X-Real-IP", "$remote_addr"),
-        ("X-Forwarded-For", "$remote_addr"),
+        ("X-Forwarded-For", "$full_x_forwarded_for"),
         ("X-Forwarded-Host", "$best_http_host"),
-        ("X-Forwarded-Port", "$server_port"),
+        ("X-Forwarded-Port", "$pass_server_port"),
         ("X-Forwarded-Proto", "$pass_access_scheme"),
         ("X-Forwarded-Scheme", "$pass_access_scheme"),
         ("X-Scheme", "$pass_access_scheme"),
@@ -69,6 +70,14 @@ pub(super) fn location(
     if !o.allow.is_empty() {
         made.inside.push(line("deny", ["all"]));
     }
+    if let Some(name) = &o.custom_headers {
+        let list = work.map_of_headers(source, "custom-headers", name);
+        made.inside.extend(
+            list.iter().map(|(name, value)| {
+                line("more_set_headers", [format!("{name}: {value}").as_str()])
+            }),
+        );
+    }
     cors(route, &mut made.inside);
     let mut extra = Vec::new();
     if let Err(why) = basic(work, route, &mut made.inside, &mut extra) {
@@ -83,10 +92,13 @@ pub(super) fn location(
         return made;
     }
     if let Some(auth) = &o.auth_request {
-        auth_request(auth, &key, tls, &mut made, &mut extra);
+        let sent = service_headers(work, source, auth);
+        let text = auth.snippet.as_ref();
+        let snippet = work.snippet(source, "auth-snippet", text, Place::Location);
+        auth_request(auth, &key, tls, &mut made, &mut extra, (sent, snippet));
     }
     made.inside.extend(o.satisfy.map(|all| line("satisfy", [all])));
-    limits(work, &o.limits, &digest(source.id.to_string().as_bytes()), &mut made.inside);
+    limits(work, source, &mut made.inside);
     made.inside
         .extend(o.simple.iter().map(|(name, words)| line(name, words.iter().map(String::as_str))));
     for (on, name, word) in [
@@ -106,12 +118,15 @@ pub(super) fn location(
             line("proxy_pass", [target.as_str()]),
         ]));
     }
+    let text = o.location_snippet.as_ref();
+    let snippet = work.snippet(source, "configuration-snippet", text, Place::Location);
     if let Some((code, to)) = &o.redirect {
+        made.inside.extend(snippet);
         made.inside.push(line("return", [code.to_string().as_str(), to]));
         return made;
     }
     errors(work, route, &key, &mut made);
-    pass(work, host, route, &mut made, extra);
+    pass(work, host, (route, &key), &mut made, extra, snippet);
     made
 }
 
@@ -123,7 +138,7 @@ fn https(work: &Work<'_>, keep_slash: bool) -> Directive {
     };
     let uri = if keep_slash { "$request_uri" } else { "$uri_without_slash" };
     let to = format!("https://$host{port}{uri}");
-    when("$scheme", "=", "http", vec![line("return", ["308", &to])])
+    when("$pass_access_scheme", "=", "http", vec![line("return", ["308", &to])])
 }
 
 fn cors(route: &Route<'_>, list: &mut Vec<Directive>) {
@@ -182,12 +197,56 @@ fn address(url: &crate::annotations::values::Url) -> String {
     format!("{}://{}{port}{}", url.scheme, url.host, url.rest)
 }
 
+/// Headers for the authentication service, of a ConfigMap.
+fn service_headers(work: &mut Work<'_>, source: &Source<'_>, auth: &AuthRequest) -> Vec<Directive> {
+    let Some(name) = &auth.set_headers else { return Vec::new() };
+    work.map_of_headers(source, "auth-proxy-set-headers", name)
+        .iter()
+        .map(|(name, value)| line("proxy_set_header", [name.as_str(), value]))
+        .collect()
+}
+
+impl Work<'_> {
+    /// Headers that a ConfigMap of the Ingress's own namespace has; those that cannot be sent are said.
+    fn map_of_headers(
+        &mut self,
+        source: &Source<'_>,
+        annotation: &'static str,
+        name: &str,
+    ) -> Vec<(String, String)> {
+        let id = &source.id;
+        let (namespace, name) = name.split_once('/').unwrap_or((&id.namespace, name));
+        let found = match namespace == id.namespace {
+            true => self.index.config_map(namespace, name),
+            false => None,
+        };
+        let Some(data) = found.and_then(|map| map.data.as_ref()) else {
+            let message = "the namespace has no such ConfigMap with data; its headers are not sent";
+            self.say(id, Severity::Warning, "NoConfigMap", annotation, message);
+            return Vec::new();
+        };
+        let good = |(name, value): &(&String, &String)| {
+            values::is_header(name)
+                && value.len() <= values::LONGEST
+                && !value.contains(char::is_control)
+                && values::template(value).is_ok()
+        };
+        let (taken, wrong): (Vec<_>, Vec<_>) = data.iter().partition(good);
+        for (header, _) in wrong {
+            let message = format!("the header \"{header}\" or its value is wrong; it is not sent");
+            self.say(id, Severity::Warning, "InvalidHeader", annotation, &message);
+        }
+        taken.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}
+
 fn auth_request(
     auth: &AuthRequest,
     key: &str,
     tls: bool,
     made: &mut Made,
     extra: &mut Vec<(String, String)>,
+    (sent, snippet): (Vec<Directive>, Vec<Directive>),
 ) {
     let at = format!("/_external-auth-{key}");
     let redirect = auth.redirect.as_deref().unwrap_or("$request_uri");
@@ -210,6 +269,8 @@ fn auth_request(
         ("X-Auth-Request-Redirect", redirect),
     ];
     ask.extend(headers.map(|(name, value)| line("proxy_set_header", [name, value])));
+    ask.extend(sent);
+    ask.extend(snippet);
     ask.push(line("proxy_ssl_server_name", ["on"]));
     ask.push(line("proxy_pass", [address(&auth.url).as_str()]));
     made.beside.push(line("location", ["=", &at]).with_block(ask));
@@ -243,7 +304,9 @@ fn auth_request(
     }
 }
 
-fn limits(work: &mut Work<'_>, limits: &Limits, key: &str, list: &mut Vec<Directive>) {
+fn limits(work: &mut Work<'_>, source: &Source<'_>, list: &mut Vec<Directive>) {
+    let (id, limits) = (&source.id, &source.options.limits);
+    let key = digest(id.to_string().as_bytes());
     let variable = match limits.free.is_empty() {
         true => "$binary_remote_addr".to_owned(),
         false => {
@@ -253,26 +316,22 @@ fn limits(work: &mut Work<'_>, limits: &Limits, key: &str, list: &mut Vec<Direct
             let geo = line("geo", ["$remote_addr", &free]).with_block(rows);
             let rows = vec![line("0", ["$binary_remote_addr"]), line("1", [""])];
             let map = line("map", [free.as_str(), &limit]).with_block(rows);
-            work.shared.insert(format!("limit {key}"), vec![geo, map]);
+            work.share(id, format!("limit {key}"), vec![geo, map]);
             limit
         }
     };
     if let Some(count) = limits.connections {
         let zone = format!("conn_{key}");
-        work.shared.insert(
-            format!("zone {zone}"),
-            vec![line("limit_conn_zone", [variable.as_str(), &format!("zone={zone}:5m")])],
-        );
+        let words = [variable.as_str(), &format!("zone={zone}:5m")];
+        work.share(id, format!("zone {zone}"), vec![line("limit_conn_zone", words)]);
         list.push(line("limit_conn", [zone.as_str(), &count.to_string()]));
     }
     for (count, unit) in [(limits.second, "s"), (limits.minute, "m")] {
         let Some(count) = count else { continue };
         let zone = format!("req_{unit}_{key}");
         let words = [variable.clone(), format!("zone={zone}:5m"), format!("rate={count}r/{unit}")];
-        work.shared.insert(
-            format!("zone {zone}"),
-            vec![line("limit_req_zone", words.iter().map(String::as_str))],
-        );
+        let made = line("limit_req_zone", words.iter().map(String::as_str));
+        work.share(id, format!("zone {zone}"), vec![made]);
         let burst = format!("burst={}", count.saturating_mul(limits.burst).min(1_000_000_000));
         list.push(line("limit_req", [format!("zone={zone}").as_str(), &burst, "nodelay"]));
     }
@@ -331,9 +390,10 @@ fn errors(work: &mut Work<'_>, route: &Route<'_>, key: &str, made: &mut Made) {
 fn pass(
     work: &mut Work<'_>,
     host: &Host<'_>,
-    route: &Route<'_>,
+    (route, key): (&Route<'_>, &str),
     made: &mut Made,
     mut extra: Vec<(String, String)>,
+    snippet: Vec<Directive>,
 ) {
     let source = route.source;
     let o = &source.options;
@@ -348,6 +408,7 @@ fn pass(
         made.inside.push(line("return", ["503"]));
         return;
     };
+    let group = work.with_canary(route, group, key);
     if let Some(target) = o.rewrite.as_ref().filter(|target| **target != route.rule) {
         let pattern = format!("(?i){}", route.rule);
         if crate::annotations::values::pattern(&pattern).is_ok() {
@@ -377,8 +438,15 @@ fn pass(
         Protocol::Grpcs => ("grpc", "grpc_pass", "grpcs://"),
         Protocol::Fcgi => ("fastcgi", "fastcgi_pass", ""),
     };
-    if !extra.is_empty() && set != "fastcgi" {
-        let name = format!("{set}_set_header");
+    let name = format!("{set}_set_header");
+    // A header of the snippet's own must not end the list that the location has from above.
+    let sets = snippet.iter().any(|d| d.name.is(&name));
+    if (sets || !extra.is_empty()) && set != "fastcgi" {
+        for (header, value) in &work.headers {
+            if !extra.iter().any(|(own, _)| own.eq_ignore_ascii_case(header)) {
+                extra.push((header.clone(), value.clone()));
+            }
+        }
         let own = |d: &Directive| {
             extra.iter().any(|(n, _)| d.arg(0).is_some_and(|w| w.lossy().eq_ignore_ascii_case(n)))
         };
@@ -396,6 +464,7 @@ fn pass(
         );
         made.inside.push(line("return", ["503"]));
     }
+    made.inside.extend(snippet);
     made.inside.push(line(directive, [format!("{scheme}{group}").as_str()]));
 }
 

@@ -1,0 +1,70 @@
+//! `canary-*`: which requests go to the servers of another Ingress.
+
+use super::{Reader, values};
+
+/// The rules of a canary; the first that decides counts: header, cookie, weight.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Canary {
+    /// A header, and the value or pattern that chooses the canary; without one, `always` and `never`.
+    pub header: Option<(String, Chosen)>,
+    /// A cookie with `always` or `never`.
+    pub cookie: Option<String>,
+    /// Of so many requests this many are the canary's.
+    pub weight: (u64, u64),
+}
+
+/// The values of a header that choose the canary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    /// `always` does, `never` does not.
+    Word,
+    /// This value.
+    Value(String),
+    /// Values in which the pattern is found.
+    Pattern(String),
+}
+
+/// More parts than this have no meaning for a share.
+const MOST: u64 = 1_000_000;
+
+impl Canary {
+    pub(super) fn read(r: &Reader<'_>) -> Option<Canary> {
+        let on = r.flag("canary").unwrap_or(false);
+        let name = |name| {
+            r.read(name, |text| match values::is_header(text) {
+                true => Ok(text.to_owned()),
+                false => Err("it is no name of a header or cookie".to_owned()),
+            })
+        };
+        let header = name("canary-by-header");
+        let value = r.plain("canary-by-header-value", "-_./:=+ ");
+        let pattern =
+            r.read("canary-by-header-pattern", |text| match values::is_pattern_text(text) {
+                true => values::pattern(text).map(|()| text.to_owned()),
+                false => Err("it has characters that are not allowed here".to_owned()),
+            });
+        let cookie = r.read("canary-by-cookie", |text| match values::of(text, "_") {
+            true => Ok(text.to_owned()),
+            false => Err("it must have letters, digits and underscores alone".to_owned()),
+        });
+        let total = r.number("canary-weight-total", 1, MOST).unwrap_or(100);
+        let weight = r.number("canary-weight", 0, MOST).unwrap_or(0).min(total);
+        let chosen = match (value, pattern) {
+            (Some(value), _) => Chosen::Value(value),
+            (None, Some(pattern)) => Chosen::Pattern(pattern),
+            // A wrong value chooses no request, rather than those with "always".
+            (None, None)
+                if r.text("canary-by-header-value").is_some()
+                    || r.text("canary-by-header-pattern").is_some() =>
+            {
+                Chosen::Pattern("(?!)".to_owned())
+            }
+            (None, None) => Chosen::Word,
+        };
+        on.then(|| Canary {
+            header: header.map(|name| (name, chosen)),
+            cookie,
+            weight: (weight, total),
+        })
+    }
+}

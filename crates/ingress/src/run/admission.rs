@@ -1,0 +1,216 @@
+//! The admission webhook: the API server asks before it stores an Ingress, and its author reads what is wrong with it.
+//!
+//! Only what the Ingress itself says counts. A Service or a Secret that is missing may come later.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use k8s_openapi::api::networking::v1::Ingress;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::serve::settings;
+use super::{Options, Shared, say};
+use crate::report::{Finding, ObjectId, Severity};
+use crate::snapshot::Snapshot;
+use crate::translate::translate;
+
+/// Connections at the same time, how long each may last, and the longest question.
+const MOST: usize = 64;
+const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST_HANDSHAKE: Duration = Duration::from_secs(10);
+const LONGEST_QUESTION: usize = 8 << 20;
+/// A certificate is read anew after this time: cert-manager renews it.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// What is wrong with the Ingress itself, whatever else there is.
+const REASONS: [&str; 6] =
+    ["HostTaken", "InvalidAnnotation", "InvalidHost", "InvalidPath", "InvalidSnippet", "PathTaken"];
+
+/// Answers the API server from now on. `dir` has tls.crt and tls.key.
+pub async fn listen(
+    address: SocketAddr,
+    dir: PathBuf,
+    options: Options,
+    shared: Arc<Shared>,
+) -> Result<(), String> {
+    let listener =
+        TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))?;
+    let mut tls = load(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let mut read = Instant::now();
+    let (places, options) = (Arc::new(Semaphore::new(MOST)), Arc::new(options));
+    tokio::spawn(async move {
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let Ok((stream, _)) = listener.accept().await else {
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            if read.elapsed() > FRESH {
+                read = Instant::now();
+                match load(&dir) {
+                    Ok(fresh) => tls = fresh,
+                    Err(error) => say("warn", format_args!("{}: {error}", dir.display())),
+                }
+            }
+            let (tls, options, shared) = (tls.clone(), options.clone(), shared.clone());
+            tokio::spawn(async move {
+                let _place = place;
+                let secured = timeout(LONGEST_HANDSHAKE, tls.accept(stream)).await;
+                let Ok(Ok(stream)) = secured else { return };
+                let service = service_fn(|request| {
+                    let (options, shared) = (options.clone(), shared.clone());
+                    async move { Ok::<_, Infallible>(answer(request, &options, &shared).await) }
+                });
+                let mut http = http1::Builder::new();
+                http.timer(TokioTimer::new()).header_read_timeout(LONGEST);
+                let served = http.serve_connection(TokioIo::new(stream), service);
+                let _ = timeout(LONGEST, served).await;
+            });
+        }
+    });
+    Ok(())
+}
+
+fn load(dir: &Path) -> io::Result<TlsAcceptor> {
+    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+    let (chain, key) = (fs::read(dir.join("tls.crt"))?, fs::read(dir.join("tls.key"))?);
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&chain)
+        .collect::<Result<_, _>>()
+        .map_err(|error| wrong(format!("tls.crt: {error}")))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(&key).map_err(|error| wrong(format!("tls.key: {error}")))?;
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
+    Ok(TlsAcceptor::from(Arc::new(config.map_err(|error| wrong(error.to_string()))?)))
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    options: &Options,
+    shared: &Shared,
+) -> Response<Full<Bytes>> {
+    let plain = |status: StatusCode, text: &str| {
+        let mut response = Response::new(Full::from(text.to_owned()));
+        *response.status_mut() = status;
+        response
+    };
+    if request.method() != Method::POST || request.uri().path() != "/validate" {
+        return plain(StatusCode::NOT_FOUND, "POST /validate\n");
+    }
+    let Ok(body) = Limited::new(request.into_body(), LONGEST_QUESTION).collect().await else {
+        return plain(StatusCode::PAYLOAD_TOO_LARGE, "the question is too long\n");
+    };
+    let Ok(review) = serde_json::from_slice::<Value>(&body.to_bytes()) else {
+        return plain(StatusCode::BAD_REQUEST, "the question is no JSON\n");
+    };
+    let Some(uid) = review.pointer("/request/uid").and_then(Value::as_str) else {
+        return plain(StatusCode::BAD_REQUEST, "the question is no AdmissionReview\n");
+    };
+    let why = review.pointer("/request/object").cloned().map(serde_json::from_value::<Ingress>);
+    let why = match (why, shared.cluster.snapshot()) {
+        (Some(Ok(ingress)), Some(snapshot)) => {
+            let settings = settings(options, &snapshot);
+            tokio::task::spawn_blocking(move || judge(ingress, snapshot, &settings))
+                .await
+                .unwrap_or_default()
+        }
+        // Nothing to compare with yet, or no Ingress: the Events will tell.
+        _ => None,
+    };
+    let mut response = json!({ "uid": uid, "allowed": why.is_none() });
+    if let (Some(why), Some(members)) = (why, response.as_object_mut()) {
+        members.insert("status".to_owned(), json!({ "code": 400, "message": why }));
+    }
+    let text = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response,
+    });
+    let mut response = plain(StatusCode::OK, &text.to_string());
+    let json = hyper::header::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(hyper::header::CONTENT_TYPE, json);
+    response
+}
+
+/// What is wrong with an Ingress among the objects that there are.
+fn judge(
+    mut ingress: Ingress,
+    mut snapshot: Snapshot,
+    settings: &crate::settings::Settings,
+) -> Option<String> {
+    // One that is not stored yet is the youngest.
+    if ingress.metadata.creation_timestamp.is_none() {
+        let now = k8s_openapi::jiff::Timestamp::now();
+        let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now);
+        ingress.metadata.creation_timestamp = Some(time);
+    }
+    let id = ObjectId::of("Ingress", &ingress.metadata);
+    snapshot.ingresses.retain(|other| ObjectId::of("Ingress", &other.metadata) != id);
+    snapshot.ingresses.push(Arc::new(ingress));
+    let findings = translate(&snapshot, settings).findings;
+    let wrong = |finding: &&Finding| {
+        finding.object == id
+            && finding.severity == Severity::Error
+            && REASONS.contains(&finding.reason)
+    };
+    let list: Vec<String> = findings
+        .iter()
+        .filter(wrong)
+        .map(|finding| format!("{}: {}", finding.about, finding.message))
+        .collect();
+    (!list.is_empty()).then(|| list.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    fn ingress(name: &str, annotations: Value, path: &str) -> Ingress {
+        let object = json!({ "metadata": { "name": name, "namespace": "a", "annotations": annotations },
+            "spec": { "rules": [{ "host": "a.test", "http": { "paths": [{ "path": path, "pathType": "Prefix",
+            "backend": { "service": { "name": "missing", "port": { "number": 80 } } } }] } }] } });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn what_an_ingress_says_wrong_is_told_and_what_may_come_later_is_not() {
+        let settings = Settings {
+            without_class: true,
+            snippet_directives: ["add_header".to_owned()].into(),
+            ..Settings::default()
+        };
+        let mut snapshot = Snapshot::default();
+        let judge = |snapshot: &Snapshot, ingress| judge(ingress, snapshot.clone(), &settings);
+        assert_eq!(judge(&snapshot, ingress("one", json!({}), "/")), None);
+        let snippet = "nginx.ingress.kubernetes.io/configuration-snippet";
+        let wrong = json!({ snippet: "add_header X y;\nproxy_pas http://x;" });
+        let why = judge(&snapshot, ingress("one", wrong, "/")).unwrap();
+        assert!(why.contains("proxy_pas http://x;\n    | ^"), "{why}");
+        let wrong = json!({ "nginx.ingress.kubernetes.io/proxy-body-size": "much" });
+        let why = judge(&snapshot, ingress("one", wrong, "/")).unwrap();
+        assert!(why.starts_with("proxy-body-size: "), "{why}");
+        let mut old = ingress("old", json!({}), "/");
+        old.metadata.creation_timestamp =
+            Some(serde_json::from_value(json!("2020-01-01T00:00:00Z")).unwrap());
+        snapshot.ingresses.push(Arc::new(old));
+        let why = judge(&snapshot, ingress("one", json!({}), "/")).unwrap();
+        assert!(why.contains("Ingress a/old is older"), "{why}");
+        assert_eq!(judge(&snapshot, ingress("one", json!({}), "/free")), None);
+    }
+}

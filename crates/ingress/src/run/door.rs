@@ -1,0 +1,134 @@
+//! weir's runtime API, over a Unix socket.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::handshake;
+use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// weir answers once all workers have taken a configuration, for which it gives them 30 seconds.
+const LONGEST_CHANGE: Duration = Duration::from_secs(90);
+const LONGEST_QUESTION: Duration = Duration::from_secs(5);
+/// Answers that are longer are not weir's.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// The server name under which weir says which configuration it serves.
+pub const SERVED: &str = "served.weir-ingress.internal";
+
+/// What weir says to a configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is served: by running or new workers.
+    Taken(String),
+    /// It is wrong: where, and why.
+    Refused(Option<u32>, String),
+    /// Not now.
+    Later(String),
+}
+
+/// The way to weir.
+#[derive(Clone, Debug)]
+pub struct Door {
+    pub socket: PathBuf,
+}
+
+impl Door {
+    /// Hands a configuration over.
+    pub async fn put(&self, text: Vec<u8>) -> Verdict {
+        let request = Request::builder()
+            .method(Method::PUT)
+            .uri("/config")
+            .header(HOST, "weir")
+            .header(CONTENT_TYPE, "text/plain")
+            .body(Full::new(Bytes::from(text)));
+        let answer = match request {
+            Ok(request) => timeout(LONGEST_CHANGE, self.ask(request)).await,
+            Err(error) => return Verdict::Later(error.to_string()),
+        };
+        let (status, body) = match answer {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Verdict::Later(error),
+            Err(_) => return Verdict::Later("weir does not answer".to_owned()),
+        };
+        verdict(status, &body)
+    }
+
+    /// Which configuration weir serves; empty: none of ours.
+    pub async fn served(&self) -> Result<String, String> {
+        let request = Request::builder().uri("/").header(HOST, SERVED).body(Full::default());
+        let request = request.map_err(|error| error.to_string())?;
+        let answer = timeout(LONGEST_QUESTION, self.ask(request)).await;
+        match answer.map_err(|_| "weir does not answer".to_owned())?? {
+            (StatusCode::OK, body) => Ok(String::from_utf8_lossy(&body).trim().to_owned()),
+            _ => Ok(String::new()),
+        }
+    }
+
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String> {
+        let text = |error: &dyn std::fmt::Display| format!("{}: {error}", self.socket.display());
+        let stream = UnixStream::connect(&self.socket).await.map_err(|e| text(&e))?;
+        let (mut sender, connection) =
+            handshake(TokioIo::new(stream)).await.map_err(|e| text(&e))?;
+        // It ends when its sender is dropped, also where the time is over.
+        tokio::spawn(connection);
+        let answer = sender.send_request(request).await.map_err(|e| text(&e))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
+        Ok((status, body.map_err(|e| text(&e))?.to_bytes()))
+    }
+}
+
+fn verdict(status: StatusCode, body: &[u8]) -> Verdict {
+    let json: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |place: &str| json.pointer(place).and_then(Value::as_str).map(str::to_owned);
+    let why = || {
+        text("/error/text").unwrap_or_else(|| {
+            format!(
+                "weir answers {status}: {}",
+                String::from_utf8_lossy(&body[..body.len().min(200)])
+            )
+        })
+    };
+    match status {
+        StatusCode::OK => Verdict::Taken(text("/taken_by").unwrap_or_default()),
+        StatusCode::UNPROCESSABLE_ENTITY => {
+            let line = json.pointer("/error/line").and_then(Value::as_u64);
+            Verdict::Refused(line.and_then(|line| u32::try_from(line).ok()), why())
+        }
+        // What is forbidden or too long stays so until the objects change.
+        StatusCode::FORBIDDEN | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST => {
+            Verdict::Refused(None, why())
+        }
+        _ => Verdict::Later(why()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_become_verdicts() {
+        let refused = br#"{"error":{"status":422,"text":"unknown directive","line":7}}"#;
+        let cases = [
+            (
+                200,
+                &br#"{"taken_by":"running workers"}"#[..],
+                Verdict::Taken("running workers".to_owned()),
+            ),
+            (422, refused, Verdict::Refused(Some(7), "unknown directive".to_owned())),
+            (503, br#"{"error":{"text":"later"}}"#, Verdict::Later("later".to_owned())),
+            (502, b"<html>", Verdict::Later("weir answers 502 Bad Gateway: <html>".to_owned())),
+        ];
+        for (status, body, wanted) in cases {
+            assert_eq!(verdict(StatusCode::from_u16(status).unwrap(), body), wanted);
+        }
+    }
+}

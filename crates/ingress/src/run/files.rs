@@ -1,0 +1,78 @@
+//! Files of certificates, keys and passwords in a directory that only this user can enter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A file stays this long after no configuration names it any more: requests that have begun may still read it.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// The files of the directory, and when a configuration named each of them last.
+#[derive(Debug)]
+pub struct Files {
+    dir: PathBuf,
+    named: BTreeMap<PathBuf, Instant>,
+}
+
+impl Files {
+    /// Files that an earlier process left are removed in their time.
+    pub fn new(dir: &Path, now: Instant) -> Files {
+        let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        let named = entries.map(|entry| (entry.path(), now)).collect();
+        Files { dir: dir.to_owned(), named }
+    }
+
+    /// Writes the files that a configuration names.
+    pub fn write(&mut self, files: &BTreeMap<PathBuf, Vec<u8>>, now: Instant) -> io::Result<()> {
+        crate::state::write(files)?;
+        self.named.extend(files.keys().map(|path| (path.clone(), now)));
+        Ok(())
+    }
+
+    /// Removes what was named too long ago; `in_use` is what the configuration names that is served.
+    pub fn sweep(&mut self, in_use: &BTreeSet<PathBuf>, now: Instant) {
+        let dir = &self.dir;
+        self.named.retain(|path, last| {
+            if in_use.contains(path) {
+                *last = now;
+            }
+            let keep = now.saturating_duration_since(*last) < KEPT;
+            // Only files of this directory, which are this program's.
+            if !keep && path.parent() == Some(dir) {
+                let _ = fs::remove_file(path);
+            }
+            keep
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn files_are_for_their_owner_alone_and_go_when_no_configuration_names_them() {
+        let dir = weir_testkit::Dir::new();
+        let state = dir.file("state");
+        let begin = Instant::now();
+        let mut files = Files::new(&state, begin);
+        let paths = ["tls-1", "tls-2"].map(|name| state.join(name));
+        let content = paths.iter().map(|path| (path.clone(), b"key".to_vec())).collect();
+        files.write(&content, begin).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&state), mode(&paths[0])), (0o700, 0o600));
+        let in_use = BTreeSet::from([paths[0].clone()]);
+        files.sweep(&in_use, begin + KEPT / 2);
+        assert!(paths[1].exists());
+        files.sweep(&in_use, begin + KEPT * 2);
+        assert_eq!((paths[0].exists(), paths[1].exists()), (true, false));
+        // Another process finds what is there.
+        let mut next = Files::new(&state, begin);
+        next.sweep(&BTreeSet::new(), begin + KEPT);
+        assert!(!paths[0].exists());
+    }
+}

@@ -1,0 +1,177 @@
+//! Probes of the kubelet, and counters for Prometheus.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::Shared;
+use crate::report::{Finding, Severity};
+
+/// Connections at the same time, and how long each may last.
+const MOST: usize = 64;
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A number that only grows, or is set.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn set(&self, value: usize) {
+        self.0.store(value as u64, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// weir has taken a configuration.
+    pub ready: AtomicBool,
+    pub watched: Counter,
+    pub changes: Counter,
+    pub watch_failures: Counter,
+    pub taken: Counter,
+    pub refused: Counter,
+    pub failures: Counter,
+    pub events: Counter,
+    pub statuses: Counter,
+    pub objects: Counter,
+    errors: Counter,
+    warnings: Counter,
+}
+
+impl Counters {
+    /// How many findings of each severity there are now.
+    pub fn findings(&self, list: &[Finding]) {
+        let count = |severity| list.iter().filter(|f| f.severity == severity).count();
+        self.errors.set(count(Severity::Error));
+        self.warnings.set(count(Severity::Warning));
+    }
+
+    fn text(&self, leads: bool) -> String {
+        let rows = [
+            ("watch_events_total", "counter", "Events of all watches", self.watched.get()),
+            (
+                "object_changes_total",
+                "counter",
+                "Events that changed an object",
+                self.changes.get(),
+            ),
+            ("watch_failures_total", "counter", "Watches that failed", self.watch_failures.get()),
+            (
+                "configurations_taken_total",
+                "counter",
+                "Configurations that weir took",
+                self.taken.get(),
+            ),
+            (
+                "configurations_refused_total",
+                "counter",
+                "Configurations that weir refused",
+                self.refused.get(),
+            ),
+            (
+                "handover_failures_total",
+                "counter",
+                "Configurations that could not be handed over",
+                self.failures.get(),
+            ),
+            (
+                "events_written_total",
+                "counter",
+                "Events written into the cluster",
+                self.events.get(),
+            ),
+            (
+                "statuses_written_total",
+                "counter",
+                "Statuses written into the cluster",
+                self.statuses.get(),
+            ),
+            ("ingresses", "gauge", "Ingresses in the cluster", self.objects.get()),
+            ("finding_errors", "gauge", "Parts of objects that are not served", self.errors.get()),
+            (
+                "finding_warnings",
+                "gauge",
+                "Wishes of objects that are not fulfilled",
+                self.warnings.get(),
+            ),
+            (
+                "ready",
+                "gauge",
+                "weir has a configuration of this cluster",
+                self.ready.load(Ordering::Relaxed).into(),
+            ),
+            ("leader", "gauge", "This pod holds the Lease", leads.into()),
+        ];
+        let row = |(name, kind, help, value): (&str, &str, &str, u64)| {
+            format!(
+                "# HELP weir_ingress_{name} {help}.\n# TYPE weir_ingress_{name} {kind}\nweir_ingress_{name} {value}\n"
+            )
+        };
+        rows.into_iter().map(row).collect()
+    }
+}
+
+/// Answers probes from now on.
+pub async fn listen(address: SocketAddr, shared: Arc<Shared>) -> Result<(), String> {
+    let listener =
+        TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))?;
+    let places = Arc::new(Semaphore::new(MOST));
+    tokio::spawn(async move {
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let Ok((stream, _)) = listener.accept().await else {
+                // Descriptors may be short.
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                let answer = service_fn(|request| {
+                    let answer = answer(&shared, &request);
+                    async move { Ok::<_, Infallible>(answer) }
+                });
+                let mut http = http1::Builder::new();
+                http.timer(TokioTimer::new()).header_read_timeout(LONGEST);
+                let _ = timeout(LONGEST, http.serve_connection(TokioIo::new(stream), answer)).await;
+                drop(place);
+            });
+        }
+    });
+    Ok(())
+}
+
+fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let ready =
+        shared.counters.ready.load(Ordering::Relaxed) && !shared.ends.load(Ordering::Relaxed);
+    let (status, text) = match request.uri().path() {
+        "/healthz" => (StatusCode::OK, "alive\n".to_owned()),
+        "/readyz" if ready => (StatusCode::OK, "ready\n".to_owned()),
+        "/readyz" => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
+        "/metrics" => (StatusCode::OK, shared.counters.text(*shared.leads.borrow())),
+        _ => (StatusCode::NOT_FOUND, "/healthz, /readyz, /metrics\n".to_owned()),
+    };
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,117 @@
+//! The Lease: of many pods, one writes into the cluster. Each of them serves, whoever holds it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, PostParams};
+use kube::{Client, Error};
+use tokio::time::{sleep, timeout};
+
+use super::{Options, Shared, say};
+
+/// A holder that is silent for so long has lost the Lease.
+const DURATION: Duration = Duration::from_secs(15);
+const RENEW: Duration = Duration::from_secs(4);
+const LONGEST_CALL: Duration = Duration::from_secs(5);
+
+/// What was seen of another holder, and when: clocks of machines differ, so only the own one counts.
+struct Seen {
+    spec: Option<LeaseSpec>,
+    since: Instant,
+}
+
+/// Takes the Lease where it is free, and renews it.
+pub async fn hold(client: Client, options: Options, shared: Arc<Shared>) {
+    let api: Api<Lease> = Api::namespaced(client, &options.lease.0);
+    let mut seen = Seen { spec: None, since: Instant::now() };
+    let mut renewed = Instant::now();
+    let mut failed = false;
+    while !shared.ends.load(Ordering::Relaxed) {
+        let leads = match timeout(LONGEST_CALL, step(&api, &options, &mut seen)).await {
+            Ok(Ok(leads)) => {
+                failed = false;
+                renewed = Instant::now();
+                leads
+            }
+            other => {
+                if !std::mem::replace(&mut failed, true) {
+                    let why = match &other {
+                        Ok(Err(error)) => super::watch::whole(error),
+                        _ => "the API server does not answer".to_owned(),
+                    };
+                    say("warn", format_args!("Lease: {why}"));
+                }
+                // Until its time is over, no other pod takes it.
+                *shared.leads.borrow() && renewed.elapsed() < DURATION - LONGEST_CALL
+            }
+        };
+        shared.leads.send_if_modified(|now| {
+            let changed = *now != leads;
+            *now = leads;
+            changed
+        });
+        sleep(RENEW).await;
+    }
+}
+
+/// One look; whether this pod holds the Lease after it.
+async fn step(api: &Api<Lease>, options: &Options, seen: &mut Seen) -> Result<bool, Error> {
+    let name = &options.lease.1;
+    let now = Some(MicroTime(Timestamp::now()));
+    let mine = |transitions: i32, acquire_time: Option<MicroTime>| LeaseSpec {
+        holder_identity: Some(options.identity.clone()),
+        lease_duration_seconds: Some(DURATION.as_secs() as i32),
+        acquire_time: acquire_time.or(now.clone()),
+        renew_time: now.clone(),
+        lease_transitions: Some(transitions),
+        ..LeaseSpec::default()
+    };
+    let Some(mut lease) = api.get_opt(name).await? else {
+        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        let lease = Lease { metadata, spec: Some(mine(0, None)) };
+        return won(api.create(&PostParams::default(), &lease).await);
+    };
+    if seen.spec != lease.spec {
+        *seen = Seen { spec: lease.spec.clone(), since: Instant::now() };
+    }
+    let spec = lease.spec.unwrap_or_default();
+    let holder = spec.holder_identity.as_deref().unwrap_or_default();
+    let own = holder == options.identity;
+    if !own && !holder.is_empty() && seen.since.elapsed() < DURATION {
+        return Ok(false);
+    }
+    let transitions = spec.lease_transitions.unwrap_or(0).saturating_add(i32::from(!own));
+    lease.spec = Some(mine(transitions, spec.acquire_time.filter(|_| own)));
+    won(api.replace(name, &PostParams::default(), &lease).await)
+}
+
+/// Another pod may have been faster.
+fn won(result: Result<Lease, Error>) -> Result<bool, Error> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(Error::Api(status)) if status.code == 409 => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives the Lease back, so that another pod need not wait.
+pub async fn release(client: Client, options: &Options, shared: &Shared) {
+    if !*shared.leads.borrow() {
+        return;
+    }
+    let api: Api<Lease> = Api::namespaced(client, &options.lease.0);
+    let given = async {
+        let mut lease = api.get(&options.lease.1).await?;
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_deref() == Some(&options.identity) {
+            spec.holder_identity = None;
+            api.replace(&options.lease.1, &PostParams::default(), &lease).await?;
+        }
+        Ok::<(), Error>(())
+    };
+    let _ = timeout(LONGEST_CALL, given).await;
+}

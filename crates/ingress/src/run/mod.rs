@@ -1,0 +1,141 @@
+//! `weir-ingress run`: watches a cluster and keeps a running weir at what the cluster says.
+//!
+//! - [`watch`] keeps the objects, and tells when one has changed.
+//! - [`serve`] waits a moment for more changes, translates all objects, and hands the tree to weir through a [`door`]. What
+//!   weir refuses changes nothing. The object that asked for it is left out, and the rest is served.
+//! - [`events`] and [`status`] write back into the cluster. Only the pod that holds the [`lease`] does; each pod serves
+//!   by itself, and goes on with what it has while the API server is gone.
+//! - [`health`] answers probes and shows counters. [`admission`] tells authors of Ingresses what is wrong before it is stored.
+
+mod admission;
+mod cluster;
+mod door;
+mod events;
+mod files;
+mod health;
+mod lease;
+mod serve;
+mod status;
+mod watch;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kube::{Client, Config};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch::{Sender, channel};
+
+use crate::report::{Finding, ObjectId};
+use crate::settings::Settings;
+pub use status::Publish;
+
+/// What `run` is told on the command line.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Settings of the translation.
+    pub settings: Settings,
+    /// The configuration file that weir starts with.
+    pub base: PathBuf,
+    /// weir's socket with `weir_api config`.
+    pub door: PathBuf,
+    /// Where probes and metrics are answered.
+    pub health: SocketAddr,
+    /// Where the admission webhook listens, and the directory of its tls.crt and tls.key.
+    pub admission: Option<(SocketAddr, PathBuf)>,
+    /// The only namespace that is watched.
+    pub namespace: Option<String>,
+    /// The ConfigMap of the controller: namespace, name.
+    pub config_map: Option<(String, String)>,
+    /// The Lease: namespace, name.
+    pub lease: (String, String),
+    /// This pod's name.
+    pub identity: String,
+    /// What the status of Ingresses says.
+    pub publish: Publish,
+    /// How long changes are collected.
+    pub collect: Duration,
+    /// How long this program goes on after it was told to end, and is not ready meanwhile.
+    pub drain: Duration,
+}
+
+/// What the last translation has said, for those who write it into the cluster.
+#[derive(Clone, Debug, Default)]
+struct Report {
+    findings: Vec<Finding>,
+    served: Vec<ObjectId>,
+}
+
+/// What the tasks share.
+struct Shared {
+    cluster: cluster::Cluster,
+    counters: health::Counters,
+    /// This pod holds the Lease.
+    leads: Sender<bool>,
+    report: Sender<Arc<Report>>,
+    /// This program was told to end.
+    ends: AtomicBool,
+}
+
+/// A line for the administrator.
+fn say(level: &str, text: impl std::fmt::Display) {
+    eprintln!("weir-ingress: [{level}] {text}");
+}
+
+/// Runs until a signal ends it.
+pub fn run(options: Options) -> Result<(), String> {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.install_default().map_err(|_| "another TLS provider is in use".to_owned())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(start(options))
+}
+
+async fn start(mut options: Options) -> Result<(), String> {
+    let tree = weir_conf::read(&options.base, None);
+    if let Some(error) = &tree.broken {
+        return Err(tree.sources.explain(error));
+    }
+    options.settings.base = tree.main;
+    let mut config = Config::infer().await.map_err(|error| error.to_string())?;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    // Longer than a watch may be silent: its server ends it before.
+    config.read_timeout = Some(Duration::from_secs(watch::LONGEST_WATCH + 30));
+    config.reset_reader_on_write = true;
+    let client = Client::try_from(config).map_err(|error| error.to_string())?;
+    let shared = Arc::new(Shared {
+        cluster: cluster::Cluster::default(),
+        counters: health::Counters::default(),
+        leads: channel(false).0,
+        report: channel(Arc::default()).0,
+        ends: AtomicBool::new(false),
+    });
+    let mut term = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let mut quit = signal(SignalKind::quit()).map_err(|error| error.to_string())?;
+    let mut int = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    health::listen(options.health, shared.clone()).await?;
+    if let Some((address, dir)) = options.admission.clone() {
+        admission::listen(address, dir, options.clone(), shared.clone()).await?;
+    }
+    watch::all(&client, options.namespace.as_deref(), &shared);
+    tokio::spawn(lease::hold(client.clone(), options.clone(), shared.clone()));
+    tokio::spawn(events::publish(client.clone(), options.identity.clone(), shared.clone()));
+    tokio::spawn(status::write(client.clone(), options.publish.clone(), shared.clone()));
+    tokio::spawn(serve::serve(options.clone(), shared.clone()));
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = quit.recv() => {}
+        _ = int.recv() => {}
+    }
+    say("notice", "ends: not ready any more");
+    shared.ends.store(true, Ordering::Relaxed);
+    // Changes go on to weir, which still serves clients that have not seen the pod leave.
+    tokio::select! {
+        () = tokio::time::sleep(options.drain) => {}
+        _ = term.recv() => {}
+        _ = quit.recv() => {}
+    }
+    lease::release(client, &options, &shared).await;
+    Ok(())
+}

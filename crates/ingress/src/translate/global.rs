@@ -1,0 +1,316 @@
+//! The controller's ConfigMap: what holds for all hosts. Keys with the name of an annotation are its default instead.
+
+use std::collections::BTreeMap;
+
+use weir_conf::Directive;
+
+use super::{Work, line};
+use crate::annotations::{self, values};
+use crate::report::{ObjectId, Severity};
+
+/// How a key's value becomes words of a directive.
+#[derive(Clone, Copy)]
+enum Value {
+    /// `true` and `false`.
+    Flag,
+    /// A number; a unit may be appended.
+    Number(&'static str),
+    Size,
+    /// Words of letters, digits and these signs, separated by spaces or commas.
+    Words(&'static str),
+    /// Two numbers or sizes.
+    Pair,
+}
+
+/// Keys that set a directive.
+const SET: &[(&str, &str, Value)] = &[
+    ("client-body-buffer-size", "client_body_buffer_size", Value::Size),
+    ("client-body-timeout", "client_body_timeout", Value::Number("s")),
+    ("client-header-buffer-size", "client_header_buffer_size", Value::Size),
+    ("client-header-timeout", "client_header_timeout", Value::Number("s")),
+    ("gzip-level", "gzip_comp_level", Value::Number("")),
+    ("gzip-min-length", "gzip_min_length", Value::Size),
+    ("gzip-types", "gzip_types", Value::Words("-+./*")),
+    ("hide-headers", "proxy_hide_header", Value::Words("-_")),
+    ("ignore-invalid-headers", "ignore_invalid_headers", Value::Flag),
+    ("enable-underscores-in-headers", "underscores_in_headers", Value::Flag),
+    ("keep-alive", "keepalive_timeout", Value::Number("s")),
+    ("keep-alive-requests", "keepalive_requests", Value::Number("")),
+    ("large-client-header-buffers", "large_client_header_buffers", Value::Pair),
+    ("limit-conn-status-code", "limit_conn_status", Value::Number("")),
+    ("limit-req-status-code", "limit_req_status", Value::Number("")),
+    ("server-tokens", "server_tokens", Value::Flag),
+    ("ssl-protocols", "ssl_protocols", Value::Words(".")),
+    ("ssl-session-tickets", "ssl_session_tickets", Value::Flag),
+    ("use-gzip", "gzip", Value::Flag),
+];
+
+/// Keys that are read elsewhere in this file.
+const OTHER: &[&str] = &[
+    "add-headers",
+    "compute-full-forwarded-for",
+    "disable-access-log",
+    "enable-real-ip",
+    "forwarded-for-header",
+    "hsts",
+    "hsts-include-subdomains",
+    "hsts-max-age",
+    "hsts-preload",
+    "log-format-escape-json",
+    "log-format-escape-none",
+    "log-format-upstream",
+    "proxy-real-ip-cidr",
+    "proxy-set-headers",
+    "use-forwarded-headers",
+    "use-proxy-protocol",
+];
+
+/// Keys that weir needs not, and why.
+const NEEDLESS: &[(&str, &str)] = &[
+    ("allow-snippet-annotations", "the command line has the list of allowed directives"),
+    ("annotations-risk-level", "the command line has the list of allowed directives"),
+    ("map-hash-bucket-size", "tables grow as they must"),
+    ("proxy-headers-hash-bucket-size", "tables grow as they must"),
+    ("proxy-headers-hash-max-size", "tables grow as they must"),
+    ("server-name-hash-bucket-size", "tables grow as they must"),
+    ("server-name-hash-max-size", "tables grow as they must"),
+    ("ssl-ciphers", "the cipher suites are those of rustls"),
+    ("ssl-session-cache", "sessions are kept in any case"),
+    ("variables-hash-bucket-size", "tables grow as they must"),
+    ("variables-hash-max-size", "tables grow as they must"),
+    ("worker-cpu-affinity", "the file that weir starts with says so"),
+    ("worker-processes", "the file that weir starts with says so"),
+];
+
+/// What the ConfigMap says for all.
+pub(super) struct Global {
+    /// Directives of `http`, which stand in place of those that are there otherwise.
+    pub(super) http: Vec<Directive>,
+    /// Maps by the variable that they set, likewise.
+    pub(super) maps: BTreeMap<&'static str, Directive>,
+    /// `Strict-Transport-Security`.
+    pub(super) hsts: String,
+    /// Words for `listen`.
+    pub(super) proxy_protocol: bool,
+    /// Headers for servers behind, beside those of all.
+    pub(super) headers: Vec<(String, String)>,
+}
+
+impl Work<'_> {
+    /// Reads the ConfigMap; what is wrong or not known is said.
+    pub(super) fn global(&mut self) -> Global {
+        let data = self.settings.defaults.clone();
+        let mut global = Global {
+            http: Vec::new(),
+            maps: BTreeMap::new(),
+            hsts: String::new(),
+            proxy_protocol: false,
+            headers: Vec::new(),
+        };
+        for (key, value) in &data {
+            match self.key(key, value) {
+                Ok(made) => global.http.extend(made),
+                Err((severity, why)) => self.about_map(key, severity, &why),
+            }
+        }
+        let flag = |key: &str, default: bool| match data.get(key).map(|v| v.trim()) {
+            Some("true") => true,
+            Some("false") => false,
+            _ => default,
+        };
+        global.hsts = hsts(&data, &flag);
+        global.proxy_protocol = flag("use-proxy-protocol", false);
+        self.clients(&data, &flag, &mut global);
+        logs(&data, &flag, &mut global.http);
+        for (key, name) in [("add-headers", "more_set_headers"), ("proxy-set-headers", "")] {
+            let Some(map) = data.get(key) else { continue };
+            let headers = self.global_headers(key, map);
+            match name {
+                "" => global.headers = headers,
+                name => global.http.extend(
+                    headers.iter().map(|(k, v)| line(name, [format!("{k}: {v}").as_str()])),
+                ),
+            }
+        }
+        global
+    }
+
+    fn about_map(&mut self, key: &str, severity: Severity, why: &str) {
+        let id =
+            ObjectId { kind: "ConfigMap", namespace: String::new(), name: "controller".to_owned() };
+        let reason = if severity == Severity::Note { "NeedlessKey" } else { "InvalidKey" };
+        self.say(&id, severity, reason, key, why);
+    }
+
+    fn key(&self, key: &str, value: &str) -> Result<Vec<Directive>, (Severity, String)> {
+        if let Some((_, why)) = NEEDLESS.iter().find(|(name, _)| *name == key) {
+            return Err((Severity::Note, (*why).to_owned()));
+        }
+        if let Some((_, name, kind)) = SET.iter().find(|(name, ..)| *name == key) {
+            let words = words(*kind, value.trim()).map_err(|why| (Severity::Warning, why))?;
+            return Ok(match *name {
+                // One directive for each header.
+                "proxy_hide_header" => words.iter().map(|w| line(name, [w.as_str()])).collect(),
+                name => vec![line(name, words.iter().map(String::as_str))],
+            });
+        }
+        if OTHER.contains(&key) || annotations::state(key).is_some() {
+            return Ok(Vec::new());
+        }
+        Err((Severity::Warning, "weir-ingress does not know this key; it has no effect".to_owned()))
+    }
+
+    /// Who the client is, where a balancer stands in front.
+    fn clients(
+        &mut self,
+        data: &BTreeMap<String, String>,
+        flag: &dyn Fn(&str, bool) -> bool,
+        global: &mut Global,
+    ) {
+        let forwarded = flag("use-forwarded-headers", false);
+        let real = forwarded || flag("enable-real-ip", false) || global.proxy_protocol;
+        if real {
+            let all = "0.0.0.0/0,::/0".to_owned();
+            let text = data.get("proxy-real-ip-cidr").unwrap_or(&all);
+            let Some(networks) = values::networks(text) else {
+                let why = "it must be a list of networks; no client address is taken from headers";
+                self.about_map("proxy-real-ip-cidr", Severity::Error, why);
+                return;
+            };
+            let header = data.get("forwarded-for-header").map_or("X-Forwarded-For", |h| h.trim());
+            let header = if values::is_header(header) { header } else { "X-Forwarded-For" };
+            let header =
+                if forwarded || !global.proxy_protocol { header } else { "proxy_protocol" };
+            global.http.push(line("real_ip_header", [header]));
+            global.http.push(line("real_ip_recursive", ["on"]));
+            global.http.extend(
+                networks.iter().map(|network| line("set_real_ip_from", [network.as_str()])),
+            );
+        }
+        let mut map = |from: &str, to: &'static str, rows: &[(&str, &str)]| {
+            let rows = rows.iter().map(|(key, value)| line(key, [*value])).collect();
+            global.maps.insert(to, line("map", [from, to]).with_block(rows));
+        };
+        if forwarded {
+            let scheme = [("default", "$scheme"), ("~*^https$", "https"), ("~*^http$", "http")];
+            map("$http_x_forwarded_proto", "$pass_access_scheme", &scheme);
+            let port = [("default", "$pass_own_port"), ("~^[0-9]{1,5}$", "$http_x_forwarded_port")];
+            map("$http_x_forwarded_port", "$pass_server_port", &port);
+        }
+        if flag("compute-full-forwarded-for", false) {
+            map(
+                "$remote_addr",
+                "$full_x_forwarded_for",
+                &[("default", "$proxy_add_x_forwarded_for")],
+            );
+        }
+    }
+
+    /// Headers of a ConfigMap that the administrator names: namespace and name.
+    fn global_headers(&mut self, key: &str, map: &str) -> Vec<(String, String)> {
+        let found = map.trim().split_once('/').and_then(|(n, m)| self.index.config_map(n, m));
+        let Some(headers) = found.and_then(|map| map.data.as_ref()) else {
+            self.about_map(key, Severity::Warning, "there is no such ConfigMap with data");
+            return Vec::new();
+        };
+        let good = |(name, value): &(&String, &String)| {
+            values::is_header(name)
+                && value.len() <= values::LONGEST
+                && !value.contains(char::is_control)
+        };
+        let taken = headers.iter().filter(good);
+        taken.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+}
+
+fn words(kind: Value, text: &str) -> Result<Vec<String>, String> {
+    let number = |text: &str| text.parse::<u64>().ok().filter(|n| *n <= 1 << 40);
+    match kind {
+        Value::Flag => match text {
+            "true" | "on" => Ok(vec!["on".to_owned()]),
+            "false" | "off" => Ok(vec!["off".to_owned()]),
+            _ => Err("it must be \"true\" or \"false\"".to_owned()),
+        },
+        Value::Number(unit) => match number(text.strip_suffix(unit).unwrap_or(text)) {
+            Some(number) => Ok(vec![format!("{number}{unit}")]),
+            None => Err("it must be a number".to_owned()),
+        },
+        Value::Size => match values::size(text) {
+            Some(size) => Ok(vec![size.to_string()]),
+            None => Err("it must be a size".to_owned()),
+        },
+        Value::Words(signs) => {
+            let list: Vec<String> =
+                text.split([' ', ',']).filter(|w| !w.is_empty()).map(str::to_owned).collect();
+            match !list.is_empty() && list.iter().all(|word| values::of(word, signs)) {
+                true => Ok(list),
+                false => Err("it has characters that are not allowed here".to_owned()),
+            }
+        }
+        Value::Pair => {
+            let list: Vec<&str> = text.split_whitespace().collect();
+            match list.as_slice() {
+                [count, size] if number(count).is_some() && values::size(size).is_some() => {
+                    Ok(vec![(*count).to_owned(), (*size).to_owned()])
+                }
+                _ => Err("it must be a number and a size".to_owned()),
+            }
+        }
+    }
+}
+
+fn hsts(data: &BTreeMap<String, String>, flag: &dyn Fn(&str, bool) -> bool) -> String {
+    if !flag("hsts", true) {
+        return String::new();
+    }
+    let age = data.get("hsts-max-age").and_then(|age| age.trim().parse::<u64>().ok());
+    let mut text = format!("max-age={}", age.unwrap_or(31_536_000));
+    if flag("hsts-include-subdomains", true) {
+        text.push_str("; includeSubDomains");
+    }
+    if flag("hsts-preload", false) {
+        text.push_str("; preload");
+    }
+    text
+}
+
+fn logs(
+    data: &BTreeMap<String, String>,
+    flag: &dyn Fn(&str, bool) -> bool,
+    http: &mut Vec<Directive>,
+) {
+    if flag("disable-access-log", false) {
+        http.push(line("access_log", ["off"]));
+    } else if let Some(format) = data.get("log-format-upstream") {
+        let escape =
+            match (flag("log-format-escape-json", false), flag("log-format-escape-none", false)) {
+                (true, _) => "escape=json",
+                (_, true) => "escape=none",
+                _ => "escape=default",
+            };
+        http.push(line("log_format", ["upstreaminfo", escape, format]));
+        http.push(line("access_log", ["/dev/stdout", "upstreaminfo"]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_sets_a_directive_that_there_is() {
+        for (key, directive, _) in SET {
+            assert!(weir_conf::all_known().any(|known| known.name == *directive), "{key}");
+        }
+    }
+
+    #[test]
+    fn values_are_read_as_what_they_are() {
+        assert_eq!(words(Value::Flag, "true"), Ok(vec!["on".to_owned()]));
+        assert_eq!(words(Value::Number("s"), "75"), Ok(vec!["75s".to_owned()]));
+        assert_eq!(words(Value::Number("s"), "75s"), Ok(vec!["75s".to_owned()]));
+        assert!(words(Value::Number("s"), "75; return 200").is_err());
+        assert!(words(Value::Words("./"), "a/b;").is_err());
+        assert_eq!(words(Value::Pair, "4 8k"), Ok(vec!["4".to_owned(), "8k".to_owned()]));
+    }
+}

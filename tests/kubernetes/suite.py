@@ -1,0 +1,480 @@
+"""Ingresses at a real API server, and requests that reach servers behind through weir. tests/kubernetes/run starts this."""
+
+import base64
+import hashlib
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+from cluster import (NAMESPACE, ApiError, ApiServer, Backend, Names, Pod, certificate, config_map, endpoints, free_port, ingress,
+                     namespace, secret, service, wait)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHART = ROOT / "packaging/helm/weir-ingress/files"
+# The promise: from the API server's word to traffic.
+SOON = 1.0
+SNIPPETS = ["add_header", "return", "if", "set", "more_set_headers"]
+
+
+class World:
+    """What all tests share: each has a namespace of its own."""
+
+    def __init__(self, dir, server, binaries):
+        self.dir = dir
+        self.binaries = {name: str(pathlib.Path(binaries) / name) for name in ("weir", "weir-ingress")}
+        self.api = ApiServer(dir, server)
+        self.names = Names({"outside.test": "127.0.0.1"})
+        self.rules()
+        self.pod = self.new_pod("pod-1")
+        self.pod.ready()
+
+    def rules(self):
+        """The rights of the chart, and no others."""
+        for space in (NAMESPACE, "default"):
+            self.api.put(namespace(space))
+        subject = "subjects: [{kind: User, name: weir-ingress, apiGroup: rbac.authorization.k8s.io}]"
+        group = "/apis/rbac.authorization.k8s.io/v1"
+        lease = f"{group}/namespaces/{NAMESPACE}"
+        for path, kind, file in ((group, "ClusterRole", "rules.yaml"), (lease, "Role", "lease-rules.yaml")):
+            head = "apiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: weir-ingress}\n"
+            rules = (CHART / file).read_text()
+            role = f"{head}kind: {kind}\nrules:\n{rules}"
+            binding = f"{head}kind: {kind}Binding\nroleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: weir-ingress}}\n{subject}\n"
+            for text, plural in ((role, kind.lower() + "s"), (binding, kind.lower() + "bindings")):
+                self.api.call("POST", f"{path}/{plural}", text, "application/yaml")
+        self.api.put({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "weir"},
+                      "spec": {"controller": "weir.internal/ingress"}})
+
+    def new_pod(self, name):
+        base = (CHART / "ingress.conf").read_text()
+        base = base.replace("listen 8081", f"listen 127.0.0.1:{free_port()}").replace("worker_processes auto", "worker_processes 2")
+        base = base.replace("access_log /dev/stdout", "access_log off")
+        # Both programs have the same user, as in a pod.
+        if os.getuid() == 0:
+            base = "user root;\n" + base
+        extra = [word for directive in SNIPPETS for word in ("--allow-snippet-directive", directive)]
+        extra += ["--resolver", f"127.0.0.1:{self.names.port}"]
+        return Pod(name, self.dir, self.api, self.binaries, base, extra)
+
+    def site(self, space, name, backends, annotations=None, path=("/", "Prefix"), host=None, **rest):
+        """A Service with these servers, and an Ingress for its host; the host."""
+        self.api.put(namespace(space))
+        self.api.put(service(space, name))
+        for slice in endpoints(space, name, backends):
+            self.api.put(slice)
+        host = host or f"{name}.{space}.test"
+        self.api.put(ingress(space, name, host, [(*path, name)], annotations, **rest))
+        return host
+
+    def soon(self, what, check, seconds=SOON):
+        return wait(what, seconds, check)
+
+    def told(self, space, name, reason, seconds=10):
+        """The note of an Event about an Ingress."""
+        found = []
+
+        def look():
+            found[:] = [note for why, note in self.api.events(space, name) if why == reason]
+            return found
+        wait(f"an Event {reason} about {space}/{name}", seconds, look)
+        return found[0]
+
+    def end(self):
+        self.pod.end()
+        self.api.end()
+
+
+class Client(threading.Thread):
+    """Asks a host all the time, and counts what goes wrong."""
+
+    def __init__(self, pod, host, wanted):
+        super().__init__(daemon=True)
+        self.pod, self.host, self.wanted = pod, host, wanted
+        self.good, self.bad, self.stop = 0, [], False
+        self.start()
+
+    def run(self):
+        while not self.stop:
+            try:
+                who = self.pod.who(self.host)
+            except OSError as error:
+                who = repr(error)
+            if who in self.wanted:
+                self.good += 1
+            else:
+                self.bad.append(who)
+            time.sleep(0.002)
+
+    def done(self):
+        self.stop = True
+        self.join(15)
+        assert not self.bad, f"{len(self.bad)} of {self.good + len(self.bad)} requests went wrong: {self.bad[:5]}"
+        assert self.good > 10, self.good
+        return self.good
+
+
+def traffic_reaches_a_server_within_a_second(w):
+    one, two = Backend("one"), Backend("two")
+    w.site("first", "warm", [one])
+    w.soon("traffic", lambda: w.pod.who("warm.first.test") == "one")
+    times = []
+    for n in range(10):
+        w.site("first", f"site{n}", [one])
+        times.append(w.soon("traffic", lambda: w.pod.who(f"site{n}.first.test") == "one"))
+    moves = []
+    for n in range(20):
+        to = (two, one)[n % 2]
+        w.api.put(endpoints("first", "warm", [to])[0])
+        moves.append(w.soon("another pod", lambda: w.pod.who("warm.first.test") == to.name))
+    text = lambda list: f"median {sorted(list)[len(list) // 2] * 1000:.0f} ms, longest {max(list) * 1000:.0f} ms"
+    gone = ingress("first", "site0", "site0.first.test", [])
+    w.api.delete(gone)
+    w.soon("no traffic", lambda: w.pod.who("site0.first.test") == 404)
+    return f"new Ingress: {text(times)}; changed endpoint: {text(moves)}"
+
+
+def no_request_is_lost_while_pods_and_sites_change(w):
+    one, two = Backend("one"), Backend("two")
+    host = w.site("steady", "site", [one, two])
+    w.soon("traffic", lambda: w.pod.who(host) == "one")
+    client = Client(w.pod, host, ("one", "two"))
+    for n in range(40):
+        w.api.put(endpoints("steady", "site", [(one, two)[n % 2]])[0])
+        if n % 4 == 0:
+            w.site("steady", f"other{n}", [one])
+        time.sleep(0.05)
+    return f"{client.done()} requests over 50 changes, none lost"
+
+
+def a_secret_becomes_a_certificate_and_follows_its_changes(w):
+    one = Backend("one")
+    host = "site.tls.test"
+    crt, key = certificate(w.dir, "tls-1", [host])
+    pair = lambda crt, key: {"tls.crt": crt.read_bytes(), "tls.key": key.read_bytes()}
+    der = lambda crt: base64.b64decode("".join(crt.read_text().split("-----")[2].split()))
+    w.api.put(namespace("tls"))
+    w.api.put(secret("tls", "cert", pair(crt, key), "kubernetes.io/tls"))
+    w.site("tls", "site", [one], tls="cert")
+    w.soon("TLS", lambda: w.pod.ask(host, tls=True).peer == der(crt))
+    assert w.pod.who(host, tls=True) == "one"
+    assert w.pod.ask(host).status == 308
+    assert "max-age" in w.pod.ask(host, tls=True).headers["strict-transport-security"]
+    crt2, key2 = certificate(w.dir, "tls-2", [host])
+    w.api.put(secret("tls", "cert", pair(crt2, key2), "kubernetes.io/tls"))
+    renewed = w.soon("the new certificate", lambda: w.pod.ask(host, tls=True).peer == der(crt2))
+    # Certificates and keys are for weir's user alone.
+    files = list((w.pod.dir / "files").iterdir())
+    assert files and all(file.stat().st_mode & 0o777 == 0o600 for file in files), files
+    assert (w.pod.dir / "files").stat().st_mode & 0o077 == 0
+    # Half of a key: this certificate cannot be used, other hosts go on.
+    w.site("tls", "other", [one])
+    w.api.put(secret("tls", "cert", {"tls.crt": crt.read_bytes(), "tls.key": key2.read_bytes()[:80]}, "kubernetes.io/tls"))
+    note = w.told("tls", "site", "InvalidCertificate")
+    assert w.pod.who("other.tls.test") == "one"
+    w.api.put(secret("tls", "cert", pair(crt, key), "kubernetes.io/tls"))
+    w.soon("the right one again", lambda: w.pod.ask(host, tls=True).peer == der(crt))
+    return f"renewed within {renewed * 1000:.0f} ms; half a key: {note}"
+
+
+def status_and_events_are_written(w):
+    one = Backend("one")
+    w.site("words", "site", [one])
+    site = ingress("words", "site", "", [])
+    took = w.soon("a status", lambda: w.api.get(site)["status"]["loadBalancer"].get("ingress") == [{"ip": "127.0.0.1"}], 10)
+    w.api.put(ingress("words", "lost", "lost.words.test", [("/", "Prefix", "nothing")]))
+    note = w.told("words", "lost", "NoService")
+    w.soon("an answer", lambda: w.pod.who("lost.words.test") == 503)
+    return f"status within {took:.1f} s; {note}"
+
+
+def of_two_ingresses_with_one_path_the_older_one_has_it(w):
+    one, two = Backend("one"), Backend("two")
+    w.site("twice", "one", [one], host="both.twice.test")
+    w.soon("traffic", lambda: w.pod.who("both.twice.test") == "one")
+    time.sleep(1.1)
+    w.site("twice", "two", [two], host="both.twice.test")
+    note = w.told("twice", "two", "PathTaken")
+    # A stranger takes nothing of the host, not even a path that is free.
+    w.site("thief", "thief", [two], host="both.twice.test", path=("/stolen", "Prefix"))
+    w.told("thief", "thief", "HostTaken")
+    assert w.pod.who("both.twice.test") == "one" and w.pod.who("both.twice.test", "/stolen") == "one"
+    return note
+
+
+def a_namespace_reads_no_secret_of_another(w):
+    one = Backend("one")
+    w.api.put(namespace("rich"))
+    digest = base64.b64encode(hashlib.sha1(b"word").digest()).decode()
+    w.api.put(secret("rich", "users", {"auth": f"alice:{{SHA}}{digest}"}))
+    host = w.site("poor", "site", [one], {"auth-type": "basic", "auth-secret": "rich/users"})
+    note = w.told("poor", "site", "AccessClosed")
+    login = {"Authorization": "Basic " + base64.b64encode(b"alice:word").decode()}
+    assert w.pod.who(host, headers=login) == 503
+    crt, key = certificate(w.dir, "rich", ["site2.poor.test"])
+    w.api.put(secret("rich", "cert", {"tls.crt": crt.read_bytes(), "tls.key": key.read_bytes()}, "kubernetes.io/tls"))
+    w.site("poor", "site2", [one], tls="cert")
+    w.told("poor", "site2", "InvalidCertificate")
+    return note
+
+
+def traffic_goes_on_without_the_api_server(w):
+    one, two = Backend("one"), Backend("two")
+    host = w.site("away", "site", [one])
+    w.soon("traffic", lambda: w.pod.who(host) == "one")
+    client = Client(w.pod, host, ("one", "two"))
+    w.api.process.end(signal.SIGKILL)
+    away = float(os.environ.get("WEIR_AWAY", "10"))
+    time.sleep(away)
+    assert w.pod.probe("/readyz")[0] == 200
+    w.api.process.start()
+    w.api.ready()
+    w.api.put(endpoints("away", "site", [two])[0])
+    seen = w.soon("the change", lambda: w.pod.who(host) == "two", 15)
+    return f"{client.done()} requests, {away:.0f} s of them without API server, none lost; a change after it was seen within {seen:.1f} s"
+
+
+def a_watch_whose_history_is_gone_begins_with_a_list(w):
+    one = Backend("one")
+    w.site("gap", "goes", [one])
+    w.soon("traffic", lambda: w.pod.who("goes.gap.test") == "one")
+    # While weir-ingress sleeps, an Ingress goes, another comes, and no history tells of either.
+    w.pod.controller.send(signal.SIGSTOP)
+    w.api.delete(ingress("gap", "goes", "", []))
+    w.site("gap", "comes", [one])
+    w.api.process.end(signal.SIGKILL)
+    w.api.compact()
+    w.api.process.start()
+    w.api.ready()
+    w.pod.controller.send(signal.SIGCONT)
+    seen = w.soon("the new one", lambda: w.pod.who("comes.gap.test") == "one", 20)
+    w.soon("the old one gone", lambda: w.pod.who("goes.gap.test") == 404)
+    # And under a running watch.
+    w.api.compact()
+    w.site("gap", "later", [one])
+    w.soon("traffic", lambda: w.pod.who("later.gap.test") == "one")
+    return f"seen {seen:.1f} s after weir-ingress woke"
+
+
+def many_wrong_ingresses_take_nothing_from_others(w):
+    one = Backend("one")
+    many = int(os.environ.get("WEIR_MANY", "500"))
+    host = w.site("crowd", "good", [one])
+    w.soon("traffic", lambda: w.pod.who(host) == "one")
+    client = Client(w.pod, host, ("one",))
+    wrong = [{"whitelist-source-range": "10.0.0.0/99"}, {"auth-url": "http://localhost/"}, {"rewrite-target": "/$("},
+             {"configuration-snippet": "proxy_pass http://evil;"}, {"server-alias": "}"}, {"use-regex": "maybe"}, {"canary": "true"}]
+    for n in range(many):
+        w.api.put(ingress("crowd", f"wrong{n}", f"w{n}.crowd.test", [(f"/{n}", "Prefix", "nothing")], wrong[n % len(wrong)]))
+    w.site("crowd", "new", [one])
+    # As many sites take longer to test; they must not take for ever.
+    took = w.soon("a new site", lambda: w.pod.who("new.crowd.test") == "one", 20)
+    errors = w.pod.metric("finding_errors")
+    assert errors >= many, errors
+    w.told("crowd", f"wrong{many - 1}", "NoService", 120) if many % 7 != 0 else None
+    asked = client.done()
+    for n in range(many):
+        w.api.delete(ingress("crowd", f"wrong{n}", "", []))
+    return f"{many} wrong ones, {errors} errors; {asked} requests, none lost; a new site within {took:.2f} s"
+
+
+def what_weir_refuses_is_left_out_alone(w):
+    one = Backend("one")
+    host = w.site("refused", "good", [one])
+    bad = w.site("refused", "bad", [one], {"configuration-snippet": "add_header X-Old yes;"})
+    w.soon("traffic", lambda: w.pod.ask(bad).headers.get("x-old") == "yes")
+    # weir-ingress knows no variables: this one passes it, and weir itself refuses.
+    w.api.put(ingress("refused", "bad", bad, [("/", "Prefix", "bad")], {"configuration-snippet": "add_header X-New $no_such_variable;"}))
+    note = w.told("refused", "bad", "Refused")
+    assert w.pod.ask(bad).headers.get("x-old") == "yes", "the version before stays"
+    new = w.site("refused", "new", [one])
+    w.soon("another one", lambda: w.pod.who(new) == "one")
+    assert w.pod.who(host) == "one"
+    w.api.put(ingress("refused", "bad", bad, [("/", "Prefix", "bad")], {"configuration-snippet": "add_header X-New yes;"}))
+    w.soon("the corrected one", lambda: w.pod.ask(bad).headers.get("x-new") == "yes")
+    return note.splitlines()[0]
+
+
+def a_weir_that_starts_anew_gets_its_configuration(w):
+    one = Backend("one")
+    host = w.site("anew", "site", [one])
+    w.soon("traffic", lambda: w.pod.who(host) == "one")
+    w.pod.weir.end(signal.SIGTERM)
+    w.pod.weir.start()
+    took = w.soon("traffic", lambda: w.pod.who(host) == "one", 10)
+    return f"{took:.1f} s after its start"
+
+
+def passwords_are_asked_for(w):
+    one = Backend("one")
+    digest = base64.b64encode(hashlib.sha1(b"word").digest()).decode()
+    w.api.put(namespace("auth"))
+    w.api.put(secret("auth", "users", {"auth": f"alice:{{SHA}}{digest}\n"}))
+    host = w.site("auth", "site", [one], {"auth-type": "basic", "auth-secret": "users", "auth-realm": "Site"})
+    w.soon("a question", lambda: w.pod.ask(host).status == 401)
+    assert w.pod.ask(host).headers["www-authenticate"] == 'Basic realm="Site"'
+    login = lambda word: {"Authorization": "Basic " + base64.b64encode(f"alice:{word}".encode()).decode()}
+    assert w.pod.who(host, headers=login("word")) == "one" and w.pod.who(host, headers=login("no")) == 401
+    # A changed password counts at once.
+    digest = base64.b64encode(hashlib.sha1(b"other").digest()).decode()
+    w.api.put(secret("auth", "users", {"auth": f"alice:{{SHA}}{digest}\n"}))
+    w.soon("the new password", lambda: w.pod.who(host, headers=login("other")) == "one")
+    assert w.pod.who(host, headers=login("word")) == 401
+
+
+def an_authentication_service_decides(w):
+    one = Backend("one")
+    judge = Backend("judge", lambda request: 200 if request.headers.get("X-Ticket") == "valid" else 401)
+    w.api.put(namespace("judged"))
+    w.api.put(config_map("judged", "sent", {"X-Sent-To-Judge": "yes"}))
+    annotations = {"auth-url": f"http://127.0.0.1:{judge.port}/check", "auth-response-headers": "X-User", "auth-method": "GET",
+                   "auth-proxy-set-headers": "judged/sent"}
+    host = w.site("judged", "site", [one], annotations)
+    w.soon("a refusal", lambda: w.pod.who(host) == 401)
+    answer = w.pod.ask(host, headers={"X-Ticket": "valid"})
+    assert answer.body["name"] == "one" and answer.body["headers"]["X-User"] == "from-judge", answer
+    signin = w.site("judged", "signin", [one], {**annotations, "auth-signin": "https://login.test/start"})
+    w.soon("a redirect", lambda: w.pod.ask(signin, "/a?b=c").status == 302)
+    to = w.pod.ask(signin, "/a?b=c").headers["location"]
+    assert to.startswith("https://login.test/start?rd=http://signin.judged.test%2Fa%3Fb%3Dc"), to
+    return to
+
+
+def a_canary_has_its_share(w):
+    main, canary = Backend("main"), Backend("canary")
+    host = w.site("mine", "main", [main])
+    w.site("mine", "canary", [canary], {"canary": "true", "canary-weight": "30"}, host=host)
+    w.soon("both", lambda: w.pod.who(host) == "canary")
+    count = sum(w.pod.who(host) == "canary" for _ in range(400))
+    assert 80 <= count <= 160, count
+    rules = {"canary": "true", "canary-by-header": "X-Canary", "canary-by-cookie": "try"}
+    w.site("mine", "canary", [canary], rules, host=host)
+    w.soon("the header", lambda: w.pod.who(host, headers={"X-Canary": "always"}) == "canary")
+    w.soon("no share", lambda: {w.pod.who(host) for _ in range(20)} == {"main"})
+    assert w.pod.who(host, headers={"Cookie": "try=always"}) == "canary"
+    assert w.pod.who(host, headers={"Cookie": "try=always", "X-Canary": "never"}) == "main"
+    w.site("mine", "canary", [canary], {**rules, "canary-by-header-value": "Blue"}, host=host)
+    w.soon("the value", lambda: w.pod.who(host, headers={"X-Canary": "Blue"}) == "canary")
+    assert w.pod.who(host, headers={"X-Canary": "always"}) == "main"
+    w.site("mine", "canary", [canary], {**rules, "canary-by-header-pattern": "^v[0-9]+$"}, host=host)
+    w.soon("the pattern", lambda: w.pod.who(host, headers={"X-Canary": "v12"}) == "canary")
+    assert w.pod.who(host, headers={"X-Canary": "v"}) == "main"
+    return f"{count} of 400 with a weight of 30"
+
+
+def snippets_have_what_the_administrator_allows(w):
+    one = Backend("one")
+    host = w.site("snip", "site", [one], {
+        "configuration-snippet": 'more_set_headers "X-Snippet: yes";\nif ($arg_stop) { return 418; }',
+        "server-snippet": 'add_header X-Server yes;'})
+    w.soon("the header", lambda: w.pod.ask(host).headers.get("x-snippet") == "yes")
+    assert w.pod.ask(host, "/?stop=1").status == 418
+    for name, text in (("file", "include /etc/passwd;"), ("other", "root /;"), ("out", "} } server { return 200 stolen;")):
+        w.site("snip", name, [one], {"configuration-snippet": text})
+    notes = [w.told("snip", name, "InvalidSnippet") for name in ("file", "other", "out")]
+    assert "^" in notes[1], notes
+    return notes[1].splitlines()[0]
+
+
+def names_outside_of_the_cluster_are_servers_behind(w):
+    one = Backend("one")
+    w.api.put(namespace("outside"))
+    w.api.put(service("outside", "far", external="outside.test"))
+    w.api.put(ingress("outside", "far", "far.outside.test", [("/", "Prefix", "far")], {"upstream-vhost": "outside.test"}, number=one.port))
+    w.soon("traffic", lambda: w.pod.who("far.outside.test") == "one", 3)
+    assert w.pod.ask("far.outside.test").body["headers"]["Host"] == "outside.test"
+    w.api.put(service("outside", "near", external="secrets.other.svc.cluster.local"))
+    w.api.put(ingress("outside", "near", "near.outside.test", [("/", "Prefix", "near")], number=80))
+    return w.told("outside", "near", "ExternalName")
+
+
+def servers_behind_are_spoken_to_in_their_protocol(w):
+    secure = Backend("secure", tls=certificate(w.dir, "behind", ["127.0.0.1"]))
+    host = w.site("speak", "tls", [secure], {"backend-protocol": "HTTPS"})
+    w.soon("TLS behind", lambda: w.pod.who(host) == "secure")
+
+
+def the_config_map_holds_for_all(w):
+    one = Backend("one")
+    host = w.site("common", "site", [one])
+    w.soon("traffic", lambda: w.pod.who(host) == "one")
+    w.api.put(config_map(NAMESPACE, "headers", {"X-All": "yes"}))
+    w.api.put(config_map(NAMESPACE, "weir-ingress", {
+        "proxy-body-size": "1k", "use-forwarded-headers": "true", "proxy-real-ip-cidr": "127.0.0.0/8", "hsts": "false",
+        "proxy-set-headers": f"{NAMESPACE}/headers", "no-such-key": "x", "worker-processes": "3"}))
+    w.soon("the limit", lambda: w.pod.ask(host, method="POST", body="x" * 2000).status == 413)
+    answer = w.pod.ask(host, headers={"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Proto": "https"})
+    heads = answer.body["headers"]
+    assert (heads["X-Real-IP"], heads["X-Forwarded-Proto"], heads["X-All"]) == ("203.0.113.7", "https", "yes"), heads
+    w.api.delete(config_map(NAMESPACE, "weir-ingress", {}))
+    w.soon("no limit", lambda: w.pod.ask(host, method="POST", body="x" * 2000).status == 200)
+
+
+def each_pod_serves_and_one_writes(w):
+    one = Backend("one")
+    second = w.new_pod("pod-2")
+    try:
+        second.ready()
+        wait("one leader", 20, lambda: w.pod.metric("leader") == 1)
+        assert second.metric("leader") == 0
+        host = w.site("pods", "site", [one])
+        w.soon("both", lambda: second.who(host) == "one" and w.pod.who(host) == "one")
+        # The leader is killed: another follows when its time is over, and traffic does not mind.
+        w.pod.controller.end(signal.SIGKILL)
+        assert w.pod.who(host) == "one"
+        took = wait("another leader", 40, lambda: second.metric("leader") == 1)
+        w.pod.controller.start()
+        w.pod.ready()
+    finally:
+        begin = time.monotonic()
+        second.controller.send(signal.SIGTERM)
+        wait("not ready", 2, lambda: second.probe("/readyz")[0] == 503)
+        second.controller.child.wait(10)
+        ended = time.monotonic() - begin
+        second.end()
+    # It gave the Lease back, so that the next one need not wait.
+    back = wait("the first again", 12, lambda: w.pod.metric("leader") == 1)
+    return f"after a kill another leads within {took:.0f} s, after SIGTERM within {back:.0f} s; the end took {ended:.1f} s"
+
+
+TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods_and_sites_change,
+         a_secret_becomes_a_certificate_and_follows_its_changes, status_and_events_are_written,
+         of_two_ingresses_with_one_path_the_older_one_has_it, a_namespace_reads_no_secret_of_another, passwords_are_asked_for,
+         an_authentication_service_decides, a_canary_has_its_share, snippets_have_what_the_administrator_allows,
+         names_outside_of_the_cluster_are_servers_behind, servers_behind_are_spoken_to_in_their_protocol, the_config_map_holds_for_all,
+         what_weir_refuses_is_left_out_alone, a_weir_that_starts_anew_gets_its_configuration, each_pod_serves_and_one_writes,
+         traffic_goes_on_without_the_api_server, a_watch_whose_history_is_gone_begins_with_a_list,
+         many_wrong_ingresses_take_nothing_from_others]
+
+
+def main():
+    server, binaries, *words = sys.argv[1:]
+    dir = pathlib.Path(tempfile.mkdtemp(prefix="weir-kubernetes-"))
+    passed = failed = 0
+    world = World(dir, server, binaries)
+    try:
+        for test in TESTS:
+            if words and not any(word in test.__name__ for word in words):
+                continue
+            begin = time.monotonic()
+            try:
+                said = test(world) or ""
+                passed += 1
+                print(f"ok   {test.__name__} ({time.monotonic() - begin:.1f} s) {said}", flush=True)
+            except (AssertionError, ApiError, OSError, KeyError, TypeError, StopIteration) as error:
+                failed += 1
+                print(f"FAIL {test.__name__} ({time.monotonic() - begin:.1f} s) {error!r}", flush=True)
+    finally:
+        world.end()
+    print(f"{passed} passed, {failed} failed")
+    if failed:
+        print(f"logs: {dir}")
+        sys.exit(1)
+    shutil.rmtree(dir)
+
+
+main()
