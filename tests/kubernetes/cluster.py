@@ -144,13 +144,20 @@ class Names:
             self.socket.sendto(answer, sender)
 
 
-def certificate(dir, name, hosts, authority=None):
+def certificate(dir, name, hosts):
     """Certificate and key for these names: paths."""
     crt, key = dir / f"{name}.crt", dir / f"{name}.key"
     names = ",".join(("IP:" if h[0].isdigit() else "DNS:") + h for h in hosts)
-    args = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-            "-subj", f"/CN={name}", "-addext", f"subjectAltName={names}", "-keyout", str(key), "-out", str(crt)]
-    subprocess.run(args, check=True, capture_output=True)
+    authority = (dir / "authority.crt", dir / "authority.key")
+    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    if not authority[0].exists():
+        subprocess.run([*new, "-x509", "-days", "2", "-subj", "/CN=authority", "-keyout", str(authority[1]), "-out", str(authority[0])],
+                       check=True, capture_output=True)
+    request = subprocess.run([*new, "-subj", f"/CN={name}", "-keyout", str(key)], check=True, capture_output=True).stdout
+    extensions = dir / f"{name}.ext"
+    extensions.write_text(f"subjectAltName={names}\nbasicConstraints=CA:FALSE\n")
+    subprocess.run(["openssl", "x509", "-req", "-days", "2", "-CA", str(authority[0]), "-CAkey", str(authority[1]), "-CAcreateserial",
+                    "-extfile", str(extensions), "-out", str(crt)], input=request, check=True, capture_output=True)
     return crt, key
 
 
@@ -164,18 +171,19 @@ class ApiServer:
             "--advertise-client-urls", f"http://127.0.0.1:{self.etcd_port}", "--listen-peer-urls", f"http://127.0.0.1:{peer}",
             "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}", "--initial-cluster", f"default=http://127.0.0.1:{peer}",
             "--unsafe-no-fsync"])
-        self.crt, key = certificate(dir, "apiserver", ["127.0.0.1", "localhost"])
+        crt, key = certificate(dir, "apiserver", ["127.0.0.1", "localhost"])
         signer = dir / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", str(signer), "2048"], check=True, capture_output=True)
         tokens = dir / "tokens.csv"
         tokens.write_text(f'{TOKENS["admin"]},admin,1,system:masters\n{TOKENS["ingress"]},weir-ingress,2\n')
         self.process = Process("apiserver", dir, [
             str(binary), f"--etcd-servers=http://127.0.0.1:{self.etcd_port}", "--bind-address=127.0.0.1", f"--secure-port={self.port}",
-            f"--tls-cert-file={self.crt}", f"--tls-private-key-file={key}", f"--token-auth-file={tokens}", "--authorization-mode=RBAC",
+            f"--tls-cert-file={crt}", f"--tls-private-key-file={key}", f"--token-auth-file={tokens}", "--authorization-mode=RBAC",
             f"--service-account-key-file={signer}", f"--service-account-signing-key-file={signer}",
             "--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.0.0.0/24",
             "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none", "--profiling=false"])
-        self.context = ssl.create_default_context(cafile=str(self.crt))
+        self.authority = dir / "authority.crt"
+        self.context = ssl.create_default_context(cafile=str(self.authority))
         self.local = threading.local()
         self.ready()
 
@@ -263,7 +271,7 @@ class Pod:
         conf.write_text(base.replace("/tmp/", "/run/weir/").replace("/run/weir/", f"{self.dir}/"))
         (self.dir / "files").mkdir(mode=0o700)
         kubeconfig = self.dir / "kubeconfig"
-        ca = base64.b64encode(api.crt.read_bytes()).decode()
+        ca = base64.b64encode(api.authority.read_bytes()).decode()
         kubeconfig.write_text(json.dumps({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster": {"server": f"https://127.0.0.1:{api.port}", "certificate-authority-data": ca}}],

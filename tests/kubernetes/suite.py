@@ -31,6 +31,8 @@ class World:
         self.names = Names({"outside.test": "127.0.0.1"})
         self.rules()
         self.pod = self.new_pod("pod-1")
+
+    def begin(self):
         self.pod.ready()
 
     def rules(self):
@@ -457,6 +459,7 @@ def main():
     passed = failed = 0
     world = World(dir, server, binaries)
     try:
+        world.begin()
         for test in TESTS:
             if words and not any(word in test.__name__ for word in words):
                 continue

@@ -10,7 +10,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::{Config, Error, watcher};
+use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 
@@ -62,7 +62,8 @@ where
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    if std::mem::take(&mut failed) {
+                    // A list that only begins may still fail.
+                    if !matches!(event, Event::Init) && std::mem::take(&mut failed) {
                         say("notice", format_args!("{kind}: the watch goes on"));
                     }
                     shared.counters.watched.add();
