@@ -58,6 +58,23 @@ fn behind(name: &'static str) -> u16 {
     })
 }
 
+/// Says its path in a tag, and that it is of a group.
+fn tagged() -> u16 {
+    listen(move |mut stream| {
+        use std::io::{Read, Write};
+        let mut buf = [0; 4096];
+        while let Ok(n @ 1..) = stream.read(&mut buf) {
+            let text = String::from_utf8_lossy(&buf[..n]).into_owned();
+            let path = text.split(' ').nth(1).unwrap_or_default();
+            let tags = format!("Cache-Tag: of{path}\r\nCache-Groups: \"all\"\r\n");
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n{tags}\r\nkept");
+            if stream.write_all(answer.as_bytes()).is_err() {
+                break;
+            }
+        }
+    })
+}
+
 fn two(http: &str) -> (Server, String, String) {
     let (a, b) = (behind("a"), behind("b"));
     let conf = format!(
@@ -330,7 +347,7 @@ fn pages_of_other_sites_reach_nothing() {
 
 #[test]
 fn caches_are_purged() {
-    let a = behind("kept");
+    let a = tagged();
     let locations = format!(
         "location / {{ proxy_pass http://127.0.0.1:{a}; proxy_cache one; proxy_cache_valid 1h;
              proxy_cache_key $uri; add_header X-Cache $upstream_cache_status; }}
@@ -357,6 +374,19 @@ fn caches_are_purged() {
     assert_eq!(state("/y"), "MISS");
     assert_eq!(ask("/caches/one/purge", "{\"prefix\":\"/x/\"}"), (200, json!({ "purged": 2 })));
     assert_eq!(ask("/caches/one/purge", "{\"prefix\":\"/x/\"}"), (200, json!({ "purged": 0 })));
+    // Answers with a tag, and groups of an origin.
+    assert!(ask_until(|| state("/x/1") == "HIT" && state("/x/2") == "HIT" && state("/y") == "HIT"));
+    let purged = |body: &str| ask("/caches/one/purge", body);
+    assert_eq!(purged("{\"tags\":[\"none\",\"of/x/1\"]}"), (200, json!({ "purged": 1 })));
+    assert_eq!((state("/x/1").as_str(), state("/x/2").as_str()), ("MISS", "HIT"));
+    let groups =
+        |host: &str| format!("{{\"groups\":[\"all\"],\"origin\":\"http://{host}/\"}}");
+    assert!(ask_until(|| state("/x/1") == "HIT"));
+    assert_eq!(purged(&groups("other")), (200, json!({ "purged": 0 })));
+    assert_eq!(purged(&groups("LOCALHOST")), (200, json!({ "purged": 3 })));
+    for wrong in ["{\"tags\":[]}", "{\"tags\":[1]}", "{\"groups\":[\"a\"]}"] {
+        assert_eq!(purged(wrong).0, 400, "{wrong}");
+    }
     for wrong in ["{}", "{\"all\":false}", "{\"key\":\"a\",\"prefix\":\"b\"}", "{\"key\":1}"] {
         assert_eq!(ask("/caches/one/purge", wrong).0, 400, "{wrong}");
     }

@@ -15,6 +15,8 @@ use weir_testkit::{Client, Dir, Server, ask_until, examples};
 mod readers;
 #[path = "cache/standard.rs"]
 mod standard;
+#[path = "cache/tags.rs"]
+mod tags;
 #[path = "cache/updates.rs"]
 mod updates;
 

@@ -291,3 +291,53 @@ fn the_page_shows_what_it_says() {
     let shown = page.split("```\n").find(|part| part.starts_with("GET ")).unwrap();
     assert_eq!(said, shown, "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn it_says_what_the_cache_has_and_would_do() {
+    let server = Server::start(
+        WEIR,
+        "events { } http { proxy_cache_path %%DIR%%/cache levels=1:2 keys_zone=one:1m;
+         server { listen 127.0.0.1:%%PORT%%; proxy_cache one; proxy_cache_rules rfc9111;
+             location / { proxy_pass http://127.0.0.1:%%PORT1%%; }
+             location /own { proxy_pass http://127.0.0.1:%%PORT1%%; proxy_cache_rules nginx; } }
+         server { listen 127.0.0.1:%%PORT1%%; location / {
+             add_header Cache-Control s-maxage=300; add_header Age 12; add_header Vary X-Of; return 200 a; } } }",
+    );
+    let url = |path: &str| format!("http://127.0.0.1:{}{path}", server.port());
+    let said = |path: &str, args: &[&str]| {
+        let report = explained(&server, &[&[url(path).as_str()], args].concat());
+        let lines = report["cache"].as_array().unwrap();
+        lines.iter().map(|line| line.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let key = format!("one, key \"http://127.0.0.1:{}/a\"", server.port_at(1));
+    assert_eq!(said("/a", &[]), [key.as_str(), "nothing is stored"]);
+    server.get("/a");
+    assert!(weir_testkit::ask_until(|| said("/a", &[]).len() == 3));
+    let stored = said("/a", &[]);
+    assert!(stored[1].starts_with("stored with status 200 in "), "{stored:?}");
+    assert!(stored[2].starts_with("served: fresh 300 s by s-maxage, age 1"), "{stored:?}");
+    assert_eq!(
+        said("/a", &["-H", "Cache-Control: max-age=5"])[2].split(':').next(),
+        Some("older than the request's max-age")
+    );
+    assert_eq!(said("/a", &["-H", "X-Of: b"])[1], "no stored variant has the request's fields");
+    assert!(said("/a", &["-X", "PUT"])[1].starts_with("not asked: "));
+    let supposed = |path: &str, field: &str, status: &str| {
+        let args = ["--answer", field, "--status", status];
+        said(path, &args).pop().unwrap().trim_start_matches("such an answer would be ").to_owned()
+    };
+    assert_eq!(
+        supposed("/a", "Cache-Control: max-age=60", "200"),
+        "stored: fresh 60 s by max-age, age 0"
+    );
+    assert_eq!(supposed("/a", "Cache-Control: private", "200"), "not stored: private");
+    assert_eq!(
+        supposed("/a", "Content-Range: bytes 0-1/5", "206"),
+        "not stored: nothing says for how long it is fresh"
+    );
+    assert_eq!(supposed("/own", "Set-Cookie: a=b", "200"), "not stored: Set-Cookie");
+    assert_eq!(
+        supposed("/own", "Cache-Control: max-age=60", "200"),
+        "stored: fresh 60 s by max-age, age 0"
+    );
+}

@@ -6,6 +6,9 @@ use super::{get_until, start, wait_stored};
 
 const RULES: &str = "proxy_cache_rules rfc9111;";
 
+/// What the cache says of itself: a field for programs, and one for people.
+const TOLD: &str = "proxy_cache_status_field weir; add_header X-Why $upstream_cache_reason always;";
+
 fn ask(server: &Server, method: &str, path: &str, fields: &str) -> String {
     let text = format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n");
     server.connect().send(text).rest()
@@ -76,4 +79,154 @@ fn an_answer_that_stands_takes_the_new_fields() {
             assert_ne!(again.header("X-Of"), first.header("X-Of"));
         }
     }
+}
+
+/// Each answer says what the cache did and why, under both sets of rules, to clients of HTTP/1.1 and HTTP/2.
+#[test]
+fn answers_say_what_the_cache_did_and_why() {
+    let origin = "location / { add_header Cache-Control s-maxage=300; add_header Age 12; return 200 a; }
+         location /private { add_header Cache-Control private; return 200 a; }
+         location /old { root %%DIR%%/site; add_header Cache-Control max-age=0; add_header Cache-Status origin; }
+         location /own { add_header Cache-Control no-store; add_header X-Here max-age=50; return 200 a; }";
+    let told = |rules: &str| {
+        format!("{rules} {TOLD} proxy_cache_control_field X-Here; proxy_cache_bypass $arg_no;")
+    };
+    for (rules, served) in
+        [(RULES, "served: fresh 300 s by s-maxage, age 12"), ("", "served: fresh 300 s, age 0")]
+    {
+        let server = start("", &told(rules), origin);
+        let said = |r: &weir_testkit::Response| {
+            [r.header("Cache-Status"), r.header("X-Why")].map(|v| v.unwrap_or_default().to_owned())
+        };
+        let first = said(&server.get("/a"));
+        let age = if rules.is_empty() { 0 } else { 12 };
+        assert_eq!(first[0], format!("weir; fwd=uri-miss; ttl={}; stored", 300 - age));
+        assert_eq!(
+            first[1],
+            format!("nothing is stored; stored: fresh 300 s by s-maxage, age {age}")
+        );
+        let hit = said(&get_until(&server, "/a", "HIT"));
+        // A second may have passed.
+        let late = served.replace("age 12", "age 13").replace("age 0", "age 1");
+        assert!(hit[1] == served || hit[1] == late, "{hit:?}");
+        assert!(hit[0].starts_with("weir; hit; ttl=2"), "{hit:?}");
+        let private = said(&server.get("/private"));
+        let why =
+            if rules.is_empty() { "no-cache, no-store, private or max-age=0" } else { "private" };
+        assert_eq!(
+            private,
+            ["weir; fwd=uri-miss".to_owned(), format!("nothing is stored; not stored: {why}")]
+        );
+        let bypass = server.get("/b?no=1");
+        let expected = format!("weir; fwd=bypass; ttl={}; stored", 300 - age);
+        assert_eq!(bypass.header("Cache-Status"), Some(expected.as_str()));
+        let post = ask(&server, "POST", "/a", "Content-Length: 0\r\n");
+        assert!(post.contains("Cache-Status: weir; fwd=method"), "{post}");
+        if rules.is_empty() {
+            continue;
+        }
+        server.dir().write("site/old", "b");
+        server.get("/old");
+        let again = get_until(&server, "/old", "REVALIDATED");
+        let named = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("Cache-Status");
+        let status: Vec<&str> =
+            again.headers.iter().filter(named).map(|(_, v)| v.as_str()).collect();
+        assert!(
+            status[0] == "origin" && status[1].starts_with("weir; fwd=stale; fwd-status=304; ttl="),
+            "{status:?}"
+        );
+        // The field for this cache alone stands for the one for all.
+        server.get("/own");
+        assert!(
+            said(&get_until(&server, "/own", "HIT"))[1]
+                .starts_with("served: fresh 50 s by max-age")
+        );
+    }
+}
+
+/// A part that nobody asked for is not taken for the whole, whatever rules it was stored by.
+#[test]
+fn a_part_is_not_sent_for_the_whole() {
+    let part = "add_header Content-Range 'bytes 0-4/10'; add_header Cache-Control max-age=100; return 206 01234;";
+    let server = start("", &format!("{RULES} {TOLD}"), &format!("location / {{ {part} }}"));
+    for _ in 0..2 {
+        let r = server.get("/a");
+        assert_eq!((r.status, r.header("X-Cache")), (206, Some("MISS")));
+        assert_eq!(
+            r.header("X-Why"),
+            Some("nothing is stored; not stored: it is a part that was not asked for")
+        );
+    }
+}
+
+/// Fields, tags and dates without end cost little, and nothing secret is stored for them.
+#[test]
+fn bad_input_is_bounded_and_never_stored() {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let behind = listener.local_addr().unwrap();
+    let heads: Vec<(String, bool)> = vec![
+        (format!("Cache-Control: max-age=100, {}no-store", "x=\"\\\"\", ".repeat(4000)), false),
+        (format!("Cache-Control: max-age=100, private=\"{}\"", "a, ".repeat(15_000)), true),
+        ("Vary: x\r\n".repeat(10_000) + "Cache-Control: max-age=100", false),
+        ("Cache-Control: max-age=100\r\nAge: 9223372036854775808".into(), false),
+        ("Cache-Control: max-age=9223372036854775808".into(), true),
+        (format!("Cache-Control: max-age=100\r\nSurrogate-Key: {}", "a b ".repeat(15_000)), false),
+        (format!("Cache-Control: max-age=100\r\nxkey: {}", "k".repeat(60_000)), true),
+        ("Expires: Thu, 99 Foo 2050 99:99:99 GMT\r\nDate: nonsense".into(), false),
+        ("Expires: Thursday, 18-Aug-50 02:01:18 GMT".into(), true),
+        ("Expires: Thu Aug 18 02:01:18 2050".into(), true),
+        ("Expires: 0".into(), false),
+        ("Cache-Control: max-age=100\r\nCDN-Cache-Control: no-store".into(), false),
+    ];
+    let conf = format!(
+        "{RULES} proxy_buffer_size 256k; proxy_buffers 8 256k; proxy_busy_buffers_size 512k; proxy_pass http://{behind};"
+    );
+    let answers = heads.clone();
+    let origin = std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { return };
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            let n = line.split('/').nth(2).and_then(|n| n.split(' ').next()?.parse::<usize>().ok());
+            let Some((head, _)) = n.and_then(|n| answers.get(n)) else { return };
+            while reader.read_line(&mut line).unwrap_or(0) > 2 {}
+            let _ = write!(
+                &stream,
+                "HTTP/1.1 200 OK\r\n{head}\r\nContent-Length: 1\r\nConnection: close\r\n\r\na"
+            );
+        }
+    });
+    let inner = Server::with_locations(
+        weir_testkit::Dir::new(),
+        super::WEIR,
+        "proxy_cache_path cache keys_zone=one:1m;",
+        &format!(
+            "location / {{ {conf} proxy_cache one; add_header X-Cache $upstream_cache_status; }}"
+        ),
+    );
+    for (n, (head, stored)) in heads.iter().enumerate() {
+        let path = format!("/in/{n}");
+        let r = inner.get(&path);
+        assert_eq!(
+            (r.status, r.body().as_str()),
+            (200, "a"),
+            "{}: {}",
+            &head[..head.len().min(80)],
+            inner.log()
+        );
+        match stored {
+            true => drop(get_until(&inner, &path, "HIT")),
+            false => assert_ne!(
+                inner.get(&path).header("X-Cache"),
+                Some("HIT"),
+                "{}",
+                &head[..head.len().min(80)]
+            ),
+        }
+    }
+    let _ = std::net::TcpStream::connect(behind)
+        .and_then(|mut s| s.write_all(b"GET /in/end HTTP/1.1\r\n\r\n"));
+    origin.join().unwrap();
 }

@@ -143,6 +143,8 @@ pub const TESTS: &[(&str, &str)] = &[
     ),
     ("proxy_cache_memory", "a_hit_in_memory_needs_no_file"),
     ("proxy_cache_rules", "the_standard_says_what_is_fresh"),
+    ("proxy_cache_control_field", "answers_say_what_the_cache_did_and_why"),
+    ("proxy_cache_status_field", "answers_say_what_the_cache_did_and_why"),
     ("proxy_cache_purge", "answers_are_purged_by_key_and_by_prefix"),
     ("proxy_max_temp_file_size", "a_server_is_done_before_its_client_where_answers_are_read_ahead"),
     ("proxy_buffering", "a_server_is_done_before_its_client_where_answers_are_read_ahead"),
