@@ -81,6 +81,8 @@ pub(crate) struct Common {
     /// Connections that are told of the worker's end, the oldest first.
     links: RefCell<BTreeMap<u64, Weak<dyn OnRetire>>>,
     date: Cell<(i64, [u8; 29])>,
+    /// Files that the running turn has opened.
+    pub(crate) turn_files: RefCell<TurnFiles>,
     /// The states with older sites, as long as requests hold them.
     older: RefCell<Vec<Weak<LoopState>>>,
     /// Lines of access logs that were on their way when such a state went.
@@ -106,6 +108,7 @@ impl Common {
             rush_of_pauses: Rush::default(),
             unasked: Cell::new(false),
             links: RefCell::default(),
+            turn_files: RefCell::default(),
             older: RefCell::default(),
             left_lines: RefCell::default(),
             date: Cell::new((i64::MIN, [b' '; 29])),
@@ -211,8 +214,6 @@ pub struct LoopState {
     replaced: Cell<bool>,
     /// `open_file_cache`
     pub(crate) file_caches: RefCell<Caches>,
-    /// Files that the running turn has opened.
-    pub(crate) turn_files: RefCell<TurnFiles>,
     /// Certificates with variables in their names.
     pub(crate) certificates: Loaded<Arc<weir_tls::ServerConfig>>,
     /// The same of certificates that servers are shown.
@@ -351,7 +352,6 @@ impl LoopState {
             common,
             replaced: Cell::new(false),
             file_caches: RefCell::new(Caches::default()),
-            turn_files: RefCell::new(TurnFiles::default()),
             certificates: Loaded::default(),
             upstream_certificates: Loaded::default(),
             owner,
@@ -390,17 +390,15 @@ impl LoopState {
     /// What a turn has found out about files and newcomers does not hold in the next one.
     pub fn end_of_turn(&self) {
         self.common.unasked.set(false);
-        self.turn_files.borrow_mut().close();
+        self.common.turn_files.borrow_mut().close();
         if !self.common.older.borrow().is_empty() {
-            self.end_of_turn_of_older();
+            self.give_up_sites();
         }
     }
 
-    /// The same for states with older sites. Sites that no request of this loop needs any more are freed by another thread, unless
-    /// other loops have them.
+    /// Sites that no request of this loop needs any more are freed by another thread, unless other loops have them.
     #[cold]
-    fn end_of_turn_of_older(&self) {
-        self.each_state(|state| state.turn_files.borrow_mut().close());
+    fn give_up_sites(&self) {
         let gone = GONE.with(Graveyard::empty);
         if gone.is_empty() {
             return;

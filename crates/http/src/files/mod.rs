@@ -75,7 +75,7 @@ pub async fn open(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
 
 /// Remembers a file to the end of the turn.
 fn remember(r: &Request, path: &[u8], opened: &Opened) {
-    r.event_loop.turn_files.borrow_mut().put(path, opened);
+    r.event_loop.common.turn_files.borrow_mut().put(path, opened);
 }
 
 /// A file that was opened before and is still known well enough.
@@ -84,7 +84,7 @@ pub fn remembered(r: &Request, path: &[u8]) -> Option<Result<Opened, FileError>>
     if conf.symlinks.refuse != Refuse::Nothing {
         return None;
     }
-    if let Some(opened) = r.event_loop.turn_files.borrow().get(path) {
+    if let Some(opened) = r.event_loop.common.turn_files.borrow().get(path) {
         return Some(Ok(opened));
     }
     conf.open_files.cache.as_ref()?;
@@ -101,7 +101,7 @@ pub fn whole(r: &Request, path: &[u8]) -> Option<(Opened, Bytes)> {
     if r.conf().core.symlinks.refuse != Refuse::Nothing {
         return None;
     }
-    r.event_loop.turn_files.borrow().whole(path)
+    r.event_loop.common.turn_files.borrow().whole(path)
 }
 
 async fn open_plain(r: &mut Request, path: &[u8]) -> Result<Opened, FileError> {
@@ -151,7 +151,7 @@ pub async fn check_links(r: &mut Request, path: &[u8]) -> Result<(), Step> {
 /// The whole content of a small file.
 pub async fn content(r: &Request, path: &[u8], opened: &Opened) -> io::Result<Bytes> {
     let handle = &r.event_loop.handle;
-    if let Some(content) = r.event_loop.turn_files.borrow().content(path, opened) {
+    if let Some(content) = r.event_loop.common.turn_files.borrow().content(path, opened) {
         return Ok(content);
     }
     let len = usize::try_from(opened.info.len).unwrap_or(usize::MAX);
@@ -166,6 +166,6 @@ pub async fn content(r: &Request, path: &[u8], opened: &Opened) -> io::Result<By
     }
     buf.truncate(len);
     let content = Bytes::from(buf);
-    r.event_loop.turn_files.borrow_mut().put_content(path, opened, &content);
+    r.event_loop.common.turn_files.borrow_mut().put_content(path, opened, &content);
     Ok(content)
 }
