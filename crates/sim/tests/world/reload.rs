@@ -35,7 +35,7 @@ impl Course {
 
     /// Plans the next change.
     pub fn plan_change(&mut self) {
-        if let Some(after) = self.fate.changes.last() {
+        if let Some(after) = self.fate.changes.get(self.changed) {
             self.after(*after, What::Change);
         }
     }
@@ -43,7 +43,6 @@ impl Course {
     /// Another site, of which each answer tells: which one the request was in when it was rewritten, and which one when
     /// its head was sent.
     pub fn change(&mut self) {
-        self.fate.changes.pop();
         self.changed += 1;
         let n = self.changed;
         self.world.note("change", n as u64, 0);
