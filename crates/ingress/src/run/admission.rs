@@ -30,7 +30,6 @@ use super::serve::settings;
 use super::{Options, Shared, say};
 use crate::report::{Finding, ObjectId, Severity};
 use crate::snapshot::Snapshot;
-use crate::translate::translate;
 
 /// Connections at the same time, how long each may last, and the longest question.
 const MOST: usize = 64;
@@ -162,7 +161,7 @@ fn judge(
     let id = ObjectId::of("Ingress", &ingress.metadata);
     snapshot.ingresses.retain(|other| ObjectId::of("Ingress", &other.metadata) != id);
     snapshot.ingresses.push(Arc::new(ingress));
-    let findings = translate(&snapshot, settings).findings;
+    let findings = crate::translate(&snapshot, settings).findings;
     let wrong = |finding: &&Finding| {
         finding.object == id
             && finding.severity == Severity::Error

@@ -17,7 +17,6 @@ use super::{Options, Report, Shared, say};
 use crate::report::{Finding, ObjectId, Severity};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::translate;
 use crate::translate::{Translation, digest, line};
 
 /// How often weir is asked which configuration it serves: one that was started anew serves another.
@@ -273,7 +272,7 @@ impl Server {
         let settings = settings(&self.options, &snapshot);
         let socket = format!("unix:{}", self.options.door.display());
         let made = tokio::task::spawn_blocking(move || {
-            let mut made = translate::translate(&snapshot, &settings);
+            let mut made = crate::translate(&snapshot, &settings);
             let text = weir_conf::print(&made.tree).map_err(|error| error.to_string())?;
             let digest = digest(&text);
             mark(&mut made.tree, &socket, &digest);
