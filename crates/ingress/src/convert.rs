@@ -121,7 +121,12 @@ impl Work<'_> {
             .collect();
         let mut good = true;
         for name in &names {
-            if GUARDS.contains(&name.as_str()) {
+            if name == "canary" {
+                let text =
+                    "its share would be a weight in the main Ingress's route; it is not converted";
+                self.say(id, Severity::Error, name, text);
+                good = false;
+            } else if GUARDS.contains(&name.as_str()) {
                 let text = "Gateway API has no such check; the Ingress is not converted, since it would be open";
                 self.say(id, Severity::Error, name, text);
                 good = false;

@@ -877,6 +877,13 @@ fn converted_ingresses_answer_the_same() {
         ),
         ingress(
             "a",
+            "canary",
+            &[("canary", "true"), ("canary-weight", "0")],
+            "a.test",
+            &[("Prefix", "/foo", "two")],
+        ),
+        ingress(
+            "a",
             "guarded",
             &[("whitelist-source-range", "10.0.0.0/8")],
             "g.test",
@@ -892,6 +899,7 @@ fn converted_ingresses_answer_the_same() {
     let converted = weir_ingress::convert::convert(&snapshot, &settings);
     let told: Vec<&str> = converted.findings.iter().map(|one| one.about.as_str()).collect();
     assert!(told.contains(&"whitelist-source-range"), "{told:?}");
+    assert!(told.contains(&"canary"), "{told:?}");
     let objects: String =
         converted.objects.iter().map(|object| format!("---\n{object}\n")).collect();
     let objects =
