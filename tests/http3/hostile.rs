@@ -3,9 +3,9 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use weir_testkit::{Dir, PATIENCE, Server, certified, run};
+use weir_testkit::{Dir, PATIENCE, Server, ask_until, certified, run};
 
-use super::{WEIR, ask, begin, conf, long, start};
+use super::{WEIR, ask, begin, bytes, conf, long, start};
 
 /// How long nothing more may come before no more is expected. Too short a time finds less; it fails nothing.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -51,6 +51,36 @@ fn datagrams_that_are_no_quic_get_nothing_larger() {
     let Some(got) = ask(&server, server.port(), &[], &["/said"]) else { return };
     assert_eq!(got.read("said"), "fine");
     assert!(server.logged("[alert]") == 0 && server.logged("panicked") == 0);
+}
+
+/// Each packet of a handshake comes twice, the second time as one that only servers send: with the type of a Retry. One bit that changes
+/// on its way does that, and so does an attacker that sees a client's first packet.
+#[test]
+fn a_packet_that_only_servers_send_ends_no_handshake() {
+    let server = start("", "return 200 fine;");
+    let (front, back) = (UdpSocket::bind("127.0.0.1:0").unwrap(), socket(&server));
+    front.set_nonblocking(true).unwrap();
+    back.set_nonblocking(true).unwrap();
+    let got = Dir::new();
+    let port = front.local_addr().unwrap().port();
+    let Some(_client) = begin(port, &[], &["/said"], &got) else { return };
+    let (mut buf, mut forged, mut client) = ([0; 65_536], 0, None);
+    assert!(ask_until(|| {
+        while let Ok((len, from)) = front.recv_from(&mut buf) {
+            client = Some(from);
+            back.send(&buf[..len]).unwrap();
+            if buf[0] & 0x80 > 0 {
+                buf[0] |= 0x30;
+                forged += 1;
+                back.send(&buf[..len]).unwrap();
+            }
+        }
+        while let (Ok(len), Some(client)) = (back.recv(&mut buf), client) {
+            front.send_to(&buf[..len], client).unwrap();
+        }
+        bytes(&got, "said") == b"fine"
+    }));
+    assert!(forged > 0);
 }
 
 /// Once an eighth of `worker_connections` may be forged, new clients have to show their address first. They cost nothing until then.

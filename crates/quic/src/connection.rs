@@ -102,8 +102,6 @@ struct Budget {
 
 /// So many times as much as came may be sent.
 const AMPLIFICATION: u64 = 3;
-/// quinn pads what asks a moved client for its address to so many bytes, however little has come from there. It is sent only once.
-const CHALLENGE: u64 = 1200;
 
 /// The least that a packet needs beside its frames (RFC 9000 section 17.3.1), and a STREAM frame beside its data (section 19.8).
 const LEAST_PACKET: u64 = 1 + 1 + 16;
@@ -255,7 +253,10 @@ impl Connection {
                 self.budget.set(None);
             } else {
                 paths.begin();
-                let received = (len as u64).max(CHALLENGE.div_ceil(AMPLIFICATION));
+                // What asks the client for its address is one datagram, padded, or full where data goes with it. It must be sent
+                // however little has come from there: a client that only receives has no other reason to send.
+                let one = u64::from(self.inner.borrow().current_mtu());
+                let received = (len as u64).max(one.div_ceil(AMPLIFICATION));
                 self.budget.set(Some(Budget { received, sent: 0 }));
             }
         } else if paths.is_answered() {

@@ -4,7 +4,7 @@
 //! CONTRIBUTING.md tells how to let a fuzzer look for longer.
 
 use crate::ids::{IdKey, LENGTH, Place, Steering, chosen_by_client, destination};
-use crate::packet::Packet;
+use crate::packet::{Packet, of_clients};
 use crate::paths::each_token;
 
 /// What a loop reads of a datagram before any key is known.
@@ -51,6 +51,16 @@ fn messages() {
         packet.write(bound, &mut again);
         assert_eq!(again.len(), input.len());
         assert_eq!(Packet::read(&again), Some((bound, packet)));
+    });
+}
+
+/// What is left of a datagram is its beginning, and whole where it is cut off again.
+#[test]
+fn datagrams() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let left = of_clients(input);
+        assert!(input.starts_with(left));
+        assert_eq!(of_clients(left), left);
     });
 }
 

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::paths::Frames;
+
 /// A datagram, as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
@@ -71,9 +73,92 @@ fn take(rest: &mut &[u8]) -> Option<(Option<IpAddr>, u16)> {
     Some((ip, u16::from_be_bytes(*port.first_chunk::<2>()?)))
 }
 
+/// The part of a datagram before a packet that only servers send: version negotiation or Retry. Nothing protects these, so a client's
+/// packet may look like one after an error on its way, or be forged. quinn would end the connection for it. RFC 9000, section 17.2.
+pub fn of_clients(datagram: &[u8]) -> &[u8] {
+    let mut rest = datagram;
+    while let Some(kind) = LongKind::of(rest) {
+        if matches!(kind, LongKind::Negotiation | LongKind::Retry) {
+            return datagram.strip_suffix(rest).unwrap_or_default();
+        }
+        match kind.skip(rest) {
+            Some(next) => rest = next,
+            None => break,
+        }
+    }
+    datagram
+}
+
+/// Types of packets with a long head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LongKind {
+    Negotiation,
+    Initial,
+    /// Early data, or of the handshake proper.
+    Other,
+    Retry,
+}
+
+impl LongKind {
+    /// The type of the first packet; none if its head is short, or the version unknown.
+    fn of(bytes: &[u8]) -> Option<LongKind> {
+        let (first, version) = bytes.split_first_chunk::<5>()?.0.split_first()?;
+        let version: [u8; 4] = version.try_into().ok()?;
+        match (first & 0x80 > 0, u32::from_be_bytes(version), first >> 4 & 3) {
+            (false, ..) => None,
+            (true, 0, _) => Some(LongKind::Negotiation),
+            (true, 1 | 0xff00_0000..=0xff00_00ff, kind) => Some(match kind {
+                0 => LongKind::Initial,
+                3 => LongKind::Retry,
+                _ => LongKind::Other,
+            }),
+            (true, ..) => None,
+        }
+    }
+
+    /// What follows the first packet of a datagram.
+    fn skip(self, bytes: &[u8]) -> Option<&[u8]> {
+        let mut rest = bytes.get(5..)?;
+        for _ in 0..2 {
+            let (length, id) = rest.split_first()?;
+            rest = id.get(usize::from(*length)..)?;
+        }
+        let mut rest = Frames(rest);
+        if self == LongKind::Initial {
+            rest.text()?;
+        }
+        rest.text()?;
+        Some(rest.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_that_only_servers_send_are_cut_off() {
+        let initial = [&[0xc0, 0, 0, 0, 1, 2, 7, 7, 1, 8, 1, 9, 4][..], &[5; 4]].concat();
+        let handshake = [&[0xe0, 0, 0, 0, 1, 2, 7, 7, 1, 8, 3][..], &[5; 3]].concat();
+        let retry = [&[0xf0, 0, 0, 0, 1, 2, 7, 7, 1, 8][..], &[5; 20]].concat();
+        let negotiation = [0xf0, 0, 0, 0, 0, 1, 7, 1, 8, 0, 0, 0, 1];
+        let short = [0x40, 7, 7, 7];
+        for whole in [
+            &[][..],
+            &initial,
+            &[&initial[..], &handshake, &short].concat(),
+            &[0xf0, 0x1a, 0x2a, 0x3a, 0x4a, 1, 7],
+            &initial[..9],
+        ] {
+            assert_eq!(of_clients(whole), whole);
+        }
+        for last in [&retry[..], &negotiation] {
+            assert_eq!(of_clients(last), b"");
+            for before in [initial.clone(), [&initial[..], &handshake].concat()] {
+                assert_eq!(of_clients(&[&before[..], last].concat()), before);
+            }
+        }
+    }
 
     #[test]
     fn a_message_to_another_loop_says_all_of_a_datagram() {

@@ -162,7 +162,8 @@ pub fn each_token(frames: &[u8], wanted: u64, mut found: impl FnMut(Token)) {
     while rest.next(wanted, &mut found).is_some() {}
 }
 
-struct Frames<'a>(&'a [u8]);
+/// What is left to read of a packet.
+pub struct Frames<'a>(pub &'a [u8]);
 
 impl Frames<'_> {
     /// Passes over a frame; none at the end, or where there is something that is not known.
@@ -236,7 +237,8 @@ impl Frames<'_> {
         (0..n).try_for_each(|_| self.number().map(drop))
     }
 
-    fn text(&mut self) -> Option<()> {
+    /// Passes over bytes behind their length.
+    pub fn text(&mut self) -> Option<()> {
         let length = usize::try_from(self.number()?).ok()?;
         self.0 = self.0.get(length..)?;
         Some(())

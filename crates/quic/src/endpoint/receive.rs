@@ -13,7 +13,7 @@ use super::{Admission, Begin, DATAGRAM, Endpoint, NewConnection};
 use crate::connection::Connection;
 use crate::crypto::{Chooser, OneSession};
 use crate::ids::{chosen_by_client, destination};
-use crate::packet::Packet;
+use crate::packet::{Packet, of_clients};
 
 /// Datagrams of one sender that the kernel may put together.
 const BATCH: usize = 65_535;
@@ -111,7 +111,7 @@ impl Endpoint {
         let Packet { from, to, ecn, bytes } = *packet;
         let (now, mut answer) = (self.now(), Vec::new());
         let ecn = EcnCodepoint::from_bits(ecn);
-        let (len, bytes) = (bytes.len(), BytesMut::from(bytes));
+        let (len, bytes) = (bytes.len(), BytesMut::from(of_clients(bytes)));
         let event = self.inner.borrow_mut().handle(now, from, to, ecn, bytes, &mut answer);
         match event {
             None => {}
