@@ -46,6 +46,31 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "proxy_set_header Connection upgrade;",
         "proxy_set_header Connection $connection;",
     ),
+    (
+        "cache-rules",
+        "proxy_cache_rules rfc9111; proxy_ignore_headers Expires;",
+        "proxy_cache_rules rfc9111; proxy_ignore_headers Set-Cookie;",
+    ),
+    (
+        "cache-rules",
+        "uwsgi_cache_rules rfc9111; uwsgi_hide_header age;",
+        "uwsgi_cache_rules nginx; uwsgi_hide_header age;",
+    ),
+    (
+        "cache-rules",
+        "fastcgi_cache_rules rfc9111; fastcgi_cache_valid any 1m;",
+        "fastcgi_cache_rules rfc9111; fastcgi_cache_valid 200 1m;",
+    ),
+    (
+        "cache-rules",
+        "proxy_cache_control_field X-Here;",
+        "proxy_cache_rules rfc9111; proxy_cache_control_field X-Here;",
+    ),
+    (
+        "cache-rules",
+        "proxy_cache_rules rfc9111; proxy_cache_key $host;",
+        "proxy_cache_rules rfc9111; proxy_cache_key $host$request_uri;",
+    ),
     ("no-keepalive", "proxy_http_version 1.0;", "proxy_http_version 1.1;"),
     ("no-keepalive", "proxy_set_header Connection Close;", "proxy_set_header Connection '';"),
     (

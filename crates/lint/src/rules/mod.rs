@@ -35,6 +35,7 @@ pub(crate) const OF_TEXT: &[(&str, Rule)] = &[
     ("proxy-slash", locations::proxy_slash),
     ("whole-disk", locations::whole_disk),
     ("cache-key-host", proxying::cache_key_host),
+    ("cache-rules", proxying::defeats_cache_rules),
     ("connection-upgrade", proxying::connection_upgrade),
     ("no-keepalive", proxying::no_keepalive),
     ("no-resolver", proxying::no_resolver),

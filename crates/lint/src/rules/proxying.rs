@@ -1,6 +1,6 @@
 //! Servers behind, and what is stored of them.
 
-use weir_conf::{BlockPath, Directive, Error, uses_variable};
+use weir_conf::{BlockPath, Directive, Error, Word, uses_variable};
 
 use super::{begins, found, text};
 
@@ -80,6 +80,59 @@ pub(super) fn cache_key_host<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Opt
         "several servers may store in one cache, and their answers have the same keys",
         "begin the key with $scheme$host",
     )
+}
+
+/// Directives that keep from the standard's rules what they need.
+pub(super) fn defeats_cache_rules<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> {
+    let (family, name) = d.name.str()?.split_once('_')?;
+    ["proxy", "fastcgi", "uwsgi", "scgi"].contains(&family).then_some(())?;
+    let rules = scope.holding(&format!("{family}_cache_rules"));
+    let by_standard = rules.iter().any(|d| text(d.arg(0)) == "rfc9111");
+    let (word, what, remedy) = match name {
+        "cache_control_field" if !by_standard && text(d.arg(0)) != "off" => {
+            let what = "this field is read by the rules of RFC 9111 alone";
+            (d.arg(0)?, what.to_owned(), format!("add: {family}_cache_rules rfc9111;"))
+        }
+        _ if !by_standard => return None,
+        "ignore_headers" => {
+            const NEEDED: [&str; 3] = ["Cache-Control", "Expires", "Vary"];
+            let needed =
+                |word: &&Word| NEEDED.iter().any(|n| text(Some(*word)).eq_ignore_ascii_case(n));
+            let word = d.args.iter().find(needed)?;
+            let what =
+                format!("answers are stored and sent against what their {} says", word.lossy());
+            (word, what, "leave it out: the rules of RFC 9111 read it".to_owned())
+        }
+        "hide_header" => {
+            const TOLD: [&str; 6] = ["Age", "Cache-Control", "Date", "ETag", "Expires", "Vary"];
+            let told =
+                |word: &&Word| TOLD.iter().any(|n| text(Some(*word)).eq_ignore_ascii_case(n));
+            let word = d.args.iter().find(told)?;
+            let what = format!(
+                "caches of clients do not see {}, and keep answers for too long or not at all",
+                word.lossy()
+            );
+            (word, what, "leave it out".to_owned())
+        }
+        "cache_valid" if d.args.iter().any(|word| word.is("any")) => {
+            let what = "errors without a lifetime of their own are stored, too".to_owned();
+            (
+                d.args.iter().find(|word| word.is("any"))?,
+                what,
+                "name the statuses that may be stored".to_owned(),
+            )
+        }
+        "cache_key" => {
+            let key: String = d.args.iter().map(|word| word.lossy()).collect();
+            let has = ["request_uri", "uri", "args", "request", "document_uri"];
+            has.iter().all(|name| !uses_variable(&key, name)).then_some(())?;
+            let what =
+                "the key has no part of the URL: all answers take the place of one".to_owned();
+            (d.arg(0)?, what, "end the key with $request_uri".to_owned())
+        }
+        _ => return None,
+    };
+    found(d, word, what, remedy)
 }
 
 /// `Connection: upgrade` in every request: no connection to a server is kept.

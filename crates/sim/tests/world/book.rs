@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_testkit::Dice;
 
+use crate::rfc::{self, Reuse, Told};
+
 /// How a server frames its answer's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
@@ -82,6 +84,11 @@ impl Script {
     }
 }
 
+/// What draws an object's answers.
+pub fn object_salt(seed: u64, name: u64, generation: u64) -> u64 {
+    seed ^ name << 32 ^ generation << 8
+}
+
 #[derive(Default)]
 pub struct Book {
     /// The time.
@@ -95,6 +102,12 @@ pub struct Book {
     pub first: u64,
     /// The current generation of each cached object: it grows with each answer.
     generations: BTreeMap<u64, u64>,
+    /// For which request each generation of a cached object was made, and when.
+    made: BTreeMap<(u64, u64), (u64, u64)>,
+    /// `Cache-Control` of requests.
+    pub said: BTreeMap<u64, &'static str>,
+    /// How often cached objects were sent a second time, and judged.
+    pub reused: u64,
     /// How often servers were asked for slices.
     pub slices: u64,
     /// Requests with stray bytes after their bodies.
@@ -131,7 +144,46 @@ impl Book {
         *self.generations.entry(name).or_insert(self.first)
     }
 
-    /// A server has sent the object: its next answer is the next generation.
+    /// A server sends the object to this request: its next answer is the next generation.
+    pub fn sends_generation(&mut self, name: u64, id: u64) {
+        let generation = self.generation(name);
+        self.made.insert((name, generation), (id, self.now));
+        self.next_generation(name);
+    }
+
+    /// A request got this generation of a cached object, by the rules of the standard.
+    pub fn judge_reuse(
+        &mut self,
+        salt: u64,
+        id: u64,
+        cut_off: bool,
+        (name, generation): (u64, u64),
+    ) {
+        // What was made before a crash is not known.
+        let Some(&(maker, at)) = self.made.get(&(name, generation)) else { return };
+        if maker == id {
+            return;
+        }
+        self.reused += 1;
+        let said = |id| self.said.get(&id).copied().unwrap_or_default();
+        let begun = self.begun.get(&id).copied().unwrap_or(0);
+        let reuse = Reuse {
+            told: Told::draw(object_salt(salt, name, generation)),
+            first: said(maker),
+            second: said(id),
+            since: begun.saturating_sub(at) / 1_000_000_000,
+            cut_off,
+        };
+        if let Err(why) = rfc::judge(&reuse) {
+            let Reuse { told, first, second, since, .. } = reuse;
+            let text = format!(
+                "request {id} ({second:?}) got what was made for {maker} ({first:?}) {since} s before, {told:?}: {why}"
+            );
+            self.doubt(id, true, text);
+        }
+    }
+
+    /// Its next answer is the next generation.
     pub fn next_generation(&mut self, name: u64) {
         *self.generations.entry(name).or_insert(self.first) += 1;
     }

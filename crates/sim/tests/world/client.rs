@@ -11,6 +11,7 @@ use crate::book::{Book, Framing};
 use crate::extras::{SLICED, sliced_len, sliced_name};
 use crate::fate::{FILES, Fate, SCRIPTS, WORKS, file_len};
 use crate::pattern;
+use crate::rfc;
 use crate::wire::{Finish, Wire};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Ask {
     pub zipped: bool,
     /// The request may fail.
     pub excused: bool,
+    /// The object is cached by the rules of the standard: what draws the request's `Cache-Control`.
+    pub standard: Option<u64>,
     /// The answer may break off: it follows a store that was given up, and the server has another answer by now.
     pub changes: bool,
 }
@@ -117,7 +120,9 @@ impl Ask {
         }
         let zipped = fate.extras.zipped && dice.one_in(2);
         let changes = matches!(kind, Kind::Cached(_)) && fate.faults.gives_up_stores();
-        Ask { id, kind, head_only, range, zipped, excused, changes }
+        let standard = matches!(kind, Kind::Cached(_)) && fate.extras.standard;
+        let standard = standard.then_some(fate.seed);
+        Ask { id, kind, head_only, range, zipped, excused, standard, changes }
     }
 
     /// The most bytes of bodies that the request takes, in each direction.
@@ -162,7 +167,7 @@ impl Ask {
         }
     }
 
-    fn write(&self, dice: &mut Dice, out: &mut Vec<u8>) {
+    fn write(&self, dice: &mut Dice, out: &mut Vec<u8>, book: &mut Book) {
         let (method, path, id) = (self.method(), self.path(), self.id);
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\nX-Ask: {id}\r\n");
         if let Some((from, to)) = self.range {
@@ -170,6 +175,11 @@ impl Ask {
         }
         if self.zipped {
             head.push_str("Accept-Encoding: gzip\r\n");
+        }
+        let said = self.standard.map_or("", |salt| rfc::asks(salt, self.id));
+        if !said.is_empty() {
+            head.push_str(&format!("Cache-Control: {said}\r\n"));
+            book.said.insert(self.id, said);
         }
         if dice.one_in(4) {
             head.push_str(&format!("X-Long: {}\r\n", "y".repeat(dice.below(3_000))));
@@ -383,7 +393,7 @@ impl Client {
         while (self.pipelines || self.asked.is_empty())
             && let Some(ask) = self.later.pop_front()
         {
-            ask.write(dice, &mut self.wire.out);
+            ask.write(dice, &mut self.wire.out, book);
             book.begun.insert(ask.id, book.now);
             self.asked.push_back(ask);
         }
@@ -432,6 +442,9 @@ impl Client {
                 None => body.to_vec(),
             };
             self.plain += plain.len() as u64;
+            if has_head && !had_head {
+                self.judge_reuse(book);
+            }
             if has_head && (!had_head || !plain.is_empty()) {
                 self.judge(at, &plain, book);
             }
@@ -455,6 +468,17 @@ impl Client {
             false => unzip.flush(),
         });
         Some(wrote.map(|()| std::mem::take(unzip.get_mut())).map_err(|e| e.to_string()))
+    }
+
+    /// Checks that an answer that was made for another request may be sent for this one.
+    fn judge_reuse(&self, book: &mut Book) {
+        let Some(ask) = self.asked.front().filter(|_| !self.leaving) else { return };
+        let number = |name| self.answer.number(name);
+        if let (Some(salt), Some(name), Some(generation)) =
+            (ask.standard, number("x-name"), number("x-gen"))
+        {
+            book.judge_reuse(salt, ask.id, ask.excused, (name, generation));
+        }
     }
 
     /// Checks that these bytes belong to the right answer.

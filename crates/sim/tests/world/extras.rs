@@ -17,6 +17,8 @@ pub struct Extras {
     pub guarded: bool,
     /// An additional client asks for compressed answers.
     pub zipped: bool,
+    /// Cached objects are kept by the rules of RFC 9111.
+    pub standard: bool,
 }
 
 /// The number of objects that are cached in slices.
@@ -42,6 +44,7 @@ impl Extras {
             mirrored: some(),
             guarded: some(),
             zipped: some(),
+            standard: some(),
         }
     }
 

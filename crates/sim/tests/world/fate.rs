@@ -529,6 +529,11 @@ fn text(
         format!("proxy_cache_background_update {}", onoff(d)),
         format!("proxy_cache_min_uses {}", d.pick(&["1", "1", "2"])),
     ];
+    let cache = match same.extras.standard {
+        false => cache.to_vec(),
+        // The model knows the standard, and no directive that adds to it.
+        true => vec![cache[0].clone(), "proxy_cache_rules rfc9111".to_owned(), cache[4].clone()],
+    };
     let cache: String = cache.iter().map(|line| format!("            {line};\n")).collect();
     let keepalive = d.pick(&["", "keepalive 1;", "keepalive 8;"]);
     let works: String = (0..WORKS).map(|name| work(d, name)).collect();

@@ -32,6 +32,7 @@ mod origin;
 mod pattern;
 mod peer;
 mod reload;
+mod rfc;
 mod secured;
 mod server;
 mod share;
@@ -109,6 +110,9 @@ fn one(seed: u64) -> ExitCode {
     read_log(home, shown, &mut book);
     for finding in &book.findings {
         println!("seed {seed}: {finding}");
+    }
+    if shown {
+        println!("judged by the standard: {}", book.reused);
     }
     let (answered, failed, excused) = (book.answered, book.failed, book.excused);
     let trace = trace ^ before.map_or(0, |before| before.trace);

@@ -392,10 +392,10 @@ impl Origin {
         if asked.answer.is_some() {
             return;
         }
-        let (path, head_only) = (asked.path.clone(), asked.head_only);
+        let (path, head_only, id) = (asked.path.clone(), asked.head_only, asked.id);
         let about = about(&asked.question(), fate, book);
         if let Some(name) = path.strip_prefix("/c/") {
-            book.next_generation(name.parse().unwrap_or(0));
+            book.sends_generation(name.parse().unwrap_or(0), id);
         }
         let script = about.script;
         for _ in 0..script.interim {

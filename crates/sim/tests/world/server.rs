@@ -6,10 +6,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_testkit::Dice;
 
 use crate::answer::{Message, Side};
-use crate::book::{Book, Framing, Script};
+use crate::book::{Book, Framing, Script, object_salt};
 use crate::extras;
 use crate::fate::Fate;
 use crate::pattern;
+use crate::rfc::Told;
 use crate::wire::{Finish, Wire};
 
 /// A connection to such a server.
@@ -69,9 +70,12 @@ pub fn about(question: &Question<'_>, fate: &Fate, book: &mut Book) -> About {
     if let Some(name) = path.strip_prefix("/c/") {
         let name: u64 = name.parse().unwrap_or(0);
         let generation = book.generation(name);
-        let salt = fate.seed ^ name << 32 ^ generation << 8;
+        let salt = object_salt(fate.seed, name, generation);
         let script = fate.script(&mut Dice::new(salt));
-        let fields = format!("X-Name: {name}\r\nX-Gen: {generation}\r\n");
+        let mut fields = format!("X-Name: {name}\r\nX-Gen: {generation}\r\n");
+        if fate.extras.standard {
+            fields += &Told::draw(salt).fields();
+        }
         return About { script, owner: pattern::object(name, generation), from, status, fields };
     }
     let sane = path.rsplit('/').next().and_then(|n| n.parse().ok()) == Some(id);
@@ -208,7 +212,8 @@ impl Served {
         self.thinks = None;
         let About { script, owner, from, status, fields } = self.about(fate, book);
         if let Some(name) = self.asked.path().strip_prefix("/c/") {
-            book.next_generation(name.parse().unwrap_or(0));
+            let id = self.asked.number("x-ask").unwrap_or(0);
+            book.sends_generation(name.parse().unwrap_or(0), id);
         }
         let to_head = self.asked.lines.first().is_some_and(|line| line.starts_with("HEAD "));
         self.asked = Message::default();

@@ -92,7 +92,9 @@ fn fill_head<P: Protocol>(
 fn fit(r: &mut Request, passing: &UpstreamConf, kept: &Kept) {
     let age = r.event_loop.handle.wall().secs.saturating_sub(kept.entry.times.date).max(0);
     let own = passing.caching.control_field.as_deref();
-    let facts = Facts::of_head(&kept.entry.head, |name| is_ignored(passing, name), own);
+    let read = || Facts::of_head(&kept.entry.head, |name| is_ignored(passing, name), own);
+    let other = kept.facts.is_none().then(read);
+    let Some(facts) = kept.facts.as_deref().or(other.as_ref()) else { return };
     let response = &mut r.response;
     let date = fields(&kept.entry.head).find(|(name, _)| name.eq_ignore_ascii_case(b"date"));
     if let Some((_, date)) = date {

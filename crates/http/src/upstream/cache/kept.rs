@@ -6,6 +6,8 @@ use bytes::Bytes;
 use weir_cache::{CacheEntry, FillReader, Object, Opened, StoredBody, is_short};
 use weir_engine::{Files, OpenFile};
 
+use super::rules::Facts;
+
 /// Something that the cache has.
 #[derive(Debug)]
 pub struct Kept {
@@ -15,6 +17,8 @@ pub struct Kept {
     pub part: Part,
     /// Where it is at hand.
     pub object: Option<Arc<Object>>,
+    /// What the standard's rules read in its head, if they have.
+    pub facts: Option<Box<Facts>>,
 }
 
 /// Where a body is.
@@ -46,7 +50,7 @@ impl Kept {
             }
             StoredBody::File(range) => Part::File(range.file.clone(), range.offset, range.length),
         };
-        Some(Kept { entry: object.entry.clone(), part, object: Some(object) })
+        Some(Kept { entry: object.entry.clone(), part, object: Some(object), facts: None })
     }
 
     /// What is in a file; a body that was read with the head need not be read again.
@@ -55,7 +59,7 @@ impl Kept {
             Some(body) => Part::Memory(body),
             None => Part::File(opened.file, opened.stored.body, opened.stored.length),
         };
-        Kept { entry: Arc::new(opened.stored.entry), part, object: None }
+        Kept { entry: Arc::new(opened.stored.entry), part, object: None, facts: None }
     }
 
     /// What is known of it.

@@ -259,9 +259,9 @@ fn complain(r: &Request, path: &Path, why: Unusable) {
 }
 
 /// Whether something that is there may be sent.
-fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept) -> Looked {
+fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, mut kept: Kept) -> Looked {
     let caching = &*passing.caching;
-    let entry = kept.entry();
+    let entry = kept.entry.clone();
     if let Some(of) = entry.variant {
         let wanted = variant(r, passing, &state.main, &entry.vary);
         if of != wanted {
@@ -280,7 +280,9 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept)
         let own = caching.control_field.as_deref();
         let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name), own);
         let (wanted, valid) = (Wanted::of(r.headers()), caching.valid(entry.status));
-        match facts.serving(entry.status, &wanted, now, times.date, valid) {
+        let serving = facts.serving(entry.status, &wanted, now, times.date, valid);
+        kept.facts = Some(Box::new(facts));
+        match serving {
             Serving::Fresh(life) if !state.background => {
                 state.found(Lookup::Fresh, Some(life));
                 state.shown.status.set(Status::Hit);
@@ -407,7 +409,7 @@ async fn join(
         Some(bytes) => Part::Memory(bytes),
         None => Part::Coming(fill.reader()?, length),
     };
-    Some(judge(r, passing, state, Kept { entry, part, object: None }))
+    Some(judge(r, passing, state, Kept { entry, part, object: None, facts: None }))
 }
 
 /// The variant of an answer for this request.

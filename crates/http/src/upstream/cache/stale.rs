@@ -103,6 +103,13 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
     let context = &r.contexts.upstream;
     let line = |h: &HeaderLine| (h.name.of(&context.head), h.value.of(&context.head));
     let new: Vec<(&[u8], &[u8])> = context.headers.iter().map(line).collect();
+    if !rules::is_about(&old.entry.head, new.iter().copied()) {
+        // The client gets what is stored, and nothing is updated.
+        state.shown.because(|reason| reason.kept = Outcome::Revalidated);
+        state.shown.status.set(Status::Revalidated);
+        state.give_up();
+        return old;
+    }
     let mut head = rules::updated(&old.entry.head, new.into_iter());
     let now = r.event_loop.handle.wall().secs;
     if context.headers.iter().all(|h| h.id != HeaderId::Date) {
@@ -142,7 +149,7 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
         }
     }
     state.shown.cacheable.set(false);
-    Kept { entry, object: None, ..old }
+    Kept { entry, object: None, facts: None, ..old }
 }
 
 /// Moves a stored body into a fill.

@@ -1,9 +1,14 @@
 //! `Cache-Control` of answers and requests (RFC 9111, section 5.2), and fields of its kind for caches of one sort
 //! (RFC 9213).
 
+use std::borrow::Cow;
+
 use weir_cache::members;
 
 use super::seconds;
+
+/// The bytes of the longest name: `stale-while-revalidate`.
+const LONGEST_NAME: usize = 22;
 
 /// What the lines say. Of a directive that comes more than once, the first counts.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -43,9 +48,19 @@ pub struct Control {
 impl Control {
     /// What one more line says.
     pub fn add(&mut self, line: &[u8]) {
-        for member in members(line) {
-            let (name, value) = directive(member);
-            self.set(&name, value.as_deref());
+        let whole = is_closed(line);
+        let plain = line.split(|b| *b == b',' && !whole).filter(|_| !whole).map(<[u8]>::trim_ascii);
+        // A quote that is open at the end hides nothing: what forbids to store may stand behind it.
+        for member in members(if whole { line } else { b"" }).chain(plain) {
+            let mut parts = member.splitn(2, |b| *b == b'=');
+            let (name, value) = (parts.next().unwrap_or_default(), parts.next().map(unquoted));
+            let mut lower = [0; LONGEST_NAME];
+            // No longer name means anything.
+            if let Some(lower) = lower.get_mut(..name.len()) {
+                lower.copy_from_slice(name);
+                lower.make_ascii_lowercase();
+                self.set(lower, value.as_deref());
+            }
         }
     }
 
@@ -119,24 +134,36 @@ fn first(place: &mut Option<i64>, value: i64) {
     place.get_or_insert(value);
 }
 
-/// The name in lower case, and the value without quotes.
-fn directive(member: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
-    let mut parts = member.splitn(2, |b| *b == b'=');
-    let name = parts.next().unwrap_or_default().to_ascii_lowercase();
-    let value = parts.next().map(|value| {
-        let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
-        let Some(inner) = inner else { return value.to_vec() };
-        let mut out = Vec::with_capacity(inner.len());
-        let mut bytes = inner.iter();
-        while let Some(byte) = bytes.next() {
-            match byte {
-                b'\\' => out.extend(bytes.next()),
-                byte => out.push(*byte),
-            }
+/// Whether each quoted string of a line has an end.
+fn is_closed(line: &[u8]) -> bool {
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in line {
+        let was_escaped = std::mem::replace(&mut escaped, false);
+        match byte {
+            b'\\' if quoted && !was_escaped => escaped = true,
+            b'"' if !was_escaped => quoted = !quoted,
+            _ => {}
         }
-        out
-    });
-    (name, value)
+    }
+    !quoted
+}
+
+/// A directive's value without quotes.
+fn unquoted(value: &[u8]) -> Cow<'_, [u8]> {
+    let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+    let Some(inner) = inner else { return Cow::Borrowed(value) };
+    if !inner.contains(&b'\\') {
+        return Cow::Borrowed(inner);
+    }
+    let mut out = Vec::with_capacity(inner.len());
+    let mut bytes = inner.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => out.extend(bytes.next()),
+            byte => out.push(*byte),
+        }
+    }
+    Cow::Owned(out)
 }
 
 fn is_key(name: &[u8]) -> bool {

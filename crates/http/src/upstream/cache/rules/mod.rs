@@ -322,8 +322,25 @@ impl Wanted {
     }
 }
 
-/// The stored head after an answer 304 with these fields (RFC 9111, section 3.2).
+/// Whether an answer 304 with these fields is about the stored answer with this head (RFC 9111, section 4.3.4): it has no tag, or
+/// the same one. A server that compresses may make a tag weak in one of the two.
+pub fn is_about<'a>(head: &[u8], mut new: impl Iterator<Item = Field<'a>>) -> bool {
+    let old = named(fields(head), b"etag").next();
+    let new = new.find(|(name, _)| is(name, b"etag"));
+    match (old, new) {
+        (Some((_, old)), Some((_, new))) => strong(old) == strong(new),
+        _ => true,
+    }
+}
+
+/// A tag without what makes it weak.
+fn strong(tag: &[u8]) -> &[u8] {
+    tag.strip_prefix(b"W/").unwrap_or(tag)
+}
+
+/// The stored head after an answer 304 with these fields (RFC 9111, section 3.2). It keeps its own tag.
 pub fn updated<'a>(head: &[u8], fresh: impl Iterator<Item = Field<'a>> + Clone) -> Vec<u8> {
+    let tagged = named(fields(head), b"etag").next().is_some();
     let stays = |name: &[u8]| {
         [
             &b"content-length"[..],
@@ -336,6 +353,7 @@ pub fn updated<'a>(head: &[u8], fresh: impl Iterator<Item = Field<'a>> + Clone) 
         .iter()
         .any(|other| name.eq_ignore_ascii_case(other))
             || hop(name)
+            || tagged && is(name, b"etag")
     };
     let mut out = Vec::with_capacity(head.len());
     for line in head.split_inclusive(|b| *b == b'\n') {

@@ -42,6 +42,7 @@ fn a_lifetime_is_read_as_the_standard_says() {
         ("max-age=60, private=\"a, b\"", Some(60)),
         ("max-age=60, no-store, must-understand", Some(60)),
         ("max-age=60, no-cache", None),
+        ("max-age=60, x=\"open, no-store", None),
         ("", None),
     ] {
         assert_eq!(left(&format!("Cache-Control: {line}\r\n\r\n")), expected, "{line}");
@@ -133,6 +134,17 @@ fn an_unchanged_answer_takes_the_new_fields() {
 }
 
 #[test]
+fn an_answer_of_another_tag_is_not_updated() {
+    let stored = b"HTTP/1.1 200 OK\r\nETag: W/\"a\"\r\n\r\n";
+    let about = |tag: &[u8]| is_about(stored, [(&b"etag"[..], tag)].into_iter());
+    assert!(about(b"\"a\"") && about(b"W/\"a\"") && !about(b"\"b\""));
+    assert!(is_about(stored, std::iter::empty()));
+    // A server that compresses says "a" in the 304 of what it sent as W/"a".
+    let now = updated(stored, [(&b"ETag"[..], &b"\"a\""[..])].into_iter());
+    assert_eq!(now, stored);
+}
+
+#[test]
 fn other_places_of_the_same_origin_are_found() {
     let place = (&b"http"[..], &b"a.example"[..], &b"/x/y?z"[..]);
     let other = |reference: &str| {
@@ -154,8 +166,6 @@ proptest! {
     fn an_answer_that_forbids_it_is_never_stored(
         before in "[ -~]{0,40}", behind in "[ -~]{0,40}", word in "(?i)no-store|private",
     ) {
-        // An open quote would hide the word.
-        prop_assume!(!before.contains('"') && !before.contains('\\'));
         let head = format!("Cache-Control: {before}, {word}\r\nCache-Control: {behind}\r\n\r\n");
         let facts = facts(&head);
         prop_assert!(facts.control.must_understand || storing(&head).refused.is_some());
