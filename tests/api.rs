@@ -379,8 +379,7 @@ fn caches_are_purged() {
     let purged = |body: &str| ask("/caches/one/purge", body);
     assert_eq!(purged("{\"tags\":[\"none\",\"of/x/1\"]}"), (200, json!({ "purged": 1 })));
     assert_eq!((state("/x/1").as_str(), state("/x/2").as_str()), ("MISS", "HIT"));
-    let groups =
-        |host: &str| format!("{{\"groups\":[\"all\"],\"origin\":\"http://{host}/\"}}");
+    let groups = |host: &str| format!("{{\"groups\":[\"all\"],\"origin\":\"http://{host}/\"}}");
     assert!(ask_until(|| state("/x/1") == "HIT"));
     assert_eq!(purged(&groups("other")), (200, json!({ "purged": 0 })));
     assert_eq!(purged(&groups("LOCALHOST")), (200, json!({ "purged": 3 })));

@@ -156,7 +156,7 @@ fn gateway_snapshot(evil: &[serde_json::Value]) -> Snapshot {
         let text = |text: &str| k8s_openapi::ByteString(format!("{tenant}\n{text}").into_bytes());
         secret.data =
             Some(data.iter().map(|(name, pem)| ((*name).to_owned(), text(pem))).collect());
-        snapshot.secrets.push(secret);
+        snapshot.secrets.push(std::sync::Arc::new(secret));
     }
     snapshot
 }
