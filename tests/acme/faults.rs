@@ -78,7 +78,10 @@ fn an_attempt_that_kills_its_worker_each_time_is_made_four_times_and_then_waits(
     // The worker after that one waits, and says when it goes on.
     let mut row = serde_json::Value::Null;
     let told = ask_until(|| {
-        let page = server.get("/json").body();
+        // A worker that is killed resets its connections.
+        let mut client = server.connect();
+        let asked = client.try_send("GET /json HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let page = asked.and_then(|()| client.try_response()).map(|r| r.body()).unwrap_or_default();
         let page: serde_json::Value = serde_json::from_str(&page).unwrap_or_default();
         row = page["acme"][0].clone();
         authority.asked(Ask::NewOrder) == 4
