@@ -28,7 +28,7 @@ enum Command {
     /// Writes objects of Gateway API for the Ingresses of a folder, and says what has no counterpart there.
     Convert(Input),
     /// Watches a cluster, and keeps a running weir at what its Ingresses say.
-    Run(Run),
+    Run(Box<Run>),
 }
 
 #[derive(Debug, Args)]

@@ -348,7 +348,7 @@ fn the_administrator_decides_over_snippets_and_all_hosts() {
     };
     let Some((server, findings)) = serve_with(&manifests, settings) else { return };
     let head = "GET / HTTP/1.1\r\nHost: g.test\r\nX-Forwarded-Proto: https\r\nX-Forwarded-For: 203.0.113.7\r\nConnection: close\r\n\r\n";
-    let answer = server.connect().send(head.to_owned()).response();
+    let answer = server.connect().send(head).response();
     assert_eq!(answer.header("X-S"), Some("a; b"));
     let body = answer.body();
     // The snippet's header stands beside those that all servers behind get.
