@@ -104,9 +104,9 @@ impl CacheKey {
 /// When two values of a header are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sameness {
-    /// As nginx has it: in [`NORMALISED`] headers their words, in others their bytes.
+    /// As nginx has it: in `NORMALISED` headers their words, in others their bytes.
     Words,
-    /// As RFC 9111 allows, section 4.1: spaces around commas do not count, and in [`NORMALISED`] headers neither do other spaces,
+    /// As RFC 9111 allows, section 4.1: spaces around commas do not count, and in `NORMALISED` headers neither do other spaces,
     /// case and order.
     Meaning,
 }

@@ -1,11 +1,11 @@
 //! `weir-ingress run`: watches a cluster and keeps a running weir at what the cluster says.
 //!
-//! - [`watch`] keeps the objects, and tells when one has changed.
-//! - [`serve`] waits a moment for more changes, translates all objects, and hands the tree to weir through a [`door`]. What
+//! - `watch` keeps the objects, and tells when one has changed.
+//! - `serve` waits a moment for more changes, translates all objects, and hands the tree to weir through a `door`. What
 //!   weir refuses changes nothing. The object that asked for it is left out, and the rest is served.
-//! - [`events`] and [`status`] write back into the cluster. Only the pod that holds the [`lease`] does; each pod serves
+//! - `events` and `status` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
 //!   by itself, and goes on with what it has while the API server is gone.
-//! - [`health`] answers probes and shows counters. [`admission`] tells authors of Ingresses what is wrong before it is stored.
+//! - `health` answers probes and shows counters. `admission` tells authors of Ingresses what is wrong before it is stored.
 
 mod admission;
 mod cluster;
