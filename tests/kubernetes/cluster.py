@@ -17,6 +17,8 @@ import time
 import urllib.parse
 
 TOKENS = {"admin": "admin-token", "ingress": "ingress-token"}
+# An address of a pod: an EndpointSlice may have none of 127.0.0.0/8. `run` adds it to the loopback device of a network namespace.
+POD = "10.99.0.1"
 NAMESPACE = "weir-system"
 
 
@@ -80,7 +82,7 @@ class Process:
 class Backend:
     """A server behind: says its name, the request's line and its headers."""
 
-    def __init__(self, name, status=200, host="127.0.0.1", tls=None):
+    def __init__(self, name, status=200, host=POD, tls=None):
         backend = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -177,7 +179,7 @@ class ApiServer:
         tokens = dir / "tokens.csv"
         tokens.write_text(f'{TOKENS["admin"]},admin,1,system:masters\n{TOKENS["ingress"]},weir-ingress,2\n')
         self.process = Process("apiserver", dir, [
-            str(binary), f"--etcd-servers=http://127.0.0.1:{self.etcd_port}", "--bind-address=127.0.0.1", f"--secure-port={self.port}",
+            str(binary), f"--etcd-servers=http://127.0.0.1:{self.etcd_port}", "--bind-address=127.0.0.1", f"--advertise-address={POD}", f"--secure-port={self.port}",
             f"--tls-cert-file={crt}", f"--tls-private-key-file={key}", f"--token-auth-file={tokens}", "--authorization-mode=RBAC",
             f"--service-account-key-file={signer}", f"--service-account-signing-key-file={signer}",
             "--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.0.0.0/24",
@@ -305,14 +307,14 @@ class Pod:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             raw = socket.create_connection(("127.0.0.1", self.https), timeout=10)
             stream = context.wrap_socket(raw, server_hostname=host)
+            peer = stream.getpeercert(True)
             connection = http.client.HTTPConnection(host)
             connection.sock = stream
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=10)
+            connection, peer = http.client.HTTPConnection("127.0.0.1", self.http, timeout=10), None
         connection.request(method, path, body, {"Host": host, "Connection": "close", **(headers or {})})
         answer = connection.getresponse()
         text = answer.read().decode(errors="replace")
-        peer = stream.getpeercert(True) if tls else None
         try:
             text = json.loads(text)
         except ValueError:
@@ -354,7 +356,7 @@ def endpoints(namespace, service, backends):
     return [{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
              "metadata": {"name": f"{service}-{n}", "namespace": namespace, "labels": {"kubernetes.io/service-name": service}},
              "ports": [{"port": backend.port, "protocol": "TCP"}],
-             "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": True}}]}
+             "endpoints": [{"addresses": [POD], "conditions": {"ready": True}}]}
             for n, backend in enumerate(backends)]
 
 

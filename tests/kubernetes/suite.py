@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from cluster import (NAMESPACE, ApiError, ApiServer, Backend, Names, Pod, certificate, config_map, endpoints, free_port, ingress,
+from cluster import (NAMESPACE, POD, ApiError, ApiServer, Backend, Names, Pod, certificate, config_map, endpoints, free_port, ingress,
                      namespace, secret, service, wait)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ class World:
         self.dir = dir
         self.binaries = {name: str(pathlib.Path(binaries) / name) for name in ("weir", "weir-ingress")}
         self.api = ApiServer(dir, server)
-        self.names = Names({"outside.test": "127.0.0.1"})
+        self.names = Names({"outside.test": POD})
         self.rules()
         self.pod = self.new_pod("pod-1")
 
@@ -333,7 +333,7 @@ def an_authentication_service_decides(w):
     judge = Backend("judge", lambda request: 200 if request.headers.get("X-Ticket") == "valid" else 401)
     w.api.put(namespace("judged"))
     w.api.put(config_map("judged", "sent", {"X-Sent-To-Judge": "yes"}))
-    annotations = {"auth-url": f"http://127.0.0.1:{judge.port}/check", "auth-response-headers": "X-User", "auth-method": "GET",
+    annotations = {"auth-url": f"http://{POD}:{judge.port}/check", "auth-response-headers": "X-User", "auth-method": "GET",
                    "auth-proxy-set-headers": "judged/sent"}
     host = w.site("judged", "site", [one], annotations)
     w.soon("a refusal", lambda: w.pod.who(host) == 401)
@@ -395,7 +395,7 @@ def names_outside_of_the_cluster_are_servers_behind(w):
 
 
 def servers_behind_are_spoken_to_in_their_protocol(w):
-    secure = Backend("secure", tls=certificate(w.dir, "behind", ["127.0.0.1"]))
+    secure = Backend("secure", tls=certificate(w.dir, "behind", [POD]))
     host = w.site("speak", "tls", [secure], {"backend-protocol": "HTTPS"})
     w.soon("TLS behind", lambda: w.pod.who(host) == "secure")
 
