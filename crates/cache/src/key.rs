@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use md5::{Digest, Md5};
 
+use crate::head;
+
 /// Where the bytes begin that a key shares with its variants: no fewer than three levels of two digits need.
 const FAMILY: usize = 12;
 
@@ -116,22 +118,14 @@ fn meaning<'h>(name: &[u8], values: impl Iterator<Item = &'h [u8]>) -> Vec<u8> {
     let is_list = NORMALISED.contains(&name);
     let mut members: Vec<Vec<u8>> = Vec::new();
     for value in values {
-        let (mut quoted, mut escaped) = (false, false);
-        let ends = |byte: &u8| {
-            let was_escaped = escaped;
-            escaped = quoted && *byte == b'\\' && !was_escaped;
-            quoted ^= *byte == b'"' && !was_escaped;
-            *byte == b',' && !quoted
-        };
-        let parts = value.split(ends).map(<[u8]>::trim_ascii).filter(|part| !part.is_empty());
-        members.extend(parts.map(|part| {
+        members.extend(head::members(value).map(|member| {
             match is_list {
-                true => part
+                true => member
                     .iter()
                     .filter(|b| !b.is_ascii_whitespace())
                     .map(u8::to_ascii_lowercase)
                     .collect(),
-                false => part.to_vec(),
+                false => member.to_vec(),
             }
         }));
     }

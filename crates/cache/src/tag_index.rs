@@ -2,7 +2,7 @@
 //!
 //! The directory `tags` has a file for each first byte of a tag. A record says that the answer of a key was stored with a tag.
 //! It is appended before the answer gets its name, so no answer is there without its records. A record may outlive its answer:
-//! whoever reads it looks at the answer's head. Once a file has doubled, its records of answers that are gone leave it.
+//! a purge looks at the answer's head, too. Once a file has doubled, its records of answers that are gone leave it.
 //!
 //! ```text
 //! file    0  magic, 8 bytes    8  records when it was cleaned last, 8    16  0

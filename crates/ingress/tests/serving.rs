@@ -13,7 +13,15 @@ use weir_testkit::{Dir, Server, listen};
 fn weir() -> Option<String> {
     let own = std::env::current_exe().ok()?;
     let path: PathBuf = own.parent()?.parent()?.join("weir");
-    path.exists().then(|| path.display().to_string())
+    if !path.exists() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "there is no weir beside the tests: cargo build -p weir"
+        );
+        eprintln!("skipped: there is no weir beside the tests (cargo build -p weir)");
+        return None;
+    }
+    Some(path.display().to_string())
 }
 
 /// A server behind that answers with its name and the head that it got.
@@ -88,14 +96,7 @@ fn serve(manifests: &str) -> Option<(Server, Vec<Finding>)> {
 }
 
 fn serve_with(manifests: &str, settings: Settings) -> Option<(Server, Vec<Finding>)> {
-    let Some(weir) = weir() else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "there is no weir beside the tests: cargo build -p weir"
-        );
-        eprintln!("skipped: there is no weir beside the tests (cargo build -p weir)");
-        return None;
-    };
+    let weir = weir()?;
     let mut snapshot = Snapshot::default();
     assert_eq!(snapshot.add_text(manifests), Vec::<String>::new());
     let dir = Dir::new();

@@ -1,6 +1,6 @@
 //! An allocator for tests that shows the use of memory after it was freed.
 //!
-//! A freed block is filled with a byte that makes no sense anywhere, and is given to nobody for a while. Code that still uses it
+//! A freed block is filled with a byte that makes no sense anywhere, and is not given out for a while. Code that still uses it
 //! reads nonsense, and a pointer in it leads nowhere.
 
 use std::alloc::{GlobalAlloc, Layout, System};
