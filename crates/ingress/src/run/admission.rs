@@ -23,9 +23,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::health::accepted;
 use super::serve::settings;
 use super::{Options, Shared, say};
 use crate::report::{Finding, ObjectId, Severity};
@@ -56,12 +57,7 @@ pub async fn listen(
     let mut read = Instant::now();
     let (places, options) = (Arc::new(Semaphore::new(MOST)), Arc::new(options));
     tokio::spawn(async move {
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else {
-                sleep(Duration::from_millis(100)).await;
-                continue;
-            };
+        while let Some((place, stream)) = accepted(&listener, &places).await {
             if read.elapsed() > FRESH {
                 read = Instant::now();
                 match load(&dir) {

@@ -12,8 +12,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::Shared;
@@ -132,19 +132,28 @@ impl Counters {
     }
 }
 
+/// The next connection, once it has a place among those that are served at a time.
+pub(super) async fn accepted(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(OwnedSemaphorePermit, TcpStream)> {
+    loop {
+        let place = places.clone().acquire_owned().await.ok()?;
+        if let Ok((stream, _)) = listener.accept().await {
+            return Some((place, stream));
+        }
+        // Descriptors may be short.
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
 /// Answers probes from now on.
 pub async fn listen(address: SocketAddr, shared: Arc<Shared>) -> Result<(), String> {
     let listener =
         TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))?;
     let places = Arc::new(Semaphore::new(MOST));
     tokio::spawn(async move {
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else {
-                // Descriptors may be short.
-                sleep(Duration::from_millis(100)).await;
-                continue;
-            };
+        while let Some((place, stream)) = accepted(&listener, &places).await {
             let shared = shared.clone();
             tokio::spawn(async move {
                 let answer = service_fn(|request| {
