@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::hostile::memory;
 use super::*;
 
 const URL: &str = "https://www.example.org/";
@@ -48,6 +49,20 @@ fn a_connection_each_costs_a_handshake_each() {
     assert_answered(&report, 40);
     server.wait_file("seen.log", " h3 200 / ", 40);
     assert_eq!(ports(&server), 40);
+}
+
+/// All that a connection has is given back when it has ended: its streams, its TLS and its place in the loop.
+#[test]
+fn connections_that_have_ended_leave_nothing_in_memory() {
+    let server = start("", "location / { return 200 ok; }");
+    let load =
+        || assert_answered(&bench(server.port(), "-n 400 -c 4 --close --insecure", URL), 400);
+    load();
+    let before = memory(&server);
+    load();
+    load();
+    let grown = memory(&server).saturating_sub(before);
+    assert!(grown < 8 << 10, "{grown} KiB more after 800 connections");
 }
 
 /// How many connections each loop has, by a log of `$pid-$loop $connection`.

@@ -157,7 +157,7 @@ fn floods_get_less_than_they_send_and_cost_no_memory() {
 }
 
 /// KiB that the workers have to themselves.
-fn memory(server: &Server) -> u64 {
+pub fn memory(server: &Server) -> u64 {
     let of = |pid: i32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
         let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();

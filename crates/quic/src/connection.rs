@@ -1,6 +1,6 @@
 //! One connection, as the protocol above has it.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -60,7 +60,8 @@ pub struct Connection {
     endpoint: Weak<Endpoint>,
     pub(crate) handle: ConnectionHandle,
     pub(crate) inner: RefCell<quinn_proto::Connection>,
-    pub(crate) events: OnceCell<Rc<dyn Events>>,
+    /// The protocol above, which has this connection as well: the endpoint takes it out when the connection has ended.
+    pub(crate) events: RefCell<Option<Rc<dyn Events>>>,
     /// It stands among those that the endpoint looks at next.
     pub(crate) marked: Cell<bool>,
     /// A packet has come for it since the protocol above has heard of it.
@@ -130,7 +131,7 @@ impl Connection {
             endpoint,
             handle,
             inner: RefCell::new(inner),
-            events: OnceCell::new(),
+            events: RefCell::default(),
             marked: Cell::new(false),
             came: Cell::new(false),
             deadline: Cell::new(None),
@@ -381,7 +382,8 @@ impl Connection {
             return false;
         }
         let held = self.held.take();
-        if let Some(events) = self.events.get() {
+        let events = self.events.borrow().clone();
+        if let Some(events) = events {
             held.into_iter().for_each(|id| events.writable(id));
         }
         true
@@ -424,7 +426,7 @@ impl Connection {
         loop {
             let Some(event) = self.inner.borrow_mut().poll() else { return told };
             told = true;
-            let Some(events) = self.events.get() else { continue };
+            let Some(events) = self.events.borrow().clone() else { continue };
             match event {
                 Event::HandshakeDataReady => events.negotiated(),
                 Event::Connected => {

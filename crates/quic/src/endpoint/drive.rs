@@ -131,6 +131,8 @@ impl Endpoint {
             self.deadlines.borrow_mut().remove(&(before, connection.handle));
         }
         self.connections.borrow_mut().remove(&connection.handle);
+        // The protocol above has the connection, and the connection has it.
+        drop(connection.events.take());
         if self.over.get() {
             self.wake();
         }

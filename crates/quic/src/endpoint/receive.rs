@@ -192,7 +192,8 @@ impl Endpoint {
                 let connection = Rc::new(connection);
                 self.begun.update(|begun| begun + 1);
                 self.connections.borrow_mut().insert(handle, connection.clone());
-                let _ = connection.events.set(begin(&connection));
+                let events = begin(&connection);
+                connection.events.replace(Some(events));
                 self.mark(&connection);
             }
             Err(error) => {
