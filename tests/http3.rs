@@ -8,6 +8,8 @@ use weir_testkit::{Dir, Process, Server, ask_until, certified, examples, run};
 
 #[path = "http3/bench.rs"]
 mod bench;
+#[path = "http3/certificates.rs"]
+mod certificates;
 #[path = "http3/hostile.rs"]
 mod hostile;
 
@@ -424,17 +426,13 @@ fn what_quic_lacks_is_warned_of() {
     for (main, line, said) in [
         ("", "http3_hq on;", "\"http3_hq\" directive is known but not built into weir yet"),
         ("quic_bpf on;", "", "\"quic_bpf\" directive is known but not built into weir yet"),
-        ("", "ssl_certificate $host.pem; ssl_certificate_key leaf.key;", "not used over QUIC"),
         ("", "ssl_protocols TLSv1.2;", "must enable TLSv1.3"),
         ("", "quic_host_key missing;", "cannot read \"missing\""),
         ("", "quic_active_connection_id_limit 1;", "value is too small"),
         ("", "quic_congestion reno;", "invalid value \"reno\""),
         ("", "listen 8444 quic ssl;", "parameter is incompatible with \"quic\""),
     ] {
-        let certificate = match line.contains("ssl_certificate ") {
-            true => "",
-            false => "ssl_certificate chain.pem; ssl_certificate_key leaf.key;",
-        };
+        let certificate = "ssl_certificate chain.pem; ssl_certificate_key leaf.key;";
         let conf = format!(
             "{main} events {{ }} http {{ {certificate} server {{ listen 8443 quic; {line} }} }}"
         );

@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::hostile::memory;
 use super::*;
 
-const URL: &str = "https://www.example.org/";
+pub const URL: &str = "https://www.example.org/";
 
 /// What it reports of a run against a port.
-fn bench(port: u16, options: &str, url: &str) -> Value {
+pub fn bench(port: u16, options: &str, url: &str) -> Value {
     let mut command = Command::new(WEIR);
     command.args(["bench", "--http3", "--json", "-t", "1", "-r", &format!("127.0.0.1:{port}")]);
     let output = command.args(options.split_whitespace()).arg(url).output().unwrap();
@@ -21,7 +21,7 @@ fn bench(port: u16, options: &str, url: &str) -> Value {
 
 /// So many requests were answered, and none was not.
 #[track_caller]
-fn assert_answered(report: &Value, requests: u64) {
+pub fn assert_answered(report: &Value, requests: u64) {
     let (done, errors) = (&report["requests"], &report["errors"]);
     assert_eq!((done.as_u64(), errors.as_u64()), (Some(requests), Some(0)), "{report}");
 }

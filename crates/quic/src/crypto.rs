@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fmt;
 use std::io::Cursor;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quinn_proto::crypto::rustls::QuicServerConfig;
@@ -24,16 +25,20 @@ use crate::paths::{PathWatch, Watched};
 pub type ChosenConfig = Result<Arc<weir_tls::ServerConfig>, QuicAlert>;
 /// Chooses it by the client's first message.
 pub type Chooser = Box<dyn FnOnce(Hello) -> ChosenConfig + Send>;
+/// Chooses it as well, and may take time for that: it may load certificates.
+pub type Asker = Box<dyn FnOnce(Hello) -> Pin<Box<dyn Future<Output = ChosenConfig>>>>;
 
 /// What packets need before there is a session: keys that anybody can compute.
 #[derive(Clone)]
 pub struct Initial(Arc<QuicServerConfig>);
 
 impl Initial {
-    /// Any configuration has the cipher that all first packets use.
-    pub fn new(any: Arc<weir_tls::ServerConfig>) -> Option<Initial> {
-        let suite = weir_tls::quic::initial_suite()?;
-        Some(Initial(Arc::new(QuicServerConfig::with_initial(any, suite).ok()?)))
+    /// They need no certificate.
+    pub fn new() -> Result<Initial, &'static str> {
+        const MISSING: &str = "TLS_AES_128_GCM_SHA256 is missing";
+        let suite = weir_tls::quic::initial_suite().ok_or(MISSING)?;
+        let any = weir_tls::quic::without_certificate().map_err(|_| MISSING)?;
+        Ok(Initial(Arc::new(QuicServerConfig::with_initial(any, suite).map_err(|_| MISSING)?)))
     }
 
     /// For what comes before there is a connection.

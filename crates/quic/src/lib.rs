@@ -19,7 +19,7 @@ mod packet;
 mod paths;
 
 pub use connection::{Connection, Events, ReadOutcome, StreamGone};
-pub use crypto::{Chooser, ChosenConfig};
+pub use crypto::{Asker, Chooser, ChosenConfig};
 pub use endpoint::{
     Accepts, Admission, Begin, Congestion, Endpoint, EndpointSettings, HostKey, NewConnection,
 };

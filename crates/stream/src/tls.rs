@@ -174,7 +174,7 @@ async fn handshake(
     find(s, &mut hello)?;
     let own = s.conf().tls.context.as_ref();
     let (context, hello) = choose(own, default, hello, socket)?;
-    let (names, event_loop) = (context.names(s), s.event_loop.clone());
+    let (names, event_loop) = (context.certificates.names(s), s.event_loop.clone());
     let certificates = &event_loop.certificates;
     let secured = context.accept(hello, socket, names, certificates, until).await?;
     Ok((context, secured))

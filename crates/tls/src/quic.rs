@@ -14,6 +14,7 @@ use crate::hello::{Hello, hello_of};
 use crate::names::provider;
 use crate::negotiated::Negotiated;
 use crate::notes::{self, Notes};
+use crate::server::ComingIdentity;
 
 pub use rustls::quic::{
     DirectionalKeys, HeaderProtectionKey, KeyChange, Keys, PacketKey, PacketKeySet, Secrets,
@@ -66,6 +67,18 @@ pub mod alert {
 /// The cipher of the first packets, whose keys anybody can compute (RFC 9001, section 5.2).
 pub fn initial_suite() -> Option<Suite> {
     suite_of(provider())
+}
+
+/// A configuration that no client can agree on: for what comes before the client has said whom it wants.
+///
+/// # Errors
+///
+/// There is no TLS 1.3.
+pub fn without_certificate() -> Result<Arc<ServerConfig>, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(Arc::new(provider().clone()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?;
+    let none = Arc::new(ComingIdentity::default());
+    Ok(Arc::new(builder.with_no_client_auth().with_cert_resolver(none)))
 }
 
 fn suite_of(provider: &CryptoProvider) -> Option<Suite> {

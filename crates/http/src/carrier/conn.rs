@@ -152,7 +152,12 @@ impl Resting {
         quic: Rc<weir_quic::Connection>,
         local: Address,
     ) -> Conn {
-        Conn { quic: Some(quic), local: OnceCell::from(local), ..self.on(closed) }
+        Conn { quic: Some(quic), ..self.before_quic(closed, local) }
+    }
+
+    /// The same before there is a connection of QUIC.
+    pub fn before_quic(self, closed: Stream, local: Address) -> Conn {
+        Conn { local: OnceCell::from(local), ..self.on(closed) }
     }
 }
 

@@ -324,13 +324,13 @@ fn names(
     context: &ServerContext,
     event_loop: &Rc<LoopState>,
 ) -> Option<(Conn, FileNames)> {
-    if !context.is_computed() {
+    if !context.certificates.is_computed() {
         return Some((conn, FileNames::new()));
     }
     let conn = Rc::new(conn);
     let names = {
         let mut r = Request::new(conn.clone(), event_loop.clone(), Scratch::default());
-        context.names(&mut r)
+        context.certificates.names(&mut r)
     };
     Some((Rc::try_unwrap(conn).ok()?, names))
 }

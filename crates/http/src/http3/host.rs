@@ -1,28 +1,26 @@
 //! What a loop has of each `listen ... quic`.
 
 use std::cell::RefCell;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weir_log::{Cause, Level};
 use weir_metrics::Metric;
 use weir_proto::http3::qpack::FieldMemo;
 use weir_quic::{
-    Accepts, Admission, ChosenConfig, Endpoint, EndpointSettings, Events, HostKey, NewConnection,
-    Packet, Place,
+    Accepts, Admission, Asker, ChosenConfig, Endpoint, EndpointSettings, Events, HostKey,
+    NewConnection, Packet, Place,
 };
-use weir_ssl::server::Shown;
 use weir_tls::Hello;
-use weir_tls::quic::{QuicAlert, alert};
 
+use super::choose::{Asking, choose};
 use super::link::{Beginning, Found, Link};
 use crate::address::Address;
-use crate::carrier::Secure;
 use crate::event_loop::LoopState;
-use crate::site::{Server, Site};
+use crate::site::Site;
 
 /// A client that lives and is silent for less than this keeps its connection, if a request is under way.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -76,6 +74,11 @@ pub fn host_key_of(site: &Site, listen: usize) -> std::io::Result<HostKey> {
     said.map_or_else(own, Ok)
 }
 
+fn unusable(event_loop: &LoopState, error: &std::io::Error) {
+    let text = format_args!("a socket could not be used for QUIC {}", Cause(error));
+    event_loop.site.main.core.error_log.write(Level::Alert, None, text);
+}
+
 /// All of a loop.
 pub struct Hosts {
     place: Place,
@@ -97,16 +100,10 @@ impl Hosts {
 
     /// Receives from the socket of this number, for at most so many connections.
     pub fn receives(&self, fd: &Arc<OwnedFd>, listen: usize, most: usize) {
-        let known = |server: &Server| server.conf.ssl.as_ref()?.quic.clone();
         let Some(event_loop) = LoopState::current() else { return };
-        // Where all certificates have variables, the test of the configuration has said that nothing is served.
-        let Some(tls) = event_loop.site.servers.iter().find_map(known) else { return };
-        match self.open(&event_loop, fd, tls, listen, most) {
+        match self.open(&event_loop, fd, listen, most) {
             Ok(host) => self.all.borrow_mut().push(Rc::new(host)),
-            Err(e) => {
-                let text = format_args!("a socket could not be used for QUIC {}", Cause(&e));
-                event_loop.site.main.core.error_log.write(Level::Alert, None, text);
-            }
+            Err(e) => unusable(&event_loop, &e),
         }
     }
 
@@ -114,7 +111,6 @@ impl Hosts {
         &self,
         event_loop: &LoopState,
         fd: &Arc<OwnedFd>,
-        tls: Arc<weir_tls::ServerConfig>,
         listen: usize,
         most: usize,
     ) -> std::io::Result<Host> {
@@ -126,7 +122,6 @@ impl Hosts {
             place: self.place,
             loops: self.others.loops(),
             host_key,
-            tls,
             idle_timeout: conf.keepalive_timeout.max(SILENCE),
             streams: conf.http3.max_concurrent_streams,
             stream_window: conf.http3.stream_buffer_size,
@@ -156,11 +151,10 @@ impl Hosts {
     /// The host of the socket of this number takes new connections from this one, too, which all loops share.
     pub fn shares(&self, fd: &Arc<OwnedFd>, listen: usize) {
         for host in self.all.borrow().iter().filter(|host| host.listen == listen) {
-            if let Err(e) = host.endpoint.shares(fd) {
-                let text = format_args!("a socket could not be used for QUIC {}", Cause(&e));
-                if let Some(event_loop) = LoopState::current() {
-                    event_loop.site.main.core.error_log.write(Level::Alert, None, text);
-                }
+            if let Err(e) = host.endpoint.shares(fd)
+                && let Some(event_loop) = LoopState::current()
+            {
+                unusable(&event_loop, &e);
             }
         }
     }
@@ -230,16 +224,33 @@ impl Accepts for Acceptor {
         };
         let (listen, ip) = (self.listen, local.ip());
         let found = Found::default();
-        let choose = {
-            let found = found.clone();
-            move |hello| choose(listen, ip, hello, &found)
-        };
         let (closed, memo) = (self.closed.clone(), self.memo.clone());
+        let asks = site.servers.iter().any(|server| {
+            server.conf.ssl.as_ref().is_some_and(|context| context.quic.is_computed())
+        });
+        let choose: Box<dyn FnOnce(Hello) -> ChosenConfig + Send> = {
+            let found = found.clone();
+            Box::new(move |hello| choose(listen, ip, hello, &found))
+        };
+        let asker = asks.then(|| {
+            let client = Asking {
+                peer: Address::Inet(new.peer),
+                local: local.clone(),
+                listen,
+                closed: closed.clone(),
+                found: found.clone(),
+            };
+            let ask: Asker = Box::new(move |hello| Box::pin(client.config(hello)));
+            ask
+        });
         let begin = move |quic: &Rc<weir_quic::Connection>| -> Rc<dyn Events> {
             let from = Beginning { event_loop, listen, local, found, closed, memo };
             Link::new(quic.clone(), from)
         };
-        Admission::Accept(Box::new(choose), Box::new(begin))
+        match asker {
+            Some(asker) => Admission::Ask(asker, Box::new(begin)),
+            None => Admission::Accept(choose, Box::new(begin)),
+        }
     }
 
     fn ignored(&self) {
@@ -260,35 +271,4 @@ impl Accepts for Acceptor {
             self.others.pass(&listen.address, place, packet);
         }
     }
-}
-
-/// Chooses the TLS for a client by the name that it gives.
-fn choose(listen: usize, ip: Option<IpAddr>, mut hello: Hello, found: &Found) -> ChosenConfig {
-    let Some(event_loop) = LoopState::current() else {
-        return Err(QuicAlert::new(alert::INTERNAL_ERROR, "the loop has ended".to_owned()));
-    };
-    let site = event_loop.site;
-    let default = site.default_at(listen, ip);
-    let shown = Shown::take(&mut hello);
-    let number = site.number;
-    let mut secure = Secure { server: default, site: number, chosen: false, plain: false, shown };
-    if let Some(host) = secure.shown.host() {
-        match site.server_named_at(listen, ip, host.as_bytes()) {
-            Ok(None) => {}
-            Ok(Some(server)) => (secure.server, secure.chosen) = (server, true),
-            Err(gave_up) => return Err(QuicAlert::new(alert::INTERNAL_ERROR, gave_up.to_string())),
-        }
-    }
-    let own = site.server(secure.server).conf.ssl.as_ref();
-    if own.is_some_and(|context| context.reject) {
-        return Err(QuicAlert::new(alert::UNRECOGNIZED_NAME, "handshake rejected"));
-    }
-    let context = own.filter(|context| context.has_certificates());
-    let context = context.or(site.server(default).conf.ssl.as_ref());
-    let config = context.and_then(|context| context.quic.clone());
-    let missing = || QuicAlert::new(alert::HANDSHAKE_FAILURE, "no suitable certificate");
-    let config = config.ok_or_else(missing)?;
-    secure.shown.context = context.cloned();
-    *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(secure);
-    Ok(config)
 }

@@ -5,6 +5,7 @@
 //! (`control`), each of the others is a request (`stream`, `request`): the same [`crate::request::Request`] as over HTTP/1.
 //! Nothing here has a task of its own except requests; the endpoint's task calls.
 
+mod choose;
 mod control;
 mod host;
 mod link;

@@ -2,6 +2,7 @@
 
 mod drive;
 mod receive;
+mod scout;
 mod send;
 mod settings;
 
@@ -23,10 +24,11 @@ use rustc_hash::FxHashMap;
 use weir_engine::{Datagram, Handle, is_spent};
 
 use self::receive::ROOM;
+use self::scout::Scout;
 use self::settings::server_config;
 pub use self::settings::{Congestion, EndpointSettings, HostKey};
 use crate::connection::{Connection, Events};
-use crate::crypto::{Chooser, Initial};
+use crate::crypto::{Asker, Chooser, Initial};
 use crate::ids::{IdKey, Ids, Place};
 use crate::packet::Packet;
 
@@ -53,6 +55,8 @@ pub type Begin = Box<dyn FnOnce(&Rc<Connection>) -> Rc<dyn Events>>;
 pub enum Admission {
     /// It begins; the chooser gets the client's first message.
     Accept(Chooser, Begin),
+    /// It begins once the TLS is known for what the client says first, which may take time.
+    Ask(Asker, Begin),
     /// The client is to come again and show that the address is its own.
     Retry,
     /// The client is told to go.
@@ -90,6 +94,7 @@ pub struct Endpoint {
     inner: RefCell<quinn_proto::Endpoint>,
     base: ServerConfig,
     initial: Initial,
+    scout: RefCell<Scout>,
     connections: RefCell<FxHashMap<ConnectionHandle, Rc<Connection>>>,
     marked: RefCell<VecDeque<Rc<Connection>>>,
     /// Connections that go on once their streams have written more.
@@ -143,9 +148,7 @@ impl Endpoint {
         let EndpointSettings { host_key, place, .. } = &settings;
         let ids = IdKey::new(&host_key.derive(b"ids"), host_key.steering(settings.loops))
             .map_err(other)?;
-        let initial = Initial::new(settings.tls.clone());
-        let initial =
-            initial.ok_or_else(|| io::Error::other("TLS_AES_128_GCM_SHA256 is missing"))?;
+        let initial = Initial::new().map_err(io::Error::other)?;
         let base = server_config(&settings, &initial);
         let (key, at) = (ids.clone(), *place);
         let reset = hmac::Key::new(hmac::HMAC_SHA256, &host_key.derive::<64>(b"resets"));
@@ -153,12 +156,10 @@ impl Endpoint {
         config.cid_generator(move || Box::new(Ids { key: key.clone(), place: at }));
         let mut seed = [0; 32];
         rand::fill(&mut seed).map_err(other)?;
-        let inner = quinn_proto::Endpoint::new(
-            Arc::new(config),
-            Some(Arc::new(base.clone())),
-            true,
-            Some(seed),
-        );
+        let config = Arc::new(config);
+        let scout = Scout::new(config.clone(), base.clone(), initial.clone());
+        let inner =
+            quinn_proto::Endpoint::new(config, Some(Arc::new(base.clone())), true, Some(seed));
         Ok(Rc::new(Endpoint {
             handle: handle.clone(),
             socket: RefCell::new(Some(socket)),
@@ -170,6 +171,7 @@ impl Endpoint {
             inner: RefCell::new(inner),
             base,
             initial,
+            scout: RefCell::new(scout),
             connections: RefCell::default(),
             marked: RefCell::default(),
             later: RefCell::default(),

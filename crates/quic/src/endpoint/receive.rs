@@ -9,6 +9,7 @@ use quinn_proto::{DatagramEvent, EcnCodepoint, Incoming};
 use quinn_udp::RecvMeta;
 use weir_engine::{is_spent, spend};
 
+use super::scout::NotBegun;
 use super::{Admission, Begin, DATAGRAM, Endpoint, NewConnection};
 use crate::connection::Connection;
 use crate::crypto::{Chooser, OneSession};
@@ -114,7 +115,8 @@ impl Endpoint {
         let (len, bytes) = (bytes.len(), BytesMut::from(of_clients(bytes)));
         let event = self.inner.borrow_mut().handle(now, from, to, ecn, bytes, &mut answer);
         match event {
-            None => {}
+            // It may be of a connection that has not begun.
+            None => self.ask_on(packet),
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let connection = self.connections.borrow().get(&handle).cloned();
                 if let Some(connection) = connection {
@@ -125,18 +127,21 @@ impl Endpoint {
                     self.mark(&connection);
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.asked(incoming, len, &mut answer),
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.asked(incoming, packet, &mut answer);
+            }
             Some(DatagramEvent::Response(transmit)) => self.say(transmit, answer),
         }
     }
 
-    fn asked(self: &Rc<Self>, incoming: Incoming, len: usize, answer: &mut Vec<u8>) {
+    fn asked(self: &Rc<Self>, incoming: Incoming, packet: &Packet<'_>, answer: &mut Vec<u8>) {
         let new = NewConnection {
             peer: incoming.remote_address(),
             local: incoming.local_ip(),
             validated: incoming.remote_address_validated(),
             crowded: self.unshown.get() >= (self.most / UNSHOWN_SHARE).max(1),
         };
+        let forged = (!new.validated).then_some(packet.bytes.len());
         let Some(accepts) = self.accepts.get() else {
             return self.inner.borrow_mut().ignore(incoming);
         };
@@ -148,8 +153,10 @@ impl Endpoint {
             }
         };
         let transmit = match admission {
+            Admission::Ask(ask, begin) => {
+                return self.ask(NotBegun { incoming, forged, ask, begin }, packet);
+            }
             Admission::Accept(chooser, begin) => {
-                let forged = (!new.validated).then_some(len);
                 return self.accept(incoming, forged, chooser, begin, answer);
             }
             Admission::Retry => match self.inner.borrow_mut().retry(incoming, answer) {
@@ -162,7 +169,7 @@ impl Endpoint {
         self.say(transmit, std::mem::take(answer));
     }
 
-    fn accept(
+    pub(super) fn accept(
         self: &Rc<Self>,
         incoming: Incoming,
         forged: Option<usize>,

@@ -97,8 +97,6 @@ pub struct EndpointSettings {
     pub loops: usize,
     /// What tokens and ids are made with.
     pub host_key: HostKey,
-    /// Any configuration of TLS.
-    pub tls: Arc<weir_tls::ServerConfig>,
     /// A connection that is silent for so long is closed.
     pub idle_timeout: Duration,
     /// Streams for requests at once.

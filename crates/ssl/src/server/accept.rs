@@ -149,28 +149,32 @@ pub type Judged = Result<Vec<Vec<u8>>, VerifyError>;
 /// Names of a chain and its key, for each kind of key.
 pub type FileNames = Vec<(Vec<u8>, Vec<u8>)>;
 
-impl ServerContext {
-    /// Whether the certificates' names depend on the client.
+impl Certificates {
+    /// Whether their names depend on the client.
     pub fn is_computed(&self) -> bool {
-        matches!(self.certificates, Certificates::Computed(_))
+        matches!(self, Certificates::Computed(_))
     }
 
-    /// What the certificates' files are called for this client, if that depends on it.
+    /// What their files are called for this client, if that depends on it.
     pub fn names(&self, client: &mut impl Subject) -> FileNames {
-        match &self.certificates {
+        match self {
             Certificates::Computed(computed) => computed.names(client),
             _ => FileNames::new(),
         }
     }
 
     /// The configuration for a client with these names for the files.
-    async fn config(
+    ///
+    /// # Errors
+    ///
+    /// There are none, or a file cannot be loaded.
+    pub async fn config(
         &self,
         names: FileNames,
         handle: &Handle,
         loaded: &Loaded<Arc<ServerConfig>>,
     ) -> Result<Arc<ServerConfig>, AcceptError> {
-        match &self.certificates {
+        match self {
             Certificates::None => Err(AcceptError::NoCertificate),
             Certificates::Fixed(config) => Ok(config.clone()),
             Certificates::Computed(computed) => {
@@ -178,8 +182,10 @@ impl ServerContext {
             }
         }
     }
+}
 
-    /// Goes through the rest of the handshake, until then at the latest. `names`: see [`ServerContext::names`].
+impl ServerContext {
+    /// Goes through the rest of the handshake, until then at the latest. `names`: see [`Certificates::names`].
     pub async fn accept(
         &self,
         hello: Hello,
@@ -201,7 +207,7 @@ impl ServerContext {
         loaded: &Loaded<Arc<ServerConfig>>,
     ) -> Result<Halfway, AcceptError> {
         let handle = socket.handle();
-        let config = match self.config(names, handle, loaded).await {
+        let config = match self.certificates.config(names, handle, loaded).await {
             Ok(config) => config,
             Err(failure) => {
                 hello.fail(socket);

@@ -24,6 +24,8 @@ pub struct Computed {
     /// All but the certificates.
     settings: ServerSettings,
     keep: Option<Keep>,
+    /// For QUIC: what may be spoken over it.
+    over_quic: Option<Vec<Vec<u8>>>,
 }
 
 /// Whether certificates or keys have variables in their names.
@@ -32,11 +34,12 @@ pub fn is_computed(conf: &Conf) -> bool {
 }
 
 impl Computed {
-    /// Compiles the names.
+    /// Compiles the names. `over_quic`: what may be spoken over QUIC, if the certificates are for that.
     pub fn new<S: Subject>(
         conf: &Conf,
         reader: &mut SslReader<'_, '_, S>,
         settings: ServerSettings,
+        over_quic: Option<Vec<Vec<u8>>>,
     ) -> Result<Self, Error> {
         let variables = &mut *reader.variables;
         let mut files = Vec::new();
@@ -44,7 +47,8 @@ impl Computed {
             files.push((chain.template(variables)?, key.template(variables)?));
         }
         let (prefix, passwords) = (reader.files.prefix().to_owned(), conf.passwords.clone());
-        Ok(Computed { files, prefix, passwords, settings, keep: conf.certificate_cache })
+        let keep = conf.certificate_cache;
+        Ok(Computed { files, prefix, passwords, settings, keep, over_quic })
     }
 
     /// What the files are called for this client.
@@ -73,7 +77,8 @@ impl Computed {
         }
         let (names, prefix) = (key.1.clone(), self.prefix.clone());
         let (passwords, settings) = (self.passwords.clone(), self.settings.clone());
-        let loading = move || read(&names, &prefix, &passwords, settings);
+        let over_quic = self.over_quic.clone();
+        let loading = move || read(&names, &prefix, &passwords, settings, over_quic);
         let read = handle.files().run(loading).await.map_err(LoadError::Pool)?;
         let (config, sealed) = read?;
         if let Some(keep) = self.keep.as_ref().filter(|_| !sealed) {
@@ -90,10 +95,15 @@ fn read(
     prefix: &std::path::Path,
     passwords: &[Vec<u8>],
     mut settings: ServerSettings,
+    over_quic: Option<Vec<Vec<u8>>>,
 ) -> Result<(Arc<ServerConfig>, bool), LoadError> {
     for (chain, key) in names {
         settings.identities.push(load::identity_now(prefix, chain, key, passwords)?);
     }
     let sealed = settings.identities.iter().any(Identity::is_sealed);
-    Ok((settings.build().map_err(LoadError::Settings)?, sealed))
+    let built = match over_quic {
+        Some(alpn) => settings.build_for_quic(alpn),
+        None => settings.build(),
+    };
+    Ok((built.map_err(LoadError::Settings)?, sealed))
 }

@@ -22,8 +22,8 @@ const EARLY_DATA: u32 = 16 * 1024;
 pub struct ServerContext {
     /// What clients are shown.
     pub certificates: Certificates,
-    /// The same over QUIC, where the server listens with `quic` and the certificates are known from the start.
-    pub quic: Option<Arc<ServerConfig>>,
+    /// The same over QUIC, where the server listens with `quic`.
+    pub quic: Certificates,
     /// `ssl_verify_client`
     pub verify: Verify,
     /// The authorities that sign certificates of clients.
@@ -121,26 +121,25 @@ pub fn build<S: Subject>(
         coming: None,
     };
     let coming = conf.coming.clone().filter(|_| computed);
-    let is_left_out = computed && coming.is_none();
-    if let (true, Some(_), Some(first)) = (is_left_out, &spoken.quic, conf.certificates.first()) {
-        let text = "certificates with variables are not used over QUIC: clients of this server come over TCP";
-        reader.warnings.push(first.at.warning(text));
-    }
     let slow = computed || settings.identities.iter().any(Identity::is_slow);
-    let quic = match spoken.quic.filter(|_| !settings.identities.is_empty() || coming.is_some()) {
+    let quic = match spoken.quic.filter(|_| !settings.identities.is_empty() || computed) {
         Some(_) if !conf.versions.tls13 => {
             let text =
                 "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
             return Err(Error::emerg(text));
         }
+        Some(alpn) if computed && coming.is_none() => {
+            let computed = Computed::new(&conf, reader, settings.clone(), Some(alpn))?;
+            Certificates::Computed(Box::new(computed))
+        }
         Some(alpn) => {
             let settings = ServerSettings { coming, ..settings.clone() };
-            Some(settings.build_for_quic(alpn).map_err(Error::emerg)?)
+            Certificates::Fixed(settings.build_for_quic(alpn).map_err(Error::emerg)?)
         }
-        None => None,
+        None => Certificates::None,
     };
     let certificates = if computed {
-        Certificates::Computed(Box::new(Computed::new(&conf, reader, settings)?))
+        Certificates::Computed(Box::new(Computed::new(&conf, reader, settings, None)?))
     } else if settings.identities.is_empty() {
         Certificates::None
     } else {
@@ -169,7 +168,7 @@ fn bare(conf: &Conf, files: &mut KeyFiles) -> Result<Option<Arc<ServerContext>>,
         true => Arc::new(clients(conf, files)?.authorities),
         false => Arc::default(),
     };
-    let (quic, ocsp, reject, slow) = (None, None, false, false);
+    let (quic, ocsp, reject, slow) = (Certificates::None, None, false, false);
     Ok(Some(Arc::new(ServerContext {
         certificates,
         quic,

@@ -21,7 +21,7 @@ mod sessions;
 mod variables;
 
 pub use accept::{AcceptError, ClientRefusal, FileNames, Judged, Shown, choose};
-pub use context::{ServerContext, Spoken, build, check, no_certificate};
+pub use context::{Certificates, ServerContext, Spoken, build, check, no_certificate};
 pub use directives::rows;
 pub use proof::proof;
 pub use variables::{TlsSubject, define, define_more};

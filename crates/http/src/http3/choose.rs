@@ -1,0 +1,119 @@
+//! The TLS of a connection: that of the server that the client names.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
+
+use weir_quic::ChosenConfig;
+use weir_ssl::server::{Certificates, FileNames, ServerContext, Shown};
+use weir_tls::Hello;
+use weir_tls::quic::{QuicAlert, alert};
+
+use super::link::Found;
+use crate::address::Address;
+use crate::carrier::{Resting, Secure};
+use crate::event_loop::LoopState;
+use crate::request::{Request, Scratch};
+
+/// Chooses the TLS for a client by the name that it gives.
+pub fn choose(listen: usize, ip: Option<IpAddr>, mut hello: Hello, found: &Found) -> ChosenConfig {
+    let (secure, context) = find(listen, ip, &mut hello)?;
+    let Certificates::Fixed(config) = &context.quic else { return Err(missing()) };
+    *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(secure);
+    Ok(config.clone())
+}
+
+/// The server that a client names, and its TLS.
+fn find(
+    listen: usize,
+    ip: Option<IpAddr>,
+    hello: &mut Hello,
+) -> Result<(Secure, Arc<ServerContext>), QuicAlert> {
+    let Some(event_loop) = LoopState::current() else {
+        return Err(QuicAlert::new(alert::INTERNAL_ERROR, "the loop has ended".to_owned()));
+    };
+    let site = event_loop.site;
+    let default = site.default_at(listen, ip);
+    let shown = Shown::take(hello);
+    let number = site.number;
+    let mut secure = Secure { server: default, site: number, chosen: false, plain: false, shown };
+    if let Some(host) = secure.shown.host() {
+        match site.server_named_at(listen, ip, host.as_bytes()) {
+            Ok(None) => {}
+            Ok(Some(server)) => (secure.server, secure.chosen) = (server, true),
+            Err(gave_up) => return Err(QuicAlert::new(alert::INTERNAL_ERROR, gave_up.to_string())),
+        }
+    }
+    let own = site.server(secure.server).conf.ssl.as_ref();
+    if own.is_some_and(|context| context.reject) {
+        return Err(QuicAlert::new(alert::UNRECOGNIZED_NAME, "handshake rejected"));
+    }
+    let context = own.filter(|context| context.has_certificates());
+    let context = context.or(site.server(default).conf.ssl.as_ref()).ok_or_else(missing)?;
+    secure.shown.context = Some(context.clone());
+    Ok((secure, context.clone()))
+}
+
+fn missing() -> QuicAlert {
+    QuicAlert::new(alert::HANDSHAKE_FAILURE, "no suitable certificate")
+}
+
+/// A client whose certificates may have to be loaded.
+pub struct Asking {
+    /// Its address.
+    pub peer: Address,
+    /// The address of this host that it speaks to.
+    pub local: Address,
+    /// The listening socket's number.
+    pub listen: usize,
+    /// A socket that nothing can be said on.
+    pub closed: Arc<OwnedFd>,
+    /// Where the server goes that it names.
+    pub found: Found,
+}
+
+impl Asking {
+    /// Finds the TLS for what the client says, and loads the certificates that it names.
+    pub async fn config(self, mut hello: Hello) -> ChosenConfig {
+        let (secure, context) = find(self.listen, self.local.ip(), &mut hello)?;
+        let ended = || QuicAlert::new(alert::INTERNAL_ERROR, "the loop has ended");
+        let event_loop = LoopState::current().ok_or_else(ended)?.newest();
+        let (server, number) = (secure.server, event_loop.next_connection());
+        let secure = Arc::new(secure);
+        let names = match context.quic.is_computed() {
+            true => self.names(&event_loop, number, &secure, &context)?,
+            false => FileNames::new(),
+        };
+        let loaded = context.quic.config(names, &event_loop.handle, &event_loop.certificates).await;
+        let config = loaded.map_err(|failure| {
+            failure.count(&event_loop.metrics);
+            let log = &event_loop.site.location(event_loop.site.server(server).location).conf.core;
+            let (client, local) = (self.peer.host(), &self.local);
+            let text = format_args!("{failure}, client: {client}, server: {local}");
+            log.error_log.write(failure.level(), Some(number), text);
+            QuicAlert::new(alert::INTERNAL_ERROR, "the certificate could not be loaded")
+        })?;
+        let secure = Arc::try_unwrap(secure).map_err(|_| ended())?;
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(secure);
+        Ok(config)
+    }
+
+    /// What the files are called for it: a request that has not come is asked.
+    fn names(
+        &self,
+        event_loop: &Rc<LoopState>,
+        number: u64,
+        secure: &Arc<Secure>,
+        context: &ServerContext,
+    ) -> Result<FileNames, QuicAlert> {
+        let now = event_loop.handle.now();
+        let resting = Resting::new(self.peer.clone(), self.listen, number, now);
+        let full = |_| QuicAlert::new(alert::INTERNAL_ERROR, "the loop has no room");
+        let socket = event_loop.handle.stream_in_place(self.closed.clone()).map_err(full)?;
+        let mut conn = resting.before_quic(socket, self.local.clone());
+        conn.tls = Some(secure.clone());
+        let mut r = Request::new(Rc::new(conn), event_loop.clone(), Scratch::default());
+        Ok(context.quic.names(&mut r))
+    }
+}
