@@ -12,6 +12,8 @@ mod bench;
 mod certificates;
 #[path = "http3/hostile.rs"]
 mod hostile;
+#[path = "http3/hq.rs"]
+mod hq;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// What the client names, whatever it is told.
@@ -424,7 +426,6 @@ fn what_quic_lacks_is_warned_of() {
     let dir = certified();
     let at = dir.path().display().to_string();
     for (main, line, said) in [
-        ("", "http3_hq on;", "\"http3_hq\" directive is known but not built into weir yet"),
         ("quic_bpf on;", "", "\"quic_bpf\" directive is known but not built into weir yet"),
         ("", "ssl_protocols TLSv1.2;", "must enable TLSv1.3"),
         ("", "quic_host_key missing;", "cannot read \"missing\""),

@@ -13,3 +13,6 @@ mod request;
 mod stream;
 
 pub use host::{Hosts, OtherLoops, host_key, host_key_of, make_host_key, take_host_key};
+
+/// What HTTP/0.9 over QUIC is called in a handshake: tests of QUIC speak it.
+pub const HQ: &[u8] = b"hq-interop";

@@ -35,7 +35,11 @@ async fn serve(running: Running, fields: Fields) {
     let stream = &running.0;
     let Ok(conn) = stream.link.conn() else { return };
     let event_loop = stream.link.event_loop();
-    let is_enabled = |r: &Request| r.conf().core.http3.enabled;
+    let hq = stream.link.is_hq();
+    let is_enabled = |r: &Request| {
+        let http3 = &r.conf().core.http3;
+        if hq { http3.hq } else { http3.enabled }
+    };
     let served = streamed::serve(conn, event_loop, stream.clone(), fields, is_enabled).await;
     end(stream, served.malformed);
 }

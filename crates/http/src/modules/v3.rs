@@ -1,6 +1,7 @@
 //! Settings of HTTP/3 and QUIC; what they are for is in `crate::http3`. nginx: ngx_http_v3_module.
 
 use weir_conf::{Contexts as Place, Directive as Line, Error};
+use weir_proto::http1::Version;
 use weir_quic::{Congestion, HostKey};
 
 use crate::carrier::Protocol;
@@ -16,6 +17,12 @@ const DIRECTIVES: &[Directive] = &[
         core.http3.enabled,
         |d: &Line| d.flag(),
         "Speaks HTTP/3 to clients of `listen ... quic` that ask for it."
+    ),
+    setting!(
+        "http3_hq",
+        core.http3.hq,
+        |d: &Line| d.flag(),
+        "Speaks HTTP/0.9 over QUIC to clients that ask for `hq-interop`, which tests of QUIC do."
     ),
     setting!(
         "http3_max_concurrent_streams",
@@ -76,7 +83,8 @@ pub const MODULE: Module = Module {
     init: |setup| {
         setup.variables.define("http3", |r, out| {
             if r.carrier.protocol() == Protocol::Http3 {
-                out.extend_from_slice(b"h3");
+                let is_line = r.version == Version::Http09;
+                out.extend_from_slice(if is_line { b"hq" } else { b"h3" });
             }
             true
         });

@@ -247,6 +247,8 @@ impl Default for Http2 {
 pub struct Http3 {
     /// `http3`
     pub enabled: bool,
+    /// `http3_hq`
+    pub hq: bool,
     /// `http3_max_concurrent_streams`
     pub max_concurrent_streams: u64,
     /// `http3_stream_buffer_size`
@@ -271,6 +273,7 @@ impl Default for Http3 {
     fn default() -> Self {
         Http3 {
             enabled: true,
+            hq: false,
             max_concurrent_streams: 128,
             stream_buffer_size: 64 * 1024,
             retry: false,

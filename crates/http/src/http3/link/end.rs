@@ -42,7 +42,7 @@ impl Link {
         let metrics = &self.event_loop().metrics;
         metrics.add(Metric::QuicSent, now.0.saturating_sub(before.0));
         metrics.add(Metric::QuicLost, now.1.saturating_sub(before.1));
-        if self.own.get().is_some() {
+        if self.shaken.get() {
             metrics.record(Histogram::QuicRoundTrip, path.rtt);
         }
     }
@@ -54,7 +54,7 @@ impl Link {
         }
         self.count_packets();
         self.event_loop().metrics.sub(Metric::QuicOpen, 1);
-        if self.own.get().is_none() {
+        if !self.shaken.get() {
             self.event_loop().metrics.add(Metric::QuicUnfinished, 1);
         }
         let all: Vec<_> = self.streams.borrow().values().cloned().collect();
@@ -77,7 +77,7 @@ impl Link {
     /// Begins to end the connection. A client that has asked for nothing yet may be about to: it may ask once.
     pub(super) fn depart(&self) {
         // A connection in its handshake begins with this once it has one.
-        if self.own.get().is_none() || self.leaving.get() {
+        if !self.shaken.get() || self.leaving.get() {
             return;
         }
         if self.requests.get() > 0 {

@@ -7,10 +7,13 @@ use weir_proto::http3::ErrorCode;
 use weir_quic::{ConnectionError, Dir, Events, StreamId};
 
 use super::Link;
+use crate::http3::HQ;
 use crate::http3::control::Incoming;
 
 impl Events for Link {
     fn negotiated(&self) {
+        let hq = self.quic.tls(|tls| tls.alpn() == Some(HQ));
+        self.hq.set(hq.unwrap_or_default());
         let context = {
             let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
             found.as_ref().and_then(|secure| secure.shown.context.clone())
@@ -31,7 +34,10 @@ impl Events for Link {
         if let Some(presence) = &*self.presence.borrow() {
             presence.quiet(&self.event_loop());
         }
-        self.greet();
+        self.shaken.set(true);
+        if !self.hq.get() {
+            self.greet();
+        }
         self.idle.set(self.event_loop().handle.now());
         if self.event_loop().retiring() {
             self.depart();
@@ -49,6 +55,10 @@ impl Events for Link {
             Dir::Bi => self.accept(),
             Dir::Uni => {
                 while let Some(id) = self.quic.accept(Dir::Uni) {
+                    if self.hq.get() {
+                        self.quic.stop(id, ErrorCode::StreamCreation as u64);
+                        continue;
+                    }
                     self.incoming.borrow_mut().insert(id, Incoming::new());
                     self.read_incoming(id);
                 }
@@ -87,7 +97,7 @@ impl Events for Link {
     }
 
     fn lost(&self, why: &ConnectionError) {
-        let was_shaken = self.own.get().is_some();
+        let was_shaken = self.shaken.get();
         match why {
             ConnectionError::LocallyClosed | ConnectionError::ApplicationClosed(_) => {}
             why if was_shaken => self.log(format_args!("{why}")),

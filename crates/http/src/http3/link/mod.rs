@@ -77,6 +77,10 @@ pub struct Link {
     decoder: RefCell<Decoder>,
     /// Our control stream, and that of our decoder.
     own: Cell<Option<[StreamId; 2]>>,
+    /// The handshake is complete.
+    shaken: Cell<bool>,
+    /// HTTP/0.9 was agreed on: streams have no frames, and the connection none of its own.
+    hq: Cell<bool>,
     /// Requests may be served: the client's certificate was judged, if it had to be.
     ready: Cell<bool>,
     /// Requests so far; the next one's stream has this number among the client's.
@@ -129,6 +133,8 @@ impl Link {
             composer: RefCell::new(Composer::of_http3()),
             decoder: RefCell::new(Decoder::new(TABLE, BLOCKED).with_largest_field(longest)),
             own: Cell::new(None),
+            shaken: Cell::new(false),
+            hq: Cell::new(false),
             ready: Cell::new(false),
             requests: Cell::new(0),
             leaving: Cell::new(false),
@@ -162,6 +168,11 @@ impl Link {
     fn conf(&self) -> &'static LocationConf {
         let site = self.event_loop.borrow().site;
         &site.location(self.server().location).conf
+    }
+
+    /// HTTP/0.9 is spoken.
+    pub fn is_hq(&self) -> bool {
+        self.hq.get()
     }
 
     /// What a client may send on a stream before it is read.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::PoisonError;
 
 use weir_engine::spend;
-use weir_proto::http1::{ComposeError, HeadDraft};
+use weir_proto::http1::{ComposeError, HeadDraft, HeadError, Version};
 use weir_proto::http3::ErrorCode;
 use weir_proto::http3::qpack::{Decoded, FieldLimits};
 use weir_quic::Dir;
@@ -142,6 +142,24 @@ impl Link {
         let len = section.len() as u64;
         request::start(stream.clone(), Fields { scratch, verdict, len, ended });
         Ok(true)
+    }
+
+    /// A line of HTTP/0.9 has come in whole.
+    pub fn line(&self, stream: &Rc<Stream>, line: &[u8]) {
+        spend(REQUEST + (line.len() / FIELDS) as u32);
+        let limits = &self.server().conf.head_limits;
+        let mut scratch = self.event_loop().take_scratch();
+        let (parser, buf) = scratch.head();
+        buf.extend_from_slice(line);
+        let verdict = match parser.parse(buf, limits) {
+            Ok(_) if parser.head().version == Version::Http09 => Ok(()),
+            Ok(_) => Err(HeadError::InvalidRequest),
+            Err(error) => Err(error),
+        };
+        let verdict = verdict.map_err(ComposeError::Head);
+        stream.begin(None);
+        let fields = Fields { scratch, verdict, len: line.len() as u64, ended: true };
+        request::start(stream.clone(), fields);
     }
 
     /// The client gave a request up before its head could be read.

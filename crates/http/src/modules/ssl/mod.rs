@@ -11,6 +11,7 @@ use weir_tls::Negotiated;
 use crate::config::module::Module;
 use crate::config::scope::{Directive, Scope, Set, setting};
 use crate::config::table::together;
+use crate::http3::HQ;
 use crate::request::Request;
 use crate::site::settings::{Key, Settings};
 
@@ -82,9 +83,11 @@ fn build(s: &mut Scope<'_, '_>) -> Result<Option<Arc<ServerContext>>, Error> {
 
 /// What may be spoken over QUIC, if the server listens with it.
 fn over_quic(s: &Scope<'_, '_>) -> Option<Vec<Vec<u8>>> {
-    let spoken = s.location.core.http3.enabled.then(|| b"h3".to_vec());
+    let http3 = &s.location.core.http3;
+    let spoken = [(http3.enabled, &b"h3"[..]), (http3.hq, HQ)];
+    let names = spoken.iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name.to_vec());
     let listens = s.server.listens.iter().any(|l| l.protocols.quic);
-    listens.then(|| spoken.into_iter().collect())
+    listens.then(|| names.collect())
 }
 
 /// What may be spoken above TLS.

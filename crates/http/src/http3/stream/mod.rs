@@ -1,24 +1,21 @@
 //! A stream: a request's way in and its answer's way out.
 
+mod carried;
+mod hq;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
 use bytes::Bytes;
-use weir_engine::{Chain, Segment};
-use weir_http2::{Pause, gather, needs_file, wait, wake};
-use weir_proto::http3::qpack::{self, QpackError};
-use weir_proto::http3::{ErrorCode, FrameError, RequestFrames, RequestPart, Role, frame};
+use weir_http2::wake;
+use weir_proto::http3::qpack::QpackError;
+use weir_proto::http3::{ErrorCode, FrameError, RequestFrames, RequestPart, Role};
 use weir_quic::{ReadOutcome, StreamGone, StreamId};
 
 use super::link::Link;
-use crate::carrier::{Arrival, Protocol, RequestStream, Section, TakeField};
 
-/// Frames of bodies are of this size where there is so much: a frame costs next to nothing, and nothing waits behind it.
-const CHUNK: usize = 64 * 1024;
-/// A piece of a body that is larger travels as it is; smaller ones are put together.
-const COPIED: usize = 4 * 1024;
 /// Read of a stream at once.
 const READ: usize = 64 * 1024;
 /// Fields may take so much more as they come than they do in text: Huffman's code is never that bad.
@@ -258,7 +255,12 @@ impl Stream {
 
     /// The client has sent all.
     fn end(self: &Rc<Self>) -> Result<(), StreamError> {
-        match self.frames.borrow().finish() {
+        let whole = match self.link.is_hq() {
+            true if self.begun.get() => Ok(()),
+            true => Err(FrameError::NoHead),
+            false => self.frames.borrow().finish(),
+        };
+        match whole {
             Ok(()) => {}
             Err(FrameError::NoHead) => {
                 self.reset(ErrorCode::RequestIncomplete);
@@ -275,6 +277,10 @@ impl Stream {
     }
 
     fn understand(self: &Rc<Self>, bytes: Bytes) -> Result<(), StreamError> {
+        if self.link.is_hq() {
+            self.read_line(&bytes);
+            return Ok(());
+        }
         let mut rest = bytes;
         while !rest.is_empty() && !self.gone.get() {
             if self.blocked.get() || self.incoming.borrow().len() >= self.room.get() {
@@ -433,165 +439,5 @@ impl std::fmt::Display for StreamError {
 impl From<FrameError> for StreamError {
     fn from(error: FrameError) -> StreamError {
         StreamError::Frame(error)
-    }
-}
-
-/// What its request and answer have of it.
-impl RequestStream for Stream {
-    fn protocol(&self) -> Protocol {
-        Protocol::Http3
-    }
-
-    fn arrival(&self) -> Arrival {
-        let ended = self.ended.get();
-        let drained = ended && self.incoming.borrow().is_empty();
-        Arrival { ended, drained, gone: self.gone.get() }
-    }
-
-    fn has_incoming(&self) -> bool {
-        self.ended.get() || !self.incoming.borrow().is_empty()
-    }
-
-    fn invite(&self, window: u64) {
-        let window = usize::try_from(window).unwrap_or(usize::MAX);
-        self.room.set(self.link.stream_window().max(window));
-        self.link.read_on(self.id);
-    }
-
-    fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.has_incoming() {
-            return Poll::Ready(());
-        }
-        wait(&self.reader, cx);
-        Poll::Pending
-    }
-
-    fn receive(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        if self.timed_out.get() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        if self.gone.get() {
-            return Err(io::ErrorKind::ConnectionAborted.into());
-        }
-        let mut incoming = self.incoming.borrow_mut();
-        let received = incoming.len();
-        buf.append(&mut incoming);
-        drop(incoming);
-        self.link.read_on(self.id);
-        Ok(received)
-    }
-
-    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.gone.get() {
-            return Poll::Ready(());
-        }
-        let mut watchers = self.watchers.borrow_mut();
-        if !watchers.iter().any(|waker| waker.will_wake(cx.waker())) {
-            watchers.push(cx.waker().clone());
-        }
-        Poll::Pending
-    }
-
-    fn time_out(&self) {
-        self.timed_out.set(true);
-    }
-
-    fn has_timed_out(&self) -> bool {
-        self.timed_out.get()
-    }
-
-    fn shut_out(&self) {
-        // Nothing is wrong here: the client is told as if it had taken too long.
-        self.timed_out.set(true);
-    }
-
-    fn write(&self, section: Section, fields: &mut dyn FnMut(TakeField<'_>), out: &mut Vec<u8>) {
-        let begin = frame::leave_headers_head(out);
-        qpack::begin_section(out);
-        match section {
-            Section::Interim(interim) => qpack::status(interim.status(), out),
-            Section::Head(status) => qpack::status(status, out),
-            Section::Trailers => {}
-        }
-        let mut memo = self.link.memo.borrow_mut();
-        fields(&mut |name, value| memo.field(name, value, out));
-        drop(memo);
-        frame::finish_headers(out, begin);
-    }
-
-    fn send_head(&self, written: &mut [u8], last: bool) -> io::Result<()> {
-        self.put(written.to_vec(), last)
-    }
-
-    fn send_trailers(&self, written: &[u8]) -> io::Result<()> {
-        self.framing.set(self.framing.get() + written.len() as u64);
-        self.put(written.to_vec(), true)
-    }
-
-    fn chunk(&self) -> Option<usize> {
-        Some(CHUNK)
-    }
-
-    fn send_body(&self, chain: &mut Chain, last: bool, chunk: usize) -> io::Result<Pause> {
-        loop {
-            if self.gone.get() {
-                return Err(io::ErrorKind::ConnectionAborted.into());
-            }
-            if chain.is_empty() {
-                if last && !self.closed.get() {
-                    self.put(Vec::new(), true)?;
-                }
-                return Ok(Pause::Done);
-            }
-            if !self.may_write() {
-                return Ok(Pause::Full);
-            }
-            if needs_file(chain, chunk) {
-                return Ok(Pause::File);
-            }
-            let len = usize::try_from(chain.len()).unwrap_or(usize::MAX).min(chunk);
-            let mut bytes = Vec::with_capacity(len.min(COPIED) + 8);
-            frame::write_data_head(len as u64, &mut bytes);
-            let head = bytes.len();
-            let handle = &self.link.event_loop().handle;
-            let mut left = len;
-            while left > 0 {
-                let large = chain.front().and_then(Segment::memory).filter(|m| m.len() > COPIED);
-                let Some(now) = large.map(|memory| memory.len().min(left)) else {
-                    // All of small pieces, up to the next large one.
-                    let before = bytes.len();
-                    gather(handle, chain, left.min(COPIED), &mut bytes);
-                    left -= (bytes.len() - before).clamp(1, left);
-                    continue;
-                };
-                let mut piece = chain.split_to(now as u64);
-                let mut outgoing = self.outgoing.borrow_mut();
-                if !bytes.is_empty() {
-                    outgoing.push(std::mem::take(&mut bytes).into());
-                }
-                outgoing.extend(piece.pop().and_then(Segment::into_bytes));
-                left -= now;
-            }
-            self.framing.set(self.framing.get() + head as u64);
-            self.sent.set(self.sent.get() + (head + len) as u64);
-            let end = last && chain.is_empty();
-            self.put(bytes, end)?;
-        }
-    }
-
-    fn poll_room(self: Rc<Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.may_write() {
-            return Poll::Ready(());
-        }
-        wait(&self.writer, cx);
-        Poll::Pending
-    }
-
-    fn sent(&self) -> u64 {
-        self.sent.get()
-    }
-
-    fn framing(&self) -> u64 {
-        self.framing.get()
     }
 }

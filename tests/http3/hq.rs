@@ -1,0 +1,85 @@
+//! HTTP/0.9 over QUIC, which tests of QUIC speak: asked by quinn.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Endpoint};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::*;
+
+/// What a client that speaks `protocol` gets for each of these lines, on a stream each of one connection; none where the
+/// handshake fails.
+fn ask_lines(server: &Server, protocol: &str, lines: &[&str]) -> Option<Vec<String>> {
+    let mut roots = RootCertStore::empty();
+    let root = CertificateDer::from_pem_file(server.dir().file("root.pem")).unwrap();
+    roots.add(root).unwrap();
+    let mut tls =
+        rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut endpoint = Endpoint::client(([127, 0, 0, 1], 0).into()).unwrap();
+        endpoint.set_default_client_config(config);
+        let connection = endpoint.connect(address, "www.example.org").unwrap().await.ok()?;
+        let mut answers = Vec::new();
+        for line in lines {
+            let (mut send, mut receive) = connection.open_bi().await.unwrap();
+            // In two pieces, as a network may bring them.
+            let (a, b) = line.split_at(line.len() / 2);
+            send.write_all(a.as_bytes()).await.unwrap();
+            send.write_all(b.as_bytes()).await.unwrap();
+            send.finish().unwrap();
+            let answer = receive.read_to_end(1 << 20).await;
+            answers.push(answer.map_or_else(|e| e.to_string(), |b| String::from_utf8(b).unwrap()));
+        }
+        connection.close(0u32.into(), b"");
+        endpoint.wait_idle().await;
+        Some(answers)
+    })
+}
+
+#[test]
+fn a_line_is_answered_by_a_body() {
+    let inside =
+        "http3_hq on; root .; location /said { return 200 \"$http3 $request_method $uri $arg_a\"; }
+                  location = /none { return 204; }";
+    let server = start("", inside);
+    server.dir().write("large", "large\n".repeat(20_000));
+    let lines = ["GET /said?a=b\r\n", "GET /large\n", "GET /none\r\n"];
+    let answers = ask_lines(&server, "hq-interop", &lines).unwrap();
+    assert_eq!(answers[0], "hq GET /said b");
+    assert_eq!(answers[1], "large\n".repeat(20_000));
+    assert_eq!(answers[2], "");
+    server.wait_file("seen.log", " hq 200 /said?a=b ", 1);
+    server.wait_file("seen.log", " hq 204 /none ", 1);
+    let Some(got) = ask(&server, server.port(), &[], &["/said"]) else { return };
+    assert_eq!(got.read("said"), "h3 GET /said ");
+}
+
+#[test]
+fn what_is_no_line_is_refused() {
+    let server = start("", "http3_hq on; location / { return 200 good; }");
+    let long = format!("GET /{}\r\n", "a".repeat(20_000));
+    let lines = ["POST /\r\n", "GET / HTTP/1.1\r\n", "GET", &long, "GET /good\r\n"];
+    let answers = ask_lines(&server, "hq-interop", &lines).unwrap();
+    assert!(answers[0].contains("400 Bad Request"), "{}", answers[0]);
+    assert!(answers[1].contains("400 Bad Request"), "{}", answers[1]);
+    assert!(answers[2].contains("reset"), "{}", answers[2]);
+    assert!(answers[3].contains("reset"), "{}", answers[3]);
+    assert_eq!(answers[4], "good");
+}
+
+#[test]
+fn each_protocol_is_spoken_where_it_is_wanted_alone() {
+    let server = start("", "http3 off; http3_hq on; location / { return 200 fine; }");
+    assert_eq!(ask_lines(&server, "hq-interop", &["GET /\r\n"]).unwrap(), ["fine"]);
+    assert!(ask_lines(&server, "h3", &[]).is_none());
+    let server = start("", "location / { return 200 fine; }");
+    assert!(ask_lines(&server, "hq-interop", &[]).is_none());
+}
