@@ -169,3 +169,42 @@ fn circles_of_imports_are_small() {
     println!("| crate | rooms | files | lines | largest circle |\n|---|---|---|---|---|\n{table}");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// A crate without examples in its comments does not look for any: that takes a second in every run of the tests.
+#[test]
+fn examples_in_comments_are_run_where_there_are_any() {
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let dir = entry.unwrap().path();
+        if !dir.join("src/lib.rs").exists() {
+            continue;
+        }
+        let mut files = Vec::new();
+        rust_files(&dir.join("src"), &mut files);
+        let has = files.iter().any(|file| has_example(&fs::read_to_string(file).unwrap()));
+        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+        let looks = !manifest.contains("doctest = false");
+        assert_eq!(has, looks, "`doctest` in the Cargo.toml of {}", dir.display());
+    }
+}
+
+/// Whether a comment has a block of code that is no `text`.
+fn has_example(source: &str) -> bool {
+    let comment = |line: &str| {
+        let line = line.trim_start();
+        let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+        text.trim_start().strip_prefix("```").map(str::to_owned)
+    };
+    let fences: Vec<String> = source.lines().filter_map(comment).collect();
+    fences.iter().step_by(2).any(|kind| kind != "text")
+}
+
+fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
