@@ -19,6 +19,8 @@ mod standard;
 mod tags;
 #[path = "cache/updates.rs"]
 mod updates;
+#[path = "cache/validation.rs"]
+mod validation;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 

@@ -110,14 +110,12 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
         state.give_up();
         return old;
     }
-    let mut head = rules::updated(&old.entry.head, new.into_iter());
     let now = r.event_loop.handle.wall().secs;
-    if context.headers.iter().all(|h| h.id != HeaderId::Date) {
-        head = rules::updated(
-            &head,
-            [(&b"Date"[..], &weir_proto::date::imf_fixdate(now)[..])].into_iter(),
-        );
-    }
+    let date = weir_proto::date::imf_fixdate(now);
+    // RFC 9110, section 6.6.1: what comes without a date has that of its arrival.
+    let dated = context.headers.iter().any(|h| h.id == HeaderId::Date);
+    let date = (!dated).then_some((&b"Date"[..], &date[..]));
+    let head = rules::updated(&old.entry.head, new.into_iter().chain(date));
     let status = old.entry.status;
     let verdict = judge::by_rules(r, passing, status, weir_cache::fields(&head));
     let times = verdict.times(&passing.caching, status, now);
