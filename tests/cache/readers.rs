@@ -19,16 +19,17 @@ const LENGTH: usize = 16 << 20;
 const FIRST: usize = 400 << 10;
 
 /// A server with a first answer that stops behind [`FIRST`] until it may go on, the number of its
-/// requests, and what it sends to all later ones.
-fn pausing(later: Vec<u8>) -> (u16, Arc<AtomicUsize>, Sender<()>) {
+/// requests, and what it sends to all later ones: `interim` before the head, and a body.
+fn pausing(interim: &'static str, later: Vec<u8>) -> (u16, Arc<AtomicUsize>, Sender<()>) {
     let (asked, (go_on, may)) = (Arc::new(AtomicUsize::new(0)), channel::<()>());
     let (count, may) = (asked.clone(), Mutex::new(may));
     let first = body(1, LENGTH);
     let port = listen(move |mut stream: TcpStream| {
         read_head(&mut stream);
         let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
-        let body = if is_first { &first } else { &later };
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        let (interim, body) = if is_first { ("", &first) } else { (interim, &later) };
+        let length = body.len();
+        let head = format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
         let (before, behind) = body.split_at(FIRST);
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(before));
         if is_first {
@@ -69,13 +70,13 @@ fn rest(mut stream: TcpStream) -> Vec<u8> {
 }
 
 /// A cache on a disk with room for some of the answer, and a server that answers so.
-fn small_disk(port: u16, dir: Dir) -> Option<(Server, Mounted)> {
+fn small_disk(port: u16, dir: Dir, cached: &str) -> Option<(Server, Mounted)> {
     let disk = Mounted::new(dir.file("cache"), "1m")?;
     let conf = format!(
         "events {{ }} http {{
              proxy_cache_path %%DIR%%/cache keys_zone=one:1m use_temp_path=off;
              server {{ listen 127.0.0.1:%%PORT%%; location / {{ proxy_pass http://127.0.0.1:{port};
-                 proxy_cache one; proxy_cache_valid 1h; proxy_cache_lock on; }} }} }}"
+                 proxy_cache one; proxy_cache_valid 1h; proxy_cache_lock on; {cached} }} }} }}"
     );
     Some((Server::start_in(dir, WEIR, &conf), disk))
 }
@@ -84,8 +85,8 @@ fn small_disk(port: u16, dir: Dir) -> Option<(Server, Mounted)> {
 /// the same get all of it meanwhile.
 #[test]
 fn on_a_full_disk_no_reader_waits_for_another() {
-    let (port, asked, go_on) = pausing(body(1, LENGTH));
-    let Some((server, _disk)) = small_disk(port, Dir::new()) else { return };
+    let (port, asked, go_on) = pausing("", body(1, LENGTH));
+    let Some((server, _disk)) = small_disk(port, Dir::new(), "") else { return };
     let slow = reading(&server);
     let others = [(); 2].map(|()| reading(&server));
     assert_eq!(asked.load(Ordering::SeqCst), 1);
@@ -106,14 +107,30 @@ fn on_a_full_disk_no_reader_gets_parts_of_two_answers() {
     let mut other = whole.clone();
     other[FIRST / 2] ^= 1;
     for other in [other, body(1, LENGTH - 1)] {
-        let (port, _asked, go_on) = pausing(other);
-        let Some((server, _disk)) = small_disk(port, Dir::new()) else { return };
+        let (port, _asked, go_on) = pausing("", other);
+        let Some((server, _disk)) = small_disk(port, Dir::new(), "") else { return };
         let (slow, quick) = (reading(&server), reading(&server));
         go_on.send(()).unwrap();
         let got = rest(quick);
         assert!(got.len() < whole.len() && whole.starts_with(&got), "{}", got.len());
         server.wait_log("upstream sent another answer than the one that the client has begun", 1);
         assert!(rest(slow) == whole);
+    }
+}
+
+/// The server that is asked for the rest says something before its answer: the clients have their heads, and get nothing of
+/// that.
+#[test]
+fn on_a_full_disk_no_interim_answer_gets_into_a_body() {
+    for cached in ["proxy_cache_rules rfc9111;", "early_hints 1;"] {
+        let interim = "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n";
+        let (port, asked, go_on) = pausing(interim, body(1, LENGTH));
+        let Some((server, _disk)) = small_disk(port, Dir::new(), cached) else { return };
+        let (slow, quick) = (reading(&server), reading(&server));
+        go_on.send(()).unwrap();
+        assert!(rest(quick) == body(1, LENGTH), "{cached} {}", server.log());
+        assert!(rest(slow) == body(1, LENGTH));
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
     }
 }
 

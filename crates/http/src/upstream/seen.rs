@@ -272,7 +272,8 @@ pub async fn interim(
         103 if !by_standard => wants_hints(r),
         _ => by_standard && r.is_main() && r.version >= Version::Http11,
     };
-    if !passes {
+    // Behind a head that was sent, an interim answer would be a part of the body: this server was asked for the rest.
+    if !passes || r.response.sent {
         return Ok(());
     }
     let passed =
