@@ -134,6 +134,49 @@ fn on_a_full_disk_no_interim_answer_gets_into_a_body() {
     }
 }
 
+/// A request may not use the answer that comes in as it is, the server says that it stands, and then the disk takes no more of
+/// it: the server is asked for the rest.
+#[test]
+fn on_a_full_disk_an_answer_that_stands_is_sent_to_its_end() {
+    let whole = Arc::new(body(1, LENGTH));
+    for asks in ["no-cache", "min-fresh=200", "max-age=5"] {
+        let (asked, (go_on, may)) = (Arc::new(AtomicUsize::new(0)), channel::<()>());
+        let (count, may, body) = (asked.clone(), Mutex::new(may), whole.clone());
+        let port = listen(move |mut stream: TcpStream| {
+            let head = read_head(&mut stream);
+            let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
+            if head.contains("If-None-Match") {
+                let _ = stream.write_all(b"HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n");
+                return;
+            }
+            let fields =
+                "ETag: \"a\"\r\nCache-Control: max-age=100\r\nAge: 20\r\nConnection: close";
+            let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {LENGTH}\r\n\r\n");
+            let (before, behind) = body.split_at(FIRST);
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(before));
+            if is_first {
+                let _ = may.lock().unwrap().recv();
+            }
+            let _ = stream.write_all(behind);
+        });
+        let cached = "proxy_cache_rules rfc9111; add_header X-Cache $upstream_cache_status;";
+        let Some((server, _disk)) = small_disk(port, Dir::new(), cached) else { return };
+        let slow = reading(&server);
+        let mut other = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        other.set_read_timeout(Some(PATIENCE)).unwrap();
+        let text = format!(
+            "GET /large HTTP/1.1\r\nHost: a\r\nCache-Control: {asks}\r\nConnection: close\r\n\r\n"
+        );
+        other.write_all(text.as_bytes()).unwrap();
+        assert!(read_head(&mut other).contains("X-Cache: REVALIDATED"), "{asks}");
+        go_on.send(()).unwrap();
+        let got = rest(other);
+        assert!(got == *whole, "{asks}: {} bytes\n{}", got.len(), server.log());
+        assert!(rest(slow) == *whole);
+        assert_eq!(asked.load(Ordering::SeqCst), 3, "{asks}");
+    }
+}
+
 /// What a server sends, and the end of its answer, which it sends later.
 type Said = (Vec<u8>, Vec<u8>);
 

@@ -221,19 +221,20 @@ fn listed(caching: &Caching, failure: Failure) -> bool {
     failure.set().is_some_and(|one| caching.use_stale.contains(one))
 }
 
-/// Sends something old in place of an answer of this status.
+/// Sends something old in place of an answer of this status. The error: the client has the beginning of it, and the server is
+/// to be asked for the rest.
 pub async fn send_old<P: Protocol>(
     r: &mut Request,
     state: Box<State>,
     passing: &'static UpstreamConf,
     protocol: &mut P,
     status: u16,
-) -> Step {
+) -> Result<Step, Box<State>> {
     let sent = match status {
-        304 => stale::renew_and_send(r, state, passing, protocol).await,
+        304 => stale::renew_and_send(r, state, passing, protocol).await?,
         _ => stale::send(r, state, passing, protocol).await,
     };
-    sent.unwrap_or(Step::Status(500))
+    Ok(sent.unwrap_or(Step::Status(500)))
 }
 
 /// No server answered, and no other one is asked: something old is sent instead, or `step` is the

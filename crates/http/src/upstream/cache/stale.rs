@@ -44,35 +44,46 @@ pub async fn send<P: Protocol>(
     state.shown.because(|reason| reason.lookup = Lookup::Failed);
     state.shown.status.set(Status::Stale);
     state.give_up();
-    send_kept(r, passing, protocol, old).await
-}
-
-/// None if nothing was sent.
-async fn send_kept<P: Protocol>(
-    r: &mut Request,
-    passing: &'static UpstreamConf,
-    protocol: &mut P,
-    kept: Kept,
-) -> Option<Step> {
-    match hit::send(r, passing, protocol, kept).await {
+    match hit::send(r, passing, protocol, old).await {
         Ok(step) => Some(step),
         Err(Unsent::Unusable) => None,
         Err(Unsent::Rest(_)) => Some(Step::Abort),
     }
 }
 
-/// The server says that the old answer stands: it does for longer now.
+/// The server says that the old answer stands: it does for longer now. The error is the state that knows which rest the
+/// server is to be asked for.
 pub async fn renew_and_send<P: Protocol>(
     r: &mut Request,
     mut state: Box<State>,
     passing: &'static UpstreamConf,
     protocol: &mut P,
-) -> Option<Step> {
-    let old = state.old.take()?;
-    if passing.caching.keeps_standard() {
-        let renewed = replace(r, &mut state, passing, old);
-        return send_kept(r, passing, protocol, renewed).await;
+) -> Result<Option<Step>, Box<State>> {
+    let Some(old) = state.old.take() else { return Ok(None) };
+    let kept = match passing.caching.keeps_standard() {
+        true => replace(r, &mut state, passing, old),
+        false => renewed(r, &mut state, passing, protocol, old),
+    };
+    match hit::send(r, passing, protocol, kept).await {
+        Ok(step) => Ok(Some(step)),
+        Err(Unsent::Unusable) => Ok(None),
+        Err(Unsent::Rest(None)) => Ok(Some(Step::Abort)),
+        Err(Unsent::Rest(Some(rest))) => {
+            state.give_back();
+            state.rest = Some(rest);
+            Err(state)
+        }
     }
+}
+
+/// The old answer, which gets new times beside the request.
+fn renewed<P: Protocol>(
+    r: &mut Request,
+    state: &mut State,
+    passing: &UpstreamConf,
+    protocol: &mut P,
+    old: Kept,
+) -> Kept {
     let said = judge::judge(r, passing, old.entry().status);
     let now = r.event_loop.handle.wall().secs;
     let said =
@@ -92,9 +103,9 @@ pub async fn renew_and_send<P: Protocol>(
         let mut entry = (*kept.entry).clone();
         entry.times = times;
         let stored = Stored { body: entry.size() as u64, entry, length };
-        renew(r, &mut state, stored);
+        renew(r, state, stored);
     }
-    send_kept(r, passing, protocol, kept).await
+    kept
 }
 
 /// The old answer with the fields of the new one, which takes its place in the cache beside the request. Readers of the

@@ -41,7 +41,11 @@ impl Run {
         }
         if let Some(place) = self.place.take_if(|place| place.stands_in(passing, answer.status)) {
             self.leave(r, talk, &answer, protocol);
-            let step = Box::pin(cache::send_old(r, place, passing, protocol, answer.status)).await;
+            let sent = Box::pin(cache::send_old(r, place, passing, protocol, answer.status)).await;
+            let step = sent.unwrap_or_else(|place| {
+                self.place = Some(place);
+                Step::Abort
+            });
             return self.over(r, step);
         }
         if self.is_intercepted(r, &answer, protocol) {

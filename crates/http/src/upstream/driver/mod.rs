@@ -32,6 +32,7 @@ use crate::upstream::url::Url;
 use crate::upstream::{cache, destination};
 
 /// Where a request is passed to.
+#[derive(Clone)]
 pub enum Target {
     /// A group of the configuration.
     Configured(GroupId),
@@ -60,14 +61,25 @@ pub async fn serve<P: Protocol>(
         }
         protocol.reader().restart();
     }
-    if place.as_ref().is_some_and(|place| place.has_begun()) {
-        // No other answer can follow on the head that was sent.
-        return match Box::pin(ask(r, passing, target, protocol, place)).await {
-            Step::Sent => Step::Sent,
-            _ => Step::Abort,
-        };
+    if let Some(place) = place.take_if(|place| place.has_begun()) {
+        return Box::pin(ask_for_rest(r, passing, target, protocol, place)).await;
     }
     ask(r, passing, target, protocol, place).await
+}
+
+/// Asks a server for the rest of an answer whose head and beginning the client has. No other answer can follow on that.
+async fn ask_for_rest<P: Protocol>(
+    r: &mut Request,
+    passing: &'static UpstreamConf,
+    target: Target,
+    protocol: &mut P,
+    place: Box<cache::State>,
+) -> Step {
+    protocol.reader().restart();
+    match ask(r, passing, target, protocol, Some(place)).await {
+        Step::Sent => Step::Sent,
+        _ => Step::Abort,
+    }
 }
 
 /// Asks a server. `place`: where the answer belongs in a cache.
@@ -86,6 +98,7 @@ async fn ask<P: Protocol>(
         },
         known => known,
     };
+    let again = target.clone();
     let streams = protocol.streams(r);
     let mut outgoing = match protocol.request(r) {
         Ok(outgoing) => outgoing,
@@ -108,7 +121,14 @@ async fn ask<P: Protocol>(
     loop {
         let fault = match run.attempt(r, protocol).await {
             Ok((talk, answer)) => match run.judge(r, &answer) {
-                None => return run.answer(r, protocol, talk, answer).await,
+                None => {
+                    let step = run.answer(r, protocol, talk, answer).await;
+                    let Some(place) = run.place.take_if(|place| place.has_begun()) else {
+                        return step;
+                    };
+                    drop(run);
+                    return Box::pin(ask_for_rest(r, passing, again, protocol, place)).await;
+                }
                 Some(fault) => {
                     run.leave(r, talk, &answer, protocol);
                     fault
