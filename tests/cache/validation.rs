@@ -3,10 +3,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
-use weir_testkit::{Dir, Server, listen};
+use weir_testkit::{Dir, PATIENCE, Server, listen};
 
 use super::WEIR;
 
@@ -78,5 +79,64 @@ fn the_age_of_an_answer_304_counts() {
             assert!(age.is_some_and(|age| age >= 150), "{age:?} {date}");
             assert_eq!(asked.load(Ordering::SeqCst), n);
         }
+    }
+}
+
+/// A request that finds an answer on its way judges it as if it were stored: by what the answer says, and by its own wishes.
+#[test]
+fn a_request_that_waits_has_its_own_verdict() {
+    const LENGTH: usize = 1 << 20;
+    for (control, asks, expected) in [
+        ("max-age=100", "", ("200", "HIT", 1)),
+        ("max-age=100", "only-if-cached", ("200", "HIT", 1)),
+        ("max-age=100", "min-fresh=70", ("200", "HIT", 1)),
+        ("max-age=100", "min-fresh=200", ("200", "REVALIDATED", 2)),
+        ("max-age=100", "max-age=5", ("200", "REVALIDATED", 2)),
+        ("max-age=10", "", ("200", "REVALIDATED", 2)),
+        ("max-age=10", "max-stale=1000", ("200", "STALE", 1)),
+        ("max-age=10", "max-stale=5", ("200", "REVALIDATED", 2)),
+        ("max-age=10", "only-if-cached", ("504", "EXPIRED", 1)),
+        ("max-age=10", "only-if-cached, max-stale", ("200", "STALE", 1)),
+        ("max-age=10, must-revalidate", "max-stale", ("200", "REVALIDATED", 2)),
+        ("no-cache, max-age=100", "only-if-cached, max-stale", ("504", "EXPIRED", 1)),
+    ] {
+        let (asked, (go_on, may)) = (Arc::new(AtomicUsize::new(0)), channel::<()>());
+        let (count, may) = (asked.clone(), Mutex::new(may));
+        let port = listen(move |mut stream: TcpStream| {
+            let Some(head) = read_head(&mut stream) else { return };
+            count.fetch_add(1, Ordering::SeqCst);
+            if head.contains("If-None-Match") {
+                let _ = stream.write_all(b"HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n");
+                return;
+            }
+            let fields = format!("ETag: \"a\"\r\nCache-Control: {control}\r\nAge: 20");
+            let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {LENGTH}\r\n\r\n");
+            let half = vec![b'a'; LENGTH / 2];
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&half));
+            let _ = may.lock().unwrap().recv();
+            let _ = stream.write_all(&half);
+        });
+        let server = before(port, "proxy_cache_lock on; proxy_cache_lock_timeout 20s;");
+        let ask = |fields: &str| {
+            let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let text = format!("GET /a HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n");
+            stream.write_all(text.as_bytes()).unwrap();
+            let head = read_head(&mut stream).unwrap();
+            (head, stream)
+        };
+        let (_, mut first) = ask("");
+        let (head, mut second) = ask(&format!("Cache-Control: {asks}\r\n"));
+        go_on.send(()).unwrap();
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        second.read_to_end(&mut two).unwrap();
+        first.read_to_end(&mut one).unwrap();
+        let (status, cached, times) = expected;
+        let is = head.starts_with(&format!("HTTP/1.1 {status} "))
+            && head.contains(&format!("X-Cache: {cached}\r\n"));
+        assert!(is, "{control}, {asks}: {head}");
+        assert_eq!(one.len(), LENGTH);
+        assert_eq!(two.len() == LENGTH, status == "200", "{control}, {asks}");
+        assert_eq!(asked.load(Ordering::SeqCst), times, "{control}, {asks}");
     }
 }
