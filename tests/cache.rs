@@ -13,6 +13,8 @@ use weir_testkit::{Client, Dir, Server, ask_until, examples};
 
 #[path = "cache/readers.rs"]
 mod readers;
+#[path = "cache/shared.rs"]
+mod shared;
 #[path = "cache/standard.rs"]
 mod standard;
 #[path = "cache/tags.rs"]

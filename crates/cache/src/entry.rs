@@ -8,7 +8,7 @@
 //! 16  length of the key, 4          8   valid until
 //! 20  length of the ETag, 4         16  may be used while it is updated, seconds
 //! 24  length of the head, 4         24  may be used after an error, seconds
-//! 28  0                             32  when it was received
+//! 28  marks, 4; 1: see authorized   32  when it was received
 //! 32  length of the body        144 key, Vary, ETag, head
 //! 40  Last-Modified, or the     ..  body
 //!     least number
@@ -26,7 +26,7 @@ use crc32fast::Hasher;
 
 use crate::key::{CacheKey, Variant};
 
-const MAGIC: &[u8; 8] = b"weirca02";
+const MAGIC: &[u8; 8] = b"weirca03";
 /// Where the times begin.
 const TIMES: usize = 64;
 /// Bytes of the times in each of their two places.
@@ -36,6 +36,8 @@ const FIXED: usize = TIMES + 2 * RECORD;
 /// The longest of each part that is believed.
 const LONGEST: usize = 1 << 24;
 const NONE: i64 = i64::MIN;
+/// A mark: the answer is one to a request with `Authorization`.
+const AUTHORIZED: u32 = 1;
 
 /// When an answer is of use. Seconds, since 1970 where they are points in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,6 +69,8 @@ pub struct CacheEntry {
     pub vary: Vec<u8>,
     /// The variant that this is.
     pub variant: Option<Variant>,
+    /// It answers a request with `Authorization`: it may be for one user alone (RFC 9111, section 3.5).
+    pub authorized: bool,
     /// The head as it was received.
     pub head: Vec<u8>,
 }
@@ -111,7 +115,8 @@ impl CacheEntry {
         for part in [&self.key, &self.etag, &self.head] {
             out.extend_from_slice(&(part.len() as u32).to_le_bytes());
         }
-        out.extend_from_slice(&[0; 4]);
+        let marks = if self.authorized { AUTHORIZED } else { 0 };
+        out.extend_from_slice(&marks.to_le_bytes());
         out.extend_from_slice(&length.to_le_bytes());
         out.extend_from_slice(&self.last_modified.unwrap_or(NONE).to_le_bytes());
         out.extend_from_slice(&self.variant.map_or([0; 16], |v| v.0));
@@ -168,6 +173,7 @@ impl CacheEntry {
             etag,
             key,
             variant: (!vary.is_empty()).then_some(CacheKey(variant)),
+            authorized: numbers.u32(28) & AUTHORIZED != 0,
             vary,
             head,
         };
@@ -264,12 +270,13 @@ mod tests {
             last_modified in prop::option::of(0i64..),
             parts in (bytes(), bytes(), bytes(), bytes()),
             variant in any::<[u8; 16]>(),
+            authorized: bool,
         ) -> CacheEntry {
             let (valid_until, updating, error, date) = times;
             let (key, vary, etag, head) = parts;
             let times = Freshness { valid_until, updating, error, date };
             let variant = (!vary.is_empty()).then_some(CacheKey(variant));
-            CacheEntry { status, times, last_modified, etag, key, vary, variant, head }
+            CacheEntry { status, times, last_modified, etag, key, vary, variant, authorized, head }
         }
     }
 

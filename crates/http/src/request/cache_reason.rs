@@ -67,6 +67,10 @@ pub enum Lookup {
     AskedMinFresh,
     /// It is a part, and not the one that is asked for.
     Part,
+    /// By other rules it was stored for a request with `Authorization`, and it is not for others.
+    Authorization,
+    /// It depends on fields of requests at which the location that stored it did not look.
+    Varies,
     /// There is none, and the request wants no other: `only-if-cached`.
     OnlyIfCached,
 }
@@ -197,6 +201,8 @@ impl fmt::Display for Lookup {
             Lookup::AskedMaxAge => "older than the request's max-age",
             Lookup::AskedMinFresh => "not fresh for the request's min-fresh",
             Lookup::Part => "what is stored is another part",
+            Lookup::Authorization => "what is stored is for a request with Authorization",
+            Lookup::Varies => "what is stored depends on fields that were not looked at",
             Lookup::OnlyIfCached => "nothing is stored, and the request says only-if-cached",
         })
     }

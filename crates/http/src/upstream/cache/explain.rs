@@ -3,8 +3,8 @@
 use weir_cache::{CacheEntry, CacheKey, Field, Freshness, read_entry};
 
 use super::judge::{self, Verdict, is_ignored};
-use super::lookup::variant;
-use super::rules::{Facts, Serving, Wanted, names_range};
+use super::lookup::{foreign, variant};
+use super::rules::{Facts, Serving, Wanted};
 use crate::request::Request;
 use crate::request::cache_reason::{Kept, Life, LifetimeSource, Lookup, Reason};
 use crate::request::cached::{Shown, Status};
@@ -66,11 +66,11 @@ fn found(r: &Request, passing: &UpstreamConf, entry: &CacheEntry) -> (Lookup, Op
         let life = Some(Life { lifetime, age, by: LifetimeSource::Stored });
         return (if times.valid_until >= now { Lookup::Fresh } else { Lookup::TooOld }, life);
     }
-    if entry.status == 206 && !names_range(&entry.key) {
-        return (Lookup::Part, None);
-    }
     let own = caching.control_field.as_deref();
     let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name), own);
+    if let Some(why) = foreign(entry, &facts) {
+        return (why, None);
+    }
     let (wanted, valid) = (Wanted::of(r.headers()), caching.valid(entry.status));
     match facts.serving(entry.status, &wanted, now, times.date, valid) {
         Serving::Fresh(life) => (Lookup::Fresh, Some(life)),

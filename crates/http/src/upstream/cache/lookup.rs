@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weir_cache::{
-    CacheKey, FileFacts, Fill, Lookup as Known, Object, Opened, Sameness, StoredBody, Unusable,
+    CacheEntry, CacheKey, FileFacts, Fill, Lookup as Known, Object, Opened, Sameness, StoredBody,
+    Unusable,
 };
 use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
@@ -271,14 +272,14 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, mut kept: K
     let (now, times) = (r.event_loop.handle.wall().secs, entry.times);
     let (mut may_be_old, mut beside) = (caching.stale_while_updating, caching.background_update);
     if caching.keeps_standard() {
-        if entry.status == 206 && !names_range(&entry.key) {
-            // A location with other rules has stored it. Whatever comes takes its place.
-            state.found(Lookup::Part, None);
+        let own = caching.control_field.as_deref();
+        let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name), own);
+        if let Some(why) = foreign(&entry, &facts) {
+            // Whatever comes takes its place.
+            state.found(why, None);
             state.never_old = true;
             return Looked::End(Found::Nothing);
         }
-        let own = caching.control_field.as_deref();
-        let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name), own);
         let (wanted, valid) = (Wanted::of(r.headers()), caching.valid(entry.status));
         let serving = facts.serving(entry.status, &wanted, now, times.date, valid);
         kept.facts = Some(Box::new(facts));
@@ -338,6 +339,16 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, mut kept: K
     }
     state.old = Some(kept);
     Looked::End(Found::Nothing)
+}
+
+/// Why the standard's rules have no use for a stored answer, whatever its age: a location with other rules has stored it.
+pub fn foreign(entry: &CacheEntry, facts: &Facts) -> Option<Lookup> {
+    let rules = [
+        (entry.status == 206 && !names_range(&entry.key), Lookup::Part),
+        (entry.authorized && !facts.is_for_all(), Lookup::Authorization),
+        (entry.vary.is_empty() && !facts.vary.is_empty(), Lookup::Varies),
+    ];
+    rules.into_iter().find_map(|(holds, why)| holds.then_some(why))
 }
 
 /// There is nothing: this request fetches it, or waits for another one that does.

@@ -361,6 +361,7 @@ fn prepare(
         key: state.shown.text.clone(),
         vary: verdict.vary,
         variant,
+        authorized: Wanted::of(r.headers()).authorized,
         head: head.get(..answer.end).unwrap_or_default().to_vec(),
     });
     store(r, passing, state, entry, answer.length)

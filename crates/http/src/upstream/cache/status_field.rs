@@ -41,11 +41,12 @@ pub fn add(r: &mut Request, caching: &Caching, forwarded: Option<u16>) {
 fn forward(lookup: Lookup) -> &'static str {
     match lookup {
         Lookup::Bypass => "bypass",
-        Lookup::Variant => "vary-miss",
+        Lookup::Variant | Lookup::Varies => "vary-miss",
         Lookup::AskedNoCache | Lookup::AskedMaxAge | Lookup::AskedMinFresh => "request",
         Lookup::Part => "partial",
         Lookup::TooOld | Lookup::NoCache => "stale",
         Lookup::Absent | Lookup::Scarce | Lookup::OnlyIfCached => "uri-miss",
+        Lookup::Authorization => "miss",
         // These are no reasons to ask.
         Lookup::Fresh | Lookup::Allowed | Lookup::Updating | Lookup::Failed => "miss",
     }

@@ -229,7 +229,6 @@ impl Facts {
     /// What forbids to store the answer, whatever its lifetime.
     fn forbidden(&self, status: u16, wanted: &Wanted) -> Option<Refusal> {
         let control = &self.control;
-        let shared = control.public || control.must_revalidate || control.s_maxage.is_some();
         let accel = self.accel.is_some();
         let rules = [
             (matches!(self.accel, Some(Accel::For(0))), Refusal::AccelExpires),
@@ -240,9 +239,15 @@ impl Facts {
             (self.varies_by_anything, Refusal::VaryAnything),
             (status < 200 || status == 304, Refusal::Status),
             (wanted.control.no_store, Refusal::AskedNoStore),
-            (wanted.authorized && !shared, Refusal::Authorization),
+            (wanted.authorized && !self.is_for_all(), Refusal::Authorization),
         ];
         rules.into_iter().find_map(|(holds, why)| holds.then_some(why))
+    }
+
+    /// An answer to a request with `Authorization` that may be sent to others (RFC 9111, section 3.5).
+    pub fn is_for_all(&self) -> bool {
+        let control = &self.control;
+        control.public || control.must_revalidate || control.s_maxage.is_some()
     }
 
     /// No answer that is too old may be sent (RFC 9111, section 4.2.4).
