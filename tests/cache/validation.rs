@@ -140,3 +140,22 @@ fn a_request_that_waits_has_its_own_verdict() {
         assert_eq!(asked.load(Ordering::SeqCst), times, "{control}, {asks}");
     }
 }
+
+/// An answer 304 with another `Vary` makes it unknown which requests the stored answer is for.
+#[test]
+fn an_answer_304_with_another_vary_is_not_stored() {
+    let (port, asked) = scripted(|n, head| {
+        match head.contains("If-None-Match") {
+        true => "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nVary: X-Other\r\nCache-Control: max-age=1000\r\nConnection: close\r\n\r\n".to_owned(),
+        false => format!("HTTP/1.1 200 OK\r\nETag: \"a\"\r\nVary: X-Kind\r\nCache-Control: max-age=0\r\nContent-Length: 1\r\nConnection: close\r\n\r\n{n}"),
+    }
+    });
+    let server = before(port, "");
+    let ask =
+        |other: &str| server.ask("GET /a", &format!("X-Kind: one\r\nX-Other: {other}\r\n"), "");
+    assert_eq!(ask("one").header("X-Cache"), Some("MISS"));
+    for (n, other) in ["one", "two", "one"].into_iter().enumerate() {
+        assert_eq!(ask(other).header("X-Cache"), Some("REVALIDATED"), "{other}");
+        assert_eq!(asked.load(Ordering::SeqCst), n + 2);
+    }
+}

@@ -130,7 +130,9 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
     let status = old.entry.status;
     let verdict = judge::by_rules(r, passing, status, weir_cache::fields(&head));
     let times = verdict.times(&passing.caching, status, now);
-    let may = state.shown.cacheable.get() && verdict.is_cacheable();
+    // With another Vary it is not known which requests the stored answer is for (RFC 9111, section 4.1).
+    let varies_alike = verdict.vary == old.entry.vary;
+    let may = state.shown.cacheable.get() && verdict.is_cacheable() && varies_alike;
     let life = Some(verdict.life(&times.unwrap_or(old.entry.times)));
     state.shown.because(|reason| (reason.kept, reason.life) = (Outcome::Revalidated, life));
     let mut entry = (*old.entry).clone();
