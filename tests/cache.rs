@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::process::{Pid, Signal, kill_process};
 use weir_testkit::{Client, Dir, Server, ask_until, examples};
 
+#[path = "cache/hostile.rs"]
+mod hostile;
 #[path = "cache/readers.rs"]
 mod readers;
 #[path = "cache/shared.rs"]

@@ -53,12 +53,17 @@ impl Control {
         // A quote that is open at the end hides nothing: what forbids to store may stand behind it.
         for member in members(if whole { line } else { b"" }).chain(plain) {
             let mut parts = member.splitn(2, |b| *b == b'=');
-            let (name, value) = (parts.next().unwrap_or_default(), parts.next().map(unquoted));
+            let (name, value) = (parts.next().unwrap_or_default(), parts.next());
+            let bare = name.trim_ascii_end();
+            let value = value.map(|value| unquoted(value.trim_ascii_start()));
             let mut lower = [0; LONGEST_NAME];
             // No longer name means anything.
-            if let Some(lower) = lower.get_mut(..name.len()) {
-                lower.copy_from_slice(name);
-                lower.make_ascii_lowercase();
+            let Some(lower) = lower.get_mut(..bare.len()) else { continue };
+            lower.copy_from_slice(bare);
+            lower.make_ascii_lowercase();
+            // Spaces are not allowed there. What forbids is heard all the same.
+            if bare.len() == name.len() || matches!(&*lower, b"no-store" | b"no-cache" | b"private")
+            {
                 self.set(lower, value.as_deref());
             }
         }
@@ -69,14 +74,8 @@ impl Control {
         let number = || value.and_then(seconds).unwrap_or(0);
         match name {
             b"no-store" => self.no_store = true,
-            b"no-cache" => match value {
-                None => self.no_cache = true,
-                Some(fields) => self.withhold(fields),
-            },
-            b"private" => match value {
-                None => self.private = true,
-                Some(fields) => self.withhold(fields),
-            },
+            b"no-cache" => self.no_cache |= !value.is_some_and(|fields| self.withhold(fields)),
+            b"private" => self.private |= !value.is_some_and(|fields| self.withhold(fields)),
             b"public" => self.public = true,
             b"must-revalidate" => self.must_revalidate = true,
             b"proxy-revalidate" => self.proxy_revalidate = true,
@@ -93,9 +92,25 @@ impl Control {
         }
     }
 
-    fn withhold(&mut self, fields: &[u8]) {
+    /// Notes the names of fields in a list. False if it is none: then the directive is about the whole answer.
+    fn withhold(&mut self, fields: &[u8]) -> bool {
+        let is_name = |name: &[u8]| {
+            name.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        };
         let fields = fields.split(|b| *b == b',').map(<[u8]>::trim_ascii);
-        self.withheld.extend(fields.filter(|f| !f.is_empty()).map(<[u8]>::to_ascii_lowercase));
+        let mut names = fields.filter(|name| !name.is_empty()).peekable();
+        if names.peek().is_none() {
+            return false;
+        }
+        let before = self.withheld.len();
+        for name in names {
+            if !is_name(name) {
+                self.withheld.truncate(before);
+                return false;
+            }
+            self.withheld.push(name.to_ascii_lowercase());
+        }
+        true
     }
 
     /// A field for caches of one sort: a dictionary (RFC 9651), which counts as a whole or not at all. `None`: it says
@@ -121,8 +136,7 @@ impl Control {
                 any = true;
                 let said = value.filter(|value| !matches!(*value, b"?1"));
                 if said != Some(b"?0") {
-                    let unquoted = said.map(|value| value.trim_ascii_start());
-                    this.set(name, unquoted);
+                    this.set(name, said.map(unquoted).as_deref());
                 }
             }
         }

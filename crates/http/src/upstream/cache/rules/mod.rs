@@ -383,11 +383,18 @@ pub fn updated<'a>(head: &[u8], fresh: impl Iterator<Item = Field<'a>> + Clone) 
     out
 }
 
-/// A date in one of the three forms of RFC 9110, section 5.6.7: no other zone than GMT is one.
+/// A date in one of the three forms of RFC 9110, section 5.6.7: no other zone than GMT is one, and months have their names.
 fn when(value: &[u8]) -> Option<i64> {
+    const MONTHS: [&[u8]; 12] = [
+        b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov",
+        b"dec",
+    ];
+    let mut words = value.split(|b| matches!(b, b' ' | b'-' | b',')).skip(1);
+    let is_month = |word: &[u8]| MONTHS.iter().any(|month| word.eq_ignore_ascii_case(month));
+    let named = words.any(is_month);
     let is_asctime = value.get(3) == Some(&b' ');
     let zone = value.get(value.len().saturating_sub(4)..).unwrap_or_default();
-    date::parse(value).filter(|_| is_asctime || zone.eq_ignore_ascii_case(b" GMT"))
+    date::parse(value).filter(|_| named && (is_asctime || zone.eq_ignore_ascii_case(b" GMT")))
 }
 
 fn named<'a>(

@@ -40,6 +40,14 @@ fn a_lifetime_is_read_as_the_standard_says() {
         ("max-age=60, no-store", None),
         ("max-age=60, private", None),
         ("max-age=60, private=\"a, b\"", Some(60)),
+        ("max-age=60, private=a", Some(60)),
+        // What names no fields is about the whole.
+        ("max-age=60, private=\"\"", None),
+        ("max-age=60, private=\"a b\"", None),
+        ("max-age=60, private=\"a", None),
+        ("max-age=60, private =\"a", None),
+        ("max-age=60, private = \"a\"", Some(60)),
+        ("max-age =60", None),
         ("max-age=60, no-store, must-understand", Some(60)),
         ("max-age=60, no-cache", None),
         ("max-age=60, x=\"open, no-store", None),
@@ -61,6 +69,7 @@ fn age_counts_from_when_the_answer_was_made() {
     assert_eq!(left("Expires: 0\r\n\r\n"), None);
     let zone = until.replace("GMT", "UTC");
     assert_eq!(left(&format!("Date: {old}\r\nExpires: {zone}\r\n\r\n")), None);
+    assert_eq!(left("Expires: Thu, 18 Foo 2050 02:01:18 GMT\r\n\r\n"), None);
     let changed = date(NOW - 1000);
     assert_eq!(left(&format!("Last-Modified: {changed}\r\n\r\n")), Some(100));
 }
