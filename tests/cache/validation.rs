@@ -159,3 +159,55 @@ fn an_answer_304_with_another_vary_is_not_stored() {
         assert_eq!(asked.load(Ordering::SeqCst), n + 2);
     }
 }
+
+/// Fields of an answer 304 that are for one connection, or for one user, are in no stored answer.
+#[test]
+fn what_an_answer_304_has_for_one_client_is_not_sent_to_others() {
+    let (port, _) = scripted(|_, head| {
+        let own =
+            "ETag: \"a\"\r\nConnection: close, X-Own\r\nX-Own: secret\r\nSet-Cookie: id=secret";
+        let control = "max-age=1000, private=\"Set-Cookie\"";
+        match head.contains("If-None-Match") {
+            true => format!("HTTP/1.1 304 Not Modified\r\n{own}\r\nX-Of-All: new\r\nCache-Control: {control}\r\n\r\n"),
+            false => "HTTP/1.1 200 OK\r\nETag: \"a\"\r\nX-Of-All: old\r\nCache-Control: max-age=0\r\nContent-Length: 1\r\nConnection: close\r\n\r\na".to_owned(),
+        }
+    });
+    let server = before(port, "");
+    assert_eq!(server.get("/a").header("X-Cache"), Some("MISS"));
+    for status in ["REVALIDATED", "HIT"] {
+        let again = server.get("/a");
+        assert_eq!(
+            (again.header("X-Cache"), again.header("X-Of-All")),
+            (Some(status), Some("new"))
+        );
+        assert!(!again.headers.iter().any(|(_, value)| value.contains("secret")), "{again:?}");
+    }
+}
+
+/// Two heads of 10,000 fields become one.
+#[test]
+fn answers_304_with_many_fields_are_taken() {
+    const MANY: usize = 10_000;
+    let (port, _) = scripted(|n, head| {
+        let fields: String =
+            (0..MANY).map(|i| format!("X-{i}: {n}\r\nConnection: y{i}\r\n")).collect();
+        let fields = format!("{fields}ETag: \"a\"\r\nConnection: close");
+        match head.contains("If-None-Match") {
+            true => format!(
+                "HTTP/1.1 304 Not Modified\r\n{fields}\r\nCache-Control: max-age=1000\r\n\r\n"
+            ),
+            false => format!(
+                "HTTP/1.1 200 OK\r\n{fields}\r\nCache-Control: max-age=0\r\nContent-Length: 1\r\n\r\na"
+            ),
+        }
+    });
+    let large = "proxy_buffer_size 1m; proxy_buffers 4 1m; proxy_busy_buffers_size 2m;";
+    let server = before(port, large);
+    assert_eq!(server.get("/a").header("X-Cache"), Some("MISS"));
+    for status in ["REVALIDATED", "HIT"] {
+        let again = server.get("/a");
+        assert_eq!(again.header("X-Cache"), Some(status));
+        let new = (0..MANY).filter(|i| again.header(&format!("X-{i}")) == Some("1")).count();
+        assert_eq!(new, MANY);
+    }
+}

@@ -46,6 +46,12 @@ impl Headers {
         self.lines.retain(|l| !name_of(text, l).eq_ignore_ascii_case(name));
     }
 
+    /// Keeps the lines whose names are such.
+    pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
+        let text = &self.text;
+        self.lines.retain(|l| is_kept(name_of(text, l)));
+    }
+
     /// The first value of this name.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v)

@@ -137,7 +137,11 @@ pub fn forget_duplicates(r: &mut Request) {
     let headers = std::mem::take(&mut r.contexts.upstream.headers);
     let mut kept: Vec<HeaderLine> = Vec::with_capacity(headers.len());
     for header in headers {
-        match kept.iter().find(|first| single(header.id) != 0 && first.id == header.id) {
+        let first = match single(header.id) {
+            0 => None,
+            _ => kept.iter().find(|first| first.id == header.id),
+        };
+        match first {
             Some(first) => duplicate(r, &header, first),
             None => kept.push(header),
         }

@@ -9,6 +9,8 @@ mod tests;
 pub use control::Control;
 pub use target::in_place_of;
 
+use std::collections::BTreeSet;
+
 use weir_cache::{Field, field, fields};
 use weir_proto::date;
 
@@ -34,8 +36,8 @@ pub struct Facts {
     pub vary: Vec<u8>,
     /// `Vary: *`
     varies_by_anything: bool,
-    /// What `Connection` lists, in lower case.
-    of_connection: Vec<Vec<u8>>,
+    /// The fields that `Connection`, `no-cache` and `private` name, in lower case: no stored answer shows them.
+    withheld: BTreeSet<Vec<u8>>,
     /// `X-Accel-Expires` that counts; it stands for what the head says else.
     accel: Option<Accel>,
 }
@@ -100,7 +102,7 @@ impl Facts {
         own: Option<&[u8]>,
     ) -> Facts {
         let mut this = Facts::default();
-        let mut age = None;
+        let (mut age, mut of_connection) = (None, Vec::new());
         let targets = own.into_iter().chain([&b"cdn-cache-control"[..]]);
         let targeted = targets.filter(|name| !ignored(name)).find_map(|name| {
             Control::targeted(named(fields.clone(), name).map(|(_, value)| value))
@@ -120,10 +122,7 @@ impl Facts {
                     let time = when(value).unwrap_or(0);
                     this.expires = Some(this.expires.map_or(time, |other| other.min(time)));
                 }
-                10 if is(name, b"connection") => {
-                    let words = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
-                    this.of_connection.extend(words.map(<[u8]>::to_ascii_lowercase));
-                }
+                10 if is(name, b"connection") => of_connection.extend(words(value)),
                 13 if is(name, b"cache-control") && targeted.is_none() => this.control.add(value),
                 13 if is(name, b"last-modified") => this.last_modified = date::parse(value),
                 15 if is(name, b"x-accel-expires") && this.accel.is_none() => this.accel(value),
@@ -133,6 +132,7 @@ impl Facts {
         if let Some(control) = targeted {
             (this.control, this.expires) = (control, None);
         }
+        this.withheld = this.control.withheld.drain(..).chain(of_connection).collect();
         // A list is no age, but its first member may be meant.
         let age = age.and_then(|value: &[u8]| value.split(|b| *b == b',').next());
         this.age = age.and_then(|value| seconds(value.trim_ascii())).unwrap_or(0);
@@ -302,13 +302,12 @@ impl Facts {
 
     /// No stored answer shows a field of this name (RFC 9111, section 3.1; section 5.2.2.4).
     pub fn withholds(&self, name: &[u8]) -> bool {
-        let mut names = self.of_connection.iter().chain(&self.control.withheld);
-        names.any(|other| name.eq_ignore_ascii_case(other)) || hop(name)
+        self.withheld.contains(&name.to_ascii_lowercase()) || hop(name)
     }
 
     /// Some field is to be withheld.
     pub fn withholds_any(&self) -> bool {
-        !(self.of_connection.is_empty() && self.control.withheld.is_empty())
+        !self.withheld.is_empty()
     }
 }
 
@@ -345,35 +344,39 @@ fn strong(tag: &[u8]) -> &[u8] {
 
 /// The stored head after an answer 304 with these fields (RFC 9111, section 3.2). It keeps its own tag.
 pub fn updated<'a>(head: &[u8], fresh: impl Iterator<Item = Field<'a>> + Clone) -> Vec<u8> {
+    const STAY: [&[u8]; 6] = [
+        b"content-length",
+        b"content-encoding",
+        b"content-range",
+        b"content-type",
+        b"transfer-encoding",
+        b"status",
+    ];
     let tagged = named(fields(head), b"etag").next().is_some();
+    // These are not for later requests (RFC 9111, section 3.1).
+    let listed = named(fresh.clone(), b"connection").flat_map(|(_, value)| words(value));
+    let listed: BTreeSet<Vec<u8>> = listed.collect();
     let stays = |name: &[u8]| {
-        [
-            &b"content-length"[..],
-            b"content-encoding",
-            b"content-range",
-            b"content-type",
-            b"transfer-encoding",
-            b"status",
-        ]
-        .iter()
-        .any(|other| name.eq_ignore_ascii_case(other))
+        STAY.iter().any(|other| is(name, other))
             || hop(name)
             || tagged && is(name, b"etag")
+            || listed.contains(&name.to_ascii_lowercase())
     };
+    let fresh = fresh.filter(|(name, _)| !stays(name));
+    let new: BTreeSet<Vec<u8>> = fresh.clone().map(|(name, _)| name.to_ascii_lowercase()).collect();
     let mut out = Vec::with_capacity(head.len());
     for line in head.split_inclusive(|b| *b == b'\n') {
         let bare = line.trim_ascii_end();
         if bare.is_empty() {
             break;
         }
-        let replaced = field(bare).is_some_and(|(name, _)| {
-            is(name, b"age") || !stays(name) && named(fresh.clone(), name).next().is_some()
-        });
+        let replaced = field(bare)
+            .is_some_and(|(name, _)| is(name, b"age") || new.contains(&name.to_ascii_lowercase()));
         if !replaced {
             out.extend_from_slice(line);
         }
     }
-    for (name, value) in fresh.filter(|(name, _)| !stays(name)) {
+    for (name, value) in fresh {
         out.extend_from_slice(name);
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
@@ -381,6 +384,11 @@ pub fn updated<'a>(head: &[u8], fresh: impl Iterator<Item = Field<'a>> + Clone) 
     }
     out.extend_from_slice(b"\r\n");
     out
+}
+
+/// The members of a list without quotes, in lower case.
+fn words(value: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    value.split(|b| *b == b',').map(|word| word.trim_ascii().to_ascii_lowercase())
 }
 
 /// A date in one of the three forms of RFC 9110, section 5.6.7: no other zone than GMT is one, and months have their names.

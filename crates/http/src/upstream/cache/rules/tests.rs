@@ -140,6 +140,9 @@ fn an_unchanged_answer_takes_the_new_fields() {
     let now = updated(head, new.into_iter());
     let expected = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nB: 4\r\na: 5\r\nC: 6\r\n\r\n";
     assert_eq!(String::from_utf8_lossy(&now), expected);
+    // What is for this connection alone does not get into it.
+    let new: [Field<'_>; 3] = [(b"Own", b"7"), (b"Connection", b"x, OWN, b"), (b"b", b"8")];
+    assert_eq!(updated(expected.as_bytes(), new.into_iter()), expected.as_bytes());
 }
 
 #[test]
