@@ -211,3 +211,48 @@ fn answers_304_with_many_fields_are_taken() {
         assert_eq!(new, MANY);
     }
 }
+
+/// An answer to HEAD tells whether the stored answer to GET still is the newest one: it gets the new fields, or goes.
+#[test]
+fn an_answer_to_head_freshens_or_removes_the_stored_one() {
+    let same = "ETag: \"a\"\r\nContent-Length: 3\r\n";
+    for (fields, stands) in [
+        (same, true),
+        ("ETag: W/\"a\"\r\n", true),
+        ("Content-Length: 3\r\n", true),
+        ("ETag: \"b\"\r\nContent-Length: 3\r\n", false),
+        ("ETag: \"a\"\r\nContent-Length: 4\r\n", false),
+        ("Last-Modified: Thu, 18 Aug 2005 02:01:18 GMT\r\nContent-Length: 3\r\n", false),
+        ("", false),
+    ] {
+        let (port, asked) = scripted(move |n, head| {
+            let (fields, body) = match (head.starts_with("HEAD"), n) {
+                (true, _) => (fields, ""),
+                (false, n) => (same, ["abc", "abd", "abd"][n.min(2)]),
+            };
+            format!(
+                "HTTP/1.1 200 OK\r\nX-Of: {n}\r\nCache-Control: max-age=1000\r\nConnection: close\r\n{fields}\r\n{body}"
+            )
+        });
+        let server = before(port, "proxy_cache_convert_head off;");
+        let get = |status: &str| {
+            let r = server.get("/a");
+            assert_eq!((r.status, r.header("X-Cache")), (200, Some(status)), "{fields}");
+            (r.header("X-Of").unwrap_or_default().to_owned(), r.body())
+        };
+        assert_eq!(get("MISS"), ("0".into(), "abc".into()));
+        let text =
+            "HEAD /a HTTP/1.1\r\nHost: a\r\nCache-Control: no-cache\r\nConnection: close\r\n\r\n";
+        let head = server.connect().send(text).rest();
+        assert!(head.contains("X-Of: 1\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        if stands {
+            assert!(head.contains("X-Cache: REVALIDATED\r\n"), "{fields} {head}");
+            assert_eq!(get("HIT"), ("1".into(), "abc".into()), "{fields}");
+            continue;
+        }
+        // What came for HEAD is not sent for GET.
+        assert_eq!(get("MISS"), ("2".into(), "abd".into()), "{fields}");
+        assert_eq!(get("HIT"), ("2".into(), "abd".into()), "{fields}");
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+    }
+}

@@ -8,7 +8,7 @@
 //! 16  length of the key, 4          8   valid until
 //! 20  length of the ETag, 4         16  may be used while it is updated, seconds
 //! 24  length of the head, 4         24  may be used after an error, seconds
-//! 28  marks, 4; 1: see authorized   32  when it was received
+//! 28  marks, 4: authorized, HEAD    32  when it was received
 //! 32  length of the body        144 key, Vary, ETag, head
 //! 40  Last-Modified, or the     ..  body
 //!     least number
@@ -38,6 +38,8 @@ const LONGEST: usize = 1 << 24;
 const NONE: i64 = i64::MIN;
 /// A mark: the answer is one to a request with `Authorization`.
 const AUTHORIZED: u32 = 1;
+/// A mark: the answer is one to HEAD.
+const OF_HEAD: u32 = 2;
 
 /// When an answer is of use. Seconds, since 1970 where they are points in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,6 +73,8 @@ pub struct CacheEntry {
     pub variant: Option<Variant>,
     /// It answers a request with `Authorization`: it may be for one user alone (RFC 9111, section 3.5).
     pub authorized: bool,
+    /// It answers HEAD: its body is missing.
+    pub of_head: bool,
     /// The head as it was received.
     pub head: Vec<u8>,
 }
@@ -116,6 +120,7 @@ impl CacheEntry {
             out.extend_from_slice(&(part.len() as u32).to_le_bytes());
         }
         let marks = if self.authorized { AUTHORIZED } else { 0 };
+        let marks = marks | if self.of_head { OF_HEAD } else { 0 };
         out.extend_from_slice(&marks.to_le_bytes());
         out.extend_from_slice(&length.to_le_bytes());
         out.extend_from_slice(&self.last_modified.unwrap_or(NONE).to_le_bytes());
@@ -174,6 +179,7 @@ impl CacheEntry {
             key,
             variant: (!vary.is_empty()).then_some(CacheKey(variant)),
             authorized: numbers.u32(28) & AUTHORIZED != 0,
+            of_head: numbers.u32(28) & OF_HEAD != 0,
             vary,
             head,
         };
@@ -270,13 +276,16 @@ mod tests {
             last_modified in prop::option::of(0i64..),
             parts in (bytes(), bytes(), bytes(), bytes()),
             variant in any::<[u8; 16]>(),
-            authorized: bool,
+            marks: (bool, bool),
         ) -> CacheEntry {
             let (valid_until, updating, error, date) = times;
             let (key, vary, etag, head) = parts;
             let times = Freshness { valid_until, updating, error, date };
             let variant = (!vary.is_empty()).then_some(CacheKey(variant));
-            CacheEntry { status, times, last_modified, etag, key, vary, variant, authorized, head }
+            let (authorized, of_head) = marks;
+            CacheEntry {
+                status, times, last_modified, etag, key, vary, variant, authorized, of_head, head,
+            }
         }
     }
 

@@ -69,6 +69,8 @@ pub enum Lookup {
     Part,
     /// By other rules it was stored for a request with `Authorization`, and it is not for others.
     Authorization,
+    /// It answers HEAD, and the request is another one.
+    OfHead,
     /// It depends on fields of requests at which the location that stored it did not look.
     Varies,
     /// There is none, and the request wants no other: `only-if-cached`.
@@ -202,6 +204,7 @@ impl fmt::Display for Lookup {
             Lookup::AskedMinFresh => "not fresh for the request's min-fresh",
             Lookup::Part => "what is stored is another part",
             Lookup::Authorization => "what is stored is for a request with Authorization",
+            Lookup::OfHead => "what is stored answers HEAD",
             Lookup::Varies => "what is stored depends on fields that were not looked at",
             Lookup::OnlyIfCached => "nothing is stored, and the request says only-if-cached",
         })

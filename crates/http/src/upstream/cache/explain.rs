@@ -68,7 +68,7 @@ fn found(r: &Request, passing: &UpstreamConf, entry: &CacheEntry) -> (Lookup, Op
     }
     let own = caching.control_field.as_deref();
     let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name), own);
-    if let Some(why) = foreign(entry, &facts) {
+    if let Some(why) = foreign(r, entry, &facts) {
         return (why, None);
     }
     let (wanted, valid) = (Wanted::of(r.headers()), caching.valid(entry.status));

@@ -15,6 +15,7 @@ use weir_cache::{
 };
 use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
+use weir_proto::http1::Method;
 
 use super::judge::is_ignored;
 use super::kept::{Kept, Part};
@@ -274,7 +275,7 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, mut kept: K
     if caching.keeps_standard() {
         let own = caching.control_field.as_deref();
         let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name), own);
-        if let Some(why) = foreign(&entry, &facts) {
+        if let Some(why) = foreign(r, &entry, &facts) {
             // Whatever comes takes its place.
             state.found(why, None);
             state.never_old = true;
@@ -341,9 +342,11 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, mut kept: K
     Looked::End(Found::Nothing)
 }
 
-/// Why the standard's rules have no use for a stored answer, whatever its age: a location with other rules has stored it.
-pub fn foreign(entry: &CacheEntry, facts: &Facts) -> Option<Lookup> {
+/// Why the standard's rules have no use for a stored answer, whatever its age: a location with other rules has stored it, or it
+/// has no body.
+pub fn foreign(r: &Request, entry: &CacheEntry, facts: &Facts) -> Option<Lookup> {
     let rules = [
+        (entry.of_head && r.method != Method::Head, Lookup::OfHead),
         (entry.status == 206 && !names_range(&entry.key), Lookup::Part),
         (entry.authorized && !facts.is_for_all(), Lookup::Authorization),
         (entry.vary.is_empty() && !facts.vary.is_empty(), Lookup::Varies),

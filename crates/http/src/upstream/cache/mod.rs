@@ -13,6 +13,7 @@ mod judge;
 mod kept;
 mod key;
 mod lookup;
+mod of_head;
 mod path;
 pub mod purge;
 pub mod purge_location;
@@ -29,6 +30,7 @@ pub use conf::{Caching, Zone};
 pub(crate) use directives::cache_directives;
 pub use invalidate::invalidate;
 pub use key::{configured_key, key_text};
+pub use of_head::{asks_with_head, stands};
 pub use path::set_path;
 pub use relay::{go_on, relay};
 pub use state::{State, UPDATE};
@@ -362,6 +364,7 @@ fn prepare(
         vary: verdict.vary,
         variant,
         authorized: Wanted::of(r.headers()).authorized,
+        of_head: asks_with_head(r),
         head: head.get(..answer.end).unwrap_or_default().to_vec(),
     });
     store(r, passing, state, entry, answer.length)

@@ -46,7 +46,7 @@ fn forward(lookup: Lookup) -> &'static str {
         Lookup::Part => "partial",
         Lookup::TooOld | Lookup::NoCache => "stale",
         Lookup::Absent | Lookup::Scarce | Lookup::OnlyIfCached => "uri-miss",
-        Lookup::Authorization => "miss",
+        Lookup::Authorization | Lookup::OfHead => "miss",
         // These are no reasons to ask.
         Lookup::Fresh | Lookup::Allowed | Lookup::Updating | Lookup::Failed => "miss",
     }

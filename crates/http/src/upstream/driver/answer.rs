@@ -39,9 +39,15 @@ impl Run {
         if self.place.as_ref().is_some_and(|place| place.has_begun()) {
             return Box::pin(self.go_on(r, protocol, talk, &answer)).await;
         }
-        if let Some(place) = self.place.take_if(|place| place.stands_in(passing, answer.status)) {
+        let mut status = answer.status;
+        if let Some(place) = self.place.as_deref_mut().filter(|_| cache::asks_with_head(r))
+            && Box::pin(cache::stands(r, place, passing, &answer)).await
+        {
+            status = 304;
+        }
+        if let Some(place) = self.place.take_if(|place| place.stands_in(passing, status)) {
             self.leave(r, talk, &answer, protocol);
-            let sent = Box::pin(cache::send_old(r, place, passing, protocol, answer.status)).await;
+            let sent = Box::pin(cache::send_old(r, place, passing, protocol, status)).await;
             let step = sent.unwrap_or_else(|place| {
                 self.place = Some(place);
                 Step::Abort

@@ -337,6 +337,25 @@ pub fn is_about<'a>(head: &[u8], mut new: impl Iterator<Item = Field<'a>>) -> bo
     }
 }
 
+/// Whether an answer to HEAD with these fields has the validators and the length of the stored answer with this head, as far
+/// as it tells any (RFC 9111, section 4.3.5). `length`: that of the stored body, if it is known.
+pub fn agrees<'a>(
+    head: &[u8],
+    length: Option<u64>,
+    new: impl Iterator<Item = Field<'a>> + Clone,
+) -> bool {
+    let both = |name: &[u8]| {
+        let (_, new) = named(new.clone(), name).next()?;
+        Some((named(fields(head), name).next().map(|(_, old)| old), new))
+    };
+    let tag = both(b"etag").map(|(old, new)| old.map(strong) == Some(strong(new)));
+    let time = both(b"last-modified").map(|(old, new)| old == Some(new));
+    let told = named(new.clone(), b"content-length").next().zip(length);
+    let long = told.map(|((_, told), length)| told == length.to_string().as_bytes());
+    let said = [tag, time, long].into_iter().flatten();
+    said.clone().count() > 0 && said.into_iter().all(|same| same)
+}
+
 /// A tag without what makes it weak.
 fn strong(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
