@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_testkit::Dice;
 
-use crate::rfc::{self, Reuse, Told};
+use crate::reuse::Reuses;
 
 /// How a server frames its answer's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,12 +102,8 @@ pub struct Book {
     pub first: u64,
     /// The current generation of each cached object: it grows with each answer.
     generations: BTreeMap<u64, u64>,
-    /// For which request each generation of a cached object was made, and when.
-    made: BTreeMap<(u64, u64), (u64, u64)>,
-    /// `Cache-Control` of requests.
-    pub said: BTreeMap<u64, &'static str>,
-    /// How often cached objects were sent a second time, and judged.
-    pub reused: u64,
+    /// What is known of objects that are kept by the rules of the standard.
+    pub reuses: Reuses,
     /// How often servers were asked for slices.
     pub slices: u64,
     /// Requests with stray bytes after their bodies.
@@ -142,45 +138,6 @@ impl Book {
     /// The generation of a cached object that a server sends now.
     pub fn generation(&mut self, name: u64) -> u64 {
         *self.generations.entry(name).or_insert(self.first)
-    }
-
-    /// A server sends the object to this request: its next answer is the next generation.
-    pub fn sends_generation(&mut self, name: u64, id: u64) {
-        let generation = self.generation(name);
-        self.made.insert((name, generation), (id, self.now));
-        self.next_generation(name);
-    }
-
-    /// A request got this generation of a cached object, by the rules of the standard.
-    pub fn judge_reuse(
-        &mut self,
-        salt: u64,
-        id: u64,
-        cut_off: bool,
-        (name, generation): (u64, u64),
-    ) {
-        // What was made before a crash is not known.
-        let Some(&(maker, at)) = self.made.get(&(name, generation)) else { return };
-        if maker == id {
-            return;
-        }
-        self.reused += 1;
-        let said = |id| self.said.get(&id).copied().unwrap_or_default();
-        let begun = self.begun.get(&id).copied().unwrap_or(0);
-        let reuse = Reuse {
-            told: Told::draw(object_salt(salt, name, generation)),
-            first: said(maker),
-            second: said(id),
-            since: begun.saturating_sub(at) / 1_000_000_000,
-            cut_off,
-        };
-        if let Err(why) = rfc::judge(&reuse) {
-            let Reuse { told, first, second, since, .. } = reuse;
-            let text = format!(
-                "request {id} ({second:?}) got what was made for {maker} ({first:?}) {since} s before, {told:?}: {why}"
-            );
-            self.doubt(id, true, text);
-        }
     }
 
     /// Its next answer is the next generation.

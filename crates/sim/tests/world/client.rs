@@ -11,7 +11,8 @@ use crate::book::{Book, Framing};
 use crate::extras::{SLICED, sliced_len, sliced_name};
 use crate::fate::{FILES, Fate, SCRIPTS, WORKS, file_len};
 use crate::pattern;
-use crate::rfc;
+use crate::reuse::Got;
+use crate::rfc::Said;
 use crate::wire::{Finish, Wire};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub struct Ask {
     pub zipped: bool,
     /// The request may fail.
     pub excused: bool,
-    /// The object is cached by the rules of the standard: what draws the request's `Cache-Control`.
+    /// The object is cached by the rules of the standard: what draws the request's fields.
     pub standard: Option<u64>,
     /// The answer may break off: it follows a store that was given up, and the server has another answer by now.
     pub changes: bool,
@@ -57,6 +58,7 @@ impl Ask {
     pub fn draw(dice: &mut Dice, fate: &Fate, id: u64, book: &mut Book) -> Ask {
         let kind = match dice.below(13) {
             _ if fate.accepts.is_some() && dice.one_in(2) => Kind::Short,
+            _ if fate.extras.caching && !dice.one_in(8) => Kind::Cached(dice.below(2) as u64),
             _ if fate.again && dice.one_in(2) => Kind::Cached(dice.below(OBJECTS as usize) as u64),
             _ if fate.accepts.is_some() => Kind::Work(dice.below(WORKS as usize) as u64),
             10 => Kind::Work(dice.below(WORKS as usize) as u64),
@@ -176,10 +178,10 @@ impl Ask {
         if self.zipped {
             head.push_str("Accept-Encoding: gzip\r\n");
         }
-        let said = self.standard.map_or("", |salt| rfc::asks(salt, self.id));
-        if !said.is_empty() {
-            head.push_str(&format!("Cache-Control: {said}\r\n"));
-            book.said.insert(self.id, said);
+        if let Some(salt) = self.standard {
+            let said = Said::draw(salt, self.id);
+            head.push_str(&said.fields());
+            book.reuses.said.insert(self.id, said);
         }
         if dice.one_in(4) {
             head.push_str(&format!("X-Long: {}\r\n", "y".repeat(dice.below(3_000))));
@@ -210,6 +212,7 @@ impl Ask {
         if status != wants && !whole {
             return match status {
                 416 if self.range.is_some() => Ok(None),
+                503 | 504 if self.standard.is_some() => Ok(None),
                 _ if self.excused && status >= 400 => Ok(None),
                 _ => Err(format!("status {status}")),
             };
@@ -473,11 +476,18 @@ impl Client {
     /// Checks that an answer that was made for another request may be sent for this one.
     fn judge_reuse(&self, book: &mut Book) {
         let Some(ask) = self.asked.front().filter(|_| !self.leaving) else { return };
+        let (id, cut_off, status) = (ask.id, ask.excused, self.answer.status());
         let number = |name| self.answer.number(name);
-        if let (Some(salt), Some(name), Some(generation)) =
-            (ask.standard, number("x-name"), number("x-gen"))
+        if ask.standard.is_none() {
+            return;
+        }
+        if let (Some(name), Some(generation), Some(told)) =
+            (number("x-name"), number("x-gen"), number("x-told"))
         {
-            book.judge_reuse(salt, ask.id, ask.excused, (name, generation));
+            let age = number("age");
+            book.judge_reuse(Got { id, name, generation, told, age, cut_off });
+        } else if status >= 500 && !cut_off {
+            book.judge_error(id, status);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Optional parts of a configuration. They are drawn for a course, and its clients ask for them.
 
-use weir_testkit::Dice;
+use weir_testkit::{Dice, number};
 
 /// The parts that a course has.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +19,8 @@ pub struct Extras {
     pub zipped: bool,
     /// Cached objects are kept by the rules of RFC 9111.
     pub standard: bool,
+    /// And many clients ask for few objects, and for little else.
+    pub caching: bool,
 }
 
 /// The number of objects that are cached in slices.
@@ -35,6 +37,7 @@ pub fn sliced_name(name: u64) -> u64 {
 
 impl Extras {
     pub fn draw(seed: u64) -> Extras {
+        let caching = Dice::salted(seed, "caching").one_in(8) || number("WEIR_CACHING").is_some();
         let mut dice = Dice::salted(seed, "extras");
         let mut some = || dice.one_in(3);
         Extras {
@@ -44,7 +47,8 @@ impl Extras {
             mirrored: some(),
             guarded: some(),
             zipped: some(),
-            standard: some(),
+            standard: some() || caching,
+            caching,
         }
     }
 

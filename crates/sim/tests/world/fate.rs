@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use weir_engine::Call;
-use weir_testkit::Dice;
+use weir_testkit::{Dice, number};
 
 use crate::book::Script;
 use crate::extras::Extras;
@@ -190,7 +190,7 @@ fn work(d: &mut Dice, name: u64) -> String {
 impl Fate {
     pub fn draw(seed: u64, home: &str) -> Fate {
         let mut dice = Dice::salted(seed, "fate");
-        if dice.one_in(3) {
+        if dice.one_in(3) && number("WEIR_CACHING").is_none() {
             return Fate::of_accepts(seed, home, dice);
         }
         let mut fate = Fate::of_all(seed, home, dice);
@@ -236,6 +236,12 @@ impl Fate {
         let extras = Extras::draw(seed);
         let same = Same { loops, home, tls, tls_behind, http2_behind, extras, limits };
         let changes = changes(seed);
+        let mut of_cache = Dice::salted(seed, "of cache");
+        let sound = extras.caching && !of_cache.one_in(4);
+        if sound {
+            (faults.accept, faults.connect, faults.watch, faults.offload) = (0, 0, 0, 0);
+        }
+        let times = if extras.caching { 4 } else { 1 };
         Fate {
             seed,
             changes,
@@ -249,12 +255,12 @@ impl Fate {
             accepts: None,
             stops: false,
             faults,
-            clients: 1 + d.below(30),
-            broken_servers: d.one_in(2),
+            clients: (1 + d.below(30)) * times,
+            broken_servers: d.one_in(2) && !sound,
             broken_clients: d.one_in(2),
             crash: None,
             again: false,
-            longest: d.pick(&[3_000, 60_000, 400_000, 3_000_000]),
+            longest: d.pick(&[3_000, 60_000, 400_000, 3_000_000]) / times as u64,
             config: config(d, &law.policy(), &same),
             kills: kills(seed),
             reloads: reloads(seed, &same),

@@ -8,7 +8,7 @@
 //! itself for some fresh ones.
 //!
 //! `WEIR_SEED=7 cargo test -p weir-sim` runs one course, `WEIR_COURSES=1000` that many fresh ones.
-//! With `WEIR_TRACE=1` a course prints what happens.
+//! With `WEIR_TRACE=1` a course prints what happens. With `WEIR_CACHING=1` all courses are about caches.
 
 #![allow(clippy::disallowed_methods, reason = "the peers are no tasks, and have no budget")]
 
@@ -32,6 +32,7 @@ mod origin;
 mod pattern;
 mod peer;
 mod reload;
+mod reuse;
 mod rfc;
 mod secured;
 mod server;
@@ -111,15 +112,13 @@ fn one(seed: u64) -> ExitCode {
     for finding in &book.findings {
         println!("seed {seed}: {finding}");
     }
-    if shown {
-        println!("judged by the standard: {}", book.reused);
-    }
     let (answered, failed, excused) = (book.answered, book.failed, book.excused);
     let trace = trace ^ before.map_or(0, |before| before.trace);
     let (bytes, secs, calls) = (book.verified, world.now() / 1_000_000_000, world.most_calls());
     let (resumed, relief) = (book.resumed.len(), most_beside / 1000);
+    let (reused, unchanged) = book.reuses.judged;
     println!(
-        "answered {answered} failed {failed} excused {excused} bytes {bytes} resumed {resumed} relief {relief} seconds {secs} calls {calls} trace {trace:016x}"
+        "answered {answered} failed {failed} excused {excused} bytes {bytes} resumed {resumed} reused {reused} unchanged {unchanged} relief {relief} seconds {secs} calls {calls} trace {trace:016x}"
     );
     if book.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -72,6 +72,7 @@ struct Asked {
     post: bool,
     head_only: bool,
     path: String,
+    condition: Option<String>,
     got: u64,
     ended: bool,
     room: i64,
@@ -82,7 +83,8 @@ struct Asked {
 
 impl Asked {
     fn question(&self) -> Question<'_> {
-        Question { path: &self.path, id: self.id, got: self.got, range: None }
+        let condition = self.condition.as_deref();
+        Question { path: &self.path, id: self.id, got: self.got, range: None, condition }
     }
 }
 
@@ -273,12 +275,14 @@ impl Origin {
         }
         let Some((stream, ended, block)) = self.block.take() else { return };
         let (mut id, mut path, mut method) = (0, String::new(), String::new());
+        let mut condition = None;
         let read = self.decoder.decode(&block, LIMITS, |name, value| {
             let text = String::from_utf8_lossy(value).into_owned();
             match name {
                 b"x-ask" => id = text.parse().unwrap_or(0),
                 b":path" => path = text,
                 b":method" => method = text,
+                b"if-none-match" => condition = Some(text),
                 _ => {}
             }
         });
@@ -300,6 +304,7 @@ impl Origin {
             post: method == "POST",
             head_only: method == "HEAD",
             path,
+            condition,
             got: 0,
             ended,
             room: self.granted,
@@ -392,11 +397,12 @@ impl Origin {
         if asked.answer.is_some() {
             return;
         }
-        let (path, head_only, id) = (asked.path.clone(), asked.head_only, asked.id);
+        let (head_only, id) = (asked.head_only, asked.id);
         let about = about(&asked.question(), fate, book);
-        if let Some(name) = path.strip_prefix("/c/") {
-            book.sends_generation(name.parse().unwrap_or(0), id);
+        if let Some(sent) = about.sent {
+            book.sends(sent, id);
         }
+        let unchanged = about.status == 304;
         let script = about.script;
         for _ in 0..script.interim {
             let mut block = Vec::new();
@@ -405,13 +411,15 @@ impl Origin {
             self.fields(stream, &block, false);
         }
         let (mut block, len) = (Vec::new(), script.len.to_string());
-        field(&mut block, ":status", "200");
-        field(&mut block, "x-len", &len);
+        field(&mut block, ":status", &about.status.to_string());
+        if !unchanged {
+            field(&mut block, "x-len", &len);
+        }
         for line in about.fields.lines() {
             let (name, value) = line.split_once(": ").expect("a field");
             field(&mut block, &name.to_ascii_lowercase(), value);
         }
-        if script.framing == Framing::Length {
+        if script.framing == Framing::Length && !unchanged {
             field(&mut block, "content-length", &len);
         }
         let mut body = Vec::new();

@@ -4,24 +4,41 @@
 use weir_testkit::Dice;
 
 /// What an answer says of itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Told {
     control: &'static str,
     age: Option<u64>,
+    vary: &'static str,
+    tagged: bool,
+}
+
+/// What a request says to caches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Said {
+    control: &'static str,
+    authorized: bool,
+    kind: &'static str,
+    language: &'static str,
 }
 
 const ANSWERS: &[&str] = &[
     "",
+    "max-age=0",
     "max-age=1",
     "max-age=3",
     "max-age=60",
     "public, max-age=5",
+    "public, max-age=60",
     "s-maxage=2, max-age=60",
+    "s-maxage=3, stale-while-revalidate=9",
     "max-age=60, must-revalidate",
     "max-age=1, must-revalidate",
     "max-age=2, proxy-revalidate",
     "max-age=2, stale-while-revalidate=4",
     "max-age=1, stale-if-error=30",
+    "max-age=1, stale-if-error=3, stale-while-revalidate=1",
+    "public, max-age=1, stale-if-error=30",
+    "max-age=1, must-revalidate, stale-if-error=30",
     "max-age=60, no-cache",
     "max-age=60, no-store",
     "max-age=60, private",
@@ -37,34 +54,103 @@ const REQUESTS: &[&str] = &[
     "max-stale=2",
     "min-fresh=2",
     "min-fresh=100",
+    "only-if-cached",
+    "only-if-cached, max-stale",
+    "only-if-cached, max-stale=2",
+    "stale-if-error=20",
+    "max-stale, max-age=3",
 ];
 
 /// Times are whole seconds on both sides, and a head takes its time.
 const SLACK: u64 = 2;
 
 impl Told {
-    /// What an answer of this generation says.
+    /// What a whole answer says.
     pub fn draw(salt: u64) -> Told {
         let mut dice = Dice::salted(salt, "told");
         Told {
             control: dice.pick(ANSWERS),
             age: dice.pick(&[None, None, Some(0), Some(1), Some(50)]),
+            vary: dice.pick(&["", "", "", "X-Kind", "X-Kind, Accept-Language", "*"]),
+            tagged: dice.one_in(2),
+        }
+    }
+
+    /// What an answer 304 says. It is silent on what it leaves as it is.
+    pub fn draw_unchanged(salt: u64) -> Told {
+        let mut dice = Dice::salted(salt, "unchanged");
+        let control = dice.pick(&ANSWERS[1..]);
+        let age = dice.pick(&[None, None, Some(0), Some(50)]);
+        Told { control, age, vary: "", tagged: false }
+    }
+
+    /// Its fields; `generation` tells it from others.
+    pub fn fields(&self, generation: u64) -> String {
+        let mut fields = String::new();
+        let mut add = |name: &str, value: &str| {
+            if !value.is_empty() {
+                fields.push_str(&format!("{name}: {value}\r\n"));
+            }
+        };
+        add("Cache-Control", self.control);
+        add("Age", &self.age.map_or(String::new(), |age| age.to_string()));
+        add("Vary", self.vary);
+        add("ETag", &if self.tagged { tag(generation) } else { String::new() });
+        fields
+    }
+}
+
+/// The tag of an answer.
+fn tag(generation: u64) -> String {
+    format!("\"e{generation}\"")
+}
+
+/// The generation that a condition of a request names.
+pub fn tagged(condition: &str) -> Option<u64> {
+    condition.strip_prefix("\"e")?.strip_suffix('"')?.parse().ok()
+}
+
+impl Said {
+    /// What a request says; most say nothing.
+    pub fn draw(salt: u64, id: u64) -> Said {
+        let mut dice = Dice::salted(salt ^ id << 20, "asks");
+        Said {
+            control: if dice.one_in(3) { dice.pick(REQUESTS) } else { "" },
+            authorized: dice.one_in(8),
+            kind: dice.pick(&["", "", "a", "b"]),
+            language: dice.pick(&["", "en", "de, en", "de,en"]),
         }
     }
 
     pub fn fields(&self) -> String {
-        let age = self.age.map_or(String::new(), |age| format!("Age: {age}\r\n"));
-        match self.control {
-            "" => age,
-            control => format!("Cache-Control: {control}\r\n{age}"),
+        let mut fields = String::new();
+        if !self.control.is_empty() {
+            fields.push_str(&format!("Cache-Control: {}\r\n", self.control));
+        }
+        if self.authorized {
+            fields.push_str("Authorization: Basic YTpi\r\n");
+        }
+        if !self.kind.is_empty() {
+            fields.push_str(&format!("X-Kind: {}\r\n", self.kind));
+        }
+        if !self.language.is_empty() {
+            fields.push_str(&format!("Accept-Language: {}\r\n", self.language));
+        }
+        fields
+    }
+
+    /// It wants no answer but a stored one.
+    pub fn wants_stored(&self) -> bool {
+        has(self.control, "only-if-cached")
+    }
+
+    /// The value of a field that answers vary by. Spaces between members of a list do not count.
+    fn value(&self, name: &str) -> String {
+        match name {
+            "X-Kind" => self.kind.to_owned(),
+            _ => self.language.replace(' ', ""),
         }
     }
-}
-
-/// The `Cache-Control` of a request; most have none.
-pub fn asks(salt: u64, id: u64) -> &'static str {
-    let mut dice = Dice::salted(salt ^ id << 20, "asks");
-    if dice.one_in(3) { dice.pick(REQUESTS) } else { "" }
 }
 
 fn has(control: &str, name: &str) -> bool {
@@ -77,54 +163,86 @@ fn seconds(control: &str, name: &str) -> Option<u64> {
 }
 
 /// A second request for a stored answer.
-pub struct Reuse<'a> {
-    pub told: Told,
-    /// `Cache-Control` of the request that the answer was made for.
-    pub first: &'a str,
-    /// That of the request that got it.
-    pub second: &'a str,
-    /// Seconds between the answer and the second request.
+#[derive(Debug)]
+pub struct Reuse {
+    /// The answer that the body came with, and the request that it was made for.
+    pub whole: (Told, Said),
+    /// The newest one about it, which is the same one or a 304, and its request.
+    pub last: (Told, Said),
+    /// The request that got it.
+    pub second: Said,
+    /// Seconds between the newest answer and the second request.
     pub since: u64,
+    /// The `Age` that the second request got.
+    pub age: Option<u64>,
+    /// A server has answered the second request with an error.
+    pub failed: bool,
     /// The server may not have been reached.
     pub cut_off: bool,
 }
 
 /// Whether the answer may be sent a second time. The error is why not.
-pub fn judge(reuse: &Reuse<'_>) -> Result<(), &'static str> {
-    let &Reuse { told, first, second, since, cut_off } = reuse;
-    let control = told.control;
+pub fn judge(reuse: &Reuse) -> Result<(), &'static str> {
+    let &Reuse { whole, last, second, since, age: shown, failed, cut_off } = reuse;
     // Section 3: what is not stored is not sent again.
-    if has(control, "no-store") || has(control, "private") || has(first, "no-store") {
-        return Err("it must not be stored");
+    for (told, asked) in [whole, last] {
+        let control = told.control;
+        if has(control, "no-store") || has(control, "private") || has(asked.control, "no-store") {
+            return Err("it must not be stored");
+        }
+        // Section 3.5.
+        let for_all = has(control, "public") || has(control, "must-revalidate");
+        if asked.authorized && !for_all && seconds(control, "s-maxage").is_none() {
+            return Err("it is for one user");
+        }
     }
-    // Section 5.2.2.4: nothing was validated, since the answers have no validators.
+    // Section 4.1.
+    let (first, control) = (whole.1, last.0.control);
+    for name in whole.0.vary.split(", ").filter(|name| !name.is_empty()) {
+        if name == "*" || first.value(name) != second.value(name) {
+            return Err("it is for another kind of requests");
+        }
+    }
+    // Section 5.2.2.4: this request's own validation has another newest answer.
     if has(control, "no-cache") {
         return Err("it must be validated");
     }
     let shared = seconds(control, "s-maxage");
-    let Some(lifetime) = shared.or(seconds(control, "max-age")) else {
-        return Err("it has no lifetime");
-    };
+    // Without a lifetime and without a date of its last change it is never fresh.
+    let lifetime = shared.or(seconds(control, "max-age")).unwrap_or(0);
     // Section 4.2.3: it is at least as old as this.
-    let age = (told.age.unwrap_or(0) + since).saturating_sub(SLACK);
-    if !cut_off && has(second, "no-cache") {
+    let age = (last.0.age.unwrap_or(0) + since).saturating_sub(SLACK);
+    // Section 5.1.
+    if shown.is_none_or(|shown| shown < age) {
+        return Err("it does not say how old it is");
+    }
+    let too_old = age.saturating_sub(lifetime);
+    let within = |control, name| seconds(control, name).is_some_and(|most| too_old <= most);
+    // RFC 5861, section 4: whatever else says how fresh it must be.
+    let on_error =
+        failed && (within(control, "stale-if-error") || within(second.control, "stale-if-error"));
+    let wishes = !cut_off && !on_error;
+    if wishes && has(second.control, "no-cache") {
         return Err("the request wants it validated");
     }
-    if !cut_off && seconds(second, "max-age").is_some_and(|most| age > most) {
+    if wishes && seconds(second.control, "max-age").is_some_and(|most| age > most) {
         return Err("it is older than the request allows");
     }
-    if !cut_off && seconds(second, "min-fresh").is_some_and(|least| lifetime < age + least) {
+    let least = seconds(second.control, "min-fresh");
+    if wishes && least.is_some_and(|least| lifetime < age + least) {
         return Err("it is not fresh for as long as the request wants");
     }
-    let Some(too_old) = age.checked_sub(lifetime).filter(|_| age > lifetime) else { return Ok(()) };
+    if too_old == 0 {
+        return Ok(());
+    }
     // Section 4.2.4.
     if shared.is_some() || has(control, "must-revalidate") || has(control, "proxy-revalidate") {
         return Err("it is too old, and must not be sent then");
     }
-    let within = |control, name| seconds(control, name).is_some_and(|most| too_old <= most);
-    let allowed = has(second, "max-stale")
-        || within(second, "max-stale")
+    let allowed = has(second.control, "max-stale")
+        || within(second.control, "max-stale")
         || within(control, "stale-while-revalidate")
+        || on_error
         || cut_off;
     if allowed { Ok(()) } else { Err("it is too old") }
 }

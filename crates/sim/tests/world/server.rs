@@ -10,7 +10,8 @@ use crate::book::{Book, Framing, Script, object_salt};
 use crate::extras;
 use crate::fate::Fate;
 use crate::pattern;
-use crate::rfc::Told;
+use crate::reuse::Sent;
+use crate::rfc::{self, Told};
 use crate::wire::{Finish, Wire};
 
 /// A connection to such a server.
@@ -45,6 +46,8 @@ pub struct About {
     pub from: u64,
     pub status: u16,
     pub fields: String,
+    /// It is about an object.
+    pub sent: Option<Sent>,
 }
 
 /// A request, as the server has read it.
@@ -54,29 +57,23 @@ pub struct Question<'a> {
     /// The number of body bytes so far.
     pub got: u64,
     pub range: Option<&'a str>,
+    /// `If-None-Match`
+    pub condition: Option<&'a str>,
 }
 
 /// Decides the answer's body.
 pub fn about(question: &Question<'_>, fate: &Fate, book: &mut Book) -> About {
-    let &Question { path, id, got, range } = question;
+    let &Question { path, id, got, range, condition } = question;
     let (from, status) = (0, 200);
     if let Some(name) = path.strip_prefix("/x/") {
         return slice(name.parse().unwrap_or(0), range, fate, book);
     }
     if path.starts_with("/a/") {
         let script = Script::plain(fate.seed.wrapping_add(id) % 7 * 1_000_000);
-        return About { script, owner: id, from, status, fields: String::new() };
+        return About { script, owner: id, from, status, fields: String::new(), sent: None };
     }
     if let Some(name) = path.strip_prefix("/c/") {
-        let name: u64 = name.parse().unwrap_or(0);
-        let generation = book.generation(name);
-        let salt = object_salt(fate.seed, name, generation);
-        let script = fate.script(&mut Dice::new(salt));
-        let mut fields = format!("X-Name: {name}\r\nX-Gen: {generation}\r\n");
-        if fate.extras.standard {
-            fields += &Told::draw(salt).fields();
-        }
-        return About { script, owner: pattern::object(name, generation), from, status, fields };
+        return object(name.parse().unwrap_or(0), id, condition, fate, book);
     }
     let sane = path.rsplit('/').next().and_then(|n| n.parse().ok()) == Some(id);
     if !sane {
@@ -87,7 +84,38 @@ pub fn about(question: &Question<'_>, fate: &Fate, book: &mut Book) -> About {
         Script::draw(&mut Dice::new(id), 10, false)
     });
     let fields = format!("X-Id: {id}\r\nX-Got: {got}\r\n");
-    About { script, owner: id, from, status, fields }
+    About { script, owner: id, from, status, fields, sent: None }
+}
+
+/// An object that is cached. By the rules of the standard, the server says now and then that an answer which it has given still
+/// stands, or that it has none.
+fn object(name: u64, id: u64, condition: Option<&str>, fate: &Fate, book: &mut Book) -> About {
+    let newest = book.generation(name);
+    let salt = object_salt(fate.seed, name, newest);
+    let script = fate.script(&mut Dice::new(salt));
+    let number = book.told_number();
+    let mut dice = Dice::salted(fate.seed ^ id << 20, "server");
+    let (stands, fails) = (dice.one_in(2), dice.one_in(8));
+    let standard = fate.extras.standard;
+    // Requests that only look whether an object can be had get it.
+    let fails = fails && book.reuses.said.contains_key(&id);
+    let stands = condition.and_then(rfc::tagged).filter(|_| standard && stands);
+    let (status, generation, told) = match stands {
+        Some(generation) => (304, generation, Told::draw_unchanged(fate.seed ^ number << 20)),
+        None if standard && fails => (503, newest, Told::default()),
+        None if standard => (200, newest, Told::draw(salt)),
+        None => (200, newest, Told::default()),
+    };
+    let sent = Some(Sent { name, generation, told, status });
+    let owner = pattern::object(name, generation);
+    let told = format!("{}X-Told: {number}\r\n", told.fields(generation));
+    let bare = Script { framing: Framing::Length, floods: false, garbled: false, ..script.clone() };
+    let (script, owner, fields) = match status {
+        304 => (Script { len: 0, ..bare }, owner, told),
+        503 => (Script { len: 10, ..bare }, id, String::new()),
+        _ => (script, owner, format!("X-Name: {name}\r\nX-Gen: {generation}\r\n{told}")),
+    };
+    About { script, owner, from: 0, status, fields, sent }
 }
 
 /// A part of an object that is cached in slices. An unreliable server sends a part of another body
@@ -104,19 +132,19 @@ fn slice(name: u64, range: Option<&str>, fate: &Fate, book: &mut Book) -> About 
     let own = format!("X-Name: {name}\r\nX-Gen: {generation}\r\nETag: \"{generation}\"\r\n");
     script.len = len;
     let Some((from, to)) = range.and_then(|range| extras::range(range, len)) else {
-        return About { script, owner, from: 0, status: 200, fields: own };
+        return About { script, owner, from: 0, status: 200, fields: own, sent: None };
     };
     if from > to || from >= len {
         script.len = 0;
         let fields = format!("Content-Range: bytes */{len}\r\n");
-        return About { script, owner, from: 0, status: 416, fields };
+        return About { script, owner, from: 0, status: 416, fields, sent: None };
     }
     script.len = to + 1 - from;
     if fate.broken_servers && book.slices.is_multiple_of(17) {
         script.breaks = Some(script.len / 2 + 200);
     }
     let fields = format!("{own}Content-Range: bytes {from}-{to}/{len}\r\n");
-    About { script, owner, from, status: 206, fields }
+    About { script, owner, from, status: 206, fields, sent: None }
 }
 
 impl Served {
@@ -204,18 +232,20 @@ impl Served {
     fn about(&self, fate: &Fate, book: &mut Book) -> About {
         let id = self.asked.number("x-ask").unwrap_or(0);
         let (got, range) = (self.asked.seen, self.asked.field("range"));
-        about(&Question { path: self.asked.path(), id, got, range }, fate, book)
+        let condition = self.asked.field("if-none-match");
+        about(&Question { path: self.asked.path(), id, got, range, condition }, fate, book)
     }
 
     /// Gives the answer to a request.
     pub fn answer(&mut self, fate: &Fate, book: &mut Book) {
         self.thinks = None;
-        let About { script, owner, from, status, fields } = self.about(fate, book);
-        if let Some(name) = self.asked.path().strip_prefix("/c/") {
-            let id = self.asked.number("x-ask").unwrap_or(0);
-            book.sends_generation(name.parse().unwrap_or(0), id);
+        let About { script, owner, from, status, fields, sent } = self.about(fate, book);
+        if let Some(sent) = sent {
+            book.sends(sent, self.asked.number("x-ask").unwrap_or(0));
         }
-        let to_head = self.asked.lines.first().is_some_and(|line| line.starts_with("HEAD "));
+        let unchanged = status == 304;
+        let to_head =
+            unchanged || self.asked.lines.first().is_some_and(|line| line.starts_with("HEAD "));
         self.asked = Message::default();
         let out = &mut self.wire.out;
         let begin = out.len();
@@ -223,13 +253,15 @@ impl Served {
             out.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n");
         }
         let len = script.len;
-        out.extend_from_slice(
-            format!("HTTP/1.1 {status} OK\r\n{fields}X-Len: {len}\r\n").as_bytes(),
-        );
+        out.extend_from_slice(format!("HTTP/1.1 {status} OK\r\n{fields}").as_bytes());
+        if !unchanged {
+            out.extend_from_slice(format!("X-Len: {len}\r\n").as_bytes());
+        }
         if !script.keeps {
             out.extend_from_slice(b"Connection: close\r\n");
         }
         match script.framing {
+            Framing::Length if unchanged => {}
             Framing::Length => {
                 out.extend_from_slice(format!("Content-Length: {len}\r\n").as_bytes())
             }
