@@ -234,7 +234,7 @@ fn an_answer_to_head_freshens_or_removes_the_stored_one() {
                 "HTTP/1.1 200 OK\r\nX-Of: {n}\r\nCache-Control: max-age=1000\r\nConnection: close\r\n{fields}\r\n{body}"
             )
         });
-        let server = before(port, "proxy_cache_convert_head off;");
+        let server = before(port, "proxy_cache_convert_head off; proxy_cache_status_field weir;");
         let get = |status: &str| {
             let r = server.get("/a");
             assert_eq!((r.status, r.header("X-Cache")), (200, Some(status)), "{fields}");
@@ -247,6 +247,7 @@ fn an_answer_to_head_freshens_or_removes_the_stored_one() {
         assert!(head.contains("X-Of: 1\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         if stands {
             assert!(head.contains("X-Cache: REVALIDATED\r\n"), "{fields} {head}");
+            assert!(head.contains("; fwd-status=200; "), "{fields} {head}");
             assert_eq!(get("HIT"), ("1".into(), "abc".into()), "{fields}");
             continue;
         }

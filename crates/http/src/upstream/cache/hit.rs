@@ -84,7 +84,9 @@ fn fill_head<P: Protocol>(
     }
     let unchanged = r.contexts.upstream.cache.as_deref();
     let unchanged = unchanged.is_some_and(|shown| shown.status.get() == Status::Revalidated);
-    status_field::add(r, &passing.caching, unchanged.then_some(304));
+    // An answer to HEAD may have shown that it stands, as well as one of 304.
+    let forwarded = r.contexts.upstream.attempts.last().map(|attempt| attempt.status);
+    status_field::add(r, &passing.caching, forwarded.filter(|_| unchanged));
     Ok(())
 }
 
