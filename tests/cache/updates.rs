@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 use weir_testkit::{Client, Dir, Response, ask_until};
 
-use super::{body, get_until, start, start_in, wait_stored};
+use super::{body, counted, files, get_until, start, start_in, wait_stored};
 
 /// Something old is sent, and updated beside.
 const BESIDE: &str = "proxy_cache_use_stale updating; proxy_cache_background_update on;";
@@ -229,4 +229,25 @@ fn a_cache_that_there_is_not_is_an_error() {
         assert_eq!((r.status, r.header("X-Cache")), (status, cache), "{query}");
     }
     server.wait_log("cache \"two\" not found", 2);
+}
+
+/// The file of an earlier version of weir is no fault of the disk: the answer is fetched again.
+#[test]
+fn a_file_of_another_version_is_replaced() {
+    let server =
+        start_in(Dir::new(), 1, "", "proxy_cache_memory 0;", "location / { root %%DIR%%/site; }");
+    let dir = server.dir();
+    dir.write("site/a", "first");
+    get_until(&server, "/a", "HIT");
+    wait_stored(&server, 1);
+    let [file] = files(&dir.file("cache")).try_into().unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[..8].copy_from_slice(b"weirca02");
+    // Another file takes the name: the open one is not looked at any more.
+    dir.write("old", bytes);
+    std::fs::rename(dir.file("old"), &file).unwrap();
+    dir.write("site/a", "second");
+    assert_eq!(get_until(&server, "/a", "MISS").body(), "second");
+    assert_eq!(get_until(&server, "/a", "HIT").body(), "second");
+    assert_eq!(counted(&server, "weir_cache_faults_total"), 0.0);
 }

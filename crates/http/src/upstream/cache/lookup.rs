@@ -250,7 +250,9 @@ fn remember(r: &Request, state: &State, opened: &Opened, generation: u32, now: u
 }
 
 fn complain(r: &Request, path: &Path, why: Unusable) {
-    r.event_loop.metrics.add(weir_metrics::Metric::CacheFaults, 1);
+    if why != Unusable::Version {
+        r.event_loop.metrics.add(weir_metrics::Metric::CacheFaults, 1);
+    }
     let (level, text) = match why {
         Unusable::TooSmall => (Level::Crit, "is too small"),
         Unusable::Version => (Level::Info, "version mismatch"),
