@@ -257,3 +257,23 @@ fn an_answer_to_head_freshens_or_removes_the_stored_one() {
         assert_eq!(asked.load(Ordering::SeqCst), 3);
     }
 }
+
+/// Fields that belong to a connection or to a proxy are in no stored answer, whether `Connection` lists them or not.
+#[test]
+fn fields_of_a_connection_are_not_sent_again() {
+    let (port, _) = scripted(|_, _| {
+        let own = "Proxy-Authenticate: Basic\r\nProxy-Authentication-Info: x\r\nUpgrade: h2c\r\nTE: x\r\nProxy-Connection: x";
+        format!(
+            "HTTP/1.1 200 OK\r\n{own}\r\nCache-Control: max-age=1000\r\nContent-Length: 1\r\n\r\na"
+        )
+    });
+    let server = before(port, "");
+    assert_eq!(server.get("/a").header("X-Cache"), Some("MISS"));
+    let hit = server.get("/a");
+    assert_eq!(hit.header("X-Cache"), Some("HIT"));
+    for name in
+        ["Proxy-Authenticate", "Proxy-Authentication-Info", "Upgrade", "TE", "Proxy-Connection"]
+    {
+        assert_eq!(hit.header(name), None, "{name}");
+    }
+}

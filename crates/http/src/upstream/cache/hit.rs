@@ -104,9 +104,7 @@ fn fit(r: &mut Request, passing: &UpstreamConf, kept: &Kept) {
     }
     // What is there as a whole can be had in parts.
     response.allow_ranges |= response.status == 200;
-    if facts.withholds_any() {
-        response.headers.retain(|name| !facts.withholds(name));
-    }
+    response.headers.retain(|name| !facts.withholds(name));
     response.headers.set(b"Age", age.to_string().as_bytes());
     response.by_standard = true;
 }

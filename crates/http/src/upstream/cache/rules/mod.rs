@@ -302,12 +302,8 @@ impl Facts {
 
     /// No stored answer shows a field of this name (RFC 9111, section 3.1; section 5.2.2.4).
     pub fn withholds(&self, name: &[u8]) -> bool {
-        self.withheld.contains(&name.to_ascii_lowercase()) || hop(name)
-    }
-
-    /// Some field is to be withheld.
-    pub fn withholds_any(&self) -> bool {
-        !self.withheld.is_empty()
+        let listed = || self.withheld.contains(&name.to_ascii_lowercase());
+        hop(name) || !self.withheld.is_empty() && listed()
     }
 }
 
@@ -435,16 +431,18 @@ fn is(name: &[u8], lower: &[u8]) -> bool {
     name.eq_ignore_ascii_case(lower)
 }
 
-/// Fields that belong to a connection, whether it says so or not.
+/// Fields that belong to a connection or to a proxy, whether it says so or not.
 fn hop(name: &[u8]) -> bool {
-    const HOP: [&[u8]; 7] = [
+    const HOP: [&[u8]; 9] = [
         b"connection",
         b"keep-alive",
         b"proxy-connection",
         b"te",
         b"transfer-encoding",
         b"upgrade",
+        b"proxy-authenticate",
         b"proxy-authentication-info",
+        b"proxy-authorization",
     ];
     HOP.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
