@@ -11,7 +11,6 @@ use crate::book::{Book, Framing};
 use crate::extras::{SLICED, sliced_len, sliced_name};
 use crate::fate::{FILES, Fate, SCRIPTS, WORKS, file_len};
 use crate::pattern;
-use crate::reuse::Got;
 use crate::rfc::Said;
 use crate::wire::{Finish, Wire};
 
@@ -475,19 +474,8 @@ impl Client {
 
     /// Checks that an answer that was made for another request may be sent for this one.
     fn judge_reuse(&self, book: &mut Book) {
-        let Some(ask) = self.asked.front().filter(|_| !self.leaving) else { return };
-        let (id, cut_off, status) = (ask.id, ask.excused, self.answer.status());
-        let number = |name| self.answer.number(name);
-        if ask.standard.is_none() {
-            return;
-        }
-        if let (Some(name), Some(generation), Some(told)) =
-            (number("x-name"), number("x-gen"), number("x-told"))
-        {
-            let age = number("age");
-            book.judge_reuse(Got { id, name, generation, told, age, cut_off });
-        } else if status >= 500 && !cut_off {
-            book.judge_error(id, status);
+        if let Some(ask) = self.asked.front().filter(|_| !self.leaving) {
+            book.judge_object(ask, &self.answer);
         }
     }
 

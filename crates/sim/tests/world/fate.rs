@@ -538,7 +538,12 @@ fn text(
     let cache = match same.extras.standard {
         false => cache.to_vec(),
         // The model knows the standard, and no directive that adds to it.
-        true => vec![cache[0].clone(), "proxy_cache_rules rfc9111".to_owned(), cache[4].clone()],
+        true => vec![
+            cache[0].clone(),
+            "proxy_cache_rules rfc9111".to_owned(),
+            cache[4].clone(),
+            format!("proxy_cache_convert_head {}", onoff(d)),
+        ],
     };
     let cache: String = cache.iter().map(|line| format!("            {line};\n")).collect();
     let keepalive = d.pick(&["", "keepalive 1;", "keepalive 8;"]);

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::answer::Message;
 use crate::book::Book;
+use crate::client::Ask;
 use crate::rfc::{self, Reuse, Said, Told};
 
 /// An answer about an object, as a server sends it.
@@ -15,15 +17,15 @@ pub struct Sent {
     pub status: u16,
 }
 
-/// What clients got of an object.
-pub struct Got {
-    pub id: u64,
-    pub name: u64,
-    pub generation: u64,
+/// What a client got of an object.
+struct Got {
+    id: u64,
+    name: u64,
+    generation: u64,
     /// The number of the newest answer about it.
-    pub told: u64,
-    pub age: Option<u64>,
-    pub cut_off: bool,
+    told: u64,
+    age: Option<u64>,
+    cut_off: bool,
 }
 
 /// The answers about objects.
@@ -62,17 +64,34 @@ impl Book {
         }
     }
 
+    /// Checks that this answer may be sent for a request for an object.
+    pub fn judge_object(&mut self, ask: &Ask, answer: &Message) {
+        if ask.standard.is_none() {
+            return;
+        }
+        let (id, cut_off, status) = (ask.id, ask.excused, answer.status());
+        let (name, generation) = (answer.number("x-name"), answer.number("x-gen"));
+        if let (Some(name), Some(generation), Some(told)) =
+            (name, generation, answer.number("x-told"))
+        {
+            let age = answer.number("age");
+            self.judge_reuse(Got { id, name, generation, told, age, cut_off });
+        } else if status >= 500 && !cut_off {
+            self.judge_error(id, status);
+        }
+    }
+
     /// A request got an error: a server must have said so, or it wants no answer of a server.
-    pub fn judge_error(&mut self, id: u64, status: u16) {
+    fn judge_error(&mut self, id: u64, status: u16) {
         let said = self.reuses.said.get(&id).copied().unwrap_or_default();
         let told = status == 503 && self.reuses.failed.contains(&id);
-        if !told && !(status == 504 && said.wants_stored()) {
+        if !(told || status == 504 && said.wants_stored()) {
             self.doubt(id, true, format!("request {id} ({said:?}) got {status} without a reason"));
         }
     }
 
     /// A request got an object, by the rules of the standard.
-    pub fn judge_reuse(&mut self, got: Got) {
+    fn judge_reuse(&mut self, got: Got) {
         let Got { id, name, generation, told, age, cut_off } = got;
         let reuses = &mut self.reuses;
         // What was made before a crash is not known.
