@@ -270,3 +270,48 @@ fn what_is_for_one_user_is_never_sent_to_another() {
         }
     }
 }
+
+/// Requests may be as large as the configuration lets them be: each gets the answer of its kind.
+#[test]
+fn requests_with_fields_of_64_kib_get_what_is_theirs() {
+    let answers = [
+        "Cache-Control: max-age=1000\r\nETag: \"last\"\r\n",
+        "Cache-Control: max-age=1000\r\nVary: X-Long\r\n",
+        "Cache-Control: max-age=1000\r\nVary: Accept-Language\r\n",
+    ];
+    let buffers = "large_client_header_buffers 4 128k;";
+    let server = start(buffers, answers.map(str::to_owned).to_vec());
+    let ask = |path: &str, fields: &str| {
+        let r = server.ask(&format!("GET {path}"), &format!("{fields}\r\n"), "");
+        (r.status, r.header("X-Cache").unwrap_or_default().to_owned())
+    };
+    let hit = (200, "HIT".to_owned());
+    let missed = (200, "MISS".to_owned());
+    for rules in ["nginx", "standard"] {
+        let whole = format!("/{rules}/0");
+        get_until(&server, &whole, "HIT");
+        let tags: String = (0..10_000).map(|n| format!("\"{n}\", ")).collect();
+        assert_eq!(ask(&whole, &format!("If-None-Match: {tags}\"last\"")).0, 304, "{rules}");
+        assert_eq!(ask(&whole, &format!("If-None-Match: {tags}\"none\"")), hit, "{rules}");
+        let control = format!("Cache-Control: {}no-cache", "x, ".repeat(KIB64 / 3));
+        let expected = if rules == "nginx" { "HIT" } else { "EXPIRED" };
+        assert_eq!(ask(&whole, &control), (200, expected.to_owned()), "{rules}");
+
+        let varies = format!("/{rules}/1");
+        let (one, two) = ("a".repeat(KIB64), format!("{}b", "a".repeat(KIB64 - 1)));
+        for value in [&one, &two] {
+            let field = format!("X-Long: {value}");
+            assert_eq!(ask(&varies, &field), missed, "{rules}");
+            assert_eq!(ask(&varies, &field), hit, "{rules}");
+        }
+
+        let languages: Vec<String> = (0..10_000).map(|n| format!("l{n}")).collect();
+        let reversed: Vec<String> = languages.iter().rev().cloned().collect();
+        let varies = format!("/{rules}/2");
+        assert_eq!(ask(&varies, &format!("Accept-Language: {}", languages.join(","))), missed);
+        assert_eq!(ask(&varies, &format!("Accept-Language: {}", languages.join(", "))), hit);
+        let other = ask(&varies, &format!("Accept-Language: {}", reversed.join(", ")));
+        assert_eq!(other, if rules == "nginx" { missed.clone() } else { hit.clone() }, "{rules}");
+        assert_eq!(server.get("/ok").status, 200);
+    }
+}
