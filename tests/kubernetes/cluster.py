@@ -223,10 +223,17 @@ class ApiServer:
         except ApiError as error:
             if error.status != 409:
                 raise
-        # No resourceVersion: whatever is there is replaced.
         name = object["metadata"]["name"]
-        object["metadata"].pop("resourceVersion", None)
-        return self.call("PUT", f"{path}/{name}", object)
+        while True:
+            # No resourceVersion: whatever is there is replaced. Objects of a CustomResourceDefinition need the newest one.
+            object["metadata"].pop("resourceVersion", None)
+            if "gateway" in object["apiVersion"]:
+                object["metadata"]["resourceVersion"] = self.get(object)["metadata"]["resourceVersion"]
+            try:
+                return self.call("PUT", f"{path}/{name}", object)
+            except ApiError as error:
+                if error.status != 409:
+                    raise
 
     def delete(self, object):
         return self.call("DELETE", f'{self.path(object)}/{object["metadata"]["name"]}')
@@ -236,7 +243,8 @@ class ApiServer:
 
     def path(self, object):
         version = object["apiVersion"]
-        plural = {"Ingress": "ingresses", "IngressClass": "ingressclasses"}.get(object["kind"], object["kind"].lower() + "s")
+        kind = object["kind"].lower()
+        plural = kind[:-1] + "ies" if kind.endswith("policy") else kind + ("es" if kind.endswith("s") else "s")
         head = "/api/v1" if version == "v1" else f"/apis/{version}"
         namespace = object["metadata"].get("namespace")
         return f"{head}/namespaces/{namespace}/{plural}" if namespace else f"{head}/{plural}"
@@ -300,18 +308,23 @@ class Pod:
         lines = self.probe("/metrics")[1].splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(f"weir_ingress_{name} "))
 
-    def ask(self, host, path="/", headers=None, method="GET", tls=False, body=None):
+    def workers(self):
+        """The processes that weir has begun."""
+        pid = self.weir.child.pid
+        return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+    def ask(self, host, path="/", headers=None, method="GET", tls=False, body=None, port=None, address="127.0.0.1"):
         """Status, headers, and the body: read as JSON where it is."""
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            raw = socket.create_connection(("127.0.0.1", self.https), timeout=10)
+            raw = socket.create_connection((address, port or self.https), timeout=10)
             stream = context.wrap_socket(raw, server_hostname=host)
             peer = stream.getpeercert(True)
             connection = http.client.HTTPConnection(host)
             connection.sock = stream
         else:
-            connection, peer = http.client.HTTPConnection("127.0.0.1", self.http, timeout=10), None
+            connection, peer = http.client.HTTPConnection(address, port or self.http, timeout=10), None
         connection.request(method, path, body, {"Host": host, "Connection": "close", **(headers or {})})
         answer = connection.getresponse()
         text = answer.read().decode(errors="replace")

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 
+import gateway_cases
 from cluster import (NAMESPACE, POD, ApiError, ApiServer, Backend, Names, Pod, certificate, config_map, endpoints, free_port, ingress,
                      namespace, secret, service, wait)
 
@@ -60,7 +61,7 @@ class World:
         if os.getuid() == 0:
             base = "user root;\n" + base
         extra = [word for directive in SNIPPETS for word in ("--allow-snippet-directive", directive)]
-        extra += ["--resolver", f"127.0.0.1:{self.names.port}"]
+        extra += ["--resolver", f"127.0.0.1:{self.names.port}", "--gateway-address", "127.0.0.1"]
         return Pod(name, self.dir, self.api, self.binaries, base, extra)
 
     def site(self, space, name, backends, annotations=None, path=("/", "Prefix"), host=None, **rest):
@@ -72,6 +73,9 @@ class World:
         host = host or f"{name}.{space}.test"
         self.api.put(ingress(space, name, host, [(*path, name)], annotations, **rest))
         return host
+
+    def client(self, host, wanted, **rest):
+        return Client(self.pod, host, wanted, **rest)
 
     def soon(self, what, check, seconds=SOON):
         return wait(what, seconds, check)
@@ -94,16 +98,16 @@ class World:
 class Client(threading.Thread):
     """Asks a host all the time, and counts what goes wrong."""
 
-    def __init__(self, pod, host, wanted):
+    def __init__(self, pod, host, wanted, **rest):
         super().__init__(daemon=True)
-        self.pod, self.host, self.wanted = pod, host, wanted
+        self.pod, self.host, self.wanted, self.rest = pod, host, wanted, rest
         self.good, self.bad, self.stop = 0, [], False
         self.start()
 
     def run(self):
         while not self.stop:
             try:
-                who = self.pod.who(self.host)
+                who = self.pod.who(self.host, **self.rest)
             except OSError as error:
                 who = repr(error)
             if who in self.wanted:
@@ -460,7 +464,7 @@ def main():
     world = World(dir, server, binaries)
     try:
         world.begin()
-        for test in TESTS:
+        for test in TESTS + gateway_cases.TESTS:
             if words and not any(word in test.__name__ for word in words):
                 continue
             begin = time.monotonic()

@@ -137,7 +137,7 @@ pub(super) fn gateways<'a>(work: &Work<'a>, statuses: &mut Statuses) -> Vec<Serv
         note(statuses, &id, &class.metadata);
         statuses.classes.insert(id, vec![condition]);
     }
-    let mut list: Vec<&Gateway> = objects.gateways.iter().collect();
+    let mut list: Vec<&Gateway> = objects.gateways.iter().map(|one| &**one).collect();
     list.sort_by_key(|gateway| age(&gateway.metadata));
     let own = |gateway: &&Gateway| classes.contains(&gateway.spec.gateway_class_name);
     list.into_iter().filter(own).filter_map(|gateway| served(work, gateway)).collect()
@@ -193,7 +193,8 @@ pub(super) fn note(statuses: &mut Statuses, id: &ObjectId, meta: &ObjectMeta) {
 
 /// Attaches ListenerSets to their Gateways; the others get their status here.
 pub(super) fn join<'a>(work: &Work<'a>, gateways: &mut [Served<'a>], statuses: &mut Statuses) {
-    let mut sets: Vec<&ListenerSet> = work.snapshot.gateway.listener_sets.iter().collect();
+    let mut sets: Vec<&ListenerSet> =
+        work.snapshot.gateway.listener_sets.iter().map(|one| &**one).collect();
     sets.sort_by_key(|set| age(&set.metadata));
     for set in sets {
         let id = ObjectId::of("ListenerSet", &set.metadata);

@@ -10,6 +10,7 @@ mod certificates;
 mod entries;
 mod filters;
 mod grants;
+pub mod kinds;
 mod listeners;
 mod names;
 pub mod objects;
@@ -25,7 +26,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-pub use objects::Objects;
+pub use kinds::{AnyObject, Objects};
 pub use status::{Condition, GatewayStatus, ListenerStatus, ParentStatus, Statuses};
 
 use crate::report::ObjectId;

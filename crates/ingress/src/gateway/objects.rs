@@ -2,79 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+pub use super::kinds::{AnyObject, KINDS, Kind, Objects};
 
 /// The group of all these objects.
 pub const GROUP: &str = "gateway.networking.k8s.io";
 
-/// The objects of Gateway API in a snapshot.
-#[derive(Clone, Debug, Default)]
-pub struct Objects {
-    /// Which Gateways are weir's.
-    pub classes: Vec<GatewayClass>,
-    /// Listeners.
-    pub gateways: Vec<Gateway>,
-    /// More listeners for a Gateway.
-    pub listener_sets: Vec<ListenerSet>,
-    /// Rules for HTTP.
-    pub http_routes: Vec<HttpRoute>,
-    /// Rules for gRPC.
-    pub grpc_routes: Vec<GrpcRoute>,
-    /// Names of TLS.
-    pub tls_routes: Vec<StreamRoute>,
-    /// Connections of TCP.
-    pub tcp_routes: Vec<StreamRoute>,
-    /// Datagrams.
-    pub udp_routes: Vec<StreamRoute>,
-    /// Which namespaces may name objects of another one.
-    pub grants: Vec<ReferenceGrant>,
-    /// TLS to servers behind.
-    pub policies: Vec<BackendTlsPolicy>,
-    /// The labels of namespaces.
-    pub namespaces: Vec<Namespace>,
-}
-
-impl Objects {
-    /// Takes a document of one of these kinds; `None`: it is of another kind.
-    pub fn add(&mut self, document: &Value) -> Option<Result<(), String>> {
-        let text = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default();
-        let (group, kind) =
-            (text("apiVersion").split('/').next().unwrap_or_default(), text("kind"));
-        if text("apiVersion") == "v1" && kind == "Namespace" {
-            return Some(put(&mut self.namespaces, document));
-        }
-        if group != GROUP {
-            return None;
-        }
-        Some(match kind {
-            "GatewayClass" => put(&mut self.classes, document),
-            "Gateway" => put(&mut self.gateways, document),
-            "ListenerSet" => put(&mut self.listener_sets, document),
-            "HTTPRoute" => put(&mut self.http_routes, document),
-            "GRPCRoute" => put(&mut self.grpc_routes, document),
-            "TLSRoute" => put(&mut self.tls_routes, document),
-            "TCPRoute" => put(&mut self.tcp_routes, document),
-            "UDPRoute" => put(&mut self.udp_routes, document),
-            "ReferenceGrant" => put(&mut self.grants, document),
-            "BackendTLSPolicy" => put(&mut self.policies, document),
-            _ => return None,
-        })
-    }
-}
-
-fn put<T: DeserializeOwned>(list: &mut Vec<T>, document: &Value) -> Result<(), String> {
-    let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("?");
-    let kind = document.get("kind").and_then(Value::as_str).unwrap_or("?");
-    list.push(T::deserialize(document).map_err(|e| format!("{kind} {name}: {e}"))?);
-    Ok(())
-}
-
 /// An object with its metadata.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 pub struct Object<S> {
     /// Name, namespace, time of birth.
     #[serde(default)]

@@ -46,7 +46,8 @@ pub(super) struct Policies {
 impl Policies {
     /// Reads all policies, oldest first.
     pub(super) fn read(work: &mut Work<'_>) -> Policies {
-        let mut sorted: Vec<&BackendTlsPolicy> = work.snapshot.gateway.policies.iter().collect();
+        let mut sorted: Vec<&BackendTlsPolicy> =
+            work.snapshot.gateway.policies.iter().map(|one| &**one).collect();
         sorted.sort_by_key(|policy| age(&policy.metadata));
         let mut all = Policies::default();
         for policy in sorted {

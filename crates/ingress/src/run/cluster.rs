@@ -3,22 +3,30 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use tokio::sync::Notify;
 
+use super::kinds::Kinds;
+use crate::gateway::Objects;
 use crate::report::ObjectId;
 use crate::snapshot::Snapshot;
 
 /// Namespace and name.
-type Key = (String, String);
+pub type Key = (String, String);
 
 /// A kind of objects that is watched.
-pub trait Watched: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
-    /// Whether a translation would read the same. What says when and by whom an object was written is taken off before.
+pub trait Watched: Clone + Send + Sync + 'static {
+    /// Namespace and name.
+    fn key(&self) -> Key;
+
+    /// Takes off what says when and by whom the object was written.
+    fn bare(&mut self);
+
+    /// Whether a translation would read the same.
     fn same(&self, other: &Self) -> bool;
 }
 
@@ -69,34 +77,72 @@ impl<K: Watched> Table<K> {
         }
     }
 
+    /// Whether the objects were listed once.
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Counts as listed. A kind that the API server does not have, or that this program may not read, has no objects.
+    pub fn give_up(&mut self) -> bool {
+        !std::mem::replace(&mut self.ready, true)
+    }
+
+    /// Forgets all objects; whether there were any.
+    pub fn clear(&mut self) -> bool {
+        self.next = None;
+        !std::mem::take(&mut self.objects).is_empty()
+    }
+
+    /// An object by namespace and name.
+    pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
+        self.objects.get(key)
+    }
+
+    /// All objects, in order.
+    pub fn values(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.objects.values()
+    }
+
     fn list(&self) -> Vec<Arc<K>> {
         self.objects.values().cloned().collect()
     }
 }
 
 fn kept<K: Watched>(mut object: K) -> (Key, Arc<K>) {
-    object.managed_fields_mut().clear();
-    object.meta_mut().resource_version = None;
-    let key = (object.namespace().unwrap_or_default(), object.name_any());
-    (key, Arc::new(object))
+    object.bare();
+    (object.key(), Arc::new(object))
 }
 
-impl Watched for Ingress {
-    // Its status is what this program writes.
-    fn same(&self, other: &Ingress) -> bool {
-        self.metadata == other.metadata && self.spec == other.spec
-    }
-}
-
+/// Declares kinds, and when two of their objects are the same.
 macro_rules! watched {
-    ($($kind:ty),*) => { $(impl Watched for $kind {
+    ($($kind:ty: $same:expr;)*) => { $(impl Watched for $kind {
+        fn key(&self) -> Key {
+            (self.namespace().unwrap_or_default(), self.name_any())
+        }
+
+        fn bare(&mut self) {
+            self.managed_fields_mut().clear();
+            self.meta_mut().resource_version = None;
+        }
+
         fn same(&self, other: &$kind) -> bool {
-            self == other
+            let same: fn(&$kind, &$kind) -> bool = $same;
+            same(self, other)
         }
     })* };
 }
 
-watched!(IngressClass, Service, EndpointSlice, Secret, ConfigMap);
+watched! {
+    IngressClass: |one, other| one == other;
+    // Its status is what this program writes.
+    Ingress: |one, other| one.metadata == other.metadata && one.spec == other.spec;
+    Service: |one, other| one == other;
+    EndpointSlice: |one, other| one == other;
+    Secret: |one, other| one == other;
+    ConfigMap: |one, other| one == other;
+    // Gateways select namespaces by their labels.
+    Namespace: |one, other| one.metadata.labels == other.metadata.labels;
+}
 
 /// All objects.
 #[derive(Debug, Default)]
@@ -107,12 +153,17 @@ pub struct Cluster {
     pub slices: Mutex<Table<EndpointSlice>>,
     pub secrets: Mutex<Table<Secret>>,
     pub config_maps: Mutex<Table<ConfigMap>>,
+    pub namespaces: Mutex<Table<Namespace>>,
+    /// The objects of Gateway API.
+    pub gateway: Mutex<Kinds>,
     /// Something has changed.
     pub changed: Notify,
+    /// A status of an object of Gateway API may have changed.
+    pub told: Notify,
 }
 
 /// The table; a task that failed with it has not left it half changed.
-pub fn lock<K>(table: &Mutex<Table<K>>) -> MutexGuard<'_, Table<K>> {
+pub fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -130,8 +181,23 @@ impl Cluster {
             slices: of(&self.slices)?,
             secrets: of(&self.secrets)?,
             config_maps: of(&self.config_maps)?,
-            ..Snapshot::default()
+            gateway: Objects {
+                namespaces: of(&self.namespaces)?,
+                ..lock(&self.gateway).objects()?
+            },
         })
+    }
+
+    /// What an Event says beside the name of an object: its version of the API and its uid.
+    pub fn reference(&self, id: &ObjectId) -> Option<(String, Option<String>)> {
+        if id.kind == "Ingress" {
+            let uid = self.ingress(id)?.metadata.uid.clone();
+            return Some(("networking.k8s.io/v1".to_owned(), uid));
+        }
+        let kinds = lock(&self.gateway);
+        let (resource, held) = kinds.find(id)?;
+        let uid = held.object.as_ref().and_then(|object| object.metadata().uid.clone());
+        Some((resource.api_version.clone(), uid))
     }
 
     /// An Ingress by its id.

@@ -82,18 +82,11 @@ async fn tell(
     finding: &Finding,
 ) -> Result<(), String> {
     let id = &finding.object;
-    let api_version = match id.kind {
-        "Ingress" => "networking.k8s.io/v1",
-        // Of no object of the cluster: the log has it.
-        _ if id.namespace.is_empty() => return Ok(()),
-        _ => "gateway.networking.k8s.io/v1",
-    };
-    let uid = match id.kind {
-        "Ingress" => match shared.cluster.ingress(id) {
-            Some(ingress) => ingress.metadata.uid.clone(),
-            None => return Ok(()),
-        },
-        _ => None,
+    // An object without a namespace has no Events; one that has gone needs none.
+    let Some((api_version, uid)) =
+        shared.cluster.reference(id).filter(|_| !id.namespace.is_empty())
+    else {
+        return Ok(());
     };
     let text = format!("{}: {}", finding.about, finding.message);
     // The same finding has the same name, so that another pod does not tell it again.
@@ -113,7 +106,7 @@ async fn tell(
         reporting_controller: Some(CONTROLLER.to_owned()),
         reporting_instance: Some(identity.chars().take(128).collect()),
         regarding: Some(ObjectReference {
-            api_version: Some(api_version.to_owned()),
+            api_version: Some(api_version),
             kind: Some(id.kind.to_owned()),
             name: Some(id.name.clone()),
             namespace: Some(id.namespace.clone()),

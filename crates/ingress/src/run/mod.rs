@@ -1,6 +1,6 @@
 //! `weir-ingress run`: watches a cluster and keeps a running weir at what the cluster says.
 //!
-//! - `watch` keeps the objects, and tells when one has changed.
+//! - `watch` keeps the objects, and tells when one has changed; `kinds` does so for Gateway API, whose kinds come and go.
 //! - `serve` waits a moment for more changes, translates all objects, and hands the tree to weir through a `door`. What
 //!   weir refuses changes nothing. The object that asked for it is left out, and the rest is served.
 //! - `events` and `status` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
@@ -13,6 +13,7 @@ mod door;
 mod events;
 mod files;
 mod health;
+mod kinds;
 mod lease;
 mod serve;
 mod status;

@@ -34,11 +34,14 @@ pub fn all(client: &Client, namespace: Option<&str>, shared: &Arc<Shared>) {
     keep(scoped(client, namespace), "", shared, |c| &c.slices);
     keep(scoped(client, namespace), secrets, shared, |c| &c.secrets);
     keep(scoped(client, namespace), maps, shared, |c| &c.config_maps);
+    keep(Api::all(client.clone()), "", shared, |c| &c.namespaces);
+    let namespace = namespace.map(str::to_owned);
+    tokio::spawn(super::kinds::follow(client.clone(), namespace, shared.clone()));
 }
 
 fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
-    K: Watched + Resource<Scope = NamespaceResourceScope>,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
     match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
@@ -48,35 +51,29 @@ where
 
 fn keep<K>(api: Api<K>, fields: &str, shared: &Arc<Shared>, table: fn(&Cluster) -> &Mutex<Table<K>>)
 where
-    K: Watched + DeserializeOwned + Debug,
+    K: Watched + Resource<DynamicType = ()> + DeserializeOwned + Debug,
 {
     let shared = shared.clone();
-    let mut config = Config::default().timeout(LONGEST_WATCH as u32);
-    if !fields.is_empty() {
-        config = config.fields(fields);
-    }
+    let config = config(fields);
     tokio::spawn(async move {
-        let mut events = watcher(api, config).backoff(Waits(FIRST_WAIT)).boxed();
-        let kind = K::kind(&());
-        let mut failed = false;
+        let mut events = watcher(api, config).backoff(waits()).boxed();
+        let mut outage = Outage::new(&K::kind(&()));
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    // A list that only begins may still fail.
-                    if !matches!(event, Event::Init) && std::mem::take(&mut failed) {
-                        say("notice", format_args!("{kind}: the watch goes on"));
-                    }
-                    shared.counters.watched.add();
+                    outage.passed(&shared, matches!(event, Event::Init));
                     if lock(table(&shared.cluster)).take(event) {
                         shared.counters.changes.add();
                         shared.cluster.changed.notify_one();
                     }
                 }
                 Err(error) => {
-                    shared.counters.watch_failures.add();
-                    // Once for an outage; what the history has lost is no failure.
-                    if !std::mem::replace(&mut failed, true) && !is_compaction(&error) {
-                        say("warn", format_args!("{kind}: {}", whole(&error)));
+                    // Without their labels, no namespace is selected; Ingresses do not need them.
+                    if outage.failed(&shared, &error)
+                        && K::kind(&()) == "Namespace"
+                        && lock(table(&shared.cluster)).give_up()
+                    {
+                        shared.cluster.changed.notify_one();
                     }
                 }
             }
@@ -84,8 +81,64 @@ where
     });
 }
 
-fn is_compaction(error: &Error) -> bool {
-    matches!(error, Error::WatchError(status) if status.code == 410)
+/// How objects are watched.
+pub fn config(fields: &str) -> Config {
+    let config = Config::default().timeout(LONGEST_WATCH as u32);
+    if fields.is_empty() { config } else { config.fields(fields) }
+}
+
+/// The waits between tries.
+pub fn waits() -> impl Backoff {
+    Waits(FIRST_WAIT)
+}
+
+/// So many refusals in a row are no matter of the API server's start.
+const REFUSALS: u32 = 4;
+
+/// What is said about a watch that fails: one line for an outage, and one for its end.
+pub struct Outage {
+    kind: String,
+    failed: bool,
+    refusals: u32,
+}
+
+impl Outage {
+    pub fn new(kind: &str) -> Outage {
+        Outage { kind: kind.to_owned(), failed: false, refusals: 0 }
+    }
+
+    /// An event has come. A list that only begins may still fail.
+    pub fn passed(&mut self, shared: &Shared, begins: bool) {
+        shared.counters.watched.add();
+        if begins {
+            return;
+        }
+        self.refusals = 0;
+        if std::mem::take(&mut self.failed) {
+            say("notice", format_args!("{}: the watch goes on", self.kind));
+        }
+    }
+
+    /// The watch has failed; whether the API server refuses it again and again.
+    pub fn failed(&mut self, shared: &Shared, error: &Error) -> bool {
+        shared.counters.watch_failures.add();
+        // What the history has lost is no failure.
+        if !std::mem::replace(&mut self.failed, true) && !is(error, 410) {
+            say("warn", format_args!("{}: {}", self.kind, whole(error)));
+        }
+        self.refusals = if is(error, 403) { self.refusals.saturating_add(1) } else { 0 };
+        self.refusals >= REFUSALS
+    }
+}
+
+/// Whether the API server has answered with a status.
+fn is(error: &Error, code: u16) -> bool {
+    match error {
+        Error::WatchError(status) => status.code == code,
+        Error::InitialListFailed(kube::Error::Api(status))
+        | Error::WatchStartFailed(kube::Error::Api(status)) => status.code == code,
+        _ => false,
+    }
 }
 
 /// An error with its causes.

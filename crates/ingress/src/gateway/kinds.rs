@@ -1,0 +1,161 @@
+//! The kinds of Gateway API: how each is named in the API, and where its objects stand in a snapshot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::objects::{
+    BackendTlsPolicy, GROUP, Gateway, GatewayClass, GrpcRoute, HttpRoute, ListenerSet, Object,
+    ReferenceGrant, StreamRoute,
+};
+use crate::report::ObjectId;
+
+/// A kind of objects.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// As objects have it.
+    pub name: &'static str,
+    /// As paths of the API have it.
+    pub plural: &'static str,
+    /// Whether each object belongs to a namespace.
+    pub namespaced: bool,
+}
+
+/// Declares the kinds once: the table, an object of any of them, and the lists of a snapshot.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $variant:ident($type:ty) in $field:ident: $name:literal, $plural:literal, $namespaced:literal;)*) => {
+        /// All kinds.
+        pub const KINDS: &[Kind] =
+            &[$(Kind { name: $name, plural: $plural, namespaced: $namespaced }),*];
+
+        /// An object of any kind.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum AnyObject {
+            $($(#[$doc])* $variant(Arc<$type>),)*
+        }
+
+        /// The objects of Gateway API in a snapshot.
+        #[derive(Clone, Debug, Default)]
+        pub struct Objects {
+            $($(#[$doc])* pub $field: Vec<Arc<$type>>,)*
+            /// The labels of namespaces.
+            pub namespaces: Vec<Arc<Namespace>>,
+            /// The addresses that statuses of Gateways have, by namespace and name.
+            pub assigned: BTreeMap<(String, String), Vec<String>>,
+        }
+
+        impl AnyObject {
+            /// Reads the spec of an object; `None`: it is of another kind.
+            pub fn read(kind: &str, metadata: ObjectMeta, spec: Value) -> Option<Result<AnyObject, String>> {
+                match kind {
+                    $($name => {
+                        let read = serde_json::from_value(spec);
+                        Some(match read {
+                            Ok(spec) => Ok(AnyObject::$variant(Arc::new(Object { metadata, spec }))),
+                            Err(error) => Err(error.to_string()),
+                        })
+                    })*
+                    _ => None,
+                }
+            }
+
+            /// Kind, namespace and name; an object of the cluster has no namespace.
+            pub fn id(&self) -> ObjectId {
+                match self {
+                    $(AnyObject::$variant(object) => {
+                        let mut id = ObjectId::of($name, &object.metadata);
+                        if !$namespaced {
+                            id.namespace.clear();
+                        }
+                        id
+                    })*
+                }
+            }
+
+            /// Its metadata.
+            pub fn metadata(&self) -> &ObjectMeta {
+                match self {
+                    $(AnyObject::$variant(object) => &object.metadata,)*
+                }
+            }
+        }
+
+        impl Objects {
+            /// Adds an object.
+            pub fn put(&mut self, object: AnyObject) {
+                match object {
+                    $(AnyObject::$variant(object) => self.$field.push(object),)*
+                }
+            }
+
+            /// All objects.
+            pub fn all(&self) -> impl Iterator<Item = AnyObject> {
+                let list = std::iter::empty();
+                $(let list = list.chain(self.$field.iter().cloned().map(AnyObject::$variant));)*
+                list
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Which Gateways are weir's.
+    Class(GatewayClass) in classes: "GatewayClass", "gatewayclasses", false;
+    /// Listeners.
+    Gateway(Gateway) in gateways: "Gateway", "gateways", true;
+    /// More listeners for a Gateway.
+    ListenerSet(ListenerSet) in listener_sets: "ListenerSet", "listenersets", true;
+    /// Rules for HTTP.
+    HttpRoute(HttpRoute) in http_routes: "HTTPRoute", "httproutes", true;
+    /// Rules for gRPC.
+    GrpcRoute(GrpcRoute) in grpc_routes: "GRPCRoute", "grpcroutes", true;
+    /// Names of TLS.
+    TlsRoute(StreamRoute) in tls_routes: "TLSRoute", "tlsroutes", true;
+    /// Connections of TCP.
+    TcpRoute(StreamRoute) in tcp_routes: "TCPRoute", "tcproutes", true;
+    /// Datagrams.
+    UdpRoute(StreamRoute) in udp_routes: "UDPRoute", "udproutes", true;
+    /// Which namespaces may name objects of another one.
+    Grant(ReferenceGrant) in grants: "ReferenceGrant", "referencegrants", true;
+    /// TLS to servers behind.
+    Policy(BackendTlsPolicy) in policies: "BackendTLSPolicy", "backendtlspolicies", true;
+}
+
+impl Objects {
+    /// Takes a document of one of these kinds; `None`: it is of another kind.
+    pub fn add(&mut self, document: &Value) -> Option<Result<(), String>> {
+        let text = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("?");
+        let wrong = |error: String| Err(format!("{kind} {name}: {error}"));
+        if version == "v1" && kind == "Namespace" {
+            return Some(match serde_json::from_value(document.clone()) {
+                Ok(namespace) => {
+                    self.namespaces.push(Arc::new(namespace));
+                    Ok(())
+                }
+                Err(error) => wrong(error.to_string()),
+            });
+        }
+        if version.split('/').next() != Some(GROUP) {
+            return None;
+        }
+        let metadata = document.get("metadata").cloned().unwrap_or_default();
+        let metadata = match serde_json::from_value(metadata) {
+            Ok(metadata) => metadata,
+            Err(error) => return Some(wrong(error.to_string())),
+        };
+        let spec = document.get("spec").cloned().unwrap_or_default();
+        let read = AnyObject::read(kind, metadata, spec)?;
+        Some(match read {
+            Ok(object) => {
+                self.put(object);
+                Ok(())
+            }
+            Err(error) => wrong(error),
+        })
+    }
+}

@@ -1,0 +1,414 @@
+//! The objects of Gateway API, whose kinds come to a cluster and leave it as CustomResourceDefinitions.
+//!
+//! One watch follows the definitions. Each kind that is defined has a watch of its own, in the best version that is
+//! served. An object whose spec cannot be read is left out, and the others are served.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use kube::api::{Api, DynamicObject};
+use kube::core::PartialObjectMeta;
+use kube::discovery::ApiResource;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::cluster::{Key, Table, Watched, lock};
+use super::watch::{self, Outage};
+use super::{Shared, say};
+use crate::gateway::kinds::{AnyObject, KINDS, Kind, Objects};
+use crate::gateway::objects::GROUP;
+use crate::report::ObjectId;
+
+/// Versions that are read, the best one first: all of them have the same fields, as far as they are read.
+const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha3", "v1alpha2"];
+/// A definition that could not be read is asked for again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
+const LONGEST_CALL: Duration = Duration::from_secs(5);
+
+/// An object as it was seen last.
+#[derive(Clone, Debug)]
+pub struct Held {
+    key: Key,
+    /// `None`: its spec cannot be read.
+    pub object: Option<AnyObject>,
+    /// Its status.
+    status: Value,
+}
+
+impl Held {
+    /// An object of a kind; what is wrong with its spec is said.
+    fn new(kind: &Kind, object: DynamicObject) -> Held {
+        let DynamicObject { metadata, mut data, .. } = object;
+        let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
+        let key = (namespace.unwrap_or_default(), name.unwrap_or_default());
+        let mut take = |field: &str| data.get_mut(field).map(Value::take).unwrap_or_default();
+        let (spec, status) = (take("spec"), take("status"));
+        let mut metadata = metadata;
+        metadata.managed_fields = None;
+        metadata.resource_version = None;
+        let object = match AnyObject::read(kind.name, metadata, spec) {
+            Some(Ok(object)) => Some(object),
+            Some(Err(error)) => {
+                say("warn", format_args!("{} {}/{}: {error}", kind.name, key.0, key.1));
+                None
+            }
+            None => None,
+        };
+        Held { key, object, status }
+    }
+
+    /// The addresses in the status of a Gateway.
+    fn addresses(&self) -> Vec<String> {
+        let list = self.status.get("addresses").and_then(Value::as_array);
+        let one = |address: &Value| address.get("value")?.as_str().map(str::to_owned);
+        list.into_iter().flatten().filter_map(one).collect()
+    }
+}
+
+impl Watched for Held {
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+
+    // It was made without them.
+    fn bare(&mut self) {}
+
+    fn same(&self, other: &Held) -> bool {
+        // All pods follow the addresses that the leader has written.
+        self.object == other.object && self.addresses() == other.addresses()
+    }
+}
+
+/// A kind, and its objects.
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// How it is asked for; `None`: the cluster does not have the kind.
+    resource: Option<ApiResource>,
+    table: Table<Held>,
+}
+
+/// All kinds of Gateway API.
+#[derive(Debug, Default)]
+pub struct Kinds {
+    /// Which of them the cluster has is known.
+    known: bool,
+    entries: BTreeMap<&'static str, Entry>,
+}
+
+impl Kinds {
+    /// The objects; `None` until each kind that the cluster has was listed once.
+    pub fn objects(&self) -> Option<Objects> {
+        let mut objects = Objects::default();
+        if !self.known || self.entries.values().any(|entry| !entry.table.is_ready()) {
+            return None;
+        }
+        for held in self.entries.values().flat_map(|entry| entry.table.values()) {
+            let Some(object) = &held.object else { continue };
+            let addresses = held.addresses();
+            if matches!(object, AnyObject::Gateway(_)) && !addresses.is_empty() {
+                objects.assigned.insert(held.key.clone(), addresses);
+            }
+            objects.put(object.clone());
+        }
+        Some(objects)
+    }
+
+    /// An object by its id, and how it is asked for.
+    pub fn find(&self, id: &ObjectId) -> Option<(&ApiResource, &Arc<Held>)> {
+        let entry = self.entries.get(id.kind)?;
+        let held = entry.table.get(&(id.namespace.clone(), id.name.clone()))?;
+        Some((entry.resource.as_ref()?, held))
+    }
+}
+
+/// The watches that run.
+struct Running {
+    client: Client,
+    namespace: Option<String>,
+    shared: Arc<Shared>,
+    tasks: BTreeMap<&'static str, (ApiResource, JoinHandle<()>)>,
+    /// Kinds whose definition could not be read.
+    unsure: BTreeSet<&'static str>,
+}
+
+/// Follows the definitions of kinds, and the objects of those that there are, for ever.
+pub async fn follow(client: Client, namespace: Option<String>, shared: Arc<Shared>) {
+    let resource = definitions();
+    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
+    let mut events = watcher(api, watch::config("")).backoff(watch::waits()).boxed();
+    let mut running =
+        Running { client, namespace, shared, tasks: BTreeMap::new(), unsure: BTreeSet::new() };
+    let mut outage = Outage::new("CustomResourceDefinition");
+    let (mut listed, mut complete) = (BTreeSet::new(), false);
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = sleep(AGAIN), if !running.unsure.is_empty() => {
+                let unsure = running.unsure.clone();
+                for kind in KINDS.iter().filter(|kind| unsure.contains(kind.name)) {
+                    running.look(kind).await;
+                }
+                running.settle(complete);
+                continue;
+            }
+        };
+        let Some(event) = event else { return };
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                if outage.failed(&running.shared, &error) {
+                    // Without the right to read definitions there is no Gateway API, and Ingresses are served.
+                    running.settle(true);
+                }
+                continue;
+            }
+        };
+        outage.passed(&running.shared, matches!(event, Event::Init));
+        match event {
+            Event::Init => listed.clear(),
+            Event::InitApply(definition) => listed.extend(kind_of(&definition.name_any())),
+            Event::InitDone => {
+                for kind in KINDS {
+                    match listed.contains(kind.name) {
+                        true => running.look(kind).await,
+                        false => running.stop(kind),
+                    }
+                }
+                complete = true;
+            }
+            Event::Apply(definition) => {
+                let name = kind_of(&definition.name_any());
+                for kind in KINDS.iter().filter(|kind| name == Some(kind.name)) {
+                    running.look(kind).await;
+                }
+            }
+            Event::Delete(definition) => {
+                let name = kind_of(&definition.name_any());
+                KINDS.iter().filter(|kind| name == Some(kind.name)).for_each(|k| running.stop(k));
+            }
+        }
+        running.settle(complete);
+    }
+}
+
+/// How definitions are asked for.
+fn definitions() -> ApiResource {
+    ApiResource {
+        group: "apiextensions.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "apiextensions.k8s.io/v1".to_owned(),
+        kind: "CustomResourceDefinition".to_owned(),
+        plural: "customresourcedefinitions".to_owned(),
+    }
+}
+
+/// The kind that a definition of this name is for.
+fn kind_of(definition: &str) -> Option<&'static str> {
+    let plural = definition.strip_suffix(GROUP)?.strip_suffix('.')?;
+    KINDS.iter().find(|kind| kind.plural == plural).map(|kind| kind.name)
+}
+
+/// The version of a definition to ask for; `None`: the API server does not serve it, or not yet.
+fn version(definition: &Value) -> Option<&'static str> {
+    let list = |place: &str| definition.pointer(place).and_then(Value::as_array).cloned();
+    let is =
+        |one: &Value, key: &str, value: &str| one.get(key).and_then(Value::as_str) == Some(value);
+    let conditions = list("/status/conditions").unwrap_or_default();
+    let established =
+        conditions.iter().any(|one| is(one, "type", "Established") && is(one, "status", "True"));
+    let versions = list("/spec/versions").unwrap_or_default();
+    let served = |name: &str| {
+        let on = |one: &Value| one.get("served").and_then(Value::as_bool) == Some(true);
+        versions.iter().any(|one| is(one, "name", name) && on(one))
+    };
+    VERSIONS.iter().copied().find(|name| established && served(name))
+}
+
+impl Running {
+    /// Reads the definition of a kind, and starts or ends its watch.
+    async fn look(&mut self, kind: &'static Kind) {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &definitions());
+        let name = format!("{}.{GROUP}", kind.plural);
+        let found = match timeout(LONGEST_CALL, api.get_opt(&name)).await {
+            Ok(Ok(found)) => found,
+            _ => {
+                self.unsure.insert(kind.name);
+                return;
+            }
+        };
+        self.unsure.remove(kind.name);
+        let version = found.and_then(|definition| version(&definition.data));
+        let Some(version) = version else { return self.stop(kind) };
+        let resource = ApiResource {
+            group: GROUP.to_owned(),
+            version: version.to_owned(),
+            api_version: format!("{GROUP}/{version}"),
+            kind: kind.name.to_owned(),
+            plural: kind.plural.to_owned(),
+        };
+        if self.tasks.get(kind.name).is_some_and(|(known, _)| *known == resource) {
+            return;
+        }
+        if let Some((_, task)) = self.tasks.remove(kind.name) {
+            task.abort();
+        }
+        let mut kinds = lock(&self.shared.cluster.gateway);
+        let known = kinds.known;
+        let entry = kinds.entries.entry(kind.name).or_default();
+        entry.resource = Some(resource.clone());
+        if known {
+            // A kind that has just come takes nothing away from what is served.
+            entry.table.give_up();
+        }
+        drop(kinds);
+        let api: Api<DynamicObject> = match &self.namespace {
+            Some(namespace) if kind.namespaced => {
+                Api::namespaced_with(self.client.clone(), namespace, &resource)
+            }
+            _ => Api::all_with(self.client.clone(), &resource),
+        };
+        let task = tokio::spawn(objects(kind, api, self.shared.clone()));
+        self.tasks.insert(kind.name, (resource, task));
+    }
+
+    /// Ends the watch of a kind that the cluster does not have any more.
+    fn stop(&mut self, kind: &'static Kind) {
+        self.unsure.remove(kind.name);
+        if let Some((_, task)) = self.tasks.remove(kind.name) {
+            task.abort();
+        }
+        let gone = lock(&self.shared.cluster.gateway).entries.remove(kind.name);
+        if gone.is_some_and(|mut entry| entry.table.clear()) {
+            self.shared.cluster.changed.notify_one();
+        }
+    }
+
+    /// Which kinds there are is known when all definitions were read.
+    fn settle(&self, complete: bool) {
+        let known = complete && self.unsure.is_empty();
+        let mut kinds = lock(&self.shared.cluster.gateway);
+        if known && !std::mem::replace(&mut kinds.known, true) {
+            self.shared.cluster.changed.notify_one();
+        }
+    }
+}
+
+fn held(kind: &Kind, event: Event<DynamicObject>) -> Event<Held> {
+    match event {
+        Event::Apply(object) => Event::Apply(Held::new(kind, object)),
+        Event::Delete(object) => Event::Delete(Held::new(kind, object)),
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(Held::new(kind, object)),
+        Event::InitDone => Event::InitDone,
+    }
+}
+
+/// Follows the objects of a kind, for ever.
+async fn objects(kind: &'static Kind, api: Api<DynamicObject>, shared: Arc<Shared>) {
+    let config: Config = watch::config("");
+    let mut events = watcher(api, config).backoff(watch::waits()).boxed();
+    let mut outage = Outage::new(kind.name);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                outage.passed(&shared, matches!(event, Event::Init));
+                let event = held(kind, event);
+                let mut kinds = lock(&shared.cluster.gateway);
+                let Some(entry) = kinds.entries.get_mut(kind.name) else { continue };
+                let changed = entry.table.take(event);
+                drop(kinds);
+                if changed {
+                    shared.counters.changes.add();
+                    shared.cluster.changed.notify_one();
+                }
+                shared.cluster.told.notify_one();
+            }
+            Err(error) => {
+                let mut kinds = lock(&shared.cluster.gateway);
+                let Some(entry) = kinds.entries.get_mut(kind.name) else { continue };
+                if outage.failed(&shared, &error) && entry.table.give_up() {
+                    shared.cluster.changed.notify_one();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn definition(established: &str, versions: &[(&str, bool)]) -> Value {
+        let versions: Vec<_> = versions
+            .iter()
+            .map(|(name, served)| json!({ "name": name, "served": served }))
+            .collect();
+        json!({ "spec": { "versions": versions },
+            "status": { "conditions": [{ "type": "Established", "status": established }] } })
+    }
+
+    #[test]
+    fn the_best_version_that_is_served_is_asked_for() {
+        for (established, versions, wanted) in [
+            ("True", &[("v1", true), ("v1beta1", true)][..], Some("v1")),
+            ("True", &[("v1alpha2", true), ("v1alpha3", true)], Some("v1alpha3")),
+            ("True", &[("v1", false), ("v1beta1", true)], Some("v1beta1")),
+            ("True", &[("v2", true)], None),
+            ("False", &[("v1", true)], None),
+        ] {
+            assert_eq!(version(&definition(established, versions)), wanted, "{versions:?}");
+        }
+        assert_eq!(version(&json!({ "spec": { "versions": "x" } })), None);
+        assert_eq!(kind_of("httproutes.gateway.networking.k8s.io"), Some("HTTPRoute"));
+        assert_eq!(kind_of("httproutes.x.test"), None);
+        assert_eq!(kind_of("xhttproutes.gateway.networking.k8s.io"), None);
+    }
+
+    fn held(name: &str, spec: Value, status: Value) -> Held {
+        let kind = KINDS.iter().find(|kind| kind.name == "Gateway").unwrap();
+        let object = json!({ "metadata": { "name": name, "namespace": "a", "resourceVersion": name },
+            "spec": spec, "status": status });
+        Held::new(kind, serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn half_of_a_cluster_is_no_snapshot_and_a_garbled_object_is_left_out() {
+        let mut kinds = Kinds::default();
+        assert!(kinds.objects().is_none(), "which kinds there are is not known");
+        kinds.known = true;
+        assert!(kinds.objects().is_some());
+        let entry = kinds.entries.entry("Gateway").or_default();
+        entry.table.take(Event::Init);
+        entry.table.take(Event::InitApply(held(
+            "good",
+            json!({ "gatewayClassName": "weir" }),
+            json!({}),
+        )));
+        entry.table.take(Event::InitApply(held("wrong", json!({ "listeners": 7 }), json!({}))));
+        assert!(kinds.objects().is_none(), "the list is not complete");
+        kinds.entries.entry("Gateway").or_default().table.take(Event::InitDone);
+        let names: Vec<_> =
+            kinds.objects().unwrap().gateways.iter().map(|one| one.metadata.name.clone()).collect();
+        assert_eq!(names, [Some("good".to_owned())]);
+    }
+
+    #[test]
+    fn of_a_status_the_addresses_alone_are_read() {
+        let mut table = Table::default();
+        let spec = json!({ "gatewayClassName": "weir" });
+        let mut take = |status| table.take(Event::Apply(held("web", spec.clone(), status)));
+        assert!(take(json!({})));
+        assert!(!take(json!({ "conditions": [{ "type": "Accepted" }] })));
+        assert!(take(json!({ "addresses": [{ "value": "10.0.0.1" }] })));
+        assert!(!take(json!({ "addresses": [{ "type": "IPAddress", "value": "10.0.0.1" }] })));
+        assert!(!take(json!({ "addresses": [{ "value": "10.0.0.1" }, { "value": 7 }] })));
+    }
+}
