@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use weir_ingress::gateway::addresses::AddressRange;
 use weir_ingress::run::{Options, Publish, run};
 use weir_ingress::{Finding, Settings, Severity, Snapshot, Translation, translate};
 
@@ -53,6 +54,9 @@ struct Common {
     /// Addresses that Gateways listen on, without ports; may be given several times. Usually all.
     #[arg(long)]
     gateway_address: Vec<String>,
+    /// The port that is listened on for a port of listeners, where it is another: LISTENER=PORT; may be given several times.
+    #[arg(long, value_parser = ports)]
+    gateway_port: Vec<(u16, u16)>,
     /// The port that redirects to https name.
     #[arg(long, default_value_t = 443)]
     https_port: u16,
@@ -92,6 +96,7 @@ impl Common {
             snippet_directives: self.allow_snippet_directive.iter().cloned().collect(),
             resolver: self.resolver.clone(),
             controllers: self.controller_class.clone(),
+            gateway_ports: self.gateway_port.iter().copied().collect(),
             ..Settings::default()
         };
         if !self.gateway_address.is_empty() {
@@ -123,6 +128,9 @@ struct Run {
     /// The directory with tls.crt and tls.key for that.
     #[arg(long)]
     admission_certificate: Option<PathBuf>,
+    /// Gives each Gateway an address of its own: a range as 10.0.0.0/24, or one address; may be given several times.
+    #[arg(long, conflicts_with = "gateway_address")]
+    gateway_addresses: Vec<AddressRange>,
     /// Watches this namespace alone.
     #[arg(long)]
     watch_namespace: Option<String>,
@@ -152,6 +160,12 @@ struct Run {
     drain: u64,
 }
 
+/// `LISTENER=PORT`.
+fn ports(text: &str) -> Result<(u16, u16), String> {
+    let parts = text.split_once('=').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    parts.filter(|(a, b)| *a != 0 && *b != 0).ok_or_else(|| "it must be LISTENER=PORT".to_owned())
+}
+
 /// `NAMESPACE/NAME`.
 fn object(text: &str) -> Result<(String, String), String> {
     match text.split_once('/') {
@@ -173,6 +187,7 @@ impl Run {
             settings: Settings {
                 state: self.state,
                 without_class: self.watch_ingress_without_class,
+                gateway_ranges: self.gateway_addresses,
                 ..self.common.settings()
             },
             base: self.base,
@@ -183,6 +198,7 @@ impl Run {
             config_map: self.configmap,
             lease: self.lease,
             identity: std::env::var("POD_NAME").unwrap_or(self.identity),
+            pod_address: std::env::var("POD_IP").ok().filter(|address| !address.is_empty()),
             publish,
             collect: Duration::from_millis(self.collect),
             drain: Duration::from_secs(self.drain),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use weir_conf::Directive;
 
+use crate::gateway::addresses::AddressRange;
+
 /// The settings of a controller. Tenants cannot change them.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -39,8 +41,14 @@ pub struct Settings {
     pub gateway_controllers: Vec<String>,
     /// Addresses that Gateways listen on, without ports; an empty one is any of IPv4.
     pub gateway_addresses: Vec<String>,
+    /// Ranges of which each Gateway gets an address of its own; empty: all listen on `gateway_addresses`.
+    pub gateway_ranges: Vec<AddressRange>,
     /// The addresses of single Gateways: namespace and name.
     pub addresses_of: BTreeMap<(String, String), Vec<String>>,
+    /// Where clients reach Gateways that have no address of their own: addresses or names for their statuses.
+    pub published: Vec<String>,
+    /// The ports that are listened on for those of listeners, where they differ.
+    pub gateway_ports: BTreeMap<u16, u16>,
     /// Ports that no listener may have.
     pub closed_ports: BTreeSet<u16>,
     /// The certificates of the authorities that the machine trusts.
@@ -68,7 +76,10 @@ impl Default for Settings {
             loopback: false,
             gateway_controllers: words(&["weir.internal/gateway"]),
             gateway_addresses: words(&["", "[::]"]),
+            gateway_ranges: Vec::new(),
             addresses_of: BTreeMap::new(),
+            published: Vec::new(),
+            gateway_ports: BTreeMap::new(),
             closed_ports: BTreeSet::new(),
             system_authorities: PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),
             defaults: BTreeMap::new(),

@@ -1,14 +1,18 @@
 //! Gateways and ListenerSets to listeners: which of them are served, and why others are not.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::certificates::{self, ClientCheck};
 use super::grants::{Referrer, Refused};
 use super::names;
-use super::objects::{FromNamespaces, GROUP, Gateway, ListenerSet, ListenerSpec};
+use super::objects::{FromNamespaces, GROUP, Gateway, GatewayClass, ListenerSet, ListenerSpec};
 use super::status::{Condition, GatewayStatus, ListenerStatus, Statuses};
 use crate::annotations::values;
 use crate::report::ObjectId;
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
 use crate::translate::Work;
 
 /// What a listener speaks.
@@ -116,24 +120,30 @@ pub(super) fn age(meta: &ObjectMeta) -> (i128, String, String) {
     (born.unwrap_or(i128::MAX), namespace, meta.name.clone().unwrap_or_default())
 }
 
+/// The names of the classes that are weir's.
+pub(super) fn class_names(snapshot: &Snapshot, settings: &Settings) -> Vec<String> {
+    let own = |class: &&Arc<GatewayClass>| {
+        settings.gateway_controllers.contains(&class.spec.controller_name)
+            && class.spec.parameters_ref.is_none()
+    };
+    let classes = snapshot.gateway.classes.iter().filter(own);
+    classes.filter_map(|class| class.metadata.name.clone()).collect()
+}
+
 /// Classes, and the Gateways of those that are weir's, oldest first.
 pub(super) fn gateways<'a>(work: &Work<'a>, statuses: &mut Statuses) -> Vec<Served<'a>> {
     let objects = &work.snapshot.gateway;
-    let mut classes = Vec::new();
+    let classes = class_names(work.snapshot, work.settings);
     for class in &objects.classes {
         if !work.settings.gateway_controllers.contains(&class.spec.controller_name) {
             continue;
         }
         let mut id = ObjectId::of("GatewayClass", &class.metadata);
         id.namespace.clear();
-        let good = class.spec.parameters_ref.is_none();
-        let condition = match good {
+        let condition = match class.spec.parameters_ref.is_none() {
             true => Condition::yes("Accepted", "Accepted"),
             false => Condition::no("Accepted", "InvalidParameters", "weir takes no parameters"),
         };
-        if good {
-            classes.push(id.name.clone());
-        }
         note(statuses, &id, &class.metadata);
         statuses.classes.insert(id, vec![condition]);
     }
@@ -151,7 +161,7 @@ fn served<'a>(work: &Work<'a>, gateway: &'a Gateway) -> Option<Served<'a>> {
     let settings = work.settings;
     let key = (id.namespace.clone(), id.name.clone());
     let given = settings.addresses_of.get(&key).unwrap_or(&settings.gateway_addresses);
-    let (addresses, mut refused) = addresses(gateway, given);
+    let (addresses, mut refused) = addresses(gateway, given, &settings.published);
     if gateway.spec.infrastructure.as_ref().is_some_and(|i| i.parameters_ref.is_some()) {
         refused = Some(("InvalidParameters", "weir takes no parameters".to_owned()));
     }
@@ -159,7 +169,11 @@ fn served<'a>(work: &Work<'a>, gateway: &'a Gateway) -> Option<Served<'a>> {
 }
 
 /// The addresses that a Gateway asks for, if it may have them.
-fn addresses(gateway: &Gateway, given: &[String]) -> (Vec<String>, Option<(&'static str, String)>) {
+fn addresses(
+    gateway: &Gateway,
+    given: &[String],
+    published: &[String],
+) -> (Vec<String>, Option<(&'static str, String)>) {
     let mut wanted = Vec::new();
     for address in &gateway.spec.addresses {
         let kind = address.r#type.as_deref().unwrap_or("IPAddress");
@@ -172,6 +186,10 @@ fn addresses(gateway: &Gateway, given: &[String]) -> (Vec<String>, Option<(&'sta
         let Some(value) = address.value.as_ref().filter(|value| !value.is_empty()) else {
             continue;
         };
+        // A Service in front of weir has it, and leads to all that is listened on.
+        if published.contains(value) && is_any(given) {
+            continue;
+        }
         if !given.contains(value) {
             return (
                 Vec::new(),
@@ -183,8 +201,18 @@ fn addresses(gateway: &Gateway, given: &[String]) -> (Vec<String>, Option<(&'sta
     if wanted.is_empty() {
         wanted = given.to_vec();
     }
-    (wanted, None)
+    let none = || ("NoResources", "no address is free".to_owned());
+    let refused = wanted.is_empty().then(none);
+    (wanted, refused)
 }
+
+/// Whether an address is not a Gateway's own.
+fn is_any(addresses: &[String]) -> bool {
+    addresses.iter().any(|address| address.is_empty() || address == "[::]")
+}
+
+/// Reasons for which a Gateway is right, and is not served.
+const UNREACHABLE: &[&str] = &["AddressNotUsable", "NoResources"];
 
 /// Keeps the generation that the conditions are about.
 pub(super) fn note(statuses: &mut Statuses, id: &ObjectId, meta: &ObjectMeta) {
@@ -446,7 +474,12 @@ fn overlaps(list: &mut [Listener<'_>]) {
 }
 
 /// The statuses of Gateways and ListenerSets, after routes were attached.
-pub(super) fn report(gateways: &[Served<'_>], listeners: &[Listener<'_>], statuses: &mut Statuses) {
+pub(super) fn report(
+    gateways: &[Served<'_>],
+    listeners: &[Listener<'_>],
+    published: &[String],
+    statuses: &mut Statuses,
+) {
     for served in gateways {
         let mut status = summary(&served.id, listeners, served.refused.as_ref());
         if let Some(refused) = certificates::client_reference(served) {
@@ -459,8 +492,10 @@ pub(super) fn report(gateways: &[Served<'_>], listeners: &[Listener<'_>], status
             status.attached_listener_sets += u32::from(accepted);
             statuses.listener_sets.insert(id.clone(), joined);
         }
-        status.addresses =
-            served.addresses.iter().filter(|a| !a.is_empty() && *a != "[::]").cloned().collect();
+        status.addresses = match is_any(&served.addresses) {
+            true => published.to_vec(),
+            false => served.addresses.clone(),
+        };
         note(statuses, &served.id, &served.gateway.metadata);
         statuses.gateways.insert(served.id.clone(), status);
     }
@@ -480,7 +515,7 @@ fn summary(
     let text = "some listeners are not valid; see their conditions";
     let mut conditions = Vec::new();
     conditions.push(match refused {
-        Some((reason, text)) if *reason != "AddressNotUsable" => {
+        Some((reason, text)) if !UNREACHABLE.contains(reason) => {
             let reason = if set { "ParentNotAccepted" } else { *reason };
             Condition::no("Accepted", reason, text.as_str())
         }
@@ -493,7 +528,7 @@ fn summary(
     });
     conditions.push(match refused {
         Some((reason, text)) => {
-            let reason = if *reason == "AddressNotUsable" { *reason } else { "Invalid" };
+            let reason = if UNREACHABLE.contains(reason) { *reason } else { "Invalid" };
             Condition::no("Programmed", reason, text.as_str())
         }
         None if good > 0 || own.is_empty() => Condition::yes("Programmed", "Programmed"),

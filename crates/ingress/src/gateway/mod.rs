@@ -5,6 +5,7 @@
 //! `servers` and `streams` write the directives; `entries` keeps the specification's order of matches. What each object
 //! is told comes out as [`Statuses`].
 
+pub mod addresses;
 mod backends;
 mod certificates;
 mod entries;
@@ -68,7 +69,7 @@ pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Gatewa
         let dollar = line("geo", ["$dollar"]).with_block(vec![line("default", ["$"])]);
         work.shared.insert("geo $dollar".to_owned(), vec![dollar]);
     }
-    listeners::report(&gateways, &listeners, &mut made.statuses);
+    listeners::report(&gateways, &listeners, &work.settings.published, &mut made.statuses);
     routes::report(&routes, parents, &mut made.statuses);
     policies.report(work, &mut made.statuses);
     made

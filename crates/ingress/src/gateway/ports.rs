@@ -53,13 +53,14 @@ pub(super) fn ports(
     routes: &[Route<'_>],
     attachments: &[Attachment],
 ) -> Vec<Port> {
+    let mapped = &work.settings.gateway_ports;
     let mut ports: BTreeMap<(Vec<String>, u16, bool), Port> = BTreeMap::new();
     for (number, listener) in listeners.iter().enumerate().filter(|(_, one)| one.programmed) {
         let addresses = gateways[listener.gateway].addresses.clone();
         let udp = listener.protocol == Some(Protocol::Udp);
         let port = ports.entry((addresses.clone(), listener.port, udp)).or_insert_with(|| Port {
             addresses,
-            number: listener.port,
+            number: *mapped.get(&listener.port).unwrap_or(&listener.port),
             udp,
             listeners: Vec::new(),
             names: BTreeMap::new(),

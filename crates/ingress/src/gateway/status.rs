@@ -125,7 +125,10 @@ impl Statuses {
                 document["addresses"] = status
                     .addresses
                     .iter()
-                    .map(|a| json!({ "type": "IPAddress", "value": a }))
+                    .map(|a| {
+                        let ip = a.parse::<std::net::IpAddr>().is_ok();
+                        json!({ "type": if ip { "IPAddress" } else { "Hostname" }, "value": a })
+                    })
                     .collect();
             }
             list.push((id.clone(), document));

@@ -19,6 +19,7 @@ mod serve;
 mod status;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub struct Options {
     pub lease: (String, String),
     /// This pod's name.
     pub identity: String,
+    /// This pod's address, which Gateways have if nothing else is published.
+    pub pod_address: Option<String>,
     /// What the status of Ingresses says.
     pub publish: Publish,
     /// How long changes are collected.
@@ -93,12 +96,29 @@ pub fn run(options: Options) -> Result<(), String> {
     runtime.map_err(|error| error.to_string())?.block_on(start(options))
 }
 
+/// Ports that listeners cannot have: those of the two programs themselves, and those that stand for other ports.
+fn closed_ports(options: &Options) -> BTreeSet<u16> {
+    let mut closed = BTreeSet::from([options.health.port()]);
+    closed.extend(options.admission.as_ref().map(|(address, _)| address.port()));
+    let mapped = &options.settings.gateway_ports;
+    closed.extend(mapped.values().filter(|port| !mapped.contains_key(port)));
+    let blocks = options.settings.base.iter().filter(|d| d.name.is("http") || d.name.is("stream"));
+    let servers = blocks.flat_map(|d| d.block()).filter(|d| d.name.is("server"));
+    for listen in servers.flat_map(|d| d.block()).filter(|d| d.name.is("listen")) {
+        let Some(word) = listen.arg(0).map(|word| word.lossy()) else { continue };
+        let port = word.rsplit(':').next().unwrap_or_default();
+        closed.extend(port.parse::<u16>().ok());
+    }
+    closed
+}
+
 async fn start(mut options: Options) -> Result<(), String> {
     let tree = weir_conf::read(&options.base, None);
     if let Some(error) = &tree.broken {
         return Err(tree.sources.explain(error));
     }
     options.settings.base = tree.main;
+    options.settings.closed_ports.extend(closed_ports(&options));
     let mut config = Config::infer().await.map_err(|error| error.to_string())?;
     config.connect_timeout = Some(Duration::from_secs(5));
     // Longer than a watch may be silent: its server ends it before.

@@ -13,7 +13,8 @@ use weir_conf::Directive;
 use super::cluster::Watched;
 use super::door::{Door, SERVED, Verdict};
 use super::files::Files;
-use super::{Options, Report, Shared, say};
+use super::{Options, Publish, Report, Shared, say, status};
+use crate::gateway::addresses;
 use crate::report::{Finding, ObjectId, Severity};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -52,6 +53,8 @@ struct Server {
     /// The Ingresses of the configuration that weir took last.
     good: BTreeMap<ObjectId, Arc<Ingress>>,
     in_use: BTreeSet<PathBuf>,
+    /// The addresses of Gateways, also of those whose status does not have them yet.
+    addresses: BTreeMap<(String, String), Vec<String>>,
     /// The digest that weir is known to serve.
     served: Option<String>,
     /// What could not be handed over was said.
@@ -76,6 +79,7 @@ pub async fn serve(options: Options, shared: Arc<Shared>) {
         refused: BTreeMap::new(),
         good: BTreeMap::new(),
         in_use: BTreeSet::new(),
+        addresses: BTreeMap::new(),
         served: None,
         complained: false,
     };
@@ -268,8 +272,12 @@ impl Server {
     }
 
     /// The configuration for these objects; `None`: it has no text, which was said.
-    async fn offer(&mut self, snapshot: Snapshot) -> Option<Offer> {
+    async fn offer(&mut self, mut snapshot: Snapshot) -> Option<Offer> {
+        for (key, list) in &self.addresses {
+            snapshot.gateway.assigned.entry(key.clone()).or_insert_with(|| list.clone());
+        }
         let settings = settings(&self.options, &snapshot);
+        self.addresses.clone_from(&settings.addresses_of);
         let socket = format!("unix:{}", self.options.door.display());
         let made = tokio::task::spawn_blocking(move || {
             let mut made = crate::translate(&snapshot, &settings);
@@ -302,6 +310,22 @@ pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
                 && map.metadata.namespace.as_ref() == Some(namespace)
         });
         settings.defaults = found.and_then(|map| map.data.clone()).unwrap_or_default();
+    }
+    settings.published = status::published(&options.publish, |namespace, name| {
+        let mut all = snapshot.services.iter();
+        all.find(|service| {
+            service.metadata.name.as_deref() == Some(name)
+                && service.metadata.namespace.as_deref() == Some(namespace)
+        })
+        .cloned()
+    });
+    if options.publish == Publish::Nothing {
+        settings.published.extend(options.pod_address.clone());
+    }
+    if !settings.gateway_ranges.is_empty() {
+        settings.addresses_of = addresses::assign(snapshot, &settings);
+        // A Gateway that has none yet must not listen everywhere.
+        settings.gateway_addresses.clear();
     }
     settings
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::{
     Ingress, IngressLoadBalancerIngress, IngressLoadBalancerStatus, IngressStatus,
 };
@@ -102,35 +103,33 @@ async fn write_one(
 
 /// The addresses; `None`: the Service has none yet, or is not there.
 fn wanted(publish: &Publish, shared: &Shared) -> Option<Vec<IngressLoadBalancerIngress>> {
-    let at = |text: &str| match text.parse::<std::net::IpAddr>() {
+    let at = |text: &String| match text.parse::<std::net::IpAddr>() {
         Ok(ip) => IngressLoadBalancerIngress { ip: Some(ip.to_string()), ..Default::default() },
-        Err(_) => {
-            IngressLoadBalancerIngress { hostname: Some(text.to_owned()), ..Default::default() }
-        }
+        Err(_) => IngressLoadBalancerIngress { hostname: Some(text.clone()), ..Default::default() },
     };
-    let list: Vec<_> = match publish {
-        Publish::Nothing => return None,
-        Publish::Addresses(list) => list.iter().map(|text| at(text)).collect(),
-        Publish::Service(namespace, name) => {
-            let service = shared.cluster.service(namespace, name)?;
-            let balancer = service.status.as_ref().and_then(|s| s.load_balancer.as_ref());
-            let given = balancer.and_then(|b| b.ingress.as_deref()).unwrap_or_default();
-            let mut list: Vec<_> = given
-                .iter()
-                .map(|a| IngressLoadBalancerIngress {
-                    ip: a.ip.clone(),
-                    hostname: a.hostname.clone(),
-                    ports: None,
-                })
-                .collect();
-            let spec = service.spec.as_ref();
-            let external = spec.and_then(|spec| spec.external_ips.as_deref()).unwrap_or_default();
-            list.extend(external.iter().map(|ip| at(ip)));
-            if list.is_empty() {
-                list.extend(spec.and_then(|s| s.cluster_ip.as_deref()).map(at));
-            }
-            list
-        }
+    let list = published(publish, |namespace, name| shared.cluster.service(namespace, name));
+    (!list.is_empty()).then(|| list.iter().map(at).collect())
+}
+
+/// The addresses or names where clients reach this controller; none if the Service has none yet, or is not there.
+pub(super) fn published(
+    publish: &Publish,
+    service: impl Fn(&str, &str) -> Option<Arc<Service>>,
+) -> Vec<String> {
+    let (namespace, name) = match publish {
+        Publish::Nothing => return Vec::new(),
+        Publish::Addresses(list) => return list.clone(),
+        Publish::Service(namespace, name) => (namespace, name),
     };
-    (!list.is_empty()).then_some(list)
+    let Some(service) = service(namespace, name) else { return Vec::new() };
+    let balancer = service.status.as_ref().and_then(|s| s.load_balancer.as_ref());
+    let given = balancer.and_then(|b| b.ingress.as_deref()).unwrap_or_default();
+    let mut list: Vec<String> =
+        given.iter().flat_map(|a| a.ip.clone().or_else(|| a.hostname.clone())).collect();
+    let spec = service.spec.as_ref();
+    list.extend(spec.and_then(|spec| spec.external_ips.clone()).unwrap_or_default());
+    if list.is_empty() {
+        list.extend(spec.and_then(|spec| spec.cluster_ip.clone()));
+    }
+    list
 }

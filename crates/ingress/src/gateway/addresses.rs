@@ -1,0 +1,232 @@
+//! The addresses of Gateways: each gets its own of a range, and keeps it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use super::listeners::{age, class_names};
+use super::objects::Gateway;
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+
+/// Addresses that Gateways may have: `10.0.0.0/24`, or one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressRange {
+    first: IpAddr,
+    last: IpAddr,
+}
+
+impl AddressRange {
+    fn has(&self, address: &IpAddr) -> bool {
+        // Addresses of the two families are never equal; their order is by family first.
+        self.first <= *address && *address <= self.last
+    }
+
+    /// The lowest address that is not taken.
+    fn free(&self, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+        let mut next = self.first;
+        loop {
+            if !taken.contains(&next) {
+                return Some(next);
+            }
+            if next == self.last {
+                return None;
+            }
+            next = match next {
+                IpAddr::V4(address) => {
+                    u32::from(address).checked_add(1).map(|n| IpAddr::V4(n.into()))
+                }
+                IpAddr::V6(address) => {
+                    u128::from(address).checked_add(1).map(|n| IpAddr::V6(n.into()))
+                }
+            }?;
+        }
+    }
+}
+
+impl FromStr for AddressRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AddressRange, String> {
+        let wrong = || format!("\"{text}\" is no address and no range as 10.0.0.0/24");
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix.parse::<u32>().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let host = bits - prefix.unwrap_or(bits).min(bits);
+        if prefix.is_some_and(|prefix| prefix > bits) {
+            return Err(wrong());
+        }
+        // All bits of the host; a shift by all of them would be none.
+        let mask = 1_u128.checked_shl(host).map_or(u128::MAX, |n| n - 1);
+        // A network of IPv4 has two addresses that no machine has.
+        let spare = u128::from(bits == 32 && host > 1);
+        let number = match address {
+            IpAddr::V4(address) => u128::from(u32::from(address)),
+            IpAddr::V6(address) => u128::from(address),
+        };
+        let of = |number: u128| match u32::try_from(number) {
+            Ok(number) if bits == 32 => IpAddr::V4(number.into()),
+            _ => IpAddr::V6(number.into()),
+        };
+        Ok(AddressRange { first: of((number & !mask) + spare), last: of((number | mask) - spare) })
+    }
+}
+
+/// The addresses of all Gateways that are weir's, by namespace and name. What a Gateway asks for comes first, then what
+/// its status has, then the lowest free one of each range. The same objects give the same addresses in each pod.
+pub(crate) fn assign(
+    snapshot: &Snapshot,
+    settings: &Settings,
+) -> BTreeMap<(String, String), Vec<String>> {
+    let objects = &snapshot.gateway;
+    let classes = class_names(snapshot, settings);
+    let mut own: Vec<&Gateway> = objects
+        .gateways
+        .iter()
+        .map(|one| &**one)
+        .filter(|one| classes.contains(&one.spec.gateway_class_name))
+        .collect();
+    own.sort_by_key(|gateway| age(&gateway.metadata));
+    let key = |gateway: &Gateway| {
+        let (_, namespace, name) = age(&gateway.metadata);
+        (namespace, name)
+    };
+    let read = |text: &String| -> Option<IpAddr> {
+        let address = text.parse().ok()?;
+        settings.gateway_ranges.iter().any(|range| range.has(&address)).then_some(address)
+    };
+    let mut given: BTreeMap<(String, String), Vec<IpAddr>> = BTreeMap::new();
+    let (mut taken, mut shared) = (BTreeSet::new(), BTreeSet::new());
+    for gateway in &own {
+        let asked: Vec<IpAddr> =
+            gateway.spec.addresses.iter().filter_map(|one| read(one.value.as_ref()?)).collect();
+        if !asked.is_empty() {
+            shared.extend(asked.iter().copied());
+            given.insert(key(gateway), asked);
+        }
+    }
+    for gateway in &own {
+        let Some(kept) = objects.assigned.get(&key(gateway)) else { continue };
+        if given.contains_key(&key(gateway)) {
+            continue;
+        }
+        // Asking for an address takes it from no other Gateway: both have it then.
+        let kept: Vec<IpAddr> =
+            kept.iter().filter_map(read).filter(|address| taken.insert(*address)).collect();
+        given.insert(key(gateway), kept);
+    }
+    taken.extend(&shared);
+    for gateway in &own {
+        let asked =
+            gateway.spec.addresses.iter().any(|one| one.value.as_ref().and_then(read).is_some());
+        let list = given.entry(key(gateway)).or_default();
+        for range in settings.gateway_ranges.iter().filter(|_| !asked) {
+            if list.iter().any(|address| range.has(address)) {
+                continue;
+            }
+            if let Some(address) = range.free(&taken) {
+                taken.insert(address);
+                list.push(address);
+            }
+        }
+    }
+    let text = |list: Vec<IpAddr>| list.iter().map(IpAddr::to_string).collect();
+    given.into_iter().map(|(key, list)| (key, text(list))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_range_is_a_network_or_an_address() {
+        for (text, wanted) in [
+            ("10.0.0.0/24", Some(("10.0.0.1", "10.0.0.254"))),
+            ("10.0.0.77/30", Some(("10.0.0.77", "10.0.0.78"))),
+            ("10.0.0.4/31", Some(("10.0.0.4", "10.0.0.5"))),
+            ("10.0.0.4", Some(("10.0.0.4", "10.0.0.4"))),
+            ("0.0.0.0/0", Some(("0.0.0.1", "255.255.255.254"))),
+            ("fd00::/127", Some(("fd00::", "fd00::1"))),
+            ("::/0", Some(("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"))),
+            ("10.0.0.0/33", None),
+            ("10.0.0.0/", None),
+            ("x/8", None),
+        ] {
+            let read = text.parse::<AddressRange>().ok();
+            let read = read.map(|range| (range.first.to_string(), range.last.to_string()));
+            let wanted = wanted.map(|(a, b)| (a.to_owned(), b.to_owned()));
+            assert_eq!(read, wanted, "{text}");
+        }
+    }
+
+    /// Gateways by name, with what they ask for and what their statuses have; the oldest one first.
+    fn given(ranges: &[&str], gateways: &[(&str, &[&str], &[&str])]) -> Vec<String> {
+        let mut snapshot = Snapshot::default();
+        let mut add = |object: serde_json::Value| {
+            assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+        };
+        for (name, controller) in [("weir", "weir.internal/gateway"), ("other", "x.test/other")] {
+            add(json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+                "metadata": { "name": name }, "spec": { "controllerName": controller } }));
+        }
+        for (n, (name, asks, _)) in gateways.iter().enumerate() {
+            let class = if name.starts_with("other") { "other" } else { "weir" };
+            let addresses: Vec<_> = asks.iter().map(|one| json!({ "value": one })).collect();
+            add(json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                "metadata": { "name": name, "namespace": "a",
+                    "creationTimestamp": format!("2020-01-01T00:00:{n:02}Z") },
+                "spec": { "gatewayClassName": class, "addresses": addresses } }));
+        }
+        for (name, _, has) in gateways {
+            let has = has.iter().map(|one| (*one).to_owned()).collect();
+            snapshot.gateway.assigned.insert(("a".to_owned(), (*name).to_owned()), has);
+        }
+        let settings = Settings {
+            gateway_ranges: ranges.iter().map(|one| one.parse().unwrap()).collect(),
+            ..Settings::default()
+        };
+        let all = assign(&snapshot, &settings);
+        all.into_iter().map(|((_, name), list)| format!("{name} {}", list.join(" "))).collect()
+    }
+
+    #[test]
+    fn each_gateway_has_an_address_of_its_own_and_keeps_it() {
+        let range = &["10.0.0.0/29"][..];
+        for (what, gateways, wanted) in [
+            (
+                "the lowest",
+                &[("a", &[][..], &[][..]), ("b", &[], &[])][..],
+                "a 10.0.0.1, b 10.0.0.2",
+            ),
+            ("kept", &[("a", &[], &[]), ("b", &[], &["10.0.0.1"])], "a 10.0.0.2, b 10.0.0.1"),
+            (
+                "the older one keeps it",
+                &[("a", &[], &["10.0.0.3"]), ("b", &[], &["10.0.0.3"])],
+                "a 10.0.0.3, b 10.0.0.1",
+            ),
+            ("asked for", &[("a", &[], &[]), ("b", &["10.0.0.1"], &[])], "a 10.0.0.2, b 10.0.0.1"),
+            (
+                "asked for by a younger one",
+                &[("a", &[], &["10.0.0.1"]), ("b", &["10.0.0.1"], &[])],
+                "a 10.0.0.1, b 10.0.0.1",
+            ),
+            (
+                "not of the range",
+                &[("a", &["10.0.1.1"], &["10.0.1.1"]), ("b", &[], &[])],
+                "a 10.0.0.1, b 10.0.0.2",
+            ),
+            ("not weir's", &[("other", &[], &["10.0.0.1"]), ("b", &[], &[])], "b 10.0.0.1"),
+        ] {
+            assert_eq!(given(range, gateways).join(", "), wanted, "{what}");
+        }
+        let full = [("a", &[][..], &[][..]), ("b", &[], &[]), ("c", &[], &[])];
+        assert_eq!(given(&["10.0.0.8/31"], &full), ["a 10.0.0.8", "b 10.0.0.9", "c "]);
+        let both = given(&["10.0.0.0/24", "fd00::/64"], &[("a", &[], &["10.0.0.9"])]);
+        assert_eq!(both, ["a 10.0.0.9 fd00::"]);
+    }
+}
