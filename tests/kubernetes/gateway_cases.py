@@ -2,8 +2,9 @@
 
 import os
 import pathlib
+import socket
 
-from cluster import ApiError, Backend, endpoints, free_port, namespace, service, wait
+from cluster import ApiError, Backend, endpoints, namespace, service, wait
 
 GROUP = "gateway.networking.k8s.io"
 KINDS = ["gatewayclasses", "gateways", "listenersets", "httproutes", "grpcroutes", "tlsroutes", "tcproutes", "udproutes", "referencegrants",
@@ -62,6 +63,41 @@ def route(space, name, parent, to, kind="HTTPRoute", hosts=(), matches=None, **r
     return thing(kind, space, name, {"parentRefs": [parent], **({"hostnames": list(hosts)} if hosts else {}), "rules": [rule], **rest})
 
 
+def condition(status, kind):
+    """A condition as a word: its reason, with ! in front if it does not hold, and the generation that it is about."""
+    for one in status.get("conditions", []):
+        if one["type"] == kind:
+            return ("" if one["status"] == "True" else "!") + one["reason"], one.get("observedGeneration")
+    return None, None
+
+
+def is_told(w, object, kind, reason, part=lambda status: status):
+    """Whether the newest generation of an object has a condition."""
+    found = w.api.get(object)
+    return condition(part(found.get("status", {})), kind) == (reason, found["metadata"]["generation"])
+
+
+def parent(status, number=0):
+    return (status.get("parents") or [{}])[number]
+
+
+def address(w, gateway):
+    """The address of a Gateway, once its status has it."""
+    found = []
+
+    def look():
+        found[:] = [one["value"] for one in w.api.get(gateway).get("status", {}).get("addresses", [])]
+        return found
+    wait(f'an address of {gateway["metadata"]["name"]}', 20, look)
+    return found[0]
+
+
+def put_gateway(w, *args, **rest):
+    """A Gateway, and its address."""
+    w.api.put(gateway(*args, **rest))
+    return address(w, gateway(*args, **rest))
+
+
 def behind(w, space, name, backend):
     w.api.put(namespace(space))
     w.api.put(service(space, name))
@@ -75,21 +111,21 @@ def kinds_of_gateway_api_come_later_and_go(w):
     w.soon("an Ingress", lambda: w.pod.who(beside) == "two")
     begin(w)
     behind(w, "comes", "one", one)
-    port = free_port()
-    w.api.put(gateway("comes", "web", [listener("http", port)]))
+    port = 8080
+    ip = put_gateway(w, "comes", "web", [listener("http", port)])
     w.api.put(route("comes", "site", "web", ["one"]))
     # The watches begin when the kinds are defined, which takes the API server a while.
-    took = w.soon("traffic", lambda: w.pod.who("any.test", port=port) == "one", 10)
+    took = w.soon("traffic", lambda: w.pod.who("any.test", port=port, address=ip) == "one", 10)
     w.api.put(route("comes", "site", "web", ["missing"]))
-    moved = w.soon("a change", lambda: w.pod.who("any.test", port=port) == 500)
+    moved = w.soon("a change", lambda: w.pod.who("any.test", port=port, address=ip) == 500)
     w.api.put(route("comes", "site", "web", ["one"]))
-    w.soon("a change", lambda: w.pod.who("any.test", port=port) == "one")
+    w.soon("a change", lambda: w.pod.who("any.test", port=port, address=ip) == "one")
     undefine(w, "httproutes")
-    w.soon("no route", lambda: w.pod.who("any.test", port=port) == 404)
+    w.soon("no route", lambda: w.pod.who("any.test", port=port, address=ip) == 404)
     assert w.pod.who(beside) == "two"
     define(w, "httproutes")
     w.api.put(route("comes", "site", "web", ["one"]))
-    again = w.soon("traffic", lambda: w.pod.who("any.test", port=port) == "one", 10)
+    again = w.soon("traffic", lambda: w.pod.who("any.test", port=port, address=ip) == "one", 10)
     return f"traffic {took:.1f} s after the kinds came, {again:.1f} s after one came again; a change: {moved * 1000:.0f} ms"
 
 
@@ -98,22 +134,22 @@ def routes_change_under_running_workers(w):
     one, two = Backend("one"), Backend("two")
     behind(w, "moves", "one", one)
     behind(w, "moves", "two", two)
-    port = free_port()
-    w.api.put(gateway("moves", "web", [listener("http", port)]))
+    port = 8080
+    ip = put_gateway(w, "moves", "web", [listener("http", port)])
     w.api.put(route("moves", "site", "web", ["one"], hosts=["a.moves.test"]))
     # Both groups of servers are there: another one would need shared memory, and so new workers.
     w.api.put(route("moves", "both", "web", ["one", "two"], hosts=["c.moves.test"]))
-    w.soon("traffic", lambda: w.pod.who("a.moves.test", port=port) == "one", 3)
-    w.soon("traffic", lambda: w.pod.who("c.moves.test", port=port) == "two")
+    w.soon("traffic", lambda: w.pod.who("a.moves.test", port=port, address=ip) == "one", 3)
+    w.soon("traffic", lambda: w.pod.who("c.moves.test", port=port, address=ip) == "two")
     workers = w.pod.workers()
-    client = w.client("a.moves.test", ("one", "two"), port=port)
+    client = w.client("a.moves.test", ("one", "two"), port=port, address=ip)
     times = []
     for n in range(20):
         to = (two, one)[n % 2]
         w.api.put(route("moves", "site", "web", [to.name], hosts=["a.moves.test"]))
-        times.append(w.soon("another Service", lambda: w.pod.who("a.moves.test", port=port) == to.name))
+        times.append(w.soon("another Service", lambda: w.pod.who("a.moves.test", port=port, address=ip) == to.name))
     w.api.put(route("moves", "other", "web", ["two"], hosts=["b.moves.test"]))
-    w.soon("a new name", lambda: w.pod.who("b.moves.test", port=port) == "two")
+    w.soon("a new name", lambda: w.pod.who("b.moves.test", port=port, address=ip) == "two")
     asked = client.done()
     assert w.pod.workers() == workers, (w.pod.workers(), workers)
     return f"median {sorted(times)[10] * 1000:.0f} ms, longest {max(times) * 1000:.0f} ms; {asked} requests, none lost, by the same workers"
@@ -124,16 +160,109 @@ def namespaces_are_selected_by_labels(w):
     one = Backend("one")
     behind(w, "chosen", "one", one)
     w.api.put(namespace("chooses"))
-    port = free_port()
+    port = 8080
     allowed = {"namespaces": {"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}}}
-    w.api.put(gateway("chooses", "web", [listener("http", port, allowedRoutes=allowed)]))
+    ip = put_gateway(w, "chooses", "web", [listener("http", port, allowedRoutes=allowed)])
     w.api.put(route("chosen", "site", {"name": "web", "namespace": "chooses"}, ["one"]))
-    w.soon("no traffic", lambda: w.pod.who("any.test", port=port) == 404, 3)
+    w.soon("no traffic", lambda: w.pod.who("any.test", port=port, address=ip) == 404, 3)
     labels = lambda labels: w.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "chosen", "labels": labels}})
     labels({"team": "blue"})
-    w.soon("traffic", lambda: w.pod.who("any.test", port=port) == "one")
+    w.soon("traffic", lambda: w.pod.who("any.test", port=port, address=ip) == "one")
     labels({"team": "red"})
-    w.soon("no traffic", lambda: w.pod.who("any.test", port=port) == 404)
+    w.soon("no traffic", lambda: w.pod.who("any.test", port=port, address=ip) == 404)
 
 
-TESTS = [kinds_of_gateway_api_come_later_and_go, routes_change_under_running_workers, namespaces_are_selected_by_labels]
+def gateways_have_addresses_of_the_range(w):
+    begin(w)
+    one = Backend("one")
+    behind(w, "places", "one", one)
+    http = [listener("http", 80)]
+    first, second = (put_gateway(w, "places", name, http) for name in ("first", "second"))
+    assert first != second and first.startswith("127.0.10."), (first, second)
+    for name in ("first", "second"):
+        w.api.put(route("places", name, name, ["one"], hosts=[f"{name}.test"]))
+    w.soon("traffic", lambda: w.pod.who("first.test", port=80, address=first) == "one")
+    w.soon("traffic", lambda: w.pod.who("second.test", port=80, address=second) == "one")
+    assert w.pod.who("first.test", port=80, address=second) == 404
+    # Each keeps its own when another one goes, and when weir-ingress starts anew.
+    w.api.delete(gateway("places", "first", http))
+    w.pod.controller.end()
+    w.pod.controller.start()
+    w.pod.ready()
+    third = put_gateway(w, "places", "third", http)
+    assert address(w, gateway("places", "second", http)) == second and third != second
+    assert w.pod.who("second.test", port=80, address=second) == "one"
+    # An address that is asked for, and one that weir does not have.
+    asked = put_gateway(w, "places", "asked", http, addresses=[{"value": "127.0.10.77"}])
+    assert asked == "127.0.10.77", asked
+    w.api.put(gateway("places", "far", http, addresses=[{"value": "127.0.11.1"}]))
+    far = gateway("places", "far", http)
+    wait("a refusal", 5, lambda: is_told(w, far, "Programmed", "!AddressNotUsable"))
+    return f"{first}, {second}, then {third}"
+
+
+def statuses_say_what_is_served(w):
+    begin(w)
+    one = Backend("one")
+    behind(w, "says", "one", one)
+    class_ = thing("GatewayClass", None, "weir", {})
+    wait("a class", 5, lambda: is_told(w, class_, "Accepted", "Accepted"))
+    names = [one["name"] for one in w.api.get(class_)["status"]["supportedFeatures"]]
+    assert "HTTPRoute" in names and names == sorted(names), names
+    web = gateway("says", "web", [listener("http", 80), listener("tls", 443, "HTTPS")])
+    w.api.put(web)
+    site = route("says", "site", {"name": "web", "sectionName": "http"}, ["one"])
+    w.api.put(site)
+    took = wait("a route", 5, lambda: is_told(w, site, "Accepted", "Accepted", parent))
+    found = w.api.get(web)["status"]
+    listeners = {one["name"]: one for one in found["listeners"]}
+    assert condition(found, "Programmed")[0] == "Programmed", found
+    assert listeners["http"]["attachedRoutes"] == 1 and listeners["tls"]["attachedRoutes"] == 0, listeners
+    assert condition(listeners["tls"], "ResolvedRefs")[0] == "!InvalidCertificateRef", listeners
+    # A change of the object is followed by its generation, and a missing Service is told.
+    w.api.put(route("says", "site", {"name": "web", "sectionName": "http"}, ["gone"]))
+    wait("a missing Service", 5, lambda: is_told(w, site, "ResolvedRefs", "!BackendNotFound", parent))
+    # Nothing is written where nothing differs.
+    version = w.api.get(web)["metadata"]["resourceVersion"]
+    written = w.pod.metric("statuses_written_total")
+    w.site("says", "ingress", [one])
+    w.soon("a configuration", lambda: w.pod.who("ingress.says.test") == "one")
+    assert w.api.get(web)["metadata"]["resourceVersion"] == version
+    # What others write beside it stays; what they write over it is put right.
+    path = f'/apis/{GROUP}/v1/namespaces/says/httproutes/site/status'
+    theirs = {"parentRef": {"group": GROUP, "kind": "Gateway", "name": "web"}, "controllerName": "x.test/other",
+              "conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "observedGeneration": 1,
+                              "lastTransitionTime": "2020-01-01T00:00:00Z"}]}
+    w.api.call("PATCH", path, {"status": {"parents": [theirs]}}, "application/merge-patch+json")
+    wait("both", 5, lambda: [one["controllerName"] for one in w.api.get(site)["status"]["parents"]] == ["x.test/other", "weir.internal/gateway"])
+    w.api.delete(web)
+    wait("theirs alone", 5, lambda: w.api.get(site)["status"]["parents"] == [theirs])
+    return f"accepted within {took:.2f} s; {w.pod.metric('statuses_written_total')} statuses were written, {written} of them before"
+
+
+def what_weir_refuses_of_gateways_is_left_out_alone(w):
+    begin(w)
+    one = Backend("one")
+    behind(w, "denied", "one", one)
+    good = put_gateway(w, "denied", "good", [listener("http", 80)])
+    w.api.put(route("denied", "good", "good", ["one"]))
+    w.soon("traffic", lambda: w.pod.who("any.test", port=80, address=good) == "one")
+    # Another program has the port: weir cannot listen there.
+    taken = socket.socket()
+    taken.bind(("127.0.10.99", 80))
+    taken.listen()
+    bad = gateway("denied", "bad", [listener("http", 80)], addresses=[{"value": "127.0.10.99"}])
+    w.api.put(bad)
+    wait("a refusal", 10, lambda: is_told(w, bad, "Programmed", "!Invalid"))
+    w.api.put(route("denied", "later", "good", ["one"], hosts=["later.test"]))
+    w.soon("another one", lambda: w.pod.ask("later.test", port=80, address=good).status == 200, 3)
+    note = next(one for one in w.api.get(bad)["status"]["conditions"] if one["type"] == "Programmed")["message"]
+    taken.close()
+    # A change gives it another chance.
+    w.api.put(gateway("denied", "bad", [listener("http", 80), listener("more", 81)], addresses=[{"value": "127.0.10.99"}]))
+    wait("service", 10, lambda: is_told(w, bad, "Programmed", "Programmed"))
+    return note
+
+
+TESTS = [kinds_of_gateway_api_come_later_and_go, routes_change_under_running_workers, namespaces_are_selected_by_labels,
+         gateways_have_addresses_of_the_range, statuses_say_what_is_served, what_weir_refuses_of_gateways_is_left_out_alone]

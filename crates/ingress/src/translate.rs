@@ -170,6 +170,11 @@ impl<'a> Work<'a> {
         self.findings.add(id, severity, reason, about, what);
     }
 
+    /// Says which object has asked for directives; what other objects have asked for in them stays theirs.
+    pub(crate) fn mark(&mut self, id: &ObjectId, list: &mut [Directive]) {
+        self.owners.mark(id, list);
+    }
+
     /// Directives of `http` that an object needs; the key makes each of them once.
     fn share(&mut self, id: &ObjectId, key: String, mut list: Vec<Directive>) {
         self.owners.mark(id, &mut list);

@@ -179,6 +179,7 @@ pub(super) fn locations(
     entries: &[Entry],
     target: &dyn Fn(usize) -> (Vec<String>, Option<String>),
     missing: &str,
+    mark: &mut dyn FnMut(usize, &mut Directive),
 ) -> Vec<Directive> {
     let mut places: BTreeSet<Place> = BTreeSet::new();
     places.insert(Place::Below(String::new()));
@@ -209,9 +210,16 @@ pub(super) fn locations(
                 },
                 Place::Below(path) => vec![format!("{path}/")],
             };
-            let mut list = rows(entries, place, target);
+            let mut list = rows(entries, place, target, mark);
             list.push(line("return", [missing]));
-            line("location", words.iter().map(String::as_str)).with_block(list)
+            let mut location = line("location", words.iter().map(String::as_str)).with_block(list);
+            // A pattern is the word of one rule.
+            if let Place::Pattern(number) = place
+                && let Some(entry) = entries.get(*number)
+            {
+                mark(entry.rule, &mut location);
+            }
+            location
         })
         .collect()
 }
@@ -221,14 +229,17 @@ fn rows(
     entries: &[Entry],
     place: &Place,
     target: &dyn Fn(usize) -> (Vec<String>, Option<String>),
+    mark: &mut dyn FnMut(usize, &mut Directive),
 ) -> Vec<Directive> {
     let mut list = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
         let Some(path) = condition(entries, place, number, entry) else { continue };
         let (names, preflight) = target(entry.rule);
-        let row = |conditions: &[String], names: &[String]| {
+        let mut row = |conditions: &[String], names: &[String]| {
             let words = path.iter().chain(conditions).chain(names);
-            line("route", words.map(String::as_str))
+            let mut row = line("route", words.map(String::as_str));
+            mark(entry.rule, &mut row);
+            row
         };
         if let (Some(conditions), Some(name)) = (&entry.preflight, preflight) {
             list.push(row(conditions, &[name]));

@@ -9,10 +9,12 @@ pub mod addresses;
 mod backends;
 mod certificates;
 mod entries;
+mod features;
 mod filters;
 mod grants;
 pub mod kinds;
 mod listeners;
+pub mod merge;
 mod names;
 pub mod objects;
 mod policies;
@@ -62,7 +64,11 @@ pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Gatewa
     let plan = servers::Plan { gateways: &gateways, listeners: &listeners, rules: &rules };
     for port in &ports {
         made.http.extend(servers::servers(work, &plan, port, taken));
-        made.streams.extend(streams::servers(work, &listeners, &passes, port));
+        let mut sessions = streams::servers(work, &listeners, &passes, port);
+        if let Some(first) = port.listeners.first() {
+            work.mark(&listeners[*first].owner, &mut sessions);
+        }
+        made.streams.extend(sessions);
     }
     if !made.http.is_empty() {
         // A value of an object stays a text: this is its dollar.

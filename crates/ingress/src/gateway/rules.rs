@@ -20,7 +20,7 @@ pub(super) struct Rule<'a> {
     pub(super) route: usize,
     /// The name of its locations; other rules have others.
     name: String,
-    id: ObjectId,
+    pub(super) id: ObjectId,
     pub(super) entries: Vec<Entry>,
     /// What all of its requests get; an error answers 500.
     actions: Result<Actions<'a>, String>,

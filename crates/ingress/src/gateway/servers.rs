@@ -73,7 +73,9 @@ pub(super) fn servers(
         }
         let site = Site { served: &plan.gateways[listener.gateway], listener, tls };
         server.extend(body(work, plan, name, &site));
-        list.push(line("server", []).with_block(server));
+        let mut server = line("server", []).with_block(server);
+        work.mark(&listener.owner, std::slice::from_mut(&mut server));
+        list.push(server);
     }
     list
 }
@@ -119,9 +121,16 @@ fn body(work: &mut Work<'_>, plan: &Plan<'_>, name: &Name, site: &Site<'_>) -> V
         plan.rules.iter().filter(own).flat_map(|rule| rule.entries.iter().cloned()).collect();
     entries::sort(&mut all);
     let target = |number: usize| plan.rules.get(number).map(Rule::targets).unwrap_or_default();
-    let mut list = entries::locations(&all, &target, "404");
+    let mut mark = |number: usize, directive: &mut Directive| {
+        if let Some(rule) = plan.rules.get(number) {
+            work.mark(&rule.id, std::slice::from_mut(directive));
+        }
+    };
+    let mut list = entries::locations(&all, &target, "404", &mut mark);
     for rule in plan.rules.iter().filter(own) {
-        list.extend(rule.locations(work, site));
+        let mut locations = rule.locations(work, site);
+        work.mark(&rule.id, &mut locations);
+        list.extend(locations);
     }
     list
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::features::FEATURES;
 use super::objects::{GROUP, ParentReference};
 use crate::report::ObjectId;
 
@@ -110,7 +111,11 @@ impl Statuses {
     pub fn documents(&self, controller: &str) -> Vec<(ObjectId, Value)> {
         let mut list = Vec::new();
         for (id, conditions) in &self.classes {
-            list.push((id.clone(), json!({ "conditions": self.conditions(id, conditions) })));
+            let features: Vec<Value> =
+                FEATURES.iter().map(|feature| json!({ "name": feature })).collect();
+            let conditions = self.conditions(id, conditions);
+            let document = json!({ "conditions": conditions, "supportedFeatures": features });
+            list.push((id.clone(), document));
         }
         for (id, status) in self.gateways.iter().chain(&self.listener_sets) {
             let listeners: Vec<Value> = status.listeners.iter().map(|one| json!({

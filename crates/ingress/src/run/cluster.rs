@@ -98,6 +98,13 @@ impl<K: Watched> Table<K> {
         self.objects.get(key)
     }
 
+    /// The same object, with something that a translation does not read.
+    pub fn update(&mut self, key: &Key, object: K) {
+        if let Some(known) = self.objects.get_mut(key) {
+            *known = Arc::new(object);
+        }
+    }
+
     /// All objects, in order.
     pub fn values(&self) -> impl Iterator<Item = &Arc<K>> {
         self.objects.values()

@@ -17,9 +17,11 @@ pub struct Files {
 }
 
 impl Files {
-    /// Files that an earlier process left are removed in their time.
+    /// Files that an earlier process left are removed in their time. Sockets there are weir's.
     pub fn new(dir: &Path, now: Instant) -> Files {
+        let is_file = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_file());
         let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        let entries = entries.filter(is_file);
         let named = entries.map(|entry| (entry.path(), now)).collect();
         Files { dir: dir.to_owned(), named }
     }
@@ -70,9 +72,11 @@ mod tests {
         assert!(paths[1].exists());
         files.sweep(&in_use, begin + KEPT * 2);
         assert_eq!((paths[0].exists(), paths[1].exists()), (true, false));
-        // Another process finds what is there.
+        // Another process finds what is there; it leaves sockets alone.
+        let socket = state.join("tls.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let mut next = Files::new(&state, begin);
         next.sweep(&BTreeSet::new(), begin + KEPT);
-        assert!(!paths[0].exists());
+        assert!(!paths[0].exists() && socket.exists());
     }
 }

@@ -38,7 +38,9 @@ pub struct Held {
     /// `None`: its spec cannot be read.
     pub object: Option<AnyObject>,
     /// Its status.
-    status: Value,
+    pub status: Value,
+    /// `metadata.resourceVersion`
+    pub version: Option<String>,
 }
 
 impl Held {
@@ -47,6 +49,7 @@ impl Held {
         let DynamicObject { metadata, mut data, .. } = object;
         let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
         let key = (namespace.unwrap_or_default(), name.unwrap_or_default());
+        let version = metadata.resource_version.clone();
         let mut take = |field: &str| data.get_mut(field).map(Value::take).unwrap_or_default();
         let (spec, status) = (take("spec"), take("status"));
         let mut metadata = metadata;
@@ -60,7 +63,7 @@ impl Held {
             }
             None => None,
         };
-        Held { key, object, status }
+        Held { key, object, status, version }
     }
 
     /// The addresses in the status of a Gateway.
@@ -76,7 +79,7 @@ impl Watched for Held {
         self.key.clone()
     }
 
-    // It was made without them.
+    // The version is needed for writing a status; it is no part of what is compared.
     fn bare(&mut self) {}
 
     fn same(&self, other: &Held) -> bool {
@@ -124,6 +127,28 @@ impl Kinds {
         let entry = self.entries.get(id.kind)?;
         let held = entry.table.get(&(id.namespace.clone(), id.name.clone()))?;
         Some((entry.resource.as_ref()?, held))
+    }
+
+    /// All objects.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Held>> {
+        self.entries.values().flat_map(|entry| entry.table.values())
+    }
+
+    /// Takes the answer to a write, unless something newer was seen.
+    pub fn written(
+        &mut self,
+        id: &ObjectId,
+        before: Option<&str>,
+        status: &Value,
+        version: Option<String>,
+    ) {
+        let key = (id.namespace.clone(), id.name.clone());
+        let Some(entry) = self.entries.get_mut(id.kind) else { return };
+        let Some(held) = entry.table.get(&key) else { return };
+        if held.version.as_deref() == before {
+            let held = Held { status: status.clone(), version, ..Held::clone(held) };
+            entry.table.update(&key, held);
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! - `watch` keeps the objects, and tells when one has changed; `kinds` does so for Gateway API, whose kinds come and go.
 //! - `serve` waits a moment for more changes, translates all objects, and hands the tree to weir through a `door`. What
-//!   weir refuses changes nothing. The object that asked for it is left out, and the rest is served.
-//! - `events` and `status` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
+//!   weir refuses changes nothing. The object that asked for it is left out (`refusals`), and the rest is served.
+//! - `events`, `status` and `told` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
 //!   by itself, and goes on with what it has while the API server is gone.
 //! - `health` answers probes and shows counters. `admission` tells authors of Ingresses what is wrong before it is stored.
 
@@ -15,8 +15,10 @@ mod files;
 mod health;
 mod kinds;
 mod lease;
+mod refusals;
 mod serve;
 mod status;
+mod told;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -30,6 +32,7 @@ use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch::{Sender, channel};
 
+use crate::gateway::Statuses;
 use crate::report::{Finding, ObjectId};
 use crate::settings::Settings;
 pub use status::Publish;
@@ -70,6 +73,8 @@ pub struct Options {
 struct Report {
     findings: Vec<Finding>,
     served: Vec<ObjectId>,
+    /// Those of the configuration that weir serves.
+    statuses: Option<Arc<Statuses>>,
 }
 
 /// What the tasks share.
@@ -143,6 +148,8 @@ async fn start(mut options: Options) -> Result<(), String> {
     tokio::spawn(lease::hold(client.clone(), options.clone(), shared.clone()));
     tokio::spawn(events::publish(client.clone(), options.identity.clone(), shared.clone()));
     tokio::spawn(status::write(client.clone(), options.publish.clone(), shared.clone()));
+    let controller = options.settings.gateway_controllers.first().cloned().unwrap_or_default();
+    tokio::spawn(told::write(client.clone(), controller, shared.clone()));
     tokio::spawn(serve::serve(options.clone(), shared.clone()));
     tokio::select! {
         _ = term.recv() => {}

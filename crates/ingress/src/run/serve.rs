@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::networking::v1::Ingress;
 use tokio::time::{sleep, timeout};
 use weir_conf::Directive;
 
-use super::cluster::Watched;
 use super::door::{Door, SERVED, Verdict};
 use super::files::Files;
+use super::refusals::{AGAIN, Refusals};
 use super::{Options, Publish, Report, Shared, say, status};
-use crate::gateway::addresses;
-use crate::report::{Finding, ObjectId, Severity};
+use crate::gateway::{Statuses, addresses};
+use crate::report::ObjectId;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::translate::{Translation, digest, line};
@@ -27,15 +26,6 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// The longest time for which changes are collected because translations take long.
 const LONGEST_COLLECT: Duration = Duration::from_secs(2);
-/// What weir refused is offered again after this time: a file or a name that it lacked may be there now.
-const AGAIN: Duration = Duration::from_secs(300);
-
-/// An Ingress that weir refused.
-struct Refused {
-    object: Arc<Ingress>,
-    why: String,
-    since: Instant,
-}
 
 /// A configuration on its way.
 struct Offer {
@@ -49,9 +39,9 @@ struct Server {
     shared: Arc<Shared>,
     door: Door,
     files: Files,
-    refused: BTreeMap<ObjectId, Refused>,
-    /// The Ingresses of the configuration that weir took last.
-    good: BTreeMap<ObjectId, Arc<Ingress>>,
+    refusals: Refusals,
+    /// The statuses of the configuration that weir serves.
+    statuses: Option<Arc<Statuses>>,
     in_use: BTreeSet<PathBuf>,
     /// The addresses of Gateways, also of those whose status does not have them yet.
     addresses: BTreeMap<(String, String), Vec<String>>,
@@ -76,8 +66,8 @@ pub async fn serve(options: Options, shared: Arc<Shared>) {
         files: Files::new(&options.settings.state, Instant::now()),
         options,
         shared,
-        refused: BTreeMap::new(),
-        good: BTreeMap::new(),
+        refusals: Refusals::default(),
+        statuses: None,
         in_use: BTreeSet::new(),
         addresses: BTreeMap::new(),
         served: None,
@@ -116,9 +106,9 @@ impl Server {
             }
             let now = Instant::now();
             self.files.sweep(&self.in_use, now);
-            let due = self.refused.values().any(|r| now.saturating_duration_since(r.since) > AGAIN);
+            let due = self.refusals.is_due(now);
             if due || longest.is_some_and(|longest| begin.elapsed() > longest) {
-                self.refused.retain(|_, r| now.saturating_duration_since(r.since) <= AGAIN);
+                self.refusals.forget_old(now);
                 return;
             }
             if let Ok(digest) = self.door.served().await
@@ -138,9 +128,9 @@ impl Server {
         if self.served.is_none() {
             self.served = self.door.served().await.ok();
         }
-        let before: BTreeSet<ObjectId> = self.refused.keys().cloned().collect();
+        let before = self.refusals.ids();
         loop {
-            let (snapshot, findings) = self.without_refused(snapshot.clone());
+            let (snapshot, findings) = self.refusals.apply(snapshot.clone());
             let kept = snapshot.clone();
             let Some(mut offer) = self.offer(snapshot).await else { return Round::Stuck };
             offer.made.findings.extend(findings);
@@ -168,10 +158,12 @@ impl Server {
                 }
                 Verdict::Refused(place, why) => {
                     self.shared.counters.refused.add();
-                    if !self.leave_out(&kept, &offer, place, &why) {
+                    let owner = self.owner(&offer, place);
+                    let statuses = &offer.made.statuses;
+                    if !self.refusals.leave_out(&kept, statuses, owner.as_ref(), &why) {
                         self.complain(&format!("weir keeps what it serves: {why}"));
                         // What was left out on suspicion was not the reason.
-                        self.refused.retain(|id, _| before.contains(id));
+                        self.refusals.only(&before);
                         self.tell(&offer.made);
                         return Round::Stuck;
                     }
@@ -187,88 +179,29 @@ impl Server {
         }
     }
 
-    fn done(&mut self, snapshot: &Snapshot, offer: Offer) {
+    fn done(&mut self, snapshot: &Snapshot, mut offer: Offer) {
         self.shared.counters.ready.store(true, Ordering::Relaxed);
         self.served = Some(offer.digest);
         self.in_use = offer.made.files.keys().cloned().collect();
-        self.good = snapshot.ingresses.iter().map(|i| (id(i), i.clone())).collect();
+        self.refusals.taken(snapshot);
+        let mut statuses = std::mem::take(&mut offer.made.statuses);
+        self.refusals.report(&mut statuses);
+        self.statuses = Some(Arc::new(statuses));
         self.tell(&offer.made);
     }
 
     /// Passes findings on.
     fn tell(&self, made: &Translation) {
-        let report = Report { findings: made.findings.clone(), served: made.served.clone() };
+        let (findings, served) = (made.findings.clone(), made.served.clone());
+        let report = Report { findings, served, statuses: self.statuses.clone() };
         self.shared.counters.findings(&report.findings);
         self.shared.report.send_replace(Arc::new(report));
     }
 
-    /// The objects with what weir refused left out, or as it was before; and what is to be said about that.
-    fn without_refused(&mut self, mut snapshot: Snapshot) -> (Snapshot, Vec<Finding>) {
-        let mut findings = Vec::new();
-        let now: BTreeMap<ObjectId, Arc<Ingress>> = match self.refused.is_empty() {
-            true => return (snapshot, findings),
-            false => snapshot.ingresses.iter().map(|i| (id(i), i.clone())).collect(),
-        };
-        // One that was changed since has another chance.
-        self.refused.retain(|id, refused| now.get(id).is_some_and(|i| i.same(&refused.object)));
-        for (id, refused) in &self.refused {
-            let before = self.good.get(id).filter(|before| !before.same(&refused.object));
-            let instead = match before {
-                Some(_) => "the version before stays in service",
-                None => "it is not served",
-            };
-            findings.push(Finding {
-                object: id.clone(),
-                severity: Severity::Error,
-                reason: "Refused",
-                about: "configuration".to_owned(),
-                message: format!("{instead}: {}", refused.why),
-            });
-        }
-        snapshot.ingresses.retain_mut(|ingress| {
-            let id = id(ingress);
-            let Some(refused) = self.refused.get(&id) else { return true };
-            match self.good.get(&id).filter(|before| !before.same(&refused.object)) {
-                Some(before) => {
-                    *ingress = before.clone();
-                    true
-                }
-                None => false,
-            }
-        });
-        (snapshot, findings)
-    }
-
-    /// Finds what to leave out; whether there is anything.
-    fn leave_out(
-        &mut self,
-        snapshot: &Snapshot,
-        offer: &Offer,
-        place: Option<u32>,
-        why: &str,
-    ) -> bool {
-        let since = Instant::now();
+    /// The object that asked for a line.
+    fn owner(&self, offer: &Offer, place: Option<u32>) -> Option<ObjectId> {
         let read = weir_conf::read_text(&PathBuf::from("offer.conf"), &offer.text);
-        let owner = place.and_then(|n| offer.made.owners.at(n, &offer.made.tree, &read.main));
-        let of = |wanted: &ObjectId| snapshot.ingresses.iter().find(|i| id(i) == *wanted);
-        let mut out: Vec<Arc<Ingress>> = owner.and_then(of).cloned().into_iter().collect();
-        if out.is_empty() {
-            // No place: all that is new since weir took a configuration.
-            let new = |i: &&Arc<Ingress>| self.good.get(&id(i)).is_none_or(|good| !good.same(i));
-            out = snapshot.ingresses.iter().filter(new).cloned().collect();
-        }
-        // One that is refused already stands here as the version before: then it goes as well.
-        let mut any = false;
-        for object in out {
-            let id = id(&object);
-            if self.refused.contains_key(&id) {
-                any |= self.good.remove(&id).is_some();
-                continue;
-            }
-            any = true;
-            self.refused.insert(id, Refused { object, why: why.to_owned(), since });
-        }
-        any
+        offer.made.owners.at(place?, &offer.made.tree, &read.main).cloned()
     }
 
     /// The configuration for these objects; `None`: it has no text, which was said.
@@ -295,10 +228,6 @@ impl Server {
             }
         }
     }
-}
-
-fn id(ingress: &Ingress) -> ObjectId {
-    ObjectId::of("Ingress", &ingress.metadata)
 }
 
 /// The settings with the defaults of the controller's ConfigMap.

@@ -1,0 +1,174 @@
+//! The statuses of objects of Gateway API. The holder of the Lease writes them, where they differ from what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use super::cluster::lock;
+use super::{Shared, say};
+use crate::gateway::{Statuses, merge};
+use crate::report::ObjectId;
+
+/// How often statuses are compared without a word of the API server.
+const LOOK: Duration = Duration::from_secs(10);
+const LONGEST_CALL: Duration = Duration::from_secs(5);
+/// Between two writes, so that thousands of them do not take the API server.
+const PACE: Duration = Duration::from_millis(5);
+
+/// What is known about an object that was written.
+struct Written {
+    asked: Value,
+    /// What the API server has made of it: it drops fields that its definition does not have.
+    got: Value,
+}
+
+/// What a status should be.
+struct Wanted {
+    id: ObjectId,
+    status: Value,
+    /// The generation of the object that was judged.
+    generation: Option<i64>,
+}
+
+/// How a write has ended.
+enum Step {
+    /// Nothing was to be written.
+    Right,
+    Written,
+    /// The object is another one now: what is to be said about it comes.
+    Changed,
+}
+
+struct Writer {
+    client: Client,
+    shared: Arc<Shared>,
+    controller: String,
+    written: BTreeMap<ObjectId, Written>,
+}
+
+/// Writes what differs, for ever.
+pub async fn write(client: Client, controller: String, shared: Arc<Shared>) {
+    let (mut reports, mut leads) = (shared.report.subscribe(), shared.leads.subscribe());
+    let mut writer =
+        Writer { client, shared: shared.clone(), controller, written: BTreeMap::new() };
+    let (mut known, mut wanted) = (None::<Arc<Statuses>>, Vec::new());
+    let mut failed = false;
+    loop {
+        tokio::select! {
+            _ = reports.changed() => {}
+            _ = leads.changed() => {}
+            () = shared.cluster.told.notified() => {}
+            () = sleep(LOOK) => {}
+        }
+        let Some(statuses) = reports.borrow_and_update().statuses.clone() else { continue };
+        if !*leads.borrow_and_update() {
+            continue;
+        }
+        if !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &statuses)) {
+            wanted = writer.wanted(&statuses);
+            known = Some(statuses);
+        }
+        let over = writer.over(&wanted);
+        for one in wanted.iter().chain(&over) {
+            match writer.step(one).await {
+                Ok(Step::Right | Step::Changed) => continue,
+                Ok(Step::Written) => {
+                    failed = false;
+                    sleep(PACE).await;
+                }
+                Err(why) => {
+                    if !std::mem::replace(&mut failed, true) {
+                        say("warn", format_args!("status of {}: {why}", one.id));
+                    }
+                    // One that the API server refuses keeps no other from its status.
+                    sleep(PACE).await;
+                }
+            }
+            // A newer report has what is true now.
+            if reports.has_changed().unwrap_or(false) {
+                break;
+            }
+        }
+    }
+}
+
+impl Writer {
+    fn wanted(&mut self, statuses: &Statuses) -> Vec<Wanted> {
+        let documents = statuses.documents(&self.controller);
+        let ids: BTreeSet<&ObjectId> = documents.iter().map(|(id, _)| id).collect();
+        self.written.retain(|id, _| ids.contains(id));
+        documents
+            .into_iter()
+            .map(|(id, status)| {
+                let generation = statuses.generations.get(&id).copied();
+                Wanted { id, status, generation }
+            })
+            .collect()
+    }
+
+    /// Routes and policies that still say what this controller has said, and are none of its any more.
+    fn over(&self, wanted: &[Wanted]) -> Vec<Wanted> {
+        let ids: BTreeSet<&ObjectId> = wanted.iter().map(|one| &one.id).collect();
+        let kinds = lock(&self.shared.cluster.gateway);
+        let told = kinds.all().filter(|held| merge::is_told(&held.status, &self.controller));
+        let objects = told.filter_map(|held| held.object.as_ref());
+        let over = objects.filter(|object| !ids.contains(&object.id()));
+        over.map(|object| {
+            let id = object.id();
+            let key = if id.kind == "BackendTLSPolicy" { "ancestors" } else { "parents" };
+            Wanted { id, status: json!({ key: [] }), generation: object.metadata().generation }
+        })
+        .collect()
+    }
+
+    /// Writes a status if it differs.
+    async fn step(&mut self, wanted: &Wanted) -> Result<Step, String> {
+        let id = &wanted.id;
+        let found = lock(&self.shared.cluster.gateway)
+            .find(id)
+            .map(|(resource, held)| (resource.clone(), held.clone()));
+        let Some((resource, held)) = found else { return Ok(Step::Changed) };
+        let generation = held.object.as_ref().and_then(|object| object.metadata().generation);
+        if generation.is_some() && generation != wanted.generation {
+            return Ok(Step::Changed);
+        }
+        let now = serde_json::to_value(Time(Timestamp::now())).unwrap_or_default();
+        let now = now.as_str().unwrap_or_default();
+        let made = merge::merge(&held.status, &wanted.status, &self.controller, now);
+        let Some(status) = made else { return Ok(Step::Right) };
+        let known = self.written.get(id);
+        if known.is_some_and(|known| known.asked == wanted.status && known.got == held.status) {
+            return Ok(Step::Right);
+        }
+        let api: Api<DynamicObject> = match id.namespace.is_empty() {
+            true => Api::all_with(self.client.clone(), &resource),
+            false => Api::namespaced_with(self.client.clone(), &id.namespace, &resource),
+        };
+        // The version makes it a conflict where another controller was faster.
+        let patch = json!({ "metadata": { "resourceVersion": held.version }, "status": status });
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        let written = timeout(LONGEST_CALL, api.patch_status(&id.name, &params, &patch)).await;
+        let object = match written {
+            Ok(Ok(object)) => object,
+            // It was deleted or changed meanwhile; the watch tells.
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
+                return Ok(Step::Changed);
+            }
+            Ok(Err(error)) => return Err(super::watch::whole(&error)),
+            Err(_) => return Err("the API server does not answer".to_owned()),
+        };
+        self.shared.counters.statuses.add();
+        let got = object.data.get("status").cloned().unwrap_or_default();
+        let version = object.metadata.resource_version;
+        lock(&self.shared.cluster.gateway).written(id, held.version.as_deref(), &got, version);
+        self.written.insert(id.clone(), Written { asked: wanted.status.clone(), got });
+        Ok(Step::Written)
+    }
+}
