@@ -577,15 +577,20 @@ fn the_chart_of_weir_ingress_renders() {
         println!("not run: helm is not installed");
         return;
     }
-    let all = "autoscaling.enabled=true,serviceMonitor.enabled=true,admission.enabled=true,admission.secretName=tls";
+    let all = "autoscaling.enabled=true,serviceMonitor.enabled=true,admission.enabled=true,admission.secretName=tls,\
+        gateway.class=weir,gateway.ports[0].name=dns,gateway.ports[0].port=5353,gateway.ports[0].protocol=UDP";
     for set in ["replicaCount=2", "kind=DaemonSet", all] {
         let lint = run("helm", ["lint", "--strict", &chart, "--set", set]);
         assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout));
         let made = run("helm", ["template", "site", &chart, "--set", set]);
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let text = String::from_utf8_lossy(&made.stdout);
-        for kind in ["HorizontalPodAutoscaler", "ServiceMonitor", "ValidatingWebhookConfiguration"]
-        {
+        for kind in [
+            "HorizontalPodAutoscaler",
+            "ServiceMonitor",
+            "ValidatingWebhookConfiguration",
+            "GatewayClass",
+        ] {
             assert_eq!(text.contains(&format!("kind: {kind}\n")), set == all, "{kind}: {text}");
         }
         for kind in ["Service", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy", "IngressClass"]

@@ -1,5 +1,6 @@
 //! Gateways and ListenerSets to listeners: which of them are served, and why others are not.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -8,6 +9,7 @@ use super::certificates::{self, ClientCheck};
 use super::grants::{Referrer, Refused};
 use super::names;
 use super::objects::{FromNamespaces, GROUP, Gateway, GatewayClass, ListenerSet, ListenerSpec};
+use super::ports;
 use super::status::{Condition, GatewayStatus, ListenerStatus, Statuses};
 use crate::annotations::values;
 use crate::report::ObjectId;
@@ -297,7 +299,12 @@ fn is_selected(work: &Work<'_>, selector: &LabelSelector, namespace: &str) -> bo
 }
 
 /// All listeners, those of older Gateways first, a Gateway's own before those of its ListenerSets.
-pub(super) fn listeners<'a>(work: &mut Work<'a>, gateways: &[Served<'a>]) -> Vec<Listener<'a>> {
+/// `taken` are the words of `listen` that Ingresses have.
+pub(super) fn listeners<'a>(
+    work: &mut Work<'a>,
+    gateways: &[Served<'a>],
+    taken: &BTreeSet<String>,
+) -> Vec<Listener<'a>> {
     let mut list: Vec<Listener<'a>> = Vec::new();
     for (number, served) in gateways.iter().enumerate() {
         let own = served.gateway.spec.listeners.iter().map(|spec| (&served.id, spec));
@@ -307,7 +314,7 @@ pub(super) fn listeners<'a>(work: &mut Work<'a>, gateways: &[Served<'a>]) -> Vec
             .flat_map(|(id, set)| set.spec.listeners.iter().map(move |spec| (id, spec)));
         for (owner, spec) in own.chain(joined) {
             let mut listener = listener(owner.clone(), (number, &served.id.namespace), spec);
-            judge(work, served, &mut listener);
+            judge(work, served, taken, &mut listener);
             collide(&list, gateways, &mut listener);
             let resolved = listener.conditions.iter().all(|c| c.kind != "ResolvedRefs" || c.holds);
             let usable =
@@ -353,7 +360,12 @@ fn listener<'a>(
 }
 
 /// What is right or wrong with a listener by itself.
-fn judge(work: &mut Work<'_>, served: &Served<'_>, listener: &mut Listener<'_>) {
+fn judge(
+    work: &mut Work<'_>,
+    served: &Served<'_>,
+    taken: &BTreeSet<String>,
+    listener: &mut Listener<'_>,
+) {
     let mut refuse = |reason, text: &str| {
         listener.accepted = false;
         listener.conditions.push(Condition::no("Accepted", reason, text));
@@ -365,6 +377,13 @@ fn judge(work: &mut Work<'_>, served: &Served<'_>, listener: &mut Listener<'_>) 
     };
     if listener.port == 0 || work.settings.closed_ports.contains(&listener.port) {
         refuse("PortUnavailable", "the port cannot be used");
+    } else if ports::is_of_ingresses(
+        work.settings,
+        taken,
+        &served.addresses,
+        (listener.port, protocol),
+    ) {
+        refuse("PortUnavailable", "Ingresses are served at the port, in another protocol");
     } else if !listener.hostname.is_empty() && !values::is_host(&listener.hostname, true) {
         refuse("UnsupportedValue", "the hostname is no host name");
     }

@@ -43,7 +43,7 @@ pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Gatewa
     for served in &mut gateways {
         certificates::for_servers(work, served);
     }
-    let mut listeners = listeners::listeners(work, &gateways);
+    let mut listeners = listeners::listeners(work, &gateways, taken);
     let mut routes = routes::routes(work);
     let (attachments, parents) = routes::attach(work, &gateways, &mut listeners, &routes);
     let mut policies = policies::Policies::read(work);

@@ -1,11 +1,12 @@
 //! Names of a port: which listener and which routes have each of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::listeners::{Listener, Protocol, Served};
 use super::names;
 use super::routes::{Attachment, Route};
 use crate::report::Severity;
+use crate::settings::Settings;
 use crate::translate::Work;
 
 /// A port of some addresses, with all that is served there.
@@ -29,20 +30,50 @@ pub(super) struct Name {
 impl Port {
     /// The words of `listen`.
     pub(super) fn listens(&self) -> Vec<String> {
-        let one = |address: &String| match address.as_str() {
-            "" => self.number.to_string(),
-            text if text.contains(':') && !text.starts_with('[') => {
-                format!("[{text}]:{}", self.number)
-            }
-            text => format!("{text}:{}", self.number),
-        };
-        self.addresses.iter().map(one).collect()
+        words(&self.addresses, self.number)
     }
 
     /// Whether a listener of the port speaks one of these.
     pub(super) fn speaks(&self, listeners: &[Listener<'_>], wanted: &[Protocol]) -> bool {
         self.listeners.iter().any(|n| listeners[*n].protocol.is_some_and(|p| wanted.contains(&p)))
     }
+}
+
+/// The words of `listen` for a port of these addresses.
+fn words(addresses: &[String], number: u16) -> Vec<String> {
+    let one = |address: &String| match address.as_str() {
+        "" => number.to_string(),
+        text if text.contains(':') && !text.starts_with('[') => format!("[{text}]:{number}"),
+        text => format!("{text}:{number}"),
+    };
+    addresses.iter().map(one).collect()
+}
+
+/// Whether Ingresses are served at a port in another protocol. `taken` are their words of `listen`.
+pub(super) fn is_of_ingresses(
+    settings: &Settings,
+    taken: &BTreeSet<String>,
+    addresses: &[String],
+    (number, protocol): (u16, Protocol),
+) -> bool {
+    let number = *settings.gateway_ports.get(&number).unwrap_or(&number);
+    let own = match protocol {
+        Protocol::Udp => return false,
+        Protocol::Http => settings.http.as_slice(),
+        Protocol::Https => settings.https.as_slice(),
+        Protocol::Passthrough | Protocol::Tls | Protocol::Tcp => &[],
+    };
+    fn parts(word: &str) -> (&str, &str) {
+        word.rsplit_once(':').unwrap_or(("", word))
+    }
+    let is_any = |host: &str| matches!(host, "" | "*" | "0.0.0.0" | "[::]");
+    words(addresses, number).iter().any(|word| {
+        let (host, port) = parts(word);
+        taken.iter().filter(|other| !own.contains(other)).any(|other| {
+            let (theirs, at) = parts(other);
+            port == at && (host == theirs || is_any(host) || is_any(theirs))
+        })
+    })
 }
 
 /// All ports of all Gateways.

@@ -397,3 +397,152 @@ fn statuses_are_documents_of_the_api() {
     assert_eq!(parent["conditions"][0]["observedGeneration"], 7);
     assert_eq!(parent["conditions"][0]["status"], "True");
 }
+
+#[test]
+fn a_listener_shares_a_port_of_ingresses_in_their_protocol_alone() {
+    let listener = |port: u16, protocol: &str| json!([{ "name": "l", "port": port, "protocol": protocol, "tls": { "mode": "Passthrough" } }]);
+    let ingress = json!({ "kind": "Ingress", "metadata": { "name": "i", "namespace": "a" },
+        "spec": { "rules": [{ "host": "a.test", "http": { "paths": [{ "path": "/", "pathType": "Prefix",
+            "backend": { "service": { "name": "app", "port": { "number": 80 } } } }] } }] } });
+    for (port, protocol, addresses, with_ingress, wanted) in [
+        (80, "HTTP", &["", "[::]"][..], true, "Accepted"),
+        (80, "HTTP", &["10.0.0.1"], true, "Accepted"),
+        (443, "HTTP", &["", "[::]"], true, "!PortUnavailable"),
+        (443, "HTTP", &["10.0.0.1"], true, "!PortUnavailable"),
+        (443, "HTTP", &["", "[::]"], false, "Accepted"),
+        (80, "TCP", &["", "[::]"], true, "!PortUnavailable"),
+        (443, "TLS", &["", "[::]"], true, "!PortUnavailable"),
+        (443, "UDP", &["", "[::]"], true, "Accepted"),
+        (444, "TCP", &["", "[::]"], true, "Accepted"),
+        // The port that stands for another one, by its own number.
+        (8080, "HTTP", &["", "[::]"], true, "!PortUnavailable"),
+    ] {
+        let mut snapshot = Snapshot::default();
+        let mut objects = vec![class(), web(listener(port, protocol))];
+        objects.extend(with_ingress.then(|| ingress.clone()));
+        for object in objects {
+            assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+        }
+        let words = |port: &str| vec![port.to_owned(), format!("[::]:{port}")];
+        let settings = Settings {
+            without_class: true,
+            http: words("8080"),
+            https: words("8443"),
+            gateway_ports: [(80, 8080), (443, 8443)].into(),
+            closed_ports: [8080].into(),
+            gateway_addresses: addresses.iter().map(|one| (*one).to_owned()).collect(),
+            ..Settings::default()
+        };
+        let all = translate(&snapshot, &settings).statuses;
+        let told = of(&listener_of(&all).conditions, "Accepted");
+        assert_eq!(told, wanted, "{port} {protocol} {addresses:?} {with_ingress}");
+    }
+}
+
+fn listener_of(statuses: &Statuses) -> &ListenerStatus {
+    listener(statuses, "web", "l")
+}
+
+#[test]
+fn a_port_may_stand_for_the_one_of_a_listener() {
+    let mut snapshot = Snapshot::default();
+    for object in [class(), web(json!([http("l", 80), http("m", 81)]))] {
+        assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+    }
+    let settings = Settings {
+        gateway_ports: [(80, 8080)].into(),
+        gateway_addresses: vec!["10.0.0.1".to_owned()],
+        ..Settings::default()
+    };
+    let text = weir_conf::print(&translate(&snapshot, &settings).tree).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let has = |word: &str| text.contains(&format!("listen {word} default_server;"));
+    assert!(has("10.0.0.1:8080") && has("10.0.0.1:81") && !has("10.0.0.1:80"), "{text}");
+}
+
+#[test]
+fn addresses_are_told_and_a_gateway_without_one_is_not_served() {
+    let listeners = json!([http("l", 80)]);
+    for (given, published, asked, addresses, programmed) in [
+        (&[""][..], &["192.0.2.1", "x.test"][..], None, &["192.0.2.1", "x.test"][..], "Programmed"),
+        (&["10.0.0.1"], &["192.0.2.1"], None, &["10.0.0.1"], "Programmed"),
+        (&[""], &["192.0.2.1"], Some("192.0.2.1"), &["192.0.2.1"], "Programmed"),
+        (&[""], &["192.0.2.1"], Some("192.0.2.2"), &[], "!AddressNotUsable"),
+        (&["10.0.0.1"], &["192.0.2.1"], Some("192.0.2.1"), &[], "!AddressNotUsable"),
+        (&[], &["192.0.2.1"], None, &[], "!NoResources"),
+    ] {
+        let spec = json!({ "gatewayClassName": "weir", "listeners": listeners,
+            "addresses": asked.map(|one| json!({ "value": one })).into_iter().collect::<Vec<_>>() });
+        let mut snapshot = Snapshot::default();
+        for object in [class(), object("Gateway", "a", "web", 0, spec)] {
+            assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+        }
+        let words = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect();
+        let settings = Settings {
+            gateway_addresses: words(given),
+            published: words(published),
+            ..Settings::default()
+        };
+        let made = translate(&snapshot, &settings);
+        assert_eq!(gateway(&made.statuses, "Programmed"), programmed, "{given:?} {asked:?}");
+        assert_eq!(gateway(&made.statuses, "Accepted"), "Accepted", "{given:?} {asked:?}");
+        let status = made.statuses.gateways.values().next().unwrap();
+        assert_eq!(status.addresses, addresses, "{given:?} {asked:?}");
+        let text = String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap();
+        assert_eq!(text.contains("default_server"), !programmed.starts_with('!'), "{text}");
+    }
+}
+
+#[test]
+fn each_line_leads_to_the_route_or_gateway_that_asked_for_it() {
+    let route = |name: &str, path: &str, kind: &str| {
+        let matches = json!([{ "path": { "type": kind, "value": path }, "method": "PUT" }]);
+        object(
+            "HTTPRoute",
+            "a",
+            name,
+            1,
+            json!({ "parentRefs": [{ "name": "web" }],
+            "rules": [{ "matches": matches, "filters": [{ "type": "RequestRedirect",
+                "requestRedirect": { "hostname": format!("{name}.test") } }] }] }),
+        )
+    };
+    let tcp = json!({ "name": "t", "port": 81, "protocol": "TCP" });
+    let raw = object(
+        "TCPRoute",
+        "a",
+        "raw",
+        1,
+        json!({ "parentRefs": [{ "name": "web", "sectionName": "t" }],
+        "rules": [{ "backendRefs": [{ "name": "app", "port": 80 }] }] }),
+    );
+    let mut snapshot = Snapshot::default();
+    for object in [
+        class(),
+        web(json!([http("l", 80), tcp])),
+        route("one", "/one", "Exact"),
+        route("two", "/two.*", "RegularExpression"),
+        raw,
+    ] {
+        assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+    }
+    let made = translate(&snapshot, &Settings::default());
+    let text = weir_conf::print(&made.tree).unwrap();
+    let read = weir_conf::read_text(std::path::Path::new("printed.conf"), &text).main;
+    let text = String::from_utf8(text).unwrap();
+    let owner = |of: &str, after: u32| {
+        let line = text.lines().position(|line| line.contains(of)).unwrap() as u32 + 1 + after;
+        made.owners.at(line, &made.tree, &read).map(|id| id.name.clone()).unwrap_or_default()
+    };
+    for (of, after, wanted) in [
+        ("location = /one", 1, "one"),
+        ("location ~ ", 0, "two"),
+        ("location ~ ", 1, "two"),
+        ("location @http_a_one_0", 1, "one"),
+        ("location = /one", 0, "web"),
+        ("listen 81", 0, "web"),
+        ("server_tokens", 0, ""),
+    ] {
+        assert_eq!(owner(of, after), wanted, "{of} + {after}: {text}");
+    }
+}
