@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.parse
 
-TOKENS = {"admin": "admin-token", "ingress": "ingress-token"}
+TOKENS = {"admin": "admin-token", "ingress": "ingress-token", "ingresses-only": "ingresses-only-token"}
 # An address of a pod: an EndpointSlice may have none of 127.0.0.0/8. `run` adds it to the loopback device of a network namespace.
 POD = "10.99.0.1"
 NAMESPACE = "weir-system"
@@ -177,7 +177,7 @@ class ApiServer:
         signer = dir / "accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", str(signer), "2048"], check=True, capture_output=True)
         tokens = dir / "tokens.csv"
-        tokens.write_text(f'{TOKENS["admin"]},admin,1,system:masters\n{TOKENS["ingress"]},weir-ingress,2\n')
+        tokens.write_text(f'{TOKENS["admin"]},admin,1,system:masters\n{TOKENS["ingress"]},weir-ingress,2\n{TOKENS["ingresses-only"]},ingresses-only,3\n')
         self.process = Process("apiserver", dir, [
             str(binary), f"--etcd-servers=http://127.0.0.1:{self.etcd_port}", "--bind-address=127.0.0.1", f"--advertise-address={POD}", f"--secure-port={self.port}",
             f"--tls-cert-file={crt}", f"--tls-private-key-file={key}", f"--token-auth-file={tokens}", "--authorization-mode=RBAC",
@@ -273,7 +273,7 @@ class ApiServer:
 class Pod:
     """weir and weir-ingress beside it, as in a pod of the chart."""
 
-    def __init__(self, name, dir, api, binaries, base, extra=()):
+    def __init__(self, name, dir, api, binaries, base, extra=(), user="ingress"):
         self.dir = dir / name
         self.dir.mkdir()
         self.http, self.https, self.health = free_port(), free_port(), free_port()
@@ -285,7 +285,7 @@ class Pod:
         kubeconfig.write_text(json.dumps({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster": {"server": f"https://127.0.0.1:{api.port}", "certificate-authority-data": ca}}],
-            "users": [{"name": "test", "user": {"token": TOKENS["ingress"]}}],
+            "users": [{"name": "test", "user": {"token": TOKENS[user]}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}]}))
         self.weir = Process(f"{name}-weir", dir, [binaries["weir"], "-p", str(self.dir), "-c", str(conf), "-e", "stderr", "-g", "daemon off;"])
         self.controller = Process(f"{name}-ingress", dir, [

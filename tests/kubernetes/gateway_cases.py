@@ -264,5 +264,20 @@ def what_weir_refuses_of_gateways_is_left_out_alone(w):
     return note
 
 
+def without_rights_for_gateway_api_ingresses_are_served(w):
+    begin(w)
+    one = Backend("one")
+    host = w.site("fewer", "site", [one])
+    pod = w.new_pod("pod-fewer", user="ingresses-only")
+    try:
+        took = pod.ready()
+        assert pod.who(host) == "one"
+        log = pod.controller.text()
+        assert "customresourcedefinitions" in log and "namespaces" in log, log
+    finally:
+        pod.end()
+    return f"ready within {took:.1f} s"
+
+
 TESTS = [kinds_of_gateway_api_come_later_and_go, routes_change_under_running_workers, namespaces_are_selected_by_labels,
-         gateways_have_addresses_of_the_range, statuses_say_what_is_served, what_weir_refuses_of_gateways_is_left_out_alone]
+         gateways_have_addresses_of_the_range, statuses_say_what_is_served, what_weir_refuses_of_gateways_is_left_out_alone, without_rights_for_gateway_api_ingresses_are_served]

@@ -42,20 +42,23 @@ class World:
         """The rights of the chart, and no others."""
         for space in (NAMESPACE, "default"):
             self.api.put(namespace(space))
-        subject = "subjects: [{kind: User, name: weir-ingress, apiGroup: rbac.authorization.k8s.io}]"
         group = "/apis/rbac.authorization.k8s.io/v1"
         lease = f"{group}/namespaces/{NAMESPACE}"
-        for path, kind, file in ((group, "ClusterRole", "rules.yaml"), (lease, "Role", "lease-rules.yaml")):
-            head = "apiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: weir-ingress}\n"
-            rules = (CHART / file).read_text()
-            role = f"{head}kind: {kind}\nrules:\n{rules}"
-            binding = f"{head}kind: {kind}Binding\nroleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: weir-ingress}}\n{subject}\n"
+        rules, lease_rules = ((CHART / file).read_text() for file in ("rules.yaml", "lease-rules.yaml"))
+        fewer = "".join(f"- apiGroups:{rule}" for rule in rules.split("- apiGroups:")[1:] if "gateway" not in rule and "apiextensions" not in rule)
+        fewer = fewer.replace(", namespaces]", "]")
+        for path, kind, name, text in ((group, "ClusterRole", "weir-ingress", rules), (lease, "Role", "weir-ingress", lease_rules),
+                                       (group, "ClusterRole", "ingresses-only", fewer), (lease, "Role", "ingresses-only", lease_rules)):
+            head = f"apiVersion: rbac.authorization.k8s.io/v1\nmetadata: {{name: {name}}}\n"
+            subject = f"subjects: [{{kind: User, name: {name}, apiGroup: rbac.authorization.k8s.io}}]"
+            role = f"{head}kind: {kind}\nrules:\n{text}"
+            binding = f"{head}kind: {kind}Binding\nroleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: {name}}}\n{subject}\n"
             for text, plural in ((role, kind.lower() + "s"), (binding, kind.lower() + "bindings")):
                 self.api.call("POST", f"{path}/{plural}", text, "application/yaml")
         self.api.put({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "weir"},
                       "spec": {"controller": "weir.internal/ingress"}})
 
-    def new_pod(self, name):
+    def new_pod(self, name, **rest):
         base = (CHART / "ingress.conf").read_text()
         base = base.replace("listen 8081", f"listen 127.0.0.1:{free_port()}").replace("worker_processes auto", "worker_processes 2")
         base = base.replace("access_log /dev/stdout", "access_log off")
@@ -64,7 +67,7 @@ class World:
             base = "user root;\n" + base
         extra = [word for directive in SNIPPETS for word in ("--allow-snippet-directive", directive)]
         extra += ["--resolver", f"127.0.0.1:{self.names.port}", "--gateway-addresses", RANGE]
-        return Pod(name, self.dir, self.api, self.binaries, base, extra)
+        return Pod(name, self.dir, self.api, self.binaries, base, extra, **rest)
 
     def site(self, space, name, backends, annotations=None, path=("/", "Prefix"), host=None, **rest):
         """A Service with these servers, and an Ingress for its host; the host."""

@@ -89,7 +89,7 @@ pub fn config(fields: &str) -> Config {
 
 /// The waits between tries.
 pub fn waits() -> impl Backoff {
-    Waits(FIRST_WAIT)
+    Waits { next: FIRST_WAIT, events: 0 }
 }
 
 /// So many refusals in a row are no matter of the API server's start.
@@ -156,21 +156,48 @@ pub fn whole(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Each wait is twice the one before; the first event ends the row.
-struct Waits(Duration);
+/// Each wait is twice the one before, until the watch has told something. The first event after a failure is the beginning
+/// of a list, which comes before the API server was asked: it ends nothing.
+struct Waits {
+    next: Duration,
+    events: u32,
+}
 
 impl Iterator for Waits {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let wait = self.0;
-        self.0 = (wait * 2).min(LONGEST_WAIT);
+        let wait = self.next;
+        self.next = (wait * 2).min(LONGEST_WAIT);
+        self.events = 0;
         Some(wait)
     }
 }
 
 impl Backoff for Waits {
     fn reset(&mut self) {
-        self.0 = FIRST_WAIT;
+        self.events = self.events.saturating_add(1);
+        if self.events > 1 {
+            self.next = FIRST_WAIT;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_only_begins_does_not_end_the_row_of_waits() {
+        let mut waits = Waits { next: FIRST_WAIT, events: 0 };
+        let mut row = Vec::new();
+        for _ in 0..7 {
+            waits.reset();
+            row.extend(waits.next().map(|wait| wait.as_millis()));
+        }
+        assert_eq!(row, [200, 400, 800, 1600, 3200, 5000, 5000]);
+        waits.reset();
+        waits.reset();
+        assert_eq!(waits.next(), Some(FIRST_WAIT));
     }
 }
