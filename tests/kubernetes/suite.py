@@ -489,4 +489,5 @@ def main():
     shutil.rmtree(dir)
 
 
-main()
+if __name__ == "__main__":
+    main()
