@@ -89,6 +89,8 @@ pub(super) struct Listener<'a> {
     pub(super) attached: u32,
     /// Routes may attach.
     pub(super) accepted: bool,
+    /// It is accepted, and what it names can be used.
+    valid: bool,
     /// Requests can be served.
     pub(super) programmed: bool,
     pub(super) conditions: Vec<Condition>,
@@ -319,7 +321,8 @@ pub(super) fn listeners<'a>(
             let resolved = listener.conditions.iter().all(|c| c.kind != "ResolvedRefs" || c.holds);
             let usable =
                 resolved || !listener.kinds.is_empty() && !is_without_certificate(&listener);
-            listener.programmed = listener.accepted && usable && served.refused.is_none();
+            listener.valid = listener.accepted && usable;
+            listener.programmed = listener.valid && served.refused.is_none();
             finish(&mut listener);
             list.push(listener);
         }
@@ -354,6 +357,7 @@ fn listener<'a>(
         kinds: Vec::new(),
         attached: 0,
         accepted: true,
+        valid: false,
         programmed: false,
         conditions: Vec::new(),
     }
@@ -526,11 +530,11 @@ fn summary(
     refused: Option<&(&'static str, String)>,
 ) -> GatewayStatus {
     let own: Vec<&Listener<'_>> = all.iter().filter(|listener| listener.owner == *id).collect();
-    let (accepted, good) = (
-        own.iter().filter(|one| one.accepted).count(),
-        own.iter().filter(|one| one.programmed).count(),
-    );
     let set = id.kind == "ListenerSet";
+    // A ListenerSet whose listeners name what they may not has none that is valid.
+    let is_accepted = |one: &&&Listener<'_>| if set { one.valid } else { one.accepted };
+    let accepted = own.iter().filter(is_accepted).count();
+    let good = own.iter().filter(|one| one.programmed).count();
     let text = "some listeners are not valid; see their conditions";
     let mut conditions = Vec::new();
     conditions.push(match refused {

@@ -546,3 +546,32 @@ fn each_line_leads_to_the_route_or_gateway_that_asked_for_it() {
         assert_eq!(owner(of, after), wanted, "{of} + {after}: {text}");
     }
 }
+
+#[test]
+fn a_listener_set_whose_listeners_name_what_they_may_not_is_not_accepted() {
+    let gateway = object(
+        "Gateway",
+        "a",
+        "web",
+        0,
+        json!({ "gatewayClassName": "weir",
+        "listeners": [http("own", 80)], "allowedListeners": { "namespaces": { "from": "All" } } }),
+    );
+    let secret = json!([{ "name": "c", "namespace": "c" }]);
+    let https = json!({ "name": "x", "port": 443, "protocol": "HTTPS", "tls": { "certificateRefs": secret } });
+    for (listeners, accepted, programmed) in [
+        (json!([https]), "!ListenersNotValid", "!ListenersNotValid"),
+        (json!([https, http("y", 81)]), "ListenersNotValid", "Programmed"),
+        (json!([http("y", 81)]), "Accepted", "Programmed"),
+    ] {
+        let spec =
+            json!({ "parentRef": { "name": "web", "namespace": "a" }, "listeners": listeners });
+        let set = object("ListenerSet", "b", "set", 1, spec);
+        let all = statuses(vec![class(), gateway.clone(), set]);
+        let (_, status) = all.listener_sets.iter().next().unwrap();
+        let told = (of(&status.conditions, "Accepted"), of(&status.conditions, "Programmed"));
+        assert_eq!((told.0.as_str(), told.1.as_str()), (accepted, programmed), "{listeners}");
+        let joined = all.gateways.values().next().unwrap().attached_listener_sets;
+        assert_eq!(joined, u32::from(!accepted.starts_with('!')), "{listeners}");
+    }
+}
