@@ -23,6 +23,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from cluster import POD, TOKENS, ApiError, certificate  # noqa: E402
 
 NAME = "node"
+# What the name of a pod has between that of its Deployment and its own.
+POD_HASH = "weir"
 # The device between the networks of pods, and its network.
 BRIDGE, OWN = "weir-pods", "10.98.0.1"
 KINDS = {"namespaces": "/api/v1", "pods": "/api/v1", "services": "/api/v1", "secrets": "/api/v1", "configmaps": "/api/v1",
@@ -142,9 +144,9 @@ class Node:
         for (space, name), one in self.objects["deployments"].items():
             template = one["spec"]["template"]
             for n in range(one["spec"].get("replicas", 1)):
-                if (space, f"{name}-{n}") in pods or one["metadata"].get("deletionTimestamp"):
+                if (space, f"{name}-{POD_HASH}-{n}") in pods or one["metadata"].get("deletionTimestamp"):
                     continue
-                meta = {"name": f"{name}-{n}", "namespace": space, "labels": template["metadata"]["labels"], "annotations": {"weir/of": name}}
+                meta = {"name": f"{name}-{POD_HASH}-{n}", "namespace": space, "labels": template["metadata"]["labels"], "annotations": {"weir/of": name}}
                 self.call("POST", f"/api/v1/namespaces/{space}/pods",
                           {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**template["spec"], "nodeName": NAME}})
         for (space, name), pod in pods.items():

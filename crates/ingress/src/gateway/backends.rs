@@ -42,6 +42,21 @@ pub(super) enum Block {
     Stream,
 }
 
+/// How a rule uses a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    /// Attempts for a request.
+    pub(super) times: usize,
+    /// The rule says how long a server may take: one that takes longer is as good as before for others.
+    pub(super) limited: bool,
+}
+
+impl Default for Use {
+    fn default() -> Use {
+        Use { times: 1, limited: false }
+    }
+}
+
 impl Work<'_> {
     /// The servers that a reference leads to.
     pub(super) fn backend(
@@ -96,7 +111,7 @@ impl Work<'_> {
         backend: &Backend,
         block: Block,
         (suffix, extra): (&str, Vec<Directive>),
-        times: usize,
+        Use { times, limited }: Use,
     ) -> Option<String> {
         if backend.addresses.is_empty() {
             return None;
@@ -105,6 +120,9 @@ impl Work<'_> {
         let mut name = format!("{kind}{}", backend.base);
         if times > 1 {
             name.push_str(&format!("_{times}"));
+        }
+        if limited {
+            name.push_str("_limited");
         }
         if !suffix.is_empty() {
             name.push_str(&format!("_{suffix}"));
@@ -115,7 +133,7 @@ impl Work<'_> {
         list.extend(extra);
         for _ in 0..times {
             // A server that is to be asked again stays in use.
-            let again = (times > 1).then_some("max_fails=0");
+            let again = (times > 1 || limited).then_some("max_fails=0");
             let words = |address| std::iter::once(address).chain(again);
             list.extend(backend.addresses.iter().map(|one| line("server", words(one.as_str()))));
         }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 
+use weir_conf::Directive;
+
 use super::grants::{Referrer, Refused};
 use super::listeners::{Listener, Served};
 use super::objects::{FrontendValidation, Reference};
 use super::status::Condition;
-use crate::translate::Work;
+use crate::translate::{Work, line};
 
 /// How clients' certificates are checked.
 #[derive(Clone, Debug)]
@@ -17,6 +19,21 @@ pub(super) struct ClientCheck {
     pub(super) authorities: String,
     /// A client without a good certificate is served, too.
     pub(super) optional: bool,
+}
+
+impl ClientCheck {
+    /// The directives of a server. Where any certificate is taken, no authority is named: one that has an authority's name
+    /// and another's signature would be refused.
+    pub(super) fn lines(&self) -> Vec<Directive> {
+        if self.optional {
+            return vec![line("ssl_verify_client", ["optional_no_ca"])];
+        }
+        vec![
+            line("ssl_client_certificate", [self.authorities.as_str()]),
+            line("ssl_verify_client", ["on"]),
+            line("ssl_verify_depth", ["9"]),
+        ]
+    }
 }
 
 /// The files of a listener's certificates, and the first error among them.

@@ -2,7 +2,7 @@
 
 use weir_conf::Directive;
 
-use super::backends::{Backend, Block, Speech};
+use super::backends::{Backend, Block, Speech, Use};
 use super::entries::{self, Entry, Path};
 use super::filters::{self, Actions, Origin};
 use super::grants::{Referrer, Refused};
@@ -311,7 +311,8 @@ impl Rule<'_> {
         copy: &Copy<'_>,
     ) -> Vec<Directive> {
         let Ok(backend) = &copy.backend else { return Vec::new() };
-        let Some(group) = work.group_of(backend, Block::Http, ("", Vec::new()), 1) else {
+        let Some(group) = work.group_of(backend, Block::Http, ("", Vec::new()), Use::default())
+        else {
             return Vec::new();
         };
         let Some(mut inside) = self.towards(site, backend) else { return Vec::new() };
@@ -424,7 +425,8 @@ impl Rule<'_> {
         let times = self.retry.map_or(1, |retry| retry.attempts.unwrap_or(1).min(20) as usize + 1);
         let sticky = self.sticky(work);
         let suffix = if sticky.is_empty() { String::new() } else { digest(self.name.as_bytes()) };
-        match work.group_of(backend, Block::Http, (&suffix, sticky), times) {
+        let limited = self.timeouts.is_some();
+        match work.group_of(backend, Block::Http, (&suffix, sticky), Use { times, limited }) {
             None => list.push(line("return", ["503"])),
             Some(group) => {
                 let scheme = match (grpc, backend.tls.is_some()) {

@@ -86,10 +86,13 @@ fn secure(listener: &Listener<'_>, server: &mut Vec<Directive>) {
         server.push(line("ssl_certificate_key", [file.as_str()]));
     }
     if let Some(clients) = &listener.clients {
-        server.push(line("ssl_client_certificate", [clients.authorities.as_str()]));
-        let check = if clients.optional { "optional_no_ca" } else { "on" };
-        server.push(line("ssl_verify_client", [check]));
-        server.push(line("ssl_verify_depth", ["9"]));
+        server.extend(clients.lines());
+        if !clients.optional {
+            // A connection that is not trusted gets no answer, where a server has one with 400.
+            server.push(line("error_page", ["495", "496", "@untrusted"]));
+            let nothing = vec![line("return", ["444"])];
+            server.push(line("location", ["@untrusted"]).with_block(nothing));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use weir_conf::Directive;
 
-use super::backends::{Backend, Block};
+use super::backends::{Backend, Block, Use};
 use super::grants::{Referrer, Refused};
 use super::listeners::{Listener, Protocol};
 use super::policies::Policies;
@@ -106,9 +106,7 @@ fn terminated(
             inside.push(line("ssl_certificate_key", [file.as_str()]));
         }
         if let Some(clients) = &listener.clients {
-            inside.push(line("ssl_client_certificate", [clients.authorities.as_str()]));
-            let check = if clients.optional { "optional_no_ca" } else { "on" };
-            inside.push(line("ssl_verify_client", [check]));
+            inside.extend(clients.lines());
         }
         inside.extend(towards(work, passes, name, true).unwrap_or_else(|| closed(work)));
         list.push(line("server", []).with_block(inside));
@@ -189,9 +187,9 @@ fn towards(
                         ("proxy_ssl_server_name", "on"),
                     ];
                     checks = Some(lines.map(|(name, value)| line(name, [value])).to_vec());
-                    work.group_of(backend, Block::Stream, ("", Vec::new()), 1)
+                    work.group_of(backend, Block::Stream, ("", Vec::new()), Use::default())
                 }
-                _ => work.group_of(backend, Block::Stream, ("", Vec::new()), 1),
+                _ => work.group_of(backend, Block::Stream, ("", Vec::new()), Use::default()),
             },
             Err(_) => None,
         };

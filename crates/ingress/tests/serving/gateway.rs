@@ -451,8 +451,18 @@ fn base64(bytes: &[u8]) -> String {
 
 /// A request over TLS by OpenSSL's client: which server behind answered, or the status, or nothing.
 fn secured(server: &Server, port: usize, sni: &str, host: &str) -> Option<String> {
+    shown(server, port, (sni, host), &[])
+}
+
+/// The same with more arguments of that client.
+fn shown(
+    server: &Server,
+    port: usize,
+    (sni, host): (&str, &str),
+    extra: &[&str],
+) -> Option<String> {
     let text = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    let args = ["-servername", sni, "-quiet", "-ign_eof"];
+    let args = [&["-servername", sni, "-quiet", "-ign_eof"], extra].concat();
     let said = weir_testkit::s_client(server.dir().path(), server.port_at(port), &args, &text)?;
     let Some((_, answer)) = said.split_once("HTTP/1.1 ") else { return Some(String::new()) };
     let status = answer.split(' ').next().unwrap_or_default();
@@ -460,6 +470,57 @@ fn secured(server: &Server, port: usize, sni: &str, host: &str) -> Option<String
     // What OpenSSL says itself comes behind.
     let body = body.and_then(|body| body.split("depth=").next());
     Some(if status == "200" { body.unwrap_or_default() } else { status }.to_owned())
+}
+
+#[test]
+fn clients_are_asked_for_certificates() {
+    let dir = weir_testkit::certified();
+    // Another authority with the name of the one that is trusted.
+    let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -keyout forger.key -out forger.pem \
+        -subj '/O=Weir/CN=root' && \
+        openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout forged.key -subj /CN=forged | \
+        openssl x509 -req -days 2 -CA forger.pem -CAkey forger.key -CAcreateserial -out forged.pem";
+    let made = std::process::Command::new("sh")
+        .args(["-c", script])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    if !made.status.success() {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&made.stderr));
+        return;
+    }
+    let validation = |mode: &str| json!({ "validation": { "mode": mode, "caCertificateRefs": [{ "kind": "ConfigMap", "group": "", "name": "ca" }] } });
+    let listener = |name: &str, port: u16| json!({ "name": name, "port": port, "protocol": "HTTPS", "tls": { "certificateRefs": [{ "name": "mine" }] } });
+    let object = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        "metadata": { "name": "web", "namespace": "a" },
+        "spec": { "gatewayClassName": "weir",
+            "listeners": [{ "name": "http", "port": 8080, "protocol": "HTTP" }, listener("strict", 8081), listener("open", 8082)],
+            "tls": { "frontend": { "default": validation("AllowValidOnly"),
+                "perPort": [{ "port": 8082, "tls": validation("AllowInsecureFallback") }] } } } });
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "ca", "namespace": "a" },
+        "data": { "ca.crt": dir.read("root.pem") } });
+    let manifests = [
+        gateway("other", json!([])),
+        format!("---\n{object}\n---\n{map}\n"),
+        secret(&dir, "a", "mine", "chain.pem", "leaf.key"),
+        service("a", "one", behind("one")),
+        route("HTTPRoute", "a", "all", &[], json!([{ "backendRefs": to("one") }])),
+    ]
+    .concat();
+    let Some((server, _)) = serve_in(dir, &manifests) else { return };
+    let good = ["-cert", "client.pem", "-key", "client.key"];
+    let forged = ["-cert", "forged.pem", "-key", "forged.key"];
+    for (port, args, wanted) in [
+        (1, &good[..], "one"),
+        (1, &forged, ""),
+        (1, &[], ""),
+        (2, &good, "one"),
+        (2, &forged, "one"),
+        (2, &[], "one"),
+    ] {
+        let Some(got) = shown(&server, port, ("x.test", "x.test"), args) else { return };
+        assert_eq!(got, wanted, "{port} {args:?}");
+    }
 }
 
 #[test]
@@ -777,12 +838,16 @@ fn copies_timeouts_attempts_and_sessions() {
                 .as_bytes(),
         );
     });
-    let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+    let deaf = [0, 0].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
+    let [first, second] = deaf.each_ref().map(|one| one.local_addr().unwrap().port());
+    let other =
+        service("a", "deaf", second).split("---\n").nth(2).unwrap().replace("deaf-1", "deaf-2");
     let services = [
         service("a", "one", behind("one")),
         service("a", "copy", copied),
         service("a", "weak", weak),
-        service("a", "deaf", deaf.local_addr().unwrap().port()),
+        service("a", "deaf", first),
+        format!("---\n{other}"),
     ]
     .concat();
     let mirror = |value: Value| json!({ "type": "RequestMirror", "requestMirror": value });
@@ -803,7 +868,10 @@ fn copies_timeouts_attempts_and_sessions() {
         seen.starts_with("GET /copy/x?y=1 HTTP/1.1\r\n") && seen.contains("Host: a.test"),
         "{seen}"
     );
-    assert_eq!(from(&server, "GET /slow", "a.test", ""), "504");
+    // Servers that are too slow for this rule stay in use: each of them may be asked again.
+    for _ in 0..4 {
+        assert_eq!(from(&server, "GET /slow", "a.test", ""), "504");
+    }
     assert_eq!(from(&server, "GET /again", "a.test", ""), "weak");
     let cookie = ask(&server, "GET /session", "a.test", "");
     assert!(
