@@ -49,6 +49,10 @@ deny *ARGS:
 kubernetes *ARGS:
     tests/kubernetes/run {{ARGS}}
 
+# Gateway API's own conformance suite against weir (needs what `kubernetes` needs, and root): `just conformance-gateway -run-test=HTTPRouteWeight` for one test.
+conformance-gateway *ARGS:
+    tests/kubernetes/gateway/run {{ARGS}}
+
 # Make docs/directives.md from the tables.
 docs:
     WEIR_WRITE_DOCS=1 cargo test -p weir-server --test docs

@@ -279,5 +279,33 @@ def without_rights_for_gateway_api_ingresses_are_served(w):
     return f"ready within {took:.1f} s"
 
 
+def the_leader_alone_writes_statuses(w):
+    begin(w)
+    one = Backend("one")
+    behind(w, "leads", "one", one)
+    wait("a leader", 20, lambda: w.pod.metric("leader") == 1)
+    # Both pods are on one machine, where an address can be listened on once.
+    second = w.new_pod("pod-second", range="127.0.12.0/24")
+    try:
+        second.ready()
+        http = [listener("http", 80)]
+        ip = put_gateway(w, "leads", "web", http)
+        assert ip.startswith("127.0.10."), ip
+        w.api.put(route("leads", "site", "web", ["one"]))
+        wait("a route", 5, lambda: is_told(w, route("leads", "site", "web", ["one"]), "Accepted", "Accepted", parent))
+        w.soon("traffic", lambda: w.pod.who("any.test", port=80, address=ip) == "one")
+        wait("the other pod's traffic", 5, lambda: any(
+            second.who("any.test", port=80, address=f"127.0.12.{n}") == "one" for n in range(1, 20) if is_open(f"127.0.12.{n}")))
+        assert second.metric("leader") == 0 and second.metric("statuses_written_total") == 0
+        assert address(w, gateway("leads", "web", http)) == ip
+    finally:
+        second.end()
+
+
+def is_open(ip):
+    with socket.socket() as s:
+        return s.connect_ex((ip, 80)) == 0
+
+
 TESTS = [kinds_of_gateway_api_come_later_and_go, routes_change_under_running_workers, namespaces_are_selected_by_labels,
-         gateways_have_addresses_of_the_range, statuses_say_what_is_served, what_weir_refuses_of_gateways_is_left_out_alone, without_rights_for_gateway_api_ingresses_are_served]
+         gateways_have_addresses_of_the_range, statuses_say_what_is_served, the_leader_alone_writes_statuses, what_weir_refuses_of_gateways_is_left_out_alone, without_rights_for_gateway_api_ingresses_are_served]

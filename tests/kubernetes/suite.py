@@ -58,7 +58,7 @@ class World:
         self.api.put({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "weir"},
                       "spec": {"controller": "weir.internal/ingress"}})
 
-    def new_pod(self, name, **rest):
+    def new_pod(self, name, range=RANGE, **rest):
         base = (CHART / "ingress.conf").read_text()
         base = base.replace("listen 8081", f"listen 127.0.0.1:{free_port()}").replace("worker_processes auto", "worker_processes 2")
         base = base.replace("access_log /dev/stdout", "access_log off")
@@ -66,7 +66,7 @@ class World:
         if os.getuid() == 0:
             base = "user root;\n" + base
         extra = [word for directive in SNIPPETS for word in ("--allow-snippet-directive", directive)]
-        extra += ["--resolver", f"127.0.0.1:{self.names.port}", "--gateway-addresses", RANGE]
+        extra += ["--resolver", f"127.0.0.1:{self.names.port}", "--gateway-addresses", range]
         return Pod(name, self.dir, self.api, self.binaries, base, extra, **rest)
 
     def site(self, space, name, backends, annotations=None, path=("/", "Prefix"), host=None, **rest):

@@ -197,3 +197,115 @@ impl Refusals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Settings, translate};
+
+    /// A Gateway, and routes with a path each.
+    fn snapshot(routes: &[(&str, &str)]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let group = "gateway.networking.k8s.io/v1";
+        let mut objects = vec![
+            json!({ "apiVersion": group, "kind": "GatewayClass", "metadata": { "name": "weir" },
+                "spec": { "controllerName": "weir.internal/gateway" } }),
+            json!({ "apiVersion": group, "kind": "Gateway", "metadata": { "name": "web", "namespace": "a", "generation": 3 },
+                "spec": { "gatewayClassName": "weir", "listeners": [{ "name": "l", "port": 80, "protocol": "HTTP" }] } }),
+        ];
+        objects.extend(routes.iter().map(|(name, path)| {
+            json!({ "apiVersion": group, "kind": "HTTPRoute", "metadata": { "name": name, "namespace": "a", "generation": 5 },
+                "spec": { "parentRefs": [{ "name": "web" }], "rules": [{ "matches": [{ "path": { "value": path } }] }] } })
+        }));
+        for object in objects {
+            assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+        }
+        snapshot
+    }
+
+    fn paths(snapshot: &Snapshot) -> Vec<String> {
+        let all = snapshot.gateway.http_routes.iter().flat_map(|route| &route.spec.rules);
+        let matches = all.flat_map(|rule| &rule.matches);
+        matches.filter_map(|one| one.path.as_ref()?.value.clone()).collect()
+    }
+
+    fn id(kind: &'static str, name: &str) -> ObjectId {
+        ObjectId { kind, namespace: "a".to_owned(), name: name.to_owned() }
+    }
+
+    fn statuses(snapshot: &Snapshot) -> Statuses {
+        translate(snapshot, &Settings::default()).statuses
+    }
+
+    /// The condition as a word: its reason, with ! in front if it does not hold.
+    fn told(list: &[Condition], kind: &str) -> String {
+        let found = list.iter().find(|one| one.kind == kind);
+        found.map(|c| format!("{}{}", if c.holds { "" } else { "!" }, c.reason)).unwrap_or_default()
+    }
+
+    #[test]
+    fn the_owner_of_a_line_is_left_out_alone_and_told_so() {
+        let mut refusals = Refusals::default();
+        let all = snapshot(&[("one", "/one"), ("two", "/two")]);
+        let route = id("HTTPRoute", "two");
+        assert!(refusals.leave_out(&all, &statuses(&all), Some(&route), "no such thing"));
+        let (left, findings) = refusals.apply(all.clone());
+        assert_eq!(paths(&left), ["/one"]);
+        assert_eq!((left.gateway.gateways.len(), left.gateway.classes.len()), (1, 1));
+        assert_eq!(findings.len(), 1);
+        let mut made = statuses(&left);
+        refusals.report(&mut made);
+        let parents = &made.routes[&route];
+        assert_eq!(told(&parents[0].conditions, "Accepted"), "!UnsupportedValue");
+        assert_eq!(told(&parents[0].conditions, "ResolvedRefs"), "ResolvedRefs");
+        assert_eq!(made.generations[&route], 5);
+        assert_eq!(
+            told(&made.routes[&id("HTTPRoute", "one")][0].conditions, "Accepted"),
+            "Accepted"
+        );
+        // Another version has another chance.
+        let changed = snapshot(&[("one", "/one"), ("two", "/three")]);
+        assert_eq!(paths(&refusals.apply(changed).0), ["/one", "/three"]);
+    }
+
+    #[test]
+    fn the_version_before_stays_until_it_is_refused_as_well() {
+        let mut refusals = Refusals::default();
+        let before = snapshot(&[("one", "/old")]);
+        refusals.taken(&before);
+        let now = snapshot(&[("one", "/new")]);
+        let route = id("HTTPRoute", "one");
+        assert!(refusals.leave_out(&now, &statuses(&now), Some(&route), "why"));
+        let (left, _) = refusals.apply(now.clone());
+        assert_eq!(paths(&left), ["/old"]);
+        assert!(refusals.leave_out(&left, &statuses(&left), Some(&route), "why"));
+        assert_eq!(paths(&refusals.apply(now.clone()).0), Vec::<String>::new());
+        assert!(!refusals.leave_out(&left, &statuses(&left), Some(&route), "why"));
+        assert!(!refusals.is_due(Instant::now()) && refusals.is_due(Instant::now() + AGAIN * 2));
+        refusals.forget_old(Instant::now() + AGAIN * 2);
+        assert_eq!(paths(&refusals.apply(now).0), ["/new"]);
+    }
+
+    #[test]
+    fn without_a_place_all_that_is_new_is_left_out() {
+        let mut refusals = Refusals::default();
+        refusals.taken(&snapshot(&[("one", "/one")]));
+        let now = snapshot(&[("one", "/one"), ("two", "/two")]);
+        assert!(refusals.leave_out(&now, &statuses(&now), None, "why"));
+        let (left, _) = refusals.apply(now);
+        assert_eq!((paths(&left), left.gateway.gateways.len()), (vec!["/one".to_owned()], 1));
+        // A Gateway that is new goes, and is told so.
+        let mut refusals = Refusals::default();
+        let now = snapshot(&[]);
+        assert!(refusals.leave_out(&now, &statuses(&now), None, "why"));
+        let (left, _) = refusals.apply(now);
+        assert!(left.gateway.gateways.is_empty() && left.gateway.classes.len() == 1);
+        let mut made = statuses(&left);
+        refusals.report(&mut made);
+        let web = &made.gateways[&id("Gateway", "web")];
+        assert_eq!(told(&web.conditions, "Programmed"), "!Invalid");
+        assert_eq!(made.generations[&id("Gateway", "web")], 3);
+    }
+}
