@@ -268,15 +268,17 @@ def without_rights_for_gateway_api_ingresses_are_served(w):
     begin(w)
     one = Backend("one")
     host = w.site("fewer", "site", [one])
-    pod = w.new_pod("pod-fewer", user="ingresses-only")
-    try:
-        took = pod.ready()
-        assert pod.who(host) == "one"
-        log = pod.controller.text()
-        assert "customresourcedefinitions" in log and "namespaces" in log, log
-    finally:
-        pod.end()
-    return f"ready within {took:.1f} s"
+    took = []
+    for user, lacks in (("ingresses-only", ["customresourcedefinitions", "namespaces"]), ("kinds-only", ["gateways", "udproutes", "namespaces"])):
+        pod = w.new_pod(f"pod-{user}", user=user)
+        try:
+            took.append(f"{pod.ready():.1f}")
+            assert pod.who(host) == "one"
+            log = pod.controller.text()
+            assert all(word in log for word in lacks), log
+        finally:
+            pod.end()
+    return f"ready within {' and '.join(took)} s"
 
 
 def the_leader_alone_writes_statuses(w):

@@ -45,10 +45,12 @@ class World:
         group = "/apis/rbac.authorization.k8s.io/v1"
         lease = f"{group}/namespaces/{NAMESPACE}"
         rules, lease_rules = ((CHART / file).read_text() for file in ("rules.yaml", "lease-rules.yaml"))
-        fewer = "".join(f"- apiGroups:{rule}" for rule in rules.split("- apiGroups:")[1:] if "gateway" not in rule and "apiextensions" not in rule)
-        fewer = fewer.replace(", namespaces]", "]")
+        # The rights of before, without Gateway API; and the same with the definitions of its kinds alone.
+        kinds = "".join(f"- apiGroups:{rule}" for rule in rules.split("- apiGroups:")[1:] if "gateway" not in rule).replace(", namespaces]", "]")
+        fewer = "".join(f"- apiGroups:{rule}" for rule in kinds.split("- apiGroups:")[1:] if "apiextensions" not in rule)
         for path, kind, name, text in ((group, "ClusterRole", "weir-ingress", rules), (lease, "Role", "weir-ingress", lease_rules),
-                                       (group, "ClusterRole", "ingresses-only", fewer), (lease, "Role", "ingresses-only", lease_rules)):
+                                       (group, "ClusterRole", "ingresses-only", fewer), (lease, "Role", "ingresses-only", lease_rules),
+                                       (group, "ClusterRole", "kinds-only", kinds), (lease, "Role", "kinds-only", lease_rules)):
             head = f"apiVersion: rbac.authorization.k8s.io/v1\nmetadata: {{name: {name}}}\n"
             subject = f"subjects: [{{kind: User, name: {name}, apiGroup: rbac.authorization.k8s.io}}]"
             role = f"{head}kind: {kind}\nrules:\n{text}"

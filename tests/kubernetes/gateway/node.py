@@ -205,7 +205,7 @@ class Node:
             for mount in container.get("volumeMounts", []):
                 if mount["name"] == volume["name"]:
                     paths[mount["mountPath"]] = str(folder)
-        env = {"PATH": os.environ["PATH"]}
+        env = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
         for one in container.get("env", []):
             field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             value = {"metadata.name": where[1], "metadata.namespace": where[0]}.get(field, one.get("value", ""))
