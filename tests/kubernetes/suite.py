@@ -454,13 +454,14 @@ def each_pod_serves_and_one_writes(w):
     return f"after a kill another leads within {took:.0f} s, after SIGTERM within {back:.0f} s; the end took {ended:.1f} s"
 
 
-TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods_and_sites_change,
+# Gateway API comes before the snippets, some of which are scripts: a change needs new workers while a configuration has one.
+TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods_and_sites_change, *gateway_cases.TESTS,
          a_secret_becomes_a_certificate_and_follows_its_changes, status_and_events_are_written,
          of_two_ingresses_with_one_path_the_older_one_has_it, a_namespace_reads_no_secret_of_another, passwords_are_asked_for,
          an_authentication_service_decides, a_canary_has_its_share, snippets_have_what_the_administrator_allows,
          names_outside_of_the_cluster_are_servers_behind, servers_behind_are_spoken_to_in_their_protocol, the_config_map_holds_for_all,
          what_weir_refuses_is_left_out_alone, a_weir_that_starts_anew_gets_its_configuration, each_pod_serves_and_one_writes,
-         *gateway_cases.TESTS, traffic_goes_on_without_the_api_server, a_watch_whose_history_is_gone_begins_with_a_list,
+         traffic_goes_on_without_the_api_server, a_watch_whose_history_is_gone_begins_with_a_list,
          many_wrong_ingresses_take_nothing_from_others]
 
 

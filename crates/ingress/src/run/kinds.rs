@@ -158,8 +158,8 @@ struct Running {
     namespace: Option<String>,
     shared: Arc<Shared>,
     tasks: BTreeMap<&'static str, (ApiResource, JoinHandle<()>)>,
-    /// Kinds whose definition could not be read.
-    unsure: BTreeSet<&'static str>,
+    /// Kinds whose definition could not be read, and whether the API server refuses that: Ingresses do not wait for a right.
+    unsure: BTreeMap<&'static str, bool>,
 }
 
 /// Follows the definitions of kinds, and the objects of those that there are, for ever.
@@ -168,7 +168,7 @@ pub async fn follow(client: Client, namespace: Option<String>, shared: Arc<Share
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
     let mut events = watcher(api, watch::config("")).backoff(watch::waits()).boxed();
     let mut running =
-        Running { client, namespace, shared, tasks: BTreeMap::new(), unsure: BTreeSet::new() };
+        Running { client, namespace, shared, tasks: BTreeMap::new(), unsure: BTreeMap::new() };
     let mut outage = Outage::new("CustomResourceDefinition");
     let (mut listed, mut complete) = (BTreeSet::new(), false);
     loop {
@@ -176,7 +176,7 @@ pub async fn follow(client: Client, namespace: Option<String>, shared: Arc<Share
             event = events.next() => event,
             () = sleep(AGAIN), if !running.unsure.is_empty() => {
                 let unsure = running.unsure.clone();
-                for kind in KINDS.iter().filter(|kind| unsure.contains(kind.name)) {
+                for kind in KINDS.iter().filter(|kind| unsure.contains_key(kind.name)) {
                     running.look(kind).await;
                 }
                 running.settle(complete);
@@ -262,8 +262,10 @@ impl Running {
         let name = format!("{}.{GROUP}", kind.plural);
         let found = match timeout(LONGEST_CALL, api.get_opt(&name)).await {
             Ok(Ok(found)) => found,
-            _ => {
-                self.unsure.insert(kind.name);
+            other => {
+                let refused =
+                    matches!(other, Ok(Err(kube::Error::Api(status))) if status.code == 403);
+                self.unsure.insert(kind.name, refused);
                 return;
             }
         };
@@ -316,7 +318,7 @@ impl Running {
 
     /// Which kinds there are is known when all definitions were read.
     fn settle(&self, complete: bool) {
-        let known = complete && self.unsure.is_empty();
+        let known = complete && self.unsure.values().all(|refused| *refused);
         let mut kinds = lock(&self.shared.cluster.gateway);
         if known && !std::mem::replace(&mut kinds.known, true) {
             self.shared.cluster.changed.notify_one();

@@ -44,6 +44,8 @@ enum Step {
     Written,
     /// The object is another one now: what is to be said about it comes.
     Changed,
+    /// The API server finds it wrong, which says nothing about other objects.
+    Wrong(String),
 }
 
 struct Writer {
@@ -83,12 +85,17 @@ pub async fn write(client: Client, controller: String, shared: Arc<Shared>) {
                     failed = false;
                     sleep(PACE).await;
                 }
+                Ok(Step::Wrong(why)) => {
+                    if !std::mem::replace(&mut failed, true) {
+                        say("warn", format_args!("status of {}: {why}", one.id));
+                    }
+                    sleep(PACE).await;
+                }
                 Err(why) => {
                     if !std::mem::replace(&mut failed, true) {
                         say("warn", format_args!("status of {}: {why}", one.id));
                     }
-                    // One that the API server refuses keeps no other from its status.
-                    sleep(PACE).await;
+                    break;
                 }
             }
             // A newer report has what is true now.
@@ -160,6 +167,9 @@ impl Writer {
             // It was deleted or changed meanwhile; the watch tells.
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
                 return Ok(Step::Changed);
+            }
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 400 | 413 | 422) => {
+                return Ok(Step::Wrong(status.message.clone()));
             }
             Ok(Err(error)) => return Err(super::watch::whole(&error)),
             Err(_) => return Err("the API server does not answer".to_owned()),

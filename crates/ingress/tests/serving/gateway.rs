@@ -886,6 +886,7 @@ fn copies_timeouts_attempts_and_sessions() {
 fn the_example_of_gateway_api_works() {
     let page = include_str!("../../../../docs/gateway.md");
     let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let example = example.replace("    port: 80\n    protocol", "    port: 8080\n    protocol");
     let services: String =
         ["pages", "api", "api-canary"].map(|name| service("shop", name, behind(name))).concat();
     let Some((server, statuses)) = serve(&format!("{example}{services}")) else { return };
