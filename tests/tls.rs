@@ -33,6 +33,8 @@ mod ocsp;
 mod refused;
 #[path = "tls/rush.rs"]
 mod rush;
+#[path = "tls/verify_names.rs"]
+mod verify_names;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const NAME: &str = "www.example.org";

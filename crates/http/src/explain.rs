@@ -166,6 +166,7 @@ fn anyone() -> Result<weir_tls::TlsClient, weir_tls::TlsError> {
         curves: Curves::default(),
         identity: None,
         authorities: None,
+        names: Arc::default(),
         send_name: true,
         reuse: false,
         alpn: vec![b"http/1.1".to_vec()],

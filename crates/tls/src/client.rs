@@ -10,7 +10,7 @@ use rustls::{ClientConfig, SignatureScheme, sign};
 
 use crate::names::{Ciphers, Curves, Versions, provider};
 use crate::server::Identity;
-use crate::verifier::{Authorities, CheckServer};
+use crate::verifier::{Authorities, CertificateName, CheckServer};
 
 /// Sessions kept for resumption, for each configuration.
 const SESSIONS: usize = 64;
@@ -28,6 +28,8 @@ pub struct ClientSettings {
     pub identity: Option<Identity>,
     /// The upstream's certificate must lead to one of these, and be for its name.
     pub authorities: Option<Arc<Authorities>>,
+    /// The certificate must have one of these names, and not the server's, if there are any.
+    pub names: Arc<[CertificateName]>,
     /// Send the name in the handshake (SNI).
     pub send_name: bool,
     /// Resume sessions.
@@ -46,15 +48,17 @@ pub struct TlsClient {
 impl ClientSettings {
     /// Puts it together, without a name yet.
     pub fn build(&self) -> Result<TlsClient, rustls::Error> {
-        self.build_with(CheckServer { authorities: self.authorities.clone(), any_name: false })
+        self.build_with(false)
     }
 
     /// The same for a certificate of any name: the caller knows no name.
     pub fn build_for_any_name(&self) -> Result<TlsClient, rustls::Error> {
-        self.build_with(CheckServer { authorities: self.authorities.clone(), any_name: true })
+        self.build_with(true)
     }
 
-    fn build_with(&self, verifier: CheckServer) -> Result<TlsClient, rustls::Error> {
+    fn build_with(&self, any_name: bool) -> Result<TlsClient, rustls::Error> {
+        let (authorities, names) = (self.authorities.clone(), self.names.clone());
+        let verifier = CheckServer { authorities, names, any_name };
         let mut with = provider().clone();
         with.cipher_suites = self.ciphers.suites(self.versions);
         with.kx_groups = self.curves.groups();

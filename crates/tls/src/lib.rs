@@ -49,7 +49,7 @@ pub use session::SessionCache;
 pub use stream::{Advanced, Halfway, Secured, TlsStream};
 pub use ticket::{TicketSecret, turn_ticket_keys};
 pub use trust::{CertificateTrust, TrustError};
-pub use verifier::{Authorities, machine_store, sha1};
+pub use verifier::{Authorities, CertificateName, machine_store, sha1};
 pub use wire::Wire;
 
 #[cfg(test)]

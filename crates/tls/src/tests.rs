@@ -145,6 +145,7 @@ fn client() -> ClientSettings {
         curves: Curves::default(),
         identity: None,
         authorities: Some(Arc::new(trust(data!("root.pem"), 1))),
+        names: Arc::default(),
         send_name: true,
         reuse: true,
         alpn: vec![b"http/1.1".to_vec()],

@@ -79,6 +79,7 @@ impl CertificateTrust {
             curves: Curves::default(),
             identity: None,
             authorities: authorities.map(Arc::new),
+            names: Arc::default(),
             send_name: true,
             reuse: resume,
             alpn: vec![alpn.to_vec()],

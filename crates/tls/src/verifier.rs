@@ -126,9 +126,36 @@ impl ClientCertVerifier for AskClient {
     handshake_signatures!();
 }
 
+/// A name that a certificate is to have, as an alternative one of its subject. RFC 5280, section 4.2.1.6.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum CertificateName {
+    /// Of a host; certificates may have a `*` in it.
+    Host(Vec<u8>),
+    /// A URI, which is the same to the byte.
+    Uri(Vec<u8>),
+}
+
+impl CertificateName {
+    fn is_of(&self, certificate: &Certificate<'_>) -> bool {
+        match self {
+            CertificateName::Host(host) => host::matches(certificate, host),
+            CertificateName::Uri(uri) => certificate.uris().any(|name| name == uri.as_slice()),
+        }
+    }
+}
+
+impl fmt::Display for CertificateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (CertificateName::Host(name) | CertificateName::Uri(name)) = self;
+        f.write_str(&String::from_utf8_lossy(name))
+    }
+}
+
 /// Checks an upstream's certificate (`proxy_ssl_verify`), or takes what comes.
 pub(crate) struct CheckServer {
     pub(crate) authorities: Option<Arc<Authorities>>,
+    /// The certificate is to have one of these names instead of the server's, if there are any.
+    pub(crate) names: Arc<[CertificateName]>,
     /// A certificate for any name will do.
     pub(crate) any_name: bool,
 }
@@ -176,15 +203,21 @@ impl ServerCertVerifier for CheckServer {
         authorities.check(&chain, Purpose::Server).map_err(|fault| {
             refused(format!("upstream SSL certificate verify error: {fault}"), false)
         })?;
-        let right = self.any_name
-            || Certificate::parse(leaf)
-                .is_some_and(|c| host::matches(&c, name.to_str().as_bytes()));
-        if !right {
-            let name = if *name == no_name() { "".into() } else { name.to_str() };
-            return Err(refused(
-                format!("upstream SSL certificate does not match \"{name}\""),
-                true,
-            ));
+        let right = |certificate: Certificate<'_>| match &*self.names {
+            [] => host::matches(&certificate, name.to_str().as_bytes()),
+            names => names.iter().any(|name| name.is_of(&certificate)),
+        };
+        if !self.any_name && !Certificate::parse(leaf).is_some_and(right) {
+            let wanted = match &*self.names {
+                [] if *name == no_name() => String::new(),
+                [] => name.to_str().into_owned(),
+                names => {
+                    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+                    names.join("\" or \"")
+                }
+            };
+            let text = format!("upstream SSL certificate does not match \"{wanted}\"");
+            return Err(refused(text, self.names.is_empty()));
         }
         Ok(ServerCertVerified::assertion())
     }

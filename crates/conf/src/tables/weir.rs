@@ -28,6 +28,10 @@ modules! {
         "scgi_cache_rules", HSL, ONE, ONCE, Warn;
         "scgi_cache_control_field", HSL, ONE, ONCE, Warn;
         "scgi_cache_status_field", HSL, ONE, ONCE, Warn;
+        "proxy_ssl_verify_names", HSL, args(1, MORE), ONCE, Warn;
+        "grpc_ssl_verify_names", HSL, args(1, MORE), ONCE, Warn;
+        "uwsgi_ssl_verify_names", HSL, args(1, MORE), ONCE, Warn;
+        "proxy_ssl_verify_names", STREAM_BOTH, args(1, MORE), ONCE, Warn;
         "lua_max_run_time", HSL, MSEC,           ONCE, Emerg;
         "route",          LOCATION, args(1, MORE), MANY, Emerg;
         "work",           HSL,    args(1, 2),         ONCE, Emerg;

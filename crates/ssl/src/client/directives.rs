@@ -46,6 +46,12 @@ macro_rules! client_directives {
             ),
             $row!(
                 $what,
+                concat!($prefix, "ssl_verify_names"),
+                "Names of which the certificate must have one instead of the server's: of hosts, and URIs.",
+                |c, d, _| d.set(&mut c.names, |line| Ok($crate::client::names(line)))
+            ),
+            $row!(
+                $what,
                 concat!($prefix, "ssl_verify_depth"),
                 "How many authorities may stand between the certificate and the root.",
                 |c, d, _| d.set(&mut c.depth, weir_conf::Directive::number)

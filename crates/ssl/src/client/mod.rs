@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use weir_conf::{Error, values};
+use weir_conf::{Directive as Line, Error, values};
 use weir_engine::Handle;
-use weir_tls::{Authorities, Ciphers, ClientSettings, Curves, Identity, TlsClient, Versions};
+use weir_tls::{
+    Authorities, CertificateName, Ciphers, ClientSettings, Curves, Identity, TlsClient, Versions,
+};
 use weir_values::{Subject, Template};
 
 mod computed;
@@ -34,6 +36,8 @@ pub struct Settings {
     pub send_name: bool,
     /// `..._ssl_verify`
     pub verify: bool,
+    /// `..._ssl_verify_names`
+    pub names: Arc<[CertificateName]>,
     /// `..._ssl_verify_depth`
     pub depth: u64,
     /// `..._ssl_trusted_certificate`
@@ -92,6 +96,7 @@ impl Default for Settings {
             name: None,
             send_name: false,
             verify: false,
+            names: Arc::default(),
             depth: 1,
             trusted: None,
             crl: None,
@@ -125,6 +130,7 @@ impl Settings {
             curves,
             identity,
             authorities: authorities.map(Arc::new),
+            names: self.names.clone(),
             send_name: self.send_name,
             reuse: self.reuse,
             alpn: Vec::new(),
@@ -196,6 +202,10 @@ impl Settings {
         files: &mut KeyFiles,
         prefix: &str,
     ) -> Result<Option<Authorities>, Error> {
+        if !self.verify && !self.names.is_empty() {
+            let text = format!("no {prefix}_ssl_verify for {prefix}_ssl_verify_names");
+            return Err(Error::emerg(text));
+        }
         if !self.verify {
             return Ok(None);
         }
@@ -241,6 +251,15 @@ impl Settings {
         let chosen = self.name.as_ref().is_some_and(|name| name.constant().is_none());
         Some(UpstreamTls { settings: self, client, name, chosen, files, alpn, tag })
     }
+}
+
+/// `..._ssl_verify_names`: names of hosts, and URIs.
+pub fn names(line: &Line) -> Arc<[CertificateName]> {
+    let name = |word: &[u8]| match word.windows(3).any(|part| part == b"://") {
+        true => CertificateName::Uri(word.to_vec()),
+        false => CertificateName::Host(word.to_vec()),
+    };
+    line.args.iter().map(|word| name(&word.bytes)).collect()
 }
 
 /// HTTP/2's name in ALPN.

@@ -240,8 +240,17 @@ impl<'a> Certificate<'a> {
 
     /// Names of hosts among the other names of the subject.
     pub fn dns_names(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.alt_names(0x82)
+    }
+
+    /// URIs among them.
+    pub fn uris(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.alt_names(0x86)
+    }
+
+    fn alt_names(&self, tag: u8) -> impl Iterator<Item = &'a [u8]> {
         let names = self.extensions.alt_names.unwrap_or(DerReader::new(&[]));
-        names.filter(|v| v.tag == 0x82).map(|v| v.body)
+        names.filter(move |v| v.tag == tag).map(|v| v.body)
     }
 
     /// The serial number as `$ssl_client_serial` shows it.

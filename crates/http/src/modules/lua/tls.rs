@@ -35,6 +35,7 @@ impl Tls {
             curves: Curves::default(),
             identity: None,
             authorities,
+            names: Arc::default(),
             send_name: name.is_some(),
             reuse: false,
             alpn: Vec::new(),

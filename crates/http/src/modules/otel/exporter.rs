@@ -305,6 +305,7 @@ fn client(
         curves: Curves::default(),
         identity: None,
         authorities: Some(Arc::new(Authorities { anchors, lists: Vec::new(), depth: DEPTH })),
+        names: Arc::default(),
         send_name: true,
         reuse: true,
         alpn: vec![b"http/1.1".to_vec()],
