@@ -3,6 +3,7 @@
 import base64
 import http.client
 import http.server
+import itertools
 import json
 import os
 import pathlib
@@ -22,10 +23,18 @@ POD = "10.99.0.1"
 NAMESPACE = "weir-system"
 
 
+PORTS = itertools.count(20000)
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port below those that the kernel gives to connections, which could take it before a server listens there."""
+    for port in PORTS:
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def wait(what, seconds, check):

@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHART = ROOT / "packaging/helm/weir-ingress/files"
 # The promise: from the API server's word to traffic.
 SOON = 1.0
+WORKERS = 2
 # What Gateways get their addresses of.
 RANGE = "127.0.10.0/24"
 SNIPPETS = ["add_header", "return", "if", "set", "more_set_headers"]
@@ -62,7 +63,7 @@ class World:
 
     def new_pod(self, name, range=RANGE, **rest):
         base = (CHART / "ingress.conf").read_text()
-        base = base.replace("listen 8081", f"listen 127.0.0.1:{free_port()}").replace("worker_processes auto", "worker_processes 2")
+        base = base.replace("listen 8081", f"listen 127.0.0.1:{free_port()}").replace("worker_processes auto", f"worker_processes {WORKERS}")
         base = base.replace("access_log /dev/stdout", "access_log off")
         # Both programs have the same user, as in a pod.
         if os.getuid() == 0:
@@ -85,7 +86,10 @@ class World:
         return Client(self.pod, host, wanted, **rest)
 
     def soon(self, what, check, seconds=SOON):
-        return wait(what, seconds, check)
+        took = wait(what, seconds, check)
+        # Workers that end may still serve as before for a moment.
+        wait("one generation of workers", 10, lambda: len(self.pod.workers()) <= WORKERS)
+        return took
 
     def told(self, space, name, reason, seconds=10):
         """The note of an Event about an Ingress."""
