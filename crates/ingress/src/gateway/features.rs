@@ -3,6 +3,7 @@
 /// The features that a GatewayClass shows, in order.
 pub const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
+    "BackendTLSPolicySANValidation",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "Gateway",

@@ -250,8 +250,10 @@ specs! {
         #[serde(rename = "wellKnownCACertificates")]
         well_known: Option<String>,
         hostname: String,
-        subject_alt_names: Vec<Value>,
+        subject_alt_names: Vec<SubjectAltName>,
     }
+    /// A name that the certificate of a server behind may have instead.
+    SubjectAltName { #[serde(rename = "type")] kind: String, hostname: String, uri: String, }
 }
 
 impl BackendRef {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use weir_conf::Directive;
+
 use super::certificates;
 use super::grants::Referrer;
 use super::listeners::{age, note};
@@ -9,15 +11,36 @@ use super::objects::{BackendTlsPolicy, GROUP, ParentReference};
 use super::status::{Condition, ParentStatus, Statuses};
 use crate::annotations::values;
 use crate::report::ObjectId;
-use crate::translate::Work;
+use crate::translate::{Work, line};
 
 /// TLS to a server behind.
 #[derive(Clone, Debug)]
 pub(super) struct BackendTls {
     /// The file of authorities.
     pub(super) authorities: String,
-    /// The name that is sent and checked.
+    /// The name that is sent, and checked where there are no others.
     pub(super) hostname: String,
+    /// Names of which the certificate must have one.
+    pub(super) names: Vec<String>,
+}
+
+impl BackendTls {
+    /// The lines behind a prefix (`proxy_ssl_`).
+    pub(super) fn lines(&self, prefix: &str) -> Vec<Directive> {
+        let one = |name: &str, value: &str| line(&format!("{prefix}{name}"), [value]);
+        let mut list = vec![
+            one("verify", "on"),
+            one("verify_depth", "9"),
+            one("trusted_certificate", &self.authorities),
+            one("name", &self.hostname),
+            one("server_name", "on"),
+        ];
+        if !self.names.is_empty() {
+            let names = self.names.iter().map(String::as_str);
+            list.push(line(&format!("{prefix}verify_names"), names));
+        }
+        list
+    }
 }
 
 /// A policy that is obeyed.
@@ -127,6 +150,16 @@ impl Policies {
     }
 }
 
+/// A URI with a scheme and an authority. RFC 3986, section 4.3.
+fn is_absolute(uri: &str) -> bool {
+    let scheme = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphabetic())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    uri.bytes().all(|b| b.is_ascii_graphic())
+        && uri.split_once("://").is_some_and(|(before, after)| scheme(before) && !after.is_empty())
+}
+
 fn judge(
     work: &mut Work<'_>,
     id: &ObjectId,
@@ -140,15 +173,26 @@ fn judge(
     if !values::is_host(&hostname, false) {
         return invalid("the hostname is no host name");
     }
-    if !wanted.subject_alt_names.is_empty() {
-        return invalid("subjectAltNames are not supported");
+    let mut names = Vec::new();
+    for name in &wanted.subject_alt_names {
+        match name.kind.as_str() {
+            "Hostname" if values::is_host(&name.hostname.to_ascii_lowercase(), true) => {
+                names.push(name.hostname.to_ascii_lowercase());
+            }
+            "URI" if is_absolute(&name.uri) => names.push(name.uri.clone()),
+            _ => {
+                return invalid(
+                    "a name of subjectAltNames is neither a host name nor an absolute URI",
+                );
+            }
+        }
     }
     if wanted.ca_certificate_refs.is_empty() {
         return match wanted.well_known.as_deref() {
             Some("System") => {
                 let authorities = work.settings.system_authorities.display().to_string();
                 let accepted = Condition::yes("Accepted", "Accepted");
-                (Some(BackendTls { authorities, hostname }), vec![accepted, resolved])
+                (Some(BackendTls { authorities, hostname, names }), vec![accepted, resolved])
             }
             _ => invalid("no known authorities are named"),
         };
@@ -168,7 +212,7 @@ fn judge(
     match file.filter(|_| resolved.holds) {
         Some(authorities) => {
             let accepted = Condition::yes("Accepted", "Accepted");
-            (Some(BackendTls { authorities, hostname }), vec![accepted, resolved])
+            (Some(BackendTls { authorities, hostname, names }), vec![accepted, resolved])
         }
         None => {
             let text = "servers behind cannot be checked: answers are 500";

@@ -364,16 +364,11 @@ impl Rule<'_> {
             Some(Ok(file)) => Some(file),
             Some(Err(_)) => return None,
         };
-        let mut add =
-            |name: &str, value: &str| list.push(line(&format!("{set}_ssl_{name}"), [value]));
-        add("verify", "on");
-        add("verify_depth", "9");
-        add("trusted_certificate", &tls.authorities);
-        add("name", &tls.hostname);
-        add("server_name", "on");
+        list.extend(tls.lines(&format!("{set}_ssl_")));
         if let Some(file) = client {
-            add("certificate", file);
-            add("certificate_key", file);
+            for name in ["certificate", "certificate_key"] {
+                list.push(line(&format!("{set}_ssl_{name}"), [file.as_str()]));
+            }
         }
         Some(list)
     }

@@ -178,15 +178,9 @@ fn towards(
             Ok(backend) => match (&backend.tls, ends) {
                 (Some(None), true) => None,
                 (Some(Some(tls)), true) => {
-                    let lines = [
-                        ("proxy_ssl", "on"),
-                        ("proxy_ssl_verify", "on"),
-                        ("proxy_ssl_verify_depth", "9"),
-                        ("proxy_ssl_trusted_certificate", tls.authorities.as_str()),
-                        ("proxy_ssl_name", tls.hostname.as_str()),
-                        ("proxy_ssl_server_name", "on"),
-                    ];
-                    checks = Some(lines.map(|(name, value)| line(name, [value])).to_vec());
+                    let mut lines = vec![line("proxy_ssl", ["on"])];
+                    lines.extend(tls.lines("proxy_ssl_"));
+                    checks = Some(lines);
                     work.group_of(backend, Block::Stream, ("", Vec::new()), Use::default())
                 }
                 _ => work.group_of(backend, Block::Stream, ("", Vec::new()), Use::default()),

@@ -609,33 +609,69 @@ fn servers_behind_are_known_by_a_policy() {
     ) else {
         return;
     };
-    let policy = |name: &str, service: &str, hostname: &str, map: &str| {
+    let policy = |name: &str, service: &str, hostname: &str, map: &str, names: Value| {
         let object = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
             "metadata": { "name": name, "namespace": "a" },
             "spec": { "targetRefs": [{ "group": "", "kind": "Service", "name": service }],
-                "validation": { "hostname": hostname, "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": map }] } } });
+                "validation": { "hostname": hostname, "subjectAltNames": names,
+                    "caCertificateRefs": [{ "group": "", "kind": "ConfigMap", "name": map }] } } });
         format!("---\n{object}\n")
     };
+    let none = || json!([]);
+    let host = |name: &str| json!({ "type": "Hostname", "hostname": name });
+    let uri = |name: &str| json!({ "type": "URI", "uri": name });
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "roots", "namespace": "a" },
         "data": { "ca.crt": tls.dir().read("root.pem") } });
-    let services: String =
-        ["good", "name", "gone"].map(|name| service("a", name, tls.port())).concat();
+    let services: String = ["good", "name", "gone", "alt", "uri", "odd"]
+        .map(|name| service("a", name, tls.port()))
+        .concat();
     let rule = |name: &str| json!({ "matches": [{ "path": { "value": format!("/{name}") } }], "backendRefs": to(name) });
     let manifests = [
         plain(),
         services,
         format!("---\n{map}\n"),
-        policy("good", "good", "www.example.org", "roots"),
-        policy("name", "name", "other.example.org", "roots"),
-        policy("gone", "gone", "www.example.org", "missing"),
-        policy("late", "good", "other.example.org", "roots"),
-        route("HTTPRoute", "a", "tls", &[], json!([rule("good"), rule("name"), rule("gone")])),
+        policy("good", "good", "www.example.org", "roots", none()),
+        policy("name", "name", "other.example.org", "roots", none()),
+        policy("gone", "gone", "www.example.org", "missing", none()),
+        policy("late", "good", "other.example.org", "roots", none()),
+        policy(
+            "alt",
+            "alt",
+            "other.example.org",
+            "roots",
+            json!([uri("a://b"), host("www.example.org")]),
+        ),
+        policy("uri", "uri", "www.example.org", "roots", json!([uri("spiffe://mesh/www")])),
+        policy(
+            "odd",
+            "odd",
+            "www.example.org",
+            "roots",
+            json!([host("www.example.org"), uri("a b")]),
+        ),
+        route(
+            "HTTPRoute",
+            "a",
+            "tls",
+            &[],
+            json!([
+                rule("good"),
+                rule("name"),
+                rule("gone"),
+                rule("alt"),
+                rule("uri"),
+                rule("odd")
+            ]),
+        ),
     ]
     .concat();
     let Some((server, statuses)) = serve(&manifests) else { return };
     assert_eq!(from(&server, "GET /good", "a.test", ""), "safe");
     assert_eq!(from(&server, "GET /name", "a.test", ""), "502");
     assert_eq!(from(&server, "GET /gone", "a.test", ""), "500");
+    assert_eq!(from(&server, "GET /alt", "a.test", ""), "safe");
+    assert_eq!(from(&server, "GET /uri", "a.test", ""), "502");
+    assert_eq!(from(&server, "GET /odd", "a.test", ""), "500");
     let told = |name: &str| {
         let (_, all) = statuses.policies.iter().find(|(id, _)| id.name == name).unwrap();
         let accepted = all[0].conditions.iter().find(|one| one.kind == "Accepted").unwrap();
@@ -643,6 +679,7 @@ fn servers_behind_are_known_by_a_policy() {
     };
     assert_eq!(told("good"), ("web".to_owned(), true, "Accepted"));
     assert_eq!(told("gone"), ("web".to_owned(), false, "NoValidCACertificate"));
+    assert_eq!(told("odd"), ("web".to_owned(), false, "Invalid"));
     assert_eq!(told("late"), ("web".to_owned(), false, "Conflicted"));
 }
 
