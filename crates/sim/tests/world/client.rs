@@ -57,7 +57,7 @@ impl Ask {
     pub fn draw(dice: &mut Dice, fate: &Fate, id: u64, book: &mut Book) -> Ask {
         let kind = match dice.below(13) {
             _ if fate.accepts.is_some() && dice.one_in(2) => Kind::Short,
-            _ if fate.extras.caching && !dice.one_in(8) => Kind::Cached(dice.below(2) as u64),
+            _ if fate.extras.caching => Kind::Cached(dice.below(2) as u64),
             _ if fate.again && dice.one_in(2) => Kind::Cached(dice.below(OBJECTS as usize) as u64),
             _ if fate.accepts.is_some() => Kind::Work(dice.below(WORKS as usize) as u64),
             10 => Kind::Work(dice.below(WORKS as usize) as u64),

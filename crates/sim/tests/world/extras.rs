@@ -19,7 +19,7 @@ pub struct Extras {
     pub zipped: bool,
     /// Cached objects are kept by the rules of RFC 9111.
     pub standard: bool,
-    /// And many clients ask for few objects, and for little else.
+    /// And many clients ask for few objects, and for nothing else.
     pub caching: bool,
 }
 
@@ -40,16 +40,20 @@ impl Extras {
         let caching = Dice::salted(seed, "caching").one_in(8) || number("WEIR_CACHING").is_some();
         let mut dice = Dice::salted(seed, "extras");
         let mut some = || dice.one_in(3);
-        Extras {
+        let drawn = Extras {
             ranged: some(),
             sliced: some(),
             stored: some(),
             mirrored: some(),
             guarded: some(),
             zipped: some(),
-            standard: some() || caching,
-            caching,
-        }
+            standard: some(),
+            caching: false,
+        };
+        // A course about caches has nothing else: it would be long.
+        let about_caches =
+            Extras { ranged: drawn.ranged, standard: true, caching, ..Extras::default() };
+        if caching { about_caches } else { drawn }
     }
 
     /// Lines of `http`, lines of the locations that are asked and that send something, and further
