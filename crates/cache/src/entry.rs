@@ -33,6 +33,8 @@ const TIMES: usize = 64;
 const RECORD: usize = 40;
 /// Bytes before the key.
 const FIXED: usize = TIMES + 2 * RECORD;
+/// The bytes before the body in the longest file that is read: what has more is not stored.
+pub(crate) const LONGEST_HEAD: usize = 1 << 20;
 /// The longest of each part that is believed.
 const LONGEST: usize = 1 << 24;
 const NONE: i64 = i64::MIN;
@@ -107,6 +109,11 @@ impl CacheEntry {
     /// Where the body begins in a file.
     pub fn size(&self) -> usize {
         FIXED + self.key.len() + self.vary.len() + self.etag.len() + self.head.len()
+    }
+
+    /// It is not too long to be stored.
+    pub fn fits(&self) -> bool {
+        self.size() <= LONGEST_HEAD
     }
 
     /// The beginning of a file for a body of this length.

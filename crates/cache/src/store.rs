@@ -11,15 +11,13 @@ use bytes::Bytes;
 use weir_engine::{Doer, FileInfo, FilePool, Files, OpenFile, OpenHow, Rank, file_operation};
 
 use crate::body::Range;
-use crate::entry::{CacheEntry, Stored, Unusable};
+use crate::entry::{CacheEntry, LONGEST_HEAD, Stored, Unusable};
 use crate::key::CacheKey;
 
 /// What is read of a file at first: most heads.
 const FIRST: usize = 8 * 1024;
 /// Smaller files are read at once: one visit to the disk is all that they need.
 const WHOLE: u64 = 64 * 1024;
-/// The longest head that is believed.
-const LONGEST: usize = 1 << 20;
 
 /// A directory of files, and how they are spread over directories below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +76,7 @@ impl Opened {
                 }
             }
             match CacheEntry::decode(&read) {
-                Err(Unusable::More(n)) if n <= LONGEST => want = n,
+                Err(Unusable::More(n)) if n <= LONGEST_HEAD => want = n,
                 Err(Unusable::More(_)) => return Ok(Err(Unusable::Damaged)),
                 Err(why) => return Ok(Err(why)),
                 // A file that lost its end was not written by a crash of this program, but may be there.
@@ -291,7 +289,7 @@ pub fn read_entry(path: &Path) -> Option<CacheEntry> {
         let n = file.read_at(&mut bytes, 0).ok()?;
         match CacheEntry::decode(bytes.get(..n)?) {
             Ok(stored) => return Some(stored.entry),
-            Err(Unusable::More(more)) if more > bytes.len() && more <= LONGEST => {
+            Err(Unusable::More(more)) if more > bytes.len() && more <= LONGEST_HEAD => {
                 bytes.resize(more, 0);
             }
             Err(_) => return None,

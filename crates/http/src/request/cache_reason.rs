@@ -110,6 +110,8 @@ pub enum Refusal {
     Expired,
     /// nginx's rules: a time in `Cache-Control` is no number.
     BadNumber,
+    /// Its head is longer than those of cache files.
+    LongHead,
     /// It has more tags than are kept.
     ManyTags,
     /// `..._no_cache`
@@ -229,6 +231,7 @@ impl fmt::Display for Refusal {
             Refusal::SetCookie => "Set-Cookie",
             Refusal::Expired => "it has expired",
             Refusal::BadNumber => "a time in Cache-Control is no number",
+            Refusal::LongHead => "its head is too long",
             Refusal::ManyTags => "it has too many tags",
             Refusal::Configured => "the configuration says no_cache",
             Refusal::Unbuffered => "it is passed on as it comes",

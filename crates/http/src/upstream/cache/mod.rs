@@ -324,11 +324,12 @@ pub fn keep(
     };
     let now = r.event_loop.handle.wall().secs;
     let times = verdict.times(caching, answer.status, now).ok_or(Refusal::NoLifetime);
-    match refused.map_or(times, Err) {
-        Ok(times) => {
-            let life = Some(verdict.life(&times));
+    let life = times.as_ref().ok().map(|times| verdict.life(times));
+    let times = refused.map_or(times, Err);
+    match times.and_then(|times| prepare(r, passing, state, verdict, times, answer)) {
+        Ok(fill) => {
             state.shown.because(|reason| (reason.kept, reason.life) = (Kept::Stored, life));
-            Some(prepare(r, passing, state, verdict, times, answer))
+            Some(fill)
         }
         Err(why) => {
             state.shown.because(|reason| reason.kept = Kept::Refused(why));
@@ -345,7 +346,7 @@ fn prepare(
     verdict: judge::Verdict,
     times: Freshness,
     answer: &Answer,
-) -> Arc<Fill> {
+) -> Result<Arc<Fill>, Refusal> {
     let variant =
         (!verdict.vary.is_empty()).then(|| lookup::variant(r, passing, &state.main, &verdict.vary));
     if state.key != state.main && variant != Some(state.key) {
@@ -367,7 +368,10 @@ fn prepare(
         of_head: asks_with_head(r),
         head: head.get(..answer.end).unwrap_or_default().to_vec(),
     });
-    store(r, passing, state, entry, answer.length)
+    match entry.fits() {
+        true => Ok(store(r, passing, state, entry, answer.length)),
+        false => Err(Refusal::LongHead),
+    }
 }
 
 /// Begins to store an answer; its body comes through the fill.

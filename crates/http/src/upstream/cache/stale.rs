@@ -145,7 +145,7 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
         Part::File(_, _, length) => Some(*length),
         Part::Coming(..) => None,
     };
-    if let (Some(length), true) = (length, may) {
+    if let (Some(length), true) = (length, may && entry.fits()) {
         let fill = super::store(r, passing, state, entry.clone(), Some(length));
         match &old.part {
             Part::Memory(bytes) => {
