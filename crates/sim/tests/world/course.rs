@@ -350,7 +350,10 @@ impl Course {
         });
         let asks: Vec<Ask> = asks.collect();
         let weights = asks.iter().map(|ask| ask.weight(&self.fate, &self.book));
-        let (to, fro) = weights.fold((0, 0), |(a, b), (c, d)| (a.max(c), b.max(d)));
+        // About caches, all answers may be long, and come at once over HTTP/2.
+        let caching = self.fate.extras.caching;
+        let both = |b: u64, d: u64| if caching { b + d } else { b.max(d) };
+        let (to, fro) = weights.fold((0, 0), |(a, b), (c, d)| (a.max(c), both(b, d)));
         let quick = self.fate.accepts.is_some();
         let way = |dice: &mut Dice, n| if quick { Way::quick(dice) } else { Way::draw(dice, n) };
         let there = way(&mut self.dice, to + HEADS);
