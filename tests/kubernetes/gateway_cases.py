@@ -163,11 +163,15 @@ def namespaces_are_selected_by_labels(w):
     port = 8080
     allowed = {"namespaces": {"from": "Selector", "selector": {"matchLabels": {"team": "blue"}}}}
     ip = put_gateway(w, "chooses", "web", [listener("http", port, allowedRoutes=allowed)])
-    w.api.put(route("chosen", "site", {"name": "web", "namespace": "chooses"}, ["one"]))
-    w.soon("no traffic", lambda: w.pod.who("any.test", port=port, address=ip) == 404, 3)
+    site = route("chosen", "site", {"name": "web", "namespace": "chooses"}, ["one"])
+    w.api.put(site)
+    # Each step ends with the statuses of it, so that nothing but the labels makes the next one.
+    wait("a refusal", 10, lambda: is_told(w, site, "Accepted", "!NotAllowedByListeners", parent))
+    assert w.pod.who("any.test", port=port, address=ip) == 404
     labels = lambda labels: w.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "chosen", "labels": labels}})
     labels({"team": "blue"})
     w.soon("traffic", lambda: w.pod.who("any.test", port=port, address=ip) == "one")
+    wait("a word", 10, lambda: is_told(w, site, "Accepted", "Accepted", parent))
     labels({"team": "red"})
     w.soon("no traffic", lambda: w.pod.who("any.test", port=port, address=ip) == 404)
 
