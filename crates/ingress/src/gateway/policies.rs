@@ -156,7 +156,8 @@ fn is_absolute(uri: &str) -> bool {
         text.starts_with(|c: char| c.is_ascii_alphabetic())
             && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
     };
-    uri.bytes().all(|b| b.is_ascii_graphic())
+    uri.len() <= values::LONGEST
+        && uri.bytes().all(|b| b.is_ascii_graphic() && b != b'$')
         && uri.split_once("://").is_some_and(|(before, after)| scheme(before) && !after.is_empty())
 }
 
