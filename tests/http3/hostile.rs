@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_testkit::{Dir, PATIENCE, Server, ask_until, certified, run};
 
-use super::{WEIR, ask, begin, bytes, conf, long, start};
+use super::{WEIR, ask, begin, bytes, conf, hq, long, start};
 
 /// How long nothing more may come before no more is expected. Too short a time finds less; it fails nothing.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -218,4 +218,35 @@ fn a_forged_address_gets_at_most_three_times_what_came() {
     socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     let answered = answers(&socket);
     assert!((1..=3 * first.len()).contains(&answered), "{answered} bytes for {}", first.len());
+}
+
+/// A stream that has begun waits for the rest of its head for `client_header_timeout`, its connection does not stay for it.
+#[test]
+fn connections_that_end_in_a_head_leave_nothing_in_memory() {
+    let server = start("", "location / { return 200 ok; }");
+    let address: std::net::SocketAddr = ([127, 0, 0, 1], server.port()).into();
+    let load = || {
+        hq::runtime().block_on(async {
+            let endpoint = hq::client(&server, "h3");
+            for _ in 0..300 {
+                let connection =
+                    endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
+                let (mut send, _receive) = connection.open_bi().await.unwrap();
+                // A frame of fields that has a KiB, of which one byte comes.
+                send.write_all(b"\x01\x44\x00\x00").await.unwrap();
+                // The server has read it once it has answered what came behind it.
+                let (mut send, mut receive) = connection.open_bi().await.unwrap();
+                send.write_all(b"\x01\x10\x00\x00\xd1\xc1\xd7\x50\x09localhost").await.unwrap();
+                send.finish().unwrap();
+                receive.read_to_end(1 << 16).await.unwrap();
+                connection.close(0x0100u32.into(), b"");
+            }
+            endpoint.wait_idle().await;
+        });
+    };
+    load();
+    let before = memory(&server);
+    load();
+    let grown = || memory(&server).saturating_sub(before);
+    assert!(ask_until(|| grown() < 4 << 10), "{} KiB more after 300 connections", grown());
 }

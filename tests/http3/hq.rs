@@ -11,21 +11,30 @@ use rustls::pki_types::pem::PemObject;
 
 use super::*;
 
-/// What a client that speaks `protocol` gets for each of these lines, on a stream each of one connection; none where the
-/// handshake fails.
-fn ask_lines(server: &Server, protocol: &str, lines: &[&str]) -> Option<Vec<String>> {
+/// A client of quinn's that trusts the server's authority and speaks `protocol`; to be used in a runtime.
+pub fn client(server: &Server, protocol: &str) -> Endpoint {
     let mut roots = RootCertStore::empty();
     let root = CertificateDer::from_pem_file(server.dir().file("root.pem")).unwrap();
     roots.add(root).unwrap();
     let mut tls =
         rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-    let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    let mut endpoint = Endpoint::client(([127, 0, 0, 1], 0).into()).unwrap();
+    let tls = QuicClientConfig::try_from(tls).unwrap();
+    endpoint.set_default_client_config(ClientConfig::new(Arc::new(tls)));
+    endpoint
+}
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// What a client that speaks `protocol` gets for each of these lines, on a stream each of one connection; none where the
+/// handshake fails.
+fn ask_lines(server: &Server, protocol: &str, lines: &[&str]) -> Option<Vec<String>> {
     let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let mut endpoint = Endpoint::client(([127, 0, 0, 1], 0).into()).unwrap();
-        endpoint.set_default_client_config(config);
+    runtime().block_on(async {
+        let endpoint = client(server, protocol);
         let connection = endpoint.connect(address, "www.example.org").unwrap().await.ok()?;
         let mut answers = Vec::new();
         for line in lines {

@@ -88,18 +88,21 @@ impl Link {
             self.streams.borrow_mut().insert(id, stream.clone());
             stream.read_on();
             if !stream.has_begun() && !stream.is_gone() {
-                self.expect_head(stream);
+                self.expect_head(&stream);
             }
         }
     }
 
     /// A head must come within `client_header_timeout`.
-    pub(super) fn expect_head(&self, stream: Rc<Stream>) {
+    pub(super) fn expect_head(&self, stream: &Rc<Stream>) {
         let timeout = self.server().conf.client_header_timeout;
         let sleep = self.event_loop().handle.sleep(timeout);
+        // A connection that ends does not stay in memory until then.
+        let stream = Rc::downgrade(stream);
         self.event_loop().handle.spawn(async move {
             sleep.await;
-            if !stream.has_begun() && !stream.is_gone() {
+            let stream = stream.upgrade();
+            if let Some(stream) = stream.filter(|stream| !stream.has_begun() && !stream.is_gone()) {
                 stream.link.log(format_args!("{}", crate::carrier::TIMED_OUT));
                 stream.reset(ErrorCode::RequestIncomplete);
             }
