@@ -268,8 +268,9 @@ fn generation(upgrades: bool, source: Source) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let _until = super::Ends(&stop);
-        // All is learned while the sources are up.
-        assert!(ask_until(|| world.ask("/named", "").status == 200), "{what}");
+        // All is learned while the sources are up, and by each worker.
+        let is_named = || (0..16).all(|_| world.ask("/named", "").status == 200);
+        assert!(ask_until(is_named), "{what}");
         assert!(ask_until(|| world.field("/checked", "", "X-By") == "good"
             && world.field("/checked", "", "X-By") == "good"));
         world.daemon.wait("nobody is ill", || {
