@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use weir_ingress::gateway::addresses::AddressRange;
+use weir_ingress::gateway::ranges::AddressRange;
 use weir_ingress::run::{Options, Publish, run};
 use weir_ingress::{Finding, Settings, Severity, Snapshot, Translation, translate};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use weir_conf::Directive;
 
-use crate::gateway::addresses::AddressRange;
+use crate::gateway::ranges::AddressRange;
 
 /// The settings of a controller. Tenants cannot change them.
 #[derive(Clone, Debug)]

@@ -19,6 +19,7 @@ mod names;
 pub mod objects;
 mod policies;
 mod ports;
+pub mod ranges;
 mod routes;
 mod rules;
 mod servers;
