@@ -5,13 +5,19 @@ pub type Field<'a> = (&'a [u8], &'a [u8]);
 
 /// The fields of a head: what stands in lines with a colon, as far as the empty line.
 pub fn fields(head: &[u8]) -> impl Iterator<Item = Field<'_>> + Clone {
-    let lines = head.split(|b| *b == b'\n').map(<[u8]>::trim_ascii_end);
-    lines.take_while(|line| !line.is_empty()).filter_map(field)
+    let mut rest = head;
+    let lines = std::iter::from_fn(move || {
+        let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        let line = rest.get(..end)?.trim_ascii_end();
+        rest = rest.get(end + 1..).unwrap_or_default();
+        (!line.is_empty()).then_some(line)
+    });
+    lines.filter_map(field)
 }
 
 /// The field in a line; a status line has none.
 pub fn field(line: &[u8]) -> Option<Field<'_>> {
-    let at = line.iter().position(|b| *b == b':')?;
+    let at = memchr::memchr(b':', line)?;
     let (name, value) = (line.get(..at)?, line.get(at + 1..)?);
     // A status line has a space before any colon.
     (!name.is_empty() && !name.contains(&b' ')).then(|| (name, value.trim_ascii()))

@@ -103,13 +103,13 @@ impl Facts {
     ) -> Facts {
         let mut this = Facts::default();
         let (mut age, mut of_connection) = (None, Vec::new());
-        let targets = own.into_iter().chain([&b"cdn-cache-control"[..]]);
-        let targeted = targets.filter(|name| !ignored(name)).find_map(|name| {
-            Control::targeted(named(fields.clone(), name).map(|(_, value)| value))
-        });
+        let (mut for_this, mut for_such) = (Vec::new(), Vec::new());
         for (name, value) in fields {
             if ignored(name) {
                 continue;
+            }
+            if own.is_some_and(|own| name.eq_ignore_ascii_case(own)) {
+                for_this.push(value);
             }
             match name.len() {
                 3 if is(name, b"age") => {
@@ -123,13 +123,15 @@ impl Facts {
                     this.expires = Some(this.expires.map_or(time, |other| other.min(time)));
                 }
                 10 if is(name, b"connection") => of_connection.extend(words(value)),
-                13 if is(name, b"cache-control") && targeted.is_none() => this.control.add(value),
+                13 if is(name, b"cache-control") => this.control.add(value),
                 13 if is(name, b"last-modified") => this.last_modified = date::parse(value),
                 15 if is(name, b"x-accel-expires") && this.accel.is_none() => this.accel(value),
+                17 if is(name, b"cdn-cache-control") => for_such.push(value),
                 _ => {}
             }
         }
-        if let Some(control) = targeted {
+        let targeted = Control::targeted(for_this.into_iter());
+        if let Some(control) = targeted.or_else(|| Control::targeted(for_such.into_iter())) {
             (this.control, this.expires) = (control, None);
         }
         this.withheld = this.control.withheld.drain(..).chain(of_connection).collect();
