@@ -1,9 +1,12 @@
 //! How long a connection is kept, and how it ends.
 
+use std::future::poll_fn;
 use std::rc::{Rc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
-use weir_engine::yield_now;
+use weir_engine::{either, yield_now};
+use weir_http2::{wait, wake};
 use weir_metrics::{Histogram, Metric};
 use weir_proto::http3::{ErrorCode, frame};
 
@@ -52,6 +55,7 @@ impl Link {
         if self.over.replace(true) {
             return;
         }
+        wake(&self.watcher);
         self.count_packets();
         self.event_loop().metrics.sub(Metric::QuicOpen, 1);
         if !self.shaken.get() {
@@ -154,7 +158,15 @@ impl Link {
                 };
                 link.event_loop().handle.sleep_until(until)
             };
-            sleep.await;
+            // A connection that ends does not stay in memory until then.
+            let ended = poll_fn(|cx| match link.upgrade().filter(|link| !link.over.get()) {
+                None => Poll::Ready(()),
+                Some(link) => {
+                    wait(&link.watcher, cx);
+                    Poll::Pending
+                }
+            });
+            either(sleep, ended).await;
         }
     }
 }

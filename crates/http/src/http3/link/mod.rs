@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
@@ -89,6 +90,8 @@ pub struct Link {
     leaving: Cell<bool>,
     /// Closed by this end, or lost.
     over: Cell<bool>,
+    /// Waits for the connection to be idle for too long: see [`Link::watch`].
+    watcher: RefCell<Option<Waker>>,
     /// Since when there is no request.
     idle: Cell<Instant>,
     /// Bytes that the client has sent on streams, and those of them that are fields or bodies.
@@ -139,6 +142,7 @@ impl Link {
             requests: Cell::new(0),
             leaving: Cell::new(false),
             over: Cell::new(false),
+            watcher: RefCell::default(),
             idle: Cell::new(now),
             total: Cell::new(0),
             payload: Cell::new(0),
