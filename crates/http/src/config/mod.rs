@@ -321,6 +321,9 @@ pub fn configure(
         lines.extend(listens.into_iter().map(|line| (ServerId(i as u32), line)));
         servers.push(server);
     }
+    let loads =
+        |server: &Server| server.conf.ssl.as_ref().is_some_and(|tls| tls.quic.is_computed());
+    let loads_for_quic = servers.iter().any(loads);
     let site = Site {
         number: SiteNumber::next(),
         loops: AtomicUsize::new(0),
@@ -328,6 +331,7 @@ pub fn configure(
         servers,
         locations: locations.ok_or_else(|| block.error("a location was left unread"))?,
         asks_realpath: setup.variables.is_referred(b"realpath_root"),
+        loads_for_quic,
         variables: setup.variables,
         main,
         staplings: setup.staplings.into_iter().map(Arc::new).collect(),

@@ -11,10 +11,8 @@ use weir_log::{Cause, Level};
 use weir_metrics::Metric;
 use weir_proto::http3::qpack::FieldMemo;
 use weir_quic::{
-    Accepts, Admission, Asker, ChosenConfig, Endpoint, EndpointSettings, Events, HostKey,
-    NewConnection, Packet, Place,
+    Accepts, Admission, Endpoint, EndpointSettings, Events, HostKey, NewConnection, Packet, Place,
 };
-use weir_tls::Hello;
 
 use super::choose::{Asking, choose};
 use super::link::{Beginning, Found, Link};
@@ -222,35 +220,25 @@ impl Accepts for Acceptor {
             (Some(ip), Some(port)) => Address::Inet(SocketAddr::new(ip, port)),
             _ => bound.clone(),
         };
-        let (listen, ip) = (self.listen, local.ip());
-        let found = Found::default();
+        let (listen, found) = (self.listen, Found::default());
         let (closed, memo) = (self.closed.clone(), self.memo.clone());
-        let asks = site.servers.iter().any(|server| {
-            server.conf.ssl.as_ref().is_some_and(|context| context.quic.is_computed())
-        });
-        let choose: Box<dyn FnOnce(Hello) -> ChosenConfig + Send> = {
-            let found = found.clone();
-            Box::new(move |hello| choose(listen, ip, hello, &found))
+        let from = Beginning {
+            event_loop,
+            listen,
+            local: local.clone(),
+            found: found.clone(),
+            closed: closed.clone(),
+            memo,
         };
-        let asker = asks.then(|| {
-            let client = Asking {
-                peer: Address::Inet(new.peer),
-                local: local.clone(),
-                listen,
-                closed: closed.clone(),
-                found: found.clone(),
-            };
-            let ask: Asker = Box::new(move |hello| Box::pin(client.config(hello)));
-            ask
-        });
-        let begin = move |quic: &Rc<weir_quic::Connection>| -> Rc<dyn Events> {
-            let from = Beginning { event_loop, listen, local, found, closed, memo };
+        let begin = Box::new(|quic: &Rc<weir_quic::Connection>| -> Rc<dyn Events> {
             Link::new(quic.clone(), from)
-        };
-        match asker {
-            Some(asker) => Admission::Ask(asker, Box::new(begin)),
-            None => Admission::Accept(choose, Box::new(begin)),
+        });
+        if site.loads_for_quic {
+            let client = Asking { peer: Address::Inet(new.peer), local, listen, closed, found };
+            return Admission::Ask(Box::new(|hello| Box::pin(client.config(hello))), begin);
         }
+        let ip = local.ip();
+        Admission::Accept(Box::new(move |hello| choose(listen, ip, hello, &found)), begin)
     }
 
     fn ignored(&self) {

@@ -84,6 +84,8 @@ pub struct Site {
     pub variables: Variables<Request>,
     /// Something refers to `$realpath_root`, which may have to be found before it is asked for.
     pub asks_realpath: bool,
+    /// Some server has certificates for QUIC that are loaded when a client asks for them.
+    pub loads_for_quic: bool,
     /// Settings of the `http` block, for what happens outside of any server.
     pub main: crate::site::settings::LocationConf,
     /// Responses that are fetched to be sent along with certificates.
