@@ -3,8 +3,8 @@
 
 use weir_testkit::{Dir, Response, Server};
 
-use super::validation::scripted;
-use super::{WEIR, get_until};
+use super::get_until;
+use super::validation::{scripted, zone_before};
 
 /// The fields of an answer, and whether it is stored by nginx's rules and by those of the standard.
 struct Case {
@@ -24,22 +24,9 @@ fn start(buffer: &str, answers: Vec<String>) -> Server {
         };
         format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\nConnection: close\r\n\r\na")
     });
-    let location = |path: &str, cached: &str| {
-        format!("location {path} {{ proxy_pass http://127.0.0.1:{port}; {cached} }}")
-    };
-    let conf = format!(
-        "events {{ }} http {{
-             access_log off;
-             proxy_cache_path %%DIR%%/cache keys_zone=one:1m;
-             proxy_cache one; proxy_cache_key $uri; {buffer}
-             add_header X-Cache $upstream_cache_status always;
-             add_header X-Why $upstream_cache_reason always;
-             server {{ listen 127.0.0.1:%%PORT%%; {} {} {} }} }}",
-        location("/ok", ""),
-        location("/nginx", ""),
-        location("/standard", "proxy_cache_rules rfc9111;"),
-    );
-    Server::start_in(Dir::new(), WEIR, &conf)
+    let cached = format!("proxy_cache_key $uri; {buffer}");
+    let paths = [("/ok", ""), ("/nginx", ""), ("/standard", "proxy_cache_rules rfc9111;")];
+    zone_before(Dir::new(), port, &cached, &paths)
 }
 
 /// The largest head that is asked for here fits into this.

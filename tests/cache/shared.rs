@@ -9,28 +9,19 @@ use std::sync::{Arc, Mutex};
 
 use weir_testkit::{Dir, PATIENCE, Response, Server, listen};
 
-use super::WEIR;
-use super::validation::{read_head, scripted};
+use super::validation::{read_head, scripted, zone_before};
 
 /// Before the server at this port, `/nginx` and `/all` have nginx's rules, and `/standard` has those of the standard. The key
 /// is the query.
 fn start(dir: Dir, port: u16, memory: &str) -> Server {
-    let location = |path: &str, cached: &str| {
-        format!("location {path} {{ proxy_pass http://127.0.0.1:{port}; {cached} }}")
-    };
-    let conf = format!(
-        "events {{ }} http {{
-             access_log off;
-             proxy_cache_path %%DIR%%/cache keys_zone=one:1m;
-             proxy_cache one; proxy_cache_key $args; proxy_cache_memory {memory}; proxy_cache_lock on;
-             add_header X-Cache $upstream_cache_status always;
-             add_header X-Why $upstream_cache_reason always;
-             server {{ listen 127.0.0.1:%%PORT%%; {} {} {} }} }}",
-        location("/nginx", ""),
-        location("/all", "proxy_ignore_headers Vary;"),
-        location("/standard", "proxy_cache_rules rfc9111;"),
-    );
-    Server::start_in(dir, WEIR, &conf)
+    let cached =
+        format!("proxy_cache_key $args; proxy_cache_memory {memory}; proxy_cache_lock on;");
+    let paths = [
+        ("/nginx", ""),
+        ("/all", "proxy_ignore_headers Vary;"),
+        ("/standard", "proxy_cache_rules rfc9111;"),
+    ];
+    zone_before(dir, port, &cached, &paths)
 }
 
 /// The same cache after a restart.

@@ -39,22 +39,33 @@ pub fn read_head(stream: &mut TcpStream) -> Option<String> {
     String::from_utf8(head).ok()
 }
 
+/// A cache before the server at this port, with `cached` in its block, and a location for each path, which has more lines
+/// for it. Answers show what the cache has done, and why.
+pub fn zone_before(dir: Dir, port: u16, cached: &str, paths: &[(&str, &str)]) -> Server {
+    let location = |(path, own): &(&str, &str)| {
+        format!("location {path} {{ proxy_pass http://127.0.0.1:{port}; {own} }}")
+    };
+    let locations: String = paths.iter().map(location).collect();
+    let conf = format!(
+        "events {{ }} http {{
+             access_log off;
+             proxy_cache_path %%DIR%%/cache keys_zone=one:1m;
+             proxy_cache one; {cached}
+             add_header X-Cache $upstream_cache_status always;
+             add_header X-Why $upstream_cache_reason always;
+             server {{ listen 127.0.0.1:%%PORT%%; {locations} }} }}"
+    );
+    Server::start_in(dir, WEIR, &conf)
+}
+
 /// A cache before the server at this port.
 pub fn before(port: u16, cached: &str) -> Server {
     before_in(Dir::new(), port, cached)
 }
 
 pub fn before_in(dir: Dir, port: u16, cached: &str) -> Server {
-    let conf = format!(
-        "events {{ }} http {{
-             access_log off;
-             proxy_cache_path %%DIR%%/cache keys_zone=one:1m;
-             proxy_cache one; proxy_cache_key $uri;
-             add_header X-Cache $upstream_cache_status always;
-             server {{ listen 127.0.0.1:%%PORT%%;
-                 location / {{ proxy_pass http://127.0.0.1:{port}; proxy_cache_rules rfc9111; {cached} }} }} }}"
-    );
-    Server::start_in(dir, WEIR, &conf)
+    let own = format!("proxy_cache_rules rfc9111; {cached}");
+    zone_before(dir, port, "proxy_cache_key $uri;", &[("/", &own)])
 }
 
 /// An answer 304 may come from a cache that had it for a while: its age counts, whether it has a date or not.
