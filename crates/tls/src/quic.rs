@@ -69,7 +69,7 @@ pub fn initial_suite() -> Option<Suite> {
     suite_of(provider())
 }
 
-/// A configuration that no client can agree on: for what comes before the client has said whom it wants.
+/// A configuration that no client can agree on: for what comes before a client has named a server.
 ///
 /// # Errors
 ///

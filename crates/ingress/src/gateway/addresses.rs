@@ -41,22 +41,19 @@ pub(crate) fn assign(
             given.insert(key(gateway), asked);
         }
     }
-    for gateway in &own {
+    let asked: BTreeSet<_> = given.keys().cloned().collect();
+    let others = || own.iter().filter(|gateway| !asked.contains(&key(gateway)));
+    for gateway in others() {
         let Some(kept) = objects.assigned.get(&key(gateway)) else { continue };
-        if given.contains_key(&key(gateway)) {
-            continue;
-        }
         // Asking for an address takes it from no other Gateway: both have it then.
         let kept: Vec<IpAddr> =
             kept.iter().filter_map(read).filter(|address| taken.insert(*address)).collect();
         given.insert(key(gateway), kept);
     }
     taken.extend(&shared);
-    for gateway in &own {
-        let asked =
-            gateway.spec.addresses.iter().any(|one| one.value.as_ref().and_then(read).is_some());
+    for gateway in others() {
         let list = given.entry(key(gateway)).or_default();
-        for range in settings.gateway_ranges.iter().filter(|_| !asked) {
+        for range in &settings.gateway_ranges {
             if list.iter().any(|address| range.has(address)) {
                 continue;
             }

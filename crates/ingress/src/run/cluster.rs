@@ -23,7 +23,7 @@ pub trait Watched: Clone + Send + Sync + 'static {
     /// Namespace and name.
     fn key(&self) -> Key;
 
-    /// Takes off what says when and by whom the object was written.
+    /// Takes off what says when, and by which client, the object was written.
     fn bare(&mut self);
 
     /// Whether a translation would read the same.

@@ -15,7 +15,7 @@ pub fn asks_with_head(r: &Request) -> bool {
     r.method == Method::Head && !r.contexts.upstream.ask_with_get
 }
 
-/// True if the server's answer to HEAD agrees with the stored answer to GET, which then stands as after a 304. If they differ,
+/// For a request that [`asks_with_head`]: true if the server's answer to HEAD agrees with the stored answer to GET, which then stands as after a 304. If they differ,
 /// the stored one is removed.
 pub async fn stands(
     r: &mut Request,
@@ -23,7 +23,7 @@ pub async fn stands(
     passing: &UpstreamConf,
     answer: &Answer,
 ) -> bool {
-    if !passing.caching.keeps_standard() || !asks_with_head(r) || answer.status != 200 {
+    if !passing.caching.keeps_standard() || answer.status != 200 {
         return false;
     }
     let of_get = |entry: &weir_cache::CacheEntry| entry.status == 200 && !entry.of_head;
