@@ -12,14 +12,13 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio::time::{sleep, timeout};
 
-use super::{Shared, say};
+use super::{LONGEST_CALL, Shared, say};
 use crate::report::{Finding, Severity};
 use crate::translate::digest;
 
 const CONTROLLER: &str = "weir.internal/ingress";
 /// Between two Events: 10,000 wrong Ingresses are told of within minutes, and do not take the API server.
 const PACE: Duration = Duration::from_millis(20);
-const LONGEST_CALL: Duration = Duration::from_secs(5);
 /// Lengths that Kubernetes allows.
 const LONGEST_NOTE: usize = 1000;
 const LONGEST_NAME: usize = 200;

@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use super::cluster::{Key, Table, Watched, lock};
 use super::watch::{self, Outage};
-use super::{Shared, say};
+use super::{LONGEST_CALL, Shared, say};
 use crate::gateway::kinds::{AnyObject, KINDS, Kind, Objects};
 use crate::gateway::objects::GROUP;
 use crate::report::ObjectId;
@@ -29,7 +29,6 @@ use crate::report::ObjectId;
 const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha3", "v1alpha2"];
 /// A definition that could not be read is asked for again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
-const LONGEST_CALL: Duration = Duration::from_secs(5);
 
 /// An object as it was seen last.
 #[derive(Clone, Debug)]

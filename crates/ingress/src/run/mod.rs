@@ -88,6 +88,9 @@ struct Shared {
     ends: AtomicBool,
 }
 
+/// A call that the API server does not answer for so long has failed.
+const LONGEST_CALL: Duration = Duration::from_secs(5);
+
 /// A line for the administrator.
 fn say(level: &str, text: impl std::fmt::Display) {
     eprintln!("weir-ingress: [{level}] {text}");

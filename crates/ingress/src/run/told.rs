@@ -12,13 +12,12 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use super::cluster::lock;
-use super::{Shared, say};
+use super::{LONGEST_CALL, Shared, say};
 use crate::gateway::{Statuses, merge};
 use crate::report::ObjectId;
 
 /// How often statuses are compared without a word of the API server.
 const LOOK: Duration = Duration::from_secs(10);
-const LONGEST_CALL: Duration = Duration::from_secs(5);
 /// Between two writes, so that thousands of them do not take the API server.
 const PACE: Duration = Duration::from_millis(5);
 
