@@ -11,7 +11,7 @@ use weir_testkit::{Dir, PATIENCE, Response, Server, listen};
 
 use super::validation::{read_head, scripted, zone_before};
 
-/// Before the server at this port, `/nginx` and `/all` have nginx's rules, and `/standard` has those of the standard. The key
+/// Before the server at this port, `/nginx` and `/all` have nginx's rules, and the others have those of the standard. The key
 /// is the query.
 fn start(dir: Dir, port: u16, memory: &str) -> Server {
     let cached =
@@ -20,6 +20,8 @@ fn start(dir: Dir, port: u16, memory: &str) -> Server {
         ("/nginx", ""),
         ("/all", "proxy_ignore_headers Vary;"),
         ("/standard", "proxy_cache_rules rfc9111;"),
+        ("/careless", "proxy_cache_rules rfc9111; proxy_ignore_headers Expires;"),
+        ("/own", "proxy_cache_rules rfc9111; proxy_cache_control_field X-Here;"),
     ];
     zone_before(dir, port, &cached, &paths)
 }
@@ -133,4 +135,29 @@ fn what_was_stored_without_a_look_at_vary_is_asked_for_again() {
     assert_eq!(said(&ask("all", "two")), ("HIT", "0".to_owned()));
     assert_eq!(said(&ask("standard", "two")), ("MISS", "1".to_owned()));
     assert_eq!(said(&ask("standard", "two")), ("HIT", "1".to_owned()));
+}
+
+/// What one location reads in the head of an answer at hand does not count for another one, which ignores some fields or has a
+/// field of its own.
+#[test]
+fn each_location_reads_the_fields_that_count_there() {
+    let (port, _) = scripted(|n, _| {
+        format!(
+            "HTTP/1.1 200 OK\r\nExpires: Thu, 01 Jan 1970 00:00:00 GMT\r\nX-Here: max-age=500\r\nETag: \"{n}\"\r\nContent-Length: 1\r\nConnection: close\r\n\r\n{n}"
+        )
+    });
+    let server = start(Dir::new(), port, "1m");
+    let ask = |place: &str, control: &str| {
+        server.ask(&format!("GET /{place}?a"), &format!("Cache-Control: {control}\r\n"), "")
+    };
+    assert_eq!(said(&ask("own", "max-age=1000")), ("MISS", "0".to_owned()));
+    for _ in 0..2 {
+        assert_eq!(said(&ask("own", "max-age=1000")), ("HIT", "0".to_owned()));
+        for (place, why) in [("standard", "asking by Expires"), ("careless", "asking, age")] {
+            let old = ask(place, "max-stale");
+            assert_eq!(said(&old), ("STALE", "0".to_owned()), "{place}");
+            let told = old.header("X-Why").unwrap_or_default();
+            assert!(told.contains(why), "{place}: {told}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use crate::key::CacheKey;
 /// Answers longer than this share of the memory are not kept.
 const SHARE: u64 = 16;
 /// What an answer costs beside its bytes, about, with what is made of its head.
-const OVERHEAD: u64 = 512;
+const OVERHEAD: u64 = 896;
 /// Memory for what is known of files that are kept open.
 const OPEN_LIMIT: u64 = 1 << 20;
 /// So many are, so that the room of those that were removed is soon free.
@@ -119,14 +119,10 @@ impl Object {
         Object { entry, body, generation, inode, checked, checking, used, made }
     }
 
-    /// What a reader has made of the head, for the next one.
-    pub fn made<T: 'static>(&self) -> Option<&T> {
-        self.made.get()?.downcast_ref()
-    }
-
-    /// A reader has made this of the head; it is kept if it is the first.
-    pub fn make<T: Send + Sync + 'static>(&self, made: T) {
-        let _ = self.made.set(Box::new(made));
+    /// What readers have made of the head, for the next ones. The first reader finds it empty; `None` for other types than the
+    /// first reader's.
+    pub fn made<T: Default + Send + Sync + 'static>(&self) -> Option<&T> {
+        self.made.get_or_init(|| Box::<T>::default()).downcast_ref()
     }
 
     fn size(&self) -> u64 {
@@ -456,10 +452,10 @@ mod tests {
     #[test]
     fn what_was_made_of_a_head_is_there_for_the_next_reader() {
         let object = object(1, 1);
-        assert_eq!(object.made::<u32>(), None);
-        object.make(1u32);
-        object.make(2u32);
-        assert_eq!((object.made::<u32>(), object.made::<u64>()), (Some(&1), None));
+        let made = || object.made::<OnceLock<u32>>().unwrap();
+        assert_eq!(made().get(), None);
+        made().set(1).unwrap();
+        assert_eq!((made().get(), object.made::<u64>()), (Some(&1), None));
     }
 
     #[test]

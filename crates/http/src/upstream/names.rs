@@ -3,7 +3,7 @@
 use weir_proto::http1::HeaderId;
 
 /// A set of header names; asking for a well-known one costs a bit test.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     known: u64,
     others: Vec<Vec<u8>>,

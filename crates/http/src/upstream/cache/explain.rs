@@ -2,9 +2,10 @@
 
 use weir_cache::{CacheEntry, CacheKey, Field, Freshness, read_entry};
 
-use super::judge::{self, Verdict, is_ignored};
+use super::judge::{self, Verdict};
+use super::kept::facts_of;
 use super::lookup::{foreign, variant};
-use super::rules::{Facts, Serving, Wanted};
+use super::rules::{Serving, Wanted};
 use crate::request::Request;
 use crate::request::cache_reason::{Kept, Life, LifetimeSource, Lookup, Reason};
 use crate::request::cached::{Shown, Status};
@@ -66,8 +67,7 @@ fn found(r: &Request, passing: &UpstreamConf, entry: &CacheEntry) -> (Lookup, Op
         let life = Some(Life { lifetime, age, by: LifetimeSource::Stored });
         return (if times.valid_until >= now { Lookup::Fresh } else { Lookup::TooOld }, life);
     }
-    let own = caching.control_field.as_deref();
-    let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name), own);
+    let facts = facts_of(entry, passing);
     if let Some(why) = foreign(r, entry, &facts) {
         return (why, None);
     }

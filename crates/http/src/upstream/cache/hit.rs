@@ -1,13 +1,11 @@
 //! Sends what the cache has.
 
-use weir_cache::{FillEnd, FillPiece, FillReader, MissingRest, fields};
+use weir_cache::{FillEnd, FillPiece, FillReader, MissingRest};
 use weir_engine::{Chain, Segment};
 use weir_log::Level;
-use weir_proto::http1::Method;
+use weir_proto::http1::{HeaderId, Method};
 
-use super::judge::is_ignored;
 use super::kept::{Kept, Part};
-use super::rules::Facts;
 use super::status_field;
 use crate::phases::Step;
 use crate::request::Request;
@@ -93,18 +91,16 @@ fn fill_head<P: Protocol>(
 /// What the standard asks of a stored answer: it says how old it is, and shows nothing that was not for everybody.
 fn fit(r: &mut Request, passing: &UpstreamConf, kept: &Kept) {
     let age = r.event_loop.handle.wall().secs.saturating_sub(kept.entry.times.date).max(0);
-    let own = passing.caching.control_field.as_deref();
-    let read = || Facts::of_head(&kept.entry.head, |name| is_ignored(passing, name), own);
-    let other = kept.facts.is_none().then(read);
-    let Some(facts) = kept.facts.as_deref().or(other.as_ref()) else { return };
+    let (facts, context) = (kept.facts(passing), &r.contexts.upstream);
     let response = &mut r.response;
-    let date = fields(&kept.entry.head).find(|(name, _)| name.eq_ignore_ascii_case(b"date"));
-    if let Some((_, date)) = date {
-        response.date = Some(date.to_vec());
+    if let Some(date) = context.headers.iter().find(|header| header.id == HeaderId::Date) {
+        response.date = Some(date.value.of(&context.head).to_vec());
     }
     // What is there as a whole can be had in parts.
     response.allow_ranges |= response.status == 200;
-    response.headers.retain(|name| !facts.withholds(name));
+    if facts.withhold_some() {
+        response.headers.retain(|name| !facts.withholds(name));
+    }
     response.headers.set(b"Age", age.to_string().as_bytes());
     response.by_standard = true;
 }
@@ -116,16 +112,16 @@ fn understand<P: Protocol>(
     kept: &Kept,
     buf: &mut Vec<u8>,
 ) -> Result<Answer, Unsent> {
-    let known = kept.object.as_ref().and_then(|object| object.made::<Answer>());
-    if let Some(answer) = known {
+    let read = kept.read();
+    if let Some(answer) = read.and_then(|read| read.answer.get()) {
         return Ok(answer.clone());
     }
     protocol.reader().restart();
     match protocol.reader().head(r, buf) {
         Ok(Found::Head(answer)) => {
             // Spans are places in the head as it is stored.
-            if let Some(object) = kept.object.as_ref().filter(|_| *buf == kept.entry.head) {
-                object.make(answer.clone());
+            if let Some(read) = read.filter(|_| *buf == kept.entry.head) {
+                read.answer.get_or_init(|| answer.clone());
             }
             Ok(answer)
         }

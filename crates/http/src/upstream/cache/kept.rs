@@ -1,12 +1,17 @@
 //! An answer that the cache has.
 
-use std::sync::Arc;
+use std::cell::OnceCell;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use weir_cache::{CacheEntry, FillReader, Object, Opened, StoredBody, is_short};
 use weir_engine::{Files, OpenFile};
 
+use super::judge::is_ignored;
 use super::rules::Facts;
+use crate::upstream::names::Names;
+use crate::upstream::passing::UpstreamConf;
+use crate::upstream::protocol::Answer;
 
 /// Something that the cache has.
 #[derive(Debug)]
@@ -16,9 +21,33 @@ pub struct Kept {
     /// Its body.
     pub part: Part,
     /// Where it is at hand.
-    pub object: Option<Arc<Object>>,
+    object: Option<Arc<Object>>,
     /// What the standard's rules read in its head, if they have.
-    pub facts: Option<Box<Facts>>,
+    facts: OnceCell<Arc<Facts>>,
+}
+
+/// What was read in the head of an answer at hand.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// By its protocol.
+    pub answer: OnceLock<Answer>,
+    /// By the standard's rules, at the first location that asked.
+    facts: OnceLock<(Scope, Arc<Facts>)>,
+}
+
+/// Which fields count where: two locations with the same scope read the same facts in a head.
+#[derive(Debug, PartialEq, Eq)]
+struct Scope {
+    /// `..._ignore_headers`
+    ignored: Names,
+    /// `..._cache_control_field`
+    own: Option<Vec<u8>>,
+}
+
+impl Scope {
+    fn is_of(&self, passing: &UpstreamConf) -> bool {
+        self.ignored == passing.ignored && self.own == passing.caching.control_field
+    }
 }
 
 /// Where a body is.
@@ -50,7 +79,14 @@ impl Kept {
             }
             StoredBody::File(range) => Part::File(range.file.clone(), range.offset, range.length),
         };
-        Some(Kept { entry: object.entry.clone(), part, object: Some(object), facts: None })
+        let mut kept = Kept::new(object.entry.clone(), part);
+        kept.object = Some(object);
+        Some(kept)
+    }
+
+    /// What is not at hand.
+    pub fn new(entry: Arc<CacheEntry>, part: Part) -> Kept {
+        Kept { entry, part, object: None, facts: OnceCell::new() }
     }
 
     /// What is in a file; a body that was read with the head need not be read again.
@@ -59,12 +95,33 @@ impl Kept {
             Some(body) => Part::Memory(body),
             None => Part::File(opened.file, opened.stored.body, opened.stored.length),
         };
-        Kept { entry: Arc::new(opened.stored.entry), part, object: None, facts: None }
+        Kept::new(Arc::new(opened.stored.entry), part)
     }
 
     /// What is known of it.
     pub fn entry(&self) -> &Arc<CacheEntry> {
         &self.entry
+    }
+
+    /// What was read in the head of an answer at hand.
+    pub fn read(&self) -> Option<&Read> {
+        self.object.as_ref()?.made()
+    }
+
+    /// What the standard's rules read in the head. Of an answer at hand they read it once.
+    pub fn facts(&self, passing: &UpstreamConf) -> &Arc<Facts> {
+        self.facts.get_or_init(|| {
+            let facts = || Arc::new(facts_of(&self.entry, passing));
+            let Some(read) = self.read() else { return facts() };
+            let scope = || {
+                let (ignored, own) = (passing.ignored.clone(), &passing.caching.control_field);
+                Scope { ignored, own: own.clone() }
+            };
+            match read.facts.get_or_init(|| (scope(), facts())) {
+                (scope, known) if scope.is_of(passing) => known.clone(),
+                _ => facts(),
+            }
+        })
     }
 
     /// How long its body is, if that is known.
@@ -75,4 +132,10 @@ impl Kept {
             Part::Coming(_, length) => *length,
         }
     }
+}
+
+/// What the standard's rules read in the head of a stored answer.
+pub fn facts_of(entry: &CacheEntry, passing: &UpstreamConf) -> Facts {
+    let own = passing.caching.control_field.as_deref();
+    Facts::of_head(&entry.head, |name| is_ignored(passing, name), own)
 }

@@ -17,7 +17,6 @@ use weir_engine::{Either, either};
 use weir_log::{Cause, Level};
 use weir_proto::http1::Method;
 
-use super::judge::is_ignored;
 use super::kept::{Kept, Part};
 use super::rules::{Facts, Serving, Wanted, names_range};
 use super::state::State;
@@ -263,7 +262,7 @@ fn complain(r: &Request, path: &Path, why: Unusable) {
 }
 
 /// Whether something that is there may be sent.
-fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, mut kept: Kept) -> Looked {
+fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, kept: Kept) -> Looked {
     let caching = &*passing.caching;
     let entry = kept.entry.clone();
     if let Some(of) = entry.variant {
@@ -275,9 +274,8 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, mut kept: K
     let (now, times) = (r.event_loop.handle.wall().secs, entry.times);
     let (mut may_be_old, mut beside) = (caching.stale_while_updating, caching.background_update);
     if caching.keeps_standard() {
-        let own = caching.control_field.as_deref();
-        let facts = Facts::of_head(&entry.head, |name| is_ignored(passing, name), own);
-        if let Some(why) = foreign(r, &entry, &facts) {
+        let facts = kept.facts(passing);
+        if let Some(why) = foreign(r, &entry, facts) {
             // Whatever comes takes its place.
             state.found(why, None);
             state.never_old = true;
@@ -285,7 +283,6 @@ fn judge(r: &mut Request, passing: &UpstreamConf, state: &mut State, mut kept: K
         }
         let (wanted, valid) = (Wanted::of(r.headers()), caching.valid(entry.status));
         let serving = facts.serving(entry.status, &wanted, now, times.date, valid);
-        kept.facts = Some(Box::new(facts));
         match serving {
             Serving::Fresh(life) if !state.background => {
                 state.found(Lookup::Fresh, Some(life));
@@ -425,7 +422,7 @@ async fn join(
         Some(bytes) => Part::Memory(bytes),
         None => Part::Coming(fill.reader()?, length),
     };
-    Some(judge(r, passing, state, Kept { entry, part, object: None, facts: None }))
+    Some(judge(r, passing, state, Kept::new(entry, part)))
 }
 
 /// The variant of an answer for this request.

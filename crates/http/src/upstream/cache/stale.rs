@@ -93,19 +93,18 @@ fn renewed<P: Protocol>(
     state.shown.because(|reason| (reason.kept, reason.life) = (Outcome::Revalidated, life));
     state.shown.status.set(Status::Revalidated);
     state.shown.cacheable.set(false);
-    let kept = Kept { entry: old.entry.clone(), ..old };
-    let length = match &kept.part {
+    let length = match &old.part {
         Part::Memory(bytes) => Some(bytes.len() as u64),
         Part::File(_, _, length) => Some(*length),
         Part::Coming(..) => None,
     };
     if let (Some(times), Some(length)) = (times, length) {
-        let mut entry = (*kept.entry).clone();
+        let mut entry = (*old.entry).clone();
         entry.times = times;
         let stored = Stored { body: entry.size() as u64, entry, length };
         renew(r, state, stored);
     }
-    kept
+    old
 }
 
 /// The old answer with the fields of the new one, which takes its place in the cache beside the request. Readers of the
@@ -160,7 +159,7 @@ fn replace(r: &mut Request, state: &mut State, passing: &UpstreamConf, old: Kept
         }
     }
     state.shown.cacheable.set(false);
-    Kept { entry, object: None, facts: None, ..old }
+    Kept::new(entry, old.part)
 }
 
 /// Moves a stored body into a fill.

@@ -38,6 +38,8 @@ pub struct Facts {
     varies_by_anything: bool,
     /// The fields that `Connection`, `no-cache` and `private` name, in lower case: no stored answer shows them.
     withheld: BTreeSet<Vec<u8>>,
+    /// One of its fields belongs to a connection or to a proxy.
+    has_hops: bool,
     /// `X-Accel-Expires` that counts; it stands for what the head says else.
     accel: Option<Accel>,
 }
@@ -105,6 +107,7 @@ impl Facts {
         let (mut age, mut of_connection) = (None, Vec::new());
         let (mut for_this, mut for_such) = (Vec::new(), Vec::new());
         for (name, value) in fields {
+            this.has_hops |= hop(name);
             if ignored(name) {
                 continue;
             }
@@ -300,6 +303,11 @@ impl Facts {
         let error = within(control.stale_if_error) || within(asks.stale_if_error);
         let updating = within(control.stale_while_revalidate) && is_young && least == 0;
         Serving::Ask { why, life, updating, error, never_old }
+    }
+
+    /// Whether there is a field that [`Facts::withholds`] may be about.
+    pub fn withhold_some(&self) -> bool {
+        self.has_hops || !self.withheld.is_empty()
     }
 
     /// No stored answer shows a field of this name (RFC 9111, section 3.1; section 5.2.2.4).
