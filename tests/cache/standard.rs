@@ -1,7 +1,8 @@
 //! `proxy_cache_rules rfc9111`: the standard says what is stored and sent.
 
-use weir_testkit::Server;
+use weir_testkit::{Dir, Server};
 
+use super::validation::{scripted, zone_before};
 use super::{get_until, start, wait_stored};
 
 const RULES: &str = "proxy_cache_rules rfc9111;";
@@ -230,4 +231,60 @@ fn bad_input_is_bounded_and_never_stored() {
     let _ = std::net::TcpStream::connect(behind)
         .and_then(|mut s| s.write_all(b"GET /in/end HTTP/1.1\r\n\r\n"));
     origin.join().unwrap();
+}
+
+/// Slices are joined if all have one strong validator. Where they have none, one slice can be had, and more cannot.
+#[test]
+fn slices_are_joined_by_a_strong_validator() {
+    const LENGTH: usize = 30;
+    let server_of = |fields: fn(usize) -> String| {
+        let (port, _) = scripted(move |n, head| {
+            let line = head.lines().find_map(|line| line.strip_prefix("Range: bytes="));
+            let (from, to) = line.and_then(|line| line.split_once('-')).expect("a range");
+            let [from, to]: [usize; 2] = [from, to].map(|n| n.parse().expect("a number"));
+            let (end, body) = (LENGTH.min(to + 1), "a".repeat(LENGTH.min(to + 1) - from));
+            format!(
+                "HTTP/1.1 206 Partial Content\r\nCache-Control: max-age=100\r\nContent-Range: bytes {from}-{}/{LENGTH}\r\n{}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                end - 1,
+                fields(n),
+                body.len()
+            )
+        });
+        let cached =
+            "proxy_cache_key $uri$slice_range; slice 10; proxy_set_header Range $slice_range;";
+        let strict = format!("{RULES} {cached}");
+        zone_before(Dir::new(), port, "", &[("/standard", &strict), ("/nginx", cached)])
+    };
+    const OLD: &str = "Last-Modified: Thu, 01 Jan 2015 00:00:00 GMT\r\n";
+    let joined: [fn(usize) -> String; 2] = [|_| "ETag: \"a\"\r\n".to_owned(), |_| OLD.to_owned()];
+    for fields in joined {
+        let server = server_of(fields);
+        for _ in 0..2 {
+            assert_eq!(server.get("/standard").body(), "a".repeat(LENGTH));
+        }
+    }
+    let apart: [fn(usize) -> String; 3] = [
+        |_| "ETag: W/\"a\"\r\n".to_owned(),
+        |_| String::new(),
+        |_| "Last-Modified: Thu, 01 Jan 2099 00:00:00 GMT\r\n".to_owned(),
+    ];
+    for fields in apart {
+        let server = server_of(fields);
+        for _ in 0..2 {
+            assert_eq!(server.get("/standard").status, 502);
+            let one = ask(&server, "GET", "/standard", "Range: bytes=10-19\r\n");
+            assert!(
+                one.starts_with("HTTP/1.1 206") && one.ends_with("\r\n\r\naaaaaaaaaa"),
+                "{one}"
+            );
+        }
+        server.wait_log("slices without a strong ETag or Last-Modified cannot be joined", 2);
+        assert_eq!(server.get("/nginx").body(), "a".repeat(LENGTH));
+    }
+    // The second slice is of another version.
+    let server = server_of(|n| OLD.replace("2015", if n == 1 { "2016" } else { "2015" }));
+    let mut client = server.connect();
+    client.send("GET /standard HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(client.try_response().is_err());
+    server.wait_log("Last-Modified mismatch in slice response", 1);
 }

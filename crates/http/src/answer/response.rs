@@ -53,7 +53,7 @@ pub struct Response {
     /// The client's conditions are the server's matter that answered.
     pub unconditional: bool,
     /// Conditions are read as RFC 9110 says, section 13: where the client names a tag, dates do not count, and an answer is
-    /// modified if it is newer than the client's date.
+    /// modified if it is newer than the client's date. Slices are joined as its section 15.3.7.3 says.
     pub by_standard: bool,
     /// No body follows: HEAD, 204, 304.
     pub header_only: bool,

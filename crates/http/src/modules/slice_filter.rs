@@ -9,6 +9,7 @@ use weir_conf::Directive as Line;
 use weir_engine::{Boxed, Chain};
 use weir_log::Level;
 use weir_proto::http1::HeaderId;
+use weir_proto::{Renew, date};
 
 use crate::answer::filters::{BodyFilter, Filtered};
 use crate::config::module::Module;
@@ -67,6 +68,8 @@ pub struct Slices {
     /// Where the last one ends.
     end: u64,
     etag: Option<Vec<u8>>,
+    /// `Last-Modified`
+    modified: Option<i64>,
     /// The slice that is asked for has come.
     active: bool,
     /// The whole answer is sent, even if the client asks for a range.
@@ -81,7 +84,8 @@ impl Slices {
     /// Nothing has come, and this is asked for.
     fn from(asked: u64, size: u64) -> Slices {
         let (active, whole, unwanted, alone) = (false, false, false, false);
-        Slices { size, asked, next: asked, end: 0, etag: None, active, whole, unwanted, alone }
+        let (etag, modified) = (None, None);
+        Slices { size, asked, next: asked, end: 0, etag, modified, active, whole, unwanted, alone }
     }
 }
 
@@ -170,6 +174,12 @@ pub fn header_filter(r: &mut Request) -> Result<(), Step> {
     if slices.etag.is_some() && slices.etag != *etag {
         return fail(r, "etag mismatch in slice response");
     }
+    let modified = r.response.last_modified;
+    if r.is_main() {
+        slices.modified = modified;
+    } else if r.response.by_standard && slices.etag.is_none() && slices.modified != modified {
+        return fail(r, "Last-Modified mismatch in slice response");
+    }
     if etag.is_some() {
         slices.etag.clone_from(etag);
     }
@@ -225,7 +235,26 @@ pub fn last_header_filter(r: &mut Request) -> Result<(), Step> {
             (slices.next, slices.unwanted) = (0, true);
         }
     }
+    if r.response.by_standard && following(slices).is_some() && !names_bytes(r) {
+        let text = "slices without a strong ETag or Last-Modified cannot be joined under the rules of RFC 9111; \
+                    serve this location without \"slice\"";
+        r.log(Level::Error, format_args!("{text}"));
+        r.response.renew();
+        return Err(Step::Status(502));
+    }
     Ok(())
+}
+
+/// Whether the answer has a strong validator: then parts with the same one are of the same bytes (RFC 9110, section 8.8.1). A
+/// `Last-Modified` is strong if it is older than the answer (section 8.8.2.2).
+fn names_bytes(r: &Request) -> bool {
+    let response = &r.response;
+    if let Some(etag) = &response.etag {
+        return !etag.starts_with(b"W/");
+    }
+    let date = response.date.as_deref().and_then(date::parse);
+    let date = date.unwrap_or_else(|| r.event_loop.handle.wall().secs);
+    response.last_modified.is_some_and(|modified| modified < date)
 }
 
 fn fail(r: &Request, text: &str) -> Result<(), Step> {

@@ -114,6 +114,7 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &UpstreamConf, protocol: &P, 
         r.response.date.get_or_insert_default();
     }
     r.response.content_length = answer.length;
+    r.response.by_standard = passing.caching.keeps_standard();
     r.response.unconditional = !(r.contexts.upstream.cached || r.is_cacheable());
     if passing.force_ranges {
         // Several at once only of what is at hand.

@@ -102,7 +102,6 @@ fn fit(r: &mut Request, passing: &UpstreamConf, kept: &Kept) {
         response.headers.retain(|name| !facts.withholds(name));
     }
     response.headers.set(b"Age", age.to_string().as_bytes());
-    response.by_standard = true;
 }
 
 /// What the head says; of an answer at hand it is read once.
