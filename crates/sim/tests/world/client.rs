@@ -46,6 +46,8 @@ pub struct Ask {
     pub excused: bool,
     /// The object is cached by the rules of the standard: what draws the request's fields.
     pub standard: Option<u64>,
+    /// It changes the object: stored answers are invalid from then on.
+    pub updates: bool,
     /// The answer may break off: it follows a store that was given up, and the server has another answer by now.
     pub changes: bool,
 }
@@ -101,7 +103,9 @@ impl Ask {
         excused |= fate.broken_servers
             && fate.http2_behind
             && matches!(kind, Kind::Proxied | Kind::Upload(_) | Kind::Script(_));
-        let head_only = !matches!(kind, Kind::Upload(_)) && dice.one_in(8);
+        let updates =
+            fate.extras.caching && Dice::salted(fate.seed ^ id << 20, "updates").one_in(8);
+        let head_only = !matches!(kind, Kind::Upload(_)) && dice.one_in(8) && !updates;
         let mut range = None;
         if let Kind::File(name) = kind
             && file_len(name) > 10
@@ -121,9 +125,10 @@ impl Ask {
         }
         let zipped = fate.extras.zipped && dice.one_in(2);
         let changes = matches!(kind, Kind::Cached(_)) && fate.faults.gives_up_stores();
-        let standard = matches!(kind, Kind::Cached(_)) && fate.extras.standard;
+        let range = range.filter(|_| !updates);
+        let standard = matches!(kind, Kind::Cached(_)) && fate.extras.standard && !updates;
         let standard = standard.then_some(fate.seed);
-        Ask { id, kind, head_only, range, zipped, excused, standard, changes }
+        Ask { id, kind, head_only, range, zipped, excused, standard, updates, changes }
     }
 
     /// The most bytes of bodies that the request takes, in each direction.
@@ -164,6 +169,7 @@ impl Ask {
         match self.kind {
             _ if self.head_only => "HEAD",
             Kind::Upload(_) => "POST",
+            _ if self.updates => "PUT",
             _ => "GET",
         }
     }
@@ -185,6 +191,9 @@ impl Ask {
         if dice.one_in(4) {
             head.push_str(&format!("X-Long: {}\r\n", "y".repeat(dice.below(3_000))));
         }
+        if self.updates {
+            head.push_str("Content-Length: 0\r\n");
+        }
         let Kind::Upload(len) = self.kind else {
             out.extend_from_slice(head.as_bytes());
             return out.extend_from_slice(b"\r\n");
@@ -204,6 +213,13 @@ impl Ask {
     /// says nothing of it.
     pub fn owner(&self, answer: &Head<'_>) -> Result<Option<(u64, u64, u64)>, String> {
         let status = answer.status;
+        if self.updates {
+            return match status {
+                200 | 503 => Ok(None),
+                _ if self.excused && status >= 400 => Ok(None),
+                _ => Err(format!("status {status}")),
+            };
+        }
         let of_cache = matches!(self.kind, Kind::Cached(_) | Kind::Sliced(_));
         let wants = if self.range.is_some() { 206 } else { 200 };
         // An answer that never existed as a whole has no parts.
@@ -527,7 +543,11 @@ impl Client {
         (self.unzip, self.plain) = (None, 0);
         // If the server broke off, the connection may be lost although the answer was whole, as one
         // to a HEAD is.
-        self.tainted |= self.asked.pop_front().is_some_and(|ask| ask.excused);
+        let ask = self.asked.pop_front();
+        self.tainted |= ask.as_ref().is_some_and(|ask| ask.excused);
+        if let Some(ask) = ask.filter(|ask| ask.updates && answer.status() == 200) {
+            book.knows_update(ask.id);
+        }
         match answer.status() {
             200..300 => book.answered += 1,
             _ => book.failed += 1,

@@ -72,6 +72,7 @@ struct Manner {
 struct Asked {
     id: u64,
     post: bool,
+    updates: bool,
     head_only: bool,
     path: String,
     condition: Option<String>,
@@ -86,7 +87,14 @@ struct Asked {
 impl Asked {
     fn question(&self) -> Question<'_> {
         let condition = self.condition.as_deref();
-        Question { path: &self.path, id: self.id, got: self.got, range: None, condition }
+        Question {
+            path: &self.path,
+            id: self.id,
+            got: self.got,
+            range: None,
+            condition,
+            updates: self.updates,
+        }
     }
 }
 
@@ -303,7 +311,8 @@ impl Origin {
         }
         let asked = Asked {
             id,
-            post: method == "POST",
+            post: matches!(&*method, "POST" | "PUT"),
+            updates: method == "PUT",
             head_only: method == "HEAD",
             path,
             condition,
@@ -401,6 +410,7 @@ impl Origin {
         }
         let (head_only, id) = (asked.head_only, asked.id);
         let about = about(&asked.question(), fate, book);
+        book.updates(&about.updated, id);
         if let Some(sent) = about.sent {
             book.sends(sent, id);
         }

@@ -39,6 +39,10 @@ pub struct Reuses {
     pub said: BTreeMap<u64, Said>,
     /// Requests that a server has answered with an error.
     failed: BTreeSet<u64>,
+    /// Requests that changed objects: which, and when a server said so.
+    updates: BTreeMap<u64, (Vec<u64>, u64)>,
+    /// When their clients knew.
+    known: BTreeMap<u64, u64>,
     /// How often objects were sent a second time, and judged; how many of them a server had found unchanged.
     pub judged: (u64, u64),
 }
@@ -62,6 +66,18 @@ impl Book {
             self.reuses.whole.insert((name, generation), number);
             self.next_generation(name);
         }
+    }
+
+    /// A server says that a request has changed objects.
+    pub fn updates(&mut self, names: &[u64], id: u64) {
+        if !names.is_empty() {
+            self.reuses.updates.insert(id, (names.to_vec(), self.now));
+        }
+    }
+
+    /// The client of such a request has its answer.
+    pub fn knows_update(&mut self, id: u64) {
+        self.reuses.known.insert(id, self.now);
     }
 
     /// Checks that this answer may be sent for a request for an object.
@@ -109,6 +125,12 @@ impl Book {
         reuses.judged.1 += u64::from(last.status == 304);
         let said = |id| reuses.said.get(&id).copied().unwrap_or_default();
         let begun = self.begun.get(&id).copied().unwrap_or(0);
+        // A client that knows of a change must not get what was said before it.
+        let outlived = reuses.updates.iter().find(|(update, (names, when))| {
+            let known = reuses.known.get(update).is_some_and(|known| *known < begun);
+            names.contains(&name) && at < *when && known
+        });
+        let outlived = outlived.map(|(update, _)| *update);
         let reuse = Reuse {
             whole: (whole.told, said(first)),
             last: (last.told, said(asked)),
@@ -117,6 +139,7 @@ impl Book {
             age,
             failed: reuses.failed.contains(&id),
             cut_off,
+            outlived,
         };
         if let Err(why) = rfc::judge(&reuse) {
             let text =

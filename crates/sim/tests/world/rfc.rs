@@ -179,11 +179,13 @@ pub struct Reuse {
     pub failed: bool,
     /// The server may not have been reached.
     pub cut_off: bool,
+    /// The request that has changed the object since the newest answer, as this request's client may know.
+    pub outlived: Option<u64>,
 }
 
 /// Whether the answer may be sent a second time. The error is why not.
 pub fn judge(reuse: &Reuse) -> Result<(), &'static str> {
-    let &Reuse { whole, last, second, since, age: shown, failed, cut_off } = reuse;
+    let &Reuse { whole, last, second, since, age: shown, failed, cut_off, outlived } = reuse;
     // Section 3: what is not stored is not sent again.
     for (told, asked) in [whole, last] {
         let control = told.control;
@@ -195,6 +197,10 @@ pub fn judge(reuse: &Reuse) -> Result<(), &'static str> {
         if asked.authorized && !for_all && seconds(control, "s-maxage").is_none() {
             return Err("it is for one user");
         }
+    }
+    // Section 4.4.
+    if outlived.is_some() {
+        return Err("it has changed since");
     }
     // Section 4.1.
     let (first, control) = (whole.1, last.0.control);

@@ -48,6 +48,8 @@ pub struct About {
     pub fields: String,
     /// It is about an object.
     pub sent: Option<Sent>,
+    /// These objects have changed.
+    pub updated: Vec<u64>,
 }
 
 /// A request, as the server has read it.
@@ -59,20 +61,33 @@ pub struct Question<'a> {
     pub range: Option<&'a str>,
     /// `If-None-Match`
     pub condition: Option<&'a str>,
+    /// It is a PUT.
+    pub updates: bool,
 }
 
 /// Decides the answer's body.
 pub fn about(question: &Question<'_>, fate: &Fate, book: &mut Book) -> About {
-    let &Question { path, id, got, range, condition } = question;
+    let &Question { path, id, got, range, condition, updates } = question;
     let (from, status) = (0, 200);
     if let Some(name) = path.strip_prefix("/x/") {
         return slice(name.parse().unwrap_or(0), range, fate, book);
     }
     if path.starts_with("/a/") {
         let script = Script::plain(fate.seed.wrapping_add(id) % 7 * 1_000_000);
-        return About { script, owner: id, from, status, fields: String::new(), sent: None };
+        return About {
+            script,
+            owner: id,
+            from,
+            status,
+            fields: String::new(),
+            sent: None,
+            updated: Vec::new(),
+        };
     }
     if let Some(name) = path.strip_prefix("/c/") {
+        if updates {
+            return update(name.parse().unwrap_or(0), id, fate);
+        }
         return object(name.parse().unwrap_or(0), id, condition, fate, book);
     }
     let sane = path.rsplit('/').next().and_then(|n| n.parse().ok()) == Some(id);
@@ -84,7 +99,23 @@ pub fn about(question: &Question<'_>, fate: &Fate, book: &mut Book) -> About {
         Script::draw(&mut Dice::new(id), 10, false)
     });
     let fields = format!("X-Id: {id}\r\nX-Got: {got}\r\n");
-    About { script, owner: id, from, status, fields, sent: None }
+    About { script, owner: id, from, status, fields, sent: None, updated: Vec::new() }
+}
+
+/// A request changes an object, and with it another one that the answer names. Now and then the server refuses.
+fn update(name: u64, id: u64, fate: &Fate) -> About {
+    let mut dice = Dice::salted(fate.seed ^ id << 20, "update");
+    let (script, mut updated) =
+        (Script::plain(dice.pick(&[0, 5_000_000, 400_000_000])), vec![name]);
+    let mut fields = String::new();
+    if dice.one_in(2) {
+        let field = dice.pick(&["Location", "Content-Location"]);
+        fields = format!("{field}: /c/{}\r\n", 1 - name % 2);
+        updated.push(1 - name % 2);
+    }
+    let status = if dice.one_in(6) { 503 } else { 200 };
+    updated.retain(|_| status == 200);
+    About { script, owner: id, from: 0, status, fields, sent: None, updated }
 }
 
 /// An object that is cached. By the rules of the standard, the server says now and then that an answer which it has given still
@@ -115,7 +146,7 @@ fn object(name: u64, id: u64, condition: Option<&str>, fate: &Fate, book: &mut B
         503 => (Script { len: 10, ..bare }, id, String::new()),
         _ => (script, owner, format!("X-Name: {name}\r\nX-Gen: {generation}\r\n{told}")),
     };
-    About { script, owner, from: 0, status, fields, sent }
+    About { script, owner, from: 0, status, fields, sent, updated: Vec::new() }
 }
 
 /// A part of an object that is cached in slices. An unreliable server sends a part of another body
@@ -132,19 +163,35 @@ fn slice(name: u64, range: Option<&str>, fate: &Fate, book: &mut Book) -> About 
     let own = format!("X-Name: {name}\r\nX-Gen: {generation}\r\nETag: \"{generation}\"\r\n");
     script.len = len;
     let Some((from, to)) = range.and_then(|range| extras::range(range, len)) else {
-        return About { script, owner, from: 0, status: 200, fields: own, sent: None };
+        return About {
+            script,
+            owner,
+            from: 0,
+            status: 200,
+            fields: own,
+            sent: None,
+            updated: Vec::new(),
+        };
     };
     if from > to || from >= len {
         script.len = 0;
         let fields = format!("Content-Range: bytes */{len}\r\n");
-        return About { script, owner, from: 0, status: 416, fields, sent: None };
+        return About {
+            script,
+            owner,
+            from: 0,
+            status: 416,
+            fields,
+            sent: None,
+            updated: Vec::new(),
+        };
     }
     script.len = to + 1 - from;
     if fate.broken_servers && book.slices.is_multiple_of(17) {
         script.breaks = Some(script.len / 2 + 200);
     }
     let fields = format!("{own}Content-Range: bytes {from}-{to}/{len}\r\n");
-    About { script, owner, from, status: 206, fields, sent: None }
+    About { script, owner, from, status: 206, fields, sent: None, updated: Vec::new() }
 }
 
 impl Served {
@@ -185,7 +232,8 @@ impl Served {
                 self.judge_use(id, book);
                 let first = self.asked.lines.first();
                 let beside = matches!(self.asked.path().get(..3), Some("/m/" | "/a/"));
-                let post = first.is_some_and(|l| l.starts_with("POST ")) && !beside;
+                let post = first.is_some_and(|l| l.starts_with("POST ") || l.starts_with("PUT "))
+                    && !beside;
                 if post && !book.spoiled.contains(&id) {
                     book.asked(id);
                 }
@@ -233,13 +281,15 @@ impl Served {
         let id = self.asked.number("x-ask").unwrap_or(0);
         let (got, range) = (self.asked.seen, self.asked.field("range"));
         let condition = self.asked.field("if-none-match");
-        about(&Question { path: self.asked.path(), id, got, range, condition }, fate, book)
+        let updates = self.asked.lines.first().is_some_and(|line| line.starts_with("PUT "));
+        about(&Question { path: self.asked.path(), id, got, range, condition, updates }, fate, book)
     }
 
     /// Gives the answer to a request.
     pub fn answer(&mut self, fate: &Fate, book: &mut Book) {
         self.thinks = None;
-        let About { script, owner, from, status, fields, sent } = self.about(fate, book);
+        let About { script, owner, from, status, fields, sent, updated } = self.about(fate, book);
+        book.updates(&updated, self.asked.number("x-ask").unwrap_or(0));
         if let Some(sent) = sent {
             book.sends(sent, self.asked.number("x-ask").unwrap_or(0));
         }
