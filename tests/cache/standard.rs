@@ -1,8 +1,11 @@
 //! `proxy_cache_rules rfc9111`: the standard says what is stored and sent.
 
-use weir_testkit::{Dir, Server};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
-use super::validation::{scripted, zone_before};
+use weir_testkit::{Dir, PATIENCE, Server};
+
+use super::validation::{before, scripted, zone_before};
 use super::{get_until, start, wait_stored};
 
 const RULES: &str = "proxy_cache_rules rfc9111;";
@@ -287,4 +290,37 @@ fn slices_are_joined_by_a_strong_validator() {
     client.send("GET /standard HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(client.try_response().is_err());
     server.wait_log("Last-Modified mismatch in slice response", 1);
+}
+
+/// A server has been asked for an object and has not answered when the object changes: the answer is for those who have asked
+/// before, and is not stored.
+#[test]
+fn an_answer_that_was_asked_for_before_a_change_is_not_kept() {
+    for lock in ["off", "on"] {
+        let ((go_on, may), (begun, asked)) = (channel::<()>(), channel::<()>());
+        let (may, begun) = (Mutex::new(may), Mutex::new(begun));
+        let (port, _) = scripted(move |n, head| {
+            if n == 0 {
+                begun.lock().unwrap().send(()).unwrap();
+                let _ = may.lock().unwrap().recv_timeout(PATIENCE);
+            }
+            let kind = if head.starts_with("GET") { "Cache-Control: max-age=1000\r\n" } else { "" };
+            format!("HTTP/1.1 200 OK\r\n{kind}Content-Length: 1\r\nConnection: close\r\n\r\n{n}")
+        });
+        let server = before(port, &format!("proxy_cache_lock {lock};"));
+        let mut early = server.connect();
+        early.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+        asked.recv_timeout(PATIENCE).unwrap();
+        let changed = ask(&server, "PUT", "/a", "Content-Length: 0\r\n");
+        assert!(changed.starts_with("HTTP/1.1 200") && changed.ends_with('1'), "{changed}");
+        // It waits for nobody, and does not share what was asked for before.
+        let late = server.get("/a");
+        assert_eq!((late.header("X-Cache"), late.body().as_str()), (Some("MISS"), "2"), "{lock}");
+        go_on.send(()).unwrap();
+        assert_eq!(early.response().body(), "0");
+        for _ in 0..2 {
+            let hit = server.get("/a");
+            assert_eq!((hit.header("X-Cache"), hit.body().as_str()), (Some("HIT"), "2"), "{lock}");
+        }
+    }
 }

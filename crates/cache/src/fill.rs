@@ -15,6 +15,7 @@ use bytes::Bytes;
 use weir_engine::{Files, OpenFile, Segment};
 
 use crate::entry::CacheEntry;
+use crate::key::CacheKey;
 
 /// An answer that comes in.
 #[derive(Debug)]
@@ -22,6 +23,17 @@ pub struct Fill {
     state: Mutex<FillState>,
     /// Bytes of the body that stay in memory.
     limit: u64,
+    /// What was asked for, and when.
+    asked: Asked,
+}
+
+/// What a server was asked for, to tell whether the answer was removed meanwhile.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// The key, without the variant.
+    pub key: CacheKey,
+    /// [`Index::last`](crate::Index::last) at that time.
+    pub since: u32,
 }
 
 /// Answers up to this length are waited for as a whole.
@@ -83,9 +95,14 @@ pub enum FillPiece {
 }
 
 impl Fill {
-    /// Nothing is known yet.
-    pub fn new(limit: u64) -> Arc<Fill> {
-        Arc::new(Fill { state: Mutex::default(), limit })
+    /// Nothing is known of the answer yet.
+    pub fn new(limit: u64, asked: Asked) -> Arc<Fill> {
+        Arc::new(Fill { state: Mutex::default(), limit, asked })
+    }
+
+    /// What was asked for, and when.
+    pub fn asked(&self) -> Asked {
+        self.asked
     }
 
     fn lock(&self) -> MutexGuard<'_, FillState> {

@@ -19,6 +19,10 @@ const SEEN: usize = 4;
 const EXISTS: u64 = 1;
 const UPDATING: u64 = 2;
 
+/// The bits of [`VALID`]: below, until when an error stands for the answer, in seconds since 1970; above, the number of the
+/// last removal.
+const REMOVAL: u64 = 0xffff_ffff << 32;
+
 /// The entry of the cache as a whole: bytes of all files, whether they are known, the last generation, the file system's
 /// free and all bytes.
 const WHOLE: &[u8] = b"";
@@ -164,7 +168,7 @@ impl Index {
         table.touch(entry);
         let mut state = EntryState(table.value(entry, STATE));
         state = state.with_uses(state.uses() + 1);
-        if state.error() != 0 && (table.value(entry, VALID) as i64) < wall {
+        if state.error() != 0 && i64::from(table.value(entry, VALID) as u32) < wall {
             state = state.with_error(0);
         }
         table.set_value(entry, STATE, state.0);
@@ -233,7 +237,8 @@ impl Index {
     pub fn set_error(&self, key: &CacheKey, status: u16, until: i64) {
         self.change(&key.0, |values| {
             values[STATE] = EntryState(values[STATE]).with_error(status).0;
-            values[VALID] = until as u64;
+            values[VALID] &= REMOVAL;
+            values[VALID] |= u64::from(u32::try_from(until.max(0)).unwrap_or(u32::MAX));
         });
     }
 
@@ -250,8 +255,8 @@ impl Index {
         let before = if old.has(EXISTS) { table.value(entry, SIZE) } else { 0 };
         let state = old.with(EXISTS).with_error(0).with_uses(old.uses().max(1));
         let state = state.with_generation(next_generation(&mut table));
-        let lock = table.value(entry, LOCK);
-        table.set_values(entry, [state.0, size, 0, lock, now]);
+        let (removal, lock) = (table.value(entry, VALID) & REMOVAL, table.value(entry, LOCK));
+        table.set_values(entry, [state.0, size, removal, lock, now]);
         count(&mut table, size, before);
         state.generation()
     }
@@ -265,8 +270,8 @@ impl Index {
         if !state.has(EXISTS) {
             let state = state.with(EXISTS).with_uses(state.uses().max(1));
             let state = state.with_generation(next_generation(&mut table));
-            let lock = table.value(entry, LOCK);
-            table.set_values(entry, [state.0, size, 0, lock, now]);
+            let (removal, lock) = (table.value(entry, VALID) & REMOVAL, table.value(entry, LOCK));
+            table.set_values(entry, [state.0, size, removal, lock, now]);
             count(&mut table, size, 0);
         }
     }
@@ -291,8 +296,9 @@ impl Index {
         if state.has(EXISTS) {
             let size = table.value(entry, SIZE);
             let state = state.without(EXISTS);
+            let removal = table.value(entry, VALID) & REMOVAL;
             let rest = [table.value(entry, LOCK), table.value(entry, SEEN)];
-            table.set_values(entry, [state.0, 0, 0, rest[0], rest[1]]);
+            table.set_values(entry, [state.0, 0, removal, rest[0], rest[1]]);
             count(&mut table, 0, size);
         }
     }
@@ -356,6 +362,33 @@ impl Index {
         table.remove(entry);
         count(&mut table, 0, size);
         exists
+    }
+
+    /// Takes out what a key has, and takes back the right to update it: what a request asks for now is not stored any more (see
+    /// [`Index::is_removed`]). A key that nobody asked for lately has nothing to be remembered.
+    pub fn remove(&self, key: &CacheKey) {
+        let Some(mut table) = self.lock() else { return };
+        let Some(entry) = table.find(&key.0) else { return };
+        let removal = u64::from(next_generation(&mut table)) << 32;
+        let state = EntryState(table.value(entry, STATE)).without(EXISTS | UPDATING).with_error(0);
+        let (size, seen) = (table.value(entry, SIZE), table.value(entry, SEEN));
+        table.set_values(entry, [state.0, 0, removal, 0, seen]);
+        count(&mut table, 0, size);
+    }
+
+    /// The number that a request takes along when it asks a server: what is removed later has a higher one.
+    pub fn last(&self) -> u32 {
+        let Some(table) = self.lock() else { return 0 };
+        table.find(WHOLE).map_or(0, |whole| table.value(whole, LAST) as u32)
+    }
+
+    /// Whether a key was removed since a server was asked with this number.
+    pub fn is_removed(&self, key: &CacheKey, since: u32) -> bool {
+        let Some(table) = self.lock() else { return false };
+        let Some(entry) = table.find(&key.0) else { return false };
+        let removal = (table.value(entry, VALID) >> 32) as u32;
+        // Numbers begin anew after the last one.
+        removal != 0 && removal.wrapping_sub(since) as i32 > 0
     }
 
     /// Bytes of all files.

@@ -10,7 +10,7 @@ use crate::head;
 const FAMILY: usize = 12;
 
 /// What an answer is stored under: the MD5 of its key's text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheKey(pub [u8; 16]);
 
 /// A hash over those headers of a request that the answer depends on, and its main key: the answer's own key.

@@ -29,7 +29,7 @@ pub mod writer;
 
 pub use body::{Range, StoredBody, is_short};
 pub use entry::{CacheEntry, Freshness, Stored, Unusable};
-pub use fill::{Fill, FillEnd, FillPiece, FillReader, MissingRest};
+pub use fill::{Asked, Fill, FillEnd, FillPiece, FillReader, MissingRest};
 pub use head::{Field, field, fields, members};
 pub use index::{Index, Lookup, Ticket};
 pub use key::{CacheKey, Sameness, Variant};
@@ -170,7 +170,8 @@ impl Cache {
     pub fn fill(&self, key: &CacheKey) -> Option<Arc<Fill>> {
         let fills = self.fills();
         let coming = fills.get(key)?;
-        coming.newest.as_ref().or(coming.whole.as_ref()).cloned()
+        let fill = coming.newest.as_ref().or(coming.whole.as_ref()).cloned();
+        fill.filter(|fill| !self.is_removed(fill))
     }
 
     /// The answer of this key that is whole, and on its way into its file.
@@ -178,7 +179,13 @@ impl Cache {
         let fills = self.fills();
         let coming = fills.get(key)?;
         let newest = coming.newest.as_ref().filter(|fill| fill.is_whole());
-        newest.or(coming.whole.as_ref()).cloned()
+        newest.or(coming.whole.as_ref()).filter(|fill| !self.is_removed(fill)).cloned()
+    }
+
+    /// What it answers was removed since it was asked for, perhaps by another process: it is neither stored nor shared.
+    pub(crate) fn is_removed(&self, fill: &Fill) -> bool {
+        let fill::Asked { key, since } = fill.asked();
+        self.index.is_removed(&key, since)
     }
 
     /// From now on this is the one that comes in.
@@ -204,12 +211,17 @@ impl Cache {
     }
 
     /// Takes out `wanted` answers that are coming in, and prevents that they are stored. Returns their keys. Answers without a
-    /// known head stay.
-    pub fn purge_fills(&self, wanted: impl Fn(&CacheEntry) -> bool) -> Vec<CacheKey> {
+    /// known head stay, unless their key is `main`.
+    pub fn purge_fills(
+        &self,
+        main: Option<CacheKey>,
+        wanted: impl Fn(&CacheEntry) -> bool,
+    ) -> Vec<CacheKey> {
         let mut purged = Vec::new();
         self.fills().retain(|key, coming| {
             coming.retain(|fill| {
-                let taken = fill.known().is_some_and(|entry| wanted(&entry));
+                let taken =
+                    fill.known().map_or(main == Some(fill.asked().key), |entry| wanted(&entry));
                 if taken {
                     fill.supersede();
                     purged.push(*key);

@@ -23,6 +23,14 @@ pub enum Which {
 }
 
 impl Which {
+    /// The key, where it is one.
+    fn main(&self) -> Option<CacheKey> {
+        match self {
+            Which::Key(text) => Some(CacheKey::of(text)),
+            Which::Prefix(_) | Which::Tagged(..) => None,
+        }
+    }
+
     fn takes(&self, entry: &CacheEntry) -> bool {
         match self {
             Which::Key(key) => *key == entry.key,
@@ -32,8 +40,9 @@ impl Which {
     }
 }
 
-/// Removes answers, and says how many. One that is coming in still reaches the requests that wait for it, but no other;
-/// another process's is stored when it is whole. All of the work is the file pool's: there may be very many answers.
+/// Removes answers, and says how many. One that is coming in still reaches the requests that wait for it, but no other. Where
+/// a key is removed, no process stores what was asked for before; an answer under a prefix or with a tag is stored when
+/// another process has it whole. All of the work is the file pool's: there may be very many answers.
 ///
 /// # Errors
 ///
@@ -45,8 +54,11 @@ pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Resul
 
 fn take_out(cache: &Cache, which: &Which) -> io::Result<usize> {
     let wanted = |entry: &CacheEntry| which.takes(entry);
+    let main = which.main();
+    // From now on no answer gets its file that was asked for before.
+    main.iter().for_each(|main| cache.index.remove(main));
     // Of what is at hand, the file may be gone already.
-    let mut at_hand = cache.purge_fills(wanted);
+    let mut at_hand = cache.purge_fills(main, wanted);
     // The index of tags knows what is in memory, too.
     let memories =
         if let Which::Tagged(..) = which { &[][..] } else { &[&cache.memory, &cache.open] };
@@ -59,12 +71,16 @@ fn take_out(cache: &Cache, which: &Which) -> io::Result<usize> {
     at_hand.retain(|key| removed.binary_search(key).is_err());
     at_hand.sort_unstable();
     at_hand.dedup();
-    at_hand.iter().for_each(|key| forget(cache, key));
+    at_hand.iter().for_each(|key| forget(cache, which, key));
     Ok(removed.len() + at_hand.len())
 }
 
-fn forget(cache: &Cache, key: &CacheKey) {
-    cache.index.forget(key);
+fn forget(cache: &Cache, which: &Which, key: &CacheKey) {
+    match which {
+        // There may be very many, and the index has better use for the room.
+        Which::Prefix(_) => drop(cache.index.forget(key)),
+        Which::Key(_) | Which::Tagged(..) => cache.index.remove(key),
+    }
     cache.let_go(key);
 }
 
@@ -74,14 +90,11 @@ fn forget(cache: &Cache, key: &CacheKey) {
 fn remove(cache: &Cache, which: &Which) -> io::Result<Vec<CacheKey>> {
     let place = &cache.settings.place;
     let mut removed = Vec::new();
-    let main = match which {
-        Which::Key(text) => Some(CacheKey::of(text)),
-        Which::Prefix(_) | Which::Tagged(..) => None,
-    };
+    let main = which.main();
     let mut take = |key: CacheKey, path: &Path| {
         let wanted = Some(key) == main || read_entry(path).is_some_and(|entry| which.takes(&entry));
         if wanted && remove_file(cache, key, path) {
-            forget(cache, &key);
+            forget(cache, which, &key);
             removed.push(key);
         }
     };

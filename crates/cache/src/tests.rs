@@ -55,7 +55,7 @@ fn entry(text: &[u8]) -> Arc<CacheEntry> {
 }
 
 fn fill(text: &[u8]) -> Arc<Fill> {
-    let fill = Fill::new(1000);
+    let fill = Fill::new(1000, Asked::default());
     fill.set_head(entry(text), None);
     fill.push(Bytes::from_static(b"body"));
     fill
@@ -109,8 +109,30 @@ fn what_comes_in_is_purged_too() {
     let (one, other) = (fill(b"/a/1"), fill(b"/b"));
     cache.begin(CacheKey::of(b"/a/1"), one.clone());
     cache.begin(CacheKey::of(b"/b"), other.clone());
-    assert_eq!(cache.purge_fills(|entry| entry.key.starts_with(b"/a")), [CacheKey::of(b"/a/1")]);
+    assert_eq!(
+        cache.purge_fills(None, |entry| entry.key.starts_with(b"/a")),
+        [CacheKey::of(b"/a/1")]
+    );
     assert!(!one.is_storable() && other.is_storable());
     assert!(cache.fill(&CacheKey::of(b"/a/1")).is_none());
     assert!(one.reader().is_some());
+}
+
+/// Nothing is known of the answer yet, and its key is removed: it is neither shared nor stored, but the next one is.
+#[test]
+fn what_was_asked_for_before_a_removal_does_not_count() {
+    let trial = Trial::new("before");
+    let (cache, key) = (&trial.cache, CacheKey::of(b"a"));
+    cache.index.look(&key, 0, 0, 1, &mut Vec::new());
+    let asks = || Fill::new(1000, Asked { key, since: cache.index.last() });
+    let old = asks();
+    cache.begin(key, old.clone());
+    cache.index.remove(&key);
+    assert!(cache.fill(&key).is_none() && cache.is_removed(&old));
+    let new = asks();
+    cache.begin(key, new.clone());
+    assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &new));
+    assert_eq!(cache.purge_fills(Some(CacheKey::of(b"b")), |_| false), []);
+    assert_eq!(cache.purge_fills(Some(key), |_| false), [key]);
+    assert!(!new.is_storable());
 }

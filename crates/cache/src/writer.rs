@@ -158,6 +158,12 @@ impl StoreJob {
         let size = self.entry.size() as u64 + self.fill.received();
         let mut gone = Vec::new();
         let generation = cache.index.stored(&self.key, size, now, &mut gone);
+        if cache.is_removed(&self.fill) {
+            // Its file is gone already: it had its name before that.
+            cache.index.lost(&self.key);
+            cache.let_go(&self.key);
+            return remove_files(cache, gone, handle);
+        }
         let admits =
             |body: &Bytes| self.memory && cache.memory.admits(&self.key, body.len() as u64);
         cache.let_go(&self.key);
@@ -279,7 +285,7 @@ impl DiskVisit {
                 })?;
                 let _replaced = hold(&path);
                 let _turn = self.cache.turn(&self.key);
-                match self.fill.is_storable() {
+                match self.fill.is_storable() && !self.cache.is_removed(&self.fill) {
                     true => growing.publish(&head, &path).map(StoreResult::Published),
                     false => Ok(StoreResult::Superseded),
                 }

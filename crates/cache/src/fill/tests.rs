@@ -75,7 +75,7 @@ fn all_known(rest: MissingRest, asked: Vec<(u64, Vec<u8>)>) -> Vec<bool> {
 
 #[test]
 fn waiting_readers_are_woken() {
-    let fill = Fill::new(10);
+    let fill = Fill::new(10, Asked::default());
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
     let mut cx = Context::from_waker(&waker);
@@ -91,7 +91,7 @@ fn waiting_readers_are_woken() {
 
 #[test]
 fn what_is_withdrawn_is_not_read() {
-    let fill = Fill::new(10);
+    let fill = Fill::new(10, Asked::default());
     fill.withdraw();
     assert!(now(fill.head()).unwrap().is_none());
     assert!(fill.reader().is_none());
@@ -99,7 +99,7 @@ fn what_is_withdrawn_is_not_read() {
 
 #[test]
 fn without_a_disk_each_reader_is_on_its_own() {
-    let fill = Fill::new(4);
+    let fill = Fill::new(4, Asked::default());
     fill.set_head(Arc::default(), None);
     let (mut own, mut other) = (fill.own_reader(), fill.reader().unwrap());
     fill.push(Bytes::from_static(b"abcd"));
@@ -131,7 +131,7 @@ proptest! {
         differs_at in any::<prop::sample::Index>(),
     ) {
         let whole = pieces.concat();
-        let fill = Fill::new(limit);
+        let fill = Fill::new(limit, Asked::default());
         fill.set_head(Arc::default(), None);
         let file = temp_file();
         let (mut first, mut second) = (fill.own_reader(), fill.reader().unwrap());
@@ -201,7 +201,7 @@ proptest! {
 
 #[test]
 fn a_reader_and_the_writer_never_wait_for_each_other() {
-    let fill = Fill::new(8);
+    let fill = Fill::new(8, Asked::default());
     fill.push(Bytes::from_static(b"abcd"));
     assert!(now(fill.unwritten(6)).is_none());
     fill.push(Bytes::from_static(b"efgh"));

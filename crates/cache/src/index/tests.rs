@@ -173,3 +173,36 @@ fn a_size_that_was_spoilt_is_right_again() {
     while index.expire(9, None).is_some() {}
     assert_eq!((index.size(), gone.len()), (0, 0));
 }
+
+#[test]
+fn a_removal_is_remembered_whatever_is_stored_later() {
+    let (index, _zones) = index(65536);
+    let mut gone = Vec::new();
+    index.remove(&key(1));
+    assert!(!index.is_removed(&key(1), 0), "nobody has asked for it");
+    index.look(&key(1), 0, 0, 1, &mut gone);
+    let before = index.last();
+    let ticket = index.take(&key(1), 0, AGE).unwrap();
+    index.remove(&key(1));
+    // The next one may update it at once.
+    let next = index.take(&key(1), 1, AGE).unwrap();
+    index.release(ticket);
+    assert!(index.is_updating(&key(1), 1));
+    index.release(next);
+    let after = index.last();
+    let judge = |index: &Index| {
+        assert!(index.is_removed(&key(1), before) && !index.is_removed(&key(1), after));
+        assert!(!index.is_removed(&key(2), before));
+    };
+    judge(&index);
+    index.stored(&key(1), 10, 0, &mut gone);
+    judge(&index);
+    index.set_error(&key(1), 502, i64::MAX);
+    assert_eq!(index.look(&key(1), 0, 1 << 31, 1, &mut gone), Lookup::Error(502));
+    judge(&index);
+    index.lost(&key(1));
+    judge(&index);
+    index.stored(&key(1), 10, 0, &mut gone);
+    index.remove(&key(1));
+    assert_eq!((index.look(&key(1), 0, 0, 1, &mut gone), index.size()), (Lookup::Absent, 0));
+}

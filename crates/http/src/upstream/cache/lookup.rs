@@ -367,7 +367,8 @@ async fn absent(
     let now = state.cache.index.msec(r.event_loop.handle.now());
     if let Some(ticket) = state.cache.index.take(&state.key, now, caching.lock_age) {
         state.ticket = Some(ticket);
-        let fill = Fill::new(super::relay::IN_MEMORY);
+        state.since = state.cache.index.last();
+        let fill = Fill::new(super::relay::IN_MEMORY, state.asked());
         state.cache.begin(state.key, fill.clone());
         state.fill = Some(fill);
         return Looked::End(Found::Nothing);

@@ -116,7 +116,7 @@ pub async fn look<P: Protocol>(
     r.contexts.upstream.cache = Some(state.shown.clone());
     r.contexts.upstream.ask_with_get = r.method == Method::Head && caching.convert_head;
     if state.shown.status.get() == Status::Bypass {
-        return Looked::Ask(Some(Box::new(state)));
+        return Looked::Ask(state.ask());
     }
     let kept = match lookup::lookup(r, passing, &mut state).await {
         lookup::Found::Kept(kept) => kept,
@@ -134,7 +134,7 @@ pub async fn look<P: Protocol>(
             if beyond_offset(r, caching) {
                 state.give_up();
             }
-            return Looked::Ask(Some(Box::new(state)));
+            return Looked::Ask(state.ask());
         }
     };
     if state.ticket.is_some() && state.shown.status.get() == Status::Stale {
@@ -146,14 +146,14 @@ pub async fn look<P: Protocol>(
         Err(hit::Unsent::Rest(Some(rest))) => {
             state.give_back();
             state.rest = Some(rest);
-            Looked::Ask(Some(Box::new(state)))
+            Looked::Ask(state.ask())
         }
         Err(hit::Unsent::Unusable) => {
             // It would be in the way of a better one.
             state.cache.index.lost(&state.key);
             state.cache.let_go(&state.key);
             state.shown.status.set(Status::Miss);
-            Looked::Ask(Some(Box::new(state)))
+            Looked::Ask(state.ask())
         }
     }
 }
@@ -382,7 +382,7 @@ fn store(
     entry: Arc<CacheEntry>,
     length: Option<u64>,
 ) -> Arc<Fill> {
-    let fill = state.fill.take().unwrap_or_else(|| Fill::new(relay::IN_MEMORY));
+    let fill = state.fill.take().unwrap_or_else(|| Fill::new(relay::IN_MEMORY, state.asked()));
     fill.set_head(entry.clone(), length);
     state.cache.begin(state.key, fill.clone());
     let temporary = state.cache.settings.use_temp_path.then_some(&passing.temp_path);

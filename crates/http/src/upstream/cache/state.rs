@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use weir_cache::{Cache, CacheKey, Fill, MissingRest, Ticket};
+use weir_cache::{Asked, Cache, CacheKey, Fill, MissingRest, Ticket};
 
 use super::kept::Kept;
 use crate::request::cache_reason::{Life, Lookup};
@@ -37,6 +37,8 @@ pub struct State {
     pub(super) background: bool,
     /// The client has the beginning of an answer, and the server is asked for this.
     pub(super) rest: Option<Box<MissingRest>>,
+    /// When the server was asked, as the index counts.
+    pub(super) since: u32,
 }
 
 /// The request is there to update this, and nothing else: its first location takes it.
@@ -71,6 +73,7 @@ impl State {
             never_old: false,
             background: false,
             rest: None,
+            since: 0,
         }
     }
 
@@ -90,12 +93,24 @@ impl State {
             never_old: false,
             background: true,
             rest: None,
+            since: 0,
         }
     }
 
     /// Notes what is there, and why it is sent or not.
     pub(super) fn found(&self, lookup: Lookup, life: Option<Life>) {
         self.shown.because(|reason| (reason.lookup, reason.life) = (lookup, life));
+    }
+
+    /// What is asked for, to begin a fill.
+    pub(super) fn asked(&self) -> Asked {
+        Asked { key: self.main, since: self.since }
+    }
+
+    /// A server is to be asked now.
+    pub(super) fn ask(mut self) -> Option<Box<State>> {
+        self.since = self.cache.index.last();
+        Some(Box::new(self))
     }
 
     /// Tells requests that wait for this answer to fetch it themselves.
