@@ -39,6 +39,9 @@ struct Input {
     /// The directory of certificates and password files; `print` writes them there if it is given.
     #[arg(long)]
     state: Option<PathBuf>,
+    /// The ConfigMap of the folder with defaults for all Ingresses: NAMESPACE/NAME.
+    #[arg(long, value_parser = object)]
+    configmap: Option<(String, String)>,
     #[command(flatten)]
     common: Common,
 }
@@ -228,6 +231,14 @@ fn read(input: &Input) -> Result<(Snapshot, Settings, bool), String> {
     // Manifests of an application rarely have the class, which is the cluster's.
     settings.without_class = snapshot.classes.is_empty();
     settings.state = input.state.clone().unwrap_or(settings.state);
+    if let Some((namespace, name)) = &input.configmap {
+        settings.defaults = snapshot
+            .config_map(namespace, name)
+            .ok_or_else(|| format!("there is no ConfigMap {namespace}/{name}"))?
+            .data
+            .clone()
+            .unwrap_or_default();
+    }
     Ok((snapshot, settings, problems.is_empty()))
 }
 

@@ -58,6 +58,15 @@ impl Snapshot {
         Ok((snapshot, problems))
     }
 
+    /// A ConfigMap by namespace and name.
+    pub fn config_map(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
+        let named = |map: &&Arc<ConfigMap>| {
+            map.metadata.namespace.as_deref() == Some(namespace)
+                && map.metadata.name.as_deref() == Some(name)
+        };
+        self.config_maps.iter().find(named).map(|map| &**map)
+    }
+
     /// Adds the documents of a YAML (or JSON) text; the problems with some of them.
     pub fn add_text(&mut self, text: &str) -> Vec<String> {
         match serde_saphyr::from_multiple::<Value>(text) {

@@ -234,10 +234,7 @@ impl Server {
 pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
     let mut settings = options.settings.clone();
     if let Some((namespace, name)) = &options.config_map {
-        let found = snapshot.config_maps.iter().find(|map| {
-            map.metadata.name.as_ref() == Some(name)
-                && map.metadata.namespace.as_ref() == Some(namespace)
-        });
+        let found = snapshot.config_map(namespace, name);
         settings.defaults = found.and_then(|map| map.data.clone()).unwrap_or_default();
     }
     settings.published = status::published(&options.publish, |namespace, name| {

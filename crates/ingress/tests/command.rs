@@ -1,0 +1,23 @@
+//! The program on its command line.
+
+use std::process::Command;
+
+use weir_testkit::Dir;
+
+#[test]
+fn a_printed_configuration_has_the_config_map_that_is_named() {
+    let dir = Dir::new();
+    let map = r#"{ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "controller", "namespace": "a" },
+        "data": { "proxy-body-size": "3m", "keep-alive": "33" } }"#;
+    std::fs::write(dir.file("map.json"), map).unwrap();
+    let print = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir-ingress"));
+        command.arg("print").arg(dir.file("map.json")).args(args).output().unwrap()
+    };
+    let text = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!text(&print(&[])).contains("keepalive_timeout 33s"));
+    assert!(text(&print(&["--configmap", "a/controller"])).contains("keepalive_timeout 33s"));
+    let other = print(&["--configmap", "a/other"]);
+    let why = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(!other.status.success() && why.contains("no ConfigMap a/other"), "{why}");
+}
