@@ -53,6 +53,10 @@ kubernetes *ARGS:
 conformance-gateway *ARGS:
     tests/kubernetes/gateway/run {{ARGS}}
 
+# The end-to-end specs of ingress-nginx as tables, against weir-ingress (needs root): `just conformance-ingress cors` for the areas and specs with a word.
+conformance-ingress *ARGS:
+    tests/kubernetes/ingress_nginx/run {{ARGS}}
+
 # Make docs/directives.md from the tables.
 docs:
     WEIR_WRITE_DOCS=1 cargo test -p weir-server --test docs
