@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod annotations;
+pub mod certificate;
 pub mod convert;
 pub mod gateway;
 pub mod report;

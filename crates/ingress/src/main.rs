@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use weir_ingress::certificate;
 use weir_ingress::gateway::ranges::AddressRange;
 use weir_ingress::run::{Options, Publish, run};
 use weir_ingress::{Finding, Settings, Severity, Snapshot, Translation, translate};
@@ -84,6 +85,27 @@ struct Common {
     /// The `spec.controller` of the classes that are served; may be given several times.
     #[arg(long, default_values = ["weir.internal/ingress", "k8s.io/ingress-nginx"])]
     controller_class: Vec<String>,
+    /// The value of the annotation kubernetes.io/ingress.class that is served, where no served class has that name.
+    #[arg(long)]
+    ingress_class: Option<String>,
+    /// Serves the class of that name, too, whatever its controller is.
+    #[arg(long, requires = "ingress_class")]
+    ingress_class_by_name: bool,
+    /// Serves Ingresses without a class, too.
+    #[arg(long)]
+    watch_ingress_without_class: bool,
+    /// Leaves Ingresses out that are for all hosts.
+    #[arg(long)]
+    disable_catch_all: bool,
+    /// Leaves Services of the type ExternalName out.
+    #[arg(long)]
+    disable_svc_external_name: bool,
+    /// The ConfigMap with ports of TCP and the Service behind each: NAMESPACE/NAME.
+    #[arg(long, value_parser = object)]
+    tcp_services_configmap: Option<(String, String)>,
+    /// The same for UDP.
+    #[arg(long, value_parser = object)]
+    udp_services_configmap: Option<(String, String)>,
 }
 
 impl Common {
@@ -99,6 +121,12 @@ impl Common {
             snippet_directives: self.allow_snippet_directive.iter().cloned().collect(),
             resolver: self.resolver.clone(),
             controllers: self.controller_class.clone(),
+            class: self.ingress_class.clone(),
+            class_by_name: self.ingress_class_by_name,
+            without_class: self.watch_ingress_without_class,
+            no_catch_all: self.disable_catch_all,
+            no_external_names: self.disable_svc_external_name,
+            sessions: [self.tcp_services_configmap.clone(), self.udp_services_configmap.clone()],
             gateway_ports: self.gateway_port.iter().copied().collect(),
             ..Settings::default()
         };
@@ -137,9 +165,6 @@ struct Run {
     /// Watches this namespace alone.
     #[arg(long)]
     watch_namespace: Option<String>,
-    /// Serves Ingresses without a class, too.
-    #[arg(long)]
-    watch_ingress_without_class: bool,
     /// The ConfigMap with defaults for all Ingresses: NAMESPACE/NAME.
     #[arg(long, value_parser = object)]
     configmap: Option<(String, String)>,
@@ -189,7 +214,7 @@ impl Run {
         Options {
             settings: Settings {
                 state: self.state,
-                without_class: self.watch_ingress_without_class,
+                own_certificate: certificate::make(),
                 gateway_ranges: self.gateway_addresses,
                 ..self.common.settings()
             },
@@ -229,8 +254,11 @@ fn read(input: &Input) -> Result<(Snapshot, Settings, bool), String> {
     problems.iter().for_each(|problem| eprintln!("weir-ingress: {problem}"));
     let mut settings = input.common.settings();
     // Manifests of an application rarely have the class, which is the cluster's.
-    settings.without_class = snapshot.classes.is_empty();
-    settings.state = input.state.clone().unwrap_or(settings.state);
+    settings.without_class |= snapshot.classes.is_empty();
+    if let Some(state) = &input.state {
+        settings.state.clone_from(state);
+        settings.own_certificate = certificate::make();
+    }
     if let Some((namespace, name)) = &input.configmap {
         settings.defaults = snapshot
             .config_map(namespace, name)

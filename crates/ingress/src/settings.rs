@@ -35,6 +35,18 @@ pub struct Settings {
     pub snippet_directives: BTreeSet<String>,
     /// Arguments of `resolver`, which Services of the type ExternalName need.
     pub resolver: Vec<String>,
+    /// The value of the annotation `kubernetes.io/ingress.class` that is served, beside the names of served classes.
+    pub class: Option<String>,
+    /// Whether a class counts as served by that name, too, whatever its controller is.
+    pub class_by_name: bool,
+    /// Whether Ingresses that are for all hosts are left out.
+    pub no_catch_all: bool,
+    /// Whether Services of the type ExternalName are left out.
+    pub no_external_names: bool,
+    /// The ConfigMaps with ports of TCP and of UDP, and the Service behind each.
+    pub sessions: [Option<(String, String)>; 2],
+    /// Certificate and key in PEM for hosts that have none, made by the program; without it their handshakes are refused.
+    pub own_certificate: Option<Vec<u8>>,
     /// Whether servers behind may be at loopback addresses; for tests.
     pub loopback: bool,
     /// The `spec.controllerName` of the GatewayClasses that are served.
@@ -57,6 +69,19 @@ pub struct Settings {
     pub defaults: BTreeMap<String, String>,
 }
 
+impl Settings {
+    /// Whether a key of the ConfigMap is "true".
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.defaults.get(key).is_some_and(|value| value.trim() == "true")
+    }
+
+    /// The words of a key of the ConfigMap, which commas separate.
+    pub(crate) fn list(&self, key: &str) -> impl Iterator<Item = &str> {
+        let text = self.defaults.get(key).map_or("", String::as_str);
+        text.split(',').map(str::trim).filter(|word| !word.is_empty())
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect();
@@ -73,6 +98,12 @@ impl Default for Settings {
             shared_hosts: false,
             snippet_directives: BTreeSet::new(),
             resolver: Vec::new(),
+            class: None,
+            class_by_name: false,
+            no_catch_all: false,
+            no_external_names: false,
+            sessions: [None, None],
+            own_certificate: None,
             loopback: false,
             gateway_controllers: words(&["weir.internal/gateway"]),
             gateway_addresses: words(&["", "[::]"]),

@@ -1,5 +1,6 @@
 //! A snapshot to a configuration.
 
+mod administrator;
 mod backend;
 mod canary;
 mod files;
@@ -9,6 +10,7 @@ mod hosts;
 mod index;
 mod location;
 mod owners;
+mod sessions;
 mod snippet;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +55,8 @@ pub(crate) struct Work<'a> {
     proxy_protocol: bool,
     /// Headers for all servers behind, of the controller's ConfigMap.
     headers: Vec<(String, String)>,
+    /// Directives of each server of Ingresses, of the same map.
+    server: Vec<Directive>,
     findings: Findings,
     files: BTreeMap<PathBuf, Vec<u8>>,
     /// Directives of `http` before the servers: groups, zones, maps. The key makes each of them once.
@@ -104,10 +108,13 @@ pub(crate) fn translate(
     let global = work.global();
     work.proxy_protocol = global.proxy_protocol;
     work.headers.clone_from(&global.headers);
+    work.server.clone_from(&global.server);
     let made = gateways(&mut work, &taken);
     let mut servers = if own { frame::servers(&mut work, &hosts) } else { Vec::new() };
     servers.extend(made.http);
-    let tree = frame::tree(&mut work, global, servers, made.streams);
+    let mut streams = made.streams;
+    streams.extend(work.sessions_of());
+    let tree = frame::tree(&mut work, global, servers, streams);
     let Work { files, findings, owners, .. } = work;
     let findings = findings.into_sorted();
     Translation { tree, files, findings, served, statuses: made.statuses, owners }
@@ -122,6 +129,7 @@ impl<'a> Work<'a> {
             owners: Owners::default(),
             proxy_protocol: false,
             headers: Vec::new(),
+            server: Vec::new(),
             findings: Findings::default(),
             files: BTreeMap::new(),
             shared: BTreeMap::new(),
@@ -191,6 +199,11 @@ impl<'a> Work<'a> {
             let controller = class.spec.as_ref().and_then(|spec| spec.controller.as_ref());
             controller.is_some_and(|controller| self.settings.controllers.contains(controller))
         };
+        let named = |name: &str| self.settings.class.as_deref() == Some(name);
+        let by_annotation = spec.is_none_or(|spec| spec.ingress_class_name.is_none());
+        if class.is_some_and(named) && (by_annotation || self.settings.class_by_name) {
+            return true;
+        }
         let mut classes = self.snapshot.classes.iter().filter(|class| served(class));
         match class {
             Some(name) => classes.any(|class| class.metadata.name.as_deref() == Some(name)),

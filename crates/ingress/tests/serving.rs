@@ -3,6 +3,10 @@
 use std::io::{Read, Write};
 use std::path::PathBuf;
 
+#[path = "serving/config_map.rs"]
+mod config_map;
+#[path = "serving/flags.rs"]
+mod flags;
 #[path = "serving/gateway.rs"]
 mod gateway;
 

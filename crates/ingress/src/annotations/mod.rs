@@ -180,6 +180,23 @@ pub const KNOWN: &[(&str, State)] = &[
     ("x-forwarded-prefix", Built),
 ];
 
+/// Other names of an annotation.
+fn aliases(name: &str) -> Vec<&'static str> {
+    let of = |(alias, state): &(&'static str, State)| {
+        (*state == Alias(name_of(name)?)).then_some(*alias)
+    };
+    KNOWN.iter().filter_map(of).collect()
+}
+
+/// The name as the table has it.
+fn name_of(name: &str) -> Option<&'static str> {
+    KNOWN
+        .binary_search_by(|(known, _)| known.cmp(&name))
+        .ok()
+        .and_then(|at| KNOWN.get(at))
+        .map(|(name, _)| *name)
+}
+
 /// The state of an annotation, by its name without the prefix.
 pub fn state(name: &str) -> Option<State> {
     let at = KNOWN.binary_search_by(|(known, _)| known.cmp(&name)).ok()?;

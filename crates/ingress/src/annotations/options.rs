@@ -454,9 +454,10 @@ fn simple(r: &Reader<'_>, o: &mut Options) {
     set("client_max_body_size", r.size("proxy-body-size", 0, u64::MAX >> 1));
     set("client_body_buffer_size", r.size("client-body-buffer-size", 1, 64 << 20));
     set("proxy_max_temp_file_size", r.size("proxy-max-temp-file-size", 0, u64::MAX >> 1));
-    let tries = r.number("proxy-next-upstream-tries", 0, 1000).map(|n| n.to_string());
+    let tries = r.number("proxy-next-upstream-tries", 0, 1_000_000).map(|n| n.to_string());
     set("proxy_next_upstream_tries", tries);
-    let time = r.number("proxy-next-upstream-timeout", 0, LONGEST_TIME).map(|s| format!("{s}s"));
+    let time =
+        r.number("proxy-next-upstream-timeout", 0, 4 * LONGEST_TIME).map(|s| format!("{s}s"));
     set("proxy_next_upstream_timeout", time);
     if r.flag("enable-access-log") == Some(false) {
         set("access_log", Some("off".to_owned()));

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use super::{PREFIX, State, state, values};
+use super::{PREFIX, State, aliases, state, values};
 use crate::report::{Findings, ObjectId, Severity};
 
 /// The annotations of an Ingress, with the defaults of the controller behind them.
@@ -59,7 +59,16 @@ impl<'a> Reader<'a> {
     pub fn text(&self, name: &'static str) -> Option<&'a str> {
         self.asked.borrow_mut().push(name);
         let own = self.own.get(name).copied();
-        own.or_else(|| self.defaults.get(name).map(String::as_str)).filter(|v| !v.trim().is_empty())
+        let default = || {
+            let other = |of: &&str| self.defaults.get(*of).map(String::as_str);
+            self.defaults
+                .get(name)
+                .map(String::as_str)
+                .or_else(|| aliases(name).iter().find_map(other))
+        };
+        // The administrator's snippets are no snippets of Ingresses.
+        let default = || default().filter(|_| !name.ends_with("-snippet"));
+        own.or_else(default).filter(|v| !v.trim().is_empty())
     }
 
     /// Says that a value is wrong.

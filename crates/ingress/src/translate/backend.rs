@@ -87,14 +87,14 @@ impl Work<'_> {
         let mut block = vec![line("zone", [name.as_str(), &size.to_string()])];
         block.extend(extra);
         block.extend(addresses.iter().map(|address| line("server", [address.as_str()])));
-        block.push(line("keepalive", ["320"]));
+        block.extend(self.kept());
         let group = line("upstream", [name.as_str()]).with_block(block);
         self.share(id, format!("upstream {name}"), vec![group]);
         Some(name)
     }
 
     /// The group of a Service that stands for a name outside of the cluster.
-    fn external(
+    pub(super) fn external(
         &self,
         source: Option<&Source<'_>>,
         namespace: &str,
@@ -102,6 +102,9 @@ impl Work<'_> {
         name: &str,
         port: &PortName,
     ) -> Result<(String, Directive), String> {
+        if self.settings.no_external_names {
+            return Err("the administrator takes no names outside of the cluster".to_owned());
+        }
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         let declared = self.index.service(namespace, service);
         let declared = declared.and_then(|s| s.spec.as_ref()).and_then(|s| s.ports.as_deref());
@@ -133,9 +136,34 @@ impl Work<'_> {
         let mut block = vec![line("zone", [group.as_str(), "128k"])];
         block.extend(extra);
         block.push(line("server", words));
-        block.push(line("keepalive", ["320"]));
+        block.extend(self.kept());
         let made = line("upstream", [group.as_str()]).with_block(block);
         Ok((group, made))
+    }
+
+    /// How connections to servers behind are kept.
+    fn kept(&self) -> Vec<Directive> {
+        let value = |key: &str| {
+            let text = self.settings.defaults.get(key).map(|text| text.trim());
+            text.filter(|text| !text.is_empty() && values::of(text, ""))
+        };
+        let connections = value("upstream-keepalive-connections").unwrap_or("320");
+        if connections == "0" {
+            return Vec::new();
+        }
+        let mut list = vec![line("keepalive", [connections])];
+        for (key, name, unit) in [
+            ("upstream-keepalive-requests", "keepalive_requests", ""),
+            ("upstream-keepalive-time", "keepalive_time", ""),
+            ("upstream-keepalive-timeout", "keepalive_timeout", "s"),
+        ] {
+            let word = value(key).map(|v| match v.bytes().all(|b| b.is_ascii_digit()) {
+                true => format!("{v}{unit}"),
+                false => v.to_owned(),
+            });
+            list.extend(word.map(|word| line(name, [word.as_str()])));
+        }
+        list
     }
 
     fn cluster_address(&self, service: &Service, port: &ServicePort) -> BTreeSet<String> {

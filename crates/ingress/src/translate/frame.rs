@@ -20,19 +20,25 @@ pub(super) fn servers(work: &mut Work<'_>, hosts: &BTreeMap<String, Host<'_>>) -
         let data = work.secret_of(&namespace, &name).ok()?;
         work.certificate(data).ok()
     });
+    let default = default.map(|certificate| certificate.path).or_else(|| {
+        let own = work.settings.own_certificate.clone()?;
+        Some(work.file("own", own))
+    });
     for host in hosts.values().filter(|host| !host.name.is_empty()) {
-        let certificate = host.certificate.as_ref().or(default.as_ref()).map(|c| c.path.clone());
+        let certificate =
+            host.certificate.as_ref().map(|c| c.path.clone()).or_else(|| default.clone());
         let mut server = server(work, host, certificate.as_deref());
         work.owners.mark(&host.owner.id, std::slice::from_mut(&mut server));
         servers.push(server);
-        servers.extend(www(work, hosts, host, default.as_ref().map(|c| c.path.as_str())));
+        servers.extend(www(work, hosts, host, default.as_deref()));
     }
     // A name that no server has goes to the first one with `default_server`.
     let mut rest = listens(work, false, true);
     rest.extend(listens(work, true, true));
+    rest.push(http2(work));
     rest.push(line("server_name", ["_"]));
     match &default {
-        Some(certificate) => rest.extend(certificate_lines(&certificate.path)),
+        Some(certificate) => rest.extend(certificate_lines(certificate)),
         None => rest.push(line("ssl_reject_handshake", ["on"])),
     }
     match any {
@@ -59,22 +65,36 @@ pub(super) fn tree(
     };
     let (mut http, mut stream) = (of("http"), of("stream"));
     let said = http.clone();
-    let Global { http: wanted, maps, hsts, headers, .. } = global;
+    let Global {
+        http: wanted,
+        maps,
+        hsts,
+        headers,
+        main: first,
+        stream: sessions_of,
+        http_snippet,
+        ..
+    } = global;
     let mut made = base(maps, &hsts, &headers, work.settings);
     made.retain(|made| !says(&wanted, made));
     made.extend(wanted);
     http.extend(made.into_iter().filter(|made| !says(&said, made)));
+    http.extend(http_snippet);
     http.extend(std::mem::take(&mut work.shared).into_values().flatten());
     http.extend(servers);
     let rest = |d: &&Directive| !d.name.is("http") && !d.name.is("stream");
     let mut main: Vec<Directive> = own.iter().filter(rest).cloned().collect();
     let events = line("events", []).with_block(vec![line("worker_connections", ["16384"])]);
-    for made in [line("worker_processes", ["auto"]), events] {
+    let defaults = [line("error_log", ["stderr", "notice"]), line("worker_processes", ["auto"])];
+    let defaults = defaults.into_iter().filter(|made| !says(&first, made));
+    let rest: Vec<Directive> = first.iter().cloned().chain(defaults).chain([events]).collect();
+    for made in rest {
         if !says(&main, &made) {
             main.push(made);
         }
     }
     main.push(line("http", []).with_block(http));
+    stream.extend(sessions_of);
     if !sessions.is_empty() {
         stream.extend(std::mem::take(&mut work.streams).into_values().flatten());
         stream.extend(sessions);
@@ -100,6 +120,8 @@ fn base(
     own: &[(String, String)],
     settings: &Settings,
 ) -> Vec<Directive> {
+    let names = ["$own_http_host", "$redirect_host"];
+    let further: Vec<Directive> = names.iter().filter_map(|name| maps.remove(name)).collect();
     let mut map = |from: &str, to: &'static str, rows: &[(&str, &str)]| {
         let rows = rows.iter().map(|(key, value)| line(key, [*value])).collect();
         maps.remove(to).unwrap_or_else(|| line("map", [from, to]).with_block(rows))
@@ -142,7 +164,18 @@ fn base(
         ("limit_conn_status", "503"),
         ("port_in_redirect", "off"),
         ("ssl_protocols", "TLSv1.2 TLSv1.3"),
+        ("ssl_session_timeout", "10m"),
+        ("ssl_session_tickets", "off"),
+        ("gzip_comp_level", "1"),
+        ("gzip_min_length", "256"),
+        ("gzip_proxied", "any"),
+        ("gzip_types", COMPRESSED),
+        ("gzip_vary", "on"),
+        ("brotli_comp_level", "4"),
+        ("brotli_min_length", "20"),
+        ("brotli_types", COMPRESSED),
     ];
+    list.extend(further);
     list.extend(simple.map(|(name, value)| line(name, value.split(' '))));
     list.push(line("proxy_buffers", ["4", "4k"]));
     list.push(line("proxy_next_upstream", ["error", "timeout"]));
@@ -157,6 +190,9 @@ fn base(
     list
 }
 
+/// Kinds of answers that are compressed, if answers are; `text/html` always is.
+const COMPRESSED: &str = "application/atom+xml application/javascript application/json application/rss+xml application/vnd.ms-fontobject application/x-font-ttf application/x-javascript application/x-web-app-manifest+json application/xhtml+xml application/xml application/xml+rss font/opentype image/svg+xml image/x-icon text/css text/javascript text/plain text/x-component";
+
 fn is_header(directive: &Directive, name: &str) -> bool {
     directive.arg(0).is_some_and(|word| word.lossy().eq_ignore_ascii_case(name))
 }
@@ -170,9 +206,13 @@ fn listens(work: &Work<'_>, tls: bool, default: bool) -> Vec<Directive> {
         words.extend(work.proxy_protocol.then_some("proxy_protocol"));
         line("listen", words)
     };
-    let mut list: Vec<Directive> = addresses.iter().map(one).collect();
-    list.extend(tls.then(|| line("http2", ["on"])));
-    list
+    addresses.iter().map(one).collect()
+}
+
+/// HTTP/2, over plain HTTP, too: gRPC needs it.
+fn http2(work: &Work<'_>) -> Directive {
+    let off = work.settings.defaults.get("use-http2").is_some_and(|text| text.trim() == "false");
+    line("http2", [if off { "off" } else { "on" }])
 }
 
 fn certificate_lines(path: &str) -> [Directive; 2] {
@@ -193,6 +233,7 @@ fn server(work: &mut Work<'_>, host: &Host<'_>, certificate: Option<&str>) -> Di
         list.extend(listens(work, true, false));
         list.extend(certificate_lines(path));
     }
+    list.push(http2(work));
     let mut names = vec![server_name(&host.name)];
     names.extend(host.aliases.iter().map(|alias| server_name(alias)));
     list.push(line("server_name", names.iter().map(String::as_str)));
@@ -222,6 +263,7 @@ fn www(
         list.extend(listens(work, true, false));
         list.extend(certificate_lines(path));
     }
+    list.push(http2(work));
     list.push(line("server_name", [other.as_str()]));
     list.push(line("return", ["308", &format!("$scheme://{}$request_uri", host.name)]));
     Some(line("server", []).with_block(list))
@@ -229,7 +271,7 @@ fn www(
 
 /// The inner part of a server.
 fn body(work: &mut Work<'_>, host: &Host<'_>, tls: bool) -> Vec<Directive> {
-    let mut list = Vec::new();
+    let mut list = work.server.clone();
     for source in &host.sources {
         let text = source.options.server_snippet.as_ref();
         let mut made = work.snippet(source, "server-snippet", text, Place::Server);

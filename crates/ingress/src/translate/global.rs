@@ -24,10 +24,16 @@ enum Value {
 
 /// Keys that set a directive.
 const SET: &[(&str, &str, Value)] = &[
+    ("brotli-level", "brotli_comp_level", Value::Number("")),
+    ("brotli-min-length", "brotli_min_length", Value::Size),
+    ("brotli-types", "brotli_types", Value::Words("-+./*")),
     ("client-body-buffer-size", "client_body_buffer_size", Value::Size),
     ("client-body-timeout", "client_body_timeout", Value::Number("s")),
     ("client-header-buffer-size", "client_header_buffer_size", Value::Size),
     ("client-header-timeout", "client_header_timeout", Value::Number("s")),
+    ("enable-brotli", "brotli", Value::Flag),
+    ("grpc-buffer-size-kb", "grpc_buffer_size", Value::Number("k")),
+    ("gzip-disable", "gzip_disable", Value::Words("-_.*^$")),
     ("gzip-level", "gzip_comp_level", Value::Number("")),
     ("gzip-min-length", "gzip_min_length", Value::Size),
     ("gzip-types", "gzip_types", Value::Words("-+./*")),
@@ -42,48 +48,84 @@ const SET: &[(&str, &str, Value)] = &[
     ("server-tokens", "server_tokens", Value::Flag),
     ("ssl-protocols", "ssl_protocols", Value::Words(".")),
     ("ssl-session-tickets", "ssl_session_tickets", Value::Flag),
+    ("ssl-session-timeout", "ssl_session_timeout", Value::Words("")),
     ("use-gzip", "gzip", Value::Flag),
 ];
 
 /// Keys that are read elsewhere in this file.
 const OTHER: &[&str] = &[
+    "access-log-path",
     "add-headers",
+    "block-cidrs",
+    "block-referers",
+    "block-user-agents",
     "compute-full-forwarded-for",
     "disable-access-log",
+    "disable-http-access-log",
+    "disable-stream-access-log",
+    "enable-access-log-for-default-backend",
     "enable-real-ip",
+    "error-log-level",
     "forwarded-for-header",
     "hsts",
     "hsts-include-subdomains",
     "hsts-max-age",
     "hsts-preload",
+    "http-access-log-path",
+    "http-snippet",
     "log-format-escape-json",
     "log-format-escape-none",
     "log-format-upstream",
+    "main-snippet",
+    "no-tls-redirect-locations",
     "proxy-real-ip-cidr",
     "proxy-set-headers",
+    "server-snippet",
+    "ssl-session-cache",
+    "ssl-session-cache-size",
+    "ssl-session-ticket-key",
+    "stream-access-log-path",
+    "stream-snippet",
+    "upstream-keepalive-connections",
+    "upstream-keepalive-requests",
+    "upstream-keepalive-time",
+    "upstream-keepalive-timeout",
     "use-forwarded-headers",
+    "use-http2",
     "use-proxy-protocol",
+    "worker-processes",
 ];
 
 /// Keys that weir needs not, and why.
 const NEEDLESS: &[(&str, &str)] = &[
     ("allow-snippet-annotations", "the command line has the list of allowed directives"),
     ("annotations-risk-level", "the command line has the list of allowed directives"),
+    ("enable-aio-write", "no event loop waits for a file"),
+    ("enable-multi-accept", "`accept_balance` says how connections are taken"),
     ("map-hash-bucket-size", "tables grow as they must"),
+    ("max-worker-open-files", "the file that weir starts with says so"),
     ("proxy-headers-hash-bucket-size", "tables grow as they must"),
     ("proxy-headers-hash-max-size", "tables grow as they must"),
+    ("reuse-port", "workers share the connections of a port"),
     ("server-name-hash-bucket-size", "tables grow as they must"),
     ("server-name-hash-max-size", "tables grow as they must"),
     ("ssl-ciphers", "the cipher suites are those of rustls"),
-    ("ssl-session-cache", "sessions are kept in any case"),
     ("variables-hash-bucket-size", "tables grow as they must"),
     ("variables-hash-max-size", "tables grow as they must"),
     ("worker-cpu-affinity", "the file that weir starts with says so"),
-    ("worker-processes", "the file that weir starts with says so"),
 ];
 
 /// What the ConfigMap says for all.
+#[derive(Default)]
 pub(super) struct Global {
+    /// Directives outside of blocks.
+    pub(super) main: Vec<Directive>,
+    /// Directives of each server of Ingresses.
+    pub(super) server: Vec<Directive>,
+    /// Directives of `http` that stand beside all others.
+    pub(super) http_snippet: Vec<Directive>,
+    /// Directives of `stream`, and servers of the administrator's there.
+    pub(super) stream: Vec<Directive>,
     /// Directives of `http`, which stand in place of those that are there otherwise.
     pub(super) http: Vec<Directive>,
     /// Maps by the variable that they set, likewise.
@@ -100,13 +142,7 @@ impl Work<'_> {
     /// Reads the ConfigMap; what is wrong or not known is said.
     pub(super) fn global(&mut self) -> Global {
         let data = self.settings.defaults.clone();
-        let mut global = Global {
-            http: Vec::new(),
-            maps: BTreeMap::new(),
-            hsts: String::new(),
-            proxy_protocol: false,
-            headers: Vec::new(),
-        };
+        let mut global = Global::default();
         for (key, value) in &data {
             match self.key(key, value) {
                 Ok(made) => global.http.extend(made),
@@ -121,7 +157,23 @@ impl Work<'_> {
         global.hsts = hsts(&data, &flag);
         global.proxy_protocol = flag("use-proxy-protocol", false);
         self.clients(&data, &flag, &mut global);
-        logs(&data, &flag, &mut global.http);
+        logs(&data, &flag, &mut global);
+        self.sessions(&data, &flag, &mut global.http);
+        self.blocks(&data, &mut global);
+        self.snippets(&data, &mut global);
+        if let Some(level) = data.get("error-log-level").filter(|l| values::of(l, "")) {
+            global.main.push(line("error_log", ["stderr", level]));
+        }
+        if let Some(count) = data.get("worker-processes").filter(|n| values::of(n, "")) {
+            global.main.push(line("worker_processes", [count.as_str()]));
+        }
+        if data.get("server-tokens").is_some_and(|v| v.trim() == "false") {
+            global.http.push(line("more_clear_headers", ["Server"]));
+        }
+        if !global.hsts.is_empty() {
+            // Of two headers a browser would take the first, which is the server's behind.
+            global.http.push(line("proxy_hide_header", ["Strict-Transport-Security"]));
+        }
         for (key, name) in [("add-headers", "more_set_headers"), ("proxy-set-headers", "")] {
             let Some(map) = data.get(key) else { continue };
             let headers = self.global_headers(key, map);
@@ -135,7 +187,7 @@ impl Work<'_> {
         global
     }
 
-    fn about_map(&mut self, key: &str, severity: Severity, why: &str) {
+    pub(super) fn about_map(&mut self, key: &str, severity: Severity, why: &str) {
         let id =
             ObjectId { kind: "ConfigMap", namespace: String::new(), name: "controller".to_owned() };
         let reason = if severity == Severity::Note { "NeedlessKey" } else { "InvalidKey" };
@@ -192,10 +244,41 @@ impl Work<'_> {
             global.maps.insert(to, line("map", [from, to]).with_block(rows));
         };
         if forwarded {
-            let scheme = [("default", "$scheme"), ("~*^https$", "https"), ("~*^http$", "http")];
+            let scheme = [
+                ("default", "$scheme"),
+                ("~^[A-Za-z][A-Za-z0-9+.-]{0,31}$", "$http_x_forwarded_proto"),
+            ];
             map("$http_x_forwarded_proto", "$pass_access_scheme", &scheme);
+            let host = [("default", "$http_host"), ("", "$host")];
+            map("$http_host", "$own_http_host", &host);
+            // The first of several names is what the client asked for.
+            let host = [
+                ("default", "$own_http_host"),
+                ("~^(?<forwarded_host>[A-Za-z0-9._:\\[\\]-]+)", "$forwarded_host"),
+            ];
+            map("$http_x_forwarded_host", "$best_http_host", &host);
+            map(
+                "$best_http_host",
+                "$redirect_host",
+                &[
+                    ("default", "$host"),
+                    ("~^(?<redirect_name>[A-Za-z0-9._-]+)(:[0-9]+)?$", "$redirect_name"),
+                ],
+            );
             let port = [("default", "$pass_own_port"), ("~^[0-9]{1,5}$", "$http_x_forwarded_port")];
             map("$http_x_forwarded_port", "$pass_server_port", &port);
+        }
+        if global.proxy_protocol {
+            // The port that the client has spoken to, where the balancer says it.
+            map(
+                "$proxy_protocol_server_port",
+                "$pass_own_port",
+                &[("default", "$proxy_protocol_server_port"), ("", "$server_port")],
+            );
+            if !forwarded {
+                let scheme = [("default", "$scheme"), ("443", "https")];
+                map("$pass_server_port", "$pass_access_scheme", &scheme);
+            }
         }
         if flag("compute-full-forwarded-for", false) {
             map(
@@ -274,24 +357,44 @@ fn hsts(data: &BTreeMap<String, String>, flag: &dyn Fn(&str, bool) -> bool) -> S
     text
 }
 
-fn logs(
-    data: &BTreeMap<String, String>,
-    flag: &dyn Fn(&str, bool) -> bool,
-    http: &mut Vec<Directive>,
-) {
-    if flag("disable-access-log", false) {
-        http.push(line("access_log", ["off"]));
-    } else if let Some(format) = data.get("log-format-upstream") {
-        let escape =
-            match (flag("log-format-escape-json", false), flag("log-format-escape-none", false)) {
-                (true, _) => "escape=json",
-                (_, true) => "escape=none",
-                _ => "escape=default",
-            };
-        http.push(line("log_format", ["upstreaminfo", escape, format]));
-        http.push(line("access_log", ["/dev/stdout", "upstreaminfo"]));
+fn logs(data: &BTreeMap<String, String>, flag: &dyn Fn(&str, bool) -> bool, global: &mut Global) {
+    let off = flag("disable-access-log", false);
+    let path = |own: &str| {
+        let named = data.get(own).or_else(|| data.get("access-log-path"));
+        named
+            .map(|path| path.trim())
+            .filter(|path| !path.is_empty() && !path.contains(char::is_control))
+    };
+    let escape =
+        match (flag("log-format-escape-json", false), flag("log-format-escape-none", false)) {
+            (true, _) => "escape=json",
+            (_, true) => "escape=none",
+            _ => "escape=default",
+        };
+    let format = data.get("log-format-upstream").map(String::as_str);
+    let own = format.is_some() || escape != "escape=default";
+    if off || flag("disable-http-access-log", false) {
+        global.http.push(line("access_log", ["off"]));
+    } else if own {
+        global.http.push(line("log_format", ["upstreaminfo", escape, format.unwrap_or(FORMAT)]));
+        let to = path("http-access-log-path").unwrap_or("/dev/stdout");
+        global.http.push(line("access_log", [to, "upstreaminfo"]));
+    } else if let Some(path) = path("http-access-log-path") {
+        global.http.push(line("access_log", [path]));
+    }
+    if let Some(path) = path("stream-access-log-path").filter(|_| !off)
+        && !flag("disable-stream-access-log", false)
+    {
+        global.stream.push(line("log_format", ["log_stream", STREAM_FORMAT]));
+        global.stream.push(line("access_log", [path, "log_stream"]));
     }
 }
+
+/// What `combined` writes, for an escape of the administrator's.
+const FORMAT: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
+
+const STREAM_FORMAT: &str =
+    "[$remote_addr] [$time_local] $protocol $status $bytes_sent $bytes_received $session_time";
 
 #[cfg(test)]
 mod tests {

@@ -41,6 +41,8 @@ pub(super) struct Host<'a> {
     pub(super) sources: Vec<&'a Source<'a>>,
     pub(super) routes: BTreeMap<(String, Match), Route<'a>>,
     pub(super) certificate: Option<Certificate>,
+    /// An Ingress says that the host has TLS, whether there is a certificate or not.
+    pub(super) secured: bool,
     pub(super) aliases: Vec<String>,
 }
 
@@ -68,6 +70,7 @@ pub(super) fn gather<'a>(
         }
         if let Some(backend) = &spec.default_backend
             && spec.rules.as_ref().is_none_or(Vec::is_empty)
+            && !work.settings.no_catch_all
             && let Some(host) = claim(work, &mut hosts, source, "")
         {
             add(work, host, source, "/", "Prefix", Some(backend));
@@ -106,6 +109,7 @@ fn claim<'a, 'h>(
         sources: Vec::new(),
         routes: BTreeMap::new(),
         certificate: None,
+        secured: false,
         aliases: Vec::new(),
     });
     if host.owner.id.namespace != source.id.namespace && !work.settings.shared_hosts {
@@ -229,6 +233,12 @@ fn canaries<'a>(
 fn certificates(work: &mut Work<'_>, hosts: &mut BTreeMap<String, Host<'_>>, source: &Source<'_>) {
     let tls = source.ingress.spec.iter().flat_map(|spec| spec.tls.as_deref().unwrap_or_default());
     for entry in tls {
+        for name in entry.hosts.as_deref().unwrap_or_default() {
+            let host = hosts.get_mut(name);
+            if let Some(host) = host.filter(|h| h.sources.iter().any(|s| s.id == source.id)) {
+                host.secured = true;
+            }
+        }
         let Some(secret) = entry.secret_name.as_deref().filter(|name| !name.is_empty()) else {
             continue;
         };

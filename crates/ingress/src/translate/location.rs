@@ -30,6 +30,7 @@ pub(crate) fn headers(directive: &str) -> Vec<Directive> {
         ("X-Forwarded-Scheme", "$pass_access_scheme"),
         ("X-Scheme", "$pass_access_scheme"),
         ("X-Original-Forwarded-For", "$http_x_forwarded_for"),
+        ("X-Original-Forwarded-Host", "$http_x_forwarded_host"),
         ("Proxy", ""),
     ];
     let grpc = directive == "grpc_set_header";
@@ -51,7 +52,9 @@ pub(super) fn location(
     let key = digest(format!("{}\n{}\n{path}", source.id, host.name).as_bytes());
     // An ACME client proves a name over plain HTTP.
     let challenge = path.starts_with("/.well-known/acme-challenge");
-    if o.force_ssl_redirect || o.ssl_redirect && tls && host.certificate.is_some() && !challenge {
+    let exempt = work.settings.list("no-tls-redirect-locations").any(|at| path.starts_with(at));
+    let plain = challenge || exempt;
+    if o.force_ssl_redirect || o.ssl_redirect && tls && host.secured && !plain {
         made.inside.push(https(work, o.keep_slash));
     }
     if let Some(name) = o.closed {
@@ -137,7 +140,9 @@ fn https(work: &Work<'_>, keep_slash: bool) -> Directive {
         port => format!(":{port}"),
     };
     let uri = if keep_slash { "$request_uri" } else { "$uri_without_slash" };
-    let to = format!("https://$host{port}{uri}");
+    let forwarded = work.settings.flag("use-forwarded-headers");
+    let host = if forwarded { "$redirect_host" } else { "$host" };
+    let to = format!("https://{host}{port}{uri}");
     when("$pass_access_scheme", "=", "http", vec![line("return", ["308", &to])])
 }
 

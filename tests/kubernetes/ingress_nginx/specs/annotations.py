@@ -199,6 +199,6 @@ for name in ("on", "with rules of OWASP and an id of the transaction", "with a s
              "a snippet that blocks", "on for all with a snippet that blocks", "rules of OWASP for all with a snippet that blocks", "by the ConfigMap",
              "a snippet in place of the default settings"):
     cannot(name, SECURITY)
-spec("off", ing("modsecurity.foo.com", enable_modsecurity="false"), get("modsecurity.foo.com"), conf(lacks="modsecurity"))
+spec("off", ing("modsecurity.foo.com", enable_modsecurity="false"), get("modsecurity.foo.com"), conf(lacks="modsecurity on"))
 spec("a snippet that the administrator does not allow", ing("modsecurity.foo.com", modsecurity_snippet="SecRuleEngine On"),
      cm(enable_modsecurity="true", allow_snippet_annotations="false"), get("modsecurity.foo.com", send={"User-Agent": "block-ua"}))

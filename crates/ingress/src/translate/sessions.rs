@@ -1,0 +1,97 @@
+//! Ports of TCP and UDP that the administrator gives to Services, in ConfigMaps as ingress-nginx has them.
+
+use weir_conf::Directive;
+
+use super::{Work, line};
+use crate::report::{ObjectId, Severity};
+
+/// What a key and its value ask for: `PORT: NAMESPACE/SERVICE:PORT[:PROXY[:PROXY]]`.
+struct Session<'a> {
+    port: u16,
+    namespace: &'a str,
+    service: &'a str,
+    of_service: String,
+    /// The PROXY protocol is read from clients, and sent to servers behind.
+    read: bool,
+    send: bool,
+}
+
+impl Work<'_> {
+    /// The servers of these ports.
+    pub(super) fn sessions_of(&mut self) -> Vec<Directive> {
+        let mut servers = Vec::new();
+        for (map, udp) in self.settings.sessions.clone().into_iter().zip([false, true]) {
+            let Some((namespace, name)) = map else { continue };
+            let id = ObjectId { kind: "ConfigMap", namespace, name };
+            let Some(map) = self.index.config_map(&id.namespace, &id.name) else {
+                let why = "there is no such ConfigMap; none of its ports is served";
+                self.say(&id, Severity::Warning, "NoConfigMap", "data", why);
+                continue;
+            };
+            for (key, value) in map.data.iter().flatten() {
+                match session(key, value).and_then(|s| self.session(&s, udp)) {
+                    Ok(server) => servers.push(server),
+                    Err(why) => {
+                        let why = format!("{why}; the port is not served");
+                        self.say(&id, Severity::Error, "InvalidKey", key, &why);
+                    }
+                }
+            }
+        }
+        servers
+    }
+
+    fn session(&mut self, s: &Session<'_>, udp: bool) -> Result<Directive, String> {
+        let service =
+            self.index.service(s.namespace, s.service).ok_or("there is no such Service")?;
+        let spec = service.spec.as_ref();
+        let group = format!("{}_{}_{}", s.namespace, s.service, s.of_service);
+        let mut block = vec![line("zone", [format!("stream_{group}").as_str(), "128k"])];
+        if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
+            let name = spec.and_then(|spec| spec.external_name.as_deref()).unwrap_or_default();
+            let (_, made) = self.external(None, s.namespace, s.service, name, &s.of_service)?;
+            block.extend(made.block().iter().filter(|d| d.name.is("server")).cloned());
+        } else {
+            let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+            let named = |p: &&k8s_openapi::api::core::v1::ServicePort| {
+                p.name.as_deref() == Some(&s.of_service) || p.port.to_string() == s.of_service
+            };
+            let port = ports.iter().find(named).ok_or("the Service has no such port")?;
+            let servers = self.addresses(s.namespace, s.service, port);
+            if servers.is_empty() {
+                return Err("no pod of the Service is ready".to_owned());
+            }
+            block.extend(servers.iter().map(|address| line("server", [address.as_str()])));
+        }
+        let made = line("upstream", [group.as_str()]).with_block(block);
+        self.streams.insert(format!("session {group}"), vec![made]);
+        let listen = |address: String| {
+            let mut words = vec![address.as_str()];
+            words.extend(udp.then_some("udp"));
+            words.extend((s.read && !udp).then_some("proxy_protocol"));
+            line("listen", words)
+        };
+        let mut list = vec![listen(s.port.to_string()), listen(format!("[::]:{}", s.port))];
+        if s.read {
+            let networks = self.settings.list("proxy-real-ip-cidr").collect::<Vec<_>>();
+            let networks = if networks.is_empty() { vec!["0.0.0.0/0", "::/0"] } else { networks };
+            list.extend(networks.iter().map(|network| line("set_real_ip_from", [*network])));
+        }
+        list.extend(s.send.then(|| line("proxy_protocol", ["on"])));
+        list.push(line("proxy_timeout", ["600s"]));
+        list.push(line("proxy_pass", [group.as_str()]));
+        Ok(line("server", []).with_block(list))
+    }
+}
+
+fn session<'a>(key: &str, value: &'a str) -> Result<Session<'a>, String> {
+    let wrong = || "it must be PORT: NAMESPACE/SERVICE:PORT".to_owned();
+    let port = key.trim().parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?;
+    let mut parts = value.trim().split(':');
+    let (namespace, service) =
+        parts.next().and_then(|name| name.split_once('/')).ok_or_else(wrong)?;
+    let of_service = parts.next().filter(|port| !port.is_empty()).ok_or_else(wrong)?.to_owned();
+    let mut proxy = || parts.next().is_some_and(|word| word == "PROXY");
+    let (read, send) = (proxy(), proxy());
+    Ok(Session { port, namespace, service, of_service, read, send })
+}

@@ -1,0 +1,122 @@
+//! Keys of the controller's ConfigMap, asked over HTTP.
+
+use weir_ingress::Settings;
+
+use super::{behind, ingress, serve_with, service};
+
+const ALL: [(&str, &str, &str); 1] = [("Prefix", "/", "one")];
+
+fn with(map: &[(&str, &str)]) -> Settings {
+    Settings {
+        defaults: map.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        ..Settings::default()
+    }
+}
+
+fn site() -> String {
+    [service("a", "one", behind("one")), ingress("a", "site", &[], "a.test", &ALL)].concat()
+}
+
+fn ask(server: &weir_testkit::Server, head: &str) -> weir_testkit::Response {
+    let head = format!("GET / HTTP/1.1\r\nHost: a.test\r\n{head}Connection: close\r\n\r\n");
+    server.connect().send(head).response()
+}
+
+#[test]
+fn clients_programs_and_pages_are_kept_out() {
+    let map =
+        [("block-user-agents", "~*bad\\/1\\.0, Robot"), ("block-referers", "~*ads\\.test, x")];
+    let Some((server, findings)) = serve_with(&site(), with(&map)) else { return };
+    for (head, wanted) in [
+        ("", "200"),
+        ("User-Agent: a BAD/1.0 b\r\n", "403"),
+        ("User-Agent: Robot\r\n", "403"),
+        ("User-Agent: Robot2\r\n", "200"),
+        ("Referer: http://ads.test/\r\n", "403"),
+        ("Referer: x\r\n", "403"),
+        ("Referer: xy\r\n", "200"),
+    ] {
+        assert_eq!(ask(&server, head).status.to_string(), wanted, "{head}");
+    }
+    assert!(findings.is_empty(), "{findings:?}");
+    let map = [("block-cidrs", "10.0.0.0/8,127.0.0.0/8")];
+    let Some((server, _)) = serve_with(&site(), with(&map)) else { return };
+    assert_eq!(ask(&server, "").status.to_string(), "403");
+    let map = [("whitelist-source-range", "10.0.0.0/8")];
+    let Some((server, _)) = serve_with(&site(), with(&map)) else { return };
+    assert_eq!(ask(&server, "").status.to_string(), "403");
+}
+
+#[test]
+fn what_a_balancer_forwards_is_taken_or_kept_aside() {
+    let head = "X-Forwarded-Host: first.test, second.test\r\nX-Forwarded-Proto: own\r\nX-Forwarded-Port: 1234\r\n";
+    let map = [("use-forwarded-headers", "true")];
+    let Some((server, _)) = serve_with(&site(), with(&map)) else { return };
+    let body = ask(&server, head).body();
+    for line in [
+        "\nHost: first.test\r",
+        "X-Forwarded-Host: first.test\r",
+        "X-Forwarded-Proto: own\r",
+        "X-Forwarded-Port: 1234\r",
+    ] {
+        assert!(body.contains(line), "{line}: {body}");
+    }
+    let Some((server, _)) = serve_with(&site(), with(&[])) else { return };
+    let body = ask(&server, head).body();
+    for line in [
+        "\nHost: a.test\r",
+        "X-Original-Forwarded-Host: first.test, second.test\r",
+        "X-Forwarded-Proto: http\r",
+    ] {
+        assert!(body.contains(line), "{line}: {body}");
+    }
+    let map = [("use-proxy-protocol", "true")];
+    let Some((server, _)) = serve_with(&site(), with(&map)) else { return };
+    let line = "PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n";
+    let head = format!("{line}GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+    let body = server.connect().send(head).response().body();
+    for line in
+        ["X-Forwarded-Port: 443\r", "X-Forwarded-Proto: https\r", "X-Forwarded-For: 192.168.0.1\r"]
+    {
+        assert!(body.contains(line), "{line}: {body}");
+    }
+}
+
+#[test]
+fn the_administrators_snippets_need_no_list_of_directives() {
+    let map = [
+        ("server-snippet", "more_set_headers \"Global: yes\";\nif ($arg_stop) { return 418; }"),
+        ("http-snippet", "map $arg_a $made { default none; b found; }"),
+        ("main-snippet", "# nothing"),
+        ("stream-snippet", "} server {"),
+        ("server-tokens", "false"),
+    ];
+    let own = ingress(
+        "a",
+        "own",
+        &[("server-snippet", "more_set_headers \"Own: yes\";")],
+        "b.test",
+        &ALL,
+    );
+    let Some((server, findings)) = serve_with(&[site(), own].concat(), with(&map)) else { return };
+    let answer = ask(&server, "");
+    assert_eq!(answer.header("global"), Some("yes"));
+    assert_eq!(answer.header("server"), None);
+    let head = "GET /?stop=1 HTTP/1.1\r\nHost: b.test\r\nConnection: close\r\n\r\n";
+    let answer = server.connect().send(head).response();
+    assert_eq!((answer.status.to_string().as_str(), answer.header("own")), ("418", None));
+    let about: Vec<_> = findings.iter().map(|f| f.about.as_str()).collect();
+    assert_eq!(about, ["stream-snippet", "server-snippet"], "{findings:?}");
+}
+
+#[test]
+fn http2_is_spoken_without_tls_for_grpc() {
+    let Some((server, _)) = serve_with(&site(), with(&[])) else { return };
+    let mut client = server.connect();
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    // SETTINGS without any, and GOAWAY, after which the connection ends.
+    client.send([&[0, 0, 0, 4][..], &[0; 5], &[0, 0, 8, 7], &[0; 13]].concat());
+    let answer = client.rest_bytes();
+    // A frame of the type SETTINGS.
+    assert_eq!(answer.get(3), Some(&4), "{answer:?}");
+}

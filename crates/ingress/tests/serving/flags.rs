@@ -1,0 +1,106 @@
+//! What the administrator sets on the command line.
+
+use weir_ingress::{Settings, Snapshot, certificate, translate};
+
+use super::{ingress, service};
+
+const ALL: [(&str, &str, &str); 1] = [("Prefix", "/", "one")];
+
+/// The text of the configuration, and the reasons of the findings.
+fn text(manifests: &str, settings: &Settings) -> (String, Vec<&'static str>) {
+    let mut snapshot = Snapshot::default();
+    assert_eq!(snapshot.add_text(manifests), Vec::<String>::new());
+    let settings = Settings { loopback: true, ..settings.clone() };
+    let made = translate(&snapshot, &settings);
+    let text = String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap();
+    (text, made.findings.iter().map(|f| f.reason).collect())
+}
+
+fn every() -> Settings {
+    Settings { without_class: true, ..Settings::default() }
+}
+
+#[test]
+fn a_certificate_of_the_programs_own_making_stands_in() {
+    let site = ingress("a", "site", &[], "a.test", &ALL).replace(
+        "\"spec\":{",
+        "\"spec\":{\"tls\":[{\"hosts\":[\"a.test\"],\"secretName\":\"none\"}],",
+    );
+    let manifests = [service("a", "one", 80), site].concat();
+    let (plain, _) = text(&manifests, &every());
+    assert!(plain.contains("ssl_reject_handshake on;") && !plain.contains("return 308"), "{plain}");
+    let settings = Settings { own_certificate: certificate::make(), ..every() };
+    let (own, _) = text(&manifests, &settings);
+    // The default server and the host's.
+    assert_eq!(own.matches("ssl_certificate_key").count(), 2, "{own}");
+    assert!(!own.contains("ssl_reject_handshake") && own.contains("return 308 https://"), "{own}");
+}
+
+#[test]
+fn classes_are_named_in_both_ways() {
+    let of = |class: &str, host: &str| {
+        let annotation = format!("\"kubernetes.io/ingress.class\":\"{class}\"");
+        ingress("a", host, &[], host, &ALL)
+            .replace("\"annotations\":{", &format!("\"annotations\":{{{annotation}"))
+    };
+    let by_class = ingress("a", "spec.test", &[], "spec.test", &ALL)
+        .replace("\"spec\":{", "\"spec\":{\"ingressClassName\":\"old\",");
+    let manifests =
+        [service("a", "one", 80), of("old", "old.test"), of("other", "other.test"), by_class]
+            .concat();
+    let served = |settings: &Settings| {
+        let (text, _) = text(&manifests, settings);
+        ["old.test", "other.test", "spec.test"]
+            .map(|host| text.contains(&format!("server_name {host};")))
+    };
+    assert_eq!(served(&Settings::default()), [false, false, false]);
+    let old = Settings { class: Some("old".to_owned()), ..Settings::default() };
+    assert_eq!(served(&old), [true, false, false]);
+    assert_eq!(served(&Settings { class_by_name: true, ..old }), [true, false, true]);
+}
+
+#[test]
+fn what_is_for_all_hosts_and_names_outside_can_be_left_out() {
+    let all = r#"--- {"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"name":"all","namespace":"a"},
+        "spec":{"defaultBackend":{"service":{"name":"one","port":{"number":80}}}}}"#;
+    let outside = "---\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"out\",\"namespace\":\"a\"},\"spec\":{\"type\":\"ExternalName\",\"externalName\":\"10.0.0.1\"}}\n";
+    let site = ingress("a", "site", &[], "a.test", &[("Prefix", "/", "out")]);
+    let manifests =
+        [service("a", "one", 80), all.replace("--- ", "---\n") + "\n", outside.to_owned(), site]
+            .concat();
+    let (with, reasons) = text(&manifests, &every());
+    assert!(with.contains("http://a_one_80;") && with.contains("10.0.0.1:80"), "{with}");
+    assert!(reasons.is_empty(), "{reasons:?}");
+    let settings = Settings { no_catch_all: true, no_external_names: true, ..every() };
+    let (without, reasons) = text(&manifests, &settings);
+    assert!(!without.contains("http://a_one_80;") && !without.contains("10.0.0.1:80"), "{without}");
+    assert_eq!(reasons, ["ExternalName"]);
+}
+
+#[test]
+fn ports_of_tcp_and_udp_lead_to_services() {
+    let map = |name: &str, data: &str| {
+        format!(
+            "---\n{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"a\"}},\"data\":{data}}}\n"
+        )
+    };
+    let tcp = map(
+        "tcp",
+        r#"{"9000":"a/one:80:PROXY:PROXY","9001":"a/none:80","word":"a/one:80","9002":"a/one"}"#,
+    );
+    let manifests = [service("a", "one", 8080), tcp, map("udp", r#"{"53":"a/one:80"}"#)].concat();
+    let named = |name: &str| Some(("a".to_owned(), name.to_owned()));
+    let settings = Settings { sessions: [named("tcp"), named("udp")], ..every() };
+    let (text, reasons) = text(&manifests, &settings);
+    for line in [
+        "listen 9000 proxy_protocol;",
+        "proxy_protocol on;",
+        "listen 53 udp;",
+        "proxy_pass a_one_80;",
+        "server 127.0.0.1:8080;",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("listen 9001") && !text.contains("listen 9002"), "{text}");
+    assert_eq!(reasons, ["InvalidKey"; 3]);
+}
