@@ -1,14 +1,15 @@
 //! The annotations of ingress-nginx: which there are, how their values are read, and what they ask for.
 
+mod auth;
 mod canary;
 mod options;
 mod reader;
 pub mod values;
 
+pub use auth::{AuthRequest, GLOBAL_KEYS};
 pub use canary::{Canary, Chosen};
 pub use options::{
-    Affinity, AuthRequest, BasicAuth, ClientCertificates, Cors, Limits, Mirror, Options, Protocol,
-    ProxyTls,
+    Affinity, BasicAuth, ClientCertificates, Cors, Limits, Mirror, Options, Protocol, ProxyTls,
 };
 pub use reader::Reader;
 
@@ -30,7 +31,7 @@ use State::{Alias, Built, Needless, Unbuilt};
 /// The prefix of the annotations.
 pub const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 
-const KEEPALIVE: &str = "requests to the authentication service use connections as they come";
+const KEEPALIVE: &str = "requests to the authentication service have variables of their own";
 const FIREWALL: &str = "weir has no web application firewall: requests are not inspected";
 const TRACING: &str = "tracing is set for the whole server, not for an Ingress";
 const SUITES: &str = "the cipher suites are those of rustls";
@@ -43,12 +44,12 @@ pub const KNOWN: &[(&str, State)] = &[
     ("allowlist-source-range", Built),
     ("app-root", Built),
     ("auth-always-set-cookie", Built),
-    ("auth-cache-duration", Unbuilt("answers of the authentication service are not cached")),
-    ("auth-cache-key", Unbuilt("answers of the authentication service are not cached")),
-    ("auth-keepalive", Needless(KEEPALIVE)),
-    ("auth-keepalive-requests", Needless(KEEPALIVE)),
+    ("auth-cache-duration", Built),
+    ("auth-cache-key", Built),
+    ("auth-keepalive", Built),
+    ("auth-keepalive-requests", Built),
     ("auth-keepalive-share-vars", Needless(KEEPALIVE)),
-    ("auth-keepalive-timeout", Needless(KEEPALIVE)),
+    ("auth-keepalive-timeout", Built),
     ("auth-method", Built),
     ("auth-proxy-set-headers", Built),
     ("auth-realm", Built),
@@ -91,7 +92,7 @@ pub const KNOWN: &[(&str, State)] = &[
     ("disable-proxy-intercept-errors", Built),
     ("enable-access-log", Built),
     ("enable-cors", Built),
-    ("enable-global-auth", Needless("there is no authentication for all hosts that it could end")),
+    ("enable-global-auth", Built),
     ("enable-modsecurity", Unbuilt(FIREWALL)),
     ("enable-opentelemetry", Unbuilt(TRACING)),
     ("enable-owasp-core-rules", Unbuilt(FIREWALL)),

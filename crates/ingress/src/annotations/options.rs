@@ -1,7 +1,7 @@
 //! What the annotations of an Ingress ask for, as values.
 
 use super::values::{self, Url};
-use super::{Canary, Reader};
+use super::{AuthRequest, Canary, Reader};
 
 /// How servers behind are spoken to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,27 +26,6 @@ pub enum Protocol {
 pub struct Affinity {
     /// The arguments of `sticky`.
     pub words: Vec<String>,
-}
-
-/// `auth-url` and what belongs to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuthRequest {
-    /// The service.
-    pub url: Url,
-    /// Its method, if not the client's.
-    pub method: Option<String>,
-    /// Headers of its answer that go to the server behind.
-    pub headers: Vec<String>,
-    /// Where clients that it refuses are sent.
-    pub signin: Option<String>,
-    /// Whether its cookies are set whatever the status is.
-    pub always_cookie: bool,
-    /// The value of `X-Auth-Request-Redirect`.
-    pub redirect: Option<String>,
-    /// The ConfigMap with headers for the service, as it was named.
-    pub set_headers: Option<String>,
-    /// Directives for the request to the service, as they were written.
-    pub snippet: Option<String>,
 }
 
 /// `auth-type: basic`.
@@ -207,7 +186,7 @@ pub struct Options {
 /// As much as a time may be, in seconds.
 const LONGEST_TIME: u64 = 7 * 24 * 3600;
 
-const URL_SIGNS: &str = "-._~/:,?&=%+#@";
+pub(super) const URL_SIGNS: &str = "-._~/:,?&=%+#@";
 
 impl Options {
     /// Reads all annotations.
@@ -286,8 +265,9 @@ fn access(r: &Reader<'_>, o: &mut Options, loopback: bool) {
     o.allow = std::mem::take(allow);
     o.deny = std::mem::take(deny);
     o.satisfy = r.choice("satisfy", &["any", "all"]);
-    o.auth_request = auth_request(r, loopback);
-    close(r.text("auth-url").is_some() && o.auth_request.is_none(), "auth-url");
+    o.auth_request = AuthRequest::read(r, loopback);
+    let wanted = AuthRequest::is_wanted(r);
+    close(wanted && o.auth_request.is_none(), "auth-url");
     let kind = r.choice("auth-type", &["basic", "digest"]);
     let realm =
         r.plain("auth-realm", "-._~/: ").unwrap_or_else(|| "Authentication Required".to_owned());
@@ -325,49 +305,6 @@ fn access(r: &Reader<'_>, o: &mut Options, loopback: bool) {
         pass,
         subject,
     });
-}
-
-fn auth_request(r: &Reader<'_>, loopback: bool) -> Option<AuthRequest> {
-    let url = r.read("auth-url", |text| values::url(text, loopback));
-    let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
-    let method = r.choice("auth-method", &methods).map(str::to_owned);
-    let headers = r.read("auth-response-headers", |text| {
-        let names: Vec<String> =
-            text.split(',').map(|name| name.trim().to_owned()).filter(|n| !n.is_empty()).collect();
-        match names.iter().find(|name| !values::is_header(name)) {
-            None => Ok(names),
-            Some(name) => Err(format!("\"{name}\" is no name of a header")),
-        }
-    });
-    let parameter = r.plain("auth-signin-redirect-param", "-_.~");
-    let signin = r.template("auth-signin", "-._~/:,?&=%+").map(|url| {
-        let parameter = parameter.unwrap_or_else(|| "rd".to_owned());
-        let back = "$pass_access_scheme://$http_host$escaped_request_uri";
-        match url.split_once('?') {
-            None => format!("{url}?{parameter}={back}"),
-            Some((_, query))
-                if query.split('&').any(|p| p.starts_with(&format!("{parameter}="))) =>
-            {
-                url
-            }
-            Some(_) => format!("{url}&{parameter}={back}"),
-        }
-    });
-    let always_cookie = r.flag("auth-always-set-cookie").unwrap_or(false);
-    let redirect = r.plain("auth-request-redirect", URL_SIGNS);
-    let headers = headers.unwrap_or_default();
-    let set_headers = r.plain("auth-proxy-set-headers", "-./");
-    let snippet = r.text("auth-snippet").map(str::to_owned);
-    Some(AuthRequest {
-        url: url?,
-        method,
-        headers,
-        signin,
-        always_cookie,
-        redirect,
-        set_headers,
-        snippet,
-    })
 }
 
 fn servers(r: &Reader<'_>, o: &mut Options) {

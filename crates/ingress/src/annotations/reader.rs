@@ -71,6 +71,11 @@ impl<'a> Reader<'a> {
         own.or_else(default).filter(|v| !v.trim().is_empty())
     }
 
+    /// The value of a key of the ConfigMap, which no Ingress can set.
+    pub fn of_administrator(&self, name: &str) -> Option<&'a str> {
+        self.defaults.get(name).map(String::as_str).filter(|text| !text.trim().is_empty())
+    }
+
     /// Says that a value is wrong.
     pub fn wrong(&self, name: &str, why: impl std::fmt::Display) {
         let mut findings = self.findings.borrow_mut();

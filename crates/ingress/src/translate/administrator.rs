@@ -85,19 +85,23 @@ impl Work<'_> {
     pub(super) fn snippets(&mut self, data: &BTreeMap<String, String>, global: &mut Global) {
         for key in ["main-snippet", "http-snippet", "server-snippet", "stream-snippet"] {
             let Some(text) = data.get(key) else { continue };
-            let tree = read_fragment(Path::new(key), text.as_bytes());
-            if let Some(error) = &tree.broken {
-                let why = format!("{}; it is left out", tree.sources.explain(error));
-                self.about_map(key, Severity::Error, &why);
-                continue;
-            }
+            let made = self.fragment(key, text);
             match key {
-                "main-snippet" => global.main.extend(tree.main),
-                "http-snippet" => global.http_snippet.extend(tree.main),
-                "server-snippet" => global.server.extend(tree.main),
-                _ => global.stream.extend(tree.main),
+                "main-snippet" => global.main.extend(made),
+                "http-snippet" => global.http_snippet.extend(made),
+                "server-snippet" => global.server.extend(made),
+                _ => global.stream.extend(made),
             }
         }
+    }
+
+    /// The directives of a snippet of the administrator's; none if it cannot be read, which is said.
+    pub(super) fn fragment(&mut self, key: &str, text: &str) -> Vec<Directive> {
+        let tree = read_fragment(Path::new(key), text.as_bytes());
+        let Some(error) = &tree.broken else { return tree.main };
+        let why = format!("{}; it is left out", tree.sources.explain(error));
+        self.about_map(key, Severity::Error, &why);
+        Vec::new()
     }
 }
 

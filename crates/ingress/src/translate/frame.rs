@@ -96,6 +96,10 @@ pub(super) fn tree(
     main.push(line("http", []).with_block(http));
     stream.extend(sessions_of);
     if !sessions.is_empty() {
+        let resolver = &work.settings.resolver;
+        if !resolver.is_empty() && !stream.iter().any(|d| d.name.is("resolver")) {
+            stream.push(line("resolver", resolver.iter().map(String::as_str)));
+        }
         stream.extend(std::mem::take(&mut work.streams).into_values().flatten());
         stream.extend(sessions);
     }

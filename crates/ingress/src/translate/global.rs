@@ -77,6 +77,7 @@ const OTHER: &[&str] = &[
     "log-format-escape-none",
     "log-format-upstream",
     "main-snippet",
+    "no-auth-locations",
     "no-tls-redirect-locations",
     "proxy-real-ip-cidr",
     "proxy-set-headers",
@@ -206,7 +207,10 @@ impl Work<'_> {
                 name => vec![line(name, words.iter().map(String::as_str))],
             });
         }
-        if OTHER.contains(&key) || annotations::state(key).is_some() {
+        if OTHER.contains(&key)
+            || annotations::GLOBAL_KEYS.contains(&key)
+            || annotations::state(key).is_some()
+        {
             return Ok(Vec::new());
         }
         Err((Severity::Warning, "weir-ingress does not know this key; it has no effect".to_owned()))

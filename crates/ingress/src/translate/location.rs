@@ -38,6 +38,9 @@ pub(crate) fn headers(directive: &str) -> Vec<Directive> {
     kept.map(|(name, value)| line(directive, [*name, *value])).collect()
 }
 
+/// Where ACME clients prove names.
+const CHALLENGE: &str = "/.well-known/acme-challenge";
+
 /// The location of a route.
 pub(super) fn location(
     work: &mut Work<'_>,
@@ -51,7 +54,7 @@ pub(super) fn location(
     let mut made = Made::default();
     let key = digest(format!("{}\n{}\n{path}", source.id, host.name).as_bytes());
     // An ACME client proves a name over plain HTTP.
-    let challenge = path.starts_with("/.well-known/acme-challenge");
+    let challenge = path.starts_with(CHALLENGE);
     let exempt = work.settings.list("no-tls-redirect-locations").any(|at| path.starts_with(at));
     let plain = challenge || exempt;
     if o.force_ssl_redirect || o.ssl_redirect && tls && host.secured && !plain {
@@ -83,7 +86,11 @@ pub(super) fn location(
     }
     cors(route, &mut made.inside);
     let mut extra = Vec::new();
-    if let Err(why) = basic(work, route, &mut made.inside, &mut extra) {
+    let free = work.settings.defaults.get("no-auth-locations").map_or(CHALLENGE, String::as_str);
+    let free = free.split(',').map(str::trim).any(|at| !at.is_empty() && path.starts_with(at));
+    if free {
+        // No password and no service is asked.
+    } else if let Err(why) = basic(work, route, &mut made.inside, &mut extra) {
         work.say(
             &source.id,
             Severity::Error,
@@ -94,11 +101,15 @@ pub(super) fn location(
         made.inside = vec![line("return", ["503"])];
         return made;
     }
-    if let Some(auth) = &o.auth_request {
-        let sent = service_headers(work, source, auth);
-        let text = auth.snippet.as_ref();
-        let snippet = work.snippet(source, "auth-snippet", text, Place::Location);
-        auth_request(auth, &key, tls, &mut made, &mut extra, (sent, snippet));
+    if let Some(auth) = o.auth_request.as_ref().filter(|_| !free) {
+        let mut sent = service_headers(work, source, auth);
+        sent.extend(match &auth.snippet {
+            Some(text) if auth.global => work.fragment("global-auth-snippet", text),
+            text => work.snippet(source, "auth-snippet", text.as_ref(), Place::Location),
+        });
+        sent.extend(cached(work, source, auth, &key));
+        let target = target(work, source, auth, &key);
+        auth_request((auth, &target), &key, tls, &mut made, &mut extra, sent);
     }
     made.inside.extend(o.satisfy.map(|all| line("satisfy", [all])));
     limits(work, source, &mut made.inside);
@@ -245,13 +256,61 @@ impl Work<'_> {
     }
 }
 
-fn auth_request(
+/// Answers of the service that are kept for a location.
+fn cached(
+    work: &mut Work<'_>,
+    source: &Source<'_>,
     auth: &AuthRequest,
+    key: &str,
+) -> Vec<Directive> {
+    let Some((by, valid)) = &auth.cache else { return Vec::new() };
+    let dir = work.settings.state.with_file_name("auth-cache").display().to_string();
+    let words = [
+        dir.as_str(),
+        "levels=1:2",
+        "keys_zone=auth_cache:10m",
+        "max_size=128m",
+        "inactive=30m",
+        "use_temp_path=off",
+    ];
+    work.share(&source.id, "auth cache".to_owned(), vec![line("proxy_cache_path", words)]);
+    let mut list = vec![
+        line("proxy_buffering", ["on"]),
+        line("proxy_cache", ["auth_cache"]),
+        line("proxy_cache_key", [format!("{key} {by}").as_str()]),
+        line("proxy_ignore_headers", ["Set-Cookie"]),
+    ];
+    list.extend(valid.iter().map(|w| line("proxy_cache_valid", w.iter().map(String::as_str))));
+    list
+}
+
+/// The service's address, or a group of it whose connections are kept. With HTTP/2 clients, ingress-nginx keeps none.
+fn target(work: &mut Work<'_>, source: &Source<'_>, auth: &AuthRequest, key: &str) -> String {
+    let http2 = work.settings.defaults.get("use-http2").is_none_or(|text| text.trim() != "false");
+    let Some([connections, requests, seconds]) = auth.kept.filter(|_| !http2) else {
+        return address(&auth.url);
+    };
+    let group = format!("auth_{key}");
+    let port = auth.url.port.unwrap_or(if auth.url.scheme == "https" { 443 } else { 80 });
+    let one = |name: &str, word: String| line(name, [word.as_str()]);
+    let block = vec![
+        one("server", format!("{}:{port}", auth.url.host)),
+        one("keepalive", connections.to_string()),
+        one("keepalive_requests", requests.to_string()),
+        one("keepalive_timeout", format!("{seconds}s")),
+    ];
+    let made = line("upstream", [group.as_str()]).with_block(block);
+    work.share(&source.id, format!("upstream {group}"), vec![made]);
+    format!("{}://{group}{}", auth.url.scheme, auth.url.rest)
+}
+
+fn auth_request(
+    (auth, target): (&AuthRequest, &str),
     key: &str,
     tls: bool,
     made: &mut Made,
     extra: &mut Vec<(String, String)>,
-    (sent, snippet): (Vec<Directive>, Vec<Directive>),
+    sent: Vec<Directive>,
 ) {
     let at = format!("/_external-auth-{key}");
     let redirect = auth.redirect.as_deref().unwrap_or("$request_uri");
@@ -275,9 +334,9 @@ fn auth_request(
     ];
     ask.extend(headers.map(|(name, value)| line("proxy_set_header", [name, value])));
     ask.extend(sent);
-    ask.extend(snippet);
     ask.push(line("proxy_ssl_server_name", ["on"]));
-    ask.push(line("proxy_pass", [address(&auth.url).as_str()]));
+    ask.push(line("proxy_ssl_name", [auth.url.host.as_str()]));
+    ask.push(line("proxy_pass", [target]));
     made.beside.push(line("location", ["=", &at]).with_block(ask));
     made.inside.push(line("auth_request", [at.as_str()]));
     made.inside.push(line("auth_request_set", ["$auth_cookie", "$upstream_http_set_cookie"]));

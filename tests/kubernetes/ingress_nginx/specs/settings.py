@@ -218,11 +218,11 @@ OF = [f"host={S}", "\nx-forwarded-for=192.168.0.1\n"]
 spec("the port", SITE, PROXY, get(S, proxy=line(1234), has=[*OF, "x-forwarded-port=1234", "x-forwarded-proto=http\n"]))
 spec("443 is https", SITE, PROXY, get(S, proxy=line(443), has=[*OF, "x-forwarded-port=443", "x-forwarded-proto=https\n"]))
 spec("over TLS", pair(S), ing(S, tls=True), PROXY, get(S, tls=True, proxy=line(1234), has=[*OF, "x-forwarded-port=1234", "x-forwarded-proto=https\n", "x-scheme=https\n"]))
-spec("TCP services", cm(use_proxy_protocol="true", enable_real_ip="true"), cm({"8080": "t/echo:80:PROXY"}, name="tcp"), get("", port=8080, proxy=line(8080), has="Hostname"),
+spec("TCP services", cm(use_proxy_protocol="true", enable_real_ip="true", stream_access_log_path="/dev/stdout"), cm({"8080": "t/echo:80:PROXY"}, name="tcp"), get("", port=8080, proxy=line(8080), has="Hostname"),
      log("192.168.0.1"), flags=["--tcp-services-configmap=t/tcp"])
-spec("an address that is not trusted", SITE, cm(use_proxy_protocol="true", use_forwarded_headers="true", proxy_real_ip_cidr="10.0.0.0/8"),
-     get(S, proxy=line(1234), send={"X-Forwarded-For": "192.168.0.111"}, has=[*OF, "x-forwarded-port=1234", "x-forwarded-proto=http\n"]))
-spec("an address that is trusted", SITE, cm(use_proxy_protocol="true", use_forwarded_headers="true", proxy_real_ip_cidr="10.0.0.0/8,192.168.0.1/32"),
+spec("an address that is not trusted", SITE, cm(use_proxy_protocol="true", use_forwarded_headers="true"),
+     get(S, proxy=line(1234), send={"X-Forwarded-For": "192.168.0.111"}, has=[f"host={S}", "\nx-forwarded-for=192.168.0.1", "x-forwarded-port=1234", "x-forwarded-proto=http\n"]))
+spec("an address that is trusted", SITE, cm(use_proxy_protocol="true", use_forwarded_headers="true", proxy_real_ip_cidr="127.0.0.0/8,192.168.0.1/32"),
      get(S, proxy=line(1234), send={"X-Forwarded-For": "192.168.0.111"}, has=["x-forwarded-port=1234", "x-forwarded-proto=http\n", "\nx-forwarded-for=192.168.0.111\n"]))
 
 area("settings/reuse-port")

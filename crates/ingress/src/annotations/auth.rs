@@ -1,0 +1,195 @@
+//! `auth-url` and what belongs to it, of an Ingress or of the controller's ConfigMap.
+
+use super::Reader;
+use super::options::URL_SIGNS;
+use super::values::{self, Url};
+
+/// An authentication service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthRequest {
+    /// The service.
+    pub url: Url,
+    /// Its method, if not the client's.
+    pub method: Option<String>,
+    /// Headers of its answer that go to the server behind.
+    pub headers: Vec<String>,
+    /// Where clients that it refuses are sent.
+    pub signin: Option<String>,
+    /// Whether its cookies are set whatever the status is.
+    pub always_cookie: bool,
+    /// The value of `X-Auth-Request-Redirect`.
+    pub redirect: Option<String>,
+    /// The ConfigMap with headers for the service, as it was named.
+    pub set_headers: Option<String>,
+    /// Directives for the request to the service, as they were written.
+    pub snippet: Option<String>,
+    /// Whether these are the administrator's.
+    pub global: bool,
+    /// What answers of the service are kept by, and for how long each status: words of `proxy_cache_valid`.
+    pub cache: Option<(String, Vec<Vec<String>>)>,
+    /// Connections to the service that are kept, requests of each, and its seconds.
+    pub kept: Option<[u64; 3]>,
+}
+
+/// The names of what one service is set by.
+struct Names {
+    url: &'static str,
+    method: &'static str,
+    headers: &'static str,
+    parameter: &'static str,
+    signin: &'static str,
+    always_cookie: &'static str,
+    redirect: &'static str,
+    snippet: &'static str,
+    cache_key: &'static str,
+    cache_duration: &'static str,
+}
+
+const OWN: Names = Names {
+    url: "auth-url",
+    method: "auth-method",
+    headers: "auth-response-headers",
+    parameter: "auth-signin-redirect-param",
+    signin: "auth-signin",
+    always_cookie: "auth-always-set-cookie",
+    redirect: "auth-request-redirect",
+    snippet: "auth-snippet",
+    cache_key: "auth-cache-key",
+    cache_duration: "auth-cache-duration",
+};
+
+const GLOBAL: Names = Names {
+    url: "global-auth-url",
+    method: "global-auth-method",
+    headers: "global-auth-response-headers",
+    parameter: "global-auth-signin-redirect-param",
+    signin: "global-auth-signin",
+    always_cookie: "global-auth-always-set-cookie",
+    redirect: "global-auth-request-redirect",
+    snippet: "global-auth-snippet",
+    cache_key: "global-auth-cache-key",
+    cache_duration: "global-auth-cache-duration",
+};
+
+/// Keys of the ConfigMap that are read here.
+pub const GLOBAL_KEYS: &[&str] = &[
+    GLOBAL.url,
+    GLOBAL.method,
+    GLOBAL.headers,
+    GLOBAL.parameter,
+    GLOBAL.signin,
+    GLOBAL.always_cookie,
+    GLOBAL.redirect,
+    GLOBAL.snippet,
+    GLOBAL.cache_key,
+    GLOBAL.cache_duration,
+];
+
+impl AuthRequest {
+    /// Whether an Ingress, or the administrator for it, names a service.
+    pub(super) fn is_wanted(r: &Reader<'_>) -> bool {
+        r.text(OWN.url).is_some() || is_global(r)
+    }
+
+    pub(super) fn read(r: &Reader<'_>, loopback: bool) -> Option<AuthRequest> {
+        // The words of an Ingress are read in any case, so that what is wrong with them is said.
+        let own = read(r, &OWN, loopback, false);
+        match r.text(OWN.url).is_none() && is_global(r) {
+            true => read(r, &GLOBAL, loopback, true),
+            false => own,
+        }
+    }
+}
+
+fn is_global(r: &Reader<'_>) -> bool {
+    r.flag("enable-global-auth") != Some(false) && r.text(GLOBAL.url).is_some()
+}
+
+fn read(r: &Reader<'_>, names: &Names, loopback: bool, global: bool) -> Option<AuthRequest> {
+    let url = r.read(names.url, |text| values::url(text, loopback || global));
+    let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    let method = r.choice(names.method, &methods).map(str::to_owned);
+    let headers = r.read(names.headers, |text| {
+        let names: Vec<String> =
+            text.split(',').map(|name| name.trim().to_owned()).filter(|n| !n.is_empty()).collect();
+        match names.iter().find(|name| !values::is_header(name)) {
+            None => Ok(names),
+            Some(name) => Err(format!("\"{name}\" is no name of a header")),
+        }
+    });
+    let parameter = r.plain(names.parameter, "-_.~");
+    let signin = r.template(names.signin, "-._~/:,?&=%+").map(|url| {
+        let parameter = parameter.unwrap_or_else(|| "rd".to_owned());
+        let back = "$pass_access_scheme://$http_host$escaped_request_uri";
+        match url.split_once('?') {
+            None => format!("{url}?{parameter}={back}"),
+            Some((_, query))
+                if query.split('&').any(|p| p.starts_with(&format!("{parameter}="))) =>
+            {
+                url
+            }
+            Some(_) => format!("{url}&{parameter}={back}"),
+        }
+    });
+    let always_cookie = r.flag(names.always_cookie).unwrap_or(false);
+    let redirect = r.plain(names.redirect, URL_SIGNS);
+    let set_headers = r.plain("auth-proxy-set-headers", "-./").filter(|_| !global);
+    let snippet = match global {
+        true => r.of_administrator(names.snippet),
+        false => r.text(names.snippet),
+    };
+    let cache = cache(r, names);
+    let kept = kept(r).filter(|_| !global);
+    Some(AuthRequest {
+        url: url?,
+        method,
+        headers: headers.unwrap_or_default(),
+        signin,
+        always_cookie,
+        redirect,
+        set_headers,
+        snippet: snippet.map(str::to_owned),
+        global,
+        cache,
+        kept,
+    })
+}
+
+fn cache(r: &Reader<'_>, names: &Names) -> Option<(String, Vec<Vec<String>>)> {
+    let key = r.template(names.cache_key, "-._~/:|,=");
+    let valid = r.read(names.cache_duration, |text| {
+        let lists = text.split(',').map(str::trim).filter(|list| !list.is_empty());
+        let lists: Vec<Vec<String>> =
+            lists.map(|list| list.split_whitespace().map(str::to_owned).collect()).collect();
+        let status = |word: &String| {
+            word == "any" || word.parse().is_ok_and(|code: u64| (100..=599).contains(&code))
+        };
+        let good = |list: &Vec<String>| match list.split_last() {
+            Some((time, codes)) => {
+                let digits = time.trim_end_matches(|c: char| "smhd".contains(c));
+                !digits.is_empty()
+                    && time.len() - digits.len() <= 1
+                    && digits.len() <= 9
+                    && digits.bytes().all(|b| b.is_ascii_digit())
+                    && codes.iter().all(status)
+            }
+            None => false,
+        };
+        match !lists.is_empty() && lists.iter().all(good) {
+            true => Ok(lists),
+            false => Err("it must be statuses and a time, as in \"200 401 5m\"".to_owned()),
+        }
+    });
+    let usual = || vec![["200", "202", "401", "5m"].map(str::to_owned).to_vec()];
+    key.map(|key| (key, valid.unwrap_or_else(usual)))
+}
+
+fn kept(r: &Reader<'_>) -> Option<[u64; 3]> {
+    let connections = r.read("auth-keepalive", |text| {
+        let number = text.parse::<i64>().map_err(|_| "it must be a number".to_owned())?;
+        Ok(u64::try_from(number).unwrap_or(0).min(10_000))
+    });
+    let requests = r.number("auth-keepalive-requests", 1, 1_000_000_000).unwrap_or(1000);
+    let seconds = r.number("auth-keepalive-timeout", 1, 86_400).unwrap_or(60);
+    connections.filter(|count| *count > 0).map(|count| [count, requests, seconds])
+}

@@ -1,0 +1,132 @@
+//! Authentication services: of an Ingress, and of the administrator for all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weir_ingress::Settings;
+use weir_testkit::{Server, listen};
+
+use super::{behind, ingress, serve_with, service};
+
+/// A service that lets in who has `X-Ticket: valid`, sets headers, and counts what it is asked.
+fn judge() -> (u16, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let asked = count.clone();
+    let port = listen(move |mut stream| {
+        use std::io::{Read, Write};
+        let (mut head, mut piece) = (Vec::new(), [0; 1024]);
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            match stream.read(&mut piece) {
+                Ok(n) if n > 0 => head.extend_from_slice(&piece[..n]),
+                _ => return,
+            }
+        }
+        asked.fetch_add(1, Ordering::Relaxed);
+        let text = String::from_utf8_lossy(&head).to_lowercase();
+        let status = if text.contains("x-ticket: valid") { "200 OK" } else { "401 No" };
+        let _ = write!(
+            stream,
+            "HTTP/1.1 {status}\r\nX-User: someone\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+    });
+    (port, count)
+}
+
+fn status(server: &Server, path: &str, head: &str) -> String {
+    let head = format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n{head}Connection: close\r\n\r\n");
+    server.connect().send(head).response().status.to_string()
+}
+
+const VALID: &str = "X-Ticket: valid\r\n";
+
+#[test]
+fn one_service_guards_all_hosts_but_the_places_that_are_free() {
+    let (port, _) = judge();
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "site", &[], "a.test", &[("Prefix", "/", "one"), ("Prefix", "/open", "one")]),
+        ingress(
+            "a",
+            "own",
+            &[("enable-global-auth", "false")],
+            "a.test",
+            &[("Prefix", "/own", "one")],
+        ),
+    ]
+    .concat();
+    let map = [
+        ("global-auth-url", format!("http://127.0.0.1:{port}/")),
+        ("global-auth-response-headers", "X-User".to_owned()),
+        ("global-auth-snippet", "proxy_set_header X-Mine yes;".to_owned()),
+        ("no-auth-locations", "/open".to_owned()),
+    ];
+    let defaults = map.map(|(key, value)| (key.to_owned(), value)).into();
+    let Some((server, findings)) =
+        serve_with(&manifests, Settings { defaults, ..Settings::default() })
+    else {
+        return;
+    };
+    assert!(findings.is_empty(), "{findings:?}");
+    assert_eq!(status(&server, "/", ""), "401");
+    assert_eq!(status(&server, "/", VALID), "200");
+    assert_eq!(status(&server, "/open", ""), "200");
+    assert_eq!(status(&server, "/own", ""), "200");
+    let head =
+        format!("GET / HTTP/1.1\r\nHost: a.test\r\nX-User: me\r\n{VALID}Connection: close\r\n\r\n");
+    let body = server.connect().send(head).response().body();
+    assert!(body.contains("X-User: someone") && !body.contains("X-User: me"), "{body}");
+}
+
+#[test]
+fn answers_of_the_service_are_kept_for_a_location() {
+    let (port, count) = judge();
+    let url = format!("http://127.0.0.1:{port}/");
+    let annotations = [
+        ("auth-url", url.as_str()),
+        ("auth-cache-key", "$http_x_ticket"),
+        ("auth-cache-duration", "200 5m"),
+    ];
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress(
+            "a",
+            "site",
+            &annotations,
+            "a.test",
+            &[("Prefix", "/", "one"), ("Prefix", "/b", "one")],
+        ),
+    ]
+    .concat();
+    let Some((server, findings)) = serve_with(&manifests, Settings::default()) else { return };
+    assert!(findings.is_empty(), "{findings:?}");
+    for path in ["/", "/", "/b", "/b"] {
+        assert_eq!(status(&server, path, VALID), "200");
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 2);
+    assert_eq!(status(&server, "/", ""), "401");
+    assert_eq!(status(&server, "/", ""), "401");
+    assert_eq!(count.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn connections_to_the_service_are_kept_without_http2() {
+    let (port, _) = judge();
+    let url = format!("http://127.0.0.1:{port}/");
+    let annotations = [("auth-url", url.as_str()), ("auth-keepalive", "7")];
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "site", &annotations, "a.test", &[("Prefix", "/", "one")]),
+    ]
+    .concat();
+    let mut snapshot = weir_ingress::Snapshot::default();
+    snapshot.add_text(&manifests);
+    let text = |defaults: &[(&str, &str)]| {
+        let defaults = defaults.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let settings =
+            Settings { without_class: true, loopback: true, defaults, ..Settings::default() };
+        let made = weir_ingress::translate(&snapshot, &settings);
+        String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap()
+    };
+    assert!(!text(&[]).contains("keepalive 7;"));
+    assert!(text(&[("use-http2", "false")]).contains("keepalive 7;"));
+}
