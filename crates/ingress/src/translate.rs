@@ -1,5 +1,6 @@
 //! A snapshot to a configuration.
 
+mod access;
 mod administrator;
 mod backend;
 mod canary;
@@ -9,7 +10,9 @@ mod global;
 mod hosts;
 mod index;
 mod location;
+mod made;
 mod owners;
+mod pass;
 mod sessions;
 mod snippet;
 
@@ -19,7 +22,7 @@ use std::path::PathBuf;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use weir_conf::Directive;
 
-use crate::annotations::{Options, PREFIX, Reader, values};
+use crate::annotations::{Affinity, Options, PREFIX, Reader, values};
 use crate::gateway::status::Statuses;
 use crate::report::{Finding, Findings, ObjectId, Severity};
 use crate::settings::Settings;
@@ -44,7 +47,7 @@ pub struct Translation {
     pub owners: Owners,
 }
 
-pub(crate) use location::headers;
+pub(crate) use made::headers;
 
 /// What all parts of a translation share.
 pub(crate) struct Work<'a> {
@@ -79,6 +82,16 @@ pub(crate) fn sources<'a>(
 ) -> (Vec<Source<'a>>, Findings) {
     let mut work = Work::new(snapshot, settings);
     (work.sources(), work.findings)
+}
+
+impl<'a> Source<'a> {
+    /// The same Ingress with cookies for a path.
+    pub(crate) fn bound(&self, mut affinity: Affinity, path: &str) -> Source<'a> {
+        let path = affinity.path.take().unwrap_or_else(|| path.to_owned());
+        affinity.words.push(format!("path={path}"));
+        let options = Options { affinity: Some(affinity), ..self.options.clone() };
+        Source { id: self.id.clone(), ingress: self.ingress, options }
+    }
 }
 
 /// What the Gateways of a snapshot become.
@@ -157,6 +170,17 @@ impl<'a> Work<'a> {
         }
         let none = BTreeMap::new();
         let annotations = ingress.metadata.annotations.as_ref().unwrap_or(&none);
+        let forbidden = annotations.iter().filter(|(name, _)| name.starts_with(PREFIX)).find_map(
+            |(name, value)| {
+                let mut words = self.settings.list("annotation-value-word-blocklist");
+                words.find(|word| value.contains(word)).map(|word| (name, word.to_owned()))
+            },
+        );
+        if let Some((name, word)) = forbidden {
+            let what = format!("the administrator forbids \"{word}\"; the Ingress is left out");
+            self.say(&id, Severity::Error, "InvalidAnnotation", name, &what);
+            return None;
+        }
         let reader = Reader::new(&id, annotations, &self.settings.defaults, &mut self.findings);
         let options = Options::read(&reader, self.settings.loopback);
         // A canary with a word that is neither yes nor no must not take the paths of the main Ingress.

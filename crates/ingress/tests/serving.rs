@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::path::PathBuf;
 
+#[path = "serving/annotations.rs"]
+mod annotations;
 #[path = "serving/auth.rs"]
 mod auth;
 #[path = "serving/config_map.rs"]

@@ -337,7 +337,7 @@ class Run:
         lines = made.stdout.splitlines()
         begin = next((n for n, line in enumerate(lines) if name in line), None)
         own = "" if begin is None else "\n".join([lines[begin], *(x for x in lines[begin + 1:] if x.startswith(" "))])
-        wrong = "  error" in own and not re.fullmatch(r"(?s)[^\n]*\n(  error\s+service [^\n]*\n?)+", own)
+        wrong = f"{name}: error" in own or "  error" in own and not re.fullmatch(r"(?s)[^\n]*\n(  error\s+service [^\n]*\n?)+", own)
         if wrong == step["taken"]:
             raise Wrong(f"it is {'refused' if wrong else 'taken'}: {made.stdout.strip()[:500]!r}")
 

@@ -22,6 +22,8 @@ pub enum Chosen {
     Value(String),
     /// Values in which the pattern is found.
     Pattern(String),
+    /// No value: a wrong pattern sends all that have the header to the main servers.
+    Nothing,
 }
 
 /// More parts than this have no meaning for a share.
@@ -43,9 +45,9 @@ impl Canary {
                 true => values::pattern(text).map(|()| text.to_owned()),
                 false => Err("it has characters that are not allowed here".to_owned()),
             });
-        let cookie = r.read("canary-by-cookie", |text| match values::of(text, "_") {
+        let cookie = r.read("canary-by-cookie", |text| match values::of(text, "-_.") {
             true => Ok(text.to_owned()),
-            false => Err("it must have letters, digits and underscores alone".to_owned()),
+            false => Err("it is no name of a cookie".to_owned()),
         });
         let total = r.number("canary-weight-total", 1, MOST).unwrap_or(100);
         let weight = r.number("canary-weight", 0, MOST).unwrap_or(0).min(total);
@@ -57,7 +59,7 @@ impl Canary {
                 if r.text("canary-by-header-value").is_some()
                     || r.text("canary-by-header-pattern").is_some() =>
             {
-                Chosen::Pattern("(?!)".to_owned())
+                Chosen::Nothing
             }
             (None, None) => Chosen::Word,
         };

@@ -39,7 +39,7 @@ const SUITES: &str = "the cipher suites are those of rustls";
 /// Each annotation that ingress-nginx knows.
 pub const KNOWN: &[(&str, State)] = &[
     ("affinity", Built),
-    ("affinity-canary-behavior", Unbuilt("clients of a canary are not bound to it")),
+    ("affinity-canary-behavior", Built),
     ("affinity-mode", Needless("a cookie names its server, as in the mode persistent")),
     ("allowlist-source-range", Built),
     ("app-root", Built),
@@ -97,8 +97,8 @@ pub const KNOWN: &[(&str, State)] = &[
     ("enable-opentelemetry", Unbuilt(TRACING)),
     ("enable-owasp-core-rules", Unbuilt(FIREWALL)),
     ("enable-rewrite-log", Built),
-    ("fastcgi-index", Unbuilt("FastCGI has no parameters of its own")),
-    ("fastcgi-params-configmap", Unbuilt("FastCGI has no parameters of its own")),
+    ("fastcgi-index", Built),
+    ("fastcgi-params-configmap", Built),
     ("force-ssl-redirect", Built),
     ("from-to-www-redirect", Built),
     ("http2-push-preload", Needless("browsers no longer take pushed answers")),

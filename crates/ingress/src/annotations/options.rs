@@ -24,8 +24,12 @@ pub enum Protocol {
 /// A cookie that binds a client to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
-    /// The arguments of `sticky`.
+    /// The arguments of `sticky`, without the path.
     pub words: Vec<String>,
+    /// The path of the cookie, if it is not that of the rule.
+    pub path: Option<String>,
+    /// Whether cookies are those of a canary.
+    pub canary: bool,
 }
 
 /// `auth-type: basic`.
@@ -175,6 +179,12 @@ pub struct Options {
     pub simple: Vec<(&'static str, Vec<String>)>,
     /// The share of requests that another Ingress's paths give to this one.
     pub canary: Option<Canary>,
+    /// What a path of FastCGI that ends with a slash gets.
+    pub fastcgi_index: Option<String>,
+    /// The ConfigMap with parameters of FastCGI, as it was named.
+    pub fastcgi_params: Option<String>,
+    /// Whether clients of the main Ingress's cookie stay with the canary that answered them.
+    pub sticky_canary: bool,
     /// The ConfigMap with headers of answers, as it was named.
     pub custom_headers: Option<String>,
     /// Directives for locations, as they were written.
@@ -200,6 +210,10 @@ impl Options {
         o.limits = limits(r);
         o.mirror = mirror(r, loopback);
         o.canary = Canary::read(r);
+        o.fastcgi_index = r.plain("fastcgi-index", "-._");
+        o.fastcgi_params = r.plain("fastcgi-params-configmap", "-./");
+        let behavior = r.choice("affinity-canary-behavior", &["sticky", "legacy"]);
+        o.sticky_canary = behavior != Some("legacy");
         o.custom_headers = r.plain("custom-headers", "-./");
         o.location_snippet = r.text("configuration-snippet").map(str::to_owned);
         o.server_snippet = r.text("server-snippet").map(str::to_owned);
@@ -369,13 +383,12 @@ fn affinity(r: &Reader<'_>) -> Option<Affinity> {
     let expires = r.number("session-cookie-expires", 0, longest);
     words.extend(age.or(expires).filter(|&s| s > 0).map(|seconds| format!("expires={seconds}s")));
     words.extend(r.plain("session-cookie-domain", "-.").map(|domain| format!("domain={domain}")));
-    let path = r.plain("session-cookie-path", "-._~/").unwrap_or_else(|| "/".to_owned());
-    words.push(format!("path={path}"));
+    let path = r.plain("session-cookie-path", "-._~/");
     let site = r.choice("session-cookie-samesite", &["none", "lax", "strict"]);
     words.extend(site.map(|site| format!("samesite={site}")));
     words.extend(r.flag("session-cookie-secure").filter(|on| *on).map(|_| "secure".to_owned()));
     words.push("httponly".to_owned());
-    kind.map(|_| Affinity { words })
+    kind.map(|_| Affinity { words, path, canary: false })
 }
 
 fn simple(r: &Reader<'_>, o: &mut Options) {
@@ -389,7 +402,13 @@ fn simple(r: &Reader<'_>, o: &mut Options) {
     set("proxy_request_buffering", r.choice("proxy-request-buffering", &flags).map(str::to_owned));
     set("proxy_http_version", r.choice("proxy-http-version", &["1.0", "1.1"]).map(str::to_owned));
     set("client_max_body_size", r.size("proxy-body-size", 0, u64::MAX >> 1));
-    set("client_body_buffer_size", r.size("client-body-buffer-size", 1, 64 << 20));
+    // A letter for bytes is no unit of this size.
+    let bytes = r.text("client-body-buffer-size").is_some_and(|t| t.trim().ends_with(['b', 'B']));
+    if bytes {
+        r.wrong("client-body-buffer-size", "it must be a size");
+    } else {
+        set("client_body_buffer_size", r.size("client-body-buffer-size", 1, 64 << 20));
+    }
     set("proxy_max_temp_file_size", r.size("proxy-max-temp-file-size", 0, u64::MAX >> 1));
     let tries = r.number("proxy-next-upstream-tries", 0, 1_000_000).map(|n| n.to_string());
     set("proxy_next_upstream_tries", tries);
@@ -481,9 +500,16 @@ fn cors(r: &Reader<'_>) -> Option<Cors> {
     let on = r.flag("enable-cors").unwrap_or(false);
     let origins = r.read("cors-allow-origin", |text| {
         let list = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
-        let patterns: Result<Vec<String>, String> = list.map(origin_pattern).collect();
-        let patterns = patterns?;
+        let (good, wrong): (Vec<_>, Vec<_>) = list.map(origin_pattern).partition(Result::is_ok);
+        let patterns: Vec<String> = good.into_iter().flatten().collect();
         let any = patterns.iter().any(|p| p == "*");
+        let first = wrong.into_iter().find_map(Result::err).filter(|_| !any);
+        if patterns.is_empty() {
+            return Err(first.unwrap_or_else(|| "it names no origin".to_owned()));
+        }
+        if let Some(why) = first {
+            r.wrong("cors-allow-origin", format!("{why}; it is left out"));
+        }
         Ok(if any { None } else { Some(format!("^({})$", patterns.join("|"))) })
     });
     if on && r.text("cors-allow-origin").is_some() && origins.is_none() {

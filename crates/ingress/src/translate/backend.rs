@@ -86,7 +86,13 @@ impl Work<'_> {
         let size = (64 + addresses.len()) * 1024;
         let mut block = vec![line("zone", [name.as_str(), &size.to_string()])];
         block.extend(extra);
-        block.extend(addresses.iter().map(|address| line("server", [address.as_str()])));
+        let canary = source.and_then(|s| s.options.affinity.as_ref()).is_some_and(|a| a.canary);
+        block.extend(addresses.iter().map(|address| {
+            let route = format!("route=canary-{}", digest(address.as_bytes()));
+            let mut words = vec![address.as_str()];
+            words.extend(canary.then_some(route.as_str()));
+            line("server", words)
+        }));
         block.extend(self.kept());
         let group = line("upstream", [name.as_str()]).with_block(block);
         self.share(id, format!("upstream {name}"), vec![group]);
@@ -233,7 +239,11 @@ fn named(
     }
     match source {
         Some(source) if !extra.is_empty() => {
-            (format!("{base}_{}", digest(source.id.to_string().as_bytes())), extra)
+            // Rules of an Ingress with cookies for other paths have other groups.
+            let words = source.options.affinity.as_ref().map(|a| a.words.join(" "));
+            let of =
+                format!("{}{}", source.id, words.map(|w| format!("\n{w}")).unwrap_or_default());
+            (format!("{base}_{}", digest(of.as_bytes())), extra)
         }
         _ if whole => (format!("{base}_service"), extra),
         _ => (base, extra),

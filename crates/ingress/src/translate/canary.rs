@@ -4,7 +4,7 @@ use weir_conf::Directive;
 
 use super::hosts::{CanaryRoute, Route};
 use super::{Work, line};
-use crate::annotations::{Canary, Chosen};
+use crate::annotations::{Affinity, Canary, Chosen};
 use crate::report::Severity;
 
 impl Work<'_> {
@@ -13,7 +13,19 @@ impl Work<'_> {
         let Some(CanaryRoute { source, service, port }) = &route.canary else { return main };
         let Some(canary) = &source.options.canary else { return main };
         let id = &source.id;
-        let Some(group) = self.group(id, Some(source), &id.namespace, service, port) else {
+        // A cookie of the main Ingress is the canary's, too, with another mark.
+        let affinity = route
+            .source
+            .options
+            .affinity
+            .clone()
+            .filter(|_| source.options.sticky_canary && source.options.affinity.is_none());
+        let bound = affinity.as_ref().map(|affinity| {
+            let affinity = Affinity { canary: true, ..affinity.clone() };
+            source.bound(affinity, &route.rule)
+        });
+        let of = bound.as_ref().unwrap_or(source);
+        let Some(group) = self.group(id, Some(of), &id.namespace, service, port) else {
             return main;
         };
         if group == main {
@@ -26,14 +38,21 @@ impl Work<'_> {
             );
             return main;
         }
-        let (variable, list) = variables(canary, &main, &group, key);
+        let cookie = affinity.as_ref().and_then(|affinity| affinity.words.get(1));
+        let (variable, list) = variables(canary, &main, &group, key, cookie);
         self.share(id, format!("canary {key}"), list);
         variable
     }
 }
 
 /// Maps from the last rule to the first, each with the next one's variable for what it does not decide.
-fn variables(canary: &Canary, main: &str, group: &str, key: &str) -> (String, Vec<Directive>) {
+fn variables(
+    canary: &Canary,
+    main: &str,
+    group: &str,
+    key: &str,
+    bound: Option<&String>,
+) -> (String, Vec<Directive>) {
     let mut list = Vec::new();
     let (part, whole) = canary.weight;
     let mut rest = main.to_owned();
@@ -49,10 +68,20 @@ fn variables(canary: &Canary, main: &str, group: &str, key: &str) -> (String, Ve
         list.push(line("split_clients", ["$request_id", &variable]).with_block(rows));
         rest = variable;
     }
-    let mut choose = |source: String, what: &str, chosen: &Chosen| {
+    let cookie = |name: &str, value: &str| format!("~(?:^|;\\s*)\\Q{name}\\E={value}");
+    let mut choose = |source: String, what: &str, chosen: &Chosen, name: &str| {
         let variable = format!("$canary_{what}_{key}");
         let mut rows = vec![line("default", [rest.as_str()])];
         match chosen {
+            Chosen::Word if what == "cookie" => {
+                rows.push(line(&cookie(name, "always\\s*(?:;|$)"), [group]));
+                rows.push(line(&cookie(name, "never\\s*(?:;|$)"), [main]));
+            }
+            Chosen::Nothing if what == "bound" => {
+                rows.push(line(&cookie(name, "canary-"), [group]));
+                rows.push(line(&cookie(name, "[0-9a-f]{32}"), [main]));
+            }
+            Chosen::Nothing => rows = vec![line("default", [main]), line("", [rest.as_str()])],
             Chosen::Word => {
                 rows.push(line("~^always$", [group]));
                 rows.push(line("~^never$", [main]));
@@ -64,10 +93,14 @@ fn variables(canary: &Canary, main: &str, group: &str, key: &str) -> (String, Ve
         rest = variable;
     };
     if let Some(name) = &canary.cookie {
-        choose(format!("$cookie_{name}"), "cookie", &Chosen::Word);
+        choose("$http_cookie".to_owned(), "cookie", &Chosen::Word, name);
     }
     if let Some((name, chosen)) = &canary.header {
-        choose(format!("$http_{}", name.to_lowercase().replace('-', "_")), "header", chosen);
+        let header = format!("$http_{}", name.to_lowercase().replace('-', "_"));
+        choose(header, "header", chosen, name);
+    }
+    if let Some(name) = bound {
+        choose("$http_cookie".to_owned(), "bound", &Chosen::Nothing, name);
     }
     (rest, list)
 }

@@ -6,7 +6,8 @@ use weir_conf::Directive;
 
 use super::global::Global;
 use super::hosts::{Host, Match, Route};
-use super::location::{self, headers};
+use super::location;
+use super::made::headers;
 use super::snippet::Place;
 use super::{Work, line, when};
 use crate::report::Severity;

@@ -54,6 +54,7 @@ const SET: &[(&str, &str, Value)] = &[
 
 /// Keys that are read elsewhere in this file.
 const OTHER: &[&str] = &[
+    "annotation-value-word-blocklist",
     "access-log-path",
     "add-headers",
     "block-cidrs",
@@ -71,6 +72,7 @@ const OTHER: &[&str] = &[
     "hsts-include-subdomains",
     "hsts-max-age",
     "hsts-preload",
+    "global-allowed-response-headers",
     "http-access-log-path",
     "http-snippet",
     "log-format-escape-json",
@@ -86,6 +88,7 @@ const OTHER: &[&str] = &[
     "ssl-session-cache-size",
     "ssl-session-ticket-key",
     "stream-access-log-path",
+    "strict-validate-path-type",
     "stream-snippet",
     "upstream-keepalive-connections",
     "upstream-keepalive-requests",

@@ -147,6 +147,16 @@ fn add<'a>(
         );
         return;
     }
+    let plain = |path: &str| values::of(path, "/-._~:%");
+    if work.settings.flag("strict-validate-path-type")
+        && matches!(kind, "Exact" | "Prefix")
+        && !plain(path)
+    {
+        let why = "it has characters that only a path of the type ImplementationSpecific may have";
+        let why = format!("{why}; the path is left out");
+        work.say(&source.id, Severity::Error, "InvalidPath", &about, &why);
+        return;
+    }
     let Some(backend) = backend.and_then(service_and_port) else {
         work.say(
             &source.id,
@@ -270,8 +280,9 @@ fn certificates(work: &mut Work<'_>, hosts: &mut BTreeMap<String, Host<'_>>, sou
 fn aliases(work: &mut Work<'_>, hosts: &mut BTreeMap<String, Host<'_>>, source: &Source<'_>) {
     for alias in &source.options.aliases {
         let taken = hosts.contains_key(alias) || hosts.values().any(|h| h.aliases.contains(alias));
-        let own =
-            hosts.values_mut().find(|host| !host.name.is_empty() && host.owner.id == source.id);
+        let own = hosts
+            .values_mut()
+            .find(|host| !host.name.is_empty() && host.sources.iter().any(|s| s.id == source.id));
         match own {
             Some(host) if !taken => host.aliases.push(alias.clone()),
             _ => work.say(

@@ -1,0 +1,274 @@
+//! Who is let into a location, how often, and what browsers are told of it.
+
+use weir_conf::Directive;
+
+use super::hosts::Route;
+use super::made::Made;
+use super::{Source, Work, digest, line, when};
+use crate::annotations::AuthRequest;
+use crate::annotations::values;
+use crate::report::Severity;
+
+pub(super) fn cors(route: &Route<'_>, list: &mut Vec<Directive>) {
+    let Some(cors) = &route.source.options.cors else { return };
+    let set = |value: &str| line("set", ["$cors", value]);
+    let origin = match &cors.origins {
+        None => {
+            list.push(set("true"));
+            "*"
+        }
+        Some(pattern) => {
+            list.push(set(""));
+            list.push(when("$http_origin", "~*", pattern, vec![set("true")]));
+            "$http_origin"
+        }
+    };
+    list.push(when("$request_method", "=", "OPTIONS", vec![set("${cors}options")]));
+    let mut answer =
+        vec![line("more_set_headers", [format!("Access-Control-Allow-Origin: {origin}").as_str()])];
+    answer.extend(
+        cors.headers
+            .iter()
+            .map(|(name, value)| line("more_set_headers", [format!("{name}: {value}").as_str()])),
+    );
+    list.push(when("$cors", "=", "true", answer.clone()));
+    answer.push(line("return", ["204"]));
+    list.push(when("$cors", "=", "trueoptions", answer));
+}
+
+pub(super) fn basic(
+    work: &mut Work<'_>,
+    route: &Route<'_>,
+    list: &mut Vec<Directive>,
+    extra: &mut Vec<(String, String)>,
+) -> Result<(), String> {
+    let source = route.source;
+    let Some(basic) = &source.options.basic else { return Ok(()) };
+    let data = work.secret(&source.id, &basic.secret)?;
+    let text = match basic.map {
+        false => data.get("auth").ok_or("the Secret has no key \"auth\"")?.0.clone(),
+        true => {
+            let lines =
+                data.iter().map(|(user, hash)| [user.as_bytes(), b":", &hash.0, b"\n"].concat());
+            lines.collect::<Vec<_>>().concat()
+        }
+    };
+    let file = work.file("auth", text);
+    list.push(line("auth_basic", [basic.realm.as_str()]));
+    list.push(line("auth_basic_user_file", [file.as_str()]));
+    extra.push(("Authorization".to_owned(), String::new()));
+    Ok(())
+}
+
+/// Headers for the authentication service, of a ConfigMap.
+pub(super) fn service_headers(
+    work: &mut Work<'_>,
+    source: &Source<'_>,
+    auth: &AuthRequest,
+) -> Vec<Directive> {
+    let Some(name) = &auth.set_headers else { return Vec::new() };
+    work.map_of_headers(source, "auth-proxy-set-headers", name)
+        .iter()
+        .map(|(name, value)| line("proxy_set_header", [name.as_str(), value]))
+        .collect()
+}
+
+/// Answers of the service that are kept for a location.
+pub(super) fn cached(
+    work: &mut Work<'_>,
+    source: &Source<'_>,
+    auth: &AuthRequest,
+    key: &str,
+) -> Vec<Directive> {
+    let Some((by, valid)) = &auth.cache else { return Vec::new() };
+    let dir = work.settings.state.with_file_name("auth-cache").display().to_string();
+    let words = [
+        dir.as_str(),
+        "levels=1:2",
+        "keys_zone=auth_cache:10m",
+        "max_size=128m",
+        "inactive=30m",
+        "use_temp_path=off",
+    ];
+    work.share(&source.id, "auth cache".to_owned(), vec![line("proxy_cache_path", words)]);
+    let mut list = vec![
+        line("proxy_buffering", ["on"]),
+        line("proxy_cache", ["auth_cache"]),
+        line("proxy_cache_key", [format!("{key} {by}").as_str()]),
+        line("proxy_ignore_headers", ["Set-Cookie"]),
+    ];
+    list.extend(valid.iter().map(|w| line("proxy_cache_valid", w.iter().map(String::as_str))));
+    list
+}
+
+/// The service's address, or a group of it whose connections are kept. With HTTP/2 clients, ingress-nginx keeps none.
+pub(super) fn target(
+    work: &mut Work<'_>,
+    source: &Source<'_>,
+    auth: &AuthRequest,
+    key: &str,
+) -> String {
+    let http2 = work.settings.defaults.get("use-http2").is_none_or(|text| text.trim() != "false");
+    let Some([connections, requests, seconds]) = auth.kept.filter(|_| !http2) else {
+        return address(&auth.url);
+    };
+    let group = format!("auth_{key}");
+    let port = auth.url.port.unwrap_or(if auth.url.scheme == "https" { 443 } else { 80 });
+    let one = |name: &str, word: String| line(name, [word.as_str()]);
+    let block = vec![
+        one("server", format!("{}:{port}", auth.url.host)),
+        one("keepalive", connections.to_string()),
+        one("keepalive_requests", requests.to_string()),
+        one("keepalive_timeout", format!("{seconds}s")),
+    ];
+    let made = line("upstream", [group.as_str()]).with_block(block);
+    work.share(&source.id, format!("upstream {group}"), vec![made]);
+    format!("{}://{group}{}", auth.url.scheme, auth.url.rest)
+}
+
+pub(super) fn auth_request(
+    (auth, target): (&AuthRequest, &str),
+    key: &str,
+    tls: bool,
+    made: &mut Made,
+    extra: &mut Vec<(String, String)>,
+    sent: Vec<Directive>,
+) {
+    let at = format!("/_external-auth-{key}");
+    let redirect = auth.redirect.as_deref().unwrap_or("$request_uri");
+    let mut ask = vec![
+        line("internal", []),
+        line("access_log", ["off"]),
+        line("proxy_pass_request_body", ["off"]),
+    ];
+    ask.extend(auth.method.as_ref().map(|method| line("proxy_method", [method.as_str()])));
+    let headers = [
+        ("Content-Length", ""),
+        ("X-Forwarded-Proto", ""),
+        ("X-Request-ID", "$req_id"),
+        ("Host", &auth.url.host),
+        ("X-Original-URL", "$scheme://$http_host$request_uri"),
+        ("X-Original-Method", "$request_method"),
+        ("X-Sent-From", "nginx-ingress-controller"),
+        ("X-Real-IP", "$remote_addr"),
+        ("X-Forwarded-For", "$remote_addr"),
+        ("X-Auth-Request-Redirect", redirect),
+    ];
+    ask.extend(headers.map(|(name, value)| line("proxy_set_header", [name, value])));
+    ask.extend(sent);
+    ask.push(line("proxy_ssl_server_name", ["on"]));
+    ask.push(line("proxy_ssl_name", [auth.url.host.as_str()]));
+    ask.push(line("proxy_pass", [target]));
+    made.beside.push(line("location", ["=", &at]).with_block(ask));
+    made.inside.push(line("auth_request", [at.as_str()]));
+    made.inside.push(line("auth_request_set", ["$auth_cookie", "$upstream_http_set_cookie"]));
+    let mut cookie = vec!["Set-Cookie", "$auth_cookie"];
+    cookie.extend(auth.always_cookie.then_some("always"));
+    made.inside.push(line("add_header", cookie));
+    if tls {
+        made.inside
+            .push(line("add_header", ["Strict-Transport-Security", "$strict_transport", "always"]));
+    }
+    for (n, name) in auth.headers.iter().enumerate() {
+        let variable = format!("$auth_header_{n}");
+        let answer = format!("$upstream_http_{}", name.to_lowercase().replace('-', "_"));
+        made.inside.push(line("auth_request_set", [variable.as_str(), &answer]));
+        extra.push((name.clone(), variable));
+    }
+    if let Some(signin) = &auth.signin {
+        let name = format!("@signin-{key}");
+        made.inside.push(line("error_page", ["401", "=", &name]));
+        let mut escape = line("set_by_lua_block", ["$escaped_request_uri"]);
+        escape.body =
+            weir_conf::DirectiveBody::Raw(b" return ngx.escape_uri(ngx.var.request_uri) ".to_vec());
+        made.beside.push(line("location", [name.as_str()]).with_block(vec![
+            line("internal", []),
+            escape,
+            line("add_header", ["Set-Cookie", "$auth_cookie"]),
+            line("return", ["302", signin]),
+        ]));
+    }
+}
+
+pub(super) fn limits(work: &mut Work<'_>, source: &Source<'_>, list: &mut Vec<Directive>) {
+    let (id, limits) = (&source.id, &source.options.limits);
+    let key = digest(id.to_string().as_bytes());
+    let variable = match limits.free.is_empty() {
+        true => "$binary_remote_addr".to_owned(),
+        false => {
+            let (free, limit) = (format!("$free_{key}"), format!("$limit_{key}"));
+            let mut rows = vec![line("default", ["0"])];
+            rows.extend(limits.free.iter().map(|network| line(network, ["1"])));
+            let geo = line("geo", ["$remote_addr", &free]).with_block(rows);
+            let rows = vec![line("0", ["$binary_remote_addr"]), line("1", [""])];
+            let map = line("map", [free.as_str(), &limit]).with_block(rows);
+            work.share(id, format!("limit {key}"), vec![geo, map]);
+            limit
+        }
+    };
+    if let Some(count) = limits.connections {
+        let zone = format!("conn_{key}");
+        let words = [variable.as_str(), &format!("zone={zone}:5m")];
+        work.share(id, format!("zone {zone}"), vec![line("limit_conn_zone", words)]);
+        list.push(line("limit_conn", [zone.as_str(), &count.to_string()]));
+    }
+    for (count, unit) in [(limits.second, "s"), (limits.minute, "m")] {
+        let Some(count) = count else { continue };
+        let zone = format!("req_{unit}_{key}");
+        let words = [variable.clone(), format!("zone={zone}:5m"), format!("rate={count}r/{unit}")];
+        let made = line("limit_req_zone", words.iter().map(String::as_str));
+        work.share(id, format!("zone {zone}"), vec![made]);
+        let burst = format!("burst={}", count.saturating_mul(limits.burst).min(1_000_000_000));
+        list.push(line("limit_req", [format!("zone={zone}").as_str(), &burst, "nodelay"]));
+    }
+    for (value, name) in [(limits.rate_after, "limit_rate_after"), (limits.rate, "limit_rate")] {
+        list.extend(value.map(|kilobytes| line(name, [format!("{kilobytes}k").as_str()])));
+    }
+}
+
+pub(super) fn address(url: &crate::annotations::values::Url) -> String {
+    let port = url.port.map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}{}", url.scheme, url.host, url.rest)
+}
+
+/// Headers of answers, of a ConfigMap; a dollar in them is no variable.
+pub(super) fn custom_headers(
+    work: &mut Work<'_>,
+    source: &Source<'_>,
+    name: &str,
+) -> Result<Vec<Directive>, String> {
+    let id = &source.id;
+    let (namespace, name) = name.split_once('/').unwrap_or((&id.namespace, name));
+    let found = match namespace == id.namespace {
+        true => work.index.config_map(namespace, name),
+        false => None,
+    };
+    let data = found.and_then(|map| map.data.as_ref());
+    let data = data.ok_or("the namespace has no such ConfigMap with data")?;
+    let listed: Vec<&str> = work.settings.list("global-allowed-response-headers").collect();
+    let allowed = |name: &str| {
+        listed.is_empty() || listed.iter().any(|other| other.eq_ignore_ascii_case(name))
+    };
+    let mut list = Vec::new();
+    let mut dollar = false;
+    for (header, value) in data {
+        let good = values::is_header(header)
+            && value.len() <= values::LONGEST
+            && !value.contains(char::is_control)
+            && allowed(header);
+        if !good {
+            let what = format!("the header \"{header}\" or its value is not allowed");
+            work.say(id, Severity::Warning, "InvalidHeader", "custom-headers", &what);
+            continue;
+        }
+        dollar |= value.contains('$');
+        let value = value.replace('$', "${literal_dollar}");
+        list.push(line("more_set_headers", [format!("{header}: {value}").as_str()]));
+    }
+    if dollar {
+        let rows = vec![line("default", ["$"])];
+        let made = line("geo", ["$literal_dollar"]).with_block(rows);
+        work.share(id, "literal dollar".to_owned(), vec![made]);
+    }
+    Ok(list)
+}
