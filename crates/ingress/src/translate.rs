@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use weir_conf::Directive;
 
-use crate::annotations::{Affinity, Options, PREFIX, Reader, values};
+use crate::annotations::{Affinity, Options, PREFIX, Reader, Risk, values};
 use crate::gateway::status::Statuses;
 use crate::report::{Finding, Findings, ObjectId, Severity};
 use crate::settings::Settings;
@@ -170,15 +170,9 @@ impl<'a> Work<'a> {
         }
         let none = BTreeMap::new();
         let annotations = ingress.metadata.annotations.as_ref().unwrap_or(&none);
-        let forbidden = annotations.iter().filter(|(name, _)| name.starts_with(PREFIX)).find_map(
-            |(name, value)| {
-                let mut words = self.settings.list("annotation-value-word-blocklist");
-                words.find(|word| value.contains(word)).map(|word| (name, word.to_owned()))
-            },
-        );
-        if let Some((name, word)) = forbidden {
-            let what = format!("the administrator forbids \"{word}\"; the Ingress is left out");
-            self.say(&id, Severity::Error, "InvalidAnnotation", name, &what);
+        if let Some((name, why)) = self.forbidden(annotations) {
+            let what = format!("{why}; the Ingress is left out");
+            self.say(&id, Severity::Error, "InvalidAnnotation", &name, &what);
             return None;
         }
         let reader = Reader::new(&id, annotations, &self.settings.defaults, &mut self.findings);
@@ -189,6 +183,27 @@ impl<'a> Work<'a> {
             return None;
         }
         Some(Source { id, ingress, options })
+    }
+
+    /// The first annotation that the administrator does not allow, and why.
+    fn forbidden(&self, annotations: &BTreeMap<String, String>) -> Option<(String, String)> {
+        let level = self.settings.defaults.get("annotations-risk-level");
+        let level = level.and_then(|word| Risk::level(word)).unwrap_or(Risk::Critical);
+        annotations.iter().find_map(|(full, value)| {
+            let name = full.strip_prefix(PREFIX)?;
+            let mut words = self.settings.list("annotation-value-word-blocklist");
+            let why = match words.find(|word| value.contains(word)) {
+                Some(word) => format!("the administrator forbids \"{word}\""),
+                None if Risk::of(name) > level => {
+                    format!(
+                        "its risk is {:?}, and the administrator allows {level:?}",
+                        Risk::of(name)
+                    )
+                }
+                None => return None,
+            };
+            Some((name.to_owned(), why))
+        })
     }
 
     pub(crate) fn say(

@@ -4,6 +4,7 @@ mod auth;
 mod canary;
 mod options;
 mod reader;
+mod risk;
 pub mod values;
 
 pub use auth::{AuthRequest, GLOBAL_KEYS};
@@ -12,6 +13,7 @@ pub use options::{
     Affinity, BasicAuth, ClientCertificates, Cors, Limits, Mirror, Options, Protocol, ProxyTls,
 };
 pub use reader::Reader;
+pub use risk::Risk;
 
 /// What becomes of an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -55,6 +55,7 @@ const SET: &[(&str, &str, Value)] = &[
 /// Keys that are read elsewhere in this file.
 const OTHER: &[&str] = &[
     "annotation-value-word-blocklist",
+    "annotations-risk-level",
     "access-log-path",
     "add-headers",
     "block-cidrs",
@@ -103,7 +104,6 @@ const OTHER: &[&str] = &[
 /// Keys that weir needs not, and why.
 const NEEDLESS: &[(&str, &str)] = &[
     ("allow-snippet-annotations", "the command line has the list of allowed directives"),
-    ("annotations-risk-level", "the command line has the list of allowed directives"),
     ("enable-aio-write", "no event loop waits for a file"),
     ("enable-multi-accept", "`accept_balance` says how connections are taken"),
     ("map-hash-bucket-size", "tables grow as they must"),

@@ -232,3 +232,20 @@ fn fastcgi_and_grpc_have_settings_of_their_own() {
         "{text}"
     );
 }
+
+#[test]
+fn annotations_beyond_the_risk_that_is_allowed_leave_their_ingress_out() {
+    let manifests = [
+        service("a", "one", behind("one")),
+        ingress("a", "high", &[("upstream-hash-by", "$uri")], "h.test", &ALL),
+        ingress("a", "medium", &[("denylist-source-range", "10.0.0.0/8")], "m.test", &ALL),
+    ]
+    .concat();
+    for (level, wanted) in [("Medium", ["404", "200"]), ("High", ["200", "200"])] {
+        let defaults = [("annotations-risk-level".to_owned(), level.to_owned())].into();
+        let settings = Settings { defaults, ..Settings::default() };
+        let Some((server, _)) = serve_with(&manifests, settings) else { return };
+        let status = |host: &str| ask(&server, host, "/", "").status.to_string();
+        assert_eq!([status("h.test"), status("m.test")], wanted, "{level}");
+    }
+}
