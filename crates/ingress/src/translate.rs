@@ -194,7 +194,7 @@ impl<'a> Work<'a> {
             let mut words = self.settings.list("annotation-value-word-blocklist");
             let why = match words.find(|word| value.contains(word)) {
                 Some(word) => format!("the administrator forbids \"{word}\""),
-                None if Risk::of(name) > level => {
+                None if level < Risk::Critical && Risk::of(name) > level => {
                     format!(
                         "its risk is {:?}, and the administrator allows {level:?}",
                         Risk::of(name)

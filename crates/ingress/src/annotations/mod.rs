@@ -36,7 +36,6 @@ pub const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 const KEEPALIVE: &str = "requests to the authentication service have variables of their own";
 const FIREWALL: &str = "weir has no web application firewall: requests are not inspected";
 const TRACING: &str = "tracing is set for the whole server, not for an Ingress";
-const SUITES: &str = "the cipher suites are those of rustls";
 
 /// Each annotation that ingress-nginx knows.
 pub const KNOWN: &[(&str, State)] = &[
@@ -141,7 +140,7 @@ pub const KNOWN: &[(&str, State)] = &[
     ("proxy-redirect-to", Built),
     ("proxy-request-buffering", Built),
     ("proxy-send-timeout", Built),
-    ("proxy-ssl-ciphers", Needless(SUITES)),
+    ("proxy-ssl-ciphers", Built),
     ("proxy-ssl-name", Built),
     ("proxy-ssl-protocols", Built),
     ("proxy-ssl-secret", Built),
@@ -166,9 +165,9 @@ pub const KNOWN: &[(&str, State)] = &[
     ("session-cookie-path", Built),
     ("session-cookie-samesite", Built),
     ("session-cookie-secure", Built),
-    ("ssl-ciphers", Needless(SUITES)),
+    ("ssl-ciphers", Built),
     ("ssl-passthrough", Unbuilt("weir ends TLS itself")),
-    ("ssl-prefer-server-ciphers", Needless(SUITES)),
+    ("ssl-prefer-server-ciphers", Built),
     ("ssl-redirect", Built),
     ("stream-snippet", Unbuilt("snippets outside of servers and locations are never taken")),
     ("temporal-redirect", Built),

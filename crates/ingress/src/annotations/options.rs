@@ -179,6 +179,8 @@ pub struct Options {
     pub simple: Vec<(&'static str, Vec<String>)>,
     /// The share of requests that another Ingress's paths give to this one.
     pub canary: Option<Canary>,
+    /// Directives of the host's TLS: name and word.
+    pub tls: Vec<(&'static str, String)>,
     /// What a path of FastCGI that ends with a slash gets.
     pub fastcgi_index: Option<String>,
     /// The ConfigMap with parameters of FastCGI, as it was named.
@@ -372,7 +374,14 @@ fn servers(r: &Reader<'_>, o: &mut Options) {
         known.then_some(words).ok_or("it must be TLSv1.2 and TLSv1.3, or one of them".to_owned())
     });
     set("protocols", protocols);
+    set("ciphers", r.plain("proxy-ssl-ciphers", CIPHERS).map(|list| vec![list]));
+    let prefer = r.flag("ssl-prefer-server-ciphers").map(|on| if on { "on" } else { "off" });
+    o.tls.extend(r.plain("ssl-ciphers", CIPHERS).map(|list| ("ssl_ciphers", list)));
+    o.tls.extend(prefer.map(|word| ("ssl_prefer_server_ciphers", word.to_owned())));
 }
+
+/// What a list of ciphers has beside letters and digits.
+const CIPHERS: &str = ":!+-@=_.";
 
 fn affinity(r: &Reader<'_>) -> Option<Affinity> {
     let kind = r.choice("affinity", &["cookie"]);

@@ -67,7 +67,8 @@ impl<'a> Reader<'a> {
                 .or_else(|| aliases(name).iter().find_map(other))
         };
         // The administrator's snippets are no snippets of Ingresses.
-        let default = || default().filter(|_| !name.ends_with("-snippet"));
+        let none = self.defaults.is_empty() || name.ends_with("-snippet");
+        let default = || if none { None } else { default() };
         own.or_else(default).filter(|v| !v.trim().is_empty())
     }
 

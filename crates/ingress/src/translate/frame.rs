@@ -286,6 +286,11 @@ fn body(work: &mut Work<'_>, host: &Host<'_>, tls: bool) -> Vec<Directive> {
     if tls {
         list.push(line("add_header", ["Strict-Transport-Security", "$strict_transport", "always"]));
     }
+    for name in ["ssl_ciphers", "ssl_prefer_server_ciphers"] {
+        let mut all = host.sources.iter().flat_map(|source| &source.options.tls);
+        let first = all.find(|(other, _)| tls && *other == name);
+        list.extend(first.map(|(name, word)| line(name, [word.as_str()])));
+    }
     client_certificates(work, host, tls, &mut list);
     if let Some(root) = host.sources.iter().find_map(|source| source.options.app_root.as_ref()) {
         let to = format!("$scheme://$http_host{root}");

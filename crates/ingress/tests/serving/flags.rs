@@ -104,3 +104,25 @@ fn ports_of_tcp_and_udp_lead_to_services() {
     assert!(!text.contains("listen 9001") && !text.contains("listen 9002"), "{text}");
     assert_eq!(reasons, ["InvalidKey"; 3]);
 }
+
+#[test]
+fn lists_of_ciphers_are_those_of_the_host_or_of_all() {
+    let own = [
+        ("ssl-ciphers", "HIGH:!aNULL"),
+        ("ssl-prefer-server-ciphers", "false"),
+        ("proxy-ssl-ciphers", "HIGH:!AES"),
+    ];
+    let manifests = [service("a", "one", 80), ingress("a", "site", &own, "a.test", &ALL)].concat();
+    let defaults = [("ssl-ciphers".to_owned(), "ECDHE+AESGCM".to_owned())].into();
+    let settings = Settings { own_certificate: certificate::make(), defaults, ..every() };
+    let (text, reasons) = text(&manifests, &settings);
+    for line in [
+        "    ssl_ciphers ECDHE+AESGCM;",
+        "        ssl_ciphers HIGH:!aNULL;",
+        "ssl_prefer_server_ciphers off;",
+        "proxy_ssl_ciphers HIGH:!AES;",
+    ] {
+        assert!(text.replace('"', "").contains(line), "{line}: {text}");
+    }
+    assert!(reasons.is_empty(), "{reasons:?}");
+}

@@ -75,10 +75,9 @@ spec("no additional upstream block when auth-keepalive is negative", cm(use_http
 spec("no additional upstream block when auth-keepalive is set with HTTP/2", ing("auth", **KEPT, **OUT), WORKS, NO_UPSTREAM)
 spec("an additional upstream block when auth-keepalive is set with HTTP/1.x", cm(use_http2="false"), ing("auth", **KEPT, **OUT), WORKS,
      conf("keepalive 123;", "keepalive_requests 456;", "keepalive_timeout 789s;", http=True))
-for share in ("", "true"):
-    name = "enable set_all_vars when auth-keepalive-share-vars is true" if share else "should disable set_all_vars when auth-keepalive-share-vars is not set"
-    spec(name, cm(use_http2="false"), ing("auth", auth_keepalive=10, **({"auth_keepalive_share_vars": share} if share else {}), **OUT), WORKS,
-         conf("keepalive 10;", http=True))
+spec("variables of its own for the service when auth-keepalive-share-vars is not set", cm(use_http2="false"), ing("auth", auth_keepalive=10, **OUT), WORKS,
+     conf("keepalive 10;", http=True))
+cannot("variables of the request for the service with auth-keepalive-share-vars", "a request to the service has variables of its own")
 CACHED = {**OUT, "auth_cache_key": "fixed", "auth_cache_duration": "200 201 401 30m"}
 FOUR = [ing(host, path, name=f"{host}-{path[1:]}", **CACHED) for host in ("auth", "different") for path in ("/foo", "/bar")]
 GONE = do("stop", "httpbun-1")

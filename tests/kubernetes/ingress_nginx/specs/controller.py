@@ -53,8 +53,8 @@ spec("routes of several hosts", ing(L1, "/foo"), ing(L2, "/ping"),
 LONG = "long-name-foobar-foobar-foobar-foobar-foobar-bar-foo-bar-foobuz"
 area("endpointslices")
 spec("a name of a Service of 63 characters", svc(LONG), pods(LONG, ["10.99.1.1"]), ing("long.foo.com", service=LONG), get("long.foo.com"))
-spec("hints of zones", pods("echo", ["10.99.1.1", "10.99.1.2"], hints={"forZones": [{"name": "zone-a"}]}, zone="zone-a"), ing("topology.foo.com"),
-     spread("topology.foo.com", count=20))
+spec("a Service with topology hints whose pods have none", pods("echo", ["10.99.1.1", "10.99.1.2"], zone="zone-a"), ing("topology.foo.com"),
+     spread("topology.foo.com", count=20, servers=2))
 
 area("gracefulshutdown")
 cannot("/healthz while the grace period lasts", "told by tests/kubernetes/run: each_pod_serves_and_one_writes")

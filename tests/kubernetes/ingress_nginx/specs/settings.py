@@ -176,7 +176,8 @@ for kind, data, wanted in (("json", {"log_format_escape_json": "true"}, '{"my_he
 area("settings/lua-shared-dicts")
 cannot("sizes", "weir-ingress has no plugins in Lua")
 area("settings/main-snippet")
-spec("text of the administrator's", SITE, cm(main_snippet="# main snippet"), get(S), do("silent", "main-snippet"))
+spec("text of the administrator's", SITE, cm(main_snippet="# main snippet\nworker_shutdown_timeout 77s;"), get(S), do("silent", "main-snippet"),
+     conf("worker_shutdown_timeout 77s;", http=True))
 area("settings/modsecurity-snippet")
 cannot("text of the administrator's", "weir has no web application firewall")
 area("settings/enable-multi-accept")
@@ -241,7 +242,8 @@ area("settings/server-tokens")
 spec("no Server header", SITE, cm(server_tokens="false"), get(S, headers={"Server": None}))
 spec("a Server header", SITE, cm(server_tokens="true"), get(S, headers={"Server": has("weir/")}))
 area("settings/ssl-ciphers")
-spec("is taken, and requests are served", pair(S), ing(S, tls=True), cm(ssl_ciphers="ALL:!aNULL:+HIGH"), get(S, tls=True), says("rustls"))
+LIST = "ALL:!aNULL:!EXPORT56:RC4+RSA:+HIGH:+MEDIUM:+LOW:+SSLv2:+EXP"
+spec("a list", pair(S), ing(S, tls=True), cm(ssl_ciphers=LIST), get(S, tls=True), conf(f"ssl_ciphers {LIST};", http=True))
 area("settings/ssl-passthrough")
 cannot("another port", "weir ends TLS itself; Gateway API's TLSRoute passes it through")
 cannot("known and other hosts", "weir ends TLS itself; Gateway API's TLSRoute passes it through")
@@ -269,7 +271,8 @@ def hsts(wanted, path="/", **data):
 
 area("settings/tls")
 spec("a cipher suite", *SECURE, cm(ssl_ciphers="ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-SHA", ssl_protocols="TLSv1.2"),
-     get(S, tls=True, cipher="ECDHE-ECDSA-AES256-GCM-SHA384"))
+     get(S, tls=True, cipher="ECDHE-ECDSA-AES256-GCM-SHA384"), cm(ssl_ciphers="ECDHE-ECDSA-AES128-GCM-SHA256", ssl_protocols="TLSv1.2"),
+     get(S, tls=True, cipher="ECDHE-ECDSA-AES128-GCM-SHA256"))
 spec("hsts-max-age", *hsts("max-age=86400; includeSubDomains"))
 spec("hsts-include-subdomains", *hsts("max-age=86400", hsts_include_subdomains="false"))
 spec("hsts-preload", *hsts("max-age=86400; preload", hsts_include_subdomains="false", hsts_preload="true"))
