@@ -154,8 +154,9 @@ def get(host, path="/", status=200, **wanted):
 
     wanted: `has` and `lacks` (parts of the body), `headers` (a text, None for a header that must not be there, `has(...)`, `lacks(...)`).
     sent: `send` (headers), `method`, `body`, `login` (name and password), `cookie`, `tls` (True, or the name that is asked for in the handshake),
-    `certificate` (of the client), `port`, `issuer` and `names` (of the server's certificate), `times` (so many requests; all must fit),
-    `keep` (names the answer's cookie of that name for later requests), `proxy` (a line of the PROXY protocol), `within` (seconds).
+    `certificate` (of the client), `port`, `proxy` (a line of the PROXY protocol), `grpc` (a message to a gRPC server).
+    further: `issuer`, `names` and `cipher` (of the server's certificate and connection), `times` (so many requests; all must fit), `keep` (the answer's cookie of
+    that name goes with later requests), `same` (all with this word are answered by one server), `fails` (there is no answer), `within` (seconds).
     """
     return {"check": "get", "host": host, "path": path, "status": status, **wanted}
 

@@ -103,7 +103,8 @@ class Run:
         self.dir = world.dir / f"spec-{number}"
         for name in ("logs", "state", "objects"):
             (self.dir / name).mkdir(parents=True)
-        self.objects, self.cookies, self.process, self.changed = {}, {}, None, True
+        self.objects, self.cookies, self.first, self.process, self.changed = {}, {}, {}, None, True
+        self.conf = self.said = ""
         self.put(words.klass("nginx"))
         for service, address in words.PODS.items():
             ports = words.PORTS.get(service, [80])
@@ -165,9 +166,10 @@ class Run:
             return
         self.process = self.world.begin(self.dir.name, self.dir, file)
         limit = time.monotonic() + 30
+        port = next((int(f.rpartition(":")[2]) for f in self.spec["flags"] if f.startswith("--http=")), 80)
         while True:
             try:
-                socket.create_connection(("127.0.0.1", 1080 if "--http=127.0.0.1:1080" in self.spec["flags"] else 80), 1).close()
+                socket.create_connection(("127.0.0.1", port), 1).close()
                 return
             except OSError:
                 if self.process.child.poll() is not None or time.monotonic() > limit:
@@ -216,8 +218,6 @@ class Run:
             if tls:
                 context = ssl.create_default_context()
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-                if step.get("version"):
-                    context.maximum_version = step["version"]
                 if step.get("certificate"):
                     context.load_cert_chain(*self.world.certificate(step["certificate"], [step["certificate"]]))
                 sock = context.wrap_socket(sock, server_hostname=step["host"] if tls is True else tls or None)
@@ -259,7 +259,7 @@ class Run:
             for what in ("issuer", "names", "cipher"):
                 if what in step:
                     found = peer[1] if what == "cipher" else certificate_text(peer[0])
-                    if not Holds(step[what], found):
+                    if not all(part in found for part in parts(step[what])):
                         raise Wrong(f"{what}: {found[:300]!r}")
             if step.get("keep"):
                 found = re.search(re.escape(step["keep"]) + "=([^;]*)", answer.headers.get("Set-Cookie", ""))
@@ -268,7 +268,7 @@ class Run:
                 self.cookies[step["keep"]] = found[1]
             if step.get("same"):
                 server = re.search("Hostname: (.*)", body)[1]
-                if self.__dict__.setdefault(f"server_{step['same']}", server) != server:
+                if self.first.setdefault(step["same"], server) != server:
                     raise Wrong(f"{server}, and another one before")
 
     def compare(self, step, body, header):
@@ -428,10 +428,6 @@ class Run:
 
 def parts(value):
     return [] if value is None else [value] if isinstance(value, str) else list(value)
-
-
-def Holds(wanted, found):
-    return all(part in found for part in parts(wanted))
 
 
 def certificate_text(der):

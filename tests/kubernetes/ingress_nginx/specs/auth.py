@@ -1,18 +1,17 @@
 """Who is let in: passwords, authentication services, client certificates."""
 
+import subprocess
+
 from words import *
 
 
-def users(name="test", line=None, **entry):
-    return do_secret(name, line, entry)
+# The password is "bar".
+HASH = subprocess.run(["openssl", "passwd", "-apr1", "-salt", "ab", "bar"], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def do_secret(name, line, entry):
-    import subprocess
-    hashed = subprocess.run(["openssl", "passwd", "-apr1", "-salt", "ab", "bar"], capture_output=True, text=True, check=True).stdout.strip()
-    if entry:
-        return secret(name, {user: hashed for user in entry})
-    return secret(name, {"auth": f"foo:{hashed}\n" if line is None else line})
+def users(line=f"foo:{HASH}\n", **entry):
+    """A Secret with lines of a password file, or with a key for each user."""
+    return secret("test", {user: HASH for user in entry} or {"auth": line})
 
 
 BASIC = {"auth_type": "basic", "auth_secret": "test", "auth_realm": "test auth"}

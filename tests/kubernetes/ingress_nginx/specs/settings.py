@@ -1,7 +1,5 @@
 """Keys of the ConfigMap, and flags of the program."""
 
-import ssl
-
 from words import *
 
 S = "settings.test"
@@ -22,10 +20,10 @@ for title, data in (("the default", {}), ("on", {"enable_aio_write": "true"}), (
 
 area("settings/annotation-value-word-blocklist")
 B = "blocked"
-for title, text, words_ in (("a character", "# abc { }", "something_forbidden,otherthing_forbidden,{"),
+for title, text, forbidden in (("a character", "# abc { }", "something_forbidden,otherthing_forbidden,{"),
                             ("a word", 'content_by_lua_block { ngx.say("Hello World") }', "something_forbidden,content_by_lua_block"),
                             ("a word of a list", "# something_forbidden", "something_forbidden,otherthing_forbidden")):
-    spec(f"{title} that is forbidden", ing(B, configuration_snippet=text), cm(annotation_value_word_blocklist=words_), get(B, status=404), snippets=True)
+    spec(f"{title} that is forbidden", ing(B, configuration_snippet=text), cm(annotation_value_word_blocklist=forbidden), get(B, status=404), snippets=True)
 spec("nothing is forbidden", ing(B, configuration_snippet="# bla_by_lua"), get(B), snippets=True)
 
 BUN = ing(S, service="httpbun")
