@@ -94,6 +94,9 @@ struct Common {
     /// Serves Ingresses without a class, too.
     #[arg(long)]
     watch_ingress_without_class: bool,
+    /// Serves Ingresses of namespaces with these labels alone: NAME=VALUE, separated by commas.
+    #[arg(long, value_parser = label, value_delimiter = ',')]
+    watch_namespace_selector: Vec<(String, String)>,
     /// Leaves Ingresses out that are for all hosts.
     #[arg(long)]
     disable_catch_all: bool,
@@ -124,6 +127,7 @@ impl Common {
             class: self.ingress_class.clone(),
             class_by_name: self.ingress_class_by_name,
             without_class: self.watch_ingress_without_class,
+            namespace_labels: self.watch_namespace_selector.iter().cloned().collect(),
             no_catch_all: self.disable_catch_all,
             no_external_names: self.disable_svc_external_name,
             sessions: [self.tcp_services_configmap.clone(), self.udp_services_configmap.clone()],
@@ -192,6 +196,14 @@ struct Run {
 fn ports(text: &str) -> Result<(u16, u16), String> {
     let parts = text.split_once('=').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     parts.filter(|(a, b)| *a != 0 && *b != 0).ok_or_else(|| "it must be LISTENER=PORT".to_owned())
+}
+
+/// `NAME=VALUE`.
+fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.trim().split_once('=').filter(|(name, _)| !name.is_empty());
+    let parts =
+        parts.map(|(name, value)| (name.to_owned(), value.trim_start_matches('=').to_owned()));
+    parts.ok_or_else(|| "it must be NAME=VALUE".to_owned())
 }
 
 /// `NAMESPACE/NAME`.

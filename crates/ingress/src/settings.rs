@@ -39,6 +39,8 @@ pub struct Settings {
     pub class: Option<String>,
     /// Whether a class counts as served by that name, too, whatever its controller is.
     pub class_by_name: bool,
+    /// Labels that namespaces must have whose Ingresses are served; empty: all are.
+    pub namespace_labels: BTreeMap<String, String>,
     /// Whether Ingresses that are for all hosts are left out.
     pub no_catch_all: bool,
     /// Whether Services of the type ExternalName are left out.
@@ -100,6 +102,7 @@ impl Default for Settings {
             resolver: Vec::new(),
             class: None,
             class_by_name: false,
+            namespace_labels: BTreeMap::new(),
             no_catch_all: false,
             no_external_names: false,
             sessions: [None, None],

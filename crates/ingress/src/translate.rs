@@ -153,8 +153,25 @@ impl<'a> Work<'a> {
     /// The Ingresses that are weir's, oldest first.
     fn sources(&mut self) -> Vec<Source<'a>> {
         let snapshot = self.snapshot;
-        let mut list: Vec<&Ingress> =
-            snapshot.ingresses.iter().map(|i| &**i).filter(|i| self.is_ours(i)).collect();
+        let wanted = &self.settings.namespace_labels;
+        let has_all = |labels: &BTreeMap<String, String>| {
+            wanted.iter().all(|(name, value)| labels.get(name) == Some(value))
+        };
+        let chosen = snapshot
+            .gateway
+            .namespaces
+            .iter()
+            .filter(|namespace| namespace.metadata.labels.as_ref().is_some_and(has_all));
+        let chosen: BTreeSet<Option<&str>> = chosen.map(|n| n.metadata.name.as_deref()).collect();
+        let is_chosen = |ingress: &Ingress| {
+            wanted.is_empty() || chosen.contains(&ingress.metadata.namespace.as_deref())
+        };
+        let mut list: Vec<&Ingress> = snapshot
+            .ingresses
+            .iter()
+            .map(|ingress| &**ingress)
+            .filter(|ingress| is_chosen(ingress) && self.is_ours(ingress))
+            .collect();
         list.sort_by_key(|ingress| {
             let meta = &ingress.metadata;
             let born = meta.creation_timestamp.as_ref().map(|time| time.0.as_nanosecond());

@@ -68,6 +68,10 @@ def klass(name, controller="k8s.io/ingress-nginx", **extra):
     return {"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": name, **extra}, "spec": {"controller": controller}}
 
 
+def namespace(name, **labels):
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
 def svc(name, *, external=None, ports=((None, 80),), namespace=NAMESPACE, ip=None):
     listed = [{"port": number, **({"name": label} if label else {})} for label, number in ports]
     body = {"ports": listed} if listed else {}

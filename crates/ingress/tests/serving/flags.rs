@@ -126,3 +126,33 @@ fn lists_of_ciphers_are_those_of_the_host_or_of_all() {
     }
     assert!(reasons.is_empty(), "{reasons:?}");
 }
+
+#[test]
+fn namespaces_are_chosen_by_their_labels() {
+    let namespace = |name: &str, labels: &str| {
+        format!(
+            "---\n{{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{{\"name\":\"{name}\",\"labels\":{labels}}}}}\n"
+        )
+    };
+    let site = |name: &str| {
+        [service(name, "one", 80), ingress(name, "site", &[], &format!("{name}.test"), &ALL)]
+            .concat()
+    };
+    let manifests = [
+        namespace("a", r#"{"team":"x","stage":"live"}"#),
+        namespace("b", r#"{"team":"x"}"#),
+        site("a"),
+        site("b"),
+        site("unknown"),
+    ]
+    .concat();
+    let served = |labels: &[(&str, &str)]| {
+        let namespace_labels =
+            labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let (text, _) = text(&manifests, &Settings { namespace_labels, ..every() });
+        ["a", "b", "unknown"].map(|name| text.contains(&format!("server_name {name}.test;")))
+    };
+    assert_eq!(served(&[]), [true, true, true]);
+    assert_eq!(served(&[("team", "x")]), [true, true, false]);
+    assert_eq!(served(&[("team", "x"), ("stage", "live")]), [true, false, false]);
+}

@@ -182,7 +182,9 @@ area("settings/enable-multi-accept")
 for title, data in (("the default", {}), ("on", {"enable_multi_accept": "true"}), ("off", {"enable_multi_accept": "false"})):
     spec(title, SITE, cm(**data), get(S), *([says("accept_balance")] if data else []))
 area("settings/watch-namespace-selector")
-cannot("by labels of namespaces", "weir-ingress watches one namespace or all")
+TWO = [namespace("bar"), namespace("foo", foo="bar"), *(o for n in ("bar", "foo") for o in (svc("echo", namespace=n), pods("echo", ["10.99.1.1"], namespace=n),
+                                                                                        ing(n, namespace=n)))]
+spec("by labels of namespaces", *TWO, get("foo"), get("bar", status=404), namespace("bar", foo="bar"), get("bar"), flags=["--watch-namespace-selector=foo=bar"])
 area("settings/no-tls-redirect-locations")
 spec("a location without the redirect", pair(S), ing(S, "/check-no-tls", tls=True), get(S, "/check-no-tls", 308), cm(no_tls_redirect_locations="/check-no-tls"),
      get(S, "/check-no-tls"))
