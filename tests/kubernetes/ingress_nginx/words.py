@@ -12,11 +12,11 @@ def area(name):
     AREA[0] = name
 
 
-def spec(name, *steps, flags=(), snippets=False):
-    """A spec: objects and checks in the order in which they come."""
+def spec(name, *steps, flags=(), snippets=False, known=None):
+    """A spec: objects and checks in the order in which they come. `known` says why it fails."""
     if snippets:
         flags = [*flags, *(f"--allow-snippet-directive={d}" for d in SNIPPETS)]
-    SPECS.append({"area": AREA[0], "name": name, "steps": steps, "flags": list(flags)})
+    SPECS.append({"area": AREA[0], "name": name, "steps": steps, "flags": list(flags), "known": known})
 
 
 def cannot(name, why):

@@ -60,7 +60,7 @@ area("annotations/upstream-hash-by")
 spec("one pod", ing("hash.foo.com", upstream_hash_by="$request_uri"), replicas(6), spread("hash.foo.com", servers=1))
 spec("a subset of pods",
      ing("hash.foo.com", upstream_hash_by="$request_uri", upstream_hash_by_subset="true", upstream_hash_by_subset_size=3), replicas(6),
-     spread("hash.foo.com", servers=3))
+     spread("hash.foo.com", servers=3), known="a key has one server, not a group of them")
 
 area("annotations/service-upstream")
 spec("by the annotation", ing("up", service_upstream="true"), get("up", has="Hostname: cluster-ip"))

@@ -10,7 +10,8 @@ spec("a path that another Ingress has", FIRST, ing(A, name="second"), refused())
 spec("one of several paths that another Ingress has", ing(A, ["/safe-1", "/conflict"], name="first"), ing(A, ["/safe-2", "/conflict"], name="second"), refused())
 spec("a canary may have the path of another Ingress", FIRST, ing(A, service="slow-echo", name="second", canary="true", canary_by_header="CanaryByHeader"),
      refused(taken=True))
-spec("a path that is not taken", ing("invalid-path", "/mypage", name="first"), ing("invalid-path", "/etc/nginx", name="second"), refused())
+spec("a path that is not taken", ing("invalid-path", "/mypage", name="first"), ing("invalid-path", "/etc/nginx", name="second"), refused(),
+     known="weir makes words of paths, and no text")
 spec("a value that is none", cm(annotation_value_word_blocklist="}"), ing(A, name="first", connection_proxy_header="a;}"), refused())
 spec("a word that is forbidden", cm(annotation_value_word_blocklist="set_by_lua"), ing(A, name="first", connection_proxy_header="set_by_lua"), refused())
 V = "path-validation"
