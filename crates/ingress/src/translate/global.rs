@@ -176,7 +176,10 @@ impl Work<'_> {
         }
         if !global.hsts.is_empty() {
             // Of two headers a browser would take the first, which is the server's behind.
-            global.http.push(line("proxy_hide_header", ["Strict-Transport-Security"]));
+            // Gateways set none, and pass on what is behind them.
+            let hidden = global.http.iter().filter(|d| d.name.is("proxy_hide_header")).cloned();
+            global.server.extend(hidden);
+            global.server.push(line("proxy_hide_header", ["Strict-Transport-Security"]));
         }
         for (key, name) in [("add-headers", "more_set_headers"), ("proxy-set-headers", "")] {
             let Some(map) = data.get(key) else { continue };

@@ -156,3 +156,16 @@ fn namespaces_are_chosen_by_their_labels() {
     assert_eq!(served(&[("team", "x")]), [true, true, false]);
     assert_eq!(served(&[("team", "x"), ("stage", "live")]), [true, false, false]);
 }
+
+#[test]
+fn hidden_headers_are_those_of_ingresses() {
+    let manifests = [service("a", "one", 80), ingress("a", "site", &[], "a.test", &ALL)].concat();
+    let defaults = [("hide-headers".to_owned(), "X-Inner".to_owned())].into();
+    let (text, _) = text(&manifests, &Settings { defaults, ..every() });
+    let lines = |line: &str| text.lines().filter(|other| *other == line).count();
+    // What holds for all, and what servers of Ingresses say again beside their own.
+    assert_eq!(lines("    proxy_hide_header X-Inner;"), 1, "{text}");
+    assert_eq!(lines("        proxy_hide_header X-Inner;"), 1, "{text}");
+    assert_eq!(lines("        proxy_hide_header Strict-Transport-Security;"), 1, "{text}");
+    assert_eq!(lines("    proxy_hide_header Strict-Transport-Security;"), 0, "{text}");
+}
