@@ -324,3 +324,21 @@ fn an_answer_that_was_asked_for_before_a_change_is_not_kept() {
         }
     }
 }
+
+/// A cache asks servers for whole answers. One that it must not keep is for the client's conditions and range as well.
+#[test]
+fn conditions_and_ranges_hold_for_answers_that_are_not_kept() {
+    let origin = "location / { root %%DIR%%/site; add_header Cache-Control private; }";
+    for (rules, unchanged, part) in [(RULES, 304, 206), ("", 200, 200)] {
+        let server = start("", rules, origin);
+        server.dir().write("site/a", "0123456789");
+        let tag = server.get("/a").header("ETag").expect("a tag").to_owned();
+        let with = |fields: &str| server.ask("GET /a", fields, "");
+        assert_eq!(with(&format!("If-None-Match: {tag}\r\n")).status, unchanged);
+        assert_eq!(with("If-None-Match: \"b\"\r\n").status, 200);
+        let answer = with("Range: bytes=2-4\r\n");
+        let body = if part == 206 { "234" } else { "0123456789" };
+        assert_eq!((answer.status, answer.body().as_str()), (part, body));
+        assert_eq!(answer.header("X-Cache"), Some("MISS"));
+    }
+}

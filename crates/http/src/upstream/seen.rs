@@ -115,12 +115,19 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &UpstreamConf, protocol: &P, 
     }
     r.response.content_length = answer.length;
     r.response.by_standard = passing.caching.keeps_standard();
-    r.response.unconditional = !(r.contexts.upstream.cached || r.is_cacheable());
+    r.response.unconditional = !(r.contexts.upstream.cached || withholds_conditions(r, passing));
     if passing.force_ranges {
         // Several at once only of what is at hand.
         let single = !r.contexts.upstream.cached;
         (r.response.allow_ranges, r.response.single_range) = (true, single);
     }
+}
+
+/// The server was not told of the client's conditions and range, so they are this server's matter. nginx leaves them to nobody
+/// where the answer may not be kept.
+fn withholds_conditions(r: &Request, passing: &UpstreamConf) -> bool {
+    let standard = passing.caching.keeps_standard() && r.contexts.upstream.cache.is_some();
+    r.is_cacheable() || standard
 }
 
 /// Of lines that an answer may have once, the first counts: the others are logged and dropped.
@@ -222,7 +229,7 @@ fn copy<P: Protocol>(
         HeaderId::LastModified => last_modified(r, line),
         HeaderId::AcceptRanges if passing.force_ranges => {}
         HeaderId::AcceptRanges if r.contexts.upstream.cached => r.response.allow_ranges = true,
-        HeaderId::AcceptRanges if r.is_cacheable() => {
+        HeaderId::AcceptRanges if withholds_conditions(r, passing) => {
             (r.response.allow_ranges, r.response.single_range) = (true, true);
         }
         HeaderId::Location => match protocol.redirect(r, value, 0) {
