@@ -578,7 +578,7 @@ fn the_chart_of_weir_ingress_renders() {
         return;
     }
     let all = "autoscaling.enabled=true,serviceMonitor.enabled=true,admission.enabled=true,admission.secretName=tls,\
-        gateway.class=weir,gateway.ports[0].name=dns,gateway.ports[0].port=5353,gateway.ports[0].protocol=UDP";
+        gateway.class=weir,gateway.services.enabled=true,gateway.services.selector.app=weir,gateway.ports[0].name=dns,gateway.ports[0].port=5353,gateway.ports[0].protocol=UDP";
     for set in ["replicaCount=2", "kind=DaemonSet", all] {
         let lint = run("helm", ["lint", "--strict", &chart, "--set", set]);
         assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout));
@@ -592,6 +592,10 @@ fn the_chart_of_weir_ingress_renders() {
             "GatewayClass",
         ] {
             assert_eq!(text.contains(&format!("kind: {kind}\n")), set == all, "{kind}: {text}");
+        }
+        // The right to make Services comes with the wish for them.
+        for words in ["--gateway-service-selector=app=weir", "verbs: [create, patch, delete]"] {
+            assert_eq!(text.contains(words), set == all, "{words}: {text}");
         }
         for kind in ["Service", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy", "IngressClass"]
         {

@@ -212,7 +212,7 @@ def statuses_say_what_is_served(w):
     class_ = thing("GatewayClass", None, "weir", {})
     wait("a class", 5, lambda: is_told(w, class_, "Accepted", "Accepted"))
     names = [one["name"] for one in w.api.get(class_)["status"]["supportedFeatures"]]
-    assert "HTTPRoute" in names and names == sorted(names), names
+    assert "HTTPRoute" in names and "GatewayInfrastructurePropagation" in names and names == sorted(names), names
     web = gateway("says", "web", [listener("http", 80), listener("tls", 443, "HTTPS")])
     w.api.put(web)
     site = route("says", "site", {"name": "web", "sectionName": "http"}, ["one"])
@@ -285,6 +285,41 @@ def without_rights_for_gateway_api_ingresses_are_served(w):
     return f"ready within {' and '.join(took)} s"
 
 
+def each_gateway_has_a_service(w):
+    begin(w)
+    w.api.put(namespace("serves"))
+    http = [listener("http", 80), listener("more", 8080), listener("names", 5353, "UDP")]
+    look = lambda name: w.api.get(service("serves", name))
+    infrastructure = {"labels": {"team": "blue"}, "annotations": {"example.test/size": "small"}}
+    w.api.put(gateway("serves", "web", http, infrastructure=infrastructure))
+    took = wait("a Service", 10, lambda: look("web-weir"))
+    made, meta = look("web-weir"), lambda: look("web-weir")["metadata"]
+    assert made["metadata"]["labels"]["team"] == "blue" and made["metadata"]["annotations"]["example.test/size"] == "small", made
+    assert made["metadata"]["labels"][f"{GROUP}/gateway-name"] == "web" and made["metadata"]["labels"][f"{GROUP}/gateway-class-name"] == "weir", made
+    assert {(one["port"], one["protocol"]) for one in made["spec"]["ports"]} == {(80, "TCP"), (8080, "TCP"), (5353, "UDP")}, made
+    owner = made["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Gateway", "web", w.api.get(gateway("serves", "web", http))["metadata"]["uid"]), owner
+    # What is not asked for any more goes, what others have added stays, and what they have changed is put right.
+    path = "/api/v1/namespaces/serves/services/web-weir"
+    w.api.call("PATCH", path, {"metadata": {"labels": {"theirs": "yes", "team": "red"}}}, "application/merge-patch+json")
+    wait("blue again", 10, lambda: meta()["labels"]["team"] == "blue")
+    w.api.put(gateway("serves", "web", http[:1], infrastructure={"labels": {"stage": "test"}}))
+    wait("other labels", 10, lambda: meta()["labels"].get("stage") == "test" and "team" not in meta()["labels"])
+    assert meta()["labels"]["theirs"] == "yes" and "example.test/size" not in meta()["annotations"], meta()
+    assert [one["port"] for one in look("web-weir")["spec"]["ports"]] == [80]
+    # Another's Service keeps its name.
+    w.api.put(service("serves", "taken-weir"))
+    before = look("taken-weir")
+    w.api.put(gateway("serves", "taken", http[:1]))
+    put_gateway(w, "serves", "last", http[:1])
+    wait("the last one", 10, lambda: look("last-weir"))
+    assert look("taken-weir") == before
+    w.api.delete(gateway("serves", "web", http))
+    names = lambda: sorted(one["metadata"]["name"] for one in w.api.call("GET", "/api/v1/namespaces/serves/services")["items"])
+    wait("no Service of one that has gone", 10, lambda: names() == ["last-weir", "taken-weir"])
+    return f"made within {took:.2f} s"
+
+
 def the_leader_alone_writes_statuses(w):
     begin(w)
     one = Backend("one")
@@ -314,4 +349,4 @@ def is_open(ip):
 
 
 TESTS = [kinds_of_gateway_api_come_later_and_go, routes_change_under_running_workers, namespaces_are_selected_by_labels,
-         gateways_have_addresses_of_the_range, statuses_say_what_is_served, the_leader_alone_writes_statuses, what_weir_refuses_of_gateways_is_left_out_alone, without_rights_for_gateway_api_ingresses_are_served]
+         gateways_have_addresses_of_the_range, statuses_say_what_is_served, each_gateway_has_a_service, the_leader_alone_writes_statuses, what_weir_refuses_of_gateways_is_left_out_alone, without_rights_for_gateway_api_ingresses_are_served]

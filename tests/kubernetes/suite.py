@@ -45,11 +45,11 @@ class World:
             self.api.put(namespace(space))
         group = "/apis/rbac.authorization.k8s.io/v1"
         lease = f"{group}/namespaces/{NAMESPACE}"
-        rules, lease_rules = ((CHART / file).read_text() for file in ("rules.yaml", "lease-rules.yaml"))
+        rules, lease_rules, service_rules = ((CHART / file).read_text() for file in ("rules.yaml", "lease-rules.yaml", "gateway-services-rules.yaml"))
         # The rights of before, without Gateway API; and the same with the definitions of its kinds alone.
         kinds = "".join(f"- apiGroups:{rule}" for rule in rules.split("- apiGroups:")[1:] if "gateway" not in rule).replace(", namespaces]", "]")
         fewer = "".join(f"- apiGroups:{rule}" for rule in kinds.split("- apiGroups:")[1:] if "apiextensions" not in rule)
-        for path, kind, name, text in ((group, "ClusterRole", "weir-ingress", rules), (lease, "Role", "weir-ingress", lease_rules),
+        for path, kind, name, text in ((group, "ClusterRole", "weir-ingress", rules + service_rules), (lease, "Role", "weir-ingress", lease_rules),
                                        (group, "ClusterRole", "ingresses-only", fewer), (lease, "Role", "ingresses-only", lease_rules),
                                        (group, "ClusterRole", "kinds-only", kinds), (lease, "Role", "kinds-only", lease_rules)):
             head = f"apiVersion: rbac.authorization.k8s.io/v1\nmetadata: {{name: {name}}}\n"
@@ -69,7 +69,7 @@ class World:
         if os.getuid() == 0:
             base = "user root;\n" + base
         extra = [word for directive in SNIPPETS for word in ("--allow-snippet-directive", directive)]
-        extra += ["--resolver", f"127.0.0.1:{self.names.port}", "--gateway-addresses", range]
+        extra += ["--resolver", f"127.0.0.1:{self.names.port}", "--gateway-addresses", range, "--gateway-services"]
         return Pod(name, self.dir, self.api, self.binaries, base, extra, **rest)
 
     def site(self, space, name, backends, annotations=None, path=("/", "Prefix"), host=None, **rest):

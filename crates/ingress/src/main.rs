@@ -1,6 +1,7 @@
 //! `weir-ingress`: Kubernetes objects to a configuration of weir.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use weir_ingress::certificate;
 use weir_ingress::gateway::ranges::AddressRange;
+use weir_ingress::gateway::services::Template;
 use weir_ingress::run::{Options, Publish, run};
 use weir_ingress::{Finding, Settings, Severity, Snapshot, Translation, translate};
 
@@ -166,6 +168,15 @@ struct Run {
     /// Gives each Gateway an address of its own: a range as 10.0.0.0/24, or one address; may be given several times.
     #[arg(long, conflicts_with = "gateway_address")]
     gateway_addresses: Vec<AddressRange>,
+    /// Makes a Service for each Gateway, with the labels and annotations of its `infrastructure`.
+    #[arg(long)]
+    gateway_services: bool,
+    /// The type of these Services.
+    #[arg(long, requires = "gateway_services", default_value = "ClusterIP", value_parser = ["ClusterIP", "NodePort", "LoadBalancer"])]
+    gateway_service_type: String,
+    /// A label of the pods that these Services lead to, in the namespace of the Gateway: KEY=VALUE; may be given several times.
+    #[arg(long, requires = "gateway_services", value_parser = label)]
+    gateway_service_selector: Vec<(String, String)>,
     /// Watches this namespace alone.
     #[arg(long)]
     watch_namespace: Option<String>,
@@ -240,6 +251,10 @@ impl Run {
             identity: std::env::var("POD_NAME").unwrap_or(self.identity),
             pod_address: std::env::var("POD_IP").ok().filter(|address| !address.is_empty()),
             publish,
+            services: self.gateway_services.then(|| Template {
+                kind: self.gateway_service_type,
+                selector: self.gateway_service_selector.into_iter().collect::<BTreeMap<_, _>>(),
+            }),
             collect: Duration::from_millis(self.collect),
             drain: Duration::from_secs(self.drain),
         }

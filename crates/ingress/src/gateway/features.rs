@@ -1,7 +1,14 @@
 //! What weir serves of the optional parts of Gateway API, by the names of its specification.
 
-/// The features that a GatewayClass shows, in order.
-pub const FEATURES: &[&str] = &[
+/// What is served only where a Service is made for each Gateway.
+const OF_SERVICES: &str = "GatewayInfrastructurePropagation";
+
+/// The features that a GatewayClass shows, in order. `services`: a Service is made for each Gateway.
+pub fn features(services: bool) -> impl Iterator<Item = &'static str> {
+    FEATURES.iter().copied().filter(move |name| services || *name != OF_SERVICES)
+}
+
+const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
     "GRPCRoute",
@@ -13,6 +20,7 @@ pub const FEATURES: &[&str] = &[
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
     "GatewayHTTPSListenerDetectMisdirectedRequests",
+    OF_SERVICES,
     "GatewayPort8080",
     "GatewayStaticAddresses",
     "HTTPRoute",

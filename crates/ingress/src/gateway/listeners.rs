@@ -10,7 +10,7 @@ use super::grants::{Referrer, Refused};
 use super::names;
 use super::objects::{FromNamespaces, GROUP, Gateway, GatewayClass, ListenerSet, ListenerSpec};
 use super::ports;
-use super::status::{Condition, GatewayStatus, ListenerStatus, Statuses};
+use super::status::{Condition, GatewayPort, GatewayStatus, ListenerStatus, Statuses};
 use crate::annotations::values;
 use crate::report::ObjectId;
 use crate::settings::Settings;
@@ -500,10 +500,10 @@ fn overlaps(list: &mut [Listener<'_>]) {
 pub(super) fn report(
     gateways: &[Served<'_>],
     listeners: &[Listener<'_>],
-    published: &[String],
+    settings: &Settings,
     statuses: &mut Statuses,
 ) {
-    for served in gateways {
+    for (number, served) in gateways.iter().enumerate() {
         let mut status = summary(&served.id, listeners, served.refused.as_ref());
         if let Some(refused) = certificates::client_reference(served) {
             status.conditions.push(refused);
@@ -516,9 +516,16 @@ pub(super) fn report(
             statuses.listener_sets.insert(id.clone(), joined);
         }
         status.addresses = match is_any(&served.addresses) {
-            true => published.to_vec(),
+            true => settings.published.clone(),
             false => served.addresses.clone(),
         };
+        let own = listeners.iter().filter(|one| one.gateway == number && one.programmed);
+        let port = |one: &Listener<'_>| GatewayPort {
+            number: one.port,
+            udp: one.protocol == Some(Protocol::Udp),
+            target: *settings.gateway_ports.get(&one.port).unwrap_or(&one.port),
+        };
+        status.ports = own.map(port).collect();
         note(statuses, &served.id, &served.gateway.metadata);
         statuses.gateways.insert(served.id.clone(), status);
     }

@@ -23,6 +23,7 @@ pub mod ranges;
 mod routes;
 mod rules;
 mod servers;
+pub mod services;
 pub mod status;
 mod streams;
 #[cfg(test)]
@@ -31,7 +32,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub use kinds::{AnyObject, Objects};
-pub use status::{Condition, GatewayStatus, ListenerStatus, ParentStatus, Statuses};
+pub use status::{Condition, GatewayPort, GatewayStatus, ListenerStatus, ParentStatus, Statuses};
 
 use crate::report::ObjectId;
 use crate::translate::{Gateways, Work, line};
@@ -76,7 +77,7 @@ pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Gatewa
         let dollar = line("geo", ["$dollar"]).with_block(vec![line("default", ["$"])]);
         work.shared.insert("geo $dollar".to_owned(), vec![dollar]);
     }
-    listeners::report(&gateways, &listeners, &work.settings.published, &mut made.statuses);
+    listeners::report(&gateways, &listeners, work.settings, &mut made.statuses);
     routes::report(&routes, parents, &mut made.statuses);
     policies.report(work, &mut made.statuses);
     made

@@ -64,7 +64,11 @@ specs! {
     /// An address that a Gateway asks for.
     GatewayAddress { r#type: Option<String>, value: Option<String>, }
     /// What the objects that serve a Gateway look like.
-    Infrastructure { parameters_ref: Option<Value>, }
+    Infrastructure {
+        labels: BTreeMap<String, String>,
+        annotations: BTreeMap<String, String>,
+        parameters_ref: Option<Value>,
+    }
     /// Which ListenerSets may join.
     AllowedListeners { namespaces: Option<FromNamespaces>, }
     /// `from`, with a selector of labels.

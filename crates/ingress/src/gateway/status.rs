@@ -1,10 +1,10 @@
 //! What is written back to objects: conditions with the reasons that the specification names, as plain data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::features::FEATURES;
+use super::features::features;
 use super::objects::{GROUP, ParentReference};
 use crate::report::ObjectId;
 
@@ -67,6 +67,17 @@ pub struct ListenerStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// A port where a Gateway is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GatewayPort {
+    /// As listeners have it.
+    pub number: u16,
+    /// Datagrams instead of connections.
+    pub udp: bool,
+    /// The port that weir listens on for it.
+    pub target: u16,
+}
+
 /// What a Gateway or ListenerSet has become.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewayStatus {
@@ -78,6 +89,8 @@ pub struct GatewayStatus {
     pub attached_listener_sets: u32,
     /// The addresses that it listens on, where they are its own.
     pub addresses: Vec<String>,
+    /// The ports of a Gateway's listeners, and of those that have joined it.
+    pub ports: BTreeSet<GatewayPort>,
 }
 
 /// What an object has become for one parent: of a route, its Gateway; of a policy, the Gateway that obeys it.
@@ -107,12 +120,13 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// The `status` of each object as the API has it, but for the times of transitions.
-    pub fn documents(&self, controller: &str) -> Vec<(ObjectId, Value)> {
+    /// The `status` of each object as the API has it, but for the times of transitions. `services`: a Service is made for
+    /// each Gateway.
+    pub fn documents(&self, controller: &str, services: bool) -> Vec<(ObjectId, Value)> {
         let mut list = Vec::new();
         for (id, conditions) in &self.classes {
             let features: Vec<Value> =
-                FEATURES.iter().map(|feature| json!({ "name": feature })).collect();
+                features(services).map(|feature| json!({ "name": feature })).collect();
             let conditions = self.conditions(id, conditions);
             let document = json!({ "conditions": conditions, "supportedFeatures": features });
             list.push((id.clone(), document));

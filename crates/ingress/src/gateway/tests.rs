@@ -382,7 +382,7 @@ fn statuses_are_documents_of_the_api() {
         json!({ "parentRefs": [{ "name": "web", "sectionName": "l" }], "rules": [{}] }),
     );
     let all = statuses(vec![class(), web(json!([http("l", 80)])), route]);
-    let documents = all.documents("weir.internal/gateway");
+    let documents = all.documents("weir.internal/gateway", false);
     let of = |kind: &str| &documents.iter().find(|(id, _)| id.kind == kind).unwrap().1;
     assert_eq!(of("GatewayClass")["conditions"][0]["type"], "Accepted");
     let listener = &of("Gateway")["listeners"][0];

@@ -213,6 +213,11 @@ impl Cluster {
         lock(&self.ingresses).objects.get(&key).cloned()
     }
 
+    /// All Services.
+    pub fn all_services(&self) -> Vec<Arc<Service>> {
+        lock(&self.services).list()
+    }
+
     /// A Service by namespace and name.
     pub fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
         let key = (namespace.to_owned(), name.to_owned());

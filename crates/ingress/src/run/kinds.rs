@@ -128,6 +128,11 @@ impl Kinds {
         Some((entry.resource.as_ref()?, held))
     }
 
+    /// How objects of a kind are asked for; `None`: the cluster does not have it.
+    pub fn resource(&self, kind: &str) -> Option<&ApiResource> {
+        self.entries.get(kind)?.resource.as_ref()
+    }
+
     /// All objects.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Held>> {
         self.entries.values().flat_map(|entry| entry.table.values())

@@ -3,7 +3,7 @@
 //! - `watch` keeps the objects, and tells when one has changed; `kinds` does so for Gateway API, whose kinds come and go.
 //! - `serve` waits a moment for more changes, translates all objects, and hands the tree to weir through a `door`. What
 //!   weir refuses changes nothing. The object that asked for it is left out (`refusals`), and the rest is served.
-//! - `events`, `status` and `told` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
+//! - `events`, `status`, `told` and `services` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
 //!   by itself, and goes on with what it has while the API server is gone.
 //! - `health` answers probes and shows counters. `admission` tells authors of Ingresses what is wrong before it is stored.
 
@@ -17,6 +17,7 @@ mod kinds;
 mod lease;
 mod refusals;
 mod serve;
+mod services;
 mod status;
 mod told;
 mod watch;
@@ -33,6 +34,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch::{Sender, channel};
 
 use crate::gateway::Statuses;
+use crate::gateway::services::Template;
 use crate::report::{Finding, ObjectId};
 use crate::settings::Settings;
 pub use status::Publish;
@@ -62,6 +64,8 @@ pub struct Options {
     pub pod_address: Option<String>,
     /// What the status of Ingresses says.
     pub publish: Publish,
+    /// What the Services of Gateways are like; `None`: none are made.
+    pub services: Option<Template>,
     /// How long changes are collected.
     pub collect: Duration,
     /// How long this program goes on after it was told to end, and is not ready meanwhile.
@@ -152,7 +156,11 @@ async fn start(mut options: Options) -> Result<(), String> {
     tokio::spawn(events::publish(client.clone(), options.identity.clone(), shared.clone()));
     tokio::spawn(status::write(client.clone(), options.publish.clone(), shared.clone()));
     let controller = options.settings.gateway_controllers.first().cloned().unwrap_or_default();
-    tokio::spawn(told::write(client.clone(), controller, shared.clone()));
+    let makes_services = options.services.is_some();
+    tokio::spawn(told::write(client.clone(), controller.clone(), makes_services, shared.clone()));
+    if let Some(template) = options.services.clone() {
+        tokio::spawn(services::write(client.clone(), controller, template, shared.clone()));
+    }
     tokio::spawn(serve::serve(options.clone(), shared.clone()));
     tokio::select! {
         _ = term.recv() => {}

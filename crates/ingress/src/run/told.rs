@@ -51,14 +51,16 @@ struct Writer {
     client: Client,
     shared: Arc<Shared>,
     controller: String,
+    /// A Service is made for each Gateway.
+    services: bool,
     written: BTreeMap<ObjectId, Written>,
 }
 
 /// Writes what differs, for ever.
-pub async fn write(client: Client, controller: String, shared: Arc<Shared>) {
+pub async fn write(client: Client, controller: String, services: bool, shared: Arc<Shared>) {
     let (mut reports, mut leads) = (shared.report.subscribe(), shared.leads.subscribe());
     let mut writer =
-        Writer { client, shared: shared.clone(), controller, written: BTreeMap::new() };
+        Writer { client, shared: shared.clone(), controller, services, written: BTreeMap::new() };
     let (mut known, mut wanted) = (None::<Arc<Statuses>>, Vec::new());
     let mut failed = false;
     loop {
@@ -107,7 +109,7 @@ pub async fn write(client: Client, controller: String, shared: Arc<Shared>) {
 
 impl Writer {
     fn wanted(&mut self, statuses: &Statuses) -> Vec<Wanted> {
-        let documents = statuses.documents(&self.controller);
+        let documents = statuses.documents(&self.controller, self.services);
         let ids: BTreeSet<&ObjectId> = documents.iter().map(|(id, _)| id).collect();
         self.written.retain(|id, _| ids.contains(id));
         documents

@@ -1,0 +1,183 @@
+//! A Service for each Gateway, where the operator wants them. The holder of the Lease makes them, puts them right, and
+//! removes those whose Gateway has gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use super::cluster::{Key, Watched, lock};
+use super::{LONGEST_CALL, Shared, say};
+use crate::gateway::services::{self, Template};
+use crate::gateway::{AnyObject, Statuses};
+use crate::report::ObjectId;
+
+/// How often Services are compared without a report.
+const LOOK: Duration = Duration::from_secs(10);
+/// Between two writes, so that thousands of them do not take the API server.
+const PACE: Duration = Duration::from_millis(10);
+/// Which fields are this program's, for the API server.
+const MANAGER: &str = "weir-ingress";
+
+/// What is known about a Service that was written.
+struct Written {
+    asked: Service,
+    /// What the API server has made of it.
+    got: Service,
+}
+
+struct Writer {
+    client: Client,
+    shared: Arc<Shared>,
+    controller: String,
+    template: Template,
+    written: BTreeMap<Key, Written>,
+    /// Names that others have, which was said.
+    taken: BTreeSet<Key>,
+}
+
+/// Makes, changes and removes Services, for ever.
+pub async fn write(client: Client, controller: String, template: Template, shared: Arc<Shared>) {
+    let (mut reports, mut leads) = (shared.report.subscribe(), shared.leads.subscribe());
+    let (written, taken) = (BTreeMap::new(), BTreeSet::new());
+    let mut writer =
+        Writer { client, shared: shared.clone(), controller, template, written, taken };
+    let mut failed = false;
+    loop {
+        tokio::select! {
+            _ = reports.changed() => {}
+            _ = leads.changed() => {}
+            () = sleep(LOOK) => {}
+        }
+        let Some(statuses) = reports.borrow_and_update().statuses.clone() else { continue };
+        if !*leads.borrow_and_update() {
+            continue;
+        }
+        match writer.round(&statuses).await {
+            Ok(()) => failed = false,
+            Err(why) => {
+                if !std::mem::replace(&mut failed, true) {
+                    say("warn", format_args!("Services of Gateways: {why}"));
+                }
+            }
+        }
+    }
+}
+
+impl Writer {
+    async fn round(&mut self, statuses: &Statuses) -> Result<(), String> {
+        let mut keys = BTreeSet::new();
+        for (id, status) in &statuses.gateways {
+            let held = lock(&self.shared.cluster.gateway).find(id).map(|(_, held)| held.clone());
+            let object = held.as_ref().and_then(|held| held.object.as_ref());
+            let Some(AnyObject::Gateway(gateway)) = object else { continue };
+            let wanted = services::wanted(gateway, &status.ports, &self.template, &self.controller);
+            let Some(wanted) = wanted else { continue };
+            let key = wanted.key();
+            if self.put(&key, &wanted).await? {
+                sleep(PACE).await;
+            }
+            keys.insert(key);
+        }
+        self.written.retain(|key, _| keys.contains(key));
+        self.taken.retain(|key| keys.contains(key));
+        for service in self.shared.cluster.all_services() {
+            if !keys.contains(&service.key()) && self.is_over(&service).await? {
+                self.remove(&service).await?;
+                sleep(PACE).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a Service what it should be; whether anything was written.
+    async fn put(&mut self, key: &Key, wanted: &Service) -> Result<bool, String> {
+        let found = self.shared.cluster.service(&key.0, &key.1);
+        if let Some(found) = &found {
+            let uid = |owner: &OwnerReference| owner.uid.clone();
+            let own = services::owner(wanted, &self.controller).map(uid);
+            let theirs = services::owner(found, &self.controller).map(uid);
+            if own != theirs && !self.is_over(found).await? {
+                if self.taken.insert(key.clone()) {
+                    let text = "has the name that a Gateway's would have, and is another's";
+                    say("warn", format_args!("Service {}/{} {text}", key.0, key.1));
+                }
+                return Ok(false);
+            }
+            if let Some(known) = self.written.get(key).filter(|known| known.asked == *wanted)
+                && (services::fits(found, wanted) || known.got == **found)
+            {
+                return Ok(false);
+            }
+        }
+        let api: Api<Service> = Api::namespaced(self.client.clone(), &key.0);
+        let mut params = PatchParams::apply(MANAGER);
+        // Where there is none yet, another's must not be taken over.
+        params.force = found.is_some();
+        let patch = Patch::Apply(wanted);
+        let call = api.patch(&key.1, &params, &patch);
+        match timeout(LONGEST_CALL, call).await {
+            Ok(Ok(mut got)) => {
+                got.bare();
+                self.written.insert(key.clone(), Written { asked: wanted.clone(), got });
+                Ok(true)
+            }
+            Ok(Err(error)) => Err(format!("{}/{}: {}", key.0, key.1, super::watch::whole(&error))),
+            Err(_) => Err("the API server does not answer".to_owned()),
+        }
+    }
+
+    /// Whether a Service was made for a Gateway that has gone, or has another class now. The API server says it: what is
+    /// not watched at the moment has not gone.
+    async fn is_over(&self, service: &Service) -> Result<bool, String> {
+        let Some(owner) = services::owner(service, &self.controller) else { return Ok(false) };
+        let namespace = service.key().0;
+        let id = ObjectId { kind: "Gateway", namespace, name: owner.name.clone() };
+        let (found, resource) = {
+            let kinds = lock(&self.shared.cluster.gateway);
+            let found = kinds.find(&id).and_then(|(_, held)| held.object.clone());
+            (found, kinds.resource("Gateway").cloned())
+        };
+        let stands = |uid: Option<&str>, class: &str| {
+            uid == Some(owner.uid.as_str()) && services::is_of_class(service, class)
+        };
+        if let Some(AnyObject::Gateway(gateway)) = found
+            && stands(gateway.metadata.uid.as_deref(), &gateway.spec.gateway_class_name)
+        {
+            return Ok(false);
+        }
+        // With the kind itself its Gateways have gone, and the cluster removes what they owned.
+        let Some(resource) = resource else { return Ok(false) };
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &id.namespace, &resource);
+        let gateway = match timeout(LONGEST_CALL, api.get_opt(&id.name)).await {
+            Ok(Ok(Some(gateway))) => gateway,
+            Ok(Ok(None)) => return Ok(true),
+            Ok(Err(error)) => return Err(format!("{id}: {}", super::watch::whole(&error))),
+            Err(_) => return Err("the API server does not answer".to_owned()),
+        };
+        let class = gateway.data.pointer("/spec/gatewayClassName").and_then(Value::as_str);
+        Ok(!stands(gateway.metadata.uid.as_deref(), class.unwrap_or_default()))
+    }
+
+    async fn remove(&self, service: &Service) -> Result<(), String> {
+        let (namespace, name) = service.key();
+        let api: Api<Service> = Api::namespaced(self.client.clone(), &namespace);
+        let uid = service.metadata.uid.clone();
+        let preconditions = Some(Preconditions { uid, resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        match timeout(LONGEST_CALL, api.delete(&name, &params)).await {
+            // It has gone, or another has its name now.
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(()),
+            Ok(Err(error)) => Err(format!("{namespace}/{name}: {}", super::watch::whole(&error))),
+            Ok(Ok(_)) => Ok(()),
+            Err(_) => Err("the API server does not answer".to_owned()),
+        }
+    }
+}
