@@ -192,6 +192,7 @@ def a_secret_becomes_a_certificate_and_follows_its_changes(w):
     w.site("tls", "other", [one])
     w.api.put(secret("tls", "cert", {"tls.crt": crt.read_bytes(), "tls.key": key2.read_bytes()[:80]}, "kubernetes.io/tls"))
     note = w.told("tls", "site", "InvalidCertificate")
+    assert "tls.key is cut off" in note and "[" not in note, note
     assert w.pod.who("other.tls.test") == "one"
     w.api.put(secret("tls", "cert", pair(crt, key), "kubernetes.io/tls"))
     w.soon("the right one again", lambda: w.pod.ask(host, tls=True).peer == der(crt))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::ByteString;
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
@@ -54,14 +54,7 @@ impl<'a> Work<'a> {
             data.get(key).map(|b| b.0.clone()).ok_or(format!("the Secret has no {key}"))
         };
         let (chain, key) = (part("tls.crt")?, part("tls.key")?);
-        let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&chain)
-            .collect::<Result<_, _>>()
-            .map_err(|e| format!("tls.crt is not PEM: {e}"))?;
-        let leaf = certificates.first().cloned().ok_or("tls.crt has no certificate")?;
-        let private =
-            PrivateKeyDer::from_pem_slice(&key).map_err(|e| format!("tls.key is not PEM: {e}"))?;
-        CertifiedKey::from_der(certificates, private, &default_provider())
-            .map_err(|e| format!("certificate and key cannot be used: {e}"))?;
+        let leaf = pair(&chain, &key)?;
         let text = [chain.as_slice(), b"\n", &key, b"\n"].concat();
         Ok(Certificate { path: self.file("tls", text), leaf })
     }
@@ -77,6 +70,52 @@ impl<'a> Work<'a> {
             Ok(list) if !list.is_empty() => Ok(self.file("ca", text)),
             _ => Err("ca.crt is no list of certificates in PEM".to_owned()),
         }
+    }
+}
+
+/// The first of these certificates, if the key is its own and both can be used.
+fn pair(chain: &[u8], key: &[u8]) -> Result<CertificateDer<'static>, String> {
+    let certificates: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+        .collect::<Result<_, _>>()
+        .map_err(|e| not_pem("tls.crt", &e))?;
+    let leaf = certificates
+        .first()
+        .cloned()
+        .ok_or_else(|| not_pem("tls.crt", &pem::Error::NoItemsFound))?;
+    let private = PrivateKeyDer::from_pem_slice(key).map_err(|e| not_pem("tls.key", &e))?;
+    CertifiedKey::from_der(certificates, private, &default_provider()).map_err(|e| match e {
+        rustls::Error::InconsistentKeys(_) => "tls.key is not the key of the first certificate in tls.crt. \
+             Store the two files that belong together, with the certificate of the server before those of its issuers."
+            .to_owned(),
+        e => format!("certificate and key cannot be used: {e}"),
+    })?;
+    Ok(leaf)
+}
+
+/// What is wrong with a file of a Secret, and what to do. No byte of it is shown: it may be a key.
+fn not_pem(file: &str, error: &pem::Error) -> String {
+    let kind = if file == "tls.key" { "private key" } else { "certificate" };
+    // A file without line breaks has its content in the place of the label.
+    let is_label = |label: &[u8]| label.iter().all(|b| b.is_ascii_uppercase() || *b == b' ');
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } if is_label(end_marker) => format!(
+            "{file} is cut off: the line -----END {}----- is missing at its end. Store the whole file in the Secret.",
+            String::from_utf8_lossy(end_marker)
+        ),
+        pem::Error::MissingSectionEnd { .. } | pem::Error::IllegalSectionStart { .. } => format!(
+            "{file} has a line with -----BEGIN that does not end after the label and five dashes. \
+             Store the file as it was issued, with all of its line breaks."
+        ),
+        pem::Error::Base64Decode(_) => format!(
+            "{file} has something else than base64 between its lines BEGIN and END. \
+             Store the file as it was issued; the Secret itself encodes it once more."
+        ),
+        pem::Error::NoItemsFound if file == "tls.key" => format!(
+            "{file} has no {kind} in PEM, or one with a passphrase. \
+             Store a key without a passphrase that begins with the line -----BEGIN PRIVATE KEY-----."
+        ),
+        pem::Error::NoItemsFound => format!("{file} has no {kind} in PEM."),
+        other => format!("{file} has no {kind} that can be read: {other}"),
     }
 }
 
@@ -102,5 +141,40 @@ impl Certificate {
             }
             _ => false,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHAIN: &str = include_str!("../../../tls/testdata/leaf.pem");
+    const KEY: &str = include_str!("../../../tls/testdata/leaf.key");
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_or_key_is_a_sentence() {
+        assert!(pair(CHAIN.as_bytes(), KEY.as_bytes()).is_ok());
+        let half = |text: &str| text[..text.len() / 2].to_owned();
+        let locked = include_str!("../../../tls/testdata/self.sealed.key").to_owned();
+        let other = include_str!("../../../tls/testdata/root.key").to_owned();
+        for (chain, key, wanted) in [
+            (CHAIN, half(KEY), "tls.key is cut off: the line -----END PRIVATE KEY----- is missing"),
+            (
+                &half(CHAIN),
+                KEY.to_owned(),
+                "tls.crt is cut off: the line -----END CERTIFICATE-----",
+            ),
+            (CHAIN, KEY.replace('\n', " "), "tls.key has a line with -----BEGIN that does not end"),
+            (CHAIN, KEY.replacen("\nM", "\n!", 1), "tls.key has something else than base64"),
+            (CHAIN, locked, "tls.key has no private key in PEM, or one with a passphrase"),
+            (CHAIN, String::new(), "tls.key has no private key in PEM"),
+            ("", KEY.to_owned(), "tls.crt has no certificate in PEM."),
+            (CHAIN, other, "tls.key is not the key of the first certificate in tls.crt."),
+        ] {
+            let told = pair(chain.as_bytes(), key.as_bytes()).unwrap_err();
+            assert!(told.starts_with(wanted), "{wanted}: {told}");
+            // Neither a list of bytes nor a part of the file.
+            assert!(!told.contains('[') && !told.contains("MI"), "{told}");
+        }
     }
 }
