@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::health::accepted;
 use super::serve::settings;
-use super::{Options, Shared, say};
+use super::shared::{Options, Shared, say};
 use crate::report::{Finding, ObjectId, Severity};
 use crate::snapshot::Snapshot;
 

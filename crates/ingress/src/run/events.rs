@@ -12,7 +12,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio::time::{sleep, timeout};
 
-use super::{LONGEST_CALL, Shared, say};
+use super::shared::{LONGEST_CALL, Shared, say};
 use crate::report::{Finding, Severity};
 use crate::translate::digest;
 

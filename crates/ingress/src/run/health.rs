@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use super::Shared;
+use super::shared::Shared;
 use crate::report::{Finding, Severity};
 
 /// Connections at the same time, and how long each may last.

@@ -19,8 +19,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::{Key, Table, Watched, lock};
+use super::shared::{LONGEST_CALL, Shared, say};
 use super::watch::{self, Outage};
-use super::{LONGEST_CALL, Shared, say};
 use crate::gateway::kinds::{AnyObject, KINDS, Kind, Objects};
 use crate::gateway::objects::GROUP;
 use crate::report::ObjectId;

@@ -11,7 +11,7 @@ use kube::api::{Api, PostParams};
 use kube::{Client, Error};
 use tokio::time::{sleep, timeout};
 
-use super::{Options, Shared, say};
+use super::shared::{Options, Shared, say};
 
 /// A holder that is silent for so long has lost the Lease.
 const DURATION: Duration = Duration::from_secs(15);

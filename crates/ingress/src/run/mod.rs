@@ -18,87 +18,22 @@ mod lease;
 mod refusals;
 mod serve;
 mod services;
+mod shared;
 mod status;
 mod told;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch::{Sender, channel};
+use tokio::sync::watch::channel;
 
-use crate::gateway::Statuses;
-use crate::gateway::services::Template;
-use crate::report::{Finding, ObjectId};
-use crate::settings::Settings;
-pub use status::Publish;
-
-/// What `run` is told on the command line.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Settings of the translation.
-    pub settings: Settings,
-    /// The configuration file that weir starts with.
-    pub base: PathBuf,
-    /// weir's socket with `weir_api config`.
-    pub door: PathBuf,
-    /// Where probes and metrics are answered.
-    pub health: SocketAddr,
-    /// Where the admission webhook listens, and the directory of its tls.crt and tls.key.
-    pub admission: Option<(SocketAddr, PathBuf)>,
-    /// The only namespace that is watched.
-    pub namespace: Option<String>,
-    /// The ConfigMap of the controller: namespace, name.
-    pub config_map: Option<(String, String)>,
-    /// The Lease: namespace, name.
-    pub lease: (String, String),
-    /// This pod's name.
-    pub identity: String,
-    /// This pod's address, which Gateways have if nothing else is published.
-    pub pod_address: Option<String>,
-    /// What the status of Ingresses says.
-    pub publish: Publish,
-    /// What the Services of Gateways are like; `None`: none are made.
-    pub services: Option<Template>,
-    /// How long changes are collected.
-    pub collect: Duration,
-    /// How long this program goes on after it was told to end, and is not ready meanwhile.
-    pub drain: Duration,
-}
-
-/// What the last translation has said, for those who write it into the cluster.
-#[derive(Clone, Debug, Default)]
-struct Report {
-    findings: Vec<Finding>,
-    served: Vec<ObjectId>,
-    /// Those of the configuration that weir serves.
-    statuses: Option<Arc<Statuses>>,
-}
-
-/// What the tasks share.
-struct Shared {
-    cluster: cluster::Cluster,
-    counters: health::Counters,
-    /// This pod holds the Lease.
-    leads: Sender<bool>,
-    report: Sender<Arc<Report>>,
-    /// This program was told to end.
-    ends: AtomicBool,
-}
-
-/// A call that the API server does not answer for so long has failed.
-const LONGEST_CALL: Duration = Duration::from_secs(5);
-
-/// A line for the administrator.
-fn say(level: &str, text: impl std::fmt::Display) {
-    eprintln!("weir-ingress: [{level}] {text}");
-}
+pub use shared::{Options, Publish};
+use shared::{Shared, say};
 
 /// Runs until a signal ends it.
 pub fn run(options: Options) -> Result<(), String> {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::{Key, Watched, lock};
-use super::{LONGEST_CALL, Shared, say};
+use super::shared::{LONGEST_CALL, Shared, say};
 use crate::gateway::services::{self, Template};
 use crate::gateway::{AnyObject, Statuses};
 use crate::report::ObjectId;

@@ -11,19 +11,8 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use tokio::time::{sleep, timeout};
 
-use super::{Shared, say};
+use super::shared::{Publish, Shared, say};
 use crate::report::ObjectId;
-
-/// Where clients reach this controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Publish {
-    /// No status is written.
-    Nothing,
-    /// At these addresses or names.
-    Addresses(Vec<String>),
-    /// At those of a Service: namespace and name.
-    Service(String, String),
-}
 
 /// How often the status is compared without a report.
 const LOOK: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use super::cluster::lock;
-use super::{LONGEST_CALL, Shared, say};
+use super::shared::{LONGEST_CALL, Shared, say};
 use crate::gateway::{Statuses, merge};
 use crate::report::ObjectId;
 

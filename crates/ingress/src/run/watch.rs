@@ -15,7 +15,7 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::cluster::{Cluster, Table, Watched, lock};
-use super::{Shared, say};
+use super::shared::{Shared, say};
 
 /// Seconds after which a watch is asked for anew; so one that is dead without a word is noticed.
 pub const LONGEST_WATCH: u64 = 60;
