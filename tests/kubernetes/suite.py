@@ -87,6 +87,8 @@ class World:
 
     def soon(self, what, check, seconds=SOON):
         took = wait(what, seconds, check)
+        # One worker takes a change before another: weir-ingress knows when all have.
+        wait("all workers", 10, lambda: self.pod.metric("changes_waiting") == 0)
         # Workers that end may still serve as before for a moment.
         wait("one generation of workers", 10, lambda: len(self.pod.workers()) <= WORKERS)
         return took

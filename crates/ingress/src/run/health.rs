@@ -36,7 +36,7 @@ impl Counter {
         self.0.store(value as u64, Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -48,6 +48,8 @@ pub struct Counters {
     pub ready: AtomicBool,
     pub watched: Counter,
     pub changes: Counter,
+    /// Of these, those that all workers of weir have taken.
+    pub changes_served: AtomicU64,
     pub watch_failures: Counter,
     pub taken: Counter,
     pub refused: Counter,
@@ -75,6 +77,12 @@ impl Counters {
                 "counter",
                 "Events that changed an object",
                 self.changes.get(),
+            ),
+            (
+                "changes_waiting",
+                "gauge",
+                "Changes of objects that not all workers of weir serve yet",
+                self.changes.get().saturating_sub(self.changes_served.load(Ordering::Relaxed)),
             ),
             ("watch_failures_total", "counter", "Watches that failed", self.watch_failures.get()),
             (

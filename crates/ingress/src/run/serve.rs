@@ -124,6 +124,8 @@ impl Server {
 
     /// Brings weir to the objects as they are now.
     async fn round(&mut self) -> Round {
+        // Before the objects are looked at: a change in between is looked at once more.
+        let changes = self.shared.counters.changes.get();
         let Some(snapshot) = self.shared.cluster.snapshot() else { return Round::Done };
         self.shared.counters.objects.set(snapshot.ingresses.len());
         if self.served.is_none() {
@@ -136,7 +138,7 @@ impl Server {
             let Some(mut offer) = self.offer(snapshot).await else { return Round::Stuck };
             offer.made.findings.extend(findings);
             if self.served.as_ref() == Some(&offer.digest) {
-                self.done(&kept, offer);
+                self.done(&kept, offer, changes);
                 return Round::Done;
             }
             if let Err(error) = self.files.write(&offer.made.files, Instant::now()) {
@@ -149,7 +151,7 @@ impl Server {
                     if std::mem::take(&mut self.complained) {
                         say("notice", format_args!("weir has the configuration, taken by {by}"));
                     }
-                    self.done(&kept, offer);
+                    self.done(&kept, offer, changes);
                     return Round::Done;
                 }
                 Verdict::Later(why) => {
@@ -180,7 +182,9 @@ impl Server {
         }
     }
 
-    fn done(&mut self, snapshot: &Snapshot, mut offer: Offer) {
+    /// All workers serve what these objects say, `changes` changes after the start.
+    fn done(&mut self, snapshot: &Snapshot, mut offer: Offer, changes: u64) {
+        self.shared.counters.changes_served.store(changes, Ordering::Relaxed);
         self.shared.counters.ready.store(true, Ordering::Relaxed);
         self.served = Some(offer.digest);
         self.in_use = offer.made.files.keys().cloned().collect();
