@@ -161,13 +161,16 @@ def no_request_is_lost_while_pods_and_sites_change(w):
     one, two = Backend("one"), Backend("two")
     host = w.site("steady", "site", [one, two])
     w.soon("traffic", lambda: w.pod.who(host) == "one")
-    client = Client(w.pod, host, ("one", "two"))
+    client, workers = Client(w.pod, host, ("one", "two")), w.pod.workers()
     for n in range(40):
         w.api.put(endpoints("steady", "site", [(one, two)[n % 2]])[0])
         if n % 4 == 0:
             w.site("steady", f"other{n}", [one])
         time.sleep(0.05)
-    return f"{client.done()} requests over 50 changes, none lost"
+    w.soon("the last one", lambda: w.pod.who("other36.steady.test") == "one")
+    # New groups and other numbers of pods are no reason for new workers, which would keep the old ones beside them.
+    assert w.pod.workers() == workers, (w.pod.workers(), workers)
+    return f"{client.done()} requests over 50 changes, none lost, by the same workers"
 
 
 def a_secret_becomes_a_certificate_and_follows_its_changes(w):

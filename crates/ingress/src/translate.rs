@@ -15,6 +15,7 @@ mod owners;
 mod pass;
 mod sessions;
 mod snippet;
+mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -48,6 +49,7 @@ pub struct Translation {
 }
 
 pub(crate) use made::headers;
+pub(crate) use zones::zone;
 
 /// What all parts of a translation share.
 pub(crate) struct Work<'a> {

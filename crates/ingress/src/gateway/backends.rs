@@ -9,7 +9,7 @@ use super::grants::{Referrer, Refused};
 use super::objects::Reference;
 use super::policies::{BackendTls, Policies};
 use crate::report::ObjectId;
-use crate::translate::{Work, line};
+use crate::translate::{Work, line, zone};
 
 /// How servers behind are spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,9 +127,12 @@ impl Work<'_> {
         if !suffix.is_empty() {
             name.push_str(&format!("_{suffix}"));
         }
-        // 680 bytes a server; the rest is room for the zone itself.
-        let size = (64 + backend.addresses.len() * times) * 1024;
-        let mut list = vec![line("zone", [name.as_str(), &size.to_string()])];
+        let servers = backend.addresses.len() * times;
+        let mut list = vec![match block {
+            Block::Http => zone(&name, servers),
+            // Groups of sessions change with new workers anyway. 680 bytes a server; the rest is for the zone itself.
+            Block::Stream => line("zone", [name.as_str(), &((64 + servers) * 1024).to_string()]),
+        }];
         list.extend(extra);
         for _ in 0..times {
             // A server that is to be asked again stays in use.

@@ -82,9 +82,7 @@ impl Work<'_> {
             return None;
         }
         let (name, extra) = named(source, namespace, service, wanted.port, whole);
-        // 680 bytes a server; the rest is room for the zone itself.
-        let size = (64 + addresses.len()) * 1024;
-        let mut block = vec![line("zone", [name.as_str(), &size.to_string()])];
+        let mut block = vec![super::zone(&name, addresses.len())];
         block.extend(extra);
         let canary = source.and_then(|s| s.options.affinity.as_ref()).is_some_and(|a| a.canary);
         block.extend(addresses.iter().map(|address| {
@@ -139,7 +137,7 @@ impl Work<'_> {
         let address = format!("{name}:{number}");
         let mut words = vec![address.as_str()];
         words.extend((!literal).then_some("resolve"));
-        let mut block = vec![line("zone", [group.as_str(), "128k"])];
+        let mut block = vec![super::zone(&group, 1)];
         block.extend(extra);
         block.push(line("server", words));
         block.extend(self.kept());

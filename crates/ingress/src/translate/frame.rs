@@ -81,6 +81,7 @@ pub(super) fn tree(
     made.extend(wanted);
     http.extend(made.into_iter().filter(|made| !says(&said, made)));
     http.extend(http_snippet);
+    http.extend(super::zones::keepers());
     http.extend(std::mem::take(&mut work.shared).into_values().flatten());
     http.extend(servers);
     let rest = |d: &&Directive| !d.name.is("http") && !d.name.is("stream");

@@ -1,0 +1,66 @@
+//! Shared memory for the state of servers behind.
+//!
+//! Running workers take a configuration whose zones are open; one that names another needs new workers, and the old ones
+//! stay as long as a client of theirs does. So all groups share some zones, which are open from the first configuration
+//! on: neither a new group nor another number of pods needs memory that is not there.
+
+use weir_conf::Directive;
+
+use super::line;
+
+/// How many zones groups share. A zone has a lock, which a request takes when it chooses a server.
+const ZONES: u8 = 4;
+/// The size of each: room for 12,000 servers. Pages that no server has used take no memory.
+const SIZE: &str = "8m";
+/// A group of more servers has a zone of its own.
+const LARGE: usize = 2000;
+
+fn name(number: u8) -> String {
+    format!("servers_{number}")
+}
+
+/// The `zone` of a group.
+pub(crate) fn zone(group: &str, servers: usize) -> Directive {
+    if servers > LARGE {
+        // 680 bytes a server. In steps, so that one pod more is the same zone.
+        let size = servers.next_power_of_two() * 1024;
+        return line("zone", [group, &size.to_string()]);
+    }
+    // The same number for a name in each process: FNV-1a.
+    let hash = group
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    line("zone", [name(hash.to_le_bytes()[3] % ZONES).as_str(), SIZE])
+}
+
+/// Groups that no request reaches: they keep the zones open that no other group has.
+pub(super) fn keepers() -> impl Iterator<Item = Directive> {
+    (0..ZONES).map(|number| {
+        let name = name(number);
+        let zone = line("zone", [name.as_str(), SIZE]);
+        line("upstream", [name.as_str()])
+            .with_block(vec![zone, line("server", ["127.0.0.1:1", "down"])])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn words(directive: &Directive) -> Vec<String> {
+        directive.args.iter().map(|word| word.lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn groups_share_zones_that_are_always_open() {
+        let open: BTreeSet<_> = keepers().map(|keeper| words(&keeper.block()[0])).collect();
+        assert_eq!(open.len(), usize::from(ZONES));
+        let used: BTreeSet<_> = (0..100).map(|n| words(&zone(&format!("a_s{n}_80"), n))).collect();
+        assert_eq!(used, open);
+        // Whatever the number of its pods is.
+        assert_eq!(words(&zone("a_b_80", 1)), words(&zone("a_b_80", LARGE)));
+        assert_eq!(words(&zone("a_b_80", 3000)), ["a_b_80", "4194304"]);
+    }
+}
