@@ -1,5 +1,6 @@
 //! A loop's idle connections to upstream servers.
 
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -27,9 +28,10 @@ pub static POOLS: LoopKey<Pools> = LoopKey::new(Pools::new);
 impl LoopPart for Pools {
     /// Closes the connections of groups that the next site does not have.
     fn replaced(&self, _: &LoopState, next: &LoopState) {
-        let kept = &POOLS.of(next).0;
-        let stays =
-            |own: &GroupPools| kept.iter().flatten().any(|next| Rc::ptr_eq(&next.pool, &own.pool));
+        // By their places in memory: there may be thousands of each.
+        let kept: HashSet<*const Pool> =
+            POOLS.of(next).0.iter().flatten().map(|next| Rc::as_ptr(&next.pool)).collect();
+        let stays = |own: &GroupPools| kept.contains(&Rc::as_ptr(&own.pool));
         for gone in self.0.iter().flatten().filter(|own| !stays(own)) {
             gone.pool.clear();
             gone.links.clear();
@@ -48,9 +50,10 @@ impl LoopPart for Pools {
 impl Pools {
     fn new(start: &LoopStart<'_>) -> Pools {
         let number = start.identity.index;
+        let before = start.before.map(Pools::by_group).unwrap_or_default();
         let each = GROUPS.of(&start.site.main_confs).all().iter().map(|upstream| {
             upstream.keepalive.as_ref()?;
-            let known = start.before.and_then(|before| Pools::known(before, &upstream.shared));
+            let known = before.get(&Arc::as_ptr(&upstream.shared)).map(|pools| (*pools).clone());
             Some(known.unwrap_or_else(|| GroupPools {
                 pool: Rc::new(Pool::new(upstream.shared.clone(), number)),
                 links: Rc::default(),
@@ -59,11 +62,11 @@ impl Pools {
         Pools(each.collect())
     }
 
-    /// The pools of the same group, under the site before.
-    fn known(before: &LoopState, shared: &Arc<SharedPool>) -> Option<GroupPools> {
-        let groups = GROUPS.of(&before.site.main_confs).all();
-        let at = groups.iter().position(|old| Arc::ptr_eq(&old.shared, shared))?;
-        POOLS.of(before).0.get(at)?.clone()
+    /// The pools of each group of the site before.
+    fn by_group(before: &LoopState) -> HashMap<*const SharedPool, &GroupPools> {
+        let groups = GROUPS.of(&before.site.main_confs).all().iter();
+        let kept = groups.map(|group| Arc::as_ptr(&group.shared)).zip(&POOLS.of(before).0);
+        kept.filter_map(|(group, pools)| Some((group, pools.as_ref()?))).collect()
     }
 
     /// The pool of a group; none where it keeps nothing.

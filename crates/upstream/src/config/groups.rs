@@ -1,5 +1,6 @@
 //! The groups of a configuration: those of `upstream { }`, and one for each host that is named without.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -156,11 +157,13 @@ pub struct UpstreamBlock<T> {
 /// All groups while the configuration is read.
 pub struct Drafts<T> {
     list: Vec<GroupDraft<T>>,
+    /// Their places by name in lower case: a configuration may have thousands.
+    places: HashMap<Vec<u8>, Vec<usize>>,
 }
 
 impl<T> Default for Drafts<T> {
     fn default() -> Self {
-        Drafts { list: Vec::new() }
+        Drafts { list: Vec::new(), places: HashMap::new() }
     }
 }
 
@@ -180,19 +183,17 @@ impl<T> Drafts<T> {
         default_port: u16,
     ) -> Result<GroupId, Error> {
         let name = String::from_utf8_lossy(&url.host).into_owned();
-        for (i, draft) in self.list.iter().enumerate() {
-            if !draft.host.eq_ignore_ascii_case(&url.host) {
-                continue;
-            }
+        for i in self.places(&url.host) {
+            let Some(draft) = self.list.get(*i) else { continue };
             if let (Some(_), Some(port)) = (&draft.block, url.port) {
                 let text = format!("upstream \"{name}\" may not have port {port}");
                 return Err(d.error_at(word, text));
             }
             if draft.block.is_some() || draft.same_port(url.port, default_port) {
-                return Ok(GroupId(i as u32));
+                return Ok(GroupId(*i as u32));
             }
         }
-        self.list.push(GroupDraft {
+        self.push(GroupDraft {
             host: url.host.clone(),
             port: url.port,
             default_port,
@@ -212,10 +213,9 @@ impl<T> Drafts<T> {
         block: UpstreamBlock<T>,
     ) -> Result<(), Error> {
         let name = word.lossy();
-        for draft in &mut self.list {
-            if !draft.host.eq_ignore_ascii_case(&word.bytes) {
-                continue;
-            }
+        if let Some(draft) =
+            self.places(&word.bytes).first().copied().and_then(|i| self.list.get_mut(i))
+        {
             if draft.block.is_some() {
                 return Err(d.error_at(word, format!("duplicate upstream \"{name}\"")));
             }
@@ -228,7 +228,7 @@ impl<T> Drafts<T> {
             draft.text = text_of(d);
             return Ok(());
         }
-        self.list.push(GroupDraft {
+        self.push(GroupDraft {
             host: word.bytes.clone(),
             port: None,
             default_port: 80,
@@ -242,7 +242,19 @@ impl<T> Drafts<T> {
 
     /// Whether a block of this name was read.
     pub fn is_defined(&self, name: &[u8]) -> bool {
-        self.list.iter().any(|d| d.block.is_some() && d.host.eq_ignore_ascii_case(name))
+        let mut own = self.places(name).iter().filter_map(|i| self.list.get(*i));
+        own.any(|draft| draft.block.is_some())
+    }
+
+    /// Where groups of this name are, in the order in which they came.
+    fn places(&self, name: &[u8]) -> &[usize] {
+        self.places.get(&name.to_ascii_lowercase()).map_or(&[], Vec::as_slice)
+    }
+
+    fn push(&mut self, draft: GroupDraft<T>) {
+        let place = self.list.len();
+        self.places.entry(draft.host.to_ascii_lowercase()).or_default().push(place);
+        self.list.push(draft);
     }
 
     /// All groups; names that stand for no block are looked up now.
@@ -420,16 +432,21 @@ fn made_of(servers: &str, peers: &[Arc<Peer>]) -> String {
     peers.iter().fold(servers.to_owned(), |text, peer| text + " " + &peer.name)
 }
 
+impl<T> Upstream<T> {
+    /// What is the same of a group in another configuration, whatever its servers are.
+    fn kin(&self) -> (&[u8], u16, &str, bool) {
+        (&self.host, self.port, &self.settings, self.dynamic.is_some())
+    }
+}
+
 impl<T> Upstreams<T> {
     /// Groups that another configuration of this process has, too, are the same from now on: with what is known of their
     /// servers, and the connections that are kept to them. Of a group with other servers, those stay that both name.
     pub fn keep(&mut self, before: &Upstreams<T>) {
+        // The first of two that are the same.
+        let known: HashMap<_, _> = before.list.iter().rev().map(|old| (old.kin(), old)).collect();
         for own in &mut self.list {
-            let is_same = |old: &&Upstream<T>| {
-                (&old.host, old.port, &old.settings) == (&own.host, own.port, &own.settings)
-                    && old.dynamic.is_some() == own.dynamic.is_some()
-            };
-            let Some(old) = before.list.iter().find(is_same) else { continue };
+            let Some(old) = known.get(&own.kin()).copied() else { continue };
             if old.made_of != own.made_of {
                 // What names stand for is found out by a task of the old configuration.
                 if own.dynamic.is_some() {
@@ -472,5 +489,37 @@ impl GroupId {
     /// As an index.
     pub fn index(self) -> usize {
         self.0 as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_found_by_its_name_in_any_case_and_a_server_by_its_port_as_well() {
+        let mut drafts = Drafts::<()>::default();
+        let d = Directive::new("upstream", ["App"]);
+        let word = d.arg(0).unwrap();
+        let define = |drafts: &mut Drafts<()>, name: &str| {
+            let d = Directive::new("upstream", [name]);
+            drafts.define(&d, d.arg(0).unwrap(), UpstreamBlock::new(name.to_owned())).is_ok()
+        };
+        let refer = |drafts: &mut Drafts<()>, host: &str, port: Option<u16>| {
+            let url = Url { host: host.into(), port, address: None, uri: Vec::new() };
+            drafts.refer(&d, word, url, 80).ok().map(GroupId::index)
+        };
+        assert!(define(&mut drafts, "App") && !define(&mut drafts, "aPP"));
+        assert_eq!(refer(&mut drafts, "app", None), Some(0));
+        assert_eq!(refer(&mut drafts, "APP", Some(80)), None);
+        assert_eq!(refer(&mut drafts, "other", Some(80)), Some(1));
+        assert_eq!(refer(&mut drafts, "OTHER", None), Some(1));
+        assert_eq!(refer(&mut drafts, "other", Some(81)), Some(2));
+        assert_eq!(refer(&mut drafts, "later", None), Some(3));
+        // A block may stand below the line that names it, where that names no port.
+        assert!(drafts.is_defined(b"APP") && !drafts.is_defined(b"later"));
+        assert!(define(&mut drafts, "Later") && drafts.is_defined(b"later"));
+        assert_eq!(refer(&mut drafts, "later", None), Some(3));
+        assert!(!define(&mut drafts, "other"));
     }
 }
