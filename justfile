@@ -49,6 +49,11 @@ deny *ARGS:
 kubernetes *ARGS:
     tests/kubernetes/run {{ARGS}}
 
+# Thousands of Ingresses that change all the time: how long changes take to traffic, and what is lost (needs what `kubernetes` needs):
+# `just kubernetes-scale --sites 500 --endpoints 2000 --rate 10 --seconds 60`.
+kubernetes-scale *ARGS:
+    tests/kubernetes/scale {{ARGS}}
+
 # Gateway API's own conformance suite against weir (needs what `kubernetes` needs, and root): `just conformance-gateway -run-test=HTTPRouteWeight` for one test.
 conformance-gateway *ARGS:
     tests/kubernetes/gateway/run {{ARGS}}

@@ -45,10 +45,11 @@ class Load:
 
     def end(self):
         """What it says at its end."""
-        self.child.stdin.close()
-        said = self.child.stdout.readline()
-        self.child.kill()
-        self.child.wait()
+        try:
+            said = self.child.communicate(timeout=30)[0]
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            said = self.child.communicate()[0]
         return json.loads(said) if said else {}
 
 
@@ -98,25 +99,32 @@ class Sites:
         """All of them, by some threads."""
         for n in range(SPACES):
             self.api.put(namespace(f"scale-{n}"))
-        left = queue.SimpleQueue()
+        left, failed = queue.SimpleQueue(), []
         for n in range(self.count):
             left.put(n)
 
         def some():
-            while True:
+            while not failed:
                 try:
                     n = left.get_nowait()
                 except queue.Empty:
                     return
-                objects = [service(self.space(n), f"s{n}"), self.slice(n), self.ingress(n)]
+                pods = service(self.space(n), f"s{n}")
+                # The API server of the tests has addresses for 254 Services.
+                pods["spec"]["clusterIP"] = "None"
+                objects = [pods, self.slice(n), self.ingress(n)]
                 objects += [self.users(n)] if n % 10 == 8 else [self.pair(n)] if n % 10 == 9 else []
-                for object in objects:
-                    self.api.put(object)
+                try:
+                    for object in objects:
+                        self.api.put(object)
+                except (OSError, ApiError) as error:
+                    failed.append(error)
         threads = [threading.Thread(target=some) for _ in range(8)]
         for one in threads:
             one.start()
         for one in threads:
             one.join()
+        assert not failed, failed
 
     # Each change gives the check that traffic follows it, or nothing if there is none to make now.
 

@@ -31,7 +31,7 @@ async def answer(reader, writer):
                     writer.write(part)
                 break
             writer.write(plain)
-    except (asyncio.IncompleteReadError, OSError):
+    except (asyncio.IncompleteReadError, asyncio.CancelledError, OSError):
         pass
     writer.close()
 
@@ -40,7 +40,7 @@ async def serve(port):
     server = await asyncio.start_server(answer, "0.0.0.0", port, backlog=1024)
     print(json.dumps({"stands": True}), flush=True)
     async with server:
-        await server.serve_forever()
+        await until_told()
 
 
 async def until_told():

@@ -26,7 +26,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// The longest time for which changes are collected because translations take long.
-const LONGEST_COLLECT: Duration = Duration::from_secs(2);
+const LONGEST_COLLECT: Duration = Duration::from_millis(500);
+/// The share of that time in a round: three quarters of a busy processor are for translations, the rest is not.
+const COLLECT_SHARE: u32 = 4;
 
 /// A configuration on its way.
 struct Offer {
@@ -78,7 +80,7 @@ pub async fn serve(options: Options, shared: Arc<Shared>) {
     server.shared.cluster.changed.notified().await;
     loop {
         // Bounded: the first change sets the time, later ones do not move it.
-        sleep(server.options.collect.max(cost.min(LONGEST_COLLECT))).await;
+        sleep(server.options.collect.max((cost / COLLECT_SHARE).min(LONGEST_COLLECT))).await;
         let begin = Instant::now();
         let round = server.round().await;
         cost = begin.elapsed();
