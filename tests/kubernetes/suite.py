@@ -173,6 +173,49 @@ def no_request_is_lost_while_pods_and_sites_change(w):
     return f"{client.done()} requests over 50 changes, none lost, by the same workers"
 
 
+def no_host_is_unknown_while_others_change_a_hundred_times_a_second(w):
+    one, two = Backend("one"), Backend("two")
+    hosts = [w.site("many", f"site{n}", [one]) for n in range(20)]
+    for host in hosts:
+        w.soon("traffic", lambda: w.pod.who(host) == "one")
+    # Of these, some change their pods and some their paths.
+    clients = [Client(w.pod, hosts[n], ("one", "two")) for n in (0, 2, 7, 11)]
+    begin, count = time.monotonic(), 500
+
+    def change(n):
+        name = f"site{n % 20}"
+        kind = n % 5
+        if kind < 2:
+            w.api.put(endpoints("many", name, [(one, two)[n // 20 % 2]])[0])
+        elif kind == 2:
+            w.api.put(ingress("many", name, f"{name}.many.test", [("/", "Prefix", name), (f"/{n}", "Prefix", "site0")]))
+        elif kind == 3:
+            w.api.put(ingress("many", f"new{n}", f"new{n}.many.test", [("/", "Prefix", name)]))
+        elif n > 50:
+            w.api.delete(ingress("many", f"new{n - 1 - 50}", "", []))
+
+    def some(first):
+        for n in range(first, count, 4):
+            due = begin + n / 100
+            time.sleep(max(0, due - time.monotonic()))
+            try:
+                change(n)
+            except ApiError as error:
+                # Another thread has not made it yet.
+                if error.status != 404:
+                    raise
+    writers = [threading.Thread(target=some, args=(first,), daemon=True) for first in range(4)]
+    for one_writer in writers:
+        one_writer.start()
+    for one_writer in writers:
+        one_writer.join(60)
+    took = time.monotonic() - begin
+    asked = sum(client.done() for client in clients)
+    wait("all workers", 20, lambda: w.pod.metric("changes_waiting") == 0)
+    assert all(w.pod.who(host) in ("one", "two") for host in hosts)
+    return f"{count / took:.0f} changes a second, {asked} requests, none lost"
+
+
 def a_secret_becomes_a_certificate_and_follows_its_changes(w):
     one = Backend("one")
     host = "site.tls.test"
@@ -465,7 +508,8 @@ def each_pod_serves_and_one_writes(w):
 
 
 # Gateway API comes before the snippets, some of which are scripts: a change needs new workers while a configuration has one.
-TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods_and_sites_change, *gateway_cases.TESTS,
+TESTS = [traffic_reaches_a_server_within_a_second, no_request_is_lost_while_pods_and_sites_change,
+         no_host_is_unknown_while_others_change_a_hundred_times_a_second, *gateway_cases.TESTS,
          a_secret_becomes_a_certificate_and_follows_its_changes, status_and_events_are_written,
          of_two_ingresses_with_one_path_the_older_one_has_it, a_namespace_reads_no_secret_of_another, passwords_are_asked_for,
          an_authentication_service_decides, a_canary_has_its_share, snippets_have_what_the_administrator_allows,
