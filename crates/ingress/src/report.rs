@@ -1,5 +1,6 @@
 //! What is to be said about an object.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -71,7 +72,8 @@ pub struct Finding {
 /// The findings of a translation.
 #[derive(Debug, Default)]
 pub struct Findings {
-    list: Vec<Finding>,
+    /// Each once, by object: there may be thousands.
+    list: BTreeSet<Finding>,
 }
 
 impl Findings {
@@ -97,15 +99,12 @@ impl Findings {
                 _ => shown(&message.to_string()),
             },
         };
-        if !self.list.contains(&finding) {
-            self.list.push(finding);
-        }
+        self.list.insert(finding);
     }
 
     /// All of them, by object.
-    pub fn into_sorted(mut self) -> Vec<Finding> {
-        self.list.sort();
-        self.list
+    pub fn into_sorted(self) -> Vec<Finding> {
+        self.list.into_iter().collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::api::core::v1::ServicePort;
 use weir_conf::Directive;
 
 use super::grants::{Referrer, Refused};
@@ -70,7 +70,7 @@ impl Work<'_> {
         let missing = |text: &str| {
             Refused::new("BackendNotFound", format!("Service {namespace}/{name}: {text}"))
         };
-        let service = self.service(&namespace, &name).ok_or_else(|| missing("there is none"))?;
+        let service = self.service_of(&namespace, &name).ok_or_else(|| missing("there is none"))?;
         let spec = service.spec.as_ref();
         if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
             return Err(missing("external names are not supported"));
@@ -94,14 +94,6 @@ impl Work<'_> {
         };
         let addresses = self.addresses(&namespace, &name, port);
         Ok(Backend { speech, tls, base: format!("{namespace}_{name}_{number}"), addresses })
-    }
-
-    fn service(&self, namespace: &str, name: &str) -> Option<&Service> {
-        let found = self.snapshot.services.iter().find(|service| {
-            service.metadata.name.as_deref() == Some(name)
-                && service.metadata.namespace.as_deref().unwrap_or("default") == namespace
-        });
-        found.map(|service| &**service)
     }
 
     /// The group of these servers; `None`: no pod is ready. Each server stands `times` times, so that as many attempts

@@ -170,6 +170,11 @@ impl Work<'_> {
         list
     }
 
+    /// A Service by namespace and name.
+    pub(crate) fn service_of(&self, namespace: &str, name: &str) -> Option<&Service> {
+        self.index.service(namespace, name)
+    }
+
     fn cluster_address(&self, service: &Service, port: &ServicePort) -> BTreeSet<String> {
         let ip = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
         ip.and_then(|ip| self.address(ip, port.port)).into_iter().collect()
