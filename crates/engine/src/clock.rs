@@ -1,7 +1,7 @@
 //! The loop's clock: read once a turn, handed out from memory.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::seam;
 
@@ -142,6 +142,11 @@ pub(crate) fn read() -> Instant {
 #[inline]
 pub(crate) fn nanos() -> u64 {
     seam::nanos()
+}
+
+/// The time of day, for those who keep times beyond the process.
+pub fn system_time() -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(seam::wall_nanos())
 }
 
 /// The time by the kernel's coarse clock, in nanoseconds.

@@ -50,6 +50,15 @@ impl Handle {
         self.0.clock.wall()
     }
 
+    /// Fills a buffer with bytes that cannot be foreseen.
+    ///
+    /// # Errors
+    ///
+    /// The system has no randomness.
+    pub fn fill_random(&self, bytes: &mut [u8]) -> std::io::Result<()> {
+        crate::seam::fill_random(bytes)
+    }
+
     /// How long the event that the running handler handles has waited for it since the wait's return.
     pub fn blocked(&self) -> Duration {
         self.0.laps.blocked()

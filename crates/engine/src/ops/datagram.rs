@@ -42,6 +42,21 @@ impl Handle {
         Ok(Datagram(self.0.enter(self, Fd::Shared(fd), Ready::WRITE)?))
     }
 
+    /// Calls `receive` with a socket that many loops receive from and that this loop watches as a listener, without
+    /// waiting: `None` if nothing is there.
+    pub fn receive_shared<T>(
+        &self,
+        fd: BorrowedFd<'_>,
+        receive: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
+        seam::at(Call::Recv)?;
+        match receive(fd) {
+            Ok(received) => Ok(Some(received)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// A socket that speaks to this address alone. It is registered with the backend once a task waits for it.
     pub fn connect_datagrams(
         &self,

@@ -42,6 +42,16 @@ pub(crate) fn wall_nanos() -> u64 {
     if t.tv_sec < 0 { 0 } else { in_nanos(t) }
 }
 
+/// Bytes that cannot be foreseen.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        filled += getrandom(rest, GetRandomFlags::empty())?;
+    }
+    Ok(())
+}
+
 #[inline]
 fn in_nanos(time: Timespec) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)

@@ -66,6 +66,8 @@ pub trait SimulatedWorld: Send + Sync {
     fn later(&self, job: Job);
     /// A number below `n`, which is not 0.
     fn below(&self, n: usize) -> usize;
+    /// Any number; which one depends on this thread, and on how often it has asked.
+    fn any(&self) -> u64;
     /// The size of the send buffer of a new connection of the server, in bytes.
     fn send_buffer(&self) -> usize;
     /// For how many nanoseconds the news of a socket are kept from its loop.
@@ -160,6 +162,14 @@ pub(crate) mod seam {
         world().map_or_else(kernel::wall_nanos, |world| {
             world.secs() as u64 * 1_000_000_000 + world.nanos()
         })
+    }
+
+    pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+        let Some(world) = world() else { return kernel::fill_random(bytes) };
+        for word in bytes.chunks_mut(8) {
+            word.iter_mut().zip(world.any().to_ne_bytes()).for_each(|(to, from)| *to = from);
+        }
+        Ok(())
     }
 
     pub(crate) fn at(call: Call) -> Result<(), Errno> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use aws_lc_rs::{hmac, rand};
+use aws_lc_rs::hmac;
 use quinn_proto::{ConnectionHandle, EndpointConfig, ServerConfig, Transmit};
 use quinn_udp::UdpSocketState;
 use rustc_hash::FxHashMap;
@@ -155,7 +155,7 @@ impl Endpoint {
         let mut config = EndpointConfig::new(Arc::new(reset));
         config.cid_generator(move || Box::new(Ids { key: key.clone(), place: at }));
         let mut seed = [0; 32];
-        rand::fill(&mut seed).map_err(other)?;
+        handle.fill_random(&mut seed)?;
         let config = Arc::new(config);
         let scout = Scout::new(config.clone(), base.clone(), initial.clone());
         let inner =

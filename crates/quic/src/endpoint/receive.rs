@@ -1,6 +1,7 @@
 //! Datagrams that come, and the connections that begin with them.
 
 use std::io::{self, IoSliceMut};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -69,16 +70,16 @@ impl Endpoint {
         room.resize(ROOM, 0);
         let mut meta = [RecvMeta::default()];
         let part = room.get_mut(..BATCH).unwrap_or_default();
-        let received = udp.recv((&*fd).into(), &mut [IoSliceMut::new(part)], &mut meta);
+        let received = self.handle.receive_shared(fd.as_fd(), |fd| {
+            udp.recv((&fd).into(), &mut [IoSliceMut::new(part)], &mut meta)
+        });
         self.shared.replace(Some((fd, udp)));
-        let outcome = match received {
-            Ok(_) => {
+        let outcome = received.map(|received| {
+            received.map(|_| {
                 meta.iter().for_each(|meta| self.split(meta, part));
-                Ok(Some(self.begun.get() != before))
-            }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(e) => Err(e),
-        };
+                self.begun.get() != before
+            })
+        });
         self.room.replace(room);
         outcome
     }

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::{hkdf, hmac, rand};
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
-use quinn_proto::{MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
+use quinn_proto::{MtuDiscoveryConfig, ServerConfig, TimeSource, TransportConfig, VarInt};
 
 use crate::crypto::Initial;
 use crate::ids::{Place, Steering};
@@ -120,6 +120,15 @@ impl EndpointSettings {
     }
 }
 
+/// The clock that the times of tokens are of.
+struct WallClock;
+
+impl TimeSource for WallClock {
+    fn now(&self) -> SystemTime {
+        weir_engine::system_time()
+    }
+}
+
 pub(super) fn server_config(settings: &EndpointSettings, initial: &Initial) -> ServerConfig {
     let mut transport = TransportConfig::default();
     let varint = |n: u64| VarInt::from_u64(n).unwrap_or(VarInt::MAX);
@@ -146,6 +155,7 @@ pub(super) fn server_config(settings: &EndpointSettings, initial: &Initial) -> S
     let crypto = initial.any();
     let mut config = ServerConfig::new(crypto, Arc::new(tokens));
     config.transport_config(Arc::new(transport));
+    config.time_source(Arc::new(WallClock));
     config.max_incoming(settings.connections.clamp(1, MOST_INCOMING));
     config.incoming_buffer_size(INCOMING).incoming_buffer_size_total(INCOMING * 256);
     config

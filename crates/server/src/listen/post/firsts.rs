@@ -7,9 +7,7 @@
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Instant;
 
-use weir_sys::beginning::beginning;
 use weir_sys::shared::SharedWords;
 
 /// Connections that are remembered at once: a word each, of a tag, a time and a row.
@@ -17,7 +15,7 @@ const WORDS: usize = 16_384;
 /// A connection has one of so many neighbouring words.
 const BUCKET: usize = 8;
 /// Time is counted in units of so many milliseconds, and in so many of them what was written is forgotten.
-const UNIT: u128 = 125;
+const UNIT: u64 = 125;
 const FORGOTTEN: u16 = 80;
 
 /// The table.
@@ -54,7 +52,7 @@ impl Firsts {
     /// The row of the loop that has the connection of this number, which has 40 bits: `me` if no loop has. Where there is no room,
     /// the number itself says one of so many `loops`, the same each time.
     pub(super) fn owner(&self, number: u64, me: u16, loops: usize) -> u16 {
-        let passed = Instant::now().saturating_duration_since(beginning()).as_millis() / UNIT;
+        let passed = weir_engine::coarse_nanos() / 1_000_000 / UNIT;
         self.owner_at(passed as u16, number, me, loops)
     }
 
