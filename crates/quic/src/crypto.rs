@@ -15,7 +15,7 @@ use quinn_proto::crypto::{
 use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectionId, Side, TransportError, TransportErrorCode};
 use weir_tls::quic::{
-    HelloReader, KeyChange, PacketKeySet, QuicAlert, QuicHandshake, Secrets, alert,
+    HelloReader, InitialLimits, KeyChange, PacketKeySet, QuicAlert, QuicHandshake, Secrets, alert,
 };
 use weir_tls::{Hello, Negotiated};
 
@@ -30,20 +30,28 @@ pub type Asker = Box<dyn FnOnce(Hello) -> Pin<Box<dyn Future<Output = ChosenConf
 
 /// What packets need before there is a session: keys that anybody can compute.
 #[derive(Clone)]
-pub struct Initial(Arc<QuicServerConfig>);
+pub struct Initial {
+    config: Arc<QuicServerConfig>,
+    limits: InitialLimits,
+}
 
 impl Initial {
-    /// They need no certificate.
-    pub fn new() -> Result<Initial, &'static str> {
+    /// They need no certificate. `limits` are those of connections that begin.
+    pub fn new(limits: InitialLimits) -> Result<Initial, &'static str> {
         const MISSING: &str = "TLS_AES_128_GCM_SHA256 is missing";
         let suite = weir_tls::quic::initial_suite().ok_or(MISSING)?;
         let any = weir_tls::quic::without_certificate().map_err(|_| MISSING)?;
-        Ok(Initial(Arc::new(QuicServerConfig::with_initial(any, suite).map_err(|_| MISSING)?)))
+        let config = QuicServerConfig::with_initial(any, suite).map_err(|_| MISSING)?;
+        Ok(Initial { config: Arc::new(config), limits })
+    }
+
+    fn hello(&self, parameters: Vec<u8>, chooser: Option<Chooser>) -> State {
+        State::Hello { reader: HelloReader::default(), parameters, limits: self.limits, chooser }
     }
 
     /// For what comes before there is a connection.
     pub fn any(&self) -> Arc<QuicServerConfig> {
-        self.0.clone()
+        self.config.clone()
     }
 }
 
@@ -59,6 +67,7 @@ enum State {
     Hello {
         reader: HelloReader,
         parameters: Vec<u8>,
+        limits: InitialLimits,
         chooser: Option<Chooser>,
     },
     Open {
@@ -97,8 +106,7 @@ pub struct OneSession {
 impl OneSession {
     /// For one connection; the second value is its TLS.
     pub fn new(initial: Initial, chooser: Chooser) -> (Arc<OneSession>, Arc<Secure>) {
-        let state =
-            State::Hello { reader: HelloReader::default(), parameters: Vec::new(), chooser: None };
+        let state = initial.hello(Vec::new(), None);
         let secure = Arc::new(Secure { state: Mutex::new(state), paths: Arc::default() });
         let chooser = Mutex::new(Some(chooser));
         (Arc::new(OneSession { initial, chooser, secure: secure.clone() }), secure)
@@ -107,11 +115,11 @@ impl OneSession {
 
 impl ServerConfig for OneSession {
     fn initial_keys(&self, version: u32, id: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
-        self.initial.0.initial_keys(version, id)
+        self.initial.config.initial_keys(version, id)
     }
 
     fn retry_tag(&self, version: u32, id: &ConnectionId, packet: &[u8]) -> [u8; 16] {
-        self.initial.0.retry_tag(version, id, packet)
+        self.initial.config.retry_tag(version, id, packet)
     }
 
     fn start_session(
@@ -122,8 +130,7 @@ impl ServerConfig for OneSession {
         let mut bytes = Vec::new();
         parameters.write(&mut bytes);
         let chooser = self.chooser.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let reader = HelloReader::default();
-        *self.secure.state() = State::Hello { reader, parameters: bytes, chooser };
+        *self.secure.state() = self.initial.hello(bytes, chooser);
         Box::new(OwnSession {
             initial: self.initial.clone(),
             secure: self.secure.clone(),
@@ -153,12 +160,12 @@ impl State {
     fn read(&mut self, bytes: &[u8]) -> Result<(), QuicAlert> {
         match self {
             State::Open { handshake, .. } => handshake.read(bytes),
-            State::Hello { reader, parameters, chooser } => {
+            State::Hello { reader, parameters, limits, chooser } => {
                 let Some(hello) = reader.read(bytes)? else { return Ok(()) };
                 let spent = || QuicAlert::new(alert::INTERNAL_ERROR, "a second first message");
                 let config = chooser.take().ok_or_else(spent)?(hello)?;
                 let parameters = std::mem::take(parameters);
-                let mut handshake = QuicHandshake::new(config, parameters)
+                let mut handshake = QuicHandshake::new(config, parameters, *limits)
                     .map_err(|error| QuicAlert::new(alert::HANDSHAKE_FAILURE, error.to_string()))?;
                 let first = std::mem::take(reader).into_bytes();
                 let read = handshake.read(&first);
@@ -172,7 +179,7 @@ impl State {
 impl Session for OwnSession {
     fn initial_keys(&self, id: &ConnectionId, _: Side) -> Keys {
         const VERSION_1: u32 = 1;
-        match self.initial.0.initial_keys(VERSION_1, id) {
+        match self.initial.config.initial_keys(VERSION_1, id) {
             Ok(keys) => keys,
             Err(UnsupportedVersion) => unreachable!("version 1 is supported"),
         }

@@ -11,6 +11,7 @@ use rustls::{CipherSuite, ServerConfig};
 use weir_proto::client_hello::{self, HelloProgress};
 
 use crate::hello::{Hello, hello_of};
+pub use crate::limits::InitialLimits;
 use crate::names::provider;
 use crate::negotiated::Negotiated;
 use crate::notes::{self, Notes};
@@ -156,7 +157,7 @@ pub struct QuicHandshake {
 }
 
 impl QuicHandshake {
-    /// With the transport parameters that the client is told.
+    /// With the transport parameters that the client is told, and those of them that early data depends on.
     ///
     /// # Errors
     ///
@@ -164,7 +165,9 @@ impl QuicHandshake {
     pub fn new(
         config: Arc<ServerConfig>,
         parameters: Vec<u8>,
+        limits: InitialLimits,
     ) -> Result<QuicHandshake, rustls::Error> {
+        let config = limits.bind(config);
         let connection = ServerConnection::new(config, Version::V1, parameters)?;
         let connection = Connection::Server(connection);
         Ok(QuicHandshake { connection, notes: Notes::default() })

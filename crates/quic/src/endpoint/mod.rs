@@ -148,7 +148,7 @@ impl Endpoint {
         let EndpointSettings { host_key, place, .. } = &settings;
         let ids = IdKey::new(&host_key.derive(b"ids"), host_key.steering(settings.loops))
             .map_err(other)?;
-        let initial = Initial::new().map_err(io::Error::other)?;
+        let initial = Initial::new(settings.limits()).map_err(io::Error::other)?;
         let base = server_config(&settings, &initial);
         let (key, at) = (ids.clone(), *place);
         let reset = hmac::Key::new(hmac::HMAC_SHA256, &host_key.derive::<64>(b"resets"));

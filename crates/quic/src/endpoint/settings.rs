@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::{hkdf, hmac, rand};
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::{MtuDiscoveryConfig, ServerConfig, TimeSource, TransportConfig, VarInt};
+use weir_tls::quic::InitialLimits;
 
 use crate::crypto::Initial;
 use crate::ids::{Place, Steering};
@@ -114,6 +115,11 @@ pub struct EndpointSettings {
 }
 
 impl EndpointSettings {
+    /// What a client may do before it knows the limits of its connection: those of its last one.
+    pub(super) const fn limits(&self) -> InitialLimits {
+        InitialLimits { streams: self.streams, window: self.stream_window }
+    }
+
     /// What a client may send on a connection before it is read.
     pub(super) const fn window(&self) -> u64 {
         self.stream_window.saturating_mul(STREAMS_AT_ONCE)
