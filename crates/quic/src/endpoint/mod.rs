@@ -301,3 +301,12 @@ impl Endpoint {
         self.connections.borrow().values().cloned().collect()
     }
 }
+
+impl Drop for Endpoint {
+    /// A loop may end while connections still say their last. The protocol above has its connection, and the connection has it.
+    fn drop(&mut self) {
+        for connection in self.connections.take().into_values() {
+            drop(connection.events.take());
+        }
+    }
+}
