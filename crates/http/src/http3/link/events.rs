@@ -76,7 +76,11 @@ impl Events for Link {
     fn writable(&self, id: StreamId) {
         let stream = self.streams.borrow().get(&id).cloned();
         if let Some(stream) = stream {
-            stream.writable();
+            return stream.writable();
+        }
+        let own = self.own.get().and_then(|own| own.iter().position(|own| *own == id));
+        if let Some(which) = own {
+            self.go_on_own(which);
         }
     }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use weir_log::Level;
 use weir_metrics::Metric;
@@ -78,6 +79,8 @@ pub struct Link {
     decoder: RefCell<Decoder>,
     /// Our control stream, and that of our decoder.
     own: Cell<Option<[StreamId; 2]>>,
+    /// What waits for room on them.
+    unsaid: RefCell<[Vec<Bytes>; 2]>,
     /// The handshake is complete.
     shaken: Cell<bool>,
     /// HTTP/0.9 was agreed on: streams have no frames, and the connection none of its own.
@@ -136,6 +139,7 @@ impl Link {
             composer: RefCell::new(Composer::of_http3()),
             decoder: RefCell::new(Decoder::new(TABLE, BLOCKED).with_largest_field(longest)),
             own: Cell::new(None),
+            unsaid: RefCell::default(),
             shaken: Cell::new(false),
             hq: Cell::new(false),
             ready: Cell::new(false),

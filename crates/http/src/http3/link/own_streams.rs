@@ -10,16 +10,41 @@ use crate::http3::stream::{Stream, StreamError};
 
 /// Read of a stream at once.
 const READ: usize = 16 * 1024;
+/// What may wait for room on one of our own streams.
+const MOST_UNSAID: usize = 64 * 1024;
 
 impl Link {
-    /// Writes on one of our own streams. What they carry is little, and windows for it are large: what does not fit ends the
-    /// connection.
+    /// Writes on one of our own streams. What they carry is little, but answers may have filled the connection's window: what
+    /// does not fit waits for room.
     pub(super) fn write_own(&self, which: usize, bytes: Vec<u8>) {
+        if self.own.get().is_none() {
+            return;
+        }
+        if let Some(unsaid) = self.unsaid.borrow_mut().get_mut(which) {
+            unsaid.push(bytes.into());
+        }
+        self.go_on_own(which);
+    }
+
+    /// Writes what waits for room on one of our own streams.
+    pub(super) fn go_on_own(&self, which: usize) {
         let Some(id) = self.own.get().and_then(|own| own.get(which).copied()) else { return };
-        let mut parts = [Bytes::from(bytes)];
-        while parts.iter().any(|part| !part.is_empty()) {
-            match self.quic.write(id, &mut parts) {
-                Ok(0) => return self.close(ErrorCode::ExcessiveLoad),
+        loop {
+            let written = {
+                let mut unsaid = self.unsaid.borrow_mut();
+                let Some(parts) = unsaid.get_mut(which) else { return };
+                parts.retain(|part| !part.is_empty());
+                if parts.is_empty() {
+                    return;
+                }
+                let waits: usize = parts.iter().map(Bytes::len).sum();
+                self.quic.write(id, parts).map(|written| (written, waits))
+            };
+            match written {
+                Ok((0, waits)) if waits > MOST_UNSAID => {
+                    return self.close(ErrorCode::ExcessiveLoad);
+                }
+                Ok((0, _)) => return,
                 Ok(_) => {}
                 Err(_) => {
                     let text = "stopped a stream of the connection";
