@@ -116,6 +116,11 @@ impl Generations {
         self.registry.sum(Metric::Sites).cast_signed().max(0).cast_unsigned()
     }
 
+    /// How many connections of QUIC all workers have.
+    pub fn open_quic(&self) -> u64 {
+        self.registry.sum(Metric::QuicOpen).cast_signed().max(0).cast_unsigned()
+    }
+
     fn next(&mut self) -> Option<()> {
         let next = self.read()?;
         let old = std::mem::replace(&mut self.cycle, next);

@@ -118,6 +118,9 @@ pub struct Book {
     pub failed: u64,
     pub excused: u64,
     pub verified: u64,
+    /// Answers over HTTP/3, and connections whose first packets had requests.
+    pub over_quic: u64,
+    pub early: u64,
     /// Connections to servers that resumed a session.
     pub resumed: BTreeSet<u64>,
 }

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use weir_server::Generations;
 use weir_testkit::Dice;
 
 use crate::book::Book;
+use crate::caller::Caller;
+use crate::calls::{DATAGRAMS, Flight};
 use crate::client::{Ask, Client, Kind};
 use crate::crash;
 use crate::fate::{ACCEPT_QUEUES, Fate, OF_SCRIPTS};
@@ -60,6 +61,9 @@ pub enum What {
     /// A worker is killed. `Bury`: its master hears of it.
     Kill,
     Bury(usize),
+    /// A client of QUIC has something to do; a datagram arrives.
+    Calls(u64),
+    Lands(u64),
     Nothing,
 }
 
@@ -73,8 +77,11 @@ pub struct Course {
     queue: Queue<What>,
     numbers: u64,
     pub peers: BTreeMap<u64, Peer>,
+    /// Clients of QUIC, and datagrams on their way.
+    pub callers: BTreeMap<u64, Box<Caller>>,
+    pub flights: BTreeMap<u64, Flight>,
     accept_queues: Vec<OwnedFd>,
-    epoll: OwnedFd,
+    pub epoll: OwnedFd,
     pub book: Book,
     to_come: usize,
     pub asks: u64,
@@ -116,6 +123,8 @@ impl Course {
             queue: Queue::new(),
             numbers: 0,
             peers: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            flights: BTreeMap::new(),
             accept_queues,
             epoll,
             book,
@@ -128,7 +137,7 @@ impl Course {
         }
     }
 
-    fn number(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
@@ -178,6 +187,9 @@ impl Course {
             };
             self.book.find(format!("waits for ever for {what}"));
         }
+        for caller in self.callers.values().filter(|caller| !caller.done) {
+            self.book.find(format!("waits for ever for {}", caller.waits_for()));
+        }
         self.judge_law();
         self.world.calm();
         self.rest_for(QUIET);
@@ -201,7 +213,9 @@ impl Course {
             }
         }
         self.peers.clear();
+        self.callers.clear();
         self.rest_for(SHORT);
+        self.look_for_calls();
         self.look_what_is_left();
         self.rest_for(SHORT);
         let after = (self.descriptors(), self.world.held(self.fate.loops));
@@ -215,20 +229,6 @@ impl Course {
         }
     }
 
-    /// The number of open descriptors. With several workers, each may keep answers at hand that
-    /// another one has removed, in memory or with their files.
-    fn descriptors(&self) -> usize {
-        let (cache, several) = (self.home.join("cache"), self.fate.config.processes > 1);
-        let in_memory = |path: &Path| path.to_string_lossy().starts_with("/memfd:weir");
-        let of_answer = |path: &Path| path.starts_with(&cache) || in_memory(path);
-        let counts = |entry: &std::fs::DirEntry| match std::fs::read_link(entry.path()) {
-            Ok(path) if several => !of_answer(&path),
-            _ => true,
-        };
-        let all = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-        all.filter(counts).count()
-    }
-
     /// Lets time pass, with all that happens by itself.
     pub fn rest_for(&mut self, time: u64) {
         let end = self.world.now() + time;
@@ -236,31 +236,9 @@ impl Course {
         while self.world.now() < end && self.step() {}
     }
 
-    /// Connects to the server. None if it has no room now.
-    pub fn connect(&mut self) -> Option<OwnedFd> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let kind = SocketType::STREAM;
-        let fd =
-            rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).expect("a socket");
-        // With several queues, the kernel chooses by its hash.
-        let accept_queue = self.dice.below(self.fate.config.accept_queues);
-        let name = if accept_queue > 0 { format!("s.{accept_queue}") } else { "s".to_owned() };
-        let to = SocketAddrUnix::new(self.home.join(name)).expect("an address");
-        match rustix::net::connect(&fd, &to) {
-            Ok(()) => {
-                self.world.arrive(accept_queue);
-                Some(fd)
-            }
-            Err(Errno::AGAIN) => None,
-            Err(e) => {
-                self.book.find(format!("cannot connect: {e}"));
-                None
-            }
-        }
-    }
-
     fn clients(&self) -> usize {
-        self.peers.values().filter(|p| !matches!(p, Peer::Server(_) | Peer::Origin(_))).count()
+        let others = |p: &&Peer| !matches!(p, Peer::Server(_) | Peer::Origin(_));
+        self.peers.values().filter(others).count() + self.callers.len()
     }
 
     /// Lets one thing happen. False if nothing is left to happen.
@@ -317,8 +295,11 @@ impl Course {
             What::Leave(id) => {
                 self.world.note("leaves", id, 0);
                 self.peers.remove(&id);
-                self.world.peers(self.peers.len() as u64);
+                self.callers.remove(&id);
+                self.world.peers(self.peers.len() as u64 + 4 * self.callers.len() as u64);
             }
+            What::Calls(id) => self.goes_on(id),
+            What::Lands(number) => self.land(number),
             What::Stop => {
                 let (i, time) =
                     (self.dice.below(self.fate.loops), 1 + self.dice.below(300_000_000));
@@ -339,7 +320,11 @@ impl Course {
 
     /// A client connects.
     fn come(&mut self) {
-        let Some(fd) = self.connect() else { return self.after(1_000_000, What::Comes) };
+        let calls = self.fate.http3 && self.dice.one_in(2);
+        let fd = if calls { None } else { self.connect() };
+        if fd.is_none() && !calls {
+            return self.after(1_000_000, What::Comes);
+        }
         let came = self.fate.clients - self.to_come;
         self.to_come -= 1;
         let six = self.comes_alone(came);
@@ -349,6 +334,12 @@ impl Course {
             Ask::draw(&mut self.dice, &self.fate, self.asks, &mut self.book)
         });
         let asks: Vec<Ask> = asks.collect();
+        let Some(fd) = fd else {
+            let plain = |ask: Ask| Ask { zipped: false, ..ask };
+            let id = self.call(asks.into_iter().map(plain).collect());
+            self.world.note("comes", id, count as u64);
+            return self.plan_next(false, false);
+        };
         let weights = asks.iter().map(|ask| ask.weight(&self.fate, &self.book));
         // About caches, all answers may be long, and come at once over HTTP/2.
         let caching = self.fate.extras.caching;
@@ -376,6 +367,11 @@ impl Course {
         };
         let id = self.enter(peer);
         self.world.note("comes", id, count as u64);
+        self.plan_next(quick, six);
+    }
+
+    /// Plans the next client.
+    fn plan_next(&mut self, quick: bool, six: bool) {
         if self.to_come > 0 {
             let pauses = [0, 100_000, 10_000_000, if quick { 3_000_000 } else { 1_000_000_000 }];
             let pause = self.dice.pick(&pauses);
@@ -404,7 +400,7 @@ impl Course {
         let fd = &peer.wire().fd;
         epoll::add(&self.epoll, fd, EventData::new_u64(id), flags).expect("a socket to watch");
         self.peers.insert(id, peer);
-        self.world.peers(self.peers.len() as u64);
+        self.world.peers(self.peers.len() as u64 + 4 * self.callers.len() as u64);
         self.go_on(id);
         id
     }
@@ -422,7 +418,7 @@ impl Course {
             }
             self.world.note("gone", id, 0);
             self.peers.remove(&id);
-            self.world.peers(self.peers.len() as u64);
+            self.world.peers(self.peers.len() as u64 + 4 * self.callers.len() as u64);
             return;
         }
         let wire = peer.wire();
@@ -542,6 +538,10 @@ impl Course {
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&now));
         let mut any = false;
         for Event { data, .. } in events {
+            if data.u64() >= DATAGRAMS {
+                self.take_datagrams(data.u64());
+                continue;
+            }
             match data.u64().checked_sub(ACCEPT_QUEUE) {
                 Some(accept_queue) => {
                     self.answer_accept_queue(accept_queue as usize);

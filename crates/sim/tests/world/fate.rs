@@ -5,8 +5,10 @@ use weir_engine::Call;
 use weir_testkit::{Dice, number};
 
 use crate::book::Script;
+use crate::calls;
 use crate::extras::Extras;
 use crate::law::{self, Law};
+use crate::reload;
 
 /// Faults, each once in so many times; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,6 +107,8 @@ pub struct Fate {
     pub tls_behind: bool,
     /// Some servers speak HTTP/2.
     pub http2_behind: bool,
+    /// Some clients speak HTTP/3.
+    pub http3: bool,
     pub extras: Extras,
     /// The limits of requests, at the client's side and for each server.
     pub limits: Option<Limits>,
@@ -190,7 +194,8 @@ fn work(d: &mut Dice, name: u64) -> String {
 impl Fate {
     pub fn draw(seed: u64, home: &str) -> Fate {
         let mut dice = Dice::salted(seed, "fate");
-        if dice.one_in(3) && number("WEIR_CACHING").is_none() {
+        let accepts = dice.one_in(3);
+        if accepts && ["WEIR_CACHING", "WEIR_HTTP3"].iter().all(|name| number(name).is_none()) {
             return Fate::of_accepts(seed, home, dice);
         }
         let mut fate = Fate::of_all(seed, home, dice);
@@ -198,7 +203,7 @@ impl Fate {
         fate.crash =
             dice.one_in(5).then(|| dice.pick(&[100_000_000, 3_000_000_000, 60_000_000_000u64]));
         fate.crash = fate.crash.map(|most| dice.below(most as usize) as u64);
-        fate
+        calls::without_deaths(fate)
     }
 
     /// The course after the crash.
@@ -234,8 +239,10 @@ impl Fate {
         let (all, each) = (1 + of_limits.below(6), 1 + of_limits.below(3));
         let limits = of_limits.one_in(2).then_some(Limits { all, each });
         let extras = Extras::draw(seed);
-        let same = Same { loops, home, tls, tls_behind, http2_behind, extras, limits };
-        let changes = if extras.caching { Vec::new() } else { changes(seed) };
+        let http3 = number("WEIR_HTTP3").is_some() && !extras.caching;
+        let law = if http3 { law.with_a_shared_queue() } else { law };
+        let same = Same { http3, loops, home, tls, tls_behind, http2_behind, extras, limits };
+        let changes = if extras.caching { Vec::new() } else { reload::changes(seed) };
         let mut of_cache = Dice::salted(seed, "of cache");
         let sound = extras.caching && !of_cache.one_in(4);
         if sound {
@@ -249,6 +256,7 @@ impl Fate {
             tls,
             tls_behind,
             http2_behind,
+            http3,
             extras,
             limits,
             loops,
@@ -301,6 +309,7 @@ impl Fate {
             tls: false,
             tls_behind: false,
             http2_behind: false,
+            http3: false,
             extras: Extras::default(),
             limits: None,
         };
@@ -309,6 +318,7 @@ impl Fate {
             tls: false,
             tls_behind: false,
             http2_behind: false,
+            http3: false,
             extras: Extras::default(),
             limits: None,
             loops,
@@ -340,6 +350,7 @@ impl Fate {
 /// What all configurations of a course have in common.
 struct Same<'a> {
     loops: usize,
+    http3: bool,
     home: &'a str,
     tls: bool,
     tls_behind: bool,
@@ -371,19 +382,11 @@ fn reloads(seed: u64, same: &Same<'_>) -> Vec<(u64, Config)> {
     let count = d.pick(&[0, 0, 1, 3]);
     let one = |_| {
         let after = d.pick(&[1_000_000, 100_000_000, 2_000_000_000, 30_000_000_000]);
-        let policy = law::draw(d).policy();
+        let law = law::draw(d);
+        let policy = if same.http3 { law.with_a_shared_queue() } else { law }.policy();
         (d.below(after) as u64, config(d, &policy, same))
     };
     (0..count).map(one).collect()
-}
-
-/// Draws when running workers take another site.
-fn changes(seed: u64) -> Vec<u64> {
-    let mut d = Dice::salted(seed, "changes");
-    let count = if d.one_in(2) { d.pick(&[1, 5, 20]) } else { 0 };
-    let mut one = || d.pick(&[100_000, 10_000_000, 1_000_000_000]);
-    let most: Vec<u64> = (0..count).map(|_| one()).collect();
-    most.into_iter().map(|most| d.below(most as usize) as u64).collect()
 }
 
 /// Draws the number of processes for these loops, with as many loops in each.
@@ -553,6 +556,7 @@ fn text(
         true => tls_lines(d, home),
         false => format!("        listen unix:{home}/s;\n"),
     };
+    let quic = if same.http3 { calls::lines(d, home, same.tls) } else { String::new() };
     let (group, limited) = same.limits.map(|l| limit_lines(l, same, keepalive)).unwrap_or_default();
     let behind = if same.tls_behind { behind_lines(d, home) } else { String::new() };
     let (origins, [p, u, c]) = origin_lines(d, same);
@@ -574,7 +578,7 @@ http {{
     proxy_cache_path {home}/cache keys_zone=c:1m inactive=1m{};
     upstream u {{ server unix:{home}/u0 max_fails=0; server unix:{home}/u1 max_fails=0; {keepalive} }}
 {http}{more}{behind}{group}{origins}    server {{
-{secured}        http2 on;
+{secured}{quic}        http2 on;
         location /s/ {{ }}
         location /p/ {{ {asked}{p} }}
         location /u/ {{ {sent}{u} client_max_body_size 0; }}

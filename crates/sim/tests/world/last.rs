@@ -19,6 +19,20 @@ struct Last {
 }
 
 impl Course {
+    /// The number of open descriptors. With several workers, each may keep answers at hand that
+    /// another one has removed, in memory or with their files.
+    pub fn descriptors(&self) -> usize {
+        let (cache, several) = (self.home.join("cache"), self.fate.config.processes > 1);
+        let in_memory = |path: &Path| path.to_string_lossy().starts_with("/memfd:weir");
+        let of_answer = |path: &Path| path.starts_with(&cache) || in_memory(path);
+        let counts = |entry: &std::fs::DirEntry| match std::fs::read_link(entry.path()) {
+            Ok(path) if several => !of_answer(&path),
+            _ => true,
+        };
+        let all = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        all.filter(counts).count()
+    }
+
     /// Checks that counters are back where they were, and no temporary file is left.
     pub fn look_what_is_left(&mut self) {
         // A killed worker leaves its temporary files, and its successor cannot know them.

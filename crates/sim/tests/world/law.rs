@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use weir_balance::AcceptPolicy;
 use weir_balance::model::{Bound, PROMISES, Promise};
+use weir_balance::{AcceptPolicy, SocketLayout};
 use weir_testkit::Dice;
 
 use crate::accept_queue::Seen;
@@ -32,6 +32,16 @@ impl Law {
     /// The policy, as `accept_balance` names it.
     pub fn policy(&self) -> String {
         self.0.policy.to_string()
+    }
+
+    /// This one, or the default, if loops would not share a queue: the kernel's hash of addresses differs each time.
+    pub fn with_a_shared_queue(self) -> Law {
+        let shared = |policy: AcceptPolicy| matches!(policy.shape(), SocketLayout::Shared { .. });
+        let default = PROMISES.iter().find(|promise| promise.policy == AcceptPolicy::Fair);
+        match default {
+            Some(default) if !shared(self.0.policy) => Law(*default),
+            _ => self,
+        }
     }
 
     /// Each loop has a queue of its own.

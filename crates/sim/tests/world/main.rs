@@ -8,18 +8,22 @@
 //! itself for some fresh ones.
 //!
 //! `WEIR_SEED=7 cargo test -p weir-sim` runs one course, `WEIR_COURSES=1000` that many fresh ones.
-//! With `WEIR_TRACE=1` a course prints what happens. With `WEIR_CACHING=1` all courses are about caches.
+//! With `WEIR_TRACE=1` a course prints what happens. With `WEIR_CACHING=1` all courses are about caches,
+//! with `WEIR_HTTP3=1` half of the clients speak HTTP/3. Without a seed, a few such courses are run as well.
 
 #![allow(clippy::disallowed_methods, reason = "the peers are no tasks, and have no budget")]
 
 mod accept_queue;
 mod answer;
 mod book;
+mod caller;
+mod calls;
 mod client;
 mod course;
 mod crash;
 mod extras;
 mod fate;
+mod fields;
 mod frames;
 mod judge;
 mod kill;
@@ -29,6 +33,7 @@ mod looping;
 mod many;
 mod multiplexed;
 mod origin;
+mod path;
 mod pattern;
 mod peer;
 mod reload;
@@ -37,6 +42,7 @@ mod rfc;
 mod secured;
 mod server;
 mod share;
+mod stream;
 mod wire;
 mod world;
 
@@ -117,8 +123,9 @@ fn one(seed: u64) -> ExitCode {
     let (bytes, secs, calls) = (book.verified, world.now() / 1_000_000_000, world.most_calls());
     let (resumed, relief) = (book.resumed.len(), most_beside / 1000);
     let (reused, unchanged) = book.reuses.judged;
+    let (quic, early) = (book.over_quic, book.early);
     println!(
-        "answered {answered} failed {failed} excused {excused} bytes {bytes} resumed {resumed} reused {reused} unchanged {unchanged} relief {relief} seconds {secs} calls {calls} trace {trace:016x}"
+        "answered {answered} failed {failed} excused {excused} bytes {bytes} resumed {resumed} reused {reused} unchanged {unchanged} quic {quic} early {early} relief {relief} seconds {secs} calls {calls} trace {trace:016x}"
     );
     if book.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -4,8 +4,18 @@
 use std::sync::Arc;
 
 use weir_server::Generations;
+use weir_testkit::Dice;
 
 use crate::course::{Course, MOST, What};
+
+/// Draws when running workers take another site.
+pub fn changes(seed: u64) -> Vec<u64> {
+    let mut d = Dice::salted(seed, "changes");
+    let count = if d.one_in(2) { d.pick(&[1, 5, 20]) } else { 0 };
+    let mut one = || d.pick(&[100_000, 10_000_000, 1_000_000_000]);
+    let most: Vec<u64> = (0..count).map(|_| one()).collect();
+    most.into_iter().map(|most| d.below(most as usize) as u64).collect()
+}
 
 impl Course {
     /// Plans the next reload.

@@ -58,6 +58,11 @@ impl Secrets {
         Secured::new(connection.into())
     }
 
+    /// The TLS of clients of QUIC.
+    pub fn tls_13(&self) -> ClientConfig {
+        self.clients[1].clone()
+    }
+
     /// A server's end of a connection.
     pub fn accept(&self, dice: &mut Dice, server: usize, multiplexed: bool) -> Box<Secured> {
         let mut config = self.servers[server % SERVERS].clone();

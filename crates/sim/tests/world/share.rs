@@ -1,5 +1,6 @@
 //! The world's face to the engine.
 
+use std::cell::Cell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -9,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketAddrUnix};
 use weir_engine::sim::{self, Job, Rest};
 use weir_engine::{Arm, Call};
+use weir_testkit::Dice;
 
 use crate::looping::Then;
 use crate::world::{Core, ME, World};
@@ -23,6 +25,11 @@ const CALL: u64 = 800;
 
 /// What an endless answer sends at once.
 const FLOOD: &[u8] = &[b'a'; 16_384];
+
+thread_local! {
+    /// How often this thread has asked for a number.
+    static ASKED: Cell<u64> = const { Cell::new(0) };
+}
 
 /// The world as the engine holds it.
 pub struct Share(pub Arc<World>);
@@ -218,6 +225,11 @@ impl sim::SimulatedWorld for Share {
     fn below(&self, n: usize) -> usize {
         let mut core = self.0.core();
         if core.faults.orderly { n - 1 } else { core.dice.below(n) }
+    }
+
+    fn any(&self) -> u64 {
+        let asked = ASKED.replace(ASKED.get() + 1);
+        Dice::salted(self.0.seed ^ (ME.get() as u64) << 32 ^ asked << 48, "any").any()
     }
 
     fn send_buffer(&self) -> usize {

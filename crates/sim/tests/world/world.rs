@@ -31,6 +31,7 @@ pub struct World {
     pub turns: Vec<Condvar>,
     pub nanos: AtomicU64,
     pub secs: i64,
+    pub seed: u64,
 }
 
 pub struct Core {
@@ -132,6 +133,7 @@ impl World {
                 .collect(),
             nanos: AtomicU64::new(BEGINNING),
             secs,
+            seed: fate.seed,
         })
     }
 
