@@ -14,6 +14,8 @@ mod certificates;
 mod hostile;
 #[path = "http3/hq.rs"]
 mod hq;
+#[path = "http3/limits.rs"]
+mod limits;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// What the client names, whatever it is told.

@@ -13,16 +13,21 @@ use super::*;
 
 /// A client of quinn's that trusts the server's authority and speaks `protocol`; to be used in a runtime.
 pub fn client(server: &Server, protocol: &str) -> Endpoint {
+    let mut endpoint = Endpoint::client(([127, 0, 0, 1], 0).into()).unwrap();
+    let tls = QuicClientConfig::try_from(client_config(server, protocol)).unwrap();
+    endpoint.set_default_client_config(ClientConfig::new(Arc::new(tls)));
+    endpoint
+}
+
+/// The TLS of such a client.
+pub fn client_config(server: &Server, protocol: &str) -> rustls::ClientConfig {
     let mut roots = RootCertStore::empty();
     let root = CertificateDer::from_pem_file(server.dir().file("root.pem")).unwrap();
     roots.add(root).unwrap();
     let mut tls =
         rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-    let mut endpoint = Endpoint::client(([127, 0, 0, 1], 0).into()).unwrap();
-    let tls = QuicClientConfig::try_from(tls).unwrap();
-    endpoint.set_default_client_config(ClientConfig::new(Arc::new(tls)));
-    endpoint
+    tls
 }
 
 pub fn runtime() -> tokio::runtime::Runtime {

@@ -1,0 +1,100 @@
+//! Limits of a connection: those that a client remembers from its last one, and those that answers fill.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quinn::{ClientConfig, RecvStream, TransportConfig, VarInt};
+
+use super::hq::{client, client_config, runtime};
+use super::*;
+
+const NAME: &str = "www.example.org";
+
+async fn ask(connection: &quinn::Connection, bytes: &[u8]) -> RecvStream {
+    let (mut send, receive) = connection.open_bi().await.unwrap();
+    send.write_all(bytes).await.unwrap();
+    send.finish().unwrap();
+    receive
+}
+
+/// Early data is sent by the limits of the last connection, so a server with lower ones takes none.
+#[test]
+fn early_data_is_not_taken_once_limits_are_lower() {
+    let inside = |streams: u32| {
+        format!(
+            "http3_hq on; http3_max_concurrent_streams {streams}; ssl_early_data on;
+             ssl_session_cache shared:quic:100k; location / {{ return 200 $ssl_early_data; }}"
+        )
+    };
+    let server = start("", &inside(8));
+    let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
+    let line = b"GET /\r\n";
+    runtime().block_on(async {
+        let mut endpoint = client(&server, "hq-interop");
+        let mut tls = client_config(&server, "hq-interop");
+        tls.enable_early_data = true;
+        let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+        endpoint.set_default_client_config(ClientConfig::new(Arc::new(tls)));
+        let first = endpoint.connect(address, NAME).unwrap().await.unwrap();
+        assert_eq!(ask(&first, line).await.read_to_end(9).await.unwrap(), b"");
+        for (streams, taken) in [(8, true), (2, false)] {
+            if streams != 8 {
+                server.configure(&conf("", &inside(streams)));
+                server.reload();
+            }
+            let Ok((again, accepted)) = endpoint.connect(address, NAME).unwrap().into_0rtt() else {
+                panic!("the client knows no session before {streams}");
+            };
+            let early = ask(&again, line).await;
+            assert_eq!(accepted.await, taken, "{streams} streams");
+            let mut answer = if taken { early } else { ask(&again, line).await };
+            let expected: &[u8] = if taken { b"1" } else { b"" };
+            assert_eq!(answer.read_to_end(9).await.unwrap(), expected, "{streams} streams");
+            again.close(0u32.into(), b"");
+        }
+    });
+}
+
+/// What the server says of the connection itself waits for room that answers take.
+#[test]
+fn a_client_that_reads_late_is_told_which_request_is_the_last() {
+    let server = start("", "root .; keepalive_requests 2;");
+    server.dir().write("long", long(300_000));
+    let address: SocketAddr = ([127, 0, 0, 1], server.port()).into();
+    let mut section = vec![0, 0, 0xd1, 0xd7];
+    for (name, value) in [(":path", "/long"), (":authority", NAME)] {
+        // A literal name, whose length may go beyond three bits.
+        match name.len() as u8 {
+            short @ 0..7 => section.push(0x20 + short),
+            long => section.extend_from_slice(&[0x27, long - 7]),
+        }
+        section.extend_from_slice(name.as_bytes());
+        section.push(value.len() as u8);
+        section.extend_from_slice(value.as_bytes());
+    }
+    let request = [&[1, section.len() as u8][..], &section].concat();
+    runtime().block_on(async {
+        let mut endpoint = client(&server, "h3");
+        let tls = client_config(&server, "h3");
+        let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+        let mut config = ClientConfig::new(Arc::new(tls));
+        let mut transport = TransportConfig::default();
+        transport.receive_window(VarInt::from_u32(20_000));
+        config.transport_config(Arc::new(transport));
+        endpoint.set_default_client_config(config);
+        let connection = endpoint.connect(address, NAME).unwrap().await.unwrap();
+        let mut settings = connection.open_uni().await.unwrap();
+        settings.write_all(&[0, 4, 0]).await.unwrap();
+        let mut first = ask(&connection, &request).await;
+        while connection.stats().udp_rx.bytes < 20_000 {
+            tokio::task::yield_now().await;
+        }
+        // The window is full, and the second request is the last.
+        let mut second = ask(&connection, &request).await;
+        let first = tokio::spawn(async move { first.read_to_end(1 << 20).await });
+        let second = tokio::spawn(async move { second.read_to_end(1 << 20).await });
+        for answer in [first.await.unwrap(), second.await.unwrap()] {
+            assert!(answer.unwrap().len() > 300_000);
+        }
+    });
+}
