@@ -51,14 +51,27 @@ pub fn tell_destination(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
         true => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
         false => (libc::IPPROTO_IP, libc::IP_PKTINFO),
     };
-    let on: libc::c_int = 1;
+    set(socket, level, option, 1)
+}
+
+/// Asks for no time of arrival with datagrams. Control messages share a room, which times may take from others.
+pub fn tell_no_times(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 0)
+}
+
+fn set(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
     // SAFETY: the kernel reads the integer during the call, and its size is said.
     let r = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             level,
             option,
-            std::ptr::from_ref(&on).cast(),
+            std::ptr::from_ref(&value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };

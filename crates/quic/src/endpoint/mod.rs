@@ -5,6 +5,7 @@ mod receive;
 mod scout;
 mod send;
 mod settings;
+mod socket;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -141,7 +142,7 @@ impl Endpoint {
         fd: &Arc<OwnedFd>,
         settings: EndpointSettings,
     ) -> io::Result<Rc<Endpoint>> {
-        let udp = UdpSocketState::new((&**fd).into())?;
+        let udp = socket::prepare(&**fd)?;
         let socket = Rc::new(handle.datagram_shared(fd.clone())?);
         let sender = handle.datagram_sender(fd.clone())?;
         let other = |_| io::Error::other("the cryptography of QUIC is missing");
@@ -196,7 +197,7 @@ impl Endpoint {
     ///
     /// The socket refuses an option that QUIC needs.
     pub fn shares(&self, fd: &Arc<OwnedFd>) -> io::Result<()> {
-        let udp = UdpSocketState::new((&**fd).into())?;
+        let udp = socket::prepare(&**fd)?;
         self.shared.replace(Some((Arc::clone(fd), udp)));
         Ok(())
     }
