@@ -16,6 +16,8 @@ mod hostile;
 mod hq;
 #[path = "http3/limits.rs"]
 mod limits;
+#[path = "http3/path.rs"]
+mod path;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// What the client names, whatever it is told.

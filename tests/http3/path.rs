@@ -1,0 +1,135 @@
+//! What lies between a client and the server: a relay swallows long datagrams, looks at marks of congestion, and sets them.
+
+use std::io::IoSliceMut;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+
+use super::hq::{client, runtime};
+use super::*;
+
+/// Heads of IP version 4 and UDP are not counted.
+const OF_ETHERNET: usize = 1472;
+/// What a connection begins with.
+const AT_FIRST: usize = 1200;
+
+#[derive(Default)]
+struct Seen {
+    /// The longest datagram of the server that has passed, and how many of its and the client's latest were marked.
+    longest: AtomicUsize,
+    servers: [AtomicUsize; 2],
+    clients: [AtomicUsize; 2],
+}
+
+/// Carries datagrams of one client up to this length, and marks those of the server where it is to. It ends with the test.
+fn relay(server: u16, longest: usize, congested: bool) -> (SocketAddr, Arc<Seen>) {
+    let [front, back] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let (address, seen) = (front.local_addr().unwrap(), Arc::new(Seen::default()));
+    back.connect(("127.0.0.1", server)).unwrap();
+    let sockets = Arc::new([front, back]);
+    let states = Arc::new([0, 1].map(|n| UdpSocketState::new((&sockets[n]).into()).unwrap()));
+    let to = Arc::new(std::sync::Mutex::new(None));
+    for from in [0, 1] {
+        let (sockets, states) = (sockets.clone(), states.clone());
+        let (to, seen) = (to.clone(), seen.clone());
+        sockets[from].set_nonblocking(false).unwrap();
+        std::thread::spawn(move || {
+            let mut buf = vec![0; 65_536];
+            loop {
+                let mut meta = [RecvMeta::default()];
+                let mut parts = [IoSliceMut::new(&mut buf)];
+                if states[from].recv((&sockets[from]).into(), &mut parts, &mut meta).is_err() {
+                    continue;
+                }
+                let [meta] = meta;
+                if from == 0 {
+                    *to.lock().unwrap() = Some(meta.addr);
+                }
+                let destination = match from {
+                    0 => SocketAddr::from(([127, 0, 0, 1], server)),
+                    _ => to.lock().unwrap().unwrap(),
+                };
+                let mark = meta.ecn;
+                for datagram in buf[..meta.len].chunks(meta.stride.max(1)) {
+                    if datagram.len() > longest {
+                        continue;
+                    }
+                    let counts = if from == 0 { &seen.clients } else { &seen.servers };
+                    counts[usize::from(mark == Some(EcnCodepoint::Ect0))].fetch_add(1, Relaxed);
+                    if from == 1 {
+                        seen.longest.fetch_max(datagram.len(), Relaxed);
+                    }
+                    let ecn = if from == 1 && congested { Some(EcnCodepoint::Ce) } else { mark };
+                    let transmit = Transmit {
+                        destination,
+                        ecn,
+                        contents: datagram,
+                        segment_size: None,
+                        src_ip: None,
+                    };
+                    let _ = states[1 - from].try_send((&sockets[1 - from]).into(), &transmit);
+                }
+            }
+        });
+    }
+    (address, seen)
+}
+
+/// Takes a file through a relay: what that has seen.
+fn transfer(server: &Server, longest: usize, congested: bool) -> Arc<Seen> {
+    let (address, seen) = relay(server.port(), longest, congested);
+    runtime().block_on(async {
+        let endpoint = client(server, "hq-interop");
+        let connection = endpoint.connect(address, "www.example.org").unwrap().await.unwrap();
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        send.write_all(b"GET /long\r\n").await.unwrap();
+        send.finish().unwrap();
+        assert!(receive.read_to_end(1 << 24).await.unwrap() == long(3_000_000));
+        connection.close(0u32.into(), b"");
+        endpoint.wait_idle().await;
+    });
+    seen
+}
+
+fn start() -> Server {
+    let http = "log_format window '$tcpinfo_snd_cwnd';";
+    let server =
+        super::start(http, "http3_hq on; quic_gso off; root .; access_log window.log window;");
+    server.dir().write("long", long(3_000_000));
+    server
+}
+
+#[test]
+fn datagrams_are_as_long_as_the_path_permits() {
+    let server = start();
+    for (most, least) in [(OF_ETHERNET, OF_ETHERNET), (1_350, 1_301), (AT_FIRST, AT_FIRST)] {
+        let longest = transfer(&server, most, false).longest.load(Relaxed);
+        assert!((least..=most).contains(&longest), "{longest} where {most} pass");
+    }
+}
+
+#[test]
+fn marks_of_congestion_are_set_counted_and_obeyed() {
+    let server = start();
+    let seen = transfer(&server, OF_ETHERNET, false);
+    let [unmarked, marked] = [&seen.servers[0], &seen.servers[1]].map(|n| n.load(Relaxed));
+    assert!(
+        marked > 1000 && unmarked * 50 < marked,
+        "{marked} of the server's are marked, {unmarked} not"
+    );
+    // A client whose marks are not counted back leaves them out from then on.
+    let [unmarked, marked] = [&seen.clients[0], &seen.clients[1]].map(|n| n.load(Relaxed));
+    assert!(
+        marked > 50 && unmarked * 5 < marked,
+        "{marked} of the client's are marked, {unmarked} not"
+    );
+    server.wait_file("window.log", "\n", 1);
+    transfer(&server, OF_ETHERNET, true);
+    server.wait_file("window.log", "\n", 2);
+    let windows = server.dir().read("window.log");
+    let windows: Vec<u64> = windows.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(windows[1] * 2 < windows[0], "{windows:?} datagrams, without and with congestion");
+}
