@@ -86,11 +86,15 @@ fn a_client_that_reads_late_is_told_which_request_is_the_last() {
         let mut settings = connection.open_uni().await.unwrap();
         settings.write_all(&[0, 4, 0]).await.unwrap();
         let mut first = ask(&connection, &request).await;
-        while connection.stats().udp_rx.bytes < 20_000 {
+        while connection.stats().frame_rx.data_blocked == 0 {
             tokio::task::yield_now().await;
         }
-        // The window is full, and the second request is the last.
+        // The window is full, and the second request is the last. Nothing is read before it has arrived.
+        let acknowledged = connection.stats().frame_rx.acks;
         let mut second = ask(&connection, &request).await;
+        while connection.stats().frame_rx.acks == acknowledged {
+            tokio::task::yield_now().await;
+        }
         let first = tokio::spawn(async move { first.read_to_end(1 << 20).await });
         let second = tokio::spawn(async move { second.read_to_end(1 << 20).await });
         for answer in [first.await.unwrap(), second.await.unwrap()] {
