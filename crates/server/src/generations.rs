@@ -206,7 +206,9 @@ impl Generations {
         let first = self.cycle.clone();
         self.start_worker(0, first)?;
         (1..self.cycle.config.processes).try_for_each(|index| {
-            let own = Cycle { load: Arc::clone(&self.cycle.load), ..self.read()? };
+            let Cycle { load, post, .. } = &self.cycle;
+            let (load, post) = (Arc::clone(load), Arc::clone(post));
+            let own = Cycle { load, post, ..self.read()? };
             self.start_worker(index, own)
         })
     }
