@@ -190,14 +190,14 @@ impl Cache {
 
     /// From now on this is the one that comes in.
     pub fn begin(&self, key: CacheKey, fill: Arc<Fill>) {
-        if fill.is_storable() {
+        if fill.is_storable() && !self.is_removed(&fill) {
             self.fills().entry(key).or_default().newest = Some(fill);
         }
     }
 
     /// It has come whole: an older one need not be stored any more, however far that is on its way into its file.
     pub fn came(&self, key: CacheKey, fill: &Arc<Fill>) {
-        if !fill.is_storable() {
+        if !fill.is_storable() || self.is_removed(fill) {
             return;
         }
         let mut fills = self.fills();

@@ -131,8 +131,18 @@ fn what_was_asked_for_before_a_removal_does_not_count() {
     assert!(cache.fill(&key).is_none() && cache.is_removed(&old));
     let new = asks();
     cache.begin(key, new.clone());
+    new.set_head(entry(b"a"), None);
+    new.finish(FillEnd::Whole);
+    cache.came(key, &new);
+    // However late it comes, it takes no place.
+    cache.begin(key, old.clone());
+    old.finish(FillEnd::Whole);
+    cache.came(key, &old);
+    assert!(new.is_storable() && Arc::ptr_eq(&cache.whole(&key).unwrap(), &new));
     assert!(Arc::ptr_eq(&cache.fill(&key).unwrap(), &new));
+    let third = asks();
+    cache.begin(key, third.clone());
     assert_eq!(cache.purge_fills(Some(CacheKey::of(b"b")), |_| false), []);
     assert_eq!(cache.purge_fills(Some(key), |_| false), [key]);
-    assert!(!new.is_storable());
+    assert!(!third.is_storable() && new.is_storable());
 }

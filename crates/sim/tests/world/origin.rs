@@ -311,7 +311,7 @@ impl Origin {
         }
         let asked = Asked {
             id,
-            post: matches!(&*method, "POST" | "PUT"),
+            post: method == "POST",
             updates: method == "PUT",
             head_only: method == "HEAD",
             path,

@@ -232,8 +232,7 @@ impl Served {
                 self.judge_use(id, book);
                 let first = self.asked.lines.first();
                 let beside = matches!(self.asked.path().get(..3), Some("/m/" | "/a/"));
-                let post = first.is_some_and(|l| l.starts_with("POST ") || l.starts_with("PUT "))
-                    && !beside;
+                let post = first.is_some_and(|l| l.starts_with("POST ")) && !beside;
                 if post && !book.spoiled.contains(&id) {
                     book.asked(id);
                 }
