@@ -365,15 +365,17 @@ impl Index {
     }
 
     /// Takes out what a key has, and takes back the right to update it: what a request asks for now is not stored any more (see
-    /// [`Index::is_removed`]). A key that nobody asked for lately has nothing to be remembered.
-    pub fn remove(&self, key: &CacheKey) {
-        let Some(mut table) = self.lock() else { return };
-        let Some(entry) = table.find(&key.0) else { return };
+    /// [`Index::is_removed`]). A key that nobody asked for lately has nothing to be remembered. True if it has a file.
+    pub fn remove(&self, key: &CacheKey) -> bool {
+        let Some(mut table) = self.lock() else { return false };
+        let Some(entry) = table.find(&key.0) else { return false };
         let removal = u64::from(next_generation(&mut table)) << 32;
-        let state = EntryState(table.value(entry, STATE)).without(EXISTS | UPDATING).with_error(0);
+        let before = EntryState(table.value(entry, STATE));
+        let state = before.without(EXISTS | UPDATING).with_error(0);
         let (size, seen) = (table.value(entry, SIZE), table.value(entry, SEEN));
         table.set_values(entry, [state.0, 0, removal, 0, seen]);
         count(&mut table, 0, size);
+        before.has(EXISTS)
     }
 
     /// The number that a request takes along when it asks a server: what is removed later has a higher one.
@@ -382,7 +384,7 @@ impl Index {
         table.find(WHOLE).map_or(0, |whole| table.value(whole, LAST) as u32)
     }
 
-    /// Whether a key was removed since a server was asked with this number.
+    /// Whether a key was removed since a server was asked with this number, or since a file got this generation.
     pub fn is_removed(&self, key: &CacheKey, since: u32) -> bool {
         let Some(table) = self.lock() else { return false };
         let Some(entry) = table.find(&key.0) else { return false };

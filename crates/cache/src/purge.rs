@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use weir_engine::Files;
+use weir_engine::{Files, Rank};
 
 use crate::head::fields;
 use crate::store::{beside, read_entry, walk};
@@ -42,23 +42,35 @@ impl Which {
 
 /// Removes answers, and says how many. One that is coming in still reaches the requests that wait for it, but no other. Where
 /// a key is removed, no process stores what was asked for before; an answer under a prefix or with a tag is stored when
-/// another process has it whole. All of the work is the file pool's: there may be very many answers.
+/// another process has it whole. The work is the file pool's: there may be very many answers. But a key counts as removed at
+/// once, however busy the pool is.
 ///
 /// # Errors
 ///
-/// Where the directory cannot be read.
+/// Where the directory cannot be read, or the pool takes no more work. The file of a removed key goes later then.
 pub async fn purge(cache: &Arc<Cache>, which: Which, files: &Files) -> io::Result<usize> {
-    let cache = cache.clone();
-    files.write(move || take_out(&cache, &which)).await?
+    // From now on no answer gets its file that was asked for before.
+    let had = which.main().is_some_and(|main| cache.index.remove(&main));
+    let work = || {
+        let (cache, which) = (cache.clone(), which.clone());
+        move || take_out(&cache, &which)
+    };
+    match files.write(work()).await {
+        Ok(done) => done,
+        Err(busy) => {
+            let work = work();
+            if had {
+                files.default_pool().insist(Rank::Later, move || drop(work()));
+            }
+            Err(busy)
+        }
+    }
 }
 
 fn take_out(cache: &Cache, which: &Which) -> io::Result<usize> {
     let wanted = |entry: &CacheEntry| which.takes(entry);
-    let main = which.main();
-    // From now on no answer gets its file that was asked for before.
-    main.iter().for_each(|main| cache.index.remove(main));
     // Of what is at hand, the file may be gone already.
-    let mut at_hand = cache.purge_fills(main, wanted);
+    let mut at_hand = cache.purge_fills(which.main(), wanted);
     // The index of tags knows what is in memory, too.
     let memories =
         if let Which::Tagged(..) = which { &[][..] } else { &[&cache.memory, &cache.open] };
@@ -78,9 +90,9 @@ fn take_out(cache: &Cache, which: &Which) -> io::Result<usize> {
 fn forget(cache: &Cache, which: &Which, key: &CacheKey) {
     match which {
         // There may be very many, and the index has better use for the room.
-        Which::Prefix(_) => drop(cache.index.forget(key)),
+        Which::Prefix(_) => cache.index.forget(key),
         Which::Key(_) | Which::Tagged(..) => cache.index.remove(key),
-    }
+    };
     cache.let_go(key);
 }
 
@@ -194,6 +206,43 @@ mod tests {
         let began = Instant::now();
         while (at_hand(), cache.index.fill().1) != (0, 0) {
             assert!(began.elapsed() < Duration::from_secs(60), "the purge waits for its loop");
+            std::thread::yield_now();
+        }
+    }
+
+    /// The pool takes no more work. The key counts as removed all the same, and its file goes when the pool has time.
+    #[test]
+    fn a_key_is_removed_though_the_pool_is_busy() {
+        let trial = crate::tests::Trial::new("busy");
+        let (cache, text) = (&trial.cache, b"/a".to_vec());
+        let key = trial.store(&text);
+        let before = cache.index.last();
+        cache.index.stored(&key, 1, 0, &mut Vec::new());
+        let files = FilePool::new(1, 1);
+        let event_loop = Loop::new(&Options { files, ..Options::default() }).unwrap();
+        let handle = event_loop.handle();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let (begun, begins) = std::sync::mpsc::channel::<()>();
+        let _busy = handle.files().run(move || {
+            let _ = begun.send(());
+            let _ = held.recv();
+        });
+        begins.recv().unwrap();
+        let _waits = handle.files().write(|| {});
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut purging = pin!(purge(cache, Which::Key(text), handle.files()));
+        let refused = match purging.as_mut().poll(&mut cx) {
+            std::task::Poll::Ready(done) => done.is_err(),
+            std::task::Poll::Pending => false,
+        };
+        assert!(refused && cache.index.is_removed(&key, before));
+        assert_eq!(cache.index.look(&key, 0, 0, 1, &mut Vec::new()), crate::Lookup::Absent);
+        let path = cache.settings.place.path(&key);
+        assert!(path.exists());
+        drop(release);
+        let began = Instant::now();
+        while path.exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the file stays");
             std::thread::yield_now();
         }
     }

@@ -90,6 +90,15 @@ async fn once(
     let uses = passing.caching.min_uses;
     let known = state.cache.index.look(&state.key, now, wall, uses, &mut gone);
     weir_cache::writer::remove_files(&state.cache, gone, &r.event_loop.handle);
+    let known = match known {
+        // A variant's file may outlive the removal of its key for a while.
+        Known::Stored(generation)
+            if state.key != state.main && state.cache.index.is_removed(&state.main, generation) =>
+        {
+            Known::Absent
+        }
+        known => known,
+    };
     if let Some(fill) = state.cache.whole(&state.key) {
         // It is on its way into its file.
         if let Some(looked) = join(r, passing, state, fill, deadline).await {
