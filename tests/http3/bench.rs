@@ -1,7 +1,9 @@
 //! `weir bench --http3`, beside the foreign clients: one that opens many connections and streams.
 
 use std::collections::BTreeSet;
+use std::net::UdpSocket;
 
+use rustix::process::{WaitOptions, waitpid};
 use serde_json::Value;
 
 use super::hostile::memory;
@@ -160,4 +162,43 @@ fn failures_of_a_load_are_told_apart() {
     let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let report = bench(gone, "-n 2 --insecure", URL);
     assert_eq!(report["error_kinds"], expect("refused"), "{report}");
+}
+
+/// A client that the machine does not run for a moment must not lose what comes: the server takes that for a full path.
+#[test]
+fn a_client_that_is_stopped_keeps_what_comes() {
+    /// The kernel's default holds less, and whatever `net.core.rmem_max` is, twice the default is there for those who ask.
+    const DATAGRAMS: usize = 140;
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = format!("127.0.0.1:{}", socket.local_addr().unwrap().port());
+    let mut command = Command::new(WEIR);
+    command.args([
+        "bench",
+        "--http3",
+        "--insecure",
+        "-t",
+        "1",
+        "-c",
+        "1",
+        "-n",
+        "1",
+        "-r",
+        &to,
+        URL,
+    ]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let process = Process::start(&mut command);
+    let (_, client) = socket.recv_from(&mut [0; 2048]).unwrap();
+    process.signal(Signal::STOP);
+    waitpid(Pid::from_raw(process.pid()), WaitOptions::UNTRACED).unwrap();
+    for _ in 0..DATAGRAMS {
+        socket.send_to(&[0; 1200], client).unwrap();
+    }
+    // The last field counts what the socket had no room for.
+    let local = format!("0100007F:{:04X}", client.port());
+    let sockets = fs::read_to_string("/proc/net/udp").unwrap();
+    process.signal(Signal::KILL);
+    let line = sockets.lines().find(|line| line.split_whitespace().nth(1) == Some(&local));
+    let line = line.unwrap_or_else(|| panic!("{local} is not in\n{sockets}"));
+    assert_eq!(line.split_whitespace().last(), Some("0"), "{line}");
 }

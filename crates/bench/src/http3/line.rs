@@ -35,6 +35,9 @@ const SEGMENTS: usize = 10;
 const READ: usize = 64 << 10;
 /// How much a server may send before we have taken it: it is never the client that slows it.
 const WINDOW: u32 = 64 << 20;
+/// What the kernel keeps of it while this process does not run, if `net.core.rmem_max` permits. What the default holds comes within
+/// 11 ms at 100 Mbit/s. The server takes the loss of what does not fit for that of a full path.
+const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// How far a connection is.
 #[derive(Clone, Copy)]
@@ -86,7 +89,7 @@ impl Line {
         let address = SocketAddr::try_from(to.address.clone());
         let address = address.map_err(|_| RequestFailure::Connect)?;
         let failed = |e: io::Error| RequestFailure::of_connect(&e);
-        let how = ConnectOptions::default();
+        let how = ConnectOptions { rcvbuf: Some(RECEIVE_BUFFER), ..ConnectOptions::default() };
         let socket = site.h.connect_datagrams(&to.address, &how).map_err(failed)?;
         let udp = UdpSocketState::new((&socket).into()).map_err(failed)?;
         let crypto = QuicClientConfig::try_from(tls.config()).map_err(|e| {
