@@ -45,7 +45,11 @@ pub(super) fn servers(work: &mut Work<'_>, hosts: &BTreeMap<String, Host<'_>>) -
     match any {
         Some(host) => rest.extend(body(work, host, default.is_some())),
         None => {
-            let nothing = unknown(work);
+            let mut nothing = unknown(work);
+            let logged = work.settings.defaults.get("enable-access-log-for-default-backend");
+            if logged.is_none_or(|text| text.trim() != "true") {
+                nothing.insert(0, line("access_log", ["off"]));
+            }
             rest.push(line("location", ["/"]).with_block(nothing));
         }
     }

@@ -120,3 +120,20 @@ fn http2_is_spoken_without_tls_for_grpc() {
     // A frame of the type SETTINGS.
     assert_eq!(answer.get(3), Some(&4), "{answer:?}");
 }
+
+/// What no rule is about is logged only where the administrator says so.
+#[test]
+fn requests_for_unknown_hosts_are_logged_on_request() {
+    for (says, logged) in [("false", false), ("true", true)] {
+        let map =
+            [("access-log-path", "access.log"), ("enable-access-log-for-default-backend", says)];
+        let Some((server, _)) = serve_with(&site(), with(&map)) else { return };
+        for (host, path) in [("unknown.test", "/first"), ("a.test", "/second")] {
+            let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            server.connect().send(head).response();
+        }
+        server.wait_file("access.log", "GET /second", 1);
+        let log = server.dir().read("access.log");
+        assert_eq!(log.contains("GET /first"), logged, "{log}");
+    }
+}
