@@ -255,7 +255,7 @@ impl Index {
         let before = if old.has(EXISTS) { table.value(entry, SIZE) } else { 0 };
         let state = old.with(EXISTS).with_error(0).with_uses(old.uses().max(1));
         let state = state.with_generation(next_generation(&mut table));
-        let (removal, lock) = (table.value(entry, VALID) & REMOVAL, table.value(entry, LOCK));
+        let (removal, lock) = (removal(&table, entry), table.value(entry, LOCK));
         table.set_values(entry, [state.0, size, removal, lock, now]);
         count(&mut table, size, before);
         state.generation()
@@ -270,7 +270,7 @@ impl Index {
         if !state.has(EXISTS) {
             let state = state.with(EXISTS).with_uses(state.uses().max(1));
             let state = state.with_generation(next_generation(&mut table));
-            let (removal, lock) = (table.value(entry, VALID) & REMOVAL, table.value(entry, LOCK));
+            let (removal, lock) = (removal(&table, entry), table.value(entry, LOCK));
             table.set_values(entry, [state.0, size, removal, lock, now]);
             count(&mut table, size, 0);
         }
@@ -296,7 +296,7 @@ impl Index {
         if state.has(EXISTS) {
             let size = table.value(entry, SIZE);
             let state = state.without(EXISTS);
-            let removal = table.value(entry, VALID) & REMOVAL;
+            let removal = removal(&table, entry);
             let rest = [table.value(entry, LOCK), table.value(entry, SEEN)];
             table.set_values(entry, [state.0, 0, removal, rest[0], rest[1]]);
             count(&mut table, 0, size);
@@ -365,7 +365,7 @@ impl Index {
     }
 
     /// Takes out what a key has, and takes back the right to update it: what a request asks for now is not stored any more (see
-    /// [`Index::is_removed`]). A key that nobody asked for lately has nothing to be remembered. True if it has a file.
+    /// [`Index::is_removed`]). A key without an entry has no request on its way, and needs no mark. True if it has a file.
     pub fn remove(&self, key: &CacheKey) -> bool {
         let Some(mut table) = self.lock() else { return false };
         let Some(entry) = table.find(&key.0) else { return false };
@@ -447,6 +447,11 @@ fn next_generation(table: &mut Locked<'_>) -> u32 {
     let next = (table.value(whole, LAST) as u32).wrapping_add(1).max(1);
     table.set_value(whole, LAST, u64::from(next));
     next
+}
+
+/// What [`VALID`] says of the last removal of a key.
+fn removal(table: &Locked<'_>, entry: LockedEntry) -> u64 {
+    table.value(entry, VALID) & REMOVAL
 }
 
 /// Changes the size of the whole.

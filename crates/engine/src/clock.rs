@@ -144,7 +144,7 @@ pub(crate) fn nanos() -> u64 {
     seam::nanos()
 }
 
-/// The time of day, for those who keep times beyond the process.
+/// The time of day, for what keeps times beyond the process.
 pub fn system_time() -> SystemTime {
     UNIX_EPOCH + Duration::from_nanos(seam::wall_nanos())
 }

@@ -123,8 +123,8 @@ pub fn fill<P: Protocol>(r: &mut Request, passing: &UpstreamConf, protocol: &P, 
     }
 }
 
-/// The server was not told of the client's conditions and range, so they are this server's matter. nginx leaves them to nobody
-/// where the answer may not be kept.
+/// The server was not told of the client's conditions and range, so this server applies them. nginx applies them only where
+/// the answer may be kept.
 fn withholds_conditions(r: &Request, passing: &UpstreamConf) -> bool {
     let standard = passing.caching.keeps_standard() && r.contexts.upstream.cache.is_some();
     r.is_cacheable() || standard

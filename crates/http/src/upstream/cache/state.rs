@@ -107,9 +107,11 @@ impl State {
         Asked { key: self.main, since: self.since }
     }
 
-    /// A server is to be asked now.
+    /// A server is to be asked now. A fill that others wait for knows since when already.
     pub(super) fn ask(mut self) -> Option<Box<State>> {
-        self.since = self.cache.index.last();
+        if self.fill.is_none() {
+            self.since = self.cache.index.last();
+        }
         Some(Box::new(self))
     }
 
