@@ -11,12 +11,11 @@ use kube::api::{Api, PostParams};
 use kube::{Client, Error};
 use tokio::time::{sleep, timeout};
 
-use super::shared::{Options, Shared, say};
+use super::shared::{LONGEST_CALL, Options, Shared, say};
 
 /// A holder that is silent for so long has lost the Lease.
 const DURATION: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(4);
-const LONGEST_CALL: Duration = Duration::from_secs(5);
 
 /// What was seen of another holder, and when: clocks of machines differ, so only the own one counts.
 struct Seen {

@@ -13,13 +13,11 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::{Key, Watched, lock};
-use super::shared::{LONGEST_CALL, Shared, say};
+use super::shared::{LONGEST_CALL, Shared, next_round, say};
 use crate::gateway::services::{self, Template};
 use crate::gateway::{AnyObject, Statuses};
 use crate::report::ObjectId;
 
-/// How often Services are compared without a report.
-const LOOK: Duration = Duration::from_secs(10);
 /// Between two writes, so that thousands of them do not take the API server.
 const PACE: Duration = Duration::from_millis(10);
 /// Which fields are this program's, for the API server.
@@ -50,11 +48,7 @@ pub async fn write(client: Client, controller: String, template: Template, share
         Writer { client, shared: shared.clone(), controller, template, written, taken };
     let mut failed = false;
     loop {
-        tokio::select! {
-            _ = reports.changed() => {}
-            _ = leads.changed() => {}
-            () = sleep(LOOK) => {}
-        }
+        next_round(&mut reports, &mut leads).await;
         let Some(statuses) = reports.borrow_and_update().statuses.clone() else { continue };
         if !*leads.borrow_and_update() {
             continue;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::sync::watch::Sender;
+use tokio::sync::watch::{Receiver, Sender};
+use tokio::time::sleep;
 
 use super::cluster::Cluster;
 use super::health::Counters;
@@ -81,6 +82,18 @@ pub(super) struct Shared {
 
 /// A call that the API server does not answer for so long has failed.
 pub(super) const LONGEST_CALL: Duration = Duration::from_secs(5);
+
+/// How often what was written is compared without a report.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Waits for a new report, for the Lease to come or go, or until it is time to compare.
+pub(super) async fn next_round(reports: &mut Receiver<Arc<Report>>, leads: &mut Receiver<bool>) {
+    tokio::select! {
+        _ = reports.changed() => {}
+        _ = leads.changed() => {}
+        () = sleep(LOOK) => {}
+    }
+}
 
 /// A line for the administrator.
 pub(super) fn say(level: &str, text: impl std::fmt::Display) {

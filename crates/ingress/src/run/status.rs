@@ -11,12 +11,9 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use tokio::time::{sleep, timeout};
 
-use super::shared::{Publish, Shared, say};
+use super::shared::{LONGEST_CALL, Publish, Shared, next_round, say};
 use crate::report::ObjectId;
 
-/// How often the status is compared without a report.
-const LOOK: Duration = Duration::from_secs(10);
-const LONGEST_CALL: Duration = Duration::from_secs(5);
 /// Between two writes, so that thousands of them do not take the API server.
 const PACE: Duration = Duration::from_millis(10);
 
@@ -28,11 +25,7 @@ pub async fn write(client: Client, publish: Publish, shared: Arc<Shared>) {
     let (mut reports, mut leads) = (shared.report.subscribe(), shared.leads.subscribe());
     let mut failed = false;
     loop {
-        tokio::select! {
-            _ = reports.changed() => {}
-            _ = leads.changed() => {}
-            () = sleep(LOOK) => {}
-        }
+        next_round(&mut reports, &mut leads).await;
         let report = reports.borrow_and_update().clone();
         if !*leads.borrow_and_update() {
             continue;
