@@ -12,7 +12,10 @@ use std::thread;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_testkit::{Client, Response, Server, ask_until, free_port, listen, s_client};
+use weir_testkit::{Client, Dir, Response, Server, ask_until, free_port, listen, s_client};
+
+#[path = "live/servers_file.rs"]
+mod servers_file;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 

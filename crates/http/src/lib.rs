@@ -56,7 +56,7 @@ pub use config::Inputs;
 pub use files::temp_file::TempPath;
 pub use site::Site;
 pub use site::core::VERSION;
-pub use upstream::groups::of as groups;
+pub use upstream::groups::{in_files as groups_in_files, of as groups};
 
 pub use event_loop::{AskChange, LoopState, Tell};
 pub use http3::{

@@ -19,6 +19,7 @@ use weir_ssl::{CertificateFacts, Handed};
 use weir_stream::Leaving;
 use weir_sys::lent::Lent;
 use weir_upstream::Group;
+use weir_upstream::config::servers_file::ServersFile;
 use weir_values::doing::Keeper;
 use weir_values::listen::Listen;
 use weir_values::{Address, ChangeAnswer, ChangeRequest, Command, Identity, Retire};
@@ -45,6 +46,12 @@ impl Sites {
         let http = self.http.iter().map(|site| (SubjectKind::Peer, weir_http::groups(site)));
         let stream = self.stream.iter().map(|site| (SubjectKind::StreamPeer, site.groups()));
         http.chain(stream).collect()
+    }
+
+    /// Their groups whose servers stand in files.
+    pub fn in_files(&self) -> Vec<(Arc<Group>, Arc<ServersFile>)> {
+        let http = self.http.iter().flat_map(|site| weir_http::groups_in_files(site));
+        http.chain(self.stream.iter().flat_map(|site| site.groups_in_files())).collect()
     }
 
     /// The certificates that peers are shown.

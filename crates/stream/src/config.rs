@@ -218,6 +218,9 @@ fn upstream(setup: &mut StreamSetup<'_>, d: &Line) -> Result<(), Error> {
                 methods::random(block, &mut setup.warnings, line, methods::OF_SESSIONS)?;
             }
             b"zone" => methods::zone(block, zones, line)?,
+            b"servers_file" => {
+                methods::servers_file(block, setup.inputs.prefix, 0, line)?;
+            }
             b"resolver" => {
                 block.resolver = Some(Arc::new(weir_resolver::ResolverConf::read(line)?))
             }
@@ -225,7 +228,7 @@ fn upstream(setup: &mut StreamSetup<'_>, d: &Line) -> Result<(), Error> {
             _ => return Err(line.problem("is not built into weir's \"stream\" yet")),
         }
     }
-    if block.peers.is_empty() && block.named.is_empty() {
+    if !block.has_servers() {
         return Err(Error::emerg("no servers are inside upstream").at(d.close).mark(name.pos));
     }
     setup.upstreams.define(d, name, block)

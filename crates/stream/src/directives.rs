@@ -82,6 +82,7 @@ static TABLE: &[StreamDirective] = &[
     elsewhere("least_conn", "The server with the fewest connections for its weight is chosen."),
     elsewhere("least_time", "The server that answers soonest is chosen."),
     elsewhere("random", "Chance chooses the server, or the less loaded of two."),
+    elsewhere("servers_file", "The group's servers stand in a file, which running workers follow."),
     elsewhere("zone", "Shared memory where all workers find the servers' state."),
     line("listen", "An address that sessions come to.", |s, d| {
         let lines = listen::parse(d, false, &mut s.setup.warnings)?;

@@ -9,6 +9,8 @@ use weir_conf::{Error, Spot};
 use weir_log::Log;
 use weir_ssl::CertificateFacts;
 use weir_ssl::ocsp::Stapling;
+use weir_upstream::Group;
+use weir_upstream::config::servers_file::ServersFile;
 use weir_values::doing::{Blamed, Usual};
 use weir_values::endpoints::{AddressGroup, BoundSocket, bind, gather};
 use weir_values::listen::{Listen, ListenLine, Protocols};
@@ -107,8 +109,13 @@ pub struct ListenEndpoint {
 }
 
 impl Site {
+    /// The groups whose servers stand in files.
+    pub fn groups_in_files(&self) -> impl Iterator<Item = (Arc<Group>, Arc<ServersFile>)> {
+        self.upstreams.in_files()
+    }
+
     /// All groups of servers.
-    pub fn groups(&self) -> Vec<Arc<weir_upstream::Group>> {
+    pub fn groups(&self) -> Vec<Arc<Group>> {
         self.upstreams.all().iter().map(|upstream| upstream.group.clone()).collect()
     }
 

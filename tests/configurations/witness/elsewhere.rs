@@ -26,6 +26,7 @@ pub const TESTS: &[(&str, &str)] = &[
     ("sendfile", "no_loop_waits_for_a_file"),
     ("listen", "a_reload_replaces_the_workers_and_keeps_the_socket"),
     ("resolver", "names_are_resolved_while_requests_are_served"),
+    ("servers_file", "running_workers_take_the_servers_that_another_program_writes"),
     ("mirror", "a_mirror_gets_the_request_and_the_client_does_not_see_its_answer"),
     ("post_action", "after_an_answer_the_request_goes_on_inside"),
     ("flv", "flash_video_from_a_place_on"),

@@ -38,6 +38,7 @@ modules! {
         "http3_alt_svc", HTTP_SERVER, FLAG, ONCE, Warn;
         "quic_congestion", HTTP_SERVER, ONE, ONCE, Warn;
         "queue",          UPSTREAM, args(1, 2),  ONCE, Emerg;
+        "servers_file",   UPSTREAM, ONE,         ONCE, Emerg;
         "health_check",   LOCATION, args(0, MORE), MANY, Emerg;
         "match",          HTTP,     lines(1, 1), MANY, Emerg;
         "blocked_threshold", STREAM_BOTH, MSEC,  ONCE, Warn;
@@ -45,6 +46,7 @@ modules! {
         "health_check",   STREAM_SERVER, args(0, MORE), MANY, Emerg;
         "health_check_timeout", STREAM_BOTH, MSEC, ONCE, Warn;
         "match",          STREAM,   lines(1, 1), MANY, Emerg;
+        "servers_file",   STREAM_UPSTREAM, ONE,  ONCE, Emerg;
         "status_zone",    SERVER_LOCATION, ONE,  ONCE, Warn;
         "weir_status", SERVER_LOCATION, args(0, 1), ONCE, Emerg;
         "weir_dashboard", SERVER_LOCATION, args(0, 1), ONCE, Emerg;

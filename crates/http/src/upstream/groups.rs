@@ -7,6 +7,8 @@ use weir_conf::Error;
 use super::sticky::Sticky;
 use crate::site::Site;
 use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
+use weir_upstream::Group;
+use weir_upstream::config::servers_file::ServersFile;
 
 pub use weir_upstream::config::{GroupId, HashKey, Queued};
 
@@ -20,8 +22,13 @@ pub type Drafts = weir_upstream::config::Drafts<Sticky>;
 pub type Block = weir_upstream::config::UpstreamBlock<Sticky>;
 
 /// The groups of servers of a site.
-pub fn of(site: &Site) -> Vec<Arc<weir_upstream::Group>> {
+pub fn of(site: &Site) -> Vec<Arc<Group>> {
     GROUPS.of(&site.main_confs).all().iter().map(|upstream| upstream.group.clone()).collect()
+}
+
+/// Those whose servers stand in files.
+pub fn in_files(site: &Site) -> impl Iterator<Item = (Arc<Group>, Arc<ServersFile>)> {
+    GROUPS.of(&site.main_confs).in_files()
 }
 
 /// The groups of a site.

@@ -16,12 +16,15 @@ use crate::change;
 use crate::channel::{ChannelEnd, WorkerReport};
 use crate::cycle::Origin;
 use crate::service::Sites;
+use weir_upstream::config::servers_file::FileGroups;
 use weir_values::{ChangeAnswer, ChangeKind, ChangeOutcome, ChangeRequest};
 
 /// What the process serves: sites that come are compiled beside it.
 pub struct Newest {
     sites: Sites,
     zones: Zones,
+    /// Groups whose servers stand in files.
+    in_files: FileGroups,
 }
 
 /// The requests of this process for other configurations.
@@ -77,8 +80,10 @@ struct Compiler {
 
 impl Newest {
     /// What the process begins with.
-    pub fn new(sites: Sites, zones: Zones) -> Arc<Mutex<Newest>> {
-        Arc::new(Mutex::new(Newest { sites, zones }))
+    pub fn new(sites: Sites, zones: Zones, log: &Arc<weir_log::Log>) -> Arc<Mutex<Newest>> {
+        let in_files = FileGroups::new(Arc::clone(log));
+        in_files.take(sites.in_files());
+        Arc::new(Mutex::new(Newest { sites, zones, in_files }))
     }
 }
 
@@ -111,13 +116,15 @@ impl Compiler {
     fn run(self, fds: Vec<OwnedFd>) {
         // Two that came soon after one another are compiled one by one.
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        let Newest { sites, zones } = &*newest;
+        let Newest { sites, zones, .. } = &*newest;
         let made = change::compile(&self.origin, fds, sites, zones, &self.log);
         let Some((sites, zones)) = made else {
             self.report(WorkerReport::Unchanged);
             return;
         };
-        *newest = Newest { sites: sites.clone(), zones: zones.clone() };
+        // Before the first request that may need them.
+        newest.in_files.take(sites.in_files());
+        (newest.sites, newest.zones) = (sites.clone(), zones.clone());
         let served = sites.lend();
         let left = Arc::new(AtomicUsize::new(self.loops.len()));
         for remote in &self.loops {

@@ -19,7 +19,6 @@ use super::{stalls, turns};
 use crate::channel::{ChannelEnd, Heard, Order, WorkerReport};
 use crate::cycle::Origin;
 use crate::master::Assignment;
-use crate::service::Sites;
 use crate::signals::{self, SignalRequest};
 use weir_values::Retire;
 
@@ -50,7 +49,7 @@ impl Control {
     /// Control over `loops`, from the loop of `handle`.
     pub fn new(
         assignment: &Assignment,
-        sites: Sites,
+        newest: Arc<Mutex<Newest>>,
         loops: Vec<Remote>,
         handle: Handle,
         acme: Acme,
@@ -63,7 +62,7 @@ impl Control {
             acme,
             log: Arc::clone(&assignment.cycle.log),
             origin: Arc::clone(&assignment.origin),
-            newest: Newest::new(sites, assignment.cycle.zones.clone()),
+            newest,
             asking,
             timeout: config.shutdown_timeout,
             daemon: config.daemon,

@@ -25,7 +25,7 @@ use weir_log::{Cause, Level, Log, log};
 use weir_metrics::subjects::{self, Cells};
 use weir_metrics::{Metric, OldestOperation, Tally};
 
-use self::change::Asking;
+use self::change::{Asking, Newest};
 use self::control::Control;
 use self::evenness::Evenness;
 use self::stalls::StallWatch;
@@ -169,8 +169,9 @@ impl LoopParts {
     /// Runs all loops; this thread becomes loop 0. They take their sockets from `cycle`.
     fn run(self: Arc<Self>, cycle: Arc<Cycle>) -> Result<(), Stopped> {
         let mut first = self.make(0).map_err(Stopped::Unmade)?;
+        let newest = Newest::new(cycle.sites.clone(), cycle.zones.clone(), self.log());
         let (threads, mut turns) =
-            self.start_all(&first.handle(), cycle).map_err(Stopped::Unmade)?;
+            self.start_all(&first.handle(), cycle, newest).map_err(Stopped::Unmade)?;
         if let Some(channel) = &self.assignment.channel
             && let Err(e) = channel.report(WorkerReport::Ready)
         {
@@ -192,6 +193,7 @@ impl LoopParts {
         self: &Arc<Self>,
         first: &Handle,
         cycle: Arc<Cycle>,
+        newest: Arc<Mutex<Newest>>,
     ) -> io::Result<(Vec<thread::JoinHandle<()>>, Turns)> {
         let (send, made) = mpsc::channel();
         let threads = (1..self.config().threads)
@@ -204,8 +206,7 @@ impl LoopParts {
             all.push(remote?);
         }
         let (acme, asking) = (self.acme.clone(), self.asking.clone());
-        let sites = cycle.sites.clone();
-        Control::new(&self.assignment, sites, all, first.clone(), acme, asking).listen()?;
+        Control::new(&self.assignment, newest, all, first.clone(), acme, asking).listen()?;
         StallWatch {
             registry: self.assignment.registry,
             log: Arc::clone(self.log()),

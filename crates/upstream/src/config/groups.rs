@@ -1,6 +1,7 @@
 //! The groups of a configuration: those of `upstream { }`, and one for each host that is named without.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use weir_zone::{Declarations, Use, ZoneError, ZoneRef};
 
 use super::dynamic::{self, Dynamic, NamedServer};
 use super::recall::Recall;
+use super::servers_file::ServersFile;
 use super::url::{Host, Url};
 use weir_resolver::ResolverConf as Resolver;
 use weir_values::Template;
@@ -44,6 +46,8 @@ pub struct Upstream<T> {
     pub key: HashKey,
     /// Servers with names that are looked up regularly.
     pub dynamic: Option<Arc<Dynamic>>,
+    /// `servers_file`
+    pub file: Option<Arc<ServersFile>>,
     /// How clients are bound to servers.
     pub sticky: Option<T>,
     /// A request that finds no server waits for one.
@@ -140,6 +144,8 @@ pub struct UpstreamBlock<T> {
     pub keepalive: Limits,
     /// Servers with `resolve`.
     pub named: Vec<NamedServer>,
+    /// `servers_file`, and the port of servers without one.
+    pub file: Option<(PathBuf, u16)>,
     /// `zone`
     pub zone: Option<Zoned>,
     /// The method knows neither backups nor slow starts.
@@ -310,6 +316,7 @@ impl<T> GroupDraft<T> {
             shared: Arc::default(),
             key: HashKey::Nothing,
             dynamic,
+            file: None,
             sticky: None,
             queue: None,
             made_of,
@@ -322,6 +329,11 @@ impl<T> GroupDraft<T> {
 }
 
 impl<T> UpstreamBlock<T> {
+    /// Whether the block says which servers it has, be it by a file.
+    pub fn has_servers(&self) -> bool {
+        !self.peers.is_empty() || !self.named.is_empty() || self.file.is_some()
+    }
+
     /// An empty block.
     pub fn new(name: String) -> Self {
         UpstreamBlock {
@@ -331,6 +343,7 @@ impl<T> UpstreamBlock<T> {
             key: HashKey::Nothing,
             keepalive: Limits::default(),
             named: Vec::new(),
+            file: None,
             zone: None,
             plain: false,
             sticky: None,
@@ -351,10 +364,20 @@ impl<T> UpstreamBlock<T> {
         let name = self.name;
         let made_of = made_of(&servers, &self.peers);
         let usual = self.peers.iter().any(|p| !p.options.backup);
-        if !usual && !self.named.iter().any(|n| !n.options.backup) {
+        if !usual && !self.named.iter().any(|n| !n.options.backup) && self.file.is_none() {
             return Err(at.error(format!("no servers in upstream \"{name}\"")));
         }
+        if self.file.is_some() && (usual || !self.peers.is_empty() || !self.named.is_empty()) {
+            let text = "has both \"server\" and \"servers_file\": its servers stand in one place";
+            return Err(at.error(format!("upstream \"{name}\" {text}")));
+        }
         let peers = self.peers.len();
+        let room = match &self.zone {
+            Some(Zoned::Declared(_, size)) => Some(crate::room(*size)),
+            _ => None,
+        };
+        let plain = self.plain;
+        let file = self.file.map(|(path, port)| Arc::new(ServersFile { path, port, plain, room }));
         let zone = self.zone.map(|zone| zone.finish(zones, peers, at)).transpose()?;
         let zoned = zone.is_some();
         let balance = self.balance.unwrap_or_else(|| Box::new(RoundRobin));
@@ -395,6 +418,7 @@ impl<T> UpstreamBlock<T> {
             shared,
             key,
             dynamic,
+            file,
             sticky,
             queue,
             made_of,
@@ -460,6 +484,12 @@ impl<T> Upstreams<T> {
                 dynamic.group = Arc::clone(&old.group);
             }
         }
+    }
+
+    /// The groups whose servers stand in files.
+    pub fn in_files(&self) -> impl Iterator<Item = (Arc<Group>, Arc<ServersFile>)> {
+        let each = |u: &Upstream<T>| Some((Arc::clone(&u.group), Arc::clone(u.file.as_ref()?)));
+        self.list.iter().filter_map(each)
     }
 
     /// All of them.

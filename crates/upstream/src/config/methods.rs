@@ -1,6 +1,9 @@
 //! The lines of `upstream { }` about the method of balancing, and about where the group keeps its
 //! state.
 
+use std::ffi::OsStr;
+use std::path::Path;
+
 use weir_conf::{Directive, Error, Word, values};
 use weir_values::{Reading, Subject};
 use weir_zone::Declarations;
@@ -158,5 +161,20 @@ pub fn zone<T>(
         }
     };
     block.zone = Some(zone);
+    Ok(())
+}
+
+/// `servers_file FILE`; servers without a port have this one.
+pub fn servers_file<T>(
+    block: &mut UpstreamBlock<T>,
+    prefix: &Path,
+    port: u16,
+    d: &Directive,
+) -> Result<(), Error> {
+    use std::os::unix::ffi::OsStrExt;
+    let Some(word) = d.args.first().filter(|word| !word.bytes.is_empty()) else {
+        return Err(d.problem("needs the name of a file"));
+    };
+    block.file = Some((prefix.join(OsStr::from_bytes(&word.bytes)), port));
     Ok(())
 }

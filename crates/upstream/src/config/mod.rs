@@ -8,6 +8,7 @@ mod groups;
 pub mod methods;
 mod recall;
 mod server;
+pub mod servers_file;
 mod url;
 
 pub use bind::Bind;

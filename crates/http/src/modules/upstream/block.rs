@@ -25,7 +25,7 @@ pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     }
     let draft = GROUPS.draft(&mut s.setup.drafts);
     let Some(block) = std::mem::replace(&mut draft.block, outer) else { return Ok(()) };
-    if block.peers.is_empty() && block.named.is_empty() {
+    if !block.has_servers() {
         return Err(Error::emerg("no servers are inside upstream").at(d.close).mark(name.pos));
     }
     draft.all.define(d, name, block)

@@ -112,6 +112,14 @@ const DIRECTIVES: &[Directive] = &[
         set: Set::Simple(health_check::rules),
     },
     Directive {
+        name: "servers_file",
+        help: "The group's servers stand in a file, which running workers follow.",
+        set: Set::Simple(|s, d| {
+            let prefix = s.setup.inputs.prefix;
+            with(s, d, |_, block| methods::servers_file(block, prefix, 80, d))
+        }),
+    },
+    Directive {
         name: "queue",
         help: "How many requests of each worker may wait until a server is free.",
         set: Set::Simple(block::queue),
