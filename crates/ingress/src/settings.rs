@@ -49,6 +49,8 @@ pub struct Settings {
     pub sessions: [Option<(String, String)>; 2],
     /// Certificate and key in PEM for hosts that have none, made by the program; without it their handshakes are refused.
     pub own_certificate: Option<Vec<u8>>,
+    /// Whether the servers of groups stand in files that running workers follow; else they are lines of the configuration.
+    pub servers_in_files: bool,
     /// Whether servers behind may be at loopback addresses; for tests.
     pub loopback: bool,
     /// The `spec.controllerName` of the GatewayClasses that are served.
@@ -107,6 +109,7 @@ impl Default for Settings {
             no_external_names: false,
             sessions: [None, None],
             own_certificate: None,
+            servers_in_files: false,
             loopback: false,
             gateway_controllers: words(&["weir.internal/gateway"]),
             gateway_addresses: words(&["", "[::]"]),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub fn write(files: &BTreeMap<PathBuf, Vec<u8>>) -> io::Result<()> {
     for (path, content) in files {
         if let Some(folder) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            DirBuilder::new().recursive(true).mode(0o711).create(folder)?;
         }
         if fs::symlink_metadata(path).is_ok() {
             continue;

@@ -13,6 +13,7 @@ mod location;
 mod made;
 mod owners;
 mod pass;
+mod servers;
 mod sessions;
 mod snippet;
 mod zones;
@@ -30,6 +31,7 @@ use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use index::Index;
 pub use owners::Owners;
+pub use servers::{DIRECTORY, ServerGroup, ServerWords};
 
 /// What became of a snapshot.
 #[derive(Debug, Default)]
@@ -46,9 +48,12 @@ pub struct Translation {
     pub statuses: Statuses,
     /// Which of them asked for which directive.
     pub owners: Owners,
+    /// Groups whose servers stand in files, by the names of these.
+    pub groups: BTreeMap<String, ServerGroup>,
 }
 
 pub(crate) use made::headers;
+pub(crate) use servers::room;
 pub(crate) use zones::zone;
 
 /// What all parts of a translation share.
@@ -66,6 +71,7 @@ pub(crate) struct Work<'a> {
     files: BTreeMap<PathBuf, Vec<u8>>,
     /// Directives of `http` before the servers: groups, zones, maps. The key makes each of them once.
     pub(crate) shared: BTreeMap<String, Vec<Directive>>,
+    groups: BTreeMap<String, ServerGroup>,
     /// The same of `stream`.
     pub(crate) streams: BTreeMap<String, Vec<Directive>>,
 }
@@ -130,9 +136,9 @@ pub(crate) fn translate(
     let mut streams = made.streams;
     streams.extend(work.sessions_of());
     let tree = frame::tree(&mut work, global, servers, streams);
-    let Work { files, findings, owners, .. } = work;
+    let Work { files, findings, owners, groups, .. } = work;
     let findings = findings.into_sorted();
-    Translation { tree, files, findings, served, statuses: made.statuses, owners }
+    Translation { tree, files, findings, served, statuses: made.statuses, owners, groups }
 }
 
 impl<'a> Work<'a> {
@@ -148,6 +154,7 @@ impl<'a> Work<'a> {
             findings: Findings::default(),
             files: BTreeMap::new(),
             shared: BTreeMap::new(),
+            groups: BTreeMap::new(),
             streams: BTreeMap::new(),
         }
     }

@@ -9,7 +9,7 @@ use super::grants::{Referrer, Refused};
 use super::objects::Reference;
 use super::policies::{BackendTls, Policies};
 use crate::report::ObjectId;
-use crate::translate::{Work, line, zone};
+use crate::translate::{ServerGroup, ServerWords, Work, line, room, zone};
 
 /// How servers behind are spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,7 @@ pub(super) struct Backend {
     pub(super) tls: Option<Option<BackendTls>>,
     /// Namespace, Service, port.
     base: String,
+    pods: ServerGroup,
     addresses: BTreeSet<String>,
 }
 
@@ -92,8 +93,9 @@ impl Work<'_> {
             }
             _ => Speech::Http1,
         };
-        let addresses = self.addresses(&namespace, &name, port);
-        Ok(Backend { speech, tls, base: format!("{namespace}_{name}_{number}"), addresses })
+        let pods = ServerGroup::new(&namespace, &name, port);
+        let addresses = self.servers_of(&pods);
+        Ok(Backend { speech, tls, base: format!("{namespace}_{name}_{number}"), pods, addresses })
     }
 
     /// The group of these servers; `None`: no pod is ready. Each server stands `times` times, so that as many attempts
@@ -105,9 +107,6 @@ impl Work<'_> {
         (suffix, extra): (&str, Vec<Directive>),
         Use { times, limited }: Use,
     ) -> Option<String> {
-        if backend.addresses.is_empty() {
-            return None;
-        }
         let kind = if block == Block::Http { "" } else { "stream__" };
         let mut name = format!("{kind}{}", backend.base);
         if times > 1 {
@@ -120,18 +119,21 @@ impl Work<'_> {
             name.push_str(&format!("_{suffix}"));
         }
         let servers = backend.addresses.len() * times;
+        // A server that is to be asked again stays in use.
+        let again = times > 1 || limited;
+        let words = if again { ServerWords::NeverDown } else { ServerWords::Nothing };
+        let pods = ServerGroup { times, words, ..backend.pods.clone() };
+        let lines = self.server_lines(&name, pods, &backend.addresses);
+        if backend.addresses.is_empty() {
+            return None;
+        }
         let mut list = vec![match block {
             Block::Http => zone(&name, servers),
-            // Groups of sessions change with new workers anyway. 680 bytes a server; the rest is for the zone itself.
-            Block::Stream => line("zone", [name.as_str(), &((64 + servers) * 1024).to_string()]),
+            // Another zone needs new workers, so it has room for more. 680 bytes a server.
+            Block::Stream => line("zone", [name.as_str(), &(room(servers) * 1024).to_string()]),
         }];
         list.extend(extra);
-        for _ in 0..times {
-            // A server that is to be asked again stays in use.
-            let again = (times > 1 || limited).then_some("max_fails=0");
-            let words = |address| std::iter::once(address).chain(again);
-            list.extend(backend.addresses.iter().map(|one| line("server", words(one.as_str()))));
-        }
+        list.extend(lines);
         list.extend((block == Block::Http).then(|| line("keepalive", ["320"])));
         let group = vec![line("upstream", [name.as_str()]).with_block(list)];
         let shared = match block {

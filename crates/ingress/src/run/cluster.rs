@@ -11,6 +11,7 @@ use kube::{Resource, ResourceExt};
 use tokio::sync::Notify;
 
 use super::kinds::Kinds;
+use super::slices::Slices;
 use crate::gateway::Objects;
 use crate::report::ObjectId;
 use crate::snapshot::Snapshot;
@@ -110,7 +111,8 @@ impl<K: Watched> Table<K> {
         self.objects.values()
     }
 
-    fn list(&self) -> Vec<Arc<K>> {
+    /// All of them.
+    pub fn list(&self) -> Vec<Arc<K>> {
         self.objects.values().cloned().collect()
     }
 }
@@ -157,7 +159,7 @@ pub struct Cluster {
     pub classes: Mutex<Table<IngressClass>>,
     pub ingresses: Mutex<Table<Ingress>>,
     pub services: Mutex<Table<Service>>,
-    pub slices: Mutex<Table<EndpointSlice>>,
+    pub slices: Mutex<Slices>,
     pub secrets: Mutex<Table<Secret>>,
     pub config_maps: Mutex<Table<ConfigMap>>,
     pub namespaces: Mutex<Table<Namespace>>,
@@ -185,7 +187,7 @@ impl Cluster {
             classes: of(&self.classes)?,
             ingresses: of(&self.ingresses)?,
             services: of(&self.services)?,
-            slices: of(&self.slices)?,
+            slices: lock(&self.slices).list()?,
             secrets: of(&self.secrets)?,
             config_maps: of(&self.config_maps)?,
             gateway: Objects {

@@ -1,4 +1,4 @@
-//! Files of certificates, keys and passwords in a directory that only this user can enter.
+//! Files of certificates, keys and passwords in a directory. Only this user can read them, or list the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -66,7 +66,7 @@ mod tests {
         let content = paths.iter().map(|path| (path.clone(), b"key".to_vec())).collect();
         files.write(&content, begin).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&state), mode(&paths[0])), (0o700, 0o600));
+        assert_eq!((mode(&state), mode(&paths[0])), (0o711, 0o600));
         let in_use = BTreeSet::from([paths[0].clone()]);
         files.sweep(&in_use, begin + KEPT / 2);
         assert!(paths[1].exists());

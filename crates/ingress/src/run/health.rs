@@ -50,6 +50,9 @@ pub struct Counters {
     pub changes: Counter,
     /// Of these, those that all workers of weir have taken.
     pub changes_served: AtomicU64,
+    /// Events that changed the pods of a Service.
+    pub endpoint_changes: Counter,
+    pub server_files: Counter,
     pub watch_failures: Counter,
     pub taken: Counter,
     pub refused: Counter,
@@ -75,7 +78,7 @@ impl Counters {
             (
                 "object_changes_total",
                 "counter",
-                "Events that changed an object",
+                "Events that changed what the configuration depends on",
                 self.changes.get(),
             ),
             (
@@ -83,6 +86,18 @@ impl Counters {
                 "gauge",
                 "Changes of objects that not all workers of weir serve yet",
                 self.changes.get().saturating_sub(self.changes_served.load(Ordering::Relaxed)),
+            ),
+            (
+                "endpoint_changes_total",
+                "counter",
+                "Events that changed the pods of a Service",
+                self.endpoint_changes.get(),
+            ),
+            (
+                "server_files_written_total",
+                "counter",
+                "Files with the servers of a group that were written",
+                self.server_files.get(),
             ),
             ("watch_failures_total", "counter", "Watches that failed", self.watch_failures.get()),
             (

@@ -1,6 +1,7 @@
 //! `weir-ingress run`: watches a cluster and keeps a running weir at what the cluster says.
 //!
 //! - `watch` keeps the objects, and tells when one has changed; `kinds` does so for Gateway API, whose kinds come and go.
+//! - `servers` keeps the files with the addresses of pods, which running workers follow. Most changes of pods end there.
 //! - `serve` waits a moment for more changes, translates all objects, and hands the tree to weir through a `door`. What
 //!   weir refuses changes nothing. The object that asked for it is left out (`refusals`), and the rest is served.
 //! - `events`, `status`, `told` and `services` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
@@ -17,15 +18,17 @@ mod kinds;
 mod lease;
 mod refusals;
 mod serve;
+mod servers;
 mod services;
 mod shared;
+mod slices;
 mod status;
 mod told;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::{Client, Config};
@@ -65,6 +68,7 @@ async fn start(mut options: Options) -> Result<(), String> {
         return Err(tree.sources.explain(error));
     }
     options.settings.base = tree.main;
+    options.settings.servers_in_files = true;
     options.settings.closed_ports.extend(closed_ports(&options));
     let mut config = Config::infer().await.map_err(|error| error.to_string())?;
     config.connect_timeout = Some(Duration::from_secs(5));
@@ -75,6 +79,7 @@ async fn start(mut options: Options) -> Result<(), String> {
     let shared = Arc::new(Shared {
         cluster: cluster::Cluster::default(),
         counters: health::Counters::default(),
+        servers: Mutex::new(servers::ServerFiles::new(&options.settings)),
         leads: channel(false).0,
         report: channel(Arc::default()).0,
         ends: AtomicBool::new(false),

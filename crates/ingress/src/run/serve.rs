@@ -1,6 +1,7 @@
 //! Objects to weir: waits for changes, translates, hands over, and leaves out what weir refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use weir_conf::Directive;
 
+use super::cluster::lock;
 use super::door::{Door, SERVED, Verdict};
 use super::files::Files;
 use super::refusals::{AGAIN, Refusals};
@@ -18,7 +20,7 @@ use crate::gateway::{Statuses, addresses};
 use crate::report::ObjectId;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::translate::{Translation, digest, line};
+use crate::translate::{ServerGroup, Translation, digest, line};
 
 /// How often weir is asked which configuration it serves: one that was started anew serves another.
 const LOOK: Duration = Duration::from_secs(1);
@@ -143,7 +145,9 @@ impl Server {
                 self.done(&kept, offer, changes);
                 return Round::Done;
             }
-            if let Err(error) = self.files.write(&offer.made.files, Instant::now()) {
+            let written = self.files.write(&offer.made.files, Instant::now());
+            let written = written.and_then(|()| self.adopt(&offer.made.groups));
+            if let Err(error) = written {
                 self.complain(&format!("{}: {error}", self.options.settings.state.display()));
                 return Round::Again;
             }
@@ -177,6 +181,17 @@ impl Server {
         }
     }
 
+    /// Writes the files of these groups' servers, as far as they are not there.
+    fn adopt(&self, groups: &BTreeMap<String, ServerGroup>) -> io::Result<()> {
+        let slices = lock(&self.shared.cluster.slices);
+        let mut servers = lock(&self.shared.servers);
+        // What the pods were when the translation began may be old.
+        if servers.adopt(groups, &slices, &self.shared.counters)? {
+            self.shared.cluster.changed.notify_one();
+        }
+        Ok(())
+    }
+
     fn complain(&mut self, why: &str) {
         self.shared.counters.failures.add();
         if !std::mem::replace(&mut self.complained, true) {
@@ -190,6 +205,7 @@ impl Server {
         self.shared.counters.ready.store(true, Ordering::Relaxed);
         self.served = Some(offer.digest);
         self.in_use = offer.made.files.keys().cloned().collect();
+        lock(&self.shared.servers).keep_only(&offer.made.groups);
         self.refusals.taken(snapshot);
         let mut statuses = std::mem::take(&mut offer.made.statuses);
         self.refusals.report(&mut statuses);

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch::{Receiver, Sender};
@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::cluster::Cluster;
 use super::health::Counters;
+use super::servers::ServerFiles;
 use crate::gateway::Statuses;
 use crate::gateway::services::Template;
 use crate::report::{Finding, ObjectId};
@@ -73,6 +74,8 @@ pub(super) struct Report {
 pub(super) struct Shared {
     pub(super) cluster: Cluster,
     pub(super) counters: Counters,
+    /// Groups whose servers stand in files.
+    pub(super) servers: Mutex<ServerFiles>,
     /// This pod holds the Lease.
     pub(super) leads: Sender<bool>,
     pub(super) report: Sender<Arc<Report>>,

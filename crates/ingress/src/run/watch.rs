@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
@@ -16,6 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::cluster::{Cluster, Table, Watched, lock};
 use super::shared::{Shared, say};
+use super::slices::Touched;
 
 /// Seconds after which a watch is asked for anew; so one that is dead without a word is noticed.
 pub const LONGEST_WATCH: u64 = 60;
@@ -31,7 +33,7 @@ pub fn all(client: &Client, namespace: Option<&str>, shared: &Arc<Shared>) {
     keep(Api::all(client.clone()), "", shared, |c| &c.classes);
     keep(scoped(client, namespace), "", shared, |c| &c.ingresses);
     keep(scoped(client, namespace), "", shared, |c| &c.services);
-    keep(scoped(client, namespace), "", shared, |c| &c.slices);
+    keep_slices(scoped(client, namespace), shared);
     keep(scoped(client, namespace), secrets, shared, |c| &c.secrets);
     keep(scoped(client, namespace), maps, shared, |c| &c.config_maps);
     keep(Api::all(client.clone()), "", shared, |c| &c.namespaces);
@@ -79,6 +81,48 @@ where
             }
         }
     });
+}
+
+/// Addresses of pods go into the files of groups at once. Of them, the configuration depends on little.
+fn keep_slices(api: Api<EndpointSlice>, shared: &Arc<Shared>) {
+    let shared = shared.clone();
+    tokio::spawn(async move {
+        let mut events = watcher(api, config("")).backoff(waits()).boxed();
+        let mut outage = Outage::new("EndpointSlice");
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    outage.passed(&shared, matches!(event, Event::Init));
+                    if follow(&shared, event) {
+                        shared.counters.changes.add();
+                        shared.cluster.changed.notify_one();
+                    }
+                }
+                Err(error) => {
+                    outage.failed(&shared, &error);
+                }
+            }
+        }
+    });
+}
+
+/// Brings the files of groups to what the watch has said; whether the configuration depends on it.
+fn follow(shared: &Shared, event: Event<EndpointSlice>) -> bool {
+    let mut slices = lock(&shared.cluster.slices);
+    let touched = slices.take(event);
+    let mut servers = lock(&shared.servers);
+    match touched {
+        Touched::Nothing => false,
+        Touched::Services(services) => {
+            shared.counters.endpoint_changes.add();
+            let follow = |service| servers.follow(&service, &slices, &shared.counters);
+            services.into_iter().map(follow).fold(false, |any, one| any | one)
+        }
+        Touched::All => {
+            servers.follow_all(&slices, &shared.counters);
+            true
+        }
+    }
 }
 
 /// How objects are watched.

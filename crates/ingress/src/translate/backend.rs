@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use weir_conf::Directive;
 
+use super::servers::{ServerGroup, ServerWords, address};
 use super::{Source, Work, digest, line};
 use crate::annotations::values;
 use crate::report::{ObjectId, Severity};
@@ -66,11 +66,22 @@ impl Work<'_> {
             return None;
         };
         let whole = source.is_some_and(|source| source.options.service_upstream);
-        let addresses = if whole {
-            self.cluster_address(found, wanted)
-        } else {
-            self.addresses(namespace, service, wanted)
+        let mut group = ServerGroup::new(namespace, service, wanted);
+        let canary = source.and_then(|s| s.options.affinity.as_ref()).is_some_and(|a| a.canary);
+        if canary {
+            group.words = ServerWords::CanaryRoute;
+        }
+        let addresses = match whole {
+            true => self.cluster_address(found, wanted),
+            false => self.servers_of(&group),
         };
+        let (name, extra) = named(source, namespace, service, wanted.port, whole);
+        let mut block = vec![super::zone(&name, addresses.len())];
+        block.extend(extra);
+        block.extend(match whole {
+            true => group.lines(&addresses),
+            false => self.server_lines(&name, group, &addresses),
+        });
         if addresses.is_empty() {
             self.say(
                 id,
@@ -81,16 +92,6 @@ impl Work<'_> {
             );
             return None;
         }
-        let (name, extra) = named(source, namespace, service, wanted.port, whole);
-        let mut block = vec![super::zone(&name, addresses.len())];
-        block.extend(extra);
-        let canary = source.and_then(|s| s.options.affinity.as_ref()).is_some_and(|a| a.canary);
-        block.extend(addresses.iter().map(|address| {
-            let route = format!("route=canary-{}", digest(address.as_bytes()));
-            let mut words = vec![address.as_str()];
-            words.extend(canary.then_some(route.as_str()));
-            line("server", words)
-        }));
         block.extend(self.kept());
         let group = line("upstream", [name.as_str()]).with_block(block);
         self.share(id, format!("upstream {name}"), vec![group]);
@@ -177,45 +178,7 @@ impl Work<'_> {
 
     fn cluster_address(&self, service: &Service, port: &ServicePort) -> BTreeSet<String> {
         let ip = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
-        ip.and_then(|ip| self.address(ip, port.port)).into_iter().collect()
-    }
-
-    /// The addresses of a Service's ready pods.
-    pub(crate) fn addresses(
-        &self,
-        namespace: &str,
-        service: &str,
-        port: &ServicePort,
-    ) -> BTreeSet<String> {
-        let mut out = BTreeSet::new();
-        for slice in self.index.slices(namespace, service) {
-            let ports = slice.ports.as_deref().unwrap_or_default();
-            let number = ports.iter().find(|p| {
-                p.name.as_deref().unwrap_or_default() == port.name.as_deref().unwrap_or_default()
-            });
-            let number = number.and_then(|p| p.port).or(match &port.target_port {
-                Some(IntOrString::Int(number)) if ports.is_empty() => Some(*number),
-                _ => None,
-            });
-            let Some(number) = number else { continue };
-            for endpoint in &slice.endpoints {
-                let ready = endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
-                if ready {
-                    out.extend(endpoint.addresses.iter().filter_map(|ip| self.address(ip, number)));
-                }
-            }
-        }
-        out
-    }
-
-    /// An address for `server`, if a server behind may have it.
-    fn address(&self, ip: &str, port: i32) -> Option<String> {
-        let port = u16::try_from(port).ok().filter(|port| *port > 0)?;
-        let ip: IpAddr = ip.parse().ok()?;
-        (self.settings.loopback || values::is_far(ip)).then(|| match ip {
-            IpAddr::V4(ip) => format!("{ip}:{port}"),
-            IpAddr::V6(ip) => format!("[{ip}]:{port}"),
-        })
+        ip.and_then(|ip| address(ip, port.port, self.settings.loopback)).into_iter().collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use weir_conf::Directive;
 
+use super::servers::{ServerGroup, room};
 use super::{Work, line};
 use crate::report::{ObjectId, Severity};
 
@@ -46,7 +47,9 @@ impl Work<'_> {
             self.index.service(s.namespace, s.service).ok_or("there is no such Service")?;
         let spec = service.spec.as_ref();
         let group = format!("{}_{}_{}", s.namespace, s.service, s.of_service);
-        let mut block = vec![line("zone", [format!("stream_{group}").as_str(), "128k"])];
+        let zone = format!("stream_{group}");
+        let mut block = Vec::new();
+        let mut room_for = room(1);
         if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
             let name = spec.and_then(|spec| spec.external_name.as_deref()).unwrap_or_default();
             let (_, made) = self.external(None, s.namespace, s.service, name, &s.of_service)?;
@@ -57,12 +60,16 @@ impl Work<'_> {
                 p.name.as_deref() == Some(&s.of_service) || p.port.to_string() == s.of_service
             };
             let port = ports.iter().find(named).ok_or("the Service has no such port")?;
-            let servers = self.addresses(s.namespace, s.service, port);
+            let pods = ServerGroup::new(s.namespace, s.service, port);
+            let servers = self.servers_of(&pods);
+            room_for = room(servers.len());
+            block.extend(self.server_lines(&zone, pods, &servers));
             if servers.is_empty() {
                 return Err("no pod of the Service is ready".to_owned());
             }
-            block.extend(servers.iter().map(|address| line("server", [address.as_str()])));
         }
+        // 680 bytes a server.
+        block.push(line("zone", [zone.as_str(), &(room_for * 1024).to_string()]));
         let made = line("upstream", [group.as_str()]).with_block(block);
         self.streams.insert(format!("session {group}"), vec![made]);
         let listen = |address: String| {

@@ -7,23 +7,22 @@
 use weir_conf::Directive;
 
 use super::line;
+use super::servers::{LEAST, room};
 
 /// How many zones groups share. A zone has a lock, which a request takes when it chooses a server.
 const ZONES: u8 = 4;
 /// The size of each: room for 12,000 servers. Pages that no server has used take no memory.
 const SIZE: &str = "8m";
-/// A group of more servers has a zone of its own.
-const LARGE: usize = 2000;
 
 fn name(number: u8) -> String {
     format!("servers_{number}")
 }
 
-/// The `zone` of a group.
+/// The `zone` of a group; one of more than [`LEAST`] servers has a zone of its own.
 pub(crate) fn zone(group: &str, servers: usize) -> Directive {
-    if servers > LARGE {
-        // 680 bytes a server. In steps, so that one pod more is the same zone.
-        let size = servers.next_power_of_two() * 1024;
+    if servers > LEAST {
+        // 680 bytes a server.
+        let size = room(servers) * 1024;
         return line("zone", [group, &size.to_string()]);
     }
     // The same number for a name in each process: FNV-1a.
@@ -60,7 +59,7 @@ mod tests {
         let used: BTreeSet<_> = (0..100).map(|n| words(&zone(&format!("a_s{n}_80"), n))).collect();
         assert_eq!(used, open);
         // Whatever the number of its pods is.
-        assert_eq!(words(&zone("a_b_80", 1)), words(&zone("a_b_80", LARGE)));
+        assert_eq!(words(&zone("a_b_80", 1)), words(&zone("a_b_80", LEAST)));
         assert_eq!(words(&zone("a_b_80", 3000)), ["a_b_80", "4194304"]);
     }
 }
