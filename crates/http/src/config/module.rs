@@ -1,5 +1,8 @@
 //! What a module is to the core: its directives, its settings, and its handlers in the phases.
 
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
 use weir_conf::Error;
 
 use crate::config::Setup;
@@ -77,12 +80,22 @@ pub struct Modules {
     pub trailer_filters: &'static [Entry<TrailerFilter>],
     /// Checks what only the settings of the whole `http` block show.
     pub check: fn(&LocationConf) -> Result<(), Error>,
+    /// Their directives, found when the first one is looked up.
+    pub by_name: DirectiveTable,
 }
+
+/// Directives by name: a configuration may have a hundred thousand lines.
+pub type DirectiveTable = OnceLock<HashMap<&'static str, &'static Directive>>;
 
 impl Modules {
     /// The directive of this name, if a module has it.
     pub fn directive(&self, name: &str) -> Option<&'static Directive> {
-        self.list.iter().flat_map(|m| m.directives).find(|d| d.name == name)
+        let by_name = self.by_name.get_or_init(|| {
+            // The first of two with one name.
+            let all = self.list.iter().rev().flat_map(|m| m.directives.iter().rev());
+            all.map(|d| (d.name, d)).collect()
+        });
+        by_name.get(name).copied()
     }
 
     /// Which handlers and filters a location with these settings needs: the others are not even asked there.

@@ -3,6 +3,8 @@
 //! A module is one file in one order: settings, directive table, `MODULE`, handler, helpers. It has nginx's
 //! name without `ngx_http_` and `_module`. A new module is its file and its lines here.
 
+use std::sync::OnceLock;
+
 use crate::config::module::{Entry, Module, Modules, Phases};
 use crate::config::scope::Directive;
 use crate::core;
@@ -313,6 +315,7 @@ pub static MODULES: Modules = Modules {
     header_filters: HEADER_FILTERS,
     trailer_filters: TRAILER_FILTERS,
     check: |main| charset_filter::check(charset_filter::CONF.of(main)),
+    by_name: OnceLock::new(),
 };
 
 /// nginx's names of the modules that weir has.

@@ -65,6 +65,9 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         Some(To::Known(_, scheme, _)) => (*scheme != PLAIN).then_some(Needed::Tls),
         None => None,
     };
+    if needed.is_none() && !CONF.is_own(&mut s.location) {
+        return Ok(());
+    }
     let conf = CONF.change(&mut s.location);
     let (passing, params) = (&mut conf.passing, &mut conf.params);
     cgi::finish::<uwsgi::Vars>(s.setup, NAME, passing, params, cgi::HIDDEN)?;

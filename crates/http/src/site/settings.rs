@@ -74,6 +74,12 @@ impl<T: Settings> Key<T> {
         }
     }
 
+    /// Whether a line of the block has changed them. If not, they are those of the block around it, which were finished there.
+    pub fn is_own(&self, conf: &mut LocationConf) -> bool {
+        let slot = conf.slots.get_mut(self.at.load(Ordering::Relaxed));
+        slot.is_some_and(|slot| Arc::get_mut(slot).is_some())
+    }
+
     /// The same, to be changed: copied first if a parent shares them.
     pub fn change<'a>(&self, conf: &'a mut LocationConf) -> &'a mut T {
         let at = self.at.load(Ordering::Relaxed);

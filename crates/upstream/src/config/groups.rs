@@ -1,6 +1,7 @@
 //! The groups of a configuration: those of `upstream { }`, and one for each host that is named without.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -444,7 +445,9 @@ fn text_of(d: &Directive) -> [String; 2] {
     for line in d.block() {
         let text = if line.name.is("server") { &mut *servers } else { &mut *settings };
         for word in std::iter::once(&line.name).chain(&line.args) {
-            text.push_str(&format!("{:?} ", word.lossy()));
+            // With its length, so that no word can look like two.
+            let word = word.lossy();
+            let _ = write!(text, "{}:{word} ", word.len());
         }
         text.push(';');
     }

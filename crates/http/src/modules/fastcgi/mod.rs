@@ -46,6 +46,9 @@ impl Settings for Conf {}
 
 /// All lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
+    if !CONF.is_own(&mut s.location) {
+        return Ok(());
+    }
     let conf = CONF.change(&mut s.location);
     let (passing, params) = (&mut conf.passing, &mut conf.params);
     cgi::finish::<fastcgi::Params>(s.setup, NAME, passing, params, cgi::HIDDEN_AND_STATUS)

@@ -66,6 +66,9 @@ pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         Some(To::Computed(url)) => Some(Needed::for_computed(url, "grpc://", Needed::Http2)),
         None => None,
     };
+    if needed.is_none() && !CONF.is_own(&mut s.location) {
+        return Ok(());
+    }
     let conf = CONF.change(&mut s.location);
     conf.passing.hide(&HIDDEN);
     // What is never held back cannot begin to be.

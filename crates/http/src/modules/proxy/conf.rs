@@ -100,6 +100,9 @@ impl Settings for Conf {}
 pub fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let pass = CONTENT.of(&s.location.core.content);
     let needed = pass.and_then(ProxyPass::needs_tls);
+    if needed.is_none() && !CONF.is_own(&mut s.location) {
+        return Ok(());
+    }
     let conf = CONF.change(&mut s.location);
     conf.passing.finish(s.setup, "proxy", &HIDDEN)?;
     conf.headers = Arc::new(SetHeaders::new(&conf.set_headers));
