@@ -14,6 +14,11 @@ use weir_ingress::gateway::ranges::AddressRange;
 use weir_ingress::gateway::services::Template;
 use weir_ingress::run::{Options, Publish, run};
 use weir_ingress::{Finding, Settings, Severity, Snapshot, Translation, translate};
+use weir_sys::allocator::Mimalloc;
+
+/// A translation of thousands of objects makes a million small things; what it has freed goes back to the system.
+#[global_allocator]
+static ALLOCATOR: Mimalloc = Mimalloc;
 
 /// Kubernetes objects to a configuration of weir.
 #[derive(Debug, Parser)]

@@ -181,11 +181,7 @@ impl<'a> Work<'a> {
             .map(|ingress| &**ingress)
             .filter(|ingress| is_chosen(ingress) && self.is_ours(ingress))
             .collect();
-        list.sort_by_key(|ingress| {
-            let meta = &ingress.metadata;
-            let born = meta.creation_timestamp.as_ref().map(|time| time.0.as_nanosecond());
-            (born.unwrap_or(i128::MAX), meta.namespace.clone(), meta.name.clone())
-        });
+        list.sort_by(|one, other| order(one).cmp(&order(other)));
         list.into_iter().filter_map(|ingress| self.source(ingress)).collect()
     }
 
@@ -282,6 +278,13 @@ impl<'a> Work<'a> {
             }
         }
     }
+}
+
+/// What comes first: when it was made, then its name.
+fn order(ingress: &Ingress) -> (i128, Option<&str>, Option<&str>) {
+    let meta = &ingress.metadata;
+    let born = meta.creation_timestamp.as_ref().map(|time| time.0.as_nanosecond());
+    (born.unwrap_or(i128::MAX), meta.namespace.as_deref(), meta.name.as_deref())
 }
 
 fn reader_flag(text: Option<&String>) -> Option<bool> {

@@ -237,10 +237,10 @@ impl Server {
         let socket = format!("unix:{}", self.options.door.display());
         let made = tokio::task::spawn_blocking(move || {
             let mut made = crate::translate(&snapshot, &settings);
-            let text = weir_conf::print(&made.tree).map_err(|error| error.to_string())?;
+            mark(&mut made.tree, &socket);
+            let mut text = weir_conf::print(&made.tree).map_err(|error| error.to_string())?;
             let digest = digest(&text);
-            mark(&mut made.tree, &socket, &digest);
-            let text = weir_conf::print(&made.tree).map_err(|error| error.to_string())?;
+            fill_in(&mut text, &digest);
             Ok::<_, String>(Offer { made, text, digest })
         });
         match made.await.map_err(|error| error.to_string()).flatten() {
@@ -279,11 +279,14 @@ pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
     settings
 }
 
+/// Stands for the digest of a configuration until that is known.
+const NO_DIGEST: &str = "00000000000000000000";
+
 /// Lets weir say which configuration it serves.
-fn mark(tree: &mut [Directive], socket: &str, digest: &str) {
+fn mark(tree: &mut [Directive], socket: &str) {
     let Some(http) = tree.iter_mut().find(|d| d.name.is("http")) else { return };
     let answer = line("location", ["/"])
-        .with_block(vec![line("access_log", ["off"]), line("return", ["200", digest])]);
+        .with_block(vec![line("access_log", ["off"]), line("return", ["200", NO_DIGEST])]);
     let server = line("server", []).with_block(vec![
         line("listen", [socket]),
         line("server_name", [SERVED]),
@@ -291,5 +294,31 @@ fn mark(tree: &mut [Directive], socket: &str, digest: &str) {
     ]);
     if let weir_conf::DirectiveBody::Block(list) = &mut http.body {
         list.push(server);
+    }
+}
+
+/// Puts the digest in its place, which is near the end.
+fn fill_in(text: &mut [u8], digest: &str) {
+    let at = text.windows(NO_DIGEST.len()).rposition(|bytes| bytes == NO_DIGEST.as_bytes());
+    if let Some(place) = at.and_then(|at| text.get_mut(at..at + digest.len())) {
+        place.copy_from_slice(digest.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_says_its_digest_itself() {
+        let mut tree = vec![line("http", []).with_block(vec![line("charset", [NO_DIGEST])])];
+        mark(&mut tree, "unix:/run/weir.sock");
+        let mut text = weir_conf::print(&tree).unwrap();
+        let digest = digest(&text);
+        assert_eq!(digest.len(), NO_DIGEST.len());
+        fill_in(&mut text, &digest);
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains(&format!("return 200 {digest};")), "{text}");
+        assert!(text.contains(&format!("charset {NO_DIGEST};")), "{text}");
     }
 }
