@@ -35,6 +35,12 @@ pub struct Snapshot {
 /// Files that are larger are no manifests.
 const LARGEST_FILE: u64 = 64 << 20;
 
+/// The nodes of a file (mappings, lists and scalars). Lines of manifests have eight bytes and more for each of theirs.
+const MOST_NODES: usize = LARGEST_FILE as usize / 8;
+
+/// The documents of a file.
+const MOST_DOCUMENTS: usize = LARGEST_FILE as usize / 64;
+
 /// Folders are read down to this depth.
 const DEEPEST: u32 = 16;
 
@@ -69,7 +75,7 @@ impl Snapshot {
 
     /// Adds the documents of a YAML (or JSON) text; the problems with some of them.
     pub fn add_text(&mut self, text: &str) -> Vec<String> {
-        match serde_saphyr::from_multiple::<Value>(text) {
+        match serde_saphyr::from_multiple_with_options::<Value>(text, yaml()) {
             Ok(documents) => {
                 documents.into_iter().filter_map(|document| self.add(document).err()).collect()
             }
@@ -96,6 +102,17 @@ impl Snapshot {
             // Deployments and others are of no matter here.
             _ => self.gateway.add(&document).unwrap_or(Ok(())),
         }
+    }
+}
+
+/// Room for a file of the largest size. Aliases, depth and the bytes of scalars keep the reader's own limits.
+fn yaml() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: MOST_NODES,
+            max_events: 2 * MOST_NODES,
+            max_documents: MOST_DOCUMENTS,
+        },
     }
 }
 
@@ -126,4 +143,44 @@ fn collect(path: &Path, depth: u32, files: &mut Vec<PathBuf>) -> io::Result<()> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An Ingress as `kubectl get -o yaml` writes it, with the fields that its managers own.
+    fn ingress(n: usize) -> String {
+        let managed = (0..10).map(|k| format!("          f:field{k}: {{}}\n")).collect::<String>();
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: site{n}\n  namespace: many\n  managedFields:\n  \
+             - apiVersion: networking.k8s.io/v1\n    fieldsType: FieldsV1\n    fieldsV1:\n      f:metadata:\n        f:annotations:\n{managed}    \
+             manager: kubectl\nspec:\n  rules:\n  - host: site{n}.example.com\n    http:\n      paths:\n      - path: /\n        pathType: Prefix\n        \
+             backend:\n          service:\n            name: site\n            port:\n              number: 80\n"
+        )
+    }
+
+    #[test]
+    fn a_large_cluster_is_one_file() {
+        let documents: Vec<String> = (0..5000).map(ingress).collect();
+        let mut snapshot = Snapshot::default();
+        assert_eq!(snapshot.add_text(&documents.join("---\n")), Vec::<String>::new());
+        assert_eq!(snapshot.ingresses.len(), 5000);
+    }
+
+    #[test]
+    fn what_grows_by_aliases_and_what_is_too_deep_is_refused() {
+        let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for n in 1..10 {
+            let again = vec![format!("*a{}", n - 1); 10].join(", ");
+            laughs.push_str(&format!("a{n}: &a{n} [{again}]\n"));
+        }
+        // One long word, many times.
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), vec!["*a"; 90].join(", "));
+        let deep = format!("a: {}1{}\n", "[".repeat(2000), "]".repeat(2000));
+        for text in [laughs, long, deep] {
+            let problems = Snapshot::default().add_text(&text);
+            assert!(problems.iter().any(|p| p.starts_with("is not YAML: ")), "{problems:?}");
+        }
+    }
 }
