@@ -26,9 +26,11 @@ pub enum State {
     Needless(&'static str),
     /// weir does not do it yet: what that changes.
     Unbuilt(&'static str),
+    /// ingress-nginx had it in versions before this one.
+    Gone(&'static str),
 }
 
-use State::{Alias, Built, Needless, Unbuilt};
+use State::{Alias, Built, Gone, Needless, Unbuilt};
 
 /// The prefix of the annotations.
 pub const PREFIX: &str = "nginx.ingress.kubernetes.io/";
@@ -37,7 +39,7 @@ const KEEPALIVE: &str = "requests to the authentication service have variables o
 const FIREWALL: &str = "weir has no web application firewall: requests are not inspected";
 const TRACING: &str = "tracing is set for the whole server, not for an Ingress";
 
-/// Each annotation that ingress-nginx knows.
+/// Each annotation that ingress-nginx knows, and those that it had in earlier versions.
 pub const KNOWN: &[(&str, State)] = &[
     ("affinity", Built),
     ("affinity-canary-behavior", Built),
@@ -96,12 +98,17 @@ pub const KNOWN: &[(&str, State)] = &[
     ("enable-global-auth", Built),
     ("enable-modsecurity", Unbuilt(FIREWALL)),
     ("enable-opentelemetry", Unbuilt(TRACING)),
+    ("enable-opentracing", Gone("1.10")),
     ("enable-owasp-core-rules", Unbuilt(FIREWALL)),
     ("enable-rewrite-log", Built),
     ("fastcgi-index", Built),
     ("fastcgi-params-configmap", Built),
     ("force-ssl-redirect", Built),
     ("from-to-www-redirect", Built),
+    ("global-rate-limit", Gone("1.12")),
+    ("global-rate-limit-ignored-cidrs", Gone("1.12")),
+    ("global-rate-limit-key", Gone("1.12")),
+    ("global-rate-limit-window", Gone("1.12")),
     ("http2-push-preload", Needless("browsers no longer take pushed answers")),
     ("limit-allowlist", Built),
     ("limit-burst-multiplier", Built),
@@ -119,6 +126,8 @@ pub const KNOWN: &[(&str, State)] = &[
     ("modsecurity-transaction-id", Unbuilt(FIREWALL)),
     ("opentelemetry-operation-name", Unbuilt(TRACING)),
     ("opentelemetry-trust-incoming-span", Unbuilt(TRACING)),
+    ("opentracing-operation-name", Gone("1.10")),
+    ("opentracing-trust-incoming-span", Gone("1.10")),
     ("permanent-redirect", Built),
     ("permanent-redirect-code", Built),
     ("preserve-trailing-slash", Built),

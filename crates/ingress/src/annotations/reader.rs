@@ -44,6 +44,10 @@ impl<'a> Reader<'a> {
                     let message = format!("known, but not built into weir-ingress yet: {why}");
                     findings.add(object, Severity::Warning, "UnbuiltAnnotation", name, message);
                 }
+                Some(State::Gone(version)) => {
+                    let message = format!("ingress-nginx lost it in v{version}; it has no effect");
+                    findings.add(object, Severity::Warning, "GoneAnnotation", name, message);
+                }
             }
         }
         let (findings, asked) = (RefCell::new(findings), RefCell::new(Vec::new()));

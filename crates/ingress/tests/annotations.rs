@@ -1,0 +1,213 @@
+//! Each annotation of ingress-nginx does something, or `check` names it. docs/ingress-nginx-annotations.md has the table, beside what
+//! Traefik's migration tool says of the same annotation; WEIR_WRITE_DOCS=1 writes it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use k8s_openapi::ByteString;
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::{Value, json};
+use weir_ingress::annotations::{KNOWN, PREFIX, State, state};
+use weir_ingress::{Finding, Settings, Snapshot, translate};
+
+const LIST: &str = include_str!("annotations.txt");
+const PAGE: &str = "docs/ingress-nginx-annotations.md";
+
+/// A line of the list.
+struct Case {
+    name: &'static str,
+    traefik: &'static str,
+    value: &'static str,
+    needs: Vec<(&'static str, &'static str)>,
+}
+
+fn cases() -> Vec<Case> {
+    let lines = LIST.lines().filter(|line| !line.starts_with('#'));
+    let case = |line: &'static str| {
+        let mut parts = line.split(" |").map(str::trim);
+        let mut next = || parts.next().unwrap_or_default();
+        let (name, traefik, value) = (next(), next(), next());
+        let needs = next().split(", ").filter_map(|need| need.split_once('=')).collect();
+        Case { name, traefik, value, needs }
+    };
+    lines.map(case).collect()
+}
+
+/// An authority and a certificate of its own, the same in each run.
+static PAIR: LazyLock<[String; 2]> = LazyLock::new(|| {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
+    [params.self_signed(&key).unwrap().pem(), key.serialize_pem()]
+});
+
+fn object(version: &str, kind: &str, name: &str, rest: Value) -> Value {
+    let mut object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": "a" } });
+    merge(&mut object, rest);
+    object
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            from.into_iter()
+                .for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value));
+        }
+        (into, from) => *into = from,
+    }
+}
+
+/// Secrets, ConfigMaps and Services that the annotations name.
+fn beside() -> Vec<Value> {
+    let secret = |name, data: &[(&str, &str)]| {
+        let data: BTreeMap<_, _> =
+            data.iter().map(|(k, v)| (*k, ByteString(v.as_bytes().to_vec()))).collect();
+        object("v1", "Secret", name, json!({ "data": data }))
+    };
+    let [certificate, key] = &*PAIR;
+    let mut list = vec![
+        object("v1", "ConfigMap", "headers", json!({ "data": { "X-Sent": "yes" } })),
+        secret("users", &[("auth", "alice:{PLAIN}word")]),
+        secret("map", &[("alice", "{PLAIN}word")]),
+        secret("authority", &[("ca.crt", certificate), ("tls.crt", certificate), ("tls.key", key)]),
+    ];
+    for name in ["shop", "errors"] {
+        let spec = json!({ "spec": { "ports": [{ "port": 80 }], "clusterIP": "10.1.0.1" } });
+        list.push(object("v1", "Service", name, spec));
+        let slice = json!({
+            "addressType": "IPv4", "metadata": { "labels": { "kubernetes.io/service-name": name } },
+            "ports": [{ "port": 8080 }], "endpoints": [{ "addresses": ["10.0.0.1"] }, { "addresses": ["10.0.0.2"] }],
+        });
+        list.push(object("discovery.k8s.io/v1", "EndpointSlice", name, slice));
+    }
+    list
+}
+
+fn ingress(name: &str, service: &str, annotations: &[(&str, &str)]) -> Value {
+    let full = |(name, value): &(&str, &str)| (format!("{PREFIX}{name}"), (*value).to_owned());
+    let annotations: BTreeMap<_, _> = annotations.iter().map(full).collect();
+    let backend = json!({ "service": { "name": service, "port": { "number": 80 } } });
+    let rule = json!({ "host": "a.test", "http": { "paths": [{ "path": "/", "pathType": "Prefix", "backend": backend }] } });
+    let rest = json!({ "metadata": { "annotations": annotations }, "spec": { "tls": [{ "hosts": ["a.test"] }], "rules": [rule] } });
+    object("networking.k8s.io/v1", "Ingress", name, rest)
+}
+
+/// The configuration and the findings of a site with these annotations. Those of a canary stand at a second Ingress.
+fn made(annotations: &[(&str, &str)]) -> (String, Vec<Finding>) {
+    let of_canary = |(name, _): &&(&str, &str)| {
+        ["canary", "affinity-canary-behavior"].contains(name) || name.starts_with("canary-")
+    };
+    let (canary, main): (Vec<_>, Vec<_>) = annotations.iter().partition(of_canary);
+    let mut list = beside();
+    list.push(ingress("main", "shop", &main));
+    if !canary.is_empty() {
+        list.push(ingress("second", "errors", &canary));
+    }
+    let settings = Settings {
+        without_class: true,
+        snippet_directives: ["add_header", "proxy_set_header"].map(str::to_owned).into(),
+        own_certificate: Some(PAIR.concat().into_bytes()),
+        defaults: [("global-auth-url", "http://10.0.0.7/"), ("use-http2", "false")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        ..Settings::default()
+    };
+    let mut snapshot = Snapshot::default();
+    let text: String = list.iter().map(|object| format!("---\n{object}\n")).collect();
+    assert_eq!(snapshot.add_text(&text), Vec::<String>::new());
+    let made = translate(&snapshot, &settings);
+    (String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap(), made.findings)
+}
+
+#[test]
+fn each_annotation_does_something_or_is_told_of() {
+    let mut wrong = Vec::new();
+    for case in cases() {
+        let (before, _) = made(&case.needs);
+        let (after, findings) = made(&[&case.needs[..], &[(case.name, case.value)]].concat());
+        let reasons: Vec<_> =
+            findings.iter().filter(|f| f.about == case.name).map(|f| f.reason).collect();
+        let (changes, wanted): (bool, &[&str]) = match state(case.name) {
+            Some(State::Built | State::Alias(_)) => (true, &[]),
+            Some(State::Needless(_)) => (false, &["NeedlessAnnotation"]),
+            Some(State::Unbuilt(_)) => (false, &["UnbuiltAnnotation"]),
+            Some(State::Gone(_)) => (false, &["GoneAnnotation"]),
+            None => (false, &["UnknownAnnotation"]),
+        };
+        if (before != after, &reasons[..]) != (changes, wanted) {
+            wrong.push((case.name, before != after, reasons));
+        }
+    }
+    assert!(wrong.is_empty(), "name, whether it changes something, what is told: {wrong:#?}");
+}
+
+#[test]
+fn the_list_has_each_annotation_once() {
+    let listed: Vec<&str> = cases().iter().map(|case| case.name).collect();
+    let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+    assert_eq!(listed, known);
+}
+
+/// The page, as the table of annotations and the list say it.
+fn page() -> String {
+    let cases = cases();
+    let mut rows = String::new();
+    let [mut works, mut needless, mut theirs, mut both] = [0; 4];
+    for case in &cases {
+        let traefik = match case.traefik {
+            "-" => "not listed".to_owned(),
+            "no" => "no".to_owned(),
+            version => version.to_owned(),
+        };
+        let ours = match state(case.name) {
+            Some(State::Built) => "yes".to_owned(),
+            Some(State::Alias(of)) => format!("yes, as `{of}`"),
+            Some(State::Needless(why)) => format!("not needed: {why}"),
+            Some(State::Unbuilt(why)) => format!("no: {why}"),
+            Some(State::Gone(version)) => format!("no, like ingress-nginx since v{version}"),
+            None => "unknown".to_owned(),
+        };
+        let supported = case.traefik.contains('.');
+        works += usize::from(ours.starts_with("yes"));
+        needless += usize::from(ours.starts_with("not needed"));
+        theirs += usize::from(supported);
+        both += usize::from(supported && !ours.starts_with("no:"));
+        rows.push_str(&format!("| `{}` | {ours} | {traefik} |\n", case.name));
+    }
+    PAGE_HEAD
+        .replace("ALL", &cases.len().to_string())
+        .replace("WORKS", &works.to_string())
+        .replace("NEEDLESS", &needless.to_string())
+        .replace("THEIRS", &theirs.to_string())
+        .replace("BOTH", &both.to_string())
+        + &rows
+}
+
+const PAGE_HEAD: &str = "# The annotations of ingress-nginx
+
+This page is for those who want to know what becomes of one annotation. `weir-ingress check` says the same of a cluster's own Ingresses: [what it says](kubernetes.md#what-check-says).
+
+Of ALL annotations that ingress-nginx has or had, WORKS work and NEEDLESS are not needed. The other column is what Traefik's tool for the same move
+(traefik/ingress-nginx-migration) lists: the version of Traefik from which an annotation is supported. It lists THEIRS as supported, of which weir-ingress takes BOTH.
+`auth-type: digest` is refused: its paths are closed. `auth-keepalive` counts with `use-http2: false` alone, as in ingress-nginx.
+A test gives each annotation a value: it changes the configuration, or `check` has a line that names it.
+<!-- tests: each_annotation_does_something_or_is_told_of -->
+
+| annotation | weir-ingress | Traefik |
+|---|---|---|
+";
+
+#[test]
+fn the_page_of_annotations_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);
+    if std::env::var_os("WEIR_WRITE_DOCS").is_some() {
+        fs::write(&path, page()).unwrap();
+    }
+    let there = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        there,
+        page(),
+        "{PAGE} is out of date: WEIR_WRITE_DOCS=1 cargo test -p weir-ingress --test annotations"
+    );
+}
