@@ -12,6 +12,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import gateway_cases  # noqa: E402
+import handed_in  # noqa: E402
 from node import Node  # noqa: E402
 from suite import World  # noqa: E402
 
@@ -25,8 +26,7 @@ def options(dir, version, report):
     file.write_text(json.dumps({
         "gatewayClassName": "weir", "conformanceProfiles": PROFILES, "reportOutputPath": str(report), "cleanupBaseResources": False,
         "usableNetworkAddresses": address("127.0.10.200"), "unusableNetworkAddresses": address("127.0.11.1"),
-        "implementation": {"organization": "weir", "project": "weir", "version": version, "contact": ["SECURITY.md"],
-                           "url": "packaging/helm/weir-ingress"}}))
+        "implementation": handed_in.implementation(version)}))
     return file
 
 
@@ -54,6 +54,10 @@ def main():
         for line in re.findall(r"^ +--- (?:PASS|SKIP|FAIL): TestConformance/[^/\s]+ .*$|^ +--- FAIL: .*$", text, re.M):
             print(line)
         print(report.read_text() if report.exists() else text[-3000:])
+        if report.exists() and "WEIR_REPORTS" in os.environ:
+            print(f'{handed_in.write(os.environ["WEIR_REPORTS"], report.read_text())} is what conformance/reports of Gateway API takes')
+            for problem in handed_in.problems(report.read_text()):
+                print(f"but: {problem}")
     finally:
         if node:
             node.end()
