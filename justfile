@@ -49,6 +49,10 @@ deny *ARGS:
 kubernetes *ARGS:
     tests/kubernetes/run {{ARGS}}
 
+# The Helm charts by helm itself, at the same API server: objects, upgrades, mistakes in values, pods (needs what `kubernetes` needs, and root).
+helm-check *ARGS:
+    tests/kubernetes/helm {{ARGS}}
+
 # Thousands of Ingresses that change all the time: how long changes take to traffic, and what is lost (needs what `kubernetes` needs):
 # `just kubernetes-scale --sites 500 --endpoints 2000 --rate 10 --seconds 60`.
 kubernetes-scale *ARGS:

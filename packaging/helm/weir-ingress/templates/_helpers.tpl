@@ -22,6 +22,75 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
+{{/* The file that weir starts with. */}}
+{{- define "weir-ingress.base" -}}
+{{- if .Values.base -}}
+{{- .Values.base -}}
+{{- else if .Values.ports.ipv6 -}}
+{{- .Files.Get "files/ingress.conf" | replace "listen 8081;" "listen 8081;\n        listen [::]:8081;" -}}
+{{- else -}}
+{{- .Files.Get "files/ingress.conf" -}}
+{{- end -}}
+{{- end }}
+
+{{/* A value of the ConfigMap as text. Helm reads numbers as floats: 10485760 would be 1.048576e+07. */}}
+{{- define "weir-ingress.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}
+{{- printf "%.0f" . -}}
+{{- else -}}
+{{- . -}}
+{{- end -}}
+{{- end }}
+
+{{/* What the schema of the values cannot say. */}}
+{{- define "weir-ingress.sense" -}}
+{{- if .Values.autoscaling.enabled -}}
+{{- if ne .Values.kind "Deployment" -}}
+{{- fail "autoscaling.enabled needs kind: Deployment; a DaemonSet has a pod on each node" -}}
+{{- end -}}
+{{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
+{{- fail "autoscaling.minReplicas is more than autoscaling.maxReplicas" -}}
+{{- end -}}
+{{- if not (dig "weir" "requests" "cpu" "" .Values.resources) -}}
+{{- fail "autoscaling.enabled needs resources.weir.requests.cpu: the target is a share of it" -}}
+{{- end -}}
+{{- end -}}
+{{- if eq .Values.kind "Deployment" -}}
+{{- $pods := ternary .Values.autoscaling.minReplicas .Values.replicaCount .Values.autoscaling.enabled | int -}}
+{{- $least := .Values.podDisruptionBudget.minAvailable -}}
+{{- if and .Values.podDisruptionBudget.enabled (gt $pods 1) (not (kindIs "string" $least)) (ge (int $least) $pods) -}}
+{{- fail "podDisruptionBudget.minAvailable leaves no pod to evict: it must be less than replicaCount (or autoscaling.minReplicas)" -}}
+{{- end -}}
+{{- end -}}
+{{- if gt (int .Values.drainSeconds) (int .Values.terminationGracePeriodSeconds) -}}
+{{- fail "drainSeconds is more than terminationGracePeriodSeconds" -}}
+{{- end -}}
+{{- if .Values.admission.enabled -}}
+{{- if not .Values.admission.secretName -}}
+{{- fail "admission.enabled needs admission.secretName" -}}
+{{- end -}}
+{{- if not (or .Values.admission.caBundle .Values.admission.annotations) -}}
+{{- fail "admission.enabled needs admission.caBundle, or an annotation that puts it in" -}}
+{{- end -}}
+{{- end -}}
+{{- $ports := list (printf "TCP %v" (int .Values.ports.http)) (printf "TCP %v" (int .Values.ports.https)) "TCP 80" "TCP 443" "TCP 8081" "TCP 8444" "TCP 10254" -}}
+{{- $names := list "http" "https" "figures" "health" "admission" -}}
+{{- if or (eq (int .Values.ports.http) (int .Values.ports.https)) (has (int .Values.ports.http) (list 8081 8444 10254)) (has (int .Values.ports.https) (list 8081 8444 10254)) -}}
+{{- fail "ports.http and ports.https must differ from each other, and from 8081, 8444 and 10254" -}}
+{{- end -}}
+{{- range .Values.gateway.ports -}}
+{{- $port := printf "%s %v" (.protocol | default "TCP") (int .port) -}}
+{{- if has $port $ports -}}
+{{- fail (printf "gateway.ports: port %s is taken" $port) -}}
+{{- end -}}
+{{- if has .name $names -}}
+{{- fail (printf "gateway.ports: the name %s is taken" .name) -}}
+{{- end -}}
+{{- $ports = append $ports $port -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- end }}
+
 {{- define "weir-ingress.contained" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
