@@ -110,6 +110,9 @@ struct Common {
     /// Leaves Services of the type ExternalName out.
     #[arg(long)]
     disable_svc_external_name: bool,
+    /// Lets hosts with the annotation ssl-passthrough have their connections as they are: the ports of TLS read names first.
+    #[arg(long)]
+    enable_ssl_passthrough: bool,
     /// The ConfigMap with ports of TCP and the Service behind each: NAMESPACE/NAME.
     #[arg(long, value_parser = object)]
     tcp_services_configmap: Option<(String, String)>,
@@ -138,6 +141,7 @@ impl Common {
             no_catch_all: self.disable_catch_all,
             no_external_names: self.disable_svc_external_name,
             sessions: [self.tcp_services_configmap.clone(), self.udp_services_configmap.clone()],
+            passthrough: self.enable_ssl_passthrough,
             gateway_ports: self.gateway_port.iter().copied().collect(),
             ..Settings::default()
         };

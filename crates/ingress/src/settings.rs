@@ -47,6 +47,8 @@ pub struct Settings {
     pub no_external_names: bool,
     /// The ConfigMaps with ports of TCP and of UDP, and the Service behind each.
     pub sessions: [Option<(String, String)>; 2],
+    /// Whether hosts may have their TLS end behind weir: then the name in a handshake is read before TLS.
+    pub passthrough: bool,
     /// Certificate and key in PEM for hosts that have none, made by the program; without it their handshakes are refused.
     pub own_certificate: Option<Vec<u8>>,
     /// Whether the servers of groups stand in files that running workers follow; else they are lines of the configuration.
@@ -108,6 +110,7 @@ impl Default for Settings {
             no_catch_all: false,
             no_external_names: false,
             sessions: [None, None],
+            passthrough: false,
             own_certificate: None,
             servers_in_files: false,
             loopback: false,

@@ -13,6 +13,7 @@ mod location;
 mod made;
 mod owners;
 mod pass;
+mod passthrough;
 mod servers;
 mod sessions;
 mod snippet;
@@ -135,6 +136,9 @@ pub(crate) fn translate(
     servers.extend(made.http);
     let mut streams = made.streams;
     streams.extend(work.sessions_of());
+    if own {
+        streams.extend(work.front(&hosts));
+    }
     let tree = frame::tree(&mut work, global, servers, streams);
     let Work { files, findings, owners, groups, .. } = work;
     let findings = findings.into_sorted();

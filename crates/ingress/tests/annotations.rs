@@ -106,6 +106,7 @@ fn made(annotations: &[(&str, &str)]) -> (String, Vec<Finding>) {
     }
     let settings = Settings {
         without_class: true,
+        passthrough: true,
         snippet_directives: ["add_header", "proxy_set_header"].map(str::to_owned).into(),
         own_certificate: Some(PAIR.concat().into_bytes()),
         defaults: [("global-auth-url", "http://10.0.0.7/"), ("use-http2", "false")]

@@ -88,8 +88,14 @@ proptest! {
         host in prop_oneof![Just("evil.test".to_owned()), Just("victim.test".to_owned()), text()],
         path in prop_oneof![Just("/".to_owned()), text().prop_map(|t| format!("/{t}")), text()],
         kind in prop_oneof![Just("Exact"), Just("Prefix"), Just("ImplementationSpecific")],
+        (passthrough, asks) in any::<(bool, bool)>(),
     ) {
-        let settings = Settings { without_class: true, ..Settings::default() };
+        let settings = Settings { without_class: true, passthrough, ..Settings::default() };
+        let mut annotations = annotations;
+        if asks {
+            let number = KNOWN.iter().position(|(name, _)| *name == "ssl-passthrough");
+            annotations.push((number.unwrap(), "true".to_owned()));
+        }
         let made = translate(&snapshot(&annotations, &host, &path, kind), &settings).tree;
         let text = print(&made).unwrap();
         let back = read_text(Path::new("printed.conf"), &text);
@@ -102,6 +108,14 @@ proptest! {
         prop_assert_eq!((now.len(), then.len()), (1, 1));
         let text = |d: &Directive| String::from_utf8_lossy(&print(std::slice::from_ref(d)).unwrap()).into_owned();
         prop_assert_eq!(text(now[0]), text(then[0]));
+        // Connections of TLS reach the owner's Service, too.
+        let front = made.iter().filter(|d| d.name.is("stream")).flat_map(|d| d.block());
+        for line in front.filter(|d| d.name.is("server")).flat_map(|server| server.block()) {
+            let victims = |word: &str| {
+                word == "victim.test" || word.starts_with("victim_") || word.starts_with(['~', '*'])
+            };
+            prop_assert!(!line.args.iter().any(|word| victims(&word.lossy())), "{:?}", line);
+        }
     }
 }
 

@@ -175,7 +175,7 @@ pub const KNOWN: &[(&str, State)] = &[
     ("session-cookie-samesite", Built),
     ("session-cookie-secure", Built),
     ("ssl-ciphers", Built),
-    ("ssl-passthrough", Unbuilt("weir ends TLS itself")),
+    ("ssl-passthrough", Built),
     ("ssl-prefer-server-ciphers", Built),
     ("ssl-redirect", Built),
     ("stream-snippet", Unbuilt("snippets outside of servers and locations are never taken")),

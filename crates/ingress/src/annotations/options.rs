@@ -131,6 +131,8 @@ pub struct Options {
     pub force_ssl_redirect: bool,
     /// Redirects to https keep the last slash.
     pub keep_slash: bool,
+    /// TLS of the hosts ends behind weir.
+    pub passthrough: bool,
     /// The other of `example.com` and `www.example.com` is sent here.
     pub from_to_www: bool,
     /// Other names of the hosts.
@@ -245,6 +247,7 @@ fn routes(r: &Reader<'_>, o: &mut Options) {
     o.ssl_redirect = r.flag("ssl-redirect").unwrap_or(true);
     o.force_ssl_redirect = r.flag("force-ssl-redirect").unwrap_or(false);
     o.keep_slash = r.flag("preserve-trailing-slash").unwrap_or(false);
+    o.passthrough = r.flag("ssl-passthrough").unwrap_or(false);
     o.from_to_www = r.flag("from-to-www-redirect").unwrap_or(false);
     let names = r.read("server-alias", |text| {
         let names: Vec<String> = text.split(',').map(|n| n.trim().to_lowercase()).collect();

@@ -60,8 +60,8 @@ pub(super) fn is_of_ingresses(
     let own = match protocol {
         Protocol::Udp => return false,
         Protocol::Http => settings.http.as_slice(),
-        Protocol::Https => settings.https.as_slice(),
-        Protocol::Passthrough | Protocol::Tls | Protocol::Tcp => &[],
+        Protocol::Https if !settings.passthrough => settings.https.as_slice(),
+        Protocol::Https | Protocol::Passthrough | Protocol::Tls | Protocol::Tcp => &[],
     };
     fn parts(word: &str) -> (&str, &str) {
         word.rsplit_once(':').unwrap_or(("", word))

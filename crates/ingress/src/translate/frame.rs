@@ -9,7 +9,7 @@ use super::hosts::{Host, Match, Route};
 use super::location;
 use super::made::headers;
 use super::snippet::Place;
-use super::{Work, line, when};
+use super::{Work, line, passthrough, when};
 use crate::report::Severity;
 use crate::settings::Settings;
 
@@ -208,9 +208,14 @@ fn is_header(directive: &Directive, name: &str) -> bool {
 }
 
 fn listens(work: &Work<'_>, tls: bool, default: bool) -> Vec<Directive> {
-    let addresses = if tls { &work.settings.https } else { &work.settings.http };
-    let one = |address: &String| {
-        let mut words = vec![address.as_str()];
+    let behind = passthrough::inner(work.settings);
+    let addresses: Vec<&str> = match tls {
+        true if passthrough::is_on(work) => vec![&behind],
+        true => work.settings.https.iter().map(String::as_str).collect(),
+        false => work.settings.http.iter().map(String::as_str).collect(),
+    };
+    let one = |address: &&str| {
+        let mut words = vec![*address];
         words.extend(tls.then_some("ssl"));
         words.extend(default.then_some("default_server"));
         words.extend(work.proxy_protocol.then_some("proxy_protocol"));

@@ -42,25 +42,30 @@ impl Work<'_> {
         servers
     }
 
-    fn session(&mut self, s: &Session<'_>, udp: bool) -> Result<Directive, String> {
+    /// A group of `stream` for a port of a Service; its name.
+    pub(super) fn stream_group(
+        &mut self,
+        (namespace, service_name, of_service): (&str, &str, &str),
+    ) -> Result<String, String> {
         let service =
-            self.index.service(s.namespace, s.service).ok_or("there is no such Service")?;
+            self.index.service(namespace, service_name).ok_or("there is no such Service")?;
         let spec = service.spec.as_ref();
-        let group = format!("{}_{}_{}", s.namespace, s.service, s.of_service);
+        let group = format!("{namespace}_{service_name}_{of_service}");
         let zone = format!("stream_{group}");
         let mut block = Vec::new();
         let mut room_for = room(1);
         if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
             let name = spec.and_then(|spec| spec.external_name.as_deref()).unwrap_or_default();
-            let (_, made) = self.external(None, s.namespace, s.service, name, &s.of_service)?;
+            let (_, made) =
+                self.external(None, namespace, service_name, name, &of_service.to_owned())?;
             block.extend(made.block().iter().filter(|d| d.name.is("server")).cloned());
         } else {
             let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
             let named = |p: &&k8s_openapi::api::core::v1::ServicePort| {
-                p.name.as_deref() == Some(&s.of_service) || p.port.to_string() == s.of_service
+                p.name.as_deref() == Some(of_service) || p.port.to_string() == of_service
             };
             let port = ports.iter().find(named).ok_or("the Service has no such port")?;
-            let pods = ServerGroup::new(s.namespace, s.service, port);
+            let pods = ServerGroup::new(namespace, service_name, port);
             let servers = self.servers_of(&pods);
             room_for = room(servers.len());
             block.extend(self.server_lines(&zone, pods, &servers));
@@ -72,6 +77,11 @@ impl Work<'_> {
         block.push(line("zone", [zone.as_str(), &(room_for * 1024).to_string()]));
         let made = line("upstream", [group.as_str()]).with_block(block);
         self.streams.insert(format!("session {group}"), vec![made]);
+        Ok(group)
+    }
+
+    fn session(&mut self, s: &Session<'_>, udp: bool) -> Result<Directive, String> {
+        let group = self.stream_group((s.namespace, s.service, &s.of_service))?;
         let listen = |address: String| {
             let mut words = vec![address.as_str()];
             words.extend(udp.then_some("udp"));

@@ -1,8 +1,10 @@
 //! What the administrator sets on the command line.
 
 use weir_ingress::{Settings, Snapshot, certificate, translate};
+use weir_testkit::{Dir, Server};
 
-use super::{ingress, service};
+use super::gateway::{secured, weir_behind};
+use super::{behind, ingress, service, weir};
 
 const ALL: [(&str, &str, &str); 1] = [("Prefix", "/", "one")];
 
@@ -168,4 +170,73 @@ fn hidden_headers_are_those_of_ingresses() {
     assert_eq!(lines("        proxy_hide_header X-Inner;"), 1, "{text}");
     assert_eq!(lines("        proxy_hide_header Strict-Transport-Security;"), 1, "{text}");
     assert_eq!(lines("    proxy_hide_header Strict-Transport-Security;"), 0, "{text}");
+}
+
+#[test]
+fn tls_of_a_host_ends_behind_weir_where_that_is_allowed() {
+    let Some(inner) = weir_behind(
+        "listen 127.0.0.1:%%PORT%% ssl; ssl_certificate %%DIR%%/self.pem; ssl_certificate_key %%DIR%%/self.key; return 200 passed;",
+    ) else {
+        return;
+    };
+    let asks = [("ssl-passthrough", "true")];
+    let manifests = [
+        service("a", "inner", inner.port()),
+        service("a", "one", behind("one")),
+        ingress("a", "through", &asks, "through.test", &[("Prefix", "/", "inner")]),
+        ingress("a", "site", &[], "mine.test", &ALL),
+        // Only the owner of a host decides, and only the path / has a Service for connections.
+        ingress("b", "thief", &asks, "mine.test", &ALL),
+        ingress("a", "x-later", &asks, "mine.test", &[("Prefix", "/later", "inner")]),
+        // A pattern would take the connections of other hosts.
+        ingress("a", "wild", &asks, "*.test", &[("Prefix", "/", "inner")]),
+        ingress("a", "deep", &asks, "deep.test", &[("Prefix", "/deep", "inner")]),
+    ]
+    .concat();
+    let dir = Dir::new();
+    std::fs::create_dir_all(dir.file("state")).unwrap();
+    let settings = Settings {
+        http: vec!["127.0.0.1:%%PORT%%".to_owned()],
+        https: vec!["127.0.0.1:%%PORT1%%".to_owned()],
+        own_certificate: certificate::make(),
+        passthrough: true,
+        loopback: true,
+        state: dir.file("state"),
+        ..every()
+    };
+    let mut snapshot = Snapshot::default();
+    assert_eq!(snapshot.add_text(&manifests), Vec::<String>::new());
+    let made = translate(&snapshot, &settings);
+    weir_ingress::state::write(&made.files).unwrap();
+    let told: Vec<_> = made.findings.iter().map(|f| (f.object.name.as_str(), f.reason)).collect();
+    assert_eq!(
+        told,
+        [
+            ("deep", "NoService"),
+            ("wild", "NoPassthrough"),
+            ("x-later", "NoPassthrough"),
+            ("thief", "HostTaken")
+        ]
+    );
+    let text = String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap();
+    let server = Server::start_in(dir, &weir().unwrap(), &text);
+    for (name, wanted) in [
+        ("through.test", "passed"),
+        ("mine.test", "one"),
+        ("deep.test", ""),
+        ("x.other.test", "404"),
+    ] {
+        let Some(got) = secured(&server, 1, name, name) else { return };
+        assert_eq!(got, wanted, "{name}");
+    }
+    // Servers behind see the client's address, not that of a socket in between.
+    let head = "GET / HTTP/1.1\r\nHost: mine.test\r\nConnection: close\r\n\r\n";
+    let words = ["-servername", "mine.test", "-quiet", "-ign_eof"];
+    let said = weir_testkit::s_client(server.dir().path(), server.port_at(1), &words, head);
+    assert!(said.is_some_and(|said| said.contains("X-Real-IP: 127.0.0.1")));
+    let without = Settings { passthrough: false, ..settings };
+    let made = translate(&snapshot, &without);
+    let none: Vec<_> = made.findings.iter().filter(|f| f.reason == "NoPassthrough").collect();
+    assert_eq!(none.len(), 4, "{none:?}");
+    assert!(!made.tree.iter().any(|directive| directive.name.is("stream")));
 }

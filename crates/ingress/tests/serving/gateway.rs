@@ -450,7 +450,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 /// A request over TLS by OpenSSL's client: which server behind answered, or the status, or nothing.
-fn secured(server: &Server, port: usize, sni: &str, host: &str) -> Option<String> {
+pub(super) fn secured(server: &Server, port: usize, sni: &str, host: &str) -> Option<String> {
     shown(server, port, (sni, host), &[])
 }
 
@@ -597,7 +597,7 @@ fn a_name_of_tls_belongs_to_one_listener() {
 }
 
 /// A server behind that speaks TLS as www.example.org, or HTTP/2 without it.
-fn weir_behind(inside: &str) -> Option<Server> {
+pub(super) fn weir_behind(inside: &str) -> Option<Server> {
     let dir = weir_testkit::certified();
     Some(Server::start_in(dir, &weir()?, &format!("events {{ }} http {{ server {{ {inside} }} }}")))
 }

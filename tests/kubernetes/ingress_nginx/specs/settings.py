@@ -245,8 +245,8 @@ area("settings/ssl-ciphers")
 LIST = "ALL:!aNULL:!EXPORT56:RC4+RSA:+HIGH:+MEDIUM:+LOW:+SSLv2:+EXP"
 spec("a list", pair(S), ing(S, tls=True), cm(ssl_ciphers=LIST), get(S, tls=True), conf(f"ssl_ciphers {LIST};", http=True))
 area("settings/ssl-passthrough")
-cannot("another port", "weir ends TLS itself; Gateway API's TLSRoute passes it through")
-cannot("known and other hosts", "weir ends TLS itself; Gateway API's TLSRoute passes it through")
+cannot("another port", "connections are handed over inside of the process: there is no port")
+cannot("known and other hosts", "no server behind ends TLS here; a test of weir-ingress has both")
 area("settings/ssl-session-cache")
 SECURE = [pair(S), ing(S, tls=True)]
 spec("the default", *SECURE, get(S, tls=True), conf("ssl_session_cache shared:SSL:10m;", "ssl_session_timeout 10m;", http=True))
