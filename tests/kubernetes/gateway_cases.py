@@ -2,9 +2,10 @@
 
 import os
 import pathlib
+import signal
 import socket
 
-from cluster import ApiError, Backend, endpoints, namespace, service, wait
+from cluster import ApiError, Backend, certificate, endpoints, namespace, secret, service, wait
 
 GROUP = "gateway.networking.k8s.io"
 KINDS = ["gatewayclasses", "gateways", "listenersets", "httproutes", "grpcroutes", "tlsroutes", "tcproutes", "udproutes", "referencegrants",
@@ -265,6 +266,59 @@ def what_weir_refuses_of_gateways_is_left_out_alone(w):
     return note
 
 
+def half_a_key_of_a_listener_takes_nothing_from_others(w):
+    begin(w)
+    one = Backend("one")
+    behind(w, "halves", "one", one)
+    crt, key = certificate(w.dir, "halves", ["a.halves.test"])
+    pair = lambda key: secret("halves", "cert", {"tls.crt": crt.read_bytes(), "tls.key": key}, "kubernetes.io/tls")
+    w.api.put(pair(key.read_bytes()))
+    tls = {"certificateRefs": [{"name": "cert"}]}
+    web = gateway("halves", "web", [listener("http", 80), listener("tls", 443, "HTTPS", hostname="a.halves.test", tls=tls)])
+    w.api.put(web)
+    ip = address(w, web)
+    w.api.put(route("halves", "site", "web", ["one"]))
+    secured = lambda: w.pod.who("a.halves.test", port=443, address=ip, tls=True) == "one"
+    w.soon("TLS", secured, 5)
+    of = lambda status: next((one for one in status.get("listeners", []) if one["name"] == "tls"), {})
+    w.api.put(pair(key.read_bytes()[:80]))
+    wait("a word", 10, lambda: condition(of(w.api.get(web)["status"]), "ResolvedRefs")[0] == "!InvalidCertificateRef")
+    assert w.pod.who("any.test", port=80, address=ip) == "one"
+    note = next(one for one in of(w.api.get(web)["status"])["conditions"] if one["type"] == "ResolvedRefs")["message"]
+    w.api.put(pair(key.read_bytes()))
+    w.soon("TLS again", secured, 5)
+    wait("another word", 10, lambda: condition(of(w.api.get(web)["status"]), "ResolvedRefs")[0] == "ResolvedRefs")
+    return note
+
+
+def routes_follow_a_watch_whose_history_is_gone(w):
+    begin(w)
+    one = Backend("one")
+    behind(w, "lost", "one", one)
+    ip = put_gateway(w, "lost", "web", [listener("http", 80)])
+    site = lambda name: route("lost", name, "web", ["one"], hosts=[f"{name}.lost.test"])
+    who = lambda name: w.pod.who(f"{name}.lost.test", port=80, address=ip)
+    w.api.put(site("goes"))
+    w.soon("traffic", lambda: who("goes") == "one", 3)
+    # While weir-ingress sleeps, a route goes, another comes, and no history tells of either.
+    w.pod.controller.send(signal.SIGSTOP)
+    w.api.delete(site("goes"))
+    w.api.put(site("comes"))
+    w.api.process.end(signal.SIGKILL)
+    w.api.compact()
+    w.api.process.start()
+    w.api.ready()
+    w.pod.controller.send(signal.SIGCONT)
+    seen = w.soon("the new one", lambda: who("comes") == "one", 20)
+    w.soon("the old one gone", lambda: who("goes") == 404)
+    wait("a status", 20, lambda: is_told(w, site("comes"), "Accepted", "Accepted", parent))
+    # And under a running watch.
+    w.api.compact()
+    w.api.put(site("later"))
+    w.soon("traffic", lambda: who("later") == "one", 3)
+    return f"seen {seen:.1f} s after weir-ingress woke"
+
+
 def without_rights_for_gateway_api_ingresses_are_served(w):
     begin(w)
     one = Backend("one")
@@ -346,4 +400,6 @@ def is_open(ip):
 
 
 TESTS = [kinds_of_gateway_api_come_later_and_go, routes_change_under_running_workers, namespaces_are_selected_by_labels,
-         gateways_have_addresses_of_the_range, statuses_say_what_is_served, each_gateway_has_a_service, the_leader_alone_writes_statuses, what_weir_refuses_of_gateways_is_left_out_alone, without_rights_for_gateway_api_ingresses_are_served]
+         gateways_have_addresses_of_the_range, statuses_say_what_is_served, each_gateway_has_a_service, the_leader_alone_writes_statuses,
+         half_a_key_of_a_listener_takes_nothing_from_others, routes_follow_a_watch_whose_history_is_gone,
+         what_weir_refuses_of_gateways_is_left_out_alone, without_rights_for_gateway_api_ingresses_are_served]

@@ -266,9 +266,13 @@ def of_two_ingresses_with_one_path_the_older_one_has_it(w):
     w.site("twice", "two", [two], host="both.twice.test")
     note = w.told("twice", "two", "PathTaken")
     # A stranger takes nothing of the host, not even a path that is free.
-    w.site("thief", "thief", [two], host="both.twice.test", path=("/stolen", "Prefix"))
-    w.told("thief", "thief", "HostTaken")
+    w.site("wants", "thief", [Backend("thief")], host="both.twice.test", path=("/stolen", "Prefix"))
+    w.told("wants", "thief", "HostTaken")
     assert w.pod.who("both.twice.test") == "one" and w.pod.who("both.twice.test", "/stolen") == "one"
+    # Without the older one, the next one has the path: of the same second, the one whose namespace's name is first.
+    w.api.delete(ingress("twice", "one", "", []))
+    w.soon("the other one", lambda: w.pod.who("both.twice.test") == "two")
+    assert w.pod.who("both.twice.test", "/stolen") == "two"
     return note
 
 
