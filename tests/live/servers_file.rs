@@ -48,7 +48,10 @@ fn start(group: &str, text: &str) -> Server {
     let dir = Dir::new();
     fs::create_dir(dir.file("servers")).unwrap();
     dir.write("servers/u", text);
-    Server::start_in(dir, WEIR, &conf("", group, PLACE))
+    let server = Server::start_in(dir, WEIR, &conf("", group, PLACE));
+    // Both workers have read it.
+    server.wait_log(" servers now", 2);
+    server
 }
 
 #[test]

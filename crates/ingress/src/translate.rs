@@ -9,6 +9,7 @@ mod frame;
 mod global;
 mod hosts;
 mod index;
+mod lines;
 mod location;
 mod made;
 mod owners;
@@ -53,6 +54,7 @@ pub struct Translation {
     pub groups: BTreeMap<String, ServerGroup>,
 }
 
+pub(crate) use lines::{digest, line, when};
 pub(crate) use made::headers;
 pub(crate) use servers::room;
 pub(crate) use zones::zone;
@@ -294,21 +296,4 @@ fn order(ingress: &Ingress) -> (i128, Option<&str>, Option<&str>) {
 fn reader_flag(text: Option<&String>) -> Option<bool> {
     let text = text?.trim();
     ["0", "f", "F", "false", "FALSE", "False"].contains(&text).then_some(false)
-}
-
-/// A directive with words of any text.
-pub(crate) fn line<'w>(name: &str, words: impl IntoIterator<Item = &'w str>) -> Directive {
-    Directive::new(name, words)
-}
-
-/// `if (LEFT OPERATOR RIGHT) { ... }`.
-pub(crate) fn when(left: &str, operator: &str, right: &str, then: Vec<Directive>) -> Directive {
-    let (left, right) = (format!("({left}"), format!("{right})"));
-    line("if", [left.as_str(), operator, right.as_str()]).with_block(then)
-}
-
-/// A short name for a text, of hexadecimal digits.
-pub(crate) fn digest(text: &[u8]) -> String {
-    use sha1::{Digest, Sha1};
-    Sha1::digest(text).iter().take(10).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -24,7 +24,8 @@ pub fn tag(
     local: bool,
 ) -> Tag {
     let secured = secure.map_or(0, |secure| secure.tag);
-    let place = if local { std::ptr::from_ref(passing).addr() } else { 0 };
+    // Locations may share what a module has read, and not their whole settings.
+    let place = if local { std::ptr::from_ref(r.conf()).addr() } else { 0 };
     let from = passing.bind.as_ref().and_then(|bind| bind.address(r));
     Tag { secured, place, from }
 }

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use weir_conf::Directive;
 
-use super::servers::{ServerGroup, ServerWords, address};
-use super::{Source, Work, digest, line};
+use super::lines::{digest, line};
+use super::servers::{DIRECTORY, ServerGroup, ServerWords, address};
+use super::{Source, Work};
 use crate::annotations::values;
 use crate::report::{ObjectId, Severity};
 
@@ -96,6 +97,32 @@ impl Work<'_> {
         let group = line("upstream", [name.as_str()]).with_block(block);
         self.share(id, format!("upstream {name}"), vec![group]);
         Some(name)
+    }
+
+    /// The ready pods of a group.
+    pub(crate) fn servers_of(&self, group: &ServerGroup) -> BTreeSet<String> {
+        let slices = self.index.slices(&group.namespace, &group.service);
+        group.addresses(slices, self.settings.loopback)
+    }
+
+    /// The lines of a group's servers, or the line of their file, whose name is `name`. A group without servers has none, but
+    /// is followed.
+    pub(crate) fn server_lines(
+        &mut self,
+        name: &str,
+        mut group: ServerGroup,
+        addresses: &BTreeSet<String>,
+    ) -> Vec<Directive> {
+        if !self.settings.servers_in_files {
+            return group.lines(addresses);
+        }
+        let path = self.settings.state.join(DIRECTORY).join(name);
+        group.room = group.room_for(addresses);
+        self.groups.insert(name.to_owned(), group);
+        match addresses.is_empty() {
+            true => Vec::new(),
+            false => vec![line("servers_file", [path.display().to_string().as_str()])],
+        }
     }
 
     /// The group of a Service that stands for a name outside of the cluster.

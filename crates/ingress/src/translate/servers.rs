@@ -11,7 +11,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use weir_conf::Directive;
 
-use super::{Work, digest, line};
+use super::lines::{digest, line};
 use crate::annotations::values;
 
 /// The directory of the files, in that of certificates.
@@ -134,32 +134,4 @@ pub(super) fn address(ip: &str, port: i32, loopback: bool) -> Option<String> {
         IpAddr::V4(ip) => format!("{ip}:{port}"),
         IpAddr::V6(ip) => format!("[{ip}]:{port}"),
     })
-}
-
-impl Work<'_> {
-    /// The ready pods of a group.
-    pub(crate) fn servers_of(&self, group: &ServerGroup) -> BTreeSet<String> {
-        let slices = self.index.slices(&group.namespace, &group.service);
-        group.addresses(slices, self.settings.loopback)
-    }
-
-    /// The lines of a group's servers, or the line of their file, whose name is `name`. A group without servers has none, but
-    /// is followed.
-    pub(crate) fn server_lines(
-        &mut self,
-        name: &str,
-        mut group: ServerGroup,
-        addresses: &BTreeSet<String>,
-    ) -> Vec<Directive> {
-        if !self.settings.servers_in_files {
-            return group.lines(addresses);
-        }
-        let path = self.settings.state.join(DIRECTORY).join(name);
-        group.room = group.room_for(addresses);
-        self.groups.insert(name.to_owned(), group);
-        match addresses.is_empty() {
-            true => Vec::new(),
-            false => vec![line("servers_file", [path.display().to_string().as_str()])],
-        }
-    }
 }

@@ -6,7 +6,7 @@
 
 use weir_conf::Directive;
 
-use super::line;
+use super::lines::line;
 use super::servers::{LEAST, room};
 
 /// How many zones groups share. A zone has a lock, which a request takes when it chooses a server.

@@ -1,0 +1,20 @@
+//! Directives, made of words.
+
+use weir_conf::Directive;
+
+/// A directive with words of any text.
+pub(crate) fn line<'w>(name: &str, words: impl IntoIterator<Item = &'w str>) -> Directive {
+    Directive::new(name, words)
+}
+
+/// `if (LEFT OPERATOR RIGHT) { ... }`.
+pub(crate) fn when(left: &str, operator: &str, right: &str, then: Vec<Directive>) -> Directive {
+    let (left, right) = (format!("({left}"), format!("{right})"));
+    line("if", [left.as_str(), operator, right.as_str()]).with_block(then)
+}
+
+/// A short name for a text, of hexadecimal digits.
+pub(crate) fn digest(text: &[u8]) -> String {
+    use sha1::{Digest, Sha1};
+    Sha1::digest(text).iter().take(10).map(|byte| format!("{byte:02x}")).collect()
+}
