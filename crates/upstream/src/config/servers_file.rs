@@ -211,8 +211,13 @@ impl FileGroups {
             match begun {
                 Ok(fd) => *kernel = Some(fd),
                 Err(e) => {
-                    let text = "files of \"servers_file\" are read once, and not followed";
-                    log!(self.log, Alert, None, "inotify_init1() failed {}: {text}", Cause(&e));
+                    let cause = Cause(&e);
+                    log!(
+                        self.log,
+                        Alert,
+                        None,
+                        "inotify_init1() failed, \"servers_file\" is not followed {cause}"
+                    );
                 }
             }
         }
