@@ -265,21 +265,24 @@ impl Client<'_> {
     /// Why an order is invalid, as far as the authority says.
     pub(super) fn why(&self, order: &mut Order) -> Failure {
         let mut reasons = Vec::new();
-        let looked = finish(async {
-            let mut authorizations = order.authorizations();
-            while let Some(authorization) = authorizations.next().await {
-                let mut authorization = authorization?;
-                let state = authorization.refresh().await?;
-                let name = state.identifier().to_string();
-                let problems = state.challenges.iter().filter_map(|c| c.error.as_ref());
-                for problem in problems {
-                    let reason = format!("\"{name}\": {}", said(problem));
-                    if !reasons.contains(&reason) {
-                        reasons.push(reason);
+        // What is read twice because of a nonce is told once.
+        let looked = self.again(|| {
+            finish(async {
+                let mut authorizations = order.authorizations();
+                while let Some(authorization) = authorizations.next().await {
+                    let mut authorization = authorization?;
+                    let state = authorization.refresh().await?;
+                    let name = state.identifier().to_string();
+                    let problems = state.challenges.iter().filter_map(|c| c.error.as_ref());
+                    for problem in problems {
+                        let reason = format!("\"{name}\": {}", said(problem));
+                        if !reasons.contains(&reason) {
+                            reasons.push(reason);
+                        }
                     }
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         });
         if let Err(e) = looked
             && let Failure::Stopped = self.refused("", &e)
