@@ -41,9 +41,11 @@ pub trait Events {
 pub enum ReadOutcome {
     /// These bytes are the next.
     Bytes(Bytes),
+    /// These bytes are the last: the client has ended the stream behind them.
+    Last(Bytes),
     /// More must come.
     Wait,
-    /// The client has ended the stream.
+    /// The client has ended the stream, and all of it was read.
     End,
     /// The client has given it up, with this code.
     Reset(u64),
@@ -309,7 +311,11 @@ impl Connection {
             let mut stream = inner.recv_stream(id);
             let Ok(mut chunks) = stream.read(true) else { return ReadOutcome::Gone };
             let outcome = match chunks.next(most) {
-                Ok(Some(chunk)) => ReadOutcome::Bytes(chunk.bytes),
+                // A look at what follows is cheap while the stream is at hand, and most requests come in one piece.
+                Ok(Some(chunk)) => match chunks.next(0) {
+                    Ok(None) => ReadOutcome::Last(chunk.bytes),
+                    Ok(Some(_)) | Err(_) => ReadOutcome::Bytes(chunk.bytes),
+                },
                 Ok(None) => ReadOutcome::End,
                 Err(ReadError::Blocked) => ReadOutcome::Wait,
                 Err(ReadError::Reset(code)) => ReadOutcome::Reset(code.into_inner()),
@@ -378,7 +384,7 @@ impl Connection {
 
     /// Lets streams go on that were held back, once little is left of what was written. True if there were any.
     pub(crate) fn go_on(&self) -> bool {
-        if self.held.borrow().is_empty() || self.is_ahead(AHEAD / 4) {
+        if self.held.borrow().is_empty() || self.is_ahead(AHEAD) {
             return false;
         }
         let held = self.held.take();

@@ -12,7 +12,7 @@ use weir_engine::{Chain, Either, Handle, either};
 use weir_http2::send_with;
 use weir_values::Subject;
 
-use super::{Interim, RequestStream, Section, Sending, TakeField};
+use super::{Following, Interim, RequestStream, Section, Sending, TakeField};
 use crate::answer::head::Fields;
 use crate::answer::rate;
 use crate::escape::OwnTexts;
@@ -89,13 +89,18 @@ pub async fn send_waiting(r: &mut Request, stream: &Rc<dyn RequestStream>) -> io
     let (mut head, mut chain, ending) = r.output.take();
     let trailers = ending && !r.response.trailers.is_empty();
     let ends_here = ending && !trailers;
+    let limit = rate::rate(r).filter(|_| !chain.is_empty());
     if !head.is_empty() {
-        let whole = ends_here && chain.is_empty();
+        let following = match chain.len() {
+            0 if ends_here => Following::Nothing,
+            len if len > 0 && limit.is_none() => Following::Body(len),
+            _ => Following::Later,
+        };
         r.output.sent += head.len() as u64;
-        stream.send_head(&mut head, whole)?;
+        stream.send_head(&mut head, following)?;
         r.event_loop.handle.give_buf(head);
     }
-    match rate::rate(r).filter(|_| !chain.is_empty()) {
+    match limit {
         Some(limit) => rate::send_limited(r, &mut chain, limit).await?,
         None if chain.is_empty() => {}
         None => send_body(r, stream, &mut chain, ends_here).await?,
@@ -114,7 +119,7 @@ pub fn send_head_ahead(r: &mut Request, stream: &dyn RequestStream) -> io::Resul
     if head.is_empty() {
         return Ok(());
     }
-    stream.send_head(&mut head, false)?;
+    stream.send_head(&mut head, Following::Later)?;
     r.output.sent += head.len() as u64;
     r.event_loop.handle.give_buf(head);
     Ok(())
@@ -160,9 +165,13 @@ pub fn send_held(r: &mut Request, stream: Rc<dyn RequestStream>) -> Option<Sendi
     }
     let (chunk, timeout) = (chunk(r, &*stream), r.conf().core.send_timeout);
     let handle = r.event_loop.handle.clone();
+    let following = match chain.len() {
+        0 => Following::Later,
+        len => Following::Body(len),
+    };
     Some(Box::pin(async move {
         if !head.is_empty()
-            && let Err(error) = stream.send_head(&mut head, false)
+            && let Err(error) = stream.send_head(&mut head, following)
         {
             return (0, Err(error));
         }
@@ -181,7 +190,7 @@ pub fn send_interim<'a>(
     let mut each =
         |take: TakeField<'_>| fields.by_ref().for_each(|(name, value)| take(name, value));
     stream.write(Section::Interim(what), &mut each, &mut written);
-    match stream.send_head(&mut written, false) {
+    match stream.send_head(&mut written, Following::Later) {
         Ok(()) => (written.len() as u64, Ok(())),
         Err(error) => (0, Err(error)),
     }

@@ -18,7 +18,8 @@ use crate::request::Request;
 
 pub use conn::{Conn, Resting, Secure, TIMED_OUT};
 pub use stream::{
-    Arrival, CONTINUE, Carrier, Interim, Protocol, RequestStream, Section, Sending, TakeField,
+    Arrival, CONTINUE, Carrier, Following, Interim, Protocol, RequestStream, Section, Sending,
+    TakeField,
 };
 
 /// What comes.

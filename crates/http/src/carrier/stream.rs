@@ -64,6 +64,17 @@ pub enum Section {
     Trailers,
 }
 
+/// What follows a written head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Following {
+    /// Nothing: the answer ends with it.
+    Nothing,
+    /// A body, or its first piece, of so many bytes: [`RequestStream::send_body`] is called next. The head may wait for it.
+    Body(u64),
+    /// Something, later: the head leaves now.
+    Later,
+}
+
 /// Takes fields one after another: name and value.
 pub type TakeField<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 
@@ -103,8 +114,8 @@ pub trait RequestStream {
     /// Appends a section as it goes over the connection; `fields` names its fields. Trailers end the stream.
     fn write(&self, section: Section, fields: &mut dyn FnMut(TakeField<'_>), out: &mut Vec<u8>);
 
-    /// Sends a written head or interim answer; `last`: nothing follows it.
-    fn send_head(&self, written: &mut [u8], last: bool) -> io::Result<()>;
+    /// Sends a written head or interim answer.
+    fn send_head(&self, written: &mut [u8], following: Following) -> io::Result<()>;
 
     /// Sends written trailers.
     fn send_trailers(&self, written: &[u8]) -> io::Result<()>;

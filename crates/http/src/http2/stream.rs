@@ -13,7 +13,7 @@ use weir_proto::http2::frame::{self, END_STREAM, ErrorCode, FrameHead};
 use weir_proto::http2::hpack;
 
 use super::link::Link;
-use crate::carrier::{Arrival, Protocol, RequestStream, Section, TakeField};
+use crate::carrier::{Arrival, Following, Protocol, RequestStream, Section, TakeField};
 
 /// What a request that waits for its body lets the client send, at least.
 const READING: u32 = 256 * 1024;
@@ -264,7 +264,8 @@ impl RequestStream for Stream {
         frame::finish_headers(out, begin, self.id, flags, link.frame_size());
     }
 
-    fn send_head(&self, written: &mut [u8], last: bool) -> io::Result<()> {
+    fn send_head(&self, written: &mut [u8], following: Following) -> io::Result<()> {
+        let last = following == Following::Nothing;
         if last {
             end_stream(written);
         }

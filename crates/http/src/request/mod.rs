@@ -13,7 +13,7 @@ pub mod redirect;
 pub mod step;
 pub mod user_agent;
 
-use std::mem::take;
+use std::mem::{swap, take};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -255,17 +255,17 @@ impl Request {
     /// Ends the request and gives back its room as it is.
     pub fn give_room(&mut self) -> Scratch {
         let mut scratch = self.spare.take().unwrap_or_default();
-        *scratch.0 = Room {
-            buf: take(&mut self.buf),
-            parser: take(&mut self.parser),
-            path: take(&mut self.path),
-            args: take(&mut self.args),
-            host: take(&mut self.host),
-            captures: take(&mut self.captures),
-            values: take(&mut self.values),
-            response: take(&mut self.response),
-            output: take(&mut self.output),
-        };
+        let Room { buf, parser, path, args, host, captures, values, response, output } =
+            &mut *scratch.0;
+        swap(buf, &mut self.buf);
+        swap(parser, &mut self.parser);
+        swap(path, &mut self.path);
+        swap(args, &mut self.args);
+        swap(host, &mut self.host);
+        swap(captures, &mut self.captures);
+        swap(values, &mut self.values);
+        swap(response, &mut self.response);
+        swap(output, &mut self.output);
         scratch
     }
 

@@ -9,12 +9,14 @@ use weir_http2::{Pause, gather, needs_file, wait};
 use weir_proto::http3::{frame, qpack};
 
 use super::Stream;
-use crate::carrier::{Arrival, Protocol, RequestStream, Section, TakeField};
+use crate::carrier::{Arrival, Following, Protocol, RequestStream, Section, TakeField};
 
 /// Frames of bodies are of this size where there is so much: a frame costs next to nothing, and nothing waits behind it.
 const CHUNK: usize = 64 * 1024;
 /// A piece of a body that is larger travels as it is; smaller ones are put together.
 const COPIED: usize = 4 * 1024;
+/// The head of a DATA frame.
+const DATA_HEAD: usize = 8;
 
 impl RequestStream for Stream {
     fn protocol(&self) -> Protocol {
@@ -102,8 +104,19 @@ impl RequestStream for Stream {
         frame::finish_headers(out, begin);
     }
 
-    fn send_head(&self, written: &mut [u8], last: bool) -> io::Result<()> {
-        self.put(written.to_vec(), last)
+    fn send_head(&self, written: &mut [u8], following: Following) -> io::Result<()> {
+        let Following::Body(len) = following else {
+            return self.put(written.to_vec(), following == Following::Nothing);
+        };
+        if self.gone.get() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        // One piece for QUIC to keep, and to cut packets of.
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(COPIED);
+        let mut head = self.head.borrow_mut();
+        head.reserve_exact(written.len() + DATA_HEAD + len);
+        head.extend_from_slice(written);
+        Ok(())
     }
 
     fn send_trailers(&self, written: &[u8]) -> io::Result<()> {
@@ -122,7 +135,7 @@ impl RequestStream for Stream {
             }
             if chain.is_empty() {
                 if last && !self.closed.get() {
-                    self.put(Vec::new(), true)?;
+                    self.put(self.head.take(), true)?;
                 }
                 return Ok(Pause::Done);
             }
@@ -133,11 +146,13 @@ impl RequestStream for Stream {
                 return Ok(Pause::File);
             }
             let len = usize::try_from(chain.len()).unwrap_or(usize::MAX).min(chunk);
-            let mut bytes = Vec::with_capacity(len.min(COPIED) + 8);
+            let mut bytes = self.head.take();
+            bytes.reserve(len.min(COPIED) + DATA_HEAD);
+            let before = bytes.len();
             if !self.link.is_hq() {
                 frame::write_data_head(len as u64, &mut bytes);
             }
-            let head = bytes.len();
+            let head = bytes.len() - before;
             let handle = &self.link.event_loop().handle;
             let mut left = len;
             while left > 0 {
