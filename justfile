@@ -85,6 +85,11 @@ growth *ARGS:
     cargo build --release
     benches/growth {{ARGS}}
 
+# Where the processor time of a request goes, in weir and in its peers (needs perf): `just profile --work proxy`.
+profile *ARGS:
+    cargo build --release
+    benches/profile {{ARGS}}
+
 # Instructions a request (needs valgrind): `just instructions --check` fails where they grew, `--save` keeps new counts.
 instructions *ARGS:
     cargo build --release

@@ -22,6 +22,7 @@ mod buffers;
 mod callbacks;
 mod chain;
 mod clock;
+pub mod copies;
 mod deliver;
 mod driver;
 mod either;

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use weir_engine::{Chain, Either, Handle, Segment, either};
+use weir_engine::{Chain, Either, Handle, Segment, copies, either};
 use weir_proto::http2::frame::{self, FrameHead, FrameType};
 
 use super::link::Link;
-use super::outbox::{wait, wake};
+use super::outbox::{FULL, wait, wake};
 
 /// Read of a file at once, if a frame is not longer.
 const READ_AHEAD: usize = 16 * 1024;
@@ -238,6 +238,11 @@ fn send_frame<S: Stream>(stream: &S, chain: &mut Chain, last: bool, chunk: usize
     link.write(|out| {
         let at = frame::leave_head(out);
         let start = out.len();
+        if chain.len() > most as u64 {
+            // Room for what follows, too, so that nothing is moved later.
+            let more = usize::try_from(chain.len()).unwrap_or(usize::MAX);
+            out.reserve((FULL + most).saturating_sub(start).min(more));
+        }
         gather(link.handle(), chain, most, out);
         len = out.len() - start;
         let end = last && chain.is_empty();
@@ -262,7 +267,7 @@ pub fn gather(handle: &Handle, chain: &mut Chain, most: usize, out: &mut Vec<u8>
         let Some(memory) = chain.front().and_then(Segment::memory) else { return };
         let now = memory.get(..left).unwrap_or(memory);
         let len = now.len();
-        out.extend_from_slice(now);
+        copies::append(out, now);
         left -= len;
         chain.consume(len as u64, |buf| handle.give_buf(buf));
     }
