@@ -58,6 +58,11 @@ helm-check *ARGS:
 kubernetes-scale *ARGS:
     tests/kubernetes/scale {{ARGS}}
 
+# Ten thousand invalid objects beside valid ones, then no API server for ten minutes (needs what `kubernetes` needs; 20 minutes):
+# `just kubernetes-faults --wrong 1000 --away 60`.
+kubernetes-faults *ARGS:
+    tests/kubernetes/faults {{ARGS}}
+
 # Gateway API's own conformance suite against weir (needs what `kubernetes` needs, and root): `just conformance-gateway -run-test=HTTPRouteWeight` for one test.
 conformance-gateway *ARGS:
     tests/kubernetes/gateway/run {{ARGS}}

@@ -9,6 +9,7 @@ import base64
 import collections
 import hashlib
 import json
+import os
 import pathlib
 import queue
 import random
@@ -21,6 +22,7 @@ import threading
 import time
 
 from cluster import ApiError, certificate, free_port, ingress, namespace, secret, service, wait
+from measure import memory
 from suite import World
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -171,18 +173,6 @@ class Sites:
         return n, lambda: ask(name, tls=True).peer == der
 
 
-def resident(pid):
-    """Kilobytes."""
-    rows = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(row.split()[1]) for row in rows if row.startswith("Pss:"))
-
-
-def memory(pod):
-    """Mebibytes of weir-ingress, of weir's master, and of its workers together."""
-    parts = [[pod.controller.child.pid], [pod.weir.child.pid], pod.workers()]
-    return [sum(resident(pid) for pid in part) / 1024 for part in parts]
-
-
 def cpu(pod):
     """Seconds of the same three."""
     def of(pid):
@@ -290,7 +280,8 @@ def main():
     for name, usual in (("sites", 5000), ("endpoints", 20000), ("rate", 100), ("seconds", 600), ("sockets", 1000), ("asks", 100), ("lookers", 8)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     options = parser.parse_args(words)
-    dir = pathlib.Path(tempfile.mkdtemp(prefix="weir-scale-"))
+    # In memory, as the chart's volumes are.
+    dir = pathlib.Path(tempfile.mkdtemp(prefix="weir-scale-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
     subprocess.run(["ip", "route", "add", "local", "10.100.0.0/14", "dev", "lo"], check=True)
     behind = free_port()
     world, loads = None, [Load("serve", behind)]

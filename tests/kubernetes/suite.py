@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHART = ROOT / "packaging/helm/weir-ingress/files"
 # The promise: from the API server's word to traffic.
 SOON = 1.0
-WORKERS = 2
+LOOPS = 2
 # What Gateways get their addresses of.
 RANGE = "127.0.10.0/24"
 SNIPPETS = ["add_header", "return", "if", "set", "more_set_headers"]
@@ -63,8 +63,8 @@ class World:
 
     def new_pod(self, name, range=RANGE, **rest):
         base = (CHART / "ingress.conf").read_text()
-        base = base.replace("listen 8081", f"listen 127.0.0.1:{free_port()}").replace("worker_processes auto", f"worker_processes {WORKERS}")
-        base = base.replace("access_log /dev/stdout", "access_log off")
+        base = base.replace("listen 8081", f"listen 127.0.0.1:{free_port()}")
+        base = f"worker_processes 1;\nworker_threads {LOOPS};\n" + base.replace("access_log /dev/stdout", "access_log off")
         # Both programs have the same user, as in a pod.
         if os.getuid() == 0:
             base = "user root;\n" + base
@@ -90,7 +90,7 @@ class World:
         # One worker takes a change before another: weir-ingress knows when all have.
         wait("all workers", 10, lambda: self.pod.metric("changes_waiting") == 0)
         # Workers that end may still serve as before for a moment.
-        wait("one generation of workers", 10, lambda: len(self.pod.workers()) <= WORKERS)
+        wait("one generation of workers", 10, lambda: len(self.pod.workers()) <= 1)
         return took
 
     def told(self, space, name, reason, seconds=10):

@@ -120,7 +120,7 @@ fn serve_with(manifests: &str, settings: Settings) -> Option<(Server, Vec<Findin
     weir_ingress::state::write(&made.files).unwrap();
     let text = String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap();
     // What the test reads of the number of workers.
-    let text = text.replace("worker_processes auto;", "worker_processes 1;");
+    let text = text.replace("worker_threads auto;", "worker_threads 1;");
     Some((Server::start_in(dir, &weir, &text), made.findings))
 }
 

@@ -91,7 +91,12 @@ pub(super) fn tree(
     let rest = |d: &&Directive| !d.name.is("http") && !d.name.is("stream");
     let mut main: Vec<Directive> = own.iter().filter(rest).cloned().collect();
     let events = line("events", []).with_block(vec![line("worker_connections", ["16384"])]);
-    let defaults = [line("error_log", ["stderr", "notice"]), line("worker_processes", ["auto"])];
+    let mut defaults = vec![line("error_log", ["stderr", "notice"])];
+    let processes = line("worker_processes", ["1"]);
+    if !says(&first, &processes) && !says(&main, &processes) {
+        // A process compiles and keeps each configuration once, for however many loops.
+        defaults.extend([processes, line("worker_threads", ["auto"])]);
+    }
     let defaults = defaults.into_iter().filter(|made| !says(&first, made));
     let rest: Vec<Directive> = first.iter().cloned().chain(defaults).chain([events]).collect();
     for made in rest {

@@ -67,7 +67,7 @@ fn serve_in(dir: Dir, manifests: &str) -> Option<(Server, Statuses)> {
     for (n, name) in ["%%PORT%%", "%%PORT1%%", "%%PORT2%%", "%%PORT3%%"].into_iter().enumerate() {
         text = text.replace(&format!("127.0.0.1:{}", 8080 + n), &format!("127.0.0.1:{name}"));
     }
-    let text = text.replace("worker_processes auto;", "worker_processes 1;");
+    let text = text.replace("worker_threads auto;", "worker_threads 1;");
     Some((Server::start_in(dir, &weir, &text), made.statuses))
 }
 
