@@ -111,7 +111,7 @@ fn tree(text: &str, files: &[(&str, Vec<u8>)]) -> Vec<u8> {
     for (path, text) in files {
         texts.insert(path.into(), text.clone());
     }
-    weir_conf::write_bytes(&tree, &texts)
+    weir_conf::write_bytes(&tree.sources, &tree.main, &texts)
 }
 
 #[test]

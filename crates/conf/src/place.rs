@@ -141,7 +141,7 @@ mod tests {
 
     fn sent(main: Vec<Directive>) -> ConfigTree {
         let tree = ConfigTree { sources: Default::default(), main, broken: None };
-        let bytes = write_bytes(&tree, &FileTexts::default());
+        let bytes = write_bytes(&tree.sources, &tree.main, &FileTexts::default());
         let (back, _) =
             read_tree(&bytes, Path::new("/etc/tree"), Some("worker_processes 2;")).unwrap();
         assert!(is_same(&back.main[1..], &tree.main));
@@ -174,7 +174,7 @@ mod tests {
     fn places_in_texts_that_came_along_stay() {
         let text = b"events { }\nhttp {\n  servr { } }";
         let tree = read_text(Path::new("Ingress shop/web"), text);
-        let bytes = write_bytes(&tree, &FileTexts::default());
+        let bytes = write_bytes(&tree.sources, &tree.main, &FileTexts::default());
         let (tree, _) = read_tree(&bytes, Path::new("/etc/tree"), None).unwrap();
         let (text, path) = complaint(&tree);
         assert!(text.starts_with("unknown directive \"servr\" in Ingress shop/web:3\n"), "{text}");

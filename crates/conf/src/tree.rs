@@ -20,7 +20,8 @@ pub struct Word {
 impl Word {
     /// The word as text for messages.
     pub fn lossy(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.bytes)
+        // Most words are ASCII, which this looks at eight bytes at a time.
+        self.str().map_or_else(|| String::from_utf8_lossy(&self.bytes), Cow::Borrowed)
     }
 
     /// The word as text, if it is UTF-8.

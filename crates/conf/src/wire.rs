@@ -15,15 +15,15 @@ const DEEPEST: u32 = 256;
 const MAGIC: &[u8] = b"weir tree 1\n";
 
 /// Writes a whole tree, without errors in it, and files. [`read_bytes`] reads them back.
-pub fn write_bytes(tree: &ConfigTree, files: &FileTexts) -> Vec<u8> {
+pub fn write_bytes(sources: &Sources, main: &[Directive], files: &FileTexts) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
-    number(&mut out, tree.sources.iter().count());
-    for source in tree.sources.iter() {
+    number(&mut out, sources.iter().count());
+    for source in sources.iter() {
         text(&mut out, source.name.as_os_str().as_bytes());
         text(&mut out, &source.text);
         out.push(source.command_line.into());
     }
-    block(&mut out, &tree.main);
+    block(&mut out, main);
     number(&mut out, files.0.len());
     for (path, contents) in &files.0 {
         text(&mut out, path.as_os_str().as_bytes());
@@ -158,7 +158,7 @@ mod tests {
         let tree = read_text(Path::new("/etc/nginx.conf"), TEXT.as_bytes());
         let (_, files) =
             with_files(FileTexts::default(), || read_file(Path::new("/proc/self/comm")));
-        let bytes = write_bytes(&tree, &files);
+        let bytes = write_bytes(&tree.sources, &tree.main, &files);
         let (back, same) = read_bytes(&bytes).unwrap();
         assert_eq!(back.main, tree.main);
         assert_eq!(same, files);

@@ -106,9 +106,12 @@ fn any(list: &[Directive], is: &impl Fn(&Directive) -> bool) -> bool {
     list.iter().any(|directive| is(directive) || any(directive.block(), is))
 }
 
+/// What names of directives with scripts have inside.
+const BY_LUA: &[u8] = b"_by_lua";
+
 fn is_of_lua(directive: &Directive) -> bool {
-    let name = directive.name.lossy();
-    name.starts_with("lua_") || name.contains("_by_lua")
+    let name = &directive.name.bytes;
+    name.starts_with(b"lua_") || name.windows(BY_LUA.len()).any(|part| part == BY_LUA)
 }
 
 /// Memory with these bytes, which no process can change or shorten.
@@ -143,10 +146,11 @@ pub struct Parcel {
 }
 
 impl Parcel {
-    /// Of a tree that was compiled, the files that were read meanwhile, and the logs that were opened for it. `None`: there
-    /// are too many of these.
+    /// Of directives with their texts, the files that were read meanwhile, and the logs that were opened for it.
+    /// `None`: there are too many of these.
     pub fn new(
-        tree: &ConfigTree,
+        sources: &Sources,
+        main: &[Directive],
         files: &FileTexts,
         logs: Vec<Arc<LogFile>>,
     ) -> io::Result<Option<Parcel>> {
@@ -160,7 +164,7 @@ impl Parcel {
             bytes.extend_from_slice(&(path.len() as u64).to_le_bytes());
             bytes.extend_from_slice(path);
         }
-        bytes.append(&mut write_bytes(tree, files));
+        bytes.append(&mut write_bytes(sources, main, files));
         Ok(Some(Parcel { memory: memory(&bytes)?, logs }))
     }
 

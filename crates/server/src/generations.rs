@@ -102,7 +102,7 @@ impl Generations {
         if change::needs_new_workers(&old.sites, &old.main, &plan.sites, &plan.main).is_some() {
             return None;
         }
-        let parcel = Parcel::new(&tree, &files, Vec::new()).ok()??;
+        let parcel = Parcel::new(&tree.sources, &tree.main, &files, Vec::new()).ok()??;
         self.cycle = plan.beside(old, log).ok()?.ok()?;
         for worker in self.workers.iter().filter(|worker| worker.generation == self.generation) {
             // One that has ended hears nothing.

@@ -14,6 +14,7 @@ mod connection;
 mod hello;
 mod inquiry;
 mod key;
+mod known;
 mod limits;
 mod names;
 mod negotiated;

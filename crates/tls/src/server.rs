@@ -13,6 +13,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{DistinguishedName, ServerConfig, SignatureAlgorithm, SignatureScheme};
 
 use crate::key::KeyError;
+use crate::known::{self, Origin};
 use crate::names::{Ciphers, Curves, Versions, provider};
 use crate::notes;
 use crate::pem::{self, PemError};
@@ -83,8 +84,12 @@ impl Identity {
         key: &[u8],
         passwords: &[Vec<u8>],
     ) -> Result<Identity, IdentityError> {
-        let chain = certificates(chain).map_err(IdentityError::Certificate)?;
+        let origin = Origin::of(chain, key, passwords);
         let sealed = key.windows(SEALED.len()).any(|part| part == SEALED);
+        if let Some((key, described)) = known::find(&origin) {
+            return Ok(Identity { key, staple: None, sealed, described });
+        }
+        let chain = certificates(chain).map_err(IdentityError::Certificate)?;
         let der = crate::key::load(key, passwords).map_err(IdentityError::Key)?;
         let key = provider().key_provider.load_private_key(der);
         let key = key.map_err(|error| IdentityError::Key(KeyError::Rejected(error)))?;
@@ -100,6 +105,7 @@ impl Identity {
         let described = chain.first().and_then(|leaf| Certificate::parse(leaf));
         let described = described.map(|leaf| CertificateKind::of(&leaf));
         let key = Arc::new(CertifiedKey::new(chain, key));
+        known::keep(origin, &key, described);
         Ok(Identity { key, staple: None, sealed, described })
     }
 

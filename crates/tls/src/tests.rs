@@ -117,6 +117,21 @@ fn a_sealed_key_needs_its_password() {
     assert_eq!(other.to_string(), "key values mismatch");
 }
 
+#[test]
+fn a_pair_that_is_in_use_is_read_once() {
+    let load = |chain: &[u8]| Identity::load(chain, data!("leaf.key"), &[]);
+    let chain = [data!("leaf.pem"), data!("inter.pem")].concat();
+    let first = load(&chain).unwrap();
+    assert_eq!(load(&chain).unwrap().leaf().as_ptr(), first.leaf().as_ptr());
+    // Another chain to the same key is another pair, and a wrong one is wrong each time.
+    assert_ne!(load(data!("leaf.pem")).unwrap().leaf().as_ptr(), first.leaf().as_ptr());
+    assert!(load(data!("self.pem")).is_err() && load(data!("self.pem")).is_err());
+    // What has become another one by a response beside it is not what is read next.
+    let mut stapled = first.clone();
+    stapled.staple(b"response".to_vec());
+    assert_eq!(load(&chain).unwrap().leaf().as_ptr(), first.leaf().as_ptr());
+}
+
 fn server() -> ServerSettings {
     let chain = [data!("leaf.pem"), data!("inter.pem")].concat();
     ServerSettings {

@@ -117,7 +117,7 @@ impl Master {
             return Err((ChangeKind::Refused, Complaint::new(text)));
         }
         let known = self.origin.logs.paths();
-        let (plan, files) = with_files(files, || self.origin.compile(tree.clone(), None, log));
+        let (plan, files) = with_files(files, || self.origin.compile(tree, None, log));
         let plan = plan.map_err(wrong)?;
         let plan = self.origin.open_logs(plan, log).map_err(failed)?;
         let why =
@@ -127,7 +127,7 @@ impl Master {
         }
         let logs = self.origin.logs.paths().into_iter().filter(|path| !known.contains(path));
         let logs = logs.filter_map(|path| self.origin.logs.get(&path)).collect();
-        let parcel = Parcel::new(&tree, &files, logs);
+        let parcel = Parcel::new(&plan.sources, &plan.main, &files, logs);
         let parcel = parcel.map_err(|e| {
             log!(log, Alert, None, "memfd_create() failed {}", Cause(&e));
             wrong(Complaint::new("there is no memory for it"))
