@@ -9,6 +9,8 @@ use super::hq::{client, client_config, runtime};
 use super::*;
 
 const NAME: &str = "www.example.org";
+/// RFC 9114, section 8.1: H3_REQUEST_CANCELLED.
+const CANCELLED: VarInt = VarInt::from_u32(0x10c);
 
 async fn ask(connection: &quinn::Connection, bytes: &[u8]) -> RecvStream {
     let (mut send, receive) = connection.open_bi().await.unwrap();
@@ -100,5 +102,32 @@ fn a_client_that_reads_late_is_told_which_request_is_the_last() {
         for answer in [first.await.unwrap(), second.await.unwrap()] {
             assert!(answer.unwrap().len() > 300_000);
         }
+    });
+}
+
+/// A head that refers to fields which have not come may be given up while it waits for them, also when its end has come: the stream ends then, and not with its time.
+#[test]
+fn a_request_that_waits_for_its_fields_is_given_up_by_a_reset() {
+    let server = start("", "return 200 here;");
+    runtime().block_on(async {
+        let endpoint = client(&server, "h3");
+        let connecting = endpoint.connect(([127, 0, 0, 1], server.port()).into(), NAME);
+        let connection = connecting.unwrap().await.unwrap();
+        let mut settings = connection.open_uni().await.unwrap();
+        settings.write_all(&[0, 4, 0]).await.unwrap();
+        // RFC 9204, section 4.5.1: three insertions are needed. GET, https, and the paths of the static table.
+        let section = [4, 0, 0xd1, 0xd7, 0xc1];
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        send.write_all(&[&[1, section.len() as u8], &section[..]].concat()).await.unwrap();
+        send.finish().unwrap();
+        // The end was sent, and is not acknowledged yet: nothing could be given up after that.
+        let sent = connection.stats().frame_tx.stream;
+        while connection.stats().frame_tx.stream == sent {
+            tokio::task::yield_now().await;
+        }
+        send.reset(CANCELLED).unwrap();
+        let ended = receive.read_to_end(1 << 16).await;
+        let by_reset = quinn::ReadToEndError::Read(quinn::ReadError::Reset(CANCELLED));
+        assert!(ended == Err(by_reset) || ended.is_ok(), "{ended:?}");
     });
 }

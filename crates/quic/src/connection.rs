@@ -41,11 +41,9 @@ pub trait Events {
 pub enum ReadOutcome {
     /// These bytes are the next.
     Bytes(Bytes),
-    /// These bytes are the last: the client has ended the stream behind them.
-    Last(Bytes),
     /// More must come.
     Wait,
-    /// The client has ended the stream, and all of it was read.
+    /// The client has ended the stream.
     End,
     /// The client has given it up, with this code.
     Reset(u64),
@@ -311,11 +309,7 @@ impl Connection {
             let mut stream = inner.recv_stream(id);
             let Ok(mut chunks) = stream.read(true) else { return ReadOutcome::Gone };
             let outcome = match chunks.next(most) {
-                // A look at what follows is cheap while the stream is at hand, and most requests come in one piece.
-                Ok(Some(chunk)) => match chunks.next(0) {
-                    Ok(None) => ReadOutcome::Last(chunk.bytes),
-                    Ok(Some(_)) | Err(_) => ReadOutcome::Bytes(chunk.bytes),
-                },
+                Ok(Some(chunk)) => ReadOutcome::Bytes(chunk.bytes),
                 Ok(None) => ReadOutcome::End,
                 Err(ReadError::Blocked) => ReadOutcome::Wait,
                 Err(ReadError::Reset(code)) => ReadOutcome::Reset(code.into_inner()),

@@ -94,7 +94,7 @@ impl Link {
                 return;
             }
             let bytes = match self.quic.read(id, READ) {
-                ReadOutcome::Bytes(bytes) | ReadOutcome::Last(bytes) => bytes,
+                ReadOutcome::Bytes(bytes) => bytes,
                 ReadOutcome::Wait => return,
                 ReadOutcome::End | ReadOutcome::Reset(_) | ReadOutcome::Gone => {
                     let ended = self.incoming.borrow_mut().remove(&id);

@@ -46,9 +46,7 @@ pub struct Stream {
     announced: Cell<Option<u64>>,
     /// What it has sent is not what it has announced.
     malformed: Cell<bool>,
-    /// QUIC has handed over all that the client has sent.
-    complete: Cell<bool>,
-    /// The client has sent all, and all was looked at.
+    /// The client has sent all.
     ended: Cell<bool>,
     /// A written head that leaves with the piece of the body that follows.
     head: RefCell<Vec<u8>>,
@@ -85,7 +83,6 @@ impl Stream {
             room: Cell::new(room),
             announced: Cell::new(None),
             malformed: Cell::new(false),
-            complete: Cell::new(false),
             ended: Cell::new(false),
             head: RefCell::default(),
             outgoing: RefCell::default(),
@@ -224,13 +221,8 @@ impl Stream {
             }
             let kept = std::mem::take(&mut *self.unread.borrow_mut());
             let bytes = if kept.is_empty() {
-                if self.complete.get() {
-                    return self.end();
-                }
-                let outcome = self.link.quic.read(self.id, READ);
-                self.complete.set(matches!(&outcome, ReadOutcome::Last(_)));
-                match outcome {
-                    ReadOutcome::Bytes(bytes) | ReadOutcome::Last(bytes) => {
+                match self.link.quic.read(self.id, READ) {
+                    ReadOutcome::Bytes(bytes) => {
                         self.link.counts(bytes.len(), 0);
                         bytes
                     }
@@ -360,10 +352,15 @@ impl Stream {
         }
     }
 
-    /// Nothing follows what was looked at, as far as is known already. A request without a body is complete with its head.
-    pub fn sees_end(&self) -> bool {
-        if self.complete.get() && self.unread.borrow().is_empty() {
-            self.ended.set(true);
+    /// Nothing follows what has come so far, as far as is known already. A request without a body is complete with its head.
+    pub fn sees_end(self: &Rc<Self>) -> bool {
+        // Not before the head is understood: a client may still reset a stream whose head is blocked.
+        if !self.ended.get() && self.unread.borrow().is_empty() {
+            match self.link.quic.read(self.id, READ) {
+                ReadOutcome::Bytes(bytes) => *self.unread.borrow_mut() = bytes,
+                ReadOutcome::End => self.ended.set(true),
+                ReadOutcome::Wait | ReadOutcome::Reset(_) | ReadOutcome::Gone => {}
+            }
         }
         self.ended.get()
     }
