@@ -160,15 +160,15 @@ fn serve(
     drop((left, post));
     trial::run(&cycle, &first)?;
     describe(&cycle, &cycle.log);
-    if origin.paths.conf.is_none() {
-        let _ = std::io::stdout().write_all(greeting(cycle.config.loops()).as_bytes());
-    }
-    // A process that reads the pid file may send a signal at once: the signal waits until it is
-    // asked for.
+    // A process that reads the greeting or the pid file may send a signal at once: the signal waits
+    // until it is asked for.
     signals::prepare().map_err(|e| {
         log!(first, Emerg, None, "signals cannot be taken {}", Cause(&e));
         SocketsFailed
     })?;
+    if origin.paths.conf.is_none() {
+        let _ = std::io::stdout().write_all(greeting(cycle.config.loops()).as_bytes());
+    }
     let mut starter = None;
     // A successor is in the background where its predecessor is.
     if cycle.config.daemon && !inherited {
