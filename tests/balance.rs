@@ -30,7 +30,8 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 type Layout = (usize, usize);
 
 /// A loop above the mean load rechecks the sockets now and then. It finds connections of a loop
-/// that has no processor, so on a busy machine the even spread may need another try.
+/// that has no processor. A loop that a timer wakes just before a connection comes is not asleep then.
+/// So on a busy machine the spread may need another try.
 const TRIES: usize = 5;
 
 const PROCESSES: Layout = (3, 1);
@@ -92,40 +93,41 @@ fn six(policy: &str, layout: Layout) -> Vec<usize> {
     spread(answers)
 }
 
+/// Six connections, each of which finds all loops asleep, are spread so in either layout.
+fn assert_six(policy: &str, expected: &[usize]) {
+    for layout in [PROCESSES, THREADS] {
+        let mut seen = Vec::new();
+        while !seen.last().is_some_and(|last| last == expected) {
+            assert!(seen.len() < TRIES, "{policy} {layout:?}: {seen:?}, not {expected:?}");
+            seen.push(six(policy, layout));
+        }
+    }
+}
+
 #[test]
 fn exclusive_gives_six_connections_to_one_loop() {
-    for layout in [PROCESSES, THREADS] {
-        assert_eq!(six("exclusive", layout), [6], "{layout:?}");
-    }
+    assert_six("exclusive", &[6]);
 }
 
 #[test]
 fn rotate_leaves_the_first_loop_after_its_first() {
-    for layout in [PROCESSES, THREADS] {
-        assert_eq!(six("rotate", layout), [4, 1, 1], "{layout:?}");
-        assert_eq!(six("rotate=1", layout), [2, 2, 2], "{layout:?}");
-    }
+    assert_six("rotate", &[4, 1, 1]);
+    assert_six("rotate=1", &[2, 2, 2]);
 }
 
 #[test]
 fn blocking_gives_two_to_each() {
-    for layout in [PROCESSES, THREADS] {
-        assert_eq!(six("blocking", layout), [2, 2, 2], "{layout:?}");
-    }
+    assert_six("blocking", &[2, 2, 2]);
 }
 
 #[test]
 fn dispatch_gives_two_to_each() {
-    for layout in [PROCESSES, THREADS] {
-        assert_eq!(six("dispatch", layout), [2, 2, 2], "{layout:?}");
-    }
+    assert_six("dispatch", &[2, 2, 2]);
 }
 
 #[test]
 fn fair_gives_two_to_each() {
-    for layout in [PROCESSES, THREADS] {
-        assert_eq!(six("fair", layout), [2, 2, 2], "{layout:?}");
-    }
+    assert_six("fair", &[2, 2, 2]);
 }
 
 #[test]
