@@ -97,7 +97,7 @@ fn six(policy: &str, layout: Layout) -> Vec<usize> {
 fn assert_six(policy: &str, expected: &[usize]) {
     for layout in [PROCESSES, THREADS] {
         let mut seen = Vec::new();
-        while !seen.last().is_some_and(|last| last == expected) {
+        while seen.last().is_none_or(|last| last != expected) {
             assert!(seen.len() < TRIES, "{policy} {layout:?}: {seen:?}, not {expected:?}");
             seen.push(six(policy, layout));
         }

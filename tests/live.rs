@@ -14,6 +14,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use weir_testkit::{Client, Dir, Response, Server, ask_until, free_port, listen, s_client};
 
+#[path = "live/known.rs"]
+mod known;
 #[path = "live/servers_file.rs"]
 mod servers_file;
 

@@ -1,7 +1,7 @@
 //! Files that a configuration names beside its own texts: keys, certificates, scripts. A process that may read them keeps
 //! what it has read, for a process that compiles the same configuration and may not.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ struct Reading {
 }
 
 thread_local! {
+    static ASKED: Cell<usize> = const { Cell::new(0) };
     static READING: RefCell<Option<Reading>> = const { RefCell::new(None) };
 }
 
@@ -32,6 +33,7 @@ thread_local! {
 ///
 /// As std::fs::read().
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    ASKED.set(ASKED.get() + 1);
     let given = READING.with_borrow(|reading| reading.as_ref()?.given.0.get(path).cloned());
     let text = match given {
         Some(text) => text,
@@ -43,6 +45,11 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
         }
     });
     Ok(text)
+}
+
+/// How many files this thread has asked for so far.
+pub fn files_asked() -> usize {
+    ASKED.get()
 }
 
 /// Runs `f` on this thread. Files that stand in `given` are not read from the disk; of all files that `f` asks for, the contents

@@ -48,7 +48,7 @@ pub use check::check;
 pub use context::Contexts;
 pub use docs::directives_page;
 pub use error::{Error, Level, Spot};
-pub use files::{FileTexts, read_file, with_files};
+pub use files::{FileTexts, files_asked, read_file, with_files};
 pub use known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective, all_known, known};
 pub use panels::{open_panel, open_panels};
 pub use parser::{read, read_fragment, read_text, read_text_with};

@@ -28,6 +28,7 @@ fn inputs<'a>(
         pools,
         sources,
         before: None,
+        known: None,
     }
 }
 

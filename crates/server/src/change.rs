@@ -81,13 +81,10 @@ pub fn needs_new_workers(
     new: &Sites,
     new_main: &[Directive],
 ) -> Option<&'static str> {
-    let rest = |main: &[Directive]| -> Vec<Directive> {
-        main.iter().filter(|directive| !directive.name.is("http")).cloned().collect()
-    };
     let (Some(http), Some(next)) = (&old.http, &new.http) else {
         return Some("there is no \"http\" block");
     };
-    if !is_same(&rest(old_main), &rest(new_main)) {
+    if !is_same_around(old_main, new_main) {
         return Some("something outside of \"http\" has changed");
     }
     if http.listens() != next.listens() {
@@ -100,6 +97,14 @@ pub fn needs_new_workers(
         return Some("it has scripts, whose virtual machines begin with a worker");
     }
     None
+}
+
+/// Whether two configurations say the same outside of their `http` blocks.
+pub fn is_same_around(old_main: &[Directive], new_main: &[Directive]) -> bool {
+    let rest = |main: &[Directive]| -> Vec<Directive> {
+        main.iter().filter(|directive| !directive.name.is("http")).cloned().collect()
+    };
+    is_same(&rest(old_main), &rest(new_main))
 }
 
 fn any(list: &[Directive], is: &impl Fn(&Directive) -> bool) -> bool {
@@ -215,7 +220,8 @@ pub fn compile(
 ) -> Option<(Sites, Zones)> {
     let Unpacked { tree, files, logs } = unpack(fds, &origin.logs)?;
     let known = origin.logs.paths();
-    let plan = with_files(files, || origin.compile(tree, Some(before), log)).0.ok()?;
+    let plan =
+        with_files(files, || origin.compile(tree, Some(before), Some(before), log)).0.ok()?;
     // The master has opened them, with its rights.
     origin.logs.leave_waiting();
     if let Some(path) = origin.logs.paths().iter().find(|path| !known.contains(path)) {

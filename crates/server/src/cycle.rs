@@ -132,7 +132,7 @@ impl Origin {
 
     /// Reads the configuration and opens nothing.
     pub fn judge(&self, log: &Log) -> Result<Plan, SocketsFailed> {
-        self.compile(self.tree(), None, log).map_err(|_| SocketsFailed)
+        self.compile(self.tree(), None, None, log).map_err(|_| SocketsFailed)
     }
 
     /// The configuration of the disk, as it is written.
@@ -143,7 +143,8 @@ impl Origin {
         }
     }
 
-    /// Makes a plan of a tree, and opens nothing. Groups of servers and caches that `before` has, too, are the same ones.
+    /// Makes a plan of a tree, and opens nothing. Groups of servers and caches that `before` has, too, are the same ones. Blocks
+    /// that say the same as in `known` need not be compiled again; there, `main` says the same outside of `http`.
     ///
     /// # Errors
     ///
@@ -152,6 +153,7 @@ impl Origin {
         &self,
         tree: ConfigTree,
         before: Option<&Sites>,
+        known: Option<&Sites>,
         log: &Log,
     ) -> Result<Plan, Complaint> {
         let tell = |error: &Error| tell(log, &tree.sources, error);
@@ -183,6 +185,7 @@ impl Origin {
             pools: &pools,
             sources: &tree.sources,
             before: before.and_then(|sites| sites.http.as_deref()).map(|site| site as _),
+            known: known.and_then(|sites| sites.http.as_deref()).map(|site| site as _),
         };
         let mut sites = Sites::default();
         if let Some(block) = block("http") {

@@ -95,7 +95,7 @@ impl Generations {
         let log = &self.first;
         let name = self.origin.paths.conf_prefix.join("change");
         let tree = weir_conf::read_text_with(&name, text, None);
-        let compile = || self.origin.compile(tree.clone(), None, log);
+        let compile = || self.origin.compile(tree.clone(), None, None, log);
         let (plan, files) = weir_conf::with_files(FileTexts::default(), compile);
         let plan = self.origin.open_logs(plan.ok()?, log).ok()?;
         let old = &self.cycle;

@@ -38,6 +38,16 @@ pub struct KeyFiles {
     known: HashMap<PathBuf, Arc<Vec<u8>>>,
     /// The certificates that are shown to peers.
     pub certificates: BTreeSet<CertificateFacts>,
+    /// How many files were read.
+    reads: usize,
+    noted: Option<KeyFileUses>,
+}
+
+/// The files of certificates and keys that a part of a configuration uses. See [`KeyFiles::note`].
+#[derive(Debug, Default)]
+pub struct KeyFileUses {
+    files: Vec<(Vec<u8>, Arc<Vec<u8>>)>,
+    certificates: Vec<CertificateFacts>,
 }
 
 /// What status pages show of a certificate.
@@ -54,13 +64,50 @@ pub struct CertificateFacts {
 impl KeyFiles {
     /// Nothing yet; relative names begin at `prefix`.
     pub fn at(prefix: &Path) -> KeyFiles {
-        KeyFiles { prefix: prefix.to_owned(), known: HashMap::new(), certificates: BTreeSet::new() }
+        KeyFiles {
+            prefix: prefix.to_owned(),
+            known: HashMap::new(),
+            certificates: BTreeSet::new(),
+            reads: 0,
+            noted: None,
+        }
+    }
+
+    /// How many files were read so far.
+    pub fn reads(&self) -> usize {
+        self.reads
+    }
+
+    /// What is used from now on, until [`KeyFiles::noted`], is noted.
+    pub fn note(&mut self) {
+        self.noted = Some(KeyFileUses::default());
+    }
+
+    /// What was used since then.
+    pub fn noted(&mut self) -> KeyFileUses {
+        self.noted.take().unwrap_or_default()
+    }
+
+    /// Whether the files of `uses` hold what they held then. If so, its certificates are shown here, too.
+    pub fn repeat(&mut self, uses: &KeyFileUses) -> bool {
+        let is_same = |(name, held): &(Vec<u8>, Arc<Vec<u8>>)| {
+            self.read(name).is_ok_and(|holds| Arc::ptr_eq(&holds, held) || holds == *held)
+        };
+        let all = uses.files.iter().all(is_same);
+        if all {
+            self.certificates.extend(uses.certificates.iter().cloned());
+        }
+        all
     }
 
     /// Notes a certificate that peers are shown; false if it was noted before.
     pub fn note_certificate(&mut self, file: &[u8], identity: &Identity) -> bool {
         let Some((name, not_after)) = identity.validity() else { return false };
-        self.certificates.insert(CertificateFacts { file: self.shown(file), name, not_after })
+        let facts = CertificateFacts { file: self.shown(file), name, not_after };
+        if let Some(uses) = &mut self.noted {
+            uses.certificates.push(facts.clone());
+        }
+        self.certificates.insert(facts)
     }
 
     /// Where relative names begin.
@@ -77,11 +124,18 @@ impl KeyFiles {
             return Err(KeyFileError::Foreign);
         }
         let path = self.prefix.join(OsStr::from_bytes(name));
-        if let Some(known) = self.known.get(&path) {
-            return Ok(known.clone());
+        let bytes = match self.known.get(&path) {
+            Some(known) => known.clone(),
+            None => {
+                self.reads += 1;
+                let bytes = Arc::new(weir_conf::read_file(&path).map_err(KeyFileError::Io)?);
+                self.known.insert(path, bytes.clone());
+                bytes
+            }
+        };
+        if let Some(uses) = &mut self.noted {
+            uses.files.push((name.to_vec(), bytes.clone()));
         }
-        let bytes = Arc::new(weir_conf::read_file(&path).map_err(KeyFileError::Io)?);
-        self.known.insert(path, bytes.clone());
         Ok(bytes)
     }
 

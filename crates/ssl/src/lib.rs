@@ -18,7 +18,7 @@ mod read;
 mod reader;
 pub mod server;
 
-pub use files::{CertificateFacts, KeyFiles};
+pub use files::{CertificateFacts, KeyFileUses, KeyFiles};
 pub use handed::Handed;
 pub use kept::Loaded;
 pub use read::{ciphers, file, named, passwords};

@@ -231,7 +231,7 @@ fn upstream(setup: &mut StreamSetup<'_>, d: &Line) -> Result<(), Error> {
     if !block.has_servers() {
         return Err(Error::emerg("no servers are inside upstream").at(d.close).mark(name.pos));
     }
-    setup.upstreams.define(d, name, block)
+    setup.upstreams.define(d, name, block, None)
 }
 
 /// `server_name NAME ...`

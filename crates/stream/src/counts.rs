@@ -76,7 +76,7 @@ impl LoopState {
     /// Adds the servers to a page.
     pub fn show(&self, registry: Registry, page: &mut MetricsPage) {
         let (all, now) = (registry.counted(), self.handle.now());
-        let groups = self.site.upstreams.all().iter().map(|upstream| &upstream.group);
+        let groups = self.site.upstreams.all().map(|upstream| &upstream.group);
         counts::show(
             groups,
             (&all, SubjectKind::StreamPeer),

@@ -116,7 +116,7 @@ impl Site {
 
     /// All groups of servers.
     pub fn groups(&self) -> Vec<Arc<Group>> {
-        self.upstreams.all().iter().map(|upstream| upstream.group.clone()).collect()
+        self.upstreams.all().map(|upstream| upstream.group.clone()).collect()
     }
 
     /// Puts a site together.

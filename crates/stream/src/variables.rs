@@ -1,5 +1,6 @@
 //! The variables of sessions. nginx: ngx_stream_variables.c, which documents each name.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_values::builtin::{self, write_number, write_port, write_seconds};
@@ -67,7 +68,7 @@ pub fn define(variables: &mut Variables<Session>) {
 /// `$proxy_protocol_tlv_x`: what a balancer in front adds to its header.
 pub fn prefixed(name: &[u8]) -> Option<Get<Session>> {
     let name = name.strip_prefix(b"proxy_protocol_tlv_")?.to_vec();
-    Some(Box::new(move |s, out| builtin::tlv(s, &name, out)))
+    Some(Arc::new(move |s, out| builtin::tlv(s, &name, out)))
 }
 
 fn number(out: &mut Vec<u8>, n: u64) -> bool {

@@ -74,7 +74,7 @@ impl Gathered {
     }
 }
 
-/// Collects the lines of each address; complains about contradictions in nginx's words.
+/// Collects the lines of each address, those of a server after another's; complains about contradictions in nginx's words.
 pub fn gather<'a>(
     lines: &'a [(ServerId, ListenLine)],
     warnings: &mut Vec<Error>,
@@ -94,7 +94,8 @@ pub fn gather<'a>(
             groups.len() - 1
         });
         let group = &mut groups[at];
-        if group.servers.contains(server) {
+        // Lines of a server stand together.
+        if group.servers.last() == Some(server) {
             return Err(line.at.error(format!("a duplicate listen {address}")));
         }
         if !group.servers.is_empty() && group.protocols.add(line, group.options_at.is_some()) {

@@ -32,6 +32,9 @@ pub struct Inputs<'a> {
     /// What the process serves while it reads another configuration: the room knows the type. What has not changed is
     /// taken from there.
     pub before: Option<&'a (dyn Any + Send + Sync)>,
+    /// What the process has compiled before with the same words outside of the block: what says the same need not be compiled
+    /// again.
+    pub known: Option<&'a (dyn Any + Send + Sync)>,
 }
 
 impl Inputs<'_> {

@@ -43,7 +43,7 @@ pub use reading::{Reading, UsedDirectives};
 pub use regex::Regex;
 pub use subject::{Identity, Offset, Retire, Subject, next_connection};
 pub use template::{Template, TemplateError};
-pub use variables::{Get, NotStored, Put, VariableId, VariableValues, Variables};
+pub use variables::{Get, NotStored, Put, VariableId, VariableUses, VariableValues, Variables};
 
 /// weir follows the configuration language, messages and behaviour of this nginx release:
 /// `$nginx_version`.

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_conf::{Error, Spot};
 use weir_proto::{Renew, as_new};
@@ -15,7 +16,7 @@ use crate::subject::Subject;
 pub struct VariableId(u32);
 
 /// Appends a variable's value; false where the request has none (nginx's "not found").
-pub type Get<S> = Box<dyn Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync>;
+pub type Get<S> = Arc<dyn Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync>;
 /// What `set $name value` does to a variable that is more than a stored value.
 pub type Put<S> = fn(&mut S, &[u8]);
 
@@ -36,6 +37,29 @@ pub struct Variables<S> {
     own_texts: OwnTexts,
     /// Where each of them is written, and the variable that it is for.
     several_lines: Vec<(VariableId, Spot)>,
+    /// What a part of the configuration uses of them, while that is noted.
+    noted: Option<VariableUses<S>>,
+}
+
+/// What a part of a configuration uses of a site's variables. See [`Variables::note`].
+pub struct VariableUses<S> {
+    referred: Vec<VariableId>,
+    stored: Vec<(VariableId, Get<S>)>,
+    /// It has done more than that.
+    more: bool,
+}
+
+impl<S> Default for VariableUses<S> {
+    fn default() -> Self {
+        VariableUses { referred: Vec::new(), stored: Vec::new(), more: false }
+    }
+}
+
+impl<S> VariableUses<S> {
+    /// Whether it has only referred to variables and stored values, which another site with the same numbers can repeat.
+    pub fn is_repeatable(&self) -> bool {
+        !self.more
+    }
 }
 
 pub(crate) struct Variable<S> {
@@ -47,6 +71,8 @@ pub(crate) struct Variable<S> {
     pub(crate) changeable: bool,
     /// Something refers to it.
     referred: bool,
+    /// Only another site has used the name: the place is kept for it.
+    reserved: bool,
 }
 
 /// A request's kept values. Subrequests share those of the request that they are made for.
@@ -140,6 +166,7 @@ impl<S: Subject> Variables<S> {
             slots: 0,
             own_texts: OwnTexts::default(),
             several_lines: Vec::new(),
+            noted: None,
         };
         S::define(&mut this);
         this
@@ -152,7 +179,8 @@ impl<S: Subject> Variables<S> {
         get: impl Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync + 'static,
     ) -> VariableId {
         let id = self.place(name.as_bytes());
-        self.list[id.0 as usize].get = Some(Box::new(get));
+        self.list[id.0 as usize].get = Some(Arc::new(get));
+        self.note_more();
         id
     }
 
@@ -182,6 +210,7 @@ impl<S: Subject> Variables<S> {
     pub fn settable(&mut self, id: VariableId, put: Put<S>) {
         let variable = &mut self.list[id.0 as usize];
         (variable.put, variable.changeable) = (Some(put), true);
+        self.note_more();
     }
 
     /// A variable that a named group or a module stores: created by its first use. The request has none of it
@@ -197,22 +226,87 @@ impl<S: Subject> Variables<S> {
         get: impl Fn(&mut S, &mut Vec<u8>) -> bool + Send + Sync + 'static,
     ) -> VariableId {
         let id = self.refer(name);
+        let get: Get<S> = Arc::new(get);
+        if let Some(uses) = &mut self.noted {
+            uses.stored.push((id, Arc::clone(&get)));
+        }
+        self.store(id, get);
+        id
+    }
+
+    fn store(&mut self, id: VariableId, get: Get<S>) {
         let variable = &mut self.list[id.0 as usize];
         if variable.get.is_none() {
-            variable.get = Some(Box::new(get));
+            variable.get = Some(get);
             variable.changeable = true;
         }
         if variable.put.is_none() {
             self.slot(id);
         }
-        id
     }
 
     /// The variable of this name; whether it exists is seen when all is read ([`Variables::check`]).
     pub fn refer(&mut self, name: &[u8]) -> VariableId {
         let id = self.place(name);
         self.list[id.0 as usize].referred = true;
+        if let Some(uses) = &mut self.noted {
+            uses.referred.push(id);
+        }
         id
+    }
+
+    /// Gives the names that only `other` has the numbers that they have there. False, and nothing is done: the first names
+    /// are others than there.
+    pub fn number_as(&mut self, other: &Variables<S>) -> bool {
+        let begins = self.list.len() <= other.list.len()
+            && self.list.iter().zip(&other.list).all(|(own, theirs)| own.name == theirs.name);
+        if begins {
+            for theirs in &other.list[self.list.len()..] {
+                let id = self.place(&theirs.name);
+                self.list[id.0 as usize].reserved = true;
+            }
+        }
+        begins
+    }
+
+    /// How many names only another site has used, and how many there are.
+    pub fn reserved(&self) -> (usize, usize) {
+        (self.list.iter().filter(|variable| variable.reserved).count(), self.list.len())
+    }
+
+    /// What is read from now on, until [`Variables::noted`], is noted.
+    pub fn note(&mut self) {
+        self.noted = Some(VariableUses::default());
+    }
+
+    /// What was read since then.
+    pub fn noted(&mut self) -> VariableUses<S> {
+        self.noted.take().unwrap_or_default()
+    }
+
+    /// Whether nothing else defines here what `uses` has stored there, so that it cannot be set.
+    pub fn can_repeat(&self, uses: &VariableUses<S>) -> bool {
+        uses.stored.iter().all(|(id, _)| {
+            let variable = self.get(*id);
+            variable.get.is_none() || variable.changeable
+        })
+    }
+
+    /// Does what `uses` has noted in a site with the same numbers.
+    pub fn repeat(&mut self, uses: &VariableUses<S>) {
+        for id in &uses.referred {
+            let variable = &mut self.list[id.0 as usize];
+            (variable.referred, variable.reserved) = (true, false);
+        }
+        for (id, get) in &uses.stored {
+            self.store(*id, Arc::clone(get));
+        }
+    }
+
+    fn note_more(&mut self) {
+        if let Some(uses) = &mut self.noted {
+            uses.more = true;
+        }
     }
 
     /// A variable may have one of these texts of the configuration as its value, or as a part of it.
@@ -224,6 +318,7 @@ impl<S: Subject> Variables<S> {
     ) {
         let added = texts.filter(|text| self.own_texts.add(text)).count();
         if added > 0 {
+            self.note_more();
             let id = self.place(name);
             self.several_lines.push((id, written));
         }
@@ -242,7 +337,8 @@ impl<S: Subject> Variables<S> {
 
     /// The names of all that are there, in lower case.
     pub fn names(&self) -> impl Iterator<Item = String> {
-        self.list.iter().map(|variable| String::from_utf8_lossy(&variable.name).into_owned())
+        let used = self.list.iter().filter(|variable| !variable.reserved);
+        used.map(|variable| String::from_utf8_lossy(&variable.name).into_owned())
     }
 
     /// Whether anything refers to the variable of this name, in lower case.
@@ -253,6 +349,7 @@ impl<S: Subject> Variables<S> {
     fn place(&mut self, name: &[u8]) -> VariableId {
         let key = name.to_ascii_lowercase();
         if let Some(&id) = self.by_name.get(&key) {
+            self.list[id.0 as usize].reserved = false;
             return id;
         }
         let id = VariableId(self.list.len() as u32);
@@ -263,6 +360,7 @@ impl<S: Subject> Variables<S> {
             slot: None,
             changeable: false,
             referred: false,
+            reserved: false,
         });
         self.by_name.insert(key, id);
         id
@@ -270,7 +368,7 @@ impl<S: Subject> Variables<S> {
 
     /// The number of a variable that the configuration knows by this name, in lower case.
     pub fn number_of(&self, name: &[u8]) -> Option<u32> {
-        self.by_name.get(name).map(|id| id.0)
+        self.known(name).map(|id| id.0)
     }
 
     /// Whether a variable of this name was defined and may not be set: nginx's `the duplicate "x" variable`.
@@ -284,7 +382,7 @@ impl<S: Subject> Variables<S> {
 
     /// Resolves names such as `http_user_agent`; fails with a variable that is not defined.
     pub fn check(&mut self) -> Result<(), Error> {
-        for variable in &mut self.list {
+        for variable in self.list.iter_mut().filter(|variable| !variable.reserved) {
             if variable.get.is_none() {
                 variable.get = S::prefixed(&variable.name);
             }
@@ -298,12 +396,13 @@ impl<S: Subject> Variables<S> {
 
     /// The variable of this name in lower case, where there is one.
     pub(crate) fn known(&self, name: &[u8]) -> Option<VariableId> {
-        self.by_name.get(name).copied()
+        self.by_name.get(name).copied().filter(|id| !self.get(*id).reserved)
     }
 
     /// The variable of this number.
     pub(crate) fn at(&self, number: u32) -> Option<VariableId> {
-        ((number as usize) < self.list.len()).then_some(VariableId(number))
+        let variable = self.list.get(number as usize)?;
+        (!variable.reserved).then_some(VariableId(number))
     }
 
     #[inline]

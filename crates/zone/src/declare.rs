@@ -1,7 +1,7 @@
 //! The zones that a configuration wants, and how they pass to the next one. nginx:
 //! ngx_shared_memory_add().
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -37,7 +37,10 @@ pub struct Zones(Vec<Arc<Zone>>);
 
 /// The zones that a configuration names.
 #[derive(Debug, Default)]
-pub struct Declarations(RefCell<Vec<ZoneRef>>);
+pub struct Declarations {
+    list: RefCell<Vec<ZoneRef>>,
+    lines: Cell<usize>,
+}
 
 /// Why there is no such zone; shown in nginx's words.
 #[derive(Debug)]
@@ -143,7 +146,8 @@ impl Declarations {
     ///
     /// [`ZoneError::OtherSize`] and [`ZoneError::OtherUse`], where they do not.
     pub fn declare(&self, name: &str, size: u64, purpose: Use) -> Result<ZoneRef, ZoneError> {
-        let mut list = self.0.borrow_mut();
+        self.lines.set(self.lines.get() + 1);
+        let mut list = self.list.borrow_mut();
         let Some(known) = list.iter().find(|z| z.0.name == name) else {
             let slot = DeclaredZone { name: name.to_owned(), size, purpose, zone: OnceLock::new() };
             let zone = ZoneRef(Arc::new(slot));
@@ -158,13 +162,18 @@ impl Declarations {
         Ok(known.clone())
     }
 
+    /// How often a zone was declared so far.
+    pub fn lines(&self) -> usize {
+        self.lines.get()
+    }
+
     /// The zone of this name, for code that only uses it.
     ///
     /// # Errors
     ///
     /// [`ZoneError::Undeclared`] where there is none, [`ZoneError::OtherUse`] where it is another module's.
     pub fn find(&self, name: &str, tag: &str) -> Result<ZoneRef, ZoneError> {
-        let list = self.0.borrow();
+        let list = self.list.borrow();
         let known = list.iter().find(|z| z.0.name == name);
         let known = known.ok_or_else(|| ZoneError::Undeclared(name.to_owned()))?;
         differs(known, tag).map(|()| known.clone())
@@ -177,7 +186,7 @@ impl Declarations {
     ///
     /// [`ZoneError::OtherKey`] where a zone is to be used with other keys, and [`ZoneError::Memory`].
     pub fn open(&self, old: &Zones) -> Result<Zones, ZoneError> {
-        let list = self.0.borrow();
+        let list = self.list.borrow();
         let open: Result<Vec<_>, _> = list.iter().map(|z| z.0.open(old)).collect();
         open.map(Zones)
     }

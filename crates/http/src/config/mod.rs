@@ -1,5 +1,6 @@
 //! Reads the `http` block by the tables of the modules, and returns a [`Site`].
 
+pub mod known;
 pub mod module;
 pub mod place;
 pub mod scope;
@@ -15,6 +16,7 @@ use std::sync::atomic::AtomicUsize;
 use weir_conf::{Contexts, Directive, DirectiveBody, Error, Word, values};
 use weir_log::{Log, OpenLogs};
 
+use crate::config::known::Taking;
 use crate::config::module::Modules;
 use crate::config::place::Place;
 use crate::config::scope::Scope;
@@ -46,12 +48,16 @@ pub struct Setup<'a> {
     /// All variables, defined and referred to.
     pub variables: Variables,
     /// Servers so far, with the addresses that each listens on.
-    pub servers: Vec<(Server, Vec<ListenLine>)>,
+    pub servers: Vec<(Arc<Server>, Vec<ListenLine>)>,
     /// Files that requests are logged to.
     pub log_targets: Vec<LogTarget>,
     /// What was noticed that does not stop the start.
     pub warnings: Vec<Error>,
-    locations: Vec<Option<Location>>,
+    locations: Vec<Option<Arc<Location>>>,
+    /// What is taken from the site before.
+    taking: Taking<'a>,
+    /// How often something was done that is to be done anew for each site.
+    touched: usize,
     /// What modules read of the whole block.
     pub drafts: MainDrafts,
     /// Requests can ask for what the master does.
@@ -89,6 +95,8 @@ impl<'a> Setup<'a> {
             log_targets: Vec::new(),
             warnings: Vec::new(),
             locations: Vec::new(),
+            taking: Taking::default(),
+            touched: 0,
             drafts: MainDrafts::new(modules.main_keys),
             takes_commands: false,
             takes_changes: false,
@@ -105,15 +113,9 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// A place for a location that is still to be read.
-    pub fn reserve(&mut self) -> LocationId {
-        self.locations.push(None);
-        LocationId(self.locations.len() as u32 - 1)
-    }
-
     /// Fills a reserved place.
     pub fn place(&mut self, id: LocationId, location: Location) {
-        self.locations[id.0 as usize] = Some(location);
+        self.locations[id.0 as usize] = Some(Arc::new(location));
     }
 
     /// Whether a location that was read adds the slash to its name.
@@ -161,7 +163,7 @@ impl<'a> Setup<'a> {
     pub fn line_of(&mut self, d: &Directive, word: &Word, text: &[u8]) -> Result<Template, Error> {
         let text = self.line_text(d, word, text);
         let template = self.template_of(d, word, &text)?;
-        self.in_lines.extend(template.variables());
+        self.note_in_line(template.variables());
         Ok(template)
     }
 
@@ -213,6 +215,7 @@ impl<'a> Setup<'a> {
 
     /// Another `open_file_cache`: its number among all of the site.
     pub fn next_file_cache(&mut self) -> u32 {
+        self.touch();
         self.file_caches += 1;
         self.file_caches - 1
     }
@@ -240,8 +243,11 @@ impl<'a> Setup<'a> {
 
     /// Takes note of a directory for temporary files, which the server creates before it serves.
     pub fn temp_path(&mut self, path: TempPath) -> Arc<TempPath> {
-        if let Some(known) = self.temp_paths.iter().find(|known| ***known == path) {
-            return known.clone();
+        let known = self.temp_paths.iter().position(|known| **known == path);
+        if let Some((at, known)) = known.and_then(|at| Some((at, self.temp_paths.get(at)?.clone())))
+        {
+            self.use_temp_path(at);
+            return known;
         }
         let path = Arc::new(path);
         self.temp_paths.push(path.clone());
@@ -265,6 +271,7 @@ pub fn variables(modules: &'static Modules) -> Vec<String> {
         pools: &[],
         sources: &sources,
         before: None,
+        known: None,
     };
     let mut setup = Setup::new(inputs, modules);
     for module in modules.list {
@@ -286,6 +293,7 @@ pub fn configure(
     for module in modules.list {
         (module.init)(&mut setup);
     }
+    setup.begin_taking(lines);
     let mut location = LocationConf::new(modules.settings);
     let core = Scope::change(&mut location.core);
     core.error_log = inputs.error_log.clone();
@@ -299,7 +307,7 @@ pub fn configure(
     }
     (modules.check)(&main)?;
     setup.variables.check()?;
-    let Setup { mut warnings, .. } = setup;
+    let mut warnings = std::mem::take(&mut setup.warnings);
     for (id, written) in setup.variables.several_lines() {
         if setup.in_lines.contains(id) {
             warnings.push(written.warning(
@@ -307,7 +315,8 @@ pub fn configure(
             ));
         }
     }
-    let locations: Option<Vec<Location>> = setup.locations.into_iter().collect();
+    let unused = Place::new(b"", Kind::Server).build(main.clone(), modules, &|_| false)?;
+    let (for_next, taken, locations) = setup.end_taking(unused);
     let around = Around {
         resolver: main.core.resolver.clone(),
         resolver_timeout: main.core.resolver_timeout,
@@ -322,14 +331,16 @@ pub fn configure(
         servers.push(server);
     }
     let loads =
-        |server: &Server| server.conf.ssl.as_ref().is_some_and(|tls| tls.quic.is_computed());
+        |server: &Arc<Server>| server.conf.ssl.as_ref().is_some_and(|tls| tls.quic.is_computed());
     let loads_for_quic = servers.iter().any(loads);
     let site = Site {
         number: SiteNumber::next(),
         loops: AtomicUsize::new(0),
         listening: Listening::new(&servers, &lines, setup.names_bucket, &mut warnings)?,
         servers,
-        locations: locations.ok_or_else(|| block.error("a location was left unread"))?,
+        locations,
+        known: for_next,
+        taken,
         asks_realpath: setup.variables.is_referred(b"realpath_root"),
         loads_for_quic,
         variables: setup.variables,

@@ -13,6 +13,10 @@ use crate::site::location::{Key, Kind, LocationId};
 
 /// `server { }`
 pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
+    if s.setup.take_server() {
+        return Ok(());
+    }
+    let begin = s.setup.begin_server();
     let id = s.setup.reserve();
     let place = Place { at: Some(d.name.pos), ..Place::new(b"", Kind::Server) };
     let (conf, location) = (s.server.clone(), s.location.inherited(&place.kind));
@@ -33,7 +37,9 @@ pub fn server(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
         names.first().map(|name| String::from_utf8_lossy(&name.of_server()).into_owned());
     let first_name = first_name.unwrap_or_default();
     let at = Spot::new(d, &d.name);
-    setup.servers.push((Server { conf: server, names, first_name, location: id, at }, listens));
+    let server = Server { conf: server, names, first_name, location: id, at };
+    setup.servers.push((Arc::new(server), listens));
+    setup.end_server(&begin);
     Ok(())
 }
 

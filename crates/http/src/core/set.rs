@@ -151,6 +151,7 @@ pub fn limit_rate(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
 /// `error_log`
 pub fn error_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
+    s.setup.touch();
     let log = s.setup.inputs.error_log(d, first, &s.location.core.error_log)?;
     Scope::change(&mut s.location.core).error_log = log;
     Ok(())

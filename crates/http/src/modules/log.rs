@@ -24,7 +24,10 @@ fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
         return Ok(());
     }
     let path = s.setup.inputs.access_log.to_owned();
-    with(s, |files, conf| log::default_log(files, conf, &path, b"combined"))
+    let targets = s.setup.log_targets.len();
+    let target = with(s, |files, conf| log::default_log(files, conf, &path, b"combined"))?;
+    s.setup.note_default_log(target, targets);
+    Ok(())
 }
 
 /// nginx's ready-made format, and the one where nothing is said.
@@ -59,10 +62,10 @@ fn ready(name: &[u8]) -> Option<(&'static str, Escape)> {
 }
 
 /// Reads with the settings of this block.
-fn with(
+fn with<T>(
     s: &mut Scope<'_, '_>,
-    read: impl FnOnce(&mut Files<'_, Request>, &mut Conf) -> Result<(), Error>,
-) -> Result<(), Error> {
+    read: impl FnOnce(&mut Files<'_, Request>, &mut Conf) -> Result<T, Error>,
+) -> Result<T, Error> {
     let setup = &mut *s.setup;
     let mut files = Files {
         reading: weir_values::Reading {
@@ -79,6 +82,9 @@ fn with(
 
 fn access_log(s: &mut Scope<'_, '_>, d: &Line) -> Result<(), Error> {
     let first = s.first(d);
+    if !d.arg(0).is_some_and(|word| word.is("off")) {
+        s.setup.touch();
+    }
     with(s, |files, conf| log::access_log(files, conf, d, first, Some(b"combined")))
 }
 

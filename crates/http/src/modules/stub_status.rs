@@ -176,6 +176,7 @@ fn set_zone(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error
         Scope::change(&mut s.location.core).status_zones.location = None;
         return Ok(());
     }
+    s.setup.touch();
     let names = &mut s.setup.status_zones;
     let number = names.iter().position(|known| *known == name).unwrap_or_else(|| {
         names.push(name);

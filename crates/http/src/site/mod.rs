@@ -8,6 +8,7 @@ pub mod plan;
 pub mod server;
 pub mod settings;
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -77,9 +78,13 @@ pub struct Site {
     /// Its sockets.
     pub listening: Listening,
     /// All servers.
-    pub servers: Vec<Server>,
+    pub servers: Vec<Arc<Server>>,
     /// All locations.
-    pub locations: Vec<Location>,
+    pub locations: Vec<Arc<Location>>,
+    /// What the next site may take of them; the reader of configurations knows the type.
+    pub known: Box<dyn Any + Send + Sync>,
+    /// How many servers were taken from the site before.
+    pub taken: usize,
     /// All variables.
     pub variables: Variables<Request>,
     /// Something refers to `$realpath_root`, which may have to be found before it is asked for.
@@ -134,7 +139,7 @@ struct Endpoint {
 impl Listening {
     /// The sockets for the addresses that these servers listen on, and `server_names_hash_bucket_size`, where it was set.
     pub fn new(
-        servers: &[Server],
+        servers: &[Arc<Server>],
         lines: &[(ServerId, ListenLine)],
         names_bucket: Option<u64>,
         warnings: &mut Vec<Error>,
@@ -184,13 +189,13 @@ impl Site {
     }
 
     /// All locations.
-    pub fn locations(&self) -> &[Location] {
+    pub fn locations(&self) -> &[Arc<Location>] {
         &self.locations
     }
 
-    /// All of them, before the site is served.
-    pub(crate) fn locations_mut(&mut self) -> &mut [Location] {
-        &mut self.locations
+    /// All of them that no other site shares, before the site is served.
+    pub(crate) fn locations_mut(&mut self) -> impl Iterator<Item = &mut Location> {
+        self.locations.iter_mut().filter_map(Arc::get_mut)
     }
 
     /// What is spoken at an address, before and below HTTP/1, on connections of a listening socket.
@@ -292,10 +297,10 @@ impl Site {
 /// handshakes.
 fn check_certificates(
     group: &AddressGroup<'_>,
-    servers: &[Server],
+    servers: &[Arc<Server>],
     parameter: &str,
 ) -> Result<(), Error> {
-    let of = |id: &ServerId| servers.get(id.0 as usize);
+    let of = |id: &ServerId| servers.get(id.0 as usize).map(|server| &**server);
     let default = group.default.as_ref().or(group.servers.first()).and_then(of);
     let all = group.servers.iter().filter_map(of);
     let missing = weir_ssl::server::check(default, all, |server| server.conf.ssl.as_deref());

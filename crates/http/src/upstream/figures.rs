@@ -15,7 +15,7 @@ use crate::request::Request;
 /// Adds all of it to a page.
 pub fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
     let (site, now) = (r.site, r.event_loop.handle.now());
-    let groups = GROUPS.of(&site.main_confs).all().iter().map(|upstream| &upstream.group);
+    let groups = GROUPS.of(&site.main_confs).all().map(|upstream| &upstream.group);
     counts::show(groups, (all, SubjectKind::Peer), now, (&UPSTREAMS, peer_values), page);
     for upstream in GROUPS.of(&site.main_confs).all() {
         let Some(queue) = &upstream.queue else { continue };

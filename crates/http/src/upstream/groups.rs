@@ -6,10 +6,11 @@ use weir_conf::Error;
 
 use super::sticky::Sticky;
 use crate::site::Site;
-use crate::site::main_conf::{BlockEnd, MainDraft, MainKey};
+use crate::site::main_conf::{BlockEnd, MainDraft, MainKey, Uses};
 use weir_upstream::Group;
 use weir_upstream::config::servers_file::ServersFile;
 
+use weir_upstream::config::GroupUses;
 pub use weir_upstream::config::{GroupId, HashKey, Queued};
 
 /// A group, ready to serve.
@@ -23,7 +24,7 @@ pub type Block = weir_upstream::config::UpstreamBlock<Sticky>;
 
 /// The groups of servers of a site.
 pub fn of(site: &Site) -> Vec<Arc<Group>> {
-    GROUPS.of(&site.main_confs).all().iter().map(|upstream| upstream.group.clone()).collect()
+    GROUPS.of(&site.main_confs).all().map(|upstream| upstream.group.clone()).collect()
 }
 
 /// Those whose servers stand in files.
@@ -52,5 +53,27 @@ impl MainDraft for GroupsDraft {
             all.keep(GROUPS.of(before));
         }
         Ok(all)
+    }
+
+    fn number_as(&mut self, before: &Upstreams) {
+        self.all.number_as(before);
+    }
+
+    fn unused(before: &Upstreams) -> (usize, usize) {
+        let places = before.places().count();
+        (places - before.all().count(), places)
+    }
+
+    fn note(&mut self) {
+        self.all.note();
+    }
+
+    fn noted(&mut self) -> Option<Uses> {
+        Some(Box::new(self.all.noted()))
+    }
+
+    fn can_repeat(&self, uses: &Uses) -> bool {
+        let uses = uses.downcast_ref::<GroupUses>();
+        uses.is_some_and(|uses| uses.is_repeatable() && self.all.can_repeat(uses))
     }
 }

@@ -1,6 +1,6 @@
 //! Where a location passes requests: `fastcgi_pass` and kin, which name a server without scheme and path.
 
-use weir_conf::{Directive, Error};
+use weir_conf::{Directive, Error, Word};
 use weir_log::Level;
 
 use super::GroupId;
@@ -24,6 +24,18 @@ pub enum Pass {
     Computed(Template),
 }
 
+/// The group that a directive names.
+pub fn refer(
+    s: &mut Scope<'_, '_>,
+    d: &Directive,
+    word: &Word,
+    url: Url,
+    default_port: u16,
+) -> Result<GroupId, Error> {
+    // The groups note it themselves.
+    s.setup.drafts.unnoted(|drafts| GROUPS.draft(drafts).all.refer(d, word, url, default_port))
+}
+
 /// Nothing is assumed of a server without a port.
 pub const NO_PORT: u16 = 0;
 
@@ -40,8 +52,7 @@ impl Pass {
             let text = String::from_utf8_lossy(text);
             d.error_at(word, format!("{e} in upstream \"{text}\""))
         })?;
-        let groups = GROUPS.draft(&mut s.setup.drafts);
-        groups.all.refer(d, word, url, NO_PORT).map(Pass::Group)
+        refer(s, d, word, url, NO_PORT).map(Pass::Group)
     }
 
     /// The server of this request.

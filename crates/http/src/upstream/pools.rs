@@ -51,7 +51,8 @@ impl Pools {
     fn new(start: &LoopStart<'_>) -> Pools {
         let number = start.identity.index;
         let before = start.before.map(Pools::by_group).unwrap_or_default();
-        let each = GROUPS.of(&start.site.main_confs).all().iter().map(|upstream| {
+        let each = GROUPS.of(&start.site.main_confs).places().map(|upstream| {
+            let upstream = upstream?;
             upstream.keepalive.as_ref()?;
             let known = before.get(&Arc::as_ptr(&upstream.shared)).map(|pools| (*pools).clone());
             Some(known.unwrap_or_else(|| GroupPools {
@@ -64,9 +65,9 @@ impl Pools {
 
     /// The pools of each group of the site before.
     fn by_group(before: &LoopState) -> HashMap<*const SharedPool, &GroupPools> {
-        let groups = GROUPS.of(&before.site.main_confs).all().iter();
-        let kept = groups.map(|group| Arc::as_ptr(&group.shared)).zip(&POOLS.of(before).0);
-        kept.filter_map(|(group, pools)| Some((group, pools.as_ref()?))).collect()
+        let groups = GROUPS.of(&before.site.main_confs).places().zip(&POOLS.of(before).0);
+        let kept = groups.filter_map(|(group, pools)| Some((group?, pools.as_ref()?)));
+        kept.map(|(group, pools)| (Arc::as_ptr(&group.shared), pools)).collect()
     }
 
     /// The pool of a group; none where it keeps nothing.

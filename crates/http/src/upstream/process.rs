@@ -38,6 +38,6 @@ impl LoopPart for Helpers {
 
     fn look(&self, event_loop: &LoopState) {
         let groups = GROUPS.of(&event_loop.site.main_confs);
-        groups.all().iter().for_each(|upstream| upstream.group.queue.call());
+        groups.all().for_each(|upstream| upstream.group.queue.call());
     }
 }

@@ -1,5 +1,7 @@
 //! Variables with names that say what they read: `$arg_x`, `$http_x`, `$cookie_x`, `$sent_http_x`.
 
+use std::sync::Arc;
+
 use weir_proto::http1::HeaderId;
 use weir_proto::uri;
 
@@ -25,7 +27,7 @@ pub fn getter(name: &[u8]) -> Option<Get<Request>> {
     let (rest, get) =
         families.into_iter().find_map(|(prefix, get)| Some((name.strip_prefix(prefix)?, get)))?;
     let rest = rest.to_vec();
-    Some(Box::new(move |r, out| get(r, &rest, out)))
+    Some(Arc::new(move |r, out| get(r, &rest, out)))
 }
 
 fn argument(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {

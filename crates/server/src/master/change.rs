@@ -117,8 +117,14 @@ impl Master {
             return Err((ChangeKind::Refused, Complaint::new(text)));
         }
         let known = self.origin.logs.paths();
-        let (plan, files) = with_files(files, || self.origin.compile(tree, None, log));
+        let sites = Some(&self.cycle.sites)
+            .filter(|_| change::is_same_around(&self.cycle.main, &tree.main));
+        let (plan, files) = with_files(files, || self.origin.compile(tree, None, sites, log));
         let plan = plan.map_err(wrong)?;
+        if let Some(site) = &plan.sites.http {
+            let (taken, all) = (site.taken, site.servers.len());
+            log!(log, Notice, None, "{taken} of {all} servers are as before");
+        }
         let plan = self.origin.open_logs(plan, log).map_err(failed)?;
         let why =
             change::needs_new_workers(&self.cycle.sites, &self.cycle.main, &plan.sites, &plan.main);

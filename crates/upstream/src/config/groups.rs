@@ -1,14 +1,13 @@
 //! The groups of a configuration: those of `upstream { }`, and one for each host that is named without.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::balance::{Balance, RoundRobin};
 use crate::{Group, Limits, Peer, PeerOptions, SharedPool};
-use weir_conf::{Directive, Error, Spot, Word};
+use weir_conf::{Error, Spot};
 use weir_zone::{Declarations, Use, ZoneError, ZoneRef};
 
 use super::dynamic::{self, Dynamic, NamedServer};
@@ -20,7 +19,7 @@ use weir_values::Template;
 
 /// A group's place in the site's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GroupId(u32);
+pub struct GroupId(pub(super) u32);
 
 /// What a method of balancing hashes.
 #[derive(Debug, Clone, Default)]
@@ -53,16 +52,21 @@ pub struct Upstream<T> {
     pub sticky: Option<T>,
     /// A request that finds no server waits for one.
     pub queue: Option<Queued>,
+    /// What tells its block from others, if another configuration may take the group as it is, and the zone that it declares.
+    pub(super) taken_by: Option<(BlockDigest, Option<(String, u64)>)>,
     /// What it was made of, to tell whether a group of another configuration is the same.
     made_of: String,
     /// The same without its servers.
     settings: String,
     /// The servers with addresses that the configuration knows.
     peers: Vec<Arc<Peer>>,
-    host: Vec<u8>,
+    pub(super) host: Vec<u8>,
     /// 0 for a block: its servers have their own.
-    port: u16,
+    pub(super) port: u16,
 }
+
+/// Tells what a block says from what others say.
+pub type BlockDigest = [u8; 32];
 
 /// `queue`
 #[derive(Debug, Clone)]
@@ -121,14 +125,15 @@ pub struct Around {
 
 /// A group as far as it was read.
 pub struct GroupDraft<T> {
-    host: Vec<u8>,
-    port: Option<u16>,
-    default_port: u16,
-    url: Url,
-    at: Spot,
-    block: Option<UpstreamBlock<T>>,
+    pub(super) host: Vec<u8>,
+    pub(super) port: Option<u16>,
+    pub(super) default_port: u16,
+    pub(super) url: Url,
+    pub(super) at: Spot,
+    pub(super) block: Option<UpstreamBlock<T>>,
+    pub(super) digest: Option<BlockDigest>,
     /// What stands in the block: its servers, and the rest.
-    text: [String; 2],
+    pub(super) text: [String; 2],
 }
 
 /// What stands in an `upstream { }`.
@@ -161,129 +166,21 @@ pub struct UpstreamBlock<T> {
     pub resolver_timeout: Option<Duration>,
 }
 
-/// All groups while the configuration is read.
-pub struct Drafts<T> {
-    list: Vec<GroupDraft<T>>,
-    /// Their places by name in lower case: a configuration may have thousands.
-    places: HashMap<Vec<u8>, Vec<usize>>,
-}
-
-impl<T> Default for Drafts<T> {
-    fn default() -> Self {
-        Drafts { list: Vec::new(), places: HashMap::new() }
-    }
-}
-
 /// All groups.
 #[derive(Debug)]
 pub struct Upstreams<T> {
-    list: Vec<Upstream<T>>,
-}
-
-impl<T> Drafts<T> {
-    /// The group that a directive such as `proxy_pass` names.
-    pub fn refer(
-        &mut self,
-        d: &Directive,
-        word: &Word,
-        url: Url,
-        default_port: u16,
-    ) -> Result<GroupId, Error> {
-        let name = String::from_utf8_lossy(&url.host).into_owned();
-        for i in self.places(&url.host) {
-            let Some(draft) = self.list.get(*i) else { continue };
-            if let (Some(_), Some(port)) = (&draft.block, url.port) {
-                let text = format!("upstream \"{name}\" may not have port {port}");
-                return Err(d.error_at(word, text));
-            }
-            if draft.block.is_some() || draft.same_port(url.port, default_port) {
-                return Ok(GroupId(*i as u32));
-            }
-        }
-        self.push(GroupDraft {
-            host: url.host.clone(),
-            port: url.port,
-            default_port,
-            url,
-            at: Spot::new(d, word),
-            block: None,
-            text: Default::default(),
-        });
-        Ok(GroupId(self.list.len() as u32 - 1))
-    }
-
-    /// An `upstream { }` was read.
-    pub fn define(
-        &mut self,
-        d: &Directive,
-        word: &Word,
-        block: UpstreamBlock<T>,
-    ) -> Result<(), Error> {
-        let name = word.lossy();
-        if let Some(draft) =
-            self.places(&word.bytes).first().copied().and_then(|i| self.list.get_mut(i))
-        {
-            if draft.block.is_some() {
-                return Err(d.error_at(word, format!("duplicate upstream \"{name}\"")));
-            }
-            if let Some(port) = draft.port {
-                return Err(draft
-                    .at
-                    .error(format!("upstream \"{name}\" may not have port {port}")));
-            }
-            draft.block = Some(block);
-            draft.text = text_of(d);
-            return Ok(());
-        }
-        self.push(GroupDraft {
-            host: word.bytes.clone(),
-            port: None,
-            default_port: 80,
-            url: Url { host: word.bytes.clone(), port: None, address: None, uri: Vec::new() },
-            at: Spot::new(d, word),
-            block: Some(block),
-            text: text_of(d),
-        });
-        Ok(())
-    }
-
-    /// Whether a block of this name was read.
-    pub fn is_defined(&self, name: &[u8]) -> bool {
-        let mut own = self.places(name).iter().filter_map(|i| self.list.get(*i));
-        own.any(|draft| draft.block.is_some())
-    }
-
-    /// Where groups of this name are, in the order in which they came.
-    fn places(&self, name: &[u8]) -> &[usize] {
-        self.places.get(&name.to_ascii_lowercase()).map_or(&[], Vec::as_slice)
-    }
-
-    fn push(&mut self, draft: GroupDraft<T>) {
-        let place = self.list.len();
-        self.places.entry(draft.host.to_ascii_lowercase()).or_default().push(place);
-        self.list.push(draft);
-    }
-
-    /// All groups; names that stand for no block are looked up now.
-    pub fn finish(
-        self,
-        around: &Around,
-        zones: &Declarations,
-        warnings: &mut Vec<Error>,
-    ) -> Result<Upstreams<T>, Error> {
-        let built = self.list.into_iter().map(|draft| draft.finish(around, zones, warnings));
-        let list = built.collect::<Result<_, _>>()?;
-        Ok(Upstreams { list })
-    }
+    /// None: the place of a group that another configuration has.
+    pub(super) list: Vec<Option<Arc<Upstream<T>>>>,
 }
 
 impl<T> GroupDraft<T> {
-    fn same_port(&self, port: Option<u16>, default_port: u16) -> bool {
+    pub(super) fn same_port(&self, port: Option<u16>, default_port: u16) -> bool {
         let mine = self.port.unwrap_or(self.default_port);
         mine == port.unwrap_or(default_port)
     }
 
-    fn finish(
+    /// The group, when all of the configuration was read.
+    pub(super) fn finish(
         self,
         around: &Around,
         zones: &Declarations,
@@ -292,7 +189,7 @@ impl<T> GroupDraft<T> {
         let name = String::from_utf8_lossy(&self.host).into_owned();
         let seed = seed(&self.host);
         if let Some(block) = self.block {
-            return block.finish(around, zones, self.at, self.host, self.text);
+            return block.finish(around, zones, self.at, self.host, (self.text, self.digest));
         }
         let local = matches!(self.url.address, Some(Host::Unix(_)));
         if self.port.is_none() && self.default_port == 0 && !local {
@@ -320,6 +217,7 @@ impl<T> GroupDraft<T> {
             file: None,
             sticky: None,
             queue: None,
+            taken_by: None,
             made_of,
             settings,
             peers,
@@ -330,6 +228,28 @@ impl<T> GroupDraft<T> {
 }
 
 impl<T> UpstreamBlock<T> {
+    /// Whether the block means the same wherever it stands: it names no variable, no host that is looked up, nothing outside.
+    fn stands_alone(&self) -> bool {
+        let is_address = |peer: &Arc<Peer>| {
+            let name = &peer.name;
+            name.starts_with("unix:") || name.parse::<std::net::SocketAddr>().is_ok()
+        };
+        let plain = matches!(self.key, HashKey::Nothing | HashKey::Address);
+        let zone = !matches!(self.zone, Some(Zoned::Named(_)));
+        let outside = self.sticky.is_some() || !self.named.is_empty();
+        // A host that was looked up has the name of the host beside its address.
+        let as_written = self.peers.iter().all(|peer| is_address(peer) && peer.server == peer.name);
+        plain && zone && !outside && as_written
+    }
+
+    /// The zone that it declares.
+    fn declares(&self) -> Option<(String, u64)> {
+        match &self.zone {
+            Some(Zoned::Declared(zone, size)) => Some((zone.name().to_owned(), *size)),
+            _ => None,
+        }
+    }
+
     /// Whether the block says which servers it has, be it by a file.
     pub fn has_servers(&self) -> bool {
         !self.peers.is_empty() || !self.named.is_empty() || self.file.is_some()
@@ -360,8 +280,10 @@ impl<T> UpstreamBlock<T> {
         zones: &Declarations,
         at: Spot,
         host: Vec<u8>,
-        [servers, settings]: [String; 2],
+        ([servers, settings], digest): ([String; 2], Option<BlockDigest>),
     ) -> Result<Upstream<T>, Error> {
+        let taken_by =
+            digest.filter(|_| self.stands_alone()).map(|digest| (digest, self.declares()));
         let name = self.name;
         let made_of = made_of(&servers, &self.peers);
         let usual = self.peers.iter().any(|p| !p.options.backup);
@@ -422,6 +344,7 @@ impl<T> UpstreamBlock<T> {
             file,
             sticky,
             queue,
+            taken_by,
             made_of,
             settings,
             peers: self.peers,
@@ -436,22 +359,6 @@ fn seed(name: &[u8]) -> u64 {
     name.iter().fold(0xcbf2_9ce4_8422_2325 ^ u64::from(std::process::id()), |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
-}
-
-/// The words of a block, wherever they stand: its servers, and the rest.
-fn text_of(d: &Directive) -> [String; 2] {
-    let mut texts = <[String; 2]>::default();
-    let [servers, settings] = &mut texts;
-    for line in d.block() {
-        let text = if line.name.is("server") { &mut *servers } else { &mut *settings };
-        for word in std::iter::once(&line.name).chain(&line.args) {
-            // With its length, so that no word can look like two.
-            let word = word.lossy();
-            let _ = write!(text, "{}:{word} ", word.len());
-        }
-        text.push(';');
-    }
-    texts
 }
 
 /// The servers as they are written, and the addresses that they stand for.
@@ -471,8 +378,10 @@ impl<T> Upstreams<T> {
     /// servers, and the connections that are kept to them. Of a group with other servers, those stay that both name.
     pub fn keep(&mut self, before: &Upstreams<T>) {
         // The first of two that are the same.
-        let known: HashMap<_, _> = before.list.iter().rev().map(|old| (old.kin(), old)).collect();
-        for own in &mut self.list {
+        let all = before.list.iter().rev().flatten().map(|old| &**old);
+        let known: HashMap<_, _> = all.map(|old| (old.kin(), old)).collect();
+        // What was taken from there is the same already.
+        for own in self.list.iter_mut().flatten().filter_map(Arc::get_mut) {
             let Some(old) = known.get(&own.kin()).copied() else { continue };
             if old.made_of != own.made_of {
                 // What names stand for is found out by a task of the old configuration.
@@ -492,17 +401,22 @@ impl<T> Upstreams<T> {
     /// The groups whose servers stand in files.
     pub fn in_files(&self) -> impl Iterator<Item = (Arc<Group>, Arc<ServersFile>)> {
         let each = |u: &Upstream<T>| Some((Arc::clone(&u.group), Arc::clone(u.file.as_ref()?)));
-        self.list.iter().filter_map(each)
+        self.all().filter_map(each)
     }
 
     /// All of them.
-    pub fn all(&self) -> &[Upstream<T>] {
-        &self.list
+    pub fn all(&self) -> impl Iterator<Item = &Upstream<T>> {
+        self.list.iter().flatten().map(|group| &**group)
+    }
+
+    /// What stands at each place, in order.
+    pub fn places(&self) -> impl Iterator<Item = Option<&Upstream<T>>> {
+        self.list.iter().map(Option::as_deref)
     }
 
     /// A group by its place.
     pub fn get(&self, id: GroupId) -> Option<&Upstream<T>> {
-        self.list.get(id.0 as usize)
+        self.list.get(id.0 as usize).and_then(Option::as_deref)
     }
 
     /// The group for a host that is known only now, if the configuration has one.
@@ -514,7 +428,8 @@ impl<T> Upstreams<T> {
             };
             same_port && u.host.eq_ignore_ascii_case(host)
         };
-        self.list.iter().position(fits).map(|i| GroupId(i as u32))
+        let place = self.list.iter().position(|group| group.as_deref().is_some_and(fits));
+        place.map(|i| GroupId(i as u32))
     }
 }
 
@@ -522,37 +437,5 @@ impl GroupId {
     /// As an index.
     pub fn index(self) -> usize {
         self.0 as usize
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_group_is_found_by_its_name_in_any_case_and_a_server_by_its_port_as_well() {
-        let mut drafts = Drafts::<()>::default();
-        let d = Directive::new("upstream", ["App"]);
-        let word = d.arg(0).unwrap();
-        let define = |drafts: &mut Drafts<()>, name: &str| {
-            let d = Directive::new("upstream", [name]);
-            drafts.define(&d, d.arg(0).unwrap(), UpstreamBlock::new(name.to_owned())).is_ok()
-        };
-        let refer = |drafts: &mut Drafts<()>, host: &str, port: Option<u16>| {
-            let url = Url { host: host.into(), port, address: None, uri: Vec::new() };
-            drafts.refer(&d, word, url, 80).ok().map(GroupId::index)
-        };
-        assert!(define(&mut drafts, "App") && !define(&mut drafts, "aPP"));
-        assert_eq!(refer(&mut drafts, "app", None), Some(0));
-        assert_eq!(refer(&mut drafts, "APP", Some(80)), None);
-        assert_eq!(refer(&mut drafts, "other", Some(80)), Some(1));
-        assert_eq!(refer(&mut drafts, "OTHER", None), Some(1));
-        assert_eq!(refer(&mut drafts, "other", Some(81)), Some(2));
-        assert_eq!(refer(&mut drafts, "later", None), Some(3));
-        // A block may stand below the line that names it, where that names no port.
-        assert!(drafts.is_defined(b"APP") && !drafts.is_defined(b"later"));
-        assert!(define(&mut drafts, "Later") && drafts.is_defined(b"later"));
-        assert_eq!(refer(&mut drafts, "later", None), Some(3));
-        assert!(!define(&mut drafts, "other"));
     }
 }

@@ -3,6 +3,7 @@
 //! any type.
 
 mod bind;
+mod drafts;
 pub mod dynamic;
 mod groups;
 pub mod methods;
@@ -12,8 +13,9 @@ pub mod servers_file;
 mod url;
 
 pub use bind::Bind;
+pub use drafts::{Drafts, GroupUses};
 pub use groups::{
-    Around, Drafts, GroupId, HashKey, Queued, Upstream, UpstreamBlock, Upstreams, Zoned,
+    Around, BlockDigest, GroupId, HashKey, Queued, Upstream, UpstreamBlock, Upstreams, Zoned,
 };
 pub use server::server;
 pub use url::{Host, Url};

@@ -1,7 +1,7 @@
 //! The parameters of the log directives.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,18 +108,18 @@ pub fn access_log<S: Subject>(
     Ok(())
 }
 
-/// A subject without a log of its own logs to this file, in a format that is ready.
+/// A subject without a log of its own logs to this file, in a format that is ready. Returns the target's index.
 pub fn default_log<S: Subject>(
     s: &mut Files<'_, S>,
     conf: &mut Conf,
     path: &Path,
     format: &[u8],
-) -> Result<(), Error> {
-    let target = open(s, path.to_owned())?;
-    let Some(format) = named_format(s, conf, format) else { return Ok(()) };
+) -> Result<usize, Error> {
+    let target = open(s.targets, s.logs, path.to_owned())?;
+    let Some(format) = named_format(s, conf, format) else { return Ok(target) };
     let log = AccessLog { place: LogDestination::File(target), format, condition: None };
     conf.logs = Logs::To(Arc::new(vec![log]));
-    Ok(())
+    Ok(target)
 }
 
 fn place<S: Subject>(
@@ -134,7 +134,7 @@ fn place<S: Subject>(
     }
     let path = s.prefix.join(std::ffi::OsStr::from_bytes(&word.bytes));
     if !word.bytes.contains(&b'$') {
-        return open(s, path).map(LogDestination::File);
+        return open(s.targets, s.logs, path).map(LogDestination::File);
     }
     let name = s.reading.template_of(d, word, path.as_os_str().as_bytes())?;
     s.targets.push(LogTarget { path, file: None, buffer: None });
@@ -142,12 +142,15 @@ fn place<S: Subject>(
 }
 
 /// The index of the target with this path.
-fn open<S>(s: &mut Files<'_, S>, path: std::path::PathBuf) -> Result<usize, Error> {
-    let targets = &mut *s.targets;
+///
+/// # Errors
+///
+/// The file cannot be opened.
+pub fn open(targets: &mut Vec<LogTarget>, logs: &OpenLogs, path: PathBuf) -> Result<usize, Error> {
     if let Some(at) = targets.iter().position(|t| t.path == path && t.file.is_some()) {
         return Ok(at);
     }
-    let file = s.logs.open_later(&path);
+    let file = logs.open_later(&path);
     let file = file.map_err(|e| {
         Error::emerg(format_args!("open() \"{}\" failed {}", path.display(), Cause(&e)))
     })?;

@@ -17,7 +17,7 @@ mod format;
 mod path;
 mod writer;
 
-pub use directives::{Files, access_log, default_log, log_format, open_log_file_cache};
+pub use directives::{Files, access_log, default_log, log_format, open, open_log_file_cache};
 pub use file::LogTarget;
 pub use format::{Escape, Format};
 pub use path::{NamedLine, OpenLogFiles};

@@ -52,6 +52,7 @@ impl Settings for Conf {}
 /// Each block that has the handler is judged by the rules that hold in it.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
     let Some(api) = CONTENT.of(&s.location.core.content) else { return Ok(()) };
+    s.setup.touch();
     s.setup.takes_commands = true;
     s.setup.takes_changes |= api.config;
     let listens = &s.server.listens;

@@ -15,7 +15,7 @@ type ServerChange = Box<dyn Fn(&mut Changes)>;
 /// Those of requests.
 pub fn of_http(r: &Request) -> Vec<&Group> {
     let groups = GROUPS.of(&r.site.main_confs);
-    groups.all().iter().map(|upstream| &*upstream.group).collect()
+    groups.all().map(|upstream| &*upstream.group).collect()
 }
 
 /// Those of sessions.

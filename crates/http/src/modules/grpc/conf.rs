@@ -11,7 +11,6 @@ use crate::modules::grpc::CONF;
 use crate::request::passed::Vars;
 use crate::site::settings::Settings;
 use crate::upstream::UpstreamConf;
-use crate::upstream::groups::GROUPS;
 use crate::upstream::http::{SetHeaders, To};
 use crate::upstream::pass::{self, NO_PORT};
 use crate::upstream::tls::Needed;
@@ -97,8 +96,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
             d.error_at(word, format!("{e} in upstream \"{rest}\""))
         })?;
         let vars = vars(&url, scheme);
-        let groups = GROUPS.draft(&mut s.setup.drafts);
-        To::Group(groups.all.refer(d, word, url, NO_PORT)?, vars)
+        To::Group(pass::refer(s, d, word, url, NO_PORT)?, vars)
     };
     pass::handle(s, CONTENT.with(to));
     Ok(())

@@ -57,7 +57,7 @@ impl Settings for Conf {}
 
 /// All lines of a block were read.
 fn finish(s: &mut Scope<'_, '_>) -> Result<(), Error> {
-    let exports = EXPORTER.draft(&mut s.setup.drafts).is_complete();
+    let exports = EXPORTER.read_so_far(&s.setup.drafts).is_complete();
     if let Some(at) = CONF.of(&s.location).at.filter(|_| !exports) {
         return Err(at.error("\"otel_exporter\" block is missing"));
     }

@@ -7,9 +7,8 @@ use super::conf::ProxyPass;
 use crate::config::scope::Scope;
 use crate::request::passed::Vars;
 use crate::site::location::Kind;
-use crate::upstream::groups::GROUPS;
 use crate::upstream::http::To;
-use crate::upstream::pass::handle;
+use crate::upstream::pass::{handle, refer};
 use crate::upstream::url::{Host, Url};
 
 /// `proxy_pass URL`
@@ -41,8 +40,7 @@ pub fn set(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
                  block",
             ));
         }
-        let groups = GROUPS.draft(&mut s.setup.drafts);
-        To::Group(groups.all.refer(d, word, url, port)?, vars)
+        To::Group(refer(s, d, word, url, port)?, vars)
     };
     handle(s, CONTENT.with(ProxyPass { to, location, url: word.bytes.clone() }));
     Ok(())

@@ -104,7 +104,7 @@ fn uninitialized(s: &mut Scope<'_, '_>, name: &[u8]) -> VariableId {
     let name = name.to_ascii_lowercase();
     if let Some(get) = prefixed(&name) {
         // Where no `set` has reached it, `$http_x` still is the header.
-        return s.setup.variables.stored_or(&name, get);
+        return s.setup.variables.stored_or(&name, move |r, out| get(r, out));
     }
     let text = String::from_utf8_lossy(&name).into_owned();
     s.setup.variables.stored_or(&name, move |r, _| {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::known::digest;
 use crate::config::scope::{Scope, Set};
 use crate::request::Request;
 use crate::upstream::groups::{Block, GROUPS};
@@ -14,6 +15,13 @@ use weir_values::Reading;
 /// `upstream NAME { }`
 pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     let Some(name) = d.args.first() else { return Ok(()) };
+    let digest = digest([d]);
+    let (before, zones) = (s.setup.taken_from(), s.setup.inputs.zones);
+    let groups = before.map(|site| GROUPS.of(&site.main_confs));
+    let draft = GROUPS.draft(&mut s.setup.drafts);
+    if groups.is_some_and(|groups| draft.all.take(&name.bytes, &digest, (groups, zones))) {
+        return Ok(());
+    }
     let draft = GROUPS.draft(&mut s.setup.drafts);
     if draft.all.is_defined(&name.bytes) {
         return Err(d.error_at(name, format!("duplicate upstream \"{}\"", name.lossy())));
@@ -28,7 +36,7 @@ pub fn upstream(s: &mut Scope<'_, '_>, d: &Directive) -> Result<(), Error> {
     if !block.has_servers() {
         return Err(Error::emerg("no servers are inside upstream").at(d.close).mark(name.pos));
     }
-    draft.all.define(d, name, block)
+    draft.all.define(d, name, block, Some(digest))
 }
 
 fn read(s: &mut Scope<'_, '_>, line: &Directive) -> Result<(), Error> {

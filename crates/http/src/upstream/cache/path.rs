@@ -44,6 +44,8 @@ pub fn set_path(s: &mut Scope<'_, '_>, d: &Directive, tag: &'static str) -> Resu
     let zone = zones.declare(&zone, size, purpose).map_err(|text| d.error(text))?;
     s.setup.temp_path(TempPath { directory, levels: Vec::new() });
     let before = s.setup.inputs.before.and_then(|before| before.downcast_ref::<Site>());
+    // Locations that are taken from the site before use its caches.
+    let before = before.or(s.setup.taken_from());
     let mut known = before.into_iter().flat_map(|site| &site.caches);
     // A process takes a site beside another one only if it has its zones, so the sizes are the same.
     let same =

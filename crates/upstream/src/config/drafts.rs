@@ -1,0 +1,311 @@
+//! The groups of a configuration while it is read: which it has, and which place each gets.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use weir_conf::{Directive, Error, Spot, Word};
+use weir_zone::Declarations;
+
+use super::groups::{
+    Around, BlockDigest, GroupDraft, GroupId, Upstream, UpstreamBlock, Upstreams, Zoned,
+};
+use super::url::Url;
+
+/// All groups while the configuration is read.
+pub struct Drafts<T> {
+    /// None: the place is kept for a group of another configuration, which this one may not have.
+    list: Vec<Option<Draft<T>>>,
+    /// Their places by name in lower case: a configuration may have thousands.
+    places: HashMap<Vec<u8>, Vec<usize>>,
+    /// The places that are kept, by name in lower case and port.
+    kept: HashMap<(Vec<u8>, u16), usize>,
+    /// Which groups a part of the configuration refers to, while that is noted.
+    noted: Option<GroupUses>,
+}
+
+/// A group of a configuration that is being read.
+enum Draft<T> {
+    Read(Box<GroupDraft<T>>),
+    /// As another configuration has it.
+    Taken(Arc<Upstream<T>>),
+}
+
+impl<T> Draft<T> {
+    /// Whether it is an `upstream { }`.
+    fn is_block(&self) -> bool {
+        match self {
+            Draft::Read(draft) => draft.block.is_some(),
+            Draft::Taken(_) => true,
+        }
+    }
+
+    /// Whether a name with this port is this group.
+    fn is_for(&self, port: Option<u16>, default_port: u16) -> bool {
+        match self {
+            Draft::Read(draft) => draft.block.is_some() || draft.same_port(port, default_port),
+            Draft::Taken(_) => true,
+        }
+    }
+}
+
+impl<T> Default for Drafts<T> {
+    fn default() -> Self {
+        Drafts { list: Vec::new(), places: HashMap::new(), kept: HashMap::new(), noted: None }
+    }
+}
+
+/// Which groups a part of a configuration refers to. See [`Drafts::note`].
+#[derive(Debug, Default)]
+pub struct GroupUses {
+    /// Names of `upstream { }` blocks, and where these are.
+    blocks: Vec<(Vec<u8>, GroupId)>,
+    /// It has done more than that.
+    more: bool,
+}
+
+impl GroupUses {
+    /// Whether it has only referred to `upstream { }` blocks, which another configuration with the same places can repeat.
+    pub fn is_repeatable(&self) -> bool {
+        !self.more
+    }
+}
+
+impl<T> Drafts<T> {
+    /// The group that a directive such as `proxy_pass` names.
+    pub fn refer(
+        &mut self,
+        d: &Directive,
+        word: &Word,
+        url: Url,
+        default_port: u16,
+    ) -> Result<GroupId, Error> {
+        let name = String::from_utf8_lossy(&url.host).into_owned();
+        for i in self.places(&url.host) {
+            let Some(draft) = self.at(*i) else { continue };
+            if let (true, Some(port)) = (draft.is_block(), url.port) {
+                let text = format!("upstream \"{name}\" may not have port {port}");
+                return Err(d.error_at(word, text));
+            }
+            let (id, is_block) = (GroupId(*i as u32), draft.is_block());
+            if draft.is_for(url.port, default_port) {
+                if let Some(uses) = &mut self.noted {
+                    uses.blocks.push((url.host, id));
+                    // What stands for no block has its own place in the text, and is looked up.
+                    uses.more |= !is_block;
+                }
+                return Ok(id);
+            }
+        }
+        let place = self.push(GroupDraft {
+            host: url.host.clone(),
+            port: url.port,
+            default_port,
+            url,
+            at: Spot::new(d, word),
+            block: None,
+            digest: None,
+            text: Default::default(),
+        });
+        self.note_more();
+        Ok(GroupId(place as u32))
+    }
+
+    /// Gives groups that `other` has, too, the places that they have there.
+    pub fn number_as(&mut self, other: &Upstreams<T>) {
+        let groups = other.list.iter().enumerate().rev();
+        let key = |u: &Upstream<T>| (u.host.to_ascii_lowercase(), u.port);
+        self.kept = groups.filter_map(|(i, u)| Some((key(u.as_deref()?), i))).collect();
+        self.list.resize_with(self.list.len().max(other.list.len()), || None);
+    }
+
+    /// What is read from now on, until [`Drafts::noted`], is noted.
+    pub fn note(&mut self) {
+        self.noted = Some(GroupUses::default());
+    }
+
+    /// What was read since then.
+    pub fn noted(&mut self) -> GroupUses {
+        self.noted.take().unwrap_or_default()
+    }
+
+    /// Whether what `uses` has noted finds the same groups here, at the same places.
+    pub fn can_repeat(&self, uses: &GroupUses) -> bool {
+        uses.blocks.iter().all(|(name, id)| {
+            let found = self.places(name).iter().find(|i| self.at(**i).is_some());
+            found.is_some_and(|i| *i == id.index() && self.at(*i).is_some_and(Draft::is_block))
+        })
+    }
+
+    fn note_more(&mut self) {
+        if let Some(uses) = &mut self.noted {
+            uses.more = true;
+        }
+    }
+
+    /// Takes the group of a block from another configuration, if it says the same there. False: it is to be read.
+    pub fn take(
+        &mut self,
+        name: &[u8],
+        digest: &BlockDigest,
+        (other, zones): (&Upstreams<T>, &Declarations),
+    ) -> bool {
+        let key = (name.to_ascii_lowercase(), 0);
+        let Some(place) = self.kept.get(&key).copied() else { return false };
+        let Some(Some(known)) = other.list.get(place) else { return false };
+        let Some((said, zone)) = &known.taken_by else { return false };
+        if said != digest || self.at(place).is_some() || self.places.contains_key(&key.0) {
+            return false;
+        }
+        if let Some((name, size)) = zone
+            && Zoned::declare(zones, name, *size).is_err()
+        {
+            return false;
+        }
+        self.kept.remove(&key);
+        self.places.insert(key.0, vec![place]);
+        if let Some(slot) = self.list.get_mut(place) {
+            *slot = Some(Draft::Taken(Arc::clone(known)));
+        }
+        true
+    }
+
+    /// An `upstream { }` was read. `digest` tells it from others.
+    pub fn define(
+        &mut self,
+        d: &Directive,
+        word: &Word,
+        block: UpstreamBlock<T>,
+        digest: Option<BlockDigest>,
+    ) -> Result<(), Error> {
+        let name = word.lossy();
+        self.note_more();
+        let first = self.places(&word.bytes).first().copied();
+        let first = first.and_then(|i| self.list.get_mut(i)).and_then(Option::as_mut);
+        if let Some(Draft::Taken(_)) = first {
+            return Err(d.error_at(word, format!("duplicate upstream \"{name}\"")));
+        }
+        if let Some(Draft::Read(draft)) = first {
+            if draft.block.is_some() {
+                return Err(d.error_at(word, format!("duplicate upstream \"{name}\"")));
+            }
+            if let Some(port) = draft.port {
+                return Err(draft
+                    .at
+                    .error(format!("upstream \"{name}\" may not have port {port}")));
+            }
+            draft.block = Some(block);
+            (draft.text, draft.digest) = (text_of(d), digest);
+            return Ok(());
+        }
+        self.push(GroupDraft {
+            host: word.bytes.clone(),
+            port: None,
+            default_port: 80,
+            url: Url { host: word.bytes.clone(), port: None, address: None, uri: Vec::new() },
+            at: Spot::new(d, word),
+            block: Some(block),
+            digest,
+            text: text_of(d),
+        });
+        Ok(())
+    }
+
+    /// Whether a block of this name was read.
+    pub fn is_defined(&self, name: &[u8]) -> bool {
+        let mut own = self.places(name).iter().filter_map(|i| self.at(*i));
+        own.any(Draft::is_block)
+    }
+
+    /// Where groups of this name are, in the order in which they came.
+    fn places(&self, name: &[u8]) -> &[usize] {
+        self.places.get(&name.to_ascii_lowercase()).map_or(&[], Vec::as_slice)
+    }
+
+    fn at(&self, place: usize) -> Option<&Draft<T>> {
+        self.list.get(place).and_then(Option::as_ref)
+    }
+
+    /// Adds a group, at the place that is kept for it or at the end.
+    fn push(&mut self, draft: GroupDraft<T>) -> usize {
+        let name = draft.host.to_ascii_lowercase();
+        let port = match &draft.block {
+            Some(_) => 0,
+            None => draft.port.unwrap_or(draft.default_port),
+        };
+        let kept = self.kept.remove(&(name.clone(), port));
+        let place = kept.filter(|place| self.at(*place).is_none()).unwrap_or_else(|| {
+            self.list.push(None);
+            self.list.len() - 1
+        });
+        self.places.entry(name).or_default().push(place);
+        if let Some(slot) = self.list.get_mut(place) {
+            *slot = Some(Draft::Read(Box::new(draft)));
+        }
+        place
+    }
+
+    /// All groups; names that stand for no block are looked up now.
+    pub fn finish(
+        self,
+        around: &Around,
+        zones: &Declarations,
+        warnings: &mut Vec<Error>,
+    ) -> Result<Upstreams<T>, Error> {
+        let mut finish = |draft: Draft<T>| match draft {
+            Draft::Read(draft) => draft.finish(around, zones, warnings).map(Arc::new),
+            Draft::Taken(known) => Ok(known),
+        };
+        let built = self.list.into_iter().map(|draft| draft.map(&mut finish).transpose());
+        let list = built.collect::<Result<_, _>>()?;
+        Ok(Upstreams { list })
+    }
+}
+
+/// The words of a block, wherever they stand: its servers, and the rest.
+fn text_of(d: &Directive) -> [String; 2] {
+    let mut texts = <[String; 2]>::default();
+    let [servers, settings] = &mut texts;
+    for line in d.block() {
+        let text = if line.name.is("server") { &mut *servers } else { &mut *settings };
+        for word in std::iter::once(&line.name).chain(&line.args) {
+            // With its length, so that no word can look like two.
+            let word = word.lossy();
+            let _ = write!(text, "{}:{word} ", word.len());
+        }
+        text.push(';');
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_found_by_its_name_in_any_case_and_a_server_by_its_port_as_well() {
+        let mut drafts = Drafts::<()>::default();
+        let d = Directive::new("upstream", ["App"]);
+        let word = d.arg(0).unwrap();
+        let define = |drafts: &mut Drafts<()>, name: &str| {
+            let d = Directive::new("upstream", [name]);
+            drafts.define(&d, d.arg(0).unwrap(), UpstreamBlock::new(name.to_owned()), None).is_ok()
+        };
+        let refer = |drafts: &mut Drafts<()>, host: &str, port: Option<u16>| {
+            let url = Url { host: host.into(), port, address: None, uri: Vec::new() };
+            drafts.refer(&d, word, url, 80).ok().map(GroupId::index)
+        };
+        assert!(define(&mut drafts, "App") && !define(&mut drafts, "aPP"));
+        assert_eq!(refer(&mut drafts, "app", None), Some(0));
+        assert_eq!(refer(&mut drafts, "APP", Some(80)), None);
+        assert_eq!(refer(&mut drafts, "other", Some(80)), Some(1));
+        assert_eq!(refer(&mut drafts, "OTHER", None), Some(1));
+        assert_eq!(refer(&mut drafts, "other", Some(81)), Some(2));
+        assert_eq!(refer(&mut drafts, "later", None), Some(3));
+        // A block may stand below the line that names it, where that names no port.
+        assert!(drafts.is_defined(b"APP") && !drafts.is_defined(b"later"));
+        assert!(define(&mut drafts, "Later") && drafts.is_defined(b"later"));
+        assert_eq!(refer(&mut drafts, "later", None), Some(3));
+        assert!(!define(&mut drafts, "other"));
+    }
+}
