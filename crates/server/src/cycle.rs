@@ -162,8 +162,11 @@ impl Origin {
             Complaint::of(&tree, &error)
         };
 
-        let warnings = weir_conf::check(&tree, &built).map_err(refuse)?;
-        warnings.iter().chain(&weir_conf::open_panels(&tree)).for_each(tell);
+        // What a running worker is given beside its own sites was checked by the master.
+        if before.is_none() {
+            let warnings = weir_conf::check(&tree, &built).map_err(refuse)?;
+            warnings.iter().chain(&weir_conf::open_panels(&tree)).for_each(tell);
+        }
         let (config, warnings) =
             Config::read(&tree.main, &self.paths, &self.machine).map_err(refuse)?;
         warnings.iter().for_each(tell);
