@@ -53,7 +53,7 @@ pub use known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective, all_k
 pub use panels::{open_panel, open_panels};
 pub use parser::{read, read_fragment, read_text, read_text_with};
 pub use place::{path_of, read_tree};
-pub use print::{PrintError, print};
+pub use print::{PrintError, print, print_at};
 pub use source::{Pos, SourceText, Sources};
 pub use tree::{ConfigTree, Directive, DirectiveBody, Word, is_same};
 pub use wire::{read_bytes, write_bytes};

@@ -27,8 +27,14 @@ impl std::error::Error for PrintError {}
 /// A directive that the reader would replace (`include`), a word that it would refuse as too long,
 /// and a block in a block of lines (`map`) are errors.
 pub fn print(list: &[Directive]) -> Result<Vec<u8>, PrintError> {
+    print_at(list, 0)
+}
+
+/// The same for directives in `depth` blocks of directives, such as the servers of `http`: a part of what [`print`] writes
+/// for the whole.
+pub fn print_at(list: &[Directive], depth: u32) -> Result<Vec<u8>, PrintError> {
     let mut out = Vec::new();
-    statements(list, Form::Directives, 0, &mut out)?;
+    statements(list, Form::Directives, depth, &mut out)?;
     Ok(out)
 }
 
@@ -196,6 +202,19 @@ mod tests {
         fn what_is_printed_reads_back_as_the_same(list in proptest::collection::vec(directive(), 0..4)) {
             prop_assert_ne!(back(&list), Some(false));
         }
+    }
+
+    #[test]
+    fn the_parts_of_a_block_make_the_text_of_the_whole() {
+        let server = |name: &str| {
+            let listen = Directive::new("listen", ["80"]);
+            let name = Directive::new("server_name", [name]);
+            Directive::new("server", [""; 0]).with_block(vec![listen, name])
+        };
+        let whole = Directive::new("http", [""; 0]).with_block(vec![server("a"), server("b")]);
+        let parts = ["a", "b"].map(|name| print_at(&[server(name)], 1).unwrap());
+        let text = [b"http {\n".as_slice(), &parts[0], &parts[1], b"}\n"].concat();
+        assert_eq!(print(&[whole]), Ok(text));
     }
 
     #[test]
