@@ -76,8 +76,7 @@ struct Work<'a> {
 pub fn convert(snapshot: &Snapshot, settings: &Settings) -> Converted {
     let (list, findings) = sources(snapshot, settings);
     let mut work = Work { snapshot, findings, hosts: BTreeMap::new(), routes: Vec::new() };
-    let kept: Vec<Source<'_>> =
-        list.into_iter().filter(|source| work.is_convertible(source)).collect();
+    let kept: Vec<Source> = list.into_iter().filter(|source| work.is_convertible(source)).collect();
     for source in &kept {
         work.certificates(source);
     }
@@ -110,7 +109,7 @@ impl Work<'_> {
     }
 
     /// Whether an Ingress means what its objects would mean, but for what is told.
-    fn is_convertible(&mut self, source: &Source<'_>) -> bool {
+    fn is_convertible(&mut self, source: &Source) -> bool {
         let id = &source.id;
         let none = BTreeMap::new();
         let annotations = source.ingress.metadata.annotations.as_ref().unwrap_or(&none);
@@ -148,7 +147,7 @@ impl Work<'_> {
     }
 
     /// Listeners for the hosts of `tls`; the oldest Ingress of a host decides.
-    fn certificates(&mut self, source: &Source<'_>) {
+    fn certificates(&mut self, source: &Source) {
         let hosts = self.hosts.entry(source.id.namespace.clone()).or_default();
         let entries =
             source.ingress.spec.iter().flat_map(|spec| spec.tls.as_deref().unwrap_or_default());
@@ -167,7 +166,7 @@ impl Work<'_> {
         }
     }
 
-    fn source(&mut self, source: &Source<'_>) {
+    fn source(&mut self, source: &Source) {
         let Some(spec) = &source.ingress.spec else { return };
         let rules = spec.rules.as_deref().unwrap_or_default();
         let mut paths: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -213,7 +212,7 @@ impl Work<'_> {
     }
 
     /// The routes of a host: one for its rules, and one that sends clients to https.
-    fn route(&mut self, source: &Source<'_>, name: &str, host: &str, rules: Vec<Value>) {
+    fn route(&mut self, source: &Source, name: &str, host: &str, rules: Vec<Value>) {
         let namespace = &source.id.namespace;
         let secured = self
             .hosts
@@ -248,7 +247,7 @@ impl Work<'_> {
     }
 
     /// The rule of a path; `None`: it has no counterpart, which is told.
-    fn rule(&mut self, source: &Source<'_>, path: &HTTPIngressPath) -> Option<Value> {
+    fn rule(&mut self, source: &Source, path: &HTTPIngressPath) -> Option<Value> {
         let (id, options) = (&source.id, &source.options);
         let text = path.path.clone().unwrap_or_else(|| "/".to_owned());
         let mut filters = Vec::new();
@@ -388,7 +387,7 @@ impl Work<'_> {
 }
 
 /// The filter for pages of other sites.
-fn cors(source: &Source<'_>) -> Option<Value> {
+fn cors(source: &Source) -> Option<Value> {
     let cors = source.options.cors.as_ref()?;
     let annotations = source.ingress.metadata.annotations.as_ref();
     let origins = annotations.and_then(|all| all.get(&format!("{PREFIX}cors-allow-origin")));

@@ -1,7 +1,7 @@
 //! Kubernetes objects to a configuration of weir: Ingresses in the place of ingress-nginx, and Gateway API.
 //!
-//! [`translate`](translate()) is the core: a [`Snapshot`] of objects goes in, a tree of `weir_conf` comes out, with a list of
-//! [`Finding`]s. Values of objects become words of that tree and never text, so they cannot add a directive. The core
+//! [`translate`](translate()) is the core: a [`Snapshot`] of objects goes in, the text of a configuration comes out, with a list of
+//! [`Finding`]s. Values of objects become words of directives of `weir_conf`, which prints them, so they cannot add a directive. The core
 //! has no clock, no socket and no file: what belongs on disk comes out as [`Translation::files`].
 #![forbid(unsafe_code)]
 
@@ -19,9 +19,18 @@ pub mod translate;
 pub use report::{Finding, ObjectId, Severity};
 pub use settings::Settings;
 pub use snapshot::Snapshot;
-pub use translate::Translation;
+pub use translate::{Memory, Translation};
 
-/// Translates a snapshot. The same snapshot gives the same tree, whatever the order of its objects is.
+/// Translates a snapshot. The same snapshot gives the same text, whatever the order of its objects is.
 pub fn translate(snapshot: &Snapshot, settings: &Settings) -> Translation {
-    translate::translate(snapshot, settings, gateway::translate)
+    translate_next(&mut Memory::default(), snapshot, settings)
+}
+
+/// The same for the next of many snapshots: what makes no difference since the last one is taken from `memory`.
+pub fn translate_next(
+    memory: &mut Memory,
+    snapshot: &Snapshot,
+    settings: &Settings,
+) -> Translation {
+    translate::translate(memory, snapshot, settings, gateway::translate)
 }

@@ -370,7 +370,7 @@ fn convert(input: &Input) -> Result<ExitCode, String> {
 fn print(input: &Input) -> Result<ExitCode, String> {
     let (translation, whole) = load(input)?;
     tell(&translation.findings);
-    let text = weir_conf::print(&translation.tree).map_err(|error| error.to_string())?;
+    let text = translation.text.print().map_err(|error| error.to_string())?;
     if input.state.is_some() {
         weir_ingress::state::write(&translation.files).map_err(|e| e.to_string())?;
     }

@@ -102,6 +102,11 @@ impl Findings {
         self.list.insert(finding);
     }
 
+    /// Adds what was found before.
+    pub fn extend(&mut self, findings: &[Finding]) {
+        self.list.extend(findings.iter().cloned());
+    }
+
     /// All of them, by object.
     pub fn into_sorted(self) -> Vec<Finding> {
         self.list.into_iter().collect()

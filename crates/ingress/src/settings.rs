@@ -8,7 +8,7 @@ use weir_conf::Directive;
 use crate::gateway::ranges::AddressRange;
 
 /// The settings of a controller. Tenants cannot change them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The administrator's own directives: the whole of a file that the server starts with. The configuration begins with
     /// them, and what they say stands.

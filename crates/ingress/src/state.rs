@@ -5,10 +5,11 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Writes the files that are not there yet, for their owner alone. A file's name tells its content, so one that is
 /// there is right.
-pub fn write(files: &BTreeMap<PathBuf, Vec<u8>>) -> io::Result<()> {
+pub fn write(files: &BTreeMap<PathBuf, Arc<[u8]>>) -> io::Result<()> {
     for (path, content) in files {
         if let Some(folder) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o711).create(folder)?;

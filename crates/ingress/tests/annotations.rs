@@ -118,7 +118,7 @@ fn made(annotations: &[(&str, &str)]) -> (String, Vec<Finding>) {
     let text: String = list.iter().map(|object| format!("---\n{object}\n")).collect();
     assert_eq!(snapshot.add_text(&text), Vec::<String>::new());
     let made = translate(&snapshot, &settings);
-    (String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap(), made.findings)
+    (String::from_utf8(made.text.print().unwrap()).unwrap(), made.findings)
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn serve_with(manifests: &str, settings: Settings) -> Option<(Server, Vec<Findin
     };
     let made = translate(&snapshot, &settings);
     weir_ingress::state::write(&made.files).unwrap();
-    let text = String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap();
+    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
     // What the test reads of the number of workers.
     let text = text.replace("worker_threads auto;", "worker_threads 1;");
     Some((Server::start_in(dir, &weir, &text), made.findings))

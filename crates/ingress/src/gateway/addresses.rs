@@ -15,7 +15,7 @@ pub(crate) fn assign(
     settings: &Settings,
 ) -> BTreeMap<(String, String), Vec<String>> {
     let objects = &snapshot.gateway;
-    let classes = class_names(snapshot, settings);
+    let classes = class_names(objects, settings);
     let mut own: Vec<&Gateway> = objects
         .gateways
         .iter()

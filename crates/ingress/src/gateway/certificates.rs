@@ -110,11 +110,7 @@ fn bundle(
             data.get("ca.crt").map(|bytes| bytes.0.clone())
         }
         _ => {
-            let mut all = work.snapshot.config_maps.iter();
-            let found = all.find(|map| {
-                map.metadata.name.as_deref() == Some(&name)
-                    && map.metadata.namespace.as_deref().unwrap_or("default") == namespace
-            });
+            let found = work.config_map_of(&namespace, &name);
             let found = found.ok_or_else(|| wrong("there is none"))?;
             found
                 .data

@@ -54,7 +54,7 @@ impl<'a> Work<'a> {
     }
 
     fn is_granted(&self, from: Referrer<'_>, namespace: &str, kind: &str, name: &str) -> bool {
-        let grants = self.snapshot.gateway.grants.iter();
+        let grants = self.gateway.grants.iter();
         let mut there = grants
             .filter(|grant| grant.metadata.namespace.as_deref().unwrap_or("default") == namespace);
         there.any(|grant| {

@@ -83,6 +83,13 @@ macro_rules! kinds {
             }
         }
 
+        impl PartialEq for Objects {
+            fn eq(&self, other: &Objects) -> bool {
+                $(same(&self.$field, &other.$field) &&)*
+                same(&self.namespaces, &other.namespaces) && self.assigned == other.assigned
+            }
+        }
+
         impl Objects {
             /// Adds an object.
             pub fn put(&mut self, object: AnyObject) {
@@ -99,6 +106,12 @@ macro_rules! kinds {
             }
         }
     };
+}
+
+/// Whether two lists say the same. Most objects are compared by their addresses.
+fn same<T: PartialEq>(one: &[Arc<T>], other: &[Arc<T>]) -> bool {
+    let each = |(one, other): (&Arc<T>, &Arc<T>)| Arc::ptr_eq(one, other) || one == other;
+    one.len() == other.len() && one.iter().zip(other).all(each)
 }
 
 kinds! {

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::certificates::{self, ClientCheck};
 use super::grants::{Referrer, Refused};
+use super::kinds::Objects;
 use super::names;
 use super::objects::{FromNamespaces, GROUP, Gateway, GatewayClass, ListenerSet, ListenerSpec};
 use super::ports;
@@ -14,7 +15,6 @@ use super::status::{Condition, GatewayPort, GatewayStatus, ListenerStatus, Statu
 use crate::annotations::values;
 use crate::report::ObjectId;
 use crate::settings::Settings;
-use crate::snapshot::Snapshot;
 use crate::translate::Work;
 
 /// What a listener speaks.
@@ -125,19 +125,19 @@ pub(super) fn age(meta: &ObjectMeta) -> (i128, String, String) {
 }
 
 /// The names of the classes that are weir's.
-pub(super) fn class_names(snapshot: &Snapshot, settings: &Settings) -> Vec<String> {
+pub(super) fn class_names(objects: &Objects, settings: &Settings) -> Vec<String> {
     let own = |class: &&Arc<GatewayClass>| {
         settings.gateway_controllers.contains(&class.spec.controller_name)
             && class.spec.parameters_ref.is_none()
     };
-    let classes = snapshot.gateway.classes.iter().filter(own);
+    let classes = objects.classes.iter().filter(own);
     classes.filter_map(|class| class.metadata.name.clone()).collect()
 }
 
 /// Classes, and the Gateways of those that are weir's, oldest first.
 pub(super) fn gateways<'a>(work: &Work<'a>, statuses: &mut Statuses) -> Vec<Served<'a>> {
-    let objects = &work.snapshot.gateway;
-    let classes = class_names(work.snapshot, work.settings);
+    let objects = work.gateway;
+    let classes = class_names(work.gateway, work.settings);
     for class in &objects.classes {
         if !work.settings.gateway_controllers.contains(&class.spec.controller_name) {
             continue;
@@ -225,8 +225,7 @@ pub(super) fn note(statuses: &mut Statuses, id: &ObjectId, meta: &ObjectMeta) {
 
 /// Attaches ListenerSets to their Gateways; the others get their status here.
 pub(super) fn join<'a>(work: &Work<'a>, gateways: &mut [Served<'a>], statuses: &mut Statuses) {
-    let mut sets: Vec<&ListenerSet> =
-        work.snapshot.gateway.listener_sets.iter().map(|one| &**one).collect();
+    let mut sets: Vec<&ListenerSet> = work.gateway.listener_sets.iter().map(|one| &**one).collect();
     sets.sort_by_key(|set| age(&set.metadata));
     for set in sets {
         let id = ObjectId::of("ListenerSet", &set.metadata);
@@ -279,7 +278,7 @@ pub(super) fn is_allowed(
 }
 
 fn is_selected(work: &Work<'_>, selector: &LabelSelector, namespace: &str) -> bool {
-    let mut all = work.snapshot.gateway.namespaces.iter();
+    let mut all = work.gateway.namespaces.iter();
     let Some(found) = all.find(|one| one.metadata.name.as_deref() == Some(namespace)) else {
         return false;
     };

@@ -35,11 +35,11 @@ pub use kinds::{AnyObject, Objects};
 pub use status::{Condition, GatewayPort, GatewayStatus, ListenerStatus, ParentStatus, Statuses};
 
 use crate::report::ObjectId;
-use crate::translate::{Gateways, Work, line};
+use crate::translate::{Servers, Work, line};
 
 /// Translates all objects of Gateway API. `taken` are words of `listen` with a default server already.
-pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Gateways {
-    let mut made = Gateways::default();
+pub(crate) fn translate(work: &mut Work<'_>, taken: &BTreeSet<String>) -> Servers {
+    let mut made = Servers::default();
     let mut gateways = listeners::gateways(work, &mut made.statuses);
     listeners::join(work, &mut gateways, &mut made.statuses);
     for served in &mut gateways {

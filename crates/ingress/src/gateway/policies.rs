@@ -70,7 +70,7 @@ impl Policies {
     /// Reads all policies, oldest first.
     pub(super) fn read(work: &mut Work<'_>) -> Policies {
         let mut sorted: Vec<&BackendTlsPolicy> =
-            work.snapshot.gateway.policies.iter().map(|one| &**one).collect();
+            work.gateway.policies.iter().map(|one| &**one).collect();
         sorted.sort_by_key(|policy| age(&policy.metadata));
         let mut all = Policies::default();
         for policy in sorted {
@@ -130,7 +130,7 @@ impl Policies {
 
     /// The statuses of policies, with each Gateway that obeys them.
     pub(super) fn report(&self, work: &Work<'_>, statuses: &mut Statuses) {
-        for policy in &work.snapshot.gateway.policies {
+        for policy in &work.gateway.policies {
             note(statuses, &ObjectId::of("BackendTLSPolicy", &policy.metadata), &policy.metadata);
         }
         for (number, gateways) in &self.ancestors {

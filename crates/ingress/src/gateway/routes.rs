@@ -80,7 +80,7 @@ impl<'a> Route<'a> {
 
 /// All routes, oldest first.
 pub(super) fn routes<'a>(work: &Work<'a>) -> Vec<Route<'a>> {
-    let objects = &work.snapshot.gateway;
+    let objects = work.gateway;
     let http = objects.http_routes.iter().filter_map(|route| {
         Route::new("HTTPRoute", &route.metadata, Spec::Http(&route.spec), &route.spec.hostnames)
     });

@@ -103,7 +103,7 @@ pub struct ParentStatus {
 }
 
 /// The statuses of all objects of Gateway API.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Statuses {
     /// GatewayClasses by name.
     pub classes: BTreeMap<ObjectId, Vec<Condition>>,

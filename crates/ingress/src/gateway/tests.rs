@@ -454,7 +454,7 @@ fn a_port_may_stand_for_the_one_of_a_listener() {
         gateway_addresses: vec!["10.0.0.1".to_owned()],
         ..Settings::default()
     };
-    let text = weir_conf::print(&translate(&snapshot, &settings).tree).unwrap();
+    let text = translate(&snapshot, &settings).text.print().unwrap();
     let text = String::from_utf8(text).unwrap();
     let has = |word: &str| text.contains(&format!("listen {word} default_server;"));
     assert!(has("10.0.0.1:8080") && has("10.0.0.1:81") && !has("10.0.0.1:80"), "{text}");
@@ -488,7 +488,7 @@ fn addresses_are_told_and_a_gateway_without_one_is_not_served() {
         assert_eq!(gateway(&made.statuses, "Accepted"), "Accepted", "{given:?} {asked:?}");
         let status = made.statuses.gateways.values().next().unwrap();
         assert_eq!(status.addresses, addresses, "{given:?} {asked:?}");
-        let text = String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap();
+        let text = String::from_utf8(made.text.print().unwrap()).unwrap();
         assert_eq!(text.contains("default_server"), !programmed.starts_with('!'), "{text}");
     }
 }
@@ -527,12 +527,10 @@ fn each_line_leads_to_the_route_or_gateway_that_asked_for_it() {
         assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
     }
     let made = translate(&snapshot, &Settings::default());
-    let text = weir_conf::print(&made.tree).unwrap();
-    let read = weir_conf::read_text(std::path::Path::new("printed.conf"), &text).main;
-    let text = String::from_utf8(text).unwrap();
+    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
     let owner = |of: &str, after: u32| {
         let line = text.lines().position(|line| line.contains(of)).unwrap() as u32 + 1 + after;
-        made.owners.at(line, &made.tree, &read).map(|id| id.name.clone()).unwrap_or_default()
+        made.text.owner(line).map(|id| id.name.clone()).unwrap_or_default()
     };
     for (of, after, wanted) in [
         ("location = /one", 1, "one"),

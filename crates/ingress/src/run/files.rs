@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A file stays this long after no configuration names it any more: requests that have begun may still read it.
@@ -27,7 +28,7 @@ impl Files {
     }
 
     /// Writes the files that a configuration names.
-    pub fn write(&mut self, files: &BTreeMap<PathBuf, Vec<u8>>, now: Instant) -> io::Result<()> {
+    pub fn write(&mut self, files: &BTreeMap<PathBuf, Arc<[u8]>>, now: Instant) -> io::Result<()> {
         crate::state::write(files)?;
         self.named.extend(files.keys().map(|path| (path.clone(), now)));
         Ok(())
@@ -63,7 +64,7 @@ mod tests {
         let begin = Instant::now();
         let mut files = Files::new(&state, begin);
         let paths = ["tls-1", "tls-2"].map(|name| state.join(name));
-        let content = paths.iter().map(|path| (path.clone(), b"key".to_vec())).collect();
+        let content = paths.iter().map(|path| (path.clone(), b"key".as_slice().into())).collect();
         files.write(&content, begin).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&state), mode(&paths[0])), (0o711, 0o600));

@@ -2,7 +2,7 @@
 //!
 //! - `watch` keeps the objects, and tells when one has changed; `kinds` does so for Gateway API, whose kinds come and go.
 //! - `servers` keeps the files with the addresses of pods, which running workers follow. Most changes of pods end there.
-//! - `serve` waits a moment for more changes, translates all objects, and hands the tree to weir through a `door`. What
+//! - `serve` waits a moment for more changes, translates what has changed, and hands the text to weir through a `door`. What
 //!   weir refuses changes nothing. The object that asked for it is left out (`refusals`), and the rest is served.
 //! - `events`, `status`, `told` and `services` write back into the cluster. Only the pod that holds the `lease` does; each pod serves
 //!   by itself, and goes on with what it has while the API server is gone.

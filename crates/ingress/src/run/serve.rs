@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
-use weir_conf::Directive;
 
 use super::cluster::lock;
 use super::door::{Door, SERVED, Verdict};
@@ -17,10 +16,9 @@ use super::refusals::{AGAIN, Refusals};
 use super::shared::{Options, Publish, Report, Shared, say};
 use super::status;
 use crate::gateway::{Statuses, addresses};
-use crate::report::ObjectId;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::translate::{ServerGroup, Translation, digest, line};
+use crate::translate::{ConfigText, Memory, ServerGroup, Translation, digest, line};
 
 /// How often weir is asked which configuration it serves: one that was started anew serves another.
 const LOOK: Duration = Duration::from_secs(1);
@@ -54,6 +52,8 @@ struct Server {
     served: Option<String>,
     /// What could not be handed over was said.
     complained: bool,
+    /// What the last translation has made.
+    memory: Memory,
 }
 
 /// How a round has ended.
@@ -77,6 +77,7 @@ pub async fn serve(options: Options, shared: Arc<Shared>) {
         addresses: BTreeMap::new(),
         served: None,
         complained: false,
+        memory: Memory::default(),
     };
     let (mut wait, mut cost) = (FIRST_WAIT, Duration::ZERO);
     server.shared.cluster.changed.notified().await;
@@ -167,9 +168,9 @@ impl Server {
                 }
                 Verdict::Refused(place, why) => {
                     self.shared.counters.refused.add();
-                    let owner = self.owner(&offer, place);
+                    let owner = place.and_then(|line| offer.made.text.owner(line));
                     let statuses = &offer.made.statuses;
-                    if !self.refusals.leave_out(&kept, statuses, owner.as_ref(), &why) {
+                    if !self.refusals.leave_out(&kept, statuses, owner, &why) {
                         self.complain(&format!("weir keeps what it serves: {why}"));
                         // What was left out on suspicion was not the reason.
                         self.refusals.only(&before);
@@ -221,12 +222,6 @@ impl Server {
         self.shared.report.send_replace(Arc::new(report));
     }
 
-    /// The object that asked for a line.
-    fn owner(&self, offer: &Offer, place: Option<u32>) -> Option<ObjectId> {
-        let read = weir_conf::read_text(&PathBuf::from("offer.conf"), &offer.text);
-        offer.made.owners.at(place?, &offer.made.tree, &read.main).cloned()
-    }
-
     /// The configuration for these objects; `None`: it has no text, which was said.
     async fn offer(&mut self, mut snapshot: Snapshot) -> Option<Offer> {
         for (key, list) in &self.addresses {
@@ -235,22 +230,29 @@ impl Server {
         let settings = settings(&self.options, &snapshot);
         self.addresses.clone_from(&settings.addresses_of);
         let socket = format!("unix:{}", self.options.door.display());
+        let mut memory = std::mem::take(&mut self.memory);
         let made = tokio::task::spawn_blocking(move || {
-            let mut made = crate::translate(&snapshot, &settings);
-            mark(&mut made.tree, &socket);
-            let mut text = weir_conf::print(&made.tree).map_err(|error| error.to_string())?;
-            let digest = digest(&text);
-            fill_in(&mut text, &digest);
-            Ok::<_, String>(Offer { made, text, digest })
+            let mut made = crate::translate_next(&mut memory, &snapshot, &settings);
+            mark(&mut made.text, &socket);
+            (memory, finished(made))
         });
-        match made.await.map_err(|error| error.to_string()).flatten() {
-            Ok(offer) => Some(offer),
-            Err(error) => {
-                self.complain(&error);
-                None
+        let offer = match made.await {
+            Ok((memory, offer)) => {
+                self.memory = memory;
+                offer
             }
-        }
+            Err(error) => Err(error.to_string()),
+        };
+        offer.map_err(|error| self.complain(&error)).ok()
     }
+}
+
+/// A translation with its text, which says its digest.
+fn finished(made: Translation) -> Result<Offer, String> {
+    let mut text = made.text.print().map_err(|error| error.to_string())?;
+    let digest = digest(&text);
+    fill_in(&mut text, &digest);
+    Ok(Offer { made, text, digest })
 }
 
 /// The settings with the defaults of the controller's ConfigMap.
@@ -283,18 +285,10 @@ pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
 const NO_DIGEST: &str = "00000000000000000000";
 
 /// Lets weir say which configuration it serves.
-fn mark(tree: &mut [Directive], socket: &str) {
-    let Some(http) = tree.iter_mut().find(|d| d.name.is("http")) else { return };
+fn mark(text: &mut ConfigText, socket: &str) {
     let answer = line("location", ["/"])
         .with_block(vec![line("access_log", ["off"]), line("return", ["200", NO_DIGEST])]);
-    let server = line("server", []).with_block(vec![
-        line("listen", [socket]),
-        line("server_name", [SERVED]),
-        answer,
-    ]);
-    if let weir_conf::DirectiveBody::Block(list) = &mut http.body {
-        list.push(server);
-    }
+    text.add_server(vec![line("listen", [socket]), line("server_name", [SERVED]), answer]);
 }
 
 /// Puts the digest in its place, which is near the end.
@@ -311,14 +305,15 @@ mod tests {
 
     #[test]
     fn a_configuration_says_its_digest_itself() {
-        let mut tree = vec![line("http", []).with_block(vec![line("charset", [NO_DIGEST])])];
-        mark(&mut tree, "unix:/run/weir.sock");
-        let mut text = weir_conf::print(&tree).unwrap();
-        let digest = digest(&text);
+        let other = line("log_format", ["x", NO_DIGEST]);
+        let base = vec![line("http", []).with_block(vec![other])];
+        let settings = Settings { base, ..Settings::default() };
+        let mut made = crate::translate(&Snapshot::default(), &settings);
+        mark(&mut made.text, "unix:/run/weir.sock");
+        let Offer { text, digest, .. } = finished(made).unwrap();
         assert_eq!(digest.len(), NO_DIGEST.len());
-        fill_in(&mut text, &digest);
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains(&format!("return 200 {digest};")), "{text}");
-        assert!(text.contains(&format!("charset {NO_DIGEST};")), "{text}");
+        assert!(text.contains(&format!("log_format x {NO_DIGEST};")), "{text}");
     }
 }

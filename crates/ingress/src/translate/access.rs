@@ -3,13 +3,15 @@
 use weir_conf::Directive;
 
 use super::hosts::Route;
+use super::lines::{digest, line, when};
 use super::made::Made;
-use super::{Source, Work, digest, line, when};
+use super::sources::Source;
+use super::work::Work;
 use crate::annotations::AuthRequest;
 use crate::annotations::values;
 use crate::report::Severity;
 
-pub(super) fn cors(route: &Route<'_>, list: &mut Vec<Directive>) {
+pub(super) fn cors(route: &Route, list: &mut Vec<Directive>) {
     let Some(cors) = &route.source.options.cors else { return };
     let set = |value: &str| line("set", ["$cors", value]);
     let origin = match &cors.origins {
@@ -38,11 +40,11 @@ pub(super) fn cors(route: &Route<'_>, list: &mut Vec<Directive>) {
 
 pub(super) fn basic(
     work: &mut Work<'_>,
-    route: &Route<'_>,
+    route: &Route,
     list: &mut Vec<Directive>,
     extra: &mut Vec<(String, String)>,
 ) -> Result<(), String> {
-    let source = route.source;
+    let source = &route.source;
     let Some(basic) = &source.options.basic else { return Ok(()) };
     let data = work.secret(&source.id, &basic.secret)?;
     let text = match basic.map {
@@ -63,7 +65,7 @@ pub(super) fn basic(
 /// Headers for the authentication service, of a ConfigMap.
 pub(super) fn service_headers(
     work: &mut Work<'_>,
-    source: &Source<'_>,
+    source: &Source,
     auth: &AuthRequest,
 ) -> Vec<Directive> {
     let Some(name) = &auth.set_headers else { return Vec::new() };
@@ -76,7 +78,7 @@ pub(super) fn service_headers(
 /// Answers of the service that are kept for a location.
 pub(super) fn cached(
     work: &mut Work<'_>,
-    source: &Source<'_>,
+    source: &Source,
     auth: &AuthRequest,
     key: &str,
 ) -> Vec<Directive> {
@@ -104,7 +106,7 @@ pub(super) fn cached(
 /// The service's address, or a group of it whose connections are kept. With HTTP/2 clients, ingress-nginx keeps none.
 pub(super) fn target(
     work: &mut Work<'_>,
-    source: &Source<'_>,
+    source: &Source,
     auth: &AuthRequest,
     key: &str,
 ) -> String {
@@ -190,7 +192,7 @@ pub(super) fn auth_request(
     }
 }
 
-pub(super) fn limits(work: &mut Work<'_>, source: &Source<'_>, list: &mut Vec<Directive>) {
+pub(super) fn limits(work: &mut Work<'_>, source: &Source, list: &mut Vec<Directive>) {
     let (id, limits) = (&source.id, &source.options.limits);
     let key = digest(id.to_string().as_bytes());
     let variable = match limits.free.is_empty() {
@@ -234,7 +236,7 @@ pub(super) fn address(url: &crate::annotations::values::Url) -> String {
 /// Headers of answers, of a ConfigMap; a dollar in them is no variable.
 pub(super) fn custom_headers(
     work: &mut Work<'_>,
-    source: &Source<'_>,
+    source: &Source,
     name: &str,
 ) -> Result<Vec<Directive>, String> {
     let id = &source.id;

@@ -7,7 +7,8 @@ use std::path::Path;
 use weir_conf::{Directive, read_fragment};
 
 use super::global::Global;
-use super::{Work, line, when};
+use super::lines::{line, when};
+use super::work::Work;
 use crate::annotations::values;
 use crate::report::Severity;
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServicePort};
 use weir_conf::Directive;
 
 use super::lines::{digest, line};
 use super::servers::{DIRECTORY, ServerGroup, ServerWords, address};
-use super::{Source, Work};
+use super::sources::Source;
+use super::work::Work;
 use crate::annotations::values;
 use crate::report::{ObjectId, Severity};
 
@@ -20,7 +21,7 @@ impl Work<'_> {
     pub(super) fn group(
         &mut self,
         id: &ObjectId,
-        source: Option<&Source<'_>>,
+        source: Option<&Source>,
         namespace: &str,
         service: &str,
         port: &PortName,
@@ -77,7 +78,7 @@ impl Work<'_> {
             false => self.servers_of(&group),
         };
         let (name, extra) = named(source, namespace, service, wanted.port, whole);
-        let mut block = vec![super::zone(&name, addresses.len())];
+        let mut block = vec![super::zones::zone(&name, addresses.len())];
         block.extend(extra);
         block.extend(match whole {
             true => group.lines(&addresses),
@@ -128,7 +129,7 @@ impl Work<'_> {
     /// The group of a Service that stands for a name outside of the cluster.
     pub(super) fn external(
         &self,
-        source: Option<&Source<'_>>,
+        source: Option<&Source>,
         namespace: &str,
         service: &str,
         name: &str,
@@ -165,7 +166,7 @@ impl Work<'_> {
         let address = format!("{name}:{number}");
         let mut words = vec![address.as_str()];
         words.extend((!literal).then_some("resolve"));
-        let mut block = vec![super::zone(&group, 1)];
+        let mut block = vec![super::zones::zone(&group, 1)];
         block.extend(extra);
         block.push(line("server", words));
         block.extend(self.kept());
@@ -203,6 +204,11 @@ impl Work<'_> {
         self.index.service(namespace, name)
     }
 
+    /// A ConfigMap by namespace and name.
+    pub(crate) fn config_map_of(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
+        self.index.config_map(namespace, name)
+    }
+
     fn cluster_address(&self, service: &Service, port: &ServicePort) -> BTreeSet<String> {
         let ip = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
         ip.and_then(|ip| address(ip, port.port, self.settings.loopback)).into_iter().collect()
@@ -212,7 +218,7 @@ impl Work<'_> {
 /// The group's name, and its own directives. Settings of an Ingress make a group of its own, so that they reach no
 /// other Ingress. Names of Kubernetes have no underscore, so that the parts of a name cannot run into each other.
 fn named(
-    source: Option<&Source<'_>>,
+    source: Option<&Source>,
     namespace: &str,
     service: &str,
     port: i32,

@@ -3,13 +3,14 @@
 use weir_conf::Directive;
 
 use super::hosts::{CanaryRoute, Route};
-use super::{Work, line};
+use super::lines::line;
+use super::work::Work;
 use crate::annotations::{Affinity, Canary, Chosen};
 use crate::report::Severity;
 
 impl Work<'_> {
     /// What names the group for each request: the main one's name, or a variable.
-    pub(super) fn with_canary(&mut self, route: &Route<'_>, main: String, key: &str) -> String {
+    pub(super) fn with_canary(&mut self, route: &Route, main: String, key: &str) -> String {
         let Some(CanaryRoute { source, service, port }) = &route.canary else { return main };
         let Some(canary) = &source.options.canary else { return main };
         let id = &source.id;

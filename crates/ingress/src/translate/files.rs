@@ -1,15 +1,21 @@
 //! Secrets to files.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::{Entry, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use x509_parser::extensions::GeneralName;
 
-use super::{Work, digest};
+use super::index::same;
+use super::lines::digest;
+use super::work::Work;
 use crate::report::ObjectId;
 
 impl<'a> Work<'a> {
@@ -19,11 +25,22 @@ impl<'a> Work<'a> {
         id: &ObjectId,
         name: &str,
     ) -> Result<&'a BTreeMap<String, ByteString>, String> {
+        self.own_secret(id, name).map(|(_, data)| data)
+    }
+
+    fn own_secret(&self, id: &ObjectId, name: &str) -> Result<SecretWithData<'a>, String> {
         let (namespace, name) = name.split_once('/').unwrap_or((&id.namespace, name));
         if namespace != id.namespace {
             return Err("the Secret is in another namespace".to_owned());
         }
-        self.secret_of(namespace, name)
+        self.any_secret(namespace, name)
+    }
+
+    fn any_secret(&self, namespace: &str, name: &str) -> Result<SecretWithData<'a>, String> {
+        self.index
+            .secret(namespace, name)
+            .and_then(|secret| Some((secret, secret.data.as_ref()?)))
+            .ok_or_else(|| format!("there is no Secret {namespace}/{name} with data"))
     }
 
     pub(crate) fn secret_of(
@@ -31,17 +48,14 @@ impl<'a> Work<'a> {
         namespace: &str,
         name: &str,
     ) -> Result<&'a BTreeMap<String, ByteString>, String> {
-        self.index
-            .secret(namespace, name)
-            .and_then(|s| s.data.as_ref())
-            .ok_or_else(|| format!("there is no Secret {namespace}/{name} with data"))
+        self.any_secret(namespace, name).map(|(_, data)| data)
     }
 
     /// Keeps a file whose name tells its content, so that a new content is a new file.
     pub(super) fn file(&mut self, kind: &str, content: Vec<u8>) -> String {
         let path: PathBuf = self.settings.state.join(format!("{kind}-{}", digest(&content)));
         let text = path.display().to_string();
-        self.files.insert(path, content);
+        self.files.insert(path, content.into());
         text
     }
 
@@ -56,7 +70,7 @@ impl<'a> Work<'a> {
         let (chain, key) = (part("tls.crt")?, part("tls.key")?);
         let leaf = pair(&chain, &key)?;
         let text = [chain.as_slice(), b"\n", &key, b"\n"].concat();
-        Ok(Certificate { path: self.file("tls", text), leaf })
+        Ok(Certificate { path: self.file("tls", text), names: names(&leaf).into() })
     }
 
     /// The file of authorities in `ca.crt`.
@@ -70,6 +84,74 @@ impl<'a> Work<'a> {
             Ok(list) if !list.is_empty() => Ok(self.file("ca", text)),
             _ => Err("ca.crt is no list of certificates in PEM".to_owned()),
         }
+    }
+}
+
+type SecretWithData<'a> = (&'a Arc<Secret>, &'a BTreeMap<String, ByteString>);
+
+/// The certificates of hosts, by their Secrets: to read one takes longer than all else about its host.
+#[derive(Debug, Default)]
+pub(super) struct Certificates {
+    before: HashMap<(String, String), KnownCertificate>,
+    now: HashMap<(String, String), KnownCertificate>,
+}
+
+/// What was made of a Secret.
+#[derive(Debug)]
+struct KnownCertificate {
+    secret: Arc<Secret>,
+    made: Result<Certificate, String>,
+    files: BTreeMap<PathBuf, Arc<[u8]>>,
+}
+
+impl Certificates {
+    /// Begins a translation. What the one before did not ask for is forgotten.
+    pub(super) fn begin(&mut self) {
+        self.before = std::mem::take(&mut self.now);
+    }
+
+    /// Ends it.
+    pub(super) fn end(&mut self) {
+        self.before.clear();
+    }
+
+    /// The certificate of a Secret that an object names.
+    pub(super) fn of(
+        &mut self,
+        work: &mut Work<'_>,
+        id: &ObjectId,
+        name: &str,
+    ) -> Result<Certificate, String> {
+        work.own_secret(id, name)?;
+        let name = name.split_once('/').map_or(name, |(_, name)| name);
+        self.by_name(work, &id.namespace, name)
+    }
+
+    /// The certificate of a Secret that the administrator names.
+    pub(super) fn by_name(
+        &mut self,
+        work: &mut Work<'_>,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Certificate, String> {
+        let (secret, data) = work.any_secret(namespace, name)?;
+        let key = (namespace.to_owned(), name.to_owned());
+        let known = match self.now.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let mut before = self.before.remove(place.key());
+                let same = before.take_if(|known| same(&mut known.secret, secret));
+                place.insert(same.unwrap_or_else(|| {
+                    let others = std::mem::take(&mut work.files);
+                    let made = work.certificate(data);
+                    let files = std::mem::replace(&mut work.files, others);
+                    KnownCertificate { secret: secret.clone(), made, files }
+                }))
+            }
+        };
+        let files = known.files.iter();
+        work.files.extend(files.map(|(path, content)| (path.clone(), content.clone())));
+        known.made.clone()
     }
 }
 
@@ -119,27 +201,32 @@ fn not_pem(file: &str, error: &pem::Error) -> String {
     }
 }
 
+/// The names that a certificate is for.
+fn names(leaf: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(leaf) else { return Vec::new() };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
+    let names = names.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        _ => None,
+    });
+    names.collect()
+}
+
 /// A certificate on its way to disk.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Certificate {
     pub(crate) path: String,
-    leaf: CertificateDer<'static>,
+    names: Arc<[String]>,
 }
 
 impl Certificate {
     /// Whether it is for this host.
     pub(super) fn covers(&self, host: &str) -> bool {
-        let Ok((_, parsed)) = x509_parser::parse_x509_certificate(&self.leaf) else { return false };
-        let Ok(Some(names)) = parsed.subject_alternative_name() else { return false };
-        names.value.general_names.iter().any(|name| match name {
-            x509_parser::extensions::GeneralName::DNSName(name) => {
-                let name = name.to_ascii_lowercase();
-                name == host
-                    || name.strip_prefix("*.").is_some_and(|rest| {
-                        host.split_once('.').is_some_and(|(_, parent)| parent == rest)
-                    })
-            }
-            _ => false,
+        self.names.iter().any(|name| {
+            name == host
+                || name.strip_prefix("*.").is_some_and(|rest| {
+                    host.split_once('.').is_some_and(|(_, parent)| parent == rest)
+                })
         })
     }
 }

@@ -1,221 +1,123 @@
-//! The configuration around the locations: `http`, servers, what all of them share.
+//! The configuration around the locations: the servers of hosts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use weir_conf::Directive;
 
-use super::global::Global;
+use super::files::Certificates;
 use super::hosts::{Host, Match, Route};
-use super::location;
-use super::made::headers;
+use super::lines::{line, when};
 use super::snippet::Place;
-use super::{Work, line, passthrough, when};
+use super::work::{Servers, Work};
+use super::{location, passthrough};
 use crate::report::Severity;
-use crate::settings::Settings;
 
-/// The servers of Ingresses.
-pub(super) fn servers(work: &mut Work<'_>, hosts: &BTreeMap<String, Host<'_>>) -> Vec<Directive> {
-    let mut servers = Vec::new();
-    let any = hosts.get("");
-    let default = work.settings.default_certificate.clone().and_then(|(namespace, name)| {
-        let data = work.secret_of(&namespace, &name).ok()?;
-        work.certificate(data).ok()
-    });
-    let default = default.map(|certificate| certificate.path).or_else(|| {
+/// All that the servers of a host depend on, beside what each part may look at.
+#[derive(Debug, PartialEq)]
+pub(super) struct Site {
+    pub(super) host: Host,
+    /// The file of the certificate for hosts that have none.
+    pub(super) default: Option<String>,
+    /// The other of `example.com` and `www.example.com`, if it is sent here.
+    pub(super) www: Option<String>,
+}
+
+/// The same of the server for all other names.
+#[derive(Debug, PartialEq)]
+pub(super) struct Rest {
+    pub(super) host: Option<Host>,
+    pub(super) default: Option<String>,
+}
+
+/// The file of the certificate for hosts that have none.
+pub(super) fn default_certificate(
+    work: &mut Work<'_>,
+    certificates: &mut Certificates,
+) -> Option<String> {
+    let named = work
+        .settings
+        .default_certificate
+        .as_ref()
+        .and_then(|(namespace, name)| certificates.by_name(work, namespace, name).ok());
+    named.map(|certificate| certificate.path).or_else(|| {
         let own = work.settings.own_certificate.clone()?;
         Some(work.file("own", own))
-    });
-    for host in hosts.values().filter(|host| !host.name.is_empty()) {
-        let certificate =
-            host.certificate.as_ref().map(|c| c.path.clone()).or_else(|| default.clone());
-        let mut server = server(work, host, certificate.as_deref());
-        work.owners.mark(&host.owner.id, std::slice::from_mut(&mut server));
-        servers.push(server);
-        servers.extend(www(work, hosts, host, default.as_deref()));
+    })
+}
+
+/// The hosts and the rest.
+pub(super) fn sites(
+    mut hosts: BTreeMap<String, Host>,
+    default: Option<&String>,
+) -> (Vec<Site>, Rest) {
+    let asking = |host: &&Host| host.sources.iter().any(|source| source.options.from_to_www);
+    let mut www = BTreeMap::new();
+    if hosts.values().any(|host| asking(&host)) {
+        let names =
+            hosts.values().flat_map(|host| std::iter::once(&host.name).chain(&host.aliases));
+        let taken: HashSet<&String> = names.collect();
+        for host in hosts.values().filter(asking) {
+            let other = match host.name.strip_prefix("www.") {
+                Some(bare) => bare.to_owned(),
+                None => format!("www.{}", host.name),
+            };
+            if !taken.contains(&other) && !host.name.starts_with("*.") {
+                www.insert(host.name.clone(), other);
+            }
+        }
     }
+    let rest = Rest { host: hosts.remove(""), default: default.cloned() };
+    let site = |host: Host| {
+        let www = www.remove(&host.name);
+        Site { host, default: default.cloned(), www }
+    };
+    (hosts.into_values().map(site).collect(), rest)
+}
+
+/// The servers of a host.
+pub(super) fn of_site(work: &mut Work<'_>, site: &Site) -> Servers {
+    let host = &site.host;
+    let certificate = host.certificate.as_ref().map(|c| &c.path).or(site.default.as_ref());
+    let mut server = server(work, host, certificate.map(String::as_str));
+    work.owners.mark(&host.owner.id, std::slice::from_mut(&mut server));
+    let mut http = vec![server];
+    http.extend(site.www.as_ref().map(|other| www(work, host, other, site.default.as_deref())));
+    Servers { http, streams: work.front(host), ..Servers::default() }
+}
+
+/// The server for all other names.
+pub(super) fn of_rest(work: &mut Work<'_>, rest: &Rest) -> Servers {
     // A name that no server has goes to the first one with `default_server`.
-    let mut rest = listens(work, false, true);
-    rest.extend(listens(work, true, true));
-    rest.push(http2(work));
-    rest.push(line("server_name", ["_"]));
-    match &default {
-        Some(certificate) => rest.extend(certificate_lines(certificate)),
-        None => rest.push(line("ssl_reject_handshake", ["on"])),
+    let mut list = listens(work, false, true);
+    list.extend(listens(work, true, true));
+    list.push(http2(work));
+    list.push(line("server_name", ["_"]));
+    match &rest.default {
+        Some(certificate) => list.extend(certificate_lines(certificate)),
+        None => list.push(line("ssl_reject_handshake", ["on"])),
     }
-    match any {
-        Some(host) => rest.extend(body(work, host, default.is_some())),
+    let mut streams = Vec::new();
+    match &rest.host {
+        Some(host) => {
+            list.extend(body(work, host, rest.default.is_some()));
+            streams = work.front(host);
+        }
         None => {
             let mut nothing = unknown(work);
             let logged = work.settings.defaults.get("enable-access-log-for-default-backend");
             if logged.is_none_or(|text| text.trim() != "true") {
                 nothing.insert(0, line("access_log", ["off"]));
             }
-            rest.push(line("location", ["/"]).with_block(nothing));
+            list.push(line("location", ["/"]).with_block(nothing));
         }
     }
-    servers.insert(0, line("server", []).with_block(rest));
-    servers
-}
-
-/// The whole configuration.
-pub(super) fn tree(
-    work: &mut Work<'_>,
-    global: Global,
-    servers: Vec<Directive>,
-    sessions: Vec<Directive>,
-) -> Vec<Directive> {
-    let own = &work.settings.base;
-    let of = |name: &str| -> Vec<Directive> {
-        own.iter().filter(|d| d.name.is(name)).flat_map(|d| d.block()).cloned().collect()
-    };
-    let (mut http, mut stream) = (of("http"), of("stream"));
-    let said = http.clone();
-    let Global {
-        http: wanted,
-        maps,
-        hsts,
-        headers,
-        main: first,
-        stream: sessions_of,
-        http_snippet,
-        ..
-    } = global;
-    let mut made = base(maps, &hsts, &headers, work.settings);
-    made.retain(|made| !says(&wanted, made));
-    made.extend(wanted);
-    http.extend(made.into_iter().filter(|made| !says(&said, made)));
-    http.extend(http_snippet);
-    http.extend(super::zones::keepers());
-    http.extend(std::mem::take(&mut work.shared).into_values().flatten());
-    http.extend(servers);
-    let rest = |d: &&Directive| !d.name.is("http") && !d.name.is("stream");
-    let mut main: Vec<Directive> = own.iter().filter(rest).cloned().collect();
-    let events = line("events", []).with_block(vec![line("worker_connections", ["16384"])]);
-    let mut defaults = vec![line("error_log", ["stderr", "notice"])];
-    let processes = line("worker_processes", ["1"]);
-    if !says(&first, &processes) && !says(&main, &processes) {
-        // A process compiles and keeps each configuration once, for however many loops.
-        defaults.extend([processes, line("worker_threads", ["auto"])]);
-    }
-    let defaults = defaults.into_iter().filter(|made| !says(&first, made));
-    let rest: Vec<Directive> = first.iter().cloned().chain(defaults).chain([events]).collect();
-    for made in rest {
-        if !says(&main, &made) {
-            main.push(made);
-        }
-    }
-    main.push(line("http", []).with_block(http));
-    stream.extend(sessions_of);
-    if !sessions.is_empty() {
-        let resolver = &work.settings.resolver;
-        if !resolver.is_empty() && !stream.iter().any(|d| d.name.is("resolver")) {
-            stream.push(line("resolver", resolver.iter().map(String::as_str)));
-        }
-        stream.extend(std::mem::take(&mut work.streams).into_values().flatten());
-        stream.extend(sessions);
-    }
-    if !stream.is_empty() {
-        main.push(line("stream", []).with_block(stream));
-    }
-    main
-}
-
-/// Whether the administrator has said the same thing in another way.
-fn says(own: &[Directive], made: &Directive) -> bool {
-    let variable = |d: &Directive| d.arg(1).map(|word| word.bytes.clone());
-    own.iter().any(|d| {
-        d.name.bytes == made.name.bytes && (!made.name.is("map") || variable(d) == variable(made))
-    })
-}
-
-/// What all servers share, with the defaults of ingress-nginx.
-fn base(
-    mut maps: BTreeMap<&'static str, Directive>,
-    hsts: &str,
-    own: &[(String, String)],
-    settings: &Settings,
-) -> Vec<Directive> {
-    let names = ["$own_http_host", "$redirect_host"];
-    let further: Vec<Directive> = names.iter().filter_map(|name| maps.remove(name)).collect();
-    let mut map = |from: &str, to: &'static str, rows: &[(&str, &str)]| {
-        let rows = rows.iter().map(|(key, value)| line(key, [*value])).collect();
-        maps.remove(to).unwrap_or_else(|| line("map", [from, to]).with_block(rows))
-    };
-    let port = settings.https_port.to_string();
-    let mut list = vec![
-        map("$http_upgrade", "$connection_upgrade", &[("default", "upgrade"), ("", "")]),
-        map(
-            "$http_x_request_id",
-            "$req_id",
-            &[("default", "$http_x_request_id"), ("", "$request_id")],
-        ),
-        map("$http_host", "$best_http_host", &[("default", "$http_host"), ("", "$host")]),
-        map("$scheme", "$pass_access_scheme", &[("default", "$scheme")]),
-        map(
-            "$request_uri",
-            "$uri_without_slash",
-            &[("~^(.*)/$", "$1"), ("default", "$request_uri")],
-        ),
-        map("$https", "$strict_transport", &[("on", hsts), ("default", "")]),
-        // Clients know the port of the Service, not the one that is listened for.
-        map("$https", "$pass_own_port", &[("on", &port), ("default", "$server_port")]),
-        map("$scheme", "$pass_server_port", &[("default", "$pass_own_port")]),
-        map("$scheme", "$full_x_forwarded_for", &[("default", "$remote_addr")]),
-    ];
-    let simple = [
-        ("server_tokens", "off"),
-        ("client_max_body_size", "1m"),
-        ("client_body_buffer_size", "8k"),
-        ("proxy_http_version", "1.1"),
-        ("proxy_buffering", "off"),
-        ("proxy_buffer_size", "4k"),
-        ("proxy_connect_timeout", "5s"),
-        ("proxy_send_timeout", "60s"),
-        ("proxy_read_timeout", "60s"),
-        ("proxy_next_upstream_tries", "3"),
-        ("proxy_redirect", "off"),
-        ("proxy_max_temp_file_size", "1024m"),
-        ("limit_req_status", "503"),
-        ("limit_conn_status", "503"),
-        ("port_in_redirect", "off"),
-        ("ssl_protocols", "TLSv1.2 TLSv1.3"),
-        ("ssl_session_timeout", "10m"),
-        ("ssl_session_tickets", "off"),
-        ("gzip_comp_level", "1"),
-        ("gzip_min_length", "256"),
-        ("gzip_proxied", "any"),
-        ("gzip_types", COMPRESSED),
-        ("gzip_vary", "on"),
-        ("brotli_comp_level", "4"),
-        ("brotli_min_length", "20"),
-        ("brotli_types", COMPRESSED),
-    ];
-    list.extend(further);
-    list.extend(simple.map(|(name, value)| line(name, value.split(' '))));
-    list.push(line("proxy_buffers", ["4", "4k"]));
-    list.push(line("proxy_next_upstream", ["error", "timeout"]));
-    if !settings.resolver.is_empty() {
-        list.push(line("resolver", settings.resolver.iter().map(String::as_str)));
-    }
-    for name in ["proxy_set_header", "grpc_set_header"] {
-        let said = |d: &Directive| own.iter().any(|(n, _)| is_header(d, n));
-        list.extend(headers(name).into_iter().filter(|d| !said(d)));
-        list.extend(own.iter().map(|(header, value)| line(name, [header.as_str(), value])));
-    }
-    list
-}
-
-/// Kinds of answers that are compressed, if answers are; `text/html` always is.
-const COMPRESSED: &str = "application/atom+xml application/javascript application/json application/rss+xml application/vnd.ms-fontobject application/x-font-ttf application/x-javascript application/x-web-app-manifest+json application/xhtml+xml application/xml application/xml+rss font/opentype image/svg+xml image/x-icon text/css text/javascript text/plain text/x-component";
-
-fn is_header(directive: &Directive, name: &str) -> bool {
-    directive.arg(0).is_some_and(|word| word.lossy().eq_ignore_ascii_case(name))
+    Servers { http: vec![line("server", []).with_block(list)], streams, ..Servers::default() }
 }
 
 fn listens(work: &Work<'_>, tls: bool, default: bool) -> Vec<Directive> {
     let behind = passthrough::inner(work.settings);
     let addresses: Vec<&str> = match tls {
-        true if passthrough::is_on(work) => vec![&behind],
+        true if passthrough::is_on(work.base) => vec![&behind],
         true => work.settings.https.iter().map(String::as_str).collect(),
         false => work.settings.http.iter().map(String::as_str).collect(),
     };
@@ -223,7 +125,7 @@ fn listens(work: &Work<'_>, tls: bool, default: bool) -> Vec<Directive> {
         let mut words = vec![*address];
         words.extend(tls.then_some("ssl"));
         words.extend(default.then_some("default_server"));
-        words.extend(work.proxy_protocol.then_some("proxy_protocol"));
+        words.extend(work.base.proxy_protocol.then_some("proxy_protocol"));
         line("listen", words)
     };
     addresses.iter().map(one).collect()
@@ -247,7 +149,7 @@ fn server_name(name: &str) -> String {
     }
 }
 
-fn server(work: &mut Work<'_>, host: &Host<'_>, certificate: Option<&str>) -> Directive {
+fn server(work: &mut Work<'_>, host: &Host, certificate: Option<&str>) -> Directive {
     let mut list = listens(work, false, false);
     if let Some(path) = certificate {
         list.extend(listens(work, true, false));
@@ -262,36 +164,22 @@ fn server(work: &mut Work<'_>, host: &Host<'_>, certificate: Option<&str>) -> Di
 }
 
 /// The redirect from the other of `example.com` and `www.example.com`.
-fn www(
-    work: &Work<'_>,
-    hosts: &BTreeMap<String, Host<'_>>,
-    host: &Host<'_>,
-    default: Option<&str>,
-) -> Option<Directive> {
-    host.sources.iter().find(|source| source.options.from_to_www)?;
-    let other = match host.name.strip_prefix("www.") {
-        Some(bare) => bare.to_owned(),
-        None => format!("www.{}", host.name),
-    };
-    let taken = hosts.values().any(|h| h.name == other || h.aliases.contains(&other));
-    if taken || host.name.starts_with("*.") {
-        return None;
-    }
+fn www(work: &Work<'_>, host: &Host, other: &str, default: Option<&str>) -> Directive {
     let mut list = listens(work, false, false);
-    let own = host.certificate.as_ref().filter(|c| c.covers(&other)).map(|c| c.path.as_str());
+    let own = host.certificate.as_ref().filter(|c| c.covers(other)).map(|c| c.path.as_str());
     if let Some(path) = own.or(default) {
         list.extend(listens(work, true, false));
         list.extend(certificate_lines(path));
     }
     list.push(http2(work));
-    list.push(line("server_name", [other.as_str()]));
+    list.push(line("server_name", [other]));
     list.push(line("return", ["308", &format!("$scheme://{}$request_uri", host.name)]));
-    Some(line("server", []).with_block(list))
+    line("server", []).with_block(list)
 }
 
 /// The inner part of a server.
-fn body(work: &mut Work<'_>, host: &Host<'_>, tls: bool) -> Vec<Directive> {
-    let mut list = work.server.clone();
+fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
+    let mut list = work.base.server.clone();
     for source in &host.sources {
         let text = source.options.server_snippet.as_ref();
         let mut made = work.snippet(source, "server-snippet", text, Place::Server);
@@ -315,7 +203,7 @@ fn body(work: &mut Work<'_>, host: &Host<'_>, tls: bool) -> Vec<Directive> {
         let options = &route.source.options;
         options.regex || options.rewrite.as_ref().is_some_and(|target| *target != route.rule)
     });
-    let mut routes: Vec<(&(String, Match), &Route<'_>)> = host.routes.iter().collect();
+    let mut routes: Vec<(&(String, Match), &Route)> = host.routes.iter().collect();
     routes.sort_by(|(a, _), (b, _)| (b.0.len(), &b.0).cmp(&(a.0.len(), &a.0)));
     for ((path, kind), route) in routes {
         let words = match (patterns, kind) {
@@ -351,7 +239,7 @@ fn body(work: &mut Work<'_>, host: &Host<'_>, tls: bool) -> Vec<Directive> {
 }
 
 /// Client certificates are asked for once for a host: the first Ingress that names them decides.
-fn client_certificates(work: &mut Work<'_>, host: &Host<'_>, tls: bool, list: &mut Vec<Directive>) {
+fn client_certificates(work: &mut Work<'_>, host: &Host, tls: bool, list: &mut Vec<Directive>) {
     let found = host
         .sources
         .iter()

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use weir_conf::Directive;
 
-use super::{Work, line};
+use super::lines::line;
+use super::work::Work;
 use crate::annotations::{self, values};
 use crate::report::{ObjectId, Severity};
 

@@ -1,11 +1,12 @@
 //! Rules to hosts: which namespace owns a host, and what each of its paths does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::networking::v1::IngressBackend;
 
-use super::files::Certificate;
-use super::{Source, Work};
+use super::files::{Certificate, Certificates};
+use super::sources::Source;
+use super::work::Work;
 use crate::annotations::values;
 use crate::report::Severity;
 
@@ -18,28 +19,31 @@ pub(super) enum Match {
 }
 
 /// A path of a host.
-pub(super) struct Route<'a> {
-    pub(super) source: &'a Source<'a>,
+#[derive(Debug, PartialEq)]
+pub(super) struct Route {
+    pub(super) source: Source,
     /// The path of the rule, as it was written.
     pub(super) rule: String,
     /// Service and port; `None`: the default backend.
     pub(super) backend: Option<(String, String)>,
-    pub(super) canary: Option<CanaryRoute<'a>>,
+    pub(super) canary: Option<CanaryRoute>,
 }
 
 /// Servers for some of the requests for a path.
-pub(super) struct CanaryRoute<'a> {
-    pub(super) source: &'a Source<'a>,
+#[derive(Debug, PartialEq)]
+pub(super) struct CanaryRoute {
+    pub(super) source: Source,
     pub(super) service: String,
     pub(super) port: String,
 }
 
 /// A host; an empty name is any other host.
-pub(super) struct Host<'a> {
+#[derive(Debug, PartialEq)]
+pub(super) struct Host {
     pub(super) name: String,
-    pub(super) owner: &'a Source<'a>,
-    pub(super) sources: Vec<&'a Source<'a>>,
-    pub(super) routes: BTreeMap<(String, Match), Route<'a>>,
+    pub(super) owner: Source,
+    pub(super) sources: Vec<Source>,
+    pub(super) routes: BTreeMap<(String, Match), Route>,
     pub(super) certificate: Option<Certificate>,
     /// An Ingress says that the host has TLS, whether there is a certificate or not.
     pub(super) secured: bool,
@@ -47,12 +51,13 @@ pub(super) struct Host<'a> {
 }
 
 /// All hosts by name.
-pub(super) fn gather<'a>(
+pub(super) fn gather(
     work: &mut Work<'_>,
-    sources: &'a [Source<'a>],
-) -> BTreeMap<String, Host<'a>> {
-    let mut hosts: BTreeMap<String, Host<'a>> = BTreeMap::new();
-    let is_canary = |source: &&Source<'_>| source.options.canary.is_some();
+    certificates: &mut Certificates,
+    sources: &[Source],
+) -> BTreeMap<String, Host> {
+    let mut hosts: BTreeMap<String, Host> = BTreeMap::new();
+    let is_canary = |source: &&Source| source.options.canary.is_some();
     for source in sources.iter().filter(|source| !is_canary(source)) {
         let Some(spec) = &source.ingress.spec else { continue };
         for rule in spec.rules.as_deref().unwrap_or_default() {
@@ -79,20 +84,21 @@ pub(super) fn gather<'a>(
     for source in sources.iter().filter(is_canary) {
         canaries(work, &mut hosts, source);
     }
+    let mut aliases = BTreeSet::new();
     for source in sources.iter().filter(|source| !is_canary(source)) {
-        certificates(work, &mut hosts, source);
-        aliases(work, &mut hosts, source);
+        secure(work, certificates, &mut hosts, source);
+        rename(work, &mut aliases, &mut hosts, source);
     }
     hosts
 }
 
 /// The host, if this Ingress may have paths there. The oldest Ingress that names a host gives it to its namespace.
-fn claim<'a, 'h>(
+fn claim<'h>(
     work: &mut Work<'_>,
-    hosts: &'h mut BTreeMap<String, Host<'a>>,
-    source: &'a Source<'a>,
+    hosts: &'h mut BTreeMap<String, Host>,
+    source: &Source,
     name: &str,
-) -> Option<&'h mut Host<'a>> {
+) -> Option<&'h mut Host> {
     if !name.is_empty() && !values::is_host(name, true) {
         work.say(
             &source.id,
@@ -105,7 +111,7 @@ fn claim<'a, 'h>(
     }
     let host = hosts.entry(name.to_owned()).or_insert_with(|| Host {
         name: name.to_owned(),
-        owner: source,
+        owner: source.clone(),
         sources: Vec::new(),
         routes: BTreeMap::new(),
         certificate: None,
@@ -121,15 +127,15 @@ fn claim<'a, 'h>(
         return None;
     }
     if !host.sources.iter().any(|other| other.id == source.id) {
-        host.sources.push(source);
+        host.sources.push(source.clone());
     }
     Some(host)
 }
 
-fn add<'a>(
+fn add(
     work: &mut Work<'_>,
-    host: &mut Host<'a>,
-    source: &'a Source<'a>,
+    host: &mut Host,
+    source: &Source,
     path: &str,
     kind: &str,
     backend: Option<&IngressBackend>,
@@ -172,7 +178,7 @@ fn add<'a>(
     let explicit = kind == "Exact";
     for (n, key) in keys.into_iter().enumerate() {
         let (rule, backend) = (path.to_owned(), backend.clone());
-        let route = Route { source, rule, backend, canary: None };
+        let route = Route { source: source.clone(), rule, backend, canary: None };
         match host.routes.get(&key) {
             // An exact path stands before the end of a prefix.
             Some(other) if n == 1 && other.rule == key.0 => {}
@@ -211,11 +217,7 @@ fn keys(path: &str, kind: &str) -> Vec<(String, Match)> {
 }
 
 /// Adds a canary to the paths that another Ingress of its namespace has.
-fn canaries<'a>(
-    work: &mut Work<'_>,
-    hosts: &mut BTreeMap<String, Host<'a>>,
-    source: &'a Source<'a>,
-) {
+fn canaries(work: &mut Work<'_>, hosts: &mut BTreeMap<String, Host>, source: &Source) {
     for rule in source.ingress.spec.iter().flat_map(|s| s.rules.as_deref().unwrap_or_default()) {
         let name = rule.host.as_deref().unwrap_or_default();
         for path in rule.http.iter().flat_map(|http| &http.paths) {
@@ -226,7 +228,7 @@ fn canaries<'a>(
                 let route = hosts.get_mut(name).and_then(|host| host.routes.get_mut(&key));
                 let Some(route) = route else { continue };
                 if route.source.id.namespace == source.id.namespace && route.canary.is_none() {
-                    let (service, port) = (service.clone(), port.clone());
+                    let (source, service, port) = (source.clone(), service.clone(), port.clone());
                     route.canary = Some(CanaryRoute { source, service, port });
                     found = true;
                 }
@@ -240,7 +242,12 @@ fn canaries<'a>(
     }
 }
 
-fn certificates(work: &mut Work<'_>, hosts: &mut BTreeMap<String, Host<'_>>, source: &Source<'_>) {
+fn secure(
+    work: &mut Work<'_>,
+    certificates: &mut Certificates,
+    hosts: &mut BTreeMap<String, Host>,
+    source: &Source,
+) {
     let tls = source.ingress.spec.iter().flat_map(|spec| spec.tls.as_deref().unwrap_or_default());
     for entry in tls {
         for name in entry.hosts.as_deref().unwrap_or_default() {
@@ -252,8 +259,7 @@ fn certificates(work: &mut Work<'_>, hosts: &mut BTreeMap<String, Host<'_>>, sou
         let Some(secret) = entry.secret_name.as_deref().filter(|name| !name.is_empty()) else {
             continue;
         };
-        let certificate = work.secret(&source.id, secret).and_then(|data| work.certificate(data));
-        let certificate = match certificate {
+        let certificate = match certificates.of(work, &source.id, secret) {
             Ok(certificate) => certificate,
             Err(why) => {
                 work.say(&source.id, Severity::Error, "InvalidCertificate", secret, &why);
@@ -277,14 +283,29 @@ fn certificates(work: &mut Work<'_>, hosts: &mut BTreeMap<String, Host<'_>>, sou
     }
 }
 
-fn aliases(work: &mut Work<'_>, hosts: &mut BTreeMap<String, Host<'_>>, source: &Source<'_>) {
+fn rename(
+    work: &mut Work<'_>,
+    given: &mut BTreeSet<String>,
+    hosts: &mut BTreeMap<String, Host>,
+    source: &Source,
+) {
+    if source.options.aliases.is_empty() {
+        return;
+    }
+    let rules = source.ingress.spec.iter().flat_map(|s| s.rules.as_deref().unwrap_or_default());
+    let names: BTreeSet<&str> = rules.filter_map(|rule| rule.host.as_deref()).collect();
+    let is_own = |name: &&&str| {
+        let host = hosts.get(**name).filter(|host| !host.name.is_empty());
+        host.is_some_and(|host| host.sources.iter().any(|other| other.id == source.id))
+    };
+    let own = names.iter().find(is_own).copied();
     for alias in &source.options.aliases {
-        let taken = hosts.contains_key(alias) || hosts.values().any(|h| h.aliases.contains(alias));
-        let own = hosts
-            .values_mut()
-            .find(|host| !host.name.is_empty() && host.sources.iter().any(|s| s.id == source.id));
-        match own {
-            Some(host) if !taken => host.aliases.push(alias.clone()),
+        let taken = hosts.contains_key(alias) || given.contains(alias);
+        match own.and_then(|name| hosts.get_mut(name)) {
+            Some(host) if !taken => {
+                host.aliases.push(alias.clone());
+                given.insert(alias.clone());
+            }
             _ => work.say(
                 &source.id,
                 Severity::Warning,

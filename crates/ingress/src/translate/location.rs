@@ -6,10 +6,12 @@ use super::access::{
     address, auth_request, basic, cached, cors, custom_headers, limits, service_headers, target,
 };
 use super::hosts::{Host, Route};
+use super::lines::{digest, line, when};
 use super::made::Made;
 use super::pass::{errors, pass};
 use super::snippet::Place;
-use super::{Source, Work, digest, line, when};
+use super::sources::Source;
+use super::work::Work;
 use crate::annotations::{Protocol, values};
 use crate::report::Severity;
 
@@ -29,12 +31,12 @@ const CHALLENGE: &str = "/.well-known/acme-challenge";
 /// The location of a route.
 pub(super) fn location(
     work: &mut Work<'_>,
-    host: &Host<'_>,
-    route: &Route<'_>,
+    host: &Host,
+    route: &Route,
     path: &str,
     tls: bool,
 ) -> Made {
-    let source = route.source;
+    let source = &route.source;
     let o = &source.options;
     let mut made = Made::default();
     let key = digest(format!("{}\n{}\n{path}", source.id, host.name).as_bytes());
@@ -164,7 +166,7 @@ fn https(work: &Work<'_>, keep_slash: bool) -> Directive {
 }
 
 /// Variables of ingress-nginx that a snippet names.
-fn told(route: &Route<'_>, path: &str, snippet: &str) -> Vec<Directive> {
+fn told(route: &Route, path: &str, snippet: &str) -> Vec<Directive> {
     let (service, port) = route.backend.clone().unwrap_or_default();
     let id = &route.source.id;
     let all = [
@@ -184,7 +186,7 @@ impl Work<'_> {
     /// Headers that a ConfigMap of the Ingress's own namespace has; those that cannot be sent are said.
     pub(super) fn map_of_headers(
         &mut self,
-        source: &Source<'_>,
+        source: &Source,
         annotation: &'static str,
         name: &str,
     ) -> Vec<(String, String)> {

@@ -2,7 +2,7 @@
 
 use weir_conf::Directive;
 
-use super::line;
+use super::lines::line;
 
 /// A location's directives, and those that stand beside it.
 #[derive(Default)]

@@ -3,13 +3,15 @@
 use weir_conf::Directive;
 
 use super::hosts::{Host, Route};
+use super::lines::line;
 use super::made::{Made, headers};
-use super::{Source, Work, line};
+use super::sources::Source;
+use super::work::Work;
 use crate::annotations::Protocol;
 use crate::report::Severity;
 
 /// What a default backend is told of an error.
-fn of_error(route: &Route<'_>, code: &str) -> Vec<(&'static str, String)> {
+fn of_error(route: &Route, code: &str) -> Vec<(&'static str, String)> {
     let id = &route.source.id;
     let (service, port) = route.backend.clone().unwrap_or_default();
     vec![
@@ -25,8 +27,8 @@ fn of_error(route: &Route<'_>, code: &str) -> Vec<(&'static str, String)> {
 }
 
 /// Statuses that the default backend answers.
-pub(super) fn errors(work: &mut Work<'_>, route: &Route<'_>, key: &str, made: &mut Made) {
-    let source = route.source;
+pub(super) fn errors(work: &mut Work<'_>, route: &Route, key: &str, made: &mut Made) {
+    let source = &route.source;
     let o = &source.options;
     if o.errors.is_empty() {
         return;
@@ -65,13 +67,13 @@ pub(super) fn errors(work: &mut Work<'_>, route: &Route<'_>, key: &str, made: &m
 /// Rewriting, headers and the server behind.
 pub(super) fn pass(
     work: &mut Work<'_>,
-    host: &Host<'_>,
-    (route, key): (&Route<'_>, &str),
+    host: &Host,
+    (route, key): (&Route, &str),
     made: &mut Made,
     mut extra: Vec<(String, String)>,
     snippet: Vec<Directive>,
 ) {
-    let source = route.source;
+    let source = &route.source;
     let o = &source.options;
     let bound = bound(work, host, route);
     let group = route.backend.clone().and_then(|(service, port)| {
@@ -124,7 +126,7 @@ pub(super) fn pass(
     // A header of the snippet's own must not end the list that the location has from above.
     let sets = snippet.iter().any(|d| d.name.is(&name));
     if (sets || !extra.is_empty()) && set != "fastcgi" {
-        for (header, value) in &work.headers {
+        for (header, value) in &work.base.headers {
             if !extra.iter().any(|(own, _)| own.eq_ignore_ascii_case(header)) {
                 extra.push((header.clone(), value.clone()));
             }
@@ -159,8 +161,8 @@ pub(super) fn pass(
 }
 
 /// The Ingress with cookies for this rule, if it binds clients by cookies.
-fn bound<'a>(work: &mut Work<'_>, host: &Host<'_>, route: &Route<'a>) -> Option<Source<'a>> {
-    let source = route.source;
+fn bound(work: &mut Work<'_>, host: &Host, route: &Route) -> Option<Source> {
+    let source = &route.source;
     let mut affinity = source.options.affinity.clone()?;
     if source.options.regex && affinity.path.is_none() {
         affinity.path = Some("/".to_owned());
@@ -176,7 +178,7 @@ fn bound<'a>(work: &mut Work<'_>, host: &Host<'_>, route: &Route<'a>) -> Option<
 }
 
 /// The parameters of FastCGI, with those of a ConfigMap over the usual ones.
-fn fastcgi(work: &mut Work<'_>, source: &Source<'_>) -> Vec<Directive> {
+fn fastcgi(work: &mut Work<'_>, source: &Source) -> Vec<Directive> {
     let own = match &source.options.fastcgi_params {
         Some(name) => work.map_of_headers(source, "fastcgi-params-configmap", name),
         None => Vec::new(),
@@ -213,11 +215,11 @@ fn fastcgi(work: &mut Work<'_>, source: &Source<'_>) -> Vec<Directive> {
 
 fn proxy_tls(
     work: &mut Work<'_>,
-    route: &Route<'_>,
+    route: &Route,
     set: &str,
     list: &mut Vec<Directive>,
 ) -> Result<(), String> {
-    let source = route.source;
+    let source = &route.source;
     let tls = &source.options.proxy_tls;
     if set == "fastcgi" {
         return Ok(());

@@ -1,12 +1,11 @@
 //! Hosts whose TLS ends behind weir: `ssl-passthrough`. The ports of TLS belong to `stream`, which reads the name in the
 //! handshake. A connection for such a host goes to its Service as it is; all others are handed to the servers of `http`.
 
-use std::collections::BTreeMap;
-
 use weir_conf::Directive;
 
 use super::hosts::{Host, Match};
-use super::{Work, line};
+use super::lines::line;
+use super::work::{Base, Work};
 use crate::report::Severity;
 use crate::settings::Settings;
 
@@ -24,47 +23,39 @@ fn is_one(name: &str) -> bool {
 }
 
 /// Whether names are read before TLS. The PROXY protocol comes before the handshake, and is read by `http` alone.
-pub(super) fn is_on(work: &Work<'_>) -> bool {
-    work.settings.passthrough && !work.proxy_protocol && !work.settings.https.is_empty()
+pub(super) fn is_on(base: &Base) -> bool {
+    base.settings.passthrough && !base.proxy_protocol && !base.settings.https.is_empty()
 }
 
 impl Work<'_> {
-    /// The servers of the ports of TLS; and what is to be said where a host asks for what it does not get.
-    pub(super) fn front(&mut self, hosts: &BTreeMap<String, Host<'_>>) -> Vec<Directive> {
-        let on = is_on(self);
+    /// The server of a host at the ports of TLS; and what is to be said where the host asks for what it does not get.
+    pub(super) fn front(&mut self, host: &Host) -> Vec<Directive> {
+        let on = is_on(self.base);
         let mut servers = Vec::new();
-        for host in hosts.values() {
-            let asking = host.sources.iter().filter(|source| source.options.passthrough);
-            for source in asking {
-                let why = match on {
-                    true if !is_one(&host.name) => "it needs the name of one host",
-                    true if source.id != host.owner.id => {
-                        "only the oldest Ingress of a host can ask for it"
-                    }
-                    true => continue,
-                    false if self.settings.passthrough => {
-                        "the PROXY protocol leaves no room for it"
-                    }
-                    false => "the controller runs without --enable-ssl-passthrough",
-                };
-                let why = format!("{why}; weir ends TLS itself");
-                self.say(&source.id, Severity::Warning, "NoPassthrough", "ssl-passthrough", &why);
-            }
-            if on && is_one(&host.name) && host.owner.options.passthrough {
-                let mut server = self.passed(host);
-                self.owners.mark(&host.owner.id, std::slice::from_mut(&mut server));
-                servers.push(server);
-            }
+        let asking = host.sources.iter().filter(|source| source.options.passthrough);
+        for source in asking {
+            let why = match on {
+                true if !is_one(&host.name) => "it needs the name of one host",
+                true if source.id != host.owner.id => {
+                    "only the oldest Ingress of a host can ask for it"
+                }
+                true => continue,
+                false if self.settings.passthrough => "the PROXY protocol leaves no room for it",
+                false => "the controller runs without --enable-ssl-passthrough",
+            };
+            let why = format!("{why}; weir ends TLS itself");
+            self.say(&source.id, Severity::Warning, "NoPassthrough", "ssl-passthrough", &why);
         }
-        if on {
-            let all = line("pass", [inner(self.settings).as_str()]);
-            servers.push(self.reads_names(&["default_server"], &["_"], all));
+        if on && is_one(&host.name) && host.owner.options.passthrough {
+            let mut server = self.passed(host);
+            self.owners.mark(&host.owner.id, std::slice::from_mut(&mut server));
+            servers.push(server);
         }
         servers
     }
 
     /// The Service of the path `/` has the connections; other paths are inside of TLS.
-    fn passed(&mut self, host: &Host<'_>) -> Directive {
+    fn passed(&mut self, host: &Host) -> Directive {
         let root = host.routes.get(&("/".to_owned(), Match::Bytes));
         let backend = root.and_then(|route| route.backend.clone());
         let namespace = &host.owner.id.namespace;
@@ -82,17 +73,24 @@ impl Work<'_> {
         });
         let names = std::iter::once(&host.name).chain(&host.aliases);
         let names: Vec<&str> = names.map(String::as_str).filter(|name| is_one(name)).collect();
-        self.reads_names(&[], &names, line("proxy_pass", [group.as_str()]))
+        let then = line("proxy_pass", [group.as_str()]);
+        reads_names(self.settings, &[], &names, then)
     }
+}
 
-    fn reads_names(&self, more: &[&str], names: &[&str], then: Directive) -> Directive {
-        let listen = |address: &String| {
-            line("listen", std::iter::once(address.as_str()).chain(more.iter().copied()))
-        };
-        let mut list: Vec<Directive> = self.settings.https.iter().map(listen).collect();
-        list.push(line("server_name", names.iter().copied()));
-        list.push(line("ssl_preread", ["on"]));
-        list.push(then);
-        line("server", []).with_block(list)
-    }
+/// The server of the ports of TLS for all other names.
+pub(super) fn others(base: &Base) -> Option<Directive> {
+    let all = || line("pass", [inner(&base.settings).as_str()]);
+    is_on(base).then(|| reads_names(&base.settings, &["default_server"], &["_"], all()))
+}
+
+fn reads_names(settings: &Settings, more: &[&str], names: &[&str], then: Directive) -> Directive {
+    let listen = |address: &String| {
+        line("listen", std::iter::once(address.as_str()).chain(more.iter().copied()))
+    };
+    let mut list: Vec<Directive> = settings.https.iter().map(listen).collect();
+    list.push(line("server_name", names.iter().copied()));
+    list.push(line("ssl_preread", ["on"]));
+    list.push(then);
+    line("server", []).with_block(list)
 }

@@ -2,8 +2,9 @@
 
 use weir_conf::Directive;
 
+use super::lines::line;
 use super::servers::{ServerGroup, room};
-use super::{Work, line};
+use super::work::{Servers, Work};
 use crate::report::{ObjectId, Severity};
 
 /// What a key and its value ask for: `PORT: NAMESPACE/SERVICE:PORT[:PROXY[:PROXY]]`.
@@ -19,8 +20,8 @@ struct Session<'a> {
 
 impl Work<'_> {
     /// The servers of these ports.
-    pub(super) fn sessions_of(&mut self) -> Vec<Directive> {
-        let mut servers = Vec::new();
+    pub(super) fn sessions_of(&mut self) -> Servers {
+        let mut streams = Vec::new();
         for (map, udp) in self.settings.sessions.clone().into_iter().zip([false, true]) {
             let Some((namespace, name)) = map else { continue };
             let id = ObjectId { kind: "ConfigMap", namespace, name };
@@ -31,7 +32,7 @@ impl Work<'_> {
             };
             for (key, value) in map.data.iter().flatten() {
                 match session(key, value).and_then(|s| self.session(&s, udp)) {
-                    Ok(server) => servers.push(server),
+                    Ok(server) => streams.push(server),
                     Err(why) => {
                         let why = format!("{why}; the port is not served");
                         self.say(&id, Severity::Error, "InvalidKey", key, &why);
@@ -39,7 +40,7 @@ impl Work<'_> {
                 }
             }
         }
-        servers
+        Servers { streams, ..Servers::default() }
     }
 
     /// A group of `stream` for a port of a Service; its name.

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use weir_conf::{ConfigTree, Directive, read_fragment};
 
-use super::{Source, Work, line};
+use super::lines::line;
+use super::sources::Source;
+use super::work::Work;
 use crate::annotations::values;
 use crate::report::Severity;
 
@@ -22,7 +24,7 @@ impl Work<'_> {
     /// The directives of a snippet; none if one of them is not allowed, which is said.
     pub(super) fn snippet(
         &mut self,
-        source: &Source<'_>,
+        source: &Source,
         annotation: &'static str,
         text: Option<&String>,
         place: Place,

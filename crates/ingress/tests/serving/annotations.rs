@@ -214,7 +214,7 @@ fn fastcgi_and_grpc_have_settings_of_their_own() {
     snapshot.add_text(&manifests);
     let settings = Settings { without_class: true, loopback: true, ..Settings::default() };
     let made = weir_ingress::translate(&snapshot, &settings);
-    let text = String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap();
+    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
     for line in [
         "fastcgi_param REQUEST_METHOD $request_method;",
         "fastcgi_param SCRIPT_FILENAME /app$fastcgi_script_name;",

@@ -125,7 +125,7 @@ fn connections_to_the_service_are_kept_without_http2() {
         let settings =
             Settings { without_class: true, loopback: true, defaults, ..Settings::default() };
         let made = weir_ingress::translate(&snapshot, &settings);
-        String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap()
+        String::from_utf8(made.text.print().unwrap()).unwrap()
     };
     assert!(!text(&[]).contains("keepalive 7;"));
     assert!(text(&[("use-http2", "false")]).contains("keepalive 7;"));

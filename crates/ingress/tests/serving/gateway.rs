@@ -63,7 +63,7 @@ fn serve_in(dir: Dir, manifests: &str) -> Option<(Server, Statuses)> {
     let made = translate(&snapshot, &settings);
     weir_ingress::state::write(&made.files).unwrap();
     std::fs::create_dir_all(dir.file("state")).unwrap();
-    let mut text = String::from_utf8(weir_conf::print(&made.tree).unwrap()).unwrap();
+    let mut text = String::from_utf8(made.text.print().unwrap()).unwrap();
     for (n, name) in ["%%PORT%%", "%%PORT1%%", "%%PORT2%%", "%%PORT3%%"].into_iter().enumerate() {
         text = text.replace(&format!("127.0.0.1:{}", 8080 + n), &format!("127.0.0.1:{name}"));
     }

@@ -1,0 +1,189 @@
+//! The text of a configuration in pieces. What stays as it is in the next configuration is printed once.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_conf::{Directive, DirectiveBody, PrintError};
+
+use super::lines::line;
+use super::owners::Owners;
+use crate::report::ObjectId;
+
+/// Directives as text, and the objects that asked for its lines.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TextPiece {
+    text: Result<Vec<u8>, PrintError>,
+    lines: u32,
+    /// From which line on an object is the owner, counted from 0.
+    owners: Vec<(u32, Option<Arc<ObjectId>>)>,
+}
+
+impl TextPiece {
+    /// Directives that stand in `depth` blocks.
+    pub(super) fn of(list: &[Directive], depth: u32, owners: &Owners) -> Arc<TextPiece> {
+        let text = weir_conf::print_at(list, depth);
+        debug_assert!(text.as_ref().is_ok_and(|text| reads_back(text, list)) || text.is_err());
+        let mut piece = TextPiece { text, lines: 0, owners: Vec::new() };
+        piece.count(list, owners, None);
+        piece.owners.shrink_to_fit();
+        Arc::new(piece)
+    }
+
+    /// A line that begins or ends a block.
+    fn edge(text: String) -> Arc<TextPiece> {
+        Arc::new(TextPiece { text: Ok(text.into_bytes()), lines: 1, owners: Vec::new() })
+    }
+
+    fn count(&mut self, list: &[Directive], owners: &Owners, outer: Option<&Arc<ObjectId>>) {
+        for directive in list {
+            let owner = owners.of(directive).or(outer);
+            self.own(owner);
+            self.lines += 1;
+            match &directive.body {
+                DirectiveBody::None => {}
+                DirectiveBody::Raw(text) => {
+                    let more = text.iter().filter(|byte| **byte == b'\n').count();
+                    self.lines += u32::try_from(more).unwrap_or_default();
+                }
+                DirectiveBody::Block(inner) => {
+                    self.count(inner, owners, owner);
+                    self.own(owner);
+                    self.lines += 1;
+                }
+            }
+        }
+    }
+
+    /// The next line is this object's.
+    fn own(&mut self, owner: Option<&Arc<ObjectId>>) {
+        if self.owners.last().and_then(|(_, last)| last.as_ref()) != owner {
+            self.owners.push((self.lines, owner.cloned()));
+        }
+    }
+
+    fn owner(&self, line: u32) -> Option<&ObjectId> {
+        let after = self.owners.partition_point(|(from, _)| *from <= line);
+        let (_, owner) = self.owners.get(after.checked_sub(1)?)?;
+        owner.as_deref()
+    }
+}
+
+/// Whether a text has the same words and blocks as the directives that it was made of: no value ends a word.
+fn reads_back(text: &[u8], list: &[Directive]) -> bool {
+    let back = weir_conf::read_text(Path::new("printed.conf"), text);
+    back.broken.is_none() && weir_conf::is_same(&back.main, list)
+}
+
+/// A configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigText {
+    pieces: Vec<Arc<TextPiece>>,
+    /// Where the block `http` ends.
+    end_of_http: usize,
+}
+
+impl ConfigText {
+    /// Appends what stands in the block that was begun last, or outside of blocks.
+    pub(super) fn push(&mut self, piece: Arc<TextPiece>) {
+        self.pieces.push(piece);
+    }
+
+    pub(super) fn begin(&mut self, block: &str) {
+        self.push(TextPiece::edge(format!("{block} {{\n")));
+    }
+
+    pub(super) fn end(&mut self, block: &str) {
+        if block == "http" {
+            self.end_of_http = self.pieces.len();
+        }
+        self.push(TextPiece::edge("}\n".to_owned()));
+    }
+
+    /// Adds a server to `http` behind all others.
+    pub(crate) fn add_server(&mut self, list: Vec<Directive>) {
+        let server = line("server", []).with_block(list);
+        let piece = TextPiece::of(&[server], 1, &Owners::default());
+        self.pieces.insert(self.end_of_http, piece);
+        self.end_of_http += 1;
+    }
+
+    /// The text; an error if a directive has none.
+    pub fn print(&self) -> Result<Vec<u8>, PrintError> {
+        let texts = || self.pieces.iter().map(|piece| piece.text.as_ref());
+        let mut size = 0;
+        for text in texts() {
+            size += text.map_err(PrintError::clone)?.len();
+        }
+        let mut out = Vec::with_capacity(size);
+        texts().flatten().for_each(|text| out.extend_from_slice(text));
+        Ok(out)
+    }
+
+    /// The object that asked for a line of the text, counted from 1: that of the innermost directive there that has one.
+    pub fn owner(&self, line: u32) -> Option<&ObjectId> {
+        let mut line = line.checked_sub(1)?;
+        for piece in &self.pieces {
+            match line.checked_sub(piece.lines) {
+                Some(rest) => line = rest,
+                None => return piece.owner(line),
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, Snapshot, translate};
+
+    #[test]
+    fn each_line_of_a_location_leads_to_the_ingress_that_asked_for_it() {
+        let mut snapshot = Snapshot::default();
+        for name in ["one", "two"] {
+            let object = serde_json::json!({ "kind": "Ingress", "metadata": { "name": name, "namespace": "a" },
+                "spec": { "rules": [{ "host": "a.test", "http": { "paths": [{ "path": format!("/{name}"), "pathType": "Exact",
+                "backend": { "service": { "name": "app", "port": { "number": 80 } } } }] } }] } });
+            assert_eq!(snapshot.add_text(&object.to_string()), Vec::<String>::new());
+        }
+        let settings = Settings { without_class: true, ..Settings::default() };
+        let made = translate(&snapshot, &settings);
+        let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+        let owner = |of: &str, after: u32| {
+            let line = text.lines().position(|line| line.contains(of)).unwrap() as u32 + 1 + after;
+            made.text.owner(line).map(|id| id.name.clone())
+        };
+        assert_eq!(owner("location = /one", 0).as_deref(), Some("one"));
+        assert_eq!(owner("location = /two", 1).as_deref(), Some("two"));
+        assert_eq!(owner("location = /two", 2).as_deref(), Some("two"));
+        assert_eq!(owner("server_name a.test", 0).as_deref(), Some("one"));
+        assert_eq!(owner("server_tokens", 0), None);
+        assert_eq!(owner("server_name _", 0), None);
+        assert_eq!(made.text.owner(0), None);
+        assert_eq!(made.text.owner(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_script_of_several_lines_moves_the_lines_behind_it() {
+        let id = |name: &str| ObjectId {
+            kind: "Ingress",
+            namespace: String::new(),
+            name: name.to_owned(),
+        };
+        let mut script = line("content_by_lua_block", []);
+        script.body = DirectiveBody::Raw(b"\n a()\n b()\n".to_vec());
+        let mut first =
+            vec![line("location", ["/"]).with_block(vec![script, line("internal", [])])];
+        let mut second = vec![line("return", ["200"])];
+        let mut owners = Owners::default();
+        owners.mark(&id("one"), &mut first);
+        owners.mark(&id("two"), &mut second);
+        let piece = TextPiece::of(&[first, second].concat(), 0, &owners);
+        let text = String::from_utf8(piece.text.clone().unwrap()).unwrap();
+        assert_eq!(text.lines().count(), piece.lines as usize);
+        let owner = |n: usize| piece.owner(n as u32).unwrap().name.as_str();
+        for (n, line) in text.lines().enumerate() {
+            assert_eq!(owner(n), if line.starts_with("return") { "two" } else { "one" }, "{text}");
+        }
+    }
+}
