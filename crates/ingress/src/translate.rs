@@ -23,6 +23,7 @@ mod owners;
 mod parts;
 mod pass;
 mod passthrough;
+mod rules;
 mod servers;
 mod sessions;
 mod snippet;

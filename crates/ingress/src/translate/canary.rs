@@ -11,7 +11,8 @@ use crate::report::Severity;
 impl Work<'_> {
     /// What names the group for each request: the main one's name, or a variable.
     pub(super) fn with_canary(&mut self, route: &Route, main: String, key: &str) -> String {
-        let Some(CanaryRoute { source, service, port }) = &route.canary else { return main };
+        let Some(of) = &route.canary else { return main };
+        let CanaryRoute { source, service, port } = &**of;
         let Some(canary) = &source.options.canary else { return main };
         let id = &source.id;
         // A cookie of the main Ingress is the canary's, too, with another mark.

@@ -1,12 +1,14 @@
 //! The configuration around the locations: the servers of hosts.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use weir_conf::Directive;
 
 use super::files::Certificates;
-use super::hosts::{Host, Match, Route};
+use super::hosts::{Host, Route};
 use super::lines::{line, when};
+use super::rules::{Match, RouteKey, root};
 use super::snippet::Place;
 use super::work::{Servers, Work};
 use super::{location, passthrough};
@@ -15,7 +17,7 @@ use crate::report::Severity;
 /// All that the servers of a host depend on, beside what each part may look at.
 #[derive(Debug, PartialEq)]
 pub(super) struct Site {
-    pub(super) host: Host,
+    pub(super) host: Box<Host>,
     /// The file of the certificate for hosts that have none.
     pub(super) default: Option<String>,
     /// The other of `example.com` and `www.example.com`, if it is sent here.
@@ -25,7 +27,7 @@ pub(super) struct Site {
 /// The same of the server for all other names.
 #[derive(Debug, PartialEq)]
 pub(super) struct Rest {
-    pub(super) host: Option<Host>,
+    pub(super) host: Option<Box<Host>>,
     pub(super) default: Option<String>,
 }
 
@@ -47,27 +49,26 @@ pub(super) fn default_certificate(
 
 /// The hosts and the rest.
 pub(super) fn sites(
-    mut hosts: BTreeMap<String, Host>,
+    mut hosts: BTreeMap<Arc<str>, Box<Host>>,
     default: Option<&String>,
 ) -> (Vec<Site>, Rest) {
-    let asking = |host: &&Host| host.sources.iter().any(|source| source.options.from_to_www);
+    let asks = |host: &Host| host.sources.iter().any(|source| source.options.from_to_www);
     let mut www = BTreeMap::new();
-    if hosts.values().any(|host| asking(&host)) {
-        let names =
-            hosts.values().flat_map(|host| std::iter::once(&host.name).chain(&host.aliases));
-        let taken: HashSet<&String> = names.collect();
-        for host in hosts.values().filter(asking) {
+    if hosts.values().any(|host| asks(host)) {
+        let names = hosts.values().flat_map(|host| host.names());
+        let taken: HashSet<&str> = names.collect();
+        for host in hosts.values().filter(|host| asks(host)) {
             let other = match host.name.strip_prefix("www.") {
                 Some(bare) => bare.to_owned(),
                 None => format!("www.{}", host.name),
             };
-            if !taken.contains(&other) && !host.name.starts_with("*.") {
+            if !taken.contains(other.as_str()) && !host.name.starts_with("*.") {
                 www.insert(host.name.clone(), other);
             }
         }
     }
     let rest = Rest { host: hosts.remove(""), default: default.cloned() };
-    let site = |host: Host| {
+    let site = |host: Box<Host>| {
         let www = www.remove(&host.name);
         Site { host, default: default.cloned(), www }
     };
@@ -203,7 +204,7 @@ fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
         let options = &route.source.options;
         options.regex || options.rewrite.as_ref().is_some_and(|target| *target != route.rule)
     });
-    let mut routes: Vec<(&(String, Match), &Route)> = host.routes.iter().collect();
+    let mut routes: Vec<(&RouteKey, &Route)> = host.routes.iter().collect();
     routes.sort_by(|(a, _), (b, _)| (b.0.len(), &b.0).cmp(&(a.0.len(), &a.0)));
     for ((path, kind), route) in routes {
         let words = match (patterns, kind) {
@@ -221,8 +222,8 @@ fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
                 }
                 vec!["~*".to_owned(), pattern]
             }
-            (false, Match::Exact) => vec!["=".to_owned(), path.clone()],
-            (false, Match::Bytes) => vec![path.clone()],
+            (false, Match::Exact) => vec!["=".to_owned(), path.to_string()],
+            (false, Match::Bytes) => vec![path.to_string()],
         };
         let made = location::location(work, host, route, path, tls);
         let at = line("location", words.iter().map(String::as_str)).with_block(made.inside);
@@ -231,7 +232,7 @@ fn body(work: &mut Work<'_>, host: &Host, tls: bool) -> Vec<Directive> {
         work.owners.mark(&route.source.id, &mut made);
         list.extend(made);
     }
-    if !host.routes.contains_key(&("/".to_owned(), Match::Bytes)) {
+    if !host.routes.contains_key(&root()) {
         let nothing = unknown(work);
         list.push(line("location", ["/"]).with_block(nothing));
     }

@@ -36,13 +36,16 @@ fn by_name<'a, T>(list: &'a [Arc<T>], meta: fn(&T) -> &ObjectMeta) -> ByName<'a,
         let meta = meta(object);
         Some(((namespace(meta), meta.name.as_deref()?), object))
     };
+    let mut all = HashMap::with_capacity(list.len());
     // The first of two with one name, as in a list.
-    list.iter().rev().filter_map(named).collect()
+    all.extend(list.iter().rev().filter_map(named));
+    all
 }
 
 impl<'a> NamedObjects<'a> {
     pub(super) fn of(snapshot: &'a Snapshot) -> NamedObjects<'a> {
-        let mut slices: HashMap<Key<'a>, Vec<&'a Arc<EndpointSlice>>> = HashMap::new();
+        let mut slices: HashMap<Key<'a>, Vec<&'a Arc<EndpointSlice>>> =
+            HashMap::with_capacity(snapshot.slices.len());
         for slice in &snapshot.slices {
             let labels = slice.metadata.labels.as_ref();
             if let Some(service) = labels.and_then(|l| l.get("kubernetes.io/service-name")) {

@@ -8,6 +8,7 @@
 //! if anything that it has looked at has changed. What the next translation does not take is dropped.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 
 use super::files::Certificates;
 use super::frame::{Rest, Site};
@@ -73,12 +74,23 @@ impl Gateways {
     }
 }
 
-/// A part, and what it was made of.
+/// A part, and what it was made of. It is moved in each translation, so it is a pointer.
 #[derive(Debug)]
-pub(super) struct Remembered<K> {
+pub(super) struct Remembered<K>(Box<MadeOf<K>>);
+
+#[derive(Debug)]
+pub(super) struct MadeOf<K> {
     pub(super) of: K,
     looks: Box<[Look]>,
     pub(super) part: Part,
+}
+
+impl<K> Deref for Remembered<K> {
+    type Target = MadeOf<K>;
+
+    fn deref(&self) -> &MadeOf<K> {
+        &self.0
+    }
 }
 
 impl<K: PartialEq> Remembered<K> {
@@ -91,13 +103,13 @@ impl<K: PartialEq> Remembered<K> {
     ) -> Remembered<K> {
         if let Some(mut before) = before
             && before.of == of
-            && before.looks.iter_mut().all(|look| look.holds(all))
+            && before.0.looks.iter_mut().all(|look| look.holds(all))
         {
             return before;
         }
         let mut work = Work::new(base, all);
         let servers = make(&mut work, &of);
         let (part, looks) = work.finish(servers);
-        Remembered { of, looks, part }
+        Remembered(Box::new(MadeOf { of, looks, part }))
     }
 }

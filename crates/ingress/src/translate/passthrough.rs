@@ -3,8 +3,9 @@
 
 use weir_conf::Directive;
 
-use super::hosts::{Host, Match};
+use super::hosts::Host;
 use super::lines::line;
+use super::rules::root;
 use super::work::{Base, Work};
 use crate::report::Severity;
 use crate::settings::Settings;
@@ -56,7 +57,7 @@ impl Work<'_> {
 
     /// The Service of the path `/` has the connections; other paths are inside of TLS.
     fn passed(&mut self, host: &Host) -> Directive {
-        let root = host.routes.get(&("/".to_owned(), Match::Bytes));
+        let root = host.routes.get(&root());
         let backend = root.and_then(|route| route.backend.clone());
         let namespace = &host.owner.id.namespace;
         let group = match &backend {
@@ -71,8 +72,7 @@ impl Work<'_> {
             self.streams.insert(CLOSED.to_owned(), vec![made]);
             CLOSED.to_owned()
         });
-        let names = std::iter::once(&host.name).chain(&host.aliases);
-        let names: Vec<&str> = names.map(String::as_str).filter(|name| is_one(name)).collect();
+        let names: Vec<&str> = host.names().filter(|name| is_one(name)).collect();
         let then = line("proxy_pass", [group.as_str()]);
         reads_names(self.settings, &[], &names, then)
     }

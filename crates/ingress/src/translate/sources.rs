@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 
 use super::ordered::Ordered;
+use super::rules::{self, HostRule};
 use crate::annotations::{Affinity, Options, PREFIX, Reader, Risk, values};
 use crate::report::{Finding, Findings, ObjectId, Severity};
 use crate::settings::Settings;
@@ -21,6 +22,7 @@ pub(crate) struct IngressOptions {
     pub(crate) id: ObjectId,
     pub(crate) ingress: Arc<Ingress>,
     pub(crate) options: Options,
+    pub(super) rules: Vec<HostRule>,
 }
 
 impl Deref for Source {
@@ -38,16 +40,13 @@ impl PartialEq for Source {
 }
 
 impl Source {
-    fn new(id: ObjectId, ingress: Arc<Ingress>, options: Options) -> Source {
-        Source(Arc::new(IngressOptions { id, ingress, options }))
-    }
-
     /// The same Ingress with cookies for a path.
     pub(crate) fn bound(&self, mut affinity: Affinity, path: &str) -> Source {
         let path = affinity.path.take().unwrap_or_else(|| path.to_owned());
         affinity.words.push(format!("path={path}"));
         let options = Options { affinity: Some(affinity), ..self.options.clone() };
-        Source::new(self.id.clone(), self.ingress.clone(), options)
+        let (id, ingress) = (self.id.clone(), self.ingress.clone());
+        Source(Arc::new(IngressOptions { id, ingress, options, rules: Vec::new() }))
     }
 }
 
@@ -181,7 +180,8 @@ fn source(ingress: &Arc<Ingress>, settings: &Settings, findings: &mut Findings) 
     if canary.is_some() && options.canary.is_none() && reader_flag(canary) != Some(false) {
         return None;
     }
-    Some(Source::new(id, ingress.clone(), options))
+    let (ingress, rules) = (ingress.clone(), rules::read(ingress, settings));
+    Some(Source(Arc::new(IngressOptions { id, ingress, options, rules })))
 }
 
 /// The first annotation that the administrator does not allow, and why.

@@ -258,7 +258,7 @@ fn a_host_is_made_once_and_forgotten_when_it_is_gone() {
         let sites = memory.hosts.sites.iter();
         let piece = |part: &super::work::Part| Arc::as_ptr(part.http.as_ref().unwrap());
         let list: BTreeMap<_, _> =
-            sites.map(|site| (site.of.host.name.clone(), piece(&site.part))).collect();
+            sites.map(|site| (site.of.host.name.to_string(), piece(&site.part))).collect();
         (list, memory.ingresses.len())
     };
     let (first, _) = made(&world);

@@ -1,0 +1,136 @@
+//! What the rules of an Ingress say, whatever other Ingresses there are. It is read once for each Ingress.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::networking::v1::{Ingress, IngressBackend, IngressRule};
+
+use crate::annotations::values;
+use crate::settings::Settings;
+
+/// How a path is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Match {
+    Exact,
+    /// Begins with it, byte by byte.
+    Bytes,
+}
+
+/// How requests are compared with a path.
+pub(super) type RouteKey = (Arc<str>, Match);
+
+/// The path of all requests.
+pub(super) fn root() -> RouteKey {
+    ("/".into(), Match::Bytes)
+}
+
+/// A rule for a host. Its parts are shared, so that they are compared by their addresses.
+#[derive(Debug)]
+pub(super) struct HostRule {
+    pub(super) host: Arc<str>,
+    pub(super) is_host: bool,
+    pub(super) paths: Vec<PathRule>,
+    /// For the path `/`, if no rule before has it.
+    pub(super) fallback: Option<PathRule>,
+}
+
+/// A rule for a path.
+#[derive(Debug)]
+pub(super) struct PathRule {
+    pub(super) path: String,
+    pub(super) exact: bool,
+    pub(super) routes: Result<Routes, NoRoutes>,
+}
+
+/// The keys of the routes of a path, and where these lead.
+#[derive(Debug)]
+pub(super) struct Routes {
+    pub(super) keys: Vec<RouteKey>,
+    pub(super) target: Arc<Target>,
+}
+
+/// Why a path has no routes.
+#[derive(Debug)]
+pub(super) struct NoRoutes {
+    pub(super) reason: &'static str,
+    pub(super) message: &'static str,
+}
+
+/// Where a path leads.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// The path of the rule, as it was written.
+    pub(super) rule: String,
+    /// Service and port; `None`: the default backend.
+    pub(super) backend: Option<(String, String)>,
+}
+
+/// Reads the rules of an Ingress.
+pub(super) fn read(ingress: &Ingress, settings: &Settings) -> Vec<HostRule> {
+    let Some(spec) = &ingress.spec else { return Vec::new() };
+    let strict = settings.flag("strict-validate-path-type");
+    let fallback = || {
+        let backend = spec.default_backend.as_ref();
+        backend.map(|backend| path_rule("/", "Prefix", backend, strict))
+    };
+    let rules = spec.rules.as_deref().unwrap_or_default();
+    if rules.is_empty() {
+        let paths: Vec<_> = fallback().filter(|_| !settings.no_catch_all).into_iter().collect();
+        let any = HostRule { host: "".into(), is_host: true, paths, fallback: None };
+        return if any.paths.is_empty() { Vec::new() } else { vec![any] };
+    }
+    let rule = |rule: &IngressRule| {
+        let host = rule.host.as_deref().unwrap_or_default();
+        let paths = rule.http.iter().flat_map(|http| &http.paths).map(|path| {
+            let text = path.path.as_deref().unwrap_or("/");
+            path_rule(text, &path.path_type, &path.backend, strict)
+        });
+        HostRule {
+            host: host.into(),
+            is_host: host.is_empty() || values::is_host(host, true),
+            paths: paths.collect(),
+            fallback: fallback(),
+        }
+    };
+    rules.iter().map(rule).collect()
+}
+
+fn path_rule(path: &str, kind: &str, backend: &IngressBackend, strict: bool) -> PathRule {
+    let bad =
+        !path.starts_with('/') || path.len() > values::LONGEST || path.contains(char::is_control);
+    let refused = |reason, message| Err(NoRoutes { reason, message });
+    let plain = || values::of(path, "/-._~:%");
+    let routes = if bad {
+        let why = "a path begins with a slash and has no control characters; it is left out";
+        refused("InvalidPath", why)
+    } else if strict && matches!(kind, "Exact" | "Prefix") && !plain() {
+        let why = "it has characters that only a path of the type ImplementationSpecific may have; the path is left out";
+        refused("InvalidPath", why)
+    } else if let Some(backend) = service_and_port(backend) {
+        let target = Target { rule: path.to_owned(), backend: Some(backend) };
+        Ok(Routes { keys: keys(path, kind), target: Arc::new(target) })
+    } else {
+        refused("NoService", "only Services can be servers behind; the path is left out")
+    };
+    PathRule { path: path.to_owned(), exact: kind == "Exact", routes }
+}
+
+/// The Service that a backend names, and its port.
+pub(super) fn service_and_port(backend: &IngressBackend) -> Option<(String, String)> {
+    let service = backend.service.as_ref()?;
+    let port = service.port.as_ref();
+    let port = port.and_then(|p| p.name.clone().or(p.number.map(|n| n.to_string())));
+    Some((service.name.clone(), port.unwrap_or_default()))
+}
+
+/// How requests are compared with a path.
+pub(super) fn keys(path: &str, kind: &str) -> Vec<RouteKey> {
+    match kind {
+        "Exact" => vec![(path.into(), Match::Exact)],
+        "Prefix" => match path.trim_end_matches('/') {
+            "" => vec![root()],
+            // Prefixes end where an element of the path ends.
+            stem => vec![(format!("{stem}/").into(), Match::Bytes), (stem.into(), Match::Exact)],
+        },
+        _ => vec![(path.into(), Match::Bytes)],
+    }
+}
