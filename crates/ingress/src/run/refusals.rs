@@ -45,8 +45,10 @@ struct Refused {
 #[derive(Debug, Default)]
 pub struct Refusals {
     refused: BTreeMap<ObjectId, Refused>,
-    /// The objects of the configuration that weir took last.
+    /// The objects of the configuration that weir took last, as far as they are in a list by now.
     good: BTreeMap<ObjectId, Subject>,
+    /// They are to be listed anew, of these.
+    taken: Option<Snapshot>,
 }
 
 fn subjects(snapshot: &Snapshot) -> BTreeMap<ObjectId, Subject> {
@@ -86,7 +88,14 @@ impl Refusals {
 
     /// weir serves these objects.
     pub fn taken(&mut self, snapshot: &Snapshot) {
-        self.good = subjects(snapshot);
+        self.taken = Some(snapshot.clone());
+    }
+
+    /// Lists what weir serves. Only what it refuses needs that.
+    fn list_good(&mut self) {
+        if let Some(snapshot) = self.taken.take() {
+            self.good = subjects(&snapshot);
+        }
     }
 
     /// The object in place of one; `None`: it is left out.
@@ -101,6 +110,7 @@ impl Refusals {
         if self.refused.is_empty() {
             return (snapshot, findings);
         }
+        self.list_good();
         let now = subjects(&snapshot);
         // One that was changed since has another chance.
         self.refused.retain(|id, refused| now.get(id).is_some_and(|one| one.same(&refused.object)));
@@ -140,6 +150,7 @@ impl Refusals {
         owner: Option<&ObjectId>,
         why: &str,
     ) -> bool {
+        self.list_good();
         let since = Instant::now();
         let now = subjects(snapshot);
         let mut out: Vec<&ObjectId> = owner.filter(|id| now.contains_key(id)).into_iter().collect();

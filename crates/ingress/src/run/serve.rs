@@ -18,7 +18,7 @@ use super::status;
 use crate::gateway::{Statuses, addresses};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::translate::{ConfigText, Memory, ServerGroup, Translation, digest, line};
+use crate::translate::{ConfigText, Memory, ServerGroup, Translation, line};
 
 /// How often weir is asked which configuration it serves: one that was started anew serves another.
 const LOOK: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const COLLECT_SHARE: u32 = 4;
 /// A configuration on its way.
 struct Offer {
     made: Translation,
-    text: Vec<u8>,
+    /// The name of its text, which the text says itself.
     digest: String,
 }
 
@@ -146,13 +146,20 @@ impl Server {
                 self.done(&kept, offer, changes);
                 return Round::Done;
             }
+            let text = match offer.made.text.print() {
+                Ok(text) => text,
+                Err(error) => {
+                    self.complain(&error.to_string());
+                    return Round::Stuck;
+                }
+            };
             let written = self.files.write(&offer.made.files, Instant::now());
             let written = written.and_then(|()| self.adopt(&offer.made.groups));
             if let Err(error) = written {
                 self.complain(&format!("{}: {error}", self.options.settings.state.display()));
                 return Round::Again;
             }
-            match self.door.put(offer.text.clone()).await {
+            match self.door.put(text).await {
                 Verdict::Taken(by) => {
                     self.shared.counters.taken.add();
                     if std::mem::take(&mut self.complained) {
@@ -222,7 +229,7 @@ impl Server {
         self.shared.report.send_replace(Arc::new(report));
     }
 
-    /// The configuration for these objects; `None`: it has no text, which was said.
+    /// The configuration for these objects; `None`: there is none, which was said.
     async fn offer(&mut self, mut snapshot: Snapshot) -> Option<Offer> {
         for (key, list) in &self.addresses {
             snapshot.gateway.assigned.entry(key.clone()).or_insert_with(|| list.clone());
@@ -233,26 +240,20 @@ impl Server {
         let mut memory = std::mem::take(&mut self.memory);
         let made = tokio::task::spawn_blocking(move || {
             let mut made = crate::translate_next(&mut memory, &snapshot, &settings);
-            mark(&mut made.text, &socket);
-            (memory, finished(made))
+            let digest = mark(&mut made.text, &socket);
+            (memory, Offer { made, digest })
         });
-        let offer = match made.await {
+        match made.await {
             Ok((memory, offer)) => {
                 self.memory = memory;
-                offer
+                Some(offer)
             }
-            Err(error) => Err(error.to_string()),
-        };
-        offer.map_err(|error| self.complain(&error)).ok()
+            Err(error) => {
+                self.complain(&error.to_string());
+                None
+            }
+        }
     }
-}
-
-/// A translation with its text, which says its digest.
-fn finished(made: Translation) -> Result<Offer, String> {
-    let mut text = made.text.print().map_err(|error| error.to_string())?;
-    let digest = digest(&text);
-    fill_in(&mut text, &digest);
-    Ok(Offer { made, text, digest })
 }
 
 /// The settings with the defaults of the controller's ConfigMap.
@@ -281,22 +282,13 @@ pub(super) fn settings(options: &Options, snapshot: &Snapshot) -> Settings {
     settings
 }
 
-/// Stands for the digest of a configuration until that is known.
-const NO_DIGEST: &str = "00000000000000000000";
-
-/// Lets weir say which configuration it serves.
-fn mark(text: &mut ConfigText, socket: &str) {
+/// Lets weir say which configuration it serves, by its digest.
+fn mark(text: &mut ConfigText, socket: &str) -> String {
+    let digest = text.digest();
     let answer = line("location", ["/"])
-        .with_block(vec![line("access_log", ["off"]), line("return", ["200", NO_DIGEST])]);
+        .with_block(vec![line("access_log", ["off"]), line("return", ["200", &digest])]);
     text.add_server(vec![line("listen", [socket]), line("server_name", [SERVED]), answer]);
-}
-
-/// Puts the digest in its place, which is near the end.
-fn fill_in(text: &mut [u8], digest: &str) {
-    let at = text.windows(NO_DIGEST.len()).rposition(|bytes| bytes == NO_DIGEST.as_bytes());
-    if let Some(place) = at.and_then(|at| text.get_mut(at..at + digest.len())) {
-        place.copy_from_slice(digest.as_bytes());
-    }
+    digest
 }
 
 #[cfg(test)]
@@ -305,15 +297,13 @@ mod tests {
 
     #[test]
     fn a_configuration_says_its_digest_itself() {
-        let other = line("log_format", ["x", NO_DIGEST]);
-        let base = vec![line("http", []).with_block(vec![other])];
-        let settings = Settings { base, ..Settings::default() };
-        let mut made = crate::translate(&Snapshot::default(), &settings);
-        mark(&mut made.text, "unix:/run/weir.sock");
-        let Offer { text, digest, .. } = finished(made).unwrap();
-        assert_eq!(digest.len(), NO_DIGEST.len());
-        let text = String::from_utf8(text).unwrap();
+        let mut made = crate::translate(&Snapshot::default(), &Settings::default());
+        let plain = made.text.print().unwrap();
+        let digest = mark(&mut made.text, "unix:/run/weir.sock");
+        let text = String::from_utf8(made.text.print().unwrap()).unwrap();
         assert!(text.contains(&format!("return 200 {digest};")), "{text}");
-        assert!(text.contains(&format!("log_format x {NO_DIGEST};")), "{text}");
+        // The server stands in http, behind all others.
+        assert!(text.ends_with("        }\n    }\n}\n"), "{text}");
+        assert!(text.as_bytes().starts_with(&plain[..plain.len() - "}\n".len()]));
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use sha1::{Digest as _, Sha1};
 use weir_conf::{Directive, DirectiveBody, PrintError};
 
 use super::lines::line;
@@ -13,6 +14,7 @@ use crate::report::ObjectId;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TextPiece {
     text: Result<Vec<u8>, PrintError>,
+    digest: Digest,
     lines: u32,
     /// From which line on an object is the owner, counted from 0.
     owners: Vec<(u32, Option<Arc<ObjectId>>)>,
@@ -23,7 +25,8 @@ impl TextPiece {
     pub(super) fn of(list: &[Directive], depth: u32, owners: &Owners) -> Arc<TextPiece> {
         let text = weir_conf::print_at(list, depth);
         debug_assert!(text.as_ref().is_ok_and(|text| reads_back(text, list)) || text.is_err());
-        let mut piece = TextPiece { text, lines: 0, owners: Vec::new() };
+        let digest = digest(&text);
+        let mut piece = TextPiece { text, digest, lines: 0, owners: Vec::new() };
         piece.count(list, owners, None);
         piece.owners.shrink_to_fit();
         Arc::new(piece)
@@ -31,7 +34,8 @@ impl TextPiece {
 
     /// A line that begins or ends a block.
     fn edge(text: String) -> Arc<TextPiece> {
-        Arc::new(TextPiece { text: Ok(text.into_bytes()), lines: 1, owners: Vec::new() })
+        let text = Ok(text.into_bytes());
+        Arc::new(TextPiece { digest: digest(&text), text, lines: 1, owners: Vec::new() })
     }
 
     fn count(&mut self, list: &[Directive], owners: &Owners, outer: Option<&Arc<ObjectId>>) {
@@ -65,6 +69,15 @@ impl TextPiece {
         let after = self.owners.partition_point(|(from, _)| *from <= line);
         let (_, owner) = self.owners.get(after.checked_sub(1)?)?;
         owner.as_deref()
+    }
+}
+
+type Digest = [u8; 20];
+
+fn digest(text: &Result<Vec<u8>, PrintError>) -> Digest {
+    match text {
+        Ok(text) => Sha1::digest(text).into(),
+        Err(error) => Sha1::digest(&error.message).into(),
     }
 }
 
@@ -119,6 +132,14 @@ impl ConfigText {
         Ok(out)
     }
 
+    /// A short name for the text, of hexadecimal digits: the digest of its pieces' digests. The same objects and settings
+    /// make the same pieces in each process.
+    pub fn digest(&self) -> String {
+        let texts = self.pieces.iter().filter(|piece| piece.lines > 0);
+        let digests: Vec<u8> = texts.flat_map(|piece| piece.digest).collect();
+        super::lines::digest(&digests)
+    }
+
     /// The object that asked for a line of the text, counted from 1: that of the innermost directive there that has one.
     pub fn owner(&self, line: u32) -> Option<&ObjectId> {
         let mut line = line.checked_sub(1)?;
@@ -161,6 +182,18 @@ mod tests {
         assert_eq!(owner("server_name _", 0), None);
         assert_eq!(made.text.owner(0), None);
         assert_eq!(made.text.owner(u32::MAX), None);
+    }
+
+    #[test]
+    fn other_texts_have_other_digests_and_the_same_text_has_the_same() {
+        let of = |names: &[&str]| {
+            let mut text = translate(&Snapshot::default(), &Settings::default()).text;
+            names.iter().for_each(|name| text.add_server(vec![line("server_name", [*name])]));
+            text.digest()
+        };
+        assert_eq!(of(&["a", "b"]), of(&["a", "b"]));
+        let all = [of(&[]), of(&["a"]), of(&["b"]), of(&["a", "b"]), of(&["b", "a"])];
+        assert_eq!(std::collections::BTreeSet::from(all).len(), 5);
     }
 
     #[test]
