@@ -128,13 +128,14 @@ class Sites:
             one.join()
         assert not failed, failed
 
-    # Each change gives the check that traffic follows it, or nothing if there is none to make now.
+    # Each change gives the check that traffic follows it, or nothing if there is none to make now. `take` says whether nothing else
+    # changes a site.
 
-    def change(self, kind, dice, busy):
+    def change(self, kind, dice, take):
         ends = {"password": (8,), "certificate": (9,)}.get(kind, range(8))
         n = dice.randrange(self.count)
         n = n - n % 10 + dice.choice(ends)
-        if n >= self.count or n in busy:
+        if n >= self.count or not take(n):
             return None
         ask = self.world.pod.ask
         name = f"s{n}.scale.test"
@@ -187,7 +188,9 @@ class Changes:
     def __init__(self, sites, options):
         self.sites, self.options = sites, options
         self.first, self.all = collections.defaultdict(list), collections.defaultdict(list)
-        self.busy, self.failed, self.made = set(), [], collections.Counter()
+        # Sites that are followed, and those that a thread writes.
+        self.busy, self.writing = set(), set()
+        self.failed, self.made = [], collections.Counter()
         self.dice = random.Random(7)
         self.lock = threading.Lock()
         self.work = queue.Queue()
@@ -218,23 +221,35 @@ class Changes:
 
     def write(self):
         dice = random.Random(threading.get_ident())
+        own = set()
+
+        def take(n):
+            with self.lock:
+                if n in self.busy or n in self.writing:
+                    return False
+                self.writing.add(n)
+                own.add(n)
+                return True
+
         while kind := self.work.get():
             for _ in range(20):
-                with self.lock:
-                    busy = set(self.busy)
+                done = None
                 try:
-                    done = self.sites.change(kind, dice, busy)
+                    done = self.sites.change(kind, dice, take)
                 except (OSError, ApiError) as error:
                     self.failed.append(f"{kind}: {error!r}")
                     break
-                if done:
-                    n, check = done
-                    self.made[kind] += 1
-                    # As many as there are lookers are followed at a time, the others are only written.
+                finally:
                     with self.lock:
-                        if len(self.busy) < self.options.lookers:
+                        # As many as there are lookers are followed at a time, the others are only written.
+                        if done and len(self.busy) < self.options.lookers:
+                            n, check = done
                             self.busy.add(n)
                             self.checks.put((time.monotonic(), kind, n, check))
+                        self.writing -= own
+                        own.clear()
+                if done:
+                    self.made[kind] += 1
                     break
 
     def look(self):
