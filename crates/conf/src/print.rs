@@ -30,7 +30,7 @@ pub fn print(list: &[Directive]) -> Result<Vec<u8>, PrintError> {
     print_at(list, 0)
 }
 
-/// The same for directives in `depth` blocks of directives, such as the servers of `http`: a part of what [`print`] writes
+/// The same for directives in `depth` blocks of directives, such as the servers of `http`: a part of what [`print()`] writes
 /// for the whole.
 pub fn print_at(list: &[Directive], depth: u32) -> Result<Vec<u8>, PrintError> {
     let mut out = Vec::new();

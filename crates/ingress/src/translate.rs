@@ -1,7 +1,7 @@
 //! A snapshot to a configuration.
 //!
 //! The way of an object: `sources` reads Ingresses, `hosts` finds out what each host has, and `frame` makes the servers of a
-//! host. A configuration consists of parts, each made by itself by a [`Work`](work::Work); `memory` keeps them for the next
+//! host. A configuration consists of parts, each made by itself by a `Work`; `memory` keeps them for the next
 //! snapshot.
 
 mod access;

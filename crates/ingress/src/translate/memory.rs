@@ -17,7 +17,7 @@ use super::sources::KnownIngress;
 use super::work::{Base, Part, Servers, Work};
 use crate::settings::Settings;
 
-/// What [`translate`](super::translate()) remembers of the last snapshot.
+/// What a translation remembers of the last snapshot.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// The settings of all below.
