@@ -16,6 +16,8 @@ use weir_testkit::{Client, Dir, Response, Server, ask_until, free_port, listen, 
 
 #[path = "live/known.rs"]
 mod known;
+#[path = "live/parts.rs"]
+mod parts;
 #[path = "live/servers_file.rs"]
 mod servers_file;
 

@@ -128,6 +128,7 @@ fn change_at_random(seed: u64) {
     // What the logs of hosts must have.
     let mut logged: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     let mut kept = server.connect();
+    let mut in_parts = parts::Sender::default();
     for step in 0..25 {
         for _ in 0..=dice.below(3) {
             let i = dice.below(MOST);
@@ -144,7 +145,10 @@ fn change_at_random(seed: u64) {
             more = if more.is_empty() { "client_max_body_size 2m;" } else { "" };
         }
         let text = place(hosts(&all, &order, more, &ports));
-        let answer = put(&server, &text);
+        let answer = match seed % 2 {
+            0 => put(&server, &text),
+            _ => in_parts.put(&server, &text),
+        };
         assert_eq!(answer.status, 200, "seed {seed}, step {step}: {}\n{text}", answer.body());
         if json(&answer)["taken_by"] == "new workers" {
             kept = server.connect();

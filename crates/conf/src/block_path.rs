@@ -1,5 +1,6 @@
 //! Where a directive stands, and what holds there: for rules over a whole configuration.
 
+use crate::block::Inside;
 use crate::tree::{Directive, DirectiveBody};
 
 /// The blocks around a directive.
@@ -83,11 +84,21 @@ fn has_directives(directive: &Directive) -> bool {
 
 /// Goes through all directives, in the order of the text.
 pub fn walk<'a>(scope: &mut BlockPath<'a>, see: &mut dyn FnMut(&BlockPath<'a>, &'a Directive)) {
+    walk_where(scope, &|_| true, see);
+}
+
+/// The same, but for blocks that have nothing like this inside.
+pub fn walk_where<'a>(
+    scope: &mut BlockPath<'a>,
+    has: &dyn Fn(Inside) -> bool,
+    see: &mut dyn FnMut(&BlockPath<'a>, &'a Directive),
+) {
     for directive in scope.inner() {
         see(scope, directive);
-        if has_directives(directive) {
+        let DirectiveBody::Block(block) = &directive.body else { continue };
+        if has_directives(directive) && has(block.inside()) {
             scope.enter(directive);
-            walk(scope, see);
+            walk_where(scope, has, see);
             scope.leave();
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! A value becomes one word, whatever bytes it has: there is no text that it could end or extend.
 
+use crate::block::Block;
 use crate::source::Pos;
 use crate::tree::{Directive, DirectiveBody, Word};
 
@@ -29,7 +30,7 @@ impl Directive {
 
     /// The directive with a block of others.
     pub fn with_block(mut self, list: Vec<Directive>) -> Directive {
-        self.body = DirectiveBody::Block(list);
+        self.body = DirectiveBody::Block(Block::new(list));
         self
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::block::Block;
 use crate::context::Contexts;
 use crate::elsewhere;
 use crate::error::Error;
@@ -21,8 +22,13 @@ pub fn check(
     tree: &ConfigTree,
     built: &dyn Fn(&KnownDirective, Contexts) -> bool,
 ) -> Result<Vec<Error>, Error> {
-    let mut walk =
-        Walk { built, warnings: Vec::new(), warned: HashSet::new(), refused: Vec::new() };
+    let mut walk = Walk {
+        built,
+        warnings: Vec::new(),
+        warned: HashSet::new(),
+        refused: Vec::new(),
+        unbuilt: 0,
+    };
     walk.block(&tree.main, Contexts::MAIN, BlockState::Built)?;
     if let Some(error) = &tree.broken {
         return Err(error.clone());
@@ -42,6 +48,8 @@ struct Walk<'a> {
     /// What was warned of as not built: a line for each use would hide the others.
     warned: HashSet<&'static str>,
     refused: Vec<Error>,
+    /// How many directives were found that are not built.
+    unbuilt: usize,
 }
 
 /// Whether the block around a directive is built; if not, that was said once for all of it.
@@ -72,9 +80,24 @@ impl Walk<'_> {
             let given = before.entry(known.name).or_default();
             self.warnings.extend(directive.judge(known.args.value, given)?);
             let part = self.built(directive, known, context, part);
-            if let Some(context) = inside(known, context) {
-                self.block(directive.block(), context, part)?;
+            if let (Some(context), DirectiveBody::Block(block)) =
+                (inside(known, context), &directive.body)
+            {
+                self.inside(block, context, part)?;
             }
+        }
+        Ok(())
+    }
+
+    /// A block of another; one that was right before still is.
+    fn inside(&mut self, block: &Block, context: Contexts, part: BlockState) -> Result<(), Error> {
+        if block.is_right_in(context) {
+            return Ok(());
+        }
+        let said = (self.warnings.len(), self.unbuilt);
+        self.block(block, context, part)?;
+        if part == BlockState::Built && said == (self.warnings.len(), self.unbuilt) {
+            block.note_right_in(context);
         }
         Ok(())
     }
@@ -90,6 +113,7 @@ impl Walk<'_> {
         if part == BlockState::NotBuilt || (self.built)(known, context) {
             return part;
         }
+        self.unbuilt += 1;
         let message = format!("\"{}\" directive is known but not built into weir yet", known.name);
         match known.effect {
             Effect::EmergUnless(harmless) if asks_for(d, harmless) => {}

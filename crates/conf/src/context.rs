@@ -64,6 +64,11 @@ impl Contexts {
         Contexts(self.0 | other.0)
     }
 
+    /// A bit for each place.
+    pub(crate) const fn bits(self) -> u16 {
+        self.0
+    }
+
     /// The sets have a place in common.
     pub const fn meets(self, other: Contexts) -> bool {
         self.0 & other.0 != 0

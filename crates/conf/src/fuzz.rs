@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::{Error, Sources, check, read_text, values};
+use crate::{Error, Parts, Sources, check, read_text, values};
 
 /// Reads a text and checks it as if all directives were built.
 #[test]
@@ -23,6 +23,20 @@ fn text() {
             Ok(warnings) => warnings.iter().for_each(|error| sound(error, &tree.sources, input)),
             Err(error) => sound(&error, &tree.sources, input),
         }
+    });
+}
+
+/// Parts are read, or refused with a reason; names in place of their texts make the same configuration.
+#[test]
+fn parts() {
+    bolero::check!().for_each(|input: &[u8]| {
+        let bytes = [b"weir parts 1\n", input].concat();
+        let Ok((tree, parts)) = Parts::default().read(&bytes, None) else { return };
+        if let Some(error) = &tree.broken {
+            assert!(tree.sources.explain(error).starts_with(&tree.sources.first_line(error)));
+        }
+        let again = parts.read(&bytes, None).map(|(again, _)| again.main);
+        assert!(tree.broken.is_some() || again == Ok(tree.main));
     });
 }
 

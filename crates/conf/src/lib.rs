@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod block;
 mod block_path;
 mod build;
 mod check;
@@ -33,6 +34,7 @@ mod lexer;
 mod lua;
 mod panels;
 mod parser;
+mod parts;
 mod place;
 mod print;
 mod source;
@@ -43,6 +45,7 @@ pub mod values;
 mod wire;
 
 pub use advice::uses_variable;
+pub use block::{Block, Inside};
 pub use block_path::{BlockPath, walk};
 pub use check::check;
 pub use context::Contexts;
@@ -52,6 +55,7 @@ pub use files::{FileTexts, files_asked, read_file, with_files};
 pub use known::{Args, ArgumentKind, DirectiveForm, Effect, KnownDirective, all_known, known};
 pub use panels::{open_panel, open_panels};
 pub use parser::{read, read_fragment, read_text, read_text_with};
+pub use parts::{Parts, PartsError};
 pub use place::{path_of, read_tree};
 pub use print::{PrintError, print, print_at};
 pub use source::{Pos, SourceText, Sources};

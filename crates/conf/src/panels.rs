@@ -1,6 +1,6 @@
 //! Panels, status pages and APIs that every client reaches.
 
-use crate::block_path::{BlockPath, walk};
+use crate::block_path::{BlockPath, walk_where};
 use crate::error::Error;
 use crate::tree::{ConfigTree, Directive, Word};
 
@@ -52,7 +52,7 @@ pub fn open_panel<'a>(scope: &BlockPath<'a>, d: &'a Directive) -> Option<Error> 
 /// Those of weir's own, for `-t`: what nginx is silent about, weir does not warn of.
 pub fn open_panels(tree: &ConfigTree) -> Vec<Error> {
     let mut all = Vec::new();
-    walk(&mut BlockPath::new(&tree.main), &mut |scope, d| {
+    walk_where(&mut BlockPath::new(&tree.main), &|inside| inside.own, &mut |scope, d| {
         let own = d.name.str().is_some_and(|name| name.starts_with("weir_"));
         all.extend(open_panel(scope, d).filter(|_| own));
     });

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::block::Block;
 use crate::error::{Error, Level};
 use crate::glob;
 use crate::lexer::{Lexer, Statement, StatementEnd};
@@ -60,6 +61,24 @@ pub fn read_fragment(name: &Path, text: &[u8]) -> ConfigTree {
     let file = reader.sources.add(source);
     let broken = reader.text(file, Form::Directives, &mut main).err();
     ConfigTree { sources: reader.sources, main, broken }
+}
+
+/// Reads the directives of `-g` as the first text of a configuration.
+pub(crate) fn read_globals(
+    globals: &str,
+    out: &mut Vec<Directive>,
+    broken: &mut Option<Error>,
+) -> SourceText {
+    let mut reader = FileReader::new(Path::new(""));
+    *broken = reader.globals(globals, out).err();
+    reader.sources.get(0).cloned().unwrap_or_default()
+}
+
+/// Reads directives that may not include files; the number of their text is `file`.
+pub(crate) fn read_part(text: &[u8], file: u32, out: &mut Vec<Directive>) -> Result<(), Error> {
+    let mut reader = FileReader { opens_files: false, ..FileReader::new(Path::new("")) };
+    let mut lexer = Lexer::new(text, file, false);
+    reader.statements(&mut lexer, StatementParent::File, Form::Directives, out).map(drop)
 }
 
 struct FileReader {
@@ -211,7 +230,7 @@ impl FileReader {
             return lua_body(lexer, directive);
         }
         if self.block_depth == DEEPEST_BLOCK {
-            directive.body = DirectiveBody::Block(Vec::new());
+            directive.body = DirectiveBody::Block(Block::default());
             let message = format!("blocks are nested more than {DEEPEST_BLOCK} deep");
             return Err(directive.error(message));
         }
@@ -220,7 +239,7 @@ impl FileReader {
         let done =
             self.statements(lexer, StatementParent::Block, form_of(&directive.name), &mut list);
         self.block_depth -= 1;
-        directive.body = DirectiveBody::Block(list);
+        directive.body = DirectiveBody::Block(Block::new(list));
         directive.close = done.map_err(|error| {
             // The innermost block says it first.
             if error.message != BLOCK_CUT_OFF || error.hint.is_some() {

@@ -98,7 +98,7 @@ impl Places {
         self.line += 1;
         let mut close = directive.end;
         if let DirectiveBody::Block(inside) = &mut directive.body {
-            self.list(inside, form_of(&directive.name), depth + 1);
+            self.list(inside.edit(), form_of(&directive.name), depth + 1);
             let begin = self.text.len();
             self.text.resize(begin + depth * 4, b' ');
             close = self.here(begin);

@@ -184,7 +184,8 @@ mod tests {
                 bytes(),
                 proptest::collection::vec(bytes(), 0..4),
                 prop_oneof![
-                    proptest::collection::vec(inner, 0..4).prop_map(DirectiveBody::Block),
+                    proptest::collection::vec(inner, 0..4)
+                        .prop_map(|list| DirectiveBody::Block(list.into())),
                     bytes().prop_map(DirectiveBody::Raw),
                 ],
             )

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::advice;
 use crate::error::Error;
@@ -27,7 +28,7 @@ pub struct Pos {
 }
 
 /// One text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SourceText {
     /// The path as nginx would print it; for `-g` the words "command line".
     pub name: PathBuf,
@@ -40,19 +41,24 @@ pub struct SourceText {
 /// All texts in the order of their first reading; a file that is included twice stands here once.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    list: Vec<SourceText>,
+    list: Vec<Arc<SourceText>>,
     by_name: HashMap<PathBuf, u32>,
 }
 
 impl Sources {
     /// The texts in the order of their first reading, as `-T` prints them.
     pub fn iter(&self) -> impl Iterator<Item = &SourceText> {
-        self.list.iter()
+        self.list.iter().map(AsRef::as_ref)
     }
 
     /// The text that a [`Pos`] lies in.
     pub fn get(&self, file: u32) -> Option<&SourceText> {
-        self.list.get(file as usize)
+        self.list.get(file as usize).map(AsRef::as_ref)
+    }
+
+    /// Texts that nothing looks up by their names.
+    pub(crate) fn of(list: impl Iterator<Item = Arc<SourceText>>) -> Sources {
+        Sources { list: list.collect(), by_name: HashMap::new() }
     }
 
     pub(crate) fn add(&mut self, source: SourceText) -> u32 {
@@ -60,13 +66,13 @@ impl Sources {
         if !source.command_line {
             self.by_name.insert(source.name.clone(), file);
         }
-        self.list.push(source);
+        self.list.push(Arc::new(source));
         file
     }
 
     pub(crate) fn set_text(&mut self, file: u32, text: Vec<u8>) {
         if let Some(source) = self.list.get_mut(file as usize) {
-            source.text = text;
+            Arc::make_mut(source).text = text;
         }
     }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::block::Block;
 use crate::error::Error;
 use crate::source::{Pos, Sources};
 
@@ -58,7 +59,7 @@ pub enum DirectiveBody {
     /// No braces: the directive ended with `;`.
     None,
     /// Directives, or the lines of a free-form block.
-    Block(Vec<Directive>),
+    Block(Block),
     /// The text of a `..._by_lua_block`.
     Raw(Vec<u8>),
 }
@@ -123,7 +124,7 @@ pub fn is_same(a: &[Directive], b: &[Directive]) -> bool {
     let words = |a: &Word, b: &Word| a.bytes == b.bytes;
     let each = |(a, b): (&Directive, &Directive)| {
         let bodies = match (&a.body, &b.body) {
-            (DirectiveBody::Block(a), DirectiveBody::Block(b)) => is_same(a, b),
+            (DirectiveBody::Block(a), DirectiveBody::Block(b)) => a.is_same(b) || is_same(a, b),
             (DirectiveBody::Raw(a), DirectiveBody::Raw(b)) => a == b,
             (DirectiveBody::None, DirectiveBody::None) => true,
             _ => false,

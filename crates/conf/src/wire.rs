@@ -135,7 +135,7 @@ fn take_block(bytes: &mut &[u8], depth: u32) -> Option<Vec<Directive>> {
         }
         let body = match take(bytes, 1)? {
             [0] => DirectiveBody::None,
-            [1] => DirectiveBody::Block(take_block(bytes, depth + 1)?),
+            [1] => DirectiveBody::Block(take_block(bytes, depth + 1)?.into()),
             [2] => DirectiveBody::Raw(take_text(bytes)?.to_vec()),
             _ => return None,
         };

@@ -1,6 +1,6 @@
 //! A site that changes while it runs.
 //!
-//! A configuration comes as a text (`PUT /config` of `weir_api`) or as a tree. Both end in [`Master::change`]. It compiles
+//! A configuration comes as a text (`PUT /config` of `weir_api`), as a tree or in parts. All end in [`Master::change`]. It compiles
 //! the tree in the master as `-t` does; what is wrong changes nothing. Then one of two ways is taken:
 //!
 //! - **By running workers**, if the configuration differs from the one in use only in what its `http` block serves: outside of
@@ -24,6 +24,8 @@
 //! [`Master::change`]: crate::master::Master::change
 //! [`Service::take`]: crate::service::Service::take
 
+mod runs;
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -35,15 +37,16 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use weir_conf::{
-    ConfigTree, Directive, DirectiveBody, FileTexts, Pos, Sources, Word, is_same, read_bytes,
-    read_tree, with_files, write_bytes,
+    ConfigTree, Directive, DirectiveBody, FileTexts, Inside, Parts, PartsError, Pos, Sources, Word,
+    is_same, read_bytes, read_tree, with_files, write_bytes,
 };
 use weir_log::{Log, LogFile, OpenLogs, log};
 
 use crate::channel::MOST_FDS;
-use crate::cycle::{Complaint, Origin, Plan};
+use crate::cycle::{Complaint, Edition, Origin, Plan};
 use crate::service::Sites;
 use crate::sockets::SocketsFailed;
+use runs::Run;
 use weir_values::{ChangeKind, ChangeOutcome, ChangeRequest};
 use weir_zone::Zones;
 
@@ -93,7 +96,7 @@ pub fn needs_new_workers(
     if [http, next].into_iter().any(|site| !weir_http::issuers(site).is_empty()) {
         return Some("certificates are asked of ACME issuers, by threads that begin with a worker");
     }
-    if [old_main, new_main].into_iter().any(|main| any(main, &is_of_lua)) {
+    if [old_main, new_main].into_iter().any(|main| Inside::of(main).scripts) {
         return Some("it has scripts, whose virtual machines begin with a worker");
     }
     None
@@ -105,18 +108,6 @@ pub fn is_same_around(old_main: &[Directive], new_main: &[Directive]) -> bool {
         main.iter().filter(|directive| !directive.name.is("http")).cloned().collect()
     };
     is_same(&rest(old_main), &rest(new_main))
-}
-
-fn any(list: &[Directive], is: &impl Fn(&Directive) -> bool) -> bool {
-    list.iter().any(|directive| is(directive) || any(directive.block(), is))
-}
-
-/// What names of directives with scripts have inside.
-const BY_LUA: &[u8] = b"_by_lua";
-
-fn is_of_lua(directive: &Directive) -> bool {
-    let name = &directive.name.bytes;
-    name.starts_with(b"lua_") || name.windows(BY_LUA.len()).any(|part| part == BY_LUA)
 }
 
 /// Memory with these bytes, which no process can change or shorten.
@@ -144,7 +135,7 @@ pub fn contents(fd: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a running worker needs for another site.
+/// What a running worker needs for another site. Blocks of `http` that are those of the site before are numbers of it.
 pub struct Parcel {
     memory: OwnedFd,
     logs: Vec<Arc<LogFile>>,
@@ -154,8 +145,9 @@ impl Parcel {
     /// Of directives with their texts, the files that were read meanwhile, and the logs that were opened for it.
     /// `None`: there are too many of these.
     pub fn new(
+        before: &Edition,
+        text: &Edition,
         sources: &Sources,
-        main: &[Directive],
         files: &FileTexts,
         logs: Vec<Arc<LogFile>>,
     ) -> io::Result<Option<Parcel>> {
@@ -169,7 +161,19 @@ impl Parcel {
             bytes.extend_from_slice(&(path.len() as u64).to_le_bytes());
             bytes.extend_from_slice(path);
         }
-        bytes.append(&mut write_bytes(sources, main, files));
+        let (main, runs) = runs::part(&before.main, &text.main);
+        bytes.extend(before.number.to_le_bytes());
+        bytes.extend(text.number.to_le_bytes());
+        bytes.extend((runs.len() as u64).to_le_bytes());
+        for run in &runs {
+            let (from, len) = run.to_numbers();
+            bytes.extend(from.to_le_bytes());
+            bytes.extend(len.to_le_bytes());
+        }
+        // Places in a block of the site before are not in these texts. The master has said what is odd.
+        let none = Sources::default();
+        let sources = if runs.iter().any(Run::is_old) { &none } else { sources };
+        bytes.append(&mut write_bytes(sources, &main, files));
         Ok(Some(Parcel { memory: memory(&bytes)?, logs }))
     }
 
@@ -183,12 +187,13 @@ impl Parcel {
 /// What a worker has taken out of a parcel.
 struct Unpacked {
     tree: ConfigTree,
+    number: u64,
     files: FileTexts,
     /// They stay open as long as this is there.
     logs: Vec<Arc<LogFile>>,
 }
 
-fn unpack(fds: Vec<OwnedFd>, logs: &OpenLogs) -> Option<Unpacked> {
+fn unpack(fds: Vec<OwnedFd>, before: &Edition, logs: &OpenLogs) -> Option<Unpacked> {
     let mut fds = fds.into_iter();
     let bytes = contents(fds.next()?, LONGEST_PARCEL).ok()?;
     let mut rest = bytes.as_slice();
@@ -200,25 +205,35 @@ fn unpack(fds: Vec<OwnedFd>, logs: &OpenLogs) -> Option<Unpacked> {
         let path = PathBuf::from(OsStr::from_bytes(path));
         adopted.push(logs.adopt(&path, File::from(fds.next()?)));
     }
-    let (tree, files) = read_bytes(rest)?;
-    Some(Unpacked { tree, files, logs: adopted })
+    // The runs may speak of no other one.
+    (edition(&mut rest)? == before.number).then_some(())?;
+    let number_of_text = edition(&mut rest)?;
+    let count = number(&mut rest)?;
+    let run = |rest: &mut &[u8]| Some(Run::of_numbers(edition(rest)?, edition(rest)?));
+    let runs: Option<Vec<Run>> = (0..count).map(|_| run(&mut rest)).collect();
+    let (mut tree, files) = read_bytes(rest)?;
+    tree.main = runs::join(&before.main, tree.main, &runs?)?;
+    Some(Unpacked { tree, number: number_of_text, files, logs: adopted })
+}
+
+fn edition(bytes: &mut &[u8]) -> Option<u64> {
+    let (n, rest) = bytes.split_at_checked(8)?;
+    *bytes = rest;
+    Some(u64::from_le_bytes(n.try_into().ok()?))
 }
 
 fn number(bytes: &mut &[u8]) -> Option<usize> {
-    let (n, rest) = bytes.split_at_checked(8)?;
-    *bytes = rest;
-    usize::try_from(u64::from_le_bytes(n.try_into().ok()?)).ok()
+    usize::try_from(edition(bytes)?).ok()
 }
 
 /// A worker's part: compiles what has come in a parcel, beside what it serves. May take its time.
 pub fn compile(
     origin: &Origin,
     fds: Vec<OwnedFd>,
-    before: &Sites,
-    zones: &Zones,
+    (before, zones, text): (&Sites, &Zones, &Edition),
     log: &Log,
-) -> Option<(Sites, Zones)> {
-    let Unpacked { tree, files, logs } = unpack(fds, &origin.logs)?;
+) -> Option<(Sites, Zones, Edition)> {
+    let Unpacked { tree, number, files, logs } = unpack(fds, text, &origin.logs)?;
     let known = origin.logs.paths();
     let plan =
         with_files(files, || origin.compile(tree, Some(before), Some(before), log)).0.ok()?;
@@ -235,26 +250,51 @@ pub fn compile(
         return None;
     }
     drop(logs);
-    let Plan { sites, zones: declared, .. } = plan;
+    let Plan { sites, zones: declared, text, .. } = plan;
     let opened = declared.open(zones).ok().filter(|opened| opened.are_of(zones))?;
     let stream = before.stream.clone();
-    Some((Sites { http: sites.http, stream }, opened))
+    Some((Sites { http: sites.http, stream }, opened, Edition { number, ..text }))
 }
 
-/// What a worker asks for, as a tree and the files that came with it. `main` is in use, with `files` that came with it.
+/// What came with the configuration in use, or with one that is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Attached {
+    /// Files that are read in place of those on the disk.
+    pub files: FileTexts,
+    /// Its parts, if it has come in parts. Another configuration that has come in no parts leaves them.
+    pub parts: Parts,
+}
+
+/// What a worker asks for, as a tree and what came with it. `main` is in use, with what is `attached`.
 pub fn wanted(
     origin: &Origin,
     main: &[Directive],
-    files: &FileTexts,
+    attached: &Attached,
     request: &ChangeRequest,
-) -> Result<(ConfigTree, FileTexts), ChangeOutcome> {
+) -> Result<(ConfigTree, Attached), ChangeOutcome> {
+    let globals = origin.globals.as_deref();
+    let parts = || attached.parts.clone();
+    let unreadable = |text: &str| ChangeOutcome::new(ChangeKind::Unreadable, text);
+    let unknown = |text: String| ChangeOutcome::new(ChangeKind::Unknown, text);
     let (block, group) = match request {
-        ChangeRequest::Text(text) => return Ok((tree(origin, text), FileTexts::default())),
+        ChangeRequest::Text(text) => {
+            return Ok((tree(origin, text), Attached { parts: parts(), ..Attached::default() }));
+        }
         ChangeRequest::Tree(bytes) => {
             let name = origin.paths.conf_prefix.join(TREE_NAME);
-            let unreadable = || ChangeOutcome::new(ChangeKind::Unreadable, UNREADABLE);
-            let globals = origin.globals.as_deref();
-            return read_tree(bytes, &name, globals).ok_or_else(unreadable);
+            let (tree, files) =
+                read_tree(bytes, &name, globals).ok_or_else(|| unreadable(UNREADABLE))?;
+            return Ok((tree, Attached { files, parts: parts() }));
+        }
+        ChangeRequest::Parts(bytes) => {
+            let (tree, parts) =
+                attached.parts.read(bytes, globals).map_err(|error| match error {
+                    PartsError::Form(why) => unreadable(&why),
+                    PartsError::Unknown(name) => {
+                        unknown(format!("no part of the configuration before is called \"{name}\""))
+                    }
+                })?;
+            return Ok((tree, Attached { parts, ..Attached::default() }));
         }
         ChangeRequest::AddServer { block, group, .. }
         | ChangeRequest::RemoveServer { block, group, .. } => (block, group),
@@ -264,7 +304,6 @@ pub fn wanted(
         |d: &Directive| d.name.is("upstream") && d.arg(0).is_some_and(|name| name.is(group));
     let lines = inside(&mut main, |d| d.name.is(block)).map(|(lines, _)| lines);
     let found = lines.and_then(|lines| inside(lines, is_group));
-    let unknown = |text: String| ChangeOutcome::new(ChangeKind::Unknown, text);
     let (servers, pos) =
         found.ok_or_else(|| unknown(format!("the configuration has no upstream \"{group}\"")))?;
     let at = |servers: &[Directive], name: &str| {
@@ -286,9 +325,9 @@ pub fn wanted(
             let at = at(servers, server).ok_or_else(text)?;
             servers.remove(at);
         }
-        ChangeRequest::Text(_) | ChangeRequest::Tree(_) => {}
+        ChangeRequest::Text(_) | ChangeRequest::Tree(_) | ChangeRequest::Parts(_) => {}
     }
-    Ok((ConfigTree { sources: Sources::default(), main, broken: None }, files.clone()))
+    Ok((ConfigTree { sources: Sources::default(), main, broken: None }, attached.clone()))
 }
 
 /// What stands in the first block like that, and where it ends.
@@ -298,7 +337,7 @@ fn inside(
 ) -> Option<(&mut Vec<Directive>, Pos)> {
     let found = list.iter_mut().find(|directive| is(directive))?;
     match &mut found.body {
-        DirectiveBody::Block(lines) => Some((lines, found.close)),
+        DirectiveBody::Block(lines) => Some((lines.edit(), found.close)),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@ use std::io::ErrorKind::{InvalidInput, NotFound};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_balance::{AcceptPolicy, SocketLayout};
 use weir_conf::{
@@ -56,7 +57,25 @@ pub struct Plan {
     /// The texts, for `-T`.
     pub sources: Sources,
     /// The directives that it was made of.
+    pub text: Edition,
+}
+
+/// The directives of a configuration. Each has its number, by which the processes of a server know that they speak of the same.
+#[derive(Clone, Debug)]
+pub struct Edition {
+    /// No other one has it, in this process and those that it starts.
+    pub number: u64,
+    /// Those outside of all blocks.
     pub main: Arc<Vec<Directive>>,
+}
+
+impl Edition {
+    /// Gives directives the next number.
+    pub fn next(main: Vec<Directive>) -> Edition {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        Edition { number, main: Arc::new(main) }
+    }
 }
 
 /// What is wrong with a configuration.
@@ -103,7 +122,7 @@ pub struct Cycle {
     /// The way of datagrams to the loop that has their connection.
     pub post: Arc<Post>,
     /// The directives that it was made of.
-    pub main: Arc<Vec<Directive>>,
+    pub text: Edition,
 }
 
 impl Origin {
@@ -162,16 +181,21 @@ impl Origin {
             Complaint::of(&tree, &error)
         };
 
-        // What a running worker is given beside its own sites was checked by the master.
+        // What a running worker is given beside its own sites was checked by the master, which has said what is odd.
+        let warn = |error: &Error| {
+            if before.is_none() {
+                tell(error);
+            }
+        };
         if before.is_none() {
             let warnings = weir_conf::check(&tree, &built).map_err(refuse)?;
-            warnings.iter().chain(&weir_conf::open_panels(&tree)).for_each(tell);
+            warnings.iter().chain(&weir_conf::open_panels(&tree)).for_each(warn);
         }
         let (config, warnings) =
             Config::read(&tree.main, &self.paths, &self.machine).map_err(refuse)?;
-        warnings.iter().for_each(tell);
+        warnings.iter().for_each(warn);
         if let Some(warning) = config.scarce_files() {
-            tell(&warning);
+            warn(&warning);
         }
         let configured = Arc::new(self.error_log(&config).map_err(refuse)?);
         let zones = Declarations::default();
@@ -193,12 +217,12 @@ impl Origin {
         let mut sites = Sites::default();
         if let Some(block) = block("http") {
             let (site, warnings) = weir_http::configure(block, inputs).map_err(refuse)?;
-            warnings.iter().for_each(tell);
+            warnings.iter().for_each(warn);
             sites.http = Some(Arc::new(site));
         }
         if let Some(block) = block("stream") {
             let (site, warnings) = weir_stream::configure(block, inputs).map_err(refuse)?;
-            warnings.iter().for_each(tell);
+            warnings.iter().for_each(warn);
             sites.stream = Some(Arc::new(site));
         }
         if sites.logs_to_stderr() {
@@ -209,8 +233,8 @@ impl Origin {
             None => self.in_memory.temporary.clone(),
         };
         let ConfigTree { sources, main, .. } = tree;
-        let main = Arc::new(main);
-        Ok(Plan { config, sites, log: configured, zones, temporary, sources, main })
+        let text = Edition::next(main);
+        Ok(Plan { config, sites, log: configured, zones, temporary, sources, text })
     }
 
     /// Opens the `error_log` lines of `main`; when none of them leads to a file or to stderr, the default
@@ -291,7 +315,7 @@ impl Plan {
         }
         self.create_directories(log)?;
         let sites = Sites { http: self.sites.http, stream: old.sites.stream.clone() };
-        Ok(Ok(Cycle { sites, zones, log: self.log, main: self.main, ..old.clone() }))
+        Ok(Ok(Cycle { sites, zones, log: self.log, text: self.text, ..old.clone() }))
     }
 
     fn open_zones(&self, old: &Zones, log: &Log) -> Result<Zones, SocketsFailed> {
@@ -356,7 +380,7 @@ impl Plan {
             zones,
             load: Arc::new(cycle_shared),
             post: Arc::new(post),
-            main: self.main,
+            text: self.text,
         })
     }
 }

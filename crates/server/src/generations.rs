@@ -99,10 +99,13 @@ impl Generations {
         let (plan, files) = weir_conf::with_files(FileTexts::default(), compile);
         let plan = self.origin.open_logs(plan.ok()?, log).ok()?;
         let old = &self.cycle;
-        if change::needs_new_workers(&old.sites, &old.main, &plan.sites, &plan.main).is_some() {
+        if change::needs_new_workers(&old.sites, &old.text.main, &plan.sites, &plan.text.main)
+            .is_some()
+        {
             return None;
         }
-        let parcel = Parcel::new(&tree.sources, &tree.main, &files, Vec::new()).ok()??;
+        let parcel =
+            Parcel::new(&old.text, &plan.text, &tree.sources, &files, Vec::new()).ok()??;
         self.cycle = plan.beside(old, log).ok()?.ok()?;
         for worker in self.workers.iter().filter(|worker| worker.generation == self.generation) {
             // One that has ended hears nothing.

@@ -25,6 +25,8 @@ pub enum ChangeRequest {
     Text(Vec<u8>),
     /// Another one, as a tree in the form of `weir_conf::write_bytes`.
     Tree(Vec<u8>),
+    /// Another one, in the form of `weir_conf::Parts`.
+    Parts(Vec<u8>),
     /// One with a further line of `server` in a group.
     AddServer {
         /// `http` or `stream`.
@@ -51,6 +53,7 @@ impl ChangeRequest {
         let (kind, parts) = match self {
             ChangeRequest::Text(text) => return [b"=", text.as_slice()].concat(),
             ChangeRequest::Tree(tree) => return [b"*", tree.as_slice()].concat(),
+            ChangeRequest::Parts(parts) => return [b"#", parts.as_slice()].concat(),
             ChangeRequest::AddServer { block, group, words } => {
                 let words = words.iter().map(String::as_str);
                 ("+", [block.as_str(), group].into_iter().chain(words).collect::<Vec<_>>())
@@ -68,6 +71,7 @@ impl ChangeRequest {
         match kind {
             b'=' => return Some(ChangeRequest::Text(rest.to_vec())),
             b'*' => return Some(ChangeRequest::Tree(rest.to_vec())),
+            b'#' => return Some(ChangeRequest::Parts(rest.to_vec())),
             _ => {}
         }
         let mut parts = std::str::from_utf8(rest).ok()?.split('\0').map(str::to_owned);
@@ -114,9 +118,9 @@ pub enum ChangeKind {
     Reloaded,
     /// It is wrong.
     Wrong,
-    /// The bytes are no tree.
+    /// The bytes are no tree, or no parts.
     Unreadable,
-    /// The group, or the server in it, is unknown.
+    /// The group, the server in it, or a part is unknown.
     Unknown,
     /// The group has this server.
     Present,

@@ -273,7 +273,7 @@ fn any_directive() -> impl Strategy<Value = Directive> {
     let leaf = (any_word(), args()).prop_map(move |(n, a)| make(n, a, DirectiveBody::None));
     leaf.prop_recursive(3, 20, 4, move |inner| {
         (any_word(), args(), prop::collection::vec(inner, 0..4))
-            .prop_map(move |(n, a, list)| make(n, a, DirectiveBody::Block(list)))
+            .prop_map(move |(n, a, list)| make(n, a, DirectiveBody::Block(list.into())))
     })
 }
 

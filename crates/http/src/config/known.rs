@@ -321,8 +321,7 @@ fn add(context: &mut Context, directive: &Directive) {
         DirectiveBody::Raw(raw) => text(3, raw),
         DirectiveBody::Block(inside) => {
             context.update(&[4]);
-            inside.iter().for_each(|directive| add(context, directive));
-            context.update(&[5]);
+            context.update(&inside.digest(|list| digest(list)));
         }
     }
 }

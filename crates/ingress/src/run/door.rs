@@ -27,8 +27,10 @@ pub const SERVED: &str = "served.weir-ingress.internal";
 pub enum Verdict {
     /// It is served: by running or new workers.
     Taken(String),
-    /// It is wrong: where, and why.
-    Refused(Option<u32>, String),
+    /// It is wrong: the part and its line, and why.
+    Refused(Option<(String, u32)>, String),
+    /// weir does not have all parts that came as names.
+    Lacks(String),
     /// Not now.
     Later(String),
 }
@@ -40,14 +42,14 @@ pub struct Door {
 }
 
 impl Door {
-    /// Hands a configuration over.
-    pub async fn put(&self, text: Vec<u8>) -> Verdict {
+    /// Hands a configuration over, in parts.
+    pub async fn put(&self, parts: Vec<u8>) -> Verdict {
         let request = Request::builder()
             .method(Method::PUT)
             .uri("/config")
             .header(HOST, "weir")
-            .header(CONTENT_TYPE, "text/plain")
-            .body(Full::new(Bytes::from(text)));
+            .header(CONTENT_TYPE, "application/vnd.weir.parts")
+            .body(Full::new(Bytes::from(parts)));
         let answer = match request {
             Ok(request) => timeout(LONGEST_CHANGE, self.ask(request)).await,
             Err(error) => return Verdict::Later(error.to_string()),
@@ -100,8 +102,12 @@ fn verdict(status: StatusCode, body: &[u8]) -> Verdict {
         StatusCode::OK => Verdict::Taken(text("/taken_by").unwrap_or_default()),
         StatusCode::UNPROCESSABLE_ENTITY => {
             let line = json.pointer("/error/line").and_then(Value::as_u64);
-            Verdict::Refused(line.and_then(|line| u32::try_from(line).ok()), why())
+            let line = line.and_then(|line| u32::try_from(line).ok());
+            let part = text("/error/file");
+            let part = part.and_then(|file| file.strip_prefix("part ").map(str::to_owned));
+            Verdict::Refused(part.zip(line), why())
         }
+        StatusCode::NOT_FOUND => Verdict::Lacks(why()),
         // What is forbidden or too long stays so until the objects change.
         StatusCode::FORBIDDEN | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST => {
             Verdict::Refused(None, why())
@@ -116,14 +122,20 @@ mod tests {
 
     #[test]
     fn answers_become_verdicts() {
-        let refused = br#"{"error":{"status":422,"text":"unknown directive","line":7}}"#;
+        let refused =
+            br#"{"error":{"status":422,"text":"unknown directive","file":"part a1","line":7}}"#;
         let cases = [
             (
                 200,
                 &br#"{"taken_by":"running workers"}"#[..],
                 Verdict::Taken("running workers".to_owned()),
             ),
-            (422, refused, Verdict::Refused(Some(7), "unknown directive".to_owned())),
+            (
+                422,
+                refused,
+                Verdict::Refused(Some(("a1".to_owned(), 7)), "unknown directive".to_owned()),
+            ),
+            (404, br#"{"error":{"text":"no part"}}"#, Verdict::Lacks("no part".to_owned())),
             (503, br#"{"error":{"text":"later"}}"#, Verdict::Later("later".to_owned())),
             (502, b"<html>", Verdict::Later("weir answers 502 Bad Gateway: <html>".to_owned())),
         ];

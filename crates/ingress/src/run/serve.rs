@@ -50,6 +50,8 @@ struct Server {
     addresses: BTreeMap<(String, String), Vec<String>>,
     /// The digest that weir is known to serve.
     served: Option<String>,
+    /// What weir has taken last: it has these parts.
+    handed: Option<ConfigText>,
     /// What could not be handed over was said.
     complained: bool,
     /// What the last translation has made.
@@ -76,6 +78,7 @@ pub async fn serve(options: Options, shared: Arc<Shared>) {
         in_use: BTreeSet::new(),
         addresses: BTreeMap::new(),
         served: None,
+        handed: None,
         complained: false,
         memory: Memory::default(),
     };
@@ -146,8 +149,8 @@ impl Server {
                 self.done(&kept, offer, changes);
                 return Round::Done;
             }
-            let text = match offer.made.text.print() {
-                Ok(text) => text,
+            let parts = match offer.made.text.parts(self.handed.as_ref()) {
+                Ok(parts) => parts,
                 Err(error) => {
                     self.complain(&error.to_string());
                     return Round::Stuck;
@@ -159,7 +162,8 @@ impl Server {
                 self.complain(&format!("{}: {error}", self.options.settings.state.display()));
                 return Round::Again;
             }
-            match self.door.put(text).await {
+            match self.door.put(parts).await {
+                Verdict::Lacks(_) if self.handed.is_some() => self.handed = None,
                 Verdict::Taken(by) => {
                     self.shared.counters.taken.add();
                     if std::mem::take(&mut self.complained) {
@@ -168,14 +172,15 @@ impl Server {
                     self.done(&kept, offer, changes);
                     return Round::Done;
                 }
-                Verdict::Later(why) => {
+                Verdict::Later(why) | Verdict::Lacks(why) => {
                     self.served = None;
                     self.complain(&why);
                     return Round::Again;
                 }
                 Verdict::Refused(place, why) => {
                     self.shared.counters.refused.add();
-                    let owner = place.and_then(|line| offer.made.text.owner(line));
+                    let owner =
+                        place.and_then(|(part, line)| offer.made.text.owner_in(&part, line));
                     let statuses = &offer.made.statuses;
                     if !self.refusals.leave_out(&kept, statuses, owner, &why) {
                         self.complain(&format!("weir keeps what it serves: {why}"));
@@ -212,6 +217,7 @@ impl Server {
         self.shared.counters.changes_served.store(changes, Ordering::Relaxed);
         self.shared.counters.ready.store(true, Ordering::Relaxed);
         self.served = Some(offer.digest);
+        self.handed = Some(std::mem::take(&mut offer.made.text));
         self.in_use = offer.made.files.keys().cloned().collect();
         lock(&self.shared.servers).keep_only(&offer.made.groups);
         self.refusals.taken(snapshot);

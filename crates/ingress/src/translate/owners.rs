@@ -52,7 +52,7 @@ fn stamp(file: u32, list: &mut [Directive]) {
             directive.end.file = file;
         }
         if let DirectiveBody::Block(inner) = &mut directive.body {
-            stamp(file, inner);
+            stamp(file, inner.edit());
         }
     }
 }

@@ -1,10 +1,13 @@
 //! A translation that remembers the one before says what one without memory says.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use weir_conf::Parts;
 
 use super::{Memory, Translation};
 use crate::annotations::PREFIX;
@@ -213,6 +216,7 @@ proptest! {
         steps in proptest::collection::vec((0..PLACES + 3, proptest::option::weighted(0.8, any::<u32>())), 1..25),
     ) {
         let (mut world, mut memory) = (world(), Memory::default());
+        let (mut parts, mut handed) = (Parts::default(), None);
         for (place, n) in begin.into_iter().enumerate() {
             world.change(place, Some(n as usize));
         }
@@ -229,6 +233,12 @@ proptest! {
             prop_assert_eq!(told(&next), told(&fresh));
             // With the owners of lines.
             prop_assert_eq!(&next.text, &fresh.text);
+            // In parts it is the same configuration.
+            let body = next.text.parts(handed.as_ref()).unwrap();
+            let (tree, taken) = parts.read(&body, None).unwrap();
+            let whole = weir_conf::read_text(Path::new("/t"), &next.text.print().unwrap());
+            prop_assert!(tree.broken.is_none() && weir_conf::is_same(&tree.main, &whole.main));
+            (parts, handed) = (taken, Some(next.text));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The text of a configuration in pieces. What stays as it is in the next configuration is printed once.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,10 +15,20 @@ use crate::report::ObjectId;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TextPiece {
     text: Result<Vec<u8>, PrintError>,
-    digest: Digest,
+    kind: PieceKind,
+    /// The digest of the text, of hexadecimal digits.
+    name: Box<str>,
     lines: u32,
     /// From which line on an object is the owner, counted from 0.
     owners: Vec<(u32, Option<Arc<ObjectId>>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PieceKind {
+    Directives,
+    /// A block begins.
+    Begin(&'static str),
+    End,
 }
 
 impl TextPiece {
@@ -25,17 +36,17 @@ impl TextPiece {
     pub(super) fn of(list: &[Directive], depth: u32, owners: &Owners) -> Arc<TextPiece> {
         let text = weir_conf::print_at(list, depth);
         debug_assert!(text.as_ref().is_ok_and(|text| reads_back(text, list)) || text.is_err());
-        let digest = digest(&text);
-        let mut piece = TextPiece { text, digest, lines: 0, owners: Vec::new() };
+        let (kind, name) = (PieceKind::Directives, name(&text));
+        let mut piece = TextPiece { text, kind, name, lines: 0, owners: Vec::new() };
         piece.count(list, owners, None);
         piece.owners.shrink_to_fit();
         Arc::new(piece)
     }
 
     /// A line that begins or ends a block.
-    fn edge(text: String) -> Arc<TextPiece> {
+    fn edge(kind: PieceKind, text: String) -> Arc<TextPiece> {
         let text = Ok(text.into_bytes());
-        Arc::new(TextPiece { digest: digest(&text), text, lines: 1, owners: Vec::new() })
+        Arc::new(TextPiece { name: name(&text), kind, text, lines: 1, owners: Vec::new() })
     }
 
     fn count(&mut self, list: &[Directive], owners: &Owners, outer: Option<&Arc<ObjectId>>) {
@@ -72,13 +83,12 @@ impl TextPiece {
     }
 }
 
-type Digest = [u8; 20];
-
-fn digest(text: &Result<Vec<u8>, PrintError>) -> Digest {
-    match text {
-        Ok(text) => Sha1::digest(text).into(),
-        Err(error) => Sha1::digest(&error.message).into(),
-    }
+fn name(text: &Result<Vec<u8>, PrintError>) -> Box<str> {
+    let digest = match text {
+        Ok(text) => Sha1::digest(text),
+        Err(error) => Sha1::digest(&error.message),
+    };
+    format!("{digest:x}").into()
 }
 
 /// Whether a text has the same words and blocks as the directives that it was made of: no value ends a word.
@@ -101,15 +111,15 @@ impl ConfigText {
         self.pieces.push(piece);
     }
 
-    pub(super) fn begin(&mut self, block: &str) {
-        self.push(TextPiece::edge(format!("{block} {{\n")));
+    pub(super) fn begin(&mut self, block: &'static str) {
+        self.push(TextPiece::edge(PieceKind::Begin(block), format!("{block} {{\n")));
     }
 
     pub(super) fn end(&mut self, block: &str) {
         if block == "http" {
             self.end_of_http = self.pieces.len();
         }
-        self.push(TextPiece::edge("}\n".to_owned()));
+        self.push(TextPiece::edge(PieceKind::End, "}\n".to_owned()));
     }
 
     /// Adds a server to `http` behind all others.
@@ -132,15 +142,49 @@ impl ConfigText {
         Ok(out)
     }
 
+    /// The same in the form of [`weir_conf::Parts`], for a weir that was given `before` last. Parts are called by their digests.
+    pub fn parts(&self, before: Option<&ConfigText>) -> Result<Vec<u8>, PrintError> {
+        let known: HashSet<&str> =
+            before.into_iter().flat_map(|text| &text.pieces).map(|piece| &*piece.name).collect();
+        let mut out = b"weir parts 1\n".to_vec();
+        for piece in self.pieces.iter().filter(|piece| piece.lines > 0) {
+            let text = piece.text.as_ref().map_err(PrintError::clone)?;
+            let name = &piece.name;
+            match piece.kind {
+                PieceKind::Begin(block) => {
+                    out.extend_from_slice(format!("begin {block}\n").as_bytes())
+                }
+                PieceKind::End => out.extend_from_slice(b"end\n"),
+                PieceKind::Directives if known.contains(&**name) => {
+                    out.extend_from_slice(b"part ");
+                    out.extend_from_slice(name.as_bytes());
+                    out.push(b'\n');
+                }
+                PieceKind::Directives => {
+                    out.extend_from_slice(format!("part {name} {}\n", text.len()).as_bytes());
+                    out.extend_from_slice(text);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// The object that asked for a line of a part, counted from 1.
+    pub fn owner_in(&self, part: &str, line: u32) -> Option<&ObjectId> {
+        let piece = self.pieces.iter().find(|piece| &*piece.name == part)?;
+        piece.owner(line.checked_sub(1)?)
+    }
+
     /// A short name for the text, of hexadecimal digits: the digest of its pieces' digests. The same objects and settings
     /// make the same pieces in each process.
     pub fn digest(&self) -> String {
         let texts = self.pieces.iter().filter(|piece| piece.lines > 0);
-        let digests: Vec<u8> = texts.flat_map(|piece| piece.digest).collect();
+        let digests: Vec<u8> = texts.flat_map(|piece| piece.name.bytes()).collect();
         super::lines::digest(&digests)
     }
 
     /// The object that asked for a line of the text, counted from 1: that of the innermost directive there that has one.
+    #[cfg(test)]
     pub fn owner(&self, line: u32) -> Option<&ObjectId> {
         let mut line = line.checked_sub(1)?;
         for piece in &self.pieces {
@@ -174,6 +218,14 @@ mod tests {
             let line = text.lines().position(|line| line.contains(of)).unwrap() as u32 + 1 + after;
             made.text.owner(line).map(|id| id.name.clone())
         };
+        // The same by the part and its line.
+        for piece in &made.text.pieces {
+            for line in 1..=piece.lines {
+                let owner = made.text.owner_in(&piece.name, line);
+                assert_eq!(owner, piece.owner(line - 1));
+            }
+        }
+        assert_eq!(made.text.owner_in("unheard-of", 1), None);
         assert_eq!(owner("location = /one", 0).as_deref(), Some("one"));
         assert_eq!(owner("location = /two", 1).as_deref(), Some("two"));
         assert_eq!(owner("location = /two", 2).as_deref(), Some("two"));

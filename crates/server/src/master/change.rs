@@ -12,7 +12,7 @@ use weir_metrics::Metric;
 use weir_values::{ChangeKind, ChangeOutcome, ChangeRequest};
 
 use super::{Master, Role, wall};
-use crate::change::{self, Parcel};
+use crate::change::{self, Attached, Parcel};
 use crate::channel::Order;
 use crate::cycle::{Complaint, Cycle, Plan};
 use crate::sockets::Purpose;
@@ -50,10 +50,10 @@ impl Master {
         let request = bytes.and_then(|bytes| ChangeRequest::of(&bytes));
         let lost = "the request is too long, or did not reach the master process";
         let wanted = request.ok_or_else(|| ChangeOutcome::new(ChangeKind::Refused, lost)).and_then(
-            |request| change::wanted(&self.origin, &self.cycle.main, &self.files, &request),
+            |request| change::wanted(&self.origin, &self.cycle.text.main, &self.attached, &request),
         );
         match wanted {
-            Ok((tree, files)) => self.change(tree, files, Some(asker)),
+            Ok((tree, attached)) => self.change(tree, attached, Some(asker)),
             Err(outcome) => {
                 self.tell_outcome(Some(asker), &outcome);
                 ControlFlow::Continue(())
@@ -62,11 +62,11 @@ impl Master {
     }
 
     /// Takes the configuration of a tree into use while the workers run: texts of the API and trees of other programs end
-    /// here. `files` came with the tree. A worker that asks gets the outcome; without one only the log tells it.
+    /// here. `attached` came with the tree. A worker that asks gets the outcome; without one only the log tells it.
     pub(super) fn change(
         &mut self,
         tree: ConfigTree,
-        files: FileTexts,
+        attached: Attached,
         asker: Option<Pid>,
     ) -> ControlFlow<Role> {
         let busy = self.change.is_some() || self.replacing || self.ending.is_some();
@@ -76,9 +76,9 @@ impl Master {
             return ControlFlow::Continue(());
         }
         log!(self.cycle.log, Notice, None, "changing the configuration");
-        let way = self.way(tree, files.clone());
+        let way = self.way(tree, attached.files.clone());
         if way.is_ok() {
-            self.files = files;
+            self.attached = attached;
         }
         match way {
             Err((kind, complaint)) => {
@@ -111,14 +111,14 @@ impl Master {
         let log = &self.cycle.log;
         let wrong = |complaint| (ChangeKind::Wrong, complaint);
         let failed = |failed| (ChangeKind::Wrong, Complaint::from(failed));
-        let of_disk = change::from_disk(&self.cycle.main, &tree.main);
+        let of_disk = change::from_disk(&self.cycle.text.main, &tree.main);
         if let Some(name) = of_disk.filter(|_| tree.broken.is_none()) {
             let text = format!("\"{name}\" may only be changed in the file, by a reload");
             return Err((ChangeKind::Refused, Complaint::new(text)));
         }
         let known = self.origin.logs.paths();
         let sites = Some(&self.cycle.sites)
-            .filter(|_| change::is_same_around(&self.cycle.main, &tree.main));
+            .filter(|_| change::is_same_around(&self.cycle.text.main, &tree.main));
         let (plan, files) = with_files(files, || self.origin.compile(tree, None, sites, log));
         let plan = plan.map_err(wrong)?;
         if let Some(site) = &plan.sites.http {
@@ -126,14 +126,15 @@ impl Master {
             log!(log, Notice, None, "{taken} of {all} servers are as before");
         }
         let plan = self.origin.open_logs(plan, log).map_err(failed)?;
-        let why =
-            change::needs_new_workers(&self.cycle.sites, &self.cycle.main, &plan.sites, &plan.main);
+        let (old, new) = (&self.cycle, &plan);
+        let (before, main) = (&old.text.main, &new.text.main);
+        let why = change::needs_new_workers(&old.sites, before, &new.sites, main);
         if let Some(why) = why {
             return self.open_anew(plan, why.to_owned());
         }
         let logs = self.origin.logs.paths().into_iter().filter(|path| !known.contains(path));
         let logs = logs.filter_map(|path| self.origin.logs.get(&path)).collect();
-        let parcel = Parcel::new(&plan.sources, &plan.main, &files, logs);
+        let parcel = Parcel::new(&self.cycle.text, &plan.text, &plan.sources, &files, logs);
         let parcel = parcel.map_err(|e| {
             log!(log, Alert, None, "memfd_create() failed {}", Cause(&e));
             wrong(Complaint::new("there is no memory for it"))

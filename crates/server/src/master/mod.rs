@@ -24,7 +24,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::process::{Pid, Signal, WaitStatus};
-use weir_conf::FileTexts;
 use weir_engine::coarse_nanos;
 use weir_log::{Cause, Level, log};
 use weir_metrics::{LoopTally, Metric, Registry, Tally};
@@ -39,6 +38,7 @@ use self::change::{Change, ChangeReport};
 use self::children::{Child, Restarts};
 use self::tallies::Tallies;
 use self::upgrade::Kin;
+use crate::change::Attached;
 use crate::channel::{self, ChannelEnd, Heard, Order, WorkerReport};
 use crate::config::MOST_LOOPS;
 use crate::cycle::{Cycle, Origin};
@@ -109,8 +109,8 @@ pub struct Master {
     health: HealthWatch,
     /// A change while the workers run that is not over.
     change: Option<Change>,
-    /// Files that came with the newest configuration, in place of those on the disk.
-    files: FileTexts,
+    /// What came with the newest configuration.
+    attached: Attached,
 }
 
 /// How the server ends.
@@ -174,7 +174,7 @@ impl Master {
             args,
             health: HealthWatch::default(),
             change: None,
-            files: FileTexts::default(),
+            attached: Attached::default(),
         })
     }
 

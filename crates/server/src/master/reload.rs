@@ -30,7 +30,7 @@ impl Master {
         match self.next_cycle() {
             Ok(cycle) => {
                 // All its files are on the disk.
-                self.files = FileTexts::default();
+                self.attached.files = FileTexts::default();
                 self.adopt(cycle)
             }
             // The reason is in the log, and the old configuration serves on.

@@ -14,7 +14,7 @@ use super::control::Control;
 use super::turns;
 use crate::change;
 use crate::channel::{ChannelEnd, WorkerReport};
-use crate::cycle::Origin;
+use crate::cycle::{Cycle, Edition, Origin};
 use crate::service::Sites;
 use weir_upstream::config::servers_file::FileGroups;
 use weir_values::{ChangeAnswer, ChangeKind, ChangeOutcome, ChangeRequest};
@@ -23,6 +23,7 @@ use weir_values::{ChangeAnswer, ChangeKind, ChangeOutcome, ChangeRequest};
 pub struct Newest {
     sites: Sites,
     zones: Zones,
+    text: Edition,
     /// Groups whose servers stand in files.
     in_files: FileGroups,
 }
@@ -80,10 +81,11 @@ struct Compiler {
 
 impl Newest {
     /// What the process begins with.
-    pub fn new(sites: Sites, zones: Zones, log: &Arc<weir_log::Log>) -> Arc<Mutex<Newest>> {
+    pub fn new(cycle: &Cycle, log: &Arc<weir_log::Log>) -> Arc<Mutex<Newest>> {
+        let Cycle { sites, zones, text, .. } = cycle.clone();
         let in_files = FileGroups::new(Arc::clone(log));
         in_files.take(sites.in_files());
-        Arc::new(Mutex::new(Newest { sites, zones, in_files }))
+        Arc::new(Mutex::new(Newest { sites, zones, text, in_files }))
     }
 }
 
@@ -116,15 +118,15 @@ impl Compiler {
     fn run(self, fds: Vec<OwnedFd>) {
         // Two that came soon after one another are compiled one by one.
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        let Newest { sites, zones, .. } = &*newest;
-        let made = change::compile(&self.origin, fds, sites, zones, &self.log);
-        let Some((sites, zones)) = made else {
+        let Newest { sites, zones, text, .. } = &*newest;
+        let made = change::compile(&self.origin, fds, (sites, zones, text), &self.log);
+        let Some((sites, zones, text)) = made else {
             self.report(WorkerReport::Unchanged);
             return;
         };
         // Before the first request that may need them.
         newest.in_files.take(sites.in_files());
-        (newest.sites, newest.zones) = (sites.clone(), zones.clone());
+        (newest.sites, newest.zones, newest.text) = (sites.clone(), zones.clone(), text);
         let served = sites.lend();
         let left = Arc::new(AtomicUsize::new(self.loops.len()));
         for remote in &self.loops {

@@ -1,4 +1,4 @@
-//! `PUT /config`: the whole configuration, as the text of a file or as a tree; and servers that come to a group or leave it. The master
+//! `PUT /config`: the whole configuration, as the text of a file, as a tree or in parts; and servers that come to a group or leave it. The master
 //! tests what comes of it, and has the running workers take it.
 
 use serde_json::{Value, json};
@@ -9,9 +9,11 @@ use super::error::{ApiError, ApiResult, members};
 use crate::request::Request;
 
 /// What a configuration may come as.
-const KINDS: [&str; 3] = ["text/plain", "application/octet-stream", TREE];
+const KINDS: [&str; 4] = ["text/plain", "application/octet-stream", TREE, PARTS];
 /// What programs send.
 const TREE: &str = "application/vnd.weir.tree";
+/// The same, with names of what was there before.
+const PARTS: &str = "application/vnd.weir.parts";
 /// The longest text.
 const LONGEST: u64 = 15 << 20;
 /// The longest tree. It has the files that it names.
@@ -26,6 +28,7 @@ pub async fn answer(r: &mut Request, parts: &[&str], method: Method) -> ApiResul
     }
     let request = match super::kind(r, &KINDS)? {
         TREE => ChangeRequest::Tree(super::body(r, LONGEST_TREE).await?),
+        PARTS => ChangeRequest::Parts(super::body(r, LONGEST_TREE).await?),
         _ => ChangeRequest::Text(super::body(r, LONGEST).await?),
     };
     ask(r, &request).await
