@@ -182,6 +182,13 @@ def cpu(pod):
     return [sum(of(pid) for pid in part) for part in ([pod.controller.child.pid], [pod.weir.child.pid], pod.workers())]
 
 
+def give_way(pids, nice):
+    """A cluster has the API server and the clients on other machines. Here they take a processor when the pod does not want it."""
+    for pid in pids:
+        for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
+
+
 class Changes:
     """So many changes a second; the way of some of them to traffic is followed."""
 
@@ -292,7 +299,7 @@ def row(kind, list):
 def main():
     server, binaries, *words = sys.argv[1:]
     parser = argparse.ArgumentParser()
-    for name, usual in (("sites", 5000), ("endpoints", 20000), ("rate", 100), ("seconds", 600), ("sockets", 1000), ("asks", 100), ("lookers", 8)):
+    for name, usual in (("sites", 5000), ("endpoints", 20000), ("rate", 100), ("seconds", 600), ("sockets", 1000), ("asks", 100), ("lookers", 8), ("nice", 10)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     options = parser.parse_args(words)
     # In memory, as the chart's volumes are.
@@ -312,6 +319,8 @@ def main():
         settled = wait("all sites", 300, lambda: pod.metric("changes_waiting") == 0 and pod.ask(f"s{options.sites - 1}.scale.test").status in (200, 308))
         print(f"{options.sites} Ingresses, {options.endpoints} endpoints: written within {made:.0f} s, served {settled:.1f} s later", flush=True)
         loads += [Load("hold", pod.http, options.sites, options.sockets), Load("ask", pod.http, options.sites, options.asks)]
+        others = [world.api.process.child.pid, world.api.etcd.child.pid, os.getpid(), *(load.child.pid for load in loads)]
+        give_way(others, options.nice)
         before, used, taken, workers = memory(pod), cpu(pod), pod.metric("configurations_taken_total"), pod.workers()
         changes = Changes(sites, options)
         late = changes.run()

@@ -8,6 +8,7 @@
 //! end
 //! ```
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,12 +25,13 @@ const LONGEST_NAME: usize = 100;
 /// The longest line beside those of parts.
 const LONGEST_LINE: usize = LONGEST_NAME + 40;
 
-/// The parts of a configuration. A clone has the same.
+/// The parts of a configuration, in their order. A clone has the same.
 #[derive(Clone, Debug, Default)]
-pub struct Parts(Arc<HashMap<Arc<str>, Arc<Part>>>);
+pub struct Parts(Arc<Vec<Arc<Part>>>);
 
 #[derive(Debug)]
 struct Part {
+    name: Box<str>,
     /// Its number among the texts of the configurations that it is part of.
     file: u32,
     source: Arc<SourceText>,
@@ -52,6 +54,34 @@ enum Line<'a> {
     End,
 }
 
+/// Finds parts by their names. Most come in the order in which they were before, so that there is nothing to look up.
+struct Finder<'a> {
+    parts: &'a [Arc<Part>],
+    /// The one behind the last that was found.
+    next: usize,
+    places: OnceCell<HashMap<&'a str, usize>>,
+}
+
+impl<'a> Finder<'a> {
+    fn of(parts: &'a [Arc<Part>]) -> Finder<'a> {
+        Finder { parts, next: 0, places: OnceCell::new() }
+    }
+
+    fn find(&mut self, name: &str) -> Option<&'a Arc<Part>> {
+        let next = self.parts.get(self.next).filter(|part| &*part.name == name);
+        let at = match next {
+            Some(_) => self.next,
+            None => {
+                let parts = self.parts.iter().enumerate();
+                let places = || parts.map(|(at, part)| (&*part.name, at)).collect();
+                *self.places.get_or_init(places).get(name)?
+            }
+        };
+        self.next = at + 1;
+        self.parts.get(at)
+    }
+}
+
 impl Parts {
     /// Reads a configuration with the directives of `-g` ahead. `self` has the parts of the configuration before. What is wrong in
     /// a part is in [`ConfigTree::broken`]; its text is called `part NAME`. A part may not include files.
@@ -67,7 +97,6 @@ impl Parts {
         let lines = lines(bytes)?;
         // Known parts keep their numbers, which stand in their directives.
         let mut texts: Vec<Option<Arc<SourceText>>> = Vec::new();
-        let mut parts = HashMap::new();
         let place = |texts: &mut Vec<Option<Arc<SourceText>>>, part: &Part| {
             let at = part.file as usize;
             texts.resize(texts.len().max(at + 1), None);
@@ -75,23 +104,25 @@ impl Parts {
                 *text = Some(part.source.clone());
             }
         };
+        let mut finder = Finder::of(&self.0);
+        let mut known = Vec::with_capacity(lines.len());
         for line in &lines {
-            let (Line::New(name, _) | Line::Known(name)) = line else { continue };
-            let known = self.0.get_key_value(*name);
-            match (line, known) {
+            let found = match line {
+                Line::New(name, _) | Line::Known(name) => finder.find(name),
+                Line::Begin(_) | Line::End => None,
+            };
+            match (line, found) {
                 (Line::Known(name), None) => {
                     return Err(PartsError::Unknown((*name).to_owned()));
                 }
-                (Line::New(name, text), Some((_, part))) if part.source.text != *text => {
+                (Line::New(name, text), Some(part)) if part.source.text != *text => {
                     let text = format!("part {name} has another text than before");
                     return Err(PartsError::Form(text));
                 }
-                (_, Some((name, part))) => {
-                    place(&mut texts, part);
-                    parts.insert(name.clone(), part.clone());
-                }
-                (_, None) => {}
+                _ => {}
             }
+            found.into_iter().for_each(|part| place(&mut texts, part));
+            known.push(found);
         }
         let (mut main, mut broken) = (Vec::new(), None);
         let first = read_globals(globals.unwrap_or_default(), &mut main, &mut broken);
@@ -101,39 +132,45 @@ impl Parts {
             *text = Some(Arc::new(first));
         }
         let mut free = 1;
+        let mut added: HashMap<&str, Arc<Part>> = HashMap::new();
+        let mut parts = Vec::with_capacity(lines.len());
         let mut block: Option<(&str, Vec<Directive>)> = None;
-        for line in lines {
+        for (line, known) in lines.into_iter().zip(known) {
             if broken.is_some() {
                 break;
             }
-            match line {
-                Line::Begin(name) => block = Some((name, Vec::new())),
-                Line::End => main.extend(block.take().map(closed)),
-                Line::New(name, _) | Line::Known(name) => {
-                    let known: Option<Arc<Part>> = parts.get(name).cloned();
-                    let part = match (known, line) {
-                        (Some(part), Line::New(_, text)) if part.source.text != text => {
-                            let text = format!("part {name} has two texts");
-                            return Err(PartsError::Form(text));
-                        }
-                        (Some(part), _) => part,
-                        (None, Line::New(name, text)) => {
-                            while texts.get(free).is_some_and(Option::is_some) {
-                                free += 1;
-                            }
-                            let (part, error) = Part::read(name, text, free as u32);
-                            broken = error;
-                            place(&mut texts, &part);
-                            let part = Arc::new(part);
-                            parts.insert(name.into(), part.clone());
-                            part
-                        }
-                        (None, _) => return Err(PartsError::Unknown(name.to_owned())),
-                    };
-                    let list = block.as_mut().map_or(&mut main, |(_, list)| list);
-                    list.extend_from_slice(&part.list);
+            let part = match (line, known) {
+                (Line::Begin(name), _) => {
+                    block = Some((name, Vec::new()));
+                    continue;
                 }
-            }
+                (Line::End, _) => {
+                    main.extend(block.take().map(closed));
+                    continue;
+                }
+                (_, Some(part)) => part.clone(),
+                (Line::New(name, text), None) => match added.get(name) {
+                    Some(part) if part.source.text == text => part.clone(),
+                    Some(_) => {
+                        return Err(PartsError::Form(format!("part {name} has two texts")));
+                    }
+                    None => {
+                        while texts.get(free).is_some_and(Option::is_some) {
+                            free += 1;
+                        }
+                        let (part, error) = Part::read(name, text, free as u32);
+                        broken = error;
+                        place(&mut texts, &part);
+                        let part = Arc::new(part);
+                        added.insert(name, part.clone());
+                        part
+                    }
+                },
+                (Line::Known(name), None) => return Err(PartsError::Unknown(name.to_owned())),
+            };
+            let list = block.as_mut().map_or(&mut main, |(_, list)| list);
+            list.extend_from_slice(&part.list);
+            parts.push(part);
         }
         main.extend(block.map(closed));
         let sources = Sources::of(texts.into_iter().map(Option::unwrap_or_default));
@@ -150,9 +187,9 @@ impl Part {
     fn read(name: &str, text: &[u8], file: u32) -> (Part, Option<Error>) {
         let mut list = Vec::new();
         let broken = read_part(text, file, &mut list).err();
-        let name = PathBuf::from(format!("part {name}"));
-        let source = SourceText { name, text: text.to_vec(), command_line: false };
-        (Part { file, source: Arc::new(source), list }, broken)
+        let called = PathBuf::from(format!("part {name}"));
+        let source = SourceText { name: called, text: text.to_vec(), command_line: false };
+        (Part { name: name.into(), file, source: Arc::new(source), list }, broken)
     }
 }
 
@@ -216,7 +253,7 @@ mod tests {
 
     /// A body. Parts that `known` has come as names.
     fn body(main: &[(&str, &str)], http: &[(&str, &str)], known: &Parts) -> Vec<u8> {
-        let part = |(name, text): &(&str, &str)| match known.0.contains_key(*name) {
+        let part = |(name, text): &(&str, &str)| match Finder::of(&known.0).find(name).is_some() {
             true => format!("part {name}\n"),
             false => format!("part {name} {}\n{text}", text.len()),
         };
@@ -320,7 +357,7 @@ mod tests {
                         prop_assert!(line.windows(directive.name.bytes.len()).any(|part| part == directive.name.bytes));
                     }
                 }
-                prop_assert_eq!(next.0.len(), names.iter().collect::<std::collections::BTreeSet<_>>().len() + 1);
+                prop_assert_eq!(next.0.len(), names.len() + 1);
                 parts = next;
             }
         }

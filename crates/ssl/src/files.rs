@@ -1,6 +1,6 @@
 //! Files of certificates and keys, each read once while a configuration is read.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -31,6 +31,9 @@ impl fmt::Display for KeyFileError {
     }
 }
 
+/// What stands before contents that are given in place of a file's name.
+const DATA: &[u8] = b"data:";
+
 /// What was read so far.
 #[derive(Debug)]
 pub struct KeyFiles {
@@ -40,6 +43,8 @@ pub struct KeyFiles {
     pub certificates: BTreeSet<CertificateFacts>,
     /// How many files were read.
     reads: usize,
+    /// Where contents of another configuration stand that the files still hold: many servers have the same certificate.
+    held: HashSet<usize>,
     noted: Option<KeyFileUses>,
 }
 
@@ -69,6 +74,7 @@ impl KeyFiles {
             known: HashMap::new(),
             certificates: BTreeSet::new(),
             reads: 0,
+            held: HashSet::new(),
             noted: None,
         }
     }
@@ -88,14 +94,24 @@ impl KeyFiles {
         self.noted.take().unwrap_or_default()
     }
 
-    /// Whether the files of `uses` hold what they held then. If so, its certificates are shown here, too.
+    /// Whether the files of `uses` hold what they held then. If so, its certificates are shown here, too. `uses` outlives this.
     pub fn repeat(&mut self, uses: &KeyFileUses) -> bool {
         let is_same = |(name, held): &(Vec<u8>, Arc<Vec<u8>>)| {
-            self.read(name).is_ok_and(|holds| Arc::ptr_eq(&holds, held) || holds == *held)
+            let place = Arc::as_ptr(held).addr();
+            if self.held.contains(&place) {
+                return true;
+            }
+            let same = self.read(name).is_ok_and(|holds| holds == *held);
+            if same && !name.starts_with(DATA) {
+                self.held.insert(place);
+            }
+            same
         };
         let all = uses.files.iter().all(is_same);
-        if all {
-            self.certificates.extend(uses.certificates.iter().cloned());
+        for facts in uses.certificates.iter().filter(|_| all) {
+            if !self.certificates.contains(facts) {
+                self.certificates.insert(facts.clone());
+            }
         }
         all
     }
@@ -117,7 +133,7 @@ impl KeyFiles {
 
     /// The contents of a file. `data:` is followed by the contents themselves.
     pub fn read(&mut self, name: &[u8]) -> Result<Arc<Vec<u8>>, KeyFileError> {
-        if let Some(data) = name.strip_prefix(b"data:") {
+        if let Some(data) = name.strip_prefix(DATA) {
             return Ok(Arc::new(data.to_vec()));
         }
         if is_foreign(name) {
@@ -141,7 +157,7 @@ impl KeyFiles {
 
     /// A file's name; of contents given in its place, only that they are.
     pub fn shown(&self, name: &[u8]) -> String {
-        match name.starts_with(b"data:") {
+        match name.starts_with(DATA) {
             true => "data:".to_owned(),
             false if is_foreign(name) => String::from_utf8_lossy(name).into_owned(),
             false => self.prefix.join(OsStr::from_bytes(name)).to_string_lossy().into_owned(),

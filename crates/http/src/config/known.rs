@@ -17,6 +17,7 @@
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -35,12 +36,38 @@ use crate::variables::VariableId;
 /// What a list of directives says, wherever it stands.
 type Digest = [u8; 32];
 
+/// A table by digests: a part of one is as good as any hash of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct ByDigest;
+
+impl BuildHasher for ByDigest {
+    type Hasher = DigestHasher;
+
+    fn build_hasher(&self) -> DigestHasher {
+        DigestHasher(0)
+    }
+}
+
+struct DigestHasher(u64);
+
+impl Hasher for DigestHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_ne_bytes(*first);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// The servers of a site that the next one may take.
 #[derive(Debug, Default)]
 struct KnownServers {
     /// All else that the block says.
     around: Digest,
-    servers: HashMap<Digest, Arc<KnownServer>>,
+    servers: HashMap<Digest, Arc<KnownServer>, ByDigest>,
 }
 
 /// A server that another site may take.
@@ -119,7 +146,7 @@ impl<'a> Setup<'a> {
             return;
         }
         self.drafts.number_as(&before.main_confs);
-        let wanted: HashSet<&Digest> = self.taking.digests.iter().collect();
+        let wanted: HashSet<&Digest, ByDigest> = self.taking.digests.iter().collect();
         let stay = known.servers.iter().filter(|(digest, _)| wanted.contains(digest));
         let kept: HashSet<u32> = stay.flat_map(|(_, k)| &k.locations).map(|id| id.0).collect();
         self.locations.resize_with(before.locations.len(), || None);
