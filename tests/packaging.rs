@@ -95,7 +95,7 @@ fn the_file_that_weir_starts_with_beside_weir_ingress_takes_a_configuration() {
     assert_eq!(server.get("/healthz").body(), "ok\n");
     assert!(server.get("/metrics").body().contains("# HELP weir_"));
     // A door for configurations, and not for what is larger than it says.
-    assert!(frame.contains("weir_api config;") && frame.contains("client_max_body_size 16m;"));
+    assert!(frame.contains("weir_api config;") && frame.contains("client_max_body_size 256m;"));
     assert!(server.dir().file("api.sock").exists());
 }
 
