@@ -299,7 +299,7 @@ def row(kind, list):
 def main():
     server, binaries, *words = sys.argv[1:]
     parser = argparse.ArgumentParser()
-    for name, usual in (("sites", 5000), ("endpoints", 20000), ("rate", 100), ("seconds", 600), ("sockets", 1000), ("asks", 100), ("lookers", 8), ("nice", 10)):
+    for name, usual in (("sites", 5000), ("endpoints", 20000), ("rate", 100), ("seconds", 600), ("sockets", 1000), ("asks", 100), ("lookers", 8), ("nice", 0)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     options = parser.parse_args(words)
     # In memory, as the chart's volumes are.
