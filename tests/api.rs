@@ -518,12 +518,13 @@ fn the_example_of_the_page_works() {
     let file = server.dir().file("nginx.conf");
     // The commands of the page.
     let mut commands = 0;
-    for line in page.lines().filter_map(|line| line.strip_prefix("    $ curl ")) {
+    for line in page.lines().filter_map(|line| line.strip_prefix("    $ ")) {
         let line = line.replace("/run/weir/api.sock", socket);
         let line = line.replace("127.0.0.1:8081", &format!("127.0.0.1:{a}"));
         let line = line.replace("@nginx.conf", &format!("@{}", file.display()));
-        let out =
-            Command::new("sh").arg("-c").arg(format!("curl -f -s -S {line}")).output().unwrap();
+        let line = line.replacen("curl ", "curl -f -s -S ", 1);
+        let mut sh = Command::new("sh");
+        let out = sh.current_dir(server.dir().path()).arg("-c").arg(&line).output().unwrap();
         assert!(out.status.success(), "{line}: {out:?}");
         commands += 1;
     }
