@@ -111,9 +111,10 @@ fn begin(doing: Doing) {
 thread_local! {
     /// Where the loop of this thread shows what it is at.
     static ROW: Cell<Option<Activity>> = const { Cell::new(None) };
-    /// The numbers of what it was at before. Each has one place, by its sum.
+    /// The numbers of what it was at before. Each has one of two neighbouring places, by its sum: two activities of a request
+    /// that would have the same place do not drive each other out.
     static NUMBERS: [Cell<(u64, u32)>; PLACES] = const { [const { Cell::new((0, 0)) }; PLACES] };
-    /// The numbers of all, by the same sums, for those that share a place.
+    /// The numbers of all, by the same sums, for those that find no place.
     static ALL_NUMBERS: RefCell<HashMap<u64, u32>> = RefCell::default();
 }
 
@@ -126,7 +127,12 @@ fn publish(doing: Doing) {
     let Some(row) = ROW.get() else { return };
     let sum = doing.sum();
     let number = NUMBERS.with(|numbers| {
-        let (known, number) = numbers[(sum >> 56) as usize].get();
+        let place = (sum >> 56) as usize;
+        let (known, number) = numbers[place].get();
+        if known == sum {
+            return number;
+        }
+        let (known, number) = numbers[place ^ 1].get();
         if known == sum { number } else { remember(doing, sum) }
     });
     row.doing(number);
@@ -138,7 +144,11 @@ fn publish(doing: Doing) {
 fn remember(doing: Doing, sum: u64) -> u32 {
     let new = || name(&HeldUp { doing, operation: None, preempted: false }.to_string()).0;
     let number = ALL_NUMBERS.with_borrow_mut(|all| *all.entry(sum).or_insert_with(new));
-    NUMBERS.with(|numbers| numbers[(sum >> 56) as usize].set((sum, number)));
+    NUMBERS.with(|numbers| {
+        let place = (sum >> 56) as usize;
+        let is_free = numbers[place].get().0 == 0;
+        numbers[if is_free { place } else { place ^ 1 }].set((sum, number));
+    });
     number
 }
 
