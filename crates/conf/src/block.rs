@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::context::Contexts;
-use crate::tree::{Directive, DirectiveBody};
+use crate::tree::Directive;
 
 /// The directives between braces. A clone is the same block; what was found out about it is found out once.
 #[derive(Clone, Default)]
@@ -128,10 +128,7 @@ impl Inside {
             own: name.starts_with(b"weir_"),
             binds: name.ends_with(b"_bind"),
         };
-        match &directive.body {
-            DirectiveBody::Block(block) => own | block.inside(),
-            DirectiveBody::None | DirectiveBody::Raw(_) => own,
-        }
+        own | directive.shared_block().map(Block::inside).unwrap_or_default()
     }
 }
 
@@ -170,7 +167,7 @@ mod tests {
         assert!(!one.inside().own && other.inside().own);
         assert_eq!(one.digest(|_| [2; 32]), [2; 32]);
         assert_eq!(other.digest(|_| [2; 32]), [1; 32]);
-        // The same where nobody else has it.
+        // The same of a block without clones.
         one.note_right_in(Contexts::HTTP);
         one.edit();
         assert!(!one.is_right_in(Contexts::HTTP));
@@ -197,7 +194,7 @@ mod tests {
             assert_eq!(check(&odd, &built).unwrap(), []);
         }
         // In another place the same block is another matter.
-        let DirectiveBody::Block(inside) = &odd.main[1].block()[0].body else { panic!() };
+        let inside = odd.main[1].block()[0].shared_block().unwrap();
         assert!(inside.is_right_in(Contexts::SERVER));
         assert!(!inside.is_right_in(Contexts::STREAM_SERVER));
     }

@@ -1,6 +1,6 @@
 //! Where a directive stands, and what holds there: for rules over a whole configuration.
 
-use crate::block::Inside;
+use crate::block::{Block, Inside};
 use crate::tree::{Directive, DirectiveBody};
 
 /// The blocks around a directive.
@@ -95,8 +95,8 @@ pub fn walk_where<'a>(
 ) {
     for directive in scope.inner() {
         see(scope, directive);
-        let DirectiveBody::Block(block) = &directive.body else { continue };
-        if has_directives(directive) && has(block.inside()) {
+        let is_wanted = |block: &Block| has_directives(directive) && has(block.inside());
+        if directive.shared_block().is_some_and(is_wanted) {
             scope.enter(directive);
             walk_where(scope, has, see);
             scope.leave();

@@ -80,8 +80,7 @@ impl Walk<'_> {
             let given = before.entry(known.name).or_default();
             self.warnings.extend(directive.judge(known.args.value, given)?);
             let part = self.built(directive, known, context, part);
-            if let (Some(context), DirectiveBody::Block(block)) =
-                (inside(known, context), &directive.body)
+            if let (Some(context), Some(block)) = (inside(known, context), directive.shared_block())
             {
                 self.inside(block, context, part)?;
             }

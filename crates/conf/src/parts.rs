@@ -54,6 +54,14 @@ enum Line<'a> {
     End,
 }
 
+/// A line whose part was looked for in the configuration before.
+enum Entry<'a> {
+    New(&'a str, &'a [u8]),
+    Known(&'a Arc<Part>),
+    Begin(&'a str),
+    End,
+}
+
 /// Finds parts by their names. Most come in the order in which they were before, so that there is nothing to look up.
 struct Finder<'a> {
     parts: &'a [Arc<Part>],
@@ -94,7 +102,7 @@ impl Parts {
         bytes: &[u8],
         globals: Option<&str>,
     ) -> Result<(ConfigTree, Parts), PartsError> {
-        let lines = lines(bytes)?;
+        let entries = self.find(lines(bytes)?)?;
         // Known parts keep their numbers, which stand in their directives.
         let mut texts: Vec<Option<Arc<SourceText>>> = Vec::new();
         let place = |texts: &mut Vec<Option<Arc<SourceText>>>, part: &Part| {
@@ -104,25 +112,10 @@ impl Parts {
                 *text = Some(part.source.clone());
             }
         };
-        let mut finder = Finder::of(&self.0);
-        let mut known = Vec::with_capacity(lines.len());
-        for line in &lines {
-            let found = match line {
-                Line::New(name, _) | Line::Known(name) => finder.find(name),
-                Line::Begin(_) | Line::End => None,
-            };
-            match (line, found) {
-                (Line::Known(name), None) => {
-                    return Err(PartsError::Unknown((*name).to_owned()));
-                }
-                (Line::New(name, text), Some(part)) if part.source.text != *text => {
-                    let text = format!("part {name} has another text than before");
-                    return Err(PartsError::Form(text));
-                }
-                _ => {}
+        for entry in &entries {
+            if let Entry::Known(part) = entry {
+                place(&mut texts, part);
             }
-            found.into_iter().for_each(|part| place(&mut texts, part));
-            known.push(found);
         }
         let (mut main, mut broken) = (Vec::new(), None);
         let first = read_globals(globals.unwrap_or_default(), &mut main, &mut broken);
@@ -133,23 +126,23 @@ impl Parts {
         }
         let mut free = 1;
         let mut added: HashMap<&str, Arc<Part>> = HashMap::new();
-        let mut parts = Vec::with_capacity(lines.len());
+        let mut parts = Vec::with_capacity(entries.len());
         let mut block: Option<(&str, Vec<Directive>)> = None;
-        for (line, known) in lines.into_iter().zip(known) {
+        for entry in entries {
             if broken.is_some() {
                 break;
             }
-            let part = match (line, known) {
-                (Line::Begin(name), _) => {
+            let part = match entry {
+                Entry::Begin(name) => {
                     block = Some((name, Vec::new()));
                     continue;
                 }
-                (Line::End, _) => {
+                Entry::End => {
                     main.extend(block.take().map(closed));
                     continue;
                 }
-                (_, Some(part)) => part.clone(),
-                (Line::New(name, text), None) => match added.get(name) {
+                Entry::Known(part) => part.clone(),
+                Entry::New(name, text) => match added.get(name) {
                     Some(part) if part.source.text == text => part.clone(),
                     Some(_) => {
                         return Err(PartsError::Form(format!("part {name} has two texts")));
@@ -166,7 +159,6 @@ impl Parts {
                         part
                     }
                 },
-                (Line::Known(name), None) => return Err(PartsError::Unknown(name.to_owned())),
             };
             let list = block.as_mut().map_or(&mut main, |(_, list)| list);
             list.extend_from_slice(&part.list);
@@ -175,6 +167,26 @@ impl Parts {
         main.extend(block.map(closed));
         let sources = Sources::of(texts.into_iter().map(Option::unwrap_or_default));
         Ok((ConfigTree { sources, main, broken }, Parts(Arc::new(parts))))
+    }
+
+    fn find<'a>(&'a self, lines: Vec<Line<'a>>) -> Result<Vec<Entry<'a>>, PartsError> {
+        let mut finder = Finder::of(&self.0);
+        let mut entry = |line| match line {
+            Line::Begin(name) => Ok(Entry::Begin(name)),
+            Line::End => Ok(Entry::End),
+            Line::Known(name) => match finder.find(name) {
+                Some(part) => Ok(Entry::Known(part)),
+                None => Err(PartsError::Unknown(name.to_owned())),
+            },
+            Line::New(name, text) => match finder.find(name) {
+                Some(part) if part.source.text == text => Ok(Entry::Known(part)),
+                Some(_) => {
+                    Err(PartsError::Form(format!("part {name} has another text than before")))
+                }
+                None => Ok(Entry::New(name, text)),
+            },
+        };
+        lines.into_iter().map(&mut entry).collect()
     }
 }
 
@@ -244,7 +256,6 @@ fn is_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::DirectiveBody;
     use crate::{is_same, path_of, read_text_with};
     use proptest::prelude::*;
     use std::path::Path;
@@ -262,10 +273,7 @@ mod tests {
     }
 
     fn address(tree: &ConfigTree, at: usize) -> usize {
-        match &tree.main.last().unwrap().block()[at].body {
-            DirectiveBody::Block(block) => block.address(),
-            _ => panic!(),
-        }
+        tree.main.last().unwrap().block()[at].shared_block().unwrap().address()
     }
 
     #[test]

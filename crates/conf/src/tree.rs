@@ -72,9 +72,14 @@ impl Directive {
 
     /// The directives in the braces; none if there are no braces.
     pub fn block(&self) -> &[Directive] {
+        self.shared_block().map_or(&[], |block| block)
+    }
+
+    /// The block itself, which others may share.
+    pub fn shared_block(&self) -> Option<&Block> {
         match &self.body {
-            DirectiveBody::Block(list) => list,
-            DirectiveBody::None | DirectiveBody::Raw(_) => &[],
+            DirectiveBody::Block(block) => Some(block),
+            DirectiveBody::None | DirectiveBody::Raw(_) => None,
         }
     }
 

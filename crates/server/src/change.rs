@@ -206,24 +206,24 @@ fn unpack(fds: Vec<OwnedFd>, before: &Edition, logs: &OpenLogs) -> Option<Unpack
         adopted.push(logs.adopt(&path, File::from(fds.next()?)));
     }
     // The runs may speak of no other one.
-    (edition(&mut rest)? == before.number).then_some(())?;
-    let number_of_text = edition(&mut rest)?;
+    (long(&mut rest)? == before.number).then_some(())?;
+    let own = long(&mut rest)?;
     let count = number(&mut rest)?;
-    let run = |rest: &mut &[u8]| Some(Run::of_numbers(edition(rest)?, edition(rest)?));
+    let run = |rest: &mut &[u8]| Some(Run::of_numbers(long(rest)?, long(rest)?));
     let runs: Option<Vec<Run>> = (0..count).map(|_| run(&mut rest)).collect();
     let (mut tree, files) = read_bytes(rest)?;
     tree.main = runs::join(&before.main, tree.main, &runs?)?;
-    Some(Unpacked { tree, number: number_of_text, files, logs: adopted })
+    Some(Unpacked { tree, number: own, files, logs: adopted })
 }
 
-fn edition(bytes: &mut &[u8]) -> Option<u64> {
+fn long(bytes: &mut &[u8]) -> Option<u64> {
     let (n, rest) = bytes.split_at_checked(8)?;
     *bytes = rest;
     Some(u64::from_le_bytes(n.try_into().ok()?))
 }
 
 fn number(bytes: &mut &[u8]) -> Option<usize> {
-    usize::try_from(edition(bytes)?).ok()
+    usize::try_from(long(bytes)?).ok()
 }
 
 /// A worker's part: compiles what has come in a parcel, beside what it serves. May take its time.

@@ -1,6 +1,5 @@
 //! The text of a configuration in pieces. What stays as it is in the next configuration is printed once.
 
-use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -98,9 +97,6 @@ fn reads_back(text: &[u8], list: &[Directive]) -> bool {
     back.broken.is_none() && weir_conf::is_same(&back.main, list)
 }
 
-/// So many pieces may have gone between two that are there.
-const LOOK_AHEAD: usize = 8;
-
 /// A configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigText {
@@ -148,19 +144,8 @@ impl ConfigText {
 
     /// The same in the form of [`weir_conf::Parts`], for a weir that was given `before` last. Parts are called by their digests.
     pub fn parts(&self, before: Option<&ConfigText>) -> Result<Vec<u8>, PrintError> {
-        let before = before.map(|text| text.pieces.as_slice()).unwrap_or_default();
-        let names = OnceCell::new();
-        let mut next = 0;
-        // Most stand where they stood, and are the same in memory.
-        let mut is_known = |piece: &Arc<TextPiece>| {
-            let ahead = before.get(next..).unwrap_or_default().iter().take(LOOK_AHEAD);
-            if let Some(at) = ahead.into_iter().position(|known| Arc::ptr_eq(known, piece)) {
-                next += at + 1;
-                return true;
-            }
-            let all = || before.iter().map(|known| &*known.name).collect::<HashSet<&str>>();
-            names.get_or_init(all).contains(&*piece.name)
-        };
+        let known: HashSet<&str> =
+            before.into_iter().flat_map(|text| &text.pieces).map(|piece| &*piece.name).collect();
         let mut out = b"weir parts 1\n".to_vec();
         for piece in self.pieces.iter().filter(|piece| piece.lines > 0) {
             let text = piece.text.as_ref().map_err(PrintError::clone)?;
@@ -170,7 +155,7 @@ impl ConfigText {
                     out.extend_from_slice(format!("begin {block}\n").as_bytes())
                 }
                 PieceKind::End => out.extend_from_slice(b"end\n"),
-                PieceKind::Directives if is_known(piece) => {
+                PieceKind::Directives if known.contains(&**name) => {
                     out.extend_from_slice(b"part ");
                     out.extend_from_slice(name.as_bytes());
                     out.push(b'\n');

@@ -41,10 +41,7 @@ fn is_http(directive: &&Directive) -> bool {
 
 /// The directives of the block; none: there is no such block.
 fn http(main: &[Directive]) -> Option<&Block> {
-    match &main.iter().find(is_http)?.body {
-        DirectiveBody::Block(block) => Some(block),
-        DirectiveBody::None | DirectiveBody::Raw(_) => None,
-    }
+    main.iter().find(is_http)?.shared_block()
 }
 
 /// All directives without those in `http` that `old` has, and how these are joined to the rest. A directive is an old one if
@@ -55,11 +52,11 @@ pub fn part(old: &[Directive], new: &[Directive]) -> (Vec<Directive>, Vec<Run>) 
     let places: HashMap<usize, usize> = old
         .iter()
         .enumerate()
-        .filter_map(|(at, directive)| Some((block(directive)?.address(), at)))
+        .filter_map(|(at, directive)| Some((directive.shared_block()?.address(), at)))
         .collect();
     let (mut added, mut runs) = (Vec::new(), Vec::new());
     for directive in new.iter() {
-        let place = block(directive).and_then(|block| places.get(&block.address()));
+        let place = directive.shared_block().and_then(|block| places.get(&block.address()));
         let place = place.filter(|at| {
             old.get(**at)
                 .is_some_and(|old| old.name == directive.name && old.args == directive.args)
@@ -104,13 +101,6 @@ pub fn join(old: &[Directive], mut main: Vec<Directive>, runs: &[Run]) -> Option
     Some(main)
 }
 
-fn block(directive: &Directive) -> Option<&Block> {
-    match &directive.body {
-        DirectiveBody::Block(block) => Some(block),
-        DirectiveBody::None | DirectiveBody::Raw(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +132,7 @@ mod tests {
             new[2].body = DirectiveBody::Block(list.into());
             let (rest, runs) = part(&old, &new);
             let kept: usize = runs.iter().filter(|run| run.is_old()).map(|run| run.to_numbers().1 as usize).sum();
-            let shared = old[2].block().iter().enumerate().filter(|(at, d)| at % 3 != 1 && block(d).is_some());
+            let shared = old[2].block().iter().enumerate().filter(|(at, d)| at % 3 != 1 && d.shared_block().is_some());
             prop_assert_eq!(kept, shared.count());
             prop_assert_eq!(rest[2].block().len() + kept, new[2].block().len());
             let runs: Vec<Run> = runs.into_iter().map(|run| { let (a, b) = run.to_numbers(); Run::of_numbers(a, b) }).collect();

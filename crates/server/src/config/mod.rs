@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CpuSet;
 use weir_balance::AcceptPolicy;
-use weir_conf::{Contexts, Directive, DirectiveBody, Error, KnownDirective};
+use weir_conf::{Contexts, Directive, Error, KnownDirective};
 
 use crate::paths::{Paths, joined};
 
@@ -228,12 +228,9 @@ impl Config {
 /// A `proxy_bind` or kin with `transparent`, or a block with one in it.
 fn is_transparent(directive: &Directive) -> bool {
     let binds = directive.name.bytes.ends_with(b"_bind");
-    let inside = match &directive.body {
-        DirectiveBody::Block(block) if block.inside().binds => block.iter(),
-        _ => [].iter(),
-    };
+    let inside = directive.shared_block().filter(|block| block.inside().binds);
     binds && directive.arg(1).is_some_and(|word| word.is("transparent"))
-        || inside.into_iter().any(is_transparent)
+        || inside.is_some_and(|block| block.iter().any(is_transparent))
 }
 
 impl Said {
