@@ -56,13 +56,13 @@ impl PeerSlots {
 
     /// Finds out the names of the peers in the zone, if their list has changed.
     fn name(&mut self, group: &str, seats: &PeerSet) {
-        if self.generation == seats.generation && self.of.len() == seats.list.len() {
+        if self.generation == seats.generation && self.of.len() == seats.list().len() {
             return;
         }
         self.generation = seats.generation;
         self.of.clear();
         let mut seen = HashMap::new();
-        for seat in &seats.list {
+        for seat in seats.list() {
             let name = name(group, seat);
             // The same server may be listed twice.
             let nth = seen.entry(name).or_insert(0u128);
@@ -95,7 +95,7 @@ impl<'z> Board<'z> {
     ) {
         places.name(group, seats);
         let mut reweighed = false;
-        for (i, (seat, place)) in seats.list.iter_mut().zip(&mut places.of).enumerate() {
+        for (i, (seat, place)) in seats.each_mut().iter_mut().zip(&mut places.of).enumerate() {
             if only.is_none_or(|only| only == i) {
                 let before = seat.changes.weight;
                 self.read_one(seat, place, now);
@@ -127,7 +127,7 @@ impl<'z> Board<'z> {
 
     /// Writes what was changed of one peer, or of any.
     pub fn write(&mut self, seats: &PeerSet, places: &PeerSlots, only: Option<usize>) {
-        for (i, (seat, place)) in seats.list.iter().zip(&places.of).enumerate() {
+        for (i, (seat, place)) in seats.list().iter().zip(&places.of).enumerate() {
             if let Some(row) = place.row.filter(|_| only.is_none_or(|only| only == i)) {
                 self.store(seat, row);
             }

@@ -165,7 +165,7 @@ impl Group {
     /// It has no peers.
     pub fn is_empty(&self) -> bool {
         let tables = self.lock();
-        tables.usual.seats.list.is_empty() && tables.backup.seats.list.is_empty()
+        tables.usual.seats.list().is_empty() && tables.backup.seats.list().is_empty()
     }
 
     /// Chooses a peer that this request has not tried. `None`: no peer is available.
@@ -249,12 +249,12 @@ impl Group {
         let tier = if picked.backup { &mut tables.backup } else { &mut tables.usual };
         let at = match tier.seats.generation == picked.generation {
             true => Some(picked.at),
-            false => tier.seats.list.iter().position(|s| *s.peer == *picked.peer),
+            false => tier.seats.list().iter().position(|s| *s.peer == *picked.peer),
         };
         let mut board = self.board();
         let changed = at.and_then(|at| {
             tier.read(&mut board, &self.name, Some(at), now);
-            let changed = change(tier.seats.list.get_mut(at)?, single);
+            let changed = tier.seats.change(at, now, |seat| change(seat, single))?;
             tier.write(&mut board, Some(at));
             Some(changed)
         });
@@ -284,7 +284,7 @@ impl Group {
     pub fn seats(&self, now: Instant) -> Vec<PeerState> {
         let mut tables = self.lock();
         tables.read(&mut self.board(), &self.name, now);
-        let all = tables.usual.seats.list.iter().chain(&tables.backup.seats.list);
+        let all = tables.usual.seats.list().iter().chain(tables.backup.seats.list());
         all.cloned().collect()
     }
 
@@ -294,7 +294,7 @@ impl Group {
         if !self.zone.as_ref().and_then(ZoneRef::get).is_some_and(Zone::is_held) {
             tables.read(&mut self.board(), &self.name, now);
         }
-        let all = tables.usual.seats.list.iter().chain(&tables.backup.seats.list);
+        let all = tables.usual.seats.list().iter().chain(tables.backup.seats.list());
         all.cloned().collect()
     }
 
@@ -311,7 +311,8 @@ impl Group {
         tables.read(&mut board, &self.name, now);
         let Tables { usual, backup, .. } = &mut *tables;
         for Tier { seats, places } in [usual, backup] {
-            seats.list.iter_mut().filter(|seat| which(seat)).for_each(|s| s.change(change, now));
+            let wanted = seats.each_mut().iter_mut().filter(|seat| which(seat));
+            wanted.for_each(|seat| seat.change(change, now));
             places.reweighed(seats);
         }
         tables.write(&mut board, None, now);
@@ -324,7 +325,7 @@ impl Group {
     pub fn peers(&self, now: Instant) -> Vec<(Arc<Peer>, Health)> {
         let mut tables = self.lock();
         tables.read(&mut self.board(), &self.name, now);
-        let all = tables.usual.seats.list.iter().chain(&tables.backup.seats.list);
+        let all = tables.usual.seats.list().iter().chain(tables.backup.seats.list());
         let up = all.filter(|s| s.duty() != Duty::Down);
         up.map(|s| (s.peer.clone(), s.health.health)).collect()
     }
@@ -342,15 +343,15 @@ impl Group {
             let mut tables = self.lock();
             let mut board = self.board();
             let tier = if peer.options.backup { &mut tables.backup } else { &mut tables.usual };
-            for at in 0..tier.seats.list.len() {
-                if tier.seats.list.get(at).is_none_or(|seat| *seat.peer != *peer) {
+            for at in 0..tier.seats.list().len() {
+                if tier.seats.list().get(at).is_none_or(|seat| *seat.peer != *peer) {
                     continue;
                 }
                 tier.read(&mut board, &self.name, Some(at), now);
-                let Some(seat) = tier.seats.list.get_mut(at) else { continue };
-                if seat.checked(verdict, by, now) {
-                    changed = Some(seat.health.health);
-                }
+                let found = tier.seats.change(at, now, |seat| {
+                    seat.checked(verdict, by, now).then_some(seat.health.health)
+                });
+                changed = found.flatten().or(changed);
                 tier.write(&mut board, Some(at));
             }
         }
@@ -366,7 +367,7 @@ impl Group {
         tables.read(&mut board, &self.name, now);
         let Tables { usual, backup, .. } = &mut *tables;
         for tier in [usual, backup] {
-            tier.seats.list.iter_mut().for_each(|seat| seat.guard(Some(now)));
+            tier.seats.each_mut().iter_mut().for_each(|seat| seat.guard(Some(now)));
         }
         tables.write(&mut board, None, now);
     }
@@ -388,6 +389,12 @@ impl Group {
         self.zone.as_ref().map(ZoneRef::name)
     }
 
+    /// Its usual peers are taken in a known order.
+    #[cfg(test)]
+    pub fn rotates(&self) -> bool {
+        self.lock().usual.seats.rotates()
+    }
+
     fn board(&self) -> Option<Board<'_>> {
         self.zone.as_ref().and_then(ZoneRef::get).map(Board::new)
     }
@@ -401,7 +408,7 @@ impl Group {
 impl Tables {
     /// A sole peer is never unavailable: there is no other to spare it for.
     fn is_single(&self) -> bool {
-        self.usual.seats.list.len() == 1 && self.backup.seats.list.is_empty()
+        self.usual.seats.list().len() == 1 && self.backup.seats.list().is_empty()
     }
 
     /// The index of a seat, and whether it is a backup's.
@@ -420,7 +427,7 @@ impl Tables {
             if let Some(at) = at {
                 return Some((at, false));
             }
-            if backup.seats.list.is_empty() {
+            if backup.seats.list().is_empty() {
                 return None;
             }
             choice.backup = true;
@@ -428,7 +435,7 @@ impl Tables {
         }
         let at = match backup.bound(choice, now) {
             Some(at) => at,
-            None => backup.seats.smooth(&choice.tried, now, |_| true)?,
+            None => backup.seats.turn(&choice.tried, now)?,
         };
         Some((at, true))
     }
@@ -442,14 +449,16 @@ impl Tables {
     ) -> Option<Picked> {
         let single = self.is_single();
         let tier = if backup { &mut self.backup } else { &mut self.usual };
-        let seat = tier.seats.list.get_mut(at)?;
-        seat.chosen(now);
-        let counted = !single && self.balance.chosen(seat, now);
+        let balance = &mut self.balance;
+        let (counted, peer, on_trial) = tier.seats.change(at, now, |seat| {
+            seat.chosen(now);
+            let counted = !single && balance.chosen(seat, now);
+            (counted, seat.peer.clone(), seat.fails > 0)
+        })?;
         if !single {
             choice.tried.insert(at);
         }
         let (generation, place) = (tier.seats.generation, tier.places.get(at));
-        let (peer, on_trial) = (seat.peer.clone(), seat.fails > 0);
         Some(Picked { peer, at, backup, generation, place, counted, on_trial, since: now })
     }
 
@@ -497,5 +506,5 @@ impl Tier {
 
 fn lonely(seats: &PeerSet) -> Option<usize> {
     let usable = |s: &&PeerState| s.duty() == Duty::Up && !s.is_full() && s.health.health.allows();
-    seats.list.first().filter(usable).map(|_| 0)
+    seats.list().first().filter(usable).map(|_| 0)
 }

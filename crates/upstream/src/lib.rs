@@ -24,6 +24,7 @@ mod queue;
 mod rate;
 pub mod reply;
 mod retry;
+mod rotation;
 mod seat;
 mod seats;
 pub mod tunnel;

@@ -143,6 +143,14 @@ impl PeerState {
         self.duty() == Duty::Up && self.takes_bound(now)
     }
 
+    /// It is usable with its whole weight, and remains so as long as no request fails and nobody changes it.
+    pub fn is_steady(&self, now: Instant) -> bool {
+        let weight = i64::from(self.weight());
+        let is_whole = self.effective == weight && self.pull(now) == weight * UNIT;
+        let is_unbounded = self.peer.options.max_conns == 0;
+        weight > 0 && is_whole && is_unbounded && self.fails == 0 && self.is_usable(now)
+    }
+
     /// It serves requests that are bound to it.
     pub fn takes_bound(&self, now: Instant) -> bool {
         let down = self.duty() == Duty::Down || !self.health.health.allows();

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::Peer;
 use crate::changes::Duty;
+use crate::rotation::Rotation;
 use crate::seat::{PeerState, UNIT};
 
 /// Which seats a request has tried: a set of indices.
@@ -47,6 +48,11 @@ impl Tried {
         self.high.get(i / 64 - 1).is_some_and(|bits| bits & 1 << (i % 64) != 0)
     }
 
+    /// Nothing was tried.
+    pub fn is_empty(&self) -> bool {
+        self.low == 0 && self.high.iter().all(|bits| *bits == 0)
+    }
+
     /// Empties it.
     pub fn clear(&mut self) {
         self.low = 0;
@@ -57,8 +63,7 @@ impl Tried {
 /// One tier of peers.
 #[derive(Debug, Clone, Default)]
 pub struct PeerSet {
-    /// The peers.
-    pub list: Vec<PeerState>,
+    list: Vec<PeerState>,
     /// Counts changes of the list.
     pub generation: u64,
     /// Requests may be bound to a peer, so that each needs a name for that.
@@ -66,6 +71,10 @@ pub struct PeerSet {
     /// Peers must pass a check before they are used.
     guarded: bool,
     random: u64,
+    /// The order of turns, while all seats are alike. What they are owed stands in them only when it is settled.
+    rotation: Option<Rotation>,
+    /// Turns for which each seat was looked at, since an order was looked for.
+    looks: usize,
 }
 
 impl PeerSet {
@@ -78,6 +87,7 @@ impl PeerSet {
 
     /// Takes a new list. Peers that stay keep their state.
     pub fn replace(&mut self, peers: Vec<Arc<Peer>>) {
+        self.settle();
         let mut old = std::mem::take(&mut self.list);
         for peer in peers {
             let at = old.iter().position(|s| *s.peer == *peer);
@@ -89,6 +99,45 @@ impl PeerSet {
         self.generation += 1;
         if self.bound {
             self.bind();
+        }
+    }
+
+    /// The peers.
+    pub fn list(&self) -> &[PeerState] {
+        &self.list
+    }
+
+    /// All of them, to be changed.
+    pub fn each_mut(&mut self) -> &mut [PeerState] {
+        self.settle();
+        &mut self.list
+    }
+
+    /// Changes one of them, in whatever but its weight.
+    pub fn change<T>(
+        &mut self,
+        i: usize,
+        now: Instant,
+        change: impl FnOnce(&mut PeerState) -> T,
+    ) -> Option<T> {
+        let seat = self.list.get_mut(i)?;
+        let changed = change(seat);
+        if self.rotation.is_some() && !seat.is_steady(now) {
+            self.settle();
+        }
+        Some(changed)
+    }
+
+    /// Seats are taken in a known order.
+    #[cfg(test)]
+    pub fn rotates(&self) -> bool {
+        self.rotation.is_some()
+    }
+
+    /// Seats are no longer taken in a fixed order.
+    fn settle(&mut self) {
+        if let Some(rotation) = self.rotation.take() {
+            rotation.settle(&mut self.list);
         }
     }
 
@@ -104,7 +153,7 @@ impl PeerSet {
     /// those to come.
     pub fn guard(&mut self) {
         self.guarded = true;
-        self.list.iter_mut().for_each(|seat| seat.guard(None));
+        self.each_mut().iter_mut().for_each(|seat| seat.guard(None));
     }
 
     /// The seat that requests know by this name, if it may serve one that has not tried it.
@@ -128,6 +177,9 @@ impl PeerSet {
     /// How many may be tried at all.
     pub fn tries(&self) -> u32 {
         let wanted = |s: &&PeerState| s.duty() == Duty::Up;
+        if self.rotation.is_some() {
+            return self.list.len() as u32;
+        }
         self.list.iter().filter(wanted).count() as u32
     }
 
@@ -141,6 +193,25 @@ impl PeerSet {
             point -= weight;
         }
         0
+    }
+
+    /// The seat whose turn it is by smooth weighted round robin.
+    pub fn turn(&mut self, tried: &Tried, now: Instant) -> Option<usize> {
+        if let Some(rotation) = &mut self.rotation
+            && tried.is_empty()
+            && let Some(at) = rotation.next()
+            && self.list.get(at).is_some_and(|seat| seat.is_usable(now))
+        {
+            rotation.advance();
+            return Some(at);
+        }
+        let found = self.smooth(tried, now, |_| true);
+        self.looks += 1;
+        if self.looks >= self.list.len() {
+            self.looks = 0;
+            self.rotation = Rotation::of(&self.list, now);
+        }
+        found
     }
 
     /// Smooth weighted round robin among the free seats that `among` accepts.
@@ -161,6 +232,7 @@ impl PeerSet {
     /// A bound request takes a seat out of its turn, which counts, but no more than one turn ahead: the others
     /// shall not have to make up for all that bound requests bring.
     pub fn out_of_turn(&mut self, i: usize, tried: &Tried, now: Instant) {
+        self.settle();
         let Some(seat) = self.list.get(i) else { return };
         let others = self.total_weight().saturating_sub(seat.weight().into());
         if seat.current <= -(others as i64 * UNIT) {
@@ -179,6 +251,7 @@ impl PeerSet {
         now: Instant,
         among: impl Fn(&PeerState) -> bool,
     ) -> (Option<usize>, i64) {
+        self.settle();
         let (mut best, mut total) = (None::<(usize, i64)>, 0);
         for i in 0..self.list.len() {
             if !self.is_free(i, tried, now) {

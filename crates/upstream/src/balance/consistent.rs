@@ -46,14 +46,14 @@ impl Balance for Consistent {
             }
             choice.hash += 1;
         }
-        seats.smooth(&choice.tried, now, |_| true)
+        seats.turn(&choice.tried, now)
     }
 }
 
 impl Consistent {
     fn build(&mut self, seats: &PeerSet) {
         *self = Consistent { generation: seats.generation, ..Consistent::default() };
-        for seat in &seats.list {
+        for seat in seats.list() {
             let server = &seat.peer.server;
             if self.servers.contains(server) {
                 continue;

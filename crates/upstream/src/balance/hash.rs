@@ -15,7 +15,7 @@ pub struct Hash;
 
 impl Balance for Hash {
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
-        let usable = !choice.key.is_empty() && seats.list.len() > 1 && seats.total_weight() > 0;
+        let usable = !choice.key.is_empty() && seats.list().len() > 1 && seats.total_weight() > 0;
         while usable && choice.rehashed <= HASH_TRIES {
             let mut crc = Hasher::new();
             if choice.rehashed > 0 {
@@ -29,6 +29,6 @@ impl Balance for Hash {
                 return Some(at);
             }
         }
-        seats.smooth(&choice.tried, now, |_| true)
+        seats.turn(&choice.tried, now)
     }
 }

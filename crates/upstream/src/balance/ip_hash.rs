@@ -20,7 +20,7 @@ impl Balance for IpHash {
         if choice.rehashed == 0 {
             choice.hash = START;
         }
-        while choice.rehashed <= HASH_TRIES && seats.list.len() > 1 && seats.total_weight() > 0 {
+        while choice.rehashed <= HASH_TRIES && seats.list().len() > 1 && seats.total_weight() > 0 {
             for byte in &choice.key {
                 choice.hash = (choice.hash * FACTOR + u64::from(*byte)) % MODULUS;
             }
@@ -30,6 +30,6 @@ impl Balance for IpHash {
                 return Some(at);
             }
         }
-        seats.smooth(&choice.tried, now, |_| true)
+        seats.turn(&choice.tried, now)
     }
 }

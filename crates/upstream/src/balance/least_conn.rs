@@ -14,11 +14,11 @@ pub struct LeastConn;
 impl Balance for LeastConn {
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         let mut best: Option<&PeerState> = None;
-        for i in 0..seats.list.len() {
+        for i in 0..seats.list().len() {
             if !seats.is_free(i, &choice.tried, now) {
                 continue;
             }
-            let seat = seats.list.get(i)?;
+            let seat = seats.list().get(i)?;
             if best.is_none_or(|b| less(seat, b, now)) {
                 best = Some(seat);
             }

@@ -66,15 +66,16 @@ fn clustered(time: u128) -> u128 {
 impl Balance for LeastTime {
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         let mut least = None;
-        for i in 0..seats.list.len() {
+        for i in 0..seats.list().len() {
             if !seats.is_free(i, &choice.tried, now) {
                 continue;
             }
-            let seat = seats.list.get_mut(i)?;
-            if self.inflight {
-                seat.inflight.look(now);
-            }
-            let cost = self.per_share(seat, now);
+            let cost = seats.change(i, now, |seat| {
+                if self.inflight {
+                    seat.inflight.look(now);
+                }
+                self.per_share(seat, now)
+            })?;
             least = Some(least.map_or(cost, |l: u128| l.min(cost)));
         }
         let least = least?;

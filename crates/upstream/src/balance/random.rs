@@ -26,10 +26,10 @@ impl Balance for Random {
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
         let first = draw(seats, choice, now, None);
         let (Some(first), Some(two)) = (first, self.two) else {
-            return first.or_else(|| seats.smooth(&choice.tried, now, |_| true));
+            return first.or_else(|| seats.turn(&choice.tried, now));
         };
         let Some(second) = draw(seats, choice, now, Some(first)) else { return Some(first) };
-        let (a, b) = (seats.list.get(first)?, seats.list.get(second)?);
+        let (a, b) = (seats.list().get(first)?, seats.list().get(second)?);
         let second_wins = match two {
             Two::LeastConn => least_conn::less(b, a, now),
             Two::LeastTime(how) => how.sooner(b, a, now),

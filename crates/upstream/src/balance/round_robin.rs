@@ -12,7 +12,7 @@ pub struct RoundRobin;
 
 impl Balance for RoundRobin {
     fn pick(&mut self, seats: &mut PeerSet, choice: &mut Choice, now: Instant) -> Option<usize> {
-        seats.smooth(&choice.tried, now, |_| true)
+        seats.turn(&choice.tried, now)
     }
 
     fn out_of_turn(&mut self, seats: &mut PeerSet, at: usize, choice: &Choice, now: Instant) {

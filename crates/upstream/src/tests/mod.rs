@@ -11,6 +11,7 @@ use crate::{
 };
 
 mod processes;
+mod rotation;
 mod sharing;
 
 fn peer(port: u16, options: PeerOptions) -> Arc<Peer> {
