@@ -1,5 +1,5 @@
-//! The accept queues of sockets that belong to other processes, or to other network namespaces: the
-//! kernel tells of them by sock_diag(7).
+//! The accept queues of sockets that belong to other processes, or to other network namespaces, and connections before they
+//! come there: the kernel tells of them by sock_diag(7).
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,8 @@ const ONE: u16 = 0x1;
 const DUMP: u16 = 0x301;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// linux/tcp_states.h: TCP_LISTEN.
+/// linux/tcp_states.h: TCP_SYN_RECV, TCP_LISTEN.
+const SYN_RECEIVED: u32 = 3;
 const LISTEN: u32 = 10;
 /// linux/unix_diag.h: UDIAG_SHOW_RQLEN, UNIX_DIAG_RQLEN.
 const SHOW_LENGTHS: u32 = 0x10;
@@ -40,7 +41,7 @@ const ANSWERS: usize = 256;
 /// and how many may. None where the kernel does not tell.
 pub fn of(address: SocketAddr) -> Option<Vec<(u32, u32)>> {
     let mut found = Vec::new();
-    each(address, 0, &mut |bytes| found.extend(answer(bytes, address)))?;
+    each(address, LISTEN, 0, &mut |bytes| found.extend(answer(bytes, address)))?;
     found.sort_unstable();
     Some(found.into_iter().map(|(_, waiting, most)| (waiting, most)).collect())
 }
@@ -49,7 +50,7 @@ pub fn of(address: SocketAddr) -> Option<Vec<(u32, u32)>> {
 /// where the kernel does not tell.
 pub fn dropped(address: SocketAddr) -> Option<u64> {
     let mut sum = None;
-    each(address, TELL_MEMORY, &mut |bytes| {
+    each(address, LISTEN, TELL_MEMORY, &mut |bytes| {
         let memory = attribute(bytes.get(ANSWER..).unwrap_or_default(), MEMORY);
         let drops = memory.and_then(|words| word(words, DROPS));
         if let Some(drops) = drops.filter(|_| answer(bytes, address).is_some()) {
@@ -59,9 +60,31 @@ pub fn dropped(address: SocketAddr) -> Option<u64> {
     sum
 }
 
-/// Calls `found` with each answer about TCP sockets that listen at the port.
-fn each(address: SocketAddr, extensions: u8, found: &mut dyn FnMut(&[u8])) -> Option<()> {
-    let socket = ask(&question(address, extensions))?;
+/// Whether a client of the sockets that listen at the address has sent its SYN and is in no accept queue yet: its handshake
+/// has not ended, or the kernel waits for its first bytes (TCP_DEFER_ACCEPT). The kernel looks through all sockets for that, which
+/// may take milliseconds. None where it does not tell.
+pub fn has_handshakes(address: SocketAddr) -> Option<bool> {
+    let mut found = false;
+    // A socket of [::] has clients of both families.
+    let all_v4 = SocketAddr::from(([0; 4], address.port()));
+    let both = address.is_ipv6() && address.ip().is_unspecified();
+    for address in std::iter::once(address).chain(both.then_some(all_v4)) {
+        each(address, SYN_RECEIVED, 0, &mut |bytes| {
+            let any = address.ip().is_unspecified() && bytes.first() == Some(&family(address));
+            found |= any || answer(bytes, address).is_some();
+        })?;
+    }
+    Some(found)
+}
+
+/// Calls `found` with each answer about TCP sockets of the port in this state.
+fn each(
+    address: SocketAddr,
+    state: u32,
+    extensions: u8,
+    found: &mut dyn FnMut(&[u8]),
+) -> Option<()> {
+    let socket = ask(&question(address, state, extensions))?;
     let mut buf = vec![0; ROOM];
     for _ in 0..ANSWERS {
         let read = receive(&socket, &mut buf)?;
@@ -101,11 +124,11 @@ fn receive(socket: impl AsFd, buf: &mut [u8]) -> Option<usize> {
 }
 
 /// linux/inet_diag.h: inet_diag_req_v2 behind a nlmsghdr.
-fn question(address: SocketAddr, extensions: u8) -> Vec<u8> {
+fn question(address: SocketAddr, state: u32, extensions: u8) -> Vec<u8> {
     let mut out = head(QUESTION, DUMP);
     let tcp = rustix::net::ipproto::TCP.as_raw().get() as u8;
     out.extend([family(address), tcp, extensions, 0]);
-    out.extend((1u32 << LISTEN).to_ne_bytes());
+    out.extend((1u32 << state).to_ne_bytes());
     out.extend(address.port().to_be_bytes());
     out.resize(HEAD + QUESTION, 0);
     out
@@ -197,6 +220,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
@@ -217,6 +241,26 @@ mod tests {
             let queues = of(at).unwrap();
             assert_eq!(queues.len(), 1);
             assert!(queues[0].0 == 3 && queues[0].1 >= 3, "{queues:?}");
+        }
+    }
+
+    #[test]
+    fn connections_that_the_kernel_keeps_are_seen() {
+        for own in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(own) else { continue };
+            crate::sockopt::set_defer_accept(listener.as_fd(), 1).unwrap();
+            let at = listener.local_addr().unwrap();
+            let Some(before) = has_handshakes(at) else {
+                eprintln!("skipped: the kernel does not tell of sockets here");
+                return;
+            };
+            assert!(!before, "{own}");
+            let there = if own.starts_with("[::1]") { "::1" } else { "127.0.0.1" };
+            let mut client = TcpStream::connect((there, at.port())).unwrap();
+            assert_eq!(has_handshakes(at), Some(true), "{own}");
+            client.write_all(b"x").unwrap();
+            let _server = listener.accept().unwrap();
+            assert_eq!(has_handshakes(at), Some(false), "{own}");
         }
     }
 

@@ -390,6 +390,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn two_activities_of_one_place_are_both_found() {
+        static NAMES: [u8; PLACES + 1] = [b'a'; PLACES + 1];
+        let names = std::str::from_utf8(&NAMES).unwrap();
+        let at = |from: usize| Doing { phase: &names[from..], module: "", block: None };
+        let place = |doing: Doing| (doing.sum() >> 56) as usize;
+        let mut seen = HashMap::new();
+        // There are more of them than places.
+        let pair = (0..=PLACES).find_map(|from| Some((seen.insert(place(at(from)), from)?, from)));
+        let (one, other) = pair.unwrap();
+        let kept =
+            || NUMBERS.with(|numbers| [0, 1].map(|near| numbers[place(at(one)) ^ near].get().0));
+        for from in [one, other] {
+            remember(at(from), at(from).sum());
+        }
+        assert_eq!(kept(), [at(one).sum(), at(other).sum()]);
+    }
+
+    #[test]
     fn a_message_names_what_is_known() {
         let nothing = HeldUp { doing: NOTHING, operation: None, preempted: false };
         let held_up = HeldUp { operation: Some("TLS handshake"), ..nothing };

@@ -4,6 +4,7 @@
 //! for each handshake, finds no request and sleeps again. With it, the first wake-up finds a queue of requests. The option
 //! costs a silent connection a second until the loop sees it, so it is set only where clients are not silent.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use weir_values::Address;
@@ -21,8 +22,8 @@ const SILENT: u64 = 16;
 /// What a loop knows of the clients of one socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deferral {
-    /// Not for sockets that have no handshake, nor where the configuration says what it wants.
-    possible: bool,
+    /// Where the socket listens. None for those that have no handshake, and where the configuration says what it wants.
+    address: Option<SocketAddr>,
     /// This loop has set the option.
     on: bool,
     /// When the counts began.
@@ -35,14 +36,18 @@ pub(super) struct Deferral {
 impl Deferral {
     /// For a socket of HTTP, or one of sessions, whose servers may speak first.
     pub(super) fn new(listen: &Listen, is_http: bool) -> Deferral {
-        let has_handshake = matches!(listen.address, Address::Inet(_));
-        let possible = listen.deferred == Deferred::InARush && has_handshake && is_http;
-        Deferral { possible, on: false, since: None, accepted: 0, spoke: (0, 0) }
+        let address = match listen.address {
+            Address::Inet(address) if listen.deferred == Deferred::InARush && is_http => {
+                Some(address)
+            }
+            _ => None,
+        };
+        Deferral { address, on: false, since: None, accepted: 0, spoke: (0, 0) }
     }
 
     /// Notes a connection, and how many clients `spoke` soon up to now. True: the option is to be set now.
     pub(super) fn accepted(&mut self, spoke: u64, now: Instant) -> bool {
-        if !self.possible {
+        if self.address.is_none() {
             return false;
         }
         self.accepted += 1;
@@ -72,10 +77,10 @@ impl Deferral {
         !self.on
     }
 
-    /// The loop accepts no more. True: the option is to be removed now.
-    pub(super) fn leave(&mut self) -> bool {
-        self.possible = false;
-        std::mem::take(&mut self.on)
+    /// The loop accepts no more. The address, if the option is to be removed now.
+    pub(super) fn leave(&mut self) -> Option<SocketAddr> {
+        let address = self.address.take();
+        address.filter(|_| std::mem::take(&mut self.on))
     }
 
     /// Some may speak only after the next connection is accepted, and some of those before: in a rush both are as many.
@@ -141,7 +146,7 @@ mod tests {
         ] {
             let mut deferral = Deferral::new(&listen, is_http);
             assert!(!sets(&mut deferral, 1_000, MS / 10, |_| true));
-            assert!(!deferral.leave());
+            assert_eq!(deferral.leave(), None);
         }
     }
 
@@ -169,6 +174,6 @@ mod tests {
             assert!(!deferral.accepted(spoke + u64::from(i), check - MS));
         }
         assert!(!deferral.ends(check) && deferral.next_check() == Some(check + CALM));
-        assert!(deferral.leave() && !deferral.leave());
+        assert!(deferral.leave().is_some() && deferral.leave().is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! The listening sockets of one loop and their registration with its backend.
 
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use rustix::event::epoll::{self, Event};
 use weir_balance::{SocketLayout, Stance};
 use weir_engine::{Arm, Handle, ListenerKey};
 use weir_log::{Cause, Log, log};
+use weir_sys::sockdiag;
 
 use super::deferral::Deferral;
 use super::{CycleShared, LoopPosition};
@@ -18,9 +20,11 @@ use crate::service::Service;
 /// A loop goes on for this long to accept from a socket of its own that has no successor. Handshakes that began before
 /// the others took over end meanwhile.
 const LINGER: Duration = Duration::from_secs(1);
-/// When the server ends, a socket in a rush goes on for this long: a second after a handshake the kernel asks its client again,
-/// and gives up waiting for first bytes.
+/// When the server ends, a socket in a rush goes on for this long at most: a second after a handshake the kernel asks its client
+/// again, and gives up waiting for first bytes.
 const DEFERRED: Duration = Duration::from_millis(1500);
+/// So often the loop asks the kernel meanwhile whether it keeps any connection.
+const ASK: Duration = Duration::from_millis(50);
 /// The events that a turn fetches at most from the shared epoll instance.
 const POOLED: usize = 64;
 
@@ -40,7 +44,23 @@ pub(super) struct Listener {
     used: bool,
     /// When it closes, if it has no successor.
     closes: Option<Instant>,
+    /// While the kernel may keep connections at this address, it stays open until then.
+    kept: Option<(SocketAddr, Instant)>,
     deferral: Deferral,
+}
+
+impl Listener {
+    /// When to ask again whether the kernel keeps connections. None: it keeps none, or for too long.
+    fn asks_again(&self, now: Instant) -> Option<Instant> {
+        let (address, until) = self.kept.filter(|(_, until)| now < *until)?;
+        // The simulated world has a kernel of its own, which this one does not know.
+        let is_real = !cfg!(feature = "sim");
+        match is_real.then(|| sockdiag::has_handshakes(address)).flatten() {
+            Some(false) => None,
+            Some(true) => Some(until.min(now + ASK)),
+            None => Some(until),
+        }
+    }
 }
 
 /// All of a loop's sockets.
@@ -85,6 +105,7 @@ impl Listeners {
                     quic: false,
                     used: false,
                     closes: None,
+                    kept: None,
                     deferral,
                 });
             }
@@ -93,8 +114,8 @@ impl Listeners {
             if let Some(fd) = socket.shared_quic() {
                 let (key, copy, own) = (h.add_listener(Arc::clone(fd)), 0, false);
                 let deferral = Deferral::new(&socket.listen, false);
-                let (quic, used, closes) = (true, false, None);
-                list.push(Listener { key, number, copy, own, quic, used, closes, deferral });
+                let (quic, used, closes, kept) = (true, false, None, None);
+                list.push(Listener { key, number, copy, own, quic, used, closes, kept, deferral });
             }
         }
         let others = others(h, cycle, place);
@@ -281,10 +302,12 @@ impl Listeners {
         let until = h.now() + DEFERRED;
         let mut last = Vec::new();
         self.list.retain_mut(|listener| {
-            if listener.deferral.leave() {
+            if let Some(address) = listener.deferral.leave() {
                 let _ = h.defer(listener.key, false);
-                listener.closes = Some(until);
-            } else {
+                listener.kept = Some((address, until));
+                listener.closes = listener.asks_again(h.now());
+            }
+            if listener.closes.is_none() {
                 last.push(*listener);
             }
             listener.closes.is_some()
@@ -318,13 +341,21 @@ impl Listeners {
         if self.next_close().is_none_or(|at| now < at) {
             return Vec::new();
         }
-        self.list.extract_if(.., |listener| listener.closes.is_some_and(|at| now >= at)).collect()
+        let closes = |listener: &mut Listener| {
+            if listener.closes.is_none_or(|at| now < at) {
+                return false;
+            }
+            let again = listener.asks_again(now);
+            listener.closes = again.or(listener.closes);
+            again.is_none()
+        };
+        self.list.extract_if(.., closes).collect()
     }
 
     /// Other loops and other programs may accept from the sockets later.
     fn leave_deferrals(&mut self, h: &Handle) {
         for listener in &mut self.list {
-            if listener.deferral.leave() {
+            if listener.deferral.leave().is_some() {
                 let _ = h.defer(listener.key, false);
             }
         }
@@ -357,6 +388,7 @@ fn others(h: &Handle, cycle: &Cycle, place: LoopPosition) -> Vec<(usize, Listene
                 quic: false,
                 used: false,
                 closes: None,
+                kept: None,
                 deferral,
             };
             others.push((copy, listener));
@@ -403,6 +435,7 @@ mod tests {
             quic: false,
             used: false,
             closes: None,
+            kept: None,
             deferral,
         };
         let (pool, handover) = (None, None);
