@@ -47,7 +47,7 @@ fn ask(pass: &str, how: &str, answer: &[u8], ends: bool) -> (String, String) {
     let conf = format!(
         "user root; worker_processes 1; events {{ }}
          http {{
-             client_max_body_size 0; {how}
+             client_max_body_size 0; blocked_threshold 1h; {how}
              server {{
                  listen 127.0.0.1:%%PORT%%;
                  location / {{ {pass}_pass {}127.0.0.1:{port}; }}

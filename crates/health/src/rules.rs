@@ -283,7 +283,7 @@ const REFUSED: u64 = 30;
 /// Limits refuse most requests.
 fn flood(looks: Looks<'_>) -> Vec<Held> {
     let (limited, requests) = (looks.grown(|s| s.limited), looks.grown(|s| s.requests));
-    if limited < REFUSED || limited * 2 < requests {
+    if limited < REFUSED || limited.saturating_mul(2) < requests {
         return Vec::new();
     }
     let limited = looks.rate(|s| s.limited).round();
@@ -462,6 +462,39 @@ mod tests {
             found = judge.look(Snapshot { at, now, ..snapshot.clone() });
         }
         found.into_iter().map(|f| (f.rule.into_owned(), f.level, f.text)).collect()
+    }
+
+    /// The counters stand in memory that a worker may spoil.
+    #[test]
+    fn counters_of_any_size_are_judged() {
+        for limited in [0, 1, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX] {
+            let mut judge = Judge::default();
+            let mut found = Vec::new();
+            for second in 0..10 {
+                let most = u64::MAX * second.min(1);
+                let (limited, requests) = (limited * second.min(1), most);
+                let counters = Snapshot {
+                    limited,
+                    requests,
+                    errors: most,
+                    cache_faults: most,
+                    unstored: most,
+                    ..Snapshot::default()
+                };
+                let (log_lost, accepts_failed, lookups_timed_out) = (most, most, most);
+                let (at, now) = (NOW + second * 1000, second * 1000);
+                found.push(judge.look(Snapshot {
+                    at,
+                    now,
+                    log_lost,
+                    accepts_failed,
+                    lookups_timed_out,
+                    ..counters
+                }));
+            }
+            let floods = found.iter().flatten().any(|one| one.rule == "flood");
+            assert_eq!(floods, limited > u64::MAX / 2, "{limited}");
+        }
     }
 
     fn certificate(name: &str, not_after: u64) -> EndingCertificate {
