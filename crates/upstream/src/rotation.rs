@@ -34,7 +34,7 @@ impl Rotation {
         order.sort_by_key(|i| Reverse(owed(i)));
         let (first, last) = (order.first()?, order.last()?);
         let (spread, whole) = (owed(first) - owed(last), pull * list.len() as i64);
-        // Who was taken must be owed less than all who were not, or as much, and stand behind them in the list.
+        // A seat that was taken must be owed less than all others, or as much as some that stand before it in the list.
         let repeats = spread < whole || spread == whole && first > last;
         repeats.then_some(Rotation { order, taken: 0, pull })
     }

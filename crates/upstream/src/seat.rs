@@ -143,7 +143,7 @@ impl PeerState {
         self.duty() == Duty::Up && self.takes_bound(now)
     }
 
-    /// It is usable with its whole weight, and remains so as long as no request fails and nobody changes it.
+    /// It is usable with its whole weight, and remains so until a request fails, a check does, or it is changed.
     pub fn is_steady(&self, now: Instant) -> bool {
         let weight = i64::from(self.weight());
         let is_whole = self.effective == weight && self.pull(now) == weight * UNIT;

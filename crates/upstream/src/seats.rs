@@ -73,7 +73,8 @@ pub struct PeerSet {
     random: u64,
     /// The order of turns, while all seats are alike. What they are owed stands in them only when it is settled.
     rotation: Option<Rotation>,
-    /// Turns for which each seat was looked at, since an order was looked for.
+    /// Turns for which each seat was looked at, since an order was looked for or all seats were changed. State that comes from a
+    /// zone before each turn would be the end of any order.
     looks: usize,
 }
 
@@ -110,6 +111,7 @@ impl PeerSet {
     /// All of them, to be changed.
     pub fn each_mut(&mut self) -> &mut [PeerState] {
         self.settle();
+        self.looks = 0;
         &mut self.list
     }
 
@@ -176,10 +178,10 @@ impl PeerSet {
 
     /// How many may be tried at all.
     pub fn tries(&self) -> u32 {
-        let wanted = |s: &&PeerState| s.duty() == Duty::Up;
         if self.rotation.is_some() {
             return self.list.len() as u32;
         }
+        let wanted = |s: &&PeerState| s.duty() == Duty::Up;
         self.list.iter().filter(wanted).count() as u32
     }
 
