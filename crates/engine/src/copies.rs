@@ -4,6 +4,8 @@
 //! where the destination is a few bytes behind the source, as seen by the low twelve bits of both addresses. Buffers begin at
 //! multiples of a page, and the head of a frame or of a record is just as short. glibc's bug 30994.
 
+use crate::seam;
+
 /// Shorter copies are made by other instructions.
 const PIECE: usize = 2048;
 /// What the low bits of addresses count.
@@ -20,7 +22,7 @@ pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
 /// True if it takes long to copy all of `bytes` to a place that is `head` bytes behind the beginning of a page.
 pub fn is_slow(bytes: &[u8], head: usize) -> bool {
     let behind = (head % PAGE + PAGE - bytes.as_ptr().addr() % PAGE) % PAGE;
-    bytes.len() > PIECE && (1..LINE).contains(&behind)
+    bytes.len() > PIECE && seam::is_behind(|| (1..LINE).contains(&behind))
 }
 
 #[cfg(test)]

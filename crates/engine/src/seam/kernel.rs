@@ -92,6 +92,12 @@ pub(crate) fn read_now(file: &File, buf: &mut Vec<u8>, offset: u64) -> io::Resul
     weir_sys::pagecache::read_nowait(file, buf, offset)
 }
 
+/// Whether a place in memory is a little behind another, which `look` compares.
+#[inline(always)]
+pub(crate) fn is_behind(look: impl FnOnce() -> bool) -> bool {
+    look()
+}
+
 /// Whether bytes of a file are in memory, which `look` asks of the kernel.
 #[inline(always)]
 pub(crate) fn is_resident(look: impl FnOnce() -> bool) -> bool {

@@ -224,6 +224,11 @@ pub(crate) mod seam {
         }
     }
 
+    /// Addresses differ from process to process, a course does not.
+    pub(crate) fn is_behind(look: impl FnOnce() -> bool) -> bool {
+        world().map_or_else(look, |world| world.below(4) == 0)
+    }
+
     pub(crate) fn is_resident(look: impl FnOnce() -> bool) -> bool {
         at(Call::FromMemory).is_ok() && (world().is_some() || look())
     }
