@@ -26,8 +26,7 @@ from measure import memory
 from suite import World
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Kinds of changes, and how many of a hundred.
-# As many hosts go as come, so that the cluster keeps its size.
+# Kinds of changes, and how many of a hundred. As many hosts go as come, so that the cluster keeps its size.
 MIX = {"endpoints": 60, "path": 16, "new host": 7, "host gone": 7, "password": 5, "certificate": 5}
 # Pods of a site have other addresses after a change: the second number of an address.
 GENERATIONS = 4
