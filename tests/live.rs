@@ -483,3 +483,36 @@ fn a_long_download_keeps_its_configuration_alone() {
     assert!(got.ends_with(&contents));
     assert!(ask_until(|| sites() == server.workers().len()), "{}", sites());
 }
+
+/// Routes come and go: names that no configuration has any more are not counted for ever.
+#[test]
+fn a_name_that_goes_makes_room() {
+    let server = Server::start(WEIR, &says("ok"));
+    let with = |name: &str| {
+        let zones = format!(
+            "location / {{ status_zone {name}; return 200 ok; }}
+             location /stays {{ status_zone stays; return 200 ok; }}"
+        );
+        take(&server, &conf("", "", &zones));
+    };
+    let counted = |name: &str| {
+        let text = server.get("/metrics").body();
+        let begin = format!("weir_zone_requests_total{{zone=\"{name}\",status=\"2xx\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&begin)?.parse::<u64>().ok())
+    };
+    with("comes");
+    for path in ["/", "/", "/stays", "/stays", "/stays"] {
+        assert_eq!(server.get(path).status, 200);
+    }
+    assert!(ask_until(|| (counted("comes"), counted("stays")) == (Some(2), Some(3))));
+    with("other");
+    assert_eq!((counted("comes"), counted("other"), counted("stays")), (None, Some(0), Some(3)));
+    // Its counters went with the last request of its configuration.
+    assert!(ask_until(|| {
+        with("comes");
+        let begins = counted("comes") == Some(0);
+        with("other");
+        begins
+    }));
+    assert_eq!(counted("stays"), Some(3));
+}

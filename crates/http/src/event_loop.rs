@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use weir_engine::{Handle, Rank, operation};
 use weir_metrics::subjects::Cells;
-use weir_metrics::{Metric, MetricsPage, Tally};
+use weir_metrics::{AllCounted, Metric, MetricsPage, Tally};
 use weir_sys::lent::{Graveyard, Lent};
 use weir_values::log::Writers;
 use weir_values::status::StatusZone;
@@ -44,8 +44,8 @@ thread_local! {
     static GONE: Graveyard<Site> = const { Graveyard::new() };
 }
 
-/// Adds figures to a status page.
-pub type Show = Box<dyn Fn(&mut MetricsPage)>;
+/// Adds figures to a status page, from what was counted under names; of many servers behind each one, if that was asked for.
+pub type Show = Box<dyn Fn(&AllCounted, bool, &mut MetricsPage)>;
 
 /// Passes a command on to the master, which has all processes carry it out.
 pub type Tell = Rc<dyn Fn(Command) -> std::io::Result<()>>;
@@ -238,10 +238,12 @@ impl LoopState {
 
     /// The state of the same loop with another site, which serves the requests that begin from now on. It listens where this
     /// one's does, in the same order.
-    pub fn succeed(self: &Rc<Self>, site: Lent<Site>, cells: Rc<Cells>) -> Rc<LoopState> {
+    pub fn succeed(self: &Rc<Self>, site: Lent<Site>) -> Rc<LoopState> {
         let (handle, metrics) = (self.handle.clone(), self.metrics.clone());
+        let cells = self.counts.all().clone();
         let next = LoopState::made(handle, site, self.identity, metrics, cells, Some(self));
         self.replaced.set(true);
+        self.counts.is_replaced.set(true);
         for part in &self.parts {
             part.replaced(self, &next);
         }

@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,6 +16,7 @@ use weir_metrics::Registry;
 use weir_metrics::subjects::Cells;
 use weir_ssl::Handed;
 use weir_sys::lent::Lent;
+use weir_sys::shared::SharedWords;
 use weir_tls::{Ciphers, ClientSettings, Curves, Secured, Versions, Wire};
 
 use crate::config::scope::Scope;
@@ -99,8 +99,8 @@ pub fn follow(mut site: Site, question: Question) -> io::Result<(Course, Vec<u8>
     server.set_nonblocking(true)?;
     let mut own = Loop::new(&Options::default())?;
     let handle = own.handle();
-    let words = (0..Registry::words_for(1)).map(|_| AtomicU64::new(0));
-    let registry = Registry::new(Vec::leak(words.collect()));
+    let words = SharedWords::new(Registry::words_for(1))?;
+    let registry = Registry::new(Box::leak(Box::new(words)));
     // Not the first loop, which would look after caches, names and servers of the site.
     let identity = Identity { pid: 1, worker: 0, workers: 1, index: 1 };
     let tally = registry.tally(0).map(Rc::new).ok_or(io::ErrorKind::OutOfMemory)?;

@@ -1,9 +1,10 @@
 //! A page as one JSON object.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::Times;
-use crate::page::{MetricRow, MetricValue, MetricsPage};
+use crate::page::{MetricRow, MetricValue, MetricsPage, PIECE};
 use crate::table::{Column, JsonShape, MetricTable, TABLES, Unit};
 
 /// How much is written.
@@ -36,51 +37,136 @@ const UNSEEN: &[(&str, &[&str])] = &[
     ),
 ];
 
-pub(crate) fn text(page: &MetricsPage, detail: Detail) -> String {
-    let mut members: Vec<String> =
-        page.more.iter().map(|(name, json)| member(name, json)).collect();
-    for table in TABLES {
-        let rows: Vec<_> = page.rows.iter().filter(|row| std::ptr::eq(row.table, *table)).collect();
-        if let Some(json) = shaped(table, &rows, detail) {
-            members.push(member(table.name, &json));
+/// The object, a piece at a time.
+pub(crate) struct JsonPieces<'p> {
+    parts: std::vec::IntoIter<Part<'p>>,
+    detail: Detail,
+}
+
+/// What stands behind each other.
+enum Part<'p> {
+    Text(String),
+    /// A row's object, without its first labels.
+    Row(&'p MetricRow, usize),
+}
+
+impl<'p> JsonPieces<'p> {
+    pub(crate) fn new(page: &'p MetricsPage, detail: Detail) -> JsonPieces<'p> {
+        let mut members: Vec<Vec<Part<'p>>> =
+            page.more.iter().map(|(name, json)| vec![Part::Text(member(name, json))]).collect();
+        let mut left_out = Vec::new();
+        for table in TABLES {
+            let mut rows: Vec<_> =
+                page.rows.iter().filter(|row| std::ptr::eq(row.table, *table)).collect();
+            if detail == Detail::Panel && rows.len() > PANEL_ROWS {
+                left_out.push(member(table.name, &(rows.len() - PANEL_ROWS).to_string()));
+                rows = telling(rows);
+            }
+            members.extend(shaped(table, rows));
         }
+        if !left_out.is_empty() {
+            members
+                .push(vec![Part::Text(member("left_out", &format!("{{{}}}", left_out.join(","))))]);
+        }
+        let parts = listed("{", members, "}");
+        JsonPieces { parts: parts.into_iter(), detail }
     }
-    format!("{{{}}}", members.join(",\n"))
+}
+
+impl Iterator for JsonPieces<'_> {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let mut out = String::new();
+        while out.len() < PIECE {
+            match self.parts.next() {
+                Some(Part::Text(text)) => out += &text,
+                Some(Part::Row(row, skip)) => out += &object(row, skip, self.detail),
+                None => break,
+            }
+        }
+        (!out.is_empty()).then_some(out)
+    }
+}
+
+/// So many rows of a table the panel shows: more, no person reads.
+const PANEL_ROWS: usize = 300;
+
+/// The rows that tell most: what fails, then what has most to do. They stay in their order.
+fn telling(rows: Vec<&MetricRow>) -> Vec<&MetricRow> {
+    let is_bad = |word: &str| word == "failing" || word == "down";
+    let rank = |row: &MetricRow| {
+        let of = |name: &str| row.columns().find(|(column, _)| column.name == name);
+        let fails = match of("state") {
+            Some((_, MetricValue::Word(word))) => is_bad(word),
+            Some((Column { by: Some((_, words)), .. }, MetricValue::Each(each))) => {
+                words.iter().zip(each).any(|(word, n)| *n > 0 && is_bad(word))
+            }
+            _ => false,
+        };
+        let work = match of("requests").or_else(|| of("sessions")).map(|(_, value)| value) {
+            Some(MetricValue::Each(each)) => {
+                each.iter().fold(0, |sum: u64, n| sum.wrapping_add(*n))
+            }
+            Some(MetricValue::Number(n)) => *n,
+            _ => 0,
+        };
+        (fails, work)
+    };
+    let mut ranked: Vec<_> = rows.iter().enumerate().map(|(at, row)| (rank(row), at)).collect();
+    ranked.sort_unstable_by_key(|(rank, at)| (std::cmp::Reverse(*rank), *at));
+    let mut kept: Vec<usize> = ranked.into_iter().take(PANEL_ROWS).map(|(_, at)| at).collect();
+    kept.sort_unstable();
+    kept.into_iter().filter_map(|at| rows.get(at).copied()).collect()
+}
+
+/// Lists between two words, with commas.
+fn listed<'p>(begin: &str, lists: Vec<Vec<Part<'p>>>, end: &str) -> Vec<Part<'p>> {
+    let mut parts = vec![Part::Text(begin.to_owned())];
+    for (at, list) in lists.into_iter().enumerate() {
+        if at > 0 {
+            parts.push(Part::Text(",\n".to_owned()));
+        }
+        parts.extend(list);
+    }
+    parts.push(Part::Text(end.to_owned()));
+    parts
+}
+
+/// A member whose value are these parts.
+fn named<'p>(name: &str, mut value: Vec<Part<'p>>) -> Vec<Part<'p>> {
+    value.insert(0, Part::Text(member(name, "")));
+    value
 }
 
 /// None where an object has nothing in it; lists are there, empty.
-fn shaped(table: &MetricTable, rows: &[&MetricRow], detail: Detail) -> Option<String> {
-    let all = |rows: &[&MetricRow], skip| {
-        let objects: Vec<_> = rows.iter().map(|row| object(row, skip, detail)).collect();
-        format!("[{}]", objects.join(",\n"))
+fn shaped<'p>(table: &MetricTable, rows: Vec<&'p MetricRow>) -> Option<Vec<Part<'p>>> {
+    let all = |rows: Vec<&'p MetricRow>, skip| {
+        listed("[", rows.into_iter().map(|row| vec![Part::Row(row, skip)]).collect(), "]")
     };
-    Some(match table.shape {
-        JsonShape::Object => object(rows.first()?, 0, detail),
+    let label = |row: &'p MetricRow| row.labels.first().map_or("", |label| label.as_str());
+    let value = match table.shape {
+        JsonShape::Object => vec![Part::Row(rows.first()?, 0)],
         JsonShape::List => all(rows, 0),
         JsonShape::Absent => return None,
         JsonShape::Named => {
-            let named = |row: &&MetricRow| {
-                member(row.labels.first().map_or("", |l| l), &object(row, 1, detail))
-            };
-            let members: Vec<_> = rows.iter().map(named).collect();
-            format!("{{{}}}", members.join(",\n"))
+            let members = rows.into_iter().map(|row| named(label(row), vec![Part::Row(row, 1)]));
+            listed("{", members.collect(), "}")
         }
         JsonShape::NamedLists => {
-            let mut names: Vec<&str> = Vec::new();
-            for name in rows.iter().filter_map(|row| row.labels.first()) {
-                if !names.contains(&name.as_str()) {
-                    names.push(name);
-                }
+            let (mut places, mut lists) = (HashMap::new(), Vec::<(&str, Vec<&MetricRow>)>::new());
+            for row in rows {
+                let at = *places.entry(label(row)).or_insert_with(|| {
+                    lists.push((label(row), Vec::new()));
+                    lists.len() - 1
+                });
+                lists.get_mut(at)?.1.push(row);
             }
-            let list = |name: &&str| {
-                let is = |row: &&MetricRow| row.labels.first().is_some_and(|label| label == name);
-                let of: Vec<_> = rows.iter().copied().filter(is).collect();
-                member(name, &all(&of, 1))
-            };
-            let members: Vec<_> = names.iter().map(list).collect();
-            format!("{{{}}}", members.join(",\n"))
+            let members = lists.into_iter().map(|(name, rows)| named(name, all(rows, 1)));
+            listed("{", members.collect(), "}")
         }
-    })
+    };
+    Some(named(table.name, value))
 }
 
 /// Labels that are numbers are numbers.

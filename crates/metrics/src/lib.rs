@@ -24,8 +24,8 @@ pub use docs::tables;
 pub use histogram::Times;
 pub use history::WINDOW;
 pub use json::quoted;
-pub use page::{LoopDetail, MetricValue, MetricsPage};
-pub use subjects::AllCounted;
+pub use page::{LoopDetail, MetricValue, MetricsPage, PageForm};
+pub use subjects::{AllCounted, Counting};
 pub use table::{
     ACME, BALANCE, BUILD, CACHE_STATES, CACHES, CERTIFICATES, CLASSES, Column, HEALTH,
     HEALTH_FINDINGS, HEALTH_STATES, HISTOGRAM_SUMS, HISTOGRAMS, Histogram, JsonShape, LISTENERS,
@@ -232,7 +232,14 @@ impl Registry {
 
     /// What was counted under names.
     pub fn counted(&self) -> AllCounted {
-        self.steady(|| subjects::counted(self))
+        let mut counting = Counting::new(*self);
+        while counting.more(usize::MAX) {}
+        counting.end()
+    }
+
+    /// How often values were moved; odd while that goes on.
+    pub(crate) fn moves(&self) -> u64 {
+        self.words.get(MOVES).map_or(0, |word| word.load(SeqCst))
     }
 
     /// Adds the sums of all loops to a page.
@@ -255,13 +262,12 @@ impl Registry {
 
     /// What was read while nothing was moved.
     fn steady<T>(&self, read: impl Fn() -> T) -> T {
-        let moves = || self.words.get(MOVES).map_or(0, |word| word.load(SeqCst));
         for _ in 0..TRIES {
-            let before = moves();
+            let before = self.moves();
             if before.is_multiple_of(2) {
                 let found = read();
                 fence(SeqCst);
-                if moves() == before {
+                if self.moves() == before {
                     return found;
                 }
             }
@@ -723,7 +729,7 @@ mod tests {
     fn prometheus_text_names_type_and_help() {
         let all = registry(1);
         all.tally(0).unwrap().add(Metric::Accepted, 4);
-        let text = page(&all).prometheus(LoopDetail::Each);
+        let text = page(&all).text(PageForm::Prometheus(LoopDetail::Each));
         assert!(text.contains("# TYPE weir_accepted_connections_total counter\n"));
         assert!(text.contains("\nweir_accepted_connections_total 4\n"));
         assert!(text.contains("# TYPE weir_active_connections gauge\n"));
@@ -743,7 +749,7 @@ mod tests {
                 vec![("queue", MetricValue::Number(3))],
             );
         }
-        let text = page.prometheus(LoopDetail::Each);
+        let text = page.text(PageForm::Prometheus(LoopDetail::Each));
         let labels = "loop=\"a\\\"b\\\\\"";
         let lines = format!(
             "{{worker=\"0\",{labels}}} 0\nweir_loop_requests_total{{worker=\"1\",{labels}}} 1\n"
@@ -760,7 +766,7 @@ mod tests {
         assert!(
             text.contains(&format!("weir_loop_state{{worker=\"1\",{labels},state=\"awake\"}} 0\n"))
         );
-        let json = page.json();
+        let json = page.text(PageForm::Json);
         assert!(
             json.contains(r#"{"worker":0,"loop":"a\"b\\","state":"armed","requests":0}"#),
             "{json}"
@@ -774,10 +780,10 @@ mod tests {
         for n in 1..=2 {
             page.add(&LISTENERS, vec!["a".into()], vec![("queue", MetricValue::Number(n))]);
         }
-        let text = page.prometheus(LoopDetail::Each);
+        let text = page.text(PageForm::Prometheus(LoopDetail::Each));
         assert_eq!(text.matches("weir_listener_queue{").count(), 1, "{text}");
         assert!(text.contains("weir_listener_queue{address=\"a\"} 2\n"), "{text}");
-        assert_eq!(page.json().matches("\"queue\"").count(), 2);
+        assert_eq!(page.text(PageForm::Json).matches("\"queue\"").count(), 2);
     }
 
     #[test]
@@ -790,7 +796,7 @@ mod tests {
         assert_eq!((times.count, times.sum), (2, 7009));
         assert_eq!(all.times(Histogram::Handler).count, 0);
         assert_eq!(all.sum(Metric::Accepted), 0);
-        let text = page(&all).prometheus(LoopDetail::Each);
+        let text = page(&all).text(PageForm::Prometheus(LoopDetail::Each));
         assert!(text.contains("\nweir_event_loop_blocked_seconds_count 2\n"), "{text}");
         assert!(text.contains("weir_event_loop_blocked_seconds_bucket{le=\"+Inf\"} 2\n"));
         assert!(text.contains("\nweir_event_loop_blocked_seconds_sum 0.007009\n"), "{text}");
@@ -800,7 +806,7 @@ mod tests {
     fn json_has_each_value_once() {
         let all = registry(1);
         all.tally(0).unwrap().add(Metric::Reading, 1);
-        let text = page(&all).json();
+        let text = page(&all).text(PageForm::Json);
         assert!(text.contains(r#""reading_connections":1,"#), "{text}");
         assert!(text.contains(r#""busy_us":0,"#), "{text}");
         assert!(text.starts_with('{') && text.ends_with('}'));

@@ -1,8 +1,9 @@
 //! What a page shows: rows of tables, gathered from the code that knows them.
 
-use crate::json::Detail;
+use crate::Times;
+use crate::json::{Detail, JsonPieces};
+use crate::prometheus::PrometheusPieces;
 use crate::table::{Column, MetricTable};
-use crate::{Times, json, prometheus};
 
 /// One value.
 #[derive(Clone, Debug)]
@@ -51,6 +52,22 @@ pub enum LoopDetail {
     Each,
 }
 
+/// How a page is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageForm {
+    /// As Prometheus reads it.
+    Prometheus(LoopDetail),
+    /// As one JSON object.
+    Json,
+    /// The same, with the buckets of times.
+    JsonWithSteps,
+    /// What an event of the panel is: the same, without what the panel does not show.
+    Panel,
+}
+
+/// A piece ends with the row in which it gets longer than this.
+pub(crate) const PIECE: usize = 32 << 10;
+
 /// All that a page shows.
 #[derive(Debug, Default)]
 pub struct MetricsPage {
@@ -83,23 +100,19 @@ impl MetricsPage {
         self.more.push((name, json));
     }
 
-    /// As Prometheus reads it.
-    pub fn prometheus(&self, detail: LoopDetail) -> String {
-        prometheus::text(self, detail)
+    /// The text.
+    pub fn text(&self, form: PageForm) -> String {
+        self.pieces(form).collect()
     }
 
-    /// As one JSON object.
-    pub fn json(&self) -> String {
-        json::text(self, Detail::Percentiles)
-    }
-
-    /// The same, with the buckets of times.
-    pub fn json_with_steps(&self) -> String {
-        json::text(self, Detail::Steps)
-    }
-
-    /// What an event of the panel is: the same, without what the panel does not show.
-    pub fn json_for_panel(&self) -> String {
-        json::text(self, Detail::Panel)
+    /// The text in pieces that take a loop less than a millisecond each. Some may be empty.
+    pub fn pieces(&self, form: PageForm) -> Box<dyn Iterator<Item = String> + '_> {
+        let json = |detail| Box::new(JsonPieces::new(self, detail));
+        match form {
+            PageForm::Prometheus(detail) => Box::new(PrometheusPieces::new(self, detail)),
+            PageForm::Json => json(Detail::Percentiles),
+            PageForm::JsonWithSteps => json(Detail::Steps),
+            PageForm::Panel => json(Detail::Panel),
+        }
     }
 }

@@ -4,24 +4,104 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::Times;
-use crate::page::{LoopDetail, MetricRow, MetricValue, MetricsPage};
+use crate::page::{LoopDetail, MetricRow, MetricValue, MetricsPage, PIECE};
 use crate::table::{Column, MetricKind, MetricTable, OF_LOOPS, TABLES};
 
 /// Of a coarse histogram, one step in so many is shown.
 const COARSE: usize = 2;
 
-pub(crate) fn text(page: &MetricsPage, detail: LoopDetail) -> String {
-    let mut out = String::new();
-    let is_shown = |table: &MetricTable| {
-        detail == LoopDetail::Each || !OF_LOOPS.iter().any(|other| std::ptr::eq(*other, table))
-    };
-    for table in TABLES.iter().filter(|table| is_shown(table)) {
-        let rows = rows(page, table);
-        for column in table.columns.iter().filter(|column| column.kind != MetricKind::Shown) {
-            family(table, column, &rows, &mut out);
+/// So many rows are looked at for one piece, whether they have a value or not.
+const ROWS: usize = 4000;
+
+/// The text, a piece at a time. All lines of one name stand together, so each column goes through all rows of its table.
+pub(crate) struct PrometheusPieces<'p> {
+    page: &'p MetricsPage,
+    tables: std::vec::IntoIter<&'static MetricTable>,
+    /// Rows of the table that is being written, and the columns that are left.
+    rows: Vec<&'p MetricRow>,
+    columns: std::slice::Iter<'static, Column>,
+    family: Option<Family<'p>>,
+}
+
+/// A column of which lines are written.
+struct Family<'p> {
+    table: &'static MetricTable,
+    column: &'static Column,
+    name: String,
+    rows: std::vec::IntoIter<&'p MetricRow>,
+    /// Help and type stand there.
+    is_named: bool,
+}
+
+impl<'p> PrometheusPieces<'p> {
+    pub(crate) fn new(page: &'p MetricsPage, detail: LoopDetail) -> PrometheusPieces<'p> {
+        let is_shown = |table: &&MetricTable| {
+            detail == LoopDetail::Each || !OF_LOOPS.iter().any(|other| std::ptr::eq(*other, *table))
+        };
+        let tables: Vec<_> = TABLES.iter().copied().filter(is_shown).collect();
+        let (rows, columns) = (Vec::new(), [].iter());
+        PrometheusPieces { page, tables: tables.into_iter(), rows, columns, family: None }
+    }
+
+    /// The next column of the table, or the first one of the next table.
+    fn next_family(&mut self) -> Option<Family<'p>> {
+        loop {
+            if let Some(column) = self.columns.find(|column| column.kind != MetricKind::Shown) {
+                let table = self.rows.first()?.table;
+                let (name, rows) = (table.metric(column), self.rows.clone().into_iter());
+                return Some(Family { table, column, name, rows, is_named: false });
+            }
+            let table = self.tables.next()?;
+            self.rows = rows(self.page, table);
+            self.columns = if self.rows.is_empty() { [].iter() } else { table.columns.iter() };
         }
     }
-    out
+}
+
+impl Iterator for PrometheusPieces<'_> {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let (mut out, mut looked) = (String::new(), 0);
+        while out.len() < PIECE && looked < ROWS {
+            let Some(family) = &mut self.family else {
+                match self.next_family() {
+                    Some(family) => self.family = Some(family),
+                    None if out.is_empty() && looked == 0 => return None,
+                    None => break,
+                }
+                continue;
+            };
+            match family.rows.next() {
+                Some(row) => family.write(row, &mut out),
+                None => self.family = None,
+            }
+            looked += 1;
+        }
+        Some(out)
+    }
+}
+
+impl Family<'_> {
+    /// A row's lines.
+    fn write(&mut self, row: &MetricRow, out: &mut String) {
+        let Family { column, name, .. } = self;
+        let Some((_, value)) = row.values.iter().find(|(name, _)| *name == column.name) else {
+            return;
+        };
+        let kind = match column.kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Histogram | MetricKind::Coarse => "histogram",
+            MetricKind::Gauge | MetricKind::State | MetricKind::Shown => "gauge",
+        };
+        if !std::mem::replace(&mut self.is_named, true) {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "# HELP {name} {}\n# TYPE {name} {kind}\n", column.help);
+        }
+        let pairs = self.table.labels.iter().zip(&row.labels);
+        let labels: Vec<_> = pairs.map(|(label, word)| labelled(label, word)).collect();
+        sample(column, name, &labels.join(","), value, out);
+    }
 }
 
 /// A table's rows. Of two that have the same labels (a loop of an older configuration, which only finishes what it has,
@@ -34,29 +114,6 @@ fn rows<'p>(page: &'p MetricsPage, table: &MetricTable) -> Vec<&'p MetricRow> {
     }
     let is_last = |i: usize, row: &MetricRow| last.get(&row.labels) == Some(&i);
     all.iter().enumerate().filter(|(i, row)| is_last(*i, row)).map(|(_, row)| *row).collect()
-}
-
-/// All lines of one name, which have to stand together.
-fn family(table: &MetricTable, column: &Column, rows: &[&MetricRow], out: &mut String) {
-    let name = table.metric(column);
-    let kind = match column.kind {
-        MetricKind::Counter => "counter",
-        MetricKind::Histogram | MetricKind::Coarse => "histogram",
-        MetricKind::Gauge | MetricKind::State | MetricKind::Shown => "gauge",
-    };
-    let mut said = false;
-    for row in rows {
-        let Some((_, value)) = row.values.iter().find(|(name, _)| *name == column.name) else {
-            continue;
-        };
-        if !std::mem::replace(&mut said, true) {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "# HELP {name} {}\n# TYPE {name} {kind}\n", column.help);
-        }
-        let pairs = row.table.labels.iter().zip(&row.labels);
-        let labels: Vec<_> = pairs.map(|(label, word)| labelled(label, word)).collect();
-        sample(column, &name, &labels.join(","), value, out);
-    }
 }
 
 fn sample(column: &Column, name: &str, labels: &str, value: &MetricValue, out: &mut String) {

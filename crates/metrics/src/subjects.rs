@@ -8,11 +8,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
 use std::time::Duration;
 
-use crate::{Registry, Times, histogram};
+use crate::{Registry, TRIES, Times, histogram};
 
 /// What a name is one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,11 +43,11 @@ const KINDS: [SubjectKind; 6] = [
 /// What pages call all that a loop found no cell for.
 pub const OTHERS: &str = "(others)";
 
-/// So many names a loop counts apart.
-pub const MOST_NAMES: usize = 1000;
+/// So many names a loop counts apart at a time.
+pub const MOST_NAMES: usize = 8000;
 
-/// So many cells there are for all loops and names.
-pub const MOST_CELLS: usize = 16 << 10;
+/// So many cells there are for all loops and names. What was never used takes no memory.
+pub const MOST_CELLS: usize = 64 << 10;
 
 /// Words of a cell: the tally that it belongs to, 0 for none; its name; when something succeeded and failed last, why
 /// it failed, how often in a row and since when; its numbers; its times.
@@ -67,7 +67,10 @@ pub const COUNTS: usize = 16;
 /// How many there are right now.
 pub const GAUGE: usize = COUNTS - 1;
 
-/// Words of all cells, behind the number of those that were ever used.
+/// Words before the cells: how many were ever used, and how many of them were given back, as far as is known.
+const GIVEN_BACK: usize = 1;
+
+/// Words of all cells, and those before them.
 pub(crate) const WORDS: usize = crate::LINE + MOST_CELLS * CELL;
 
 /// A loop's numbers under one name.
@@ -201,6 +204,15 @@ impl Outcomes {
 }
 
 impl Counted {
+    /// Adds what was counted under another name.
+    pub fn add(&mut self, other: &Counted) {
+        for (sum, n) in self.numbers.iter_mut().zip(&other.numbers) {
+            *sum = sum.wrapping_add(*n);
+        }
+        self.times.merge(&other.times);
+        self.outcomes = self.outcomes.merged(other.outcomes);
+    }
+
     /// The gauge. Loops that are between two steps may come to less than nothing together.
     pub fn gauge(&self) -> u64 {
         self.numbers[GAUGE].cast_signed().max(0).cast_unsigned()
@@ -214,7 +226,12 @@ pub struct AllCounted(HashMap<u64, Counted>);
 impl AllCounted {
     /// What was counted under a name; nothing where it is unknown.
     pub fn of(&self, kind: SubjectKind, name: &str) -> Counted {
-        self.0.get(&hash(kind, name)).cloned().unwrap_or_default()
+        self.get(kind, name).cloned().unwrap_or_default()
+    }
+
+    /// The same, if the name is known.
+    pub fn get(&self, kind: SubjectKind, name: &str) -> Option<&Counted> {
+        self.0.get(&hash(kind, name))
     }
 
     /// What had no cell of its own; none if nothing had to do without.
@@ -230,12 +247,18 @@ pub struct Cells {
     registry: Registry,
     tally: usize,
     known: RefCell<HashMap<u64, Option<Cell>>>,
+    /// How many hold a name.
+    held: RefCell<HashMap<u64, usize>>,
 }
+
+/// A name whose cell is wanted until the name is released.
+#[derive(Debug)]
+pub struct HeldName(u64);
 
 impl Cells {
     /// For the loop of this tally.
     pub fn new(registry: Registry, tally: usize) -> Cells {
-        Cells { registry, tally, known: RefCell::default() }
+        Cells { registry, tally, known: RefCell::default(), held: RefCell::default() }
     }
 
     /// The counters of all loops.
@@ -264,15 +287,54 @@ impl Cells {
         }
         cell
     }
+
+    /// The cell of a name, which stays the name's until all that hold it release it.
+    pub fn hold(&self, kind: SubjectKind, name: &str) -> Option<(Cell, HeldName)> {
+        let cell = self.of(kind, name)?;
+        let name = hash(kind, name);
+        *self.held.borrow_mut().entry(name).or_default() += 1;
+        Some((cell, HeldName(name)))
+    }
+
+    /// One that held a name does so no more.
+    pub fn release(&self, HeldName(name): HeldName) {
+        let mut held = self.held.borrow_mut();
+        let Some(count) = held.get_mut(&name) else { return };
+        *count -= 1;
+        if *count == 0 {
+            held.remove(&name);
+            self.give_back_hashed(name);
+        }
+    }
+
+    /// Gives the cell of a name back. Nothing of this loop counts there any more.
+    pub fn give_back(&self, kind: SubjectKind, name: &str) {
+        self.give_back_hashed(hash(kind, name));
+    }
+
+    fn give_back_hashed(&self, name: u64) {
+        let Some(Some(cell)) = self.known.borrow_mut().remove(&name) else { return };
+        let Some((_, given_back, _)) = parts(&self.registry) else { return };
+        clear(cell.words);
+        given_back.fetch_add(1, SeqCst);
+    }
 }
 
-/// Takes a cell for a tally.
+/// The next owner begins with nothing.
+fn clear(words: &[AtomicU64]) {
+    for at in NAME..CELL {
+        store(words, at, 0);
+    }
+    store(words, OWNER, 0);
+}
+
+/// Takes a cell for a tally: one that was given back, or one that was never used.
 fn take(registry: &Registry, tally: usize, name: u64) -> Option<Cell> {
-    let (used, cells) = parts(registry)?;
+    let (used, given_back, cells) = parts(registry)?;
     let from = used.load(SeqCst) as usize;
-    // What was given back is looked for only when all have been used once.
-    let order = (from..MOST_CELLS).chain(0..from.min(MOST_CELLS));
-    for i in order {
+    let again = if given_back.load(SeqCst) > 0 { 0..from.min(MOST_CELLS) } else { 0..0 };
+    let is_again = |i: usize| i < again.end;
+    for i in again.clone().chain(from..MOST_CELLS) {
         let Some(words) = cells.get(i * CELL..(i + 1) * CELL) else { break };
         let owner = words.first()?;
         if owner.load(Relaxed) == 0
@@ -280,28 +342,80 @@ fn take(registry: &Registry, tally: usize, name: u64) -> Option<Cell> {
         {
             words.get(NAME)?.store(name, SeqCst);
             used.fetch_max(i as u64 + 1, SeqCst);
+            if is_again(i) {
+                // It is a hint alone: at worst a look finds nothing.
+                let _ = given_back.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+            }
             return Some(Cell { words });
         }
     }
     None
 }
 
-/// Adds up all cells.
-pub(crate) fn counted(registry: &Registry) -> AllCounted {
-    let mut all: HashMap<u64, Counted> = HashMap::new();
-    for words in used(registry) {
-        let get = |at: usize| words.get(at).map_or(0, |word| word.load(Relaxed));
-        if get(OWNER) == 0 {
-            continue;
-        }
-        let counted = all.entry(get(NAME)).or_default();
-        for (i, number) in counted.numbers.iter_mut().enumerate() {
-            *number = number.wrapping_add(get(NUMBERS + i));
-        }
-        counted.times.add(words.get(TIMES..).unwrap_or_default());
-        counted.outcomes = counted.outcomes.merged(Outcomes::of(words));
+/// Adds cells up, some at a time.
+#[derive(Debug)]
+pub struct Counting {
+    registry: Registry,
+    all: HashMap<u64, Counted>,
+    at: usize,
+    /// How often cells had been moved at the first of them.
+    moves: u64,
+    tries: usize,
+}
+
+impl Counting {
+    /// Of all loops.
+    pub fn new(registry: Registry) -> Counting {
+        Counting { registry, all: HashMap::new(), at: 0, moves: 0, tries: 0 }
     }
-    AllCounted(all)
+
+    /// Adds up so many. False: these were the last.
+    pub fn more(&mut self, n: usize) -> bool {
+        if self.at == 0 {
+            self.moves = self.registry.moves();
+            if !self.moves.is_multiple_of(2) && self.may_try_again() {
+                std::hint::spin_loop();
+                return true;
+            }
+        }
+        let before = self.at;
+        for words in used(&self.registry).skip(before).take(n) {
+            self.at += 1;
+            add(&mut self.all, words);
+        }
+        if self.at - before == n {
+            return true;
+        }
+        fence(SeqCst);
+        if self.registry.moves() != self.moves && self.may_try_again() {
+            (self.at, self.all) = (0, HashMap::new());
+            return true;
+        }
+        false
+    }
+
+    fn may_try_again(&mut self) -> bool {
+        self.tries += 1;
+        self.tries < TRIES
+    }
+
+    /// The sums.
+    pub fn end(self) -> AllCounted {
+        AllCounted(self.all)
+    }
+}
+
+fn add(all: &mut HashMap<u64, Counted>, words: &[AtomicU64]) {
+    let get = |at: usize| words.get(at).map_or(0, |word| word.load(Relaxed));
+    if get(OWNER) == 0 {
+        return;
+    }
+    let counted = all.entry(get(NAME)).or_default();
+    for (i, number) in counted.numbers.iter_mut().enumerate() {
+        *number = number.wrapping_add(get(NUMBERS + i));
+    }
+    counted.times.add(words.get(TIMES..).unwrap_or_default());
+    counted.outcomes = counted.outcomes.merged(Outcomes::of(words));
 }
 
 /// What the loop of a tally has counted goes to tally `to`.
@@ -320,12 +434,13 @@ pub(crate) fn bury(registry: &Registry, tally: usize, to: usize) {
             }
             Some(into) => {
                 Outcomes::of(into).merged(Outcomes::of(words)).store(into);
-                Outcomes::default().store(words);
                 for at in NUMBERS..CELL {
                     store(into, at, load(into, at).wrapping_add(load(words, at)));
-                    store(words, at, 0);
                 }
-                store(words, OWNER, 0);
+                clear(words);
+                if let Some((_, given_back, _)) = parts(registry) {
+                    given_back.fetch_add(1, SeqCst);
+                }
             }
         }
     }
@@ -341,14 +456,17 @@ fn store(words: &[AtomicU64], at: usize, value: u64) {
     }
 }
 
-fn parts(registry: &Registry) -> Option<(&'static AtomicU64, &'static [AtomicU64])> {
+/// The two numbers before the cells, and the cells.
+fn parts(
+    registry: &Registry,
+) -> Option<(&'static AtomicU64, &'static AtomicU64, &'static [AtomicU64])> {
     let words = registry.words.get(crate::HEAD..)?.get(..WORDS)?;
-    Some((words.first()?, words.get(crate::LINE..)?))
+    Some((words.first()?, words.get(GIVEN_BACK)?, words.get(crate::LINE..)?))
 }
 
 /// Cells that were ever used; to look at others would cost memory.
 fn used(registry: &Registry) -> impl Iterator<Item = &'static [AtomicU64]> {
-    let found = parts(registry).map(|(used, cells)| {
+    let found = parts(registry).map(|(used, _, cells)| {
         let used = used.load(SeqCst) as usize;
         cells.chunks_exact(CELL).take(used)
     });
@@ -404,6 +522,54 @@ mod tests {
             assert_eq!((counted.numbers[0], counted.numbers[GAUGE]), (7 * round, 0));
             assert_eq!(counted.times.count, round);
         }
+    }
+
+    #[test]
+    fn a_cell_that_was_given_back_begins_anew_under_another_name() {
+        let all = registry();
+        let cells = Cells::new(all, 1);
+        let (kept, gone) = (SubjectKind::Zone, SubjectKind::Peer);
+        cells.of(kept, "a").unwrap().add(0, 1);
+        let used = |all: Registry| used(&all).count();
+        for n in 0..100 {
+            let name = n.to_string();
+            let cell = cells.of(gone, &name).unwrap();
+            cell.add(0, 7);
+            cell.failed(3, 111);
+            let counted = all.counted();
+            let counted = counted.get(gone, &name).unwrap();
+            assert_eq!((counted.numbers[0], counted.outcomes.in_a_row), (7, 1));
+            cells.give_back(gone, &name);
+        }
+        assert_eq!(used(all), KINDS.len() + 2, "one cell is used again and again");
+        assert_eq!(all.counted().of(kept, "a").numbers[0], 1);
+        for _ in 0..2 {
+            let held = ["b", "b", "c"].map(|name| cells.hold(gone, name).unwrap());
+            let [(cell, b), (_, other), (_, c)] = held;
+            cell.add(0, 1);
+            cells.release(b);
+            cells.release(c);
+            assert_eq!(all.counted().of(gone, "b").numbers[0], 1, "it is still held");
+            cells.release(other);
+            assert!(all.counted().get(gone, "b").is_none());
+        }
+    }
+
+    #[test]
+    fn cells_are_added_up_some_at_a_time() {
+        let all = registry();
+        let cells = Cells::new(all, 1);
+        for n in 0..50 {
+            cells.of(SubjectKind::Zone, &n.to_string()).unwrap().add(0, n);
+        }
+        let mut counting = Counting::new(all);
+        let mut pieces = 1;
+        while counting.more(5) {
+            pieces += 1;
+        }
+        assert_eq!(pieces, (50 + KINDS.len()).div_ceil(5));
+        let counted = counting.end();
+        assert!((0..50).all(|n| counted.of(SubjectKind::Zone, &n.to_string()).numbers[0] == n));
     }
 
     #[test]

@@ -137,7 +137,6 @@ pub struct Service {
     pub metrics: Rc<Tally>,
     /// The state with the newest site.
     http: RefCell<Option<Rc<weir_http::LoopState>>>,
-    registry: Registry,
     status: OnceCell<Rc<StatusInputs>>,
     passes_on: OnceCell<(weir_http::Tell, weir_http::AskChange)>,
     stream: Option<Rc<weir_stream::LoopState>>,
@@ -186,7 +185,6 @@ impl Service {
             handle: handle.clone(),
             metrics,
             http: RefCell::new(http),
-            registry,
             status: OnceCell::new(),
             passes_on: OnceCell::new(),
             stream,
@@ -208,8 +206,7 @@ impl Service {
     /// and listen where those do.
     pub fn take(&self, served: Served, sites: &Sites, zones: &Zones) {
         let (Some(old), Some(site)) = (self.http(), served.http) else { return };
-        let cells = Rc::new(Cells::new(self.registry, self.metrics.index()));
-        let next = old.succeed(site, cells);
+        let next = old.succeed(site);
         if let Some(stream) = &self.stream {
             let _ = next.status_zones.set(&stream.site.status_zones);
             let _ = next.stream_groups.set(stream.site.groups());
@@ -232,9 +229,9 @@ impl Service {
 
     fn show_on(&self, http: &weir_http::LoopState, status: &Rc<StatusInputs>) {
         let (stream, status) = (self.stream.clone(), Rc::clone(status));
-        let _ = http.shown.set(Box::new(move |page| {
-            status.show(page);
-            stream.iter().for_each(|stream| stream.show(status.registry, page));
+        let _ = http.shown.set(Box::new(move |all, each, page| {
+            status.show(all, page);
+            stream.iter().for_each(|stream| stream.show(all, each, page));
         }));
     }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_engine::Wall;
-use weir_metrics::subjects::{Cell, Counted, GAUGE, SubjectKind};
-use weir_metrics::{MetricValue, MetricsPage, Registry, STREAM_UPSTREAMS};
-use weir_upstream::counts::{self, Counts, FailureReason};
+use weir_metrics::subjects::{Counted, GAUGE, SubjectKind};
+use weir_metrics::{AllCounted, MetricValue, MetricsPage, STREAM_UPSTREAMS};
+use weir_upstream::counts::{self, CountedPeer, Counts, FailureReason, ServerDetail, ServerRows};
 use weir_upstream::{Ended, Failure, Group, Peer};
 
 use crate::event_loop::LoopState;
@@ -23,67 +23,64 @@ const TIMEOUTS: usize = 6;
 
 /// A session that is passed to a server, until it is dropped.
 #[derive(Debug)]
-pub struct CountedSession(Cell);
+pub struct CountedSession(CountedPeer);
 
 impl CountedSession {
     /// Begins to count one.
     pub fn begin(all: &Counts, group: &Group, peer: &Arc<Peer>) -> Option<CountedSession> {
-        let cell = all.of(group, peer)?;
-        cell.add(SESSIONS, 1);
-        cell.add(GAUGE, 1);
-        Some(CountedSession(cell))
+        let counted = all.of(group, peer)?;
+        counted.cell().add(SESSIONS, 1);
+        counted.cell().add(GAUGE, 1);
+        Some(CountedSession(counted))
     }
 
     /// There is a connection.
     pub fn connected(&self, took: Duration) {
-        self.0.record(took);
+        self.0.cell().record(took);
     }
 
     /// The server has taken the connection. The session may last for days.
     pub fn serves(&self, at: Wall) {
-        counts::note_success(&self.0, at);
+        counts::note_success(self.0.cell(), at);
     }
 
     /// The attempt is over, and failed or not.
     pub fn ended(&self, attempt: &Attempt, how: Ended, at: Wall) {
-        counts::note(&self.0, how, at, || {
+        counts::note(self.0.cell(), how, at, || {
             let (failure, errno) = attempt.fault.get().unwrap_or((Failure::Error, None));
             FailureReason::new(failure, errno, attempt.connect.is_some())
         });
         if matches!(how, Ended::Failed) {
             let is_late = matches!(attempt.fault.get(), Some((Failure::Timeout, _)));
-            self.0.add(FAILS, 1);
-            self.0.add(CONNECT_FAILS, attempt.connect.is_none().into());
-            self.0.add(TIMEOUTS, is_late.into());
+            self.0.cell().add(FAILS, 1);
+            self.0.cell().add(CONNECT_FAILS, attempt.connect.is_none().into());
+            self.0.cell().add(TIMEOUTS, is_late.into());
         }
-        self.0.add(RECEIVED, attempt.received);
-        self.0.add(SENT, attempt.sent);
+        self.0.cell().add(RECEIVED, attempt.received);
+        self.0.cell().add(SENT, attempt.sent);
     }
 
     /// Another server is tried.
     pub fn again(&self) {
-        self.0.add(RETRIES, 1);
+        self.0.cell().add(RETRIES, 1);
     }
 }
 
 impl Drop for CountedSession {
     fn drop(&mut self) {
-        self.0.sub(1);
+        self.0.cell().sub(1);
     }
 }
 
 impl LoopState {
-    /// Adds the servers to a page.
-    pub fn show(&self, registry: Registry, page: &mut MetricsPage) {
-        let (all, now) = (registry.counted(), self.handle.now());
-        let groups = self.site.upstreams.all().map(|upstream| &upstream.group);
-        counts::show(
-            groups,
-            (&all, SubjectKind::StreamPeer),
-            now,
-            (&STREAM_UPSTREAMS, values),
-            page,
-        );
+    /// Adds the servers to a page: each, or if that was not asked for, with many servers the groups.
+    pub fn show(&self, all: &AllCounted, each: bool, page: &mut MetricsPage) {
+        let groups = || self.site.upstreams.all().map(|upstream| &upstream.group);
+        let detail = if each { ServerDetail::Each } else { ServerDetail::of(groups()) };
+        let (counted, now) = ((all, SubjectKind::StreamPeer), self.handle.now());
+        let table = (&STREAM_UPSTREAMS, values as fn(Counted) -> _);
+        let mut rows = ServerRows::new(groups(), counted, now, table, detail);
+        while rows.more(usize::MAX, page) {}
     }
 }
 

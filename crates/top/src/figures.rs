@@ -352,7 +352,8 @@ fn peers(now: &Snapshot, then: &Snapshot, seconds: f64) -> TextTable {
             let old = before.get(group).into_iter().flatten().find(is).unwrap_or(peer);
             let total = |peer: &Peer| peer.requests.get("total").copied().unwrap_or(0.0);
             let at = |share| told(quantile(&peer.latency, Some(&old.latency), share));
-            let alarm = ["failing", "down"].contains(&peer.state.as_str());
+            let alarm =
+                peer.state.split([' ', ',']).any(|word| ["failing", "down"].contains(&word));
             let failure = peer.last_failure.map_or(String::new(), |at| {
                 let what = peer.failure.as_deref().unwrap_or("failed");
                 format!("{what} {} ago", age(now.now - at))

@@ -59,6 +59,18 @@ pub(crate) struct Balance {
     pub next: Vec<usize>,
 }
 
+/// A word, or of a group of many servers how many of them are in each state.
+fn states<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Ok(match serde_json::Value::deserialize(from)? {
+        serde_json::Value::String(word) => word,
+        serde_json::Value::Object(counts) => {
+            let some = counts.iter().filter(|(word, n)| *word != "total" && n.as_u64() > Some(0));
+            some.map(|(word, n)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")
+        }
+        _ => String::new(),
+    })
+}
+
 /// What is true may be told as a number, as metrics are.
 fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     let value = serde_json::Value::deserialize(from)?;
@@ -138,6 +150,7 @@ pub(crate) struct Zone {
 pub(crate) struct Peer {
     pub server: String,
     pub name: String,
+    #[serde(deserialize_with = "states")]
     pub state: String,
     pub backup: bool,
     pub active: u64,
@@ -154,6 +167,7 @@ pub(crate) struct Peer {
 #[serde(default)]
 pub(crate) struct StreamPeer {
     pub server: String,
+    #[serde(deserialize_with = "states")]
     pub state: String,
     pub backup: bool,
     pub active: u64,

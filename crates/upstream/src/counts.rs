@@ -2,7 +2,7 @@
 //! server.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,41 +11,94 @@ use std::{fmt, io};
 use rustix::io::Errno;
 use weir_engine::Wall;
 use weir_metrics::subjects::{AllCounted, Cell, Cells, Counted, OTHERS, Outcomes, SubjectKind};
-use weir_metrics::{MetricTable, MetricValue, MetricsPage};
+use weir_metrics::{MetricTable, MetricValue, MetricsPage, PEER_AVAILABILITY, PEER_STATES};
 
 use crate::changes::Duty;
 use crate::health::Health;
 use crate::seat::PeerState;
 use crate::{Ended, Failure, Group, Peer};
 
-/// So many servers are known at a time. More come only from names that are looked up again and again.
-const MOST: usize = 4096;
+/// With more servers than this, pages show groups, unless they are asked for each server.
+pub const SERVERS_APART: usize = 1000;
+
+/// At least so many servers come between two looks for those that are gone.
+const BETWEEN_LOOKS: usize = 500;
 
 /// The cells of one loop.
 pub struct Counts {
     cells: Rc<Cells>,
     kind: SubjectKind,
-    /// Of servers that were asked, by their places in memory, in which they stay as long as they are here.
-    known: RefCell<HashMap<*const Peer, CountedPeer>>,
+    known: RefCell<KnownPeers>,
 }
 
-/// A server that was asked, and its cell.
-type CountedPeer = (Arc<Peer>, Option<Cell>);
+/// Servers that were asked, by their places in memory, in which they stay as long as they are here.
+struct KnownPeers {
+    peers: HashMap<*const Peer, CountedPeer>,
+    /// With so many, those that are gone are looked for.
+    look_at: usize,
+}
+
+/// A server that was asked, and its cell. As long as a clone of it is held, the cell stays the server's.
+#[derive(Debug, Clone)]
+pub struct CountedPeer(Rc<KnownPeer>);
+
+#[derive(Debug)]
+struct KnownPeer {
+    peer: Arc<Peer>,
+    name: String,
+    cell: Cell,
+    /// It was gone when the loop looked last.
+    was_gone: std::cell::Cell<bool>,
+}
+
+impl CountedPeer {
+    /// What is counted of it.
+    pub fn cell(&self) -> &Cell {
+        &self.0.cell
+    }
+
+    /// No group has the server any more, and nothing counts it.
+    fn is_gone(&self) -> bool {
+        Rc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.peer) == 1
+    }
+}
 
 impl Counts {
     /// Of the requests or sessions of a loop.
     pub fn new(cells: Rc<Cells>, kind: SubjectKind) -> Counts {
-        Counts { cells, kind, known: RefCell::default() }
+        let known = KnownPeers { peers: HashMap::new(), look_at: BETWEEN_LOOKS };
+        Counts { cells, kind, known: RefCell::new(known) }
     }
 
-    /// The cell of a server.
-    pub fn of(&self, group: &Group, peer: &Arc<Peer>) -> Option<Cell> {
+    /// A server as it is counted.
+    pub fn of(&self, group: &Group, peer: &Arc<Peer>) -> Option<CountedPeer> {
         let mut known = self.known.borrow_mut();
-        if known.len() >= MOST {
-            known.clear();
+        if let Some(counted) = known.peers.get(&Arc::as_ptr(peer)) {
+            return Some(counted.clone());
         }
-        let fresh = || (peer.clone(), self.cells.of(self.kind, &name(group, peer)));
-        known.entry(Arc::as_ptr(peer)).or_insert_with(fresh).1
+        if known.peers.len() >= known.look_at {
+            self.forget_gone(&mut known);
+        }
+        let name = name(group, peer);
+        let cell = self.cells.of(self.kind, &name)?;
+        let was_gone = false.into();
+        let counted = CountedPeer(Rc::new(KnownPeer { peer: peer.clone(), name, cell, was_gone }));
+        known.peers.insert(Arc::as_ptr(peer), counted.clone());
+        Some(counted)
+    }
+
+    /// Gives the cells of servers back that were gone at the last look, too: pods come and go, and each has another address.
+    /// One that comes again with another configuration has been asked in between.
+    fn forget_gone(&self, known: &mut KnownPeers) {
+        let is_over = |counted: &CountedPeer| counted.is_gone() && counted.0.was_gone.replace(true);
+        let gone = known.peers.extract_if(|_, counted| is_over(counted));
+        let gone: Vec<_> = gone.map(|(_, counted)| counted).collect();
+        let here: HashSet<&str> =
+            known.peers.values().map(|counted| counted.0.name.as_str()).collect();
+        for counted in gone.iter().filter(|counted| !here.contains(counted.0.name.as_str())) {
+            self.cells.give_back(self.kind, &counted.0.name);
+        }
+        known.look_at = known.peers.len() + (known.peers.len() / 4).max(BETWEEN_LOOKS);
     }
 }
 
@@ -192,43 +245,163 @@ pub fn outcomes(
 /// What a page shows of one of them.
 type Values = Vec<(&'static str, MetricValue)>;
 
-/// Adds all of them to a page, with what `values` makes of their numbers.
-pub fn show<'g>(
-    groups: impl Iterator<Item = &'g Arc<Group>>,
-    (all, kind): (&AllCounted, SubjectKind),
-    now: Instant,
-    (table, values): (&'static MetricTable, fn(Counted) -> Values),
-    page: &mut MetricsPage,
-) {
-    for group in groups {
-        for seat in group.seats(now) {
-            let peer = &seat.peer;
-            let counted = all.of(kind, &name(group, peer));
-            let outcomes = counted.outcomes;
-            let mut values = values(counted);
-            let secs = |at: Option<u64>| match at {
-                Some(at) => MetricValue::Number(at / 1000),
-                None => MetricValue::Json("null".to_owned()),
-            };
-            let reason = outcomes.failure.map(|(_, reason)| FailureReason(reason).to_string());
-            let reason = reason.map_or(MetricValue::Json("null".to_owned()), MetricValue::Word);
-            values.extend([
-                ("name", MetricValue::Word(peer.server.clone())),
-                ("backup", MetricValue::Json(peer.options.backup.to_string())),
-                ("weight", MetricValue::Number(seat.weight().into())),
-                ("state", MetricValue::Word(state(&seat, &outcomes).to_owned())),
-                ("availability", MetricValue::Word(seat.state(now).to_owned())),
-                ("last_success", secs(outcomes.success)),
-                ("last_failure", secs(outcomes.failure.map(|(at, _)| at))),
-                ("failure", reason),
-                ("failing_since", secs(outcomes.failing)),
-                ("failures_in_a_row", MetricValue::Number(outcomes.in_a_row)),
-            ]);
-            page.add(table, vec![group.name.clone(), peer.name.clone()], values);
+/// Servers behind, or their groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerDetail {
+    /// A row for each server.
+    Each,
+    /// A row for each group: sums of its servers, under [`ALL`]. So many servers make a page of a hundred megabytes.
+    Sums,
+}
+
+/// What a page calls the servers of a group together.
+pub const ALL: &str = "(all)";
+
+impl ServerDetail {
+    /// Of these groups, if it was not asked for each server.
+    pub fn of<'g>(groups: impl Iterator<Item = &'g Arc<Group>>) -> ServerDetail {
+        match groups.map(|group| group.servers()).sum::<usize>() {
+            0..=SERVERS_APART => ServerDetail::Each,
+            _ => ServerDetail::Sums,
         }
     }
-    if let Some(counted) = all.others(kind) {
-        page.add(table, vec![OTHERS.into(), OTHERS.into()], values(counted));
+}
+
+/// Adds rows for servers to a page, some at a time.
+pub struct ServerRows<'g, I> {
+    groups: I,
+    /// Servers of this group are left.
+    left: Option<(&'g Arc<Group>, std::vec::IntoIter<PeerState>, GroupSum)>,
+    counted: (&'g AllCounted, SubjectKind),
+    now: Instant,
+    table: &'static MetricTable,
+    values: fn(Counted) -> Values,
+    detail: ServerDetail,
+}
+
+/// What the servers of a group come to.
+#[derive(Default)]
+struct GroupSum {
+    counted: Counted,
+    weight: u64,
+    states: [u64; PEER_STATES.len()],
+    availabilities: [u64; PEER_AVAILABILITY.len()],
+}
+
+impl<'g, I: Iterator<Item = &'g Arc<Group>>> ServerRows<'g, I> {
+    /// Of these groups, with what `values` makes of their numbers.
+    pub fn new(
+        groups: I,
+        counted: (&'g AllCounted, SubjectKind),
+        now: Instant,
+        (table, values): (&'static MetricTable, fn(Counted) -> Values),
+        detail: ServerDetail,
+    ) -> Self {
+        ServerRows { groups, left: None, counted, now, table, values, detail }
+    }
+
+    /// Looks at so many servers. False: these were the last.
+    pub fn more(&mut self, n: usize, page: &mut MetricsPage) -> bool {
+        for _ in 0..n {
+            let Some((group, seats, sum)) = &mut self.left else {
+                match self.groups.next() {
+                    Some(group) => {
+                        let seats = group.seats(self.now).into_iter();
+                        self.left = Some((group, seats, GroupSum::default()));
+                        continue;
+                    }
+                    None => {
+                        let (all, kind) = self.counted;
+                        if let Some(counted) = all.others(kind) {
+                            let labels = vec![OTHERS.into(), OTHERS.into()];
+                            page.add(self.table, labels, (self.values)(counted));
+                        }
+                        return false;
+                    }
+                }
+            };
+            let (all, kind) = self.counted;
+            match seats.next() {
+                Some(seat) => {
+                    let counted = all.get(kind, &name(group, &seat.peer));
+                    match self.detail {
+                        ServerDetail::Each => {
+                            let counted = counted.cloned().unwrap_or_default();
+                            let labels = vec![group.name.clone(), seat.peer.name.clone()];
+                            page.add(
+                                self.table,
+                                labels,
+                                each(&seat, counted, self.values, self.now),
+                            );
+                        }
+                        ServerDetail::Sums => sum.add(&seat, counted, self.now),
+                    }
+                }
+                None => {
+                    if self.detail == ServerDetail::Sums {
+                        let labels = vec![group.name.clone(), ALL.to_owned()];
+                        page.add(self.table, labels, std::mem::take(sum).values(self.values));
+                    }
+                    self.left = None;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// What a page shows of a server.
+fn each(seat: &PeerState, counted: Counted, values: fn(Counted) -> Values, now: Instant) -> Values {
+    let (peer, outcomes) = (&seat.peer, counted.outcomes);
+    let mut values = values(counted);
+    let secs = |at: Option<u64>| match at {
+        Some(at) => MetricValue::Number(at / 1000),
+        None => MetricValue::Json("null".to_owned()),
+    };
+    let reason = outcomes.failure.map(|(_, reason)| FailureReason(reason).to_string());
+    let reason = reason.map_or(MetricValue::Json("null".to_owned()), MetricValue::Word);
+    values.extend([
+        ("name", MetricValue::Word(peer.server.clone())),
+        ("backup", MetricValue::Json(peer.options.backup.to_string())),
+        ("weight", MetricValue::Number(seat.weight().into())),
+        ("state", MetricValue::Word(state(seat, &outcomes).to_owned())),
+        ("availability", MetricValue::Word(seat.state(now).to_owned())),
+        ("last_success", secs(outcomes.success)),
+        ("last_failure", secs(outcomes.failure.map(|(at, _)| at))),
+        ("failure", reason),
+        ("failing_since", secs(outcomes.failing)),
+        ("failures_in_a_row", MetricValue::Number(outcomes.in_a_row)),
+    ]);
+    values
+}
+
+impl GroupSum {
+    fn add(&mut self, seat: &PeerState, counted: Option<&Counted>, now: Instant) {
+        let outcomes = counted.map(|counted| counted.outcomes).unwrap_or_default();
+        if let Some(counted) = counted {
+            self.counted.add(counted);
+        }
+        self.weight += u64::from(seat.weight());
+        count(&mut self.states, PEER_STATES, state(seat, &outcomes));
+        count(&mut self.availabilities, PEER_AVAILABILITY, seat.state(now));
+    }
+
+    /// How many servers are in each state stands where a server's row has its state.
+    fn values(self, values: fn(Counted) -> Values) -> Values {
+        let mut values = values(self.counted);
+        values.extend([
+            ("weight", MetricValue::Number(self.weight)),
+            ("state", MetricValue::Each(self.states.to_vec())),
+            ("availability", MetricValue::Each(self.availabilities.to_vec())),
+        ]);
+        values
+    }
+}
+
+fn count(numbers: &mut [u64], words: &[&str], word: &str) {
+    let at = words.iter().position(|known| *known == word);
+    if let Some(n) = at.and_then(|at| numbers.get_mut(at)) {
+        *n += 1;
     }
 }
 

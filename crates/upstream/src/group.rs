@@ -288,7 +288,13 @@ impl Group {
         all.cloned().collect()
     }
 
-    /// The same for a process that must not wait: while another process holds the zone, they are as this one knows them.
+    /// How many they are.
+    pub fn servers(&self) -> usize {
+        let tables = self.lock();
+        tables.usual.seats.list().len() + tables.backup.seats.list().len()
+    }
+
+    /// As [`Group::seats`], for a process that must not wait: while another process holds the zone, they are as this one knows them.
     pub fn seats_unless_held(&self, now: Instant) -> Vec<PeerState> {
         let mut tables = self.lock();
         if !self.zone.as_ref().and_then(ZoneRef::get).is_some_and(Zone::is_held) {

@@ -1,7 +1,9 @@
 //! The cells that requests and caches are counted in.
 
+use std::rc::Rc;
+
 use weir_cache::Cache;
-use weir_metrics::subjects::{Cell, Cells, SubjectKind};
+use weir_metrics::subjects::{Cell, Cells, HeldName, SubjectKind};
 use weir_metrics::{CACHE_STATES, CLASSES};
 
 /// Numbers of cells: first one for each class of statuses, then bytes that were received.
@@ -15,17 +17,41 @@ pub const STORED: usize = EVICTED + 1;
 /// Requests that waited for an answer that was fetched for another one.
 pub const WAITED: usize = STORED + 1;
 
-/// The cells of a loop.
+/// The cells of a loop for a site.
 pub struct Counts {
-    /// Of each `status_zone` of the site.
+    /// Of each `status_zone` of the site, by its number.
     pub zones: Vec<Option<Cell>>,
+    /// What they are known by, as long as the loop serves the site.
+    held: Vec<HeldName>,
+    all: Rc<Cells>,
+    /// The loop serves another site: names that are not in it are given back.
+    pub is_replaced: std::cell::Cell<bool>,
 }
 
 impl Counts {
-    /// For the loop of this row, and the zones of these names.
-    pub fn new(zones: &[String], cells: &Cells) -> Counts {
-        let zones = zones.iter().map(|name| cells.of(SubjectKind::Zone, name));
-        Counts { zones: zones.collect() }
+    /// For zones of these names.
+    pub fn new(zones: &[String], all: &Rc<Cells>) -> Counts {
+        let (mut cells, mut held) = (Vec::with_capacity(zones.len()), Vec::new());
+        for name in zones {
+            let found = (!name.is_empty()).then(|| all.hold(SubjectKind::Zone, name)).flatten();
+            cells.push(found.as_ref().map(|(cell, _)| *cell));
+            held.extend(found.map(|(_, name)| name));
+        }
+        Counts { zones: cells, held, all: Rc::clone(all), is_replaced: false.into() }
+    }
+
+    /// All cells of the loop, whatever it serves.
+    pub fn all(&self) -> &Rc<Cells> {
+        &self.all
+    }
+}
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        // What a loop has counted stays when the loop ends.
+        if self.is_replaced.get() {
+            self.held.drain(..).for_each(|name| self.all.release(name));
+        }
     }
 }
 

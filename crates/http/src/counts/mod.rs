@@ -73,14 +73,22 @@ const SWITCHED: u16 = 101;
 const CLIENT_LEFT: u16 = 499;
 
 /// Adds all of it to a page.
-pub fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
-    for name in &r.site.status_zones {
-        show_zone(name, all.of(SubjectKind::Zone, name), page);
+pub async fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
+    for names in r.site.status_zones.chunks(ZONES_AT_A_TIME) {
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            show_zone(name, all.of(SubjectKind::Zone, name), page);
+        }
+        if names.len() == ZONES_AT_A_TIME {
+            r.event_loop.handle.heavy().await;
+        }
     }
     if let Some(counted) = all.others(SubjectKind::Zone) {
         show_zone(OTHERS, counted, page);
     }
 }
+
+/// After so many, the loop does something else first.
+const ZONES_AT_A_TIME: usize = 250;
 
 fn show_zone(name: &str, counted: Counted, page: &mut MetricsPage) {
     let values = vec![

@@ -3,8 +3,9 @@
 
 use bytes::Bytes;
 use weir_conf::Error;
+use weir_engine::{Boxed, Chain};
 use weir_log::Sink;
-use weir_metrics::{LoopDetail, Metric, MetricsPage};
+use weir_metrics::{Counting, LoopDetail, Metric, MetricsPage, PageForm};
 use weir_proto::http1::Method;
 use weir_proto::uri;
 use weir_values::status;
@@ -30,8 +31,8 @@ const DIRECTIVES: &[Directive] = &[
     },
     Directive {
         name: "weir_status",
-        help: "Answers with all counters: `prometheus` (the default; `?loops=1` adds those of each loop) or `json`; with `log`, with the newest lines of \
-               `error_log memory:`.",
+        help: "Answers with all counters: `prometheus` (the default; `?loops=1` adds those of each loop) or `json`; of more than 1,000 servers behind it \
+               shows their groups, and each with `?servers=1`; with `log`, it answers with the newest lines of `error_log memory:`.",
         set: Set::Simple(set_status),
     },
     Directive {
@@ -53,7 +54,7 @@ static WEIR_STATUS: ContentHandler<Form> = ContentHandler {
     module: "stub_status",
     in_limit_except: true,
     optional: false,
-    run: |r, settings| Answer::Now(settings.answer(r)),
+    run: |r, settings| Answer::Later(Boxed::new(move || settings.answer(r))),
 };
 
 /// The module.
@@ -97,7 +98,7 @@ fn handler(r: &mut Request) -> Step {
 /// What `weir_status` answers.
 #[derive(Debug, Clone, Copy)]
 pub enum Form {
-    /// All counters, for Prometheus; those of single loops with `?loops=1`.
+    /// All counters, for Prometheus; those of single loops with `?loops=1`, of many servers with `?servers=1`.
     Prometheus,
     /// All counters.
     Json,
@@ -107,42 +108,102 @@ pub enum Form {
 
 impl Form {
     /// The content handler of a location with `weir_status`.
-    pub fn answer(self, r: &mut Request) -> Step {
-        let (kind, text) = match self {
+    async fn answer(self, r: &mut Request) -> Step {
+        let asks = |name: &[u8]| uri::arg(&r.args, name).is_some_and(|value| value == b"1");
+        let each = asks(b"servers");
+        match self {
             Form::Prometheus => {
-                let detail = match uri::arg(&r.args, b"loops") {
-                    Some(value) if value == b"1" => LoopDetail::Each,
-                    _ => LoopDetail::Sums,
-                };
-                let text = page(r).prometheus(detail);
-                (b"text/plain; version=0.0.4".as_slice(), text.into())
+                let detail = if asks(b"loops") { LoopDetail::Each } else { LoopDetail::Sums };
+                let form = PageForm::Prometheus(detail);
+                answer_page(r, b"text/plain; version=0.0.4", each, form).await
             }
-            Form::Json => (b"application/json".as_slice(), json_text(r, MetricsPage::json).into()),
-            Form::Log => (b"text/plain".as_slice(), log(r)),
-        };
-        answer(r, kind, text)
+            Form::Json => answer_page(r, b"application/json", each, PageForm::Json).await,
+            Form::Log => {
+                let text = log(r);
+                answer(r, b"text/plain", text)
+            }
+        }
     }
 }
 
-/// What `weir_status json` answers, with times as `of` shows them.
-pub(super) fn json_text(r: &Request, of: fn(&MetricsPage) -> String) -> String {
-    of(&page(r))
+/// A page is sent as a whole if it is no longer than this. Of a longer one, a loop keeps one piece at a time.
+const WHOLE: usize = 1 << 20;
+
+/// Answers with all figures of the server.
+pub(super) async fn answer_page(r: &mut Request, kind: &[u8], each: bool, form: PageForm) -> Step {
+    let page = gather(r, each).await;
+    let handle = r.event_loop.handle.clone();
+    let (mut whole, mut pieces) = (String::new(), page.pieces(form));
+    for piece in pieces.by_ref() {
+        whole += &piece;
+        if whole.len() > WHOLE && r.method == Method::Get {
+            return stream(r, kind, whole, pieces).await;
+        }
+        handle.heavy().await;
+    }
+    drop(pieces);
+    answer(r, kind, whole)
 }
 
-/// All figures of the server.
-fn page(r: &Request) -> MetricsPage {
+/// Answers with what is there, and with the rest as it is made.
+async fn stream(
+    r: &mut Request,
+    kind: &[u8],
+    begin: String,
+    rest: impl Iterator<Item = String>,
+) -> Step {
+    let handle = r.event_loop.handle.clone();
+    r.response.status = 200;
+    r.response.content_type.extend_from_slice(kind);
+    if let Err(end) = r.send_head() {
+        return end;
+    }
+    for piece in std::iter::once(begin).chain(rest).filter(|piece| !piece.is_empty()) {
+        let mut chain = Chain::new();
+        chain.push(Bytes::from(piece));
+        if r.send_body(chain, false).await.is_err() {
+            return Step::Abort;
+        }
+        handle.heavy().await;
+    }
+    match r.send_body(Chain::new(), true).await {
+        Ok(()) => Step::Sent,
+        Err(_) => Step::Abort,
+    }
+}
+
+/// The figures as one text.
+pub(super) async fn text(r: &Request, form: PageForm) -> String {
+    let page = gather(r, false).await;
+    let mut text = String::new();
+    for piece in page.pieces(form) {
+        text += &piece;
+        r.event_loop.handle.heavy().await;
+    }
+    text
+}
+
+/// All figures of the server. With many loops and servers there is much to read: the loop does something else meanwhile.
+async fn gather(r: &Request, each: bool) -> MetricsPage {
     let mut page = MetricsPage::new();
+    let mut counting = Counting::new(r.event_loop.registry);
+    while counting.more(CELLS_AT_A_TIME) {
+        r.event_loop.handle.heavy().await;
+    }
+    let all = counting.end();
     if let Some(shown) = r.event_loop.shown.get() {
-        shown(&mut page);
+        shown(&all, each, &mut page);
     }
     r.event_loop.registry.show(&mut page);
-    let all = r.event_loop.registry.counted();
-    counts::show(r, &all, &mut page);
-    figures::show(r, &all, &mut page);
+    counts::show(r, &all, &mut page).await;
+    figures::show(r, &all, each, &mut page).await;
     let sessions = r.event_loop.status_zones.get().copied().unwrap_or_default();
     status::show(sessions, &r.site.status_zones, &mut page);
     page
 }
+
+/// A cell has a kilobyte.
+const CELLS_AT_A_TIME: usize = 500;
 
 /// The newest lines of what the location logs to memory.
 fn log(r: &Request) -> Bytes {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_engine::Handle;
 use weir_metrics::subjects::{Cell, Cells, GAUGE, SubjectKind};
-use weir_upstream::counts::{self, Counts as Peers, FailureReason};
+use weir_upstream::counts::{self, CountedPeer, Counts as Peers, FailureReason};
 use weir_upstream::{Ended, Failure, Group, Peer};
 
 use crate::counts::cells::{CacheCell, RECEIVED, SENT, class};
@@ -36,8 +36,8 @@ pub const LATE: usize = 2;
 pub struct Counts {
     /// Of each cache of the site.
     caches: Vec<Option<Cell>>,
-    /// Of the servers behind.
-    peers: Peers,
+    /// Of the servers behind, whatever site the loop serves.
+    peers: Rc<Peers>,
     cells: Rc<Cells>,
 }
 
@@ -51,7 +51,9 @@ impl Counts {
         let cells = start.cells;
         let of = |cache: &Arc<weir_cache::Cache>| cells.of(SubjectKind::Cache, cache.name());
         let caches = start.site.caches.iter().map(of).collect();
-        let peers = Peers::new(Rc::clone(cells), SubjectKind::Peer);
+        let before = start.before.map(|before| COUNTS.of(before).peers.clone());
+        let new = || Rc::new(Peers::new(Rc::clone(cells), SubjectKind::Peer));
+        let peers = before.unwrap_or_else(new);
         Counts { caches, peers, cells: Rc::clone(cells) }
     }
 
@@ -68,51 +70,51 @@ impl Counts {
 
     /// Begins to count a request that is passed to a server.
     pub fn passed(&self, group: &Group, peer: &Arc<Peer>) -> Option<Asked> {
-        self.peers.of(group, peer).map(|cell| {
-            cell.add(GAUGE, 1);
-            Asked(cell)
+        self.peers.of(group, peer).map(|counted| {
+            counted.cell().add(GAUGE, 1);
+            Asked(counted)
         })
     }
 }
 
 /// A request that a server is working on, until it is dropped.
 #[derive(Debug)]
-pub struct Asked(Cell);
+pub struct Asked(CountedPeer);
 
 impl Asked {
     /// It goes over a connection that has served others, or over a new one.
     pub fn over(&self, reused: bool) {
-        self.0.add(if reused { REUSED } else { OPENED }, 1);
+        self.0.cell().add(if reused { REUSED } else { OPENED }, 1);
     }
 
     /// The attempt is over; it failed, or was answered with a status.
     pub fn ended(&self, attempt: &Attempt, how: Ended, failure: Option<Failure>, handle: &Handle) {
         let now = handle.now();
-        counts::note(&self.0, how, handle.wall(), || {
+        counts::note(self.0.cell(), how, handle.wall(), || {
             let failure = failure.unwrap_or(Failure::Error);
             FailureReason::new(failure, attempt.errno.get(), attempt.connect.is_some())
         });
         if matches!(how, Ended::Failed) {
-            self.0.add(FAILS, 1);
-            self.0.add(CONNECT_FAILS, attempt.connect.is_none().into());
-            self.0.add(TIMEOUTS, matches!(failure, Some(Failure::Timeout)).into());
+            self.0.cell().add(FAILS, 1);
+            self.0.cell().add(CONNECT_FAILS, attempt.connect.is_none().into());
+            self.0.cell().add(TIMEOUTS, matches!(failure, Some(Failure::Timeout)).into());
         }
-        self.0.add(RECEIVED, attempt.received);
-        self.0.add(SENT, attempt.sent);
+        self.0.cell().add(RECEIVED, attempt.received);
+        self.0.cell().add(SENT, attempt.sent);
         if attempt.status > 0 {
-            self.0.add(class(attempt.status), 1);
-            self.0.record(now.saturating_duration_since(attempt.started));
+            self.0.cell().add(class(attempt.status), 1);
+            self.0.cell().record(now.saturating_duration_since(attempt.started));
         }
     }
 
     /// Another server is asked.
     pub fn again(&self) {
-        self.0.add(RETRIES, 1);
+        self.0.cell().add(RETRIES, 1);
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.0.sub(1);
+        self.0.cell().sub(1);
     }
 }

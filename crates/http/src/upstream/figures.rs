@@ -2,7 +2,7 @@
 
 use weir_metrics::subjects::{AllCounted, Counted, SubjectKind};
 use weir_metrics::{CACHE_STATES, CACHES, CLASSES, MetricValue, MetricsPage, QUEUES, UPSTREAMS};
-use weir_upstream::counts;
+use weir_upstream::counts::{ServerDetail, ServerRows};
 
 use super::counts::{
     CONNECT_FAILS, ENTERED, FAILS, LATE, OPENED, REFUSED, RETRIES, REUSED, TIMEOUTS,
@@ -12,11 +12,17 @@ use crate::counts::cells::{EVICTED, RECEIVED, SENT, STORED, WAITED};
 use crate::counts::first;
 use crate::request::Request;
 
-/// Adds all of it to a page.
-pub fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
-    let (site, now) = (r.site, r.event_loop.handle.now());
-    let groups = GROUPS.of(&site.main_confs).all().map(|upstream| &upstream.group);
-    counts::show(groups, (all, SubjectKind::Peer), now, (&UPSTREAMS, peer_values), page);
+/// Adds all of it to a page: each server, or if that was not asked for, with many servers the groups.
+pub async fn show(r: &Request, all: &AllCounted, each: bool, page: &mut MetricsPage) {
+    let (site, handle) = (r.site, &r.event_loop.handle);
+    let groups = || GROUPS.of(&site.main_confs).all().map(|upstream| &upstream.group);
+    let detail = if each { ServerDetail::Each } else { ServerDetail::of(groups()) };
+    let (counted, table) =
+        ((all, SubjectKind::Peer), (&UPSTREAMS, peer_values as fn(Counted) -> _));
+    let mut rows = ServerRows::new(groups(), counted, handle.now(), table, detail);
+    while rows.more(SERVERS_AT_A_TIME, page) {
+        handle.heavy().await;
+    }
     for upstream in GROUPS.of(&site.main_confs).all() {
         let Some(queue) = &upstream.queue else { continue };
         let counted = all.of(SubjectKind::Queue, &upstream.group.name);
@@ -50,6 +56,9 @@ pub fn show(r: &Request, all: &AllCounted, page: &mut MetricsPage) {
         page.add(&CACHES, vec![cache.name().to_owned()], values);
     }
 }
+
+/// After so many, the loop does something else first.
+const SERVERS_AT_A_TIME: usize = 250;
 
 fn peer_values(counted: Counted) -> Vec<(&'static str, MetricValue)> {
     let number = |at: usize| MetricValue::Number(counted.numbers[at]);

@@ -12,9 +12,9 @@ use weir_acme::Standings;
 use weir_engine::coarse_nanos;
 use weir_metrics::subjects;
 use weir_metrics::{
-    ACME, BALANCE, BUILD, CERTIFICATES, Culprit, Histogram, LISTENERS, LOOPS, LoopTally, Metric,
-    MetricValue, MetricsPage, POOL_SUMS, POOLS, PROCESSES, Registry, SERVER, SHARED, TallyOwner,
-    Times, WINDOW, quoted,
+    ACME, AllCounted, BALANCE, BUILD, CERTIFICATES, Culprit, Histogram, LISTENERS, LOOPS,
+    LoopTally, Metric, MetricValue, MetricsPage, POOL_SUMS, POOLS, PROCESSES, Registry, SERVER,
+    SHARED, TallyOwner, Times, WINDOW, quoted,
 };
 use weir_ssl::CertificateFacts;
 use weir_sys::sockdiag;
@@ -98,8 +98,8 @@ impl StatusInputs {
         self.zones.replace(zones.clone());
     }
 
-    /// Adds it to a page.
-    pub fn show(&self, page: &mut MetricsPage) {
+    /// Adds it to a page, with what was counted under names.
+    pub fn show(&self, counted: &AllCounted, page: &mut MetricsPage) {
         let mut loops = self.registry.loops();
         loops.sort_by_key(|tally| (tally.owner.generation, tally.owner.worker, tally.owner.index));
         self.show_server(&loops, page);
@@ -113,7 +113,6 @@ impl StatusInputs {
         }
         weir_health::show(self.registry.board(), health::wall_millis(), page);
         page.say("culprits", culprits(&loops));
-        let counted = self.registry.counted();
         for name in &self.pools {
             let (mut queues, mut waits) = (0, Times::default());
             let values = |queue, times| {

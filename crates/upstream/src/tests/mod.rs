@@ -10,6 +10,7 @@ use crate::{
     Choice, Ended, Failure, Failures, Group, Peer, PeerAddress, PeerOptions, PeerTimes, Retry, Sent,
 };
 
+mod counting;
 mod processes;
 mod rotation;
 mod sharing;

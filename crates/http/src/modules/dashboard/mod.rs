@@ -15,7 +15,7 @@ use bytes::Bytes;
 use weir_conf::Error;
 use weir_engine::{Boxed, Chain};
 use weir_log::Level;
-use weir_metrics::MetricsPage as Figures;
+use weir_metrics::PageForm;
 use weir_proto::base64::{self, Alphabet};
 use weir_proto::http1::{HeaderId, Method};
 
@@ -83,8 +83,7 @@ fn handler<'a>(r: &'a mut Request, page: &'static DashboardPage) -> Later<'a> {
             return stream(r).await;
         }
         if wants(JSON) {
-            let text = stub_status::json_text(r, Figures::json_with_steps);
-            return answer(r, JSON, text.into());
+            return stub_status::answer_page(r, JSON, false, PageForm::JsonWithSteps).await;
         }
         r.response.headers.add(b"Content-Security-Policy", page.policy.as_bytes());
         r.response.headers.add(b"X-Content-Type-Options", b"nosniff");
@@ -121,8 +120,10 @@ async fn stream(r: &mut Request) -> Step {
     let (handle, newest) = (r.event_loop.handle.clone(), PANEL.of(&r.event_loop).join());
     loop {
         let last = r.event_loop.retiring();
-        let (event, due) =
-            newest.at(handle.now(), || stub_status::json_text(r, Figures::json_for_panel));
+        let (event, due) = match newest.at(handle.now()) {
+            Some(known) => known,
+            None => newest.set(handle.now(), &stub_status::text(r, PageForm::Panel).await),
+        };
         let mut chain = Chain::new();
         match &mut gzip {
             None => chain.push(event.text()),
@@ -185,18 +186,22 @@ fn escape(text: &str) -> String {
 pub struct Newest(RefCell<Option<(Instant, Rc<Event>)>>);
 
 impl Newest {
-    /// The event, and when the next one is due.
-    fn at(&self, now: Instant, json: impl FnOnce() -> String) -> (Rc<Event>, Instant) {
-        let mut newest = self.0.borrow_mut();
-        let (due, event) = match newest.take() {
-            Some((due, event)) if due > now => (due, event),
-            before => {
-                let before = before.map(|(_, event)| event);
-                (now + PAUSE, Rc::new(Event::after(before.as_deref(), &json())))
-            }
-        };
-        *newest = Some((due, Rc::clone(&event)));
-        (event, due)
+    /// The event, and when the next one is due. None: it is due now.
+    fn at(&self, now: Instant) -> Option<(Rc<Event>, Instant)> {
+        let newest = self.0.borrow();
+        let (due, event) = newest.as_ref().filter(|(due, _)| *due > now)?;
+        Some((Rc::clone(event), *due))
+    }
+
+    /// Takes another one, and says when the next one is due. Of two viewers that have made one at a time, the second one gets
+    /// the first one's.
+    fn set(&self, now: Instant, json: &str) -> (Rc<Event>, Instant) {
+        self.at(now).unwrap_or_else(|| {
+            let before = self.0.take().map(|(_, event)| event);
+            let (event, due) = (Rc::new(Event::after(before.as_deref(), json)), now + PAUSE);
+            self.0.replace(Some((due, Rc::clone(&event))));
+            (event, due)
+        })
     }
 }
 
@@ -268,24 +273,29 @@ mod tests {
     #[test]
     fn an_event_is_made_once_for_all_viewers() {
         let (viewers, made, began) = (Viewers::default(), std::cell::Cell::new(0), Instant::now());
-        let make = || {
-            made.set(made.get() + 1);
-            made.get().to_string()
+        let at = |newest: Rc<Newest>, now: Instant| {
+            let (event, due) = newest.at(now).unwrap_or_else(|| {
+                made.set(made.get() + 1);
+                newest.set(now, &made.get().to_string())
+            });
+            (event.text(), due)
         };
-        let seen = |(event, due): (Rc<Event>, Instant)| (event.text(), due);
         let text = |n: i32| Bytes::from(format!("data: {n}\n\n"));
         let all = [(); 3].map(|()| viewers.join());
         for turn in 0..4 {
             let now = began + PAUSE * turn;
-            let each = all.each_ref().map(|newest| seen(newest.at(now, make)));
+            let each = all.each_ref().map(|newest| at(Rc::clone(newest), now));
             let expected = (text(turn as i32 + 1), now + PAUSE);
             assert_eq!(each, [(); 3].map(|()| expected.clone()));
             // One that comes between two events waits for the same as the others.
-            assert_eq!(seen(viewers.join().at(now + PAUSE / 2, make)), expected);
+            assert_eq!(at(viewers.join(), now + PAUSE / 2), expected);
+            // Two have begun to make the same one.
+            let (event, due) = all[0].set(now, "another");
+            assert_eq!((event.text(), due), expected);
         }
         // Nothing is kept without viewers.
         drop(all);
-        assert_eq!(seen(viewers.join().at(began + PAUSE * 3, make)).0, text(5));
+        assert_eq!(at(viewers.join(), began + PAUSE * 3).0, text(5));
     }
 
     #[test]

@@ -330,6 +330,12 @@ function showCulprits(snapshot) {
     { name: "Times" }, { name: "Loops" }, { name: "Last" }], rows, "Nothing has held a loop up for longer than blocked_threshold.");
 }
 
+// The snapshot has the rows that tell most; the last row says how many others there are.
+function withOthers(rows, now, lists, columns) {
+  const others = lists.reduce((sum, list) => sum + ((now.left_out || {})[list] || 0), 0);
+  return others ? [...rows, [`… and ${count(others)} with less to do`, ...Array(columns - 1).fill("")]] : rows;
+}
+
 function showPlaces(now, then) {
   const seconds = now.now - then.now, old = then.status_zones || {};
   const at = (zone, before, share) => within(quantile(zone.latency, before.latency, share));
@@ -341,7 +347,7 @@ function showPlaces(now, then) {
   });
   section("places", true);
   table($("places"), "Servers and locations with a status_zone", [{ name: "Zone" }, { name: "Requests/s" }, { name: "In flight" }, { name: "p50" }, { name: "p90" }, { name: "p99" },
-    { name: "p99.9" }, { name: "5xx/s" }, { name: "Sent/s" }], rows, "Give a server or location a name with status_zone, and it is shown here.");
+    { name: "p99.9" }, { name: "5xx/s" }, { name: "Sent/s" }], withOthers(rows, now, ["status_zones"], 9), "Give a server or location a name with status_zone, and it is shown here.");
 }
 
 const GLYPHS = { up: "●", untried: "○", failing: "✕", down: "✕", unavail: "✕", unhealthy: "✕", checking: "◌", draining: "◐", full: "◕" };
@@ -357,9 +363,13 @@ function showPeers(now, then) {
       const old = before.get(p.server + p.name) || p, grown = name => Math.max(0, (p[name] || 0) - (old[name] || 0));
       const reused = grown("reused_connections"), all = grown("opened_connections") + reused;
       const at = share => within(quantile(p[took], old[took], share));
-      const kind = p.state === "up" ? "good" : ["untried", "checking", "draining", "full"].includes(p.state) ? "" : "bad";
+      // Of a group of many servers, there is a number of them for each state.
+      const states = typeof p.state === "object" ? Object.keys(p.state).filter(word => word !== "total" && p.state[word] > 0) : [p.state];
+      const worst = ["failing", "down", "draining", "untried", "up"].find(word => states.includes(word)) || p.state;
+      const told = typeof p.state === "object" ? states.map(word => `${p.state[word]} ${word}`).join(", ") : p.state;
+      const kind = worst === "up" ? "good" : ["untried", "checking", "draining", "full"].includes(worst) ? "" : "bad";
       const why = p.last_failure ? `${p.failure || "failed"}, ${age(Math.max(0, now.now - p.last_failure))} ago` : "";
-      const state = el("span", { className: kind }, `${GLYPHS[p.state] || "?"} ${p.state}${p.backup ? ", backup" : ""}`,
+      const state = el("span", { className: kind }, `${GLYPHS[worst] || "?"} ${told}${p.backup ? ", backup" : ""}`,
         why ? el("span", { className: "why" }, why) : null);
       rows.push([`${group}: ${p.name && p.name !== p.server ? `${p.name} (${p.server})` : p.server}`, state,
         count(rate(total(p), total(old), seconds)), p.active ?? "–", at(.5), at(.99),
@@ -368,7 +378,7 @@ function showPeers(now, then) {
   }
   section("peers", rows.length);
   table($("peers"), "Servers behind this one", [{ name: "Group and server" }, { name: "State", text: true }, { name: "Requests/s" }, { name: "In flight" },
-    { name: "p50" }, { name: "p99" }, { name: "Failures/s" }, { name: "Retries/s" }, { name: "Reused" }], rows, "");
+    { name: "p50" }, { name: "p99" }, { name: "Failures/s" }, { name: "Retries/s" }, { name: "Reused" }], withOthers(rows, now, ["upstreams", "stream_upstreams"], 9), "");
 }
 
 function showCaches(now, then) {
