@@ -12,7 +12,7 @@
 //!
 //! - all else that the `http` block says is the same, but for groups and maps, which are read anew each time and found by
 //!   their numbers;
-//! - reading it has left nothing behind but what can be repeated: uses of variables, of `upstream` blocks, and of files of
+//! - reading it has left nothing behind but what can be repeated: uses of variables, of `upstream` blocks, of `status_zone`s, and of files of
 //!   certificates and keys that still hold the same. [`Marks`] tells.
 
 use std::any::Any;
@@ -78,6 +78,8 @@ struct KnownServer {
     variables: VariableUses<Request>,
     drafts: DraftUses,
     files: KeyFileUses,
+    /// Numbers of `status_zone`s.
+    zones: Vec<usize>,
     /// Variables in its lines of heads.
     in_lines: Vec<VariableId>,
     /// The place of the default log, where it uses that.
@@ -115,7 +117,7 @@ pub struct Taking<'a> {
 
 /// What is counted of things that a server may leave behind and that cannot be repeated.
 #[derive(PartialEq, Eq)]
-pub struct Marks([usize; 12]);
+pub struct Marks([usize; 11]);
 
 /// Blocks that are read anew each time, and that servers find by names or numbers.
 const READ_ANEW: [&str; 3] = ["server", "upstream", "map"];
@@ -148,7 +150,10 @@ impl<'a> Setup<'a> {
         self.drafts.number_as(&before.main_confs);
         let wanted: HashSet<&Digest, ByDigest> = self.taking.digests.iter().collect();
         let stay = known.servers.iter().filter(|(digest, _)| wanted.contains(digest));
-        let kept: HashSet<u32> = stay.flat_map(|(_, k)| &k.locations).map(|id| id.0).collect();
+        let stay: Vec<_> = stay.map(|(_, known)| known).collect();
+        let kept: HashSet<u32> = stay.iter().flat_map(|k| &k.locations).map(|id| id.0).collect();
+        let zones = stay.iter().flat_map(|known| known.zones.iter().copied());
+        self.status_zones.number_as(&before.status_zones, zones);
         self.locations.resize_with(before.locations.len(), || None);
         let places = (0..before.locations.len() as u32).rev();
         self.taking.free = places.filter(|at| !kept.contains(at)).map(LocationId).collect();
@@ -175,6 +180,7 @@ impl<'a> Setup<'a> {
         }
         self.taking.digests.pop_front();
         self.variables.repeat(&known.variables);
+        self.status_zones.repeat(&known.zones);
         self.in_lines.extend(&known.in_lines);
         for id in &known.locations {
             let location = before.locations.get(id.0 as usize);
@@ -209,6 +215,7 @@ impl<'a> Setup<'a> {
         self.variables.note();
         self.pem_files.note();
         self.drafts.note();
+        self.status_zones.note();
         self.taking.reserved.clear();
         self.taking.in_lines.clear();
         self.taking.default_log = None;
@@ -226,7 +233,7 @@ impl<'a> Setup<'a> {
     /// It was read, as the last one of the list: the next site may take it if it has left nothing else behind.
     pub fn end_server(&mut self, begin: &Marks) {
         let (variables, files) = (self.variables.noted(), self.pem_files.noted());
-        let drafts = self.drafts.noted();
+        let (drafts, zones) = (self.drafts.noted(), self.status_zones.noted());
         let Some(digest) = self.taking.digests.pop_front() else { return };
         if !variables.is_repeatable() || self.marks() != *begin {
             return;
@@ -239,6 +246,7 @@ impl<'a> Setup<'a> {
             variables,
             drafts,
             files,
+            zones,
             in_lines: std::mem::take(&mut self.taking.in_lines),
             default_log: self.taking.default_log,
         };
@@ -277,12 +285,12 @@ impl<'a> Setup<'a> {
             pem_files,
             locations: _,
             servers: _,
+            status_zones: _,
             in_lines: _,
             taking,
             drafts,
             // Counted by `touch` where a server adds to them.
             log_targets,
-            status_zones,
             takes_commands: _,
             takes_changes: _,
             has_init_script: _,
@@ -298,7 +306,6 @@ impl<'a> Setup<'a> {
         Marks([
             drafts.changes(),
             log_targets.len() - taking.default_logs,
-            status_zones.len(),
             *file_caches as usize,
             temp_paths.len(),
             warnings.len(),

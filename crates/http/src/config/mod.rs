@@ -6,6 +6,7 @@ pub mod place;
 pub mod scope;
 pub mod table;
 pub mod types;
+pub mod zone_names;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -20,6 +21,7 @@ use crate::config::known::Taking;
 use crate::config::module::Modules;
 use crate::config::place::Place;
 use crate::config::scope::Scope;
+use crate::config::zone_names::ZoneNames;
 use crate::files::temp_file::{DIGITS, TempPath};
 use crate::listen::ListenLine;
 use crate::names::ServerId;
@@ -71,7 +73,7 @@ pub struct Setup<'a> {
     /// Responses that are fetched to be sent along with certificates.
     pub staplings: Vec<weir_ssl::ocsp::Stapling>,
     /// Names of `status_zone`s.
-    pub status_zones: Vec<String>,
+    pub status_zones: ZoneNames,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
     temp_paths: Vec<Arc<TempPath>>,
@@ -103,7 +105,7 @@ impl<'a> Setup<'a> {
             has_init_script: false,
             pem_files: weir_ssl::KeyFiles::at(inputs.conf_prefix),
             staplings: Vec::new(),
-            status_zones: Vec::new(),
+            status_zones: ZoneNames::default(),
             caches: Vec::new(),
             temp_paths: Vec::new(),
             tls_challenges: Vec::new(),
@@ -347,7 +349,7 @@ pub fn configure(
         main,
         staplings: setup.staplings.into_iter().map(Arc::new).collect(),
         certificates: setup.pem_files.certificates,
-        status_zones: setup.status_zones,
+        status_zones: setup.status_zones.end(),
         caches: setup.caches,
         loop_keys: modules.loop_keys,
         main_confs,

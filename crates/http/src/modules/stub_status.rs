@@ -237,12 +237,7 @@ fn set_zone(s: &mut Scope<'_, '_>, d: &weir_conf::Directive) -> Result<(), Error
         Scope::change(&mut s.location.core).status_zones.location = None;
         return Ok(());
     }
-    s.setup.touch();
-    let names = &mut s.setup.status_zones;
-    let number = names.iter().position(|known| *known == name).unwrap_or_else(|| {
-        names.push(name);
-        names.len() - 1
-    });
+    let number = s.setup.status_zones.of(&name);
     let conf = &mut Scope::change(&mut s.location.core).status_zones;
     *(if is_server { &mut conf.server } else { &mut conf.location }) = Some(number);
     Ok(())

@@ -97,7 +97,7 @@ pub struct Site {
     pub staplings: Vec<Arc<weir_ssl::ocsp::Stapling>>,
     /// Certificates that peers are shown.
     pub certificates: BTreeSet<weir_ssl::CertificateFacts>,
-    /// Names of `status_zone`s.
+    /// Names of `status_zone`s at their numbers; an empty one is of no zone.
     pub status_zones: Vec<String>,
     /// Directories of answers that are kept.
     pub caches: Vec<Arc<weir_cache::Cache>>,
