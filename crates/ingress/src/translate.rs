@@ -48,7 +48,7 @@ use ordered::Ordered;
 use parts::Parts;
 use work::Base;
 
-pub(crate) use lines::{digest, line, when};
+pub(crate) use lines::{counted, digest, line, when};
 pub(crate) use made::headers;
 pub use memory::Memory;
 pub(crate) use servers::room;

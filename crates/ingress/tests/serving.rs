@@ -9,6 +9,8 @@ mod annotations;
 mod auth;
 #[path = "serving/config_map.rs"]
 mod config_map;
+#[path = "serving/counted.rs"]
+mod counted;
 #[path = "serving/flags.rs"]
 mod flags;
 #[path = "serving/gateway.rs"]

@@ -13,7 +13,7 @@ use super::objects::{
 use super::policies::Policies;
 use super::routes::{Route, Spec};
 use crate::report::{ObjectId, Severity};
-use crate::translate::{Work, digest, headers, line};
+use crate::translate::{Work, counted, digest, headers, line};
 
 /// A rule with its servers.
 pub(super) struct Rule<'a> {
@@ -267,7 +267,8 @@ impl Rule<'_> {
             list.push(line("location", [name.as_str()]).with_block(filters::preflight(work, cors)));
         }
         if targets.len() == 1 && targets[0] == format!("@{}", self.name) {
-            let inside = self.without_servers(work, site);
+            let mut inside = self.without_servers(work, site);
+            inside.push(counted(&self.id));
             list.push(line("location", [targets[0].as_str()]).with_block(inside));
             return list;
         }
@@ -275,7 +276,8 @@ impl Rule<'_> {
             list.extend(self.copy(work, site, n, copy));
         }
         for (n, share) in self.shares.iter().enumerate().filter(|(_, share)| share.weight > 0) {
-            let inside = self.share(work, site, share);
+            let mut inside = self.share(work, site, share);
+            inside.push(counted(&self.id));
             list.push(
                 line("location", [format!("@{}_{n}", self.name).as_str()]).with_block(inside),
             );

@@ -2,9 +2,16 @@
 
 use weir_conf::Directive;
 
+use crate::report::ObjectId;
+
 /// A directive with words of any text.
 pub(crate) fn line<'w>(name: &str, words: impl IntoIterator<Item = &'w str>) -> Directive {
     Directive::new(name, words)
+}
+
+/// Requests count under the name of the object that they reached: `weir_zone_requests_total{zone="Ingress shop/web"}`.
+pub(crate) fn counted(id: &ObjectId) -> Directive {
+    line("status_zone", [id.to_string().as_str()])
 }
 
 /// `if (LEFT OPERATOR RIGHT) { ... }`.

@@ -6,7 +6,7 @@ use super::access::{
     address, auth_request, basic, cached, cors, custom_headers, limits, service_headers, target,
 };
 use super::hosts::{Host, Route};
-use super::lines::{digest, line, when};
+use super::lines::{counted, digest, line, when};
 use super::made::Made;
 use super::pass::{errors, pass};
 use super::snippet::Place;
@@ -39,6 +39,7 @@ pub(super) fn location(
     let source = &route.source;
     let o = &source.options;
     let mut made = Made::default();
+    made.inside.push(counted(&source.id));
     let key = digest(format!("{}\n{}\n{path}", source.id, host.name).as_bytes());
     // An ACME client proves a name over plain HTTP.
     let challenge = path.starts_with(CHALLENGE);
@@ -69,7 +70,7 @@ pub(super) fn location(
             Err(why) => {
                 let why = format!("{why}: answers are 503");
                 work.say(&source.id, Severity::Error, "NoConfigMap", "custom-headers", &why);
-                made.inside = vec![line("return", ["503"])];
+                made.inside = vec![counted(&source.id), line("return", ["503"])];
                 return made;
             }
         }
@@ -88,7 +89,7 @@ pub(super) fn location(
             "auth-secret",
             &format!("{why}: answers are 503"),
         );
-        made.inside = vec![line("return", ["503"])];
+        made.inside = vec![counted(&source.id), line("return", ["503"])];
         return made;
     }
     if let Some(auth) = o.auth_request.as_ref().filter(|_| !free) {

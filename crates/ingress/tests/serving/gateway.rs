@@ -22,7 +22,7 @@ fn gateway(name: &str, listeners: Value) -> String {
 }
 
 /// A Gateway with one listener for HTTP.
-fn plain() -> String {
+pub(super) fn plain() -> String {
     gateway(
         "web",
         json!([{ "name": "http", "port": 8080, "protocol": "HTTP",
@@ -30,7 +30,13 @@ fn plain() -> String {
     )
 }
 
-fn route(kind: &str, namespace: &str, name: &str, hosts: &[&str], rules: Value) -> String {
+pub(super) fn route(
+    kind: &str,
+    namespace: &str,
+    name: &str,
+    hosts: &[&str],
+    rules: Value,
+) -> String {
     let mut object = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
         "metadata": { "name": name, "namespace": namespace },
         "spec": { "parentRefs": [{ "name": "web", "namespace": "a" }], "rules": rules } });
@@ -40,7 +46,7 @@ fn route(kind: &str, namespace: &str, name: &str, hosts: &[&str], rules: Value) 
     format!("---\n{object}\n")
 }
 
-fn to(service: &str) -> Value {
+pub(super) fn to(service: &str) -> Value {
     json!([{ "name": service, "port": 80 }])
 }
 

@@ -1,0 +1,70 @@
+//! Which object's requests are which, on status pages.
+
+use serde_json::json;
+use weir_ingress::{Settings, Snapshot, translate};
+use weir_testkit::{Dir, Server, ask_until};
+
+use super::gateway::{plain, route, to};
+use super::{ask, behind, ingress, service, weir};
+
+/// Serves manifests, Ingresses at the first port and Gateways at the second; figures are at the third.
+fn serve(manifests: &str) -> Option<Server> {
+    let (weir, dir) = (weir()?, Dir::new());
+    let mut snapshot = Snapshot::default();
+    assert_eq!(snapshot.add_text(manifests), Vec::<String>::new());
+    let settings = Settings {
+        http: vec!["127.0.0.1:%%PORT%%".to_owned()],
+        https: Vec::new(),
+        gateway_addresses: vec!["127.0.0.1".to_owned()],
+        without_class: true,
+        loopback: true,
+        state: dir.file("state"),
+        ..Settings::default()
+    };
+    let made = translate(&snapshot, &settings);
+    weir_ingress::state::write(&made.files).unwrap();
+    std::fs::create_dir_all(dir.file("state")).unwrap();
+    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+    let text = text.replace("127.0.0.1:8080", "127.0.0.1:%%PORT1%%");
+    let figures = "http { server { listen 127.0.0.1:%%PORT2%%; location / { weir_status; } }";
+    let text = text.replacen("http {", figures, 1);
+    Some(Server::start_in(dir, &weir, &text.replace("worker_threads auto;", "worker_threads 1;")))
+}
+
+#[test]
+fn requests_count_under_the_ingress_and_the_route_that_they_reached() {
+    let manifests = [
+        service("shop", "web", behind("web")),
+        ingress("shop", "web", &[], "shop.test", &[("Prefix", "/", "web")]),
+        ingress("shop", "cart", &[], "shop.test", &[("Prefix", "/cart", "web")]),
+        ingress(
+            "shop",
+            "moved",
+            &[("permanent-redirect", "http://b.test")],
+            "b.test",
+            &[("Prefix", "/", "web")],
+        ),
+        plain(),
+        route("HTTPRoute", "shop", "web", &["route.test"], json!([{ "backendRefs": to("web") }])),
+    ];
+    let Some(server) = serve(&manifests.concat()) else { return };
+    for path in ["/", "/a", "/cart", "/b"] {
+        assert_eq!(ask(&server, "shop.test", path).0, "200");
+    }
+    assert_eq!(ask(&server, "b.test", "/").0, "301");
+    let mut gateway = weir_testkit::Client::connect(server.port_at(1));
+    gateway.send("GET / HTTP/1.1\r\nHost: route.test\r\nConnection: close\r\n\r\n");
+    assert_eq!(gateway.response().status, 200);
+    let counted = || {
+        let mut figures = weir_testkit::Client::connect(server.port_at(2));
+        figures.get("/").body()
+    };
+    let lines = [
+        r#"weir_zone_requests_total{zone="Ingress shop/web",status="2xx"} 3"#,
+        r#"weir_zone_requests_total{zone="Ingress shop/cart",status="2xx"} 1"#,
+        r#"weir_zone_requests_total{zone="Ingress shop/moved",status="3xx"} 1"#,
+        r#"weir_zone_requests_total{zone="HTTPRoute shop/web",status="2xx"} 1"#,
+        r#"weir_upstream_requests_total{upstream="shop_web_80","#,
+    ];
+    assert!(ask_until(|| lines.iter().all(|line| counted().contains(line))), "{}", counted());
+}
