@@ -286,8 +286,9 @@ class Pod:
     def __init__(self, name, dir, api, binaries, base, extra=(), user="ingress"):
         self.dir = dir / name
         self.dir.mkdir()
-        self.http, self.https, self.health = free_port(), free_port(), free_port()
+        self.http, self.https, self.health, self.figures = free_port(), free_port(), free_port(), free_port()
         conf = self.dir / "ingress.conf"
+        base = base.replace("listen 8081", f"listen 127.0.0.1:{self.figures}")
         conf.write_text(base.replace("/tmp/", "/run/weir/").replace("/run/weir/", f"{self.dir}/"))
         (self.dir / "files").mkdir(mode=0o700)
         kubeconfig = self.dir / "kubeconfig"
@@ -317,6 +318,11 @@ class Pod:
     def metric(self, name):
         lines = self.probe("/metrics")[1].splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(f"weir_ingress_{name} "))
+
+    def weir_metric(self, name):
+        """One of weir's own."""
+        text = self.ask("weir", "/metrics", port=self.figures).body
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
     def workers(self):
         """The processes that weir has begun."""

@@ -183,10 +183,30 @@ def cpu(pod):
 
 
 def give_way(pids, nice):
-    """A cluster has the API server and the clients on other machines. Here they take a processor when the pod does not want it."""
+    """A cluster has the API server and the clients on other machines. Here they take a processor when the pod does not want it.
+    The test itself does not give way: it would take its time too late.
+    """
     for pid in pids:
         for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
             os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
+
+
+class Memory:
+    """What the pod takes, each minute."""
+
+    def __init__(self, pod):
+        self.pod, self.rows, self.over = pod, [], threading.Event()
+        self.thread = threading.Thread(target=self.look, daemon=True)
+        self.thread.start()
+
+    def look(self):
+        while not self.over.wait(60):
+            self.rows.append(memory(self.pod))
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        return self.rows
 
 
 class Changes:
@@ -319,14 +339,19 @@ def main():
         settled = wait("all sites", 300, lambda: pod.metric("changes_waiting") == 0 and pod.ask(f"s{options.sites - 1}.scale.test").status in (200, 308))
         print(f"{options.sites} Ingresses, {options.endpoints} endpoints: written within {made:.0f} s, served {settled:.1f} s later", flush=True)
         loads += [Load("hold", pod.http, options.sites, options.sockets), Load("ask", pod.http, options.sites, options.asks)]
-        others = [world.api.process.child.pid, world.api.etcd.child.pid, os.getpid(), *(load.child.pid for load in loads)]
+        others = [world.api.process.child.pid, world.api.etcd.child.pid, *(load.child.pid for load in loads)]
         give_way(others, options.nice)
         before, used, taken, workers = memory(pod), cpu(pod), pod.metric("configurations_taken_total"), pod.workers()
         changes = Changes(sites, options)
+        meanwhile = Memory(pod)
         late = changes.run()
         wait("all changes", 120, lambda: pod.metric("changes_waiting") == 0)
         after, spent, count = memory(pod), cpu(pod), sum(changes.made.values())
         asked, held = loads.pop().end(), loads.pop().end()
+        each_minute = meanwhile.end()
+        # The WebSockets are gone, and with them the configurations that they kept.
+        wait("one configuration", 60, lambda: pod.weir_metric("weir_sites") == 1)
+        at_last = memory(pod)
         print(f"{count} changes in {changes.took:.0f} s ({count / changes.took:.1f} a second, {late} late): {dict(changes.made)}")
         print(f"configurations taken: {pod.metric('configurations_taken_total') - taken}, refused: {pod.metric('configurations_refused_total')}; "
               f"the same workers: {pod.workers() == workers}")
@@ -336,7 +361,9 @@ def main():
                 print(row(kind, changes.first[kind]))
                 print(row("  from all workers", changes.all[kind]))
         names = ("weir-ingress", "master", "workers")
-        print(f"\nmemory, MiB: {', '.join(f'{name} {a:.0f} to {b:.0f}' for name, a, b in zip(names, before, after))}")
+        print(f"\n{'memory, MiB':<24} {'before':>8} {'after':>8} {'then':>8}   each minute")
+        for name, first, last, then, *rows in zip(names, before, after, at_last, *each_minute):
+            print(f"{name:<24} {first:>8.0f} {last:>8.0f} {then:>8.0f}   {' '.join(f'{one:.0f}' for one in rows)}")
         print(f"CPU, seconds: {', '.join(f'{name} {b - a:.0f}' for name, a, b in zip(names, used, spent))}")
         print(f"processes: 1 + 1 + {len(pod.workers())}")
         print(f"requests: {sum(asked['answers'].values())}, {asked['answers']}, lost: {asked['lost']} {asked['first'][:5]}")

@@ -12,7 +12,7 @@ import threading
 import time
 
 import gateway_cases
-from cluster import (NAMESPACE, POD, ApiError, ApiServer, Backend, Names, Pod, certificate, config_map, endpoints, free_port, ingress,
+from cluster import (NAMESPACE, POD, ApiError, ApiServer, Backend, Names, Pod, certificate, config_map, endpoints, ingress,
                      namespace, secret, service, wait)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -63,7 +63,6 @@ class World:
 
     def new_pod(self, name, range=RANGE, **rest):
         base = (CHART / "ingress.conf").read_text()
-        base = base.replace("listen 8081", f"listen 127.0.0.1:{free_port()}")
         base = f"worker_processes 1;\nworker_threads {LOOPS};\n" + base.replace("access_log /dev/stdout", "access_log off")
         # Both programs have the same user, as in a pod.
         if os.getuid() == 0:
