@@ -14,7 +14,7 @@ struct Host {
     word: u64,
 }
 
-const KINDS: usize = 14;
+const KINDS: usize = 15;
 
 impl Host {
     fn any(dice: &mut Dice) -> Host {
@@ -63,12 +63,26 @@ impl Host {
             12 => format!(
                 "location / {{ set $low w{word}; if ($request_method = GET) {{ return 200 $low; }} }}"
             ),
+            13 => format!(
+                "status_zone s{}; location / {{ status_zone l{}; return 200 w{word}; }}",
+                word % 4,
+                word % 5
+            ),
             _ => format!(
                 "location = / {{ return 200 exact; }}
                  location ^~ /a {{ return 200 w{word}; }} location / {{ return 200 no; }}"
             ),
         };
         (http, format!("server {{ listen 127.0.0.1:%%PORT%%; server_name h{i}.test; {server} }}\n"))
+    }
+
+    /// Names that its requests count under.
+    fn zones(&self) -> Vec<String> {
+        match self.kind {
+            7 => vec![format!("z{}", self.word % 3)],
+            13 => vec![format!("s{}", self.word % 4), format!("l{}", self.word % 5)],
+            _ => Vec::new(),
+        }
     }
 
     fn answer(&self, ports: &[u16]) -> String {
@@ -115,6 +129,17 @@ fn shuffled(dice: &mut Dice, all: &BTreeMap<usize, Host>) -> Vec<usize> {
     (0..left.len()).map(|_| left.swap_remove(dice.below(left.len()))).collect()
 }
 
+/// Requests with status 200 by the name that they count under.
+fn counted(server: &Server) -> BTreeMap<String, u64> {
+    let text = server.get("/metrics").body();
+    let lines = text.lines().filter_map(|line| {
+        let (name, rest) =
+            line.strip_prefix("weir_zone_requests_total{zone=\"")?.split_once('"')?;
+        Some((name.to_owned(), rest.strip_prefix(",status=\"2xx\"} ")?.parse().ok()?))
+    });
+    lines.collect()
+}
+
 fn change_at_random(seed: u64) {
     const MOST: usize = 12;
     let mut dice = Dice::new(seed);
@@ -153,7 +178,13 @@ fn change_at_random(seed: u64) {
         if json(&answer)["taken_by"] == "new workers" {
             kept = server.connect();
         }
+        let named: BTreeSet<String> = all.values().flat_map(Host::zones).collect();
+        let shown: BTreeSet<String> = counted(&server).into_keys().collect();
+        assert_eq!(shown, named, "seed {seed}, step {step}");
         for i in 0..MOST {
+            let zones = all.get(&i).map(Host::zones).unwrap_or_default();
+            let mut wanted = if zones.is_empty() { BTreeMap::new() } else { counted(&server) };
+            zones.iter().for_each(|zone| *wanted.entry(zone.clone()).or_default() += 1);
             let expected = all.get(&i).map_or("rest".to_owned(), |host| host.answer(&ports));
             let mark = format!("mark-{step}-{i}-");
             kept.send(format!("GET /abc?{mark} HTTP/1.1\r\nHost: h{i}.test\r\n\r\n"));
@@ -166,6 +197,11 @@ fn change_at_random(seed: u64) {
                 expected,
                 "seed {seed}, step {step}, host {i}: {:?}\n{text}",
                 all.get(&i)
+            );
+            assert!(
+                zones.is_empty() || ask_until(|| counted(&server) == wanted),
+                "seed {seed}, step {step}, host {i}: {:?} and not {wanted:?}",
+                counted(&server)
             );
         }
     }
