@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use std::{fmt, io};
 
@@ -31,7 +31,7 @@ pub struct Counts {
     known: RefCell<KnownPeers>,
 }
 
-/// Servers that were asked, by their places in memory, in which they stay as long as they are here.
+/// Servers that were asked, by their places in memory, which nothing else gets as long as they are here.
 struct KnownPeers {
     peers: HashMap<*const Peer, CountedPeer>,
     /// With so many, those that are gone are looked for.
@@ -44,7 +44,7 @@ pub struct CountedPeer(Rc<KnownPeer>);
 
 #[derive(Debug)]
 struct KnownPeer {
-    peer: Arc<Peer>,
+    peer: Weak<Peer>,
     name: String,
     cell: Cell,
     /// It was gone when the loop looked last.
@@ -59,7 +59,7 @@ impl CountedPeer {
 
     /// No group has the server any more, and nothing counts it.
     fn is_gone(&self) -> bool {
-        Rc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.peer) == 1
+        Rc::strong_count(&self.0) == 1 && self.0.peer.strong_count() == 0
     }
 }
 
@@ -81,8 +81,8 @@ impl Counts {
         }
         let name = name(group, peer);
         let cell = self.cells.of(self.kind, &name)?;
-        let was_gone = false.into();
-        let counted = CountedPeer(Rc::new(KnownPeer { peer: peer.clone(), name, cell, was_gone }));
+        let (peer_here, was_gone) = (Arc::downgrade(peer), false.into());
+        let counted = CountedPeer(Rc::new(KnownPeer { peer: peer_here, name, cell, was_gone }));
         known.peers.insert(Arc::as_ptr(peer), counted.clone());
         Some(counted)
     }
