@@ -51,8 +51,9 @@ CASES = {
         "another file": {"base": "  # begins with spaces\nevents { }\nhttp { }\n"},
         "placed": {**PLACED, "topologySpreadConstraints": SPREAD},
         "ends at once": {"drainSeconds": 0, "terminationGracePeriodSeconds": 30},
+        "pods near by": {"nearPods": True},
         "arguments": {"extraArgs": ["--allow-snippet-directive=add_header", "--resolver=10.0.0.10 valid=5s"]},
-        "all at once": {**SCALED, **MONITOR, **ADMISSION, "gateway": {"class": "weir", "services": {"enabled": True}}},
+        "all at once": {**SCALED, **MONITOR, **ADMISSION, "nearPods": True, "gateway": {"class": "weir", "services": {"enabled": True}}},
     },
     "weir": {
         "defaults": {},

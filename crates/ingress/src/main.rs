@@ -74,6 +74,9 @@ struct Common {
     /// Takes servers behind at loopback addresses, too.
     #[arg(long)]
     allow_loopback: bool,
+    /// The zone that this pod is in: of a Service whose pods Kubernetes means for zones, those for this zone are used.
+    #[arg(long)]
+    zone: Option<String>,
     /// Lets Ingresses of several namespaces share a host, as ingress-nginx does.
     #[arg(long)]
     shared_hosts: bool,
@@ -128,6 +131,7 @@ impl Common {
             https: self.https.clone(),
             https_port: self.https_port,
             loopback: self.allow_loopback,
+            zone: self.zone.clone().filter(|zone| !zone.is_empty()),
             shared_hosts: self.shared_hosts,
             default_certificate: self.default_ssl_certificate.clone(),
             default_backend: self.default_backend_service.clone(),

@@ -7,6 +7,15 @@ use weir_conf::Directive;
 
 use crate::gateway::ranges::AddressRange;
 
+/// Which pods a group has.
+#[derive(Debug, Clone, Copy)]
+pub struct PodChoice<'a> {
+    /// They may be at loopback addresses; for tests.
+    pub loopback: bool,
+    /// The zone of this pod: those that Kubernetes means for it are enough, where it means pods for each zone.
+    pub zone: Option<&'a str>,
+}
+
 /// The settings of a controller. Tenants cannot change them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -55,6 +64,8 @@ pub struct Settings {
     pub servers_in_files: bool,
     /// Whether servers behind may be at loopback addresses; for tests.
     pub loopback: bool,
+    /// The zone of the cluster that this pod is in, if its pods are enough where Kubernetes means them for it.
+    pub zone: Option<String>,
     /// The `spec.controllerName` of the GatewayClasses that are served.
     pub gateway_controllers: Vec<String>,
     /// Addresses that Gateways listen on, without ports; an empty one is any of IPv4.
@@ -76,6 +87,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Which pods groups have.
+    pub(crate) fn pods(&self) -> PodChoice<'_> {
+        PodChoice { loopback: self.loopback, zone: self.zone.as_deref() }
+    }
+
     /// Whether a key of the ConfigMap is "true".
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.defaults.get(key).is_some_and(|value| value.trim() == "true")
@@ -114,6 +130,7 @@ impl Default for Settings {
             own_certificate: None,
             servers_in_files: false,
             loopback: false,
+            zone: None,
             gateway_controllers: words(&["weir.internal/gateway"]),
             gateway_addresses: words(&["", "[::]"]),
             gateway_ranges: Vec::new(),

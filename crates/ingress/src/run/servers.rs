@@ -14,7 +14,7 @@ use super::cluster::Key;
 use super::health::Counters;
 use super::shared::say;
 use super::slices::Slices;
-use crate::settings::Settings;
+use crate::settings::{PodChoice, Settings};
 use crate::translate::{DIRECTORY, ServerGroup};
 
 /// A group that a configuration names.
@@ -32,6 +32,7 @@ struct Known {
 pub struct ServerFiles {
     directory: PathBuf,
     loopback: bool,
+    zone: Option<String>,
     groups: BTreeMap<String, Known>,
     /// The groups with the pods of a Service.
     by_service: HashMap<Key, BTreeSet<String>>,
@@ -45,6 +46,7 @@ impl ServerFiles {
         ServerFiles {
             directory: settings.state.join(DIRECTORY),
             loopback: settings.loopback,
+            zone: settings.zone.clone(),
             groups: BTreeMap::new(),
             by_service: HashMap::new(),
             strays: true,
@@ -63,6 +65,7 @@ impl ServerFiles {
             make(&self.directory)?;
         }
         let mut old = false;
+        let choice = PodChoice { loopback: self.loopback, zone: self.zone.as_deref() };
         for (name, group) in groups {
             let is_new = self.groups.get(name).is_none_or(|known| known.group != *group);
             if is_new {
@@ -74,7 +77,7 @@ impl ServerFiles {
             }
             let Some(known) = self.groups.get_mut(name) else { continue };
             if known.text.is_none() {
-                known.update(&self.directory.join(name), slices, self.loopback, counters)?;
+                known.update(&self.directory.join(name), slices, choice, counters)?;
             }
             old |= known.room != group.room;
         }
@@ -84,10 +87,11 @@ impl ServerFiles {
     /// The pods of a Service have changed. Whether the configuration depends on it.
     pub fn follow(&mut self, service: &Key, slices: &Slices, counters: &Counters) -> bool {
         let mut any = false;
+        let choice = PodChoice { loopback: self.loopback, zone: self.zone.as_deref() };
         for name in self.by_service.get(service).into_iter().flatten() {
             let Some(known) = self.groups.get_mut(name) else { continue };
             let path = self.directory.join(name);
-            if let Err(error) = known.update(&path, slices, self.loopback, counters) {
+            if let Err(error) = known.update(&path, slices, choice, counters) {
                 // It is tried again with the next configuration.
                 say("error", format_args!("{}: {error}", path.display()));
                 known.text = None;
@@ -139,11 +143,11 @@ impl Known {
         &mut self,
         path: &Path,
         slices: &Slices,
-        loopback: bool,
+        choice: PodChoice<'_>,
         counters: &Counters,
     ) -> io::Result<()> {
         let service = (self.group.namespace.clone(), self.group.service.clone());
-        let addresses = self.group.addresses(slices.of(&service), loopback);
+        let addresses = self.group.addresses(slices.of(&service), choice);
         self.room = self.group.room_for(&addresses);
         // Until a configuration answers without them, the last servers stay.
         if addresses.is_empty() && self.text.is_some() {

@@ -103,7 +103,7 @@ impl Work<'_> {
     /// The ready pods of a group.
     pub(crate) fn servers_of(&self, group: &ServerGroup) -> BTreeSet<String> {
         let slices = self.index.slices(&group.namespace, &group.service);
-        group.addresses(slices, self.settings.loopback)
+        group.addresses(slices, self.settings.pods())
     }
 
     /// The lines of a group's servers, or the line of their file, whose name is `name`. A group without servers has none, but

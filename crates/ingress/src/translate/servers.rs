@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::ServicePort;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use weir_conf::Directive;
 
 use super::lines::{digest, line};
 use crate::annotations::values;
+use crate::settings::PodChoice;
 
 /// The directory of the files, in that of certificates.
 pub const DIRECTORY: &str = "servers";
@@ -58,13 +59,13 @@ impl ServerGroup {
         }
     }
 
-    /// The addresses of the ready pods among these slices of the Service. Servers behind may be at loopback addresses in tests.
+    /// The addresses of the ready pods among these slices of the Service.
     pub fn addresses<'s>(
         &self,
         slices: impl IntoIterator<Item = &'s EndpointSlice>,
-        loopback: bool,
+        choice: PodChoice<'_>,
     ) -> BTreeSet<String> {
-        addresses(slices, &self.port, loopback)
+        addresses(slices, &self.port, choice)
     }
 
     /// The lines of these servers.
@@ -101,9 +102,9 @@ pub(crate) const LEAST: usize = 2048;
 pub(super) fn addresses<'s>(
     slices: impl IntoIterator<Item = &'s EndpointSlice>,
     port: &ServicePort,
-    loopback: bool,
+    choice: PodChoice<'_>,
 ) -> BTreeSet<String> {
-    let mut out = BTreeSet::new();
+    let mut ready = Vec::new();
     for slice in slices {
         let ports = slice.ports.as_deref().unwrap_or_default();
         let number = ports.iter().find(|p| {
@@ -114,16 +115,30 @@ pub(super) fn addresses<'s>(
             _ => None,
         });
         let Some(number) = number else { continue };
-        for endpoint in &slice.endpoints {
-            let ready = endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
-            if ready {
-                out.extend(
-                    endpoint.addresses.iter().filter_map(|ip| address(ip, number, loopback)),
-                );
-            }
-        }
+        let is_ready =
+            |one: &&Endpoint| one.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
+        ready.extend(slice.endpoints.iter().filter(is_ready).map(|endpoint| (endpoint, number)));
     }
-    out
+    if let Some(zone) = choice.zone {
+        keep_near(&mut ready, zone);
+    }
+    let of = |(endpoint, number): (&'s Endpoint, i32)| {
+        endpoint.addresses.iter().filter_map(move |ip| address(ip, number, choice.loopback))
+    };
+    ready.into_iter().flat_map(of).collect()
+}
+
+/// Keeps what is meant for a zone. As kube-proxy does: if a ready pod is meant for no zone, or none for this one, all are used.
+fn keep_near(ready: &mut Vec<(&Endpoint, i32)>, zone: &str) {
+    let zones = |endpoint: &'_ Endpoint| -> Vec<String> {
+        let hints = endpoint.hints.as_ref().and_then(|hints| hints.for_zones.as_deref());
+        hints.unwrap_or_default().iter().map(|hint| hint.name.clone()).collect()
+    };
+    let is_near = |endpoint: &Endpoint| zones(endpoint).iter().any(|name| name == zone);
+    let all_meant = ready.iter().all(|(endpoint, _)| !zones(endpoint).is_empty());
+    if all_meant && ready.iter().any(|(endpoint, _)| is_near(endpoint)) {
+        ready.retain(|(endpoint, _)| is_near(endpoint));
+    }
 }
 
 /// An address for `server`, if a server behind may have it.
@@ -134,4 +149,49 @@ pub(super) fn address(ip: &str, port: i32, loopback: bool) -> Option<String> {
         IpAddr::V4(ip) => format!("{ip}:{port}"),
         IpAddr::V6(ip) => format!("[{ip}]:{port}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slice of pods; each has its address, whether it is ready, and the zones that it is meant for.
+    fn slice(pods: &[(&str, bool, &[&str])]) -> EndpointSlice {
+        let endpoint = |(ip, ready, zones): &(&str, bool, &[&str])| {
+            let zones: Vec<_> = zones.iter().map(|z| serde_json::json!({ "name": z })).collect();
+            serde_json::json!({ "addresses": [ip], "conditions": { "ready": ready },
+                "hints": { "forZones": zones } })
+        };
+        let endpoints: Vec<_> = pods.iter().map(endpoint).collect();
+        let object = serde_json::json!({ "addressType": "IPv4", "metadata": { "name": "s" },
+            "ports": [{ "port": 8080 }], "endpoints": endpoints });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn pods_that_are_meant_for_the_zone_are_enough() {
+        let port = ServicePort { port: 80, ..ServicePort::default() };
+        let seen = |pods: &[(&str, bool, &[&str])], zone: Option<&str>| {
+            let choice = PodChoice { loopback: false, zone };
+            // The pods of a Service may stand in several slices.
+            let (one, two) = pods.split_at(pods.len() / 2);
+            let found = addresses([&slice(one), &slice(two)], &port, choice);
+            found.iter().map(|at| at.split(':').next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let all = ["10.0.0.1", "10.0.0.2", "10.0.0.3"];
+        let meant: [(&str, bool, &[&str]); 3] =
+            [(all[0], true, &["a"]), (all[1], true, &["a", "b"]), (all[2], true, &["c"])];
+        assert_eq!(seen(&meant, None), all);
+        assert_eq!(seen(&meant, Some("a")), all[..2]);
+        assert_eq!(seen(&meant, Some("b")), all[1..2]);
+        assert_eq!(seen(&meant, Some("d")), all, "none is meant for this zone");
+        let mut some = meant;
+        some[2].2 = &[];
+        assert_eq!(seen(&some, Some("a")), all, "not all are meant for a zone");
+        some[2].1 = false;
+        assert_eq!(seen(&some, Some("a")), all[..2], "what is not ready does not count");
+        some[0].1 = false;
+        some[1].1 = false;
+        assert!(seen(&some, Some("a")).is_empty());
+    }
 }
