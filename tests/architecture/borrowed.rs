@@ -55,6 +55,7 @@ const MAY: &[(&str, &[&str], &str)] = &[
     ("http/src/upstream/driver/mod.rs", &["passing", "sticky", "upstream"], REQUEST),
     ("http/src/upstream/source.rs", &["passing"], REQUEST),
     ("ssl/src/client/mod.rs", &["settings"], REQUEST),
+    ("upstream/src/counts.rs", &["table"], CONSTANT),
     ("values/src/doing.rs", &["block"], "forgotten at the end of the turn in which a site goes"),
     ("values/src/limit_conn.rs", &["zone"], REQUEST),
 ];
