@@ -31,6 +31,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tracing;
 mod work;
 mod zones;
 
@@ -109,6 +110,7 @@ pub(crate) fn translate(
     certificates.end();
     let global = work.global();
     base.proxy_protocol = global.proxy_protocol;
+    base.traces = global.traces;
     base.headers.clone_from(&global.headers);
     base.server.clone_from(&global.server);
     let (common, _) = work.finish(Servers::default());

@@ -109,9 +109,13 @@ fn made(annotations: &[(&str, &str)]) -> (String, Vec<Finding>) {
         passthrough: true,
         snippet_directives: ["add_header", "proxy_set_header"].map(str::to_owned).into(),
         own_certificate: Some(PAIR.concat().into_bytes()),
-        defaults: [("global-auth-url", "http://10.0.0.7/"), ("use-http2", "false")]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into(),
+        defaults: [
+            ("global-auth-url", "http://10.0.0.7/"),
+            ("use-http2", "false"),
+            ("otlp-collector-host", "10.0.0.8"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
         ..Settings::default()
     };
     let mut snapshot = Snapshot::default();

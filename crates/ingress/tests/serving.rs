@@ -15,6 +15,8 @@ mod counted;
 mod flags;
 #[path = "serving/gateway.rs"]
 mod gateway;
+#[path = "serving/traces.rs"]
+mod traces;
 
 use weir_ingress::{Finding, Settings, Snapshot, translate};
 use weir_testkit::{Dir, Server, listen};

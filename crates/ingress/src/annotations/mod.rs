@@ -11,6 +11,7 @@ pub use auth::{AuthRequest, GLOBAL_KEYS};
 pub use canary::{Canary, Chosen};
 pub use options::{
     Affinity, BasicAuth, ClientCertificates, Cors, Limits, Mirror, Options, Protocol, ProxyTls,
+    Trace,
 };
 pub use reader::Reader;
 pub use risk::Risk;
@@ -37,7 +38,6 @@ pub const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 
 const KEEPALIVE: &str = "requests to the authentication service have variables of their own";
 const FIREWALL: &str = "weir has no web application firewall: requests are not inspected";
-const TRACING: &str = "tracing is set for the whole server, not for an Ingress";
 
 /// Each annotation that ingress-nginx knows, and those that it had in earlier versions.
 pub const KNOWN: &[(&str, State)] = &[
@@ -97,7 +97,7 @@ pub const KNOWN: &[(&str, State)] = &[
     ("enable-cors", Built),
     ("enable-global-auth", Built),
     ("enable-modsecurity", Unbuilt(FIREWALL)),
-    ("enable-opentelemetry", Unbuilt(TRACING)),
+    ("enable-opentelemetry", Built),
     ("enable-opentracing", Gone("1.10")),
     ("enable-owasp-core-rules", Unbuilt(FIREWALL)),
     ("enable-rewrite-log", Built),
@@ -124,8 +124,8 @@ pub const KNOWN: &[(&str, State)] = &[
     ("mirror-target", Built),
     ("modsecurity-snippet", Unbuilt(FIREWALL)),
     ("modsecurity-transaction-id", Unbuilt(FIREWALL)),
-    ("opentelemetry-operation-name", Unbuilt(TRACING)),
-    ("opentelemetry-trust-incoming-span", Unbuilt(TRACING)),
+    ("opentelemetry-operation-name", Built),
+    ("opentelemetry-trust-incoming-span", Built),
     ("opentracing-operation-name", Gone("1.10")),
     ("opentracing-trust-incoming-span", Gone("1.10")),
     ("permanent-redirect", Built),

@@ -108,6 +108,15 @@ pub struct ProxyTls {
     pub words: Vec<(&'static str, Vec<String>)>,
 }
 
+/// `enable-opentelemetry`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// Requests that say so are parts of their clients' traces.
+    pub trusts_clients: bool,
+    /// The name of spans.
+    pub name: Option<String>,
+}
+
 /// All that an Ingress asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -191,6 +200,8 @@ pub struct Options {
     pub sticky_canary: bool,
     /// The ConfigMap with headers of answers, as it was named.
     pub custom_headers: Option<String>,
+    /// Requests are traced.
+    pub trace: Option<Trace>,
     /// Directives for locations, as they were written.
     pub location_snippet: Option<String>,
     /// Directives for servers, as they were written.
@@ -219,10 +230,17 @@ impl Options {
         let behavior = r.choice("affinity-canary-behavior", &["sticky", "legacy"]);
         o.sticky_canary = behavior != Some("legacy");
         o.custom_headers = r.plain("custom-headers", "-./");
+        o.trace = trace(r);
         o.location_snippet = r.text("configuration-snippet").map(str::to_owned);
         o.server_snippet = r.text("server-snippet").map(str::to_owned);
         o
     }
+}
+
+fn trace(r: &Reader<'_>) -> Option<Trace> {
+    let trusts_clients = r.flag("opentelemetry-trust-incoming-span").unwrap_or(true);
+    let name = r.plain("opentelemetry-operation-name", "-_");
+    r.flag("enable-opentelemetry").unwrap_or(false).then_some(Trace { trusts_clients, name })
 }
 
 fn routes(r: &Reader<'_>, o: &mut Options) {

@@ -84,6 +84,14 @@ const OTHER: &[&str] = &[
     "main-snippet",
     "no-auth-locations",
     "no-tls-redirect-locations",
+    "otel-max-export-batch-size",
+    "otel-sampler",
+    "otel-sampler-parent-based",
+    "otel-sampler-ratio",
+    "otel-schedule-delay-millis",
+    "otel-service-name",
+    "otlp-collector-host",
+    "otlp-collector-port",
     "proxy-real-ip-cidr",
     "proxy-set-headers",
     "server-snippet",
@@ -110,6 +118,7 @@ const NEEDLESS: &[(&str, &str)] = &[
     ("enable-multi-accept", "`accept_balance` says how connections are taken"),
     ("map-hash-bucket-size", "tables grow as they must"),
     ("max-worker-open-files", "the file that weir starts with says so"),
+    ("otel-max-queuesize", "spans without room are counted and dropped"),
     ("proxy-headers-hash-bucket-size", "tables grow as they must"),
     ("proxy-headers-hash-max-size", "tables grow as they must"),
     ("reuse-port", "workers share the connections of a port"),
@@ -139,6 +148,8 @@ pub(super) struct Global {
     pub(super) hsts: String,
     /// Words for `listen`.
     pub(super) proxy_protocol: bool,
+    /// There is a collector of traces.
+    pub(super) traces: bool,
     /// Headers for servers behind, beside those of all.
     pub(super) headers: Vec<(String, String)>,
 }
@@ -165,6 +176,7 @@ impl Work<'_> {
         logs(&data, &flag, &mut global);
         self.sessions(&data, &flag, &mut global.http);
         self.blocks(&data, &mut global);
+        self.traces(&data, &flag, &mut global);
         self.snippets(&data, &mut global);
         if let Some(level) = data.get("error-log-level").filter(|l| values::of(l, "")) {
             global.main.push(line("error_log", ["stderr", level]));

@@ -40,6 +40,7 @@ pub(super) fn location(
     let o = &source.options;
     let mut made = Made::default();
     made.inside.push(counted(&source.id));
+    work.trace(route, &mut made.inside);
     let key = digest(format!("{}\n{}\n{path}", source.id, host.name).as_bytes());
     // An ACME client proves a name over plain HTTP.
     let challenge = path.starts_with(CHALLENGE);
