@@ -9,7 +9,7 @@ use weir_testkit::Server;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// Groups of three servers each. Those of the first are this server, and a port where nobody listens.
+/// Groups of three servers each. Those of the first are this server, and a port without a listener.
 const GROUPS: usize = 400;
 
 fn start() -> Server {

@@ -302,49 +302,39 @@ impl<'g, I: Iterator<Item = &'g Arc<Group>>> ServerRows<'g, I> {
 
     /// Looks at so many servers. False: these were the last.
     pub fn more(&mut self, n: usize, page: &mut MetricsPage) -> bool {
-        for _ in 0..n {
-            let Some((group, seats, sum)) = &mut self.left else {
-                match self.groups.next() {
-                    Some(group) => {
-                        let seats = group.seats(self.now).into_iter();
-                        self.left = Some((group, seats, GroupSum::default()));
-                        continue;
-                    }
-                    None => {
-                        let (all, kind) = self.counted;
-                        if let Some(counted) = all.others(kind) {
-                            let labels = vec![OTHERS.into(), OTHERS.into()];
-                            page.add(self.table, labels, (self.values)(counted));
-                        }
-                        return false;
-                    }
-                }
-            };
-            let (all, kind) = self.counted;
-            match seats.next() {
-                Some(seat) => {
-                    let counted = all.get(kind, &name(group, &seat.peer));
-                    match self.detail {
-                        ServerDetail::Each => {
-                            let counted = counted.cloned().unwrap_or_default();
-                            let labels = vec![group.name.clone(), seat.peer.name.clone()];
-                            page.add(
-                                self.table,
-                                labels,
-                                each(&seat, counted, self.values, self.now),
-                            );
-                        }
-                        ServerDetail::Sums => sum.add(&seat, counted, self.now),
-                    }
-                }
-                None => {
-                    if self.detail == ServerDetail::Sums {
-                        let labels = vec![group.name.clone(), ALL.to_owned()];
-                        page.add(self.table, labels, std::mem::take(sum).values(self.values));
-                    }
-                    self.left = None;
-                }
+        (0..n).all(|_| self.step(page))
+    }
+
+    /// One server, or the beginning or the end of a group.
+    fn step(&mut self, page: &mut MetricsPage) -> bool {
+        let (all, kind) = self.counted;
+        let Some((group, seats, sum)) = &mut self.left else {
+            if let Some(group) = self.groups.next() {
+                let seats = group.seats(self.now).into_iter();
+                self.left = Some((group, seats, GroupSum::default()));
+                return true;
             }
+            if let Some(counted) = all.others(kind) {
+                page.add(self.table, vec![OTHERS.into(), OTHERS.into()], (self.values)(counted));
+            }
+            return false;
+        };
+        let Some(seat) = seats.next() else {
+            if self.detail == ServerDetail::Sums {
+                let labels = vec![group.name.clone(), ALL.to_owned()];
+                page.add(self.table, labels, std::mem::take(sum).values(self.values));
+            }
+            self.left = None;
+            return true;
+        };
+        let counted = all.get(kind, &name(group, &seat.peer));
+        match self.detail {
+            ServerDetail::Each => {
+                let labels = vec![group.name.clone(), seat.peer.name.clone()];
+                let counted = counted.cloned().unwrap_or_default();
+                page.add(self.table, labels, each(&seat, counted, self.values, self.now));
+            }
+            ServerDetail::Sums => sum.add(&seat, counted, self.now),
         }
         true
     }

@@ -12,8 +12,8 @@
 //!
 //! - all else that the `http` block says is the same, but for groups and maps, which are read anew each time and found by
 //!   their numbers;
-//! - reading it has left nothing behind but what can be repeated: uses of variables, of `upstream` blocks, of `status_zone`s, and of files of
-//!   certificates and keys that still hold the same. [`Marks`] tells.
+//! - reading it has left nothing behind but what can be repeated: uses of variables, of `upstream` blocks, of
+//!   `status_zone`s, and of files of certificates and keys that still hold the same. [`Marks`] tells.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
