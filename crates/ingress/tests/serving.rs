@@ -18,7 +18,7 @@ mod gateway;
 #[path = "serving/traces.rs"]
 mod traces;
 
-use weir_ingress::{Finding, Settings, Snapshot, translate};
+use weir_ingress::{Finding, Settings, Snapshot, Translation, translate};
 use weir_testkit::{Dir, Server, listen};
 
 /// The server of the same build, if it is there: this package does not build it.
@@ -108,24 +108,34 @@ fn serve(manifests: &str) -> Option<(Server, Vec<Finding>)> {
 }
 
 fn serve_with(manifests: &str, settings: Settings) -> Option<(Server, Vec<Finding>)> {
-    let weir = weir()?;
-    let mut snapshot = Snapshot::default();
-    assert_eq!(snapshot.add_text(manifests), Vec::<String>::new());
-    let dir = Dir::new();
     let settings = Settings {
         http: vec!["127.0.0.1:%%PORT%%".to_owned()],
         https: Vec::new(),
         without_class: true,
-        loopback: true,
-        state: dir.file("state"),
         ..settings
     };
+    let (server, made) = serve_in(Dir::new(), manifests, settings, |text| text)?;
+    Some((server, made.findings))
+}
+
+/// Serves manifests with a directory for the server; its configuration is changed first.
+fn serve_in(
+    dir: Dir,
+    manifests: &str,
+    settings: Settings,
+    change: impl FnOnce(String) -> String,
+) -> Option<(Server, Translation)> {
+    let weir = weir()?;
+    let mut snapshot = Snapshot::default();
+    assert_eq!(snapshot.add_text(manifests), Vec::<String>::new());
+    let settings = Settings { loopback: true, state: dir.file("state"), ..settings };
     let made = translate(&snapshot, &settings);
     weir_ingress::state::write(&made.files).unwrap();
-    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
+    std::fs::create_dir_all(dir.file("state")).unwrap();
+    let text = change(String::from_utf8(made.text.print().unwrap()).unwrap());
     // What the test reads of the number of workers.
     let text = text.replace("worker_threads auto;", "worker_threads 1;");
-    Some((Server::start_in(dir, &weir, &text), made.findings))
+    Some((Server::start_in(dir, &weir, &text), made))
 }
 
 fn ask(server: &Server, host: &str, path: &str) -> (String, String) {

@@ -1,34 +1,26 @@
 //! Which object's requests are which, on status pages.
 
 use serde_json::json;
-use weir_ingress::{Settings, Snapshot, translate};
+use weir_ingress::Settings;
 use weir_testkit::{Dir, Server, ask_until};
 
 use super::gateway::{plain, route, to};
-use super::{ask, behind, ingress, service, weir};
+use super::{ask, behind, ingress, serve_in, service};
 
 /// Serves manifests, Ingresses at the first port and Gateways at the second; figures are at the third.
 fn serve(manifests: &str) -> Option<Server> {
-    let (weir, dir) = (weir()?, Dir::new());
-    let mut snapshot = Snapshot::default();
-    assert_eq!(snapshot.add_text(manifests), Vec::<String>::new());
     let settings = Settings {
         http: vec!["127.0.0.1:%%PORT%%".to_owned()],
         https: Vec::new(),
         gateway_addresses: vec!["127.0.0.1".to_owned()],
         without_class: true,
-        loopback: true,
-        state: dir.file("state"),
         ..Settings::default()
     };
-    let made = translate(&snapshot, &settings);
-    weir_ingress::state::write(&made.files).unwrap();
-    std::fs::create_dir_all(dir.file("state")).unwrap();
-    let text = String::from_utf8(made.text.print().unwrap()).unwrap();
-    let text = text.replace("127.0.0.1:8080", "127.0.0.1:%%PORT1%%");
     let figures = "http { server { listen 127.0.0.1:%%PORT2%%; location / { weir_status; } }";
-    let text = text.replacen("http {", figures, 1);
-    Some(Server::start_in(dir, &weir, &text.replace("worker_threads auto;", "worker_threads 1;")))
+    let change = |text: String| {
+        text.replace("127.0.0.1:8080", "127.0.0.1:%%PORT1%%").replacen("http {", figures, 1)
+    };
+    Some(serve_in(Dir::new(), manifests, settings, change)?.0)
 }
 
 #[test]

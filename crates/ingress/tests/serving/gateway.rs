@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use weir_ingress::gateway::{Condition, Statuses};
-use weir_ingress::{Settings, Snapshot, translate};
+use weir_ingress::{Settings, Snapshot};
 use weir_testkit::{Dir, Response, Server};
 
 use super::{behind, service, weir};
@@ -57,24 +57,17 @@ fn serve(manifests: &str) -> Option<(Server, Statuses)> {
 }
 
 fn serve_in(dir: Dir, manifests: &str) -> Option<(Server, Statuses)> {
-    let weir = weir()?;
-    let mut snapshot = Snapshot::default();
-    assert_eq!(snapshot.add_text(manifests), Vec::<String>::new());
-    let settings = Settings {
-        gateway_addresses: vec!["127.0.0.1".to_owned()],
-        loopback: true,
-        state: dir.file("state"),
-        ..Settings::default()
+    let settings =
+        Settings { gateway_addresses: vec!["127.0.0.1".to_owned()], ..Settings::default() };
+    let change = |mut text: String| {
+        for (n, name) in ["%%PORT%%", "%%PORT1%%", "%%PORT2%%", "%%PORT3%%"].into_iter().enumerate()
+        {
+            text = text.replace(&format!("127.0.0.1:{}", 8080 + n), &format!("127.0.0.1:{name}"));
+        }
+        text
     };
-    let made = translate(&snapshot, &settings);
-    weir_ingress::state::write(&made.files).unwrap();
-    std::fs::create_dir_all(dir.file("state")).unwrap();
-    let mut text = String::from_utf8(made.text.print().unwrap()).unwrap();
-    for (n, name) in ["%%PORT%%", "%%PORT1%%", "%%PORT2%%", "%%PORT3%%"].into_iter().enumerate() {
-        text = text.replace(&format!("127.0.0.1:{}", 8080 + n), &format!("127.0.0.1:{name}"));
-    }
-    let text = text.replace("worker_threads auto;", "worker_threads 1;");
-    Some((Server::start_in(dir, &weir, &text), made.statuses))
+    let (server, made) = super::serve_in(dir, manifests, settings, change)?;
+    Some((server, made.statuses))
 }
 
 fn ask(server: &Server, line: &str, host: &str, headers: &str) -> Response {
